@@ -115,7 +115,9 @@ def _link_to_collected(app: Sphinx, page: str, content: list[str]) -> None:
         content[0] = re.sub(rf"\]\(\.\./((?:\.\./)*(?:{copied}))", r"](\1", content[0])
 
 
-def _escape_shapes(app: Sphinx, what: str, name: str, of: object, options: object, lines: list[str]) -> None:
+def _escape_shapes(
+    app: Sphinx, what: str, name: str, of: object, options: object, lines: list[str]
+) -> None:
     """Keep the stars of the docstrings' shapes, ``*S`` or ``(C, *out_size)``, from opening an emphasis."""
     pattern = re.compile(r"(``.*?``|:math:`.*?`)|\*(?=S\b|\w+[,)])")
     lines[:] = [pattern.sub(lambda match: match[1] or r"\*", line) for line in lines]

@@ -37,8 +37,12 @@ def main() -> None:
     folder = Path(sys.argv[1])
     names = [Path(image).name for image in pd.read_csv(folder / "worklist.csv")["image"]]
     ends = (names[:ENDS], names[-ENDS:])
-    sheet = joined([[Image.open(folder / "overlays" / f"{name}.jpg") for name in end] for end in ends])
-    sheet.resize((WIDTH, round(sheet.height * WIDTH / sheet.width)), Image.Resampling.LANCZOS).save(PICTURE, quality=85)
+    sheet = joined(
+        [[Image.open(folder / "overlays" / f"{name}.jpg") for name in end] for end in ends]
+    )
+    sheet.resize((WIDTH, round(sheet.height * WIDTH / sheet.width)), Image.Resampling.LANCZOS).save(
+        PICTURE, quality=85
+    )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,14 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Bundle", "BundleError", "bundles_folder", "find_bundle", "find_local_bundle", "packaged_bundles"]
+__all__ = [
+    "Bundle",
+    "BundleError",
+    "bundles_folder",
+    "find_bundle",
+    "find_local_bundle",
+    "packaged_bundles",
+]
 
 _METADATA = Path("configs", "metadata.json")
 _SUFFIXES = (".json", ".yaml", ".yml")
@@ -91,12 +98,20 @@ class Bundle:
         files = []
         for name in names:
             stem = name.removesuffix(".json")
-            path = self.folder / "configs" / f"{stem}.json" if stem in (*complete, *overlays) else Path(name)
+            path = (
+                self.folder / "configs" / f"{stem}.json"
+                if stem in (*complete, *overlays)
+                else Path(name)
+            )
             if not path.is_file() or path.suffix not in _SUFFIXES:
-                raise BundleError(f"{name!r} is neither a config of {self.name} nor a file: {choice}")
+                raise BundleError(
+                    f"{name!r} is neither a config of {self.name} nor a file: {choice}"
+                )
             files.append(path)
         if names[0].removesuffix(".json") in overlays:
-            raise BundleError(f"{names[0]!r} changes another config, which must come before it: {choice}")
+            raise BundleError(
+                f"{names[0]!r} changes another config, which must come before it: {choice}"
+            )
         return files
 
     def copy_to(self, folder: str | os.PathLike) -> Bundle:
@@ -114,7 +129,9 @@ class Bundle:
         """
         target = Path(folder)
         if target.exists() and (not target.is_dir() or any(target.iterdir())):
-            raise BundleError(f"{target} is there already, and nothing is overwritten: name another folder")
+            raise BundleError(
+                f"{target} is there already, and nothing is overwritten: name another folder"
+            )
         target.mkdir(parents=True, exist_ok=True)
         for name in _COPIED:
             # content only: files of an installation may be write-protected, the copy is there to be edited
@@ -142,7 +159,9 @@ def bundles_folder() -> Path:
     for folder in candidates:
         if (folder / "afire" / _METADATA).is_file():
             return folder
-    raise FileNotFoundError(f"no bundles in {' or '.join(map(str, candidates))}: install monai-afire again")
+    raise FileNotFoundError(
+        f"no bundles in {' or '.join(map(str, candidates))}: install monai-afire again"
+    )
 
 
 def packaged_bundles() -> dict[str, Bundle]:

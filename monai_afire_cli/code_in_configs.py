@@ -24,8 +24,35 @@ _REFERENCE = re.compile(r"@(?:::|#)*\w+(?:(?:::|#)\w+)*")
 _PLACEHOLDER = "_reference_"
 _SAFE_BUILTINS = frozenset(
     {
-        *("abs", "all", "any", "bool", "dict", "enumerate", "float", "frozenset", "int", "isinstance", "iter", "len"),
-        *("list", "max", "min", "next", "pow", "print", "range", "round", "set", "slice", "sorted", "str", "sum"),
+        *(
+            "abs",
+            "all",
+            "any",
+            "bool",
+            "dict",
+            "enumerate",
+            "float",
+            "frozenset",
+            "int",
+            "isinstance",
+            "iter",
+            "len",
+        ),
+        *(
+            "list",
+            "max",
+            "min",
+            "next",
+            "pow",
+            "print",
+            "range",
+            "round",
+            "set",
+            "slice",
+            "sorted",
+            "str",
+            "sum",
+        ),
         *("tuple", "zip"),
     }
 )
@@ -116,7 +143,9 @@ def listing(path: Path, codes: Sequence[Code]) -> str:
     """
     lines = [f"  {'!' if code.reason else ' '} {code.id}: {code.text}" for code in codes]
     reasons = [f"    <- {code.reason}" if code.reason else "" for code in codes]
-    return "\n".join([str(path), *(line + reason for line, reason in zip(lines, reasons, strict=True))])
+    return "\n".join(
+        [str(path), *(line + reason for line, reason in zip(lines, reasons, strict=True))]
+    )
 
 
 def _code(entry: Any, id: tuple[str, ...]) -> Iterator[Code]:
@@ -163,7 +192,11 @@ def _about_expression(text: str) -> str:
     except SyntaxError:
         return "no Python that can be read"
     bound = {_PLACEHOLDER, *(node.arg for node in ast.walk(tree) if isinstance(node, ast.arg))}
-    bound |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    bound |= {
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
     return next(filter(None, (_about_node(node, bound) for node in ast.walk(tree))), "")
 
 
@@ -172,10 +205,16 @@ def _about_node(node: ast.AST, bound: set[str]) -> str:
         return next(filter(None, (_about_names(name.name.split(".")) for name in node.names)), "")
     if isinstance(node, ast.ImportFrom):
         return _about_names((node.module or "").split("."))
-    if isinstance(node, ast.Attribute) and node.attr.startswith("__") and node.attr != "__version__":
+    if (
+        isinstance(node, ast.Attribute)
+        and node.attr.startswith("__")
+        and node.attr != "__version__"
+    ):
         return f"uses {node.attr}"
     if isinstance(node, ast.Attribute) and node.attr in _STANDARD_MODULES:
         return f"reaches Python's module {node.attr}"
     if not isinstance(node, ast.Name) or node.id in bound | _SAFE_BUILTINS | KNOWN_PACKAGES:
         return ""
-    return f"calls Python's {node.id}" if hasattr(builtins, node.id) else f"of the package {node.id}"
+    return (
+        f"calls Python's {node.id}" if hasattr(builtins, node.id) else f"of the package {node.id}"
+    )

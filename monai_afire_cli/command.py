@@ -10,7 +10,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from monai_afire_cli.bundles import Bundle, BundleError, find_bundle, find_local_bundle, packaged_bundles
+from monai_afire_cli.bundles import (
+    Bundle,
+    BundleError,
+    find_bundle,
+    find_local_bundle,
+    packaged_bundles,
+)
 from monai_afire_cli.code_in_configs import code_in_config, config_paths, listing
 from monai_afire_cli.overrides import wrong_paths
 from monai_afire_cli.starting import bundle_command, hand_over, run_in, shown
@@ -61,11 +67,23 @@ read these lines first. A line without a mark may do harm, too. The exit status 
 # small batches: in two minutes, many steps restore better than few large ones
 _DEMO = {"epochs": 10, "batch_size": 8, "phantom::num_patients::training": 512, "val_interval": 2}
 _MODULES = {
-    "audit": ("monai_afire.apps.audit", "check a folder of radiographs, write a page and a cleaned datalist"),
-    "compare": ("monai_afire.apps.compare", "compare encoders on your labeled radiographs, write a page and a table"),
+    "audit": (
+        "monai_afire.apps.audit",
+        "check a folder of radiographs, write a page and a cleaned datalist",
+    ),
+    "compare": (
+        "monai_afire.apps.compare",
+        "compare encoders on your labeled radiographs, write a page and a table",
+    ),
     "data": ("monai_afire.apps.readers", "read the label files of a public set, write a datalist"),
-    "experiments": ("monai_afire.apps.experiments", "repeat a bundle over seeds, label fractions and initializations"),
-    "watch": ("monai_afire.apps.worklist.watch", "score the radiographs that arrive in a folder, each once"),
+    "experiments": (
+        "monai_afire.apps.experiments",
+        "repeat a bundle over seeds, label fractions and initializations",
+    ),
+    "watch": (
+        "monai_afire.apps.worklist.watch",
+        "score the radiographs that arrive in a folder, each once",
+    ),
 }
 
 
@@ -136,7 +154,9 @@ def _run(options: argparse.Namespace) -> int:
         return _options(options)
     bundle = find_local_bundle(options.name)
     if bundle is None:
-        _checked_files(find_bundle(options.name), options)  # nothing is copied for a run that cannot start
+        _checked_files(
+            find_bundle(options.name), options
+        )  # nothing is copied for a run that cannot start
         bundle = _copy_bundle(options.name, Path("bundles", options.name))
     is_given = any(word.partition("=")[0] == "--bundle_root" for word in options.overrides)
     root = [] if is_given else _root_option(bundle)
@@ -159,7 +179,9 @@ def _check(options: argparse.Namespace) -> int:
         codes = code_in_config(path)
         print(listing(path, codes))
         marked += sum(bool(code.reason) for code in codes)
-    print(f"{marked} marked: {'read them before you run these configs' if marked else 'read the others, too'}")
+    print(
+        f"{marked} marked: {'read them before you run these configs' if marked else 'read the others, too'}"
+    )
     return 1 if marked else 0
 
 
@@ -168,7 +190,9 @@ def _demo(options: argparse.Namespace) -> int:
     root = folder / "bundles" / "afire"
     bundle = find_local_bundle(str(root)) or _copy_bundle("afire", root)
     files = [path.relative_to(folder) for path in bundle.config_files(["train"])]
-    command = bundle_command(files, [word for name, value in _DEMO.items() for word in (f"--{name}", str(value))])
+    command = bundle_command(
+        files, [word for name, value in _DEMO.items() for word in (f"--{name}", str(value))]
+    )
     print(f"$ cd {shown([str(folder)])}\n$ {shown(command)}")
     status = run_in(folder, command)
     if status == 0:
@@ -205,11 +229,17 @@ def _root_option(bundle: Bundle) -> list[str]:
 
 def _parser() -> argparse.ArgumentParser:
     layout = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("monai-afire", description=_DESCRIPTION, epilog=_EXAMPLES, formatter_class=layout)
+    parser = argparse.ArgumentParser(
+        "monai-afire", description=_DESCRIPTION, epilog=_EXAMPLES, formatter_class=layout
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
 
-    def add(name: str, function: Callable[[argparse.Namespace], int], help: str, more: str = "") -> Callable[..., Any]:
-        command = commands.add_parser(name, help=help, description=more or f"{help}.", formatter_class=layout)
+    def add(
+        name: str, function: Callable[[argparse.Namespace], int], help: str, more: str = ""
+    ) -> Callable[..., Any]:
+        command = commands.add_parser(
+            name, help=help, description=more or f"{help}.", formatter_class=layout
+        )
         command.set_defaults(function=function)
         return command.add_argument
 
@@ -217,7 +247,9 @@ def _parser() -> argparse.ArgumentParser:
     argument = add("copy", _copy, "copy a bundle to a folder to edit; nothing is overwritten")
     argument("name", metavar="NAME", help="of a bundle, see list")
     argument("folder", metavar="FOLDER", nargs="?", help="new folder (default: bundles/NAME)")
-    config = "of the bundle, such as train; then overlays of it, such as paper, or paths of your own"
+    config = (
+        "of the bundle, such as train; then overlays of it, such as paper, or paths of your own"
+    )
     for argument in (
         add("options", _options, "show what can be set in a run: name, default, meaning"),
         add("run", _run, "start a bundle; MONAI gets any --key value after its configs", _RUN_HELP),
@@ -225,13 +257,30 @@ def _parser() -> argparse.ArgumentParser:
         argument("name", metavar="NAME", help="of a bundle, see list, or the folder of a copy")
         argument("config", metavar="CONFIG", nargs="*", help=config)
     argument = add("demo", _demo, "pre-train in miniature, and look at a picture", _DEMO_HELP)
-    argument("folder", metavar="FOLDER", nargs="?", default="monai_afire_demo", help="default: %(default)s")
+    argument(
+        "folder",
+        metavar="FOLDER",
+        nargs="?",
+        default="monai_afire_demo",
+        help="default: %(default)s",
+    )
     argument = add("check", _check, "list what configs would run, without running it", _CHECK_HELP)
-    argument("config", metavar="CONFIG", nargs="+", help="JSON file, or a folder of them, such as a bundle")
-    argument = add("package", _package, "write a pull request to MONAI's Model Zoo, and run the zoo's checks")
+    argument(
+        "config",
+        metavar="CONFIG",
+        nargs="+",
+        help="JSON file, or a folder of them, such as a bundle",
+    )
+    argument = add(
+        "package", _package, "write a pull request to MONAI's Model Zoo, and run the zoo's checks"
+    )
     argument("name", metavar="BUNDLE", help="folder of a trained bundle, or its name")
     argument("folder", metavar="OUTPUT", help="new folder, with the paths of the zoo's repository")
-    argument("--url", default="", help="repository on the Hugging Face Hub, for large files and hf_models")
+    argument(
+        "--url",
+        default="",
+        help="repository on the Hugging Face Hub, for large files and hf_models",
+    )
     argument("--zoo_name", help="name in the zoo (default: one with modality and task)")
     for name, (_, summary) in _MODULES.items():
         commands.add_parser(name, help=summary)

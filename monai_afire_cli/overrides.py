@@ -52,7 +52,11 @@ def _set(config: dict[str, Any], id: list[str], value: Any, merges: bool) -> Non
         holder = holder.setdefault(name, {}) if isinstance(holder, dict) else {}
     if isinstance(holder, dict):
         old = holder.get(id[-1])
-        holder[id[-1]] = {**old, **value} if merges and isinstance(old, dict) and isinstance(value, dict) else value
+        holder[id[-1]] = (
+            {**old, **value}
+            if merges and isinstance(old, dict) and isinstance(value, dict)
+            else value
+        )
 
 
 def _problem(config: dict[str, Any], id: list[str]) -> str | None:

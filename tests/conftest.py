@@ -24,7 +24,11 @@ SHARED_IS_MISSING = "the folder shared/ with real radiographs and tools is not h
 
 def find_shared() -> Path | None:
     """The folder `shared/` with real radiographs and tools that may lie beside (or inside) the repository."""
-    candidates = [os.environ.get("MONAI_AFIRE_SHARED"), REPOSITORY_ROOT.parent / "shared", REPOSITORY_ROOT / "shared"]
+    candidates = [
+        os.environ.get("MONAI_AFIRE_SHARED"),
+        REPOSITORY_ROOT.parent / "shared",
+        REPOSITORY_ROOT / "shared",
+    ]
     return next((Path(c) for c in candidates if c and Path(c).is_dir()), None)
 
 
@@ -56,7 +60,11 @@ def shared_data() -> Path:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name the tests that were skipped for the want of ``shared/``: pytest shows the line that skips, not which."""
     skipped = terminalreporter.stats.get("skipped", [])
-    missed = Counter(report.nodeid.split("[")[0] for report in skipped if SHARED_IS_MISSING in str(report.longrepr))
+    missed = Counter(
+        report.nodeid.split("[")[0]
+        for report in skipped
+        if SHARED_IS_MISSING in str(report.longrepr)
+    )
     if missed:
         terminalreporter.section(SHARED_IS_MISSING)
     for name, count in sorted(missed.items()):

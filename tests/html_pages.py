@@ -32,9 +32,17 @@ class Elements(HTMLParser):
 
 def shown_by_chromium(page: Path, profile: Path) -> str:
     """The page as the browser has it after its scripts."""
-    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}", "--dump-dom"]
+    options = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={profile}",
+        "--dump-dom",
+    ]
     options += ["--allow-file-access-from-files"]
-    run = subprocess.run(["chromium", *options, page.as_uri()], capture_output=True, text=True, timeout=120)
+    run = subprocess.run(
+        ["chromium", *options, page.as_uri()], capture_output=True, text=True, timeout=120
+    )
     return run.stdout
 
 
@@ -43,7 +51,9 @@ def shown_width(text: str, width: int, folder: Path) -> int:
     measure = "<p id=w></p><script>document.getElementById('w').textContent = 'W' + document.body.scrollWidth</script>"
     text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
     frame = f'<iframe src="page.html" style="width:{width}px;height:900px;border:0"></iframe>'
-    (folder / "page.html").write_text(text.replace("</main>", f"{measure}</main>"), encoding="utf-8")
+    (folder / "page.html").write_text(
+        text.replace("</main>", f"{measure}</main>"), encoding="utf-8"
+    )
     (folder / "frame.html").write_text(
         f"{frame}<pre></pre><script>onload = () => document.querySelector('pre').textContent ="
         " document.querySelector('iframe').contentDocument.getElementById('w').textContent</script>"

@@ -22,7 +22,9 @@ import torch.multiprocessing as mp
 multiprocessing.set_forkserver_preload(["monai.bundle", "monai_afire"])
 
 
-def start_ranks(function: Callable[..., None], *arguments: object, count: int = 2) -> mp.ProcessContext:
+def start_ranks(
+    function: Callable[..., None], *arguments: object, count: int = 2
+) -> mp.ProcessContext:
     """As ``torch.multiprocessing.spawn`` of ``function(rank, *arguments)``, without waiting."""
     return mp.start_processes(function, arguments, count, join=False, start_method="forkserver")
 
@@ -40,12 +42,16 @@ def run_python(
         if process.is_alive():
             process.kill()
             process.join()
-            raise subprocess.TimeoutExpired(list(words), timeout, *(file.read_bytes() for file in files))
+            raise subprocess.TimeoutExpired(
+                list(words), timeout, *(file.read_bytes() for file in files)
+            )
         stdout, stderr = (file.read_text(encoding="utf-8") for file in files)
     return subprocess.CompletedProcess(list(words), process.exitcode, stdout, stderr)
 
 
-def _run(words: Sequence[str], folder: Path, variables: Mapping[str, str], files: Sequence[Path]) -> None:
+def _run(
+    words: Sequence[str], folder: Path, variables: Mapping[str, str], files: Sequence[Path]
+) -> None:
     for number, file in enumerate(files, start=1):
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), number)
     os.environ.clear()

@@ -13,8 +13,18 @@ import pytest
 
 @pytest.mark.slow
 def test_every_way_of_every_method_is_measured(repository_root: Path) -> None:
-    settings = {"size": "tiny", "batch": 3, "micro-batch": 2, "variants": 2, "rounds": 1, "device": "cpu"}
-    words = ["--no-memory", *(word for name, value in settings.items() for word in (f"--{name}", str(value)))]
+    settings = {
+        "size": "tiny",
+        "batch": 3,
+        "micro-batch": 2,
+        "variants": 2,
+        "rounds": 1,
+        "device": "cpu",
+    }
+    words = [
+        "--no-memory",
+        *(word for name, value in settings.items() for word in (f"--{name}", str(value))),
+    ]
     result = subprocess.run(
         [sys.executable, "-m", "tests.benchmarks.bench_pretrain", *words],
         cwd=repository_root,
@@ -28,11 +38,17 @@ def test_every_way_of_every_method_is_measured(repository_root: Path) -> None:
     assert len(tables) == 3
     for table in tables:
         speed = [line.split() for line in table.splitlines() if line.endswith(" x")]
-        assert [" ".join(row[:2]) for row in speed] == ["naive, float32", "monai_afire, fp32", "monai_afire, bf16"]
+        assert [" ".join(row[:2]) for row in speed] == [
+            "naive, float32",
+            "monai_afire, fp32",
+            "monai_afire, bf16",
+        ]
         for row in speed:
             images, samples, seconds = map(float, row[2:5])
             assert samples == pytest.approx(2 * images, rel=0.02)
-            assert images * seconds == pytest.approx(3, abs=0.0006 * images + 0.02)  # seconds have three decimals
+            assert images * seconds == pytest.approx(
+                3, abs=0.0006 * images + 0.02
+            )  # seconds have three decimals
         shares = [line.split()[2:9] for line in table.splitlines() if line.endswith(" -")]
         assert len(shares) == 3
         for row in shares:

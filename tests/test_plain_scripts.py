@@ -15,7 +15,14 @@ SCRIPTS = sorted((Path(__file__).resolve().parents[1] / "tutorials" / "plain").g
 
 
 def test_every_method_has_a_script() -> None:
-    assert {path.stem for path in SCRIPTS} == {"afire", "peac", "ace", "mae", "dino", "supervised_trainer"}
+    assert {path.stem for path in SCRIPTS} == {
+        "afire",
+        "peac",
+        "ace",
+        "mae",
+        "dino",
+        "supervised_trainer",
+    }
 
 
 @pytest.mark.slow

@@ -115,7 +115,13 @@ def exported_classes() -> dict[str, type]:
 def test_there_is_something_to_check() -> None:
     classes = exported_classes()
     assert len(classes) > 25
-    assert {"AFiRe", "AFiReLoss", "SynthLesionMaskd", "SynthLesionMaskDict", "PrototypeBank"} <= set(classes)
+    assert {
+        "AFiRe",
+        "AFiReLoss",
+        "SynthLesionMaskd",
+        "SynthLesionMaskDict",
+        "PrototypeBank",
+    } <= set(classes)
 
 
 @pytest.mark.parametrize("name", SHORT_NAMES)
@@ -154,11 +160,22 @@ def test_config_builds_components(prefix: str) -> None:
                 "decoder_heads": 2,
             },
             "loss": {"_target_": target("losses", "AFiReLoss"), "temperature": 0.5},
-            "lesions": {"_target_": target("transforms", "SynthLesionMaskd"), "keys": "image", "num_masks": 2},
+            "lesions": {
+                "_target_": target("transforms", "SynthLesionMaskd"),
+                "keys": "image",
+                "num_masks": 2,
+            },
             "load": {"_target_": target("transforms", "LoadRadiographd"), "keys": "image"},
-            "bank": {"_target_": target("networks", "PrototypeBank"), "num_tokens": 4, "num_clusters": 3},
+            "bank": {
+                "_target_": target("networks", "PrototypeBank"),
+                "num_tokens": 4,
+                "num_clusters": 3,
+            },
             "seed": {"_target_": target("handlers", "EpochSeed"), "seed": 1},
-            "dataset": {"_target_": target("apps.phantom", "ChestPhantomDataset"), "_mode_": "callable"},
+            "dataset": {
+                "_target_": target("apps.phantom", "ChestPhantomDataset"),
+                "_mode_": "callable",
+            },
         }
     )
     network = parser.get_parsed_content("network")
@@ -183,7 +200,9 @@ config = {
 print(type(ConfigParser(config).get_parsed_content("bank")).__module__)
 """
     command = [sys.executable, "-W", "ignore", "-c", script]
-    result = subprocess.run(command, capture_output=True, text=True, cwd=repository_root, timeout=120, check=False)
+    result = subprocess.run(
+        command, capture_output=True, text=True, cwd=repository_root, timeout=120, check=False
+    )
     assert result.returncode == 0, result.stderr
     assert result.stdout.split()[-1] == "monai_afire.networks.blocks.prototype_bank"
 
@@ -209,7 +228,11 @@ def test_no_class_bears_the_name_of_a_monai_class(locator: ComponentLocator) -> 
     assert len(taken) > 500
     assert "ViT" in taken
     ours = exported_classes()
-    clashes = {name: taken[name] for name in {*ours, *(value.__name__ for value in ours.values())} if name in taken}
+    clashes = {
+        name: taken[name]
+        for name in {*ours, *(value.__name__ for value in ours.values())}
+        if name in taken
+    }
     assert clashes == {}
 
 
@@ -223,7 +246,9 @@ def test_packages_export_what_they_say() -> None:
 def test_the_core_loads_no_application() -> None:
     """Core and applications are two tiers: who composes the core meets it alone."""
     script = "import sys, monai_afire; print(*[name for name in sys.modules if name.startswith('monai_afire.apps')])"
-    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    loaded = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout
     assert loaded.split() == []
 
 
@@ -242,7 +267,9 @@ def test_applications_share_named_parts_alone() -> None:
     found = set()
     for path in folder.rglob("*.py"):
         own = path.relative_to(folder).parts[0]
-        others = {name.split(".")[2] for name in re.findall(r"monai_afire\.apps\.\w+", imported(path))}
+        others = {
+            name.split(".")[2] for name in re.findall(r"monai_afire\.apps\.\w+", imported(path))
+        }
         found |= {(str(path.relative_to(folder)), other) for other in others - {own} - shared}
     assert found == set()
 
@@ -252,5 +279,7 @@ def imported(path: Path) -> str:
     nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
     modules = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
     nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-    modules += [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    modules += [
+        alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names
+    ]
     return "\n".join(modules)

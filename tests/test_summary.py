@@ -12,10 +12,19 @@ from conftest import SHARED_IS_MISSING, pytest_terminal_summary
 
 def test_what_is_skipped_without_shared_is_named() -> None:
     lines: list[str] = []
-    reasons = {"a.py::test_x[1]": SHARED_IS_MISSING, "a.py::test_x[2]": SHARED_IS_MISSING, "b.py::test_y": "no GPU"}
+    reasons = {
+        "a.py::test_x[1]": SHARED_IS_MISSING,
+        "a.py::test_x[2]": SHARED_IS_MISSING,
+        "b.py::test_y": "no GPU",
+    }
     reasons["b.py::test_z"] = SHARED_IS_MISSING
-    reports = [SimpleNamespace(nodeid=name, longrepr=("file", 1, f"Skipped: {why}")) for name, why in reasons.items()]
-    reporter: Any = SimpleNamespace(stats={"skipped": reports}, section=lines.append, write_line=lines.append)
+    reports = [
+        SimpleNamespace(nodeid=name, longrepr=("file", 1, f"Skipped: {why}"))
+        for name, why in reasons.items()
+    ]
+    reporter: Any = SimpleNamespace(
+        stats={"skipped": reports}, section=lines.append, write_line=lines.append
+    )
     pytest_terminal_summary(reporter)
     assert lines == [SHARED_IS_MISSING, "a.py::test_x (2 cases)", "b.py::test_z"]
     lines.clear()

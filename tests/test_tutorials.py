@@ -19,7 +19,9 @@ SCRIPTS = sorted((ROOT / "tutorials").glob("*.py"))
 
 @pytest.fixture(scope="module")
 def notebooks() -> ModuleType:
-    pytest.importorskip("jupytext", reason="the notebooks are written with jupytext, see the extra docs")
+    pytest.importorskip(
+        "jupytext", reason="the notebooks are written with jupytext, see the extra docs"
+    )
     specification = importlib.util.spec_from_file_location("notebooks", ROOT / "docs/notebooks.py")
     assert specification is not None
     assert specification.loader is not None
@@ -31,7 +33,9 @@ def notebooks() -> ModuleType:
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_notebook_is_in_step_with_its_script(notebooks: ModuleType, script: Path) -> None:
     written = json.loads(script.with_suffix(".ipynb").read_text(encoding="utf-8"))
-    assert written["cells"] == json.loads(notebooks.as_notebook(script))["cells"], "run: python docs/notebooks.py"
+    assert written["cells"] == json.loads(notebooks.as_notebook(script))["cells"], (
+        "run: python docs/notebooks.py"
+    )
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
@@ -48,4 +52,6 @@ def test_notebook_has_no_outputs_and_compiles(script: Path) -> None:
 
 def test_every_notebook_has_a_script() -> None:
     assert SCRIPTS
-    assert sorted(path.stem for path in (ROOT / "tutorials").glob("*.ipynb")) == [path.stem for path in SCRIPTS]
+    assert sorted(path.stem for path in (ROOT / "tutorials").glob("*.ipynb")) == [
+        path.stem for path in SCRIPTS
+    ]

@@ -24,7 +24,11 @@ import os
 from pathlib import Path
 
 # bundles are run from the root of the clone, wherever this notebook was started
-root = next(folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "bundles/afire/configs").is_dir())
+root = next(
+    folder
+    for folder in (Path.cwd(), *Path.cwd().parents)
+    if (folder / "bundles/afire/configs").is_dir()
+)
 os.chdir(root)
 
 # %% [markdown]
@@ -105,7 +109,11 @@ def read_curves(folder: Path) -> pd.DataFrame:
     """The scalars of the newest TensorBoard file of a folder, one row per value."""
     newest = max(folder.glob("events.*"), key=lambda path: path.stat().st_mtime)
     events = EventAccumulator(str(newest)).Reload()
-    rows = [(tag, event.step, event.value) for tag in events.Tags()["scalars"] for event in events.Scalars(tag)]
+    rows = [
+        (tag, event.step, event.value)
+        for tag in events.Tags()["scalars"]
+        for event in events.Scalars(tag)
+    ]
     return pd.DataFrame(rows, columns=["name", "step", "value"])
 
 
@@ -148,7 +156,9 @@ plt.show()
 # ## What is left on the disk
 
 # %%
-for path in sorted(path for name in ("pretrained", "pretraining") for path in (output / name).iterdir()):
+for path in sorted(
+    path for name in ("pretrained", "pretraining") for path in (output / name).iterdir()
+):
     print(f"{path.stat().st_size / 1e6:7.2f} MB  {path}")
 
 # %% [markdown]

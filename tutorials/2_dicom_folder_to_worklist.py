@@ -17,7 +17,11 @@ import os
 from pathlib import Path
 
 # bundles are run from the root of the clone, wherever this notebook was started
-root = next(folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "bundles/afire/configs").is_dir())
+root = next(
+    folder
+    for folder in (Path.cwd(), *Path.cwd().parents)
+    if (folder / "bundles/afire/configs").is_dir()
+)
 os.chdir(root)
 output = Path("tutorials/output")
 normal_folder, new_folder = output / "dicom/normal", output / "dicom/new"
@@ -45,11 +49,22 @@ def write_dicom(path: Path, image: np.ndarray, inverted: bool) -> None:
     dataset = pydicom.Dataset()
     dataset.file_meta = pydicom.dataset.FileMetaDataset()
     dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    dataset.SOPClassUID, dataset.SOPInstanceUID = DigitalXRayImageStorageForPresentation, generate_uid()
+    dataset.SOPClassUID, dataset.SOPInstanceUID = (
+        DigitalXRayImageStorageForPresentation,
+        generate_uid(),
+    )
     dataset.Modality, dataset.PatientID = "DX", path.parent.name
     dataset.Rows, dataset.Columns = image.shape
-    dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 1, "MONOCHROME1" if inverted else "MONOCHROME2"
-    dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 16, 12, 11, 0
+    dataset.SamplesPerPixel, dataset.PhotometricInterpretation = (
+        1,
+        "MONOCHROME1" if inverted else "MONOCHROME2",
+    )
+    dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = (
+        16,
+        12,
+        11,
+        0,
+    )
     dataset.WindowCenter, dataset.WindowWidth = 2048, 4096
     dataset.set_pixel_data(stored, dataset.PhotometricInterpretation, 12)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,9 +74,17 @@ def write_dicom(path: Path, image: np.ndarray, inverted: bool) -> None:
 shutil.rmtree(output / "dicom", ignore_errors=True)
 for patient in range(256):
     phantom = draw_chest_phantom(1000 + patient, image_size=96)
-    write_dicom(normal_folder / f"patient{patient:04d}/IM-0001.dcm", phantom.image[0], inverted=patient % 5 == 0)
+    write_dicom(
+        normal_folder / f"patient{patient:04d}/IM-0001.dcm",
+        phantom.image[0],
+        inverted=patient % 5 == 0,
+    )
 
-findings = [("consolidation", "effusion"), ("cardiomegaly", "effusion"), ("consolidation", "consolidation")]
+findings = [
+    ("consolidation", "effusion"),
+    ("cardiomegaly", "effusion"),
+    ("consolidation", "consolidation"),
+]
 truth = {}
 for patient in range(24):
     lesions = findings[patient // 3 % 3] if patient % 3 == 0 else ()
@@ -73,7 +96,12 @@ for patient in range(24):
 whole = (new_folder / "patient0001/IM-0001.dcm").read_bytes()
 (new_folder / "patient0001/IM-0002.dcm").write_bytes(whole[: len(whole) // 2])
 (new_folder / "patient0002/IM-0002.dcm").write_text("Findings: none.")
-print(len(list(normal_folder.rglob("*.dcm"))), "normal files,", len(list(new_folder.rglob("*.dcm"))), "new ones")
+print(
+    len(list(normal_folder.rglob("*.dcm"))),
+    "normal files,",
+    len(list(new_folder.rglob("*.dcm"))),
+    "new ones",
+)
 
 # %% [markdown]
 # ## A pre-trained network
@@ -104,7 +132,11 @@ if not pretrained.is_file():
 
 # %% tags=["hide-output"]
 run(
-    config_file=[f"{configs}/train.json", f"{configs}/finetune_anomaly.json", "tutorials/miniature.json"],
+    config_file=[
+        f"{configs}/train.json",
+        f"{configs}/finetune_anomaly.json",
+        "tutorials/miniature.json",
+    ],
     dataset_dir=str(normal_folder),
     pretrained=str(pretrained),
     epochs=12,
@@ -142,7 +174,9 @@ import pandas as pd
 worklist = pd.read_csv(output / "worklist/worklist.csv")
 worklist = worklist[["rank", "score", "decision", "percentile", "hottest", "image"]]
 worklist["truth"] = [truth[Path(image).parent.name] for image in worklist["image"]]
-worklist["image"] = [Path(image).relative_to(new_folder.resolve()).as_posix() for image in worklist["image"]]
+worklist["image"] = [
+    Path(image).relative_to(new_folder.resolve()).as_posix() for image in worklist["image"]
+]
 worklist.round(2)
 
 # %%
@@ -179,7 +213,9 @@ plt.show()
 
 # %%
 rejected = pd.read_csv(output / "worklist/rejected.csv")
-rejected["image"] = [Path(image).relative_to(new_folder.resolve()).as_posix() for image in rejected["image"]]
+rejected["image"] = [
+    Path(image).relative_to(new_folder.resolve()).as_posix() for image in rejected["image"]
+]
 for _, row in rejected.iterrows():
     print(f"{row['image']}\n    {row['reason']}")
 

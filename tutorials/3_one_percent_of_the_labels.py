@@ -18,7 +18,11 @@ import sys
 from pathlib import Path
 
 # bundles are run from the root of the clone, wherever this notebook was started
-root = next(folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "bundles/afire/configs").is_dir())
+root = next(
+    folder
+    for folder in (Path.cwd(), *Path.cwd().parents)
+    if (folder / "bundles/afire/configs").is_dir()
+)
 os.chdir(root)
 output = Path("tutorials/output")
 
@@ -61,9 +65,14 @@ phantom = {
     "seed": 7,
 }
 for share in (0.01, 0.1, 1.0):
-    items = labeled_items("training", phantom=PhantomSet(str(output / "labeled"), phantom), label_fraction=share)
+    items = labeled_items(
+        "training", phantom=PhantomSet(str(output / "labeled"), phantom), label_fraction=share
+    )
     counts = Counter(
-        kind for item in items for kind, present in zip(LESION_KINDS, item["label"], strict=True) if present
+        kind
+        for item in items
+        for kind, present in zip(LESION_KINDS, item["label"], strict=True)
+        if present
     )
     print(f"{share:4.0%}: {len(items):3d} images, {dict(counts)}")
 
@@ -84,7 +93,11 @@ for share in (0.01, 0.1, 1.0):
 
 # %% tags=["hide-output"]
 command = [sys.executable, "-m", "monai_afire.apps.experiments"]
-command += ["--config_file", "bundles/radiograph_classification/configs/train.json", "tutorials/miniature.json"]
+command += [
+    "--config_file",
+    "bundles/radiograph_classification/configs/train.json",
+    "tutorials/miniature.json",
+]
 command += ["--output_dir", str(output / "experiment")]
 command += ["--initializations", "scratch=", f"afire={pretrained}"]
 command += ["--label_fraction", "0.01", "0.1", "--seed", "0", "--metrics", "mean_auc"]

@@ -44,7 +44,9 @@ transform = Compose(
         SynthLesionMaskd(keys="image", num_masks=2, num_lesions=(1, 4), lesion_size=(16, 64)),
     ]
 )
-loader = DataLoader(CacheDataset(items[:64], transform, progress=False), batch_size=16, shuffle=True)
+loader = DataLoader(
+    CacheDataset(items[:64], transform, progress=False), batch_size=16, shuffle=True
+)
 batch = next(iter(loader))
 for name in ("image", "lesion_image", "lesion_mask"):
     print(f"{name:<14}{tuple(batch[name].shape)}")
@@ -52,7 +54,11 @@ for name in ("image", "lesion_image", "lesion_mask"):
 # %%
 figure, axes = plt.subplots(3, 4, figsize=(8, 6.2), layout="compressed")
 for column in range(4):
-    pictures = batch["image"][column, 0], batch["lesion_image"][column, 0, 0], batch["lesion_mask"][column, 0, 0]
+    pictures = (
+        batch["image"][column, 0],
+        batch["lesion_image"][column, 0, 0],
+        batch["lesion_mask"][column, 0, 0],
+    )
     for axis, picture in zip(axes[:, column], pictures, strict=True):
         axis.imshow(picture, cmap="gray", vmin=0, vmax=1)
         axis.set_axis_off()
@@ -67,7 +73,9 @@ plt.show()
 # are several variants of each image.
 
 # %%
-network = AutoEncoder(spatial_dims=2, in_channels=1, out_channels=1, channels=(16, 32, 64), strides=(2, 2, 2))
+network = AutoEncoder(
+    spatial_dims=2, in_channels=1, out_channels=1, channels=(16, 32, 64), strides=(2, 2, 2)
+)
 optimizer = torch.optim.AdamW(network.parameters(), lr=3e-3)
 losses = []
 for _ in range(15):
@@ -88,7 +96,11 @@ with torch.no_grad():
     restored = network(held_out["lesion_image"][:, 0])
 figure, axes = plt.subplots(3, 4, figsize=(8, 6.2), layout="compressed")
 for column in range(4):
-    pictures = held_out["image"][column, 0], held_out["lesion_image"][column, 0, 0], restored[column, 0]
+    pictures = (
+        held_out["image"][column, 0],
+        held_out["lesion_image"][column, 0, 0],
+        restored[column, 0],
+    )
     for axis, picture in zip(axes[:, column], pictures, strict=True):
         axis.imshow(picture, cmap="gray", vmin=0, vmax=1)
         axis.set_axis_off()
@@ -146,7 +158,9 @@ for name, values in pair.items():
 from monai_afire.networks import patchify
 from monai_afire.transforms import matching_patches
 
-matches = matching_patches(pair["offset_1"], pair["offset_2"], crops=(crop, crop))  # -1: not in the other crop
+matches = matching_patches(
+    pair["offset_1"], pair["offset_2"], crops=(crop, crop)
+)  # -1: not in the other crop
 patches_1, patches_2 = (patchify(pair[name], patch_size=cell) for name in ("image_1", "image_2"))
 image, patch = torch.nonzero(matches >= 0, as_tuple=True)
 same = torch.equal(patches_1[image, patch], patches_2[image, matches[image, patch]])
@@ -164,7 +178,9 @@ for first, second in enumerate(matches[0].tolist()):
         for axis, place in zip(axes, (first, second), strict=True):
             row, column = divmod(place, crop)
             corner = (column * cell - 0.5, row * cell - 0.5)
-            axis.add_patch(plt.Rectangle(corner, cell, cell, color=colors[first], alpha=0.35, linewidth=0))
+            axis.add_patch(
+                plt.Rectangle(corner, cell, cell, color=colors[first], alpha=0.35, linewidth=0)
+            )
 plt.show()
 
 # %% [markdown]

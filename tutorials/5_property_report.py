@@ -27,7 +27,11 @@ import os
 from pathlib import Path
 
 # bundles are run from the root of the clone, wherever this notebook was started
-root = next(folder for folder in (Path.cwd(), *Path.cwd().parents) if (folder / "bundles/afire/configs").is_dir())
+root = next(
+    folder
+    for folder in (Path.cwd(), *Path.cwd().parents)
+    if (folder / "bundles/afire/configs").is_dir()
+)
 os.chdir(root)
 output = Path("tutorials/output")
 
@@ -184,11 +188,18 @@ from monai_afire.apps.studies import (
 images = workflow.parser.get_parsed_content("images")
 encoders = workflow.parser.get_parsed_content("encoders")
 found = {
-    name: landmark_correspondence(encoder, images.image, images.landmarks, [0, 8], stride=4, progress=False)
+    name: landmark_correspondence(
+        encoder, images.image, images.landmarks, [0, 8], stride=4, progress=False
+    )
     for name, encoder in encoders.items()
 }
 copied = same_place_correspondence(images.landmarks, images.image.shape[2:], [0, 8])
-print({name: round(float(table["error"].mean()), 1) for name, table in {**found, "same place": copied}.items()})
+print(
+    {
+        name: round(float(table["error"].mean()), 1)
+        for name, table in {**found, "same place": copied}.items()
+    }
+)
 found_landmarks_figure(images.image, images.landmarks, found, 0, {"patient 1": 1, "patient 2": 2})
 
 # %% [markdown]

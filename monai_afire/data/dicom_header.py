@@ -55,7 +55,9 @@ def read_header(path: str | os.PathLike, keywords: Collection[str]) -> Dataset:
         if identify_content(file.read(HEAD_BYTES)) != "DICOM":
             raise NotDICOMError(f"{path} is no DICOM file")
         file.seek(0)
-        header = pydicom.dcmread(file, force=True, stop_before_pixels=True, specific_tags=list(keywords))
+        header = pydicom.dcmread(
+            file, force=True, stop_before_pixels=True, specific_tags=list(keywords)
+        )
     header.filename = os.fspath(path)
     return header
 
@@ -99,7 +101,13 @@ def header_groups(header: Dataset) -> dict[str, str]:
     sex, age, view, maker, _ = (_text(header, keyword) for keyword in GROUP_ELEMENTS)
     years = re.fullmatch(r"(\d{1,3})Y", age)
     age = str(int(years[1])) if years else ""
-    return {"sex": sex, "age": age, "view": view, "manufacturer": maker, "scanner": scanner_of(header)}
+    return {
+        "sex": sex,
+        "age": age,
+        "view": view,
+        "manufacturer": maker,
+        "scanner": scanner_of(header),
+    }
 
 
 def scanner_of(header: Dataset) -> str:

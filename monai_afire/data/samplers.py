@@ -68,7 +68,9 @@ class DistributedRandomSampler(DistributedSampler):
         return iter(order[self.rank : self.total_size : self.num_replicas].tolist())
 
 
-def training_sampler(dataset: Sized, seed: int = 0, min_batches: int = 0, batch_size: int = 1) -> Sampler[int]:
+def training_sampler(
+    dataset: Sized, seed: int = 0, min_batches: int = 0, batch_size: int = 1
+) -> Sampler[int]:
     """
     The sampler of a training run: each image once per epoch, in a new order.
 
@@ -92,4 +94,6 @@ def training_sampler(dataset: Sized, seed: int = 0, min_batches: int = 0, batch_
         return RandomSampler(dataset, num_samples=num_samples)
     if not min_batches:
         return DistributedSampler(dataset, seed=seed)  # type: ignore[arg-type]
-    return DistributedRandomSampler(dataset, seed=seed, min_batches=min_batches, batch_size=batch_size)
+    return DistributedRandomSampler(
+        dataset, seed=seed, min_batches=min_batches, batch_size=batch_size
+    )

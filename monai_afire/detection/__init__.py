@@ -16,7 +16,11 @@ from __future__ import annotations
 from monai_afire.detection.conformal import conformal_p_values, discoveries
 from monai_afire.detection.detection_items import detection_items, lesion_truth, validation_items
 from monai_afire.detection.detector import AnomalyDetector
-from monai_afire.detection.detector_file import load_detector, save_detector, with_student_as_teacher
+from monai_afire.detection.detector_file import (
+    load_detector,
+    save_detector,
+    with_student_as_teacher,
+)
 from monai_afire.detection.evaluation import DetectorAUC, evaluate_scores
 from monai_afire.detection.field_of_view import LungView, fixed_view, moved, random_views
 from monai_afire.detection.masked_restoration import MaskedRestorationInferer, complementary_masks

@@ -48,7 +48,9 @@ def detection_items(
     unlabeled = [number for number, item in enumerate(items) if abnormal_label(item) is None]
     if unlabeled:
         missing = f"{len(unlabeled)} of {len(items)} items of section {section!r} have no label"
-        raise DatalistError(f"{missing} (first: item {unlabeled[0]}): give each 'label' or 'abnormal', 0 for normal")
+        raise DatalistError(
+            f"{missing} (first: item {unlabeled[0]}): give each 'label' or 'abnormal', 0 for normal"
+        )
     known = [{**item, "label": abnormal_label(item), "lesion": None} for item in items]
     painted = []
     if lesions:
@@ -61,7 +63,9 @@ def detection_items(
     return every
 
 
-def validation_items(items: Sequence[Mapping[str, Any]], lesions: Mapping[str, Any]) -> list[dict[str, Any]]:
+def validation_items(
+    items: Sequence[Mapping[str, Any]], lesions: Mapping[str, Any]
+) -> list[dict[str, Any]]:
     """
     Items to validate a detector on: as labeled, or, without an abnormal one, with painted lesions in their place.
 
@@ -77,7 +81,9 @@ def validation_items(items: Sequence[Mapping[str, Any]], lesions: Mapping[str, A
     certain = without_doubtful(items, "the section 'validation'")
     labels = [abnormal_label(item) or 0 for item in certain]
     labeled = [{**item, "abnormal": label} for item, label in zip(certain, labels, strict=True)]
-    return detection_items(labeled, None if 0 < sum(labels) < len(labels) else lesions, "validation")
+    return detection_items(
+        labeled, None if 0 < sum(labels) < len(labels) else lesions, "validation"
+    )
 
 
 def lesion_truth(
@@ -103,7 +109,9 @@ def lesion_truth(
     path = next((item[key] for key in _MASK_KEYS if item.get(key)), None)
     if path is not None:
         mask = torch.as_tensor(np.asarray(LoadRadiograph(scaling="none")(path))).float() > 0
-        return (F.interpolate(mask[None].float(), size=tuple(size), mode="area")[0, 0] >= 0.5).numpy()
+        return (
+            F.interpolate(mask[None].float(), size=tuple(size), mode="area")[0, 0] >= 0.5
+        ).numpy()
     boxes = item.get("boxes")
     if not boxes:
         return None
@@ -113,7 +121,9 @@ def lesion_truth(
         sides = [
             # multiplied first: the quotient of whole numbers is exact where it is whole
             _touched(start * target / int(source), (start + length) * target / int(source))
-            for start, length, target, source in zip(starts, lengths, size, spatial_shape, strict=True)
+            for start, length, target, source in zip(
+                starts, lengths, size, spatial_shape, strict=True
+            )
         ]
         truth[tuple(sides)] = True
     return truth

@@ -12,9 +12,19 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from monai_afire.detection.field_of_view import MAX_VIEWS, field_of_view_module, fixed_view, random_views
+from monai_afire.detection.field_of_view import (
+    MAX_VIEWS,
+    field_of_view_module,
+    fixed_view,
+    random_views,
+)
 from monai_afire.detection.masked_restoration import MaskedRestorationInferer
-from monai_afire.detection.normal_statistics import ImageDensity, NormalMemory, NormalStatistics, TokenDensity
+from monai_afire.detection.normal_statistics import (
+    ImageDensity,
+    NormalMemory,
+    NormalStatistics,
+    TokenDensity,
+)
 from monai_afire.detection.score_thresholds import ScoreThresholds
 from monai_afire.detection.scores import (
     MAP_NAMES,
@@ -146,9 +156,13 @@ class AnomalyDetector(ScoreThresholds):
         check_names("fusion", fusion, maps, MAP_NAMES)
         check_names("score_fusion", score_fusion, self.score_names[:-1], SCORE_NAMES[:-1])
         if copies < 0 or not 1 <= views <= MAX_VIEWS:
-            raise ValueError(f"copies must be at least 0 and views in [1, {MAX_VIEWS}], got {copies} and {views}")
+            raise ValueError(
+                f"copies must be at least 0 and views in [1, {MAX_VIEWS}], got {copies} and {views}"
+            )
         if isinstance(network, AFiRe) and not (network.contrast and network.restore):
-            raise ValueError("the detector needs teacher and decoder: build the network with contrast and restore True")
+            raise ValueError(
+                "the detector needs teacher and decoder: build the network with contrast and restore True"
+            )
         self.network: Any = network if isinstance(network, AFiRe) else FrozenEncoder(network)
         encoder = self.network.encoder
         num_tokens, width = math.prod(encoder.grid_size), feature_width(encoder, layers)
@@ -156,7 +170,9 @@ class AnomalyDetector(ScoreThresholds):
         self.density = TokenDensity(num_tokens, width)
         self.image_density = ImageDensity(width)
         cells = _RESIDUAL_CELLS ** len(encoder.grid_size)
-        self.token_memory = NormalMemory(num_tokens, width, min(_TOKEN_DIRECTIONS, width), memory_size)
+        self.token_memory = NormalMemory(
+            num_tokens, width, min(_TOKEN_DIRECTIONS, width), memory_size
+        )
         self.residual_memory: NormalMemory | None = None
         if "residual_neighbors" in maps:
             self.residual_memory = NormalMemory(num_tokens, cells, cells, memory_size)
@@ -173,11 +189,17 @@ class AnomalyDetector(ScoreThresholds):
         self.field_of_view = field_of_view_module(field_of_view, len(encoder.grid_size))
         # what another view is measured by, and which scores it can lower
         measured = {*score_fusion, *(fusion if "focal" in score_fusion else ())}
-        self.view_maps = {"restoration" if name == "restoration_mean" else name for name in measured} & set(maps)
+        self.view_maps = {
+            "restoration" if name == "restoration_mean" else name for name in measured
+        } & set(maps)
         for name in ("map_mean", "map_std"):
-            self.register_buffer(name, torch.full((len(maps), num_tokens), float(name == "map_std")))
+            self.register_buffer(
+                name, torch.full((len(maps), num_tokens), float(name == "map_std"))
+            )
         for name in ("score_mean", "score_std"):
-            self.register_buffer(name, torch.full((len(self.score_names) - 1,), float(name == "score_std")))
+            self.register_buffer(
+                name, torch.full((len(self.score_names) - 1,), float(name == "score_std"))
+            )
         self.register_buffer("heat_range", torch.tensor([0.0, 1.0]))
         in_views = torch.tensor([name in {*score_fusion, "fused"} for name in self.score_names])
         self.register_buffer("in_views", in_views, persistent=False)
@@ -185,7 +207,11 @@ class AnomalyDetector(ScoreThresholds):
 
     def changed_arguments(self) -> dict[str, Any]:
         """The adapter around an encoder of another library, whose file can be built again."""
-        return {} if isinstance(self.network, AFiRe) else {"network": definition_of(self.network.encoder)}
+        return (
+            {}
+            if isinstance(self.network, AFiRe)
+            else {"network": definition_of(self.network.encoder)}
+        )
 
     def forward(self, image: torch.Tensor) -> dict[str, torch.Tensor]:
         """
@@ -206,8 +232,12 @@ class AnomalyDetector(ScoreThresholds):
         maps = self._standardized(raw)
         scores = self._scores(raw, maps, eq_51, self.image_density(mean_token))
         for number in range(1, self.views):
-            raw, eq_51, mean_token, _ = self._token_maps(fixed_view(image, number), needed=self.view_maps)
-            other = self._scores(raw, self._standardized(raw), eq_51, self.image_density(mean_token))
+            raw, eq_51, mean_token, _ = self._token_maps(
+                fixed_view(image, number), needed=self.view_maps
+            )
+            other = self._scores(
+                raw, self._standardized(raw), eq_51, self.image_density(mean_token)
+            )
             scores = torch.where(self.in_views, scores.minimum(other), scores)
         if self.field_of_view is not None:
             maps = self.field_of_view.to_picture(maps, self.network.encoder.grid_size, field)
@@ -224,7 +254,9 @@ class AnomalyDetector(ScoreThresholds):
             ``(B, 1, *S)``, linearly interpolated.
         """
         encoder = self.network.encoder
-        return resize_features(token_map.unflatten(1, encoder.grid_size).unsqueeze(1), encoder.img_size)
+        return resize_features(
+            token_map.unflatten(1, encoder.grid_size).unsqueeze(1), encoder.img_size
+        )
 
     def describe_outputs(self) -> dict[str, list]:
         """Names of the scores and maps in their order, and the thresholds, for an exported graph."""
@@ -269,8 +301,14 @@ class AnomalyDetector(ScoreThresholds):
             part.finalize()
         every = [self._token_maps(image, owner)[:2] for image, owner in self._with_copies(batches)]
         if sum(len(raw) for raw, _ in every) < self.density.num_images:
-            raise RuntimeError("the normal images can be iterated only once: give a list or a loader")
-        self._fit_scales(torch.cat([raw for raw, _ in every]), torch.cat([eq_51 for _, eq_51 in every]), distances)
+            raise RuntimeError(
+                "the normal images can be iterated only once: give a list or a loader"
+            )
+        self._fit_scales(
+            torch.cat([raw for raw, _ in every]),
+            torch.cat([eq_51 for _, eq_51 in every]),
+            distances,
+        )
 
     def _fit_scales(self, raw: torch.Tensor, eq_51: torch.Tensor, distances: torch.Tensor) -> None:
         """Mean and spread of maps ``(N, 6, L)`` and image scores ``(N,)`` of normal images, and the heat's range."""
@@ -304,7 +342,9 @@ class AnomalyDetector(ScoreThresholds):
         scores["token_mean_density"] = distances
         scores["focal"] = aggregate_tokens(maps[:, -1], "top_k", self.k_fraction)
         every = torch.stack([scores[name] for name in self.score_names[:-1]], 1)
-        fused = ((every - self.score_mean) / self.score_std)[:, self.score_fusion].mean(1, keepdim=True)
+        fused = ((every - self.score_mean) / self.score_std)[:, self.score_fusion].mean(
+            1, keepdim=True
+        )
         return torch.cat([every, fused], 1)
 
     def _in_field_of_view(self, image: torch.Tensor) -> tuple[torch.Tensor, Any]:
@@ -329,12 +369,21 @@ class AnomalyDetector(ScoreThresholds):
         return tokens_and_features(self.network.teacher_encoder, image, self.layers)
 
     def _token_maps(
-        self, image: torch.Tensor, owners: torch.Tensor | None = None, needed: Collection[str] | None = None
+        self,
+        image: torch.Tensor,
+        owners: torch.Tensor | None = None,
+        needed: Collection[str] | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Maps ``(B, 6, L)`` as measured, Eq. 51 ``(B,)``, the student's mean token and its or the teacher's tokens."""
         needed = self.map_names if needed is None else needed
         student, features = self._described(image)
-        maps = dict(zip(self.map_names, self.map_mean.unsqueeze(1).expand(-1, image.shape[0], -1), strict=True))
+        maps = dict(
+            zip(
+                self.map_names,
+                self.map_mean.unsqueeze(1).expand(-1, image.shape[0], -1),
+                strict=True,
+            )
+        )
         eq_51, tokens = maps[self.map_names[0]][:, 0], student
         # the distances are differences of like numbers: half precision would leave little of them
         if self.residual_memory is not None and not _OF_THE_DECODER.isdisjoint(needed):
@@ -344,7 +393,9 @@ class AnomalyDetector(ScoreThresholds):
                 if restored is not None:
                     eq_51, maps["restoration"] = anomaly_score(restored, target)
                 _, maps["masked_restoration"] = anomaly_score(masked, target)
-                maps["residual_neighbors"] = self.residual_memory(self._coarse_error(masked, target), owners)
+                maps["residual_neighbors"] = self.residual_memory(
+                    self._coarse_error(masked, target), owners
+                )
         described = features
         if "token_density" in needed:
             tokens, described = self._described_by_teacher(image, student, features)
@@ -353,12 +404,16 @@ class AnomalyDetector(ScoreThresholds):
                 maps["token_density"] = self.density(described)
             if "prototype_distance" in self.map_names:
                 q = self.network.token_probabilities(at_least_float32(student))
-                maps["prototype_distance"] = prototype_distance(q, self.network.bank.prototypes, self.similarity)
+                maps["prototype_distance"] = prototype_distance(
+                    q, self.network.bank.prototypes, self.similarity
+                )
             maps["token_neighbors"] = self.token_memory(features, owners)
             mean_token = self._mean_token(features)
         return torch.stack([maps[name] for name in self.map_names], 1), eq_51, mean_token, tokens
 
-    def _restored(self, image: torch.Tensor, student: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _restored(
+        self, image: torch.Tensor, student: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """From the student's tokens the patches, each restored while it is hidden, and the image's own."""
         network = self.network
         target = patchify(network.encoder.normalize(image), network.encoder.patch_size)
@@ -372,7 +427,9 @@ class AnomalyDetector(ScoreThresholds):
         pool = {2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}[len(encoder.patch_size)]
         return pool(pixels, _RESIDUAL_CELLS).flatten(2)
 
-    def _with_copies(self, batches: Iterable[torch.Tensor]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def _with_copies(
+        self, batches: Iterable[torch.Tensor]
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Batches of images and then of their copies, with the image's number."""
         seen = 0
         for batch in batches:

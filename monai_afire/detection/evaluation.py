@@ -44,7 +44,10 @@ class DetectorAUC(EpochMetric):
         super().__init__(
             # ignite hands the predictions over first
             lambda scores, labels: roc_auc(labels, scores),
-            output_transform=lambda output: (output["pred"]["scores"][:, -1], output["label"].flatten()),
+            output_transform=lambda output: (
+                output["pred"]["scores"][:, -1],
+                output["label"].flatten(),
+            ),
             check_compute_fn=False,
         )
 
@@ -91,7 +94,11 @@ def evaluate_scores(
         (0.75, 1.0)
     """
     # a CSV file that was read back has NaN for ""
-    texts = {n: table[n].astype(object).fillna("").astype(str) for n in ("kind", *PROPERTIES) if n in table}
+    texts = {
+        n: table[n].astype(object).fillna("").astype(str)
+        for n in ("kind", *PROPERTIES)
+        if n in table
+    }
     table = table.assign(**texts)
     original = table[table["kind"] == ""] if "kind" in table else table
     labels = original["label"].to_numpy()
@@ -103,11 +110,16 @@ def evaluate_scores(
     result: dict[str, Any] = {"images": _counts(labels)}
     if len(set(labels)) == 2:
         result["detection"] = {
-            name: _detection(labels, scores, (thresholds or {}).get(name), num_bootstraps, seed, patients)
+            name: _detection(
+                labels, scores, (thresholds or {}).get(name), num_bootstraps, seed, patients
+            )
             for name, scores in columns.items()
         }
         if "sex" in original:
-            scores, limits = original[[score_names[-1]]].to_numpy(), [(thresholds or {}).get(score_names[-1], np.nan)]
+            scores, limits = (
+                original[[score_names[-1]]].to_numpy(),
+                [(thresholds or {}).get(score_names[-1], np.nan)],
+            )
             result["subgroups"] = subgroup_metrics(
                 original, labels[:, None], scores, limits, ["abnormal"], num_bootstraps
             )
@@ -118,7 +130,9 @@ def evaluate_scores(
             pairs = matched_pairs(labels, original["brightness"].to_numpy(), views, caliper)
             result["matched_pairs"] = _matched(pairs, columns, num_bootstraps, seed)
     result["localization"] = _localization(original)
-    result["controlled"] = _controlled(table, score_names, original) if len(original) < len(table) else {}
+    result["controlled"] = (
+        _controlled(table, score_names, original) if len(original) < len(table) else {}
+    )
     return json_safe({name: value for name, value in result.items() if value})
 
 
@@ -142,7 +156,12 @@ def _detection(
 
     values = measured(labels, scores)
     lower, upper = bootstrap_interval(
-        lambda y, s: [*measured(y, s).values()], labels, scores, num_bootstraps, seed, patients=patients
+        lambda y, s: [*measured(y, s).values()],
+        labels,
+        scores,
+        num_bootstraps,
+        seed,
+        patients=patients,
     )
     metrics: dict[str, Any] = {} if threshold is None else {"threshold": threshold}
     for (name, value), *interval in zip(values.items(), lower, upper, strict=True):
@@ -150,22 +169,32 @@ def _detection(
     return metrics
 
 
-def _within_view(labels: np.ndarray, views: np.ndarray, columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _within_view(
+    labels: np.ndarray, views: np.ndarray, columns: Mapping[str, np.ndarray]
+) -> dict[str, Any]:
     """AUC among the images of each view that has both kinds."""
     result: dict[str, Any] = {}
     for view in sorted(set(views) - {""}):
         chosen = views == view
         counts = _counts(labels[chosen])
         if all(counts.values()):
-            aucs = {name: roc_auc(labels[chosen], scores[chosen]) for name, scores in columns.items()}
+            aucs = {
+                name: roc_auc(labels[chosen], scores[chosen]) for name, scores in columns.items()
+            }
             result[view] = {"images": counts, "auc": aucs}
     return result
 
 
-def _matched(pairs: np.ndarray, columns: Mapping[str, np.ndarray], num_bootstraps: int, seed: int) -> dict[str, Any]:
+def _matched(
+    pairs: np.ndarray, columns: Mapping[str, np.ndarray], num_bootstraps: int, seed: int
+) -> dict[str, Any]:
     """AUC on matched pairs, with an interval over samples of the pairs."""
     rng = np.random.default_rng(seed)
-    samples = [pairs[rng.integers(0, len(pairs), len(pairs))] for _ in range(num_bootstraps)] if len(pairs) else []
+    samples = (
+        [pairs[rng.integers(0, len(pairs), len(pairs))] for _ in range(num_bootstraps)]
+        if len(pairs)
+        else []
+    )
     result: dict[str, Any] = {"pairs": len(pairs)}
     for name, scores in columns.items():
         resampled = [matched_pair_auc(scores, sample) for sample in samples]
@@ -185,7 +214,9 @@ def _localization(rows: pd.DataFrame) -> dict[str, Any]:
     return result
 
 
-def _controlled(table: pd.DataFrame, score_names: Sequence[str], original: pd.DataFrame) -> dict[str, Any]:
+def _controlled(
+    table: pd.DataFrame, score_names: Sequence[str], original: pd.DataFrame
+) -> dict[str, Any]:
     """The painted copies against the same originals."""
     result: dict[str, Any] = {}
     painted = table[table["kind"] != ""]
@@ -194,7 +225,10 @@ def _controlled(table: pd.DataFrame, score_names: Sequence[str], original: pd.Da
         labels = np.repeat([0, 1], [len(before), len(copies)])
         result[f"{kind}, contrast {contrast:g}, size {size:g}"] = {
             **{"kind": kind, "contrast": contrast, "size": size, "images": len(copies)},
-            "auc": {name: roc_auc(labels, pd.concat([before[name], copies[name]])) for name in score_names},
+            "auc": {
+                name: roc_auc(labels, pd.concat([before[name], copies[name]]))
+                for name in score_names
+            },
             "localization": _localization(copies),
         }
     return result

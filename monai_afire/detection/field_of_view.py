@@ -119,8 +119,12 @@ def fixed_view(images: torch.Tensor, number: int) -> torch.Tensor:
     if number == 0:
         return images
     count, dims, sign = images.shape[0], images.ndim - 2, 1 if number % 2 else -1
-    zoom = torch.full((count, dims), math.exp(sign * _STEP_ZOOM) if number <= 2 else 1.0, device=images.device)
-    turn = torch.full((count,), sign * _STEP_TURN if number in (3, 4) else 0.0, device=images.device)
+    zoom = torch.full(
+        (count, dims), math.exp(sign * _STEP_ZOOM) if number <= 2 else 1.0, device=images.device
+    )
+    turn = torch.full(
+        (count,), sign * _STEP_TURN if number in (3, 4) else 0.0, device=images.device
+    )
     shift = torch.zeros(count, dims, device=images.device)
     if number > 4:
         shift[:, dims - 1 - (number - 5) // 2] = sign * _STEP_SHIFT
@@ -157,7 +161,9 @@ class LungView(nn.Module):
         return self
 
     @torch.no_grad()
-    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
+    def forward(
+        self, images: torch.Tensor
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
         """
         Cut out the lungs' square.
 
@@ -187,7 +193,14 @@ class LungView(nn.Module):
         """
         zoom, shift = field
         picture = maps.unflatten(2, tuple(grid))
-        back = moved(picture, 1 / zoom, torch.zeros_like(zoom[:, 0]), -shift / zoom, mode="bilinear", outside="zeros")
+        back = moved(
+            picture,
+            1 / zoom,
+            torch.zeros_like(zoom[:, 0]),
+            -shift / zoom,
+            mode="bilinear",
+            outside="zeros",
+        )
         return back.flatten(2)
 
 
@@ -198,7 +211,9 @@ def field_of_view_module(name: str, spatial_dims: int) -> LungView | None:
     if name == "image":
         return None
     if spatial_dims != 2:
-        raise ValueError("lungs are found in frontal radiographs alone: leave field_of_view at 'image' for volumes")
+        raise ValueError(
+            "lungs are found in frontal radiographs alone: leave field_of_view at 'image' for volumes"
+        )
     return LungView()
 
 

@@ -45,7 +45,9 @@ def complementary_masks(grid_size: Sequence[int], stride: int = 2, block: int = 
     masks = torch.tensor((np.unique(group)[:, None] == group).tolist())
     if len(masks) < 2 and math.prod(grid_size) > 1:
         grid = f"all {math.prod(grid_size)} tokens of the grid {tuple(grid_size)}"
-        raise ValueError(f"stride {stride} and block {block} hide {grid} at once: take stride 2, or a smaller block")
+        raise ValueError(
+            f"stride {stride} and block {block} hide {grid} at once: take stride 2, or a smaller block"
+        )
     return masks
 
 
@@ -100,7 +102,9 @@ class MaskedRestorationInferer(Inferer):
         Returns:
             ``(B, L, P)`` patches in normalized intensity.
         """
-        masks = complementary_masks(network.encoder.grid_size, self.stride, self.block).to(tokens.device)
+        masks = complementary_masks(network.encoder.grid_size, self.stride, self.block).to(
+            tokens.device
+        )
         batch, passes = tokens.shape[0], masks.shape[0]
         hidden = masks.unsqueeze(1).expand(-1, batch, -1).flatten(0, 1)  # (G B, L)
         restored = network.decoder(tokens.repeat(passes, 1, 1), hidden)

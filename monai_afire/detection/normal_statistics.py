@@ -62,21 +62,27 @@ class NormalStatistics(nn.Module):
         """Raise a ValueError for features of another shape than the statistics are built for."""
         if features.ndim != len(self.shape) + 1 or features.shape[1:] != self.shape:
             wanted = ", ".join(["B", *map(str, self.shape)])
-            raise ValueError(f"features are {tuple(features.shape)} instead of ({wanted}): leave out class tokens")
+            raise ValueError(
+                f"features are {tuple(features.shape)} instead of ({wanted}): leave out class tokens"
+            )
 
     def check_finite(self, features: torch.Tensor) -> None:
         """Raise a ValueError for features of another shape, and for NaN or infinite ones."""
         self.check_shape(features)
         bad = (~features.isfinite().flatten(1).all(1)).nonzero().flatten().tolist()
         if bad:
-            raise ValueError(f"features of image(s) {bad} of the batch are NaN or infinite: exclude these images")
+            raise ValueError(
+                f"features of image(s) {bad} of the batch are NaN or infinite: exclude these images"
+            )
 
     def check_fitted(self) -> None:
         """Raise a RuntimeError before :meth:`finalize`, or before a finalized one is loaded."""
         # a graph cannot branch on a value
         if not torch.compiler.is_exporting() and self.num_images == 0:
             name = type(self).__name__
-            raise RuntimeError(f"this {name} has not been fitted: call update() and finalize(), or load a fitted one")
+            raise RuntimeError(
+                f"this {name} has not been fitted: call update() and finalize(), or load a fitted one"
+            )
 
 
 class _Gaussian(NormalStatistics):
@@ -174,7 +180,11 @@ class TokenDensity(_Gaussian):
         self.check_finite(features)
         if not len(features):
             return
-        values = features.detach().to("cpu" if features.device.type == "mps" else features.device).double()
+        values = (
+            features.detach()
+            .to("cpu" if features.device.type == "mps" else features.device)
+            .double()
+        )
         if not self._count:
             self._origin = values.mean(0)  # sums of squares about it keep their digits
         deviations = values - self._origin
@@ -198,9 +208,13 @@ class TokenDensity(_Gaussian):
             raise ValueError(f"shrinkage must be in [0, 1], got {shrinkage}")
         _check_count(self._count)
         mean = torch.as_tensor(self._sum) / self._count
-        covariance = (self._products - self._count * mean.T @ mean) / ((self._count - 1) * len(mean))
+        covariance = (self._products - self._count * mean.T @ mean) / (
+            (self._count - 1) * len(mean)
+        )
         variance = covariance.diagonal().mean()
-        covariance = (1 - shrinkage) * covariance + shrinkage * variance * torch.eye(len(covariance)).to(covariance)
+        covariance = (1 - shrinkage) * covariance + shrinkage * variance * torch.eye(
+            len(covariance)
+        ).to(covariance)
         self.fit_gaussian(self._origin + mean, covariance, self._count)
 
 
@@ -326,15 +340,24 @@ class NormalMemory(NormalStatistics):
     owners: torch.Tensor
 
     def __init__(
-        self, num_tokens: int, in_dim: int, dim: int = 32, capacity: int = 1024, num_neighbors: int = 3
+        self,
+        num_tokens: int,
+        in_dim: int,
+        dim: int = 32,
+        capacity: int = 1024,
+        num_neighbors: int = 3,
     ) -> None:
         super().__init__(num_tokens, in_dim)
         sizes = (dim, capacity, num_neighbors)
         if min(sizes) < 1 or dim > in_dim:
-            raise ValueError(f"dim (at most {in_dim}), capacity and num_neighbors must be positive, got {sizes}")
+            raise ValueError(
+                f"dim (at most {in_dim}), capacity and num_neighbors must be positive, got {sizes}"
+            )
         self.capacity = capacity
         self.num_neighbors = num_neighbors
-        self.register_buffer("references", torch.full((capacity, num_tokens, dim), torch.inf, dtype=torch.float16))
+        self.register_buffer(
+            "references", torch.full((capacity, num_tokens, dim), torch.inf, dtype=torch.float16)
+        )
         self.register_buffer("projection", torch.eye(in_dim, dim))
         self.register_buffer("scale", torch.ones(()))
         self.register_buffer("owners", torch.full((capacity,), -1), persistent=False)
@@ -377,13 +400,19 @@ class NormalMemory(NormalStatistics):
         owners = torch.cat(self._owners) if self._owners else torch.zeros(0)
         count, different = len(owners), len(owners.unique())
         if min(different, self.capacity) <= self.num_neighbors:
-            raise RuntimeError(f"{different} normal image(s) for {self.num_neighbors} neighbors: give more images")
+            raise RuntimeError(
+                f"{different} normal image(s) for {self.num_neighbors} neighbors: give more images"
+            )
         deviations = (features - features.mean(0)).flatten(0, 1).double()
         variances, components = torch.linalg.eigh(deviations.T @ deviations / len(deviations))
         dim = self.projection.shape[1]
         self.projection.copy_(components[:, -dim:])
         self.scale.copy_(variances[-dim:].mean().clamp_min(1e-12).sqrt())
-        kept = torch.arange(min(count, self.capacity), device=features.device) * count // min(count, self.capacity)
+        kept = (
+            torch.arange(min(count, self.capacity), device=features.device)
+            * count
+            // min(count, self.capacity)
+        )
         self.references.fill_(torch.inf)
         self.references[: len(kept)] = self._project(features[kept]).to(self.references.dtype)
         self.owners.fill_(-1)
@@ -410,11 +439,16 @@ class NormalMemory(NormalStatistics):
         """
         self.check_fitted()
         self.check_shape(features)
-        new, known = self._project(features).transpose(0, 1), self.references.float().transpose(0, 1)
+        new, known = (
+            self._project(features).transpose(0, 1),
+            self.references.float().transpose(0, 1),
+        )
         # rows without an image are infinitely far, which the faster way by matrix products would turn into NaN
         distances = torch.cdist(new, known, compute_mode="donot_use_mm_for_euclid_dist")
         if owners is not None:
-            distances = distances.masked_fill(owners.to(self.owners)[:, None] == self.owners, torch.inf)
+            distances = distances.masked_fill(
+                owners.to(self.owners)[:, None] == self.owners, torch.inf
+            )
         return distances.topk(self.num_neighbors, largest=False).values.mean(-1).T
 
     def _project(self, features: torch.Tensor) -> torch.Tensor:
@@ -424,7 +458,9 @@ class NormalMemory(NormalStatistics):
 
 def _check_count(count: int) -> None:
     if count < 2:
-        raise RuntimeError(f"the density has seen {count} image(s), a covariance needs at least 2: call update()")
+        raise RuntimeError(
+            f"the density has seen {count} image(s), a covariance needs at least 2: call update()"
+        )
 
 
 def _ledoit_wolf(features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

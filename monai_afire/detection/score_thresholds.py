@@ -39,11 +39,16 @@ class ScoreThresholds(nn.Module):
         self.score_names = tuple(score_names)
         self.register_buffer("thresholds", torch.full((len(self.score_names),), torch.nan))
         self.register_buffer("normal_scores", torch.full((101, len(self.score_names)), torch.nan))
-        self.register_buffer("calibration_scores", torch.full((_CALIBRATION_SIZE, len(self.score_names)), torch.nan))
+        self.register_buffer(
+            "calibration_scores", torch.full((_CALIBRATION_SIZE, len(self.score_names)), torch.nan)
+        )
 
     @torch.no_grad()
     def fit_thresholds(
-        self, scores: torch.Tensor, labels: torch.Tensor | None = None, specificity: float | None = 0.95
+        self,
+        scores: torch.Tensor,
+        labels: torch.Tensor | None = None,
+        specificity: float | None = 0.95,
     ) -> None:
         """
         Choose the threshold of each score on validation images.
@@ -68,10 +73,18 @@ class ScoreThresholds(nn.Module):
         if bad := int((~scores.isfinite()).any(1).sum()):
             found = f"scores of {bad} of {len(scores)} validation images are NaN or infinite"
             raise ValueError(f"{found}: check images and weights")
-        abnormal = torch.zeros(len(scores), dtype=torch.bool) if labels is None else labels.flatten().cpu() > 0
+        abnormal = (
+            torch.zeros(len(scores), dtype=torch.bool)
+            if labels is None
+            else labels.flatten().cpu() > 0
+        )
         if abnormal.all():
-            raise ValueError("no normal validation image to fit a threshold on: add some with label 0")
-        warn_if_few(int((~abnormal).sum()), "thresholds and p-values follow from normal validation images,")
+            raise ValueError(
+                "no normal validation image to fit a threshold on: add some with label 0"
+            )
+        warn_if_few(
+            int((~abnormal).sum()), "thresholds and p-values follow from normal validation images,"
+        )
         shares = torch.linspace(0, 1, len(self.normal_scores))
         self.normal_scores.copy_(torch.quantile(scores[~abnormal], shares, dim=0))
         self.keep_calibration(scores[~abnormal])
@@ -81,7 +94,9 @@ class ScoreThresholds(nn.Module):
             best = [best_f1_threshold(abnormal.numpy(), column.numpy()) for column in scores.T]
             self.thresholds.copy_(torch.tensor(best))
         else:
-            raise ValueError("the best F1 needs abnormal validation images: add some, or give a specificity")
+            raise ValueError(
+                "the best F1 needs abnormal validation images: add some, or give a specificity"
+            )
 
     @torch.no_grad()
     def keep_calibration(self, normal: torch.Tensor) -> None:
@@ -100,7 +115,11 @@ class ScoreThresholds(nn.Module):
             [0.5]
         """
         if len(normal) > _CALIBRATION_SIZE:
-            normal = normal[torch.randperm(len(normal), generator=torch.Generator().manual_seed(0))[:_CALIBRATION_SIZE]]
+            normal = normal[
+                torch.randperm(len(normal), generator=torch.Generator().manual_seed(0))[
+                    :_CALIBRATION_SIZE
+                ]
+            ]
         self.calibration_scores.fill_(torch.nan)
         self.calibration_scores[: len(normal)] = normal
 
@@ -129,7 +148,9 @@ class ScoreThresholds(nn.Module):
         if not 0 < specificity < 1:
             raise ValueError(f"specificity must be in (0, 1), got {specificity}")
         if not self.normal_scores.isfinite().all():
-            raise RuntimeError("no scores of normal validation images are stored: fit the detector's thresholds first")
+            raise RuntimeError(
+                "no scores of normal validation images are stored: fit the detector's thresholds first"
+            )
         # the rows are equally spaced quantiles, so a quantile of the rows is one of the images, up to rounding
         self.thresholds.copy_(torch.quantile(self.normal_scores.double(), specificity, dim=0))
 

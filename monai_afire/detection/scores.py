@@ -23,7 +23,14 @@ MAP_NAMES = (
     "residual_neighbors",
 )
 SCORE_NAMES = (*MAP_NAMES, "restoration_mean", "token_mean_density", "focal", "fused")
-SAVED_KINDS = ("overlays", "thumbnails", "dicom", "sr", "maps", "embeddings")  # files of a scored image
+SAVED_KINDS = (
+    "overlays",
+    "thumbnails",
+    "dicom",
+    "sr",
+    "maps",
+    "embeddings",
+)  # files of a scored image
 
 _OF_AN_ENCODER = ("token_density", "token_neighbors")
 
@@ -39,11 +46,17 @@ def possible_scores(maps: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in SCORE_NAMES if needed.get(name, maps[0]) in maps)
 
 
-def check_names(argument: str, names: Sequence[str], possible: Sequence[str], known: Sequence[str]) -> None:
+def check_names(
+    argument: str, names: Sequence[str], possible: Sequence[str], known: Sequence[str]
+) -> None:
     """Refuse a fusion of nothing, or of what there is not."""
     if names and set(names) <= set(possible):
         return
-    without = " of an encoder alone, which has neither decoder nor prototypes" if set(names) <= set(known) else ""
+    without = (
+        " of an encoder alone, which has neither decoder nor prototypes"
+        if set(names) <= set(known)
+        else ""
+    )
     raise ValueError(f"{argument} must name some of {tuple(possible)}{without}, got {tuple(names)}")
 
 
@@ -51,7 +64,9 @@ AGGREGATIONS = ("mean", "interior_mean", "max", "top_k")
 
 
 @torch.no_grad()
-def anomaly_score(restored: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def anomaly_score(
+    restored: torch.Tensor, target: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     r"""
     AFiRe's anomaly score of each image and its map over the tokens: the larger, the more abnormal.
 
@@ -78,7 +93,9 @@ def anomaly_score(restored: torch.Tensor, target: torch.Tensor) -> tuple[torch.T
     """
     if restored.ndim != 3 or restored.shape != target.shape or 0 in restored.shape[1:]:
         shapes = f"{tuple(restored.shape)} and target {tuple(target.shape)}"
-        raise ValueError(f"restored has shape {shapes}, both must be the same (B, L, P) with L, P > 0")
+        raise ValueError(
+            f"restored has shape {shapes}, both must be the same (B, L, P) with L, P > 0"
+        )
     distances = (at_least_float32(restored) - at_least_float32(target)).square().sum(-1)
     distances = distances.clamp(max=torch.finfo(distances.dtype).max)
     largest = distances.amax(-1, keepdim=True)
@@ -87,7 +104,9 @@ def anomaly_score(restored: torch.Tensor, target: torch.Tensor) -> tuple[torch.T
 
 
 @torch.no_grad()
-def prototype_distance(q: torch.Tensor, prototypes: torch.Tensor, similarity: str = "paper") -> torch.Tensor:
+def prototype_distance(
+    q: torch.Tensor, prototypes: torch.Tensor, similarity: str = "paper"
+) -> torch.Tensor:
     r"""
     Cross-entropy of each token to the structural prototype of its own position: the larger, the more abnormal.
 
@@ -113,7 +132,9 @@ def prototype_distance(q: torch.Tensor, prototypes: torch.Tensor, similarity: st
     """
     if q.ndim != 3 or q.shape[1:] != prototypes.shape:
         shapes = f"{tuple(q.shape)} and the prototypes {tuple(prototypes.shape)}"
-        raise ValueError(f"q has shape {shapes} instead of (B, L, K) and (L, K): take both from the same network")
+        raise ValueError(
+            f"q has shape {shapes} instead of (B, L, K) and (L, K): take both from the same network"
+        )
     # one pair per position, so both get an axis of length 1 for the pairs
     likeness = TokenSimilarity(1.0, similarity)(q.unsqueeze(-2), prototypes.unsqueeze(-2))
     return -likeness.squeeze(-1).squeeze(-1)
@@ -142,7 +163,10 @@ def interior_tokens(grid_size: Sequence[int]) -> torch.Tensor:
 
 
 def aggregate_tokens(
-    token_map: torch.Tensor, how: str = "mean", k_fraction: float = 0.1, interior: torch.Tensor | None = None
+    token_map: torch.Tensor,
+    how: str = "mean",
+    k_fraction: float = 0.1,
+    interior: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """
     One score per image from a map over its tokens.
@@ -167,13 +191,17 @@ def aggregate_tokens(
         [3.0, 6.0, 4.5]
     """
     if token_map.ndim != 2 or token_map.shape[1] == 0:
-        raise ValueError(f"token_map has shape {tuple(token_map.shape)} instead of (B, L) with L > 0")
+        raise ValueError(
+            f"token_map has shape {tuple(token_map.shape)} instead of (B, L) with L > 0"
+        )
     if how not in AGGREGATIONS:
         raise ValueError(f"how must be one of {AGGREGATIONS}, got {how!r}")
     if not 0 < k_fraction <= 1:
         raise ValueError(f"k_fraction must be in (0, 1], got {k_fraction}")
     if how == "interior_mean" and interior is None:
-        raise ValueError("interior_mean needs to know which tokens are off the border: give interior")
+        raise ValueError(
+            "interior_mean needs to know which tokens are off the border: give interior"
+        )
     token_map = at_least_float32(token_map)
     if how == "mean":
         return token_map.mean(-1)

@@ -81,9 +81,15 @@ def tokens_and_features(
     if layers == "last":
         tokens = encoder(image)
         return tokens, tokens
-    pool: Callable[..., torch.Tensor] = {2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}[len(encoder.grid_size)]
+    pool: Callable[..., torch.Tensor] = {2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}[
+        len(encoder.grid_size)
+    ]
     flat = []
     for each in encoder.feature_maps(image):
-        on_grid = each if tuple(each.shape[2:]) == encoder.grid_size else pool(each, list(encoder.grid_size))
+        on_grid = (
+            each
+            if tuple(each.shape[2:]) == encoder.grid_size
+            else pool(each, list(encoder.grid_size))
+        )
         flat.append(on_grid.flatten(2).transpose(1, 2))
     return flat[-1], torch.cat(flat, -1)

@@ -66,10 +66,16 @@ class PrepareAugmentedBatch(PrepareBatch):
         image = batchdata[CommonKeys.IMAGE].to(device=device, non_blocking=non_blocking, **kwargs)
         label = batchdata[CommonKeys.LABEL].to(device=device, non_blocking=non_blocking, **kwargs)
         theta = _normalized(self.affine_matrices(len(image), image.shape[2:]), image.shape[2:])
-        grid = F.affine_grid(theta.to(image, non_blocking=True), list(image.shape), align_corners=False)
-        moved = F.grid_sample(image, grid, mode="bilinear", padding_mode="border", align_corners=False)
+        grid = F.affine_grid(
+            theta.to(image, non_blocking=True), list(image.shape), align_corners=False
+        )
+        moved = F.grid_sample(
+            image, grid, mode="bilinear", padding_mode="border", align_corners=False
+        )
         if self.moves_label:
-            values = F.grid_sample(label.to(grid), grid, mode="nearest", padding_mode="border", align_corners=False)
+            values = F.grid_sample(
+                label.to(grid), grid, mode="nearest", padding_mode="border", align_corners=False
+            )
             label = values.to(label.dtype)
         return _contrast(moved, self.gammas(len(image)).to(moved, non_blocking=True)), label
 
@@ -87,11 +93,17 @@ class PrepareAugmentedBatch(PrepareBatch):
         draws = 2 * torch.rand(number, 5, dtype=torch.float64) - 1
         is_mirrored = torch.rand(number) < self.flip_prob
         matrices = []
-        for (angle, *scales, down, right), mirrored in zip(draws.tolist(), is_mirrored.tolist(), strict=True):
+        for (angle, *scales, down, right), mirrored in zip(
+            draws.tolist(), is_mirrored.tolist(), strict=True
+        ):
             factors = [1 + self.scale * each for each in scales]
             mirror = [1.0, -1.0 if mirrored else 1.0]
             shifts = [self.shift * size[0] * down, self.shift * size[1] * right]
-            moved = create_rotate(2, self.rotate * angle) @ create_translate(2, shifts) @ create_scale(2, factors)
+            moved = (
+                create_rotate(2, self.rotate * angle)
+                @ create_translate(2, shifts)
+                @ create_scale(2, factors)
+            )
             matrices.append(torch.as_tensor(moved @ create_scale(2, mirror)))
         return torch.stack(matrices)
 

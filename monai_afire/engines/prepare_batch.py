@@ -12,7 +12,11 @@ import torch
 from monai.engines.utils import PrepareBatch, PrepareBatchExtraInput
 from monai.utils import CommonKeys
 
-from monai_afire.transforms.lesion_synthesis import SynthLesionMask, SynthLesionMaskd, synth_lesion_masks
+from monai_afire.transforms.lesion_synthesis import (
+    SynthLesionMask,
+    SynthLesionMaskd,
+    synth_lesion_masks,
+)
 
 
 class PrepareInputs(PrepareBatch):
@@ -41,7 +45,10 @@ class PrepareInputs(PrepareBatch):
         **kwargs: Any,
     ) -> tuple[torch.Tensor, None, tuple, dict]:
         """Move the entries to the device."""
-        first, *others = (batchdata[key].to(device=device, non_blocking=non_blocking, **kwargs) for key in self.keys)
+        first, *others = (
+            batchdata[key].to(device=device, non_blocking=non_blocking, **kwargs)
+            for key in self.keys
+        )
         return first, None, tuple(others), {}
 
 
@@ -110,7 +117,11 @@ class PrepareLesionBatch(PrepareBatchExtraInput):
         lesion_image, lesion_mask = synth_lesion_masks(
             image, generator=self.generator, validate=image.device.type == "cpu", **self.lesions
         )
-        batchdata |= {CommonKeys.IMAGE: image, "lesion_image": lesion_image, "lesion_mask": lesion_mask}
+        batchdata |= {
+            CommonKeys.IMAGE: image,
+            "lesion_image": lesion_image,
+            "lesion_mask": lesion_mask,
+        }
         return super().__call__(batchdata, device, non_blocking, **kwargs)
 
 
@@ -119,9 +130,13 @@ def _options_of(lesions: Any) -> dict[str, Any]:
     if lesions is None or isinstance(lesions, Mapping):
         return dict(lesions or {})
     if getattr(lesions, "fixed_by", None) is not None:
-        raise TypeError("lesions on the device are new in every epoch: leave out lesions_on_device.json, or fixed_by")
+        raise TypeError(
+            "lesions on the device are new in every epoch: leave out lesions_on_device.json, or fixed_by"
+        )
     transform = lesions.transform if isinstance(lesions, SynthLesionMaskd) else lesions
     if not isinstance(transform, SynthLesionMask):
         remedy = "leave out lesions_on_device.json, or make the lesions by SynthLesionMaskd"
-        raise TypeError(f"the device makes only the lesions of SynthLesionMask, got {type(lesions).__name__}: {remedy}")
+        raise TypeError(
+            f"the device makes only the lesions of SynthLesionMask, got {type(lesions).__name__}: {remedy}"
+        )
     return {"num_masks": transform.num_masks, **asdict(transform.settings)}

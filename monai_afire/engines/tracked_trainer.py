@@ -76,12 +76,17 @@ class TrackedTrainer(SupervisedTrainer):
         if run is not None:
             own = [*run.first_handlers(), *own, *run.last_handlers(self.scalars)]
         if _in_float16(kwargs.get("inferer"), kwargs["device"]):
-            kwargs |= {"amp": True, "amp_kwargs": {"enabled": False}}  # the scaler; the inferer has its own autocast
+            kwargs |= {
+                "amp": True,
+                "amp_kwargs": {"enabled": False},
+            }  # the scaler; the inferer has its own autocast
         super().__init__(train_handlers=own, **kwargs)
         length = self.state.epoch_length
         if length and self.accumulation_steps > length:
             found = f"accumulation_steps is {self.accumulation_steps}, but an epoch has {length} iterations"
-            raise ValueError(f"{found}, after which the optimizer steps anyway: give at most {length}")
+            raise ValueError(
+                f"{found}, after which the optimizer steps anyway: give at most {length}"
+            )
         self.add_event_handler(IterationEvents.LOSS_COMPLETED, self._weigh_last_batches)
 
     def _weigh_last_batches(self) -> None:
@@ -104,7 +109,11 @@ class TrackedTrainer(SupervisedTrainer):
             if not isinstance(values, tuple):
                 return values
             # the handler records nothing for None
-            return None if self.state.iteration % self.tracking_interval else self.tracked_scalars(output)
+            return (
+                None
+                if self.state.iteration % self.tracking_interval
+                else self.tracked_scalars(output)
+            )
 
         return transform
 

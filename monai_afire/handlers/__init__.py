@@ -9,11 +9,20 @@ from monai_afire.handlers.class_names_file import ClassNamesFile
 from monai_afire.handlers.feature_probe import KNNProbe
 from monai_afire.handlers.gradients import FreezeParameters, GradientClipping
 from monai_afire.handlers.nonfinite_loss import NonFiniteLoss
-from monai_afire.handlers.preview import CorrespondencePreview, RestorationPreview, TokenColorPreview
+from monai_afire.handlers.preview import (
+    CorrespondencePreview,
+    RestorationPreview,
+    TokenColorPreview,
+)
 from monai_afire.handlers.progress import TrainingProgressBar
 from monai_afire.handlers.random_state import EpochSeed
 from monai_afire.handlers.scalars import AFiReScalars, TrainingScalars, scheduled_scalars
-from monai_afire.handlers.schedules import AttributeSchedule, OptimizerSchedule, cosine_schedule, linear_schedule
+from monai_afire.handlers.schedules import (
+    AttributeSchedule,
+    OptimizerSchedule,
+    cosine_schedule,
+    linear_schedule,
+)
 from monai_afire.handlers.summary import MainRankSummaryWriter
 from monai_afire.handlers.teacher import TeacherUpdate, is_optimizer_step
 from monai_afire.handlers.threshold_fit import DetectorFit, ThresholdFit, ThresholdsAt

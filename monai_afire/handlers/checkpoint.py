@@ -142,7 +142,9 @@ class ResumableCheckpoint:
             self.load(engine)
             return
         if self.resume and global_rank() == 0:
-            logger.warning(f"nothing to resume: {self.files.checkpoint} does not exist; starting from the beginning")
+            logger.warning(
+                f"nothing to resume: {self.files.checkpoint} does not exist; starting from the beginning"
+            )
         if global_rank() == 0:
             # at once: this run, resumed before its first save, must not continue the older one
             self.files.keep_older_checkpoint()
@@ -151,16 +153,24 @@ class ResumableCheckpoint:
         """Make sure that the files of this run can be written, each beside the one that it is going to replace."""
         model = sum(getattr(value, "nbytes", 0) for value in self.network.state_dict().values())
         optimizers = [item for item in self.objects.values() if isinstance(item, Optimizer)]
-        parameters = [p for item in optimizers for group in item.param_groups for p in group["params"]]
+        parameters = [
+            p for item in optimizers for group in item.param_groups for p in group["params"]
+        ]
         checkpoint = model + 2 * sum(p.nbytes for p in parameters)  # Adam's two moments
         self.files.check_room(checkpoint, model, is_resumed)
 
     def save_if_asked(self, engine: Any) -> None:
         """Save and leave if a signal has come and the iteration is complete: no gradient waits for others."""
-        if not engine.state.epoch_length or not self.stop_request.agreed(engine) or not is_optimizer_step(engine):
+        if (
+            not engine.state.epoch_length
+            or not self.stop_request.agreed(engine)
+            or not is_optimizer_step(engine)
+        ):
             return
         self.save(engine)
-        if _is_within_epoch(engine):  # at an epoch's end validation comes first, if there is time left for it
+        if _is_within_epoch(
+            engine
+        ):  # at an epoch's end validation comes first, if there is time left for it
             self.leave(engine)
 
     def save_if_due(self, engine: Any) -> None:
@@ -193,7 +203,9 @@ class ResumableCheckpoint:
 
     def save(self, engine: Any) -> None:
         """Write both files; with a validator ``model.pt`` only if no validation has. All ranks must call it."""
-        random_states = all_gather_object(random_state(self.generators)) if _is_within_epoch(engine) else None
+        random_states = (
+            all_gather_object(random_state(self.generators)) if _is_within_epoch(engine) else None
+        )
         if global_rank():
             return
         scaler = getattr(engine, "scaler", None)
@@ -226,7 +238,9 @@ class ResumableCheckpoint:
         missing = [name for name in ("network", "trainer", *self.objects) if name not in state]
         if missing:
             found = f"{path} has no {' and no '.join(missing)}, only {sorted(state)}"
-            raise RuntimeError(f"{found}: a run with other settings wrote it; start anew with resume set to false")
+            raise RuntimeError(
+                f"{found}: a run with other settings wrote it; start anew with resume set to false"
+            )
         remedy = "resume with the settings of the run that wrote it, or start anew with resume set to false"
         check_fits(state["network"], self.network.state_dict(), path, remedy)
         return state
@@ -240,7 +254,8 @@ class ResumableCheckpoint:
         then, now = saved_division(state), epoch_division(engine.state.dataloader)
         if not self.files.is_epoch_complete and not has_same_batches(then, now):
             place = (
-                f"{path} was saved in the midst of an epoch of {_in_words(then)}, but now there are {_in_words(now)}"
+                f"{path} was saved in the midst of an epoch of {_in_words(then)}, "
+                f"but now there are {_in_words(now)}"
             )
             if not self.can_go_back(place, is_first=iteration < epoch_length):
                 return
@@ -251,10 +266,18 @@ class ResumableCheckpoint:
         """Whether a complete epoch was saved; False when the run must start from the beginning."""
         if not self.files.epoch.is_file() and not is_first:
             remedy = "resume with the same data, batch size and processes, or start anew with resume set to false"
-            raise RuntimeError(f"{place}, and the last complete epoch was not saved beside it: {remedy}")
+            raise RuntimeError(
+                f"{place}, and the last complete epoch was not saved beside it: {remedy}"
+            )
         if global_rank() == 0:
-            goal = f"the last complete epoch that was saved, {self.files.epoch}" if not is_first else "the beginning"
-            remedy = "To lose nothing, resume with the same data, batch size and number of processes"
+            goal = (
+                f"the last complete epoch that was saved, {self.files.epoch}"
+                if not is_first
+                else "the beginning"
+            )
+            remedy = (
+                "To lose nothing, resume with the same data, batch size and number of processes"
+            )
             logger.warning(f"{place}: going on from {goal}. {remedy}")
         return not is_first
 
@@ -274,7 +297,9 @@ class ResumableCheckpoint:
         if _is_within_epoch(engine):
             # let the next epoch be the rest of the one that was interrupted
             done = batches_done(engine.state.iteration, engine.state.epoch_length)
-            random_states = partial(set_random_state, state["random_states"][global_rank()], self.generators)
+            random_states = partial(
+                set_random_state, state["random_states"][global_rank()], self.generators
+            )
             engine.state.dataloader = RemainingBatches(engine.state.dataloader, done, random_states)
             place = f"batch {done} of {engine.state.epoch_length} after {place}"
         else:
@@ -307,4 +332,6 @@ def _check_all_see(path: Path, what: object) -> None:
     found = all_gather_object(what)
     if any(other != found[0] for other in found):
         remedy = "all machines must share the folder; a network drive may need a minute to show a new file"
-        raise RuntimeError(f"the processes of this run do not see the same {path} ({found}): {remedy}")
+        raise RuntimeError(
+            f"the processes of this run do not see the same {path} ({found}): {remedy}"
+        )

@@ -24,12 +24,19 @@ def epoch_division(loader: Any) -> dict[str, int | None]:
     """How an epoch is divided into batches and among processes; None where the loader does not say."""
     loader = getattr(loader, "whole", loader)  # the rest of an epoch belongs to a whole one
     batches = len(loader) if hasattr(loader, "__len__") else None
-    return {"processes": world_size(), "batch_size": getattr(loader, "batch_size", None), "batches": batches}
+    return {
+        "processes": world_size(),
+        "batch_size": getattr(loader, "batch_size", None),
+        "batches": batches,
+    }
 
 
 def saved_division(state: Mapping[str, Any]) -> dict[str, int | None]:
     """How an epoch was divided in the run that wrote a checkpoint; older ones say less."""
-    unknown = {"processes": len(state["random_states"]) if "random_states" in state else None, "batch_size": None}
+    unknown = {
+        "processes": len(state["random_states"]) if "random_states" in state else None,
+        "batch_size": None,
+    }
     return {**state.get("dealing", unknown), "batches": state["trainer"]["epoch_length"]}
 
 
@@ -38,11 +45,15 @@ def has_same_batches(then: Mapping[str, int | None], now: Mapping[str, int | Non
     return all(then[name] == now[name] for name in ("processes", "batches"))
 
 
-def adapt_progress(engine: Any, then: Mapping[str, int | None], now: Mapping[str, int | None]) -> None:
+def adapt_progress(
+    engine: Any, then: Mapping[str, int | None], now: Mapping[str, int | None]
+) -> None:
     """Count complete epochs as if they had the present number of batches, and warn of what has changed."""
     changes = []
     if _changed(then, now, "processes"):
-        changes.append(f"{processes(now['processes'])} now, {then['processes']} in the checkpoint{_global(then, now)}")
+        changes.append(
+            f"{processes(now['processes'])} now, {then['processes']} in the checkpoint{_global(then, now)}"
+        )
     if _changed(then, now, "batches"):
         changes.append(
             f"an epoch has {now['batches']} batches now, {then['batches']} in the checkpoint (another batch size, "
@@ -67,7 +78,9 @@ def _changed(then: Mapping[str, int | None], now: Mapping[str, int | None], name
 def _global(then: Mapping[str, int | None], now: Mapping[str, int | None]) -> str:
     """How the global batch has changed, if both are known."""
     old, new = (
-        division["processes"] * division["batch_size"] if division["processes"] and division["batch_size"] else 0
+        division["processes"] * division["batch_size"]
+        if division["processes"] and division["batch_size"]
+        else 0
         for division in (then, now)
     )
     if not old or not new:
@@ -82,7 +95,9 @@ def _global(then: Mapping[str, int | None], now: Mapping[str, int | None]) -> st
 class RemainingBatches:
     """A loader whose first pass leaves out the first batches; ignite counts them as done, but would load them again."""
 
-    def __init__(self, loader: Iterable, num_done: int, after_skipping: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, loader: Iterable, num_done: int, after_skipping: Callable[[], None] | None = None
+    ) -> None:
         self.whole = loader
         self.num_done = num_done
         self.after_skipping = after_skipping
@@ -90,7 +105,9 @@ class RemainingBatches:
     def __iter__(self) -> Iterator[Any]:
         num_done, self.num_done = self.num_done, 0
         batches = iter(self.whole)
-        for _ in tqdm(range(num_done), desc="skipping batches that are done", delay=3.0, leave=False):
+        for _ in tqdm(
+            range(num_done), desc="skipping batches that are done", delay=3.0, leave=False
+        ):
             next(batches)
         if num_done and self.after_skipping is not None:
             self.after_skipping()

@@ -79,7 +79,9 @@ class KNNProbe:
     def __post_init__(self) -> None:
         if min(self.num_neighbors, self.interval) < 1 or not self.temperature > 0:
             given = f"{self.num_neighbors}, {self.interval} and {self.temperature}"
-            raise ValueError(f"num_neighbors and interval must be >= 1 and temperature > 0, got {given}")
+            raise ValueError(
+                f"num_neighbors and interval must be >= 1 and temperature > 0, got {given}"
+            )
         check_uncertain_policy(self.uncertain)
         if self.features is None:
             _encoder_of(self.network)
@@ -109,15 +111,23 @@ class KNNProbe:
             logger.warning("%s: the features are not finite, the network has diverged", self.name)
             return float("nan")
         if train_labels.shape[1] != labels.shape[1]:
-            counts = f"{train_labels.shape[1]} labels each and those of test_batches {labels.shape[1]}"
+            counts = (
+                f"{train_labels.shape[1]} labels each and those of test_batches {labels.shape[1]}"
+            )
             raise ValueError(f"the images of train_batches have {counts}: give both the same")
         votes = train_labels.to(train_features.device)
-        probabilities = knn_predict(train_features, votes, features, self.num_neighbors, self.temperature).cpu()
+        probabilities = knn_predict(
+            train_features, votes, features, self.num_neighbors, self.temperature
+        ).cpu()
         # a label that no training image has gets no vote
-        return mean_auc(labels.where(~probabilities.isnan(), torch.nan), probabilities.nan_to_num(0.0))
+        return mean_auc(
+            labels.where(~probabilities.isnan(), torch.nan), probabilities.nan_to_num(0.0)
+        )
 
     def _extract(self, batches: Batches, name: str) -> tuple[torch.Tensor, torch.Tensor]:
-        device = next((parameter.device for parameter in self.network.parameters()), torch.device("cpu"))
+        device = next(
+            (parameter.device for parameter in self.network.parameters()), torch.device("cpu")
+        )
         features = partial(self.features or mean_token, self.network)
         return labeled_features(features, batches, device, name, self.uncertain)
 
@@ -131,12 +141,18 @@ def labeled_features(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Features of all batches on their device, and labels without uncertain ones on the CPU."""
     features, labels = [], []
-    for batch in tqdm(batches, desc=f"features of {name}", delay=3.0, leave=False, dynamic_ncols=True):
-        images = convert_to_tensor(batch[CommonKeys.IMAGE], track_meta=False).to(device, non_blocking=True)
+    for batch in tqdm(
+        batches, desc=f"features of {name}", delay=3.0, leave=False, dynamic_ncols=True
+    ):
+        images = convert_to_tensor(batch[CommonKeys.IMAGE], track_meta=False).to(
+            device, non_blocking=True
+        )
         features.append(features_of(images).detach())
         labels.append(_labels(batch))
     if not features:
-        raise ValueError(f"{name} has no batch: give a loader that can be gone through in every epoch")
+        raise ValueError(
+            f"{name} has no batch: give a loader that can be gone through in every epoch"
+        )
     return torch.cat(features), resolve_uncertain(torch.cat(labels), uncertain)
 
 
@@ -165,7 +181,9 @@ def _labels(batch: Mapping[str, Any]) -> torch.Tensor:
     labels = convert_to_tensor(batch[CommonKeys.LABEL], track_meta=False)
     if not isinstance(labels, torch.Tensor) or labels.ndim not in (1, 2):
         given = f"{type(labels).__name__} {tuple(getattr(labels, 'shape', ()))}"
-        raise ValueError(f"the labels of a batch must be a tensor (B, K) or (B,), with NaN for null, got {given}")
+        raise ValueError(
+            f"the labels of a batch must be a tensor (B, K) or (B,), with NaN for null, got {given}"
+        )
     return labels.cpu().reshape(len(labels), -1)
 
 
@@ -176,4 +194,6 @@ def _encoder_of(network: nn.Module) -> nn.Module:
             return parts[name]
     names = f"its parts: {', '.join(parts) or 'none'}"
     found = f"{type(network).__name__} has neither 'teacher_encoder' nor 'encoder' ({names})"
-    raise TypeError(f"{found}: pass the network before it is distributed or compiled, or give `features`")
+    raise TypeError(
+        f"{found}: pass the network before it is distributed or compiled, or give `features`"
+    )

@@ -35,7 +35,9 @@ class GradientClipping:
         3.0
     """
 
-    def __init__(self, parameters: Iterable[torch.nn.Parameter] | None = None, max_norm: float = 3.0) -> None:
+    def __init__(
+        self, parameters: Iterable[torch.nn.Parameter] | None = None, max_norm: float = 3.0
+    ) -> None:
         if not max_norm > 0:
             raise ValueError(f"max_norm must be positive, got {max_norm}")
         self.parameters = None if parameters is None else list(parameters)

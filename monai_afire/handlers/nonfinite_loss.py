@@ -89,9 +89,13 @@ class NonFiniteLoss:
         """Write the dump and raise."""
         state = engine.state
         network = unwrapped(engine.network) if self.network is None else self.network
-        terms = {name: float(value) for name, value in getattr(engine.loss_function, "terms", {}).items()}
+        terms = {
+            name: float(value) for name, value in getattr(engine.loss_function, "terms", {}).items()
+        }
         named = ", ".join(f"{name} {value:.4g}" for name, value in terms.items())
-        place = f"the loss is {float(self.loss):g} in iteration {state.iteration} (epoch {state.epoch})"
+        place = (
+            f"the loss is {float(self.loss):g} in iteration {state.iteration} (epoch {state.epoch})"
+        )
         message = place + (f": {named}" if named else "") + ". "
         culprits = files
         if not all(bool(parameter.isfinite().all()) for parameter in network.parameters()):
@@ -101,12 +105,29 @@ class NonFiniteLoss:
             "Check these images; if they are fine, lower the learning rate or switch off reduced precision "
             "(bf16, amp). The last checkpoint is untouched: continue with resume set to true."
         )
-        names = "Images of the batch: {}. " if culprits else f"No {_FILE_KEY!r} in the batch names its images. "
-        dump = {"files": files, "files_before": self.files_before, "terms": terms, "loss": float(self.loss)}
-        dump |= {"iteration": state.iteration, "epoch": state.epoch, "batch": _loadable(state.batch)}
+        names = (
+            "Images of the batch: {}. "
+            if culprits
+            else f"No {_FILE_KEY!r} in the batch names its images. "
+        )
+        dump = {
+            "files": files,
+            "files_before": self.files_before,
+            "terms": terms,
+            "loss": float(self.loss),
+        }
+        dump |= {
+            "iteration": state.iteration,
+            "epoch": state.epoch,
+            "batch": _loadable(state.batch),
+        }
         dump["network"] = _loadable(network.state_dict())
-        written = self.write(dump, message + names.format(", ".join(culprits)) + advice, global_rank())
-        raise FloatingPointError(message + names.format(first_few(culprits, _NAMED)) + written + advice)
+        written = self.write(
+            dump, message + names.format(", ".join(culprits)) + advice, global_rank()
+        )
+        raise FloatingPointError(
+            message + names.format(first_few(culprits, _NAMED)) + written + advice
+        )
 
     def write(self, dump: dict[str, Any], text: str, rank: int) -> str:
         """Write dump and text, and return a sentence that says where they are, or why they are not."""
@@ -115,7 +136,10 @@ class NonFiniteLoss:
             with atomic_path(path) as temporary:
                 torch.save(dump, temporary)
             write_text(path.with_suffix(".txt"), text + "\n")
-        except (OSError, RuntimeError) as error:  # torch's writer raises a RuntimeError on a full disk
+        except (
+            OSError,
+            RuntimeError,
+        ) as error:  # torch's writer raises a RuntimeError on a full disk
             return f"Batch and weights could not be written to {path} ({error}). "
         return f"Batch and weights are in {path}. "
 

@@ -34,7 +34,9 @@ class Preview(ABC):
 
     def attach(self, engine: Engine) -> None:
         """Register with an evaluator."""
-        first_batch = Events.ITERATION_COMPLETED(event_filter=lambda engine, _: _is_first_of_epoch(engine))
+        first_batch = Events.ITERATION_COMPLETED(
+            event_filter=lambda engine, _: _is_first_of_epoch(engine)
+        )
         engine.add_event_handler(first_batch, self)
 
     @torch.no_grad()
@@ -51,7 +53,9 @@ class Preview(ABC):
         if self.summary_writer is not None:
             # TensorBoard shows one kind of data per name, and losses have names like "restoration" too
             name = f"preview/{path.stem}"
-            self.summary_writer.add_image(name, figure_to_array(figure), engine.state.epoch, dataformats="HWC")
+            self.summary_writer.add_image(
+                name, figure_to_array(figure), engine.state.epoch, dataformats="HWC"
+            )
 
     @abstractmethod
     def rows(self, batch: Any, outputs: dict[str, torch.Tensor]) -> list[list[np.ndarray]]:
@@ -107,7 +111,10 @@ class RestorationPreview(Preview):
         given = [_first_variant(batch[key], 4)[: self.num_images] for key in self.inputs.values()]
         made = [self._images(_first_variant(outputs[key], 3)) for key in self.outputs.values()]
         if self.region is None:
-            return [[first_channel(picture) for picture in row] for row in zip(*given, *made, strict=True)]
+            return [
+                [first_channel(picture) for picture in row]
+                for row in zip(*given, *made, strict=True)
+            ]
         mask = _first_variant(batch[self.region], 4)[: self.num_images]
         rows = []
         for *inputs, region, whole in zip(*given, mask, made[0], strict=True):
@@ -119,7 +126,9 @@ class RestorationPreview(Preview):
     def _images(self, patches: torch.Tensor) -> torch.Tensor:
         """The first images of (B, L, P)."""
         encoder = self.encoder
-        images = unpatchify(patches[: self.num_images].float(), encoder.grid_size, encoder.patch_size)
+        images = unpatchify(
+            patches[: self.num_images].float(), encoder.grid_size, encoder.patch_size
+        )
         return encoder.denormalize(images)
 
 
@@ -168,11 +177,16 @@ class CorrespondencePreview(Preview):
         """The first images of the batch."""
         if self.needs is not None and self.needs not in outputs:
             return []
-        nearest, matches = (indices[: self.num_images].cpu().numpy() for indices in self.correspondence(outputs))
+        nearest, matches = (
+            indices[: self.num_images].cpu().numpy() for indices in self.correspondence(outputs)
+        )
         places = np.arange(np.prod(self.encoder.grid_size))
         rows = []
         for row in range(len(matches)):
-            reference, other = first_channel(batch[self.reference][row]), first_channel(batch[self.other][row])
+            reference, other = (
+                first_channel(batch[self.reference][row]),
+                first_channel(batch[self.other][row]),
+            )
             hidden = np.where(matches[row] >= 0, nearest[row], -1)
             shown = ((reference, places), (other, matches[row]), (other, hidden))
             rows.append([tinted(picture, self._colors(patches)) for picture, patches in shown])
@@ -225,7 +239,9 @@ class TokenColorPreview(Preview):
         crops, small = (batch[key][: self.num_images] for key in (self.crops, self.small_crops))
         colors = token_colors(outputs["teacher_tokens"][: self.num_images, :2])
         colors = colors.reshape(*colors.shape[:2], *self.encoder.grid_size, 3)
-        self.columns = ("large crop", "its tokens", "another one", "its tokens")[: 2 * colors.shape[1]]
+        self.columns = ("large crop", "its tokens", "another one", "its tokens")[
+            : 2 * colors.shape[1]
+        ]
         self.columns += ("small crop",) if small.shape[1] else ()
         rows = []
         for row, tokens in enumerate(colors):
@@ -239,9 +255,13 @@ class TokenColorPreview(Preview):
 
 def tinted(picture: np.ndarray, colors: np.ndarray, alpha: float = 0.45) -> np.ndarray:
     """Lay a coarse map of colors over a gray picture."""
-    fine = np.kron(colors, np.ones((picture.shape[0] // len(colors), picture.shape[1] // colors.shape[1], 1)))
+    fine = np.kron(
+        colors, np.ones((picture.shape[0] // len(colors), picture.shape[1] // colors.shape[1], 1))
+    )
     gray = np.repeat(picture[..., None], 3, axis=-1)
-    return np.where(np.isnan(fine), gray, (1 - alpha) * gray + alpha * fine).clip(0, 1)  # rounding is beyond 1
+    return np.where(np.isnan(fine), gray, (1 - alpha) * gray + alpha * fine).clip(
+        0, 1
+    )  # rounding is beyond 1
 
 
 def signed_colors(difference: np.ndarray, limit: float = 0.5) -> np.ndarray:

@@ -61,11 +61,17 @@ class TrainingProgressBar:
             return
         if self.bar is None:
             epoch_length = engine.state.epoch_length
-            total = epoch_length * engine.state.max_epochs if epoch_length and engine.state.max_epochs else None
+            total = (
+                epoch_length * engine.state.max_epochs
+                if epoch_length and engine.state.max_epochs
+                else None
+            )
             bar = tqdm(total=total, initial=engine.state.iteration, dynamic_ncols=True, unit="step")
             self.bar = self.resources.enter_context(bar)
             self.resources.enter_context(logging_redirect_tqdm())
-        self.bar.set_description(f"{self.description}, epoch {engine.state.epoch}/{engine.state.max_epochs}")
+        self.bar.set_description(
+            f"{self.description}, epoch {engine.state.epoch}/{engine.state.max_epochs}"
+        )
 
     def iteration_completed(self, engine: Engine) -> None:
         """Advance; read the values now and then."""

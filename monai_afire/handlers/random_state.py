@@ -61,13 +61,17 @@ class EpochSeed:
         epoch, rank = (0, 0) if self.constant else (engine.state.epoch, global_rank())
         # SeedSequence mixes the three numbers, so that neighboring seeds and epochs share nothing
         sequence = np.random.SeedSequence([self.seed, epoch, rank])
-        value, *generator_values = (int(state) for state in sequence.generate_state(1 + len(self.generators)))
+        value, *generator_values = (
+            int(state) for state in sequence.generate_state(1 + len(self.generators))
+        )
         random.seed(value)
         np.random.seed(value)  # noqa: NPY002  third-party transforms use the global state
         torch.manual_seed(value)
         for generator, generator_value in zip(self.generators, generator_values, strict=True):
             generator.manual_seed(generator_value)
-        loader = getattr(engine.state.dataloader, "whole", engine.state.dataloader)  # the rest of a resumed epoch
+        loader = getattr(
+            engine.state.dataloader, "whole", engine.state.dataloader
+        )  # the rest of a resumed epoch
         dataset = getattr(loader, "dataset", None) if self.dataset is None else self.dataset
         if dataset is not None:
             set_rnd(dataset, seed=value)
@@ -79,7 +83,11 @@ def random_state(generators: Sequence[Any] = ()) -> dict[str, Any]:
     numpy_state = np.random.get_state(legacy=False)  # noqa: NPY002  third-party transforms use the global state
     words = torch.from_numpy(numpy_state["state"]["key"].astype(np.int64))
     state["numpy"] = {**numpy_state, "state": {**numpy_state["state"], "key": words}}
-    return state | current_random_state() | {"generators": [generator.get_state() for generator in generators]}
+    return (
+        state
+        | current_random_state()
+        | {"generators": [generator.get_state() for generator in generators]}
+    )
 
 
 def set_random_state(state: Mapping[str, Any], generators: Sequence[Any] = ()) -> None:

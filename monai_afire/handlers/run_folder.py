@@ -37,7 +37,9 @@ class RunFolder:
     def claim(self, resume: bool) -> ExitStack:
         """Keep other processes from writing into the folder."""
         lock = ExitStack()
-        lock.enter_context(folder_lock(check_writable(self.checkpoint.parent), launcher_patience(resume)))
+        lock.enter_context(
+            folder_lock(check_writable(self.checkpoint.parent), launcher_patience(resume))
+        )
         return lock
 
     def check_room(self, checkpoint_bytes: int, model_bytes: int, is_resumed: bool) -> None:
@@ -46,7 +48,9 @@ class RunFolder:
             remove_leftovers(path)
         files = (self.checkpoint, self.model) if is_resumed else ()
         replaced = sum(path.stat().st_size for path in files if path.is_file())
-        check_writable(self.checkpoint.parent, needed_bytes=2 * checkpoint_bytes + model_bytes - replaced)
+        check_writable(
+            self.checkpoint.parent, needed_bytes=2 * checkpoint_bytes + model_bytes - replaced
+        )
 
     def keep_older_checkpoint(self) -> None:
         """Move an older run's checkpoint out of the way."""

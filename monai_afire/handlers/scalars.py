@@ -49,13 +49,20 @@ class TrainingScalars:
     def __call__(self, output: Mapping[str, Any]) -> dict[str, float | torch.Tensor]:
         """The values of the last step."""
         terms = getattr(self.loss_function, "terms", None)
-        values: dict[str, Any] = {CommonKeys.LOSS.value: output[CommonKeys.LOSS]} if terms is None else dict(terms)
+        values: dict[str, Any] = (
+            {CommonKeys.LOSS.value: output[CommonKeys.LOSS]} if terms is None else dict(terms)
+        )
         if self.optimizer is not None:
             groups = self.optimizer.param_groups
-            values |= {_LABELS.get(name, name): max(group[name] for group in groups) for name in self.settings}
+            values |= {
+                _LABELS.get(name, name): max(group[name] for group in groups)
+                for name in self.settings
+            }
         values |= {name: getattr(self.network, name) for name in self.attributes}
         # PyTorch warns of tensors with a gradient that become numbers, in the middle of the progress bar
-        return {name: v.detach() if isinstance(v, torch.Tensor) else v for name, v in values.items()}
+        return {
+            name: v.detach() if isinstance(v, torch.Tensor) else v for name, v in values.items()
+        }
 
 
 def scheduled_scalars(loss_function: nn.Module, handlers: Iterable[Any]) -> TrainingScalars:

@@ -12,7 +12,9 @@ from ignite.engine import Engine, Events
 from torch.optim import Optimizer
 
 
-def cosine_schedule(current_step: int, total_steps: int, start: float, end: float, warmup_steps: int = 0) -> float:
+def cosine_schedule(
+    current_step: int, total_steps: int, start: float, end: float, warmup_steps: int = 0
+) -> float:
     r"""
     Half a cosine from start to end, after an optional linear warm-up.
 
@@ -42,7 +44,9 @@ def cosine_schedule(current_step: int, total_steps: int, start: float, end: floa
     """
     if total_steps < 1 or current_step < 1 or not 0 <= warmup_steps < total_steps:
         given = f"{current_step}, {total_steps} and {warmup_steps}"
-        raise ValueError(f"expected current_step >= 1, total_steps >= 1, 0 <= warmup_steps < total_steps, got {given}")
+        raise ValueError(
+            f"expected current_step >= 1, total_steps >= 1, 0 <= warmup_steps < total_steps, got {given}"
+        )
     step = current_step - 1
     if step < warmup_steps:
         return start * step / warmup_steps
@@ -71,7 +75,9 @@ def linear_schedule(current_step: int, total_steps: int, start: float, end: floa
         [0.0, 0.25, 0.5, 0.75, 1.0, 1.0]
     """
     if total_steps < 1 or current_step < 1:
-        raise ValueError(f"expected current_step >= 1 and total_steps >= 1, got {current_step} and {total_steps}")
+        raise ValueError(
+            f"expected current_step >= 1 and total_steps >= 1, got {current_step} and {total_steps}"
+        )
     return start + (end - start) * min((current_step - 1) / total_steps, 1.0)
 
 
@@ -82,7 +88,12 @@ class _EpochSchedule(ABC):
     """Base of values that follow the progress of the trainer."""
 
     def __init__(
-        self, epochs: int | None, start: float, end: float, warmup_epochs: int = 0, shape: str = "cosine"
+        self,
+        epochs: int | None,
+        start: float,
+        end: float,
+        warmup_epochs: int = 0,
+        shape: str = "cosine",
     ) -> None:
         self.epochs = epochs
         self.start = start
@@ -115,7 +126,9 @@ class _EpochSchedule(ABC):
         if self.shape == "linear":
             return linear_schedule(step, epochs * epoch_length, self.start, self.end)
         warmup = min(self.warmup_epochs, epochs // 2)
-        return cosine_schedule(step, epochs * epoch_length, self.start, self.end, warmup * epoch_length)
+        return cosine_schedule(
+            step, epochs * epoch_length, self.start, self.end, warmup * epoch_length
+        )
 
     @abstractmethod
     def set_value(self, value: float) -> None:
@@ -156,16 +169,22 @@ class OptimizerSchedule(_EpochSchedule):
         end: float = 0.0,
         warmup_epochs: int = 0,
     ) -> None:
-        super().__init__(epochs, optimizer.defaults[name] if start is None else start, end, warmup_epochs)
+        super().__init__(
+            epochs, optimizer.defaults[name] if start is None else start, end, warmup_epochs
+        )
         self.optimizer = optimizer
         self.name = name
-        self.exempt = [name == "weight_decay" and not group[name] for group in optimizer.param_groups]
+        self.exempt = [
+            name == "weight_decay" and not group[name] for group in optimizer.param_groups
+        ]
 
     def set_value(self, value: float) -> None:
         """Set a value of :meth:`value` in the groups."""
         for group, is_exempt in zip(self.optimizer.param_groups, self.exempt, strict=True):
             if not is_exempt:
-                group[self.name] = value * group.get("lr_scale", 1.0) if self.name == "lr" else value
+                group[self.name] = (
+                    value * group.get("lr_scale", 1.0) if self.name == "lr" else value
+                )
 
 
 class AttributeSchedule(_EpochSchedule):

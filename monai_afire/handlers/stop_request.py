@@ -41,7 +41,9 @@ class StoppedBySignal(SystemExit):
 class StopRequest:
     """Whether a signal has asked the run to stop, agreed on by all processes of the run."""
 
-    def __init__(self, signals: Sequence[str] = ("SIGTERM", "SIGUSR1"), sync_interval: int = 10) -> None:
+    def __init__(
+        self, signals: Sequence[str] = ("SIGTERM", "SIGUSR1"), sync_interval: int = 10
+    ) -> None:
         unknown = [name for name in signals if name not in signal.Signals.__members__]
         if unknown and sys.platform != "win32":  # Windows has few
             raise ValueError(f"unknown signals {unknown}: give names like 'SIGTERM'")
@@ -78,7 +80,9 @@ class StopRequest:
         """Let a loader's processes survive the signals."""
         if isinstance(loader, DataLoader) and loader.num_workers > 0 and self._is_listening:
             former = loader.worker_init_fn
-            loader.worker_init_fn = partial(_ignore_signals, [int(number) for number in self.signals], former)
+            loader.worker_init_fn = partial(
+                _ignore_signals, [int(number) for number in self.signals], former
+            )
             self._undo.callback(setattr, loader, "worker_init_fn", former)
 
     def call_at_end(self, function: Callable[[], object]) -> None:
@@ -98,13 +102,17 @@ class StopRequest:
         if not self._is_agreed and world_size() == 1:
             self._is_agreed = self.received is not None
         elif not self._is_agreed and self._may_ask(engine):
-            wish = torch.tensor(int(self.received is not None), device=getattr(engine.state, "device", None))
+            wish = torch.tensor(
+                int(self.received is not None), device=getattr(engine.state, "device", None)
+            )
             self._is_agreed = bool(all_reduce_max(wish).item())
         return self._is_agreed
 
     def _may_ask(self, engine: Engine) -> bool:
         iteration, epoch_length = engine.state.iteration, engine.state.epoch_length
-        return iteration % self.sync_interval == 0 or bool(epoch_length and iteration % epoch_length == 0)
+        return iteration % self.sync_interval == 0 or bool(
+            epoch_length and iteration % epoch_length == 0
+        )
 
     def leave(self, engine: Engine, message: str) -> None:
         """End the run after the current event."""
@@ -129,7 +137,9 @@ class StopRequest:
         self._undo.close()
 
 
-def _ignore_signals(numbers: Sequence[int], then: Callable[[int], None] | None, worker_id: int) -> None:
+def _ignore_signals(
+    numbers: Sequence[int], then: Callable[[int], None] | None, worker_id: int
+) -> None:
     """Start of a loader process."""
     for number in numbers:
         signal.signal(number, signal.SIG_IGN)

@@ -37,7 +37,9 @@ class ValidationFit(ABC):
     def collect(self, engine: Engine) -> None:
         """Remember predictions and labels of a batch."""
         output: Any = engine.state.output
-        self.batches.append((self.predictions(output).detach(), torch.as_tensor(output[CommonKeys.LABEL])))
+        self.batches.append(
+            (self.predictions(output).detach(), torch.as_tensor(output[CommonKeys.LABEL]))
+        )
 
     def complete(self, engine: Engine) -> None:
         """Fit on all images."""
@@ -92,7 +94,9 @@ class ThresholdFit(ValidationFit):
 
     def fit(self, predictions: torch.Tensor, labels: torch.Tensor) -> None:
         """Choose the thresholds on all validation images."""
-        exact = torch.as_tensor(best_thresholds(labels, class_probabilities(predictions), self.uncertain))
+        exact = torch.as_tensor(
+            best_thresholds(labels, class_probabilities(predictions), self.uncertain)
+        )
         rounded = exact.float()
         # rounded up, a threshold would be above the probability that it was found at
         below = torch.nextafter(rounded, torch.zeros_like(rounded))
@@ -186,5 +190,7 @@ class _Images:
     device: torch.device
 
     def __iter__(self) -> Iterator[torch.Tensor]:
-        for batch in tqdm(self.batches, desc="normal images", delay=3.0, leave=False, dynamic_ncols=True):
+        for batch in tqdm(
+            self.batches, desc="normal images", delay=3.0, leave=False, dynamic_ncols=True
+        ):
             yield batch[CommonKeys.IMAGE].to(self.device, non_blocking=True)

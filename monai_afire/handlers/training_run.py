@@ -105,10 +105,16 @@ class TrainingRun:
         if self.validator is not None:
             self._describe_validation(self.validator)
             handlers.append(
-                EpochValidation(self.validator, self.val_interval, self.early_stopping, self.first_validation)
+                EpochValidation(
+                    self.validator, self.val_interval, self.early_stopping, self.first_validation
+                )
             )
         if self.summary_writer is not None:
-            handlers.append(self._curves(iteration_log=self.record_interval, epoch_log=False, output_transform=scalars))
+            handlers.append(
+                self._curves(
+                    iteration_log=self.record_interval, epoch_log=False, output_transform=scalars
+                )
+            )
         chosen_by = self.validator if self.keep_best else None
         handlers.append(TrainingProgressBar(None, self.record_interval, self.title, chosen_by))
         handlers.append(self._checkpoint(chosen_by))

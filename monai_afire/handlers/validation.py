@@ -36,7 +36,9 @@ class ResumableEarlyStop(EarlyStopHandler):
         (0.7, 1)
     """
 
-    def __init__(self, patience: int, score_function: Callable[[Any], float] | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, patience: int, score_function: Callable[[Any], float] | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(patience, score_function or key_metric_score, **kwargs)
 
     def state_dict(self) -> dict[str, Any]:
@@ -45,7 +47,9 @@ class ResumableEarlyStop(EarlyStopHandler):
             return {}
         state = dict(self._handler.state_dict())
         if state["best_score"] is not None:
-            state["best_score"] = float(state["best_score"])  # NumPy's numbers are not read with weights_only=True
+            state["best_score"] = float(
+                state["best_score"]
+            )  # NumPy's numbers are not read with weights_only=True
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -59,7 +63,9 @@ class ResumableEarlyStop(EarlyStopHandler):
             RuntimeError: before ``set_trainer``.
         """
         if self._handler is None:
-            raise RuntimeError("set the trainer before the state is loaded: call set_trainer() first")
+            raise RuntimeError(
+                "set the trainer before the state is loaded: call set_trainer() first"
+            )
         if state_dict:
             self._handler.load_state_dict(state_dict)
         if self._handler.counter >= self._handler.patience:
@@ -106,7 +112,9 @@ class EpochValidation(ValidationHandler):
         first: bool = False,
     ) -> None:
         if interval < 1:
-            raise ValueError(f"the interval between validations must be at least 1 epoch, got {interval}")
+            raise ValueError(
+                f"the interval between validations must be at least 1 epoch, got {interval}"
+            )
         super().__init__(interval, validator)
         self.first = first
         self.early_stopping = early_stopping
@@ -122,13 +130,19 @@ class EpochValidation(ValidationHandler):
         Returns:
             True when it is.
         """
-        return epoch % self.interval == 0 or epoch == engine.state.max_epochs or (self.first and epoch == 1)
+        return (
+            epoch % self.interval == 0
+            or epoch == engine.state.max_epochs
+            or (self.first and epoch == 1)
+        )
 
     def warn_if_few(self, engine: Engine) -> None:
         """Warn that what validation chooses is chance where it has few images."""
         dataset = getattr(getattr(self.validator, "data_loader", None), "dataset", None)
         if isinstance(dataset, Sized) and global_rank() == 0:
-            warn_if_few(len(dataset), "validation chooses the best epoch, the thresholds and when to stop")
+            warn_if_few(
+                len(dataset), "validation chooses the best epoch, the thresholds and when to stop"
+            )
 
     def attach(self, engine: Engine) -> None:
         """Register with a trainer."""
@@ -143,5 +157,9 @@ class EpochValidation(ValidationHandler):
         stopping, validator = self.early_stopping, self.validator
         if stopping is not None and engine.state.iteration == 0:
             stopping.set_trainer(engine)  # forget a former run
-        if stopping is not None and validator is not None and not validator.has_event_handler(stopping):
+        if (
+            stopping is not None
+            and validator is not None
+            and not validator.has_event_handler(stopping)
+        ):
             stopping.attach(validator)

@@ -76,7 +76,9 @@ class HeadWarmStart:
     def __post_init__(self) -> None:
         check_label_kind(self.label_kind, uncertain=self.uncertain)
         if isinstance(self.network.standardize, nn.Identity):
-            raise ValueError("a warm start needs standardize_features: set it to true, or disable warm_start")
+            raise ValueError(
+                "a warm start needs standardize_features: set it to true, or disable warm_start"
+            )
 
     def attach(self, engine: Engine) -> None:
         """Register with a trainer; after its start, when a checkpoint to resume has been loaded."""
@@ -86,7 +88,9 @@ class HeadWarmStart:
         """Fit the head, unless the run was resumed within its first epoch."""
         if engine.state.iteration > 0:
             return
-        with unchanged_random_state():  # the run's random numbers are those of a run without a warm start
+        with (
+            unchanged_random_state()
+        ):  # the run's random numbers are those of a run without a warm start
             self.fit()
             if self.validator is not None:
                 self.validator.run()
@@ -97,14 +101,23 @@ class HeadWarmStart:
         with eval_mode(self.network):
             training, train_pixels, labels = self._extract(self.train_batches, "train_batches")
             validation, val_pixels, val_labels = self._extract(self.val_batches, "val_batches")
-        components = pixel_components(np.concatenate([train_pixels, val_pixels]), np.arange(len(labels)))
+        components = pixel_components(
+            np.concatenate([train_pixels, val_pixels]), np.arange(len(labels))
+        )
         pixels = np.split(components, [len(labels)])
-        fits = [(training, labels, validation, val_labels), (pixels[0], labels, pixels[1], val_labels)]
+        fits = [
+            (training, labels, validation, val_labels),
+            (pixels[0], labels, pixels[1], val_labels),
+        ]
         # one process's probe for all, as rounding differs between machines
-        probe, plain = all_gather_object([fit_linear_probe(*fit, label_kind=self.label_kind) for fit in fits])[0]
+        probe, plain = all_gather_object(
+            [fit_linear_probe(*fit, label_kind=self.label_kind) for fit in fits]
+        )[0]
         aucs = f"encoder {probe.validation_auc:.4f}, pixels alone {plain.validation_auc:.4f}"
         logger.info(f"linear probe, validation AUC: {aucs}; fine-tuning starts at the encoder's")
-        norm: Any = self.network.standardize  # only now: several GPUs exchange it for one that they share
+        norm: Any = (
+            self.network.standardize
+        )  # only now: several GPUs exchange it for one that they share
         deviation = torch.from_numpy(probe.deviation)
         variance = (deviation**2 - norm.eps).clamp(min=0)
         norm.get_buffer("running_mean").copy_(torch.from_numpy(probe.mean))
@@ -114,7 +127,9 @@ class HeadWarmStart:
         self.network.classifier.weight.copy_(torch.from_numpy(probe.weight) * scale)
         self.network.classifier.bias.copy_(torch.from_numpy(probe.bias))
 
-    def _extract(self, batches: Iterable[Mapping[str, Any]], name: str) -> tuple[NDArray, NDArray, NDArray]:
+    def _extract(
+        self, batches: Iterable[Mapping[str, Any]], name: str
+    ) -> tuple[NDArray, NDArray, NDArray]:
         """Features ``(M, D)``, pixels of the reduced images and labels ``(M, K)`` of all batches."""
         device, width = self.network.classifier.weight.device, self.network.classifier.in_features
 

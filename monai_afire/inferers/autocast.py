@@ -50,7 +50,9 @@ class AutocastInferer(SimpleInferer):
             return None
         return half_precision(device) if self.dtype is None else self.dtype
 
-    def __call__(self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def __call__(
+        self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
         """Call ``network(inputs, *args, **kwargs)`` under autocast."""
         dtype = self.precision(inputs.device)
         with torch.autocast(inputs.device.type, dtype=dtype, enabled=dtype is not None):

@@ -18,7 +18,11 @@ from monai_afire.losses.afire import (
     CategoryConsistencyLoss,
     StructureConsistencyLoss,
 )
-from monai_afire.losses.classification import MaskedMulticlassLoss, MaskedMultilabelLoss, classification_loss
+from monai_afire.losses.classification import (
+    MaskedMulticlassLoss,
+    MaskedMultilabelLoss,
+    classification_loss,
+)
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.dino import DINOLoss, MultiCropCrossEntropy
 from monai_afire.losses.global_mean import global_mean, global_weighted_mean

@@ -80,13 +80,17 @@ def matching_target(
                  [0.0000, 0.6065, 1.0000, 0.6065]]])
     """
     if not sigma > 0 or kernel_size < 1 or kernel_size % 2 == 0:
-        raise ValueError(f"sigma must be positive and kernel_size odd, got {sigma} and {kernel_size}")
+        raise ValueError(
+            f"sigma must be positive and kernel_size odd, got {sigma} and {kernel_size}"
+        )
     _, (n1, n2) = check_patches(offset_1, offset_2, crops, (patch_cells, patch_cells))
     shift = ((offset_1 - offset_2).to(dtype) / patch_cells).unsqueeze(-1).unsqueeze(-1)
     first = torch.arange(n1, device=shift.device, dtype=dtype).unsqueeze(1)
     second = torch.arange(n2, device=shift.device, dtype=dtype)
     distance = shift + first - second
-    kernel = torch.exp(-distance.square() / (2 * sigma**2)) * (distance.abs() <= (kernel_size - 1) / 2)
+    kernel = torch.exp(-distance.square() / (2 * sigma**2)) * (
+        distance.abs() <= (kernel_size - 1) / 2
+    )
     target, *others = kernel.unbind(1)
     for axis in others:
         target = torch.einsum("bij,bkl->bikjl", target, axis).flatten(3, 4).flatten(1, 2)
@@ -127,7 +131,9 @@ class MatchingLoss(nn.Module):
     def __init__(self, alpha: float = 0.9) -> None:
         super().__init__()
         if not 0 < alpha < 1:
-            raise ValueError(f"alpha must be between 0 and 1, got {alpha}: the loss needs both parts")
+            raise ValueError(
+                f"alpha must be between 0 and 1, got {alpha}: the loss needs both parts"
+            )
         self.alpha = alpha
 
     def forward(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -219,15 +225,24 @@ class ACELoss(CompositeLoss):
         sigma: float = 1.0,
         kernel_size: int = 3,
     ) -> None:
-        composition, decomposition = MatchingLoss(composition_alpha), MatchingLoss(decomposition_alpha)
+        composition, decomposition = (
+            MatchingLoss(composition_alpha),
+            MatchingLoss(decomposition_alpha),
+        )
         offsets = ("offset_1", "offset_2")
         terms = {
-            "global": LossTerm(global_weight, MultiCropCrossEntropy(), ("global_student", "global_teacher")),
+            "global": LossTerm(
+                global_weight, MultiCropCrossEntropy(), ("global_student", "global_teacher")
+            ),
             "composition": LossTerm(
-                composition_weight, partial(self._matching, composition, True), ("composition_logits", *offsets)
+                composition_weight,
+                partial(self._matching, composition, True),
+                ("composition_logits", *offsets),
             ),
             "decomposition": LossTerm(
-                decomposition_weight, partial(self._matching, decomposition, False), ("decomposition_logits", *offsets)
+                decomposition_weight,
+                partial(self._matching, decomposition, False),
+                ("decomposition_logits", *offsets),
             ),
         }
         super().__init__(terms, "build the network with global_consistency, compose and decompose")
@@ -236,11 +251,18 @@ class ACELoss(CompositeLoss):
         self.kernel_size = kernel_size
 
     def _matching(
-        self, loss: MatchingLoss, composed: bool, logits: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor
+        self,
+        loss: MatchingLoss,
+        composed: bool,
+        logits: torch.Tensor,
+        offset_1: torch.Tensor,
+        offset_2: torch.Tensor,
     ) -> torch.Tensor:
         """The loss with its target, of a few images at a time where all pairs of patches are too many."""
 
-        def of_images(logits: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor) -> torch.Tensor:
+        def of_images(
+            logits: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor
+        ) -> torch.Tensor:
             cells = patches_per_axis(logits.shape[1], offset_1.shape[1])
             target = matching_target(
                 offset_1,
@@ -256,15 +278,21 @@ class ACELoss(CompositeLoss):
         if logits.numel() <= PAIRS_AT_ONCE:
             return global_mean(of_images(logits, offset_1, offset_2))
         images = max(1, PAIRS_AT_ONCE // max(1, logits[0].numel()))
-        parts = zip(logits.split(images), offset_1.split(images), offset_2.split(images), strict=True)
-        return global_mean(torch.cat([checkpoint(of_images, *part, use_reentrant=False) for part in parts]))
+        parts = zip(
+            logits.split(images), offset_1.split(images), offset_2.split(images), strict=True
+        )
+        return global_mean(
+            torch.cat([checkpoint(of_images, *part, use_reentrant=False) for part in parts])
+        )
 
 
 def patches_per_axis(num_tokens: int, spatial_dims: int) -> int:
     """Patches along each axis of a grid that is equally long on all."""
     length = round(num_tokens ** (1 / spatial_dims))
     if length**spatial_dims != num_tokens:
-        raise ValueError(f"{num_tokens} tokens fill no grid that is equally long on {spatial_dims} axes")
+        raise ValueError(
+            f"{num_tokens} tokens fill no grid that is equally long on {spatial_dims} axes"
+        )
     return length
 
 
@@ -306,9 +334,14 @@ def matching_balance(
         raise ValueError(f"alpha must be between 0 and 1, got {alpha}")
     if patches < kernel_size:
         remedy = "take a finer grid, or give composition_alpha and decomposition_alpha as numbers"
-        raise ValueError(f"of {patches} patches per axis none has all {kernel_size} neighbors of the kernel: {remedy}")
+        raise ValueError(
+            f"of {patches} patches per axis none has all {kernel_size} neighbors of the kernel: {remedy}"
+        )
     reach = (kernel_size - 1) // 2
-    positive = sum(math.exp(-(distance**2) / (2 * sigma**2)) for distance in range(-reach, reach + 1)) ** spatial_dims
+    positive = (
+        sum(math.exp(-(distance**2) / (2 * sigma**2)) for distance in range(-reach, reach + 1))
+        ** spatial_dims
+    )
     return (1 - alpha) * (patches**spatial_dims - positive) / (alpha * positive)
 
 
@@ -354,8 +387,12 @@ def decomposition_alpha(grid: int, spatial_dims: int = 2) -> float:
     return _balanced_alpha(0.99, 2 * _PAPER_GRID, 2 * grid, spatial_dims)
 
 
-def _balanced_alpha(paper_alpha: float, paper_patches: int, patches: int, spatial_dims: int) -> float:
+def _balanced_alpha(
+    paper_alpha: float, paper_patches: int, patches: int, spatial_dims: int
+) -> float:
     """The alpha with which negatives weigh as much as in the paper."""
     # the balance is a constant of the grid times (1 - alpha) / alpha
-    odds = matching_balance(0.5, patches, spatial_dims) / matching_balance(paper_alpha, paper_patches)
+    odds = matching_balance(0.5, patches, spatial_dims) / matching_balance(
+        paper_alpha, paper_patches
+    )
     return odds / (1 + odds)

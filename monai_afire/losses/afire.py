@@ -46,7 +46,9 @@ class StructureConsistencyLoss(nn.Module):
         super().__init__()
         self.similarity = TokenSimilarity(temperature, similarity)
 
-    def forward(self, q: torch.Tensor, prototypes: torch.Tensor, normal: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, q: torch.Tensor, prototypes: torch.Tensor, normal: torch.Tensor
+    ) -> torch.Tensor:
         """
         Compute the loss.
 
@@ -113,7 +115,9 @@ class CategoryConsistencyLoss(nn.Module):
         self.include_abnormal_pairs = include_abnormal_pairs
         self.gather = gather
 
-    def forward(self, q: torch.Tensor, prototypes: torch.Tensor, normal: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, q: torch.Tensor, prototypes: torch.Tensor, normal: torch.Tensor
+    ) -> torch.Tensor:
         """
         Compute the loss.
 
@@ -134,12 +138,17 @@ class CategoryConsistencyLoss(nn.Module):
             others = self._of_all_ranks(tokens)
             pairs, own_prototype = self._scores(tokens, others, prototypes)
             pairs = pairs.masked_fill(self._same_image(len(q), len(others), q.device), NEGLIGIBLE)
-            is_normal, other_is_normal = normal.transpose(0, 1), self._of_all_ranks(normal).transpose(0, 1)
+            is_normal, other_is_normal = (
+                normal.transpose(0, 1),
+                self._of_all_ranks(normal).transpose(0, 1),
+            )
             prototypes_of_others = self._of_all_ranks(own_prototype.transpose(0, 1)).transpose(0, 1)
             pull = _masked_logsumexp(prototypes_of_others, ~other_is_normal).unsqueeze(1)
             loss, anchors = _contrast(pairs, is_normal, other_is_normal, pull)
             if self.include_abnormal_pairs:
-                abnormal_loss, abnormal_anchors = _contrast(pairs, ~is_normal, ~other_is_normal, own_prototype)
+                abnormal_loss, abnormal_anchors = _contrast(
+                    pairs, ~is_normal, ~other_is_normal, own_prototype
+                )
                 loss = torch.where(is_normal, loss, abnormal_loss)
                 anchors = anchors | abnormal_anchors
             return global_mean(loss, anchors)
@@ -200,7 +209,9 @@ class AnomalyRestorationLoss(nn.Module):
             raise ValueError(f"abnormal_weight must be positive, got {abnormal_weight}")
         self.abnormal_weight = abnormal_weight
 
-    def forward(self, restored: torch.Tensor, target: torch.Tensor, abnormal: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, restored: torch.Tensor, target: torch.Tensor, abnormal: torch.Tensor
+    ) -> torch.Tensor:
         """
         Compute the loss.
 
@@ -215,7 +226,11 @@ class AnomalyRestorationLoss(nn.Module):
         Raises:
             ValueError: when the shapes do not fit.
         """
-        check_shapes(restored=(restored, "*B, L, P"), target=(target, "*B, L, P"), abnormal=(abnormal, "*B, L"))
+        check_shapes(
+            restored=(restored, "*B, L, P"),
+            target=(target, "*B, L, P"),
+            abnormal=(abnormal, "*B, L"),
+        )
         with torch.autocast(restored.device.type, enabled=False):
             error = (at_least_float32(restored) - at_least_float32(target)).square()
             weight = torch.ones_like(error[..., 0]).masked_fill(abnormal, self.abnormal_weight)
@@ -275,30 +290,49 @@ class AFiReLoss(CompositeLoss):
         reduction: str = "mean",
     ) -> None:
         terms = {
-            "structure": LossTerm(contrast_weight * structure_weight, self._structure, ("q", "prototypes", "abnormal")),
-            "category": LossTerm(contrast_weight * category_weight, self._category, ("q", "prototypes", "abnormal")),
-            "restoration": LossTerm(restoration_weight, self._restoration, ("restored", "target", "abnormal")),
+            "structure": LossTerm(
+                contrast_weight * structure_weight, self._structure, ("q", "prototypes", "abnormal")
+            ),
+            "category": LossTerm(
+                contrast_weight * category_weight, self._category, ("q", "prototypes", "abnormal")
+            ),
+            "restoration": LossTerm(
+                restoration_weight, self._restoration, ("restored", "target", "abnormal")
+            ),
         }
         super().__init__(terms, "build the network with contrast=True and restore=True")
         self.structure = StructureConsistencyLoss(temperature, similarity)
-        self.category = CategoryConsistencyLoss(temperature, similarity, include_abnormal_pairs, gather)
+        self.category = CategoryConsistencyLoss(
+            temperature, similarity, include_abnormal_pairs, gather
+        )
         self.restoration = AnomalyRestorationLoss(abnormal_weight, reduction)
 
-    def _structure(self, q: torch.Tensor, prototypes: torch.Tensor, abnormal: torch.Tensor) -> torch.Tensor:
+    def _structure(
+        self, q: torch.Tensor, prototypes: torch.Tensor, abnormal: torch.Tensor
+    ) -> torch.Tensor:
         if prototypes.ndim == 3:  # of each image: the same for its variants
             prototypes = prototypes.repeat_interleave(q.shape[1], 0)
         return self.structure(q.flatten(0, 1), prototypes, ~abnormal.flatten(0, 1))
 
-    def _category(self, q: torch.Tensor, prototypes: torch.Tensor, abnormal: torch.Tensor) -> torch.Tensor:
+    def _category(
+        self, q: torch.Tensor, prototypes: torch.Tensor, abnormal: torch.Tensor
+    ) -> torch.Tensor:
         variants = range(q.shape[1])
-        return torch.stack([self.category(q[:, n], prototypes, ~abnormal[:, n]) for n in variants]).mean()
+        return torch.stack(
+            [self.category(q[:, n], prototypes, ~abnormal[:, n]) for n in variants]
+        ).mean()
 
-    def _restoration(self, restored: torch.Tensor, target: torch.Tensor, abnormal: torch.Tensor) -> torch.Tensor:
+    def _restoration(
+        self, restored: torch.Tensor, target: torch.Tensor, abnormal: torch.Tensor
+    ) -> torch.Tensor:
         return self.restoration(restored, target.expand_as(restored), abnormal)
 
 
 def _contrast(
-    pairs: torch.Tensor, in_category: torch.Tensor, others_in_category: torch.Tensor, against: torch.Tensor
+    pairs: torch.Tensor,
+    in_category: torch.Tensor,
+    others_in_category: torch.Tensor,
+    against: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """-log(pos / (pos + neg)) of each token as anchor."""
     positive = _masked_logsumexp(pairs, others_in_category.unsqueeze(1))

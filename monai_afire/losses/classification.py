@@ -13,7 +13,11 @@ from torch import nn
 from monai_afire.losses.global_mean import global_mean
 from monai_afire.losses.loss_shapes import check_shapes
 from monai_afire.utils.precision import at_least_float32
-from monai_afire.utils.uncertain_labels import check_label_kind, check_uncertain_policy, resolve_uncertain
+from monai_afire.utils.uncertain_labels import (
+    check_label_kind,
+    check_uncertain_policy,
+    resolve_uncertain,
+)
 
 _ONE_OUTPUT_PER_CLASS = "give the network as many outputs as the datalist has classes"
 
@@ -46,14 +50,24 @@ class MaskedMultilabelLoss(nn.Module):
     positive_weight: torch.Tensor | None
 
     def __init__(
-        self, uncertain: str = "ignore", positive_weight: Sequence[float] | torch.Tensor | None = None
+        self,
+        uncertain: str = "ignore",
+        positive_weight: Sequence[float] | torch.Tensor | None = None,
     ) -> None:
         super().__init__()
         check_uncertain_policy(uncertain)
         self.uncertain = uncertain
-        weight = None if positive_weight is None else torch.as_tensor(positive_weight, dtype=torch.float32)
-        if weight is not None and (weight.ndim != 1 or not weight.isfinite().all() or (weight < 0).any()):
-            raise ValueError(f"positive_weight must be one finite number >= 0 per class, got {positive_weight}")
+        weight = (
+            None
+            if positive_weight is None
+            else torch.as_tensor(positive_weight, dtype=torch.float32)
+        )
+        if weight is not None and (
+            weight.ndim != 1 or not weight.isfinite().all() or (weight < 0).any()
+        ):
+            raise ValueError(
+                f"positive_weight must be one finite number >= 0 per class, got {positive_weight}"
+            )
         self.register_buffer("positive_weight", weight, persistent=False)
 
     def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -76,7 +90,9 @@ class MaskedMultilabelLoss(nn.Module):
         known = ~labels.isnan()
         weight = self.positive_weight
         if weight is not None and len(weight) != logits.shape[1]:
-            raise ValueError(f"{len(weight)} positive weights for {logits.shape[1]} classes: give one per class")
+            raise ValueError(
+                f"{len(weight)} positive weights for {logits.shape[1]} classes: give one per class"
+            )
         losses = F.binary_cross_entropy_with_logits(
             # a logit that is not finite must not reach the gradients by way of 0 * NaN
             torch.where(known, logits, 0.0),
@@ -155,7 +171,9 @@ def classification_loss(
     if label_kind == "multilabel":
         return MaskedMultilabelLoss(uncertain, positive_weight)
     if positive_weight is not None:
-        raise ValueError("positive_weight is for several findings (label_kind 'multilabel'); leave it out")
+        raise ValueError(
+            "positive_weight is for several findings (label_kind 'multilabel'); leave it out"
+        )
     return MaskedMulticlassLoss()
 
 

@@ -61,7 +61,9 @@ class CompositeLoss(nn.Module):
         self.hint = hint
         self.terms: dict[str, torch.Tensor] = {}
 
-    def forward(self, outputs: Mapping[str, torch.Tensor], label: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(
+        self, outputs: Mapping[str, torch.Tensor], label: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """
         Compute the weighted sum of the terms.
 
@@ -78,8 +80,13 @@ class CompositeLoss(nn.Module):
         for name, term in self.active.items():
             if missing := [need for need in term.needs if need not in outputs]:
                 found = f"needs the network's outputs {missing}, but it gives {sorted(outputs)}"
-                raise ValueError(f"the term {name!r} {found}: set the term's weight to 0 or {self.hint}")
-        values = {name: term.function(*(outputs[need] for need in term.needs)) for name, term in self.active.items()}
+                raise ValueError(
+                    f"the term {name!r} {found}: set the term's weight to 0 or {self.hint}"
+                )
+        values = {
+            name: term.function(*(outputs[need] for need in term.needs))
+            for name, term in self.active.items()
+        }
         total = torch.stack([self.weights[name] * value for name, value in values.items()]).sum()
         self.terms = {name: value.detach() for name, value in {"total": total, **values}.items()}
         return total

@@ -48,7 +48,9 @@ class MultiCropCrossEntropy(nn.Module):
         check_shapes(student=(student, "B, V, K"), teacher=(teacher, "B, G, K"))
         crops, seen = student.shape[1], teacher.shape[1]
         if not 1 <= seen <= crops or crops < 2:
-            raise ValueError(f"the student needs two crops or more, the teacher the first, got {seen} and {crops}")
+            raise ValueError(
+                f"the student needs two crops or more, the teacher the first, got {seen} and {crops}"
+            )
         with torch.autocast(student.device.type, enabled=False):
             student = at_least_float32(student)
             cross_entropy = -torch.bmm(teacher.to(student.dtype), student.mT)

@@ -29,7 +29,9 @@ class MaskedReconstructionLoss(nn.Module):
         tensor(4.)
     """
 
-    def forward(self, reconstructed: torch.Tensor, target: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self, reconstructed: torch.Tensor, target: torch.Tensor, hidden: torch.Tensor
+    ) -> torch.Tensor:
         """
         Compute the loss.
 
@@ -44,7 +46,11 @@ class MaskedReconstructionLoss(nn.Module):
         Raises:
             ValueError: when the shapes do not fit.
         """
-        check_shapes(reconstructed=(reconstructed, "B, L, P"), target=(target, "B, L, P"), hidden=(hidden, "B, L"))
+        check_shapes(
+            reconstructed=(reconstructed, "B, L, P"),
+            target=(target, "B, L, P"),
+            hidden=(hidden, "B, L"),
+        )
         with torch.autocast(reconstructed.device.type, enabled=False):
             error = (at_least_float32(reconstructed) - at_least_float32(target)).square()
             return global_mean(error.mean(-1), hidden)

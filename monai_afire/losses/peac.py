@@ -22,7 +22,9 @@ def length(vectors: torch.Tensor) -> torch.Tensor:
     return torch.linalg.vector_norm(at_least_float32(vectors), dim=-1).clamp_min(SHORTEST)
 
 
-def sphere_distance(student: torch.Tensor, teacher: torch.Tensor, teacher_length: torch.Tensor) -> torch.Tensor:
+def sphere_distance(
+    student: torch.Tensor, teacher: torch.Tensor, teacher_length: torch.Tensor
+) -> torch.Tensor:
     """Squared distance ``(...,)`` of vectors ``(..., H)`` after L2 normalization, as 2 - 2 cos."""
     student = at_least_float32(student)
     product = (student * teacher.to(student.dtype)).sum(-1)
@@ -62,7 +64,9 @@ class OrderClassificationLoss(nn.Module):
         super().__init__()
         self.reduction = check_reduction(reduction)
 
-    def forward(self, logits: torch.Tensor, order: torch.Tensor, samples: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(
+        self, logits: torch.Tensor, order: torch.Tensor, samples: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """
         Compute the loss.
 
@@ -80,7 +84,9 @@ class OrderClassificationLoss(nn.Module):
         check_shapes(logits=(logits, "B, L, N"), order=(order, "B, L"))
         with torch.autocast(logits.device.type, enabled=False):
             scores = at_least_float32(logits).flatten(0, 1)
-            loss = F.cross_entropy(scores, order.long().flatten(), reduction="none").view(order.shape)
+            loss = F.cross_entropy(scores, order.long().flatten(), reduction="none").view(
+                order.shape
+            )
             return global_mean(reduced(loss, self.reduction), samples)
 
 
@@ -199,7 +205,11 @@ class LocalConsistencyLoss(nn.Module):
         self.reduction = check_reduction(reduction)
 
     def forward(
-        self, student: torch.Tensor, teacher: torch.Tensor, matches: torch.Tensor, samples: torch.Tensor | None = None
+        self,
+        student: torch.Tensor,
+        teacher: torch.Tensor,
+        matches: torch.Tensor,
+        samples: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """
         Compute the loss.
@@ -217,18 +227,26 @@ class LocalConsistencyLoss(nn.Module):
         Raises:
             ValueError: when the shapes do not fit.
         """
-        check_shapes(student=(student, "B, L, H"), teacher=(teacher, "B, M, H"), matches=(matches, "B, L"))
+        check_shapes(
+            student=(student, "B, L, H"), teacher=(teacher, "B, M, H"), matches=(matches, "B, L")
+        )
         with torch.autocast(student.device.type, enabled=False):
-            first_rows = torch.arange(len(teacher), device=matches.device).unsqueeze(1) * teacher.shape[1]
+            first_rows = (
+                torch.arange(len(teacher), device=matches.device).unsqueeze(1) * teacher.shape[1]
+            )
             rows = (matches.clamp_min(0) + first_rows).flatten()
             partners = teacher.flatten(0, 1).index_select(0, rows).view(*matches.shape, -1)
             partner_lengths = length(teacher).flatten().index_select(0, rows).view(matches.shape)
             matched = matches >= 0
-            distance = torch.where(matched, sphere_distance(student, partners, partner_lengths), 0.0)
+            distance = torch.where(
+                matched, sphere_distance(student, partners, partner_lengths), 0.0
+            )
             of_sample = distance.sum(1)
             if self.reduction == "mean":
                 of_sample = of_sample / matched.sum(1).clamp_min(1)
-            return global_mean(of_sample if samples is None else torch.where(samples, of_sample, 0.0))
+            return global_mean(
+                of_sample if samples is None else torch.where(samples, of_sample, 0.0)
+            )
 
 
 class PEACLoss(CompositeLoss):
@@ -291,14 +309,22 @@ class PEACLoss(CompositeLoss):
             if value not in choices:
                 raise ValueError(f"{name} must be one of {choices}, got {value!r}")
         ordered = ("order_logits", "order", *(["shuffled"] if order_samples == "shuffled" else []))
-        restored = ("restored", "target", *(["shuffled"] if restoration_samples == "in_order" else []))
+        restored = (
+            "restored",
+            "target",
+            *(["shuffled"] if restoration_samples == "in_order" else []),
+        )
         crops = ("{}_1", "{}_2", "teacher_{}_1", "teacher_{}_2")
-        of_crops, of_patches = (tuple(name.format(kind) for name in crops) for kind in ("global", "local"))
+        of_crops, of_patches = (
+            tuple(name.format(kind) for name in crops) for kind in ("global", "local")
+        )
         terms = {
             "order": LossTerm(order_weight, OrderClassificationLoss(reduction), ordered),
             "restoration": LossTerm(restoration_weight, self._restoration, restored),
             "global": LossTerm(global_weight, self._global, of_crops),
-            "local": LossTerm(local_weight, self._local, (*of_patches, "matches_1", "matches_2", "shuffled")),
+            "local": LossTerm(
+                local_weight, self._local, (*of_patches, "matches_1", "matches_2", "shuffled")
+            ),
         }
         switches = "classify_order, restore, global_consistency and local_consistency"
         super().__init__(terms, f"build the network with all of {switches} that have a weight")
@@ -313,9 +339,15 @@ class PEACLoss(CompositeLoss):
         return self.restoration(restored, target, None if shuffled is None else ~shuffled)
 
     def _global(
-        self, first: torch.Tensor, second: torch.Tensor, teacher_1: torch.Tensor, teacher_2: torch.Tensor
+        self,
+        first: torch.Tensor,
+        second: torch.Tensor,
+        teacher_1: torch.Tensor,
+        teacher_2: torch.Tensor,
     ) -> torch.Tensor:
-        return self.global_consistency(first, teacher_2) + self.global_consistency(second, teacher_1)
+        return self.global_consistency(first, teacher_2) + self.global_consistency(
+            second, teacher_1
+        )
 
     def _local(
         self,

@@ -26,16 +26,31 @@ from monai_afire.metrics.landmark_errors import (
 )
 from monai_afire.metrics.linear_probe import LinearProbe, fit_linear_probe
 from monai_afire.metrics.localization import aupro, pixel_auroc, pointing_game
-from monai_afire.metrics.mae import MAEMetrics, mae_metrics, reconstruction_gain, reconstruction_variety
+from monai_afire.metrics.mae import (
+    MAEMetrics,
+    mae_metrics,
+    reconstruction_gain,
+    reconstruction_variety,
+)
 from monai_afire.metrics.multiclass import (
     confusion_matrix,
     expected_calibration_error,
     multiclass_metrics,
     quadratic_weighted_kappa,
 )
-from monai_afire.metrics.multilabel import MeanAUC, best_thresholds, classification_metrics, mean_auc
+from monai_afire.metrics.multilabel import (
+    MeanAUC,
+    best_thresholds,
+    classification_metrics,
+    mean_auc,
+)
 from monai_afire.metrics.nearest_neighbors import knn_predict
-from monai_afire.metrics.patient_bootstrap import bootstrap_aucs, bootstrap_p_value, patient_weights, weighted_metrics
+from monai_afire.metrics.patient_bootstrap import (
+    bootstrap_aucs,
+    bootstrap_p_value,
+    patient_weights,
+    weighted_metrics,
+)
 from monai_afire.metrics.peac import PEACMetrics, order_accuracy, peac_correspondence, peac_metrics
 from monai_afire.metrics.pretraining import (
     DefinedAverage,

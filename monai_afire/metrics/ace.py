@@ -9,7 +9,11 @@ from collections.abc import Mapping
 import torch
 
 from monai_afire.losses.ace import patches_per_axis
-from monai_afire.metrics.pretraining import PretrainingMetrics, correspondence_accuracy, prototype_information
+from monai_afire.metrics.pretraining import (
+    PretrainingMetrics,
+    correspondence_accuracy,
+    prototype_information,
+)
 from monai_afire.transforms.grid_crop.correspondence import matching_patches
 
 _NAMES = ("composition_accuracy", "decomposition_accuracy", "chance", "global_information")
@@ -43,10 +47,14 @@ def ace_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     metrics = dict.fromkeys(_NAMES, undefined)
     for part in ("composition", "decomposition"):
         if f"{part}_logits" in outputs:
-            metrics[f"{part}_accuracy"] = correspondence_accuracy(*ace_correspondence(outputs, part))
+            metrics[f"{part}_accuracy"] = correspondence_accuracy(
+                *ace_correspondence(outputs, part)
+            )
             metrics["chance"] = torch.full_like(undefined, 1 / outputs[f"{part}_logits"].shape[1])
     if "global_teacher" in outputs:
-        metrics["global_information"] = prototype_information(outputs["global_teacher"].flatten(0, 1))
+        metrics["global_information"] = prototype_information(
+            outputs["global_teacher"].flatten(0, 1)
+        )
     return metrics
 
 

@@ -13,7 +13,9 @@ from monai_afire.losses.token_similarity import TokenSimilarity
 from monai_afire.metrics.pretraining import PretrainingMetrics, restoration_gain
 
 
-def afire_metrics(outputs: Mapping[str, torch.Tensor], similarity: str = "paper") -> dict[str, torch.Tensor]:
+def afire_metrics(
+    outputs: Mapping[str, torch.Tensor], similarity: str = "paper"
+) -> dict[str, torch.Tensor]:
     """
     Metrics to validate AFiRe's pre-training by.
 
@@ -32,10 +34,14 @@ def afire_metrics(outputs: Mapping[str, torch.Tensor], similarity: str = "paper"
     gain, accuracy = undefined, undefined
     abnormal = outputs["abnormal"]
     if "restored" in outputs:
-        gain = restoration_gain(outputs["restored"], outputs["target"], outputs["corrupted"], abnormal)
+        gain = restoration_gain(
+            outputs["restored"], outputs["target"], outputs["corrupted"], abnormal
+        )
     if "q" in outputs:
         prototypes = outputs["prototypes"]
-        prototypes = prototypes.unsqueeze(1) if prototypes.ndim == 3 else prototypes  # of each image: for all variants
+        prototypes = (
+            prototypes.unsqueeze(1) if prototypes.ndim == 3 else prototypes
+        )  # of each image: for all variants
         accuracy = position_accuracy(outputs["q"], prototypes, ~abnormal, similarity)
     return {"restoration_gain": gain, "position_accuracy": accuracy}
 

@@ -97,7 +97,9 @@ def best_f1_threshold(labels: ArrayLike, scores: ArrayLike) -> float:
     return float(thresholds[np.argmax(2 * hits / (alarms + truth.sum()))])
 
 
-def metrics_at_threshold(labels: ArrayLike, scores: ArrayLike, threshold: float) -> dict[str, float]:
+def metrics_at_threshold(
+    labels: ArrayLike, scores: ArrayLike, threshold: float
+) -> dict[str, float]:
     """
     Accuracy, F1, sensitivity and specificity, when every score >= threshold is called abnormal.
 
@@ -166,8 +168,13 @@ def bootstrap_interval(
     """
     truth, values = checked_labels(labels, scores)
     if num_samples < 1 or not 0 < confidence < 1:
-        raise ValueError(f"num_samples must be >= 1 and confidence in (0, 1), got {num_samples} and {confidence}")
-    results = [metric(truth[drawn], values[drawn]) for drawn in _samples(truth, num_samples, seed, patients)]
+        raise ValueError(
+            f"num_samples must be >= 1 and confidence in (0, 1), got {num_samples} and {confidence}"
+        )
+    results = [
+        metric(truth[drawn], values[drawn])
+        for drawn in _samples(truth, num_samples, seed, patients)
+    ]
     tail = (1 - confidence) / 2
     if patients is not None:
         results = [result for result in results if not np.isnan(result).any()] or results
@@ -175,7 +182,9 @@ def bootstrap_interval(
     return lower, upper
 
 
-def _samples(truth: NDArray, num_samples: int, seed: int, patients: ArrayLike | None) -> Iterator[NDArray[np.intp]]:
+def _samples(
+    truth: NDArray, num_samples: int, seed: int, patients: ArrayLike | None
+) -> Iterator[NDArray[np.intp]]:
     """Numbers of the images of each sample."""
     if patients is not None and len(set(np.asarray(patients).tolist())) < len(truth):
         for counts in patient_weights(patients, num_samples, seed):
@@ -184,11 +193,16 @@ def _samples(truth: NDArray, num_samples: int, seed: int, patients: ArrayLike | 
     rng = np.random.default_rng(seed)
     classes = [np.flatnonzero(truth == kind) for kind in (False, True)]
     for _ in range(num_samples):
-        yield np.concatenate([rng.choice(members, members.size) for members in classes if members.size])
+        yield np.concatenate(
+            [rng.choice(members, members.size) for members in classes if members.size]
+        )
 
 
 def matched_pairs(
-    labels: ArrayLike, brightness: ArrayLike, groups: Sequence[object] | NDArray | None = None, caliper: float = 0.05
+    labels: ArrayLike,
+    brightness: ArrayLike,
+    groups: Sequence[object] | NDArray | None = None,
+    caliper: float = 0.05,
 ) -> NDArray[np.intp]:
     """
     Pairs of one abnormal and one normal image that are alike in brightness and group, each image used at most once.
@@ -216,7 +230,9 @@ def matched_pairs(
     if not caliper >= 0:
         raise ValueError(f"caliper must be >= 0, got {caliper}")
     if np.isinf(values).any():
-        raise ValueError(f"brightness at index {np.flatnonzero(np.isinf(values)).tolist()} is infinite")
+        raise ValueError(
+            f"brightness at index {np.flatnonzero(np.isinf(values)).tolist()} is infinite"
+        )
     names: Sequence[object] | NDArray = [""] * truth.size if groups is None else groups
     codes, _ = pd.factorize(pd.Series(list(names), dtype=object))
     if len(codes) != truth.size:
@@ -248,13 +264,22 @@ def matched_pair_auc(scores: ArrayLike, pairs: ArrayLike) -> float:
     values, indices = checked_numbers(scores, "scores"), np.asarray(pairs)
     if indices.size == 0:
         return NAN
-    if indices.ndim != 2 or indices.shape[1] != 2 or indices.min() < 0 or indices.max() >= values.size:
-        raise ValueError(f"pairs must be (pairs, 2) indices of scores, got {indices.shape}: use matched_pairs()")
+    if (
+        indices.ndim != 2
+        or indices.shape[1] != 2
+        or indices.min() < 0
+        or indices.max() >= values.size
+    ):
+        raise ValueError(
+            f"pairs must be (pairs, 2) indices of scores, got {indices.shape}: use matched_pairs()"
+        )
     abnormal, normal = values[indices[:, 0]], values[indices[:, 1]]
     return float(np.mean((abnormal > normal) + 0.5 * (abnormal == normal)))
 
 
-def _match(abnormal: NDArray, normal: NDArray, brightness: NDArray, caliper: float) -> list[tuple[int, int]]:
+def _match(
+    abnormal: NDArray, normal: NDArray, brightness: NDArray, caliper: float
+) -> list[tuple[int, int]]:
     difference = np.abs(brightness[abnormal][:, None] - brightness[normal])
     allowed = difference <= caliper
     if not allowed.any():
@@ -263,7 +288,9 @@ def _match(abnormal: NDArray, normal: NDArray, brightness: NDArray, caliper: flo
     forbidden = 2 * min(difference.shape) * difference[allowed].max() + 1
     rows, columns = linear_sum_assignment(np.where(allowed, difference, forbidden))
     kept = allowed[rows, columns]
-    return [(int(i), int(j)) for i, j in zip(abnormal[rows[kept]], normal[columns[kept]], strict=True)]
+    return [
+        (int(i), int(j)) for i, j in zip(abnormal[rows[kept]], normal[columns[kept]], strict=True)
+    ]
 
 
 def mean_of_defined(values: Sequence[float]) -> float:
@@ -285,14 +312,20 @@ def alarm_counts(truth: NDArray, values: NDArray) -> tuple[NDArray, NDArray, NDA
     return values[order][last], np.cumsum(truth[order])[last], last + 1
 
 
-def checked_labels(labels: ArrayLike, scores: ArrayLike, name: str = "scores") -> tuple[NDArray, NDArray]:
+def checked_labels(
+    labels: ArrayLike, scores: ArrayLike, name: str = "scores"
+) -> tuple[NDArray, NDArray]:
     """Labels as bool and scores as float64, one of each per image."""
     truth, values = np.asarray(labels), checked_numbers(scores, name)
     if truth.shape != values.shape:
-        raise ValueError(f"labels have shape {truth.shape} and {name} {values.shape}: give one of each per image")
+        raise ValueError(
+            f"labels have shape {truth.shape} and {name} {values.shape}: give one of each per image"
+        )
     wrong = np.flatnonzero(~np.isin(truth, (0, 1)))
     if wrong.size:
-        raise ValueError(f"labels must be 0 (normal) or 1 (abnormal), got {truth[wrong[0]]} at index {wrong[0]}")
+        raise ValueError(
+            f"labels must be 0 (normal) or 1 (abnormal), got {truth[wrong[0]]} at index {wrong[0]}"
+        )
     return truth.astype(bool), values
 
 
@@ -304,5 +337,7 @@ def checked_numbers(numbers: ArrayLike, name: str) -> NDArray:
     bad = np.flatnonzero(np.isnan(values))
     if bad.size:
         shown = f"{bad[:10].tolist()}" + (f" and {bad.size - 10} more" if bad.size > 10 else "")
-        raise ValueError(f"{name} at index {shown} are NaN: an exploded or wrongly loaded network; leave none out")
+        raise ValueError(
+            f"{name} at index {shown} are NaN: an exploded or wrongly loaded network; leave none out"
+        )
     return values

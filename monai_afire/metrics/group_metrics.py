@@ -93,21 +93,31 @@ def group_rows(table: pd.DataFrame, name: str) -> dict[str, NDArray[np.intp]]:
 
 def age_bands(ages: pd.Series) -> pd.Series:
     """Years as text -> "40 to 59", "" for unknown."""
-    bands = pd.cut(pd.to_numeric(ages, errors="coerce"), _AGE_LIMITS, right=False, labels=_AGE_BANDS)
+    bands = pd.cut(
+        pd.to_numeric(ages, errors="coerce"), _AGE_LIMITS, right=False, labels=_AGE_BANDS
+    )
     return bands.astype(object).fillna("")
 
 
 def _metrics(
-    weights: NDArray, labels: NDArray, scores: NDArray, decisions: NDArray, class_names: Sequence[str]
+    weights: NDArray,
+    labels: NDArray,
+    scores: NDArray,
+    decisions: NDArray,
+    class_names: Sequence[str],
 ) -> dict[str, Any]:
     """Of one group, in the first set of weights as it is."""
     per_class, defined = {}, []
-    for name, truth, values, decided in zip(class_names, labels.T, scores.T, decisions.T, strict=True):
+    for name, truth, values, decided in zip(
+        class_names, labels.T, scores.T, decisions.T, strict=True
+    ):
         known = ~np.isnan(truth)
         counts = {"num_positive": int((truth == 1).sum()), "num_negative": int((truth == 0).sum())}
         measured = np.full((len(weights), len(GROUP_METRICS)), np.nan)
         if min(counts.values()) >= FEWEST_IMAGES:
-            measured = weighted_metrics(weights[:, known], truth[known], values[known], decided[known])
+            measured = weighted_metrics(
+                weights[:, known], truth[known], values[known], decided[known]
+            )
             defined.append(measured)
         per_class[name] = {**_with_intervals(measured), **counts}
     means = np.mean(defined, axis=0) if defined else np.full((1, len(GROUP_METRICS)), np.nan)
@@ -118,6 +128,10 @@ def _with_intervals(measured: NDArray) -> dict[str, Any]:
     """The first row as it is, the others as percentiles of samples."""
     entry: dict[str, Any] = dict(zip(GROUP_METRICS, measured[0].tolist(), strict=True))
     if len(measured) > 1:
-        limits = pd.DataFrame(measured[1:]).quantile([0.025, 0.975]).to_numpy().T.tolist()  # leaves NaN out
-        entry |= {f"{name}_interval": pair for name, pair in zip(GROUP_METRICS, limits, strict=True)}
+        limits = (
+            pd.DataFrame(measured[1:]).quantile([0.025, 0.975]).to_numpy().T.tolist()
+        )  # leaves NaN out
+        entry |= {
+            f"{name}_interval": pair for name, pair in zip(GROUP_METRICS, limits, strict=True)
+        }
     return entry

@@ -51,9 +51,13 @@ def landmark_positions(heatmaps: torch.Tensor, window: int = 5) -> torch.Tensor:
                  [   nan,    nan]]])
     """
     if window < 1 or window % 2 == 0:
-        raise ValueError(f"window must be odd and at least 1, so that it has a middle, got {window}")
+        raise ValueError(
+            f"window must be odd and at least 1, so that it has a middle, got {window}"
+        )
     if heatmaps.ndim < 3 or heatmaps.numel() == 0:
-        raise ValueError(f"heatmaps must be (B, P, *S) with at least one pixel, got {tuple(heatmaps.shape)}")
+        raise ValueError(
+            f"heatmaps must be (B, P, *S) with at least one pixel, got {tuple(heatmaps.shape)}"
+        )
     shape = heatmaps.shape[2:]
     maps = at_least_float32(heatmaps.detach()).flatten(2)
     largest, place = maps.max(-1)
@@ -61,10 +65,14 @@ def landmark_positions(heatmaps: torch.Tensor, window: int = 5) -> torch.Tensor:
     last = torch.tensor(shape, device=maps.device) - 1
     half = window // 2
     reach = torch.minimum(peak, last - peak).clamp_max(half)
-    steps = torch.tensor(list(itertools.product(range(-half, half + 1), repeat=len(shape))), device=maps.device)
+    steps = torch.tensor(
+        list(itertools.product(range(-half, half + 1), repeat=len(shape))), device=maps.device
+    )
     inside = (steps.abs() <= reach[:, :, None]).all(-1)
     pixels = torch.minimum((peak[:, :, None] + steps).clamp_min(0), last)
-    strides = torch.tensor([shape[axis + 1 :].numel() for axis in range(len(shape))], device=maps.device)
+    strides = torch.tensor(
+        [shape[axis + 1 :].numel() for axis in range(len(shape))], device=maps.device
+    )
     weights = maps.gather(-1, (pixels * strides).sum(-1)).clamp_min(0).masked_fill(~inside, 0)
     total = weights.sum(-1, keepdim=True)
     # from the peak, which is exact for symmetric blobs wherever they are
@@ -75,7 +83,9 @@ def landmark_positions(heatmaps: torch.Tensor, window: int = 5) -> torch.Tensor:
 
 
 def radial_errors(
-    predicted: torch.Tensor, truth: torch.Tensor, pixel_size: torch.Tensor | Sequence[float] | None = None
+    predicted: torch.Tensor,
+    truth: torch.Tensor,
+    pixel_size: torch.Tensor | Sequence[float] | None = None,
 ) -> torch.Tensor:
     """
     Distances between predicted and true landmarks.
@@ -100,7 +110,9 @@ def radial_errors(
         (tensor([[5., nan]]), tensor([[2.5000,    nan]]))
     """
     if predicted.ndim != 3 or predicted.shape != truth.shape:
-        raise ValueError(f"expected (B, P, dims) twice, got {tuple(predicted.shape)} and {tuple(truth.shape)}")
+        raise ValueError(
+            f"expected (B, P, dims) twice, got {tuple(predicted.shape)} and {tuple(truth.shape)}"
+        )
     difference = at_least_float32(predicted) - at_least_float32(truth).to(predicted.device)
     known = ~truth.isnan().any(-1).to(predicted.device)
     if pixel_size is not None:
@@ -111,7 +123,9 @@ def radial_errors(
     return errors.masked_fill(errors.isnan(), torch.inf).masked_fill(~known, torch.nan)
 
 
-def pixel_sizes(pixel_size: torch.Tensor | Sequence[float] | None, num_images: int, dims: int) -> torch.Tensor:
+def pixel_sizes(
+    pixel_size: torch.Tensor | Sequence[float] | None, num_images: int, dims: int
+) -> torch.Tensor:
     """
     Size of the pixels of each image along each axis.
 
@@ -135,7 +149,9 @@ def pixel_sizes(pixel_size: torch.Tensor | Sequence[float] | None, num_images: i
         return torch.ones(num_images, dims, dtype=torch.float64)
     sizes = torch.as_tensor(pixel_size, dtype=torch.float64).cpu()
     if sizes.shape not in ((num_images,), (num_images, dims)):
-        raise ValueError(f"pixel_size must be ({num_images},) or ({num_images}, {dims}), got {tuple(sizes.shape)}")
+        raise ValueError(
+            f"pixel_size must be ({num_images},) or ({num_images}, {dims}), got {tuple(sizes.shape)}"
+        )
     return sizes.reshape(num_images, -1).expand(num_images, dims)
 
 
@@ -163,7 +179,9 @@ def success_rates(errors: torch.Tensor, radii: Sequence[float]) -> dict[float, f
     return {radius: (known <= radius).double().mean().item() for radius in radii}
 
 
-def rescaled_positions(positions: torch.Tensor, size: Sequence[int], new_size: Sequence[int]) -> torch.Tensor:
+def rescaled_positions(
+    positions: torch.Tensor, size: Sequence[int], new_size: Sequence[int]
+) -> torch.Tensor:
     """
     Positions after a picture was resized: its corners stay its corners, so that pixel centers move.
 
@@ -183,8 +201,12 @@ def rescaled_positions(positions: torch.Tensor, size: Sequence[int], new_size: S
         tensor([0.5000, 1.2500])
     """
     if not positions.shape[-1] == len(size) == len(new_size):
-        raise ValueError(f"positions {tuple(positions.shape)}, sizes {size} and {new_size}: give one number per axis")
-    before, after = (torch.as_tensor(s, dtype=positions.dtype, device=positions.device) for s in (size, new_size))
+        raise ValueError(
+            f"positions {tuple(positions.shape)}, sizes {size} and {new_size}: give one number per axis"
+        )
+    before, after = (
+        torch.as_tensor(s, dtype=positions.dtype, device=positions.device) for s in (size, new_size)
+    )
     return (positions + 0.5) * (after / before) - 0.5
 
 
@@ -221,6 +243,7 @@ class MeanRadialError(DefinedAverage):
             Scalar; NaN when no landmark is known.
         """
         predicted, true = (
-            landmark_positions(output[key].float(), self.window) for key in (CommonKeys.PRED, CommonKeys.LABEL)
+            landmark_positions(output[key].float(), self.window)
+            for key in (CommonKeys.PRED, CommonKeys.LABEL)
         )
         return radial_errors(predicted, true).nanmean() / self.image_size

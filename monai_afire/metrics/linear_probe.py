@@ -56,7 +56,9 @@ class LinearProbe:
         Returns:
             ``(M, K)`` logits.
         """
-        return (np.asarray(features, dtype=np.float64) - self.mean) / self.deviation @ self.weight.T + self.bias
+        return (
+            np.asarray(features, dtype=np.float64) - self.mean
+        ) / self.deviation @ self.weight.T + self.bias
 
 
 def fit_linear_probe(
@@ -105,22 +107,32 @@ def fit_linear_probe(
         weight, bias = fit(standardized, truth, penalty)
         logits = LinearProbe(mean, deviation, weight, bias).logits(val_known)
         auc = mean_auc(val_truth, logits)
-        if best is None or auc > best.validation_auc or np.isnan(best.validation_auc) > np.isnan(auc):
+        if (
+            best is None
+            or auc > best.validation_auc
+            or np.isnan(best.validation_auc) > np.isnan(auc)
+        ):
             best = LinearProbe(mean, deviation, weight, bias, penalty, auc)
     if best is None:
         raise ValueError("penalties is empty: give at least one inverse strength above 0")
     return best
 
 
-def _checked(features: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _checked(
+    features: ArrayLike, labels: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Both as float64, once they fit."""
     values, truth = np.asarray(features, dtype=np.float64), np.asarray(labels, dtype=np.float64)
     if values.ndim != 2 or truth.ndim != 2 or len(values) != len(truth) or not len(values):
-        raise ValueError(f"features must be (M, D) and labels (M, K), got {values.shape} and {truth.shape}")
+        raise ValueError(
+            f"features must be (M, D) and labels (M, K), got {values.shape} and {truth.shape}"
+        )
     if not np.isfinite(values).all():
         raise ValueError("the features are not finite: check the encoder's weights and the images")
     if not (np.isnan(truth) | (truth == 0) | (truth == 1)).all():
-        raise ValueError("labels must be 0, 1 or NaN: resolve_uncertain() decides on uncertain ones")
+        raise ValueError(
+            "labels must be 0, 1 or NaN: resolve_uncertain() decides on uncertain ones"
+        )
     return values, truth
 
 
@@ -148,11 +160,19 @@ def _fit_classes(
     weight, bias = np.zeros((labels.shape[1], features.shape[1])), np.log(counts + 0.5)
     if (counts > 0).sum() < 2:
         return weight, bias
-    model = LogisticRegression(C=penalty, max_iter=500).fit(features[known], labels[known].argmax(1))
+    model = LogisticRegression(C=penalty, max_iter=500).fit(
+        features[known], labels[known].argmax(1)
+    )
     present = model.classes_
     # two classes have one row, the logit of the second against the first
-    weight[present] = model.coef_ if len(present) > 2 else np.vstack([-model.coef_, model.coef_]) / 2
-    offset = model.intercept_ if len(present) > 2 else np.concatenate([-model.intercept_, model.intercept_]) / 2
+    weight[present] = (
+        model.coef_ if len(present) > 2 else np.vstack([-model.coef_, model.coef_]) / 2
+    )
+    offset = (
+        model.intercept_
+        if len(present) > 2
+        else np.concatenate([-model.intercept_, model.intercept_]) / 2
+    )
     bias[present] = offset
     bias[counts == 0] = offset.min() - np.log(2 * counts.sum() + 1)
     return weight, bias

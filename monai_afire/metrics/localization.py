@@ -17,7 +17,13 @@ from scipy.integrate import trapezoid
 from skimage.measure import label as connected_components
 from torch.nn import functional as F
 
-from monai_afire.metrics.binary_classification import NAN, checked_numbers, descending_order, mean_of_defined, roc_auc
+from monai_afire.metrics.binary_classification import (
+    NAN,
+    checked_numbers,
+    descending_order,
+    mean_of_defined,
+    roc_auc,
+)
 
 
 def pixel_auroc(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike]) -> tuple[float, list[float]]:
@@ -89,7 +95,11 @@ def aupro(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike], max_fpr: float 
     """
     if not 0 < max_fpr <= 1:
         raise ValueError(f"max_fpr must be in (0, 1], got {max_fpr}")
-    values, weights, normal = [], [], []  # of all pixels; weight: what finding the pixel adds to the sum of overlaps
+    values, weights, normal = (
+        [],
+        [],
+        [],
+    )  # of all pixels; weight: what finding the pixel adds to the sum of overlaps
     num_regions = 0
     for image, mask in _map_pairs(maps, masks):
         regions = connected_components(mask, connectivity=mask.ndim)
@@ -110,16 +120,27 @@ def aupro(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike], max_fpr: float 
     return float(trapezoid(overlap_up_to, rate_up_to) / max_fpr)
 
 
-def _map_pairs(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike]) -> list[tuple[NDArray, NDArray[np.bool_]]]:
+def _map_pairs(
+    maps: Iterable[ArrayLike], masks: Iterable[ArrayLike]
+) -> list[tuple[NDArray, NDArray[np.bool_]]]:
     """Maps as float64 and masks as bool, one of each per image, of the same shape and without NaN."""
-    images, targets = [np.asarray(x, dtype=np.float64) for x in maps], [np.asarray(x) for x in masks]
+    images, targets = (
+        [np.asarray(x, dtype=np.float64) for x in maps],
+        [np.asarray(x) for x in masks],
+    )
     if not images or len(images) != len(targets):
-        raise ValueError(f"{len(images)} maps and {len(targets)} masks: give one of each per image, at least one")
+        raise ValueError(
+            f"{len(images)} maps and {len(targets)} masks: give one of each per image, at least one"
+        )
     for index, (image, target) in enumerate(zip(images, targets, strict=True)):
         if image.shape != target.shape or not image.size:
-            raise ValueError(f"map {index} has shape {image.shape}, its mask {target.shape}: resize the map")
+            raise ValueError(
+                f"map {index} has shape {image.shape}, its mask {target.shape}: resize the map"
+            )
         if np.isnan(image).any():
-            raise ValueError(f"map {index} has {int(np.isnan(image).sum())} NaN pixels: leave no image out, find why")
+            raise ValueError(
+                f"map {index} has {int(np.isnan(image).sum())} NaN pixels: leave no image out, find why"
+            )
         checked_numbers(target.ravel(), "the mask's pixels")
     return [(image, target != 0) for image, target in zip(images, targets, strict=True)]
 
@@ -130,7 +151,9 @@ POSITION_ONLY = "position_only"
 def upsampled(token_map: torch.Tensor, grid_size: Sequence[int], size: Sequence[int]) -> np.ndarray:
     """Token maps ``(..., L)`` of a 2-D or 3-D grid as pictures or volumes ``(..., *S)``, linearly interpolated."""
     mode = {2: "bilinear", 3: "trilinear"}[len(grid_size)]
-    pictures = F.interpolate(token_map.float().reshape(-1, 1, *grid_size), size=tuple(size), mode=mode)
+    pictures = F.interpolate(
+        token_map.float().reshape(-1, 1, *grid_size), size=tuple(size), mode=mode
+    )
     return pictures.reshape(*token_map.shape[:-1], *size).numpy()
 
 
@@ -149,6 +172,8 @@ def localization_row(
     return row
 
 
-def map_aupro(token_maps: torch.Tensor, truths: Sequence[np.ndarray], grid_size: Sequence[int]) -> float:
+def map_aupro(
+    token_maps: torch.Tensor, truths: Sequence[np.ndarray], grid_size: Sequence[int]
+) -> float:
     """AUPRO of one score over many images."""
     return aupro(upsampled(token_maps, grid_size, truths[0].shape), truths) if truths else NAN

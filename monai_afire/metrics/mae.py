@@ -58,7 +58,9 @@ class MAEMetrics(PretrainingMetrics):
 
 
 @torch.no_grad()
-def reconstruction_gain(reconstructed: torch.Tensor, target: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+def reconstruction_gain(
+    reconstructed: torch.Tensor, target: torch.Tensor, hidden: torch.Tensor
+) -> torch.Tensor:
     r"""
     Share of the hidden patches' signal that is reconstructed.
 
@@ -87,7 +89,9 @@ def reconstruction_gain(reconstructed: torch.Tensor, target: torch.Tensor, hidde
 
 
 @torch.no_grad()
-def reconstruction_variety(reconstructed: torch.Tensor, target: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+def reconstruction_variety(
+    reconstructed: torch.Tensor, target: torch.Tensor, hidden: torch.Tensor
+) -> torch.Tensor:
     r"""
     Alarm: how much the reconstructions of one place differ between images, as a share of what the targets differ.
 
@@ -112,7 +116,9 @@ def reconstruction_variety(reconstructed: torch.Tensor, target: torch.Tensor, hi
         (tensor(0.2500), tensor(0.))
     """
     signal = _scatter(target, hidden)
-    return torch.where(signal > 0, _scatter(reconstructed.to(target.dtype), hidden) / signal, torch.nan)
+    return torch.where(
+        signal > 0, _scatter(reconstructed.to(target.dtype), hidden) / signal, torch.nan
+    )
 
 
 def _scatter(patches: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:

@@ -77,7 +77,9 @@ def multiclass_metrics(
     return {
         **summary,
         "accuracy": _ratio(np.trace(matrix), matrix.sum()),
-        "balanced_accuracy": mean_of_defined([entry["sensitivity"] for entry in per_class.values()]),
+        "balanced_accuracy": mean_of_defined(
+            [entry["sensitivity"] for entry in per_class.values()]
+        ),
         "quadratic_weighted_kappa": quadratic_weighted_kappa(matrix),
         "expected_calibration_error": expected_calibration_error(decided == truth, values.max(1)),
         "confusion_matrix": matrix.tolist(),
@@ -133,10 +135,14 @@ def quadratic_weighted_kappa(matrix: ArrayLike) -> float:
     if np.count_nonzero(counts.sum(0) + counts.sum(1)) < 2:
         return NAN
     truth, decided = np.indices(counts.shape).reshape(2, -1)
-    return float(metrics.cohen_kappa_score(truth, decided, weights="quadratic", sample_weight=counts.ravel()))
+    return float(
+        metrics.cohen_kappa_score(truth, decided, weights="quadratic", sample_weight=counts.ravel())
+    )
 
 
-def expected_calibration_error(correct: ArrayLike, confidence: ArrayLike, num_bins: int = 15) -> float:
+def expected_calibration_error(
+    correct: ArrayLike, confidence: ArrayLike, num_bins: int = 15
+) -> float:
     r"""
     How far confidences are from accuracies (Guo et al., *On Calibration of Modern Neural Networks*, ICML 2017).
 
@@ -164,18 +170,29 @@ def expected_calibration_error(correct: ArrayLike, confidence: ArrayLike, num_bi
     return float(np.abs(gaps).sum() / values.size)
 
 
-def _checked(labels: ArrayLike, probabilities: ArrayLike, class_names: Sequence[str]) -> tuple[NDArray, NDArray]:
+def _checked(
+    labels: ArrayLike, probabilities: ArrayLike, class_names: Sequence[str]
+) -> tuple[NDArray, NDArray]:
     """Classes and probabilities of the images whose class is known."""
-    truth, values = np.asarray(labels, dtype=np.float64), np.asarray(probabilities, dtype=np.float64)
+    truth, values = (
+        np.asarray(labels, dtype=np.float64),
+        np.asarray(probabilities, dtype=np.float64),
+    )
     if truth.ndim != 1 or values.ndim != 2 or len(truth) != len(values) or not len(truth):
-        raise ValueError(f"labels have shape {truth.shape}, probabilities {values.shape}, not (M,) and (M, K), M > 0")
+        raise ValueError(
+            f"labels have shape {truth.shape}, probabilities {values.shape}, not (M,) and (M, K), M > 0"
+        )
     check_class_names(class_names, values.shape[1])
     wrong = truth[~np.isin(truth, range(UNKNOWN, len(class_names)))]
     if wrong.size:
         known = f"numbers from 0 to {len(class_names) - 1} (or -1, unknown)"
-        raise ValueError(f"{len(wrong)} labels are no {known}, the first is {wrong[0]:g}: check the datalist")
+        raise ValueError(
+            f"{len(wrong)} labels are no {known}, the first is {wrong[0]:g}: check the datalist"
+        )
     if not ((values >= 0).all() and np.allclose(values.sum(1), 1, atol=_SUM_TOLERANCE)):
-        raise ValueError("the probabilities of an image must be >= 0 and sum to 1: give the softmax of the logits")
+        raise ValueError(
+            "the probabilities of an image must be >= 0 and sum to 1: give the softmax of the logits"
+        )
     known = truth != UNKNOWN
     return truth[known].astype(np.int64), values[known]
 

@@ -27,7 +27,11 @@ from monai_afire.metrics.binary_classification import (
     roc_auc,
 )
 from monai_afire.metrics.patient_bootstrap import bootstrap_aucs, patient_weights
-from monai_afire.utils.uncertain_labels import check_label_kind, class_probabilities, resolve_uncertain
+from monai_afire.utils.uncertain_labels import (
+    check_label_kind,
+    class_probabilities,
+    resolve_uncertain,
+)
 
 DEFAULT_THRESHOLD = 0.5
 METRICS = ("auc", "average_precision", "accuracy", "f1", "sensitivity", "specificity")
@@ -81,7 +85,9 @@ def classification_metrics(
     if outside.size:
         row, column = outside[0]
         first = f"{values[row, column]:g} of image {row}, class {class_names[column]!r}"
-        raise ValueError(f"{len(outside)} probabilities are not in [0, 1], the first is {first}: apply a sigmoid")
+        raise ValueError(
+            f"{len(outside)} probabilities are not in [0, 1], the first is {first}: apply a sigmoid"
+        )
     limits = checked_thresholds(thresholds, truth.shape[1])
     if limits is None:
         limits = np.full(truth.shape[1], DEFAULT_THRESHOLD)
@@ -140,17 +146,24 @@ class MeanAUC(EpochMetric):
 
         def compute(logits: torch.Tensor, labels: torch.Tensor) -> float:
             # logits of several findings rank images as their sigmoids do; those of exclusive classes need each other
-            scores = class_probabilities(logits, label_kind) if label_kind == "multiclass" else logits
+            scores = (
+                class_probabilities(logits, label_kind) if label_kind == "multiclass" else logits
+            )
             return mean_auc(labels, scores, uncertain)
 
         super().__init__(
             compute,  # ignite hands the predictions over first
-            output_transform=lambda output: (output[CommonKeys.PRED].float(), output[CommonKeys.LABEL].float()),
+            output_transform=lambda output: (
+                output[CommonKeys.PRED].float(),
+                output[CommonKeys.LABEL].float(),
+            ),
             check_compute_fn=False,
         )
 
 
-def best_thresholds(labels: ArrayLike, probabilities: ArrayLike, uncertain: str = "ignore") -> NDArray[np.float64]:
+def best_thresholds(
+    labels: ArrayLike, probabilities: ArrayLike, uncertain: str = "ignore"
+) -> NDArray[np.float64]:
     """
     Threshold of the best F1 for each class.
 
@@ -185,23 +198,31 @@ def check_class_names(class_names: Sequence[str], num_classes: int | None = None
         raise ValueError(f"the class names {repeated} occur more than once: name each class once")
     if num_classes is not None and len(class_names) != num_classes:
         names = f"{len(class_names)} class names {list(class_names)} for {num_classes} classes"
-        raise ValueError(f"{names}: give one per label of the datalist and output of the network, in their order")
+        raise ValueError(
+            f"{names}: give one per label of the datalist and output of the network, in their order"
+        )
 
 
 def check_logits(shape: Sequence[int], class_names: Sequence[str]) -> None:
     """Refuse a network's output that is not one number per image and class."""
     if len(shape) != 2 or shape[1] != len(class_names):
         expected = f"(B, {len(class_names)}) logits for the classes {list(class_names)}"
-        raise ValueError(f"the network gives {tuple(shape)} instead of {expected}: name its own classes")
+        raise ValueError(
+            f"the network gives {tuple(shape)} instead of {expected}: name its own classes"
+        )
 
 
-def checked_thresholds(thresholds: ArrayLike | None, num_classes: int) -> NDArray[np.float64] | None:
+def checked_thresholds(
+    thresholds: ArrayLike | None, num_classes: int
+) -> NDArray[np.float64] | None:
     """Thresholds as a vector, one per class, each in [0, 1] or NaN; None stays None."""
     if thresholds is None:
         return None
     values = _as_array(thresholds)
     if values.shape != (num_classes,) or ((values < 0) | (values > 1)).any():
-        raise ValueError(f"thresholds {values.tolist()} are not {num_classes} numbers in [0, 1]: give one per class")
+        raise ValueError(
+            f"thresholds {values.tolist()} are not {num_classes} numbers in [0, 1]: give one per class"
+        )
     return values
 
 
@@ -228,7 +249,9 @@ def _checked(labels: ArrayLike, scores: ArrayLike, uncertain: str) -> tuple[NDAr
     bad = np.argwhere(np.isnan(values))
     if bad.size:
         images = sorted({int(row) for row, _ in bad})
-        raise ValueError(f"probabilities of {len(images)} images are NaN (image {images[0]} is the first)")
+        raise ValueError(
+            f"probabilities of {len(images)} images are NaN (image {images[0]} is the first)"
+        )
     return resolve_uncertain(torch.from_numpy(truth), uncertain).numpy(), values
 
 
@@ -241,12 +264,18 @@ def _has_both(truth: NDArray) -> bool:
 
 
 def _mean_auc(truth: NDArray, values: NDArray) -> float:
-    return mean_of_defined([roc_auc(*pair) for pair in _by_class(truth, values) if _has_both(pair[0])])
+    return mean_of_defined(
+        [roc_auc(*pair) for pair in _by_class(truth, values) if _has_both(pair[0])]
+    )
 
 
 def _class_metrics(truth: NDArray, values: NDArray, threshold: float) -> dict[str, float]:
     positive = int(truth.sum())
-    facts = {"threshold": threshold, "num_positive": positive, "num_negative": truth.size - positive}
+    facts = {
+        "threshold": threshold,
+        "num_positive": positive,
+        "num_negative": truth.size - positive,
+    }
     if not _has_both(truth):
         return {**dict.fromkeys(METRICS, NAN), **facts}
     ranked = {"auc": roc_auc(truth, values), "average_precision": average_precision(truth, values)}
@@ -259,6 +288,10 @@ def mean_auc_interval(
     """95 % interval over samples of patients, without which each image is one."""
     if not len(truth):
         return NAN, NAN
-    weights = patient_weights(np.arange(len(truth)) if patients is None else patients, num_bootstraps)
+    weights = patient_weights(
+        np.arange(len(truth)) if patients is None else patients, num_bootstraps
+    )
     aucs = pd.Series(bootstrap_aucs(truth, values, weights))
-    return float(aucs.quantile(0.025)), float(aucs.quantile(0.975))  # without the samples that have no AUC
+    return float(aucs.quantile(0.025)), float(
+        aucs.quantile(0.975)
+    )  # without the samples that have no AUC

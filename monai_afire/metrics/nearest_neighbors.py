@@ -65,7 +65,11 @@ def knn_predict(
 
 
 def _vote(
-    reference: torch.Tensor, votes: torch.Tensor, queries: torch.Tensor, num_neighbors: int, temperature: float
+    reference: torch.Tensor,
+    votes: torch.Tensor,
+    queries: torch.Tensor,
+    num_neighbors: int,
+    temperature: float,
 ) -> torch.Tensor:
     """Weighted mean label of the neighbors, (N, D), (N, K) and (M, D) to (M, K); all labels are known."""
     count = min(num_neighbors, len(reference))
@@ -90,7 +94,9 @@ def _check(
     temperature: float,
 ) -> None:
     if num_neighbors < 1 or not temperature > 0:
-        raise ValueError(f"num_neighbors must be >= 1 and temperature > 0, got {num_neighbors} and {temperature}")
+        raise ValueError(
+            f"num_neighbors must be >= 1 and temperature > 0, got {num_neighbors} and {temperature}"
+        )
     shapes = [tuple(x.shape) for x in (train_features, train_labels, features)]
     fits = all(len(shape) == 2 and shape[0] for shape in shapes)
     if not fits or shapes[0][0] != shapes[1][0] or shapes[0][1] != shapes[2][1]:
@@ -99,6 +105,10 @@ def _check(
     for name, values in (("train_features", train_features), ("features", features)):
         wrong = int((~values.isfinite().all(1)).sum())
         if wrong:
-            raise ValueError(f"{name} of {wrong} of {len(values)} images are not finite: the network has diverged")
+            raise ValueError(
+                f"{name} of {wrong} of {len(values)} images are not finite: the network has diverged"
+            )
     if not ((train_labels == 0) | (train_labels == 1) | train_labels.isnan()).all():
-        raise ValueError("train_labels must be 0, 1 or NaN (missing): resolve_uncertain() decides on uncertain ones")
+        raise ValueError(
+            "train_labels must be 0, 1 or NaN (missing): resolve_uncertain() decides on uncertain ones"
+        )

@@ -36,7 +36,9 @@ def patient_weights(
     codes, known = pd.factorize(np.asarray(patients, dtype=object), use_na_sentinel=False)
     if not len(known):
         return np.empty((num_samples + include_original, 0))
-    drawn = np.random.default_rng(seed).multinomial(len(known), np.full(len(known), 1 / len(known)), num_samples)
+    drawn = np.random.default_rng(seed).multinomial(
+        len(known), np.full(len(known), 1 / len(known)), num_samples
+    )
     weights = drawn[:, codes].astype(np.float64)
     return np.vstack([np.ones(len(codes)), weights]) if include_original else weights
 
@@ -65,21 +67,29 @@ def weighted_metrics(
         array([[0.75, 0.5 , 0.5 ],
                [1.  , 1.  , 1.  ]])
     """
-    truth, values, decided = (np.asarray(each, dtype=np.float64) for each in (labels, scores, decisions))
+    truth, values, decided = (
+        np.asarray(each, dtype=np.float64) for each in (labels, scores, decisions)
+    )
     rank = np.argsort(values)
     negative, positive = rank[truth[rank] == 0], rank[truth[rank] == 1]
     # weight of the negative images below each place among them
     below = np.pad(np.cumsum(weights[:, negative], axis=1), ((0, 0), (1, 0)))
-    first, last = (np.searchsorted(values[negative], values[positive], side) for side in ("left", "right"))
+    first, last = (
+        np.searchsorted(values[negative], values[positive], side) for side in ("left", "right")
+    )
     present, absent = weights[:, positive].sum(1), below[:, -1]
     with np.errstate(invalid="ignore"):
-        auc = (weights[:, positive] * (below[:, first] + below[:, last])).sum(1) / (2 * present * absent)
+        auc = (weights[:, positive] * (below[:, first] + below[:, last])).sum(1) / (
+            2 * present * absent
+        )
         sensitivity = weights @ (truth * decided) / present
         specificity = weights @ ((1 - truth) * (1 - decided)) / absent
     return np.stack([auc, sensitivity, specificity], axis=1)
 
 
-def bootstrap_aucs(labels: NDArray, scores: NDArray, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def bootstrap_aucs(
+    labels: NDArray, scores: NDArray, weights: NDArray[np.float64]
+) -> NDArray[np.float64]:
     r"""
     Area under the ROC curve of weighted images, the mean over the findings that have both labels in a sample.
 
@@ -104,7 +114,9 @@ def bootstrap_aucs(labels: NDArray, scores: NDArray, weights: NDArray[np.float64
     found = []
     for truth, values in zip(labels.T, scores.T, strict=True):
         known = ~np.isnan(truth)
-        found.append(weighted_metrics(weights[:, known], truth[known], values[known], truth[known])[:, 0])
+        found.append(
+            weighted_metrics(weights[:, known], truth[known], values[known], truth[known])[:, 0]
+        )
     return np.ma.masked_invalid(found).mean(0).filled(np.nan)
 
 

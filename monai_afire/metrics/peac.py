@@ -17,7 +17,13 @@ from monai_afire.metrics.pretraining import (
 )
 from monai_afire.utils.precision import at_least_float32
 
-_NAMES = ("order_accuracy", "restoration_gain", "correspondence_accuracy", "global_spread", "local_spread")
+_NAMES = (
+    "order_accuracy",
+    "restoration_gain",
+    "correspondence_accuracy",
+    "global_spread",
+    "local_spread",
+)
 
 
 def peac_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -49,7 +55,9 @@ def peac_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]
     undefined = torch.tensor(float("nan"), device=shuffled.device)
     metrics = dict.fromkeys(_NAMES, undefined)
     if "order_logits" in outputs:
-        metrics["order_accuracy"] = order_accuracy(outputs["order_logits"], outputs["order"], shuffled)
+        metrics["order_accuracy"] = order_accuracy(
+            outputs["order_logits"], outputs["order"], shuffled
+        )
     if "restored" in outputs:
         restored, target, corrupted = outputs["restored"], outputs["target"], outputs["corrupted"]
         in_order = (~shuffled).unsqueeze(1).expand(restored.shape[:2])
@@ -82,7 +90,9 @@ class PEACMetrics(PretrainingMetrics):
 
 
 @torch.no_grad()
-def order_accuracy(logits: torch.Tensor, order: torch.Tensor, shuffled: torch.Tensor) -> torch.Tensor:
+def order_accuracy(
+    logits: torch.Tensor, order: torch.Tensor, shuffled: torch.Tensor
+) -> torch.Tensor:
     """
     Share of patches whose original place the classifier names; chance is 1/N.
 

@@ -48,7 +48,9 @@ def restoration_gain(
     weight = abnormal.unsqueeze(-1).to(target.dtype)
     error = ((restored.to(target.dtype) - target).square() * weight).sum()
     damage = ((corrupted.to(target.dtype) - target).square() * weight).sum()
-    return torch.where(damage > 0, 1 - error / damage.clamp_min(torch.finfo(damage.dtype).tiny), 0.0)
+    return torch.where(
+        damage > 0, 1 - error / damage.clamp_min(torch.finfo(damage.dtype).tiny), 0.0
+    )
 
 
 @torch.no_grad()
@@ -70,7 +72,9 @@ def correspondence_accuracy(nearest: torch.Tensor, matches: torch.Tensor) -> tor
         tensor(0.5000)
     """
     if nearest.shape != matches.shape:
-        raise ValueError(f"expected two tensors (B, L), got {tuple(nearest.shape)} and {tuple(matches.shape)}")
+        raise ValueError(
+            f"expected two tensors (B, L), got {tuple(nearest.shape)} and {tuple(matches.shape)}"
+        )
     matched = matches >= 0
     return ((nearest == matches) & matched).sum() / matched.sum()
 
@@ -218,7 +222,9 @@ class PretrainingMetrics(Metric):
     def completed(self, engine: Engine, name: str) -> None:
         """Add all metrics to the engine's."""
         if name not in self.names:
-            raise ValueError(f"{type(self).__name__} has the metrics {', '.join(self.names)}, but no {name!r}")
+            raise ValueError(
+                f"{type(self).__name__} has the metrics {', '.join(self.names)}, but no {name!r}"
+            )
         values, state = self.compute() or {name: math.nan}, cast(Any, engine.state)
         if getattr(state, "key_metric_name", None) in self.names:
             state.key_metric_name = name if name in values else next(iter(values))
@@ -229,7 +235,9 @@ class PretrainingMetrics(Metric):
 
 def _entropy(probabilities: torch.Tensor) -> torch.Tensor:
     entropy = torch.special.entr(probabilities).sum(-1)
-    return torch.where(entropy.isfinite(), entropy, torch.nan)  # negative numbers are no probabilities
+    return torch.where(
+        entropy.isfinite(), entropy, torch.nan
+    )  # negative numbers are no probabilities
 
 
 def _largest_entropy(probabilities: torch.Tensor) -> torch.Tensor:

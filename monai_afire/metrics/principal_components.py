@@ -27,7 +27,9 @@ def pca_errors(normal: NDArray, scored: NDArray, strongest: float = 1.0) -> NDAr
 
     ``strongest`` is the share of the pixels that are averaged, those with the largest error.
     """
-    components = PCA(min(_NORMAL_COMPONENTS, len(normal) - 1), svd_solver="randomized", random_state=0).fit(normal)
+    components = PCA(
+        min(_NORMAL_COMPONENTS, len(normal) - 1), svd_solver="randomized", random_state=0
+    ).fit(normal)
     errors = (components.inverse_transform(components.transform(scored)) - scored) ** 2
     kept = max(1, round(strongest * errors.shape[1]))
     return np.partition(errors, -kept, axis=1)[:, -kept:].mean(1)

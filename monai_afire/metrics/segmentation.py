@@ -18,7 +18,9 @@ PERCENTILE = 95
 
 
 def segmentation_metrics(
-    pred: torch.Tensor, truth: torch.Tensor, pixel_size: torch.Tensor | Sequence[float] | None = None
+    pred: torch.Tensor,
+    truth: torch.Tensor,
+    pixel_size: torch.Tensor | Sequence[float] | None = None,
 ) -> dict[str, torch.Tensor]:
     """
     Dice and 95th percentile of the Hausdorff distance, by MONAI, for each image and class.
@@ -55,13 +57,19 @@ def segmentation_metrics(
     """
     if pred.ndim < 3 or pred.shape != truth.shape or pred.numel() == 0:
         shapes = f"{tuple(pred.shape)} and {tuple(truth.shape)}"
-        raise ValueError(f"pred and truth must both be (B, C, *S), one channel per class, not empty, got {shapes}")
+        raise ValueError(
+            f"pred and truth must both be (B, C, *S), one channel per class, not empty, got {shapes}"
+        )
     if pred.dtype != torch.bool or truth.dtype != torch.bool:
-        raise ValueError(f"pred and truth must be bool masks, got {pred.dtype} and {truth.dtype}: apply a threshold")
+        raise ValueError(
+            f"pred and truth must be bool masks, got {pred.dtype} and {truth.dtype}: apply a threshold"
+        )
     shape = pred.shape[2:]
     sizes = pixel_sizes(pixel_size, len(pred), len(shape))
     if (sizes <= 0).any():
-        raise ValueError(f"pixel_size must be above 0, or NaN where it is not known, got {sizes.tolist()}")
+        raise ValueError(
+            f"pixel_size must be above 0, or NaN where it is not known, got {sizes.tolist()}"
+        )
     dice = compute_dice(pred.float(), truth.float(), include_background=True, ignore_empty=False)
     has_pred, has_truth = pred.flatten(2).any(-1), truth.flatten(2).any(-1)
     diagonal = (sizes * torch.tensor(shape)).square().sum(-1).sqrt().to(pred.device, torch.float32)

@@ -31,13 +31,28 @@ _CLASSES = {
 _PACKAGES = {name: package for package, names in _CLASSES.items() for name in names.split()}
 _RANGES = (  # names of arguments and in configs of Hugging Face, kind of number, least and greatest value
     ("in_channels out_channels spatial_dims num_channels", int, 1, 64),
-    ("num_layers decoder_layers depths num_heads decoder_heads pool_sizes copies views stride block", int, 0, 256),
+    (
+        "num_layers decoder_layers depths num_heads decoder_heads pool_sizes copies views stride block",
+        int,
+        0,
+        256,
+    ),
     ("num_hidden_layers num_attention_heads", int, 0, 256),
     ("img_size patch_size window_size image_size", int, 1, 16_384),
-    ("hidden_size embed_dim head_dim decoder_dim bottleneck_dim channels features expander_dim", int, 1, 16_384),
+    (
+        "hidden_size embed_dim head_dim decoder_dim bottleneck_dim channels features expander_dim",
+        int,
+        1,
+        16_384,
+    ),
     ("mlp_dim expander_hidden_dim num_clusters num_classes intermediate_size", int, 1, 65_536),
     ("num_prototypes memory_size", int, 1, 1_048_576),
-    ("dropout_rate drop_path_rate teacher_decay center_momentum prototype_momentum k_fraction prior", float, 0, 1),
+    (
+        "dropout_rate drop_path_rate teacher_decay center_momentum prototype_momentum k_fraction prior",
+        float,
+        0,
+        1,
+    ),
     ("student_temperature teacher_temperature mlp_ratio", float, 1e-6, 1e6),
     ("norm_eps layer_norm_eps layernorm_eps", float, 1e-15, 0.1),
     ("mean", float, -1e6, 1e6),
@@ -116,7 +131,9 @@ def definition_of(network: Any) -> dict[str, Any] | None:
     if arguments is None or name not in _PACKAGES or class_named(name) is not type(network):
         return None
     changed: dict[str, Any] = getattr(network, "changed_arguments", dict)()
-    described = {name: _as_data(value, getattr(network, name, None)) for name, value in arguments.items()}
+    described = {
+        name: _as_data(value, getattr(network, name, None)) for name, value in arguments.items()
+    }
     return {"class": name, "arguments": {**described, **changed}}
 
 
@@ -153,7 +170,9 @@ def encoder_definition(definition: Any) -> dict[str, Any] | None:
     return definition
 
 
-def build_network(definition: Mapping[str, Any], name: str = "the definition", **replaced: Any) -> Any:
+def build_network(
+    definition: Mapping[str, Any], name: str = "the definition", **replaced: Any
+) -> Any:
     """
     Build what :func:`definition_of` describes. Classes, names and ranges are checked first; nothing is evaluated.
 
@@ -176,7 +195,15 @@ def build_network(definition: Mapping[str, Any], name: str = "the definition", *
     _check(definition, name, set(replaced))
     try:
         return _build(definition, replaced)
-    except (ArithmeticError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        IndexError,
+        KeyError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise ValueError(f"{name}: cannot build {definition['class']} ({error})") from error
 
 
@@ -200,7 +227,9 @@ def _check(definition: Any, name: str, replaced: set[str], depth: int = 0) -> No
         raise ValueError(f"{name}: definitions are nested more than {_MAX_DEPTH} deep")
     is_one = isinstance(definition, Mapping) and set(definition) == {"class", "arguments"}
     if not is_one or not isinstance(definition["arguments"], Mapping):
-        raise ValueError(f"{name}: a definition has 'class' and 'arguments', got {_shown(definition)}")
+        raise ValueError(
+            f"{name}: a definition has 'class' and 'arguments', got {_shown(definition)}"
+        )
     kind = definition["class"]
     if not isinstance(kind, str) or kind not in _PACKAGES:
         raise ValueError(f"{name}: class {_shown(kind)} is none of {', '.join(_PACKAGES)}")
@@ -216,13 +245,17 @@ def _check(definition: Any, name: str, replaced: set[str], depth: int = 0) -> No
     needed = {each for each, parameter in known.items() if parameter.default is parameter.empty}
     given = {each for each, value in definition["arguments"].items() if value is not None}
     if absent := sorted(needed - given - replaced):
-        raise ValueError(f"{name}: {kind} lacks {', '.join(absent)}; build it yourself and use load_network")
+        raise ValueError(
+            f"{name}: {kind} lacks {', '.join(absent)}; build it yourself and use load_network"
+        )
 
 
 def _check_value(entry: str, argument: str, value: Any, default: Any, name: str) -> None:
     """A plain value of one argument: its range by name, else the kind of the default."""
     if value is not None or not (default is None or default is inspect.Parameter.empty):
-        check_range(argument, value, f"{name}: {entry} is", _FLAG if isinstance(default, bool) else _NAME)
+        check_range(
+            argument, value, f"{name}: {entry} is", _FLAG if isinstance(default, bool) else _NAME
+        )
 
 
 def check_range(argument: str, value: Any, found: str, otherwise: TypeAdapter = _NAME) -> None:

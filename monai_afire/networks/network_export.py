@@ -76,7 +76,10 @@ def export_network(
         >>> list(differences), torch.export.load(path).module()(torch.rand(5, 1, 32, 32)).shape
         (['pred'], torch.Size([5, 2]))
     """
-    metadata = {**(metadata or {}), **({HEADER: model_file.description.as_data()} if model_file else {})}
+    metadata = {
+        **(metadata or {}),
+        **({HEADER: model_file.description.as_data()} if model_file else {}),
+    }
     kind = Path(path).suffix
     if kind not in _WRITERS:
         raise ValueError(f"expected a path that ends in {' or '.join(_WRITERS)}, got {path}")
@@ -86,15 +89,25 @@ def export_network(
         network = copy.deepcopy(network).cpu().eval()
         images = torch.rand(TRACED_BATCH, *image_shape)
         names = list(_named(network(images)))  # says first what is wrong with the network
-        program = torch.export.export(network, (images,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+        program = torch.export.export(
+            network, (images,), dynamic_shapes=({0: torch.export.Dim("batch")},)
+        )
         with atomic_path(path) as temporary:
-            differences = _differences(network, _WRITERS[kind](program, temporary, names, metadata), image_shape)
-            different = {name: value for name, value in differences.items() if not value <= tolerance}
+            differences = _differences(
+                network, _WRITERS[kind](program, temporary, names, metadata), image_shape
+            )
+            different = {
+                name: value for name, value in differences.items() if not value <= tolerance
+            }
             if different:
                 found = f"the exported graph differs from the network by {different}, more than {tolerance}"
-                raise RuntimeError(f"{found}; nothing was written. Untrained outputs can be rounding errors alone")
+                raise RuntimeError(
+                    f"{found}; nothing was written. Untrained outputs can be rounding errors alone"
+                )
     largest = max(differences.values())
-    logger.info(f"wrote {path}: differs from the network by at most {largest:.1e} of an output's largest value")
+    logger.info(
+        f"wrote {path}: differs from the network by at most {largest:.1e} of an output's largest value"
+    )
     return differences
 
 
@@ -111,26 +124,40 @@ def _differences(network: nn.Module, run: Run, image_shape: Sequence[int]) -> di
         exported = run(images)
         for name, expected in _named(network(images)).items():
             if exported[name].shape != expected.shape:
-                raise RuntimeError(f"{name} of the exported graph has a fixed batch size, as the network's forward has")
-            difference = (exported[name] - expected).abs().max() / expected.abs().max().clamp_min(1e-30)
-            differences[name] = float(np.maximum(differences.get(name, 0.0), float(difference)))  # keeps a NaN
+                raise RuntimeError(
+                    f"{name} of the exported graph has a fixed batch size, as the network's forward has"
+                )
+            difference = (exported[name] - expected).abs().max() / expected.abs().max().clamp_min(
+                1e-30
+            )
+            differences[name] = float(
+                np.maximum(differences.get(name, 0.0), float(difference))
+            )  # keeps a NaN
     return differences
 
 
-def _write_archive(program: Program, path: Path, names: Sequence[str], metadata: Mapping[str, Any]) -> Run:
+def _write_archive(
+    program: Program, path: Path, names: Sequence[str], metadata: Mapping[str, Any]
+) -> Run:
     with path.open("wb") as file:
-        torch.export.save(program, file, extra_files={"metadata.json": json.dumps(json_safe(metadata))})
+        torch.export.save(
+            program, file, extra_files={"metadata.json": json.dumps(json_safe(metadata))}
+        )
     with path.open("rb") as file:
         module = torch.export.load(file).module()
     return lambda images: _named(module(images))
 
 
-def _write_onnx(program: Program, path: Path, names: Sequence[str], metadata: Mapping[str, Any]) -> Run:
+def _write_onnx(
+    program: Program, path: Path, names: Sequence[str], metadata: Mapping[str, Any]
+) -> Run:
     try:
         import onnxruntime
         import onnxscript  # noqa: F401  what torch.onnx needs
     except ImportError as error:
-        raise ImportError(f"{error}; ONNX needs more packages: pip install 'monai-afire[export]'") from error
+        raise ImportError(
+            f"{error}; ONNX needs more packages: pip install 'monai-afire[export]'"
+        ) from error
     converted: Any = torch.onnx.export(
         program,
         dynamo=True,
@@ -139,11 +166,17 @@ def _write_onnx(program: Program, path: Path, names: Sequence[str], metadata: Ma
         output_names=list(names),
         custom_translation_table={torch.ops.aten._cdist_forward.default: _euclidean_distances},
     )
-    converted.model.metadata_props.update({name: json.dumps(json_safe(value)) for name, value in metadata.items()})
+    converted.model.metadata_props.update(
+        {name: json.dumps(json_safe(value)) for name, value in metadata.items()}
+    )
     converted.save(str(path))
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     return lambda images: dict(
-        zip(names, map(torch.from_numpy, session.run(list(names), {"image": images.numpy()})), strict=True)
+        zip(
+            names,
+            map(torch.from_numpy, session.run(list(names), {"image": images.numpy()})),
+            strict=True,
+        )
     )
 
 

@@ -4,6 +4,10 @@
 
 from __future__ import annotations
 
-from monai_afire.optimizers.parameter_groups import layer_decay_groups, scaled_lr, weight_decay_groups
+from monai_afire.optimizers.parameter_groups import (
+    layer_decay_groups,
+    scaled_lr,
+    weight_decay_groups,
+)
 
 __all__ = ["layer_decay_groups", "scaled_lr", "weight_decay_groups"]

@@ -19,7 +19,9 @@ def is_decayed(name: str, parameter: nn.Parameter) -> bool:
     return parameter.ndim > 1 and not name.endswith(_NOT_DECAYED)
 
 
-def weight_decay_groups(network: nn.Module, weight_decay: float | None = 0.04) -> list[dict[str, Any]]:
+def weight_decay_groups(
+    network: nn.Module, weight_decay: float | None = 0.04
+) -> list[dict[str, Any]]:
     """
     Split the trainable parameters into those with weight decay and those without, by :func:`is_decayed`.
 
@@ -83,7 +85,9 @@ def layer_decay_groups(
         [(0.125, 0.05), (0.125, 0.0), (0.25, 0.05), (0.25, 0.0), (0.5, 0.05), (0.5, 0.0), (1.0, 0.0)]
     """
     if not 0 < layer_decay <= 1:
-        raise ValueError(f"layer_decay must be in (0, 1], 1 for one rate everywhere, got {layer_decay}")
+        raise ValueError(
+            f"layer_decay must be in (0, 1], 1 for one rate everywhere, got {layer_decay}"
+        )
     layers_above = _layers_above(network) if layer_decay < 1 else {}
     groups: dict[tuple[int, bool], dict[str, Any]] = {}
     for name, parameter in network.named_parameters():
@@ -103,7 +107,9 @@ def layer_decay_groups(
 
 def _layers_above(network: nn.Module) -> dict[int, int]:
     """By the parameter's id: from the patch embedding n + 1, the first block n, ... to the last block 1."""
-    encoders: list[Any] = [module for module in network.modules() if hasattr(module, "parameters_by_depth")]
+    encoders: list[Any] = [
+        module for module in network.modules() if hasattr(module, "parameters_by_depth")
+    ]
     if not encoders:
         found = f"{type(network).__name__} has no ViTEncoder, SwinEncoder or adapted encoder"
         raise ValueError(f"{found}: use weight_decay_groups for other networks")

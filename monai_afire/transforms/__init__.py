@@ -15,7 +15,11 @@ from monai_afire.transforms.appearance_distortion import (
     RandDistortAppearanceDict,
     bezier_curve,
 )
-from monai_afire.transforms.base import RandomArrayTransformD, RandomArrayTransformd, RandomArrayTransformDict
+from monai_afire.transforms.base import (
+    RandomArrayTransformD,
+    RandomArrayTransformd,
+    RandomArrayTransformDict,
+)
 from monai_afire.transforms.contrast_standardization import (
     StandardizeContrast,
     StandardizeContrastD,
@@ -50,7 +54,12 @@ from monai_afire.transforms.grid_crop import (
     overlap_masks,
 )
 from monai_afire.transforms.image_fitting import fit_images, input_shape
-from monai_afire.transforms.label_vector import LabelVector, LabelVectorD, LabelVectord, LabelVectorDict
+from monai_afire.transforms.label_vector import (
+    LabelVector,
+    LabelVectorD,
+    LabelVectord,
+    LabelVectorDict,
+)
 from monai_afire.transforms.landmark_heatmap import (
     LandmarkHeatmap,
     LandmarkHeatmapD,

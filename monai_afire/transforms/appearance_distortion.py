@@ -15,13 +15,20 @@ from monai.data.meta_obj import get_track_meta
 from monai.utils import convert_to_dst_type, convert_to_tensor
 from torch import Tensor
 
-from monai_afire.transforms.argument_checks import check_image_range, check_positive, check_prob, check_range
+from monai_afire.transforms.argument_checks import (
+    check_image_range,
+    check_positive,
+    check_prob,
+    check_range,
+)
 from monai_afire.transforms.base import OccasionalTransform, RandomArrayTransformd, no_last_draw
 
 CURVE_POINTS = 1024  # between them the curve is straight: no intensities are merged
 
 
-def bezier_curve(control_points: Sequence[Sequence[float]], num_points: int = CURVE_POINTS) -> np.ndarray:
+def bezier_curve(
+    control_points: Sequence[Sequence[float]], num_points: int = CURVE_POINTS
+) -> np.ndarray:
     r"""
     Monotone intensity curve from (0, 0) to (1, 1), a cubic Bézier curve with two free control points.
 
@@ -45,9 +52,14 @@ def bezier_curve(control_points: Sequence[Sequence[float]], num_points: int = CU
     """
     points = np.asarray(control_points, dtype=np.float64)
     if points.shape != (2, 2) or not ((points >= 0) & (points <= 1)).all():
-        raise ValueError(f"control_points must be two points (x, y) in [0, 1], got {control_points!r}.")
+        raise ValueError(
+            f"control_points must be two points (x, y) in [0, 1], got {control_points!r}."
+        )
     t = np.linspace(0, 1, num_points)
-    x, y = (3 * (1 - t) ** 2 * t * first + 3 * (1 - t) * t**2 * second + t**3 for first, second in points.T)
+    x, y = (
+        3 * (1 - t) ** 2 * t * first + 3 * (1 - t) * t**2 * second + t**3
+        for first, second in points.T
+    )
     return np.interp(np.linspace(0, 1, num_points), x, y)
 
 
@@ -106,12 +118,17 @@ class DistortAppearance(OccasionalTransform):
         if int(num_blocks) != num_blocks or num_blocks < 0:
             raise ValueError(f"num_blocks must be a whole number of at least 0, got {num_blocks}.")
         if not 0 < block_size <= 1:
-            raise ValueError(f"block_size must be a fraction of the image side in (0, 1], got {block_size}.")
+            raise ValueError(
+                f"block_size must be a fraction of the image side in (0, 1], got {block_size}."
+            )
         self.num_blocks, self.block_size = int(num_blocks), float(block_size)
         self.num_boxes = check_positive("num_boxes", check_range("num_boxes", num_boxes))
         self.inpaint_size = check_range("inpaint_size", inpaint_size, 1)
         self.outpaint_size = check_range("outpaint_size", outpaint_size, 1)
-        self.curve_prob, self.invert_prob = check_prob("curve_prob", curve_prob), check_prob("invert_prob", invert_prob)
+        self.curve_prob, self.invert_prob = (
+            check_prob("curve_prob", curve_prob),
+            check_prob("invert_prob", invert_prob),
+        )
         self.paint_prob = check_prob("paint_prob", paint_prob)
         self.outpaint_prob = check_prob("outpaint_prob", outpaint_prob)
         self.pixel_order: np.ndarray | None = None
@@ -194,7 +211,9 @@ class DistortAppearance(OccasionalTransform):
     def _random_box(self, size: tuple[int, ...], sides: Sequence[int]) -> tuple[slice, ...]:
         """A box of the given sides at a random place within the image."""
         starts = [self.R.randint(n - length + 1) for n, length in zip(size, sides, strict=True)]
-        return tuple(slice(start, start + length) for start, length in zip(starts, sides, strict=True))
+        return tuple(
+            slice(start, start + length) for start, length in zip(starts, sides, strict=True)
+        )
 
 
 class DistortAppearanced(RandomArrayTransformd):
@@ -234,7 +253,11 @@ class DistortAppearanced(RandomArrayTransformd):
         allow_missing_keys: bool = False,
         **named_settings: Any,
     ) -> None:
-        super().__init__(keys, DistortAppearance(*settings, **named_settings), allow_missing_keys=allow_missing_keys)
+        super().__init__(
+            keys,
+            DistortAppearance(*settings, **named_settings),
+            allow_missing_keys=allow_missing_keys,
+        )
         self.skip_key = skip_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
@@ -253,7 +276,9 @@ class DistortAppearanced(RandomArrayTransformd):
         output = dict(data)
         if self.skip_key is not None and self.skip_key not in output:
             remedy = "put the transform that adds it (ShufflePatchesd adds 'shuffled') before DistortAppearanced"
-            raise KeyError(f"skip_key {self.skip_key!r} is not in the data, which has {list(output)}: {remedy}.")
+            raise KeyError(
+                f"skip_key {self.skip_key!r} is not in the data, which has {list(output)}: {remedy}."
+            )
         if self.skip_key is None or not bool(output[self.skip_key]):
             output.update(self.transformed(data))
         return output

@@ -64,7 +64,11 @@ class ArrayTransformd(MapTransform):
             cls.__signature__ = _signature(cls)
 
     def __init__(
-        self, keys: KeysCollection, *settings: Any, allow_missing_keys: bool = False, **named_settings: Any
+        self,
+        keys: KeysCollection,
+        *settings: Any,
+        allow_missing_keys: bool = False,
+        **named_settings: Any,
     ) -> None:
         super().__init__(keys, allow_missing_keys)
         self.transform = self.array_class(*settings, **named_settings)
@@ -109,16 +113,24 @@ class RandomArrayTransformd(RandomizableTransform, ArrayTransformd):
     """
 
     def __init__(
-        self, keys: KeysCollection, transform: Any, new_keys: Sequence[Hashable] = (), allow_missing_keys: bool = False
+        self,
+        keys: KeysCollection,
+        transform: Any,
+        new_keys: Sequence[Hashable] = (),
+        allow_missing_keys: bool = False,
     ) -> None:
         MapTransform.__init__(self, keys, allow_missing_keys)
         RandomizableTransform.__init__(self, prob=getattr(transform, "prob", 1.0))
         if len({*self.keys, *new_keys}) != len(self.keys) + len(new_keys):
             rule = "each key may be named once, and all new keys must differ from them and from each other"
-            raise ValueError(f"keys {self.keys} and new keys {tuple(new_keys)} must all differ: {rule}.")
+            raise ValueError(
+                f"keys {self.keys} and new keys {tuple(new_keys)} must all differ: {rule}."
+            )
         self.transform = transform
 
-    def set_random_state(self: Self, seed: int | None = None, state: np.random.RandomState | None = None) -> Self:
+    def set_random_state(
+        self: Self, seed: int | None = None, state: np.random.RandomState | None = None
+    ) -> Self:
         """Seed the array transform, which makes the random draws."""
         super().set_random_state(seed, state)
         self.transform.set_random_state(seed, state)

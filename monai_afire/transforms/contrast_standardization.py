@@ -65,12 +65,16 @@ class StandardizeContrast(Transform):
         """
         image = convert_to_tensor(img, track_meta=False)
         dtype = image.dtype if image.is_floating_point() else torch.float32
-        values = image.double()  # beyond the reach of reduced-precision settings for matrix products
+        values = (
+            image.double()
+        )  # beyond the reach of reduced-precision settings for matrix products
         mean = self._blurred(values)
         deviation = values - mean
         spread = self._blurred(deviation.square()).sqrt().clamp_min(self.floor)
         result = (0.5 + self.contrast * deviation / spread).clamp(0, 1)
-        return convert_to_dst_type(result, convert_to_tensor(img, track_meta=get_track_meta()), dtype=dtype)[0]
+        return convert_to_dst_type(
+            result, convert_to_tensor(img, track_meta=get_track_meta()), dtype=dtype
+        )[0]
 
     def _blurred(self, values: torch.Tensor) -> torch.Tensor:
         """Gaussian blur of ``(C, *S)`` along each axis of S."""

@@ -28,9 +28,13 @@ from monai_afire.transforms.lesion_synthesis.variants import LesionVariants
 
 CONTROLLED_LESION_KINDS = ("SoftNodule", "AnatPaste", "CutPaste")
 VISIBLE_SHARE = 0.1  # of the contrast that must have been added for a pixel to belong to the lesion
-TYPICAL_QUANTILE = 0.95  # of the changes in a pasted lesion: its largest may be that of a single odd pixel
+TYPICAL_QUANTILE = (
+    0.95  # of the changes in a pasted lesion: its largest may be that of a single odd pixel
+)
 BLACK_SHARE = 0.05  # of a volume's largest value, below which there is air around the patient
-RADIUS_IN_SIGMAS = math.sqrt(-2 * math.log(VISIBLE_SHARE))  # where a Gaussian has fallen to this share
+RADIUS_IN_SIGMAS = math.sqrt(
+    -2 * math.log(VISIBLE_SHARE)
+)  # where a Gaussian has fallen to this share
 NO_LESION: dict[str, Any] = {"kind": "", "contrast": 0.0, "size": 0.0, "seed": 0}
 
 
@@ -95,7 +99,9 @@ class SoftNodule(OccasionalTransform):
         if self.uniform is None:
             raise no_last_draw(self, "any image")
         if not self._do_transform:
-            return _like(plain.clone(), image, plain.dtype), _like(torch.zeros_like(plain[:1]), image, torch.bool)
+            return _like(plain.clone(), image, plain.dtype), _like(
+                torch.zeros_like(plain[:1]), image, torch.bool
+            )
         radius = self.diameter * min(plain.shape[1:]) / 2
         profile = _gaussian(self._center(plain, radius), radius / RADIUS_IN_SIGMAS, plain)
         exact = plain.to(profile.dtype)
@@ -105,11 +111,17 @@ class SoftNodule(OccasionalTransform):
 
     def _center(self, image: Tensor, radius: float) -> tuple[int, ...]:
         gray = image.float().mean(0)
-        region = segment_lungs(gray).cpu().numpy() if gray.ndim == 2 else _inner_tissue(gray.cpu().numpy())
+        region = (
+            segment_lungs(gray).cpu().numpy()
+            if gray.ndim == 2
+            else _inner_tissue(gray.cpu().numpy())
+        )
         if not region.any():
             region = np.ones_like(region)
         inner = (slice(1, -1),) * region.ndim
-        depth = ndimage.distance_transform_edt(np.pad(region, 1))[inner]  # the image's border is a rim, too
+        depth = ndimage.distance_transform_edt(np.pad(region, 1))[
+            inner
+        ]  # the image's border is a rim, too
         places = np.flatnonzero(depth >= (radius if radius <= depth.max() else depth.max() / 2))
         rank = min(int((self.uniform or 0.0) * len(places)), len(places) - 1)
         return tuple(int(index) for index in np.unravel_index(places[rank], depth.shape))
@@ -215,7 +227,9 @@ class AddControlledLesiond(MapTransform):
         super().__init__(keys, allow_missing_keys)
         self.spec_key, self.mask_key = spec_key, ensure_tuple(mask_key)
         if len(self.mask_key) != len(self.keys):
-            raise ValueError(f"mask_key must name one new key for each of the keys {self.keys}, got {self.mask_key}.")
+            raise ValueError(
+                f"mask_key must name one new key for each of the keys {self.keys}, got {self.mask_key}."
+            )
         all_keys = (*self.keys, *self.mask_key, spec_key)
         if len(set(all_keys)) != len(all_keys):
             raise ValueError(f"keys, mask_key and spec_key must all differ, got {all_keys}.")
@@ -237,7 +251,9 @@ class AddControlledLesiond(MapTransform):
                 output[key], output[mask_key] = controlled_lesion(output[key], **lesion)
             else:
                 image = output[key] = convert_to_tensor(output[key], track_meta=get_track_meta())
-                output[mask_key] = _like(torch.zeros_like(_checked_image(image)[:1]), image, torch.bool)
+                output[mask_key] = _like(
+                    torch.zeros_like(_checked_image(image)[:1]), image, torch.bool
+                )
         return output
 
 
@@ -289,7 +305,9 @@ def controlled_lesion_items(
     output: list[dict] = []
     for index, item in enumerate(items):
         if item.get(spec_key):
-            raise ValueError(f"item {index} has a lesion already ({spec_key}={item[spec_key]!r}): give normal images.")
+            raise ValueError(
+                f"item {index} has a lesion already ({spec_key}={item[spec_key]!r}): give normal images."
+            )
         output.append({**item, spec_key: None})
         for kind, size, contrast in itertools.product(kinds, sizes, contrasts):
             hashed = _hash(int(seed), index, kind, float(size))
@@ -303,11 +321,15 @@ def _complete(lesion: Mapping[str, Any] | None) -> dict[str, Any]:
     if not lesion or not lesion.get("kind"):
         return dict(NO_LESION)
     if set(lesion) != set(NO_LESION):
-        raise ValueError(f"a lesion has the entries {', '.join(NO_LESION)}, got {', '.join(map(str, lesion))}.")
+        raise ValueError(
+            f"a lesion has the entries {', '.join(NO_LESION)}, got {', '.join(map(str, lesion))}."
+        )
     try:
         return {name: type(default)(lesion[name]) for name, default in NO_LESION.items()}
     except (TypeError, ValueError) as error:
-        raise ValueError(f"kind must be text and contrast, size and seed numbers, got {dict(lesion)!r}.") from error
+        raise ValueError(
+            f"kind must be text and contrast, size and seed numbers, got {dict(lesion)!r}."
+        ) from error
 
 
 def _hash(*parts: object) -> int:
@@ -346,9 +368,13 @@ def _checked_image(image: Tensor) -> Tensor:
 
 def _check_settings(kind: str, contrast: float, size: float) -> None:
     if kind not in CONTROLLED_LESION_KINDS:
-        raise ValueError(f"the kind of a lesion must be one of {', '.join(CONTROLLED_LESION_KINDS)}, got {kind!r}.")
+        raise ValueError(
+            f"the kind of a lesion must be one of {', '.join(CONTROLLED_LESION_KINDS)}, got {kind!r}."
+        )
     if not (0 < contrast <= 1 and 0 < size < 1):
-        raise ValueError(f"contrast must be in (0, 1] and size (diameter) in (0, 1), got {contrast!r} and {size!r}.")
+        raise ValueError(
+            f"contrast must be in (0, 1] and size (diameter) in (0, 1), got {contrast!r} and {size!r}."
+        )
 
 
 def _like(result: Tensor, image: Tensor, dtype: torch.dtype) -> Tensor:

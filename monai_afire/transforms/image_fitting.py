@@ -42,13 +42,17 @@ def fit_images(
         torch.Size([1, 6, 6])
     """
     shape = ensure_tuple_rep(size, 2)
-    return _CountingResized(keys, shape, mode=mode, anti_aliasing=False, allow_missing_keys=allow_missing_keys)
+    return _CountingResized(
+        keys, shape, mode=mode, anti_aliasing=False, allow_missing_keys=allow_missing_keys
+    )
 
 
 class _CountingResized(Resized):
     """Names masks whose structures are lost."""
 
-    def __call__(self, data: Mapping[Hashable, Any], lazy: bool | None = None) -> dict[Hashable, Any]:
+    def __call__(
+        self, data: Mapping[Hashable, Any], lazy: bool | None = None
+    ) -> dict[Hashable, Any]:
         resized = super().__call__(data, lazy)
         for key, mode in self.key_iterator(data, self.mode):
             if mode == "nearest-exact" and (lost := _lost_channels(data[key], resized[key])):

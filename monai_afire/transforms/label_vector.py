@@ -49,7 +49,9 @@ class LabelVector(Transform):
         self.num_classes = num_classes
         self.label_kind = label_kind
 
-    def __call__(self, label: Sequence[float | None] | float | NdarrayOrTensor | None) -> torch.Tensor:
+    def __call__(
+        self, label: Sequence[float | None] | float | NdarrayOrTensor | None
+    ) -> torch.Tensor:
         """
         Args:
             label: a list, array or tensor of 1 (present), 0 (absent), -1 (uncertain) and None or NaN (missing); or the
@@ -61,10 +63,14 @@ class LabelVector(Transform):
         Raises:
             ValueError: for another value, or another number of them.
         """
-        values: Any = label.tolist() if isinstance(label, (np.ndarray, np.generic, torch.Tensor)) else label
+        values: Any = (
+            label.tolist() if isinstance(label, (np.ndarray, np.generic, torch.Tensor)) else label
+        )
         several = isinstance(values, (list, tuple))
         if isinstance(label, (np.ndarray, torch.Tensor)) and label.ndim > 1:
-            raise ValueError(f"a label is a number or a list of them, got an array of shape {tuple(label.shape)}")
+            raise ValueError(
+                f"a label is a number or a list of them, got an array of shape {tuple(label.shape)}"
+            )
         if several and self.label_kind == "multiclass":
             found = f"label_kind 'multiclass' takes one class number per image, got {values!r}"
             raise ValueError(f"{found}: lists of findings are 'multilabel'")
@@ -77,7 +83,9 @@ class LabelVector(Transform):
     def _findings(self, values: list[Any]) -> torch.Tensor:
         """The values of findings, NaN for missing ones."""
         if not values or self.num_classes not in (None, len(values)):
-            raise ValueError(f"{self.num_classes or 'some'} labels are expected, got {len(values)}: {values}")
+            raise ValueError(
+                f"{self.num_classes or 'some'} labels are expected, got {len(values)}: {values}"
+            )
         for value in values:
             if not _is_missing(value) and _number(value) not in _VALUES:
                 raise ValueError(f"{_KNOWN_VALUES} is expected, got {value!r}")
@@ -111,7 +119,11 @@ class LabelVectord(ArrayTransformd):
     array_class = LabelVector
 
     def __init__(
-        self, keys: KeysCollection = "label", *settings: Any, allow_missing_keys: bool = False, **named_settings: Any
+        self,
+        keys: KeysCollection = "label",
+        *settings: Any,
+        allow_missing_keys: bool = False,
+        **named_settings: Any,
     ) -> None:
         super().__init__(keys, *settings, allow_missing_keys=allow_missing_keys, **named_settings)
 

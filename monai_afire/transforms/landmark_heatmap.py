@@ -50,7 +50,9 @@ class LandmarkHeatmap(Transform):
         if not 0 < sigma < float("inf"):
             raise ValueError(f"sigma must be positive and finite, got {sigma}")
         if window < 1 or window % 2 == 0:
-            raise ValueError(f"window must be odd and at least 1, so that it has a middle, got {window}")
+            raise ValueError(
+                f"window must be odd and at least 1, so that it has a middle, got {window}"
+            )
         self.sigma = float(sigma)
         self.reach = window // 2
 
@@ -74,13 +76,17 @@ class LandmarkHeatmap(Transform):
             ValueError: for landmarks or a size of another shape.
         """
         if len(size) not in (2, 3):
-            raise ValueError(f"the size is two numbers, rows and columns, or three, got {tuple(size)}")
+            raise ValueError(
+                f"the size is two numbers, rows and columns, or three, got {tuple(size)}"
+            )
         points = torch.as_tensor(landmark_array(landmarks, len(size)))
         limits = torch.tensor(tuple(size), dtype=points.dtype)
         pixels = (points + 0.5).floor()
         valid = ((pixels >= 0) & (pixels < limits)).all(dim=1)  # False for NaN
         # a Gaussian, and a square window, are products of functions of one axis each
-        first, *others = (self._profile(pixels[:, axis], int(length)) for axis, length in enumerate(size))
+        first, *others = (
+            self._profile(pixels[:, axis], int(length)) for axis, length in enumerate(size)
+        )
         maps = first * valid[:, None]
         for profile in others:
             maps = maps.unsqueeze(-1) * profile.reshape(len(profile), *[1] * (maps.ndim - 1), -1)
@@ -161,7 +167,13 @@ class LandmarkHeatmapd(ArrayTransformd):
             heatmap, valid = self.transform(positions, tuple(image.shape[1:]))
             if isinstance(image, MetaTensor):
                 heatmap = MetaTensor(heatmap, meta=deepcopy(image.meta))
-            item.update({key: torch.as_tensor(positions).float(), self.heatmap_key: heatmap, self.valid_key: valid})
+            item.update(
+                {
+                    key: torch.as_tensor(positions).float(),
+                    self.heatmap_key: heatmap,
+                    self.valid_key: valid,
+                }
+            )
         return item
 
 
@@ -194,7 +206,9 @@ def landmark_array(landmarks: Sequence[Any] | NdarrayOrTensor, dims: int = 2) ->
         raise ValueError(f"landmarks are a list of [row, column], got {landmarks!r}") from error
     if points.ndim != 2 or points.shape[1] != dims or not len(points):
         each = "a row and a column" if dims == 2 else "a place along three axes"
-        raise ValueError(f"landmarks are (P, {dims}), {each} for each, got the shape {points.shape}")
+        raise ValueError(
+            f"landmarks are (P, {dims}), {each} for each, got the shape {points.shape}"
+        )
     return points
 
 

@@ -69,7 +69,9 @@ class LoadMasks(Transform):
         # a radiograph of any shape has masks of that shape
         self.loader = LoadRadiograph(scaling="none", min_size=1, max_aspect=float("inf"))
 
-    def __call__(self, files: PathLike | Sequence[PathLike], image: torch.Tensor | None = None) -> torch.Tensor:
+    def __call__(
+        self, files: PathLike | Sequence[PathLike], image: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """
         Args:
             files: a path, or a list of paths, one for each channel.
@@ -87,7 +89,8 @@ class LoadMasks(Transform):
         loaded = [_structure(path, self.loader(path)) for path in paths]
         reference = loaded[0] if image is None else image
         fitted = [
-            self._fitted(path, torch.as_tensor(mask), reference) for path, mask in zip(paths, loaded, strict=True)
+            self._fitted(path, torch.as_tensor(mask), reference)
+            for path, mask in zip(paths, loaded, strict=True)
         ]
         masks = [_binary(path, values) for path, values in zip(paths, fitted, strict=True)]
         return _like(reference, torch.cat(masks), paths[0])
@@ -112,13 +115,19 @@ class LoadMasks(Transform):
         """Values at the image's size, or an error."""
         if values.shape[1:] == image.shape[1:]:
             return values
-        name, shape, wanted = image_name({"image": image}), tuple(values.shape[1:]), tuple(image.shape[1:])
+        name, shape, wanted = (
+            image_name({"image": image}),
+            tuple(values.shape[1:]),
+            tuple(image.shape[1:]),
+        )
         (height, width), (rows, columns) = shape, wanted
         same_ratio = height * columns == width * rows
         if self.fit_size and same_ratio:
             resized = F.interpolate(values[None], size=wanted, mode="nearest-exact")[0]
             if resized.max() < values.max():
-                warn_about(path, f"has a structure too thin for {columns} x {rows} pixels, which is lost")
+                warn_about(
+                    path, f"has a structure too thin for {columns} x {rows} pixels, which is lost"
+                )
             return resized
         found = f"is {width} x {height} pixels (width x height), but its image {name} is {columns} x {rows}"
         remedy = "the ratio of the sides differs, too: check that they belong together, and crop or pad one"
@@ -168,7 +177,9 @@ class LoadMasksd(ArrayTransformd):
         item = dict(data)
         image, name = item.get(self.image_key), image_name(data, self.image_key)
         if not isinstance(image, torch.Tensor):
-            raise refuse(name, f"{self.image_key!r} is not loaded", "put LoadRadiographd before LoadMasksd")
+            raise refuse(
+                name, f"{self.image_key!r} is not loaded", "put LoadRadiographd before LoadMasksd"
+            )
         for key in self.keys:
             files = data.get(key)
             if files not in (None, ""):
@@ -176,7 +187,9 @@ class LoadMasksd(ArrayTransformd):
             elif data.get(self.normal_key) == 0:
                 item[key] = self.transform.empty(image)
             elif not self.allow_missing_keys or key in data:
-                remedy = f"give the file of its mask, or {self.normal_key}=0 if there is nothing to see"
+                remedy = (
+                    f"give the file of its mask, or {self.normal_key}=0 if there is nothing to see"
+                )
                 raise refuse(name, f"has no {key!r}", remedy)
         return item
 
@@ -190,7 +203,9 @@ def _structure(path: Any, values: torch.Tensor) -> torch.Tensor:
     if opacity is None or opacity.min() == opacity.max():
         return values
     opaque = torch.as_tensor(opacity, dtype=torch.float32)[None]
-    if values.min() < values.max() and not torch.equal(_binary(path, values), _binary(path, opaque)):
+    if values.min() < values.max() and not torch.equal(
+        _binary(path, values), _binary(path, opaque)
+    ):
         found = "is ambiguous: its colors show another structure than its transparency"
         raise refuse(path, found, "save it without an alpha channel, with two values")
     return _like(values, opaque, path)
@@ -199,7 +214,11 @@ def _structure(path: Any, values: torch.Tensor) -> torch.Tensor:
 def _holds_labels(values: torch.Tensor) -> bool:
     """Whether a mask has numbers of several structures instead of levels of gray."""
     few = values.unique()
-    return 2 < len(few) <= _MOST_LABELS and bool((few == few.round()).all()) and float(few[-1] - few[0]) <= _MOST_LABELS
+    return (
+        2 < len(few) <= _MOST_LABELS
+        and bool((few == few.round()).all())
+        and float(few[-1] - few[0]) <= _MOST_LABELS
+    )
 
 
 def _binary(path: Any, values: torch.Tensor) -> torch.Tensor:
@@ -210,18 +229,32 @@ def _binary(path: Any, values: torch.Tensor) -> torch.Tensor:
     if not ((values == low) | (values == high)).all():
         if _holds_labels(values):
             found = f"it has {len(values.unique())} values from {low:g} to {high:g}, as numbers of structures have them"
-            raise refuse(path, f"is no mask: {found}", "give a picture with two values, one for each structure")
+            raise refuse(
+                path,
+                f"is no mask: {found}",
+                "give a picture with two values, one for each structure",
+            )
         start, end = (low + share * (high - low) for share in _INTERMEDIATE)
         between = ((values > start) & (values < end)).float()
-        near_structure = F.max_pool2d((values >= end).float()[None], 2 * _BAND + 1, stride=1, padding=_BAND)[0]
+        near_structure = F.max_pool2d(
+            (values >= end).float()[None], 2 * _BAND + 1, stride=1, padding=_BAND
+        )[0]
         away = (between > 0) & (near_structure == 0)
         if len(values.unique()) <= _MOST_LABELS and away.any():
             found = f"{int(away.sum())} pixels of values between {low:g} and {high:g} lie away from the outlines"
-            raise refuse(path, f"is no mask: {found}", "give a picture with two values, one for each structure")
+            raise refuse(
+                path,
+                f"is no mask: {found}",
+                "give a picture with two values, one for each structure",
+            )
         outside = 1 - between[None]
         if min(values.shape[1:]) >= _BAND and (F.max_pool2d(outside, _BAND, stride=1) == 0).any():
             found = f"it has {len(values.unique())} values from {low:g} to {high:g}, and regions between them"
-            raise refuse(path, f"is no mask: {found}", "give a picture with two values, one for each structure")
+            raise refuse(
+                path,
+                f"is no mask: {found}",
+                "give a picture with two values, one for each structure",
+            )
     return (values > (low + high) / 2).float()
 
 

@@ -16,7 +16,12 @@ from monai.transforms import Randomizable, Transform
 from monai.utils import TransformBackends, convert_to_tensor, ensure_tuple
 from torch import Tensor
 
-from monai_afire.transforms.argument_checks import check_positive, check_range, check_shape, per_axis
+from monai_afire.transforms.argument_checks import (
+    check_positive,
+    check_range,
+    check_shape,
+    per_axis,
+)
 from monai_afire.transforms.base import RandomArrayTransformd, no_last_draw
 from monai_afire.transforms.grid_crop.geometry import resize_separable
 
@@ -67,11 +72,19 @@ class MultiCrop(Randomizable, Transform):
         aspect_ratio: Sequence[float] = (3 / 4, 4 / 3),
         augment: Callable[[Tensor], Any] | None = None,
     ) -> None:
-        self.sizes = check_positive("global_size", global_size), check_positive("local_size", local_size)
+        self.sizes = (
+            check_positive("global_size", global_size),
+            check_positive("local_size", local_size),
+        )
         if num_global < 1 or num_local < 0:
-            raise ValueError(f"num_global must be at least 1 and num_local at least 0, got {num_global}, {num_local}.")
+            raise ValueError(
+                f"num_global must be at least 1 and num_local at least 0, got {num_global}, {num_local}."
+            )
         self.counts = int(num_global), int(num_local)
-        self.scales = check_range("global_scale", global_scale, 1), check_range("local_scale", local_scale, 1)
+        self.scales = (
+            check_range("global_scale", global_scale, 1),
+            check_range("local_scale", local_scale, 1),
+        )
         self.aspect_ratio = check_range("aspect_ratio", aspect_ratio)
         self.augment = augment
         self.spatial_shape: tuple[int, ...] | None = None
@@ -87,8 +100,12 @@ class MultiCrop(Randomizable, Transform):
         """
         self.spatial_shape = tuple(spatial_shape)
         kinds = list(zip(self.counts, self.scales, strict=True))
-        self.boxes = tuple([self._box(spatial_shape, scale) for _ in range(count)] for count, scale in kinds)
-        self.seeds = tuple(self.R.randint(_SEEDS, size=count, dtype=np.uint32).tolist() for count in self.counts)
+        self.boxes = tuple(
+            [self._box(spatial_shape, scale) for _ in range(count)] for count, scale in kinds
+        )
+        self.seeds = tuple(
+            self.R.randint(_SEEDS, size=count, dtype=np.uint32).tolist() for count in self.counts
+        )
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> tuple[Tensor, Tensor]:
         """
@@ -122,7 +139,11 @@ class MultiCrop(Randomizable, Transform):
         return global_crops, local_crops
 
     def _cut(
-        self, image: Tensor, boxes: Sequence[tuple[slice, ...]], seeds: Sequence[int], size: tuple[int, ...]
+        self,
+        image: Tensor,
+        boxes: Sequence[tuple[slice, ...]],
+        seeds: Sequence[int],
+        size: tuple[int, ...],
     ) -> Tensor:
         """All crops of one kind, (crops, C, *size)."""
         pixels = per_axis("size", size, image.ndim - 1)
@@ -130,7 +151,9 @@ class MultiCrop(Randomizable, Transform):
         for box, seed in zip(boxes, seeds, strict=True):
             # a copy: a crop of the whole image would else be the image itself, which an augmentation might change
             inside = (slice(None), *box)
-            crop = resize_separable(image[inside], pixels).clone(memory_format=torch.contiguous_format)
+            crop = resize_separable(image[inside], pixels).clone(
+                memory_format=torch.contiguous_format
+            )
             crops.append(self._appearance(crop, seed).unsqueeze(0))
         return torch.cat(crops)
 
@@ -142,7 +165,9 @@ class MultiCrop(Randomizable, Transform):
         changed = convert_to_tensor(self.augment(crop), track_meta=False).to(crop.dtype)
         if changed.shape != crop.shape:
             shapes = f"{tuple(crop.shape)}, but returns {tuple(changed.shape)}"
-            raise ValueError(f"augment must keep the shape of a crop, {shapes}: leave resizing to MultiCrop.")
+            raise ValueError(
+                f"augment must keep the shape of a crop, {shapes}: leave resizing to MultiCrop."
+            )
         return changed
 
     def _box(self, spatial_shape: Sequence[int], scale: tuple[float, float]) -> tuple[slice, ...]:
@@ -153,7 +178,10 @@ class MultiCrop(Randomizable, Transform):
                 break
             sides = self._sides(spatial_shape, scale)
         sides = [min(side, length) for side, length in zip(sides, spatial_shape, strict=True)]
-        starts = [self.R.randint(length - side + 1) for side, length in zip(sides, spatial_shape, strict=True)]
+        starts = [
+            self.R.randint(length - side + 1)
+            for side, length in zip(sides, spatial_shape, strict=True)
+        ]
         return tuple(slice(start, start + side) for start, side in zip(starts, sides, strict=True))
 
     def _sides(self, spatial_shape: Sequence[int], scale: tuple[float, float]) -> list[int]:
@@ -201,8 +229,12 @@ class MultiCropd(RandomArrayTransformd):
     ) -> None:
         self.crop_keys = ensure_tuple(crop_keys)
         if len(self.crop_keys) != 2 or len(ensure_tuple(keys)) != 1:
-            raise ValueError(f"MultiCropd takes one key and adds two, got {ensure_tuple(keys)} and {self.crop_keys}.")
-        super().__init__(keys, MultiCrop(*settings, **named_settings), self.crop_keys, allow_missing_keys)
+            raise ValueError(
+                f"MultiCropd takes one key and adds two, got {ensure_tuple(keys)} and {self.crop_keys}."
+            )
+        super().__init__(
+            keys, MultiCrop(*settings, **named_settings), self.crop_keys, allow_missing_keys
+        )
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """

@@ -88,12 +88,15 @@ class ShufflePatches(OccasionalTransform):
             raise no_last_draw(self, f"an image of {math.prod(counts)} patches")
         # (C, n1, p1, n2, p2, ...) -> (n1, n2, ..., C, p1, p2, ...), where the first axes are the place
         split = plain.reshape(
-            len(plain), *(part for n, side in zip(counts, size, strict=True) for part in (n, side // n))
+            len(plain),
+            *(part for n, side in zip(counts, size, strict=True) for part in (n, side // n)),
         )
         axes = [*range(1, 2 * dims, 2), 0, *range(2, 2 * dims + 1, 2)]
         places = split.permute(axes)
         shuffled = places.flatten(0, dims - 1)[torch.as_tensor(self.order, device=plain.device)]
-        result = shuffled.reshape(places.shape).permute(np.argsort(axes).tolist()).reshape(plain.shape)
+        result = (
+            shuffled.reshape(places.shape).permute(np.argsort(axes).tolist()).reshape(plain.shape)
+        )
         return convert_to_dst_type(result, image, dtype=result.dtype)[0], self.order.copy()
 
 
@@ -125,7 +128,9 @@ class ShufflePatchesd(RandomArrayTransformd):
         **named_settings: Any,
     ) -> None:
         new_keys = (*(f"{key}_order" for key in ensure_tuple(keys)), shuffled_key)
-        super().__init__(keys, ShufflePatches(*settings, **named_settings), new_keys, allow_missing_keys)
+        super().__init__(
+            keys, ShufflePatches(*settings, **named_settings), new_keys, allow_missing_keys
+        )
         self.shuffled_key = shuffled_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
@@ -140,7 +145,11 @@ class ShufflePatchesd(RandomArrayTransformd):
         """
         output = dict(data)
         for key, (image, order) in self.transformed(data):
-            output |= {key: image, f"{key}_order": order, self.shuffled_key: self.transform.shuffled}
+            output |= {
+                key: image,
+                f"{key}_order": order,
+                self.shuffled_key: self.transform.shuffled,
+            }
         return output
 
 

@@ -68,8 +68,12 @@ class RandVisiblePatches(Randomizable, Transform):
         """
         kept = math.floor(num_patches * (1 - self.mask_ratio) + _ROUNDING)
         if not 0 < kept < num_patches:
-            found = f"With mask_ratio {self.mask_ratio}, {kept} of {num_patches} patches are visible"
-            raise ValueError(f"{found}: choose another ratio, smaller patches or larger images, to show and hide some.")
+            found = (
+                f"With mask_ratio {self.mask_ratio}, {kept} of {num_patches} patches are visible"
+            )
+            raise ValueError(
+                f"{found}: choose another ratio, smaller patches or larger images, to show and hide some."
+            )
         self.num_patches = num_patches
         self.visible = np.sort(self.R.permutation(num_patches)[:kept]).astype(np.int64)
 
@@ -125,7 +129,12 @@ class RandVisiblePatchesd(RandomArrayTransformd):
         allow_missing_keys: bool = False,
         **named_settings: Any,
     ) -> None:
-        super().__init__(keys, RandVisiblePatches(*settings, **named_settings), (visible_key,), allow_missing_keys)
+        super().__init__(
+            keys,
+            RandVisiblePatches(*settings, **named_settings),
+            (visible_key,),
+            allow_missing_keys,
+        )
         self.visible_key = visible_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:

@@ -43,7 +43,9 @@ class DescribeRadiographd(MapTransform):
 
     backend = [TransformBackends.TORCH]  # noqa: RUF012  MONAI declares it so
 
-    def __init__(self, keys: KeysCollection, picture_size: int = 0, allow_missing_keys: bool = False) -> None:
+    def __init__(
+        self, keys: KeysCollection, picture_size: int = 0, allow_missing_keys: bool = False
+    ) -> None:
         super().__init__(keys, allow_missing_keys)
         if len(self.keys) != 1:
             raise ValueError(f"one key is described, got {self.keys}")
@@ -65,7 +67,11 @@ class DescribeRadiographd(MapTransform):
             item["sharpness"] = sum(steps) / len(steps)
             if self.picture_size:
                 size = (self.picture_size, self.picture_size)
-                picture = plane if plane.shape[1:] == size else F.interpolate(plane[None], size=size, mode="area")[0]
+                picture = (
+                    plane
+                    if plane.shape[1:] == size
+                    else F.interpolate(plane[None], size=size, mode="area")[0]
+                )
                 item["picture"] = (picture.clamp(0, 1) * 255).round().to(torch.uint8)
         return item
 
@@ -80,4 +86,8 @@ DescribeRadiographD = DescribeRadiographDict = DescribeRadiographd
 
 def _affine(image: Any) -> torch.Tensor:
     """Affine matrix of an image, ``(4, 4)`` float64; the identity where it has no metadata."""
-    return torch.as_tensor(image.affine if isinstance(image, MetaTensor) else torch.eye(4)).double().cpu()
+    return (
+        torch.as_tensor(image.affine if isinstance(image, MetaTensor) else torch.eye(4))
+        .double()
+        .cpu()
+    )

@@ -122,7 +122,11 @@ class LoadRadiograph(Transform):
             pixels.values = pixels.values * pixels.slope[0] + pixels.slope[1]
         pixels.values = repaired(path, pixels.values)
         check_span(path, pixels.values)
-        if not pixels.scaled_by and self.scaling != "none" and pixels.values.min() == pixels.values.max():
+        if (
+            not pixels.scaled_by
+            and self.scaling != "none"
+            and pixels.values.min() == pixels.values.max()
+        ):
             warn_about(path, f"is blank: every pixel is {pixels.values.flat[0]:g}")
         return self._image(path, self._scaled(pixels))
 
@@ -133,7 +137,9 @@ class LoadRadiograph(Transform):
         except RadiographError:
             path = str(filename)
         values = np.zeros((self.limits.min_size, self.limits.min_size), dtype=np.float32)
-        return self._image(path, RadiographPixels(values, "", "", 0, planar_affine(), scaled_by="none"))
+        return self._image(
+            path, RadiographPixels(values, "", "", 0, planar_affine(), scaled_by="none")
+        )
 
     def _read(self, path: str, file_format: str) -> RadiographPixels:
         raw = self.scaling == "none"
@@ -148,8 +154,12 @@ class LoadRadiograph(Transform):
             return read_picture(path, file_format, self.limits, raw=raw, color=color)
         except (RadiographError, ImportError):  # a package that is missing is no fault of the file
             raise
-        except Exception as error:  # a damaged header can raise anything in the libraries that decode it
-            reason = f"is cut or damaged: its {file_format} data cannot be read ({first_line(error)})"
+        except (
+            Exception
+        ) as error:  # a damaged header can raise anything in the libraries that decode it
+            reason = (
+                f"is cut or damaged: its {file_format} data cannot be read ({first_line(error)})"
+            )
             raise refuse(path, reason, "copy or export it again") from error
 
     def _scaled(self, pixels: RadiographPixels) -> RadiographPixels:
@@ -158,7 +168,9 @@ class LoadRadiograph(Transform):
             return replace(pixels, scaled_by="none")
         if not pixels.scaled_by:
             values, intensity_range = scale_to_unit(pixels, self.scaling)
-            pixels = replace(pixels, values=values, intensity_range=intensity_range, scaled_by=self.scaling)
+            pixels = replace(
+                pixels, values=values, intensity_range=intensity_range, scaled_by=self.scaling
+            )
         if pixels.padding is not None:
             pixels.values = np.where(pixels.padding, np.float32(0.0), pixels.values)
         return pixels
@@ -166,9 +178,17 @@ class LoadRadiograph(Transform):
     def _image(self, path: str, pixels: RadiographPixels) -> torch.Tensor:
         """``(channels, H, W)``; its metadata has the same keys for every picture, so that batches collate."""
         color = pixels.values.ndim == 3
-        values = np.moveaxis(pixels.values, -1, 0) if color else np.repeat(pixels.values[None], self.channels, axis=0)
-        values = values.astype(values.dtype.newbyteorder("="), copy=False)  # PyTorch knows the machine's order only
-        tensor = convert_to_dst_type(np.ascontiguousarray(values), torch.empty(0), dtype=self.dtype)[0]
+        values = (
+            np.moveaxis(pixels.values, -1, 0)
+            if color
+            else np.repeat(pixels.values[None], self.channels, axis=0)
+        )
+        values = values.astype(
+            values.dtype.newbyteorder("="), copy=False
+        )  # PyTorch knows the machine's order only
+        tensor = convert_to_dst_type(
+            np.ascontiguousarray(values), torch.empty(0), dtype=self.dtype
+        )[0]
         return loaded_image(
             tensor,
             path,

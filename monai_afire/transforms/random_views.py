@@ -91,7 +91,9 @@ def random_views(
     return Compose([_sometimes(view, check_prob("prob", prob)) for view in views])
 
 
-def _appearance(key: Hashable, strength: float, sigma: tuple[float, float], blur: float, solarize: float) -> list[Any]:
+def _appearance(
+    key: Hashable, strength: float, sigma: tuple[float, float], blur: float, solarize: float
+) -> list[Any]:
     jitter = RandomOrder(
         [
             RandScaleIntensityd(key, factors=strength, prob=1.0),

@@ -6,7 +6,13 @@ from __future__ import annotations
 
 from monai_afire.utils.command_line import show_cause_last
 from monai_afire.utils.cpu import tune_cpu
-from monai_afire.utils.device import chosen_device, default_device, default_num_workers, has_bfloat16, pins_memory
+from monai_afire.utils.device import (
+    chosen_device,
+    default_device,
+    default_num_workers,
+    has_bfloat16,
+    pins_memory,
+)
 from monai_afire.utils.distributed import (
     all_gather,
     all_gather_object,
@@ -25,7 +31,13 @@ from monai_afire.utils.distributed import (
     synchronized,
     world_size,
 )
-from monai_afire.utils.files import atomic_path, bundle_root, check_writable, keep_previous, output_path
+from monai_afire.utils.files import (
+    atomic_path,
+    bundle_root,
+    check_writable,
+    keep_previous,
+    output_path,
+)
 from monai_afire.utils.folder_lock import folder_lock
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 from monai_afire.utils.precision import at_least_float32, full_matmul_precision, without_autocast

@@ -22,7 +22,9 @@ from monai_afire.utils.files import atomic_path
 def images_digest(key: str, items: Sequence[Mapping[str, Any]]) -> str:
     """Digest of what results depend on: a key, and paths, dates and painted lesions of the images."""
     dates = [os.path.exists(item["image"]) and os.path.getmtime(item["image"]) for item in items]
-    facts = [[item["image"], item.get("lesion"), date] for item, date in zip(items, dates, strict=True)]
+    facts = [
+        [item["image"], item.get("lesion"), date] for item, date in zip(items, dates, strict=True)
+    ]
     return sha256(json.dumps({"key": key, "images": facts}).encode()).hexdigest()[:16]
 
 
@@ -34,7 +36,10 @@ def batch_names(items: Sequence[Any], batch_size: int) -> dict[str, Sequence[Any
         >>> batch_names(["a", "b", "c"], 2)
         {'0.pt': ['a', 'b'], '2.pt': ['c']}
     """
-    return {f"{start}.pt": items[start : start + batch_size] for start in range(0, len(items), batch_size)}
+    return {
+        f"{start}.pt": items[start : start + batch_size]
+        for start in range(0, len(items), batch_size)
+    }
 
 
 def remaining_batches(

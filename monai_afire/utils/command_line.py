@@ -39,14 +39,19 @@ def show_cause_last() -> None:
     """
     show_traceback = sys.excepthook
 
-    def show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    def show(
+        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
         # tqdm has no public list of its open bars; left open, they would be drawn again below the message
         for bar in list(tqdm._instances):
             bar.close()
         cause = innermost_cause(error)
         is_short = _is_explained(cause) and not os.environ.get(_WHOLE_TRACEBACK)
         if is_short:
-            print(f"The traceback is left out; {_WHOLE_TRACEBACK}=1 in the environment shows it.", file=sys.stderr)
+            print(
+                f"The traceback is left out; {_WHOLE_TRACEBACK}=1 in the environment shows it.",
+                file=sys.stderr,
+            )
         else:
             show_traceback(kind, error, traceback)
         if is_short or cause is not error:
@@ -94,5 +99,8 @@ def stop_early() -> None:
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    print(f"stopped by {signal.Signals(number).name} before the run began: nothing was saved", file=sys.stderr)
+    print(
+        f"stopped by {signal.Signals(number).name} before the run began: nothing was saved",
+        file=sys.stderr,
+    )
     raise SystemExit(_STOPPED)

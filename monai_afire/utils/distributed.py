@@ -50,7 +50,9 @@ def rank_device() -> torch.device:
     """
     local_rank = os.environ.get("LOCAL_RANK")
     if local_rank is None:
-        raise RuntimeError("LOCAL_RANK is not set: start the processes with `torchrun --nproc_per_node=N ...`")
+        raise RuntimeError(
+            "LOCAL_RANK is not set: start the processes with `torchrun --nproc_per_node=N ...`"
+        )
     kind = default_device().type
     if distributed_backend(torch.device(kind)) == "gloo":
         return torch.device("cpu")
@@ -112,7 +114,9 @@ def join_process_group(device: torch.device) -> None:
         init_process_group(device)
 
 
-def parallel_network(network: nn.Module, device: torch.device, find_unused_parameters: bool = False) -> nn.Module:
+def parallel_network(
+    network: nn.Module, device: torch.device, find_unused_parameters: bool = False
+) -> nn.Module:
     """
     A network as a run trains it: on its device, and in a process group within ``DistributedDataParallel``.
 
@@ -272,7 +276,9 @@ def per_process_batch(global_batch: int, accumulation_steps: int = 1) -> int:
     shares = world_size() * accumulation_steps
     if global_batch % shares:
         parts = f"{world_size()} processes and {accumulation_steps} accumulation_steps"
-        raise ValueError(f"{global_batch} images per step cannot be divided among {parts}: give --batch_size")
+        raise ValueError(
+            f"{global_batch} images per step cannot be divided among {parts}: give --batch_size"
+        )
     return global_batch // shares
 
 
@@ -439,7 +445,9 @@ class _AllGather(torch.autograd.Function):
 
 
 def _gather(x: torch.Tensor) -> torch.Tensor:
-    parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(world_size())]
+    parts = [
+        torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(world_size())
+    ]
     dist.all_gather(parts, x.contiguous())
     return torch.cat(parts)
 
@@ -450,7 +458,9 @@ def _check_equal_batches(x: torch.Tensor) -> None:
     if largest != -smallest:
         sizes = f"{-smallest} to {largest} images, this one (rank {global_rank()}) {len(x)}"
         remedy = "use a DistributedSampler, and drop_last if the last batches differ"
-        raise ValueError(f"the ranks have batches of {sizes}: only equal batches can be joined; {remedy}")
+        raise ValueError(
+            f"the ranks have batches of {sizes}: only equal batches can be joined; {remedy}"
+        )
 
 
 def unwrapped(network: nn.Module) -> nn.Module:

@@ -27,7 +27,10 @@ _NO_COMPILER = (
     "triton; or train without --train::trainer::compile."
 )
 _REMEDIES = (
-    (r"No working C\+\+ compiler|working triton installation|Failed to find C compiler", _NO_COMPILER),
+    (
+        r"No working C\+\+ compiler|working triton installation|Failed to find C compiler",
+        _NO_COMPILER,
+    ),
     (r"shared memory|worker.*Bus error|/dev/shm", _SHARED_MEMORY),
     (r"worker.*(is killed by signal|exited unexpectedly)", _WORKER_KILLED),
 )

@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 RESULTS_MARK = ".monai_afire_results"  # a folder with this file holds results: a search for radiographs leaves it out
-_LONGEST_NAME = 120  # bytes of a folder or file name; most file systems take 255, and suffixes are to be added
+_LONGEST_NAME = (
+    120  # bytes of a folder or file name; most file systems take 255, and suffixes are to be added
+)
 _ELSEWHERE = "elsewhere"
 _CHANGED = re.compile("~[0-9a-f]{8}$")  # how a changed name ends
 
@@ -58,7 +60,9 @@ def atomic_path(path: str | os.PathLike, flush: bool = True) -> Iterator[Path]:
         if flush:
             with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
-        temporary.chmod(0o666 & ~_umask())  # mkstemp's files are private, others may want to read this one
+        temporary.chmod(
+            0o666 & ~_umask()
+        )  # mkstemp's files are private, others may want to read this one
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)
@@ -99,7 +103,9 @@ def joined_path(path: str | os.PathLike | Sequence[str | os.PathLike]) -> Path:
     return Path(path) if isinstance(path, (str, os.PathLike)) else Path(*path)
 
 
-def check_writable(folder: str | os.PathLike, *others: str | os.PathLike, needed_bytes: int = 0) -> Path:
+def check_writable(
+    folder: str | os.PathLike, *others: str | os.PathLike, needed_bytes: int = 0
+) -> Path:
     """
     Make sure that files can be written into a folder, before hours of work depend on it.
 
@@ -136,7 +142,9 @@ def check_writable(folder: str | os.PathLike, *others: str | os.PathLike, needed
     disk = shutil.disk_usage(path)
     if disk.total and disk.free < needed_bytes:  # a total of 0: the file system does not know
         sizes = f"{disk.free / 1e6:,.0f} MB are free, about {needed_bytes / 1e6:,.0f} MB are going to be written"
-        raise OSError(f"the disk of {path} is too full: {sizes}; free space or choose another output folder")
+        raise OSError(
+            f"the disk of {path} is too full: {sizes}; free space or choose another output folder"
+        )
     return path
 
 
@@ -173,7 +181,9 @@ def _previous(path: Path, number: int) -> Path:
     return path.with_stem(f"{path.stem}_previous" + (f"_{number}" if number > 1 else ""))
 
 
-def mark_results(folder: str | os.PathLike, sources: Iterable[str], subfolders: Iterable[str] = ()) -> None:
+def mark_results(
+    folder: str | os.PathLike, sources: Iterable[str], subfolders: Iterable[str] = ()
+) -> None:
     """
     Mark a folder of results, so that a search for radiographs does not take pictures in it for input.
 
@@ -202,7 +212,9 @@ def remove_leftovers(path: str | os.PathLike) -> None:
         leftover.unlink(missing_ok=True)
 
 
-def output_path(folder: str | os.PathLike, source: str | os.PathLike, root: str | os.PathLike, suffix: str) -> Path:
+def output_path(
+    folder: str | os.PathLike, source: str | os.PathLike, root: str | os.PathLike, suffix: str
+) -> Path:
     """
     Path of what is made from a file: below ``folder``, in the subfolders that the file has below ``root``.
 
@@ -235,7 +247,9 @@ def output_path(folder: str | os.PathLike, source: str | os.PathLike, root: str 
         parts = [_ELSEWHERE, _digest(str(absolute.parent)), _portable_name(absolute.name)]
     target = Path(folder, *parts[:-1], parts[-1] + suffix)
     if not target.resolve().is_relative_to(Path(folder).resolve()):
-        raise ValueError(f"{target} leads outside of {folder} by a link: choose an empty output folder")
+        raise ValueError(
+            f"{target} leads outside of {folder} by a link: choose an empty output folder"
+        )
     return target
 
 
@@ -287,7 +301,9 @@ def spelling_on_disk(path: str | os.PathLike) -> str:
     if found != slashed:
         form = "NFC" if unicodedata.is_normalized("NFC", slashed) else "NFD"
         other = "NFD" if form == "NFC" else "NFC"
-        differences.append(f"on disk the name is spelled in another Unicode form ({other}, the list has {form})")
+        differences.append(
+            f"on disk the name is spelled in another Unicode form ({other}, the list has {form})"
+        )
     return "; ".join(differences)
 
 
@@ -301,7 +317,9 @@ def _of_another_form(path: str) -> str:
     there = _of_another_form(folder) if folder else "."
     if not there or not os.path.isdir(there):
         return ""
-    match = _names_by_form(there, os.stat(there).st_mtime_ns).get(unicodedata.normalize("NFC", name), "")
+    match = _names_by_form(there, os.stat(there).st_mtime_ns).get(
+        unicodedata.normalize("NFC", name), ""
+    )
     return os.path.join(there if folder else "", match) if match else ""
 
 

@@ -66,7 +66,9 @@ def folder_lock(folder: str | os.PathLike, patience: float = 0.0) -> Iterator[No
         if not _held[path]:
             del _held[path]
         if handle is not None:
-            path.unlink(missing_ok=True)  # before the lock is given back: the next process makes a file of its own
+            path.unlink(
+                missing_ok=True
+            )  # before the lock is given back: the next process makes a file of its own
             os.close(handle)
 
 
@@ -94,15 +96,22 @@ def _acquire(path: Path, deadline: float) -> int | None:
                     time.sleep(_BETWEEN_TRIES)
                     continue
                 remedy = "wait for its end, or choose other folders (--output_dir, in training also --ckpt_dir)"
-                raise RuntimeError(f"another run is writing into {path.parent} ({owner}): {remedy}") from None
+                raise RuntimeError(
+                    f"another run is writing into {path.parent} ({owner}): {remedy}"
+                ) from None
             path.unlink(missing_ok=True)
-            logger.warning(f"{path.parent} cannot be locked ({error.strerror}): see that no other run writes into it")
+            logger.warning(
+                f"{path.parent} cannot be locked ({error.strerror}): see that no other run writes into it"
+            )
             return None
         if _is_at(path, handle):
             break
         os.close(handle)  # its last owner has deleted it meanwhile
     os.truncate(handle, 0)
-    os.write(handle, f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%F %T')}\n".encode())
+    os.write(
+        handle,
+        f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%F %T')}\n".encode(),
+    )
     return handle
 
 

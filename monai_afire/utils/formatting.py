@@ -31,6 +31,8 @@ def table_lines(rows: Mapping[str, Mapping[str, object]]) -> list[str]:
     """Lines of a table for the terminal, a row per entry."""
     if not rows:
         return []
-    cells = {name: {column: str(cell) for column, cell in row.items()} for name, row in rows.items()}
+    cells = {
+        name: {column: str(cell) for column, cell in row.items()} for name, row in rows.items()
+    }
     table = pd.DataFrame.from_dict(cells, orient="index").fillna("")
     return [line.rstrip() for line in table.to_string().splitlines()]

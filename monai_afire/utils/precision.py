@@ -62,4 +62,8 @@ def without_autocast(device_type: str) -> AbstractContextManager:
         ...     (torch.ones(1, 1) @ torch.ones(1, 1)).dtype
         torch.float32
     """
-    return nullcontext() if torch.compiler.is_exporting() else torch.autocast(device_type, enabled=False)
+    return (
+        nullcontext()
+        if torch.compiler.is_exporting()
+        else torch.autocast(device_type, enabled=False)
+    )

@@ -9,11 +9,41 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 # what programs and people write into a cell that has no value
-_UNKNOWN = {"unknown", "nan", "na", "n/a", "#n/a", "<na>", "n.a.", "none", "null", "nil", "-", "--", "?"}
+_UNKNOWN = {
+    "unknown",
+    "nan",
+    "na",
+    "n/a",
+    "#n/a",
+    "<na>",
+    "n.a.",
+    "none",
+    "null",
+    "nil",
+    "-",
+    "--",
+    "?",
+}
 # what labels call an image in which nothing is found, in lower case
 _ABSENCE = {
-    *("no finding", "no findings", "nofinding", "nofindings", "without finding", "without findings"),
-    *("normal", "healthy", "negative", "no abnormality", "no disease", "no pathology", "unremarkable", "none"),
+    *(
+        "no finding",
+        "no findings",
+        "nofinding",
+        "nofindings",
+        "without finding",
+        "without findings",
+    ),
+    *(
+        "normal",
+        "healthy",
+        "negative",
+        "no abnormality",
+        "no disease",
+        "no pathology",
+        "unremarkable",
+        "none",
+    ),
 }
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what spreadsheets run (OWASP, CSV injection)
 

@@ -49,7 +49,9 @@ def resolve_uncertain(labels: torch.Tensor, uncertain: str = "ignore") -> torch.
     return torch.where(labels == _UNCERTAIN, _COUNTS_AS[uncertain], labels)
 
 
-def check_label_kind(label_kind: str, num_classes: int | None = None, uncertain: str = "ignore") -> None:
+def check_label_kind(
+    label_kind: str, num_classes: int | None = None, uncertain: str = "ignore"
+) -> None:
     """Refuse an unknown kind of labels, or settings that it cannot have, before a run depends on it."""
     check_uncertain_policy(uncertain)
     if label_kind not in LABEL_KINDS:
@@ -57,7 +59,9 @@ def check_label_kind(label_kind: str, num_classes: int | None = None, uncertain:
     if label_kind == "multilabel":
         return
     if uncertain != "ignore":
-        raise ValueError("label_kind 'multiclass' knows no uncertain class: set uncertain to 'ignore'")
+        raise ValueError(
+            "label_kind 'multiclass' knows no uncertain class: set uncertain to 'ignore'"
+        )
     if num_classes is not None and num_classes < 2:
         needed = f"label_kind 'multiclass' needs two classes or more, got {num_classes}"
         raise ValueError(f"{needed}: give num_classes, or take 'multilabel' for one finding")
@@ -87,4 +91,6 @@ def _check_values(labels: torch.Tensor) -> None:
         first = f"the first of them {labels[place].item():g} at {place}"
         known = "1 (present), 0 (absent), -1 (uncertain) and NaN (missing)"
         wrong_ones = f"{int(wrong.sum())} of {labels.numel()} labels are none of {known}, {first}"
-        raise ValueError(f"{wrong_ones}: check the datalist, and that labels and predictions are not exchanged")
+        raise ValueError(
+            f"{wrong_ones}: check the datalist, and that labels and predictions are not exchanged"
+        )

@@ -7,7 +7,13 @@ from __future__ import annotations
 from monai_afire.visualize.contact_sheet import contact_sheet, heat_range
 from monai_afire.visualize.curves import class_roc_figure, roc_pr_figure
 from monai_afire.visualize.dot_plot import dot_plot
-from monai_afire.visualize.figures import figure_to_array, figure_url, first_channel, picture_grid, save_figure
+from monai_afire.visualize.figures import (
+    figure_to_array,
+    figure_url,
+    first_channel,
+    picture_grid,
+    save_figure,
+)
 from monai_afire.visualize.heat_map import HEAT_COLORS, heat_panels, overlay_heat_map
 from monai_afire.visualize.token_colors import token_colors
 

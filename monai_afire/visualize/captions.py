@@ -14,7 +14,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 NOT_CLINICAL = "not for clinical use"
 
-_FONT = Path(mpl.get_data_path(), "fonts/ttf/DejaVuSans.ttf")  # Pillow's own has no sign for "at least"
+_FONT = Path(
+    mpl.get_data_path(), "fonts/ttf/DejaVuSans.ttf"
+)  # Pillow's own has no sign for "at least"
 _WHITE, _BLACK = (255, 255, 255), (0, 0, 0)
 _SMALLEST_TEXT = 10  # pixels
 _TEXT_PER_SIDE = 1 / 30  # size of the text in sides of the radiograph
@@ -38,7 +40,9 @@ def captioned(picture: NDArray[np.uint8], text: str = NOT_CLINICAL) -> NDArray[n
     size, canvas = text_size(picture), Image.fromarray(picture)
     place = (size // 2, picture.shape[0] - size // 2)
     font = ImageFont.truetype(_FONT, size)
-    ImageDraw.Draw(canvas).text(place, text, _WHITE, font, "ls", stroke_width=max(1, size // 10), stroke_fill=_BLACK)
+    ImageDraw.Draw(canvas).text(
+        place, text, _WHITE, font, "ls", stroke_width=max(1, size // 10), stroke_fill=_BLACK
+    )
     return np.asarray(canvas)
 
 

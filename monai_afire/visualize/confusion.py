@@ -17,18 +17,24 @@ from monai_afire.visualize.style import HEAT_COLORS, LABEL_SIZE, TICK_SIZE, fram
 _MARGIN, _CELL = 1.8, 0.62  # inches
 
 
-def confusion_figure(matrix: ArrayLike, class_names: Sequence[str], path: str | os.PathLike | None) -> Figure:
+def confusion_figure(
+    matrix: ArrayLike, class_names: Sequence[str], path: str | os.PathLike | None
+) -> Figure:
     """A confusion matrix: numbers of images, colored by their share of the true class."""
     counts = np.asarray(matrix)
     if counts.shape != (len(class_names), len(class_names)):
-        raise ValueError(f"a confusion matrix of {len(class_names)} classes is square, got {counts.shape}")
+        raise ValueError(
+            f"a confusion matrix of {len(class_names)} classes is square, got {counts.shape}"
+        )
     shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     side = _MARGIN + _CELL * len(counts)
     figure = plot_figure(side + 0.6, side)
     axis = figure.subplots()
     image = axis.imshow(shares, cmap=HEAT_COLORS, vmin=0, vmax=1)
     for row, column in np.ndindex(counts.shape):
-        color = "black" if shares[row, column] > 0.6 else "white"  # viridis is bright at its upper end
+        color = (
+            "black" if shares[row, column] > 0.6 else "white"
+        )  # viridis is bright at its upper end
         text = str(int(counts[row, column]))
         axis.text(column, row, text, ha="center", va="center", color=color, fontsize=LABEL_SIZE)
     frame(axis, f"{int(counts.sum())} images", "decision", "true class")

@@ -104,7 +104,9 @@ def contact_sheet(
         'PNG'
     """
     targets = [None] * len(images) if masks_or_boxes is None else masks_or_boxes
-    _check_numbers(len(images), {"heat maps": heat_maps, "titles": titles, "masks or boxes": targets})
+    _check_numbers(
+        len(images), {"heat maps": heat_maps, "titles": titles, "masks or boxes": targets}
+    )
     if pairs_per_row < 1:
         raise ValueError(f"pairs_per_row must be at least 1, got {pairs_per_row}")
     shared = heat_range(heat_maps)
@@ -116,7 +118,9 @@ def contact_sheet(
     figure, axes, bar = _page(columns, -(-len(images) // columns), lines, heading)
     for axis in axes[len(images) :]:
         axis.set_visible(False)
-    for index, (axis, image, heat, target) in enumerate(zip(axes, images, heat_maps, targets, strict=False)):
+    for index, (axis, image, heat, target) in enumerate(
+        zip(axes, images, heat_maps, targets, strict=False)
+    ):
         try:
             _draw_pair(axis, np.asarray(image), overlay_heat_map(image, heat, low, high), target)
         except ValueError as error:
@@ -130,7 +134,9 @@ def contact_sheet(
 def _check_numbers(count: int, others: dict[str, Sequence]) -> None:
     """Refuse too many images, and lists of other lengths."""
     if not 1 <= count <= MAX_PICTURES:
-        raise ValueError(f"{count} images: a sheet shows 1 to {MAX_PICTURES}; choose some, or make several sheets")
+        raise ValueError(
+            f"{count} images: a sheet shows 1 to {MAX_PICTURES}; choose some, or make several sheets"
+        )
     for name, values in others.items():
         if len(values) != count:
             raise ValueError(f"{count} images, but {len(values)} {name}: give one per image")
@@ -146,17 +152,27 @@ def _page(columns: int, rows: int, title_lines: int, title: str) -> tuple[Figure
     sides = {"left": margin / width, "right": 1 - bar_inches / width, "bottom": margin / height}
     top = 1 - (title_inches + pair_title_inches) / height
     gaps = {"wspace": margin / (2 * PICTURE_INCHES), "hspace": pair_title_inches / PICTURE_INCHES}
-    axes = figure.subplots(rows, columns, squeeze=False, gridspec_kw={**sides, "top": top, **gaps}).ravel().tolist()
+    axes = (
+        figure.subplots(rows, columns, squeeze=False, gridspec_kw={**sides, "top": top, **gaps})
+        .ravel()
+        .tolist()
+    )
     bar_height = min(rows * (PICTURE_INCHES + pair_title_inches) - pair_title_inches, 4.0)
     bottom = height - title_inches - pair_title_inches - bar_height
-    bar = figure.add_axes(((width - bar_inches + 0.1) / width, bottom / height, 0.15 / width, bar_height / height))
+    bar = figure.add_axes(
+        ((width - bar_inches + 0.1) / width, bottom / height, 0.15 / width, bar_height / height)
+    )
     if title:
         left = margin / width
-        figure.suptitle(title, fontsize=9, x=left, y=1 - 0.1 / height, ha="left", va="top", parse_math=False)
+        figure.suptitle(
+            title, fontsize=9, x=left, y=1 - 0.1 / height, ha="left", va="top", parse_math=False
+        )
     return figure, axes, bar
 
 
-def _draw_pair(axis: Axes, image: NDArray, overlay: NDArray[np.uint8], target: ArrayLike | None) -> None:
+def _draw_pair(
+    axis: Axes, image: NDArray, overlay: NDArray[np.uint8], target: ArrayLike | None
+) -> None:
     """A radiograph, and beside it the same with its heat map; both with the outlines of lesions."""
     gray = np.rint(255 * np.asarray(image, dtype=np.float32).clip(0, 1)).astype(np.uint8)
     height, width = image.shape
@@ -164,7 +180,14 @@ def _draw_pair(axis: Axes, image: NDArray, overlay: NDArray[np.uint8], target: A
     step = round(width * (1 + GAP), 3)
     for shift, picture in ((0.0, gray), (step, overlay)):
         extent = (shift, shift + width, height, 0)
-        axis.imshow(_reduced(picture), cmap="gray", vmin=0, vmax=255, extent=extent, interpolation="bilinear")
+        axis.imshow(
+            _reduced(picture),
+            cmap="gray",
+            vmin=0,
+            vmax=255,
+            extent=extent,
+            interpolation="bilinear",
+        )
         for x, y in outlines:
             axis.plot(np.asarray(x) + shift, y, **OUTLINE)
     axis.set_xlim(0, step + width)
@@ -196,8 +219,13 @@ def _outlines(target: ArrayLike | None, shape: tuple[int, ...]) -> list[tuple[ND
         raise ValueError(f"{found} nor boxes [x, y, width, height]")
     boxes = values.reshape(-1, 4).astype(float)
     if not np.isfinite(boxes).all() or (boxes[:, 2:] <= 0).any():
-        raise ValueError(f"boxes {boxes.tolist()} must be finite [x, y, width, height] with sides above 0")
-    return [(np.array([x, x + w, x + w, x, x]), np.array([y, y, y + h, y + h, y])) for x, y, w, h in boxes]
+        raise ValueError(
+            f"boxes {boxes.tolist()} must be finite [x, y, width, height] with sides above 0"
+        )
+    return [
+        (np.array([x, x + w, x + w, x, x]), np.array([y, y, y + h, y + h, y]))
+        for x, y, w, h in boxes
+    ]
 
 
 def _draw_color_bar(axis: Axes, low: float, high: float, meaning: str) -> None:
@@ -209,7 +237,9 @@ def _draw_color_bar(axis: Axes, low: float, high: float, meaning: str) -> None:
     ticks = np.linspace(low, high, 5)
     labels = [f"{tick:.3g}" for tick in ticks]
     axis.set_yticks(ticks, [f"≤ {labels[0]}", *labels[1:-1], f"≥ {labels[-1]}"])
-    axis.tick_params(labelsize=7, length=2, left=False, labelleft=False, right=True, labelright=True)
+    axis.tick_params(
+        labelsize=7, length=2, left=False, labelleft=False, right=True, labelright=True
+    )
     axis.yaxis.set_label_position("right")
     inches = axis.get_window_extent().height / axis.figure.dpi
     words = "\n".join(textwrap.wrap(meaning, max(12, int(_LABEL_COLUMNS * inches))))

@@ -12,7 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from monai_afire.metrics.binary_classification import alarm_counts, average_precision, checked_labels, roc_auc
+from monai_afire.metrics.binary_classification import (
+    alarm_counts,
+    average_precision,
+    checked_labels,
+    roc_auc,
+)
 from monai_afire.visualize.figures import save_figure
 
 LINE_STYLES = ("-", "--", ":", "-.")
@@ -57,8 +62,12 @@ def roc_pr_figure(
     thresholds = thresholds or {}
     unknown = sorted(set(thresholds) - set(scores))
     if not scores or unknown:
-        raise ValueError(f"scores {sorted(scores)}, thresholds of {unknown}: give one score or more, by the same names")
-    checked = {name: checked_labels(labels, values, f"scores {name!r}") for name, values in scores.items()}
+        raise ValueError(
+            f"scores {sorted(scores)}, thresholds of {unknown}: give one score or more, by the same names"
+        )
+    checked = {
+        name: checked_labels(labels, values, f"scores {name!r}") for name, values in scores.items()
+    }
     truth = next(iter(checked.values()))[0]
     figure = Figure(figsize=(10, 5.6 + 0.18 * (len(scores) + 2)), dpi=130, layout="compressed")
     roc, precision_recall = figure.subplots(1, 2)
@@ -68,7 +77,9 @@ def roc_pr_figure(
     figure.suptitle(title or counts, fontsize=11, parse_math=False)
     if truth.all() or not truth.any():
         for axis in (roc, precision_recall):
-            axis.text(0.5, 0.5, "not defined:\nall images have the same label", ha="center", va="center")
+            axis.text(
+                0.5, 0.5, "not defined:\nall images have the same label", ha="center", va="center"
+            )
     else:
         _draw_curves(roc, "AUC", checked, thresholds, None)
         _draw_curves(precision_recall, "AP", checked, thresholds, float(truth.mean()))
@@ -111,35 +122,57 @@ def class_roc_figure(
     thresholds = thresholds or {}
     if not scores or set(labels) != set(scores) or set(thresholds) - set(scores):
         given = f"labels of {sorted(labels)}, scores of {sorted(scores)} and thresholds of {sorted(thresholds)}"
-        raise ValueError(f"{given}: give labels and scores of the same classes, one or more, and no other thresholds")
+        raise ValueError(
+            f"{given}: give labels and scores of the same classes, one or more, and no other thresholds"
+        )
     figure = Figure(figsize=(5.6, 6.2 + 0.18 * (len(scores) + 2)), dpi=130, layout="compressed")
     axis = figure.subplots()
     _frame(axis, "ROC", "1 - specificity", "sensitivity")
     pairs = {
-        name: checked_labels(labels[name], values, f"scores {name!r}") if np.unique(labels[name]).size > 1 else None
+        name: checked_labels(labels[name], values, f"scores {name!r}")
+        if np.unique(labels[name]).size > 1
+        else None
         for name, values in scores.items()
     }
     areas = _draw_curves(axis, "AUC", pairs, thresholds, None)
-    mean = f"mean AUC {np.mean(areas):.3f} of {len(areas)} classes" if areas else "no class has both labels"
+    mean = (
+        f"mean AUC {np.mean(areas):.3f} of {len(areas)} classes"
+        if areas
+        else "no class has both labels"
+    )
     figure.suptitle(title or mean, fontsize=11, parse_math=False)
     save_figure(figure, path)
     return figure
 
 
 def _frame(axis: Axes, title: str, x_label: str, y_label: str) -> None:
-    axis.set(title=title, xlabel=x_label, ylabel=y_label, xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
+    axis.set(
+        title=title,
+        xlabel=x_label,
+        ylabel=y_label,
+        xlim=(-0.01, 1.01),
+        ylim=(-0.01, 1.01),
+        aspect="equal",
+    )
     axis.grid(color="0.9", linewidth=0.6)
     axis.set_axisbelow(True)
 
 
 def _draw_curves(
-    axis: Axes, kind: str, pairs: Mapping[str, Pair | None], thresholds: Mapping[str, float], chance: float | None
+    axis: Axes,
+    kind: str,
+    pairs: Mapping[str, Pair | None],
+    thresholds: Mapping[str, float],
+    chance: float | None,
 ) -> list[float]:
     """Draw the curve of each pair of labels and scores that is defined; return the areas below these."""
     curve, area_of = (_roc, roc_auc) if kind == "AUC" else (_precision_recall, average_precision)
     areas, has_points = [], False
     for number, (name, pair) in enumerate(pairs.items()):
-        color, style = f"C{number % NUM_COLORS}", LINE_STYLES[number // NUM_COLORS % len(LINE_STYLES)]
+        color, style = (
+            f"C{number % NUM_COLORS}",
+            LINE_STYLES[number // NUM_COLORS % len(LINE_STYLES)],
+        )
         if pair is None:
             axis.plot([], [], color=color, linestyle="", label=f"not defined  {name}")
             areas.append(-np.inf)
@@ -147,11 +180,18 @@ def _draw_curves(
         areas.append(area_of(*pair))
         threshold = thresholds.get(name, np.nan)
         x, y, point = curve(*pair, threshold)
-        drawstyle, label = "default" if kind == "AUC" else "steps-pre", f"{kind} {areas[-1]:.3f}  {name}"
-        axis.plot(x, y, color=color, linewidth=1.3, linestyle=style, drawstyle=drawstyle, label=label)
+        drawstyle, label = (
+            "default" if kind == "AUC" else "steps-pre",
+            f"{kind} {areas[-1]:.3f}  {name}",
+        )
+        axis.plot(
+            x, y, color=color, linewidth=1.3, linestyle=style, drawstyle=drawstyle, label=label
+        )
         if not np.isnan(threshold):
             has_points = True
-            axis.plot(*point, color=color, marker="o", markersize=7, markeredgecolor="black", zorder=3)
+            axis.plot(
+                *point, color=color, marker="o", markersize=7, markeredgecolor="black", zorder=3
+            )
     _finish(axis, areas, chance, has_points)
     return [area for area in areas if np.isfinite(area)]
 
@@ -164,7 +204,9 @@ def _roc(truth: NDArray, values: NDArray, threshold: float) -> tuple[NDArray, ND
     return x, y, ([x[reached]], [y[reached]])
 
 
-def _precision_recall(truth: NDArray, values: NDArray, threshold: float) -> tuple[NDArray, NDArray, Point]:
+def _precision_recall(
+    truth: NDArray, values: NDArray, threshold: float
+) -> tuple[NDArray, NDArray, Point]:
     """Recall and precision as steps, and those of a threshold, none where no score reaches it."""
     levels, hits, alarms = alarm_counts(truth, values)
     recall, precision = hits / truth.sum(), hits / alarms
@@ -177,10 +219,20 @@ def _precision_recall(truth: NDArray, values: NDArray, threshold: float) -> tupl
 
 def _finish(axis: Axes, areas: list[float], chance: float | None, has_points: bool) -> None:
     """Chance line, and the legend below the axes, where it hides no curve; curves by the area below them."""
-    line, label = ([0, 1], "chance") if chance is None else ([chance, chance], f"chance, {chance:.3f}")
+    line, label = (
+        ([0, 1], "chance") if chance is None else ([chance, chance], f"chance, {chance:.3f}")
+    )
     axis.plot([0, 1], line, color="0.5", linestyle=(0, (2, 2)), linewidth=1, zorder=1, label=label)
     if has_points:
-        axis.plot([], [], color="0.6", marker="o", markeredgecolor="black", linestyle="", label="threshold")
+        axis.plot(
+            [],
+            [],
+            color="0.6",
+            marker="o",
+            markeredgecolor="black",
+            linestyle="",
+            label="threshold",
+        )
     handles, labels = axis.get_legend_handles_labels()
     order = [*np.argsort(np.negative(areas), kind="stable"), *range(len(areas), len(labels))]
     legend = axis.legend(

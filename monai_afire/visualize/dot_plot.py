@@ -7,12 +7,20 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from monai_afire.visualize.style import frame, legend_below, legend_columns, plot_figure, series_style
+from monai_afire.visualize.style import (
+    frame,
+    legend_below,
+    legend_columns,
+    plot_figure,
+    series_style,
+)
 
 _WIDTH = 6.4
 
 
-def dot_plot(values: pd.DataFrame, title: str, label: str, limits: tuple[float, float | None] = (0.0, None)) -> Figure:
+def dot_plot(
+    values: pd.DataFrame, title: str, label: str, limits: tuple[float, float | None] = (0.0, None)
+) -> Figure:
     """
     A line for each item, with a mark for each series.
 
@@ -34,7 +42,9 @@ def dot_plot(values: pd.DataFrame, title: str, label: str, limits: tuple[float, 
         ['carina', 'hilum']
     """
     if values.empty:
-        raise ValueError(f"nothing to draw: values are {values.shape[0]} items of {values.shape[1]} series")
+        raise ValueError(
+            f"nothing to draw: values are {values.shape[0]} items of {values.shape[1]} series"
+        )
     series = [str(name) for name in values.columns]
     legend_rows = -(-len(series) // legend_columns(series, _WIDTH))
     figure = plot_figure(_WIDTH, 1.0 + 0.22 * len(values) + 0.17 * legend_rows)
@@ -42,7 +52,12 @@ def dot_plot(values: pd.DataFrame, title: str, label: str, limits: tuple[float, 
     rows = range(len(values))
     handles = [
         axis.plot(
-            values[name].to_numpy(dtype=float), rows, linestyle="", markersize=5.5, alpha=0.85, **series_style(number)
+            values[name].to_numpy(dtype=float),
+            rows,
+            linestyle="",
+            markersize=5.5,
+            alpha=0.85,
+            **series_style(number),
         )[0]
         for number, name in enumerate(values.columns)
     ]

@@ -44,7 +44,9 @@ def picture_grid(rows: Sequence[Sequence[NDArray]], columns: Sequence[str], titl
     if not rows or not columns or any(len(row) != len(columns) for row in rows):
         found = f"{len(columns)} columns, but rows of {[len(row) for row in rows]} pictures"
         raise ValueError(f"{found}: give at least one row, and in each one picture per column")
-    figure = Figure(figsize=(2.2 * len(columns), 2.2 * len(rows) + 0.5), dpi=110, layout="compressed")
+    figure = Figure(
+        figsize=(2.2 * len(columns), 2.2 * len(rows) + 0.5), dpi=110, layout="compressed"
+    )
     axes = figure.subplots(len(rows), len(columns), squeeze=False)
     for row_axes, row in zip(axes, rows, strict=True):
         for axis, picture in zip(row_axes, row, strict=True):

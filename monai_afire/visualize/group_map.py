@@ -10,7 +10,13 @@ from typing import Any
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from monai_afire.visualize.style import frame, legend_below, legend_columns, plot_figure, series_style
+from monai_afire.visualize.style import (
+    frame,
+    legend_below,
+    legend_columns,
+    plot_figure,
+    series_style,
+)
 
 _PANEL_INCHES, _PANELS_PER_ROW, _LEAST_WIDTH = 2.4, 4, 4.8
 
@@ -73,4 +79,8 @@ def _point_style(number: int, paired: bool) -> dict[str, Any]:
     style = series_style(number // 2 if paired else number)
     hollow = paired and number % 2
     color = style.pop("color")
-    return style | {"facecolors": "none" if hollow else color, "edgecolors": color, "linewidths": 0.8 if hollow else 0}
+    return style | {
+        "facecolors": "none" if hollow else color,
+        "edgecolors": color,
+        "linewidths": 0.8 if hollow else 0,
+    }

@@ -20,7 +20,9 @@ ANCHORS = ((255, 225, 60), (255, 150, 30), (240, 50, 30), (190, 0, 70))
 
 _COLOR_MAP = LinearSegmentedColormap.from_list("heat", np.divide(ANCHORS, 255), N=LEVELS)
 
-HEAT_COLORS: NDArray[np.uint8] = np.rint(255 * _COLOR_MAP(np.arange(LEVELS))[:, :3]).astype(np.uint8)
+HEAT_COLORS: NDArray[np.uint8] = np.rint(255 * _COLOR_MAP(np.arange(LEVELS))[:, :3]).astype(
+    np.uint8
+)
 """Colors (256, 3) from the weakest to the strongest heat; darker as it gets stronger, for readers who see no hue."""
 
 
@@ -53,7 +55,9 @@ def overlay_heat_map(
     picture, values = np.asarray(image, dtype=np.float32), np.asarray(heat, dtype=np.float64)
     _check_pictures(picture, values)
     if not (low < high and np.isfinite(high - low)):
-        raise ValueError(f"low must be below high and both finite, got {low} and {high}: take quantiles of the heat")
+        raise ValueError(
+            f"low must be below high and both finite, got {low} and {high}: take quantiles of the heat"
+        )
     if not 0 < alpha <= 1:
         raise ValueError(f"alpha must be in (0, 1], got {alpha}")
     level = np.subtract(values, low)
@@ -78,19 +82,27 @@ def _blend_table(alpha: float) -> NDArray[np.uint8]:
 def _check_pictures(picture: NDArray, values: NDArray) -> None:
     if picture.ndim != 2 or picture.shape != values.shape or picture.size == 0:
         shapes = f"image of shape {picture.shape} and heat of shape {values.shape}"
-        raise ValueError(f"{shapes} are not two pictures (H, W): take one channel, and resize the heat map")
+        raise ValueError(
+            f"{shapes} are not two pictures (H, W): take one channel, and resize the heat map"
+        )
     if not (picture.min() >= -1e-3 and picture.max() <= 1 + 1e-3):
-        found = f"the image has values from {picture.min():g} to {picture.max():g} instead of [0, 1]"
+        found = (
+            f"the image has values from {picture.min():g} to {picture.max():g} instead of [0, 1]"
+        )
         raise ValueError(f"{found}: give the radiograph as it was before normalization")
     bad = int(np.isnan(values).sum())
     if bad:
-        raise ValueError(f"{bad} of {values.size} pixels of the heat map are NaN: exploded or wrongly loaded weights")
+        raise ValueError(
+            f"{bad} of {values.size} pixels of the heat map are NaN: exploded or wrongly loaded weights"
+        )
 
 
 _MEDIUM_GRAY = 0.5  # what the colors of the bar lie on, since the weak ones are transparent
 
 
-def heat_panels(image: ArrayLike, heat: ArrayLike, low: float, high: float, title: str, unit: str) -> NDArray[np.uint8]:
+def heat_panels(
+    image: ArrayLike, heat: ArrayLike, low: float, high: float, title: str, unit: str
+) -> NDArray[np.uint8]:
     """
     Draw a radiograph, beside it the same with its heat map, and a color bar, on black.
 
@@ -125,7 +137,9 @@ def heat_panels(image: ArrayLike, heat: ArrayLike, low: float, high: float, titl
     width = max(2 * columns + gap + bar.width, label.width + 2 * gap)
     canvas = Image.new("RGB", (width, header + max(rows, bar.height)))
     canvas.paste(label, (gap, (header - label.height) // 2))
-    canvas.paste(Image.fromarray(np.rint(255 * gray.clip(0, 1)).astype(np.uint8)).convert("RGB"), (0, header))
+    canvas.paste(
+        Image.fromarray(np.rint(255 * gray.clip(0, 1)).astype(np.uint8)).convert("RGB"), (0, header)
+    )
     canvas.paste(Image.fromarray(overlay), (columns + gap, header))
     canvas.paste(bar, (2 * columns + gap, header))
     return np.asarray(canvas)
@@ -139,11 +153,16 @@ def _color_bar(low: float, high: float, unit: str, rows: int, text: int) -> Imag
     colors = overlay_heat_map(np.full((height, 1), _MEDIUM_GRAY), heat, low, high)
     ticks = np.linspace(high, low, 5 if height > 10 * text else 2)
     numbers = [f"{tick:.1f}" for tick in ticks]
-    labels = [text_picture(words, text) for words in (f"≥ {numbers[0]}", *numbers[1:-1], f"≤ {numbers[-1]}")]
+    labels = [
+        text_picture(words, text)
+        for words in (f"≥ {numbers[0]}", *numbers[1:-1], f"≤ {numbers[-1]}")
+    ]
     left = text + text // 2  # of the labels
     right = left + max(label.width for label in labels) + text // 2
     canvas = Image.new("RGB", (right + meaning.width + text // 2, height))
-    canvas.paste(Image.fromarray(colors).resize((text, height), Image.Resampling.NEAREST), (text // 4, 0))
+    canvas.paste(
+        Image.fromarray(colors).resize((text, height), Image.Resampling.NEAREST), (text // 4, 0)
+    )
     for label, place in zip(labels, np.linspace(0, 1, len(labels)), strict=True):
         canvas.paste(label, (left, round(place * (height - label.height))))
     canvas.paste(meaning, (right, (height - meaning.height) // 2))

@@ -52,12 +52,21 @@ def outline_picture(
             continue
         stack = np.asarray(masks)
         if stack.ndim != 3 or 0 in stack.shape:
-            raise ValueError(f"masks must be (C, h, w) with pixels, one channel per class, got {stack.shape}")
+            raise ValueError(
+                f"masks must be (C, h, w) with pixels, one channel per class, got {stack.shape}"
+            )
         scale = np.array([canvas.width / stack.shape[2], canvas.height / stack.shape[1]])
         for number, mask in enumerate(stack != 0):
-            color, width = (TRUTH_COLOR, TRUTH_WIDTH) if is_truth else (class_color(number), PREDICTED_WIDTH)
+            color, width = (
+                (TRUTH_COLOR, TRUTH_WIDTH) if is_truth else (class_color(number), PREDICTED_WIDTH)
+            )
             for line in mask_outlines(mask):
-                draw.line([tuple(p) for p in line * scale], fill=color, width=width * SMOOTHING, joint="curve")
+                draw.line(
+                    [tuple(p) for p in line * scale],
+                    fill=color,
+                    width=width * SMOOTHING,
+                    joint="curve",
+                )
     return np.asarray(canvas.reduce(SMOOTHING))
 
 
@@ -69,14 +78,18 @@ def landmark_picture(
     points = np.asarray(predicted, dtype=float)
     targets = np.full_like(points, np.nan) if truth is None else np.asarray(truth, dtype=float)
     if points.ndim != 2 or points.shape[1] != 2 or points.shape != targets.shape:
-        raise ValueError(f"landmarks must be (P, 2), row and column, got {points.shape} and {targets.shape}")
+        raise ValueError(
+            f"landmarks must be (P, 2), row and column, got {points.shape} and {targets.shape}"
+        )
     scale = canvas.width / np.asarray(image).shape[1]
     # x before y, in the coordinates of the canvas, where a pixel's center lies half a pixel inside
     points, targets = ((p[:, ::-1] + 0.5) * scale for p in (points, targets))
     draw, radius = ImageDraw.Draw(canvas), max(canvas.size) / 110
     for point, target in zip(points, targets, strict=True):
         if np.isfinite([point, target]).all():
-            draw.line([tuple(target), tuple(point)], fill=CLASS_COLORS[0], width=round(1.5 * SMOOTHING))
+            draw.line(
+                [tuple(target), tuple(point)], fill=CLASS_COLORS[0], width=round(1.5 * SMOOTHING)
+            )
     for centers, size, style in (
         (targets, 1.5 * radius, {"outline": TRUTH_COLOR, "width": round(1.5 * SMOOTHING)}),
         (points, 0.7 * radius, {"fill": CLASS_COLORS[0]}),
@@ -97,7 +110,9 @@ def picture_sheet(
     """A page of colored pictures in reading order, with a legend of the colors."""
     if not pictures or len(pictures) != len(titles) or columns < 1:
         given = f"{len(pictures)} pictures, {len(titles)} titles and {columns} columns"
-        raise ValueError(f"{given}: give one picture or more, a title for each, and one column or more")
+        raise ValueError(
+            f"{given}: give one picture or more, a title for each, and one column or more"
+        )
     across = min(columns, len(pictures))
     down = -(-len(pictures) // across)
     headings = [wrapped_title(text, TITLE_COLUMNS, TITLE_LINES) for text in titles]
@@ -113,9 +128,13 @@ def picture_sheet(
     for axis in axes[len(pictures) :]:
         axis.remove()
     if legend:
-        handles = [Line2D([], [], color="#" + bytes(color).hex(), linewidth=3) for color in legend.values()]
+        handles = [
+            Line2D([], [], color="#" + bytes(color).hex(), linewidth=3) for color in legend.values()
+        ]
         # bright colors do not show on white
-        legend_below(figure, handles, [str(name) for name in legend], facecolor="0.25", labelcolor="white")
+        legend_below(
+            figure, handles, [str(name) for name in legend], facecolor="0.25", labelcolor="white"
+        )
     if title:
         figure.suptitle(title, fontsize=9, parse_math=False)
     save_figure(figure, path)
@@ -126,14 +145,20 @@ def _canvas(image: ArrayLike, side: int) -> Image.Image:
     """The picture in colors, larger than wanted by SMOOTHING."""
     values = np.asarray(image, dtype=np.float32)
     if values.ndim != 2 or values.size == 0 or side < 1:
-        raise ValueError(f"image must be (H, W) with pixels and side above 0, got {values.shape} and {side}")
+        raise ValueError(
+            f"image must be (H, W) with pixels and side above 0, got {values.shape} and {side}"
+        )
     low, high = float(values.min()), float(values.max())
     if not np.isfinite([low, high]).all():
-        raise ValueError("the image has pixels that are NaN or infinite: repair them, as LoadRadiograph does")
+        raise ValueError(
+            "the image has pixels that are NaN or infinite: repair them, as LoadRadiograph does"
+        )
     if low < 0 or high > 1:
         values = (values - low) / (high - low or 1.0)
     factor = side * SMOOTHING / max(values.shape)
     # a multiple of SMOOTHING, so that no part of a pixel is left when the picture is reduced
-    height, width = (max(1, round(factor * length / SMOOTHING)) * SMOOTHING for length in values.shape)
+    height, width = (
+        max(1, round(factor * length / SMOOTHING)) * SMOOTHING for length in values.shape
+    )
     gray = Image.fromarray((values.clip(0, 1) * 255).round().astype(np.uint8))
     return gray.resize((width, height), Image.Resampling.BILINEAR).convert("RGB")

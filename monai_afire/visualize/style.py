@@ -15,7 +15,9 @@ from matplotlib.figure import Figure
 SERIES_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 SERIES_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 HEAT_COLORS = "viridis"
-MARK_COLOR = "#00E5FF"  # cyan, as in no radiograph or heat map, seen on black and on white: frames, outlines
+MARK_COLOR = (
+    "#00E5FF"  # cyan, as in no radiograph or heat map, seen on black and on white: frames, outlines
+)
 
 TITLE_SIZE, LABEL_SIZE, TICK_SIZE = 9, 8, 7
 
@@ -29,10 +31,15 @@ def plot_figure(width: float, height: float, pictures: bool = False) -> Figure:
 
 def series_style(number: int) -> dict[str, Any]:
     """Color and marker of a series; none of the first 42 has both in common with another."""
-    return {"color": SERIES_COLORS[number % len(SERIES_COLORS)], "marker": SERIES_MARKERS[number % len(SERIES_MARKERS)]}
+    return {
+        "color": SERIES_COLORS[number % len(SERIES_COLORS)],
+        "marker": SERIES_MARKERS[number % len(SERIES_MARKERS)],
+    }
 
 
-def frame(axis: Axes, title: str = "", x_label: str = "", y_label: str = "", grid: str | None = None) -> None:
+def frame(
+    axis: Axes, title: str = "", x_label: str = "", y_label: str = "", grid: str | None = None
+) -> None:
     """Give an axis its texts, shown without TeX, without the box's upper and right side."""
     axis.set_title(title, fontsize=TITLE_SIZE, parse_math=False)
     axis.set_xlabel(x_label, fontsize=LABEL_SIZE)
@@ -46,11 +53,15 @@ def frame(axis: Axes, title: str = "", x_label: str = "", y_label: str = "", gri
 
 def legend_columns(names: Sequence[str], width: float) -> int:
     """How many entries of a legend fit side by side."""
-    inches = 0.45 + 0.062 * max((len(name) for name in names), default=0)  # the mark, and letters of TICK_SIZE
+    inches = 0.45 + 0.062 * max(
+        (len(name) for name in names), default=0
+    )  # the mark, and letters of TICK_SIZE
     return max(1, min(len(names), int(width / inches)))
 
 
-def legend_below(figure: Figure, handles: Sequence[Artist], names: Sequence[str], **look: Any) -> None:
+def legend_below(
+    figure: Figure, handles: Sequence[Artist], names: Sequence[str], **look: Any
+) -> None:
     """One legend for all axes, below them, where it hides nothing; with a frame if it has a look."""
     box = figure.legend(
         handles,

@@ -20,10 +20,14 @@ from tests.naive.published_methods import loop_targets
 __all__ = ["main"]
 
 
-def aligned_offsets(images: int, cells: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+def aligned_offsets(
+    images: int, cells: int, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Offsets of both crops, as `GridCropPair` draws them."""
     offset_2 = torch.randint(0, 5, (images, 2))
-    return (offset_2 + 2 * torch.randint(1 - cells // 2, cells, (images, 2))).to(device), offset_2.to(device)
+    return (offset_2 + 2 * torch.randint(1 - cells // 2, cells, (images, 2))).to(
+        device
+    ), offset_2.to(device)
 
 
 def bench_target(images: int, cells: int, rounds: int, device: torch.device) -> None:
@@ -59,17 +63,28 @@ def bench_loss(images: int, cells: int, rounds: int, device: torch.device) -> No
 
     def with_loop() -> None:
         first, second = loop_targets(offset_1, offset_2, (cells, 2 * cells))
-        (loss.composition(composition, first.mT) + loss.decomposition(decomposition, second)).backward()
+        (
+            loss.composition(composition, first.mT) + loss.decomposition(decomposition, second)
+        ).backward()
 
     ways = {"targets from the loop": with_loop, "monai_afire": lambda: loss(outputs).backward()}
-    compare(f"local losses, forward + backward, B={images}, {cells} x {cells} patches", ways, rounds, device)
+    compare(
+        f"local losses, forward + backward, B={images}, {cells} x {cells} patches",
+        ways,
+        rounds,
+        device,
+    )
 
 
 def main() -> None:
     """Run the named parts, or all."""
     parts = {"target": bench_target, "loss": bench_loss}
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="part", help=f"of {list(parts)}; all if none is named")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "parts", nargs="*", metavar="part", help=f"of {list(parts)}; all if none is named"
+    )
     parser.add_argument("--images", type=int, default=8)
     parser.add_argument("--cells", type=int, default=14)
     parser.add_argument("--rounds", type=int, default=5)

@@ -62,7 +62,9 @@ def bench_head() -> None:
         return call
 
     ways = {f"{L} linear layers": backward(looped), "monai_afire": backward(batched)}
-    compare(f"last layers of the head, forward + backward, B={B} L={L} D={WIDTH} K={K}", ways, rounds=7)
+    compare(
+        f"last layers of the head, forward + backward, B={B} L={L} D={WIDTH} K={K}", ways, rounds=7
+    )
 
 
 def _loss_memory(batch: int) -> float:
@@ -71,14 +73,17 @@ def _loss_memory(batch: int) -> float:
     before = peak_memory()
     leaf = q.requires_grad_()
     (
-        StructureConsistencyLoss()(leaf, prototypes, normal) + CategoryConsistencyLoss()(leaf, prototypes, normal)
+        StructureConsistencyLoss()(leaf, prototypes, normal)
+        + CategoryConsistencyLoss()(leaf, prototypes, normal)
     ).backward()
     return peak_memory() - before
 
 
 def bench_memory() -> None:
     """Peak memory of the losses by batch size, each in a process of its own."""
-    print(f"\nmemory of the contrastive losses, forward + backward, L={L} K={K}\n{'B':>6}{'MB':>10}{'MB / B':>10}")
+    print(
+        f"\nmemory of the contrastive losses, forward + backward, L={L} K={K}\n{'B':>6}{'MB':>10}{'MB / B':>10}"
+    )
     for batch in (16, 32, 64, 128, 256):
         used = in_own_process(_loss_memory, batch)
         print(f"{batch:>6}{used:>10.0f}{used / batch:>10.2f}", flush=True)
@@ -87,8 +92,12 @@ def bench_memory() -> None:
 def main() -> None:
     """Print the tables asked for."""
     parts = {"loss": bench_loss, "head": bench_head, "memory": bench_memory}
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[[], *parts], help="which tables, all by default")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "parts", nargs="*", choices=[[], *parts], help="which tables, all by default"
+    )
     options = parser.parse_args()
     torch.manual_seed(0)
     tune_cpu()

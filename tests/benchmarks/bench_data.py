@@ -35,7 +35,13 @@ from pydicom.uid import ExplicitVRLittleEndian, RLELossless
 from torch.utils.data import RandomSampler
 
 from monai_afire.apps.phantom import ChestPhantomDataset
-from monai_afire.data import bundle_items, cached_dataset, check_label_table, labeled_items, normal_items
+from monai_afire.data import (
+    bundle_items,
+    cached_dataset,
+    check_label_table,
+    labeled_items,
+    normal_items,
+)
 from monai_afire.transforms import LoadRadiographd
 from tests.benchmarks.timing import in_own_process, machine
 from tests.transforms.radiograph_files import write_dicom
@@ -55,9 +61,13 @@ def make_tree(root: Path, images: int, findings: int) -> Path:
         name = f"{place // 4:08d}_{place % 4:03d}.png"
         (folder / name).touch()
         label = [int(place % (2 * findings) == finding) for finding in range(findings)]
-        items.append({"image": f"{folder.name}/{name}", "label": label, "patient_id": f"{place // 4:08d}"})
+        items.append(
+            {"image": f"{folder.name}/{name}", "label": label, "patient_id": f"{place // 4:08d}"}
+        )
     limit = images - images // 40
-    (root / "list.json").write_text(json.dumps({"training": items[:limit], "validation": items[limit:]}))
+    (root / "list.json").write_text(
+        json.dumps({"training": items[:limit], "validation": items[limit:]})
+    )
     return root / "list.json"
 
 
@@ -73,7 +83,9 @@ def startup_way(way: str, path: str, findings: int) -> tuple[float, float, float
             items = bundle_items(section, None, path)
             kept += [items, normal_items(items, quiet=True)]
         else:
-            items = [{**item, "label": item["label"]} for item in labeled_items(section, None, path)]
+            items = [
+                {**item, "label": item["label"]} for item in labeled_items(section, None, path)
+            ]
             kept.append(check_label_table(items, findings, section))
         kept.append(cached_dataset(kept[-1], Compose([]), "none"))
     set_rnd(kept[-1], seed=0)
@@ -89,10 +101,14 @@ def startup(options: argparse.Namespace) -> None:
     """Print seconds and memory until the data sets are there."""
     with tempfile.TemporaryDirectory() as folder:
         path = make_tree(Path(options.folder or folder), options.images, options.findings)
-        print(f"{options.images:,} images in folders of {_PER_FOLDER}, list of {path.stat().st_size >> 20} MB")
+        print(
+            f"{options.images:,} images in folders of {_PER_FOLDER}, list of {path.stat().st_size >> 20} MB"
+        )
         print(f"{'way':<28}{'seconds':>9}{'CPU s':>9}{'libraries MB':>14}{'peak MB':>9}")
         for way in ("folder (PEAC, ACE)", "datalist (AFiRe)", "labels (classification)"):
-            seconds, cpu, libraries, most = in_own_process(startup_way, way, str(path), options.findings)
+            seconds, cpu, libraries, most = in_own_process(
+                startup_way, way, str(path), options.findings
+            )
             print(f"{way:<28}{seconds:>9.1f}{cpu:>9.1f}{libraries:>14.0f}{most:>9.0f}", flush=True)
 
 
@@ -109,28 +125,41 @@ class OwnMemory:
         if self.calls % self.every:
             return torch.tensor(float(len(item) > len(item["label"])))
         rollup = Path("/proc/self/smaps_rollup").read_text()
-        return torch.tensor(sum(int(kb) for kb in re.findall(r"Private_\w+:\s+(\d+)", rollup)) / 1024)
+        return torch.tensor(
+            sum(int(kb) for kb in re.findall(r"Private_\w+:\s+(\d+)", rollup)) / 1024
+        )
 
 
 def workers(options: argparse.Namespace) -> None:
     """Print what each worker needs of its own, at first and after 100,000 items."""
-    items = [{"image": f"/data/images/{n:08d}_000.png", "label": [n % 2] * 14} for n in range(options.images)]
+    items = [
+        {"image": f"/data/images/{n:08d}_000.png", "label": [n % 2] * 14}
+        for n in range(options.images)
+    ]
     dataset = Dataset(items, OwnMemory(_PER_FOLDER))
     sampler = RandomSampler(dataset, num_samples=min(len(items), 100_000))
-    loader = DataLoader(dataset, batch_size=_PER_FOLDER, sampler=sampler, num_workers=options.num_workers)
+    loader = DataLoader(
+        dataset, batch_size=_PER_FOLDER, sampler=sampler, num_workers=options.num_workers
+    )
     own = [float(batch.max()) for batch in loader]
     print(
         f"{options.images:,} items, {options.num_workers} workers: {own[0]:.0f} MB each at first, {own[-1]:.0f} at last"
     )
 
 
-def write_files(folder: Path, height: int, width: int, images: int) -> dict[str, list[dict[str, Any]]]:
+def write_files(
+    folder: Path, height: int, width: int, images: int
+) -> dict[str, list[dict[str, Any]]]:
     """The phantom in all formats."""
-    phantom = ChestPhantomDataset(folder / "phantom", "test", num_patients=min(images, 4), image_size=256)
+    phantom = ChestPhantomDataset(
+        folder / "phantom", "test", num_patients=min(images, 4), image_size=256
+    )
     grain = np.random.default_rng(0).normal(0, 0.01, (height, width)).astype(np.float32)
     lists: dict[str, list[dict[str, Any]]] = {}
     for number in range(images):
-        picture = Image.fromarray(np.asarray(phantom[number % len(phantom)]["image"][0], dtype=np.float32))
+        picture = Image.fromarray(
+            np.asarray(phantom[number % len(phantom)]["image"][0], dtype=np.float32)
+        )
         pixels = np.asarray(picture.resize((width, height), Image.Resampling.BICUBIC)) + grain
         deep = (np.clip(pixels, 0, 1) * 4095).astype(np.uint16)
         shallow = Image.fromarray((deep >> 4).astype(np.uint8))
@@ -172,9 +201,15 @@ def loading(options: argparse.Namespace) -> None:
         "LoadRadiographd": [LoadRadiographd("image"), to_size, plain],
         "LoadImaged": [LoadImaged("image", ensure_channel_first=True), to_size, plain],
         # ITK, the default, gives three axes
-        "LoadImaged DICOM": [LoadImaged("image", "PydicomReader", ensure_channel_first=True), to_size, plain],
+        "LoadImaged DICOM": [
+            LoadImaged("image", "PydicomReader", ensure_channel_first=True),
+            to_size,
+            plain,
+        ],
     }
-    print(f"{'file':<12}{'pixels':>12}{'workers':>9}{'KB':>8}{'LoadRadiographd/s':>19}{'LoadImaged/s':>14}{'ratio':>7}")
+    print(
+        f"{'file':<12}{'pixels':>12}{'workers':>9}{'KB':>8}{'LoadRadiographd/s':>19}{'LoadImaged/s':>14}{'ratio':>7}"
+    )
     for size in options.sizes:
         height, width = map(int, size.split("x"))
         with tempfile.TemporaryDirectory() as folder:
@@ -186,7 +221,10 @@ def loading(options: argparse.Namespace) -> None:
                     for way in ("LoadRadiographd", other):
                         dataset = Dataset(items, Compose(ways[way]))
                         loader = DataLoader(
-                            dataset, batch_size=4, num_workers=num_workers, persistent_workers=num_workers > 0
+                            dataset,
+                            batch_size=4,
+                            num_workers=num_workers,
+                            persistent_workers=num_workers > 0,
                         )
                         rates.append(rate(lambda loader=loader: loader, len(items)))
                     ratio = rates[0] / rates[1]
@@ -209,18 +247,26 @@ def caches(options: argparse.Namespace) -> None:
         items = write_files(Path(folder), 1024, 1024, options.images)["PNG 8 bit"]
         for choice in ("none", "memory", "disk", "disk16", "disk8"):
             start = time.perf_counter()
-            dataset = cached_dataset(items, Compose(chain), choice, Path(folder) / choice, progress=False)
+            dataset = cached_dataset(
+                items, Compose(chain), choice, Path(folder) / choice, progress=False
+            )
             for number in range(len(items)):
                 dataset[number]
             first = len(items) / (time.perf_counter() - start)
             later = rate(lambda dataset=dataset: DataLoader(dataset, batch_size=4), len(items))
-            size = sum(path.stat().st_size for path in Path(folder, choice).rglob("*.pt")) / len(items) / 1000
+            size = (
+                sum(path.stat().st_size for path in Path(folder, choice).rglob("*.pt"))
+                / len(items)
+                / 1000
+            )
             print(f"{choice:<10}{first:>14.1f}{later:>10.1f}{size:>12.1f}", flush=True)
 
 
 def main() -> None:
     """Run one part."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parts = {"startup": startup, "workers": workers, "loading": loading, "caches": caches}
     parser.add_argument("part", choices=parts)
     parser.add_argument("--images", type=int)

@@ -68,11 +68,17 @@ def profile(images: Path, output: Path) -> None:
     start = time.process_time()
     load, writer = parser.get_parsed_content("load_image"), parser.get_parsed_content("writer")
     names = ("decode", "picture for the overlay", "resize", "geometry")
-    load.transforms = tuple(timed(name, part) for name, part in zip(names, load.transforms, strict=True))
+    load.transforms = tuple(
+        timed(name, part) for name, part in zip(names, load.transforms, strict=True)
+    )
     for kind, save in anomaly_writer._SAVERS.items():
         anomaly_writer._SAVERS[kind] = timed(kind, save)  # type: ignore[assignment]
     for name in ("collect", "complete"):
-        setattr(writer, name, timed({"collect": "rows", "complete": "work-list, page"}[name], getattr(writer, name)))
+        setattr(
+            writer,
+            name,
+            timed({"collect": "rows", "complete": "work-list, page"}[name], getattr(writer, name)),
+        )
     evaluator = parser.get_parsed_content("evaluator")
     evaluator.inferer = timed("network", evaluator.inferer)
     seconds["start"] = time.process_time() - start
@@ -81,7 +87,9 @@ def profile(images: Path, output: Path) -> None:
     wall, total = time.perf_counter() - wall, time.process_time() - start
     seconds["rest"] = total - sum(seconds.values())
     count = len(writer.items)
-    print(f"{count} files in {wall:.0f} s; load {os.getloadavg()[0]:.1f}\n{'part':<26}{'ms per file':>12}{'share':>8}")
+    print(
+        f"{count} files in {wall:.0f} s; load {os.getloadavg()[0]:.1f}\n{'part':<26}{'ms per file':>12}{'share':>8}"
+    )
     for name, spent in sorted(seconds.items(), key=lambda entry: -entry[1]):
         print(f"{name:<26}{1000 * spent / count:>12.2f}{spent / total:>8.1%}")
 
@@ -95,15 +103,27 @@ def child_cpu() -> float:
 def run_seconds(images: Path, output: Path, processes: int, cores: set[int]) -> tuple[float, float]:
     """Seconds on the clock from the first result to the page, and CPU seconds of the whole run with its start."""
     shutil.rmtree(output, ignore_errors=True)
-    module = ["-m", "monai.bundle", "run", "--dataset_dir", str(images), "--output_dir", str(output)]
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"] * (processes > 1)
+    module = [
+        "-m",
+        "monai.bundle",
+        "run",
+        "--dataset_dir",
+        str(images),
+        "--output_dir",
+        str(output),
+    ]
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"] * (
+        processes > 1
+    )
     files = CONFIGS if processes > 1 else CONFIGS[:2]
     command = [sys.executable, *launcher, *module, "--config_file", str(files)]
     before = child_cpu()
     everywhere = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores)  # what is started inherits it
     try:
-        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        subprocess.run(
+            command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
     finally:
         os.sched_setaffinity(0, everywhere)
     # one process marks the folder after its first batch, two before theirs: a little too good for one
@@ -126,16 +146,26 @@ def compare(images: Path, output: Path, pairs: int, one_core: bool) -> None:
             f"two processes: {count / two:.1f} files/s, {1000 * cpu_two / count:.0f} ms of CPU per file with the start"
         )
         print(f"{ratios[-1]:.2f} times as fast; load {os.getloadavg()[0]:.1f}", flush=True)
-    print(f"two processes are {statistics.median(ratios):.2f} times as fast as one ({os.cpu_count()} cores)")
+    print(
+        f"two processes are {statistics.median(ratios):.2f} times as fast as one ({os.cpu_count()} cores)"
+    )
 
 
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dataset_dir", type=Path, help="folder of radiographs, without subfolders")
-    parser.add_argument("--count", type=int, default=400, help="files to write without a folder (default: 400)")
-    parser.add_argument("--pairs", type=int, default=3, help="runs by one and by two processes; 0 for none")
-    parser.add_argument("--one_core", action="store_true", help="each process has one core, so one has half of two")
+    parser.add_argument(
+        "--dataset_dir", type=Path, help="folder of radiographs, without subfolders"
+    )
+    parser.add_argument(
+        "--count", type=int, default=400, help="files to write without a folder (default: 400)"
+    )
+    parser.add_argument(
+        "--pairs", type=int, default=3, help="runs by one and by two processes; 0 for none"
+    )
+    parser.add_argument(
+        "--one_core", action="store_true", help="each process has one core, so one has half of two"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:

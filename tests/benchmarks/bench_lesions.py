@@ -33,12 +33,18 @@ def naive_batch(images: torch.Tensor, num_masks: int) -> list[object]:
     shape = (images.shape[0], num_masks, 4, num_lesion_uniforms(images.ndim - 2))
     parameters = draw_lesion_parameters(images, settings, torch.rand(shape))
     sources = images.mean(1).numpy()
-    return [naive_lesion_map(sources[b], parameters, b, n) for b in range(len(images)) for n in range(num_masks)]
+    return [
+        naive_lesion_map(sources[b], parameters, b, n)
+        for b in range(len(images))
+        for n in range(num_masks)
+    ]
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--side", type=int, default=224)
     parser.add_argument("--images", type=int, default=4)
     parser.add_argument("--masks", type=int, default=9)
@@ -63,10 +69,16 @@ def main() -> None:
     until = time.perf_counter() + options.seconds * len(ways)
     while time.perf_counter() < until:
         for name, (_, function) in ways.items():
-            times[name] += [timed(function, device) for _ in range(1 if name.startswith("loop") else 10)]
-    medians = {name: sorted(values)[len(values) // 2] / ways[name][0] for name, values in times.items()}
+            times[name] += [
+                timed(function, device) for _ in range(1 if name.startswith("loop") else 10)
+            ]
+    medians = {
+        name: sorted(values)[len(values) // 2] / ways[name][0] for name, values in times.items()
+    }
     slowest = medians["loop over pixels"]
-    print(f"{options.images} images {options.side} x {options.side}, {options.masks} maps each; {machine(device)}")
+    print(
+        f"{options.images} images {options.side} x {options.side}, {options.masks} maps each; {machine(device)}"
+    )
     print(f"{'way':<24}{'maps/s (median)':>16}{'best':>10}{'ratio of medians':>18}")
     for name, median in medians.items():
         best = ways[name][0] / min(times[name])

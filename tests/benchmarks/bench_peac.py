@@ -37,7 +37,9 @@ def mask_each_image(
 ) -> torch.Tensor:
     """Boolean indexing of one image after the other."""
     masks = zip(student, teacher, *overlap_masks(offset_1, offset_2, CROPS), strict=True)
-    return torch.stack([distance(s[mask_1], t[mask_2]).mean() for s, t, mask_1, mask_2 in masks]).mean()
+    return torch.stack(
+        [distance(s[mask_1], t[mask_2]).mean() for s, t, mask_1, mask_2 in masks]
+    ).mean()
 
 
 def mask_the_batch(
@@ -58,7 +60,9 @@ def gather(
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--images", type=int, default=64)
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=15)
@@ -66,8 +70,12 @@ def main() -> None:
     options = parser.parse_args()
     device = torch.device(options.device)
     patches, steps = CROPS[0] * CROPS[1], GRID - CROPS[0] + 1
-    student, teacher = (torch.randn(options.images, patches, options.width, device=device) for _ in range(2))
-    offset_1, offset_2 = (torch.randint(0, steps, (options.images, 2), device=device) for _ in range(2))
+    student, teacher = (
+        torch.randn(options.images, patches, options.width, device=device) for _ in range(2)
+    )
+    offset_1, offset_2 = (
+        torch.randint(0, steps, (options.images, 2), device=device) for _ in range(2)
+    )
 
     def backward(loss: Loss) -> Callable[[], object]:
         def call() -> None:

@@ -35,9 +35,22 @@ import torch
 from tqdm.auto import tqdm
 
 from monai_afire.utils import default_device, tune_cpu
-from tests.benchmarks.pretraining_step import METHODS, PARTS, PUBLISHED, BundleCase, TrainingStep, loader_rate
+from tests.benchmarks.pretraining_step import (
+    METHODS,
+    PARTS,
+    PUBLISHED,
+    BundleCase,
+    TrainingStep,
+    loader_rate,
+)
 from tests.benchmarks.throughput import count_flops, matmul_peak, nominal_peak
-from tests.benchmarks.timing import in_own_process, machine, peak_memory, reset_peak_memory, take_turns
+from tests.benchmarks.timing import (
+    in_own_process,
+    machine,
+    peak_memory,
+    reset_peak_memory,
+    take_turns,
+)
 
 __all__ = ["main"]
 
@@ -46,17 +59,29 @@ NAIVE = "naive, float32"
 
 def parse_options() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--method", nargs="+", choices=METHODS, default=PUBLISHED)
     parser.add_argument("--batch", type=int, default=4, help="images of a step")
-    parser.add_argument("--variants", type=int, default=4, help="AFiRe's lesion variants of each image")
+    parser.add_argument(
+        "--variants", type=int, default=4, help="AFiRe's lesion variants of each image"
+    )
     parser.add_argument("--micro-batch", type=int, default=0, help="images of each pass, 0 for all")
-    parser.add_argument("--precision", nargs="+", choices=("fp32", "bf16"), default=("fp32", "bf16"))
-    parser.add_argument("--size", choices=("tiny", "default", "paper"), default="paper", help="networks")
+    parser.add_argument(
+        "--precision", nargs="+", choices=("fp32", "bf16"), default=("fp32", "bf16")
+    )
+    parser.add_argument(
+        "--size", choices=("tiny", "default", "paper"), default="paper", help="networks"
+    )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--compile", action="store_true", help="torch.compile of the package's network")
+    parser.add_argument(
+        "--compile", action="store_true", help="torch.compile of the package's network"
+    )
     parser.add_argument("--no-naive", action="store_true", help="leave the slow way out")
-    parser.add_argument("--no-memory", action="store_true", help="no process per way for its memory on a CPU")
+    parser.add_argument(
+        "--no-memory", action="store_true", help="no process per way for its memory on a CPU"
+    )
     parser.add_argument("--device", default=str(default_device()))
     return parser.parse_args()
 
@@ -78,20 +103,27 @@ def make_step(options: argparse.Namespace, method: str, name: str) -> TrainingSt
     case = make_case(options, method)
     if name == NAIVE:
         return TrainingStep.naive(case, options.micro_batch)
-    return TrainingStep.of_package(case, name.endswith("bf16"), options.micro_batch, options.compile)
+    return TrainingStep.of_package(
+        case, name.endswith("bf16"), options.micro_batch, options.compile
+    )
 
 
 def measure_memory(options: argparse.Namespace, method: str, name: str) -> float:
     """The peak of this process's resident memory in two steps, in MB."""
     tune_cpu()
-    step, batch = make_step(options, method, name), make_case(options, method).make_batch(options.batch)
+    step, batch = (
+        make_step(options, method, name),
+        make_case(options, method).make_batch(options.batch),
+    )
     reset_peak_memory()
     for _ in range(2):
         step(batch)
     return peak_memory()
 
 
-def memory_of(options: argparse.Namespace, method: str, name: str, step: Callable[[], object]) -> float:
+def memory_of(
+    options: argparse.Namespace, method: str, name: str, step: Callable[[], object]
+) -> float:
     """Peak memory of a way in MB."""
     device = torch.device(options.device)
     if device.type == "cuda":
@@ -110,13 +142,25 @@ def print_speed(
 ) -> None:
     """A row of each way."""
     sheet = nominal_peak(torch.device(options.device))
-    columns = [f"{'way':<20}", "images/s", "samples/s", "s/step", f"{'min..max':>16}", "TFLOP/s", "of peak"]
+    columns = [
+        f"{'way':<20}",
+        "images/s",
+        "samples/s",
+        "s/step",
+        f"{'min..max':>16}",
+        "TFLOP/s",
+        "of peak",
+    ]
     columns += ["of sheet"] * (sheet is not None) + ["to naive"] * (NAIVE in times)
     print(" ".join(f"{column:>9}" for column in columns))
     for name, values in times.items():
         middle = median(values)
         achieved, peak = flops[name] / middle, peaks["bf16" if name.endswith("bf16") else "fp32"]
-        cells = [f"{name:<20}", f"{options.batch / middle:.2f}", f"{options.batch * samples_per_image / middle:.2f}"]
+        cells = [
+            f"{name:<20}",
+            f"{options.batch / middle:.2f}",
+            f"{options.batch * samples_per_image / middle:.2f}",
+        ]
         cells += [f"{middle:.3f}", f"{f'{min(values):.3f}..{max(values):.3f}':>16}"]
         cells += [f"{achieved / 1e12:.3f}", f"{achieved / peak:.1%}"]
         cells += [f"{achieved / sheet:.1%}"] if sheet is not None else []
@@ -126,10 +170,19 @@ def print_speed(
 
 def print_parts(seconds: dict[str, dict[str, float]], memory: dict[str, float]) -> None:
     """A row of each way: the share of its time per part, and its memory."""
-    print("\n" + f"{'share of time':<20}" + "".join(f"{part:>16}" for part in PARTS) + f"{'peak memory':>16}")
+    print(
+        "\n"
+        + f"{'share of time':<20}"
+        + "".join(f"{part:>16}" for part in PARTS)
+        + f"{'peak memory':>16}"
+    )
     for name, parts in seconds.items():
         shares = "".join(f"{value / sum(parts.values()):>16.1%}" for value in parts.values())
-        print(f"{name:<20}{shares}" + (f"{memory[name]:>13.0f} MB" if name in memory else f"{'-':>16}"), flush=True)
+        print(
+            f"{name:<20}{shares}"
+            + (f"{memory[name]:>13.0f} MB" if name in memory else f"{'-':>16}"),
+            flush=True,
+        )
 
 
 def bench_method(options: argparse.Namespace, method: str, peaks: dict[str, float]) -> None:
@@ -138,7 +191,9 @@ def bench_method(options: argparse.Namespace, method: str, peaks: dict[str, floa
     batch, names = case.make_batch(options.batch), way_names(options, method)
     steps = {name: make_step(options, method, name) for name in names}
     warm_up = int(options.compile or device.type == "cuda")
-    with tqdm(total=(1 + warm_up + options.rounds) * len(names), desc=f"{method}, steps", leave=False) as progress:
+    with tqdm(
+        total=(1 + warm_up + options.rounds) * len(names), desc=f"{method}, steps", leave=False
+    ) as progress:
 
         def take(step: TrainingStep) -> None:
             step(batch)
@@ -146,7 +201,8 @@ def bench_method(options: argparse.Namespace, method: str, peaks: dict[str, floa
 
         # this is the first warm-up; operations cannot be counted inside a compiled network
         flops = {
-            name: count_flops(lambda step=step: take(replace(step, run=step.network))) for name, step in steps.items()
+            name: count_flops(lambda step=step: take(replace(step, run=step.network)))
+            for name, step in steps.items()
         }
         calls = {name: partial(take, step) for name, step in steps.items()}
         take_turns(calls, warm_up, device, warm_up=0)
@@ -164,7 +220,9 @@ def bench_method(options: argparse.Namespace, method: str, peaks: dict[str, floa
     print_parts(seconds, memory)
     prepared = loader_rate(case, options.batch)
     needed = options.batch / min(median(values) for values in times.values()) / prepared
-    print(f"one process of a loader prepares {prepared:.1f} images/s; {needed:.1f} of them keep the fastest way busy")
+    print(
+        f"one process of a loader prepares {prepared:.1f} images/s; {needed:.1f} of them keep the fastest way busy"
+    )
 
 
 def main() -> None:
@@ -176,7 +234,10 @@ def main() -> None:
     formats = {"fp32": torch.float32, "bf16": torch.bfloat16}
     sides = (64, 128) if options.size == "tiny" else ()
     peaks = {name: matmul_peak(device, dtype, sides) for name, dtype in formats.items()}
-    print("peak of products: " + ", ".join(f"{name} {peak / 1e12:.3f} TFLOP/s" for name, peak in peaks.items()))
+    print(
+        "peak of products: "
+        + ", ".join(f"{name} {peak / 1e12:.3f} TFLOP/s" for name, peak in peaks.items())
+    )
     for method in options.method:
         bench_method(options, method, peaks)
 

@@ -48,7 +48,11 @@ TINY: dict[str, dict[str, Any]] = {
     },
     "peac": {"grid": 6, "network_def::expander_dim": 8, "network_def::expander_hidden_dim": 16},
     "ace": {"grid": 10, "cell": 4},
-    "mae": {"network_def::decoder_dim": 16, "network_def::decoder_layers": 1, "network_def::decoder_heads": 2},
+    "mae": {
+        "network_def::decoder_dim": 16,
+        "network_def::decoder_layers": 1,
+        "network_def::decoder_heads": 2,
+    },
     "dino": {
         "make_crops::local_size": 16,
         "network_def::head_dim": 16,
@@ -57,7 +61,13 @@ TINY: dict[str, dict[str, Any]] = {
         "make_crops::num_local": 2,
     },
 }
-TINY_ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
+TINY_ENCODER = {
+    "image_size": 32,
+    "patch_size": 8,
+    "hidden_size": 24,
+    "num_layers": 1,
+    "num_heads": 2,
+}
 
 # what makes the whole image that an example is drawn from
 WHOLE_IMAGE = ("@load_image", "@standardize_image", "@resize")
@@ -87,7 +97,12 @@ class BundleCase:
         overrides: Mapping[str, Any] | None = None,
     ) -> None:
         on_device = ["lesions_on_device.json"] if method == "afire" else []
-        names = ["train.json", *on_device, *([OVERLAYS[size][method]] if size in OVERLAYS else []), *overlays]
+        names = [
+            "train.json",
+            *on_device,
+            *([OVERLAYS[size][method]] if size in OVERLAYS else []),
+            *overlays,
+        ]
         self.parser = ConfigParser()
         self.parser.read_config([f"bundles/{method}/configs/{name}" for name in names])
         self.parser.update({"device": f"$torch.device({str(device)!r})"})
@@ -104,7 +119,9 @@ class BundleCase:
         samples = {"afire": "add_lesions::num_masks", "dino": "make_crops::num_local"}
         if self.method == "mae":
             return 1
-        return (0 if self.method == "afire" else 2) + (self[samples[self.method]] if self.method in samples else 0)
+        return (0 if self.method == "afire" else 2) + (
+            self[samples[self.method]] if self.method in samples else 0
+        )
 
     def __getitem__(self, name: str) -> Any:
         """What the configuration makes of a name."""
@@ -113,7 +130,11 @@ class BundleCase:
     def make_item(self) -> dict[str, Any]:
         """One example of noise as a loader's process makes it, from the image on."""
         steps = "train::preprocessing::transforms"
-        transforms = [self[f"{steps}::{k}"] for k, step in enumerate(self.parser[steps]) if step not in WHOLE_IMAGE]
+        transforms = [
+            self[f"{steps}::{k}"]
+            for k, step in enumerate(self.parser[steps])
+            if step not in WHOLE_IMAGE
+        ]
         side = self["whole_size" if "whole_size" in self.parser.config else "image_size"]
         shape = input_shape(self["channels"], side)
         return Compose(transforms)({"image": torch.rand(shape), "file": "random"})
@@ -121,7 +142,10 @@ class BundleCase:
     def make_batch(self, images: int) -> dict[str, torch.Tensor]:
         """A loader's batch, in pinned memory for a GPU."""
         batch = list_data_collate([self.make_item() for _ in range(images)])
-        return {key: value.pin_memory() if self.device.type == "cuda" else value for key, value in batch.items()}
+        return {
+            key: value.pin_memory() if self.device.type == "cuda" else value
+            for key, value in batch.items()
+        }
 
 
 def loader_rate(case: BundleCase, items: int) -> float:
@@ -161,7 +185,9 @@ class TrainingStep:
     run: Callable[..., Any]
 
     @classmethod
-    def of_package(cls, case: BundleCase, bf16: bool, micro_batch: int, compiled: bool) -> TrainingStep:
+    def of_package(
+        cls, case: BundleCase, bf16: bool, micro_batch: int, compiled: bool
+    ) -> TrainingStep:
         """As the bundle trains."""
         network, prepare = case["network"], cls._prepare(case)
         # the precision that tune_cpu sets

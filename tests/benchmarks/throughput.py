@@ -56,13 +56,17 @@ class PartTimer:
         """Count every forward pass of a module as this part."""
         started: list[Any] = []
         module.register_forward_pre_hook(lambda *_: started.append(self.mark()))
-        module.register_forward_hook(lambda *_: self.marks[name].append((started.pop(), self.mark())))
+        module.register_forward_hook(
+            lambda *_: self.marks[name].append((started.pop(), self.mark()))
+        )
 
     def seconds(self) -> dict[str, float]:
         """Sum of each part since the last call; waits for the device."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
-            result = {n: sum(a.elapsed_time(b) for a, b in marks) / 1e3 for n, marks in self.marks.items()}
+            result = {
+                n: sum(a.elapsed_time(b) for a, b in marks) / 1e3 for n, marks in self.marks.items()
+            }
         else:
             result = {n: sum(b - a for a, b in marks) for n, marks in self.marks.items()}
         self.marks.clear()
@@ -76,7 +80,9 @@ def count_flops(function: Callable[[], object]) -> int:
     return counter.get_total_flops()
 
 
-def matmul_peak(device: torch.device, dtype: torch.dtype, sides: Sequence[int] = (), repeats: int = 5) -> float:
+def matmul_peak(
+    device: torch.device, dtype: torch.dtype, sides: Sequence[int] = (), repeats: int = 5
+) -> float:
     """
     Largest FLOP/s of square products in this precision, over sizes and over PyTorch's settings of float32 products.
 

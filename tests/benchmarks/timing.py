@@ -14,7 +14,15 @@ from typing import TypeVar
 
 import torch
 
-__all__ = ["compare", "in_own_process", "machine", "peak_memory", "reset_peak_memory", "take_turns", "timed"]
+__all__ = [
+    "compare",
+    "in_own_process",
+    "machine",
+    "peak_memory",
+    "reset_peak_memory",
+    "take_turns",
+    "timed",
+]
 
 Result = TypeVar("Result")
 
@@ -54,7 +62,10 @@ def take_turns(
 
 
 def compare(
-    title: str, ways: Mapping[str, Callable[[], object]], rounds: int = 5, device: torch.device | str = "cpu"
+    title: str,
+    ways: Mapping[str, Callable[[], object]],
+    rounds: int = 5,
+    device: torch.device | str = "cpu",
 ) -> dict[str, float]:
     """
     Print the median and best time of each way and the ratio of medians to the first, the naive one.
@@ -72,9 +83,14 @@ def compare(
     times = take_turns(ways, rounds, device)
     medians = {name: sorted(values)[len(values) // 2] for name, values in times.items()}
     naive = next(iter(medians.values()))
-    print(f"\n{title}\n{'way':<48}{'median ms':>12}{'best ms':>12}{'times as fast':>15}", flush=True)
+    print(
+        f"\n{title}\n{'way':<48}{'median ms':>12}{'best ms':>12}{'times as fast':>15}", flush=True
+    )
     for name, median in medians.items():
-        print(f"{name:<48}{median * 1e3:>12.2f}{min(times[name]) * 1e3:>12.2f}{naive / median:>15.1f}", flush=True)
+        print(
+            f"{name:<48}{median * 1e3:>12.2f}{min(times[name]) * 1e3:>12.2f}{naive / median:>15.1f}",
+            flush=True,
+        )
     return medians
 
 
@@ -89,7 +105,9 @@ def peak_memory() -> float:
     return int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) / 1024
 
 
-def in_own_process(function: Callable[..., Result], *arguments: object, start_method: str = "spawn") -> Result:
+def in_own_process(
+    function: Callable[..., Result], *arguments: object, start_method: str = "spawn"
+) -> Result:
     """
     What a call returns in a process of its own, whose memory is of nothing else.
 

@@ -58,7 +58,9 @@ def has(config: dict[str, Any], path: str) -> bool:
     for holder in holders:
         config = config.get(holder, {})
     target = locate(config.get("_target_", ""))
-    return name in config or (target is not None and name in {*signature(target).parameters, "_disabled_"})
+    return name in config or (
+        target is not None and name in {*signature(target).parameters, "_disabled_"}
+    )
 
 
 def own_settings_aside(part: dict[str, Any]) -> dict[str, Any]:
@@ -72,11 +74,24 @@ def same_dataset(dataset: dict[str, Any], of_afire: dict[str, Any]) -> bool:
     return dataset == {**of_afire, "data": of_afire["data"]["items"]}
 
 
-TINY_ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
+TINY_ENCODER = {
+    "image_size": 32,
+    "patch_size": 8,
+    "hidden_size": 24,
+    "num_layers": 1,
+    "num_heads": 2,
+}
 
 TINY = {
     **TINY_ENCODER,
-    **at("network_def", head_dim=16, num_clusters=8, decoder_dim=16, decoder_layers=1, decoder_heads=2),
+    **at(
+        "network_def",
+        head_dim=16,
+        num_clusters=8,
+        decoder_dim=16,
+        decoder_layers=1,
+        decoder_heads=2,
+    ),
     "epochs": 2,
     "batch_size": 4,
     "val_interval": 1,
@@ -148,11 +163,15 @@ def write_images(folder: Path, count: int, size: int = 48) -> list[str]:
     return names
 
 
-def new_network(bundle: str, overlays: Sequence[str] = (), **settings: Any) -> tuple[torch.nn.Module, dict[str, Any]]:
+def new_network(
+    bundle: str, overlays: Sequence[str] = (), **settings: Any
+) -> tuple[torch.nn.Module, dict[str, Any]]:
     """The network that a bundle's training starts from, not trained, and what its files say about it."""
     parser = ConfigParser()
     parser.read_config([f"bundles/{bundle}/configs/{name}.json" for name in ("train", *overlays)])
-    outputs = {"classification": 5, "segmentation": 5, "landmarks": 15}.get(bundle.removeprefix("radiograph_"))
+    outputs = {"classification": 5, "segmentation": 5, "landmarks": 15}.get(
+        bundle.removeprefix("radiograph_")
+    )
     if outputs is not None:
         parser.update({"class_names": [f"class {number}" for number in range(outputs)]})
     parser.update(settings)
@@ -174,15 +193,23 @@ def new_detector(**settings: Any) -> tuple[torch.nn.Module, dict[str, Any]]:
 
 def check_bundle(folder: Path, bundle: str) -> None:
     """Hold a bundle, packed as it is published, against the Model Zoo's rules; skips where the tool is not there."""
-    tool = Path(os.environ.get("MONAI_AFIRE_SHARED", REPOSITORY_ROOT.parent / "shared")) / "tools" / "check_bundle.py"
+    tool = (
+        Path(os.environ.get("MONAI_AFIRE_SHARED", REPOSITORY_ROOT.parent / "shared"))
+        / "tools"
+        / "check_bundle.py"
+    )
     if not tool.is_file():
         pytest.skip(SHARED_IS_MISSING)
     published = folder / "published"
     pack_bundle(folder / "bundles" / bundle, published / "bundles", url="https://example.org")
     for config in published.glob("bundles/*/configs/*.json"):
         # the tool builds the data sets of every config: a few phantoms do, in eight batches for MAE's accumulation
-        text = re.sub(r'("(?:training|validation|test)": )\d+(?=[,\s])', r"\g<1>16", config.read_text())
+        text = re.sub(
+            r'("(?:training|validation|test)": )\d+(?=[,\s])', r"\g<1>16", config.read_text()
+        )
         config.write_text(re.sub(r'("batch_size": )\d+', r"\g<1>2", text))
     words = [str(tool), f"bundles/{bundle}", "--repo-root", str(published)]
     checked = run_python(words, published, environment(), timeout=600)
-    assert checked.returncode == 0, "\n".join(x for x in checked.stdout.splitlines() if not x.startswith("ok"))
+    assert checked.returncode == 0, "\n".join(
+        x for x in checked.stdout.splitlines() if not x.startswith("ok")
+    )

@@ -45,7 +45,10 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def train(*overlays: str, **overrides: Any) -> dict[str, torch.Tensor]:
     """Train in this process; returns the weights that were saved."""
-    train_in_process([f"bundles/afire/configs/{name}.json" for name in ("train", *overlays)], {**TINY, **overrides})
+    train_in_process(
+        [f"bundles/afire/configs/{name}.json" for name in ("train", *overlays)],
+        {**TINY, **overrides},
+    )
     return saved_weights("afire")
 
 
@@ -71,9 +74,19 @@ def test_default_run_learns_and_says_where_things_are(workspace: Path) -> None:
     assert Image.open(bundle / "output/restoration.png").size[0] > 500
 
     events = EventAccumulator(str(bundle / "output")).Reload()
-    scalars = {tag: [event.value for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    scalars = {
+        tag: [event.value for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]
+    }
     for tag in (
-        *("total", "structure", "category", "restoration", "learning_rate", "weight_decay", "teacher_decay"),
+        *(
+            "total",
+            "structure",
+            "category",
+            "restoration",
+            "learning_rate",
+            "weight_decay",
+            "teacher_decay",
+        ),
         *("teacher_temperature", "abnormal_fraction", "prototype_entropy", "prototype_information"),
     ):
         assert tag in scalars, f"{tag} is not in TensorBoard"
@@ -102,7 +115,11 @@ def test_killed_run_resumes_to_the_same_weights(workspace: Path) -> None:
         stderr=subprocess.DEVNULL,
     )
     deadline = time.monotonic() + 300
-    while not (models / "checkpoint.pt").is_file() and process.poll() is None and time.monotonic() < deadline:
+    while (
+        not (models / "checkpoint.pt").is_file()
+        and process.poll() is None
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.01)
     time.sleep(0.15)  # into some later epoch
     process.send_signal(signal.SIGKILL)
@@ -127,13 +144,19 @@ def test_two_runs_with_one_seed_are_equal_and_another_seed_differs(workspace: Pa
     assert set(served_pictures(workspace / "bundles/afire/output")) == {"preview/restoration"}
 
 
-ABLATIONS = sorted(path.stem for path in (REPOSITORY_ROOT / "bundles/afire/configs/ablations").glob("*.json"))
+ABLATIONS = sorted(
+    path.stem for path in (REPOSITORY_ROOT / "bundles/afire/configs/ablations").glob("*.json")
+)
 
 
-@pytest.mark.parametrize("overlay", [*(f"ablations/{name}" for name in ABLATIONS), "lesions_on_device"])
+@pytest.mark.parametrize(
+    "overlay", [*(f"ablations/{name}" for name in ABLATIONS), "lesions_on_device"]
+)
 def test_every_ablation_is_one_overlay(workspace: Path, overlay: str) -> None:
     weights = train(overlay, epochs=1)
-    assert all(bool(value.isfinite().all()) for value in weights.values() if value.is_floating_point())
+    assert all(
+        bool(value.isfinite().all()) for value in weights.values() if value.is_floating_point()
+    )
 
 
 @pytest.mark.parametrize(
@@ -150,7 +173,9 @@ def test_every_ablation_is_one_overlay(workspace: Path, overlay: str) -> None:
 )
 def test_a_setting_is_overridden_by_its_path(workspace: Path, override: dict[str, Any]) -> None:
     weights = train(epochs=1, **override)
-    assert all(bool(value.isfinite().all()) for value in weights.values() if value.is_floating_point())
+    assert all(
+        bool(value.isfinite().all()) for value in weights.values() if value.is_floating_point()
+    )
     if "network_def::num_clusters" in override:
         assert weights["bank.prototypes"].shape[-1] == 12
 
@@ -162,10 +187,18 @@ def test_a_setting_is_overridden_by_its_path(workspace: Path, override: dict[str
         ((), {"network_def::use_prototypes": "perhaps"}, "needs true or false"),
         ((), {"loss::abnormal_weight": "much"}, "needs a number"),
         ((), {"image_size": 36}, "patches"),
-        (("ablations/cut_paste", "lesions_on_device"), {}, "set train::preprocessing::transforms differently"),
+        (
+            ("ablations/cut_paste", "lesions_on_device"),
+            {},
+            "set train::preprocessing::transforms differently",
+        ),
         (
             (),
-            {"loss::structure_weight": 0, "loss::category_weight": 0, "loss::restoration_weight": 0},
+            {
+                "loss::structure_weight": 0,
+                "loss::category_weight": 0,
+                "loss::restoration_weight": 0,
+            },
             "all zero",
         ),
     ],
@@ -184,7 +217,9 @@ def test_paper_overlay_sets_the_papers_values() -> None:
     parser.read_config([str(root / "train.json"), str(root / "paper.json")])
     base = ConfigParser.load_config_file(str(root / "train.json"))
     overlay = ConfigParser.load_config_file(str(root / "paper.json"))
-    assert {name.split("::")[0] for name in overlay} <= set(base), "the overlay may only set what train.json has"
+    assert {name.split("::")[0] for name in overlay} <= set(base), (
+        "the overlay may only set what train.json has"
+    )
     expected = {
         "epochs": 800,
         "batch_size": 64,
@@ -208,13 +243,17 @@ def test_trains_on_a_folder_and_on_a_datalist(workspace: Path) -> None:
     names = write_images(images, 24)
     train(epochs=1, dataset_dir=str(images))
     items = [{"image": name} for name in names]
-    (workspace / "list.json").write_text(json.dumps({"training": items[:8], "validation": items[8:12]}))
+    (workspace / "list.json").write_text(
+        json.dumps({"training": items[:8], "validation": items[8:12]})
+    )
     train(epochs=1, dataset_dir=str(images), datalist=str(workspace / "list.json"))
     # no validation section: some of the training images are held out
     (workspace / "list.json").write_text(json.dumps({"training": items}))
     train(epochs=1, dataset_dir=str(images), datalist=str(workspace / "list.json"))
     # fewer images than a batch: one smaller batch, not an empty run
-    (workspace / "list.json").write_text(json.dumps({"training": items[:3], "validation": items[8:12]}))
+    (workspace / "list.json").write_text(
+        json.dumps({"training": items[:3], "validation": items[8:12]})
+    )
     train(epochs=1, dataset_dir=str(images), datalist=str(workspace / "list.json"))
 
 
@@ -244,7 +283,10 @@ def test_the_last_line_of_an_error_names_the_cause(workspace: Path) -> None:
     (workspace / "empty").mkdir()
     result = run_bundle(workspace, CONFIG, {"dataset_dir": workspace / "empty"})
     assert result.returncode != 0
-    assert f"no radiographs found under {workspace / 'empty'}" in result.stderr.strip().splitlines()[-1]
+    assert (
+        f"no radiographs found under {workspace / 'empty'}"
+        in result.stderr.strip().splitlines()[-1]
+    )
 
     names = write_images(workspace / "images", 8)
     (workspace / "images" / names[0]).write_bytes(b"\x89PNG\r\n\x1a\n half of it")
@@ -257,13 +299,21 @@ def test_checkpoint_of_another_architecture_is_refused(workspace: Path) -> None:
     train(epochs=1)
     with pytest.raises(RuntimeError) as error:
         train(hidden_size=36, resume="true")
-    assert "36 contradicts bundles/afire/models/checkpoint.pt, which was trained with" in all_messages(error.value)
+    assert (
+        "36 contradicts bundles/afire/models/checkpoint.pt, which was trained with"
+        in all_messages(error.value)
+    )
 
 
 def test_restores_images(workspace: Path) -> None:
     train()
     config = ["bundles/afire/configs/inference.json", "bundles/afire/configs/restore.json"]
-    run(config_file=config, phantom_dir="bundles/afire/data/phantom", phantom=TINY["phantom"], batch_size=4)
+    run(
+        config_file=config,
+        phantom_dir="bundles/afire/data/phantom",
+        phantom=TINY["phantom"],
+        batch_size=4,
+    )
     restored = sorted((workspace / "bundles/afire/output/restored").glob("*.png"))
     assert len(restored) == 4
     assert Image.open(restored[0]).size == (32, 32)
@@ -275,6 +325,8 @@ def test_bundle_keeps_the_rules_of_the_model_zoo(workspace: Path) -> None:
     settings = {**TINY, "image_size": 128, "patch_size": 16}
     defaults = ("hidden_size", "num_layers", "num_heads", "head_dim", "num_clusters")
     defaults += ("decoder_dim", "decoder_layers", "decoder_heads")
-    result = run_bundle(workspace, CONFIG, {k: v for k, v in settings.items() if k not in defaults} | {"epochs": 1})
+    result = run_bundle(
+        workspace, CONFIG, {k: v for k, v in settings.items() if k not in defaults} | {"epochs": 1}
+    )
     assert result.returncode == 0, result.stderr[-3000:]
     check_bundle(workspace, "afire")

@@ -75,7 +75,9 @@ def test_adapting_stores_statistics_and_thresholds(adapted: Path) -> None:
 def test_adapting_without_labels_validates_on_painted_lesions(workspace: Path) -> None:
     write_images(workspace / "images", [f"{index:02d}.png" for index in range(20)])
     result = run_bundle(
-        workspace, str(ADAPT), {**TINY, "dataset_dir": workspace / "images", "epochs": 2, "val_interval": 1}
+        workspace,
+        str(ADAPT),
+        {**TINY, "dataset_dir": workspace / "images", "epochs": 2, "val_interval": 1},
     )
     assert result.returncode == 0, result.stderr[-3000:]
     assert "auc_of_fused_score" in result.stdout + result.stderr
@@ -83,10 +85,18 @@ def test_adapting_without_labels_validates_on_painted_lesions(workspace: Path) -
 
 
 def test_adapting_stops_early(workspace: Path) -> None:
-    settings = {**TINY, "phantom": PHANTOM, "epochs": 30, "early_stopping::patience": 1, "learning_rate": 0.0}
+    settings = {
+        **TINY,
+        "phantom": PHANTOM,
+        "epochs": 30,
+        "early_stopping::patience": 1,
+        "learning_rate": 0.0,
+    }
     run(config_file=ADAPT, **settings)
     state = torch.load("bundles/afire/models/anomaly/checkpoint.pt", weights_only=True)
-    assert state["trainer"]["iteration"] // 3 == 2  # nothing can improve at learning rate 0: stopped after the second
+    assert (
+        state["trainer"]["iteration"] // 3 == 2
+    )  # nothing can improve at learning rate 0: stopped after the second
 
 
 def test_adapting_leaves_abnormal_images_out(workspace: Path) -> None:
@@ -97,7 +107,12 @@ def test_adapting_leaves_abnormal_images_out(workspace: Path) -> None:
     with pytest.warns(UserWarning, match="left 4 abnormal of 12 training items out"):
         run(
             config_file=ADAPT,
-            **{**TINY, "epochs": 1, "dataset_dir": str(workspace / "images"), "datalist": str(workspace / "list.json")},
+            **{
+                **TINY,
+                "epochs": 1,
+                "dataset_dir": str(workspace / "images"),
+                "datalist": str(workspace / "list.json"),
+            },
         )
 
 
@@ -105,7 +120,10 @@ def test_adapting_leaves_abnormal_images_out(workspace: Path) -> None:
     ("override", "words"),
     [
         ({"pretrained": "models/none.pt"}, "pre-train with train.json first"),
-        ({"hidden_size": 36}, "36 contradicts bundles/afire/models/model.pt, which was trained with 24: leave it out"),
+        (
+            {"hidden_size": 36},
+            "36 contradicts bundles/afire/models/model.pt, which was trained with 24: leave it out",
+        ),
         ({"score_fusion": ["magic"]}, "--score_fusion"),
     ],
 )
@@ -133,9 +151,23 @@ def test_evaluation_reports_every_figure(workspace: Path) -> None:
     folder = workspace / "bundles/afire/output/evaluation"
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["images"] == {"normal": 4, "abnormal": 4}
-    for name in ("restoration", "masked_restoration", "prototype_distance", "token_density", "fused"):
+    for name in (
+        "restoration",
+        "masked_restoration",
+        "prototype_distance",
+        "token_density",
+        "fused",
+    ):
         row = metrics["detection"][name]
-        assert {"auc", "auc_interval", "average_precision", "accuracy", "f1", "sensitivity", "specificity"} <= set(row)
+        assert {
+            "auc",
+            "auc_interval",
+            "average_precision",
+            "accuracy",
+            "f1",
+            "sensitivity",
+            "specificity",
+        } <= set(row)
         assert {"pixel_auroc", "pointing", "aupro"} <= set(metrics["localization"][name])
     assert len(metrics["controlled"]) == 18
     assert len(read_csv(folder / "evaluation.csv")) == 8 + 18 * 4
@@ -176,8 +208,14 @@ def test_inference_of_one_file_and_of_a_list(workspace: Path) -> None:
     [row] = read_csv(folder / "scores.csv")
     assert row["abnormal"] in ("0", "1")
 
-    (workspace / "list.json").write_text(json.dumps({"test": [{"image": "a.png"}, {"image": "missing.png"}]}))
-    options = {"dataset_dir": workspace / "images", "datalist": workspace / "list.json", "saved": "[]"}
+    (workspace / "list.json").write_text(
+        json.dumps({"test": [{"image": "a.png"}, {"image": "missing.png"}]})
+    )
+    options = {
+        "dataset_dir": workspace / "images",
+        "datalist": workspace / "list.json",
+        "saved": "[]",
+    }
     result = run_bundle(workspace, INFER, {**options})
     assert result.returncode == 2
     assert "does not exist" in read_csv(folder / "rejected.csv")[0]["reason"]
@@ -198,7 +236,9 @@ def test_inference_goes_on_where_it_was_stopped(workspace: Path) -> None:
     again = table.read_text().splitlines()
     assert [line.split(",")[0] for line in again] == [line.split(",")[0] for line in lines]
     assert again[:3] == lines[:3]
-    assert sorted(path.name for path in (folder / "overlays").iterdir()) == [f"{n}.png.jpg" for n in range(1, 6)]
+    assert sorted(path.name for path in (folder / "overlays").iterdir()) == [
+        f"{n}.png.jpg" for n in range(1, 6)
+    ]
     assert len(read_csv(folder / "worklist.csv")) == 6
     assert not list(folder.glob("*_previous*"))
 
@@ -215,4 +255,6 @@ def test_same_picture_same_score_whatever_the_format(workspace: Path, shared_dat
     scores = {Path(row["image"]).name: float(row["fused"]) for row in rows}
     for name in names[1:6]:
         assert scores[name] == pytest.approx(scores["gray8.png"], abs=0.02), name
-    assert scores["mono1_12bit_window.dcm"] == pytest.approx(scores["mono2_12bit_window.dcm"], abs=0.02)
+    assert scores["mono1_12bit_window.dcm"] == pytest.approx(
+        scores["mono2_12bit_window.dcm"], abs=0.02
+    )

@@ -21,7 +21,14 @@ METHODS = {"afire": "AFiRe", "peac": "PEAC", "ace": "ACE", "mae": "MAE", "dino":
 SHAPE = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
 NETWORK = {
     "afire": {
-        **at("network_def", num_clusters=8, head_dim=16, decoder_dim=16, decoder_layers=1, decoder_heads=2),
+        **at(
+            "network_def",
+            num_clusters=8,
+            head_dim=16,
+            decoder_dim=16,
+            decoder_layers=1,
+            decoder_heads=2,
+        ),
     },
     "peac": {**at("network_def", expander_dim=8, expander_hidden_dim=8)},
     "ace": {},
@@ -30,7 +37,11 @@ NETWORK = {
 }
 PHANTOM = {"num_patients": {"test": 6}, "image_size": 32, "abnormal_fraction": 0.5, "seed": 0}
 OF_ALL = ["Tokens by position", "Composition and decomposition"]
-OF_LANDMARKS = ["Landmarks by their surroundings", "Landmarks across patients and perturbations", "Left and right"]
+OF_LANDMARKS = [
+    "Landmarks by their surroundings",
+    "Landmarks across patients and perturbations",
+    "Left and right",
+]
 OF_AFIRE = ["Restoration with and without mask tokens", "Atlas of prototypes"]
 
 
@@ -44,7 +55,9 @@ def analyse(bundle: str, overlays: Sequence[str] = (), **overrides: Any) -> dict
     shape = {name: overrides.pop(name) for name in of_network if name in overrides}
     network, description = new_network(bundle, overlays, **{**SHAPE, **NETWORK[bundle], **shape})
     save_network(network, f"bundles/{bundle}/models/model.pt", description)
-    configs = [f"bundles/{bundle}/configs/{name}.json" for name in ("inference", "analysis")]  # the file has the rest
+    configs = [
+        f"bundles/{bundle}/configs/{name}.json" for name in ("inference", "analysis")
+    ]  # the file has the rest
     precision = torch.get_float32_matmul_precision()
     try:
         run(config_file=configs, **overrides)
@@ -66,16 +79,26 @@ def test_overlays_differ_in_what_the_methods_differ_in(workplace: Path) -> None:
     assert json.dumps(contents["ace"]).replace("ACE", "MAE") == json.dumps(contents["mae"])
     assert json.dumps(contents["ace"]).replace("ACE", "DINO") == json.dumps(contents["dino"])
     afire = contents["afire"]
-    train_amplitude = json.loads(Path("bundles/afire/configs/train.json").read_text())["add_lesions"]["amplitude"]
-    only_afire = {name: afire.pop(name) for name in ("_follows", "ckpt_path", "network_def", "model_file::hint")}
+    train_amplitude = json.loads(Path("bundles/afire/configs/train.json").read_text())[
+        "add_lesions"
+    ]["amplitude"]
+    only_afire = {
+        name: afire.pop(name)
+        for name in ("_follows", "ckpt_path", "network_def", "model_file::hint")
+    }
     assert all(only_afire.values())
-    for content in contents.values():  # the one goes by its network, the others by the encoders that they compare
+    for content in (
+        contents.values()
+    ):  # the one goes by its network, the others by the encoders that they compare
         del content["model_file::task"]
         content.pop("model_file::path", None)
     own = [study for study in afire["studies"] if "networks" in study]
     assert own[0]["lesion_options"] == {"amplitude": train_amplitude}
     afire["studies"] = [study for study in afire["studies"] if study not in own]
-    assert [study["_target_"].rsplit(".", 1)[1] for study in own] == ["RestorationStudy", "PrototypeStudy"]
+    assert [study["_target_"].rsplit(".", 1)[1] for study in own] == [
+        "RestorationStudy",
+        "PrototypeStudy",
+    ]
     assert json.dumps(contents["ace"]).replace("ACE", "AFiRe") == json.dumps(afire)
 
 
@@ -90,7 +113,9 @@ def test_all_studies_on_the_phantom(bundle: str, workplace: Path) -> None:
     for study in report["studies"]:
         if study["title"] not in OF_AFIRE:
             assert list(study["table"])[:2] == [METHODS[bundle], "untrained"]
-    assert Path(f"bundles/{bundle}/output/analysis/report.html").read_text().count("<img") >= len(titles)
+    assert Path(f"bundles/{bundle}/output/analysis/report.html").read_text().count("<img") >= len(
+        titles
+    )
 
 
 def test_a_plain_folder_gets_what_needs_no_labels(workplace: Path) -> None:
@@ -112,5 +137,7 @@ def test_a_fine_tuned_classifier_is_looked_into(workplace: Path) -> None:
     classifier = TransferClassifier(ViTEncoder(**shape), num_classes=len(LESION_KINDS))
     description = {"preprocessing": {"image_size": 32}, "class_names": LESION_KINDS}
     save_network(classifier, workplace / "classifier.pt", description)
-    report = analyse("ace", phantom=PHANTOM, classifier_weights={"fine-tuned": str(workplace / "classifier.pt")})
+    report = analyse(
+        "ace", phantom=PHANTOM, classifier_weights={"fine-tuned": str(workplace / "classifier.pt")}
+    )
     assert list(report["studies"][-1]["table"]) == ["fine-tuned: Grad-CAM", "fine-tuned: roll-out"]

@@ -69,7 +69,12 @@ def test_a_detector_is_fitted_to_an_encoder_without_training(clone: Path) -> Non
         assert (output / "worklist.csv").is_file()
         assert sum(path.is_file() for path in (output / "overlays").rglob("*")) == 8
     assert sum(map(int, found[None])) < sum(map(int, found[0.01]))
-    run(config_file=[*USE, AFIRE + "evaluate.json"], **RUN, output_dir="evaluated", **{"report::num_bootstraps": 2})
+    run(
+        config_file=[*USE, AFIRE + "evaluate.json"],
+        **RUN,
+        output_dir="evaluated",
+        **{"report::num_bootstraps": 2},
+    )
     metrics = json.loads((clone / "evaluated/metrics.json").read_text())
     assert set(metrics["detection"]) == {
         *("token_density", "token_neighbors", "token_mean_density", "focal", "fused"),
@@ -99,7 +104,9 @@ def test_a_network_of_monai_is_pretrained_and_then_probed(clone: Path) -> None:
     settings["phantom"] = {**PHANTOM, "abnormal_fraction": 0.5}
     weights = {"encoder_weights": str(clone / "bundles/afire/models/model.pt")}
     run(config_file=[CLASSIFY + "train.json", "vit.json"], **settings, **weights)
-    probe = torch.load(clone / "bundles/radiograph_classification/models/model.pt", weights_only=True)
+    probe = torch.load(
+        clone / "bundles/radiograph_classification/models/model.pt", weights_only=True
+    )
     for name in names:
         assert torch.equal(probe[name.removeprefix("teacher_")], trained[name])
     evaluation = {**RUN, "phantom": settings["phantom"], "report::num_bootstraps": 2}

@@ -20,9 +20,23 @@ from monai_afire.apps.readers.__main__ import main
 SHAPE = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
 MAE = {**at("network_def", decoder_dim=16, decoder_layers=1, decoder_heads=2)}
 AFIRE = {
-    **at("network_def", head_dim=16, num_clusters=8, decoder_dim=16, decoder_layers=1, decoder_heads=2),
+    **at(
+        "network_def",
+        head_dim=16,
+        num_clusters=8,
+        decoder_dim=16,
+        decoder_layers=1,
+        decoder_heads=2,
+    ),
 }
-RUN = {"epochs": 1, "batch_size": 4, "val_interval": 1, "device": "cpu", "cache": "none", "num_workers": 0}
+RUN = {
+    "epochs": 1,
+    "batch_size": 4,
+    "val_interval": 1,
+    "device": "cpu",
+    "cache": "none",
+    "num_workers": 0,
+}
 GRADES = ["dark", "medium", "bright"]
 SECTIONS = {"training": 12, "validation": 6, "test": 6}
 
@@ -58,12 +72,29 @@ def configs(bundle: str, *names: str) -> list[str]:
 
 def test_afire_learns_adapts_and_judges(fundus: dict[str, str]) -> None:
     train_in_process(configs("afire", "train"), {**SHAPE, **AFIRE, **RUN, **fundus})
-    assert saved_weights("afire")["encoder.patch_embedding.patch_embeddings.weight"].shape == (24, 3, 8, 8)
+    assert saved_weights("afire")["encoder.patch_embedding.patch_embeddings.weight"].shape == (
+        24,
+        3,
+        8,
+        8,
+    )
     adapting = {**RUN, **fundus, "train::lr_schedule::warmup_epochs": 0}
-    train_in_process(["bundles/afire/configs/train.json", "bundles/afire/configs/finetune_anomaly.json"], adapting)
-    inference = {**fundus, "device": "cpu", "num_workers": 0, "saved": ["overlays"], "picture_size": 96}
+    train_in_process(
+        ["bundles/afire/configs/train.json", "bundles/afire/configs/finetune_anomaly.json"],
+        adapting,
+    )
+    inference = {
+        **fundus,
+        "device": "cpu",
+        "num_workers": 0,
+        "saved": ["overlays"],
+        "picture_size": 96,
+    }
     train_in_process("bundles/afire/configs/inference.json", inference)
-    assert len(list(Path("bundles/afire/output/inference/overlays").rglob("*.jpg"))) == SECTIONS["test"]
+    assert (
+        len(list(Path("bundles/afire/output/inference/overlays").rglob("*.jpg")))
+        == SECTIONS["test"]
+    )
 
 
 @pytest.mark.parametrize("bundle", ["ace", "peac", "mae", "dino"])
@@ -80,17 +111,27 @@ def test_the_other_methods_learn(bundle: str, fundus: dict[str, str]) -> None:
     }
     train_in_process(configs(bundle, "train"), {**SHAPE, **sizes[bundle], **RUN, **fundus})
     weights = saved_weights(bundle)
-    [name] = [name for name in weights if name.endswith("encoder.patch_embedding.patch_embeddings.weight")][-1:]
+    [name] = [
+        name for name in weights if name.endswith("encoder.patch_embedding.patch_embeddings.weight")
+    ][-1:]
     assert weights[name].shape == (24, 3, 8, 8)
 
 
 def test_grading_starts_from_color_weights(fundus: dict[str, str]) -> None:
-    steps = {"train::lr_schedule::warmup_epochs": 0, "min_steps_per_epoch": 1, "label_kind": "multiclass"}
-    train_in_process(configs("radiograph_classification", "train"), {**SHAPE, **RUN, **fundus, **steps})
+    steps = {
+        "train::lr_schedule::warmup_epochs": 0,
+        "min_steps_per_epoch": 1,
+        "label_kind": "multiclass",
+    }
+    train_in_process(
+        configs("radiograph_classification", "train"), {**SHAPE, **RUN, **fundus, **steps}
+    )
     used = {**fundus, "device": "cpu", "num_workers": 0}
     # an evaluation and an inference know from the weights that images are in color and classes exclusive
     folder = "bundles/radiograph_classification/configs"
-    train_in_process([f"{folder}/train.json", f"{folder}/evaluate.json"], {**used, "output_dir": "judged"})
+    train_in_process(
+        [f"{folder}/train.json", f"{folder}/evaluate.json"], {**used, "output_dir": "judged"}
+    )
     metrics = json.loads(Path("judged/metrics.json").read_text())
     assert metrics["num_images"] == SECTIONS["test"]
     assert list(metrics["per_class"]) == GRADES
@@ -124,9 +165,15 @@ def test_pairs_of_photographs_are_compared(fundus: dict[str, str]) -> None:
     assert main(["fire", "--root", "FIRE", "--output", "fire.json"]) == 0
     train_in_process(configs("mae", "train"), {**SHAPE, **MAE, **RUN, **fundus})
     used = {"datalist": "fire.json", "device": "cpu", "num_workers": 0}
-    train_in_process([f"bundles/mae/configs/{name}.json" for name in ("inference", "analysis")], used)
+    train_in_process(
+        [f"bundles/mae/configs/{name}.json" for name in ("inference", "analysis")], used
+    )
     report = json.loads(Path("bundles/mae/output/analysis/report.json").read_text())
-    [table] = [study["table"] for study in report["studies"] if study["title"] == "Places in pairs of images"]
+    [table] = [
+        study["table"]
+        for study in report["studies"]
+        if study["title"] == "Places in pairs of images"
+    ]
     assert set(table) == {"MAE", "untrained", "raw pixels", "same place"}
     # 96 pixels of the file are 32 of the input
     assert table["same place"]["error"] == pytest.approx(np.hypot(*shift) / 3, abs=1e-3)

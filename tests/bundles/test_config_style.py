@@ -17,7 +17,11 @@ BUNDLES = (
     *("ace", "afire", "dino", "mae", "peac"),
     *("radiograph_classification", "radiograph_landmarks", "radiograph_segmentation"),
 )
-CONFIGS = sorted(path for path in (REPOSITORY_ROOT / "bundles").glob("*/configs/**/*.json") if path.stem != "metadata")
+CONFIGS = sorted(
+    path
+    for path in (REPOSITORY_ROOT / "bundles").glob("*/configs/**/*.json")
+    if path.stem != "metadata"
+)
 MAX_EXPRESSIONS = 24  # median of the zoo's train.json
 MAX_LENGTH = 73  # median of the longest expression of a config in the zoo
 LIST_ADDITION = re.compile(r"\+ [\[(]|\] \+ [@\[(]|@[\w:]+ \+ @")
@@ -58,7 +62,9 @@ def label(path: Path) -> str:
 def test_configs_are_free_of_programs(path: Path) -> None:
     found = counts(path)
     assert found["lambdas"] == found["as_bool"] == found["list additions"] == 0, found
-    assert found["longest"] <= MAX_LENGTH, max((t for t in texts(ConfigParser.load_config_file(str(path)))), key=len)
+    assert found["longest"] <= MAX_LENGTH, max(
+        (t for t in texts(ConfigParser.load_config_file(str(path)))), key=len
+    )
     assert found["expressions"] <= MAX_EXPRESSIONS, found
 
 
@@ -78,7 +84,9 @@ def test_the_counts_see_what_they_forbid(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bundle", BUNDLES)
 def test_handlers_are_reached_by_name(bundle: str) -> None:
-    config = ConfigParser.load_config_file(str(REPOSITORY_ROOT / f"bundles/{bundle}/configs/train.json"))
+    config = ConfigParser.load_config_file(
+        str(REPOSITORY_ROOT / f"bundles/{bundle}/configs/train.json")
+    )
     for part in ("train", "validate"):
         for entry in config[part].get("handlers", []):
             assert entry.startswith(f"%{part}::")

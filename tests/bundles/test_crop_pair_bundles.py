@@ -34,7 +34,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from monai_afire.networks import ViTEncoder, load_encoder_weights
 
-PHANTOM = {"num_patients": {"training": 12, "validation": 4}, "image_size": 64, "abnormal_fraction": 0.5, "seed": 0}
+PHANTOM = {
+    "num_patients": {"training": 12, "validation": 4},
+    "image_size": 64,
+    "abnormal_fraction": 0.5,
+    "seed": 0,
+}
 ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
 TINY = {
     "peac": {**ENCODER, "grid": 6, **at("network_def", expander_dim=8, expander_hidden_dim=16)},
@@ -64,10 +69,19 @@ def scalars_of(folder: Path) -> dict[str, list[float]]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "picture", "figure", "chance"),
-    [("peac", "restoration", "order_accuracy", 1 / 64), ("ace", "correspondence", "composition_accuracy", 1 / 64)],
+    [
+        ("peac", "restoration", "order_accuracy", 1 / 64),
+        ("ace", "correspondence", "composition_accuracy", 1 / 64),
+    ],
 )
-def test_default_run_learns(workspace: Path, method: str, picture: str, figure: str, chance: float) -> None:
-    overrides = {"epochs": 6, "val_interval": 3, "phantom::num_patients": {"training": 384, "validation": 32}}
+def test_default_run_learns(
+    workspace: Path, method: str, picture: str, figure: str, chance: float
+) -> None:
+    overrides = {
+        "epochs": 6,
+        "val_interval": 3,
+        "phantom::num_patients": {"training": 384, "validation": 32},
+    }
     result = run_bundle(workspace, f"bundles/{method}/configs/train.json", overrides)
     assert result.returncode == 0, result.stderr[-3000:]
     for words in ("models/model.pt", f"{picture}.png", "tensorboard --logdir", "--encoder_weights"):
@@ -98,7 +112,9 @@ def test_runs_repeat_resume_and_feed_an_encoder(workspace: Path, method: str) ->
     assert report.missing == []
     torch.testing.assert_close(encoder.norm.weight, again["teacher_encoder.norm.weight"])
     pictures = served_pictures(workspace / f"bundles/{method}/output")
-    assert set(pictures) == {{"peac": "preview/restoration", "ace": "preview/correspondence"}[method]}
+    assert set(pictures) == {
+        {"peac": "preview/restoration", "ace": "preview/correspondence"}[method]
+    }
 
 
 @pytest.mark.parametrize(
@@ -117,9 +133,13 @@ def test_runs_repeat_resume_and_feed_an_encoder(workspace: Path, method: str) ->
         ("ace", {"augment_crops::prob": 1.0}),
     ],
 )
-def test_every_ablation_is_one_override(workspace: Path, method: str, override: dict[str, object]) -> None:
+def test_every_ablation_is_one_override(
+    workspace: Path, method: str, override: dict[str, object]
+) -> None:
     weights = train(method, epochs=1, **override)
-    assert all(bool(value.isfinite().all()) for value in weights.values() if value.is_floating_point())
+    assert all(
+        bool(value.isfinite().all()) for value in weights.values() if value.is_floating_point()
+    )
 
 
 @pytest.mark.parametrize(
@@ -128,10 +148,16 @@ def test_every_ablation_is_one_override(workspace: Path, method: str, override: 
         ("peac", {"grid": 3}, "grid"),
         ("ace", {"grid": 7}, "grid"),
         ("ace", {"image_size": 24}, "even"),
-        ("peac", at("loss", order_weight=0, restoration_weight=0, global_weight=0, local_weight=0), "all zero"),
+        (
+            "peac",
+            at("loss", order_weight=0, restoration_weight=0, global_weight=0, local_weight=0),
+            "all zero",
+        ),
     ],
 )
-def test_wrong_options_are_named(workspace: Path, method: str, override: dict[str, Any], words: str) -> None:
+def test_wrong_options_are_named(
+    workspace: Path, method: str, override: dict[str, Any], words: str
+) -> None:
     with pytest.raises(Exception) as error:  # noqa: PT011  MONAI's parser wraps what it meets
         train(method, **override)
     assert words in all_messages(error.value)
@@ -167,7 +193,9 @@ def test_documented_probe_runs_while_pretraining(
     assert len(re.findall(r"epoch \d: knn_auc [01]\.\d+", "".join(capfd.readouterr()))) == 2
     probed = saved_weights(method)
     plain = train(method)
-    assert all(torch.equal(probed[name], plain[name]) for name in plain), "the probe changed the run"
+    assert all(torch.equal(probed[name], plain[name]) for name in plain), (
+        "the probe changed the run"
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -176,7 +204,9 @@ def test_paper_overlays_set_the_papers_values(method: str, overlay: str) -> None
     configs = REPOSITORY_ROOT / "bundles" / method / "configs"
     base = ConfigParser.load_config_file(str(configs / "train.json"))
     values = ConfigParser.load_config_file(str(configs / f"{overlay}.json"))
-    assert [name for name in values if not has(base, name)] == [], "the overlay may only set what train.json has"
+    assert [name for name in values if not has(base, name)] == [], (
+        "the overlay may only set what train.json has"
+    )
     parser = ConfigParser()
     parser.read_config([str(configs / "train.json"), str(configs / f"{overlay}.json")])
     parser["imports"] = None
@@ -191,7 +221,9 @@ def test_paper_overlays_set_the_papers_values(method: str, overlay: str) -> None
 def test_what_the_methods_share_is_the_same_text() -> None:
     """A diff of two train.json shows only what differs between the methods."""
     configs = {
-        method: ConfigParser.load_config_file(str(REPOSITORY_ROOT / f"bundles/{method}/configs/train.json"))
+        method: ConfigParser.load_config_file(
+            str(REPOSITORY_ROOT / f"bundles/{method}/configs/train.json")
+        )
         for method in ("afire", *METHODS)
     }
     shared = (*SAME_IN_ALL, "standardize_image", "learning_rate")
@@ -200,19 +232,31 @@ def test_what_the_methods_share_is_the_same_text() -> None:
             assert configs[method][name] == configs["afire"][name], name
         named = ("lr_schedule", "weight_decay_schedule", "teacher_decay_schedule", "run")
         for part in ("trainer", "dataloader", "inferer", *named):
-            found, first = (own_settings_aside(configs[name]["train"][part]) for name in (method, "afire"))
+            found, first = (
+                own_settings_aside(configs[name]["train"][part]) for name in (method, "afire")
+            )
             assert found == first, part
-        assert configs[method]["validate"]["dataloader"] == configs["afire"]["validate"]["dataloader"]
+        assert (
+            configs[method]["validate"]["dataloader"] == configs["afire"]["validate"]["dataloader"]
+        )
         for section in ("train", "validate"):
-            assert same_dataset(configs[method][section]["dataset"], configs["afire"][section]["dataset"]), section
+            assert same_dataset(
+                configs[method][section]["dataset"], configs["afire"][section]["dataset"]
+            ), section
         names = [name for name in configs[method] if name in configs["afire"]]
-        assert names == [name for name in configs["afire"] if name in configs[method]], "another order"
+        assert names == [name for name in configs["afire"] if name in configs[method]], (
+            "another order"
+        )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_bundle_keeps_the_rules_of_the_model_zoo(workspace: Path, method: str) -> None:
-    overrides = {"epochs": 1, "phantom::num_patients": {"training": 4, "validation": 2}, "batch_size": 2}
+    overrides = {
+        "epochs": 1,
+        "phantom::num_patients": {"training": 4, "validation": 2},
+        "batch_size": 2,
+    }
     result = run_bundle(workspace, f"bundles/{method}/configs/train.json", overrides)
     assert result.returncode == 0, result.stderr[-3000:]
     check_bundle(workspace, method)

@@ -32,7 +32,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from monai_afire.networks import ViTEncoder, load_encoder_weights
 
-PHANTOM = {"num_patients": {"training": 12, "validation": 4}, "image_size": 48, "abnormal_fraction": 0.5, "seed": 0}
+PHANTOM = {
+    "num_patients": {"training": 12, "validation": 4},
+    "image_size": 48,
+    "abnormal_fraction": 0.5,
+    "seed": 0,
+}
 NETWORK = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
 HEAD = {**at("network_def", head_dim=16, bottleneck_dim=8, num_prototypes=16)}
 TINY = {**NETWORK, **HEAD, "make_crops::local_size": 16, "make_crops::num_local": 2}
@@ -68,7 +73,13 @@ def test_default_run_learns(workspace: Path) -> None:
         "num_heads": 2,
     }
     head = {**at("network_def", head_dim=128, bottleneck_dim=64, num_prototypes=256)}
-    overrides: dict[str, Any] = {**small, **head, "make_crops::num_local": 2, "epochs": 20, "val_interval": 10}
+    overrides: dict[str, Any] = {
+        **small,
+        **head,
+        "make_crops::num_local": 2,
+        "epochs": 20,
+        "val_interval": 10,
+    }
     overrides["phantom::num_patients"] = {"training": 128, "validation": 32}
     result = run_bundle(workspace, "bundles/dino/configs/train.json", overrides)
     assert result.returncode == 0, result.stderr[-3000:]
@@ -77,15 +88,26 @@ def test_default_run_learns(workspace: Path) -> None:
     output = workspace / "bundles/dino/output"
     assert Image.open(output / "tokens.png").size[0] > 500
     events = EventAccumulator(str(output)).Reload()
-    scalars = {tag: [event.value for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
-    assert {"total", "divergence", "entropy", "learning_rate", "teacher_decay", "teacher_temperature"} < set(scalars)
+    scalars = {
+        tag: [event.value for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]
+    }
+    assert {
+        "total",
+        "divergence",
+        "entropy",
+        "learning_rate",
+        "teacher_decay",
+        "teacher_temperature",
+    } < set(scalars)
     assert {"teacher_information", "teacher_entropy", "feature_spread"} < set(scalars)
     assert scalars["teacher_information"][-1] > 0.02
     assert scalars["crop_accuracy"][-1] > 1.2 * scalars["chance"][-1]
 
 
 @pytest.mark.slow
-def test_runs_repeat_resume_and_feed_an_encoder(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_repeat_resume_and_feed_an_encoder(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = train(epochs=3)
     again = train(epochs=3)
     assert all(torch.equal(whole[name], again[name]) for name in whole)
@@ -100,10 +122,14 @@ def test_runs_repeat_resume_and_feed_an_encoder(workspace: Path, monkeypatch: py
 
 
 @pytest.mark.slow
-def test_interrupted_run_ends_with_the_same_bits(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_run_ends_with_the_same_bits(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = train()
     # the schedules are those of two epochs
-    schedules = {f"train::{name}_schedule::epochs": 2 for name in ("lr", "weight_decay", "teacher_decay")}
+    schedules = {
+        f"train::{name}_schedule::epochs": 2 for name in ("lr", "weight_decay", "teacher_decay")
+    }
     train(**{"train::trainer::max_epochs": 1, **schedules})
     assert any(not torch.equal(value, whole[name]) for name, value in saved_weights("dino").items())
     resumed = train(resume=True)
@@ -122,12 +148,16 @@ def test_interrupted_run_ends_with_the_same_bits(workspace: Path, monkeypatch: p
 )
 def test_every_variant_is_one_override(workspace: Path, override: dict[str, object]) -> None:
     weights = train(epochs=1, **override)
-    assert all(bool(value.isfinite().all()) for value in weights.values() if value.is_floating_point())
+    assert all(
+        bool(value.isfinite().all()) for value in weights.values() if value.is_floating_point()
+    )
 
 
 def test_the_last_layer_waits_for_its_first_epoch(workspace: Path) -> None:
     name = "head.last_layer.parametrizations.weight.original1"
-    frozen, learned = (train(**{"epochs": 1, "train::last_layer_freeze::epochs": epochs}) for epochs in (1, 0))
+    frozen, learned = (
+        train(**{"epochs": 1, "train::last_layer_freeze::epochs": epochs}) for epochs in (1, 0)
+    )
     torch.testing.assert_close(frozen[name], frozen[f"teacher_{name}"], rtol=0, atol=1e-6)
     assert not torch.equal(frozen[name], learned[name])
 
@@ -136,13 +166,19 @@ def test_wrong_options_are_named(workspace: Path, caplog: pytest.LogCaptureFixtu
     caplog.set_level(logging.CRITICAL)
     with pytest.raises(Exception) as error:  # noqa: PT011  MONAI's parser wraps what it meets
         train(**{"make_crops::local_size": 20})
-    assert "an image of (20, 20) pixels cannot be cut into patches of (8, 8)" in all_messages(error.value)
+    assert "an image of (20, 20) pixels cannot be cut into patches of (8, 8)" in all_messages(
+        error.value
+    )
 
 
 def test_own_images_and_inference(workspace: Path) -> None:
     names = write_images(workspace / "images", 10, size=70)
     train(dataset_dir=str(workspace / "images"))
-    run(config_file="bundles/dino/configs/inference.json", dataset_dir=str(workspace / "images"), batch_size=4)
+    run(
+        config_file="bundles/dino/configs/inference.json",
+        dataset_dir=str(workspace / "images"),
+        batch_size=4,
+    )
     with (workspace / "bundles/dino/output/embeddings/embeddings.csv").open() as file:
         rows = list(csv.reader(file))
     assert sorted(Path(row[0]).name for row in rows) == sorted(names)
@@ -153,17 +189,23 @@ def test_paper_overlays_set_the_papers_values() -> None:
     base, paper, vit_b = read("train"), read("paper"), read("vit_b")
     unknown = [name for name in {**paper, **vit_b} if not has(base, name)]
     assert unknown == [], "the overlays may only set what train.json has"
-    found = [paper[name] for name in ("hidden_size", "network_def::num_prototypes", "make_crops::local_size")]
+    found = [
+        paper[name]
+        for name in ("hidden_size", "network_def::num_prototypes", "make_crops::local_size")
+    ]
     assert found == [384, 65536, 96]
     encoder = read("../../radiograph_classification/configs/vit_b")
     shape = ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")
-    assert [vit_b[name] for name in shape] == [encoder[name] for name in shape], "the encoder of the other methods"
+    assert [vit_b[name] for name in shape] == [encoder[name] for name in shape], (
+        "the encoder of the other methods"
+    )
 
 
 def test_the_same_encoder_and_engine_as_the_other_methods() -> None:
     """A diff of two train.json shows only what differs between the methods."""
     afire, dino = (
-        ConfigParser.load_config_file(str(CONFIGS / p)) for p in ("../../afire/configs/train.json", "train.json")
+        ConfigParser.load_config_file(str(CONFIGS / p))
+        for p in ("../../afire/configs/train.json", "train.json")
     )
     shared = ("imports", "dataset_dir", "output_dir", "ckpt_dir", "device", "optimizer", "network")
     shared += ("summary_writer", "standardize_image", "initialize", "run", "learning_rate")
@@ -172,9 +214,17 @@ def test_the_same_encoder_and_engine_as_the_other_methods() -> None:
         assert dino[name] == afire[name], name
     assert dino["own_encoder"] == afire["own_encoder"]
     assert dino["encoder_def"] == afire["encoder_def"]
-    named = ("lr_schedule", "weight_decay_schedule", "teacher_decay_schedule", "run", "last_layer_freeze")
+    named = (
+        "lr_schedule",
+        "weight_decay_schedule",
+        "teacher_decay_schedule",
+        "run",
+        "last_layer_freeze",
+    )
     for part in ("trainer", "dataloader", "inferer", *named):
-        assert own_settings_aside(dino["train"][part]) == own_settings_aside(afire["train"][part]), part
+        assert own_settings_aside(dino["train"][part]) == own_settings_aside(
+            afire["train"][part]
+        ), part
     assert dino["train"]["handlers"] == afire["train"]["handlers"]
     warm_up = "teacher_temperature_schedule"  # its values are each paper's
     assert set(dino["train"][warm_up]) == set(afire["train"][warm_up])
@@ -185,7 +235,11 @@ def test_the_same_encoder_and_engine_as_the_other_methods() -> None:
 
 @pytest.mark.slow
 def test_bundle_keeps_the_rules_of_the_model_zoo(workspace: Path) -> None:
-    overrides = {"epochs": 1, "phantom::num_patients": {"training": 4, "validation": 2}, "batch_size": 2}
+    overrides = {
+        "epochs": 1,
+        "phantom::num_patients": {"training": 4, "validation": 2},
+        "batch_size": 2,
+    }
     result = run_bundle(workspace, "bundles/dino/configs/train.json", overrides)
     assert result.returncode == 0, result.stderr[-3000:]
     check_bundle(workspace, "dino")

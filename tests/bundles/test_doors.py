@@ -33,7 +33,11 @@ def encoder() -> ViTEncoder:
 
 def write_classifier() -> Path:
     network = TransferClassifier(encoder(), 2)
-    description = {"preprocessing": {"image_size": 24}, "class_names": ["a", "b"], "label_kind": "multilabel"}
+    description = {
+        "preprocessing": {"image_size": 24},
+        "class_names": ["a", "b"],
+        "label_kind": "multilabel",
+    }
     return save_network(network, "bundles/radiograph_classification/models/model.pt", description)
 
 
@@ -59,7 +63,11 @@ def test_released_detector_without_the_command_line(workspace: Path, start: Any)
 @pytest.mark.parametrize("start", [used_directly, created])
 def test_classifier_without_the_command_line(workspace: Path, start: Any) -> None:
     write_classifier()
-    start(["bundles/radiograph_classification/configs/inference.json"], dataset_dir="images", output_dir="out")
+    start(
+        ["bundles/radiograph_classification/configs/inference.json"],
+        dataset_dir="images",
+        output_dir="out",
+    )
     assert (
         Path("out/predictions.csv").read_text().splitlines()[0]
         == "image,probability_a,probability_b,decision_a,decision_b"
@@ -76,7 +84,12 @@ def test_classifier_by_the_command_line(workspace: Path) -> None:
 
 def test_network_by_monais_load(workspace: Path) -> None:
     path = write_classifier()
-    network = load("radiograph_classification", bundle_dir="bundles", source="github", workflow_type="inference")
+    network = load(
+        "radiograph_classification",
+        bundle_dir="bundles",
+        source="github",
+        workflow_type="inference",
+    )
     assert torch.equal(network.classifier.weight, ModelFile(path).build().classifier.weight)
 
 
@@ -85,7 +98,11 @@ def test_what_a_file_says_is_no_expression(workspace: Path) -> None:
     state = torch.load(path, weights_only=True)
     state._metadata[""]["monai_afire"]["class_names"] = ["$open('hacked', 'w')", "@seed"]
     torch.save(state, path)
-    used_directly(["bundles/radiograph_classification/configs/inference.json"], dataset_dir="images", output_dir="out")
+    used_directly(
+        ["bundles/radiograph_classification/configs/inference.json"],
+        dataset_dir="images",
+        output_dir="out",
+    )
     assert not Path("hacked").exists()
     assert "$open" in Path("out/predictions.csv").read_text()
 
@@ -93,12 +110,26 @@ def test_what_a_file_says_is_no_expression(workspace: Path) -> None:
 def test_wrong_kinds_say_what_to_do(workspace: Path) -> None:
     classifier = str(write_classifier())
     detector = str(save_network(AnomalyDetector(encoder(), memory_size=8), "detector.pt"))
-    landmarks = str(save_network(UPerNet(encoder(), 2, 8), "landmarks.pt", {"task": "landmark detector"}))
+    landmarks = str(
+        save_network(UPerNet(encoder(), 2, 8), "landmarks.pt", {"task": "landmark detector"})
+    )
     for bundle, path, message in (
-        ("afire", classifier, "is a classifier, not an anomaly detector: adapt a pre-trained network"),
-        ("radiograph_segmentation", classifier, "is a classifier, not a segmenter: fine-tune with train.json first"),
+        (
+            "afire",
+            classifier,
+            "is a classifier, not an anomaly detector: adapt a pre-trained network",
+        ),
+        (
+            "radiograph_segmentation",
+            classifier,
+            "is a classifier, not a segmenter: fine-tune with train.json first",
+        ),
         ("radiograph_segmentation", landmarks, "is a landmark detector, not a segmenter"),
-        ("peac", detector, "is an anomaly detector, not a pre-trained PEAC network: pre-train with train.json first"),
+        (
+            "peac",
+            detector,
+            "is an anomaly detector, not a pre-trained PEAC network: pre-train with train.json first",
+        ),
     ):
         config = [f"bundles/{bundle}/configs/inference.json"]
         with pytest.raises(Exception) as caught:  # noqa: PT011  the resolver's, with the cause in it

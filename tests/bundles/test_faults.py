@@ -29,9 +29,18 @@ from bundles.bundle_runs import (
 from monai.bundle import ConfigParser
 
 CONFIG = "bundles/afire/configs/train.json"
-BUNDLES = sorted(path.parent.parent.name for path in (REPOSITORY_ROOT / "bundles").glob("*/configs/train.json"))
+BUNDLES = sorted(
+    path.parent.parent.name for path in (REPOSITORY_ROOT / "bundles").glob("*/configs/train.json")
+)
 # long enough to be interrupted in the midst of an epoch of six batches
-LONG = {**TINY, "epochs": 200, "val_interval": 200, "batch_size": 2, "num_workers": 2, "learning_rate": 0.003}
+LONG = {
+    **TINY,
+    "epochs": 200,
+    "val_interval": 200,
+    "batch_size": 2,
+    "num_workers": 2,
+    "learning_rate": 0.003,
+}
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and process groups")
 
@@ -43,7 +52,9 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def start(folder: Path, overrides: dict, before: Callable[[], None] | None = None) -> subprocess.Popen:
+def start(
+    folder: Path, overrides: dict, before: Callable[[], None] | None = None
+) -> subprocess.Popen:
     """A run in a process group of its own."""
     return subprocess.Popen(
         command(CONFIG, overrides),
@@ -87,14 +98,20 @@ def test_sigterm_to_the_whole_job_saves_and_resumes_to_the_same_weights(workspac
         os.killpg(process.pid, signal.SIGTERM)
         output = process.communicate(timeout=120)[0]
         assert process.returncode == 143, output[-3000:]
-        iteration = torch.load("bundles/afire/models/checkpoint.pt", weights_only=True)["trainer"]["iteration"]
+        iteration = torch.load("bundles/afire/models/checkpoint.pt", weights_only=True)["trainer"][
+            "iteration"
+        ]
     assert "stopped by SIGTERM in epoch" in output
     assert "--resume true" in output
     assert "Traceback" not in output
     # a few epochs more are enough, of a run that would go on as long
     epochs = iteration // 6 + 3
     schedules = ("lr_schedule", "weight_decay_schedule", "teacher_decay_schedule")
-    short = {**LONG, "epochs": epochs, **{f"train::{name}::epochs": LONG["epochs"] for name in schedules}}
+    short = {
+        **LONG,
+        "epochs": epochs,
+        **{f"train::{name}::epochs": LONG["epochs"] for name in schedules},
+    }
     train_in_process(CONFIG, {**short, "resume": True})
     resumed = saved_weights("afire")
     train_in_process(CONFIG, short)
@@ -109,10 +126,14 @@ def test_a_loader_process_killed_by_the_system_is_explained(workspace: Path) -> 
     process = start(workspace, LONG)
     wait_for_checkpoint(process)
     deadline = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < deadline:  # one that was done already is not missed
+    while (
+        process.poll() is None and time.monotonic() < deadline
+    ):  # one that was done already is not missed
         for worker in loader_processes(process)[:1]:
             os.kill(worker, signal.SIGKILL)
-            with contextlib.suppress(subprocess.TimeoutExpired):  # a second kill would strike the error's report
+            with contextlib.suppress(
+                subprocess.TimeoutExpired
+            ):  # a second kill would strike the error's report
                 process.wait(10)
         time.sleep(0.05)
     if process.poll() is None:
@@ -142,7 +163,9 @@ def test_a_full_disk_leaves_the_last_checkpoint(workspace: Path) -> None:
     output = process.communicate(timeout=300)[0]
     assert process.returncode == 1
     assert "cannot write bundles/afire/models/checkpoint.pt" in output
-    assert "the last complete one stays as it was" in output[output.index("The cause: cannot write") :]
+    assert (
+        "the last complete one stays as it was" in output[output.index("The cause: cannot write") :]
+    )
     assert {path.name: path.read_bytes() for path in models.iterdir()} == before
 
 
@@ -165,28 +188,49 @@ def test_phantom_folder_that_cannot_be_written_to_is_told(workspace: Path) -> No
 
 @pytest.mark.parametrize("bundle", ["afire", "peac", "radiograph_classification"])
 def test_a_loss_that_is_no_number_names_the_images(workspace: Path, bundle: str) -> None:
-    encoder = {name: TINY[name] for name in ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")}
-    overrides = {**encoder, "learning_rate": 1e30, "train::lr_schedule::warmup_epochs": 0, "epochs": 2, "batch_size": 4}
+    encoder = {
+        name: TINY[name]
+        for name in ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")
+    }
+    overrides = {
+        **encoder,
+        "learning_rate": 1e30,
+        "train::lr_schedule::warmup_epochs": 0,
+        "epochs": 2,
+        "batch_size": 4,
+    }
     counts = {"training": 8, "validation": 4}
     with pytest.raises(RuntimeError) as error:
-        train_in_process(f"bundles/{bundle}/configs/train.json", {**overrides, "phantom::num_patients": counts})
+        train_in_process(
+            f"bundles/{bundle}/configs/train.json", {**overrides, "phantom::num_patients": counts}
+        )
     message = all_messages(error.value)
     assert re.search(r"the loss is (nan|inf) in iteration \d \(epoch \d\).*\.png", message)
     dump = torch.load(f"bundles/{bundle}/output/nonfinite_loss.pt", weights_only=True)
     assert len(dump["files"]) == 4
     assert all(Path(name).is_file() for name in dump["files"])
-    assert len(next(value for value in dump["batch"].values() if isinstance(value, torch.Tensor))) == 4
+    assert (
+        len(next(value for value in dump["batch"].values() if isinstance(value, torch.Tensor))) == 4
+    )
 
 
 @pytest.mark.parametrize("bundle", BUNDLES)
 def test_every_bundle_is_guarded(bundle: str) -> None:
-    config = ConfigParser.load_config_file(str(REPOSITORY_ROOT / f"bundles/{bundle}/configs/train.json"))
-    named = [config["train"][entry.removeprefix("%train::")] for entry in config["train"]["handlers"]]
+    config = ConfigParser.load_config_file(
+        str(REPOSITORY_ROOT / f"bundles/{bundle}/configs/train.json")
+    )
+    named = [
+        config["train"][entry.removeprefix("%train::")] for entry in config["train"]["handlers"]
+    ]
     handlers = [handler["_target_"].split(".")[-1] for handler in named]
     assert handlers[-1] == "training_message"
     assert config["train"]["run"]["_target_"] == "monai_afire.handlers.TrainingRun"
     assert config["train"]["trainer"]["run"] == "@train::run"
-    assert config["load_image"]["transforms"][0] == {"_target_": "CopyItemsd", "keys": "image", "names": "file"}
+    assert config["load_image"]["transforms"][0] == {
+        "_target_": "CopyItemsd",
+        "keys": "image",
+        "names": "file",
+    }
     steps = [config["select"]] if "select" in config else config["to_tensors"]["transforms"]
     (selected,) = (step["keys"] for step in steps if step["_target_"] == "SelectItemsd")
     assert "file" in selected

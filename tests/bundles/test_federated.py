@@ -18,12 +18,18 @@ from monai.fl.utils.exchange_object import ExchangeObject
 Weights = dict[str, torch.Tensor]
 
 TASK = {
-    **{name: TINY[name] for name in ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")},
+    **{
+        name: TINY[name]
+        for name in ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")
+    },
     "batch_size": 4,
     "min_steps_per_epoch": 2,
 }
 SETTINGS: dict[str, dict[str, Any]] = {"afire": dict(TINY), "radiograph_classification": TASK}
-METRICS = {"afire": {"restoration_gain", "position_accuracy"}, "radiograph_classification": {"mean_auc"}}
+METRICS = {
+    "afire": {"restoration_gain", "position_accuracy"},
+    "radiograph_classification": {"mean_auc"},
+}
 NUM_IMAGES = (12, 4)  # of the two clients, which therefore weigh 3/4 and 1/4
 NUM_ROUNDS = 2
 
@@ -36,10 +42,16 @@ def given_back_precision() -> Any:
     torch.set_float32_matmul_precision(precision)
 
 
-def join(folder: Path, bundle: str, client: int, send_weight_diff: bool = False, **overrides: Any) -> MonaiAlgo:
+def join(
+    folder: Path, bundle: str, client: int, send_weight_diff: bool = False, **overrides: Any
+) -> MonaiAlgo:
     """A client with a bundle, images and a seed of its own."""
     root = copy_bundles(folder / f"client_{client}") / "bundles" / bundle
-    phantom = {"num_patients": {"training": NUM_IMAGES[client], "validation": 4}, "image_size": 32, "seed": client}
+    phantom = {
+        "num_patients": {"training": NUM_IMAGES[client], "validation": 4},
+        "image_size": 32,
+        "seed": client,
+    }
     settings = {
         **SETTINGS[bundle],
         "train::trainer::total_epochs": NUM_ROUNDS,
@@ -65,7 +77,9 @@ def average(weights: Sequence[Weights], counts: Sequence[int]) -> Weights:
     """FedAvg: the mean of the clients' weights, each counting as often as it has images."""
     shares = torch.tensor(counts) / sum(counts)
     return {
-        name: sum(share * client[name] for share, client in zip(shares, weights, strict=True)).to(tensor.dtype)
+        name: sum(share * client[name] for share, client in zip(shares, weights, strict=True)).to(
+            tensor.dtype
+        )
         for name, tensor in weights[0].items()
     }
 
@@ -76,7 +90,9 @@ def exchanged(algo: MonaiAlgo) -> Weights:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bundle", ["afire", "radiograph_classification"])
-def test_two_clients_learn_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundle: str) -> None:
+def test_two_clients_learn_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundle: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     clients = [join(tmp_path, bundle, client) for client in range(2)]
     global_weights = exchanged(clients[0])
@@ -92,17 +108,29 @@ def test_two_clients_learn_together(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             assert value.isfinite().all()
             if value.is_floating_point():
                 torch.testing.assert_close(value, 0.75 * local[0][name] + 0.25 * local[1][name])
-        metrics = [client.evaluate(ExchangeObject(weights=global_weights)).metrics for client in clients]
+        metrics = [
+            client.evaluate(ExchangeObject(weights=global_weights)).metrics for client in clients
+        ]
         assert all(METRICS[bundle] <= set(values) for values in metrics)
         history.append((local, clients[0].trainer.state.epoch))
         rates.append(clients[0].trainer.optimizer.param_groups[0]["lr"])
-    assert [epoch for _, epoch in history] == [1, 2], "a round goes on where the one before has stopped"
+    assert [epoch for _, epoch in history] == [1, 2], (
+        "a round goes on where the one before has stopped"
+    )
     assert rates[0] > 10 * rates[1], "the learning rate falls over all rounds, not within the first"
     first, last = (local for local, _ in history)
-    trained = [name for name, value in first[0].items() if value.is_floating_point() and "thresholds" not in name]
-    assert any(not torch.equal(first[0][name], first[1][name]) for name in trained), "the clients' images differ"
+    trained = [
+        name
+        for name, value in first[0].items()
+        if value.is_floating_point() and "thresholds" not in name
+    ]
+    assert any(not torch.equal(first[0][name], first[1][name]) for name in trained), (
+        "the clients' images differ"
+    )
     assert any(not torch.equal(first[0][name], last[0][name]) for name in trained)
-    assert {path.name for path in tmp_path.iterdir()} == {"client_0", "client_1"}, "nothing beside the clients' bundles"
+    assert {path.name for path in tmp_path.iterdir()} == {"client_0", "client_1"}, (
+        "nothing beside the clients' bundles"
+    )
     for client in clients:
         models = Path(client.bundle_root, "models")
         assert not list(models.glob("*_previous.pt")), "a round is not a new run"
@@ -117,7 +145,9 @@ def test_differences_of_weights_are_sent_and_nothing_older_is_resumed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     client = join(tmp_path, "afire", 0, send_weight_diff=True, resume="true")
-    received = {name: torch.zeros_like(value) for name, value in client.trainer.network.state_dict().items()}
+    received = {
+        name: torch.zeros_like(value) for name, value in client.trainer.network.state_dict().items()
+    }
     client.train(ExchangeObject(weights=received))  # leaves a checkpoint
     client.train(ExchangeObject(weights=received))
     sent = client.get_weights()

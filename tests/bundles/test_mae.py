@@ -37,7 +37,12 @@ TINY = {
     **TINY_ENCODER,
     **at("network_def", decoder_dim=8, decoder_layers=1, decoder_heads=2),
 }
-PHANTOM = {"num_patients": {"training": 12, "validation": 4}, "image_size": 64, "abnormal_fraction": 0.5, "seed": 0}
+PHANTOM = {
+    "num_patients": {"training": 12, "validation": 4},
+    "image_size": 64,
+    "abnormal_fraction": 0.5,
+    "seed": 0,
+}
 RUN = {"epochs": 2, "batch_size": 4, "val_interval": 1, "phantom": PHANTOM}
 
 
@@ -54,7 +59,9 @@ def train(**overrides: object) -> dict[str, torch.Tensor]:
 
 
 def equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
-    return first.keys() == second.keys() and all(torch.equal(value, second[name]) for name, value in first.items())
+    return first.keys() == second.keys() and all(
+        torch.equal(value, second[name]) for name, value in first.items()
+    )
 
 
 def scalars_of(folder: Path) -> dict[str, list[float]]:
@@ -64,17 +71,28 @@ def scalars_of(folder: Path) -> dict[str, list[float]]:
 
 @pytest.mark.slow
 def test_default_run_learns(workspace: Path) -> None:
-    overrides = {"epochs": 6, "val_interval": 3, "phantom::num_patients": {"training": 384, "validation": 32}}
+    overrides = {
+        "epochs": 6,
+        "val_interval": 3,
+        "phantom::num_patients": {"training": 384, "validation": 32},
+    }
     result = run_bundle(workspace, TRAIN, overrides)
     assert result.returncode == 0, result.stderr[-3000:]
-    for words in ("models/model.pt", "reconstruction.png", "tensorboard --logdir", "--encoder_weights"):
+    for words in (
+        "models/model.pt",
+        "reconstruction.png",
+        "tensorboard --logdir",
+        "--encoder_weights",
+    ):
         assert words in result.stdout
     output = workspace / "bundles/mae/output"
     assert Image.open(output / "reconstruction.png").size[0] > 500
     scalars = scalars_of(output)
     assert np.mean(scalars["total"][-3:]) < 0.9 * np.mean(scalars["total"][:2])
     assert scalars["reconstruction_gain"][-1] > max(0.02, scalars["reconstruction_gain"][0])
-    assert {"reconstruction", "learning_rate", "reconstruction_variety", "embedding_spread"} < set(scalars)
+    assert {"reconstruction", "learning_rate", "reconstruction_variety", "embedding_spread"} < set(
+        scalars
+    )
 
 
 @pytest.mark.slow
@@ -102,7 +120,9 @@ def test_runs_repeat_resume_in_mid_run_and_feed_an_encoder(workspace: Path) -> N
 )
 def test_every_choice_is_one_override(workspace: Path, override: dict[str, object]) -> None:
     weights = train(epochs=1, **override)
-    assert all(bool(value.isfinite().all()) for value in weights.values() if value.is_floating_point())
+    assert all(
+        bool(value.isfinite().all()) for value in weights.values() if value.is_floating_point()
+    )
 
 
 @pytest.mark.parametrize(
@@ -123,7 +143,11 @@ def test_wrong_options_are_named(workspace: Path, override: dict[str, Any], word
 def test_own_images_and_embeddings(workspace: Path) -> None:
     names = write_images(workspace / "images", 10, size=70)
     train(dataset_dir=str(workspace / "images"))
-    run(config_file="bundles/mae/configs/inference.json", dataset_dir=str(workspace / "images"), batch_size=4)
+    run(
+        config_file="bundles/mae/configs/inference.json",
+        dataset_dir=str(workspace / "images"),
+        batch_size=4,
+    )
     with (workspace / "bundles/mae/output/embeddings/embeddings.csv").open() as file:
         rows = list(csv.reader(file))
     assert sorted(Path(row[0]).name for row in rows) == sorted(names)
@@ -136,14 +160,21 @@ def test_overlays_set_the_papers_values(overlays: list[str]) -> None:
     base = ConfigParser.load_config_file(str(configs / "train.json"))
     for overlay in overlays:
         values = ConfigParser.load_config_file(str(configs / f"{overlay}.json"))
-        assert [name for name in values if not has(base, name)] == [], "the overlay may only set what train.json has"
+        assert [name for name in values if not has(base, name)] == [], (
+            "the overlay may only set what train.json has"
+        )
     parser = ConfigParser()
     parser.read_config([str(configs / f"{name}.json") for name in ("train", *overlays)])
     parser["imports"] = None
     assert parser.get_parsed_content("image_size") == (224 if "paper" in overlays else 128)
-    assert parser.get_parsed_content("hide_patches::mask_ratio") == (0.9 if "radiograph" in overlays else 0.75)
+    assert parser.get_parsed_content("hide_patches::mask_ratio") == (
+        0.9 if "radiograph" in overlays else 0.75
+    )
     # a crop is never smaller than the network's input
-    smallest, whole = parser.get_parsed_content("crop_scale")[0] ** 0.5, parser.get_parsed_content("whole_size")
+    smallest, whole = (
+        parser.get_parsed_content("crop_scale")[0] ** 0.5,
+        parser.get_parsed_content("whole_size"),
+    )
     assert np.ceil(smallest * whole) >= parser.get_parsed_content("image_size")
 
 
@@ -158,7 +189,9 @@ def test_what_the_methods_share_is_the_same_text() -> None:
         assert mae[name] == ace[name], name
     assert mae["encoder_def"] == ace["own_encoder"]  # what drops tokens needs a ViT of this package
     for part in ("trainer", "dataset", "dataloader", "inferer", "lr_schedule", "run"):
-        assert own_settings_aside(mae["train"][part]) == own_settings_aside(ace["train"][part]), part
+        assert own_settings_aside(mae["train"][part]) == own_settings_aside(ace["train"][part]), (
+            part
+        )
     for part in ("dataset", "dataloader", "evaluator"):
         assert mae["validate"][part] == ace["validate"][part], part
     names = [name for name in mae if name in ace]
@@ -167,7 +200,11 @@ def test_what_the_methods_share_is_the_same_text() -> None:
 
 @pytest.mark.slow
 def test_bundle_keeps_the_rules_of_the_model_zoo(workspace: Path) -> None:
-    overrides = {"epochs": 1, "phantom::num_patients": {"training": 4, "validation": 2}, "batch_size": 2}
+    overrides = {
+        "epochs": 1,
+        "phantom::num_patients": {"training": 4, "validation": 2},
+        "batch_size": 2,
+    }
     result = run_bundle(workspace, TRAIN, overrides)
     assert result.returncode == 0, result.stderr[-3000:]
     check_bundle(workspace, "mae")

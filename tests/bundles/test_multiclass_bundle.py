@@ -28,7 +28,9 @@ RUN = {"epochs": 2, "batch_size": 4, "min_steps_per_epoch": 2, "report::num_boot
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A clone's bundles, and a list of phantoms by their number of findings, in a folder of their own."""
     monkeypatch.chdir(copy_bundles(tmp_path))
-    datalist = export_phantom("phantom", PATIENTS, image_size=32, abnormal_fraction=0.7, seed=0, progress=False)
+    datalist = export_phantom(
+        "phantom", PATIENTS, image_size=32, abnormal_fraction=0.7, seed=0, progress=False
+    )
     content = json.loads(Path(datalist).read_text())
     sections = {name: content[name] for name in PATIENTS}
     for items in sections.values():
@@ -62,12 +64,19 @@ def test_train_evaluate_and_use(workspace: Path, capsys: pytest.CaptureFixture[s
     assert weights["classifier.weight"].shape == (3, 24)
     assert json.loads(Path(f"{ROOT}/models/class_names.json").read_text()) == NAMES
 
-    train_in_process([f"{ROOT}/configs/{name}.json" for name in ("train", "evaluate")], settings(**RUN))
+    train_in_process(
+        [f"{ROOT}/configs/{name}.json" for name in ("train", "evaluate")], settings(**RUN)
+    )
     assert "quadratic kappa" in capsys.readouterr().out
     output = Path(ROOT) / "output"
     metrics = json.loads((output / "metrics.json").read_text())
     assert metrics["num_images"] == 8, "the image of an unknown class is left out"
-    assert {"accuracy", "balanced_accuracy", "quadratic_weighted_kappa", "expected_calibration_error"} < set(metrics)
+    assert {
+        "accuracy",
+        "balanced_accuracy",
+        "quadratic_weighted_kappa",
+        "expected_calibration_error",
+    } < set(metrics)
     assert sum(map(sum, metrics["confusion_matrix"])) == 8
     assert len(metrics["mean_auc_interval"]) == 2
     assert (output / "confusion.png").is_file()
@@ -76,7 +85,12 @@ def test_train_evaluate_and_use(workspace: Path, capsys: pytest.CaptureFixture[s
         rows = list(csv.DictReader(file))
     assert [row["label"] for row in rows[:4]] == [*NAMES, ""]
 
-    run(config_file=f"{ROOT}/configs/inference.json", dataset_dir="phantom", datalist="list.json", batch_size=4)
+    run(
+        config_file=f"{ROOT}/configs/inference.json",
+        dataset_dir="phantom",
+        datalist="list.json",
+        batch_size=4,
+    )
     with (output / "inference/predictions.csv").open() as file:
         used = list(csv.DictReader(file))
     assert list(used[0]) == ["image", *(f"probability_{name}" for name in NAMES), "decision"]
@@ -86,7 +100,9 @@ def test_train_evaluate_and_use(workspace: Path, capsys: pytest.CaptureFixture[s
         assert row["decision"] == NAMES[values.index(max(values))] == other["decision"]
 
     run("export", config_file=f"{ROOT}/configs/inference.json")
-    properties = {entry.key: entry.value for entry in onnx.load(f"{ROOT}/models/model.onnx").metadata_props}
+    properties = {
+        entry.key: entry.value for entry in onnx.load(f"{ROOT}/models/model.onnx").metadata_props
+    }
     assert json.loads(properties["label_kind"]) == "multiclass"
     assert json.loads(properties["thresholds"]) == [None] * 3
 
@@ -97,8 +113,14 @@ def test_a_network_of_the_other_kind_is_refused(workspace: Path) -> None:
     for name in PATIENTS:  # an unknown class is no class number of the other kind
         content[name][3]["label"] = 0
     write(content)
-    refusals = {"evaluate": "multilabel contradicts", "inference": "leave it out: the network is built from"}
-    for configs, words in ((["train", "evaluate"], refusals["evaluate"]), (["inference"], refusals["inference"])):
+    refusals = {
+        "evaluate": "multilabel contradicts",
+        "inference": "leave it out: the network is built from",
+    }
+    for configs, words in (
+        (["train", "evaluate"], refusals["evaluate"]),
+        (["inference"], refusals["inference"]),
+    ):
         overrides = {"dataset_dir": "phantom", "datalist": "list.json", "label_kind": "multilabel"}
         with pytest.raises(Exception) as error:  # noqa: PT011  MONAI's parser wraps what it meets
             train_in_process([f"{ROOT}/configs/{name}.json" for name in configs], overrides)

@@ -23,15 +23,26 @@ MEGABYTE = 10**6
 
 def test_released_files_are_small_safetensors(repository_root: Path) -> None:
     files = list(repository_root.glob("bundles/*/released/*.safetensors"))
-    assert {path.stem for path in files} == {"detector", "encoder", "lungs", "pose", "vit_tiny_patch16_224"}
+    assert {path.stem for path in files} == {
+        "detector",
+        "encoder",
+        "lungs",
+        "pose",
+        "vit_tiny_patch16_224",
+    }
     for path in files:
         assert path.stat().st_size <= 12 * MEGABYTE
         card = (path.parent / "README.md").read_text(encoding="utf-8")
-        assert all(words in card for words in ("Limits", "Attribution", "Not for clinical use", path.name))
+        assert all(
+            words in card for words in ("Limits", "Attribution", "Not for clinical use", path.name)
+        )
 
 
 def test_all_weights_together_are_at_most_60_megabytes(repository_root: Path) -> None:
-    files = [*repository_root.glob("bundles/*/models/model.pt"), *repository_root.glob("bundles/*/released/*.*t*")]
+    files = [
+        *repository_root.glob("bundles/*/models/model.pt"),
+        *repository_root.glob("bundles/*/released/*.*t*"),
+    ]
     assert sum(path.stat().st_size for path in files) <= 60 * MEGABYTE
 
 
@@ -60,9 +71,20 @@ def test_vit_tiny_loads_whole_by_its_name_and_has_the_tensors_of_timm() -> None:
     encoder = ViTEncoder(img_size=224, patch_size=16, hidden_size=192, num_layers=12, num_heads=3)
     assert not load_encoder_weights(encoder, "released_224", strict=True).missing
     tensors = read_safetensors(released_encoder("released_224"))[0]
-    outer = {"pos_embed", "patch_embed.proj.weight", "patch_embed.proj.bias", "norm.weight", "norm.bias"}
+    outer = {
+        "pos_embed",
+        "patch_embed.proj.weight",
+        "patch_embed.proj.bias",
+        "norm.weight",
+        "norm.bias",
+    }
     inner = ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2")
-    blocks = {f"blocks.{n}.{name}.{kind}" for n in range(12) for name in inner for kind in ("weight", "bias")}
+    blocks = {
+        f"blocks.{n}.{name}.{kind}"
+        for n in range(12)
+        for name in inner
+        for kind in ("weight", "bias")
+    }
     assert set(tensors) == outer | blocks
     assert tensors["pos_embed"].shape == (1, 196, 192)
     assert tensors["patch_embed.proj.weight"].shape == (192, 1, 16, 16)
@@ -70,7 +92,9 @@ def test_vit_tiny_loads_whole_by_its_name_and_has_the_tensors_of_timm() -> None:
 
 
 def test_refuses_a_released_encoder_of_another_name() -> None:
-    with pytest.raises(ValueError, match="no released encoder 'released_512': there are released, released_224"):
+    with pytest.raises(
+        ValueError, match="no released encoder 'released_512': there are released, released_224"
+    ):
         released_encoder("released_512")
 
 
@@ -78,7 +102,9 @@ def test_refuses_a_released_encoder_of_another_name() -> None:
 def test_worklist_without_training(tmp_path: Path) -> None:
     folder = copy_bundles(tmp_path)
     write_images(folder / "images", 3, size=96)
-    result = run_bundle(folder, CONFIGS, {"dataset_dir": folder / "images", "output_dir": folder / "out"})
+    result = run_bundle(
+        folder, CONFIGS, {"dataset_dir": folder / "images", "output_dir": folder / "out"}
+    )
     assert result.returncode == 0, result.stderr[-3000:]
     with (folder / "out" / "worklist.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

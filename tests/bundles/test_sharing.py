@@ -18,7 +18,14 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from bundles.bundle_runs import all_messages, at, copy_bundles, new_detector, new_network, train_in_process
+from bundles.bundle_runs import (
+    all_messages,
+    at,
+    copy_bundles,
+    new_detector,
+    new_network,
+    train_in_process,
+)
 from huggingface_hub import ModelCard
 from monai.bundle import ConfigParser, ckpt_export, create_workflow, load, push_to_hf_hub
 from monai.bundle.utils import load_bundle_config
@@ -46,7 +53,14 @@ ZOO_HEADINGS = (
 ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
 NETWORK: dict[str, dict[str, Any]] = {
     "afire": {
-        **at("network_def", head_dim=8, num_clusters=4, decoder_dim=8, decoder_layers=1, decoder_heads=2),
+        **at(
+            "network_def",
+            head_dim=8,
+            num_clusters=4,
+            decoder_dim=8,
+            decoder_layers=1,
+            decoder_heads=2,
+        ),
     },
     "peac": {"grid": 6, **at("network_def", expander_dim=8, expander_hidden_dim=16)},
     "ace": {},
@@ -69,7 +83,9 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 def write_weights(bundle: str, **settings: Any) -> tuple[torch.nn.Module, Path]:
     """The network that inference.json uses, not trained, and its file."""
-    network, description = new_detector(**settings) if bundle == "afire" else new_network(bundle, **settings)
+    network, description = (
+        new_detector(**settings) if bundle == "afire" else new_network(bundle, **settings)
+    )
     path = Path(f"bundles/{bundle}/models/{'anomaly/' if bundle == 'afire' else ''}model.pt")
     return network, save_network(network, path, description)
 
@@ -83,13 +99,22 @@ def test_load_from_another_folder(
     network, description = new_network(bundle)
     save_network(network, f"bundles/{bundle}/models/model.pt", description)
     # what builds the network from the file must know where that is
-    place = {"bundle_root": str(workspace / "bundles" / bundle)} if workflow_type == "inference" else None
+    place = (
+        {"bundle_root": str(workspace / "bundles" / bundle)}
+        if workflow_type == "inference"
+        else None
+    )
     elsewhere = workspace / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     folder = workspace / "bundles"
     loaded = load(
-        bundle, bundle_dir=folder, source="github", workflow_type=workflow_type, device="cpu", args_file=place
+        bundle,
+        bundle_dir=folder,
+        source="github",
+        workflow_type=workflow_type,
+        device="cpu",
+        args_file=place,
     )
     expected = network.state_dict()
     assert loaded.state_dict().keys() == expected.keys()
@@ -100,7 +125,9 @@ def test_load_from_another_folder(
         torch.testing.assert_close(loaded.eval()(images), network(images))
 
 
-def test_a_zipped_bundle_is_unpacked_and_read(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zipped_bundle_is_unpacked_and_read(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The form of a release: ``<name>.zip`` with the folder ``<name>``, read without a network."""
     network, _ = write_weights("radiograph_classification")
     pack_bundle("bundles/radiograph_classification", "dist")
@@ -110,7 +137,9 @@ def test_a_zipped_bundle_is_unpacked_and_read(workspace: Path, monkeypatch: pyte
     assert parser.get("_meta_")["version"] in archive.name
     with zipfile.ZipFile(renamed) as file:
         file.extractall("downloaded")
-    loaded = load("radiograph_classification", bundle_dir="downloaded", source="github", device="cpu")
+    loaded = load(
+        "radiograph_classification", bundle_dir="downloaded", source="github", device="cpu"
+    )
     assert torch.equal(loaded.state_dict()["thresholds"], network.state_dict()["thresholds"])
     assert not Path("models").exists()
 
@@ -120,31 +149,47 @@ def test_workflows_of_both_types(workspace: Path, bundle: str) -> None:
     """Training, then inference with what it has saved, by the objects of a Python program."""
     root = f"bundles/{bundle}"
     abnormal = 0.0 if bundle == "afire" else 0.75
-    phantom = {"num_patients": {"training": 8, "validation": 4, "test": 2}, "image_size": 64, "seed": 0}
+    phantom = {
+        "num_patients": {"training": 8, "validation": 4, "test": 2},
+        "image_size": 64,
+        "seed": 0,
+    }
     settings = {**ENCODER, **NETWORK[bundle], "phantom": {**phantom, "abnormal_fraction": abnormal}}
     if bundle == "ace":
         settings |= {"grid": 10, "cell": 4}
     if bundle == "dino":
         settings |= {"make_crops::local_size": 16}
-    run = {"epochs": 1, "batch_size": 4, "val_interval": 1} | ({"min_steps_per_epoch": 1} if bundle in TASKS else {})
-    train = create_workflow(config_file=f"{root}/configs/train.json", workflow_type="train", **settings, **run)
+    run = {"epochs": 1, "batch_size": 4, "val_interval": 1} | (
+        {"min_steps_per_epoch": 1} if bundle in TASKS else {}
+    )
+    train = create_workflow(
+        config_file=f"{root}/configs/train.json", workflow_type="train", **settings, **run
+    )
     assert train.check_properties() in (None, [])
     train.run()
     train.finalize()
     if bundle == "afire":
         write_weights(bundle, **ENCODER, **NETWORK[bundle])
     chosen = {"phantom": settings["phantom"]}
-    infer = create_workflow(config_file=f"{root}/configs/inference.json", workflow_type="inference", **chosen)
+    infer = create_workflow(
+        config_file=f"{root}/configs/inference.json", workflow_type="inference", **chosen
+    )
     assert infer.check_properties() in (None, [])
     infer.evaluator.run()  # without the workflow's own run(), as MONAI Label and Deploy use it
-    saved = torch.load(f"{root}/models/{'anomaly/' if bundle == 'afire' else ''}model.pt", weights_only=True)
-    used = (infer.parser.get_parsed_content("detector_def") if bundle == "afire" else infer.network_def).state_dict()
+    saved = torch.load(
+        f"{root}/models/{'anomaly/' if bundle == 'afire' else ''}model.pt", weights_only=True
+    )
+    used = (
+        infer.parser.get_parsed_content("detector_def") if bundle == "afire" else infer.network_def
+    ).state_dict()
     assert all(
         torch.equal(used[name], value)
         for name, value in saved.items()
         if not name.endswith(("thresholds", "normal_scores", "calibration_scores"))
     )
-    assert list(Path(f"{root}/output").rglob("*.csv")) or list(Path(f"{root}/output").rglob("*.png"))
+    assert list(Path(f"{root}/output").rglob("*.csv")) or list(
+        Path(f"{root}/output").rglob("*.png")
+    )
     infer.finalize()
 
 
@@ -156,7 +201,9 @@ def test_export_as_a_user_runs_it(workspace: Path, bundle: str) -> None:
     config = f"bundles/{bundle}/configs/inference.json"
     train_in_process(config, {"run_id": "export"})
     train_in_process(config, {"run_id": "export", "export_path": str(path.with_suffix(".pt2"))})
-    session = onnxruntime.InferenceSession(path.with_suffix(".onnx"), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        path.with_suffix(".onnx"), providers=["CPUExecutionProvider"]
+    )
     program = torch.export.load(path.with_suffix(".pt2")).module()
     for batch in (1, 3):
         images = torch.rand(batch, 1, 32, 32)
@@ -169,7 +216,10 @@ def test_export_as_a_user_runs_it(workspace: Path, bundle: str) -> None:
             scale = float(expected.abs().max())
             torch.testing.assert_close(torch.from_numpy(value), expected, rtol=0, atol=1e-4 * scale)
             torch.testing.assert_close(exported[name], expected, rtol=0, atol=1e-4 * scale)
-    notes = {entry.key: json.loads(entry.value) for entry in onnx.load(path.with_suffix(".onnx")).metadata_props}
+    notes = {
+        entry.key: json.loads(entry.value)
+        for entry in onnx.load(path.with_suffix(".onnx")).metadata_props
+    }
     if bundle == "afire":
         assert tuple(notes["scores"]) == SCORE_NAMES
     if bundle == "radiograph_classification":
@@ -199,7 +249,9 @@ def test_ckpt_export_by_tracing(workspace: Path, bundle: str) -> None:
 
 def test_export_without_weights_says_what_to_do(workspace: Path) -> None:
     with pytest.raises(Exception) as error:  # noqa: PT011  MONAI's parser wraps what it meets
-        train_in_process("bundles/radiograph_landmarks/configs/inference.json", {"run_id": "export"})
+        train_in_process(
+            "bundles/radiograph_landmarks/configs/inference.json", {"run_id": "export"}
+        )
     assert "fine-tune with train.json first" in all_messages(error.value)
 
 
@@ -209,20 +261,40 @@ def test_pushed_bundle_has_a_model_card_and_nothing_private(
 ) -> None:
     """What ``push_to_hf_hub`` would upload: everything in the folder that it is given."""
     root = workspace / "bundles" / bundle
-    private = ("models/checkpoint.pt", "models/model_previous.pt", "models/anomaly/checkpoint.pt", "output/scores.csv")
-    for name in (*private, "data/phantom/patient.png", "models/model.pt", "models/.model.pt.x1.tmp"):
+    private = (
+        "models/checkpoint.pt",
+        "models/model_previous.pt",
+        "models/anomaly/checkpoint.pt",
+        "output/scores.csv",
+    )
+    for name in (
+        *private,
+        "data/phantom/patient.png",
+        "models/model.pt",
+        "models/.model.pt.x1.tmp",
+    ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name)
     packed = pack_bundle(root, "dist")
-    hub = SimpleNamespace(create_repo=lambda **_: None, upload_folder=lambda repo_id, folder_path: folder_path)
+    hub = SimpleNamespace(
+        create_repo=lambda **_: None, upload_folder=lambda repo_id, folder_path: folder_path
+    )
     monkeypatch.setattr(monai.bundle.scripts.huggingface_hub, "HfApi", lambda token=None: hub)
     pushed = Path(push_to_hf_hub(repo="user/bundle", name=bundle, bundle_dir="dist"))
     names = {path.relative_to(pushed).as_posix() for path in pushed.rglob("*") if path.is_file()}
-    assert {"README.md", "LICENSE", "configs/metadata.json", "configs/inference.json", "models/model.pt"} <= names
+    assert {
+        "README.md",
+        "LICENSE",
+        "configs/metadata.json",
+        "configs/inference.json",
+        "models/model.pt",
+    } <= names
     assert not [name for name in names if re.search("output|data/|checkpoint|previous|tmp", name)]
     version = json.loads((pushed / "configs/metadata.json").read_text())["version"]
     with zipfile.ZipFile(packed.parent / f"{bundle}_v{version}.zip") as file:
-        zipped = {name.removeprefix(f"{bundle}/") for name in file.namelist() if not name.endswith("/")}
+        zipped = {
+            name.removeprefix(f"{bundle}/") for name in file.namelist() if not name.endswith("/")
+        }
     assert zipped == names - {"README.md"}
     card = ModelCard.load(pushed / "README.md")
     assert (card.data.license, card.data.library_name) == ("apache-2.0", "monai")
@@ -232,7 +304,11 @@ def test_pushed_bundle_has_a_model_card_and_nothing_private(
     assert "not for clinical use" in card.text.lower()
     if bundle in ("peac", "ace"):
         assert "US 2025/0272962" in card.text
-    links = [link for link in re.findall(r"\]\(([^)#]+)[)#]", card.text) if not link.startswith(("http:", "https:"))]
+    links = [
+        link
+        for link in re.findall(r"\]\(([^)#]+)[)#]", card.text)
+        if not link.startswith(("http:", "https:"))
+    ]
     assert [link for link in links if not (pushed / link).exists()] == []
 
 
@@ -246,7 +322,11 @@ def test_bundle_without_weights_is_not_packed(workspace: Path) -> None:
 def test_large_files_are_listed_for_the_model_zoo(workspace: Path, url: str) -> None:
     models = Path("bundles/ace/models")
     models.mkdir()
-    for name, size in (("model.pt", 25 * 2**20 + 1), ("small.pt", 25 * 2**20), ("checkpoint.pt", 26 * 2**20)):
+    for name, size in (
+        ("model.pt", 25 * 2**20 + 1),
+        ("small.pt", 25 * 2**20),
+        ("checkpoint.pt", 26 * 2**20),
+    ):
         with open(models / name, "wb") as file:
             file.truncate(size)
     packed = pack_bundle("bundles/ace", "dist", url)

@@ -20,14 +20,22 @@ from torch import nn
 from monai_afire.engines import TrackedTrainer
 
 mlflow = pytest.importorskip("mlflow")
-pytest.importorskip("alembic", reason="MLflow keeps its records in SQLite by alembic and SQLAlchemy")
+pytest.importorskip(
+    "alembic", reason="MLflow keeps its records in SQLite by alembic and SQLAlchemy"
+)
 
-ENCODER = {name: TINY[name] for name in ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")}
+ENCODER = {
+    name: TINY[name]
+    for name in ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")
+}
 PHANTOM = {"num_patients": {"training": 8, "validation": 4, "test": 4}, "image_size": 64, "seed": 0}
 RUN = {"epochs": 2, "batch_size": 4, "val_interval": 1, "train::trainer::tracking_interval": 1}
 TASK = {**ENCODER, "min_steps_per_epoch": 2}
 CASES: dict[str, tuple[dict[str, Any], set[str]]] = {
-    "afire": (TINY, {"total", "structure", "category", "restoration", "restoration_gain", "position_accuracy"}),
+    "afire": (
+        TINY,
+        {"total", "structure", "category", "restoration", "restoration_gain", "position_accuracy"},
+    ),
     "peac": (
         {**ENCODER, "grid": 6, **at("network_def", expander_dim=8, expander_hidden_dim=16)},
         {"total", "order", "restoration"},
@@ -53,30 +61,43 @@ CASES: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bundle", CASES)
-def test_losses_and_metrics_are_logged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundle: str) -> None:
+def test_losses_and_metrics_are_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundle: str
+) -> None:
     monkeypatch.chdir(copy_bundles(tmp_path))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     settings, expected = CASES[bundle]
     phantom = {**PHANTOM, "abnormal_fraction": 0.0 if bundle == "afire" else 0.75}
     train_in_process(
-        f"bundles/{bundle}/configs/train.json", {**settings, **RUN, "phantom": phantom, "tracking": "mlflow"}
+        f"bundles/{bundle}/configs/train.json",
+        {**settings, **RUN, "phantom": phantom, "tracking": "mlflow"},
     )
     database = tmp_path / f"bundles/{bundle}/output/mlruns.db"
     client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{database}")
-    (run,) = client.search_runs([experiment.experiment_id for experiment in client.search_experiments()])
+    (run,) = client.search_runs(
+        [experiment.experiment_id for experiment in client.search_experiments()]
+    )
     assert run.info.status == "FINISHED"
     assert expected | {"learning_rate"} <= set(run.data.metrics)
     loss = client.get_metric_history(run.info.run_id, "loss" if "loss" in expected else "total")
     assert [entry.step for entry in loss] == [1, 2, 3, 4]
     assert run.data.params == {"max_epochs": "2", "epoch_length": "2"}
-    assert [file.path for file in client.list_artifacts(run.info.run_id)], "the config of the run is kept"
+    assert [file.path for file in client.list_artifacts(run.info.run_id)], (
+        "the config of the run is kept"
+    )
 
 
-def make_trainer(kind: type[SupervisedTrainer], handler: MLFlowHandler, **kwargs: Any) -> SupervisedTrainer:
+def make_trainer(
+    kind: type[SupervisedTrainer], handler: MLFlowHandler, **kwargs: Any
+) -> SupervisedTrainer:
     network = nn.Linear(2, 1)
     batches = [{"image": torch.rand(4, 2), "label": torch.rand(4, 1)}] * 6
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-    settings: dict[str, Any] = {"loss_function": nn.MSELoss(), "optimizer": optimizer, "decollate": False}
+    settings: dict[str, Any] = {
+        "loss_function": nn.MSELoss(),
+        "optimizer": optimizer,
+        "decollate": False,
+    }
     settings |= {"train_data_loader": batches, "train_handlers": [handler], "max_epochs": 1}
     return kind(device=torch.device("cpu"), network=network, **settings, **kwargs)
 

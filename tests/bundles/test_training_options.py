@@ -13,7 +13,14 @@ from typing import Any
 
 import pytest
 import torch
-from bundles.bundle_runs import REPOSITORY_ROOT, TINY, at, copy_bundles, saved_weights, train_in_process
+from bundles.bundle_runs import (
+    REPOSITORY_ROOT,
+    TINY,
+    at,
+    copy_bundles,
+    saved_weights,
+    train_in_process,
+)
 from ignite.engine import Engine, Events
 from monai.bundle import ConfigParser
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -21,7 +28,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from monai_afire.networks import ACE
 from monai_afire.transforms.lesion_synthesis import batched
 
-PHANTOM = {"num_patients": {"training": 12, "validation": 4}, "image_size": 64, "abnormal_fraction": 0.0, "seed": 0}
+PHANTOM = {
+    "num_patients": {"training": 12, "validation": 4},
+    "image_size": 64,
+    "abnormal_fraction": 0.0,
+    "seed": 0,
+}
 ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
 SHAPES: dict[str, dict[str, Any]] = {
     "afire": TINY,
@@ -38,7 +50,13 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
 }
 METHODS = sorted(SHAPES)
-RUN = {"epochs": 2, "batch_size": 4, "val_interval": 2, "train::lr_schedule::warmup_epochs": 0, "phantom": PHANTOM}
+RUN = {
+    "epochs": 2,
+    "batch_size": 4,
+    "val_interval": 2,
+    "train::lr_schedule::warmup_epochs": 0,
+    "phantom": PHANTOM,
+}
 
 # what makes the host wait for a GPU: numbers read from it, shapes that depend on values, numbers copied to it
 BLOCKING = {
@@ -60,9 +78,15 @@ class BlockingOperations(TorchDispatchMode):
         self.found: list[str] = []
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        is_mask = func is torch.ops.aten.index.Tensor and any(i is not None and i.dtype == torch.bool for i in args[1])
+        is_mask = func is torch.ops.aten.index.Tensor and any(
+            i is not None and i.dtype == torch.bool for i in args[1]
+        )
         if func in BLOCKING or is_mask:
             self.found.append(f"{func}\n" + "".join(traceback.format_stack(limit=12)[:-2]))
         return func(*args, **(kwargs or {}))
@@ -93,7 +117,9 @@ def bundle_parser(method: str, *overlays: str, **overrides: Any) -> ConfigParser
     return parser
 
 
-def watch_steps(trainer: Engine, guard: Callable[[], AbstractContextManager], first: int = 2) -> None:
+def watch_steps(
+    trainer: Engine, guard: Callable[[], AbstractContextManager], first: int = 2
+) -> None:
     """
     Hold the guard over each iteration from the first one named: preparation, step and handlers, but not the loader.
 
@@ -121,7 +147,14 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, overlays: list[str]) -> dict[st
     return {"train::prepare_batch::backend": "dense"} if "lesions_on_device" in overlays else {}
 
 
-CASES = [("afire", []), ("afire", ["lesions_on_device"]), ("peac", []), ("ace", []), ("mae", []), ("dino", [])]
+CASES = [
+    ("afire", []),
+    ("afire", ["lesions_on_device"]),
+    ("peac", []),
+    ("ace", []),
+    ("mae", []),
+    ("dino", []),
+]
 
 
 def logged_every(steps: int) -> dict[str, Any]:
@@ -147,12 +180,19 @@ def test_steps_and_handlers_do_not_wait_for_the_device(
     found = {number: guard.found for number, guard in enumerate(guards, start=2)}
     assert sorted(found) == [2, 3, 4, 5, 6]
     waiting = {number: operations for number, operations in found.items() if operations}
-    assert list(waiting) == [4], next((ops[0] for number, ops in waiting.items() if number != 4), "nothing was logged")
+    assert list(waiting) == [4], next(
+        (ops[0] for number, ops in waiting.items() if number != 4), "nothing was logged"
+    )
 
 
 def test_the_guard_sees_what_blocks() -> None:
     x = torch.arange(3.0)
-    calls = [lambda: x.sum().item(), lambda: x[x > 1], lambda: bool((x > 1).any()), lambda: x.new_tensor(2.0)]
+    calls = [
+        lambda: x.sum().item(),
+        lambda: x[x > 1],
+        lambda: bool((x > 1).any()),
+        lambda: x.new_tensor(2.0),
+    ]
     for call in calls:
         with BlockingOperations() as guard:
             call()
@@ -198,7 +238,9 @@ def test_schedules_end_at_the_end_and_teachers_follow_optimizer_steps(
     assert steps[-1] == pytest.approx(parser["train::lr_schedule::end"])
     assert steps[0] > steps[1] > steps[2] > steps[3]
     assert not has_teacher or decays[-1] == pytest.approx(1.0)
-    memory = {"afire": "bank.momentum", "ace": "center_momentum", "dino": "center_momentum"}.get(method)
+    memory = {"afire": "bank.momentum", "ace": "center_momentum", "dino": "center_momentum"}.get(
+        method
+    )
     if memory is not None:  # as long in optimizer steps as without accumulation
         owner = network.bank if method == "afire" else network
         assert getattr(owner, memory.split(".")[-1]) ** 2 == pytest.approx(0.9)
@@ -223,13 +265,20 @@ def test_compiled_run_saves_what_an_ordinary_one_does(
     assert compiled == []
     # "eager" runs the captured graphs without a C++ compiler
     train_in_process(
-        config, {**settings, "train::trainer::compile": "true", "train::trainer::compile_kwargs": {"backend": "eager"}}
+        config,
+        {
+            **settings,
+            "train::trainer::compile": "true",
+            "train::trainer::compile_kwargs": {"backend": "eager"},
+        },
     )
     assert compiled == [method]
     weights = saved_weights(method)
     assert weights.keys() == expected.keys()
     for name, value in weights.items():
-        torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(
+            value, expected[name], rtol=1e-4, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}"
+        )
 
 
 @pytest.mark.slow

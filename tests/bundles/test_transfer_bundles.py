@@ -44,7 +44,11 @@ PHANTOM = {
     "seed": 0,
 }
 RUN = {"epochs": 2, "batch_size": 4, "min_steps_per_epoch": 2, "phantom": PHANTOM}
-FIGURES = {"classification": "mean_auc", "landmarks": "mean_radial_error", "segmentation": "mean_dice"}
+FIGURES = {
+    "classification": "mean_auc",
+    "landmarks": "mean_radial_error",
+    "segmentation": "mean_dice",
+}
 
 
 @pytest.fixture
@@ -76,7 +80,11 @@ def write_list(folder: Path, name: str, key: str, values: list[Any]) -> str:
     names = write_images(folder / "images", len(values), size=40)
     items = [{"image": file, key: value} for file, value in zip(names, values, strict=True)]
     third = len(items) // 6
-    sections = {"training": items[2 * third :], "validation": items[:third], "test": items[third : 2 * third]}
+    sections = {
+        "training": items[2 * third :],
+        "validation": items[:third],
+        "test": items[third : 2 * third],
+    }
     (folder / name).write_text(json.dumps(sections))
     return str(folder / name)
 
@@ -85,13 +93,19 @@ def write_list(folder: Path, name: str, key: str, values: list[Any]) -> str:
 @pytest.mark.parametrize("task", TASKS)
 def test_fine_tune_evaluate_and_use(workspace: Path, task: str) -> None:
     weights = fine_tune(task)
-    assert all(bool(value.isfinite().all()) for value in weights.values() if value.is_floating_point())
+    assert all(
+        bool(value.isfinite().all()) for value in weights.values() if value.is_floating_point()
+    )
     metrics = evaluate(task)
     assert 0 <= metrics[FIGURES[task]] <= 1
     settings = {"phantom": PHANTOM}
     run(config_file=configs(task, "inference"), **settings)
     output = workspace / f"bundles/radiograph_{task}/output/inference"
-    names = {"classification": "predictions", "landmarks": "landmarks", "segmentation": "segmentation"}
+    names = {
+        "classification": "predictions",
+        "landmarks": "landmarks",
+        "segmentation": "segmentation",
+    }
     with (output / f"{names[task]}.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len({row["image"] for row in rows}) == 8
@@ -123,17 +137,27 @@ def test_inference_names_what_it_cannot_read(workspace: Path, task: str) -> None
 
 
 METHODS: dict[str, dict[str, Any]] = {
-    "afire": at("network_def", head_dim=8, num_clusters=4, decoder_dim=8, decoder_layers=1, decoder_heads=2),
+    "afire": at(
+        "network_def", head_dim=8, num_clusters=4, decoder_dim=8, decoder_layers=1, decoder_heads=2
+    ),
     "peac": {"grid": 6, **at("network_def", expander_dim=8, expander_hidden_dim=16)},
     "ace": {"grid": 10, "cell": 4},
     "mae": at("network_def", decoder_dim=8, decoder_layers=1, decoder_heads=2),
-    "dino": {"make_crops::local_size": 16, **at("network_def", head_dim=8, bottleneck_dim=4, num_prototypes=8)},
+    "dino": {
+        "make_crops::local_size": 16,
+        **at("network_def", head_dim=8, bottleneck_dim=4, num_prototypes=8),
+    },
 }
 
 
 def pretrain(method: str, **overrides: object) -> str:
     """One epoch; the path of the weights."""
-    pretraining = {"epochs": 1, "batch_size": 4, "val_interval": 1, "phantom": {**PHANTOM, "image_size": 64}}
+    pretraining = {
+        "epochs": 1,
+        "batch_size": 4,
+        "val_interval": 1,
+        "phantom": {**PHANTOM, "image_size": 64},
+    }
     if method == "afire":
         pretraining["phantom"]["abnormal_fraction"] = 0.0
     settings = {**ENCODER, **METHODS[method], **pretraining, **overrides}
@@ -148,18 +172,30 @@ def test_encoders_of_every_method_feed_every_task(workspace: Path, method: str) 
     branch = "encoder" if method == "mae" else "teacher_encoder"  # MAE has no teacher
     expected = torch.load(source, weights_only=True)[f"{branch}.blocks.0.mlp.linear1.weight"]
     for task in TASKS:
-        weights = fine_tune(task, encoder_weights=source, **{"network_def::freeze_encoder": True, "epochs": 1})
-        torch.testing.assert_close(weights["encoder.blocks.0.mlp.linear1.weight"], expected, rtol=0, atol=0)
+        weights = fine_tune(
+            task, encoder_weights=source, **{"network_def::freeze_encoder": True, "epochs": 1}
+        )
+        torch.testing.assert_close(
+            weights["encoder.blocks.0.mlp.linear1.weight"], expected, rtol=0, atol=0
+        )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "mae"])
-def test_a_convolutional_encoder_is_pre_trained_and_fine_tuned_without_a_word(workspace: Path, method: str) -> None:
+def test_a_convolutional_encoder_is_pre_trained_and_fine_tuned_without_a_word(
+    workspace: Path, method: str
+) -> None:
     source = pretrain(method, encoder="residual")
     expected = torch.load(source, weights_only=True)["teacher_encoder.model.layer4.0.conv2.weight"]
     assert expected.shape == (256, 256, 3, 3)
-    weights = fine_tune("classification", encoder_weights=source, **{"network_def::freeze_encoder": True, "epochs": 1})
-    torch.testing.assert_close(weights["encoder.model.layer4.0.conv2.weight"], expected, rtol=0, atol=0)
+    weights = fine_tune(
+        "classification",
+        encoder_weights=source,
+        **{"network_def::freeze_encoder": True, "epochs": 1},
+    )
+    torch.testing.assert_close(
+        weights["encoder.model.layer4.0.conv2.weight"], expected, rtol=0, atol=0
+    )
 
 
 def test_weights_of_timm_start_a_classifier(workspace: Path) -> None:
@@ -167,14 +203,18 @@ def test_weights_of_timm_start_a_classifier(workspace: Path) -> None:
     encoder = ViTEncoder(img_size=64, patch_size=16, hidden_size=24, num_layers=2, num_heads=2)
     export_encoder(encoder, workspace / "timm.safetensors")
     weights = fine_tune(
-        "classification", encoder_weights="timm.safetensors", **{"network_def::freeze_encoder": True, "epochs": 1}
+        "classification",
+        encoder_weights="timm.safetensors",
+        **{"network_def::freeze_encoder": True, "epochs": 1},
     )
     expected = encoder.state_dict()["blocks.1.attn.out_proj.weight"]
     torch.testing.assert_close(weights["encoder.blocks.1.attn.out_proj.weight"], expected)
 
 
 @pytest.mark.slow
-def test_few_labels_folds_and_early_stopping(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_few_labels_folds_and_early_stopping(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     fine_tune("classification", **{"items::label_fraction": 0.1, "epochs": 1})
     fine_tune("segmentation", **{"items::num_shots": 2, "epochs": 1})
     for fold in (0, 1):
@@ -183,7 +223,9 @@ def test_few_labels_folds_and_early_stopping(workspace: Path, capsys: pytest.Cap
         assert metrics["num_images"] == 12  # of 36 patients in all
     settings = {"early_stopping::patience": 1, "learning_rate": 0.0, "train::lr_schedule::end": 0.0}
     fine_tune("landmarks", epochs=30, **settings)
-    progress = torch.load("bundles/radiograph_landmarks/models/checkpoint.pt", weights_only=True)["trainer"]
+    progress = torch.load("bundles/radiograph_landmarks/models/checkpoint.pt", weights_only=True)[
+        "trainer"
+    ]
     assert progress["iteration"] < 30 * progress["epoch_length"]
 
 
@@ -191,11 +233,15 @@ def test_few_labels_folds_and_early_stopping(workspace: Path, capsys: pytest.Cap
 def test_early_stopping_goes_on_counting_after_an_interruption(workspace: Path, task: str) -> None:
     # no step changes anything: the first validation is the best, the third one stops
     settings = {"early_stopping::patience": 2, "learning_rate": 0.0, "train::lr_schedule::end": 0.0}
-    if task == "classification":  # a warm start is validated before, and the statistics of its features go on changing
+    if (
+        task == "classification"
+    ):  # a warm start is validated before, and the statistics of its features go on changing
         settings["train::warm_start::_disabled_"] = True
     fine_tune(task, **settings, epochs=2)
     fine_tune(task, **settings, epochs=9, resume="true")
-    progress = torch.load(f"bundles/radiograph_{task}/models/checkpoint.pt", weights_only=True)["trainer"]
+    progress = torch.load(f"bundles/radiograph_{task}/models/checkpoint.pt", weights_only=True)[
+        "trainer"
+    ]
     assert progress["iteration"] == 3 * progress["epoch_length"]
 
 
@@ -211,7 +257,12 @@ def test_runs_repeat_and_resume(workspace: Path) -> None:
 def test_missing_and_uncertain_labels(workspace: Path, uncertain: str) -> None:
     rows = [[1, 0], [0, 1], [-1, None], [None, 0], [1, 1], [0, -1]]
     path = write_list(workspace, "list.json", "label", rows * 3)
-    settings = {"dataset_dir": str(workspace / "images"), "datalist": path, "num_classes": 2, "uncertain": uncertain}
+    settings = {
+        "dataset_dir": str(workspace / "images"),
+        "datalist": path,
+        "num_classes": 2,
+        "uncertain": uncertain,
+    }
     fine_tune("classification", epochs=1, **settings)
     metrics = evaluate("classification", **settings)
     assert set(metrics["per_class"]) == {"class 0", "class 1"}
@@ -257,7 +308,9 @@ def test_one_class_in_the_test_set_is_not_a_crash(workspace: Path) -> None:
         ("landmarks", "landmarks", [[1, 2, 3]] * 12, "landmarks"),
     ],
 )
-def test_bad_labels_are_named(workspace: Path, task: str, key: str, values: list[Any], words: str) -> None:
+def test_bad_labels_are_named(
+    workspace: Path, task: str, key: str, values: list[Any], words: str
+) -> None:
     path = write_list(workspace, "list.json", key, values)
     count = {"classification": 2, "segmentation": 1, "landmarks": 3}[task]
     with pytest.raises(Exception) as error:  # noqa: PT011  MONAI's parser wraps what it meets
@@ -287,7 +340,9 @@ def test_wrong_masks_and_shared_patients_are_named(workspace: Path) -> None:
 
 def test_classes_of_a_segmentation_overlap_and_all_learn_the_background() -> None:
     """Dice and binary cross-entropy of each class; of a softmax over the classes the background would learn nothing."""
-    config = ConfigParser.load_config_file(str(REPOSITORY_ROOT / configs("segmentation", "train")[0]))
+    config = ConfigParser.load_config_file(
+        str(REPOSITORY_ROOT / configs("segmentation", "train")[0])
+    )
     loss = ConfigParser({"loss": config["loss"]}).get_parsed_content("loss")
     torch.manual_seed(0)
     logits, labels = torch.randn(2, 3, 4, 5, requires_grad=True), torch.zeros(2, 3, 4, 5)
@@ -315,23 +370,32 @@ def test_segmentation_learns_the_lungs(workspace: Path) -> None:
     both = str(configs("segmentation", "train", "evaluate"))
     result = run_bundle(workspace, both, overrides)
     assert result.returncode == 0, result.stderr[-3000:]
-    metrics = json.loads((workspace / "bundles/radiograph_segmentation/output/metrics.json").read_text())
+    metrics = json.loads(
+        (workspace / "bundles/radiograph_segmentation/output/metrics.json").read_text()
+    )
     assert min(metrics["per_class"][name]["dice"] for name in ("lung_left", "lung_right")) > 0.85
 
 
 def test_what_the_tasks_share_is_the_same_text() -> None:
-    texts = {task: ConfigParser.load_config_file(str(REPOSITORY_ROOT / configs(task, "train")[0])) for task in TASKS}
+    texts = {
+        task: ConfigParser.load_config_file(str(REPOSITORY_ROOT / configs(task, "train")[0]))
+        for task in TASKS
+    }
     shared = (*SAME_IN_ALL, "early_stopping", "load_encoder")
     for text in texts.values():  # besides these, a file says what its own task needs
         description = text["train"]["run"]["description"]
-        text["train"]["run"]["description"] = {key: description[key] for key in ("preprocessing", "class_names")}
+        text["train"]["run"]["description"] = {
+            key: description[key] for key in ("preprocessing", "class_names")
+        }
     for task in TASKS[1:]:
         for name in shared:
             assert texts[task][name] == texts[TASKS[0]][name], name
         for part in ("trainer", "dataset", "dataloader", "sampler", "run", "closing_message"):
             assert texts[task]["train"][part] == texts[TASKS[0]]["train"][part], part
         # only a classifier's head is linear
-        handlers = [name for name in texts[TASKS[0]]["train"]["handlers"] if name != "%train::warm_start"]
+        handlers = [
+            name for name in texts[TASKS[0]]["train"]["handlers"] if name != "%train::warm_start"
+        ]
         assert texts[task]["train"]["handlers"] == handlers
 
 
@@ -344,7 +408,9 @@ def test_other_encoders_are_one_overlay(workspace: Path, task: str) -> None:
     )
     for overlay, kind, grid in overlays:
         known = ConfigParser.load_config_file(configs(task, "train")[0])
-        assert all(has(known, name) for name in ConfigParser.load_config_file(configs(task, overlay)[0]))
+        assert all(
+            has(known, name) for name in ConfigParser.load_config_file(configs(task, overlay)[0])
+        )
         parser = ConfigParser()
         parser.read_config(configs(task, "train", overlay))
         encoder = parser.get_parsed_content("encoder_def")
@@ -364,14 +430,22 @@ def test_a_convolutional_encoder_trains_and_is_used(workspace: Path, task: str) 
 
 
 def test_a_unet_of_monai_is_pre_trained_and_segments(workspace: Path) -> None:
-    unet = {"_target_": "monai.networks.nets.BasicUNet", "spatial_dims": 2, "features": [8, 8, 16, 16, 32, 8]}
+    unet = {
+        "_target_": "monai.networks.nets.BasicUNet",
+        "spatial_dims": 2,
+        "features": [8, 8, 16, 16, 32, 8],
+    }
     small = {"encoder": unet, "image_size": 64, "patch_size": 16}
     source = pretrain("ace", **small)
     settings = {**DECODER["segmentation"], **RUN, **small, "epochs": 1, "encoder_weights": source}
     train_in_process(configs("segmentation", "train"), settings)
     assert any("down_4" in name for name in saved_weights("radiograph_segmentation"))
     write_images(workspace / "images", 3, size=48)
-    run(config_file=configs("segmentation", "inference"), dataset_dir=str(workspace / "images"), batch_size=2)
+    run(
+        config_file=configs("segmentation", "inference"),
+        dataset_dir=str(workspace / "images"),
+        batch_size=2,
+    )
     assert any((workspace / "bundles/radiograph_segmentation/output").rglob("*.csv"))
 
 
@@ -381,16 +455,24 @@ def test_recipes_of_the_papers_are_overlays(task: str, architecture: str) -> Non
     folder = REPOSITORY_ROOT / f"bundles/radiograph_{task}/configs"
     known = ConfigParser.load_config_file(str(folder / "train.json"))
     found = {path.stem for path in folder.glob("paper_*.json")}
-    assert found >= {"paper_ace"} | ({"paper_afire", "paper_peac"} if task == "classification" else set())
+    assert found >= {"paper_ace"} | (
+        {"paper_afire", "paper_peac"} if task == "classification" else set()
+    )
     for overlay in sorted(found):
         values = ConfigParser.load_config_file(str(folder / f"{overlay}.json"))
         settings = [name for name in values if not name.startswith("_")]
-        assert [name for name in settings if not has(known, name)] == [], "an overlay may only set what train.json has"
+        assert [name for name in settings if not has(known, name)] == [], (
+            "an overlay may only set what train.json has"
+        )
         parser = ConfigParser()
-        parser.read_config([str(folder / f"{name}.json") for name in ("train", architecture, overlay)])
+        parser.read_config(
+            [str(folder / f"{name}.json") for name in ("train", architecture, overlay)]
+        )
         parser["imports"] = None
         assert parser.get_parsed_content("learning_rate") in (1e-4, 2e-4)
-        assert parser["train"]["lr_schedule"]["warmup_epochs"] * 2 <= parser.get_parsed_content("epochs")
+        assert parser["train"]["lr_schedule"]["warmup_epochs"] * 2 <= parser.get_parsed_content(
+            "epochs"
+        )
         # a warm start needs the standardized features that the recipes do without
         if task == "classification":
             assert parser["train"]["warm_start"]["_disabled_"]
@@ -401,7 +483,11 @@ def test_recipes_of_the_papers_are_overlays(task: str, architecture: str) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_bundle_keeps_the_rules_of_the_model_zoo(workspace: Path, task: str) -> None:
-    phantom = {**PHANTOM, "num_patients": {"training": 4, "validation": 2, "test": 2}, "image_size": 128}
+    phantom = {
+        **PHANTOM,
+        "num_patients": {"training": 4, "validation": 2, "test": 2},
+        "image_size": 128,
+    }
     settings = {"epochs": 1, "batch_size": 2, "min_steps_per_epoch": 1, "phantom": phantom}
     train_in_process(configs(task, "train"), settings)
     check_bundle(workspace, f"radiograph_{task}")

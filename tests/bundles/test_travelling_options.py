@@ -16,10 +16,24 @@ from monai.bundle import run
 from monai_afire.apps.runs import OptionError
 from monai_afire.networks import ModelFile
 
-SHAPE = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 2, "num_heads": 2, "standardize": "true"}
+SHAPE = {
+    "image_size": 32,
+    "patch_size": 8,
+    "hidden_size": 24,
+    "num_layers": 2,
+    "num_heads": 2,
+    "standardize": "true",
+}
 OWN = {
     "afire": {
-        **at("network_def", head_dim=16, num_clusters=8, decoder_dim=16, decoder_layers=1, decoder_heads=2),
+        **at(
+            "network_def",
+            head_dim=16,
+            num_clusters=8,
+            decoder_dim=16,
+            decoder_layers=1,
+            decoder_heads=2,
+        ),
         # as configs/ablations/contrast_of_features.json
         "network_def::contrast_space": "features",
         "loss::similarity": "cosine",
@@ -84,7 +98,9 @@ def test_a_detector_from_pre_training_to_its_export(workspace: Path) -> None:
     step("afire", "train", "finetune_anomaly", **overrides)
     for overlay in ("evaluate", "restore"):
         pretrained = (
-            {"ckpt_path": "bundles/afire/models/model.pt"} if overlay == "restore" else {"report::num_bootstraps": 5}
+            {"ckpt_path": "bundles/afire/models/model.pt"}
+            if overlay == "restore"
+            else {"report::num_bootstraps": 5}
         )
         step("afire", "inference", overlay, **pretrained)
     step("afire", "inference")
@@ -98,7 +114,9 @@ def test_a_detector_from_pre_training_to_its_export(workspace: Path) -> None:
     description = metadata_of("detector.pt2")["description"]
     detector = description["network"]["arguments"]
     assert detection.items() <= detector.items()
-    assert {"num_clusters": 8, "contrast_space": "features"}.items() <= detector["network"]["arguments"].items()
+    assert {"num_clusters": 8, "contrast_space": "features"}.items() <= detector["network"][
+        "arguments"
+    ].items()
     assert detector["network"]["arguments"]["encoder"]["arguments"]["num_layers"] == 2
     assert description["preprocessing"]["standardize"] is True
 
@@ -115,10 +133,19 @@ def test_a_transfer_from_pre_training_to_its_use(workspace: Path, method: str, t
         analyse(method)
     own: dict[str, Any] = {"network_def::channels": 8}
     if task == "classification":
-        own = {"network_def::standardize_features": "false", "train::warm_start::_disabled_": "true"}
+        own = {
+            "network_def::standardize_features": "false",
+            "train::warm_start::_disabled_": "true",
+        }
     phantom = {**PHANTOM, "abnormal_fraction": 0.5}
     bundle = f"radiograph_{task}"
-    step(bundle, "train", encoder_weights=weights, min_steps_per_epoch=1, **{**RUN, **own, "phantom": phantom})
+    step(
+        bundle,
+        "train",
+        encoder_weights=weights,
+        min_steps_per_epoch=1,
+        **{**RUN, **own, "phantom": phantom},
+    )
     step(bundle, "train", "evaluate", phantom=phantom)
     model = Path(f"bundles/{bundle}/models/model.pt")
     names = ModelFile(model).class_names
@@ -126,7 +153,12 @@ def test_a_transfer_from_pre_training_to_its_use(workspace: Path, method: str, t
     model.replace("copied.pt")
     step(bundle, "inference", ckpt_path="copied.pt", phantom=phantom)
     exported = "copied.onnx" if task == "classification" else "copied.pt2"
-    run(config_file=configs(bundle, "inference"), run_id="export", ckpt_path="copied.pt", export_path=exported)
+    run(
+        config_file=configs(bundle, "inference"),
+        run_id="export",
+        ckpt_path="copied.pt",
+        export_path=exported,
+    )
     description = metadata_of(exported)["description"]
     assert description["class_names"] == names
     assert description["network"]["arguments"]["encoder"]["arguments"]["hidden_size"] == 24

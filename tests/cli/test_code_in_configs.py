@@ -54,8 +54,16 @@ def test_what_computes_is_listed_without_a_mark(tmp_path: Path, text: str) -> No
         ("%other.json::run", "entry", "another file"),
         ({"_target_": "os.system", "command": "true"}, "entry::_target_", "package os"),
         ({"_target_": "monai.utils.module.os.system"}, "entry::_target_", "module os"),
-        ([{"deep": [{"_target_": "their_code.Network"}]}], "entry::0::deep::0::_target_", "package their_code"),
-        ({"_target_": "Compose", "_disabled_": "$exit()"}, "entry::_disabled_", "calls Python's exit"),
+        (
+            [{"deep": [{"_target_": "their_code.Network"}]}],
+            "entry::0::deep::0::_target_",
+            "package their_code",
+        ),
+        (
+            {"_target_": "Compose", "_disabled_": "$exit()"},
+            "entry::_disabled_",
+            "calls Python's exit",
+        ),
     ],
 )
 def test_what_does_more_is_marked(tmp_path: Path, entry: Any, place: str, words: str) -> None:
@@ -66,15 +74,21 @@ def test_nothing_that_monai_would_run_is_missing() -> None:
     """MONAI's own tests of what is a component or an expression, on every entry of our configs."""
 
     def runs(entry: Any) -> int:
-        children = entry.values() if isinstance(entry, dict) else entry if isinstance(entry, list) else ()
-        is_component = ConfigComponent.is_instantiable(entry) and not ConfigExpression.is_expression(entry["_target_"])
+        children = (
+            entry.values() if isinstance(entry, dict) else entry if isinstance(entry, list) else ()
+        )
+        is_component = ConfigComponent.is_instantiable(
+            entry
+        ) and not ConfigExpression.is_expression(entry["_target_"])
         return int(ConfigExpression.is_expression(entry) or is_component) + sum(map(runs, children))
 
     for path in config_paths([str(bundles_folder())]):
         assert len(code_in_config(path)) == runs(json.loads(path.read_text()))
 
 
-def test_the_command_lists_and_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_lists_and_runs_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     trap = tmp_path / "trap"
     config = {"a": f"$open({str(trap)!r}, 'w')", "b": {"_target_": "Compose"}}
     (tmp_path / "stranger.json").write_text(json.dumps(config))
@@ -87,7 +101,9 @@ def test_the_command_lists_and_runs_nothing(tmp_path: Path, capsys: pytest.Captu
     assert main(["check", str(bundles_folder() / "ace/configs/paper.json")]) == 0
 
 
-def test_what_cannot_be_checked_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_checked_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "broken.json").write_text("{")
     (tmp_path / "config.yaml").write_text("a: 1")
     for name in ("broken.json", "config.yaml", "missing.json"):

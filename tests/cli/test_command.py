@@ -32,7 +32,11 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 def files_below(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def public_files(bundle: str) -> dict[str, bytes]:
@@ -41,7 +45,8 @@ def public_files(bundle: str) -> dict[str, bytes]:
     return {
         name: content
         for name, content in found.items()
-        if name == "models/model.pt" or name.split("/")[0] in ("LICENSE", "NOTICE", "configs", "docs", "released")
+        if name == "models/model.pt"
+        or name.split("/")[0] in ("LICENSE", "NOTICE", "configs", "docs", "released")
     }
 
 
@@ -57,20 +62,42 @@ except SystemExit as end:
 print({"torch", "monai", "numpy", "monai_afire"} & set(sys.modules))
 """
     result = subprocess.run(
-        [sys.executable, "-c", script], cwd=repository_root, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", script],
+        cwd=repository_root,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     assert result.stdout.splitlines()[-1] == "set()"
-    for name in ("list", "copy", "options", "run", "demo", "audit", "compare", "data", "experiments", "watch"):
+    for name in (
+        "list",
+        "copy",
+        "options",
+        "run",
+        "demo",
+        "audit",
+        "compare",
+        "data",
+        "experiments",
+        "watch",
+    ):
         assert f"\n    {name} " in result.stdout or f"\n    {name}\n" in result.stdout, name
 
 
-def test_list_has_a_line_for_each_bundle(capsys: pytest.CaptureFixture[str], repository_root: Path) -> None:
+def test_list_has_a_line_for_each_bundle(
+    capsys: pytest.CaptureFixture[str], repository_root: Path
+) -> None:
     assert main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(BUNDLES)
-    assert set(BUNDLES) == {path.parents[1].name for path in repository_root.glob("bundles/*/configs/metadata.json")}
+    assert set(BUNDLES) == {
+        path.parents[1].name for path in repository_root.glob("bundles/*/configs/metadata.json")
+    }
     for bundle, line in zip(BUNDLES, lines, strict=True):
-        metadata = json.loads((repository_root / "bundles" / bundle / "configs/metadata.json").read_text())
+        metadata = json.loads(
+            (repository_root / "bundles" / bundle / "configs/metadata.json").read_text()
+        )
         assert line.endswith(metadata["name"])
 
 
@@ -86,7 +113,9 @@ def test_copies_are_complete_and_can_be_edited(tmp_path: Path, started: list[lis
     assert (tmp_path / "mine/configs/train.json").stat().st_mode & 0o200
 
 
-def test_nothing_is_overwritten(tmp_path: Path, started: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_overwritten(
+    tmp_path: Path, started: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "mine").mkdir()
     assert main(["copy", "ace", "mine"]) == 0, "an empty folder takes a copy"
     (tmp_path / "mine/configs/train.json").write_text("mine")
@@ -101,7 +130,15 @@ def test_run_puts_a_copy_where_monai_finds_it(
     options = ["--epochs", "3", "--add_lesions::lesion_size", "[1, 2]", "--phantom::seed=4"]
     assert main(["run", "afire", "train", *options]) == 7, "the status is that of the run"
     assert started == [
-        ["python", "-m", "monai.bundle", "run", "--config_file", "bundles/afire/configs/train.json", *options]
+        [
+            "python",
+            "-m",
+            "monai.bundle",
+            "run",
+            "--config_file",
+            "bundles/afire/configs/train.json",
+            *options,
+        ]
     ]
     assert files_below(tmp_path / "bundles/afire") == public_files("afire")
     copied, shown = capsys.readouterr().out.splitlines()
@@ -115,7 +152,10 @@ def test_run_takes_the_bundle_that_is_there(tmp_path: Path, started: list[list[s
     config.write_text(config.read_text().replace('"seed": 0', '"seed": 5'))
     (tmp_path / "mine.json").write_text("{}")
     assert main(["run", "afire", "train.json", "paper", "mine.json"]) == 7
-    assert started[0][5] == "['bundles/afire/configs/train.json','bundles/afire/configs/paper.json','mine.json']"
+    assert (
+        started[0][5]
+        == "['bundles/afire/configs/train.json','bundles/afire/configs/paper.json','mine.json']"
+    )
     assert '"seed": 5' in config.read_text()
 
 
@@ -130,19 +170,41 @@ def test_a_bundle_elsewhere_is_told_where_it_is(started: list[list[str]], given:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["run", "nothing", "train"], "'nothing' is neither a bundle's folder nor one of ace, afire"),
-        (["run", "afire"], "say which config is to run: afire has inference and train to start with"),
-        (["run", "afire", "tran"], "'tran' is neither a config of afire nor a file: afire has inference and train"),
+        (
+            ["run", "nothing", "train"],
+            "'nothing' is neither a bundle's folder nor one of ace, afire",
+        ),
+        (
+            ["run", "afire"],
+            "say which config is to run: afire has inference and train to start with",
+        ),
+        (
+            ["run", "afire", "tran"],
+            "'tran' is neither a config of afire nor a file: afire has inference and train",
+        ),
         (["run", "afire", "paper"], "'paper' changes another config, which must come before it"),
-        (["run", "afire", "../../../etc/passwd"], "'../../../etc/passwd' is neither a config of afire nor a file"),
-        (["run", "afire", "train", "--train::lr_schedul::end", "0"], "train has no 'lr_schedul'; did you mean"),
-        (["run", "afire", "ablations/without_prototypes"], "changes another config, which must come before it"),
+        (
+            ["run", "afire", "../../../etc/passwd"],
+            "'../../../etc/passwd' is neither a config of afire nor a file",
+        ),
+        (
+            ["run", "afire", "train", "--train::lr_schedul::end", "0"],
+            "train has no 'lr_schedul'; did you mean",
+        ),
+        (
+            ["run", "afire", "ablations/without_prototypes"],
+            "changes another config, which must come before it",
+        ),
         (["options", "afire", "metadata"], "'metadata' is neither a config"),
         (["copy", "nothing"], "'nothing' is neither"),
     ],
 )
 def test_mistakes_leave_nothing_behind(
-    tmp_path: Path, started: list[list[str]], capsys: pytest.CaptureFixture[str], words: list[str], message: str
+    tmp_path: Path,
+    started: list[list[str]],
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    message: str,
 ) -> None:
     assert main(words) == 1
     assert message in capsys.readouterr().err
@@ -155,7 +217,11 @@ def test_overrides_of_merged_and_of_yaml_configs(tmp_path: Path) -> None:
     merged = tmp_path / "merged.json"
     merged.write_text('{"+network_def": {"mine": {"width": 3}}}')
     assert (
-        wrong_paths([train, merged], ["--network_def::encoder::hidden_size=3", "--network_def::mine::width", "4"]) == []
+        wrong_paths(
+            [train, merged],
+            ["--network_def::encoder::hidden_size=3", "--network_def::mine::width", "4"],
+        )
+        == []
     )
     assert len(wrong_paths([train, merged], ["--network_def::encoders::hidden_size=3"])) == 1
     merged.write_text('{"network_def": {"mine": 2}}')
@@ -198,7 +264,9 @@ def test_overlays_in_folders_are_configs(started: list[list[str]]) -> None:
     assert started[0][5] == f"['{folder}/train.json','{folder}/ablations/without_prototypes.json']"
 
 
-def test_options_are_those_of_the_config(started: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_are_those_of_the_config(
+    started: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["options", "afire"]) == 0
     train = capsys.readouterr().out
     assert "--epochs 9 " in train
@@ -214,7 +282,9 @@ def test_demo_trains_in_miniature_and_names_the_picture(
 ) -> None:
     runs: list[tuple[Path, list[str]]] = []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "run_in", lambda folder, words: runs.append((folder, words)) or status)
+    monkeypatch.setattr(
+        command, "run_in", lambda folder, words: runs.append((folder, words)) or status
+    )
     assert main(["demo", "new folder"]) == status
     assert main(["demo", "new folder"]) == status, "again in the same folder"
     ((folder, words), again) = runs
@@ -222,16 +292,22 @@ def test_demo_trains_in_miniature_and_names_the_picture(
     assert (folder / words[5]).is_file()
     assert files_below(tmp_path / folder / "bundles/afire") == public_files("afire")
     config = json.loads((folder / words[5]).read_text())
-    assert {word[2:].split("::")[0] for word in words[6::2]} <= set(config), "options that the config has"
+    assert {word[2:].split("::")[0] for word in words[6::2]} <= set(config), (
+        "options that the config has"
+    )
     picture = "Open new folder/bundles/afire/output/restoration.png"
     assert (picture in capsys.readouterr().out) == (status == 0)
 
 
 def test_the_process_becomes_the_command() -> None:
     """So a signal reaches the run, which saves and ends with a status of its own."""
-    script = "from monai_afire_cli.starting import hand_over; print(hand_over(['python', '-c', %r]))"
+    script = (
+        "from monai_afire_cli.starting import hand_over; print(hand_over(['python', '-c', %r]))"
+    )
     inner = "import os, sys; print(os.getpid()); sys.exit(143)"
-    process = subprocess.Popen([sys.executable, "-c", script % inner], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script % inner], stdout=subprocess.PIPE, text=True
+    )
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 143
     assert os.name != "posix" or int(output) == process.pid

@@ -17,9 +17,26 @@ from pathlib import Path, PurePosixPath
 import pytest
 from bundles.bundle_runs import TINY
 
-SOURCES = ("setup.py", "setup.cfg", "pyproject.toml", "MANIFEST.in", "LICENSE", "README.md", "CHANGELOG.md")
+SOURCES = (
+    "setup.py",
+    "setup.cfg",
+    "pyproject.toml",
+    "MANIFEST.in",
+    "LICENSE",
+    "README.md",
+    "CHANGELOG.md",
+)
 FOLDERS = ("monai_afire", "monai_afire_cli", "bundles", "tests")
-PUBLIC = ("LICENSE", "NOTICE", "configs/*", "configs/*/*", "docs/*", "models/model.pt", "released/*", "unit_tests/*.py")
+PUBLIC = (
+    "LICENSE",
+    "NOTICE",
+    "configs/*",
+    "configs/*/*",
+    "docs/*",
+    "models/model.pt",
+    "released/*",
+    "unit_tests/*.py",
+)
 WRITTEN_BY_RUNS = (
     "models/checkpoint.pt",
     "models/model_previous.pt",
@@ -54,7 +71,9 @@ def build(sources: Path, kind: str, dist: Path) -> None:
     """What pip and build call, without their environment of its own, for which a network would be needed."""
     script = f"import sys; from setuptools import build_meta; build_meta.build_{kind}(sys.argv[1])"
     command = [sys.executable, "-c", script, str(dist)]
-    result = subprocess.run(command, cwd=sources, capture_output=True, text=True, timeout=300, check=False)
+    result = subprocess.run(
+        command, cwd=sources, capture_output=True, text=True, timeout=300, check=False
+    )
     assert result.returncode == 0, result.stderr[-3000:]
 
 
@@ -67,7 +86,12 @@ def test_wheel_has_what_the_repository_has(distributions: Path, repository_root:
     with wheel(distributions) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     kinds = ("*.py", "*.html")
-    code = [path for folder in FOLDERS[:2] for kind in kinds for path in (repository_root / folder).rglob(kind)]
+    code = [
+        path
+        for folder in FOLDERS[:2]
+        for kind in kinds
+        for path in (repository_root / folder).rglob(kind)
+    ]
     bundles = repository_root / "bundles"
     public = [path for pattern in PUBLIC for path in bundles.glob(f"*/{pattern}") if path.is_file()]
     expected = {path.relative_to(repository_root).as_posix() for path in code}
@@ -79,13 +103,19 @@ def test_wheel_has_what_the_repository_has(distributions: Path, repository_root:
 @pytest.mark.slow
 def test_sdist_and_metadata(distributions: Path) -> None:
     with tarfile.open(next(distributions.glob("*.tar.gz"))) as archive:
-        names = {PurePosixPath(*PurePosixPath(name).parts[1:]).as_posix() for name in archive.getnames()}
+        names = {
+            PurePosixPath(*PurePosixPath(name).parts[1:]).as_posix() for name in archive.getnames()
+        }
     assert {*SOURCES, "bundles/afire/configs/train.json", "bundles/afire/LICENSE"} <= names
     assert not [
-        name for name in names if name.startswith("tests") or name.removeprefix("bundles/afire/") in WRITTEN_BY_RUNS
+        name
+        for name in names
+        if name.startswith("tests") or name.removeprefix("bundles/afire/") in WRITTEN_BY_RUNS
     ]
     with wheel(distributions) as archive:
-        (info,) = {PurePosixPath(name).parts[0] for name in archive.namelist() if ".dist-info/" in name}
+        (info,) = {
+            PurePosixPath(name).parts[0] for name in archive.namelist() if ".dist-info/" in name
+        }
         metadata = archive.read(f"{info}/METADATA").decode()
         entry_points = configparser.ConfigParser()
         entry_points.read_string(archive.read(f"{info}/entry_points.txt").decode())
@@ -102,22 +132,33 @@ def test_wheel_trains_in_an_empty_folder(distributions: Path, tmp_path: Path) ->
     with wheel(distributions) as archive:
         archive.extractall(site)
     installed = sorted(site.rglob("*"))
-    overrides = [text for name, value in (TINY | {"epochs": 1}).items() for text in (f"--{name}", str(value))]
+    overrides = [
+        text for name, value in (TINY | {"epochs": 1}).items() for text in (f"--{name}", str(value))
+    ]
     result = run_installed(site, folder, ["run", "afire", "train", *overrides])
     assert result.returncode == 0, result.stderr[-3000:]
-    assert "$ python -m monai.bundle run --config_file bundles/afire/configs/train.json " in result.stdout
+    assert (
+        "$ python -m monai.bundle run --config_file bundles/afire/configs/train.json "
+        in result.stdout
+    )
     assert (folder / "bundles/afire/models/model.pt").is_file()
     assert (folder / "bundles/afire/output/restoration.png").is_file()
     assert [path.name for path in folder.iterdir()] == ["bundles"]
     assert sorted(site.rglob("*")) == installed, "nothing is written into the installation"
-    result = run_installed(site, folder, ["run", "afire", "train", "--dataset_dir", "no/such/folder"])
+    result = run_installed(
+        site, folder, ["run", "afire", "train", "--dataset_dir", "no/such/folder"]
+    )
     assert result.returncode not in (0, None), "the exit code is that of the run"
     assert "no/such/folder" in result.stderr.strip().splitlines()[-1]
 
 
 def run_installed(site: Path, folder: Path, words: list[str]) -> subprocess.CompletedProcess:
     """The command as its script calls it, with the unpacked wheel before everything else that may be installed."""
-    environment: Mapping[str, str] = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment: Mapping[str, str] = {
+        **os.environ,
+        "PYTHONPATH": str(site),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     script = "import sys, monai_afire_cli; sys.exit(monai_afire_cli.main())"
     return subprocess.run(
         [sys.executable, "-c", script, *words],

@@ -22,9 +22,33 @@ CHESTS = [
     "RX STEHEND",
 ]
 # terms of PS3.16, annex L, for other parts, and some in other languages
-OTHERS = ["ABDOMEN", "HAND", "Knee", "SKULL", "LSPINE", "C-SPINE", "PELVIS", "EXTREMITY", "HIP", "LEG", "BREAST", "RIB"]
+OTHERS = [
+    "ABDOMEN",
+    "HAND",
+    "Knee",
+    "SKULL",
+    "LSPINE",
+    "C-SPINE",
+    "PELVIS",
+    "EXTREMITY",
+    "HIP",
+    "LEG",
+    "BREAST",
+    "RIB",
+]
 TRANSLATED = ["RODILLA", "CRÁNEO", "Schädel", "GENOU", "MANO DERECHA", "HÜFTE", "Fuß", "LWS"]
-FRONTAL = ["AP", "PA", "P-A", "P.A.", "A/P", "p a", "POSTEROANTERIOR", "Postero-Anterior", "ANTEROPOSTERIOR", "FRONTAL"]
+FRONTAL = [
+    "AP",
+    "PA",
+    "P-A",
+    "P.A.",
+    "A/P",
+    "p a",
+    "POSTEROANTERIOR",
+    "Postero-Anterior",
+    "ANTEROPOSTERIOR",
+    "FRONTAL",
+]
 UNKNOWN = ["FACE", "FRENTE", "DE FACE", "STEHEND", "正面", "1"]
 OTHER_VIEWS = [
     "LL",
@@ -62,6 +86,8 @@ def test_known_other_views_alone_are_others(word: str) -> None:
     assert bool(said(ViewPosition=word)) == (word in OTHER_VIEWS)
 
 
-@pytest.mark.parametrize(("rows", "expected"), [(["L", "F"], False), (["P", "F"], True), (["LP", "FA"], False)])
+@pytest.mark.parametrize(
+    ("rows", "expected"), [(["L", "F"], False), (["P", "F"], True), (["LP", "FA"], False)]
+)
 def test_directions(rows: list[str], expected: bool) -> None:
     assert bool(said(PatientOrientation=rows)) == expected

@@ -13,8 +13,13 @@ from hypothesis import strategies as st
 from monai_afire.data import DistributedRandomSampler
 
 
-def shares(size: int, num_samples: int | None, ranks: int, seed: int = 0, epoch: int = 1) -> list[list[int]]:
-    samplers = [DistributedRandomSampler(range(size), num_samples, seed, ranks, rank) for rank in range(ranks)]
+def shares(
+    size: int, num_samples: int | None, ranks: int, seed: int = 0, epoch: int = 1
+) -> list[list[int]]:
+    samplers = [
+        DistributedRandomSampler(range(size), num_samples, seed, ranks, rank)
+        for rank in range(ranks)
+    ]
     for sampler in samplers:
         sampler.set_epoch(epoch)
     drawn = [list(sampler) for sampler in samplers]
@@ -23,7 +28,9 @@ def shares(size: int, num_samples: int | None, ranks: int, seed: int = 0, epoch:
 
 
 @given(size=st.integers(1, 20), num_samples=st.integers(1, 60), ranks=st.integers(1, 5))
-def test_every_image_is_drawn_equally_often_give_or_take_one(size: int, num_samples: int, ranks: int) -> None:
+def test_every_image_is_drawn_equally_often_give_or_take_one(
+    size: int, num_samples: int, ranks: int
+) -> None:
     drawn = shares(size, num_samples, ranks)
     assert len({len(indices) for indices in drawn}) == 1, "all ranks take as many steps"
     counts = Counter(index for indices in drawn for index in indices)
@@ -47,8 +54,13 @@ def test_nothing_to_draw_is_an_error(size: int, num_samples: int) -> None:
 
 
 def test_a_small_data_set_fills_so_many_batches_of_each_process() -> None:
-    samplers = [DistributedRandomSampler(range(5), num_replicas=2, rank=r, min_batches=3, batch_size=4) for r in (0, 1)]
+    samplers = [
+        DistributedRandomSampler(range(5), num_replicas=2, rank=r, min_batches=3, batch_size=4)
+        for r in (0, 1)
+    ]
     assert [len(list(sampler)) for sampler in samplers] == [12, 12]
     assert {index for sampler in samplers for index in sampler} == set(range(5))
-    large = DistributedRandomSampler(range(100), num_replicas=2, rank=0, min_batches=3, batch_size=4)
+    large = DistributedRandomSampler(
+        range(100), num_replicas=2, rank=0, min_batches=3, batch_size=4
+    )
     assert len(large) == 50

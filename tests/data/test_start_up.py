@@ -34,9 +34,17 @@ def large_list(tmp_path_factory: pytest.TempPathFactory) -> Path:
             name = f"{place // 4:08d}_{place % 4:03d}.png"
             (folder / name).touch()
             label = [int(place % 14 == finding) for finding in range(14)]
-            items.append({"image": f"{folder.name}/{name}", "label": label, "patient_id": f"{place // 4:08d}"})
+            items.append(
+                {
+                    "image": f"{folder.name}/{name}",
+                    "label": label,
+                    "patient_id": f"{place // 4:08d}",
+                }
+            )
     limit = len(items) - 400
-    (root / "list.json").write_text(json.dumps({"training": items[:limit], "validation": items[limit:]}))
+    (root / "list.json").write_text(
+        json.dumps({"training": items[:limit], "validation": items[limit:]})
+    )
     return root / "list.json"
 
 
@@ -49,7 +57,9 @@ def load(path: Path, way: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("way", ["folder", "list", "labels"])
-def test_no_question_for_each_file(way: str, large_list: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_question_for_each_file(
+    way: str, large_list: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: Counter[str] = Counter()
 
     def count(name: str) -> None:

@@ -15,7 +15,10 @@ from monai_afire.detection.score_thresholds import ScoreThresholds
 @pytest.mark.parametrize("seed", range(5))
 def test_p_values_are_counted_ranks(seed: int) -> None:
     random = np.random.default_rng(seed)
-    normal, scores = random.integers(0, 9, 30).astype(float), random.integers(-1, 11, 50).astype(float)
+    normal, scores = (
+        random.integers(0, 9, 30).astype(float),
+        random.integers(-1, 11, 50).astype(float),
+    )
     naive = [(1 + sum(each >= score for each in normal)) / 31 for score in scores]
     np.testing.assert_allclose(conformal_p_values(scores, normal), naive)
 
@@ -67,4 +70,7 @@ def test_few_normal_validation_images_are_named(caplog: pytest.LogCaptureFixture
     assert not caplog.records
     scores.fit_thresholds(torch.arange(40.0)[:, None], labels=torch.arange(40) > 2)
     [record] = caplog.records
-    assert "thresholds and p-values follow from normal validation images, with 3 images alone" in record.message
+    assert (
+        "thresholds and p-values follow from normal validation images, with 3 images alone"
+        in record.message
+    )

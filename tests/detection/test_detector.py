@@ -23,11 +23,21 @@ from monai_afire.networks import AFiRe, ViTEncoder
 def make_network(seed: int = 0, **options: object) -> AFiRe:
     torch.manual_seed(seed)
     encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-    network = AFiRe(encoder, num_clusters=6, head_dim=12, decoder_dim=16, decoder_layers=1, decoder_heads=2, **options)
+    network = AFiRe(
+        encoder,
+        num_clusters=6,
+        head_dim=12,
+        decoder_dim=16,
+        decoder_layers=1,
+        decoder_heads=2,
+        **options,
+    )
     with torch.no_grad():
         network.bank.update(torch.rand(4, 16, 6).softmax(-1))
         for parameter in network.teacher_encoder.parameters():
-            parameter += 0.05 * torch.randn_like(parameter)  # teacher and student must not be mistaken
+            parameter += 0.05 * torch.randn_like(
+                parameter
+            )  # teacher and student must not be mistaken
     return network.eval()
 
 
@@ -47,17 +57,23 @@ def naive_raw_maps(network: AFiRe, density: torch.nn.Module, image: torch.Tensor
     """(4, L) of one image, token by token: all but the neighbors."""
     student = network.encoder(image[None])
     x = (image - 0.449) / 0.226
-    patches = [x[0, r : r + 8, c : c + 8].flatten() for r in range(0, 32, 8) for c in range(0, 32, 8)]
+    patches = [
+        x[0, r : r + 8, c : c + 8].flatten() for r in range(0, 32, 8) for c in range(0, 32, 8)
+    ]
     restored = network.decoder(student)[0]
     q = torch.softmax(network.head(student)[0] / 0.1, -1)
     rows = np.zeros((4, 16))
     for j in range(16):
         rows[0, j] = float(((restored[j] - patches[j]) ** 2).sum())
         # hidden together with the tokens two rows or columns away
-        hidden = torch.tensor([(k // 4 - j // 4) % 2 == 0 and (k % 4 - j % 4) % 2 == 0 for k in range(16)])
+        hidden = torch.tensor(
+            [(k // 4 - j // 4) % 2 == 0 and (k % 4 - j % 4) % 2 == 0 for k in range(16)]
+        )
         masked = network.decoder(student, hidden[None])[0, j]
         rows[1, j] = float(((masked - patches[j]) ** 2).sum())
-        rows[2, j] = -sum(float(q[j, k]) * math.log(float(network.bank.prototypes[j, k]) + 1e-8) for k in range(6))
+        rows[2, j] = -sum(
+            float(q[j, k]) * math.log(float(network.bank.prototypes[j, k]) + 1e-8) for k in range(6)
+        )
     teacher = network.teacher_encoder(image[None])[0]
     for j in range(16):
         difference = (teacher[j] - density.mean[j]).double()
@@ -72,11 +88,17 @@ def naive_coarse_errors(network: AFiRe, image: torch.Tensor) -> np.ndarray:
     x = ((image - 0.449) / 0.226)[0]
     errors = np.zeros((16, 16))
     for j in range(16):
-        hidden = torch.tensor([(k // 4 - j // 4) % 2 == 0 and (k % 4 - j % 4) % 2 == 0 for k in range(16)])
+        hidden = torch.tensor(
+            [(k // 4 - j // 4) % 2 == 0 and (k % 4 - j % 4) % 2 == 0 for k in range(16)]
+        )
         restored = network.decoder(student, hidden[None])[0, j].view(8, 8)
         row, column = 8 * (j // 4), 8 * (j % 4)
         error = x[row : row + 8, column : column + 8] - restored
-        errors[j] = [float(error[r : r + 2, c : c + 2].mean()) for r in range(0, 8, 2) for c in range(0, 8, 2)]
+        errors[j] = [
+            float(error[r : r + 2, c : c + 2].mean())
+            for r in range(0, 8, 2)
+            for c in range(0, 8, 2)
+        ]
     return errors
 
 
@@ -88,8 +110,12 @@ def naive_neighbors(normal: np.ndarray, every: np.ndarray, dim: int) -> np.ndarr
     result = np.zeros(every.shape[:2])
     for i, features in enumerate(every):
         for j in range(features.shape[0]):
-            others = [n for n in range(len(normal)) if n != i]  # `every` begins with the normal ones
-            distances = sorted(np.linalg.norm((features[j] - normal[n, j]) @ directions) for n in others)
+            others = [
+                n for n in range(len(normal)) if n != i
+            ]  # `every` begins with the normal ones
+            distances = sorted(
+                np.linalg.norm((features[j] - normal[n, j]) @ directions) for n in others
+            )
             result[i, j] = np.mean(distances[:3])
     return result
 
@@ -100,7 +126,10 @@ def naive_maps() -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
     normal = torch.rand(30, 1, 32, 32, generator=torch.Generator().manual_seed(1))
     images = torch.rand(3, 1, 32, 32, generator=torch.Generator().manual_seed(2))
     detector = fitted(normal)
-    rows = [naive_raw_maps(detector.network, detector.density, image) for image in torch.cat([normal, images])]
+    rows = [
+        naive_raw_maps(detector.network, detector.density, image)
+        for image in torch.cat([normal, images])
+    ]
     return images, np.stack(rows[:30]), np.stack(rows[30:])
 
 
@@ -116,7 +145,9 @@ def naive_mean_token_distances(tokens: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 @pytest.mark.parametrize("aggregation", ["interior_mean", "mean", "max", "top_k"])
-def test_scores_and_maps_equal_the_naive_ones(normal_images: torch.Tensor, naive_maps: tuple, aggregation: str) -> None:
+def test_scores_and_maps_equal_the_naive_ones(
+    normal_images: torch.Tensor, naive_maps: tuple, aggregation: str
+) -> None:
     fusion = ("restoration", "token_neighbors")
     detector = fitted(normal_images, aggregation=aggregation, k_fraction=0.2, fusion=fusion)
     images, raw_normal, raw = naive_maps
@@ -124,12 +155,23 @@ def test_scores_and_maps_equal_the_naive_ones(normal_images: torch.Tensor, naive
     with torch.no_grad():
         tokens = detector.network.encoder(every).numpy()
     residuals = np.stack([naive_coarse_errors(detector.network, image) for image in every])
-    neighbors = [naive_neighbors(tokens[:30], tokens, 24), naive_neighbors(residuals[:30], residuals, 16)]
+    neighbors = [
+        naive_neighbors(tokens[:30], tokens, 24),
+        naive_neighbors(residuals[:30], residuals, 16),
+    ]
     neighbors = np.stack(neighbors, 1)
-    raw_normal, raw = np.concatenate([raw_normal, neighbors[:30]], 1), np.concatenate([raw, neighbors[30:]], 1)
+    raw_normal, raw = (
+        np.concatenate([raw_normal, neighbors[:30]], 1),
+        np.concatenate([raw, neighbors[30:]], 1),
+    )
     inside = [5, 6, 9, 10]
     top_3 = lambda values: np.sort(values)[-3:].mean()  # noqa: E731
-    choices = {"mean": np.mean, "interior_mean": lambda values: values[inside].mean(), "max": np.max, "top_k": top_3}
+    choices = {
+        "mean": np.mean,
+        "interior_mean": lambda values: values[inside].mean(),
+        "max": np.max,
+        "top_k": top_3,
+    }
     aggregate = choices[aggregation]
     held_out, distances = naive_mean_token_distances(tokens)
     standard = [(rows - raw_normal.mean(0)) / raw_normal.std(0, ddof=1) for rows in raw_normal]
@@ -148,7 +190,9 @@ def test_scores_and_maps_equal_the_naive_ones(normal_images: torch.Tensor, naive
         ]
         fused = (distances[index] - held_out.mean()) / held_out.std(ddof=1)
         fused += (aggregate(maps[4]) - np.mean(neighbor_scores)) / np.std(neighbor_scores, ddof=1)
-        np.testing.assert_allclose(outputs["scores"][index], [*expected, fused / 2], rtol=5e-3, atol=1e-2)
+        np.testing.assert_allclose(
+            outputs["scores"][index], [*expected, fused / 2], rtol=5e-3, atol=1e-2
+        )
         np.testing.assert_allclose(outputs["maps"][index], [*maps, heat], rtol=5e-3, atol=2e-2)
     torch.testing.assert_close(outputs["tokens"], detector.network.teacher_encoder(images))
 
@@ -192,7 +236,10 @@ def test_copies_widen_what_is_normal(normal_images: torch.Tensor) -> None:
     for name in ("token_mean_density", "token_neighbors"):
         column = SCORE_NAMES.index(name)
         excess = [
-            (detector(shifted)["scores"][:, column] - detector(normal_images[:8])["scores"][:, column]).mean()
+            (
+                detector(shifted)["scores"][:, column]
+                - detector(normal_images[:8])["scores"][:, column]
+            ).mean()
             / detector.score_std[column]
             for detector in (plain, tolerant)
         ]
@@ -215,7 +262,9 @@ def test_of_several_views_the_most_normal_counts(normal_images: torch.Tensor) ->
 
 
 def test_a_view_measures_what_the_fusion_needs(normal_images: torch.Tensor) -> None:
-    detector = fitted(normal_images, score_fusion=("focal", "token_density", "restoration_mean"), views=2)
+    detector = fitted(
+        normal_images, score_fusion=("focal", "token_density", "restoration_mean"), views=2
+    )
     images = torch.rand(3, 1, 32, 32)
     scores = detector(images)["scores"]
     detector.views = 1
@@ -231,11 +280,15 @@ def test_an_unfitted_detector_refuses() -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, "noise"])
-def test_scores_are_finite_and_differ_for_hostile_images(normal_images: torch.Tensor, value: float | str) -> None:
+def test_scores_are_finite_and_differ_for_hostile_images(
+    normal_images: torch.Tensor, value: float | str
+) -> None:
     detector = fitted(normal_images)
     with torch.no_grad():
         detector.network.decoder.to_pixels.weight.mul_(1e4)  # Eq. 51 as printed would overflow
-    images = torch.rand(6, 1, 32, 32) if value == "noise" else torch.full((6, 1, 32, 32), float(value))
+    images = (
+        torch.rand(6, 1, 32, 32) if value == "noise" else torch.full((6, 1, 32, 32), float(value))
+    )
     # nearly the same image six times: a corner of a patch, as what one pixel moves may be less than float32 can tell
     images[:, 0, :4, :4] = torch.linspace(0, 1, 6).view(6, 1, 1)
     outputs = detector(images)
@@ -274,7 +327,9 @@ def test_best_f1_threshold_separates() -> None:
     ("labels", "specificity", "words"),
     [(torch.ones(4), 0.95, "no normal"), (torch.zeros(4), None, "abnormal validation images")],
 )
-def test_thresholds_need_the_right_images(labels: torch.Tensor, specificity: float | None, words: str) -> None:
+def test_thresholds_need_the_right_images(
+    labels: torch.Tensor, specificity: float | None, words: str
+) -> None:
     with pytest.raises(ValueError, match=words):
         AnomalyDetector(make_network()).fit_thresholds(torch.rand(4, 10), labels, specificity)
 
@@ -345,4 +400,6 @@ def fit_on_rank(rank: int, world_size: int) -> dict[str, torch.Tensor]:
 def test_every_process_fits_the_detector_of_one(tmp_path: Path) -> None:
     expected = fit_on_rank(0, 1)
     for state in run_on_two_ranks(fit_on_rank, tmp_path):
-        torch.testing.assert_close(state, expected, equal_nan=True)  # NaN: no scores of normal images
+        torch.testing.assert_close(
+            state, expected, equal_nan=True
+        )  # NaN: no scores of normal images

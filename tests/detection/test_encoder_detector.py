@@ -38,7 +38,13 @@ def test_scores_are_those_of_the_definitions(layers: str) -> None:
     detector = fitted(layers=layers)
     normal, new = torch.cat([images(8), images(4, seed=1)]), images(3, seed=2)
     outputs = detector(new)
-    assert detector.score_names == ("token_density", "token_neighbors", "token_mean_density", "focal", "fused")
+    assert detector.score_names == (
+        "token_density",
+        "token_neighbors",
+        "token_mean_density",
+        "focal",
+        "fused",
+    )
     assert outputs["scores"].shape == (3, 5)
     assert outputs["maps"].shape == (3, 3, 16)
 
@@ -52,26 +58,44 @@ def test_scores_are_those_of_the_definitions(layers: str) -> None:
     # PaDiM with one covariance for all positions, shrunk by 5 %
     references, features = described(normal), described(new)
     deviations = references - references.mean(0)
-    covariance = np.einsum("nld,nle->de", deviations, deviations) / (len(normal) - 1) / deviations.shape[1]
+    covariance = (
+        np.einsum("nld,nle->de", deviations, deviations) / (len(normal) - 1) / deviations.shape[1]
+    )
     width = covariance.shape[0]
     covariance = 0.95 * covariance + 0.05 * np.trace(covariance) / width * np.eye(width)
     difference = features - references.mean(0)
-    density = np.sqrt(np.einsum("nld,de,nle->nl", difference, np.linalg.inv(covariance), difference))
+    density = np.sqrt(
+        np.einsum("nld,de,nle->nl", difference, np.linalg.inv(covariance), difference)
+    )
     raw = outputs["maps"][:, :2] * detector.map_std + detector.map_mean
     np.testing.assert_allclose(raw[:, 0].numpy(), density, rtol=2e-3)
 
     # PatchCore at each position, along the principal components, three neighbors
-    values, vectors = np.linalg.eigh(np.einsum("nld,nle->de", deviations, deviations) / deviations[..., 0].size)
+    values, vectors = np.linalg.eigh(
+        np.einsum("nld,nle->de", deviations, deviations) / deviations[..., 0].size
+    )
     kept = min(32, width)
     axes, scale = vectors[:, -kept:], np.sqrt(values[-kept:].mean())
-    distances = np.linalg.norm((features[:, None] - references[None]) @ axes, axis=-1)  # (new, normal, L)
+    distances = np.linalg.norm(
+        (features[:, None] - references[None]) @ axes, axis=-1
+    )  # (new, normal, L)
     nearest = np.sort(distances, axis=1)[:, :3].mean(1) / scale
-    np.testing.assert_allclose(raw[:, 1].numpy(), nearest, rtol=5e-3)  # the memory is in half precision
+    np.testing.assert_allclose(
+        raw[:, 1].numpy(), nearest, rtol=5e-3
+    )  # the memory is in half precision
 
 
 def test_an_encoder_is_frozen_and_one_of_monai_will_do() -> None:
     vit = ViT(
-        1, (32, 32), (8, 8), hidden_size=24, mlp_dim=48, num_layers=2, num_heads=2, spatial_dims=2, dropout_rate=0.5
+        1,
+        (32, 32),
+        (8, 8),
+        hidden_size=24,
+        mlp_dim=48,
+        num_layers=2,
+        num_heads=2,
+        spatial_dims=2,
+        dropout_rate=0.5,
     )
     detector = AnomalyDetector(MONAIEncoder(vit), copies=0, memory_size=16)
     assert not any(parameter.requires_grad for parameter in detector.parameters())
@@ -82,7 +106,18 @@ def test_an_encoder_is_frozen_and_one_of_monai_will_do() -> None:
     assert detector.heat_map(detector(images(2))["maps"][:, -1]).shape == (2, 1, 32, 32)
     # a file of it is read into a detector of the same encoder, without any fit
     other = AnomalyDetector(
-        MONAIEncoder(ViT(1, (32, 32), (8, 8), hidden_size=24, mlp_dim=48, num_layers=2, num_heads=2, spatial_dims=2)),
+        MONAIEncoder(
+            ViT(
+                1,
+                (32, 32),
+                (8, 8),
+                hidden_size=24,
+                mlp_dim=48,
+                num_layers=2,
+                num_heads=2,
+                spatial_dims=2,
+            )
+        ),
         copies=0,
         memory_size=16,
     ).eval()
@@ -92,7 +127,8 @@ def test_an_encoder_is_frozen_and_one_of_monai_will_do() -> None:
 
 def test_what_an_encoder_cannot_give_is_refused() -> None:
     with pytest.raises(
-        ValueError, match=r"fusion must name some of .*'token_neighbors'.* of an encoder alone, which has"
+        ValueError,
+        match=r"fusion must name some of .*'token_neighbors'.* of an encoder alone, which has",
     ):
         AnomalyDetector(encoder(), fusion=["residual_neighbors"])
     with pytest.raises(ValueError, match=r"score_fusion must name some of .* of an encoder alone"):
@@ -106,7 +142,9 @@ def test_what_an_encoder_cannot_give_is_refused() -> None:
 
 
 def test_finer_maps_are_averaged_over_the_patch_of_a_token() -> None:
-    swin = SwinEncoder(img_size=32, patch_size=2, embed_dim=8, depths=(1, 1), num_heads=(2, 2), window_size=4).eval()
+    swin = SwinEncoder(
+        img_size=32, patch_size=2, embed_dim=8, depths=(1, 1), num_heads=(2, 2), window_size=4
+    ).eval()
     tokens, features = tokens_and_features(swin, images(2), "all")
     finer, last = swin.feature_maps(images(2))
     torch.testing.assert_close(features[..., :8], F.avg_pool2d(finer, 2).flatten(2).mT)
@@ -146,7 +184,9 @@ def test_the_specificity_of_a_fitted_detector_can_be_changed() -> None:
 def test_an_evaluator_sets_the_specificity_when_it_starts() -> None:
     detector = fitted()
     batch = {"image": images(8)}
-    engine = Engine(lambda engine, batch: {"pred": detector(batch["image"]), "label": torch.zeros(8)})
+    engine = Engine(
+        lambda engine, batch: {"pred": detector(batch["image"]), "label": torch.zeros(8)}
+    )
     DetectorFit(detector, [batch], specificity=0.5).attach(engine)
     engine.run([batch])
     before = detector.thresholds.clone()
@@ -160,10 +200,14 @@ def test_an_evaluator_sets_the_specificity_when_it_starts() -> None:
 
 
 def test_a_detector_of_another_library_is_built_again_from_its_file(tmp_path: Path) -> None:
-    vit = ViT(1, (32, 32), (8, 8), hidden_size=24, mlp_dim=48, num_layers=2, num_heads=2, spatial_dims=2)
+    vit = ViT(
+        1, (32, 32), (8, 8), hidden_size=24, mlp_dim=48, num_layers=2, num_heads=2, spatial_dims=2
+    )
     detector = AnomalyDetector(vit, copies=0, memory_size=16).eval()
     for parameter in detector.parameters():
         parameter.data = parameter.data.half().float()  # as the file holds them
     detector.fit([images(8), images(4, seed=1)])
     read = load_detector(save_detector(detector, tmp_path / "detector.safetensors"))
-    torch.testing.assert_close(read(images(3, seed=2)), detector(images(3, seed=2)), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        read(images(3, seed=2)), detector(images(3, seed=2)), rtol=1e-4, atol=1e-4
+    )

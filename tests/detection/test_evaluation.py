@@ -81,15 +81,21 @@ def test_detection_equals_scikit_learn(seed: int) -> None:
         alarms = scores >= thresholds[name]
         assert row["threshold"] == thresholds[name]
         assert row["auc"] == pytest.approx(sklearn.roc_auc_score(labels, scores))
-        assert row["average_precision"] == pytest.approx(sklearn.average_precision_score(labels, scores))
+        assert row["average_precision"] == pytest.approx(
+            sklearn.average_precision_score(labels, scores)
+        )
         assert row["accuracy"] == pytest.approx(sklearn.accuracy_score(labels, alarms))
         assert row["f1"] == pytest.approx(sklearn.f1_score(labels, alarms))
         assert row["sensitivity"] == pytest.approx(sklearn.recall_score(labels, alarms))
-        assert row["specificity"] == pytest.approx(sklearn.recall_score(labels, alarms, pos_label=0))
+        assert row["specificity"] == pytest.approx(
+            sklearn.recall_score(labels, alarms, pos_label=0)
+        )
 
 
 def test_detection_by_hand() -> None:
-    table = pd.DataFrame({"label": [0, 0, 1, 1], "fused": [0.1, 0.4, 0.35, 0.8], "brightness": [0.5, 0.6, 0.5, 0.1]})
+    table = pd.DataFrame(
+        {"label": [0, 0, 1, 1], "fused": [0.1, 0.4, 0.35, 0.8], "brightness": [0.5, 0.6, 0.5, 0.1]}
+    )
     metrics = evaluated(table, score_names=["fused"], thresholds={"fused": 0.35}, caliper=0.2)
     assert metrics["images"] == {"normal": 2, "abnormal": 2}
     row = metrics["detection"]["fused"]
@@ -109,8 +115,12 @@ def test_exposure_baselines_stand_beside_the_scores() -> None:
     assert list(detection) == [*SCORES, "darkness", "sharpness"]
     images = originals(table)
     abnormal, normal = images[images["label"] == 1], images[images["label"] == 0]
-    assert detection["darkness"]["auc"] == pytest.approx(1 - counted_auc(abnormal["brightness"], normal["brightness"]))
-    assert detection["sharpness"]["auc"] == pytest.approx(counted_auc(abnormal["sharpness"], normal["sharpness"]))
+    assert detection["darkness"]["auc"] == pytest.approx(
+        1 - counted_auc(abnormal["brightness"], normal["brightness"])
+    )
+    assert detection["sharpness"]["auc"] == pytest.approx(
+        counted_auc(abnormal["sharpness"], normal["sharpness"])
+    )
 
 
 def test_only_scores_with_a_threshold_have_decisions() -> None:
@@ -132,7 +142,9 @@ def test_odd_thresholds_are_no_number_in_json(threshold: float) -> None:
 def test_intervals_are_those_of_their_figures() -> None:
     inside = total = 0
     for seed in range(6):
-        metrics = evaluated(random_table(seed), thresholds={"fused": 0.3}, num_bootstraps=60, caliper=0.3)
+        metrics = evaluated(
+            random_table(seed), thresholds={"fused": 0.3}, num_bootstraps=60, caliper=0.3
+        )
         rows = [metrics["detection"]["fused"], metrics["matched_pairs"]["fused"]]
         for row, name in itertools.product(rows, ("auc", "average_precision", *AT_THRESHOLD)):
             if name in row:
@@ -150,8 +162,13 @@ def test_seed_reproduces_the_intervals() -> None:
     first = evaluated(table, thresholds=thresholds, seed=1, num_bootstraps=30)
     assert evaluated(table, thresholds=thresholds, seed=1, num_bootstraps=30) == first
     second = evaluated(table, thresholds=thresholds, seed=2, num_bootstraps=30)
-    assert second["detection"]["fused"]["auc_interval"] != first["detection"]["fused"]["auc_interval"]
-    assert second["matched_pairs"]["fused"]["auc_interval"] != first["matched_pairs"]["fused"]["auc_interval"]
+    assert (
+        second["detection"]["fused"]["auc_interval"] != first["detection"]["fused"]["auc_interval"]
+    )
+    assert (
+        second["matched_pairs"]["fused"]["auc_interval"]
+        != first["matched_pairs"]["fused"]["auc_interval"]
+    )
     assert second["detection"]["fused"]["auc"] == first["detection"]["fused"]["auc"]
 
 
@@ -164,7 +181,9 @@ def test_within_view_equals_a_loop(seed: int) -> None:
     within = evaluated(table)["within_view"]
     assert list(within) == ["AP", "PA"]  # unknown views are no view
     for view in within:
-        rows = [row for row in table.to_dict("records") if row["view"] == view and row["kind"] == ""]
+        rows = [
+            row for row in table.to_dict("records") if row["view"] == view and row["kind"] == ""
+        ]
         for name, sign in (("fused", 1), ("eq_51", 1), ("darkness", -1)):
             column = "brightness" if name == "darkness" else name
             abnormal = [sign * row[column] for row in rows if row["label"]]
@@ -230,22 +249,37 @@ def test_localization_is_the_mean_over_the_images_that_have_it() -> None:
     table = random_table()
     found = evaluated(table)["localization"]
     rows = [row for row in originals(table).to_dict("records") if row["label"]]
-    expected = {name: np.mean([row[f"{name}_fused"] for row in rows]) for name in ("pixel_auroc", "pointing")}
-    assert found == {"fused": {"images": len(rows), **{name: pytest.approx(v) for name, v in expected.items()}}}
+    expected = {
+        name: np.mean([row[f"{name}_fused"] for row in rows])
+        for name in ("pixel_auroc", "pointing")
+    }
+    assert found == {
+        "fused": {"images": len(rows), **{name: pytest.approx(v) for name, v in expected.items()}}
+    }
 
 
 def test_controlled_images_are_compared_with_the_same_originals() -> None:
     table = random_table()
     half = {f"{number}.png" for number in range(20)}
-    table = table[(table["kind"] != "CutPaste") | table["image"].isin(half)]  # one kind on some of the images only
+    table = table[
+        (table["kind"] != "CutPaste") | table["image"].isin(half)
+    ]  # one kind on some of the images only
     controlled = evaluated(table)["controlled"]
     assert sorted(controlled) == [
         f"{k}, contrast {c}, size 0.2" for k in ("CutPaste", "SoftNodule") for c in (0.1, 0.4)
     ]
     records = table.to_dict("records")
     for entry in controlled.values():
-        copies = [row for row in records if row["kind"] == entry["kind"] and row["contrast"] == entry["contrast"]]
-        before = [row for row in records if not row["kind"] and row["image"] in {copy["image"] for copy in copies}]
+        copies = [
+            row
+            for row in records
+            if row["kind"] == entry["kind"] and row["contrast"] == entry["contrast"]
+        ]
+        before = [
+            row
+            for row in records
+            if not row["kind"] and row["image"] in {copy["image"] for copy in copies}
+        ]
         assert entry["images"] == len(copies) == len(before)
         assert entry["size"] == 0.2
         for name in SCORES:
@@ -281,7 +315,10 @@ def test_one_class_only(label: int) -> None:
     count = int((table["label"] == label).sum())
     assert metrics["images"] == {"normal": count * (1 - label), "abnormal": count * label}
     assert set(metrics) == ({"images", "localization"} if label else {"images"})
-    assert report_lines(metrics)[0] == f"{count * (1 - label)} normal and {count * label} abnormal images"
+    assert (
+        report_lines(metrics)[0]
+        == f"{count * (1 - label)} normal and {count * label} abnormal images"
+    )
 
 
 def test_scores_alone_are_enough() -> None:
@@ -337,7 +374,9 @@ def test_report_has_every_figure() -> None:
     text = "\n".join(report_lines(metrics))
     for row in metrics["detection"].values():
         low, high = row["auc_interval"]
-        assert f"{row['auc']:.3f} {low:.3f}-{high:.3f} {row['average_precision']:.3f}" in " ".join(text.split())
+        assert f"{row['auc']:.3f} {low:.3f}-{high:.3f} {row['average_precision']:.3f}" in " ".join(
+            text.split()
+        )
     for view, name in itertools.product(("AP", "PA"), SCORES):
         assert f"{metrics['within_view'][view]['auc'][name]:.3f}" in text
     assert f"AUC on {metrics['matched_pairs']['pairs']} pairs" in text
@@ -350,7 +389,9 @@ def test_report_has_every_figure() -> None:
 def test_report_says_where_nothing_is_known() -> None:
     metrics: dict[str, Any] = {
         "images": {"normal": 1, "abnormal": 1},
-        "detection": {"fused": {"auc": None, "auc_interval": (None, 0.5), "average_precision": 0.25}},
+        "detection": {
+            "fused": {"auc": None, "auc_interval": (None, 0.5), "average_precision": 0.25}
+        },
         "within_view": {"PA": {"auc": {"fused": None}}},
         "matched_pairs": {"pairs": 0, "fused": {"auc": None, "auc_interval": None}},
         "localization": {"fused": {"images": 2, "pixel_auroc": 0.75}},

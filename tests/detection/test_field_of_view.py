@@ -63,7 +63,9 @@ def test_a_turn_keeps_shapes_in_oblong_images() -> None:
 def test_half_the_field_of_view_shows_the_middle_twice_as_large() -> None:
     image = smooth(32, 32)
     closer = moved(image, torch.full((1, 2), 0.5), torch.zeros(1), torch.zeros(1, 2))
-    middle = torch.nn.functional.interpolate(image[:, :, 8:24, 8:24], size=(32, 32), mode="bilinear")
+    middle = torch.nn.functional.interpolate(
+        image[:, :, 8:24, 8:24], size=(32, 32), mode="bilinear"
+    )
     assert float((closer - middle)[:, :, 2:-2, 2:-2].abs().max()) < 0.02
 
 

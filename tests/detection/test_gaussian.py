@@ -11,13 +11,17 @@ import torch
 from monai_afire.detection.normal_statistics import TokenDensity
 
 
-def random_tokens(images: int = 12, num_tokens: int = 3, dim: int = 4, seed: int = 0) -> torch.Tensor:
+def random_tokens(
+    images: int = 12, num_tokens: int = 3, dim: int = 4, seed: int = 0
+) -> torch.Tensor:
     rng = np.random.default_rng(seed)
     mix, place = rng.normal(size=(dim, dim)), 5 * rng.normal(size=(num_tokens, dim))
     return torch.tensor(rng.normal(size=(images, num_tokens, dim)) @ mix + place)
 
 
-def fitted(tokens: torch.Tensor, sizes: tuple[int, ...] | None = None, shrinkage: float = 0.01) -> TokenDensity:
+def fitted(
+    tokens: torch.Tensor, sizes: tuple[int, ...] | None = None, shrinkage: float = 0.01
+) -> TokenDensity:
     density = TokenDensity(*tokens.shape[1:]).double()
     for batch in tokens.split(list(sizes) if sizes else tokens.shape[0]):
         density.update(batch)
@@ -31,7 +35,9 @@ def naive_distances(train: np.ndarray, test: np.ndarray, shrinkage: float) -> np
     covariance = np.zeros((dim, dim))
     for i in range(n):
         for j in range(num_tokens):
-            covariance += np.outer(train[i, j] - mean[j], train[i, j] - mean[j]) / ((n - 1) * num_tokens)
+            covariance += np.outer(train[i, j] - mean[j], train[i, j] - mean[j]) / (
+                (n - 1) * num_tokens
+            )
     variance = sum(covariance[d, d] for d in range(dim)) / dim
     covariance = (1 - shrinkage) * covariance + shrinkage * variance * np.eye(dim)
     distances = np.empty(test.shape[:2])
@@ -50,9 +56,13 @@ def test_distances_equal_loops(shrinkage: float) -> None:
 
 
 def test_distances_by_hand() -> None:
-    tokens = torch.tensor([[[1.0, 2.0]], [[-1.0, 2.0]], [[1.0, -2.0]], [[-1.0, -2.0]]])  # variances 4/3 and 16/3
+    tokens = torch.tensor(
+        [[[1.0, 2.0]], [[-1.0, 2.0]], [[1.0, -2.0]], [[-1.0, -2.0]]]
+    )  # variances 4/3 and 16/3
     density = fitted(tokens, shrinkage=0.0)
-    distances = density(torch.tensor([[[0.0, 0.0]], [[2.0, 0.0]], [[0.0, 2.0]]], dtype=torch.float64))
+    distances = density(
+        torch.tensor([[[0.0, 0.0]], [[2.0, 0.0]], [[0.0, 2.0]]], dtype=torch.float64)
+    )
     assert distances.flatten().tolist() == pytest.approx([0.0, 3**0.5, 0.75**0.5])
 
 
@@ -86,7 +96,9 @@ def test_half_precision_module_is_fitted_in_float64() -> None:
     density.half().float()
     density.update(tokens[10:])
     density.finalize()
-    torch.testing.assert_close(density.precision.double(), fitted(tokens).precision, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(
+        density.precision.double(), fitted(tokens).precision, rtol=1e-6, atol=1e-6
+    )
 
 
 def test_more_images_can_follow_and_reset_forgets() -> None:
@@ -114,7 +126,9 @@ def test_abnormal_tokens_are_farther_and_a_fit_changes_no_input() -> None:
     assert (distances[:, 1] > normal[:, 1].max()).all()
     assert torch.equal(distances[:, [0, 2]], normal[:, [0, 2]])
     # of the training images: the mean of d² is D (n - 1) / n, up to the shrinkage
-    assert fitted(tokens, shrinkage=0.0)(tokens).square().mean().item() == pytest.approx(4 * 49 / 50, rel=1e-9)
+    assert fitted(tokens, shrinkage=0.0)(tokens).square().mean().item() == pytest.approx(
+        4 * 49 / 50, rel=1e-9
+    )
 
 
 def test_misuse() -> None:

@@ -55,7 +55,10 @@ def judging(detector: AnomalyDetector) -> Engine:
 def test_fit_precedes_and_thresholds_follow_the_validation() -> None:
     detector = make_detector()
     normal = [{"image": torch.rand(10, 1, 32, 32)} for _ in range(2)]
-    batches = [{"image": torch.rand(6, 1, 32, 32), "label": torch.tensor([0, 0, 0, 0, 1, 1])} for _ in range(3)]
+    batches = [
+        {"image": torch.rand(6, 1, 32, 32), "label": torch.tensor([0, 0, 0, 0, 1, 1])}
+        for _ in range(3)
+    ]
     engine = judging(detector)
     DetectorFit(detector, normal, specificity=0.5).attach(engine)
     engine.run(batches)
@@ -101,7 +104,9 @@ class Radiographs:
                 {
                     "image": torch.rand(count, 1, 32, 32),
                     "index": torch.tensor([item["index"] for item in items]),
-                    "rejected": ["broken" if Path(i["image"]).name in self.rejected else "" for i in items],
+                    "rejected": [
+                        "broken" if Path(i["image"]).name in self.rejected else "" for i in items
+                    ],
                     "spatial_shape": torch.tensor([[60, 40]] * count),
                     "affine": torch.eye(4).repeat(count, 1, 1),
                     "picture": torch.randint(0, 255, (count, 1, 48, 48), dtype=torch.uint8),
@@ -116,14 +121,19 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 
 def test_thumbnails_come_with_a_page_in_the_order_of_the_worklist(tmp_path: Path) -> None:
-    data = Radiographs(tmp_path / "in", ["a.png", "=day 1/a.png", "bad.png", "c.png"], rejected=("bad.png",))
+    data = Radiographs(
+        tmp_path / "in", ["a.png", "=day 1/a.png", "bad.png", "c.png"], rejected=("bad.png",)
+    )
     detector, out = fitted_detector(), tmp_path / "out"
     engine = judging(detector)
     AnomalyWriter(detector, data.items, str(out), saved=("thumbnails",)).attach(engine)
     engine.run(data.batches())
     page = (out / "worklist.html").read_text(encoding="utf-8")
     sources = [unquote(source) for source in re.findall(r'src="([^"]+)"', page)]
-    names = [Path(row["image"]).relative_to(tmp_path / "in").as_posix() for row in read_csv(out / "worklist.csv")]
+    names = [
+        Path(row["image"]).relative_to(tmp_path / "in").as_posix()
+        for row in read_csv(out / "worklist.csv")
+    ]
     assert sources == [f"thumbnails/{name}.jpg" for name in names]
     for source in sources:
         assert (out / source).stat().st_size <= 20_000
@@ -137,12 +147,18 @@ def test_every_kind_of_file_that_the_option_names_is_written(tmp_path: Path) -> 
     engine = judging(detector)
     writer.attach(engine)
     engine.run(data.batches())
-    assert {path.name for path in (tmp_path / "out").iterdir() if path.is_dir()} == set(SAVED_KINDS) - {"dicom", "sr"}
-    assert len(writer.without_study) == 1  # a PNG has no study, so that "dicom" and "sr" were tried alone
+    assert {path.name for path in (tmp_path / "out").iterdir() if path.is_dir()} == set(
+        SAVED_KINDS
+    ) - {"dicom", "sr"}
+    assert (
+        len(writer.without_study) == 1
+    )  # a PNG has no study, so that "dicom" and "sr" were tried alone
 
 
 def test_writer_streams_every_result(tmp_path: Path) -> None:
-    data = Radiographs(tmp_path / "in", ["a.png", "day 1/a.png", "bad.png", "c.png"], rejected=("bad.png",))
+    data = Radiographs(
+        tmp_path / "in", ["a.png", "day 1/a.png", "bad.png", "c.png"], rejected=("bad.png",)
+    )
     detector, out = fitted_detector(), tmp_path / "out"
     writer = AnomalyWriter(detector, data.items, str(out), saved=("overlays", "maps", "embeddings"))
     engine = judging(detector)
@@ -183,7 +199,9 @@ def test_writer_keeps_what_an_interrupted_run_has_and_the_previous_run(tmp_path:
     with pytest.raises(KeyError):
         engine.run([good[0], {"nothing": 1}])
     assert len(read_csv(tmp_path / "out/scores.csv")) == 2
-    assert not (tmp_path / "out/worklist.csv").exists()  # half of a list would be taken for all of it
+    assert not (
+        tmp_path / "out/worklist.csv"
+    ).exists()  # half of a list would be taken for all of it
     again = judging(detector)
     writer.attach(again)
     again.run(good)
@@ -201,7 +219,10 @@ def test_files_of_an_earlier_run_are_moved_away_with_its_tables(tmp_path: Path) 
         engine.run(data.batches())
         (out / "overlays/.a.png.jpg.abcd.tmp").touch()  # of a killed run
     assert [path.name for path in (out / "overlays").glob("*.jpg")] == ["c.png.jpg"]
-    assert sorted(path.name for path in (out / "overlays_previous").iterdir()) == ["a.png.jpg", "b.png.jpg"]
+    assert sorted(path.name for path in (out / "overlays_previous").iterdir()) == [
+        "a.png.jpg",
+        "b.png.jpg",
+    ]
     with pytest.warns(UserWarning, match="3 pictures left out"):
         assert scan_radiographs(tmp_path) == ["in/a.png", "in/b.png", "in/c.png"]
 
@@ -220,7 +241,10 @@ def test_too_few_normal_images_are_told(caplog: pytest.LogCaptureFixture) -> Non
 
 def test_strict_views_reject_by_the_header(tmp_path: Path) -> None:
     data, detector = Radiographs(tmp_path / "in", ["a.png", "b.png"]), fitted_detector()
-    items = [{"image": str(write_source(tmp_path / f"{view}.dcm", ViewPosition=view))} for view in ("PA", "LL")]
+    items = [
+        {"image": str(write_source(tmp_path / f"{view}.dcm", ViewPosition=view))}
+        for view in ("PA", "LL")
+    ]
     writer = AnomalyWriter(detector, items, str(tmp_path / "out"), saved=(), strict_view=True)
     engine = judging(detector)
     writer.attach(engine)
@@ -241,14 +265,19 @@ def test_writer_without_thresholds_decides_nothing(tmp_path: Path) -> None:
     assert (row["threshold"], row["decision"], row["percentile"]) == ("", "", "")
 
 
-def test_a_resumed_run_has_all_images_on_its_work_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_resumed_run_has_all_images_on_its_work_list(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = Radiographs(tmp_path / "in", [f"{number}.png" for number in range(6)])
     detector, out, good = fitted_detector(), tmp_path / "out", data.batches()
     first, engine = AnomalyWriter(detector, data.items, str(out), saved=()), judging(detector)
     first.attach(engine)
     with pytest.raises(KeyError):
         engine.run([*good[:2], {"nothing": 1}])
-    second, again = AnomalyWriter(detector, data.items, str(out), saved=(), resume=True), judging(detector)
+    second, again = (
+        AnomalyWriter(detector, data.items, str(out), saved=(), resume=True),
+        judging(detector),
+    )
     second.attach(again)
     again.run(good[1:])
     rows = read_csv(out / "worklist.csv")
@@ -277,7 +306,9 @@ def test_percentiles_are_shares_of_the_normal_images() -> None:
     assert restored.normal_percentiles([0.5]) == detector.normal_percentiles([0.5])
 
 
-def test_images_without_a_study_have_no_secondary_capture(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_images_without_a_study_have_no_secondary_capture(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     data, detector = Radiographs(tmp_path / "in", ["a.png", "b.png"]), fitted_detector()
     engine = judging(detector)
     AnomalyWriter(detector, data.items, str(tmp_path / "out"), saved=("dicom",)).attach(engine)
@@ -312,8 +343,13 @@ def test_writer_rejects_an_image_whose_scores_are_no_numbers(tmp_path: Path, val
     assert not list((tmp_path / "out").rglob("a.png.*"))
 
 
-def test_a_detector_on_images_far_from_its_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    data, detector = Radiographs(tmp_path / "in", [f"{number}.png" for number in range(24)]), fitted_detector()
+def test_a_detector_on_images_far_from_its_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data, detector = (
+        Radiographs(tmp_path / "in", [f"{number}.png" for number in range(24)]),
+        fitted_detector(),
+    )
     for threshold, warned in ((-1e9, True), (1e9, False)):
         caplog.clear()
         detector.thresholds.fill_(threshold)
@@ -359,7 +395,9 @@ def test_report_of_an_evaluation(tmp_path: Path, capsys: pytest.CaptureFixture[s
         "sharpness": torch.rand(12),
     }
     engine = judging(detector)
-    AnomalyReport(detector, dataset, items, str(tmp_path), num_bootstraps=20, num_pictures=6).attach(engine)
+    AnomalyReport(
+        detector, dataset, items, str(tmp_path), num_bootstraps=20, num_pictures=6
+    ).attach(engine)
     engine.run([batch])
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert metrics["images"] == {"normal": 4, "abnormal": 4}

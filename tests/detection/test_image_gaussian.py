@@ -14,7 +14,9 @@ from monai_afire.detection import ImageDensity
 
 def random_features(images: int = 15, dim: int = 6, seed: int = 0) -> torch.Tensor:
     rng = np.random.default_rng(seed)
-    return torch.tensor(rng.normal(size=(images, dim)) @ rng.normal(size=(dim, dim)) + 5 * rng.normal(size=dim))
+    return torch.tensor(
+        rng.normal(size=(images, dim)) @ rng.normal(size=(dim, dim)) + 5 * rng.normal(size=dim)
+    )
 
 
 def fitted(features: torch.Tensor, sizes: tuple[int, ...] | None = None) -> ImageDensity:
@@ -46,7 +48,10 @@ def test_covariance_equals_loops_and_scikit_learn(images: int, dim: int) -> None
 def test_distances_equal_solving_for_each_image() -> None:
     features, new = random_features(), random_features(4, seed=1)
     reference = LedoitWolf().fit(features.numpy())
-    mean, covariance = torch.from_numpy(reference.location_), torch.from_numpy(reference.covariance_)
+    mean, covariance = (
+        torch.from_numpy(reference.location_),
+        torch.from_numpy(reference.covariance_),
+    )
     expected = [float(((x - mean) @ torch.linalg.solve(covariance, x - mean)).sqrt()) for x in new]
     for sizes in (None, (1, 4, 10)):
         np.testing.assert_allclose(fitted(features, sizes)(new), expected, rtol=1e-9)
@@ -54,17 +59,26 @@ def test_distances_equal_solving_for_each_image() -> None:
 
 def test_held_out_distances_are_those_to_the_other_half() -> None:
     features = random_features(12)
-    owners = torch.tensor([0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5])  # the second six are copies of the first
+    owners = torch.tensor(
+        [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5]
+    )  # the second six are copies of the first
     density = ImageDensity(6).double()
     density.update(features)
     even = owners % 2 == 0
     expected = torch.zeros(12)
-    expected[even], expected[~even] = (fitted(features[chosen])(features[~chosen]).float() for chosen in (~even, even))
-    torch.testing.assert_close(density.held_out_distances(owners).float(), expected, rtol=1e-4, atol=1e-4)
+    expected[even], expected[~even] = (
+        fitted(features[chosen])(features[~chosen]).float() for chosen in (~even, even)
+    )
+    torch.testing.assert_close(
+        density.held_out_distances(owners).float(), expected, rtol=1e-4, atol=1e-4
+    )
 
 
 def test_held_out_distances_are_larger_than_those_of_known_images() -> None:
-    density, features = ImageDensity(20), torch.randn(60, 20, generator=torch.Generator().manual_seed(0))
+    density, features = (
+        ImageDensity(20),
+        torch.randn(60, 20, generator=torch.Generator().manual_seed(0)),
+    )
     density.update(features)
     held_out = density.held_out_distances(torch.arange(60))
     density.finalize()

@@ -23,14 +23,20 @@ from monai_afire.data.datalist.labels import abnormal_label, normal_items
 from monai_afire.detection.detection_items import detection_items, lesion_truth, validation_items
 from monai_afire.transforms.radiograph_io.common import RadiographError
 
-LESIONS: dict[str, Any] = {"kinds": ["SoftNodule", "CutPaste"], "contrasts": [0.1, 0.2, 0.4], "sizes": [0.1, 0.2]}
+LESIONS: dict[str, Any] = {
+    "kinds": ["SoftNodule", "CutPaste"],
+    "contrasts": [0.1, 0.2, 0.4],
+    "sizes": [0.1, 0.2],
+}
 COPIES = 12
 
 
 def listed(*labels: int | None) -> list[dict[str, Any]]:
     """Items a.png, b.png, ... with these labels."""
     given_labels = [{} if label is None else {"label": label} for label in labels]
-    return [{"image": f"{chr(97 + number)}.png", **label} for number, label in enumerate(given_labels)]
+    return [
+        {"image": f"{chr(97 + number)}.png", **label} for number, label in enumerate(given_labels)
+    ]
 
 
 # ---- labels
@@ -84,13 +90,20 @@ def test_abnormal_items_are_left_out_with_a_warning() -> None:
     assert items == before
 
 
-@pytest.mark.parametrize("doubtful", [{"abnormal": math.nan}, {"abnormal": -1, "label": 0}, {"label": math.nan}])
+@pytest.mark.parametrize(
+    "doubtful", [{"abnormal": math.nan}, {"abnormal": -1, "label": 0}, {"label": math.nan}]
+)
 def test_what_is_not_known_to_be_normal_does_not_count_as_normal(doubtful: dict[str, Any]) -> None:
     items = [{"image": "a.png", "abnormal": 0}, {"image": "b.png", **doubtful}, {"image": "c.png"}]
-    with pytest.warns(UserWarning, match="left 1 of 3 items out, .* neither normal nor abnormal .*: item 1"):
+    with pytest.warns(
+        UserWarning, match="left 1 of 3 items out, .* neither normal nor abnormal .*: item 1"
+    ):
         assert [item["image"] for item in normal_items(items)] == ["a.png", "c.png"]
     with pytest.warns(UserWarning, match="left 1 of 3 items out"):
-        assert [item["image"] for item in validation_items(items, {"kinds": [], "contrasts": [], "sizes": []})] == [
+        assert [
+            item["image"]
+            for item in validation_items(items, {"kinds": [], "contrasts": [], "sizes": []})
+        ] == [
             "a.png",
             "c.png",
         ]
@@ -99,7 +112,10 @@ def test_what_is_not_known_to_be_normal_does_not_count_as_normal(doubtful: dict[
 
 
 def test_no_normal_item_is_an_error() -> None:
-    with pytest.warns(UserWarning, match="left 2"), pytest.raises(DatalistError, match="no item has the label"):
+    with (
+        pytest.warns(UserWarning, match="left 2"),
+        pytest.raises(DatalistError, match="no item has the label"),
+    ):
         normal_items(listed(1, 1))
 
 
@@ -125,10 +141,20 @@ def test_limits_below_one_are_refused(limit: int) -> None:
 
 
 def test_items_keep_what_the_list_says() -> None:
-    items = [{"image": "a.png", "abnormal": 1, "view": "PA", "boxes": [[0, 0, 1, 1]]}, {"image": "b.png", "label": 0}]
+    items = [
+        {"image": "a.png", "abnormal": 1, "view": "PA", "boxes": [[0, 0, 1, 1]]},
+        {"image": "b.png", "label": 0},
+    ]
     before = copy.deepcopy(items)
     assert detection_items(items) == [
-        {"image": "a.png", "view": "PA", "boxes": [[0, 0, 1, 1]], "label": 1, "lesion": None, "index": 0},
+        {
+            "image": "a.png",
+            "view": "PA",
+            "boxes": [[0, 0, 1, 1]],
+            "label": 1,
+            "lesion": None,
+            "index": 0,
+        },
         {"image": "b.png", "label": 0, "lesion": None, "index": 1},
     ]
     assert detection_items(items, {}) == detection_items(items)
@@ -143,16 +169,22 @@ def test_normal_images_are_copied_with_lesions() -> None:
     assert [item["label"] for item in found] == [0, 1, 0] + [1] * 2 * COPIES
     assert all(item["lesion"] is None for item in found[:3])
     painted = found[3:]
-    wanted = {(k, c, s) for k in LESIONS["kinds"] for c in LESIONS["contrasts"] for s in LESIONS["sizes"]}
+    wanted = {
+        (k, c, s) for k in LESIONS["kinds"] for c in LESIONS["contrasts"] for s in LESIONS["sizes"]
+    }
     for image in ("a.png", "c.png"):
         lesions = [item["lesion"] for item in painted if item["image"] == image]
         assert len(lesions) == COPIES
-        assert {(lesion["kind"], lesion["contrast"], lesion["size"]) for lesion in lesions} == wanted
+        assert {
+            (lesion["kind"], lesion["contrast"], lesion["size"]) for lesion in lesions
+        } == wanted
     assert items == before
 
 
 def test_unlabeled_items_are_counted_and_named() -> None:
-    with pytest.raises(DatalistError, match=r"2 of 3 items of section 'holdout' have no label \(first: item 1\)"):
+    with pytest.raises(
+        DatalistError, match=r"2 of 3 items of section 'holdout' have no label \(first: item 1\)"
+    ):
         detection_items(listed(0, None, None), section="holdout")
 
 
@@ -238,7 +270,9 @@ def test_missing_mask_is_named(tmp_path: Path) -> None:
 # ---- where lesions are, by boxes
 
 
-def naive_boxes(boxes: list[tuple[int, int, int, int]], shape: tuple[int, int], size: tuple[int, int]) -> np.ndarray:
+def naive_boxes(
+    boxes: list[tuple[int, int, int, int]], shape: tuple[int, int], size: tuple[int, int]
+) -> np.ndarray:
     """Every pixel whose open square meets an open box, in exact arithmetic."""
     truth = np.zeros(size, dtype=bool)
     for (row, column), (x, y, width, height) in ((p, b) for p in np.ndindex(*size) for b in boxes):
@@ -250,7 +284,9 @@ def naive_boxes(boxes: list[tuple[int, int, int, int]], shape: tuple[int, int], 
 
 
 sides = st.integers(1, 60)
-boxes_anywhere = st.tuples(st.integers(-50, 80), st.integers(-50, 80), st.integers(1, 70), st.integers(1, 70))
+boxes_anywhere = st.tuples(
+    st.integers(-50, 80), st.integers(-50, 80), st.integers(1, 70), st.integers(1, 70)
+)
 
 
 @settings(deadline=None)
@@ -288,7 +324,9 @@ def test_box_that_ends_between_two_pixels_touches_one_only(shown: int, size: int
             truth = lesion_truth({"boxes": [box]}, (shown, shown), (size, size))
             assert truth is not None
             before = Fraction(end * size, shown)
-            assert truth[0].sum() == (math.ceil(before) if box[0] == 0 else size - math.floor(before))
+            assert truth[0].sum() == (
+                math.ceil(before) if box[0] == 0 else size - math.floor(before)
+            )
 
 
 def test_fractional_boxes() -> None:
@@ -298,6 +336,8 @@ def test_fractional_boxes() -> None:
     assert np.argwhere(truth).max(0).tolist() == [626, 311]
 
 
-@pytest.mark.parametrize("item", [{}, {"boxes": []}, {"boxes": None}, {"mask": None, "lesion_truth": ""}])
+@pytest.mark.parametrize(
+    "item", [{}, {"boxes": []}, {"boxes": None}, {"mask": None, "lesion_truth": ""}]
+)
 def test_nothing_is_known(item: dict[str, Any]) -> None:
     assert lesion_truth(item, (16, 16), (4, 4)) is None

@@ -46,7 +46,9 @@ def pair_counting_auc(truth: np.ndarray, heat: np.ndarray) -> float:
     return float(np.mean([(a > b) + 0.5 * (a == b) for a in inside for b in outside]))
 
 
-@pytest.mark.parametrize(("grid", "size"), [((3, 4), (9, 8)), ((2, 2), (7, 5)), ((1, 3), (4, 6)), ((4, 4), (4, 4))])
+@pytest.mark.parametrize(
+    ("grid", "size"), [((3, 4), (9, 8)), ((2, 2), (7, 5)), ((1, 3), (4, 6)), ((4, 4), (4, 4))]
+)
 def test_maps_are_interpolated_linearly(grid: tuple[int, int], size: tuple[int, int]) -> None:
     token_map = random_maps(math.prod(grid))
     expected = naive_upsampled(token_map.numpy().reshape(grid), size)
@@ -65,9 +67,17 @@ def test_leading_axes_are_kept(leading: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_row_equals_loops(seed: int) -> None:
-    maps = {name: random_maps(12, seed=10 * seed + number) for number, name in enumerate(("fused", "eq_51"))}
+    maps = {
+        name: random_maps(12, seed=10 * seed + number)
+        for number, name in enumerate(("fused", "eq_51"))
+    }
     row = localization_row(maps, lesion(), GRID)
-    assert sorted(row) == ["pixel_auroc_eq_51", "pixel_auroc_fused", "pointing_eq_51", "pointing_fused"]
+    assert sorted(row) == [
+        "pixel_auroc_eq_51",
+        "pixel_auroc_fused",
+        "pointing_eq_51",
+        "pointing_fused",
+    ]
     for name, token_map in maps.items():
         heat = upsampled(token_map, GRID, SIZE)  # compared with a naive one above
         assert row[f"pixel_auroc_{name}"] == pytest.approx(pair_counting_auc(lesion(), heat))

@@ -14,8 +14,20 @@ from monai_afire.detection import AnomalyDetector, LungView, load_detector, move
 from monai_afire.networks import AFiRe, ViTEncoder
 
 SETTINGS = {
-    "encoder": {"img_size": 64, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2},
-    "network": {"num_clusters": 8, "head_dim": 16, "decoder_dim": 16, "decoder_layers": 1, "decoder_heads": 2},
+    "encoder": {
+        "img_size": 64,
+        "patch_size": 8,
+        "hidden_size": 24,
+        "num_layers": 1,
+        "num_heads": 2,
+    },
+    "network": {
+        "num_clusters": 8,
+        "head_dim": 16,
+        "decoder_dim": 16,
+        "decoder_layers": 1,
+        "decoder_heads": 2,
+    },
     "detector": {"memory_size": 32, "copies": 1, "views": 2, "field_of_view": "lungs"},
 }
 
@@ -23,7 +35,9 @@ SETTINGS = {
 @pytest.fixture(scope="module")
 def images() -> torch.Tensor:
     """Twelve phantoms, the last four placed differently."""
-    drawn = torch.stack([torch.as_tensor(draw_chest_phantom(8000 + seed, 64).image) for seed in range(12)])
+    drawn = torch.stack(
+        [torch.as_tensor(draw_chest_phantom(8000 + seed, 64).image) for seed in range(12)]
+    )
     shift = torch.tensor([[0.0, 0.0]] * 8 + [[0.08, -0.06]] * 4)
     zoom = torch.tensor([[1.0, 1.0]] * 8 + [[1.15, 1.15]] * 4)
     return moved(drawn, zoom, torch.zeros(12), shift)
@@ -33,8 +47,13 @@ def twins() -> tuple[AnomalyDetector, AnomalyDetector]:
     """One network in two detectors: of the lungs, and of the picture."""
     torch.manual_seed(0)
     network = AFiRe(ViTEncoder(**SETTINGS["encoder"]), **SETTINGS["network"])
-    options = {name: value for name, value in SETTINGS["detector"].items() if name != "field_of_view"}
-    return tuple(AnomalyDetector(network, **options, field_of_view=field).eval() for field in ("lungs", "image"))
+    options = {
+        name: value for name, value in SETTINGS["detector"].items() if name != "field_of_view"
+    }
+    return tuple(
+        AnomalyDetector(network, **options, field_of_view=field).eval()
+        for field in ("lungs", "image")
+    )
 
 
 def test_scores_are_those_of_pictures_cut_before(images: torch.Tensor) -> None:
@@ -86,11 +105,15 @@ def test_a_file_keeps_the_field_of_view(images: torch.Tensor, tmp_path: Path) ->
     read = load_detector(save_detector(detector, tmp_path / "detector.safetensors"))
     assert isinstance(read.field_of_view, LungView)
     found, expected = read(images[8:])["scores"], detector(images[8:])["scores"]
-    torch.testing.assert_close(found, expected, rtol=0.02, atol=0.2)  # half precision, in deviations of 8 images
+    torch.testing.assert_close(
+        found, expected, rtol=0.02, atol=0.2
+    )  # half precision, in deviations of 8 images
 
 
 def test_what_it_is_not_for_is_refused() -> None:
-    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=24, num_layers=1, num_heads=2, spatial_dims=3)
+    encoder = ViTEncoder(
+        img_size=16, patch_size=8, hidden_size=24, num_layers=1, num_heads=2, spatial_dims=3
+    )
     with pytest.raises(ValueError, match="lungs are found in frontal radiographs alone"):
         AnomalyDetector(encoder, field_of_view="lungs")
     with pytest.raises(ValueError, match="field_of_view must be one of"):

@@ -24,10 +24,19 @@ SETTINGS = [(2, 1), (3, 1), (2, 2), (4, 1)]
 def make_network(img_size: tuple[int, ...] = (32, 48), seed: int = 0) -> AFiRe:
     torch.manual_seed(seed)
     encoder = ViTEncoder(
-        img_size=img_size, patch_size=8, hidden_size=24, num_layers=1, num_heads=2, spatial_dims=len(img_size)
+        img_size=img_size,
+        patch_size=8,
+        hidden_size=24,
+        num_layers=1,
+        num_heads=2,
+        spatial_dims=len(img_size),
     )
-    network = AFiRe(encoder, num_clusters=6, head_dim=12, decoder_dim=24, decoder_layers=2, decoder_heads=2)
-    for parameter in network.decoder.parameters():  # small initial weights would hide a wrong dependence
+    network = AFiRe(
+        encoder, num_clusters=6, head_dim=12, decoder_dim=24, decoder_layers=2, decoder_heads=2
+    )
+    for (
+        parameter
+    ) in network.decoder.parameters():  # small initial weights would hide a wrong dependence
         torch.nn.init.normal_(parameter, std=0.3)
     return network.eval()
 
@@ -74,8 +83,15 @@ def test_masks_by_hand() -> None:
         [0, 0, 0, 0, 1, 0, 1, 0],
         [0, 0, 0, 0, 0, 1, 0, 1],
     ]
-    assert complementary_masks((6,), stride=2, block=2).int().tolist() == [[1, 1, 0, 0, 1, 1], [0, 0, 1, 1, 0, 0]]
-    assert complementary_masks((5,), stride=3).int().tolist() == [[1, 0, 0, 1, 0], [0, 1, 0, 0, 1], [0, 0, 1, 0, 0]]
+    assert complementary_masks((6,), stride=2, block=2).int().tolist() == [
+        [1, 1, 0, 0, 1, 1],
+        [0, 0, 1, 1, 0, 0],
+    ]
+    assert complementary_masks((5,), stride=3).int().tolist() == [
+        [1, 0, 0, 1, 0],
+        [0, 1, 0, 0, 1],
+        [0, 0, 1, 0, 0],
+    ]
     assert complementary_masks((1, 1)).tolist() == [[True]]
 
 
@@ -95,7 +111,9 @@ def test_settings_below_one_are_refused(stride: int, block: int) -> None:
 
 
 @torch.no_grad()
-def naive_restoration(network: AFiRe, tokens: torch.Tensor, stride: int, block: int) -> torch.Tensor:
+def naive_restoration(
+    network: AFiRe, tokens: torch.Tensor, stride: int, block: int
+) -> torch.Tensor:
     """One call of the decoder for each pass and each image."""
     grid = network.encoder.grid_size
     patches = []
@@ -103,7 +121,9 @@ def naive_restoration(network: AFiRe, tokens: torch.Tensor, stride: int, block: 
         rows: list[Any] = [None] * image.shape[0]
         for phase in itertools.product(range(stride), repeat=len(grid)):
             places = itertools.product(*map(range, grid))
-            hidden = [tuple(index // block % stride for index in place) == phase for place in places]
+            hidden = [
+                tuple(index // block % stride for index in place) == phase for place in places
+            ]
             restored = network.decoder(image[None], torch.tensor(hidden)[None])[0]
             for token, is_hidden in enumerate(hidden):
                 if is_hidden:
@@ -120,7 +140,9 @@ def test_restoration_equals_a_loop(stride: int, block: int, batch: int) -> None:
     network = make_network()
     tokens = torch.randn(batch, 24, 24)
     restored = MaskedRestorationInferer(stride, block).restore_patches(tokens, network)
-    torch.testing.assert_close(restored, naive_restoration(network, tokens, stride, block), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        restored, naive_restoration(network, tokens, stride, block), rtol=1e-4, atol=1e-5
+    )
 
 
 @torch.no_grad()
@@ -143,7 +165,9 @@ def test_volumes_are_restored() -> None:
     assert inferer(images, network).shape == images.shape
     tokens = network.encoder(images)
     expected = naive_restoration(network, tokens, 2, 1)
-    torch.testing.assert_close(inferer.restore_patches(tokens, network), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        inferer.restore_patches(tokens, network), expected, rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(("stride", "block"), SETTINGS)
@@ -153,7 +177,9 @@ def test_a_hidden_token_does_not_influence_its_own_restoration(stride: int, bloc
     tokens = torch.randn(1, 24, 24, requires_grad=True)
     restored = MaskedRestorationInferer(stride, block).restore_patches(tokens, network)
     for token in range(0, 24, 5):
-        (gradient,) = torch.autograd.grad(restored[0, token].square().sum(), tokens, retain_graph=True)
+        (gradient,) = torch.autograd.grad(
+            restored[0, token].square().sum(), tokens, retain_graph=True
+        )
         influence = gradient[0].abs().sum(-1)
         (hidden,) = masks[masks[:, token]]
         assert influence[hidden].eq(0).all()  # neither by itself nor by what is hidden with it

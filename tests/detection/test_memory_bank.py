@@ -11,7 +11,9 @@ import torch
 from monai_afire.detection import NormalMemory
 
 
-def fitted(features: torch.Tensor, capacity: int = 20, num_neighbors: int = 2, dim: int = 4) -> NormalMemory:
+def fitted(
+    features: torch.Tensor, capacity: int = 20, num_neighbors: int = 2, dim: int = 4
+) -> NormalMemory:
     memory = NormalMemory(features.shape[1], features.shape[2], dim, capacity, num_neighbors)
     for batch in features.split(4):
         memory.update(batch)

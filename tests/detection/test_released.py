@@ -23,8 +23,12 @@ from monai_afire.networks import AFiRe, ViTEncoder
 def detector() -> AnomalyDetector:
     torch.manual_seed(0)
     encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-    network = AFiRe(encoder, num_clusters=6, head_dim=12, decoder_dim=16, decoder_layers=1, decoder_heads=2)
-    detector = AnomalyDetector(network, memory_size=40, views=2, score_fusion=["token_mean_density", "focal"]).eval()
+    network = AFiRe(
+        encoder, num_clusters=6, head_dim=12, decoder_dim=16, decoder_layers=1, decoder_heads=2
+    )
+    detector = AnomalyDetector(
+        network, memory_size=40, views=2, score_fusion=["token_mean_density", "focal"]
+    ).eval()
     with torch.no_grad():
         detector.network.bank.update(torch.rand(4, 16, 6).softmax(-1))
     with_student_as_teacher(detector.network)

@@ -14,14 +14,22 @@ import pytest
 import torch
 from PIL import Image
 
-from monai_afire.apps.worklist.anomaly_writer import HEAT_UNIT, AnomalyResult, save_embedding, save_map, save_overlay
+from monai_afire.apps.worklist.anomaly_writer import (
+    HEAT_UNIT,
+    AnomalyResult,
+    save_embedding,
+    save_map,
+    save_overlay,
+)
 from monai_afire.transforms.radiograph_description import DescribeRadiographd
 from monai_afire.transforms.radiograph_loading import LoadRadiographd
 from monai_afire.visualize.heat_map import heat_panels
 
 Saver = Callable[[AnomalyResult, Path], Path]
 SAVERS: dict[str, Saver] = {".jpg": save_overlay, ".nii.gz": save_map, ".npz": save_embedding}
-SPACED = np.array([[0.0, -0.2, 0.0, 7.0], [-0.3, 0.0, 0.0, -5.0], [0.0, 0.0, 1.0, 2.0], [0.0, 0.0, 0.0, 1.0]])
+SPACED = np.array(
+    [[0.0, -0.2, 0.0, 7.0], [-0.3, 0.0, 0.0, -5.0], [0.0, 0.0, 1.0, 2.0], [0.0, 0.0, 0.0, 1.0]]
+)
 
 
 def result(**changes: Any) -> AnomalyResult:
@@ -71,9 +79,18 @@ def test_files_are_named_after_their_source(tmp_path: Path, suffix: str) -> None
 
 @pytest.mark.parametrize("suffix", SAVERS)
 @pytest.mark.parametrize(
-    "source", ["/data/../../etc/passwd", "/etc/passwd", "../../x", "/data/" + "ü" * 127, "/data/\udcff\n:*?.dcm"]
+    "source",
+    [
+        "/data/../../etc/passwd",
+        "/etc/passwd",
+        "../../x",
+        "/data/" + "ü" * 127,
+        "/data/\udcff\n:*?.dcm",
+    ],
 )
-def test_files_stay_in_the_folder_whatever_the_name(tmp_path: Path, suffix: str, source: str) -> None:
+def test_files_stay_in_the_folder_whatever_the_name(
+    tmp_path: Path, suffix: str, source: str
+) -> None:
     out = tmp_path / "out"
     path = SAVERS[suffix](result(source=source), out)
     assert path.resolve().is_relative_to(out.resolve())
@@ -112,11 +129,23 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(
     ("shape", "expected"),
-    [((60, 90), (32, 48)), ((90, 60), (48, 32)), ((500, 500), (48, 48)), ((800, 100), (48, 6)), ((3000, 4), (48, 1))],
+    [
+        ((60, 90), (32, 48)),
+        ((90, 60), (48, 32)),
+        ((500, 500), (48, 48)),
+        ((800, 100), (48, 6)),
+        ((3000, 4), (48, 1)),
+    ],
 )
-def test_both_halves_have_the_proportions_of_the_original(shape: tuple[int, int], expected: tuple[int, int]) -> None:
+def test_both_halves_have_the_proportions_of_the_original(
+    shape: tuple[int, int], expected: tuple[int, int]
+) -> None:
     """Radiograph and overlay stand below the title, half a letter apart: the only light pixels of a white picture."""
-    given = result(spatial_shape=shape, picture=np.full((48, 48), 255, np.uint8), heat=np.zeros((24, 24), np.float32))
+    given = result(
+        spatial_shape=shape,
+        picture=np.full((48, 48), 255, np.uint8),
+        heat=np.zeros((24, 24), np.float32),
+    )
     picture = given.picture_with_heat()
     rows, columns = expected
     assert (picture[20 : 20 + rows, :columns] == 255).all()
@@ -129,7 +158,9 @@ def test_overlay_is_radiograph_and_heat_map_side_by_side(tmp_path: Path) -> None
     given = result(heat=heat, spatial_shape=(48, 48))
     picture = given.picture_with_heat()
     title = f"{given.title}; not for clinical use"
-    np.testing.assert_array_equal(picture, heat_panels(given.picture / 255, heat, 1.0, 3.0, title, HEAT_UNIT))
+    np.testing.assert_array_equal(
+        picture, heat_panels(given.picture / 255, heat, 1.0, 3.0, title, HEAT_UNIT)
+    )
     written = np.asarray(Image.open(save_overlay(given, tmp_path))).astype(int)
     assert np.abs(written - picture).mean() < 5  # JPEG
 
@@ -137,7 +168,11 @@ def test_overlay_is_radiograph_and_heat_map_side_by_side(tmp_path: Path) -> None
 @pytest.mark.parametrize("shape", [(60, 90), (90, 60)])
 def test_overlay_has_the_hot_spot_in_place(shape: tuple[int, int]) -> None:
     rows, columns = (32, 48) if shape == (60, 90) else (48, 32)
-    right = result(spatial_shape=shape).picture_with_heat()[20 : 20 + rows, columns + 5 : 2 * columns + 5].astype(int)
+    right = (
+        result(spatial_shape=shape)
+        .picture_with_heat()[20 : 20 + rows, columns + 5 : 2 * columns + 5]
+        .astype(int)
+    )
     assert hottest(right.max(axis=2) - right.min(axis=2)) == pytest.approx(HOT_SPOT, abs=0.02)
 
 
@@ -192,9 +227,13 @@ def test_map_lies_on_a_picture_file(tmp_path: Path) -> None:
 
 def written_place(folder: Path, name: str) -> np.ndarray:
     """Where in space the map of a file is hottest whose heat is the file's own brightness."""
-    item = DescribeRadiographd("image", picture_size=16)(LoadRadiographd("image")({"image": str(folder / name)}))
+    item = DescribeRadiographd("image", picture_size=16)(
+        LoadRadiographd("image")({"image": str(folder / name)})
+    )
     image = torch.as_tensor(item["image"])[0].numpy()
-    shape, affine, picture = (np.asarray(item[key]) for key in ("spatial_shape", "affine", "picture"))
+    shape, affine, picture = (
+        np.asarray(item[key]) for key in ("spatial_shape", "affine", "picture")
+    )
     given = result(
         source=str(folder / name),
         root=str(folder),

@@ -33,7 +33,9 @@ def test_score_is_minus_log_of_the_printed_normality() -> None:
 
 
 def test_score_by_hand() -> None:
-    restored = torch.tensor([[[0.0, 0.0], [3.0, 1.0]], [[1.0, 1.0], [1.0, 1.0]], [[0.0, 0.0], [0.0, 0.0]]])
+    restored = torch.tensor(
+        [[[0.0, 0.0], [3.0, 1.0]], [[1.0, 1.0], [1.0, 1.0]], [[0.0, 0.0], [0.0, 0.0]]]
+    )
     score, token_map = anomaly_score(restored, torch.zeros(3, 2, 2))
     assert token_map.tolist() == [[0.0, 10.0], [2.0, 2.0], [0.0, 0.0]]
     expected = [math.log((1 + math.exp(10)) / 2), 2.0, 0.0]
@@ -46,7 +48,11 @@ def test_score_is_finite_and_ranks_where_the_printed_one_overflows(dtype: torch.
     size = torch.arange(1, 33, dtype=torch.float64).reshape(-1, 1, 1)
     restored = (size * 16).expand(32, 6, 9).to(dtype)
     score, token_map = anomaly_score(restored, torch.zeros_like(restored))
-    assert score.dtype == token_map.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert (
+        score.dtype
+        == token_map.dtype
+        == (torch.float64 if dtype == torch.float64 else torch.float32)
+    )
     assert score.isfinite().all()
     assert (score.diff() > 0).all()
     np.testing.assert_allclose(score, 9 * (16 * size.flatten()) ** 2, rtol=1e-6)
@@ -79,7 +85,13 @@ def test_score_of_nan_is_nan_and_no_gradient() -> None:
 
 @pytest.mark.parametrize(
     ("restored", "target"),
-    [((2, 3, 4), (2, 1, 4)), ((2, 3, 4), (3, 3, 4)), ((3, 4), (3, 4)), ((2, 0, 4), (2, 0, 4)), ((2, 3, 0), (2, 3, 0))],
+    [
+        ((2, 3, 4), (2, 1, 4)),
+        ((2, 3, 4), (3, 3, 4)),
+        ((3, 4), (3, 4)),
+        ((2, 0, 4), (2, 0, 4)),
+        ((2, 3, 0), (2, 3, 0)),
+    ],
 )
 def test_score_refuses_other_shapes(restored: tuple[int, ...], target: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="same"):
@@ -98,7 +110,9 @@ def test_prototype_distance_equals_loops(similarity: str) -> None:
     q, c = rng.dirichlet(np.ones(4), size=(3, 5)), rng.dirichlet(np.ones(4), size=5)
     q[0, 0] = c[0] = [1, 0, 0, 0]
     distance = prototype_distance(torch.tensor(q), torch.tensor(c), similarity)
-    np.testing.assert_allclose(distance, afire.prototype_distance(q, c, similarity), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        distance, afire.prototype_distance(q, c, similarity), rtol=1e-9, atol=1e-9
+    )
     half = prototype_distance(torch.tensor(q).half(), torch.tensor(c), similarity)
     assert half.dtype == torch.float32
 
@@ -111,20 +125,27 @@ def test_prototype_distance_by_hand() -> None:
     assert prototype_distance(q, c, "cosine").tolist() == [[-0.75, -0.5]]
 
 
-@pytest.mark.parametrize("shapes", [((2, 3, 4), (3, 5)), ((2, 3, 4), (2, 4)), ((3, 4), (3, 4)), ((2, 3, 4), (2, 3, 4))])
-def test_prototype_distance_refuses_other_shapes(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+@pytest.mark.parametrize(
+    "shapes", [((2, 3, 4), (3, 5)), ((2, 3, 4), (2, 4)), ((3, 4), (3, 4)), ((2, 3, 4), (2, 3, 4))]
+)
+def test_prototype_distance_refuses_other_shapes(
+    shapes: tuple[tuple[int, ...], tuple[int, ...]],
+) -> None:
     with pytest.raises(ValueError, match="prototypes"):
         prototype_distance(torch.rand(shapes[0]), torch.rand(shapes[1]))
 
 
 @pytest.mark.parametrize(
-    ("fraction", "tokens", "k"), [(0.1, 30, 3), (0.1, 4, 1), (0.5, 5, 3), (0.25, 8, 2), (1.0, 7, 7), (1e-9, 9, 1)]
+    ("fraction", "tokens", "k"),
+    [(0.1, 30, 3), (0.1, 4, 1), (0.5, 5, 3), (0.25, 8, 2), (1.0, 7, 7), (1e-9, 9, 1)],
 )
 def test_aggregation_equals_sorting(fraction: float, tokens: int, k: int) -> None:
     values = np.random.default_rng(tokens).normal(size=(3, tokens))
     token_map = torch.tensor(values)
     np.testing.assert_allclose(
-        aggregate_tokens(token_map, "top_k", fraction), np.sort(values, axis=1)[:, -k:].mean(1), rtol=1e-12
+        aggregate_tokens(token_map, "top_k", fraction),
+        np.sort(values, axis=1)[:, -k:].mean(1),
+        rtol=1e-12,
     )
     np.testing.assert_allclose(aggregate_tokens(token_map), values.mean(1), rtol=1e-12)
     np.testing.assert_allclose(aggregate_tokens(token_map, "max"), values.max(1))
@@ -141,7 +162,13 @@ def test_aggregation_of_nan_and_half() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "arguments"),
-    [((3,), {}), ((2, 0), {}), ((1, 2), {"how": "sum"}), ((1, 2), {"k_fraction": 0.0}), ((1, 2), {"k_fraction": 1.1})],
+    [
+        ((3,), {}),
+        ((2, 0), {}),
+        ((1, 2), {"how": "sum"}),
+        ((1, 2), {"k_fraction": 0.0}),
+        ((1, 2), {"k_fraction": 1.1}),
+    ],
 )
 def test_aggregation_refuses(shape: tuple[int, ...], arguments: dict) -> None:
     with pytest.raises(ValueError, match=r"token_map|how|k_fraction"):

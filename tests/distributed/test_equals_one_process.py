@@ -25,7 +25,16 @@ from monai_afire.losses import (
     PEACLoss,
 )
 from monai_afire.losses.global_mean import global_mean, global_weighted_mean
-from monai_afire.networks import ACE, DINO, MAE, PEAC, AFiRe, PrototypeBank, ViTEncoder, sinkhorn_knopp
+from monai_afire.networks import (
+    ACE,
+    DINO,
+    MAE,
+    PEAC,
+    AFiRe,
+    PrototypeBank,
+    ViTEncoder,
+    sinkhorn_knopp,
+)
 from monai_afire.transforms import matching_patches
 from monai_afire.utils.distributed import all_gather, all_reduce, all_reduce_max
 
@@ -43,11 +52,21 @@ def encoder() -> ViTEncoder:
 
 
 def images(*shape: int, seed: int) -> torch.Tensor:
-    return torch.rand(*shape, SIZE, SIZE, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return torch.rand(
+        *shape, SIZE, SIZE, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
 
 
 def afire(**options: Any) -> AFiRe:
-    return AFiRe(encoder(), num_clusters=6, head_dim=8, decoder_dim=8, decoder_layers=1, decoder_heads=2, **options)
+    return AFiRe(
+        encoder(),
+        num_clusters=6,
+        head_dim=8,
+        decoder_dim=8,
+        decoder_layers=1,
+        decoder_heads=2,
+        **options,
+    )
 
 
 def lesion_batch(step: int) -> Batch:
@@ -72,7 +91,13 @@ def distorted_pairs(step: int) -> Batch:
     offset_1 = torch.tensor([[0, 0], [1, 2], [4, 4], [0, 1]])
     offset_2 = torch.tensor([[1, 0], [0, 0], [0, 0], [3, 1 + step]])
     shuffled = torch.tensor([True, True, False, False])
-    return [*(images(4, 1, seed=seed + step) for seed in (0, 20, 40)), order, shuffled, offset_1, offset_2]
+    return [
+        *(images(4, 1, seed=seed + step) for seed in (0, 20, 40)),
+        order,
+        shuffled,
+        offset_1,
+        offset_2,
+    ]
 
 
 def ace() -> ACE:
@@ -96,7 +121,9 @@ def partly_visible(step: int) -> Batch:
 
 
 def dino(**options: Any) -> DINO:
-    return DINO(encoder(), num_prototypes=6, head_dim=8, bottleneck_dim=4, teacher_decay=0.9, **options)
+    return DINO(
+        encoder(), num_prototypes=6, head_dim=8, bottleneck_dim=4, teacher_decay=0.9, **options
+    )
 
 
 def large_and_small_crops(step: int) -> Batch:
@@ -104,7 +131,9 @@ def large_and_small_crops(step: int) -> Batch:
     return [images(4, 2, 1, seed=step), local_crops]
 
 
-METHODS: dict[str, tuple[Callable[[], nn.Module], Callable[[], CompositeLoss], Callable[[int], Batch]]] = {
+METHODS: dict[
+    str, tuple[Callable[[], nn.Module], Callable[[], CompositeLoss], Callable[[int], Batch]]
+] = {
     "afire": (afire, AFiReLoss, lesion_batch),
     "afire, ablations": (
         partial(afire, use_prototypes=False, use_mask_tokens=False),
@@ -131,7 +160,11 @@ def train(method: str, rank: int, world_size: int) -> dict[str, Any]:
     network, loss_function = make_network().double(), make_loss()
     model = DistributedDataParallel(network) if world_size > 1 else network
     optimizer = torch.optim.AdamW([p for p in network.parameters() if p.requires_grad], lr=0.01)
-    statistics = network.bank.prototypes if isinstance(network, AFiRe) else getattr(network, "center", torch.zeros(1))
+    statistics = (
+        network.bank.prototypes
+        if isinstance(network, AFiRe)
+        else getattr(network, "center", torch.zeros(1))
+    )
     record: dict[str, Any] = {"losses": [], "terms": [], "statistics": []}
     for step in range(STEPS):
         optimizer.zero_grad()
@@ -149,14 +182,18 @@ def train(method: str, rank: int, world_size: int) -> dict[str, Any]:
 def transfer_losses(rank: int, world_size: int) -> dict[str, torch.Tensor]:
     """Losses on labels of which the ranks know different numbers, and their gradients as DDP averages them."""
     generator = torch.Generator().manual_seed(3)
-    labels = torch.tensor([[1.0, 0.0], [0.0, 1.0], [torch.nan, torch.nan], [torch.nan, 1.0]], dtype=torch.float64)
+    labels = torch.tensor(
+        [[1.0, 0.0], [0.0, 1.0], [torch.nan, torch.nan], [torch.nan, 1.0]], dtype=torch.float64
+    )
     maps = torch.rand(4, 2, 3, 3, generator=generator, dtype=torch.float64)
     maps[2:, 0] = torch.nan
     cases = {"multilabel": (MaskedMultilabelLoss(), labels), "heatmap": (HeatmapLoss(), maps)}
     results = {}
     for name, (loss_function, target) in cases.items():
         weight = torch.ones(2, dtype=torch.float64, requires_grad=True)
-        pred = torch.rand(target.shape, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+        pred = torch.rand(
+            target.shape, generator=torch.Generator().manual_seed(4), dtype=torch.float64
+        )
         scale = weight.view(2, *[1] * (target.ndim - 2))
         loss = loss_function(share(pred, rank, world_size) * scale, share(target, rank, world_size))
         loss.backward()
@@ -180,7 +217,9 @@ def collectives(rank: int, world_size: int) -> dict[str, Any]:
         "maximum": all_reduce_max(share(values, rank, world_size).amax()),
         "mean": global_mean(share(values, rank, world_size)),
         "mean where": global_mean(share(values, rank, world_size), share(counts, rank, world_size)),
-        "weighted": global_weighted_mean(share(values, rank, world_size), share(values, rank, world_size)),
+        "weighted": global_weighted_mean(
+            share(values, rank, world_size), share(values, rank, world_size)
+        ),
     }
 
 
@@ -194,7 +233,10 @@ def unequal_batches(rank: int, world_size: int) -> str:
 
 def everything(rank: int, world_size: int) -> dict[str, Any]:
     results: dict[str, Any] = {method: train(method, rank, world_size) for method in METHODS}
-    results |= {"collectives": collectives(rank, world_size), "transfer": transfer_losses(rank, world_size)}
+    results |= {
+        "collectives": collectives(rank, world_size),
+        "transfer": transfer_losses(rank, world_size),
+    }
     return results | {"unequal": unequal_batches(rank, world_size) if world_size > 1 else ""}
 
 
@@ -216,7 +258,9 @@ def test_losses_and_weights_are_those_of_the_double_batch(
     assert expected["losses"][0] != expected["losses"][-1]
     for rank in ranks:
         for part in ("losses", "terms", "statistics", "state"):
-            torch.testing.assert_close(rank[method][part], expected[part], rtol=1e-8, atol=1e-10, msg=part)
+            torch.testing.assert_close(
+                rank[method][part], expected[part], rtol=1e-8, atol=1e-10, msg=part
+            )
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -232,7 +276,12 @@ def test_ranks_hold_the_same_bits(method: str, ranks: list[dict[str, Any]]) -> N
 
 def test_the_shares_alone_would_give_something_else() -> None:
     """The batches above are uneven enough for the average of per-rank means to be wrong."""
-    for method, term in (("afire", "structure"), ("afire", "category"), ("afire", "restoration"), ("peac", "order")):
+    for method, term in (
+        ("afire", "structure"),
+        ("afire", "category"),
+        ("afire", "restoration"),
+        ("peac", "order"),
+    ):
         make_network, make_loss, make_batch = METHODS[method]
         network, loss_function = make_network().double(), make_loss()
         values = []

@@ -34,7 +34,11 @@ Weights = dict[str, torch.Tensor]
 
 def settings(root: Path, client: int, ranks: int) -> dict[str, Any]:
     """Nothing random but the order, and steps that do not magnify rounding."""
-    phantom = {"num_patients": {"training": NUM_IMAGES[client], "validation": 4}, "image_size": 32, "seed": client}
+    phantom = {
+        "num_patients": {"training": NUM_IMAGES[client], "validation": 4},
+        "image_size": 32,
+        "seed": client,
+    }
     values: dict[str, Any] = {
         **TINY_ENCODER,
         "bundle_root": str(root),
@@ -49,10 +53,17 @@ def settings(root: Path, client: int, ranks: int) -> dict[str, Any]:
         "network_def::standardize_features": False,
         "train::warm_start::_disabled_": True,
         "augment::transforms": [],
-        "optimizer": {"_target_": "torch.optim.SGD", "params": "$@network.parameters()", "lr": "@learning_rate"},
+        "optimizer": {
+            "_target_": "torch.optim.SGD",
+            "params": "$@network.parameters()",
+            "lr": "@learning_rate",
+        },
     }
     if ranks == 1:  # the order of the sampler of several
-        sampler = {"_target_": "monai_afire.data.DistributedRandomSampler", "dataset": "@train::dataset"}
+        sampler = {
+            "_target_": "monai_afire.data.DistributedRandomSampler",
+            "dataset": "@train::dataset",
+        }
         values["train::sampler"] = {**sampler, "seed": "@seed", "num_replicas": 1, "rank": 0}
     return values
 
@@ -77,7 +88,9 @@ def join(folder: Path, client: int, ranks: int) -> MonaiAlgo:
 def average(weights: list[Weights]) -> Weights:
     """FedAvg."""
     shares = [count / sum(NUM_IMAGES) for count in NUM_IMAGES]
-    return {name: shares[0] * weights[0][name] + shares[1] * weights[1][name] for name in weights[0]}
+    return {
+        name: shares[0] * weights[0][name] + shares[1] * weights[1][name] for name in weights[0]
+    }
 
 
 def save(value: Any, path: Path) -> None:
@@ -147,35 +160,53 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.mark.slow
 def test_clients_of_two_processes_are_as_those_of_one(site: Path) -> None:
     single = [join(site, client, 1) for client in range(2)]
-    weights: Weights = {name: value.clone() for name, value in single[0].get_weights().weights.items()}
+    weights: Weights = {
+        name: value.clone() for name, value in single[0].get_weights().weights.items()
+    }
     save(weights, site / "global_0.pt")
     context = start_ranks(client_process, str(site), free_ports(2), count=2 * RANKS)
     try:
         for number in range(ROUNDS):
-            received = [wait_for(site / f"client_{c}_round_{number}.pt", lambda: context.join(0)) for c in range(2)]
+            received = [
+                wait_for(site / f"client_{c}_round_{number}.pt", lambda: context.join(0))
+                for c in range(2)
+            ]
             expected = []
             for client, found in zip(single, received, strict=True):
                 metrics = client.evaluate(ExchangeObject(weights=weights)).metrics
                 client.train(ExchangeObject(weights=weights))
-                expected.append({name: value.clone() for name, value in client.get_weights().weights.items()})
+                expected.append(
+                    {name: value.clone() for name, value in client.get_weights().weights.items()}
+                )
                 assert found["metrics"] == pytest.approx(metrics, abs=1e-5)
-            assert [found["steps"] for found in received] == [count // GLOBAL_BATCH for count in NUM_IMAGES]
+            assert [found["steps"] for found in received] == [
+                count // GLOBAL_BATCH for count in NUM_IMAGES
+            ]
             for found, local in zip(received, expected, strict=True):
-                assert max(float((local[name] - weights[name]).abs().max()) for name in local) > 1e-3, "it was trained"
+                assert (
+                    max(float((local[name] - weights[name]).abs().max()) for name in local) > 1e-3
+                ), "it was trained"
                 torch.testing.assert_close(found["weights"], local, rtol=1e-4, atol=1e-6)
             weights = average(expected)
-            save(average([found["weights"] for found in received]), site / f"global_{number + 1}.pt")
+            save(
+                average([found["weights"] for found in received]), site / f"global_{number + 1}.pt"
+            )
         while not context.join(1):
             pass
     finally:
         for process in context.processes:
             process.kill()
     for client in range(2):
-        first, second = (torch.load(site / f"client_{client}_rank_{rank}.pt", weights_only=True) for rank in range(2))
+        first, second = (
+            torch.load(site / f"client_{client}_rank_{rank}.pt", weights_only=True)
+            for rank in range(2)
+        )
         assert all(torch.equal(first[name], second[name]) for name in first if name != "thresholds")
 
 
 def test_the_launcher_is_asked_for(site: Path) -> None:
-    client = DistributedMonaiAlgo("bundles/none", config_train_filename=None, config_evaluate_filename=None)
+    client = DistributedMonaiAlgo(
+        "bundles/none", config_train_filename=None, config_evaluate_filename=None
+    )
     with pytest.raises(RuntimeError, match="start them with torchrun"):
         client.initialize()

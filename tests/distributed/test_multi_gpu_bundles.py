@@ -40,7 +40,14 @@ TIMEOUT = 240  # seconds until a run that hangs is ended
 
 TINY = {
     "afire": {
-        **at("network_def", head_dim=8, num_clusters=4, decoder_dim=8, decoder_layers=1, decoder_heads=2),
+        **at(
+            "network_def",
+            head_dim=8,
+            num_clusters=4,
+            decoder_dim=8,
+            decoder_layers=1,
+            decoder_heads=2,
+        ),
     },
     "peac": {"grid": 6, **at("network_def", expander_dim=8, expander_hidden_dim=16)},
     "ace": {"grid": 10, "cell": 4},
@@ -79,7 +86,9 @@ def torchrun(folder: Path, bundle: str, **overrides: Any) -> subprocess.Complete
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     variables = {**environment(), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen([*launcher, *module], cwd=folder, env=variables, start_new_session=True, **pipes)
+    process = subprocess.Popen(
+        [*launcher, *module], cwd=folder, env=variables, start_new_session=True, **pipes
+    )
     try:
         out, err = process.communicate(timeout=TIMEOUT)
     except subprocess.TimeoutExpired:
@@ -113,7 +122,11 @@ def only_rank(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_launched_process_joins_its_group(workspace: Path, bundle: str) -> None:
     train_in_process(configs(bundle), settings(bundle, epochs=1))
     assert not dist.is_initialized(), "finalize leaves the group"
-    assert all(bool(value.isfinite().all()) for value in saved_weights(bundle).values() if value.is_floating_point())
+    assert all(
+        bool(value.isfinite().all())
+        for value in saved_weights(bundle).values()
+        if value.is_floating_point()
+    )
     assert not any(name.startswith("module.") for name in saved_weights(bundle))
 
 
@@ -135,13 +148,20 @@ def test_ablations_leave_no_parameter_without_gradient(workspace: Path, ablation
 
 
 @pytest.mark.parametrize(
-    ("bundle", "term"), [("afire", "restoration"), ("afire", "contrast"), ("peac", "order"), ("peac", "restoration")]
+    ("bundle", "term"),
+    [("afire", "restoration"), ("afire", "contrast"), ("peac", "order"), ("peac", "restoration")],
 )
 @pytest.mark.usefixtures("only_rank")
-def test_a_term_of_weight_zero_leaves_parameters_without_gradient(workspace: Path, bundle: str, term: str) -> None:
+def test_a_term_of_weight_zero_leaves_parameters_without_gradient(
+    workspace: Path, bundle: str, term: str
+) -> None:
     overrides = settings(bundle, epochs=2, **at("loss", **{f"{term}_weight": 0.0}))
     train_in_process(configs(bundle), overrides)
-    assert all(bool(value.isfinite().all()) for value in saved_weights(bundle).values() if value.is_floating_point())
+    assert all(
+        bool(value.isfinite().all())
+        for value in saved_weights(bundle).values()
+        if value.is_floating_point()
+    )
 
 
 @pytest.mark.slow
@@ -179,7 +199,9 @@ def test_fine_tuning_by_two_processes(workspace: Path) -> None:
     assert result.stdout.count("Epoch[2] Metrics") == 1
     output = workspace / "bundles/radiograph_classification/output"
     assert len(list(output.glob("events.*"))) == 1
-    files = sorted(path.name for path in (workspace / "bundles/radiograph_classification/models").iterdir())
+    files = sorted(
+        path.name for path in (workspace / "bundles/radiograph_classification/models").iterdir()
+    )
     assert files == ["checkpoint.pt", "class_names.json", "model.pt"]
     assert len(scalars_of(output)["mean_auc"]) == 3, "of the warm start and of two epochs"
     assert (saved_weights("radiograph_classification")["thresholds"] != 0.5).any()
@@ -189,7 +211,10 @@ def test_fine_tuning_by_two_processes(workspace: Path) -> None:
 def test_a_rank_that_fails_ends_the_run(workspace: Path) -> None:
     names = write_images(workspace / "images", 10)
     (workspace / "images" / names[0]).write_bytes(b"\x89PNG\r\n\x1a\n half of it")
-    sections = {"training": [{"image": name} for name in names[:8]], "validation": [{"image": names[8]}]}
+    sections = {
+        "training": [{"image": name} for name in names[:8]],
+        "validation": [{"image": names[8]}],
+    }
     (workspace / "list.json").write_text(json.dumps(sections))
     data = {
         "dataset_dir": str(workspace / "images"),
@@ -211,13 +236,23 @@ def test_processes_without_torchrun_end_with_the_code_of_a_stopped_run(workspace
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    shared = {**environment(), "MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    shared = {
+        **environment(),
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": "2",
+    }
     processes = []
     for rank in ("0", "1"):
         variables = {**shared, "OMP_NUM_THREADS": "1", "RANK": rank, "LOCAL_RANK": rank}
         arguments = command(configs("afire")[0], overrides)
-        processes.append(subprocess.Popen(arguments, cwd=workspace, env=variables, start_new_session=True))
-    checkpoint, deadline = workspace / "bundles/afire/models/checkpoint.pt", time.monotonic() + TIMEOUT
+        processes.append(
+            subprocess.Popen(arguments, cwd=workspace, env=variables, start_new_session=True)
+        )
+    checkpoint, deadline = (
+        workspace / "bundles/afire/models/checkpoint.pt",
+        time.monotonic() + TIMEOUT,
+    )
     try:
         while not checkpoint.is_file() and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -44,7 +44,14 @@ class Machines:
         # of a machine that is gone the others know after 8 s instead of 15
         meeting = f"is_host={int(hosts)},keep_alive_interval=2,keep_alive_max_attempt=4"
         launcher = ["torch.distributed.run", "--nnodes", "2", "--nproc_per_node", str(PER_MACHINE)]
-        launcher += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{self.port}", "--rdzv-id", "a_job"]
+        launcher += [
+            "--rdzv-backend",
+            "c10d",
+            "--rdzv-endpoint",
+            f"localhost:{self.port}",
+            "--rdzv-id",
+            "a_job",
+        ]
         launcher += ["--rdzv-conf", meeting, "--max-restarts", "3", "--local-addr", "localhost"]
         command = [sys.executable, "-m", *launcher, training_on_machines.__file__, str(self.folder)]
         tests = str(Path(__file__).parents[1])
@@ -58,7 +65,9 @@ class Machines:
             DISTURBED: "" if hosts else "1",
         }
         log = (self.folder / f"log_{len(self.launchers)}.txt").open("w")
-        self.launchers.append(subprocess.Popen(command, env=variables, stdout=log, stderr=log, start_new_session=True))
+        self.launchers.append(
+            subprocess.Popen(command, env=variables, stdout=log, stderr=log, start_new_session=True)
+        )
         return self.launchers[-1]
 
     def processes_at(self, iteration: int, ranks: list[str]) -> list[int]:
@@ -72,7 +81,9 @@ class Machines:
     def wait(self, is_done: Callable[[], object]) -> None:
         while not is_done():
             assert time.monotonic() < self.deadline, self.logs()
-            assert all(launcher.poll() in (None, 0, -signal.SIGKILL) for launcher in self.launchers[:2]), self.logs()
+            assert all(
+                launcher.poll() in (None, 0, -signal.SIGKILL) for launcher in self.launchers[:2]
+            ), self.logs()
             time.sleep(0.1)
 
     def logs(self) -> str:
@@ -102,7 +113,9 @@ def saved(folder: Path) -> dict[str, int]:
     return torch.load(folder / "parts" / "checkpoint.pt", weights_only=True)["trainer"]
 
 
-def test_machines_that_die_or_are_taken_away_cost_nothing_but_time(machines: Machines, tmp_path: Path) -> None:
+def test_machines_that_die_or_are_taken_away_cost_nothing_but_time(
+    machines: Machines, tmp_path: Path
+) -> None:
     disturbed, host = machines.start(hosts=False), machines.start(hosts=True)
 
     # the power of the first machine fails; the main process is there
@@ -119,7 +132,9 @@ def test_machines_that_die_or_are_taken_away_cost_nothing_but_time(machines: Mac
     over(tmp_path, STOPPED_AT).touch()
     disturbed.terminate()
     disturbed.wait(timeout=TIMEOUT)
-    assert STOPPED_AT <= saved(tmp_path)["iteration"] < BATCHES * EPOCHS, "all have saved in the midst of the epoch"
+    assert STOPPED_AT <= saved(tmp_path)["iteration"] < BATCHES * EPOCHS, (
+        "all have saved in the midst of the epoch"
+    )
     disturbed = machines.start(hosts=False)
 
     machines.wait(lambda: host.poll() is not None and disturbed.poll() is not None)

@@ -56,7 +56,9 @@ def die_at(place: str) -> None:
     """Let this process die by SIGKILL: at any image, amid a file of a batch, or when all are there."""
     if place == "an image":
         load, count = LoadRadiographd.__call__, iter(range(random.randrange(3)))
-        LoadRadiographd.__call__ = lambda self, data: load(self, data) if next(count, None) is not None else die()  # type: ignore[method-assign]
+        LoadRadiographd.__call__ = lambda self, data: (
+            load(self, data) if next(count, None) is not None else die()
+        )  # type: ignore[method-assign]
     elif place == "file":
         torch.save = lambda value, path: (Path(path).write_bytes(b"half of it"), die())  # type: ignore[assignment]
     else:
@@ -75,7 +77,16 @@ def note_reading(path: Path) -> None:
     LoadRadiographd.__call__ = noted  # type: ignore[method-assign]
 
 
-def work(rank: int, count: int, task: Task, images: Path, folder: Path, log: Path, victim: int, place: str) -> None:
+def work(
+    rank: int,
+    count: int,
+    task: Task,
+    images: Path,
+    folder: Path,
+    log: Path,
+    victim: int,
+    place: str,
+) -> None:
     """One of some processes."""
     torch.set_num_threads(1)
     audit._BATCH = stored_tokens._BATCH = SIZE
@@ -83,7 +94,9 @@ def work(rank: int, count: int, task: Task, images: Path, folder: Path, log: Pat
         die_at(place)
     note_reading(log / f"read_{rank}")
     if count > 1:
-        dist.init_process_group("gloo", init_method=f"file://{log}/store", rank=rank, world_size=count)
+        dist.init_process_group(
+            "gloo", init_method=f"file://{log}/store", rank=rank, world_size=count
+        )
     (log / f"result_{rank}").write_text(str(task(images, folder)))
 
 
@@ -105,7 +118,11 @@ def run(
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +134,9 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", params=TASKS)
-def whole(request: pytest.FixtureRequest, images: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def whole(
+    request: pytest.FixtureRequest, images: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
     """A task, and the files that one undisturbed process writes."""
     folder = tmp_path_factory.mktemp("whole")
     codes, _, results = run(request.param, images, folder)
@@ -125,7 +144,9 @@ def whole(request: pytest.FixtureRequest, images: Path, tmp_path_factory: pytest
     return request.param, files(folder), results
 
 
-def test_processes_write_what_one_writes_even_if_one_has_no_batch(whole: Any, images: Path, tmp_path: Path) -> None:
+def test_processes_write_what_one_writes_even_if_one_has_no_batch(
+    whole: Any, images: Path, tmp_path: Path
+) -> None:
     task, expected, results = whole
     codes, names, found = run(task, images, tmp_path / "out", count=5)
     assert codes == [0] * 5
@@ -135,7 +156,9 @@ def test_processes_write_what_one_writes_even_if_one_has_no_batch(whole: Any, im
 
 
 @pytest.mark.parametrize(("victim", "place"), [(1, "an image"), (0, "file"), (0, "all are there")])
-def test_a_killed_run_goes_on(whole: Any, images: Path, tmp_path: Path, victim: int, place: str) -> None:
+def test_a_killed_run_goes_on(
+    whole: Any, images: Path, tmp_path: Path, victim: int, place: str
+) -> None:
     task, expected, _ = whole
     codes, _, results = run(task, images, tmp_path / "out", 2, victim, place)
     assert codes[victim] == -signal.SIGKILL
@@ -145,7 +168,9 @@ def test_a_killed_run_goes_on(whole: Any, images: Path, tmp_path: Path, victim: 
     codes, names, _ = run(task, images, tmp_path / "out", count=1 + victim)
     assert set(codes) == {0}
     assert files(tmp_path / "out") == expected
-    assert len(names) == sum(start - start % SIZE not in done for start in range(IMAGES)), "only what was left is read"
+    assert len(names) == sum(start - start % SIZE not in done for start in range(IMAGES)), (
+        "only what was left is read"
+    )
 
 
 def apart(images: Path, folder: Path) -> str:
@@ -174,7 +199,9 @@ def test_a_changed_image_is_measured_again(images: Path, tmp_path: Path) -> None
 
 def labeled(images: Path) -> Path:
     """A list of these images."""
-    items = [{"image": f"image_{n}.png", "label": [n % 2], "patient_id": f"p{n}"} for n in range(MANY)]
+    items = [
+        {"image": f"image_{n}.png", "label": [n % 2], "patient_id": f"p{n}"} for n in range(MANY)
+    ]
     sections = {"training": items[20:], "test": items[:20]}
     (images / "list.json").write_text(json.dumps(sections))
     return images / "list.json"
@@ -182,15 +209,33 @@ def labeled(images: Path) -> Path:
 
 def command(words: str, images: Path, folder: Path, processes: int = 0) -> subprocess.Popen[str]:
     """The command, as a user starts it."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"] if processes else []
-    call = [sys.executable, *launcher, "-m", "monai_afire", *words.format(images).split(), "--output_dir", str(folder)]
+    launcher = (
+        ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
+        if processes
+        else []
+    )
+    call = [
+        sys.executable,
+        *launcher,
+        "-m",
+        "monai_afire",
+        *words.format(images).split(),
+        "--output_dir",
+        str(folder),
+    ]
     variables = {**environment(), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(call, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        call, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds the launcher's processes as Linux has them")
-@pytest.mark.parametrize("words", ["audit {}", "compare {}/list.json released --field_of_view image"])
+@pytest.mark.skipif(
+    not Path("/proc/self/task").is_dir(), reason="finds the launcher's processes as Linux has them"
+)
+@pytest.mark.parametrize(
+    "words", ["audit {}", "compare {}/list.json released --field_of_view image"]
+)
 def test_commands_under_torchrun(tmp_path: Path, words: str) -> None:
     images = tmp_path / "images"
     write_images(images, MANY, size=256)
@@ -213,5 +258,7 @@ def test_commands_under_torchrun(tmp_path: Path, words: str) -> None:
     launcher = command(words, images, out, processes=3)
     again, errors = launcher.communicate(timeout=10 * TIMEOUT)
     assert launcher.returncode == 0, errors[-3000:]
-    assert again.replace(str(out), "") == printed.replace(str(tmp_path / "one"), ""), "the main process alone prints"
+    assert again.replace(str(out), "") == printed.replace(str(tmp_path / "one"), ""), (
+        "the main process alone prints"
+    )
     assert files(out) == files(tmp_path / "one")

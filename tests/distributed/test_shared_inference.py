@@ -23,13 +23,22 @@ from distributed.two_ranks import needs_gloo, run_on_two_ranks
 
 pytestmark = needs_gloo
 
-IMAGES = [*ITEMS, *({"image": f"/data/n{index}.png", "index": index} for index in range(len(ITEMS), 21))]
+IMAGES = [
+    *ITEMS,
+    *({"image": f"/data/n{index}.png", "index": index} for index in range(len(ITEMS), 21)),
+]
 SIZE = 2  # of a batch
 TIMEOUT = 240  # seconds until a run that hangs is ended
 
 
 def judge(
-    rank: int, world_size: int, folder: Path, count: int = 21, resume: bool = False, shift: float = 0, killed: int = 0
+    rank: int,
+    world_size: int,
+    folder: Path,
+    count: int = 21,
+    resume: bool = False,
+    shift: float = 0,
+    killed: int = 0,
 ) -> torch.Tensor:
     """One process of a run; returns which images it computed. `killed` is the iteration in which the last one dies."""
     writer = Landmarks(IMAGES[:count], str(folder), resume)
@@ -71,9 +80,13 @@ def judge_apart(rank: int, world_size: int, folder: Path) -> torch.Tensor:
 
 
 def test_machines_that_do_not_share_the_folder_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(mp.ProcessRaisedException, match=r"10 of 21 images have no result: .* the same folder"):
+    with pytest.raises(
+        mp.ProcessRaisedException, match=r"10 of 21 images have no result: .* the same folder"
+    ):
         run_on_two_ranks(partial(judge_apart, folder=tmp_path), tmp_path)
-    assert (tmp_path / "machine_1" / "parts" / "1_landmarks.csv").read_text().count("\n") > 1, "nothing is lost"
+    assert (tmp_path / "machine_1" / "parts" / "1_landmarks.csv").read_text().count("\n") > 1, (
+        "nothing is lost"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -88,14 +101,18 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def copy(folder: Path, target: Path) -> Path:
     target.mkdir()
-    for name, content in ((path.relative_to(folder), path.read_bytes()) for path in folder.rglob("*.csv")):
+    for name, content in (
+        (path.relative_to(folder), path.read_bytes()) for path in folder.rglob("*.csv")
+    ):
         (target / name).parent.mkdir(exist_ok=True)
         (target / name).write_bytes(content)
     return target
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_any_number_of_processes_resumes_a_killed_run(tmp_path: Path, killed: Path, processes: int) -> None:
+def test_any_number_of_processes_resumes_a_killed_run(
+    tmp_path: Path, killed: Path, processes: int
+) -> None:
     judge(0, 1, tmp_path / "whole")
     folder = copy(killed, tmp_path / "out")
     if processes == 2:
@@ -124,7 +141,9 @@ def test_each_process_refuses_other_weights_before_it_writes(tmp_path: Path, kil
     assert tables(folder) == tables(tmp_path / "whole"), "nothing was mixed"
 
 
-def test_what_a_killed_run_has_left_is_kept_when_another_starts_anew(tmp_path: Path, killed: Path) -> None:
+def test_what_a_killed_run_has_left_is_kept_when_another_starts_anew(
+    tmp_path: Path, killed: Path
+) -> None:
     folder = copy(killed, tmp_path / "out")
     judge(0, 1, folder)
     assert (folder / "parts_previous" / "1_landmarks.csv").is_file()
@@ -140,7 +159,12 @@ def launch(folder: Path, **overrides: object) -> subprocess.Popen[str]:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     variables = {**environment(), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        [*launcher, *module], cwd=folder, env=variables, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [*launcher, *module],
+        cwd=folder,
+        env=variables,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
 
 
@@ -156,11 +180,17 @@ def kill_one(launcher: subprocess.Popen[str], sign: Path) -> None:
 
 
 def files(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds the launcher's processes as Linux has them")
+@pytest.mark.skipif(
+    not Path("/proc/self/task").is_dir(), reason="finds the launcher's processes as Linux has them"
+)
 def test_worklist_of_two_processes_one_of_which_is_killed(tmp_path: Path) -> None:
     folder = copy_bundles(tmp_path)
     names = write_images(folder / "images", 41, size=96)

@@ -27,9 +27,15 @@ DISTURBED = "DISTURBED"  # variable of the machine that something happens to
 def wait_for_it(engine: Engine, folder: Path) -> None:
     """On the disturbed machine: say that the iteration has come, and wait for what the test does about it."""
     request: StopRequest = signal.getsignal(signal.SIGTERM).__self__  # type: ignore[union-attr]
-    request.sync_interval = 2  # by default the processes agree every ten iterations, here an epoch has five
+    request.sync_interval = (
+        2  # by default the processes agree every ten iterations, here an epoch has five
+    )
     iteration = engine.state.iteration
-    if os.environ.get(DISTURBED) and iteration in (KILLED_AT, STOPPED_AT) and not over(folder, iteration).exists():
+    if (
+        os.environ.get(DISTURBED)
+        and iteration in (KILLED_AT, STOPPED_AT)
+        and not over(folder, iteration).exists()
+    ):
         (folder / f"iteration_{iteration}" / f"{dist.get_rank()}_{os.getpid()}").touch()
         while request.received is None:
             time.sleep(0.05)
@@ -43,15 +49,22 @@ def over(folder: Path, iteration: int) -> Path:
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     init_process_group(torch.device("cpu"))
-    sizes: dict[str, Any] = {"num_items": BATCHES * GLOBAL_BATCH, "batch_size": GLOBAL_BATCH // dist.get_world_size()}
+    sizes: dict[str, Any] = {
+        "num_items": BATCHES * GLOBAL_BATCH,
+        "batch_size": GLOBAL_BATCH // dist.get_world_size(),
+    }
     if not (folder / "whole.pt").exists():
         whole = make_trainer(folder / "whole", epochs=EPOCHS, **sizes)
         whole.run()
         dist.barrier()
         if dist.get_rank() == 0:
             torch.save(whole.network.module.state_dict(), folder / "whole.pt")  # type: ignore[union-attr]
-    other_weights = 99 * (folder / "parts" / "checkpoint.pt").exists()  # nothing but the checkpoint may count
-    trainer = make_trainer(folder / "parts", epochs=EPOCHS, seed=other_weights, resume=True, **sizes)
+    other_weights = (
+        99 * (folder / "parts" / "checkpoint.pt").exists()
+    )  # nothing but the checkpoint may count
+    trainer = make_trainer(
+        folder / "parts", epochs=EPOCHS, seed=other_weights, resume=True, **sizes
+    )
     trainer.add_event_handler(Events.ITERATION_STARTED, wait_for_it, folder)
     trainer.run()
     destroy_process_group()

@@ -39,7 +39,10 @@ def test_without_ranges_only_mirroring_is_left() -> None:
     images = torch.rand(3, 1, 9, 12)
     batch = {"image": images, "label": (images > 0.5).float()}
     still = {"rotate": 0.0, "scale": 0.0, "shift": 0.0, "gamma_prob": 0.0, "moves_label": True}
-    for flip_prob, expected in ((0.0, images), (1.0, Flip(-1)(images[:, 0]).unsqueeze(1).as_tensor())):
+    for flip_prob, expected in (
+        (0.0, images),
+        (1.0, Flip(-1)(images[:, 0]).unsqueeze(1).as_tensor()),
+    ):
         image, label = PrepareAugmentedBatch(flip_prob=flip_prob, **still)(batch, "cpu")
         torch.testing.assert_close(image, expected, rtol=0, atol=1e-5)
         assert torch.equal(label, (expected > 0.5).float())
@@ -49,7 +52,9 @@ def test_a_map_moves_with_its_image_and_keeps_its_values() -> None:
     torch.manual_seed(1)
     images = _smooth(6, 40, 40)
     label = torch.cat([images > 0.5, images > 0.7], dim=1).to(torch.uint8)
-    image, moved = PrepareAugmentedBatch(gamma_prob=0.0, moves_label=True)({"image": images, "label": label}, "cpu")
+    image, moved = PrepareAugmentedBatch(gamma_prob=0.0, moves_label=True)(
+        {"image": images, "label": label}, "cpu"
+    )
     assert moved.dtype == torch.uint8
     agreement = (moved == torch.cat([image > 0.5, image > 0.7], dim=1)).float().mean()
     assert agreement > 0.97
@@ -74,5 +79,7 @@ def test_draws_fill_their_ranges() -> None:
 def test_contrast_is_that_of_monai() -> None:
     images = torch.rand(3, 1, 8, 8)
     exponents = torch.tensor([0.7, 1.0, 1.5]).reshape(-1, 1, 1, 1)
-    for image, gamma, own in zip(images, (0.7, 1.0, 1.5), _contrast(images, exponents), strict=True):
+    for image, gamma, own in zip(
+        images, (0.7, 1.0, 1.5), _contrast(images, exponents), strict=True
+    ):
         torch.testing.assert_close(own, AdjustContrast(gamma)(image).as_tensor(), rtol=0, atol=1e-5)

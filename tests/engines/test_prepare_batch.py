@@ -19,7 +19,9 @@ def test_lesions_are_those_of_the_batched_function() -> None:
     prepare = PrepareLesionBatch({"num_masks": 3, "num_lesions": (2, 2)}, seed=5)
     batch = {"image": IMAGE.clone()}
     image, label, extra, keywords = prepare(batch, "cpu")
-    expected = synth_lesion_masks(IMAGE, num_masks=3, num_lesions=(2, 2), generator=torch.Generator().manual_seed(5))
+    expected = synth_lesion_masks(
+        IMAGE, num_masks=3, num_lesions=(2, 2), generator=torch.Generator().manual_seed(5)
+    )
     assert torch.equal(image, IMAGE)
     assert label is None
     assert keywords == {}
@@ -67,7 +69,9 @@ def test_labels_pass_through() -> None:
 
 
 def test_images_with_meta_data() -> None:
-    image, _, (lesion_image, lesion_mask), _ = PrepareLesionBatch(seed=3)({"image": MetaTensor(IMAGE)}, "cpu")
+    image, _, (lesion_image, lesion_mask), _ = PrepareLesionBatch(seed=3)(
+        {"image": MetaTensor(IMAGE)}, "cpu"
+    )
     expected = PrepareLesionBatch(seed=3)({"image": IMAGE}, "cpu")[2]
     assert torch.equal(torch.as_tensor(lesion_image), expected[0])
     assert torch.equal(torch.as_tensor(lesion_mask), expected[1])
@@ -114,7 +118,13 @@ def test_other_lesions_cannot_be_made_on_the_device() -> None:
 
 
 def test_a_transform_says_which_lesions() -> None:
-    options = {"num_masks": 3, "num_lesions": (2, 2), "lesion_size": (20, 30), "gamma": 0.4, "amplitude": (0.2, 0.3)}
+    options = {
+        "num_masks": 3,
+        "num_lesions": (2, 2),
+        "lesion_size": (20, 30),
+        "gamma": 0.4,
+        "amplitude": (0.2, 0.3),
+    }
     for transform in (SynthLesionMaskd("image", **options), SynthLesionMask(**options)):  # type: ignore[arg-type]
         _, _, lesions, _ = PrepareLesionBatch(transform, seed=5)({"image": IMAGE.clone()}, "cpu")
         expected = PrepareLesionBatch(options, seed=5)({"image": IMAGE.clone()}, "cpu")[2]

@@ -28,7 +28,9 @@ def trainer(num_batches: int, accumulation_steps: int) -> TrackedTrainer:
 
 
 def test_accumulation_beyond_an_epoch_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"accumulation_steps is 4, but an epoch has 3 iterations.* give at most 3"):
+    with pytest.raises(
+        ValueError, match=r"accumulation_steps is 4, but an epoch has 3 iterations.* give at most 3"
+    ):
         trainer(num_batches=3, accumulation_steps=4)
 
 
@@ -38,7 +40,9 @@ def test_accumulation_within_an_epoch_runs(accumulation_steps: int) -> None:
 
 
 @pytest.mark.parametrize(("num_batches", "accumulation_steps"), [(5, 4), (5, 3), (7, 4), (4, 2)])
-def test_each_step_has_the_gradient_of_all_its_images_as_one_batch(num_batches: int, accumulation_steps: int) -> None:
+def test_each_step_has_the_gradient_of_all_its_images_as_one_batch(
+    num_batches: int, accumulation_steps: int
+) -> None:
     """Also the last step of each epoch, for which fewer batches may be left."""
     network = nn.Linear(3, 1)
     batches = [{"image": torch.rand(4, 3), "label": torch.rand(4, 1)} for _ in range(num_batches)]
@@ -56,7 +60,9 @@ def test_each_step_has_the_gradient_of_all_its_images_as_one_batch(num_batches: 
         accumulation_steps=accumulation_steps,
         decollate=False,
     )
-    run.add_event_handler(Events.ITERATION_COMPLETED, lambda engine: losses.append(float(engine.state.output["loss"])))
+    run.add_event_handler(
+        Events.ITERATION_COMPLETED, lambda engine: losses.append(float(engine.state.output["loss"]))
+    )
     run.run()
     expected = []
     for start in range(0, num_batches, accumulation_steps):
@@ -65,7 +71,9 @@ def test_each_step_has_the_gradient_of_all_its_images_as_one_batch(num_batches: 
         loss = nn.functional.mse_loss(network(images), labels)
         expected.append(torch.autograd.grad(loss, network.weight)[0])
     torch.testing.assert_close(found, expected * 2)
-    own = [nn.functional.mse_loss(network(batch["image"]), batch["label"]).item() for batch in batches]
+    own = [
+        nn.functional.mse_loss(network(batch["image"]), batch["label"]).item() for batch in batches
+    ]
     assert losses == pytest.approx(own * 2)  # shown as they are
 
 

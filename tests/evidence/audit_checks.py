@@ -28,7 +28,17 @@ from monai_afire.apps.audit import audit_images, measure_images, near_duplicates
 from monai_afire.apps.audit.audit_checks import THRESHOLDS, find
 
 Spoil = Callable[[Image.Image, Image.Image], Image.Image]  # of a picture and another one
-MEASURED = ("rotated", "mirrored", "inverted", "not_chest", "two_views", "lungs_at_edge", "letters", "border", "white")
+MEASURED = (
+    "rotated",
+    "mirrored",
+    "inverted",
+    "not_chest",
+    "two_views",
+    "lungs_at_edge",
+    "letters",
+    "border",
+    "white",
+)
 MEASURED += ("black_inside", "brightness", "contrast", "second_lung")
 
 
@@ -65,12 +75,16 @@ def compressed(picture: Image.Image, _: Image.Image) -> Image.Image:
 
 def cut(box: tuple[float, float, float, float]) -> Spoil:
     """A part of the picture, as fractions of its sides."""
-    return lambda picture, _: picture.crop(tuple(round(f * s) for f, s in zip(box, picture.size * 2, strict=True)))
+    return lambda picture, _: picture.crop(
+        tuple(round(f * s) for f, s in zip(box, picture.size * 2, strict=True))
+    )
 
 
 def exposed(function: Callable[[float], float]) -> Spoil:
     """Other gray levels."""
-    return lambda picture, _: picture.point([min(255, max(0, round(function(level)))) for level in range(256)])
+    return lambda picture, _: picture.point(
+        [min(255, max(0, round(function(level)))) for level in range(256)]
+    )
 
 
 def turned(way: Image.Transpose) -> Spoil:
@@ -97,13 +111,22 @@ ALONE: dict[str, dict[str, Spoil]] = {  # check -> ways to spoil every picture o
     },
 }
 AMONG: dict[str, dict[str, Spoil]] = {  # ways to spoil one in ten
-    "exposure": {"x 0.3": exposed(lambda level: 0.3 * level), "brighter": exposed(lambda level: 200 + 0.2 * level)},
-    "resolution": {"a third": lambda picture, _: picture.resize((picture.width // 3, picture.height // 3))},
+    "exposure": {
+        "x 0.3": exposed(lambda level: 0.3 * level),
+        "brighter": exposed(lambda level: 200 + 0.2 * level),
+    },
+    "resolution": {
+        "a third": lambda picture, _: picture.resize((picture.width // 3, picture.height // 3))
+    },
 }
 DUPLICATES: dict[str, Spoil] = {
     "JPEG 60": compressed,
-    "resized x 0.6": lambda picture, _: picture.resize((round(0.6 * picture.width), round(0.6 * picture.height))),
-    "resized x 1.5": lambda picture, _: picture.resize((round(1.5 * picture.width), round(1.5 * picture.height))),
+    "resized x 0.6": lambda picture, _: picture.resize(
+        (round(0.6 * picture.width), round(0.6 * picture.height))
+    ),
+    "resized x 1.5": lambda picture, _: picture.resize(
+        (round(1.5 * picture.width), round(1.5 * picture.height))
+    ),
     "contrast + 10 %": exposed(lambda level: 128 + 1.1 * (level - 128)),
     "contrast - 10 %": exposed(lambda level: 128 + 0.9 * (level - 128)),
 }
@@ -124,11 +147,17 @@ def measured(files: list[Path], spoil: Spoil | None = None) -> tuple[pd.DataFram
         if spoil:
             paths = [Path(folder, f"{number}.png") for number in range(len(files))]
             for number, path in enumerate(paths):
-                pictures = (Image.open(files[k]).convert("L") for k in (number, (number + 1) % len(files)))
+                pictures = (
+                    Image.open(files[k]).convert("L") for k in (number, (number + 1) % len(files))
+                )
                 spoil(*pictures).save(path)
         parts = measure_images([{"image": str(path)} for path in paths], 0, Path(folder))
         frame, pictures = read_measurements(parts, len(paths))
-    frame["patient"], frame["section"], frame["image"] = "", "training", [path.name for path in files]
+    frame["patient"], frame["section"], frame["image"] = (
+        "",
+        "training",
+        [path.name for path in files],
+    )
     return frame, pictures
 
 
@@ -145,13 +174,17 @@ def rates(files: list[Path]) -> dict[tuple[str, str], float]:
             chosen = list(range(0, len(files), 10))
             mixed.iloc[chosen] = measured([files[index] for index in chosen], spoil)[0].to_numpy()
             mixed = mixed.infer_objects()
-            table[check, way] = sum(index in find(mixed, [])[check] for index in chosen) / len(chosen)
+            table[check, way] = sum(index in find(mixed, [])[check] for index in chosen) / len(
+                chosen
+            )
     limit = THRESHOLDS["correlation"]
     table["near_duplicate", "clean"] = len(near_duplicates(pictures, limit)) / len(files)
     for way, spoil in DUPLICATES.items():
         both = np.concatenate([pictures, measured(files, spoil)[1]])
         pairs = {(one, other) for one, other, _ in near_duplicates(both, limit)}
-        table["near_duplicate", way] = sum((i, i + len(files)) in pairs for i in range(len(files))) / len(files)
+        table["near_duplicate", way] = sum(
+            (i, i + len(files)) in pairs for i in range(len(files))
+        ) / len(files)
     return table
 
 
@@ -177,7 +210,9 @@ def known_duplicates(data: Path) -> str:
     with (data / "nih_cxr_7k" / "manifest.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["same_image_in_adult_normals"]]
     files = [data / "nih_cxr_7k" / row["image"] for row in rows]
-    files += [data / "adult_normals" / "images" / row["same_image_in_adult_normals"] for row in rows]
+    files += [
+        data / "adult_normals" / "images" / row["same_image_in_adult_normals"] for row in rows
+    ]
     pairs = {pair[:2] for pair in near_duplicates(measured(files)[1], THRESHOLDS["correlation"])}
     true = {(index, index + len(rows)) for index in range(len(rows))}
     return f"NIH 7k in adult normals: {len(true & pairs)} of {len(true)} pairs found, {len(pairs - true)} others"
@@ -200,7 +235,9 @@ def speed(files: list[Path]) -> str:
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
     parser.add_argument("--split", choices=("val", "test"), default="test")
     parser.add_argument("--only", choices=("checks", "duplicates", "speed"))

@@ -73,10 +73,15 @@ class Decided:
         together = table[["patient_id"]].assign(view="all")  # one group
         rows: dict[str, dict[str, object]] = {}
         for part, groups in ((together, groups_of(together)), (table, groups_of(table))):
-            measured = subgroup_metrics(part, self.labels, self.scores, self.thresholds, names, DRAWS)
+            measured = subgroup_metrics(
+                part, self.labels, self.scores, self.thresholds, names, DRAWS
+            )
             for name, group, _ in groups:
                 entry = measured[name][group]
-                cells = {c: with_interval(entry[c], *entry.get(f"{c}_interval", NO_INTERVAL)) for c in self.columns}
+                cells = {
+                    c: with_interval(entry[c], *entry.get(f"{c}_interval", NO_INTERVAL))
+                    for c in self.columns
+                }
                 title = "all" if part is together else f"{name} {group}"
                 rows[title] = {"images": entry["images"], "findings": entry["num_classes"], **cells}
         return rows
@@ -88,7 +93,10 @@ class Decided:
             decided = np.where(np.isnan(limit), np.nan, scores >= limit)
             counts = [(truth[rows] == value).sum() for rows in (own, others) for value in (0, 1)]
             if min(counts) >= FEWEST_IMAGES:
-                pair = [weighted_metrics(weights[:, r], truth[r], scores[r], decided[r]) for r in (own, others)]
+                pair = [
+                    weighted_metrics(weights[:, r], truth[r], scores[r], decided[r])
+                    for r in (own, others)
+                ]
                 found.append(pair[0] - pair[1])
         return np.mean(found, axis=0) if found else np.full((1, len(self.columns)), np.nan)
 
@@ -111,8 +119,15 @@ class Answered:
             weights = patient_weights(table["patient_id"].iloc[own], DRAWS, include_original=True)
             value, *drawn = self._means(own, weights)
             limits = np.quantile(drawn, [0.025, 0.975], axis=0)
-            cells = map(with_interval, value, *limits) if len(own) >= FEWEST_IMAGES else [""] * len(self.columns)
-            rows[f"{name} {group}".strip()] = {"images": len(own), **dict(zip(self.columns, cells, strict=True))}
+            cells = (
+                map(with_interval, value, *limits)
+                if len(own) >= FEWEST_IMAGES
+                else [""] * len(self.columns)
+            )
+            rows[f"{name} {group}".strip()] = {
+                "images": len(own),
+                **dict(zip(self.columns, cells, strict=True)),
+            }
         return rows
 
     def difference(self, own: NDArray, others: NDArray, weights: NDArray) -> NDArray:
@@ -132,7 +147,9 @@ def with_interval(value: float, low: float, high: float) -> str:
 
 def groups_of(table: pd.DataFrame) -> list[tuple[str, str, NDArray]]:
     """Property, group and numbers of its images, where the group is known."""
-    return [(name, *each) for name in PROPERTIES for each in group_rows(table, name).items() if each[0]]
+    return [
+        (name, *each) for name in PROPERTIES for each in group_rows(table, name).items() if each[0]
+    ]
 
 
 def gaps(table: pd.DataFrame, columns: tuple[str, ...], difference: Difference) -> list[str]:
@@ -142,7 +159,9 @@ def gaps(table: pd.DataFrame, columns: tuple[str, ...], difference: Difference) 
     sentences = []
     for name, group, own in everyone:
         rest = {g: rows for n, g, rows in everyone if n == name and g != group}
-        if not rest or (len(rest) == 1 and group > next(iter(rest))):  # of two groups, one difference says all
+        if not rest or (
+            len(rest) == 1 and group > next(iter(rest))
+        ):  # of two groups, one difference says all
             continue
         value, *drawn = difference(own, np.concatenate(list(rest.values())), weights)
         against = f"{name} {next(iter(rest))}" if len(rest) == 1 else f"the other groups of {name}"
@@ -160,9 +179,15 @@ def gaps(table: pd.DataFrame, columns: tuple[str, ...], difference: Difference) 
 def probed(table: pd.DataFrame, features: NDArray, evaluated: NDArray) -> Decided:
     """A linear probe of frozen features, as in ``nih_findings``: its penalty is chosen on validation. No thresholds."""
     labels = findings_of(table).astype(np.float64)
-    training, validation = (np.flatnonzero(table["section"] == section) for section in ("training", "validation"))
-    probe = fit_linear_probe(features[training], labels[training], features[validation], labels[validation])
-    return Decided(labels[evaluated], probe.logits(features[evaluated]), np.full(len(FINDINGS), np.nan))
+    training, validation = (
+        np.flatnonzero(table["section"] == section) for section in ("training", "validation")
+    )
+    probe = fit_linear_probe(
+        features[training], labels[training], features[validation], labels[validation]
+    )
+    return Decided(
+        labels[evaluated], probe.logits(features[evaluated]), np.full(len(FINDINGS), np.nan)
+    )
 
 
 def detected(abnormal: NDArray, images: torch.Tensor) -> Decided:
@@ -185,16 +210,23 @@ def posed(images: torch.Tensor) -> Answered:
     """The pose classifier on copies in all eight poses, and on the images and their negatives."""
     classifier = PoseClassifier.released()
     poses = torch.stack([classifier(turned(images, pose))[0].argmax(1) for pose in range(POSES)], 1)
-    negatives = torch.stack([classifier(1 - images)[1][:, 0] > 0, classifier(images)[1][:, 0] <= 0], 1)
+    negatives = torch.stack(
+        [classifier(1 - images)[1][:, 0] > 0, classifier(images)[1][:, 0] <= 0], 1
+    )
     right = {"Right poses": poses == torch.arange(POSES), "Right about negatives": negatives}
-    return Answered(pd.DataFrame({name: each.double().mean(1).numpy() for name, each in right.items()}))
+    return Answered(
+        pd.DataFrame({name: each.double().mean(1).numpy() for name, each in right.items()})
+    )
 
 
 @torch.inference_mode()
 def lungs_found(images: torch.Tensor) -> Answered:
     """How often the lung finder's mask looks like two lungs, and its Dice with that of the mirrored picture."""
     finder = LungFinder.released()
-    masks, mirrored = (finder(images)[:, 0] > 0.5).numpy(), (finder(images.flip(3)).flip(3)[:, 0] > 0.5).numpy()
+    masks, mirrored = (
+        (finder(images)[:, 0] > 0.5).numpy(),
+        (finder(images.flip(3)).flip(3)[:, 0] > 0.5).numpy(),
+    )
     two = [float(two_lungs(mask) is not None) for mask in masks]
     same = [dice(*pair) if pair[0].any() else 0.0 for pair in zip(masks, mirrored, strict=True)]
     return Answered(pd.DataFrame({"Two lungs": two, "Mirrored Dice": same}))
@@ -203,7 +235,9 @@ def lungs_found(images: torch.Tensor) -> Answered:
 def results(table: pd.DataFrame, folder: Path) -> Iterator[tuple[str, Decided | Answered]]:
     """Each file with what it gives on the validation images that were not seen before."""
     pixels = RawPixels(1, SIDE, SIDE)
-    pictures = [ComparedEncoder(n, pixels, n == "standardized", "image") for n in ("raw", "standardized")]
+    pictures = [
+        ComparedEncoder(n, pixels, n == "standardized", "image") for n in ("raw", "standardized")
+    ]
     encoders = [compared_encoder(f"{name}={word}", "image") for name, word in ENCODERS.items()]
     tokens = encode_images(table.to_dict("records"), [*pictures, *encoders], folder, "images")
     evaluated = np.flatnonzero((table["section"] == "validation") & ~table["seen"])
@@ -222,17 +256,25 @@ def results(table: pd.DataFrame, folder: Path) -> Iterator[tuple[str, Decided | 
 
 def card(rows: Mapping[str, Mapping[str, object]]) -> str:
     """A table in Markdown; columns without a value are left out, and a single metric is laid along the groups."""
-    frame = pd.DataFrame.from_dict(rows, orient="index").replace("", np.nan).dropna(axis="columns", how="all")
+    frame = (
+        pd.DataFrame.from_dict(rows, orient="index")
+        .replace("", np.nan)
+        .dropna(axis="columns", how="all")
+    )
     if "auc" in frame and "sensitivity" not in frame:
         frame = frame[["auc"]].dropna().T
-    frame = frame.rename(TITLES).rename(TITLES, axis="columns").fillna("too few").reset_index(names="")
+    frame = (
+        frame.rename(TITLES).rename(TITLES, axis="columns").fillna("too few").reset_index(names="")
+    )
     lines = [list(frame.columns), ["---"] * len(frame.columns), *frame.to_numpy().tolist()]
     return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)
 
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True, help="nih_cxr_7k")
     parser.add_argument("--output", type=Path, default=Path("results/card_subgroups"))
     options = parser.parse_args()
@@ -242,7 +284,9 @@ def main() -> None:
     print(f"{len(evaluated)} images of {evaluated['patient_id'].nunique()} patients")
     for name, found in results(table, options.output):
         print(
-            f"\n{name}\n\n{card(found.rows(evaluated))}\n", *gaps(evaluated, found.columns, found.difference), sep="\n"
+            f"\n{name}\n\n{card(found.rows(evaluated))}\n",
+            *gaps(evaluated, found.columns, found.difference),
+            sep="\n",
         )
 
 

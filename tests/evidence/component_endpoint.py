@@ -33,7 +33,9 @@ BUDGET = {"epochs": "12", "train::lr_schedule::warmup_epochs": "2"}
 SECTIONS = ("validation", "test")
 
 
-def run(options: argparse.Namespace, shape: Mapping[str, int], table: pd.DataFrame, images: torch.Tensor) -> None:
+def run(
+    options: argparse.Namespace, shape: Mapping[str, int], table: pd.DataFrame, images: torch.Tensor
+) -> None:
     """Do what is left of the arms and seeds; test images are ranked here and compared by --report only."""
     shared = {**BUDGET, "dataset_dir": str(options.normals.resolve())}
     found = read_arms(ARMS, options.output / "pretraining", shared)
@@ -43,8 +45,12 @@ def run(options: argparse.Namespace, shape: Mapping[str, int], table: pd.DataFra
         file = options.ranks / f"{name}-seed_{seed}.npz"
         if file.is_file():
             continue
-        rows = encoder_scores(table, images, trained_encoder(arms[name], seed, shape), field_of_view="lungs")
-        ranks = {part: rankdata(rows.loc[rows["section"] == part, "fused"], "dense") for part in SECTIONS}
+        rows = encoder_scores(
+            table, images, trained_encoder(arms[name], seed, shape), field_of_view="lungs"
+        )
+        ranks = {
+            part: rankdata(rows.loc[rows["section"] == part, "fused"], "dense") for part in SECTIONS
+        }
         np.savez(file, **{part: values.astype(np.uint16) for part, values in ranks.items()})
         print(f"{file.stem} is ranked", flush=True)
 
@@ -65,13 +71,22 @@ def report(table: pd.DataFrame, ranks: Path, section: str, bootstraps: int = 200
     weights = patient_weights(rows["patient"], bootstraps)
     found, samples = {}, {}
     for name in COMPONENTS:
-        every = [np.load(file)[section].astype(float)[:, None] for file in sorted(ranks.glob(f"{name}-seed_*.npz"))]
+        every = [
+            np.load(file)[section].astype(float)[:, None]
+            for file in sorted(ranks.glob(f"{name}-seed_*.npz"))
+        ]
         aucs = [roc_auc(labels[:, 0], scores[:, 0]) for scores in every]
-        samples[name] = np.mean([bootstrap_aucs(labels, scores, weights) for scores in every], axis=0)
+        samples[name] = np.mean(
+            [bootstrap_aucs(labels, scores, weights) for scores in every], axis=0
+        )
         found[name] = {"seeds": len(aucs), "AUC": np.mean(aucs), "sd": np.std(aucs, ddof=1)}
-        found[name] |= dict(zip(("low", "high"), np.quantile(samples[name], [0.025, 0.975]), strict=True))
+        found[name] |= dict(
+            zip(("low", "high"), np.quantile(samples[name], [0.025, 0.975]), strict=True)
+        )
     shown = pd.DataFrame(found).T
-    differences = pd.DataFrame({name: samples[name] - samples[COMPONENTS[0]] for name in COMPONENTS[1:]})
+    differences = pd.DataFrame(
+        {name: samples[name] - samples[COMPONENTS[0]] for name in COMPONENTS[1:]}
+    )
     shown["minus full"] = shown["AUC"] - shown["AUC"].iloc[0]
     shown[["from", "to"]] = differences.quantile([0.025, 0.975]).T.reindex(COMPONENTS).to_numpy()
     p_values = np.array([bootstrap_p_value(differences[name]) for name in COMPONENTS[1:]])
@@ -81,13 +96,19 @@ def report(table: pd.DataFrame, ranks: Path, section: str, bootstraps: int = 200
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--normals", type=Path, required=True, help="folder of the images to pre-train on")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--normals", type=Path, required=True, help="folder of the images to pre-train on"
+    )
     parser.add_argument("--data", type=Path, required=True, help="nih_cxr_7k")
     parser.add_argument("--output", type=Path, default=Path("results/component_endpoint"))
     parser.add_argument("--ranks", type=Path, help="folder of the ranks (default: in the output)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--only", nargs="+", choices=COMPONENTS, default=COMPONENTS, help="arms (default: all)")
+    parser.add_argument(
+        "--only", nargs="+", choices=COMPONENTS, default=COMPONENTS, help="arms (default: all)"
+    )
     parser.add_argument("--report", choices=SECTIONS, help="compare what is there, nothing else")
     options = parser.parse_args()
     options.output, options.data = options.output.resolve(), options.data.resolve()

@@ -43,7 +43,9 @@ COMPARED = ("auc", "detection_test")
 
 def markdown(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """A table."""
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in [headings, ["---"] * len(headings), *lines])
+    return "\n".join(
+        "| " + " | ".join(cells) + " |" for cells in [headings, ["---"] * len(headings), *lines]
+    )
 
 
 def spread(row: pd.Series) -> str:
@@ -63,7 +65,9 @@ def arms_table(compared: Mapping[tuple[str, str], pd.Series], arms: Sequence[str
         cells = [spread(compared[metric, arm]) for metric in METRICS]
         published = ", ".join(f"{value:.1f}" for value in PUBLISHED.get(arm, ()))
         lines.append([arm, str(compared["auc", arm]["n"]), *cells, published])
-    return markdown(["arm", "seeds", *(HEADINGS[metric] for metric in METRICS), "paper: AUC, ACC, F1"], lines)
+    return markdown(
+        ["arm", "seeds", *(HEADINGS[metric] for metric in METRICS), "paper: AUC, ACC, F1"], lines
+    )
 
 
 def differences_table(compared: Mapping[tuple[str, str], pd.Series], arms: Sequence[str]) -> str:
@@ -73,9 +77,15 @@ def differences_table(compared: Mapping[tuple[str, str], pd.Series], arms: Seque
         cells = [arm]
         for metric in COMPARED:
             row = compared[metric, arm]
-            tests = "" if row["pairs"] < 2 else f"{probability(row['p_value'])}; {probability(row['paired_p_value'])}"
+            tests = (
+                ""
+                if row["pairs"] < 2
+                else f"{probability(row['p_value'])}; {probability(row['paired_p_value'])}"
+            )
             cells += [f"{row['difference']:+.3f}", tests, f"{row['higher']} of {row['pairs']}"]
-        published = f"{(PUBLISHED[arm][0] - PUBLISHED[arms[0]][0]) / 100:+.3f}" if arm in PUBLISHED else ""
+        published = (
+            f"{(PUBLISHED[arm][0] - PUBLISHED[arms[0]][0]) / 100:+.3f}" if arm in PUBLISHED else ""
+        )
         lines.append([*cells[:4], published, *cells[4:]])
     headings = ["against the full method", "AUC", "p; paired", "higher", "paper", "detector, test"]
     return markdown([*headings, "p; paired", "higher"], lines)
@@ -83,14 +93,18 @@ def differences_table(compared: Mapping[tuple[str, str], pd.Series], arms: Seque
 
 def tables(rows: pd.DataFrame) -> tuple[str, str]:
     """Both tables; the first arm of the rows is the full method."""
-    by_name = {(row["metric"], row["initialization"]): row for _, row in comparison(rows).iterrows()}
+    by_name = {
+        (row["metric"], row["initialization"]): row for _, row in comparison(rows).iterrows()
+    }
     arms = list(rows["arm"].unique())
     return arms_table(by_name, arms), differences_table(by_name, arms)
 
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=Path, default=ROWS, help="rows.csv of real_components")
     print("\n\n".join(tables(pd.read_csv(parser.parse_args().rows))))
 

@@ -32,7 +32,14 @@ from tqdm import tqdm
 
 from monai_afire.inferers import AutocastInferer
 from monai_afire.losses import DINOLoss, MaskedReconstructionLoss
-from monai_afire.networks import DINO, MAE, RadiographEncoder, ResidualEncoder, SwinEncoder, ViTEncoder
+from monai_afire.networks import (
+    DINO,
+    MAE,
+    RadiographEncoder,
+    ResidualEncoder,
+    SwinEncoder,
+    ViTEncoder,
+)
 from monai_afire.networks.blocks.patches import patchify
 from monai_afire.optimizers import weight_decay_groups
 from monai_afire.transforms import synth_lesion_masks
@@ -58,10 +65,16 @@ REFRESHED = 2048  # images that the statistics of batch normalization are taken 
 RECIPES = {
     "as_scratch": Recipe(learning_rate=2e-3, layer_decay=1.0, warm_head=False),
     "careful": Recipe(learning_rate=1e-3, layer_decay=0.7, warm_head=True),
-    "as_scratch_slow": Recipe(learning_rate=1e-3, layer_decay=1.0, warm_head=False),  # of the ViT in transfer_nih
+    "as_scratch_slow": Recipe(
+        learning_rate=1e-3, layer_decay=1.0, warm_head=False
+    ),  # of the ViT in transfer_nih
     # against the overfitting that both of them show with all labels
-    "as_scratch_strong": Recipe(learning_rate=2e-3, layer_decay=1.0, warm_head=False, dropout=0.3, strength=2.0),
-    "careful_strong": Recipe(learning_rate=1e-3, layer_decay=0.7, warm_head=True, dropout=0.3, strength=2.0),
+    "as_scratch_strong": Recipe(
+        learning_rate=2e-3, layer_decay=1.0, warm_head=False, dropout=0.3, strength=2.0
+    ),
+    "careful_strong": Recipe(
+        learning_rate=1e-3, layer_decay=0.7, warm_head=True, dropout=0.3, strength=2.0
+    ),
 }
 
 
@@ -74,14 +87,22 @@ class Unlabeled:
 
     def rows(self, number: int | None, with_headers: bool) -> np.ndarray:
         """Numbers of all images that can be used, or of some of them in a fixed order."""
-        known = torch.isfinite(self.headers).all(1) if with_headers else torch.ones(len(self.images), dtype=torch.bool)
+        known = (
+            torch.isfinite(self.headers).all(1)
+            if with_headers
+            else torch.ones(len(self.images), dtype=torch.bool)
+        )
         return np.random.default_rng(0).permutation(np.flatnonzero(known.numpy()))[:number]
 
 
 def without_test(data: Set) -> Set:
     """The training and validation images only."""
     kept = (data.table["section"] != "test").to_numpy()
-    return Set(data.table[kept].reset_index(drop=True), data.images[torch.from_numpy(kept)], data.labels[kept])
+    return Set(
+        data.table[kept].reset_index(drop=True),
+        data.images[torch.from_numpy(kept)],
+        data.labels[kept],
+    )
 
 
 def unlabeled_images(folder: Path, findings: Set, cache: Path) -> Unlabeled:
@@ -93,7 +114,9 @@ def unlabeled_images(folder: Path, findings: Set, cache: Path) -> Unlabeled:
         np.save(file, images.numpy().astype(np.float16))
     others = torch.from_numpy(np.load(file)).float()
     age = pd.to_numeric(training["age"], errors="coerce") / 20
-    headers = np.stack([age, training["sex"] == "M", training["view"] == "PA"], axis=1).astype(np.float32)
+    headers = np.stack([age, training["sex"] == "M", training["view"] == "PA"], axis=1).astype(
+        np.float32
+    )
     unknown = torch.full((len(others), headers.shape[1]), torch.nan)
     own = findings.images[torch.from_numpy(findings.rows("training"))]
     return Unlabeled(torch.cat([own, others]), torch.cat([torch.from_numpy(headers), unknown]))
@@ -125,7 +148,9 @@ class Restoration(Objective):
         self.decoder = nn.Sequential(*layers)
         self.loss = MaskedReconstructionLoss()
 
-    def forward(self, images: torch.Tensor, headers: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    def forward(
+        self, images: torch.Tensor, headers: torch.Tensor, generator: torch.Generator
+    ) -> torch.Tensor:
         """Squared error of the hidden and the changed patches."""
         patch, grid = self.encoder.patch_size, self.encoder.grid_size
         tokens = math.prod(grid)
@@ -153,7 +178,9 @@ class MaskedAutoencoder(Objective):
         self.method = MAE(encoder, decoder_dim=96, decoder_layers=2, decoder_heads=3)
         self.loss = MaskedReconstructionLoss()
 
-    def forward(self, images: torch.Tensor, headers: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    def forward(
+        self, images: torch.Tensor, headers: torch.Tensor, generator: torch.Generator
+    ) -> torch.Tensor:
         """Squared error of the hidden patches, each standardized."""
         tokens = math.prod(self.encoder.grid_size)
         visible = torch.rand(len(images), tokens, generator=generator).argsort(1)[:, : tokens // 4]
@@ -171,19 +198,25 @@ class Contrast(Objective):
         width = encoder.hidden_size
         self.view_size = VIEW_SIZE if isinstance(encoder, (ViTEncoder, ResidualEncoder)) else SIZE
         layers = [nn.Linear(width, width), nn.ReLU(inplace=True), nn.Linear(width, 64)]
-        if isinstance(encoder, SwinEncoder):  # without it, all images get the same features from the first epoch on
+        if isinstance(
+            encoder, SwinEncoder
+        ):  # without it, all images get the same features from the first epoch on
             layers.insert(1, nn.BatchNorm1d(width))
             self.learning_rate = 1e-3
         self.projection = nn.Sequential(*layers)
 
-    def forward(self, images: torch.Tensor, headers: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    def forward(
+        self, images: torch.Tensor, headers: torch.Tensor, generator: torch.Generator
+    ) -> torch.Tensor:
         """InfoNCE over the 2 B views."""
         return self.contrast(self.features(images, generator))
 
     def features(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """Mean tokens ``(2 B, D)``; rows k and k + B are the views of image k."""
         encode = self.encoder if self.view_size == SIZE else self.encoder.encode_any_size
-        return torch.cat([encode(view_of(images, generator, self.view_size)).mean(1) for _ in range(2)])
+        return torch.cat(
+            [encode(view_of(images, generator, self.view_size)).mean(1) for _ in range(2)]
+        )
 
     def contrast(self, features: torch.Tensor) -> torch.Tensor:
         """InfoNCE of the projected mean tokens."""
@@ -198,17 +231,25 @@ class SelfDistillation(Objective):
     def __init__(self, encoder: RadiographEncoder) -> None:
         student = encoder_of("residual", VIEW_SIZE)
         student.load_state_dict(encoder.state_dict())
-        settings = {"num_prototypes": 1024, "head_dim": 512, "bottleneck_dim": 128}  # those of the bundle
+        settings = {
+            "num_prototypes": 1024,
+            "head_dim": 512,
+            "bottleneck_dim": 128,
+        }  # those of the bundle
         # with the bundle's center instead, all images get the same distribution within three epochs
         method = DINO(student, **settings, teacher_balance="sinkhorn", teacher_decay=0.99)
         super().__init__(method.teacher_encoder)
         self.method = method
         self.loss = DINOLoss()
 
-    def forward(self, images: torch.Tensor, headers: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    def forward(
+        self, images: torch.Tensor, headers: torch.Tensor, generator: torch.Generator
+    ) -> torch.Tensor:
         """Cross-entropy of the student with the teacher's view of other crops."""
         crops = torch.stack([view_of(images, generator) for _ in range(2)], 1)
-        local = torch.stack([view_of(images, generator, LOCAL_SIZE, (0.15, 0.5)) for _ in range(2)], 1)
+        local = torch.stack(
+            [view_of(images, generator, LOCAL_SIZE, (0.15, 0.5)) for _ in range(2)], 1
+        )
         return self.loss(self.method(crops, local))
 
     def after_step(self) -> None:
@@ -225,9 +266,13 @@ class Headers(Objective):
         super().__init__(encoder)
         self.head = nn.Linear(encoder.hidden_size, 3)
 
-    def forward(self, images: torch.Tensor, headers: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    def forward(
+        self, images: torch.Tensor, headers: torch.Tensor, generator: torch.Generator
+    ) -> torch.Tensor:
         """Loss of the headers."""
-        return headers_loss(self.head(self.encoder(augmented(images, 0.5, generator)).mean(1)), headers)
+        return headers_loss(
+            self.head(self.encoder(augmented(images, 0.5, generator)).mean(1)), headers
+        )
 
 
 class ContrastHeaders(Contrast):
@@ -237,7 +282,9 @@ class ContrastHeaders(Contrast):
         super().__init__(encoder)
         self.head = nn.Linear(encoder.hidden_size, 3)
 
-    def forward(self, images: torch.Tensor, headers: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    def forward(
+        self, images: torch.Tensor, headers: torch.Tensor, generator: torch.Generator
+    ) -> torch.Tensor:
         """InfoNCE over the 2 B views plus the loss of the headers over views that have them."""
         features = self.features(images, generator)
         return self.contrast(features) + headers_loss(self.head(features), headers.repeat(2, 1))
@@ -248,7 +295,9 @@ def headers_loss(outputs: torch.Tensor, headers: torch.Tensor) -> torch.Tensor:
     known = torch.isfinite(headers).all(1)
     outputs, headers = outputs[known].float(), headers[known]
     age = (outputs[:, 0] - headers[:, 0]).square()
-    others = F.binary_cross_entropy_with_logits(outputs[:, 1:], headers[:, 1:], reduction="none").sum(1)
+    others = F.binary_cross_entropy_with_logits(
+        outputs[:, 1:], headers[:, 1:], reduction="none"
+    ).sum(1)
     return (age + others).sum() / known.sum().clamp_min(1)
 
 
@@ -264,15 +313,24 @@ OBJECTIVES: dict[str, Callable[[RadiographEncoder], Objective]] = {
 
 
 def view_of(
-    images: torch.Tensor, generator: torch.Generator, size: int = VIEW_SIZE, area: tuple[float, float] = (0.5, 1.0)
+    images: torch.Tensor,
+    generator: torch.Generator,
+    size: int = VIEW_SIZE,
+    area: tuple[float, float] = (0.5, 1.0),
 ) -> torch.Tensor:
     """A crop of a share of the area, turned by up to 15 degrees, mirrored, with other gamma, blur and noise."""
     draws = torch.rand(len(images), 7, generator=generator)
     side = (area[0] + (area[1] - area[0]) * draws[:, 0]).sqrt()
-    angle, mirror = math.radians(15) * (2 * draws[:, 1] - 1), torch.where(draws[:, 2] < 0.5, -1.0, 1.0)
+    angle, mirror = (
+        math.radians(15) * (2 * draws[:, 1] - 1),
+        torch.where(draws[:, 2] < 0.5, -1.0, 1.0),
+    )
     shift = (2 * draws[:, 3:5] - 1) * (1 - side)[:, None]
     cosine, sine = angle.cos() * side, angle.sin() * side
-    rows = [torch.stack([cosine * mirror, -sine, shift[:, 0]], 1), torch.stack([sine * mirror, cosine, shift[:, 1]], 1)]
+    rows = [
+        torch.stack([cosine * mirror, -sine, shift[:, 0]], 1),
+        torch.stack([sine * mirror, cosine, shift[:, 1]], 1),
+    ]
     shape = [len(images), 1, size, size]
     grid = F.affine_grid(torch.stack(rows, 1), shape, align_corners=False)
     moved = F.grid_sample(images, grid, padding_mode="reflection", align_corners=False)
@@ -294,16 +352,29 @@ class Pretraining:
     """Pre-training by one objective: a state that each epoch moves on, and that a file keeps."""
 
     def __init__(
-        self, name: str, data: Unlabeled, number: int | None, epochs: int, file: Path, network: str = "residual"
+        self,
+        name: str,
+        data: Unlabeled,
+        number: int | None,
+        epochs: int,
+        file: Path,
+        network: str = "residual",
     ) -> None:
         self.data, self.epochs, self.file, self.network = data, epochs, file, network
         torch.manual_seed(0)
-        self.objective = OBJECTIVES[name](encoder_of(network, SIZE)).to(memory_format=torch.channels_last)
+        self.objective = OBJECTIVES[name](encoder_of(network, SIZE)).to(
+            memory_format=torch.channels_last
+        )
         self.rows = data.rows(number, self.objective.with_headers)
         rate = self.objective.learning_rate
         self.optimizer = torch.optim.AdamW(weight_decay_groups(self.objective, 0.05), rate)
-        steps = sum(1 for _ in batches(self.rows, self.objective.batch_size, torch.Generator())) * epochs
-        self.schedule = OneCycleLR(self.optimizer, rate, steps, pct_start=0.15, cycle_momentum=False)
+        steps = (
+            sum(1 for _ in batches(self.rows, self.objective.batch_size, torch.Generator()))
+            * epochs
+        )
+        self.schedule = OneCycleLR(
+            self.optimizer, rate, steps, pct_start=0.15, cycle_momentum=False
+        )
         self.generator = torch.Generator().manual_seed(0)
         self.history: list[float] = []
         if file.is_file():
@@ -320,10 +391,14 @@ class Pretraining:
         encoder = encoder_of(self.network, SIZE)
         encoder.load_state_dict(self.objective.encoder.state_dict())
         images = self.data.images[torch.from_numpy(self.rows[:REFRESHED])]
-        AutocastInferer()(images, lambda every: update_bn(every.split(self.objective.batch_size), encoder))
+        AutocastInferer()(
+            images, lambda every: update_bn(every.split(self.objective.batch_size), encoder)
+        )
         self.objective.encoder.load_state_dict(encoder.state_dict())
         torch.save(encoder.state_dict(), weights)
-        weights.with_suffix(".json").write_text(json.dumps({"images": len(self.rows), "loss": self.history}))
+        weights.with_suffix(".json").write_text(
+            json.dumps({"images": len(self.rows), "loss": self.history})
+        )
 
     def epoch(self) -> None:
         """One pass over the images, then the file."""
@@ -343,7 +418,11 @@ class Pretraining:
         self._save()
 
     def _save(self) -> None:
-        parts = {"objective": self.objective, "optimizer": self.optimizer, "schedule": self.schedule}
+        parts = {
+            "objective": self.objective,
+            "optimizer": self.optimizer,
+            "schedule": self.schedule,
+        }
         state = {name: part.state_dict() for name, part in parts.items()}
         rest = {"history": self.history, "generator": self.generator.get_state()}
         torch.save({**state, **rest}, self.file.with_suffix(".tmp"))
@@ -360,21 +439,44 @@ class Pretraining:
 
 def options_of() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with nih_cxr_7k, adult_normals and childcxr")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        required=True,
+        help="folder with nih_cxr_7k, adult_normals and childcxr",
+    )
     parser.add_argument("--output", type=Path, default=Path("results/convolutional_pretraining"))
-    parser.add_argument("--arm", help=f"scratch, {', '.join(OBJECTIVES)}, or any name for --weights")
+    parser.add_argument(
+        "--arm", help=f"scratch, {', '.join(OBJECTIVES)}, or any name for --weights"
+    )
     parser.add_argument("--weights", type=Path, help="of an encoder that is pre-trained already")
-    parser.add_argument("--network", choices=["residual", "vit", "stem", "swin", "convnext"], default="residual")
+    parser.add_argument(
+        "--network", choices=["residual", "vit", "stem", "swin", "convnext"], default="residual"
+    )
     parser.add_argument("--epochs", type=int, default=5, help="of the pre-training")
     parser.add_argument("--images", type=int, help="how many to pre-train on; all without it")
-    parser.add_argument("--recipes", nargs="*", default=["as_scratch", "careful"], choices=[*RECIPES, "probe"])
-    parser.add_argument("--fractions", type=float, nargs="+", default=[0.1], help="of the training patients")
+    parser.add_argument(
+        "--recipes", nargs="*", default=["as_scratch", "careful"], choices=[*RECIPES, "probe"]
+    )
+    parser.add_argument(
+        "--fractions", type=float, nargs="+", default=[0.1], help="of the training patients"
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--tuning-epochs", type=int, default=30)
     parser.add_argument("--table", action="store_true", help="print the validation results")
-    parser.add_argument("--test", nargs="+", help="tuned runs of --network, as NAME_FRACTION, to score the test images")
-    parser.add_argument("--reference", default="scratch-as_scratch", help="run that the table compares the others with")
+    parser.add_argument(
+        "--test",
+        nargs="+",
+        help="tuned runs of --network, as NAME_FRACTION, to score the test images",
+    )
+    parser.add_argument(
+        "--reference",
+        default="scratch-as_scratch",
+        help="run that the table compares the others with",
+    )
     options = parser.parse_args()
     if not options.weights and options.arm not in [None, "scratch", *OBJECTIVES]:
         parser.error(f"--arm {options.arm} is no objective; give --weights for it")
@@ -395,7 +497,9 @@ def main() -> None:
     if options.test:
         for run in options.test:
             score_held_out(run, options.network, everything, options.output)
-        nih_findings.print_table(everything, options.output / "test", "test", 1000, options.reference)
+        nih_findings.print_table(
+            everything, options.output / "test", "test", 1000, options.reference
+        )
     if options.table:
         nih_findings.print_table(findings, options.output, "validation", 1000, options.reference)
 
@@ -408,7 +512,9 @@ def pretrained(name: str, findings: Set, options: argparse.Namespace) -> Path | 
     if not weights.is_file():
         data = unlabeled_images(options.data, findings, options.output / "cache")
         file = options.output / f"{name}.pretraining.pt"
-        Pretraining(options.arm, data, options.images, options.epochs, file, options.network).run(weights)
+        Pretraining(options.arm, data, options.images, options.epochs, file, options.network).run(
+            weights
+        )
     return weights
 
 
@@ -432,13 +538,17 @@ def score_held_out(run: str, network: str, data: Set, output: Path) -> None:
     suffix = ".weights.pt"
     files = sorted(output.glob(f"{run}_*{suffix}"))
     if not files:
-        raise FileNotFoundError(f"{output}: no networks {run}_*{suffix}; fine-tune them first (--arm, --recipes).")
+        raise FileNotFoundError(
+            f"{output}: no networks {run}_*{suffix}; fine-tune them first (--arm, --recipes)."
+        )
     for file in files:
         classifier = Classifier(nih_findings.features_of(Arm("tuned", network), 0), dropout=0.0)
         classifier.load_state_dict(torch.load(file, weights_only=True))
         scores = in_batches(classifier, data.images[torch.from_numpy(data.held_out)])
         name = file.name.removesuffix(suffix)
-        np.savez_compressed(output / "test" / f"{name}.npz", scores=scores.astype(np.float32), rows=data.held_out)
+        np.savez_compressed(
+            output / "test" / f"{name}.npz", scores=scores.astype(np.float32), rows=data.held_out
+        )
 
 
 if __name__ == "__main__":

@@ -50,7 +50,9 @@ def halves(scores: NDArray, patients: NDArray, number: int = HALVES) -> NDArray[
         _, first = np.unique(patients[order], return_index=True)
         chosen = generator.permutation(order[first])
         calibrating, tested = np.array_split(scores[chosen], 2)
-        shares.append([(conformal_p_values(tested, calibrating) <= level).mean() for level in LEVELS])
+        shares.append(
+            [(conformal_p_values(tested, calibrating) <= level).mean() for level in LEVELS]
+        )
     return np.array(shares)
 
 
@@ -77,14 +79,18 @@ def once(name: str, scores: NDArray, calibration: NDArray) -> dict[str, object]:
 
 def held_out_normals(data: Path) -> list[str]:
     """The tenth of the adult normals that the bundle's split with seed 0 keeps for validation."""
-    items = load_radiograph_datalist(dataset_dir=str(data / "adult_normals" / "images"), section="validation")
+    items = load_radiograph_datalist(
+        dataset_dir=str(data / "adult_normals" / "images"), section="validation"
+    )
     return [item["image"] for item in items]
 
 
 def other_sets(data: Path) -> dict[str, list[str]]:
     """Normal images of other sets, without test images and without those that are among the adult normals."""
     manifest = pd.read_csv(data / "nih_cxr_7k" / "manifest.csv")
-    known = manifest["same_image_in_adult_normals"].notna() | (manifest["same_image_in_nih_cxr_1k"] == 1)
+    known = manifest["same_image_in_adult_normals"].notna() | (
+        manifest["same_image_in_nih_cxr_1k"] == 1
+    )
     kept = (manifest["split"] == "val") & (manifest["findings"] == "No Finding") & ~known
     sets = {}
     for view, names in manifest[kept].groupby("view")["image"]:
@@ -93,7 +99,9 @@ def other_sets(data: Path) -> dict[str, list[str]]:
         table = radiograph_table(data / folder)
         sets[title] = table.loc[validation_normals(table), "image"].tolist()
     table = radiograph_table(data / "montgomery")  # without a validation section
-    sets["Montgomery"] = table.loc[(table["section"] == "training") & (table["label"] == 0), "image"].tolist()
+    sets["Montgomery"] = table.loc[
+        (table["section"] == "training") & (table["label"] == 0), "image"
+    ].tolist()
     return sets
 
 
@@ -105,7 +113,9 @@ def scores_of(detector: AnomalyDetector, paths: list[str]) -> NDArray:
 def fitted_to_nih(data: Path, detector: AnomalyDetector) -> tuple[NDArray, NDArray]:
     """Scores and patients of the normal validation images of NIH 7k, with statistics of its training normals."""
     table = radiograph_table(data / "nih_cxr_7k")
-    training = table[(table["section"] == "training") & (table["label"] == 0)].sample(1500, random_state=0)
+    training = table[(table["section"] == "training") & (table["label"] == 0)].sample(
+        1500, random_state=0
+    )
     validation = table[validation_normals(table)]
     normal, _ = pictures(training["image"].tolist(), SIZE)
     fitted = fitted_detector(detector.network.encoder, normal, {"memory_size": 512})
@@ -115,8 +125,12 @@ def fitted_to_nih(data: Path, detector: AnomalyDetector) -> tuple[NDArray, NDArr
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with adult_normals, nih_cxr_7k, ...")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", type=Path, required=True, help="folder with adult_normals, nih_cxr_7k, ..."
+    )
     parser.add_argument("--detector", type=Path, default=RELEASED)
     parser.add_argument("--write", type=Path, help="a new detector file")
     options = parser.parse_args()
@@ -127,7 +141,10 @@ def main() -> None:
     for name, paths in other_sets(options.data).items():
         rows.append(once(name, scores_of(detector, paths)[:, FUSED], fused))
     rows.append(
-        repeated("NIH 7k, detector fitted to it, other half calibrates", *fitted_to_nih(options.data, detector))
+        repeated(
+            "NIH 7k, detector fitted to it, other half calibrates",
+            *fitted_to_nih(options.data, detector),
+        )
     )
     print(pd.DataFrame(rows).to_markdown(index=False))
     if options.write:

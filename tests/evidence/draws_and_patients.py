@@ -67,7 +67,9 @@ def pack(folder: Path, data: Path, file: Path) -> None:
     np.savez_compressed(file, **packed)
 
 
-def read_aucs(file: Path, samples: int = SAMPLES) -> dict[tuple[str, str], dict[str, NDArray[np.float64]]]:
+def read_aucs(
+    file: Path, samples: int = SAMPLES
+) -> dict[tuple[str, str], dict[str, NDArray[np.float64]]]:
     """AUCs ``(1 + samples,)`` of each draw, by share of the labels and arm; the first is that of all test patients."""
     found: dict[tuple[str, str], dict[str, NDArray[np.float64]]] = {}
     with np.load(file) as content:
@@ -88,7 +90,9 @@ def interval(values: NDArray[np.float64]) -> str:
     return f"{values[0]:.3f} ({low:.3f} to {high:.3f})"
 
 
-def both_ways(aucs: dict[str, NDArray[np.float64]], draws: list[str], seed: int = 0) -> NDArray[np.float64]:
+def both_ways(
+    aucs: dict[str, NDArray[np.float64]], draws: list[str], seed: int = 0
+) -> NDArray[np.float64]:
     """The mean over draws, and its samples over draws and patients."""
     stacked = np.stack([aucs[draw] for draw in draws])
     samples = stacked.shape[1] - 1
@@ -127,7 +131,12 @@ def differences_table(found: dict[tuple[str, str], dict[str, NDArray[np.float64]
             paired = both_ways({draw: first[draw] - second[draw] for draw in draws}, draws)
             p_values.append(bootstrap_p_value(paired[1:]))
             rows.append(
-                {"labels": fraction, "difference": f"{arm} - {other}", "draws": len(draws), "AUC": interval(paired)}
+                {
+                    "labels": fraction,
+                    "difference": f"{arm} - {other}",
+                    "draws": len(draws),
+                    "AUC": interval(paired),
+                }
             )
     table = pd.DataFrame(rows)
     table["p"] = p_values
@@ -137,7 +146,9 @@ def differences_table(found: dict[tuple[str, str], dict[str, NDArray[np.float64]
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pack", type=Path, help="folder with the runs of nih_findings")
     parser.add_argument("--data", type=Path, help="nih_cxr_7k, for --pack")
     parser.add_argument("--scores", type=Path, default=SCORES)

@@ -54,10 +54,15 @@ def control_scores(table: pd.DataFrame, images: torch.Tensor) -> pd.DataFrame:
     for field, crops in lung_crops(images).items():
         for name, weights in networks.items():
             network = encoder(weights, SHAPE).eval()
-            rows[f"{name}, {field}"] = encoder_scores(table, crops, network, copies=0)["fused"].to_numpy()
+            rows[f"{name}, {field}"] = encoder_scores(table, crops, network, copies=0)[
+                "fused"
+            ].to_numpy()
         pixels = crops.flatten(1).numpy()
         parts = pixels[training], pixels[~training]
-        rows[f"PCA, {field}"], rows[f"pixel neighbors, {field}"] = pca_errors(*parts), pixel_distances(*parts)
+        rows[f"PCA, {field}"], rows[f"pixel neighbors, {field}"] = (
+            pca_errors(*parts),
+            pixel_distances(*parts),
+        )
     rows["wide lungs"] = lung_shapes(images[~training])
     return rows.assign(blur=-rows["sharpness"], darkness=-rows["brightness"])
 
@@ -68,9 +73,13 @@ def scored(folder: Path, output: Path, section: str) -> pd.DataFrame:
     if not stored.is_file():
         place = output / folder.name
         place.mkdir(parents=True, exist_ok=True)
-        table, images = read_set(folder, place, SHAPE["image_size"], abnormal_training=folder.name in SMALL_SETS)
+        table, images = read_set(
+            folder, place, SHAPE["image_size"], abnormal_training=folder.name in SMALL_SETS
+        )
         # no statistics are taken from abnormal images
-        table["section"] = table["section"].mask((table["section"] == "training") & (table["label"] == 1), section)
+        table["section"] = table["section"].mask(
+            (table["section"] == "training") & (table["label"] == 1), section
+        )
         kept = table["section"].isin(["training", section])
         control_scores(*part_of(table, images, kept)).to_csv(stored, index=False)
     return pd.read_csv(stored, dtype={"patient": str}, keep_default_na=False)
@@ -97,21 +106,31 @@ def comparison(sets: dict[str, pd.DataFrame]) -> pd.DataFrame:
     for name in names:
         differences = {key: samples[DETECTOR][key] - samples[name][key] for key in sets}
         row = {key: with_interval(samples[name][key]) for key in sets}
-        row |= {f"detector less it, {key}": with_interval(each, "+") for key, each in differences.items()}
-        row["detector less it, mean"] = with_interval(np.mean(list(differences.values()), axis=0), "+")
+        row |= {
+            f"detector less it, {key}": with_interval(each, "+")
+            for key, each in differences.items()
+        }
+        row["detector less it, mean"] = with_interval(
+            np.mean(list(differences.values()), axis=0), "+"
+        )
         result[name] = row
     return pd.DataFrame(result).T
 
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
     parser.add_argument("--sets", nargs="+", choices=[*SETS, *SMALL_SETS], default=SETS)
     parser.add_argument("--section", choices=["validation", "test"], default="validation")
     parser.add_argument("--output", type=Path, default=Path("results/fair_controls"))
     options = parser.parse_args()
-    sets = {name: scored(options.data.resolve() / name, options.output, options.section) for name in options.sets}
+    sets = {
+        name: scored(options.data.resolve() / name, options.output, options.section)
+        for name in options.sets
+    }
     print(comparison(sets).to_markdown())
 
 

@@ -37,7 +37,9 @@ def exposure_bounds(labels: np.ndarray, measured: pd.DataFrame) -> pd.DataFrame:
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -45,7 +47,9 @@ def main() -> None:
         listed_findings(options.data.resolve(), listed)
         items = json.loads(listed.read_text())["test"]
         _, measured = pictures([str(listed.parent / item["image"]) for item in items], SIZE)
-    print(exposure_bounds(np.array([item["label"] for item in items]), measured).round(3).to_string())
+    print(
+        exposure_bounds(np.array([item["label"] for item in items]), measured).round(3).to_string()
+    )
 
 
 if __name__ == "__main__":

@@ -17,7 +17,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from monai_afire.apps.studies import landmark_correspondence, same_place_correspondence, window_correspondence
+from monai_afire.apps.studies import (
+    landmark_correspondence,
+    same_place_correspondence,
+    window_correspondence,
+)
 from monai_afire.apps.studies.features.tokens import WINDOW
 from monai_afire.networks import ViTEncoder, load_encoder_weights
 from tests.evidence.radiograph_sets import pictures
@@ -25,11 +29,17 @@ from tests.evidence.radiograph_sets import pictures
 __all__ = ["main"]
 
 SIZE, FILE_SIZE = 64, 256
-CONTOUR_POINTS = {"right_lung": 44, "left_lung": 50, "heart": 26}  # corresponding points of each organ
+CONTOUR_POINTS = {
+    "right_lung": 44,
+    "left_lung": 50,
+    "heart": 26,
+}  # corresponding points of each organ
 ORGANS = tuple(CONTOUR_POINTS)
 
 
-def contour_points(folder: Path, images: int, every: int, split: str = "test") -> tuple[list[str], torch.Tensor]:
+def contour_points(
+    folder: Path, images: int, every: int, split: str = "test"
+) -> tuple[list[str], torch.Tensor]:
     """Files of some images, evenly spaced, and each so many-th contour point (M, P, 2) in pixels of the file."""
     known = json.loads((folder / "contours.json").read_text())
     names = [
@@ -37,12 +47,19 @@ def contour_points(folder: Path, images: int, every: int, split: str = "test") -
         for name, entry in sorted(known.items())
         if entry["published_split"] == split and all(organ in entry["contours"] for organ in ORGANS)
     ]
-    names = [names[index] for index in np.linspace(0, len(names), min(images, len(names)), endpoint=False).astype(int)]
+    names = [
+        names[index]
+        for index in np.linspace(0, len(names), min(images, len(names)), endpoint=False).astype(int)
+    ]
     points = [
-        np.concatenate([known[name]["contours"][organ][::every] for organ in ORGANS]).astype(np.float32)
+        np.concatenate([known[name]["contours"][organ][::every] for organ in ORGANS]).astype(
+            np.float32
+        )
         for name in names
     ]
-    return [str(folder / "images" / f"{name}.png") for name in names], torch.as_tensor(np.stack(points))
+    return [str(folder / "images" / f"{name}.png") for name in names], torch.as_tensor(
+        np.stack(points)
+    )
 
 
 def scaled(points: torch.Tensor, size: int) -> torch.Tensor:
@@ -61,18 +78,24 @@ def encoders() -> dict[str, ViTEncoder]:
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--images", type=int, default=20)
     parser.add_argument("--references", type=int, default=3)
     parser.add_argument("--every", type=int, default=6, help="of the contour points one in so many")
-    parser.add_argument("--stride", type=int, default=6, help="of the windows, pixels of an image of 146")
+    parser.add_argument(
+        "--stride", type=int, default=6, help="of the windows, pixels of an image of 146"
+    )
     parser.add_argument("--encoders", nargs="+", default=["released", "untrained"])
     arguments = parser.parse_args()
     files, points = contour_points(arguments.data, arguments.images, arguments.every)
     reference: dict[str, Any] = {"reference": arguments.references}
     copied = same_place_correspondence(scaled(points, SIZE), (SIZE, SIZE), **reference)
-    print(f"{len(files)} images, {points.shape[1]} points, {arguments.references} references: mean and median error, %")
+    print(
+        f"{len(files)} images, {points.shape[1]} points, {arguments.references} references: mean and median error, %"
+    )
 
     def show(name: str, errors: Any) -> None:
         print(f"{name:50}{100 * errors.mean():8.2f}{100 * errors.median():8.2f}", flush=True)
@@ -95,12 +118,23 @@ def main() -> None:
                     **reference,
                     progress=False,
                 )
-                label = f"{name}: dense, stride {100 * stride / SIZE:.1f} %" + ", less mean map" * removed
+                label = (
+                    f"{name}: dense, stride {100 * stride / SIZE:.1f} %"
+                    + ", less mean map" * removed
+                )
                 show(label, table["error_fraction"])
         table = window_correspondence(
-            encoder, large, scaled(points, larger), stride=arguments.stride, **reference, progress=False
+            encoder,
+            large,
+            scaled(points, larger),
+            stride=arguments.stride,
+            **reference,
+            progress=False,
         )
-        show(f"{name}: windows, stride {100 * arguments.stride / larger:.1f} %", table["error_fraction"])
+        show(
+            f"{name}: windows, stride {100 * arguments.stride / larger:.1f} %",
+            table["error_fraction"],
+        )
 
 
 if __name__ == "__main__":

@@ -28,19 +28,30 @@ def bundle_encoder() -> ViTEncoder:
     return ViTEncoder(img_size=SIZE, patch_size=16, hidden_size=192, num_layers=5, num_heads=6)
 
 
-def percent(images: torch.Tensor, landmarks: torch.Tensor, encoder: ViTEncoder, remove_position: bool) -> float:
+def percent(
+    images: torch.Tensor, landmarks: torch.Tensor, encoder: ViTEncoder, remove_position: bool
+) -> float:
     """Mean error as a percentage of the side."""
-    options = {"reference": REFERENCES, "stride": STRIDE, "progress": False, "remove_position": remove_position}
+    options = {
+        "reference": REFERENCES,
+        "stride": STRIDE,
+        "progress": False,
+        "remove_position": remove_position,
+    }
     table = landmark_correspondence(encoder, images, landmarks, **options)
     return 100 * float(table["error_fraction"].mean())
 
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("weights", nargs="*", help="model.pt of pre-training bundles")
     options = parser.parse_args()
-    dataset = ChestPhantomDataset(tempfile.mkdtemp(), "test", num_patients=IMAGES, image_size=SIZE, seed=7)
+    dataset = ChestPhantomDataset(
+        tempfile.mkdtemp(), "test", num_patients=IMAGES, image_size=SIZE, seed=7
+    )
     images = torch.stack([torch.as_tensor(item["image"]) for item in dataset])
     landmarks = torch.stack([torch.as_tensor(item["landmarks"]) for item in dataset])
     same_place = same_place_correspondence(landmarks, (SIZE, SIZE), REFERENCES)
@@ -52,7 +63,9 @@ def main() -> None:
         if path is not None:
             load_encoder_weights(encoder, path, branch=branch)
         errors = [percent(images, landmarks, encoder, remove) for remove in (False, True)]
-        print(f"{name} ({branch}): {errors[0]:.1f} %, without the mean over images {errors[1]:.1f} %")
+        print(
+            f"{name} ({branch}): {errors[0]:.1f} %, without the mean over images {errors[1]:.1f} %"
+        )
 
 
 if __name__ == "__main__":

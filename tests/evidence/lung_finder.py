@@ -33,21 +33,40 @@ from tests.evidence.real_lungs import dice
 SIDE, INPUT = 128, 64
 PHANTOMS, EVERY, BATCH = 1500, 3, 24
 STEPS = {"phantoms": 1200, "radiographs": 1000}
-LESIONS = [(), (), ("consolidation",), ("effusion",), ("nodule",), ("cardiomegaly",), ("consolidation", "effusion")]
+LESIONS = [
+    (),
+    (),
+    ("consolidation",),
+    ("effusion",),
+    ("nodule",),
+    ("cardiomegaly",),
+    ("consolidation", "effusion"),
+]
 Masked = tuple[torch.Tensor, torch.Tensor]
 
 
 def read(path: Path, side: int = SIDE) -> np.ndarray:
     """A gray picture in [0, 1]."""
     with Image.open(path) as picture:
-        return np.asarray(picture.convert("L").resize((side, side), Image.Resampling.BILINEAR), dtype=np.float32) / 255
+        return (
+            np.asarray(
+                picture.convert("L").resize((side, side), Image.Resampling.BILINEAR),
+                dtype=np.float32,
+            )
+            / 255
+        )
 
 
 def drawn_lungs() -> Masked:
     """Phantoms with the lungs that lesions hide a part of."""
-    drawn = [draw_chest_phantom(900000 + i, SIDE, LESIONS[i % len(LESIONS)]) for i in tqdm(range(PHANTOMS), "drawing")]
+    drawn = [
+        draw_chest_phantom(900000 + i, SIDE, LESIONS[i % len(LESIONS)])
+        for i in tqdm(range(PHANTOMS), "drawing")
+    ]
     masks = [phantom.organs[:2].max(0, keepdims=True) for phantom in drawn]
-    return torch.from_numpy(np.stack([x.image for x in drawn])), torch.from_numpy(np.stack(masks)).float()
+    return torch.from_numpy(np.stack([x.image for x in drawn])), torch.from_numpy(
+        np.stack(masks)
+    ).float()
 
 
 def two_lungs(found: np.ndarray) -> np.ndarray | None:
@@ -60,7 +79,9 @@ def two_lungs(found: np.ndarray) -> np.ndarray | None:
     if areas[second - 1] < 200 or areas[first - 1] > 3 * areas[second - 1]:
         return None
     lungs = np.logical_or(*(ndimage.binary_fill_holes(parts == part) for part in (first, second)))
-    (row, column), (other_row, other_column) = (ndimage.center_of_mass(parts == part) for part in (first, second))
+    (row, column), (other_row, other_column) = (
+        ndimage.center_of_mass(parts == part) for part in (first, second)
+    )
     if abs(row - other_row) > 10 or abs(column - other_column) < 15:
         return None
     return None if lungs[:, 0].any() or lungs[:, -1].any() or lungs[-1].any() else lungs
@@ -69,7 +90,9 @@ def two_lungs(found: np.ndarray) -> np.ndarray | None:
 @torch.no_grad()
 def found_lungs(finder: LungFinder, folder: Path) -> Masked:
     """Radiographs and the lungs found in them, of the picture and its mirror image, raw and standardized pictures."""
-    images = torch.from_numpy(np.stack([read(path) for path in other_normals(folder, EVERY)])).unsqueeze(1)
+    images = torch.from_numpy(
+        np.stack([read(path) for path in other_normals(folder, EVERY)])
+    ).unsqueeze(1)
     found = torch.cat([(finder(x) + finder(x.flip(3)).flip(3)) / 2 for x in images.split(256)])
     lungs = [two_lungs(mask) for mask in found[:, 0].numpy() > 0.5]
     kept = [i for i, mask in enumerate(lungs) if mask is not None]
@@ -132,12 +155,19 @@ def checked(finder: LungFinder, data: Path) -> str:
     for name in ("jsrt", "montgomery"):
         folder = data / name
         parts = (
-            [folder / "masks" / f"{side} lung" for side in ("left", "right")] if name == "jsrt" else [folder / "lungs"]
+            [folder / "masks" / f"{side} lung" for side in ("left", "right")]
+            if name == "jsrt"
+            else [folder / "lungs"]
         )
         paths = sorted((folder / "images").glob("*.png"))
-        truth = np.stack([np.max([read(part / path.name, INPUT) for part in parts], 0) > 0.5 for path in paths])
+        truth = np.stack(
+            [np.max([read(part / path.name, INPUT) for part in parts], 0) > 0.5 for path in paths]
+        )
         raw = [torch.from_numpy(read(path))[None] for path in paths]
-        for kind, images in (("raw", raw), ("standardized", [torch.as_tensor(StandardizeContrast()(x)) for x in raw])):
+        for kind, images in (
+            ("raw", raw),
+            ("standardized", [torch.as_tensor(StandardizeContrast()(x)) for x in raw]),
+        ):
             found = finder(torch.stack(images))[:, 0].numpy() > 0.5
             values = [dice(*pair) for pair in zip(found, truth, strict=True)]
             text.append(f"{name}, {kind}: Dice {np.mean(values):.3f}, smallest {min(values):.3f}")
@@ -146,8 +176,12 @@ def checked(finder: LungFinder, data: Path) -> str:
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--normals", type=Path, required=True, help="folder of normal frontal radiographs")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--normals", type=Path, required=True, help="folder of normal frontal radiographs"
+    )
     parser.add_argument("--check", type=Path, help="folder with jsrt and montgomery")
     parser.add_argument("--output", type=Path, default=Path("results/lungs.safetensors"))
     options = parser.parse_args()

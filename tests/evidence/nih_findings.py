@@ -84,7 +84,9 @@ class Set:
         """Numbers of the training images of a share of the patients, drawn by the seed."""
         rows = self.rows("training")
         patients = np.sort(self.table["patient_id"].iloc[rows].unique())
-        kept = np.random.default_rng(seed).permutation(patients)[: max(1, round(fraction * len(patients)))]
+        kept = np.random.default_rng(seed).permutation(patients)[
+            : max(1, round(fraction * len(patients)))
+        ]
         return rows[self.table["patient_id"].iloc[rows].isin(kept).to_numpy()]
 
 
@@ -196,7 +198,9 @@ class Classifier(nn.Module):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """``(B, 1, H, W)`` to logits ``(B, 12)``."""
         features = self.features(images).float()
-        with without_autocast(images.device.type):  # as TransferClassifier: bfloat16 would tie rare findings
+        with without_autocast(
+            images.device.type
+        ):  # as TransferClassifier: bfloat16 would tie rare findings
             return self.head(self.dropout((features - self.mean) / self.deviation))
 
 
@@ -218,7 +222,9 @@ def encoder_of(network: str, size: int) -> RadiographEncoder:
     if network == "convnext":
         return TimmEncoder("convnext_atto", img_size=size)
     stem = "convolution" if network == "stem" else "patch"
-    return ViTEncoder(img_size=size, patch_size=8, hidden_size=192, num_layers=6, num_heads=6, stem=stem)
+    return ViTEncoder(
+        img_size=size, patch_size=8, hidden_size=192, num_layers=6, num_heads=6, stem=stem
+    )
 
 
 def features_of(arm: Arm, seed: int) -> nn.Module:
@@ -230,7 +236,9 @@ def features_of(arm: Arm, seed: int) -> nn.Module:
     if arm.weights == "imagenet":
         encoder.load_state_dict(imagenet_state_dict())
     elif arm.weights:
-        load_encoder_weights(encoder, released_encoder() if arm.weights == "released" else arm.weights)
+        load_encoder_weights(
+            encoder, released_encoder() if arm.weights == "released" else arm.weights
+        )
     return MeanToken(encoder)
 
 
@@ -261,7 +269,9 @@ def _has_depthwise(network: nn.Module) -> bool:
 def probe_of(data: Set, features: NDArray, rows: NDArray[np.int64]) -> LinearProbe:
     """The probe of some training images; one penalty for all findings, chosen on validation."""
     validation = data.rows("validation")
-    return fit_linear_probe(features[rows], data.labels[rows], features[validation], data.labels[validation])
+    return fit_linear_probe(
+        features[rows], data.labels[rows], features[validation], data.labels[validation]
+    )
 
 
 def base_rate_logit(finding: NDArray) -> float:
@@ -270,7 +280,9 @@ def base_rate_logit(finding: NDArray) -> float:
     return math.log((positive + 0.5) / (len(finding) - positive + 0.5))
 
 
-def augmented(images: torch.Tensor, flip: float, generator: torch.Generator, strength: float = 1.0) -> torch.Tensor:
+def augmented(
+    images: torch.Tensor, flip: float, generator: torch.Generator, strength: float = 1.0
+) -> torch.Tensor:
     """Rotated by up to 10 degrees, shifted and scaled by up to 10 %, mirrored, other gamma; ranges times strength."""
     draws = torch.rand(len(images), 6, generator=generator) * 2 - 1
     draws[:, [0, 1, 2, 3, 5]] *= strength
@@ -288,7 +300,9 @@ def initial_classifier(arm: Arm, data: Set, rows: NDArray[np.int64], seed: int) 
     """The network before training; a warm head is the probe of its features, otherwise its bias is the base rate."""
     network = Classifier(features_of(arm, seed), arm.recipe.dropout)
     if arm.recipe.warm_head:
-        numbers = np.union1d(rows, data.rows("validation"))  # at 224 pixels, features of all would take minutes
+        numbers = np.union1d(
+            rows, data.rows("validation")
+        )  # at 224 pixels, features of all would take minutes
         features = np.zeros((len(data.images), len(network.mean)), dtype=np.float32)
         features[numbers] = in_batches(network.features, data.images[torch.from_numpy(numbers)])
         probe = probe_of(data, features, rows)
@@ -298,19 +312,27 @@ def initial_classifier(arm: Arm, data: Set, rows: NDArray[np.int64], seed: int) 
         network.head.bias.data.copy_(torch.from_numpy(probe.bias))
         return network
     nn.init.trunc_normal_(network.head.weight, std=0.02)
-    network.head.bias.data.copy_(torch.tensor([base_rate_logit(finding) for finding in data.labels[rows].T]))
+    network.head.bias.data.copy_(
+        torch.tensor([base_rate_logit(finding) for finding in data.labels[rows].T])
+    )
     return network
 
 
 def optimizer_of(network: Classifier, recipe: Recipe) -> torch.optim.Optimizer:
     """AdamW, with smaller rates in lower layers of a ViT."""
     if isinstance(network.features, MeanToken):
-        groups = layer_decay_groups(network, recipe.learning_rate, recipe.weight_decay, recipe.layer_decay)
+        groups = layer_decay_groups(
+            network, recipe.learning_rate, recipe.weight_decay, recipe.layer_decay
+        )
         return torch.optim.AdamW(groups)
-    return torch.optim.AdamW(network.parameters(), recipe.learning_rate, weight_decay=recipe.weight_decay)
+    return torch.optim.AdamW(
+        network.parameters(), recipe.learning_rate, weight_decay=recipe.weight_decay
+    )
 
 
-def batches(rows: NDArray[np.int64], batch_size: int, generator: torch.Generator) -> Iterator[torch.Tensor]:
+def batches(
+    rows: NDArray[np.int64], batch_size: int, generator: torch.Generator
+) -> Iterator[torch.Tensor]:
     """An epoch in a new order; a set smaller than a batch is repeated, to at least ten batches."""
     repeats = max(1, math.ceil(10 * batch_size / len(rows)))
     order = torch.cat([torch.randperm(len(rows), generator=generator) for _ in range(repeats)])
@@ -324,7 +346,9 @@ class Training:
     def __init__(self, arm: Arm, data: Set, rows: NDArray[np.int64], seed: int, file: Path) -> None:
         self.recipe, self.data, self.rows, self.file = arm.recipe, data, rows, file
         # convolutions of a CPU take channels-last maps 1.3 times as fast
-        self.network = initial_classifier(arm, data, rows, seed).to(memory_format=torch.channels_last)
+        self.network = initial_classifier(arm, data, rows, seed).to(
+            memory_format=torch.channels_last
+        )
         self.average = copy.deepcopy(self.network)
         self.optimizer = optimizer_of(self.network, arm.recipe)
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
@@ -339,7 +363,9 @@ class Training:
 
     def run(self) -> nn.Module:
         """Train to the end; the average of the weights at the best epoch, where epoch 0 is the start."""
-        with tqdm(total=self.recipe.epochs, initial=len(self.history) - 1, desc=self.file.stem) as bar:
+        with tqdm(
+            total=self.recipe.epochs, initial=len(self.history) - 1, desc=self.file.stem
+        ) as bar:
             while len(self.history) <= self.recipe.epochs:
                 self._epoch()
                 self._validate()
@@ -354,7 +380,9 @@ class Training:
         infer = AutocastInferer(enabled=not _has_depthwise(self.network))
         for numbers in batches(self.rows, self.recipe.batch_size, self.generator):
             self._set_rates(len(self.rows))
-            images = augmented(self.data.images[numbers], self.recipe.flip, self.generator, self.recipe.strength)
+            images = augmented(
+                self.data.images[numbers], self.recipe.flip, self.generator, self.recipe.strength
+            )
             logits = infer(images, self.network)
             labels = torch.from_numpy(self.data.labels[numbers.numpy()])
             loss = F.binary_cross_entropy_with_logits(logits.float(), labels)
@@ -378,7 +406,9 @@ class Training:
     def _average(self) -> None:
         """Exponential moving average, shorter at the start."""
         decay = min(1 - 1 / EMA_STEPS, self.step / (self.step + 10))
-        for mean, value in zip(self.average.state_dict().values(), self.network.state_dict().values(), strict=True):
+        for mean, value in zip(
+            self.average.state_dict().values(), self.network.state_dict().values(), strict=True
+        ):
             if mean.is_floating_point():
                 mean.lerp_(value, 1 - decay)
             else:
@@ -386,15 +416,25 @@ class Training:
 
     def _validate(self) -> None:
         validation = self.data.rows("validation")
-        auc = mean_auc(self.data.labels[validation], in_batches(self.average, self.data.images[validation]))
+        auc = mean_auc(
+            self.data.labels[validation], in_batches(self.average, self.data.images[validation])
+        )
         self.history.append(auc)
         if auc >= max(self.history):
             self.best = copy.deepcopy(self.average.state_dict())
 
     def _save(self) -> None:
         state = {
-            **{"network": self.network.state_dict(), "average": self.average.state_dict(), "best": self.best},
-            **{"optimizer": self.optimizer.state_dict(), "history": self.history, "step": self.step},
+            **{
+                "network": self.network.state_dict(),
+                "average": self.average.state_dict(),
+                "best": self.best,
+            },
+            **{
+                "optimizer": self.optimizer.state_dict(),
+                "history": self.history,
+                "step": self.step,
+            },
             **{"generator": self.generator.get_state(), "torch": torch.get_rng_state()},
         }
         torch.save(state, self.file.with_suffix(".tmp"))
@@ -410,8 +450,13 @@ class Training:
         torch.set_rng_state(state["torch"])
 
 
-RELEASED, SCRATCH = Recipe(), Recipe(learning_rate=1e-3, layer_decay=1.0, warm_head=False, epochs=20)
-IMAGENET = Recipe(epochs=20, batch_size=32, learning_rate=5e-4, layer_decay=0.9, dropout=0.2, flip=0.0)
+RELEASED, SCRATCH = (
+    Recipe(),
+    Recipe(learning_rate=1e-3, layer_decay=1.0, warm_head=False, epochs=20),
+)
+IMAGENET = Recipe(
+    epochs=20, batch_size=32, learning_rate=5e-4, layer_decay=0.9, dropout=0.2, flip=0.0
+)
 ARMS = {
     "pixels": Arm("pixels"),
     "untrained_probe": Arm("probe"),
@@ -421,7 +466,9 @@ ARMS = {
     "cnn": Arm("tuned", "cnn", recipe=replace(SCRATCH, learning_rate=2e-3)),
     "residual": Arm("tuned", "residual", recipe=replace(SCRATCH, learning_rate=2e-3)),
     "residual_pretrained_probe": Arm("probe", "residual", weights="--weights"),
-    "residual_pretrained": Arm("tuned", "residual", weights="--weights", recipe=replace(SCRATCH, warm_head=True)),
+    "residual_pretrained": Arm(
+        "tuned", "residual", weights="--weights", recipe=replace(SCRATCH, warm_head=True)
+    ),
     "vit_tiny": Arm("tuned", "vit_tiny", size=224, recipe=replace(SCRATCH, learning_rate=5e-4)),
     "vit_tiny_pretrained": Arm("tuned", "vit_tiny", weights="--weights", size=224, recipe=RELEASED),
     "vit_tiny_probe": Arm("probe", "vit_tiny", weights="--weights", size=224),
@@ -432,14 +479,18 @@ ARMS = {
 }
 
 
-def scores_of(arm: Arm, data: Set, fraction: float, seed: int, file: Path) -> tuple[NDArray, list[float]]:
+def scores_of(
+    arm: Arm, data: Set, fraction: float, seed: int, file: Path
+) -> tuple[NDArray, list[float]]:
     """Logits ``(M, 12)`` of the held-out images, and the validation's mean AUC after each epoch of a training."""
     rows = data.training_rows(fraction, seed)
     torch.manual_seed(seed)
     if arm.kind == "tuned":
         training = Training(arm, data, rows, seed, file)
         network = training.run()
-        torch.save(network.state_dict(), file.with_suffix(".weights.pt"))  # other images can be scored later
+        torch.save(
+            network.state_dict(), file.with_suffix(".weights.pt")
+        )  # other images can be scored later
         return in_batches(network, data.images[torch.from_numpy(data.held_out)]), training.history
     if arm.kind == "pixels":
         features = pixel_components(data.images.flatten(1).numpy(), data.rows("training"), seed)
@@ -448,7 +499,9 @@ def scores_of(arm: Arm, data: Set, fraction: float, seed: int, file: Path) -> tu
     return probe_of(data, features, rows).logits(features[data.held_out]), []
 
 
-def run(name: str, arm: Arm, read: Callable[[int], Set], fraction: float, seed: int, output: Path) -> None:
+def run(
+    name: str, arm: Arm, read: Callable[[int], Set], fraction: float, seed: int, output: Path
+) -> None:
     """One run, unless its scores are there."""
     stem = f"{name}_{fraction:g}_{seed}"
     file = output / f"{stem}.npz"
@@ -471,7 +524,9 @@ def write_ensemble(arms: str, fraction: float, seed: int, output: Path) -> None:
     if all(file.is_file() for file in files):
         members = [dict(np.load(file)) for file in files]
         scores = np.mean([member["scores"] for member in members], axis=0)
-        np.savez_compressed(output / f"{arms}_{fraction:g}_{seed}.npz", scores=scores, rows=members[0]["rows"])
+        np.savez_compressed(
+            output / f"{arms}_{fraction:g}_{seed}.npz", scores=scores, rows=members[0]["rows"]
+        )
 
 
 def table(data: Set, output: Path, section: str, draws: int, reference: str) -> pd.DataFrame:
@@ -487,7 +542,10 @@ def table(data: Set, output: Path, section: str, draws: int, reference: str) -> 
     for (fraction, arm), seeds in aucs.items():
         others = aucs.get((fraction, reference), {})
         whole = pd.Series([drawn[0] for drawn in seeds.values()])
-        found[fraction, arm] = {"each seed": " ".join(map("{:.3f}".format, whole)), "sd": whole.std()}
+        found[fraction, arm] = {
+            "each seed": " ".join(map("{:.3f}".format, whole)),
+            "sd": whole.std(),
+        }
         found[fraction, arm] |= _with_interval("AUC", list(seeds.values()))
         pairs = [drawn - others[seed] for seed, drawn in seeds.items() if seed in others]
         if arm != reference and pairs:
@@ -517,20 +575,37 @@ def _scores(file: Path, chosen: NDArray[np.int64]) -> NDArray:
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True, help="nih_cxr_7k")
     parser.add_argument("--output", type=Path, default=Path("results/nih_findings"))
     parser.add_argument("--arms", nargs="+", default=[], choices=list(ARMS))
-    parser.add_argument("--ensembles", nargs="+", default=[], help="arms joined by +, whose logits are averaged")
-    parser.add_argument("--fractions", type=float, nargs="+", default=[1.0], help="of the training patients")
+    parser.add_argument(
+        "--ensembles", nargs="+", default=[], help="arms joined by +, whose logits are averaged"
+    )
+    parser.add_argument(
+        "--fractions", type=float, nargs="+", default=[1.0], help="of the training patients"
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--recipe", type=json.loads, default={}, help="JSON with fields of Recipe to change, to tune")
-    parser.add_argument("--weights", help="file of the pre-trained encoder, for the arms that need one")
-    parser.add_argument("--field_of_view", choices=FIELDS_OF_VIEW, default="image", help="default: %(default)s")
+    parser.add_argument(
+        "--recipe",
+        type=json.loads,
+        default={},
+        help="JSON with fields of Recipe to change, to tune",
+    )
+    parser.add_argument(
+        "--weights", help="file of the pre-trained encoder, for the arms that need one"
+    )
+    parser.add_argument(
+        "--field_of_view", choices=FIELDS_OF_VIEW, default="image", help="default: %(default)s"
+    )
     parser.add_argument("--name", default="", help="ending of the arms' names with another recipe")
     parser.add_argument("--table", choices=["validation", "test"])
     parser.add_argument("--bootstraps", type=int, default=BOOTSTRAPS)
-    parser.add_argument("--reference", default="cnn", help="arm that the table compares the others with")
+    parser.add_argument(
+        "--reference", default="cnn", help="arm that the table compares the others with"
+    )
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
 
@@ -542,8 +617,17 @@ def main() -> None:
             for name in options.arms:
                 arm = replace(ARMS[name], recipe=replace(ARMS[name].recipe, **options.recipe))
                 if arm.weights == "--weights":
-                    arm = replace(arm, weights=options.weights or parser.error(f"{name} needs --weights"))
-                run(name + ending_of(options.field_of_view) + options.name, arm, read, fraction, seed, options.output)
+                    arm = replace(
+                        arm, weights=options.weights or parser.error(f"{name} needs --weights")
+                    )
+                run(
+                    name + ending_of(options.field_of_view) + options.name,
+                    arm,
+                    read,
+                    fraction,
+                    seed,
+                    options.output,
+                )
             for arms in options.ensembles:
                 write_ensemble(arms, fraction, seed, options.output)
     if options.table:

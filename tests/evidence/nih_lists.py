@@ -40,7 +40,9 @@ def nih_items(folder: Path) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def unlabeled(folder: Path, nih: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str, str]]]:
+def unlabeled(
+    folder: Path, nih: dict[str, list[dict[str, Any]]]
+) -> dict[str, list[dict[str, str]]]:
     """What encoders are pre-trained on, and the first validation images."""
     own = [item["image"] for item in nih["training"]]
     watched = [item["image"] for item in nih["validation"][:WATCHED]]
@@ -50,17 +52,29 @@ def unlabeled(folder: Path, nih: dict[str, list[dict[str, Any]]]) -> dict[str, l
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with nih_cxr_7k, adult_normals and childcxr")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        required=True,
+        help="folder with nih_cxr_7k, adult_normals and childcxr",
+    )
     parser.add_argument("--output", type=Path, default=Path("results/nih_lists"))
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     nih = nih_items(options.data / "nih_cxr_7k")
-    lists = {"images": unlabeled(options.data, nih), "nih": {"finding_names": list(FINDINGS), **nih}}
+    lists = {
+        "images": unlabeled(options.data, nih),
+        "nih": {"finding_names": list(FINDINGS), **nih},
+    }
     for name, content in lists.items():
         file = options.output / f"{name}.json"
         file.write_text(json.dumps(content), encoding="utf-8")
-        print(f"{file}: {len(content['training'])} training and {len(content['validation'])} validation images")
+        print(
+            f"{file}: {len(content['training'])} training and {len(content['validation'])} validation images"
+        )
 
 
 if __name__ == "__main__":

@@ -32,7 +32,13 @@ from monai_afire.networks import released_encoder
 from tests.evidence.fair_controls import auc_samples, with_interval
 from tests.evidence.radiograph_sets import in_section, other_normals, pictures, validation_normals
 from tests.evidence.real_detection import figures, read_set, settings_code, summary
-from tests.evidence.real_encoders import SHAPE_OPTIONS, add_shape_options, encoder, encoder_scores, shape_of
+from tests.evidence.real_encoders import (
+    SHAPE_OPTIONS,
+    add_shape_options,
+    encoder,
+    encoder_scores,
+    shape_of,
+)
 from tests.evidence.real_probe import tokens
 
 SCORES = ("before", "after", "verdict", "PCA", "before + after", "before + verdict", "all three")
@@ -63,7 +69,9 @@ def clouds(count: int, side: int, generator: torch.Generator) -> torch.Tensor:
         field = torch.randn(1, 1, cells, cells, generator=generator)
         field = F.interpolate(field, (side, side), mode="bicubic")
         level = field.flatten().quantile(0.5 + 0.4 * torch.rand(1, generator=generator))
-        shapes.append(((field - level) / (0.3 + 0.5 * torch.rand(1, generator=generator))).clamp(0, 1))
+        shapes.append(
+            ((field - level) / (0.3 + 0.5 * torch.rand(1, generator=generator))).clamp(0, 1)
+        )
     return torch.cat(shapes)
 
 
@@ -71,24 +79,37 @@ def painted(images: torch.Tensor, lungs: torch.Tensor, generator: torch.Generato
     """Copies with opacities in the lungs, towards the brightness of dense parts or of another place."""
     count, side = len(images), images.shape[-1]
     draw = torch.rand(count, 3, 1, 1, 1, generator=generator)
-    dense = images.flatten(1).quantile(0.7 + 0.25 * float(torch.rand(1, generator=generator)), dim=1)
-    elsewhere = torch.roll(images, tuple(torch.randint(side, (2,), generator=generator).tolist()), (2, 3))
+    dense = images.flatten(1).quantile(
+        0.7 + 0.25 * float(torch.rand(1, generator=generator)), dim=1
+    )
+    elsewhere = torch.roll(
+        images, tuple(torch.randint(side, (2,), generator=generator).tolist()), (2, 3)
+    )
     towards = torch.where(draw[:, 0] < 0.7, dense.view(-1, 1, 1, 1), elsewhere.maximum(images))
     strength = (0.15 + 0.75 * draw[:, 1]) * lungs * clouds(count, side, generator)
     return images + strength * (towards - images)
 
 
 def trained_further(
-    network: nn.Module, images: torch.Tensor, lungs: torch.Tensor, options: argparse.Namespace, seed: int
+    network: nn.Module,
+    images: torch.Tensor,
+    lungs: torch.Tensor,
+    options: argparse.Namespace,
+    seed: int,
 ) -> tuple[nn.Module, nn.Linear]:
     """A copy of the encoder and a head that tell pictures from painted copies of them."""
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     network = copy.deepcopy(network).train()
     head = nn.Linear(options.hidden_size, 1)
-    optimizer = torch.optim.AdamW([*network.parameters(), *head.parameters()], options.learning_rate, weight_decay=0.05)
+    optimizer = torch.optim.AdamW(
+        [*network.parameters(), *head.parameters()], options.learning_rate, weight_decay=0.05
+    )
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, options.learning_rate, total_steps=options.steps, pct_start=min(0.5, WARMUP / options.steps)
+        optimizer,
+        options.learning_rate,
+        total_steps=options.steps,
+        pct_start=min(0.5, WARMUP / options.steps),
     )
     for _ in tqdm(range(options.steps), "training"):
         chosen = torch.randint(len(images), (min(PICTURES, len(images)),), generator=generator)
@@ -112,7 +133,11 @@ def verdicts(network: nn.Module, head: nn.Linear, images: torch.Tensor) -> torch
 
 
 def with_scores(
-    table: pd.DataFrame, images: torch.Tensor, normals: tuple[torch.Tensor, ...], options: argparse.Namespace, seed: int
+    table: pd.DataFrame,
+    images: torch.Tensor,
+    normals: tuple[torch.Tensor, ...],
+    options: argparse.Namespace,
+    seed: int,
 ) -> pd.DataFrame:
     """The pictures that are judged: scores before and after, and their sums in deviations of the validation normals."""
     before = encoder(options.encoder, shape_of(options), seed).eval()
@@ -141,7 +166,9 @@ def in_deviations(rows: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
 def mean_of_runs(runs: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """The same pictures, scored by all runs together: the mean of their scores, each in deviations of the normals."""
     scaled = [in_deviations(rows, SCORES) for rows in runs]
-    return runs[0].assign(**{name: sum(part[name] for part in scaled) / len(scaled) for name in SCORES})
+    return runs[0].assign(
+        **{name: sum(part[name] for part in scaled) / len(scaled) for name in SCORES}
+    )
 
 
 def normal_pictures(
@@ -201,25 +228,47 @@ def differences(options: argparse.Namespace) -> pd.Series:
     section, runs = "test" if options.test else "validation", scored_runs(options)
     parts = [rows[rows["section"] == section] for rows in runs]
     halves = parts[: len(options.seeds)], parts[len(options.seeds) :]
-    samples = {name: [np.mean([auc_samples(rows, name) for rows in each], 0) for each in halves] for name in SCORES}
-    return pd.Series({name: with_interval(first - second, "+") for name, (first, second) in samples.items()})
+    samples = {
+        name: [np.mean([auc_samples(rows, name) for rows in each], 0) for each in halves]
+        for name in SCORES
+    }
+    return pd.Series(
+        {name: with_interval(first - second, "+") for name, (first, second) in samples.items()}
+    )
 
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="ChildCXR, or a folder with manifest.csv")
-    parser.add_argument(
-        "--weights", nargs="+", default=[str(released_encoder())], help="of one encoder or several (default: released)"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--output", type=Path, default=Path("bundles/afire/output/painted_opacities"))
-    parser.add_argument("--normals", type=Path, help="folder of further normal pictures to paint on")
+    parser.add_argument(
+        "--data", type=Path, required=True, help="ChildCXR, or a folder with manifest.csv"
+    )
+    parser.add_argument(
+        "--weights",
+        nargs="+",
+        default=[str(released_encoder())],
+        help="of one encoder or several (default: released)",
+    )
+    parser.add_argument(
+        "--output", type=Path, default=Path("bundles/afire/output/painted_opacities")
+    )
+    parser.add_argument(
+        "--normals", type=Path, help="folder of further normal pictures to paint on"
+    )
     parser.add_argument("--every", type=int, default=3, help="which of them: every so many")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=900)
     parser.add_argument("--learning_rate", type=float, default=1e-4)
-    parser.add_argument("--bf16", action="store_true", help="train in bfloat16, three times as fast where a CPU has it")
-    parser.add_argument("--test", action="store_true", help="the test images, once everything is chosen")
+    parser.add_argument(
+        "--bf16",
+        action="store_true",
+        help="train in bfloat16, three times as fast where a CPU has it",
+    )
+    parser.add_argument(
+        "--test", action="store_true", help="the test images, once everything is chosen"
+    )
     add_shape_options(parser)
     options = parser.parse_args()
     print(compared(options).to_string())

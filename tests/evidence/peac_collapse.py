@@ -57,12 +57,16 @@ def crops(first: int, images: int, pairs: int, seed: int) -> list[torch.Tensor]:
     return [torch.stack([torch.as_tensor(np.asarray(item[key])) for item in items]) for key in KEYS]
 
 
-def train(form: str, data: list[torch.Tensor], held_out: list[torch.Tensor], steps: int, seed: int) -> list[float]:
+def train(
+    form: str, data: list[torch.Tensor], held_out: list[torch.Tensor], steps: int, seed: int
+) -> list[float]:
     """Spread, own image found and place found on held-out phantoms."""
     network_options, loss_options = FORMS[form]
     set_determinism(seed)
     encoder = ViTEncoder(img_size=SIZE, patch_size=PATCH, hidden_size=48, num_layers=2, num_heads=3)
-    network = PEAC(encoder, expander_dim=32, expander_hidden_dim=64, teacher_decay=0.99, **network_options)
+    network = PEAC(
+        encoder, expander_dim=32, expander_hidden_dim=64, teacher_decay=0.99, **network_options
+    )
     loss_function = PEACLoss(**loss_options)
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, weight_decay=0.04)
     for _ in range(steps):
@@ -77,7 +81,8 @@ def train(form: str, data: list[torch.Tensor], held_out: list[torch.Tensor], ste
     with torch.no_grad():
         outputs = network(*held_out)
     student, teacher = (
-        torch.nn.functional.normalize(outputs[name], dim=-1) for name in ("global_2", "teacher_global_1")
+        torch.nn.functional.normalize(outputs[name], dim=-1)
+        for name in ("global_2", "teacher_global_1")
     )
     found = ((student @ teacher.T).argmax(1) == torch.arange(len(student))).float().mean()
     place = correspondence_accuracy(*peac_correspondence(outputs))
@@ -86,14 +91,20 @@ def train(form: str, data: list[torch.Tensor], held_out: list[torch.Tensor], ste
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--images", type=int, default=48, help="to train on; as many as 32 are held out")
+    parser.add_argument(
+        "--images", type=int, default=48, help="to train on; as many as 32 are held out"
+    )
     arguments = parser.parse_args()
     data = crops(0, arguments.images, 8, arguments.seed)
     held_out = crops(arguments.images, 32, 1, arguments.seed)
-    print(f"{arguments.steps} steps, seed {arguments.seed}: spread, own image (chance 0.03), own place (chance 0.06)")
+    print(
+        f"{arguments.steps} steps, seed {arguments.seed}: spread, own image (chance 0.03), own place (chance 0.06)"
+    )
     for form in FORMS:
         values = train(form, data, held_out, arguments.steps, arguments.seed)
         print(f"{form:40}" + "".join(f"{value:8.3f}" for value in values), flush=True)

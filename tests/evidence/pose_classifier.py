@@ -28,8 +28,15 @@ from monai_afire.networks.weights.description import Description
 from monai_afire.networks.weights.safetensors_files import write_safetensors
 
 SIDE, INPUT, BATCH = 96, 64, 96
-CYCLES = ((2400, 4e-3), (1500, 2e-3), (9000, 2e-3), (9000, 1.5e-3))  # steps and largest learning rate
-HARD_CYCLES = 2  # the last ones have covered patches, since a drain, a plate or an effusion hides the heart
+CYCLES = (
+    (2400, 4e-3),
+    (1500, 2e-3),
+    (9000, 2e-3),
+    (9000, 1.5e-3),
+)  # steps and largest learning rate
+HARD_CYCLES = (
+    2  # the last ones have covered patches, since a drain, a plate or an effusion hides the heart
+)
 LEFT_OUT = {"adult_normal_5.jpg"}  # damaged by its source
 
 
@@ -43,23 +50,34 @@ def nih_images(data: Path, split: str) -> tuple[list[Path], set[str]]:
     """Images of a split of NIH 7k, and which adult normals show the same."""
     with (data / "nih_cxr_7k" / "manifest.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["split"] == split]
-    return [data / "nih_cxr_7k" / row["image"] for row in rows], {row["same_image_in_adult_normals"] for row in rows}
+    return [data / "nih_cxr_7k" / row["image"] for row in rows], {
+        row["same_image_in_adult_normals"] for row in rows
+    }
 
 
 def training_images(data: Path) -> tuple[torch.Tensor, torch.Tensor]:
     """All images and the adult normals, each uint8 ``(N, 1, 96, 96)`` and upright."""
     files, _ = nih_images(data, "train")
     left_out = LEFT_OUT | nih_images(data, "val")[1] | nih_images(data, "test")[1]
-    adults = [p for p in sorted((data / "adult_normals" / "images").glob("*.jpg")) if p.name not in left_out]
+    adults = [
+        p
+        for p in sorted((data / "adult_normals" / "images").glob("*.jpg"))
+        if p.name not in left_out
+    ]
     children = sorted((data / "childcxr" / "train").rglob("*.jpeg"))
-    every = torch.from_numpy(np.stack([read(p) for p in tqdm([*files, *adults, *children], "reading")])).unsqueeze(1)
+    every = torch.from_numpy(
+        np.stack([read(p) for p in tqdm([*files, *adults, *children], "reading")])
+    ).unsqueeze(1)
     return every, every[len(files) : len(files) + len(adults)]
 
 
 def photographs() -> torch.Tensor:
     """Pieces of photographs, uint8 ``(N, 1, 96, 96)``."""
     folder, pieces = Path(skimage.__file__).parent / "data", []
-    pictures = [Image.open(path).convert("L") for path in sorted((*folder.glob("*.png"), *folder.glob("*.jpg")))]
+    pictures = [
+        Image.open(path).convert("L")
+        for path in sorted((*folder.glob("*.png"), *folder.glob("*.jpg")))
+    ]
     pictures += [Image.fromarray(image).convert("L") for image in load_sample_images().images]
     random = np.random.default_rng(0)
     for picture in pictures:
@@ -74,7 +92,9 @@ def photographs() -> torch.Tensor:
 class Examples:
     """Random training examples."""
 
-    def __init__(self, images: torch.Tensor, others: torch.Tensor, covered: bool = False, seed: int = 0) -> None:
+    def __init__(
+        self, images: torch.Tensor, others: torch.Tensor, covered: bool = False, seed: int = 0
+    ) -> None:
         self.images, self.others, self.covered = images, others, covered
         self.generator = torch.Generator().manual_seed(seed)
 
@@ -91,16 +111,32 @@ class Examples:
         count = len(images)
         scale, aspect, angle = (self.uniform(*r, count) for r in (zoom, (-0.2, 0.2), (-0.17, 0.17)))
         scale, aspect = scale.exp(), aspect.exp()
-        rows = [torch.stack([angle.cos() * aspect, -angle.sin(), self.uniform(-shift, shift, count) / scale], 1)]
-        rows += [torch.stack([angle.sin(), angle.cos() / aspect, self.uniform(-shift, shift, count) / scale], 1)]
-        grid = F.affine_grid(torch.stack(rows, 1) * scale.view(-1, 1, 1), [count, 1, INPUT, INPUT], align_corners=False)
+        rows = [
+            torch.stack(
+                [angle.cos() * aspect, -angle.sin(), self.uniform(-shift, shift, count) / scale], 1
+            )
+        ]
+        rows += [
+            torch.stack(
+                [angle.sin(), angle.cos() / aspect, self.uniform(-shift, shift, count) / scale], 1
+            )
+        ]
+        grid = F.affine_grid(
+            torch.stack(rows, 1) * scale.view(-1, 1, 1),
+            [count, 1, INPUT, INPUT],
+            align_corners=False,
+        )
         outside = "border" if self.uniform(0, 1, 1) < 0.7 else "zeros"
-        picture = F.grid_sample(images, grid, padding_mode=outside, align_corners=False).clamp(1e-3, 1)
+        picture = F.grid_sample(images, grid, padding_mode=outside, align_corners=False).clamp(
+            1e-3, 1
+        )
         return picture ** self.uniform(-0.6, 0.6, count, 1, 1, 1).exp()
 
     def pairs(self, count: int) -> torch.Tensor:
         """Two radiographs in one picture, beside or above one another, perhaps with a gap."""
-        both = self.placed(self.chosen(self.images, 2 * count), (-0.1, 0.3), 0.05).view(2, count, 1, INPUT, INPUT)
+        both = self.placed(self.chosen(self.images, 2 * count), (-0.1, 0.3), 0.05).view(
+            2, count, 1, INPUT, INPUT
+        )
         gap = int(torch.randint(0, 6, (1,), generator=self.generator))
         width = (INPUT - gap) // 2
         halves = [F.interpolate(half, (INPUT, width), mode="area") for half in both]
@@ -116,13 +152,17 @@ class Examples:
         part = count // 4
         photos = self.placed(self.chosen(self.others, part), (-0.3, 0.2), 0.2)
         side = int(torch.randint(2, INPUT, (1,), generator=self.generator))
-        noise = F.interpolate(self.uniform(0, 1, part, 1, side, side), (INPUT, INPUT), mode="bilinear")
+        noise = F.interpolate(
+            self.uniform(0, 1, part, 1, side, side), (INPUT, INPUT), mode="bilinear"
+        )
         close = self.placed(self.chosen(self.images, part), (-1.9, -1.4), 0.8)
         cut = self.placed(self.chosen(self.images, count - 3 * part), (-0.2, 0.2), 0.1)
         size = INPUT // int(2 ** torch.randint(2, 4, (1,), generator=self.generator))
         tiles = F.unfold(cut, size, stride=size)
         order = torch.randperm(tiles.shape[2], generator=self.generator)
-        return torch.cat([photos, noise, close, F.fold(tiles[:, :, order], INPUT, size, stride=size)])
+        return torch.cat(
+            [photos, noise, close, F.fold(tiles[:, :, order], INPUT, size, stride=size)]
+        )
 
     def spoiled(self, picture: torch.Tensor) -> torch.Tensor:
         """Frames, bright marks, blur and noise."""
@@ -146,7 +186,9 @@ class Examples:
         height, width = torch.randint(6, 24, (2,), generator=self.generator).tolist()
         row = int(torch.randint(0, INPUT - height, (1,), generator=self.generator))
         column = int(torch.randint(0, INPUT - width, (1,), generator=self.generator))
-        copy[:, :, row : row + height, column : column + width] = self.uniform(0, 1, len(picture), 1, 1, 1)
+        copy[:, :, row : row + height, column : column + width] = self.uniform(
+            0, 1, len(picture), 1, 1, 1
+        )
         return copy
 
     def batch(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -157,7 +199,9 @@ class Examples:
         if self.covered and self.uniform(0, 1, 1) < 0.4:
             pictures = self.with_patch(pictures)
         poses = torch.randint(POSES, (BATCH,), generator=self.generator)
-        pictures = torch.stack([turned(x, int(pose)) for x, pose in zip(pictures, poses, strict=True)])
+        pictures = torch.stack(
+            [turned(x, int(pose)) for x, pose in zip(pictures, poses, strict=True)]
+        )
         inverted = self.uniform(0, 1, BATCH).round()
         pictures = torch.where(inverted.view(-1, 1, 1, 1) > 0, 1 - pictures, pictures)
         two, other = torch.zeros(BATCH), torch.zeros(BATCH)
@@ -176,7 +220,11 @@ def train(classifier: PoseClassifier, examples: Examples, steps: int, peak: floa
         logits, found = classifier(pictures)
         single = poses >= 0
         losses = F.binary_cross_entropy_with_logits(found, qualities, reduction="none")
-        loss = F.cross_entropy(logits[single], poses[single]) + losses[single, 0].mean() + losses[:, 1:].mean(0).sum()
+        loss = (
+            F.cross_entropy(logits[single], poses[single])
+            + losses[single, 0].mean()
+            + losses[:, 1:].mean(0).sum()
+        )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -186,9 +234,13 @@ def train(classifier: PoseClassifier, examples: Examples, steps: int, peak: floa
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
-    parser.add_argument("--start", type=Path, help="weights to go on with, after the first two cycles")
+    parser.add_argument(
+        "--start", type=Path, help="weights to go on with, after the first two cycles"
+    )
     parser.add_argument("--output", type=Path, default=Path("results/pose.safetensors"))
     options = parser.parse_args()
     torch.manual_seed(0)
@@ -197,8 +249,12 @@ def main() -> None:
         classifier.load_state_dict(load_file(options.start))
     images, adults = training_images(options.data)
     others = photographs()
-    nih = images[: len(nih_images(options.data, "train")[0])]  # ill adults, whose hearts are harder to find
-    sets = [images, torch.cat([images, nih])] + [torch.cat([images, nih, nih, adults])] * HARD_CYCLES
+    nih = images[
+        : len(nih_images(options.data, "train")[0])
+    ]  # ill adults, whose hearts are harder to find
+    sets = [images, torch.cat([images, nih])] + [
+        torch.cat([images, nih, nih, adults])
+    ] * HARD_CYCLES
     for cycle in range(len(CYCLES) - HARD_CYCLES if options.start else 0, len(CYCLES)):
         covered = cycle >= len(CYCLES) - HARD_CYCLES
         train(classifier, Examples(sets[cycle], others, covered, seed=cycle), *CYCLES[cycle])

@@ -54,8 +54,14 @@ def images_beside_nih(folder: Path) -> list[str]:
     Args:
         folder: of the sets.
     """
-    shared = set(pd.read_csv(folder / "nih_cxr_7k" / "manifest.csv")["same_image_in_adult_normals"].dropna())
-    normals = [str(path) for path in other_normals(folder / "adult_normals" / "images") if path.name not in shared]
+    shared = set(
+        pd.read_csv(folder / "nih_cxr_7k" / "manifest.csv")["same_image_in_adult_normals"].dropna()
+    )
+    normals = [
+        str(path)
+        for path in other_normals(folder / "adult_normals" / "images")
+        if path.name not in shared
+    ]
     children = radiograph_table(folder / "childcxr")
     return [*normals, *children.loc[children["section"] == "training", "image"]]
 
@@ -70,7 +76,9 @@ def validation_normals(table: pd.DataFrame) -> pd.Series:
     return (table["section"] == "validation") & (table["label"] == 0)
 
 
-def part_of(table: pd.DataFrame, images: torch.Tensor, kept: pd.Series) -> tuple[pd.DataFrame, torch.Tensor]:
+def part_of(
+    table: pd.DataFrame, images: torch.Tensor, kept: pd.Series
+) -> tuple[pd.DataFrame, torch.Tensor]:
     """Some of the rows, numbered anew, and their pictures."""
     return table[kept].reset_index(drop=True), images[torch.tensor(kept.tolist())]
 
@@ -83,7 +91,9 @@ def _listed(folder: Path) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "image": [str(folder / name) for name in rows["image"]],
-            "label": (rows["label"] if "label" in rows else rows["findings"] != "No Finding").astype(int),
+            "label": (
+                rows["label"] if "label" in rows else rows["findings"] != "No Finding"
+            ).astype(int),
             "patient": rows["patient_id"],
             "view": rows.get("view", ""),
             "section": rows["split"].map(sections),
@@ -163,7 +173,12 @@ def pictures(paths: Sequence[str], size: int) -> tuple[torch.Tensor, pd.DataFram
         images.append(torch.as_tensor(np.asarray(standardize(resize(raw)))))
         small = np.asarray(shrink(raw))[0]
         standard = np.asarray(standardize(torch.as_tensor(small)[None]))[0]
-        rows.append([float(raw.mean()), *(float(np.abs(np.diff(x, axis=1)).mean()) for x in (small, standard))])
+        rows.append(
+            [
+                float(raw.mean()),
+                *(float(np.abs(np.diff(x, axis=1)).mean()) for x in (small, standard)),
+            ]
+        )
     columns = ["brightness", "sharpness", "standard_sharpness"]
     return torch.stack(images), pd.DataFrame(rows, columns=columns)
 

@@ -51,7 +51,11 @@ COPIED = "copied coordinates"
 STRIDE, REFERENCES, EVERY, SEGMENTS, SAMPLES = 4, 5, 6, 32, 2000
 SETTINGS = {
     "correspondence": [{"remove_position": removed} for removed in (False, True)],
-    "transfer": [{"remove_position": removed, "neighbors": k} for removed in (False, True) for k in (1, 5, 25)],
+    "transfer": [
+        {"remove_position": removed, "neighbors": k}
+        for removed in (False, True)
+        for k in (1, 5, 25)
+    ],
     "cosegmentation": [{"remove_position": removed} for removed in (False, True)],
 }
 LOWER_IS_BETTER = ("correspondence",)
@@ -73,14 +77,22 @@ class Anatomy:
 def read_jsrt(folder: Path) -> Anatomy:
     """All images with contours of lungs and heart, from both published parts, in the order of their names."""
     found = [contour_points(folder, 10**6, EVERY, split) for split in ("train", "test")]
-    files, points = [file for part in found for file in part[0]], torch.cat([part[1] for part in found])
+    files, points = (
+        [file for part in found for file in part[0]],
+        torch.cat([part[1] for part in found]),
+    )
     order = np.argsort([Path(file).name for file in files])
     files = [files[index] for index in order]
     organs = [
-        [np.asarray(Image.open(folder / "masks" / organ.replace("_", " ") / Path(file).name)) > 0 for organ in ORGANS]
+        [
+            np.asarray(Image.open(folder / "masks" / organ.replace("_", " ") / Path(file).name)) > 0
+            for organ in ORGANS
+        ]
         for file in files
     ]
-    masks = F.interpolate(torch.from_numpy(np.array(organs)).float(), (SIZE, SIZE), mode="area") >= 0.5
+    masks = (
+        F.interpolate(torch.from_numpy(np.array(organs)).float(), (SIZE, SIZE), mode="area") >= 0.5
+    )
     return Anatomy(pictures(files, SIZE)[0], scaled(points[torch.from_numpy(order)], SIZE), masks)
 
 
@@ -92,16 +104,23 @@ def halves(anatomy: Anatomy) -> dict[str, Anatomy]:
     return {name: anatomy.part(annotated + rows) for name, rows in parts.items()}
 
 
-def correspondence(network: RadiographEncoder, anatomy: Anatomy, remove_position: bool) -> np.ndarray:
+def correspondence(
+    network: RadiographEncoder, anatomy: Anatomy, remove_position: bool
+) -> np.ndarray:
     """Mean error of each image that is not annotated, in percent of the side."""
     options = {"stride": STRIDE, "remove_position": remove_position, "progress": False}
-    table = landmark_correspondence(network, anatomy.images, anatomy.points, range(REFERENCES), **options)
+    table = landmark_correspondence(
+        network, anatomy.images, anatomy.points, range(REFERENCES), **options
+    )
     return errors(table)
 
 
 def errors(table: pd.DataFrame) -> np.ndarray:
     """Mean error of each image that is not annotated, in percent of the side."""
-    return 100 * table[table["query"] >= REFERENCES].groupby("query")["error_fraction"].mean().to_numpy()
+    return (
+        100
+        * table[table["query"] >= REFERENCES].groupby("query")["error_fraction"].mean().to_numpy()
+    )
 
 
 def mean_dice(found: torch.Tensor, organs: torch.Tensor) -> np.ndarray:
@@ -111,7 +130,9 @@ def mean_dice(found: torch.Tensor, organs: torch.Tensor) -> np.ndarray:
 
 
 @torch.no_grad()
-def transfer(network: RadiographEncoder, anatomy: Anatomy, remove_position: bool, neighbors: int) -> np.ndarray:
+def transfer(
+    network: RadiographEncoder, anatomy: Anatomy, remove_position: bool, neighbors: int
+) -> np.ndarray:
     """Dice of organs that each cell takes from its nearest cells in the annotated images."""
     with tqdm(disable=True) as bar:
         maps = FeatureMaps(network, anatomy.images, STRIDE, 32, bar)
@@ -123,13 +144,17 @@ def transfer(network: RadiographEncoder, anatomy: Anatomy, remove_position: bool
     known = F.interpolate(anatomy.organs[:REFERENCES].float(), (side, side), mode="area")
     labels = known.flatten(2).transpose(1, 2).flatten(0, 1)
     bank = features[:REFERENCES].flatten(0, 1).T
-    votes = torch.stack([labels[(part @ bank).topk(neighbors).indices].mean(1) for part in features[REFERENCES:]])
+    votes = torch.stack(
+        [labels[(part @ bank).topk(neighbors).indices].mean(1) for part in features[REFERENCES:]]
+    )
     votes = votes.transpose(1, 2).unflatten(2, (side, side))
     found = F.interpolate(votes, (SIZE, SIZE), mode="bilinear") > 0.5
     return mean_dice(found, anatomy.organs[REFERENCES:])
 
 
-def cosegmentation(network: RadiographEncoder, anatomy: Anatomy, remove_position: bool) -> np.ndarray:
+def cosegmentation(
+    network: RadiographEncoder, anatomy: Anatomy, remove_position: bool
+) -> np.ndarray:
     """Dice of organs that joint segments make, once the annotated images name the segments."""
     options = {"stride": STRIDE, "remove_position": remove_position, "progress": False}
     return named(cosegment(network, anatomy.images, SEGMENTS, **options), anatomy)
@@ -148,12 +173,16 @@ TASKS: dict[str, Callable[..., np.ndarray]] = {
 }
 
 
-def on_jsrt(network: RadiographEncoder, parts: dict[str, Anatomy]) -> tuple[dict[str, np.ndarray], dict[str, dict]]:
+def on_jsrt(
+    network: RadiographEncoder, parts: dict[str, Anatomy]
+) -> tuple[dict[str, np.ndarray], dict[str, dict]]:
     """Values of the images that are reported, for each task, and the settings that the other half chose."""
     values, chosen = {}, {}
     for name, task in TASKS.items():
         sign = 1 if name in LOWER_IS_BETTER else -1
-        tried = [sign * task(network, parts["choosing"], **setting).mean() for setting in SETTINGS[name]]
+        tried = [
+            sign * task(network, parts["choosing"], **setting).mean() for setting in SETTINGS[name]
+        ]
         chosen[name] = SETTINGS[name][int(np.argmin(tried))]
         values[name] = task(network, parts["reporting"], **chosen[name])
     return values, chosen
@@ -162,7 +191,9 @@ def on_jsrt(network: RadiographEncoder, parts: dict[str, Anatomy]) -> tuple[dict
 def copied(anatomy: Anatomy) -> dict[str, np.ndarray]:
     """What copied coordinates reach: the mean of the annotated organs, and each cell a segment."""
     table = same_place_correspondence(anatomy.points, (SIZE, SIZE), range(REFERENCES))
-    usual = (anatomy.organs[:REFERENCES].float().mean(0) > 0.5).expand(len(anatomy.organs) - REFERENCES, -1, -1, -1)
+    usual = (anatomy.organs[:REFERENCES].float().mean(0) > 0.5).expand(
+        len(anatomy.organs) - REFERENCES, -1, -1, -1
+    )
     cells = position_labels(len(anatomy.images), (SIZE // STRIDE,) * 2)
     return {
         "correspondence": errors(table),
@@ -205,7 +236,9 @@ def network_of(name: str, seed: int, arms: dict[str, Pretraining]) -> Radiograph
 def measure(options: argparse.Namespace, runs: Sequence[tuple[str, int]]) -> None:
     """Measure all encoders whose file is not there yet."""
     shared = {"dataset_dir": str(options.normals.resolve())}
-    found = [arm for path in ARMS for arm in read_arms(path, options.output / "pretraining", shared)]
+    found = [
+        arm for path in ARMS for arm in read_arms(path, options.output / "pretraining", shared)
+    ]
     arms = {arm.name: arm for arm in found if isinstance(arm, Pretraining)}
     parts = halves(read_jsrt(options.data / "jsrt"))
     images, _ = nih_validation(options.data / "nih_cxr_7k", options.output)
@@ -231,28 +264,41 @@ def table_of(options: argparse.Namespace, runs: Sequence[tuple[str, int]]) -> pd
     _, patients = nih_validation(options.data / "nih_cxr_7k", options.output)
     rows = []
     for name in dict.fromkeys([name for name, _ in runs] + [COPIED]):
-        seeds = [seed for seed in [*options.seeds, 0] if (options.output / f"{name}_{seed}.npz").is_file()]
+        seeds = [
+            seed
+            for seed in [*options.seeds, 0]
+            if (options.output / f"{name}_{seed}.npz").is_file()
+        ]
         seeds = list(dict.fromkeys(seeds))
-        own, bare = ([np.load(options.output / f"{who}_{seed}.npz") for seed in seeds] for who in (name, "untrained"))
+        own, bare = (
+            [np.load(options.output / f"{who}_{seed}.npz") for seed in seeds]
+            for who in (name, "untrained")
+        )
         for task in own[0] if own else []:
             mean, plain = (np.mean([run[task] for run in every], axis=0) for every in (own, bare))
             groups = patients if len(mean) == len(patients) else range(len(mean))
             difference = "" if name == "untrained" else interval(mean - plain, groups)
             rows.append((task, name, len(seeds), interval(mean, groups), difference))
-    return pd.DataFrame(rows, columns=["task", "encoder", "seeds", "mean", "minus untrained"]).sort_values(
-        "task", kind="stable"
-    )
+    return pd.DataFrame(
+        rows, columns=["task", "encoder", "seeds", "mean", "minus untrained"]
+    ).sort_values("task", kind="stable")
 
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True, help="folder with jsrt and nih_cxr_7k")
-    parser.add_argument("--normals", type=Path, required=True, help="folder of the images to pre-train on")
+    parser.add_argument(
+        "--normals", type=Path, required=True, help="folder of the images to pre-train on"
+    )
     parser.add_argument("--output", type=Path, default=Path("results/anatomy"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--table", action="store_true", help="print the measurements that are there, nothing else")
+    parser.add_argument(
+        "--table", action="store_true", help="print the measurements that are there, nothing else"
+    )
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     options.output = options.output.resolve()

@@ -61,7 +61,9 @@ def write_datalist(data: Path, folder: Path, tune: bool) -> Path:
     """Training normals, validation of both classes, test of both classes with views and boxes."""
     rows = pd.read_csv(data / "manifest.csv", dtype={"patient_id": str})
     boxes = (
-        pd.read_csv(data / "boxes.csv").groupby("image")[["x", "y", "w", "h"]].apply(lambda b: b.to_numpy().tolist())
+        pd.read_csv(data / "boxes.csv")
+        .groupby("image")[["x", "y", "w", "h"]]
+        .apply(lambda b: b.to_numpy().tolist())
     )
     rows["section"] = rows["split"].map({"train": "training", "val": "validation", "test": "test"})
     if tune:
@@ -75,7 +77,12 @@ def write_datalist(data: Path, folder: Path, tune: bool) -> Path:
     for row in rows.itertuples():
         if row.section == "training" and row.label == 1:
             continue
-        item = {"image": row.image, "label": int(row.label), "patient_id": row.patient_id, "view": row.view}
+        item = {
+            "image": row.image,
+            "label": int(row.label),
+            "patient_id": row.patient_id,
+            "view": row.view,
+        }
         if row.image in boxes:
             item["boxes"] = boxes[row.image]
         sections[row.section].append(item)
@@ -88,18 +95,27 @@ def write_datalist(data: Path, folder: Path, tune: bool) -> Path:
 
 def pca_rows(listed: Path, data: Path, standardize: bool) -> pd.DataFrame:
     """Reconstruction error of the test images by the principal components of the training normals."""
-    steps = [LoadRadiographd("image"), Resized("image", (PCA_SIZE, PCA_SIZE), mode="area", anti_aliasing=False)]
+    steps = [
+        LoadRadiographd("image"),
+        Resized("image", (PCA_SIZE, PCA_SIZE), mode="area", anti_aliasing=False),
+    ]
     read = Compose(steps + ([StandardizeContrastd("image")] if standardize else []))
     sections = {
         name: load_radiograph_datalist(data, listed, name, path_keys=("image", "lesion_truth"))
         for name in ("training", "test")
     }
     pictures = {
-        name: np.stack([np.asarray(read({"image": item["image"]})["image"]).ravel() for item in items])
+        name: np.stack(
+            [np.asarray(read({"image": item["image"]})["image"]).ravel() for item in items]
+        )
         for name, items in sections.items()
     }
-    components = PCA(PCA_COMPONENTS, svd_solver="randomized", random_state=0).fit(pictures["training"])
-    error = (components.inverse_transform(components.transform(pictures["test"])) - pictures["test"]) ** 2
+    components = PCA(PCA_COMPONENTS, svd_solver="randomized", random_state=0).fit(
+        pictures["training"]
+    )
+    error = (
+        components.inverse_transform(components.transform(pictures["test"])) - pictures["test"]
+    ) ** 2
     cells = PCA_SIZE // PCA_CELL
     maps = error.reshape(-1, cells, PCA_CELL, cells, PCA_CELL).mean((2, 4)).reshape(len(error), -1)
     rows = []
@@ -110,13 +126,24 @@ def pca_rows(listed: Path, data: Path, standardize: bool) -> pd.DataFrame:
         found = localization_row({"pca": torch.as_tensor(token_map)}, truth, (cells, cells))
         brightness = float(loaded.mean())
         rows.append(
-            {"label": label, "view": str(item.get("view", "")), "brightness": brightness, "pca": score, **found}
+            {
+                "label": label,
+                "view": str(item.get("view", "")),
+                "brightness": brightness,
+                "pca": score,
+                **found,
+            }
         )
     return pd.DataFrame(rows)
 
 
 def run_seed(
-    seed: int, folder: Path, source: dict[str, Any], real: bool, epochs: dict[str, int], untrained: bool
+    seed: int,
+    folder: Path,
+    source: dict[str, Any],
+    real: bool,
+    epochs: dict[str, int],
+    untrained: bool,
 ) -> dict[str, Any]:
     """Pre-train, adapt, evaluate; returns the figures of the adapted and, if asked for, of the untrained network."""
     shape = REAL_SHAPE if real else {}
@@ -127,7 +154,14 @@ def run_seed(
     phantom_seed = {} if real else {"phantom::seed": seed}
     pretrained = folder / "model.pt"
     if not pretrained.is_file():
-        run(config_file=TRAIN, seed=seed, ckpt_dir=str(folder), output_dir=str(folder / "train"), **common, **training)
+        run(
+            config_file=TRAIN,
+            seed=seed,
+            ckpt_dir=str(folder),
+            output_dir=str(folder / "train"),
+            **common,
+            **training,
+        )
     figures = {}
     stages: dict[str, dict[str, Any]] = {
         "untrained": {
@@ -143,10 +177,24 @@ def run_seed(
         if name == "untrained" and not untrained:
             continue
         stage = folder / name
-        chosen = {"add_lesions::amplitude": REAL_TRAINING["add_lesions::amplitude"], **SCORING} if real else {}
-        run(config_file=ADAPT, seed=seed, ckpt_dir=str(stage), output_dir=str(stage), **common, **chosen, **settings)
+        chosen = (
+            {"add_lesions::amplitude": REAL_TRAINING["add_lesions::amplitude"], **SCORING}
+            if real
+            else {}
+        )
+        run(
+            config_file=ADAPT,
+            seed=seed,
+            ckpt_dir=str(stage),
+            output_dir=str(stage),
+            **common,
+            **chosen,
+            **settings,
+        )
         weights = str(stage / "model.pt")
-        run(config_file=EVALUATE, ckpt_path=weights, output_dir=str(stage), **source, **phantom_seed)
+        run(
+            config_file=EVALUATE, ckpt_path=weights, output_dir=str(stage), **source, **phantom_seed
+        )
         figures[name] = json.loads((stage / "metrics.json").read_text())
     return figures
 
@@ -172,19 +220,27 @@ def summary(runs: list[dict[str, Any]], baselines: dict[str, Any]) -> pd.DataFra
 def figures_of(metrics: dict[str, Any], name: str) -> dict[str, float]:
     """The figures of one score that a table shows."""
     found = {"AUC": metrics["detection"].get(name, {}).get("auc")}
-    found |= {f"AUC {view}": row["auc"].get(name) for view, row in metrics.get("within_view", {}).items()}
+    found |= {
+        f"AUC {view}": row["auc"].get(name) for view, row in metrics.get("within_view", {}).items()
+    }
     found["matched"] = metrics.get("matched_pairs", {}).get(name, {}).get("auc")
     where = metrics.get("localization", {}).get(name, {})
     found |= {"box AUROC": where.get("pixel_auroc"), "pointing": where.get("pointing")}
     controlled = [row["auc"].get(name) for row in metrics.get("controlled", {}).values()]
-    found["painted"] = float(np.mean(controlled)) if controlled and controlled[0] is not None else None
+    found["painted"] = (
+        float(np.mean(controlled)) if controlled and controlled[0] is not None else None
+    )
     return {key: np.nan if value is None else value for key, value in found.items()}
 
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="folder of the real radiographs; without it the phantom")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", type=Path, help="folder of the real radiographs; without it the phantom"
+    )
     parser.add_argument("--output", type=Path, default=Path("bundles/afire/output/real_anomaly"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--tune", action="store_true", help="leave the test images alone")
@@ -202,14 +258,19 @@ def main() -> None:
         here.mkdir(exist_ok=True)
         source: dict[str, Any] = {}
         if real:
-            listed, data = write_datalist(options.data, folder, options.tune), options.data.resolve()
+            listed, data = (
+                write_datalist(options.data, folder, options.tune),
+                options.data.resolve(),
+            )
             source = {"dataset_dir": str(data), "datalist": str(listed)}
         runs.append(run_seed(seed, here, source, real, known, untrained=not runs))
         if not real:
             listed = Path("bundles/afire/data/phantom/datalist.json")
             data = listed.parent
         if not baselines:
-            baselines = evaluate_scores(pca_rows(listed, data, bool(REAL_SHAPE["standardize"]) and real), ["pca"])
+            baselines = evaluate_scores(
+                pca_rows(listed, data, bool(REAL_SHAPE["standardize"]) and real), ["pca"]
+            )
         table = summary(runs, baselines)
         (folder / "summary.txt").write_text(table.to_string())
     pd.set_option("display.width", 200, "display.max_columns", 20)

@@ -21,7 +21,12 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from monai_afire.apps.experiments import Pretraining, comparison_table, pretrained_weights, read_arms
+from monai_afire.apps.experiments import (
+    Pretraining,
+    comparison_table,
+    pretrained_weights,
+    read_arms,
+)
 from monai_afire.metrics import roc_auc
 from monai_afire.networks import ViTEncoder
 from tests.evidence.radiograph_sets import in_section, part_of
@@ -33,12 +38,16 @@ ARMS = Path("tests/evidence/real_radiographs/afire_components.json")
 METRICS = ("auc", "accuracy", "f1", "detection_validation", "detection_test", "between_images")
 
 
-def detection(table: pd.DataFrame, images: torch.Tensor, network: torch.nn.Module) -> dict[str, float]:
+def detection(
+    table: pd.DataFrame, images: torch.Tensor, network: torch.nn.Module
+) -> dict[str, float]:
     """AUC of the encoder alone, with statistics of the training normals."""
     kept = (table["section"] != "training") | (table["label"] == 0)
     rows = encoder_scores(*part_of(table, images, kept), network)
     parts = {name: rows[rows["section"] == name] for name in ("validation", "test")}
-    return {f"detection_{name}": roc_auc(part["label"], part["fused"]) for name, part in parts.items()}
+    return {
+        f"detection_{name}": roc_auc(part["label"], part["fused"]) for name, part in parts.items()
+    }
 
 
 def between_images(encoded: torch.Tensor) -> float:
@@ -59,7 +68,9 @@ def row_of(arm: Pretraining | str, seed: int, options: argparse.Namespace) -> di
     if not stored.is_file():
         shared = json.loads(options.arms[0].read_text())["overrides"]
         network = trained_encoder(arm, seed, shared)
-        table, images = read_set(options.data.resolve(), options.output, shared["image_size"], abnormal_training=True)
+        table, images = read_set(
+            options.data.resolve(), options.output, shared["image_size"], abnormal_training=True
+        )
         encoded = tokens(network, images)
         validation = encoded[in_section(table, "validation")]
         figures = {**probe(table, encoded.mean(1).numpy()), **detection(table, images, network)}
@@ -83,12 +94,20 @@ def report(rows: Sequence[dict[str, object]]) -> str:
 def compare_arms(options: argparse.Namespace) -> str:
     """Do what is left of the arms and seeds, write the rows, and report."""
     shared = {"dataset_dir": str(options.normals.resolve())} if options.normals else {}
-    arms = [arm for path in options.arms for arm in read_arms(path, options.output / "pretraining", shared)]
+    arms = [
+        arm
+        for path in options.arms
+        for arm in read_arms(path, options.output / "pretraining", shared)
+    ]
     names = {arm if isinstance(arm, str) else arm.name: arm for arm in arms}
     for seed in [] if options.report else options.seeds:
         for name in options.only or names:
             print(json.dumps(row_of(names[name], seed, options)), flush=True)
-    files = [options.output / "rows" / f"{name}-seed_{seed}.json" for name in names for seed in options.seeds]
+    files = [
+        options.output / "rows" / f"{name}-seed_{seed}.json"
+        for name in names
+        for seed in options.seeds
+    ]
     rows = [json.loads(path.read_text()) for path in files if path.is_file()]
     pd.DataFrame(rows).round(4).to_csv(options.output / "rows.csv", index=False)
     return report(rows)
@@ -96,14 +115,22 @@ def compare_arms(options: argparse.Namespace) -> str:
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--arms", type=Path, nargs="+", default=[ARMS], help="files of arms, all of one shape")
-    parser.add_argument("--normals", type=Path, help="folder of the images to pre-train on (default: the phantom)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--arms", type=Path, nargs="+", default=[ARMS], help="files of arms, all of one shape"
+    )
+    parser.add_argument(
+        "--normals", type=Path, help="folder of the images to pre-train on (default: the phantom)"
+    )
     parser.add_argument("--data", type=Path, required=True, help="ChildCXR")
     parser.add_argument("--output", type=Path, default=Path("results/components"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--only", nargs="+", help="names of arms (default: all)")
-    parser.add_argument("--report", action="store_true", help="compare the rows that are there, nothing else")
+    parser.add_argument(
+        "--report", action="store_true", help="compare the rows that are there, nothing else"
+    )
     options = parser.parse_args()
     options.output = options.output.resolve()
     options.output.mkdir(parents=True, exist_ok=True)

@@ -30,7 +30,13 @@ from monai_afire.detection.field_of_view import FIELDS_OF_VIEW, in_field_of_view
 from monai_afire.metrics import roc_auc
 from monai_afire.metrics.principal_components import pca_errors
 from monai_afire.networks import LungFinder, load_network
-from tests.evidence.radiograph_sets import in_section, part_of, pictures, radiograph_table, validation_normals
+from tests.evidence.radiograph_sets import (
+    in_section,
+    part_of,
+    pictures,
+    radiograph_table,
+    validation_normals,
+)
 
 CONFIGS = "bundles/afire/configs/"
 ADAPT = [CONFIGS + "train.json", CONFIGS + "finetune_anomaly.json"]
@@ -64,24 +70,36 @@ CONTROLS = {
 PUBLISHED = {"AFiRe": 90.8, "AnatPaste": 91.4, "SQUID": 87.6, "MemAE": 77.8}
 
 
-def read_set(data: Path, output: Path, size: int, abnormal_training: bool = False) -> tuple[pd.DataFrame, torch.Tensor]:
+def read_set(
+    data: Path, output: Path, size: int, abnormal_training: bool = False
+) -> tuple[pd.DataFrame, torch.Tensor]:
     """Table of the set with what its pictures are like, and the pictures; a detector's without training abnormals."""
     name = "labeled" if abnormal_training else "pictures"
-    stored, listed = output / f"{name}_{size}.npz", output / ("labeled.csv" if abnormal_training else "table.csv")
+    stored, listed = (
+        output / f"{name}_{size}.npz",
+        output / ("labeled.csv" if abnormal_training else "table.csv"),
+    )
     if stored.is_file():
         images = torch.from_numpy(np.load(stored)["images"]).float()
         return pd.read_csv(listed, keep_default_na=False), images
     table = radiograph_table(data)
     if not abnormal_training:
-        table = table[(table["section"] != "training") | (table["label"] == 0)].reset_index(drop=True)
+        table = table[(table["section"] != "training") | (table["label"] == 0)].reset_index(
+            drop=True
+        )
     images, measured = pictures(table["image"].tolist(), size)
     table = pd.concat([table, measured], axis=1)
     table.to_csv(listed, index=False)
     np.savez(stored, images=images.half().numpy())
-    return table, images.half().float()  # as from the file: otherwise the first run finds other lungs than the next
+    return (
+        table,
+        images.half().float(),
+    )  # as from the file: otherwise the first run finds other lungs than the next
 
 
-def adapted_weights(table: pd.DataFrame, pretrained: str, seed: int, epochs: int, folder: Path) -> str:
+def adapted_weights(
+    table: pd.DataFrame, pretrained: str, seed: int, epochs: int, folder: Path
+) -> str:
     """Adapt a network to the training normals; "" pre-trained starts from scratch."""
     weights = folder / "model.pt"
     if not weights.is_file():
@@ -94,13 +112,21 @@ def adapted_weights(table: pd.DataFrame, pretrained: str, seed: int, epochs: int
             )
         }
         listed.write_text(json.dumps(items))
-        options = {"epochs": epochs, "val_interval": epochs, "seed": seed, "datalist": str(listed), "resume": True}
+        options = {
+            "epochs": epochs,
+            "val_interval": epochs,
+            "seed": seed,
+            "datalist": str(listed),
+            "resume": True,
+        }
         places = {"pretrained": pretrained, "ckpt_dir": str(folder), "output_dir": str(folder)}
         run(config_file=ADAPT, **SHAPE, **ADAPTING, **options, **places)
     return str(weights)
 
 
-def fitted_detector(network: torch.nn.Module, normal: torch.Tensor, options: Mapping[str, Any]) -> AnomalyDetector:
+def fitted_detector(
+    network: torch.nn.Module, normal: torch.Tensor, options: Mapping[str, Any]
+) -> AnomalyDetector:
     """A detector with the statistics of normal images."""
     detector = AnomalyDetector(network, **options).eval()
     detector.fit(normal.split(64))
@@ -131,7 +157,9 @@ def network_of(weights: str | None, seed: int) -> torch.nn.Module:
         return network
     state = torch.load(weights, weights_only=True)
     if "network.encoder.norm.weight" in state:
-        found = {k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")}
+        found = {
+            k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")
+        }
         network.load_state_dict(found)
     else:
         load_network(network, weights, "pre-train with train.json first")
@@ -144,7 +172,11 @@ def settings_code(options: argparse.Namespace, names: Sequence[str]) -> str:
 
 
 def seed_scores(
-    table: pd.DataFrame, images: torch.Tensor, weights: str | None, seed: int, options: Mapping[str, Any]
+    table: pd.DataFrame,
+    images: torch.Tensor,
+    weights: str | None,
+    seed: int,
+    options: Mapping[str, Any],
 ) -> tuple[pd.DataFrame, dict[str, float]]:
     """Scores of all but the training images by one network, untrained if there are no weights; its thresholds."""
     network = network_of(weights, seed)
@@ -179,12 +211,19 @@ def quartile_aucs(rows: pd.DataFrame, name: str) -> list[float]:
     """AUC within each quartile of the raw pictures' sharpness, the most blurred first."""
     quartile = pd.qcut(rows["sharpness"], NUM_QUARTILES, labels=False).to_numpy()
     parts = [rows[quartile == number] for number in range(NUM_QUARTILES)]
-    return [roc_auc(part["label"], part[name]) if part["label"].nunique() == 2 else float("nan") for part in parts]
+    return [
+        roc_auc(part["label"], part[name]) if part["label"].nunique() == 2 else float("nan")
+        for part in parts
+    ]
 
 
-def figures(rows: pd.DataFrame, names: Sequence[str], thresholds: Mapping[str, float]) -> pd.DataFrame:
+def figures(
+    rows: pd.DataFrame, names: Sequence[str], thresholds: Mapping[str, float]
+) -> pd.DataFrame:
     """One row per score: AUC, in the quartiles of sharpness, in matched pairs, and what its threshold gives."""
-    metrics = evaluate_scores(rows, names, thresholds, num_bootstraps=1)  # the spread over seeds is shown instead
+    metrics = evaluate_scores(
+        rows, names, thresholds, num_bootstraps=1
+    )  # the spread over seeds is shown instead
     result = {}
     for name in names:
         found = metrics["detection"][name]
@@ -192,7 +231,10 @@ def figures(rows: pd.DataFrame, names: Sequence[str], thresholds: Mapping[str, f
         values = {"AUC": found["auc"]}
         values |= {f"Q{number + 1}": auc for number, auc in enumerate(quartile_aucs(rows, name))}
         values |= {"matched": pairs, "AP": found["average_precision"]}
-        values |= {key: found.get(long) for key, long in (("ACC", "accuracy"), ("F1", "f1"), ("spec.", "specificity"))}
+        values |= {
+            key: found.get(long)
+            for key, long in (("ACC", "accuracy"), ("F1", "f1"), ("spec.", "specificity"))
+        }
         result[name] = values
     return pd.DataFrame(result).T.astype(float)
 
@@ -203,7 +245,9 @@ def summary(runs: Sequence[pd.DataFrame]) -> pd.DataFrame:
     mean, spread = stacked.mean(0), stacked.std(0, ddof=1) if len(runs) > 1 else None
     cells = [
         [
-            "" if np.isnan(value) else f"{value:.3f}" + ("" if spread is None else f" ± {spread[i, j]:.3f}")
+            ""
+            if np.isnan(value)
+            else f"{value:.3f}" + ("" if spread is None else f" ± {spread[i, j]:.3f}")
             for j, value in enumerate(row)
         ]
         for i, row in enumerate(mean)
@@ -217,14 +261,19 @@ def judged(
     """Scores and thresholds of one network, those on disk if there are any."""
     section = "validation" if options.tune else "test"
     code = settings_code(options, ("pretrained", "adapt_epochs", *DETECTOR_OPTIONS))
-    scores, thresholds = (options.output / f"{stage}_{seed}_{section}_{code}.{kind}" for kind in ("csv", "json"))
+    scores, thresholds = (
+        options.output / f"{stage}_{seed}_{section}_{code}.{kind}" for kind in ("csv", "json")
+    )
     if thresholds.is_file():
         return pd.read_csv(scores, keep_default_na=False), json.loads(thresholds.read_text())
     weights = None
     if stage == "AFiRe":
         weights = options.pretrained
         if options.adapt_epochs:
-            folder = options.output / f"seed_{seed}_{settings_code(options, ('pretrained', 'adapt_epochs'))}"
+            folder = (
+                options.output
+                / f"seed_{seed}_{settings_code(options, ('pretrained', 'adapt_epochs'))}"
+            )
             folder.mkdir(exist_ok=True)
             weights = adapted_weights(table, weights, seed, options.adapt_epochs, folder)
     detector = {name: getattr(options, name) for name in DETECTOR_OPTIONS}
@@ -250,12 +299,16 @@ def run_benchmark(options: argparse.Namespace) -> pd.DataFrame:
             rows, thresholds = judged(table, images, options, stage, seed)
             runs.append(figures(rows[rows["section"] == section], SCORE_NAMES, thresholds))
         shown |= {f"{stage} {name}": row for name, row in summary(runs).iterrows()}
-    result = pd.concat([pd.DataFrame(shown).T, summary([controls(table, images, section, options.field_of_view)])])
+    result = pd.concat(
+        [pd.DataFrame(shown).T, summary([controls(table, images, section, options.field_of_view)])]
+    )
     (options.output / f"summary_{section}.txt").write_text(result.to_string())
     return result
 
 
-def controls(table: pd.DataFrame, images: torch.Tensor, section: str, field_of_view: str) -> pd.DataFrame:
+def controls(
+    table: pd.DataFrame, images: torch.Tensor, section: str, field_of_view: str
+) -> pd.DataFrame:
     """PCA and distances of pixels in the detector's field of view; the shape of the lungs, and exposure, alone."""
     pixels = in_field_of_view(images, field_of_view).flatten(1).numpy()
     training = (table["section"] == "training").to_numpy()
@@ -270,8 +323,12 @@ def controls(table: pd.DataFrame, images: torch.Tensor, section: str, field_of_v
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="ChildCXR, or a folder with manifest.csv")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", type=Path, required=True, help="ChildCXR, or a folder with manifest.csv"
+    )
     parser.add_argument(
         "--pretrained",
         required=True,
@@ -280,17 +337,24 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("bundles/afire/output/real_detection"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--adapt_epochs", type=int, default=10)
-    parser.add_argument("--copies", type=int, default=1, help="of each normal image with another field of view")
+    parser.add_argument(
+        "--copies", type=int, default=1, help="of each normal image with another field of view"
+    )
     parser.add_argument("--views", type=int, default=9, help="that an image is judged in")
     parser.add_argument("--memory_size", type=int, default=1024)
     parser.add_argument("--field_of_view", choices=FIELDS_OF_VIEW, default="image")
-    parser.add_argument("--score_fusion", nargs="+", choices=SCORE_NAMES[:-1], default=list(FUSED_SCORES))
+    parser.add_argument(
+        "--score_fusion", nargs="+", choices=SCORE_NAMES[:-1], default=list(FUSED_SCORES)
+    )
     parser.add_argument("--tune", action="store_true", help="leave the test images alone")
     options = parser.parse_args()
     result = run_benchmark(options)
     pd.set_option("display.width", 250, "display.max_columns", 20)
     print(result.to_string())
-    print("published on ChildCXR's test images:", ", ".join(f"{name} {auc}" for name, auc in PUBLISHED.items()))
+    print(
+        "published on ChildCXR's test images:",
+        ", ".join(f"{name} {auc}" for name, auc in PUBLISHED.items()),
+    )
 
 
 if __name__ == "__main__":

@@ -63,11 +63,15 @@ def shape_of(options: argparse.Namespace) -> dict[str, int]:
     return {name: getattr(options, name) for name in SHAPE_OPTIONS}
 
 
-def encoder_scores(table: pd.DataFrame, images: torch.Tensor, network: ViTEncoder, **how: object) -> pd.DataFrame:
+def encoder_scores(
+    table: pd.DataFrame, images: torch.Tensor, network: ViTEncoder, **how: object
+) -> pd.DataFrame:
     """Rows of the images that are judged, with their scores."""
     training = in_section(table, "training")
     detector = fitted_detector(network, images[training], {**how, "score_fusion": FUSED_SCORES})
-    scores = dict(zip(detector.score_names, detector_scores(detector, images[~training]).T, strict=True))
+    scores = dict(
+        zip(detector.score_names, detector_scores(detector, images[~training]).T, strict=True)
+    )
     return table[table["section"] != "training"].reset_index(drop=True).assign(**scores)
 
 
@@ -83,7 +87,9 @@ def compared(options: argparse.Namespace) -> pd.DataFrame:
         rows = encoder_scores(table, images, network, **how)
         found = figures(rows[rows["section"] == section], SCORES, {})
         shown |= {f"{name} {score}": row for score, row in summary([found]).iterrows()}
-    result = pd.concat([pd.DataFrame(shown).T, summary([controls(table, images, section, options.field_of_view)])])
+    result = pd.concat(
+        [pd.DataFrame(shown).T, summary([controls(table, images, section, options.field_of_view)])]
+    )
     result = result[COLUMNS]
     (options.output / f"summary_{section}.txt").write_text(result.to_string())
     return result
@@ -91,14 +97,22 @@ def compared(options: argparse.Namespace) -> pd.DataFrame:
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="ChildCXR, or a folder with manifest.csv")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", type=Path, required=True, help="ChildCXR, or a folder with manifest.csv"
+    )
     parser.add_argument("--encoders", nargs="+", required=True, metavar="NAME=WEIGHTS")
     parser.add_argument("--output", type=Path, default=Path("bundles/afire/output/real_encoders"))
-    parser.add_argument("--copies", type=int, default=0, help="of each normal image with another field of view")
+    parser.add_argument(
+        "--copies", type=int, default=0, help="of each normal image with another field of view"
+    )
     parser.add_argument("--field_of_view", choices=FIELDS_OF_VIEW, default="image")
     add_shape_options(parser)
-    parser.add_argument("--test", action="store_true", help="the test images, once everything is chosen")
+    parser.add_argument(
+        "--test", action="store_true", help="the test images, once everything is chosen"
+    )
     result = compared(parser.parse_args())
     pd.set_option("display.width", 250)
     print(result.to_string())

@@ -45,14 +45,19 @@ def lung_dice(weights: Path, data: Path) -> list[float]:
         )
         masks = {name: next(Path(folder).rglob(f"masks/{name}")) for name in LUNGS}
         return [
-            dice(np.logical_or(*(mask(masks[name] / f"{path.name}.png") for name in LUNGS)), mask(path))
+            dice(
+                np.logical_or(*(mask(masks[name] / f"{path.name}.png") for name in LUNGS)),
+                mask(path),
+            )
             for path in truths
         ]
 
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
     parser.add_argument("--runs", type=Path, required=True, help="folder of the runs on JSRT")
     options = parser.parse_args()

@@ -32,12 +32,16 @@ def tokens(network: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
     return torch.cat([network.eval()(batch) for batch in images.split(64)])
 
 
-def probe_scores(table: pd.DataFrame, features: np.ndarray, chosen: np.ndarray | None = None) -> np.ndarray:
+def probe_scores(
+    table: pd.DataFrame, features: np.ndarray, chosen: np.ndarray | None = None
+) -> np.ndarray:
     """Linear probe of the training images, or of some; penalty by validation."""
     training = (table["section"] == "training").to_numpy() if chosen is None else chosen
     validation = (table["section"] == "validation").to_numpy()
     labels = table[["label"]].to_numpy()
-    fitted = fit_linear_probe(features[training], labels[training], features[validation], labels[validation])
+    fitted = fit_linear_probe(
+        features[training], labels[training], features[validation], labels[validation]
+    )
     return fitted.logits(features)[:, 0]
 
 
@@ -48,7 +52,10 @@ def probe(table: pd.DataFrame, features: np.ndarray) -> dict[str, float]:
     at_threshold = metrics_at_threshold(
         test["label"], test["score"], best_f1_threshold(validation["label"], validation["score"])
     )
-    return {"auc": roc_auc(test["label"], test["score"]), **{name: at_threshold[name] for name in ("accuracy", "f1")}}
+    return {
+        "auc": roc_auc(test["label"], test["score"]),
+        **{name: at_threshold[name] for name in ("accuracy", "f1")},
+    }
 
 
 def labeled_part(table: pd.DataFrame, fraction: float, seed: int) -> np.ndarray:
@@ -76,7 +83,10 @@ def aucs(rows: pd.DataFrame) -> dict[str, float]:
     """AUC of "score" on the validation and the test images, and within quartiles of sharpness of the latter."""
     parts = {section: rows[rows["section"] == section] for section in ("validation", "test")}
     found = {section: roc_auc(part["label"], part["score"]) for section, part in parts.items()}
-    return {**found, **{f"Q{k + 1}": auc for k, auc in enumerate(quartile_aucs(parts["test"], "score"))}}
+    return {
+        **found,
+        **{f"Q{k + 1}": auc for k, auc in enumerate(quartile_aucs(parts["test"], "score"))},
+    }
 
 
 def seed_table(
@@ -87,23 +97,37 @@ def seed_table(
     for fraction in fractions:
         chosen = labeled_part(table, fraction, seed)
         for name, values in features.items():
-            found[f"{fraction:.0%} {name}"] = aucs(table.assign(score=probe_scores(table, values, chosen)))
+            found[f"{fraction:.0%} {name}"] = aucs(
+                table.assign(score=probe_scores(table, values, chosen))
+            )
     return pd.DataFrame(found).T
 
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True, help="ChildCXR")
     parser.add_argument("--output", type=Path, default=Path("results/probe"))
-    parser.add_argument("--fractions", type=float, nargs="+", default=[0.01, 0.1, 1.0], help="of the training patients")
+    parser.add_argument(
+        "--fractions",
+        type=float,
+        nargs="+",
+        default=[0.01, 0.1, 1.0],
+        help="of the training patients",
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
-    table, images = read_set(options.data.resolve(), options.output, SHAPE["image_size"], abnormal_training=True)
+    table, images = read_set(
+        options.data.resolve(), options.output, SHAPE["image_size"], abnormal_training=True
+    )
     released = {"released": tokens(encoder(str(released_encoder())), images).mean(1).numpy()}
     runs = [
-        seed_table(table, {**released, **seed_features(table, images, seed)}, options.fractions, seed)
+        seed_table(
+            table, {**released, **seed_features(table, images, seed)}, options.fractions, seed
+        )
         for seed in options.seeds
     ]
     result = summary(runs).to_string()

@@ -26,8 +26,17 @@ from monai_afire.networks import released_encoder
 from tests.evidence.jsrt_correspondence import CONTOUR_POINTS, contour_points
 from tests.evidence.radiograph_sets import option_words
 
-VALIDATION = 10  # every tenth training patient validates, where the published split has no such part
-SHAPE = {"image_size": 64, "patch_size": 8, "hidden_size": 192, "num_layers": 6, "num_heads": 6, "standardize": "true"}
+VALIDATION = (
+    10  # every tenth training patient validates, where the published split has no such part
+)
+SHAPE = {
+    "image_size": 64,
+    "patch_size": 8,
+    "hidden_size": 192,
+    "num_layers": 6,
+    "num_heads": 6,
+    "standardize": "true",
+}
 MACHINE = {"bf16": "false"}  # so small a network is faster without, on a CPU
 FINDINGS = ("Atelectasis", "Effusion", "Infiltration", "Consolidation", "Edema")
 CONTOUR_STEP = 6  # every sixth becomes a landmark
@@ -53,7 +62,9 @@ def listed_findings(data: Path, path: Path) -> None:
     for item in itertools.chain.from_iterable(sections.values()):
         findings = item.pop("findings")
         item["label"] = [findings[number] for number in chosen]
-    path.write_text(json.dumps({**sections, "labels": {str(k): name for k, name in enumerate(FINDINGS)}}))
+    path.write_text(
+        json.dumps({**sections, "labels": {str(k): name for k, name in enumerate(FINDINGS)}})
+    )
 
 
 def _nih_sections(data: Path, path: Path) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
@@ -88,25 +99,38 @@ def listed_jsrt(data: Path, path: Path) -> None:
     contents = json.loads(path.read_text())
     published = json.loads((data / "jsrt" / "contours.json").read_text())
     items = sorted(
-        [item for name in ("training", "validation", "test") for item in contents[name]], key=lambda item: item["image"]
+        [item for name in ("training", "validation", "test") for item in contents[name]],
+        key=lambda item: item["image"],
     )
-    sections = split_as_published(items, [published[Path(item["image"]).stem]["published_split"] for item in items])
+    sections = split_as_published(
+        items, [published[Path(item["image"]).stem]["published_split"] for item in items]
+    )
     path.write_text(json.dumps({**contents, **sections}))
 
 
 def listed_contour_points(data: Path, path: Path) -> None:
     """Every sixth contour point of JSRT's lungs and heart as a landmark, by the split that comes with them."""
-    names = [f"{organ} {n}" for organ, points in CONTOUR_POINTS.items() for n in range(0, points, CONTOUR_STEP)]
+    names = [
+        f"{organ} {n}"
+        for organ, points in CONTOUR_POINTS.items()
+        for n in range(0, points, CONTOUR_STEP)
+    ]
     items, splits = [], []
     for split in ("train", "test"):
-        for file, points in zip(*contour_points(data / "jsrt", 10**6, CONTOUR_STEP, split), strict=True):
+        for file, points in zip(
+            *contour_points(data / "jsrt", 10**6, CONTOUR_STEP, split), strict=True
+        ):
             image = os.path.relpath(file, path.parent)
-            items.append({"image": image, "patient_id": Path(file).stem, "landmarks": points.tolist()})
+            items.append(
+                {"image": image, "patient_id": Path(file).stem, "landmarks": points.tolist()}
+            )
             splits.append(split)
     path.write_text(json.dumps({**split_as_published(items, splits), "landmark_names": names}))
 
 
-def split_as_published(items: list[dict[str, Any]], splits: list[str]) -> dict[str, list[dict[str, Any]]]:
+def split_as_published(
+    items: list[dict[str, Any]], splits: list[str]
+) -> dict[str, list[dict[str, Any]]]:
     """Sections of a datalist; some of the published training images validate."""
     training = [item for item, split in zip(items, splits, strict=True) if split == "train"]
     return {
@@ -128,8 +152,15 @@ class Task:
 
 
 TASKS = {
-    "montgomery": Task("classification", listed_montgomery, ("mean_auc",), settings={"num_classes": 1, "epochs": 20}),
-    "nih": Task("classification", listed_nih, ("mean_auc",), settings={"num_classes": 1, "epochs": 20}),
+    "montgomery": Task(
+        "classification",
+        listed_montgomery,
+        ("mean_auc",),
+        settings={"num_classes": 1, "epochs": 20},
+    ),
+    "nih": Task(
+        "classification", listed_nih, ("mean_auc",), settings={"num_classes": 1, "epochs": 20}
+    ),
     "nih_findings": Task(
         "classification",
         listed_findings,
@@ -144,20 +175,32 @@ TASKS = {
         settings={"epochs": 100, "early_stopping::patience": 100},
     ),
     "childcxr_few": Task(
-        "classification", listed_childcxr, ("mean_auc",), ("0.01", "0.1"), {"num_classes": 1, "epochs": 10}
+        "classification",
+        listed_childcxr,
+        ("mean_auc",),
+        ("0.01", "0.1"),
+        {"num_classes": 1, "epochs": 10},
     ),
-    "childcxr": Task("classification", listed_childcxr, ("mean_auc",), settings={"num_classes": 1, "epochs": 10}),
+    "childcxr": Task(
+        "classification", listed_childcxr, ("mean_auc",), settings={"num_classes": 1, "epochs": 10}
+    ),
 }
 
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
     parser.add_argument("--output", type=Path, default=Path("results/real_tasks"))
-    parser.add_argument("--weights", type=Path, default=released_encoder(), help="encoder to compare with scratch")
+    parser.add_argument(
+        "--weights", type=Path, default=released_encoder(), help="encoder to compare with scratch"
+    )
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
-    parser.add_argument("--modes", nargs="+", default=["fine_tuned", "frozen"], choices=["fine_tuned", "frozen"])
+    parser.add_argument(
+        "--modes", nargs="+", default=["fine_tuned", "frozen"], choices=["fine_tuned", "frozen"]
+    )
     parser.add_argument("--seeds", nargs="+", default=["0", "1", "2"])
     options = parser.parse_args()
     for name in options.tasks:
@@ -168,7 +211,13 @@ def main() -> None:
         for mode in options.modes:
             words = ["--config_file", f"bundles/radiograph_{task.bundle}/configs/train.json"]
             words += ["--output_dir", str(folder / mode), "--metrics", *task.metrics]
-            words += ["--initializations", "scratch=", f"pretrained={options.weights}", "--seed", *options.seeds]
+            words += [
+                "--initializations",
+                "scratch=",
+                f"pretrained={options.weights}",
+                "--seed",
+                *options.seeds,
+            ]
             words += ["--label_fraction", *task.fractions]
             frozen = {"network_def::freeze_encoder": mode == "frozen"}
             run_experiment([*words, *option_words({**settings, **frozen})])

@@ -25,7 +25,12 @@ TASKS: dict[str, dict[str, Any]] = {
     "label": {"label_key": "label", "num_classes": 1},
     "findings": {"label_key": "findings"},
 }
-FINE_TUNING = {"epochs": 20, "batch_size": 32, "early_stopping::patience": 20, "min_steps_per_epoch": 6}
+FINE_TUNING = {
+    "epochs": 20,
+    "batch_size": 32,
+    "early_stopping::patience": 20,
+    "min_steps_per_epoch": 6,
+}
 
 
 def pretrain(data: Path, datalist: Path, folder: Path) -> Path:
@@ -40,10 +45,16 @@ def pretrain(data: Path, datalist: Path, folder: Path) -> Path:
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True, help="folder of the real radiographs")
-    parser.add_argument("--output", type=Path, default=Path("bundles/radiograph_classification/output/real"))
-    parser.add_argument("--weights", type=Path, help="encoder of an earlier pre-training with the same shape")
+    parser.add_argument(
+        "--output", type=Path, default=Path("bundles/radiograph_classification/output/real")
+    )
+    parser.add_argument(
+        "--weights", type=Path, help="encoder of an earlier pre-training with the same shape"
+    )
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--seeds", nargs="+", default=["0", "1", "2"])
     parser.add_argument("--fractions", nargs="+", default=["0.1", "1.0"])
@@ -53,7 +64,14 @@ def main() -> None:
     weights = options.weights or pretrain(data, datalist, folder)
     settings = {"dataset_dir": data, "datalist": datalist, **SHAPE, **FINE_TUNING}
     for task in options.tasks:
-        words = ["--config_file", CLASSIFY, "--output_dir", str(folder / task), "--num_processes", "2"]
+        words = [
+            "--config_file",
+            CLASSIFY,
+            "--output_dir",
+            str(folder / task),
+            "--num_processes",
+            "2",
+        ]
         words += ["--initializations", "scratch=", f"afire={weights}", "--metrics", "mean_auc"]
         words += ["--seed", *options.seeds, "--label_fraction", *options.fractions]
         run_experiment([*words, *option_words({**settings, **TASKS[task]})])

@@ -21,7 +21,13 @@ from monai_afire.metrics import roc_auc
 from monai_afire.networks import ViTEncoder, released_encoder
 from tests.evidence.radiograph_sets import file_kind, part_of
 from tests.evidence.real_detection import figures, read_set, summary
-from tests.evidence.real_encoders import SCORES, add_shape_options, encoder, encoder_scores, shape_of
+from tests.evidence.real_encoders import (
+    SCORES,
+    add_shape_options,
+    encoder,
+    encoder_scores,
+    shape_of,
+)
 
 SECTIONS = ("validation", "test")
 FOLDS = 3
@@ -36,8 +42,12 @@ def auc_between(rows: pd.DataFrame, abnormal: str, normal: str, score: str = "fu
 
 def crossed(rows: pd.DataFrame) -> pd.DataFrame:
     """AUC of each section's abnormal images (columns) against each section's normals (rows)."""
-    values = {side: {other: auc_between(rows, side, other) for other in SECTIONS} for side in SECTIONS}
-    return pd.DataFrame(values).rename("abnormal of {}".format, axis=1).rename("normals of {}".format)
+    values = {
+        side: {other: auc_between(rows, side, other) for other in SECTIONS} for side in SECTIONS
+    }
+    return (
+        pd.DataFrame(values).rename("abnormal of {}".format, axis=1).rename("normals of {}".format)
+    )
 
 
 def by_kind(rows: pd.DataFrame) -> pd.DataFrame:
@@ -55,7 +65,9 @@ def by_kind(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found).T
 
 
-def other_kind(table: pd.DataFrame, images: torch.Tensor, network: ViTEncoder, **how: object) -> pd.Series:
+def other_kind(
+    table: pd.DataFrame, images: torch.Tensor, network: ViTEncoder, **how: object
+) -> pd.Series:
     """AUC on validation images, the normals of which are of another kind than those of the statistics."""
     found = {}
     kinds = sorted(table.loc[table["label"] == 0, "file_kind"].unique())
@@ -65,7 +77,9 @@ def other_kind(table: pd.DataFrame, images: torch.Tensor, network: ViTEncoder, *
             (table["section"] == "validation") & ~(normal & known)
         )
         rows = encoder_scores(*part_of(table, images, kept), network, **how)
-        found[f"statistics of {kind}, normals of the others"] = auc_between(rows, "validation", "validation")
+        found[f"statistics of {kind}, normals of the others"] = auc_between(
+            rows, "validation", "validation"
+        )
     return pd.Series(found)
 
 
@@ -104,9 +118,13 @@ def reported(options: argparse.Namespace) -> list[str]:
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True, help="ChildCXR")
-    parser.add_argument("--weights", default=str(released_encoder()), help="of the encoder (default: released)")
+    parser.add_argument(
+        "--weights", default=str(released_encoder()), help="of the encoder (default: released)"
+    )
     parser.add_argument("--output", type=Path, default=Path("bundles/afire/output/section_shift"))
     parser.add_argument("--field_of_view", choices=FIELDS_OF_VIEW, default="image")
     add_shape_options(parser)

@@ -87,7 +87,9 @@ def every_score(rows: pd.DataFrame) -> pd.DataFrame:
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--pack", type=Path, help="folder of the scores that fair_controls keeps")
     parser.add_argument("--scores", type=Path, default=SCORES)
     options = parser.parse_args()

@@ -21,7 +21,9 @@ RELEASED = sorted((*ROOT.glob("bundles/*/models/model.pt"), *ROOT.glob("bundles/
 def made(gap: float) -> tuple[pd.DataFrame, Decided]:
     """Two findings of 600 images; in men the scores say less by the gap."""
     random = np.random.default_rng(0)
-    table = pd.DataFrame({"patient_id": [f"p{n // 2}" for n in range(600)], "sex": ["F", "F", "M", "M"] * 150})
+    table = pd.DataFrame(
+        {"patient_id": [f"p{n // 2}" for n in range(600)], "sex": ["F", "F", "M", "M"] * 150}
+    )
     table["age"] = [str(20 + n % 60) if n else "" for n in range(600)]
     labels = (random.uniform(size=(600, 2)) < 0.4).astype(float)
     strength = np.where(table["sex"] == "M", 1.5 - gap, 1.5)[:, None]
@@ -33,9 +35,14 @@ def test_a_planted_gap_is_named() -> None:
     table, decided = made(1.4)
     found = gaps(table, decided.columns, decided.difference)
     (auc,) = [line for line in found if line.startswith("AUC")]
-    assert re.fullmatch(r"AUC is 0\.\d\d higher for sex F than for sex M \(0\.\d{3} to 0\.\d{3}\)\.", auc)
+    assert re.fullmatch(
+        r"AUC is 0\.\d\d higher for sex F than for sex M \(0\.\d{3} to 0\.\d{3}\)\.", auc
+    )
     women = (table["sex"] == "F").to_numpy()
-    aucs = [[roc_auc(decided.labels[own, k], decided.scores[own, k]) for k in (0, 1)] for own in (women, ~women)]
+    aucs = [
+        [roc_auc(decided.labels[own, k], decided.scores[own, k]) for k in (0, 1)]
+        for own in (women, ~women)
+    ]
     assert float(auc.split()[2]) == pytest.approx(np.mean(aucs[0]) - np.mean(aucs[1]), abs=0.006)
 
 
@@ -72,7 +79,9 @@ def test_right_answers_by_group() -> None:
 def card_of(file: Path) -> str:
     """The card beside a released file, or that of its bundle."""
     beside = file.parent / "README.md"
-    return (beside if beside.is_file() else file.parents[1] / "docs" / "README.md").read_text(encoding="utf-8")
+    return (beside if beside.is_file() else file.parents[1] / "docs" / "README.md").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.parametrize("file", RELEASED, ids=lambda file: str(file.relative_to(ROOT / "bundles")))
@@ -80,7 +89,10 @@ def test_the_card_of_a_released_file_has_its_parts(file: Path) -> None:
     text = card_of(file)
     start = text.index("# Subgroups")
     subgroups = text[start : text.index("\n#", start)]
-    drawn = re.search("`models/model.pt` .*?drawn phantoms", text, re.DOTALL) and file.name == "model.pt"
+    drawn = (
+        re.search("`models/model.pt` .*?drawn phantoms", text, re.DOTALL)
+        and file.name == "model.pt"
+    )
     assert "are no patients" in subgroups if drawn else "sex F |" in subgroups
     assert file.name in text[: text.index("# Limit")]
     for part in ("data_license.txt", "# Limit", "Not for clinical use", "seed"):

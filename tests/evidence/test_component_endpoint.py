@@ -34,7 +34,10 @@ def test_the_table_finds_the_arm_that_is_worse(tmp_path: Path) -> None:
     for name, strength in signal.items():
         for seed in range(2):
             scores = strength * labels + shared + 0.05 * rng.normal(size=300)
-            np.savez(tmp_path / f"{name}-seed_{seed}.npz", validation=scores.argsort().argsort().astype(np.uint16))
+            np.savez(
+                tmp_path / f"{name}-seed_{seed}.npz",
+                validation=scores.argsort().argsort().astype(np.uint16),
+            )
     found = report(table, tmp_path, "validation", 200)
     assert found["seeds"].tolist() == [2] * 5
     assert (found["low"] < found["AUC"]).all()

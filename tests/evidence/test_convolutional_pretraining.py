@@ -26,14 +26,24 @@ from tests.evidence.convolutional_pretraining import (
     view_of,
     without_test,
 )
-from tests.evidence.nih_findings import FINDINGS, Arm, Classifier, Set, encoder_of, features_of, in_batches
+from tests.evidence.nih_findings import (
+    FINDINGS,
+    Arm,
+    Classifier,
+    Set,
+    encoder_of,
+    features_of,
+    in_batches,
+)
 
 
 @pytest.fixture
 def data() -> Unlabeled:
     """Twenty-four smooth images; the first sixteen have headers."""
     generator = torch.Generator().manual_seed(0)
-    images = torch.nn.functional.interpolate(torch.rand(24, 1, 8, 8, generator=generator), size=64, mode="bilinear")
+    images = torch.nn.functional.interpolate(
+        torch.rand(24, 1, 8, 8, generator=generator), size=64, mode="bilinear"
+    )
     headers = torch.rand(24, 3, generator=generator).round()
     headers[16:] = torch.nan
     return Unlabeled(images, headers)
@@ -82,18 +92,30 @@ def test_a_resumed_pretraining_equals_an_undisturbed_one(data: Unlabeled, tmp_pa
         torch.testing.assert_close(value, expected[key])
 
 
-def test_restoration_sees_no_hidden_pixel_and_counts_no_other(data: Unlabeled, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restoration_sees_no_hidden_pixel_and_counts_no_other(
+    data: Unlabeled, monkeypatch: pytest.MonkeyPatch
+) -> None:
     objective = Restoration(encoder_of("residual", 64)).eval()
     seen = []
-    monkeypatch.setattr(objective.encoder, "forward", lambda images: seen.append(images) or torch.zeros(2, 64, 256))
+    monkeypatch.setattr(
+        objective.encoder, "forward", lambda images: seen.append(images) or torch.zeros(2, 64, 256)
+    )
     counted = []
-    monkeypatch.setattr(objective.loss, "forward", lambda _, __, hidden: counted.append(hidden) or hidden.sum())
+    monkeypatch.setattr(
+        objective.loss, "forward", lambda _, __, hidden: counted.append(hidden) or hidden.sum()
+    )
     images = data.images[:2]
     objective(images, data.headers[:2], torch.Generator().manual_seed(0))
     changed = (seen[0] != images).unflatten(2, (8, 8)).unflatten(4, (8, 8)).any(5).any(3).flatten(1)
     torch.testing.assert_close(changed, counted[0])
     assert counted[0].sum(1).tolist() == [38, 38]
-    hidden = seen[0][0, 0].unflatten(0, (8, 8)).unflatten(2, (8, 8)).transpose(1, 2).reshape(64, 64)[counted[0][0]]
+    hidden = (
+        seen[0][0, 0]
+        .unflatten(0, (8, 8))
+        .unflatten(2, (8, 8))
+        .transpose(1, 2)
+        .reshape(64, 64)[counted[0][0]]
+    )
     torch.testing.assert_close(hidden, images[0].mean().expand_as(hidden))
 
 
@@ -126,7 +148,9 @@ def test_only_images_with_headers_are_drawn_for_them(data: Unlabeled) -> None:
 
 
 def test_test_images_are_dropped() -> None:
-    table = pd.DataFrame({"section": ["training", "test", "validation"], "patient_id": ["a", "b", "c"]})
+    table = pd.DataFrame(
+        {"section": ["training", "test", "validation"], "patient_id": ["a", "b", "c"]}
+    )
     images = torch.arange(3.0).view(3, 1, 1, 1)
     kept = without_test(Set(table, images, np.zeros((3, len(FINDINGS)), np.float32)))
     assert kept.images.flatten().tolist() == [0, 2]
@@ -136,7 +160,11 @@ def test_test_images_are_dropped() -> None:
 
 def test_saved_networks_score_the_test_images(data: Unlabeled, tmp_path: Path) -> None:
     sections = ["training", "test", "validation", "test"]
-    held_out = Set(pd.DataFrame({"section": sections}), data.images[:4], np.zeros((4, len(FINDINGS)), np.float32))
+    held_out = Set(
+        pd.DataFrame({"section": sections}),
+        data.images[:4],
+        np.zeros((4, len(FINDINGS)), np.float32),
+    )
     expected = []
     for seed in (0, 1):
         network = Classifier(features_of(Arm("tuned", "stem"), seed + 5), dropout=0.3)
@@ -152,18 +180,34 @@ def test_saved_networks_score_the_test_images(data: Unlabeled, tmp_path: Path) -
         score_held_out("stem-scratch-carefull_1", "stem", held_out, tmp_path)
 
 
-def test_an_arm_that_is_no_objective_needs_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("sys.argv", ["", "--data", str(tmp_path), "--output", str(tmp_path), "--arm", "afire"])
+def test_an_arm_that_is_no_objective_needs_weights(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(
+        "sys.argv", ["", "--data", str(tmp_path), "--output", str(tmp_path), "--arm", "afire"]
+    )
     with pytest.raises(SystemExit, match="2"):
         benchmark.main()
 
 
-def test_weights_of_another_pretraining_are_not_trained_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_weights_of_another_pretraining_are_not_trained_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(benchmark, "read_set", lambda *_: "all")
     monkeypatch.setattr(benchmark, "without_test", lambda found: found)
     tuned = []
     monkeypatch.setattr(benchmark, "fine_tune", lambda *given: tuned.append(given[:3]))
-    words = ["", "--data", str(tmp_path), "--output", str(tmp_path), "--arm", "afire", "--weights", "model.pt"]
+    words = [
+        "",
+        "--data",
+        str(tmp_path),
+        "--output",
+        str(tmp_path),
+        "--arm",
+        "afire",
+        "--weights",
+        "model.pt",
+    ]
     monkeypatch.setattr("sys.argv", words)
     benchmark.main()
     assert tuned == [("afire", Path("model.pt"), "all")]

@@ -18,7 +18,9 @@ def test_exchangeable_normals_keep_the_levels() -> None:
 
 def test_a_patient_counts_once() -> None:
     scores = np.concatenate([np.zeros(50), np.full(50, 9.0)])
-    patients = np.concatenate([np.arange(50), np.full(50, 99)])  # the high scores are all of one patient
+    patients = np.concatenate(
+        [np.arange(50), np.full(50, 99)]
+    )  # the high scores are all of one patient
     shares = halves(scores, patients, number=40)
     assert shares.max() <= 1 / 25
 
@@ -35,4 +37,6 @@ def test_the_released_detector_keeps_the_scores_of_its_held_out_normals(name: st
     kept = detector.calibration(name)
     assert len(kept) == 871
     # thresholds were taken from 218 of them, at a specificity of 0.95
-    assert 0.02 < np.mean(kept > detector.thresholds[detector.score_names.index(name)].item()) < 0.09
+    assert (
+        0.02 < np.mean(kept > detector.thresholds[detector.score_names.index(name)].item()) < 0.09
+    )

@@ -39,13 +39,19 @@ def test_the_interval_covers_the_truth_where_draws_differ() -> None:
 
 def test_runs_are_packed_and_compared(tmp_path: Path) -> None:
     random = np.random.default_rng(2)
-    table = pd.DataFrame({"image": [f"{n}.png" for n in range(90)], "patient_id": [f"p{n // 2}" for n in range(90)]})
+    table = pd.DataFrame(
+        {"image": [f"{n}.png" for n in range(90)], "patient_id": [f"p{n // 2}" for n in range(90)]}
+    )
     table["split"] = ["train"] * 30 + ["val"] * 20 + ["test"] * 40
     table["findings"] = ["Mass" if n % 3 else "Edema|Nodule" for n in range(90)]
     table.to_csv(tmp_path / "manifest.csv", index=False)
     labels = table["findings"].str.get_dummies("|")["Mass"].to_numpy()
     held_out = np.arange(30, 90)
-    for arm, strength in (("vit_tiny_probe", 3.0), ("imagenet_probe", 0.0), ("released_probe", 0.0)):
+    for arm, strength in (
+        ("vit_tiny_probe", 3.0),
+        ("imagenet_probe", 0.0),
+        ("released_probe", 0.0),
+    ):
         for draw in range(3):
             scores = random.normal(size=(60, 12)) + strength * labels[held_out, None]
             np.savez(tmp_path / f"{arm}_0.1_{draw}.npz", scores=scores, rows=held_out)

@@ -16,21 +16,33 @@ from tests.evidence import fair_controls
 from tests.evidence.fair_controls import DETECTOR, comparison, lung_crops, scored, with_interval
 
 
-def test_the_box_differs_from_the_square_by_the_shape_of_the_lungs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_box_differs_from_the_square_by_the_shape_of_the_lungs_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     images = torch.linspace(0, 1, 64).expand(2, 1, 64, 64)  # brighter from column to column
     monkeypatch.setattr(fair_controls, "lung_shapes", lambda batch: np.ones(len(batch)))
     crops = lung_crops(images)
     torch.testing.assert_close(crops["box"], crops["square"])
     # the second is not believed
     monkeypatch.setattr(fair_controls, "lung_shapes", lambda batch: np.array([4 / 9, 9.0]))
-    slope = {name: (crop[:, 0, 32, 33] - crop[:, 0, 32, 31]) for name, crop in lung_crops(images).items()}
-    torch.testing.assert_close(slope["box"] / slope["square"], torch.tensor([2 / 3, 2**0.5]), atol=0, rtol=0.1)
+    slope = {
+        name: (crop[:, 0, 32, 33] - crop[:, 0, 32, 31]) for name, crop in lung_crops(images).items()
+    }
+    torch.testing.assert_close(
+        slope["box"] / slope["square"], torch.tensor([2 / 3, 2**0.5]), atol=0, rtol=0.1
+    )
 
 
 def scored_set(seed: int) -> pd.DataFrame:
     generator = np.random.default_rng(seed)
     label = np.arange(200) % 2
-    rows = pd.DataFrame({"patient": np.arange(200) // 2, "label": label, DETECTOR: label + generator.normal(size=200)})
+    rows = pd.DataFrame(
+        {
+            "patient": np.arange(200) // 2,
+            "label": label,
+            DETECTOR: label + generator.normal(size=200),
+        }
+    )
     return rows.assign(same=2 * rows[DETECTOR], chance=generator.normal(size=200))
 
 
@@ -48,7 +60,10 @@ def test_the_interval_leaves_the_value_itself_out() -> None:
 
 @pytest.mark.parametrize(
     ("name", "sections"),
-    [("montgomery", ["training", "test", "test", "test"]), ("nih_cxr_7k", ["training", "test", "test"])],
+    [
+        ("montgomery", ["training", "test", "test", "test"]),
+        ("nih_cxr_7k", ["training", "test", "test"]),
+    ],
 )
 def test_abnormal_training_images_are_scored_or_left_out_and_never_normal(
     name: str, sections: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

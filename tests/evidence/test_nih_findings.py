@@ -62,7 +62,9 @@ def test_a_warm_head_starts_at_the_probe(data: Set, tmp_path: Path) -> None:
     probe = nih_findings.probe_of(data, features, data.rows("training"))
     assert training.history == [pytest.approx(probe.validation_auc, abs=0.02)]
     training.run()
-    kept = nih_findings.mean_auc(data.labels[rows], nih_findings.in_batches(training.average, data.images[rows]))
+    kept = nih_findings.mean_auc(
+        data.labels[rows], nih_findings.in_batches(training.average, data.images[rows])
+    )
     assert kept == pytest.approx(max(training.history))
 
 
@@ -72,7 +74,9 @@ def test_the_square_around_the_lungs_is_another_set(tmp_path: Path) -> None:
     io.imsave(tmp_path / "chest.png", img_as_ubyte(np.pad(image, 64)))
     row = {"image": "chest.png", "patient_id": "1", "split": "train", "findings": "Mass|Nodule"}
     pd.DataFrame([row]).to_csv(tmp_path / "manifest.csv", index=False)
-    whole, lungs, again = (nih_findings.read_set(tmp_path, 64, tmp_path, view) for view in ("image", "lungs", "lungs"))
+    whole, lungs, again = (
+        nih_findings.read_set(tmp_path, 64, tmp_path, view) for view in ("image", "lungs", "lungs")
+    )
     shares = [LungFinder.released()(each.images)[0, 0].mean() for each in (whole, lungs)]
     assert shares[1] > 1.5 * shares[0]
     assert torch.equal(lungs.images, again.images)
@@ -90,9 +94,15 @@ def test_fractions_take_whole_patients(data: Set) -> None:
 def test_the_table_compares_arms_on_the_same_patients(data: Set, tmp_path: Path) -> None:
     rows = np.flatnonzero(data.table["section"] != "training")
     noise = np.random.default_rng(1).normal(size=(len(rows), len(FINDINGS)))
-    for name, scores in {"cnn": noise, "good": data.labels[rows] + 0.1 * noise, "same": noise}.items():
+    for name, scores in {
+        "cnn": noise,
+        "good": data.labels[rows] + 0.1 * noise,
+        "same": noise,
+    }.items():
         for seed in range(2):
-            np.savez_compressed(tmp_path / f"{name}_1_{seed}.npz", scores=scores.astype(np.float32), rows=rows)
+            np.savez_compressed(
+                tmp_path / f"{name}_1_{seed}.npz", scores=scores.astype(np.float32), rows=rows
+            )
     found = table(data, tmp_path, "test", draws=50, reference="cnn")
     assert found.loc[("1", "good"), "AUC"] == pytest.approx(1.0, abs=0.01)
     assert found.loc[("1", "good"), "p"] < 0.05
@@ -107,7 +117,11 @@ def test_arms_are_compared_over_the_seeds_that_both_have(data: Set, tmp_path: Pa
     rows = np.flatnonzero(data.table["section"] != "training")
     for arm, seeds in {"cnn": 3, "other": 2}.items():
         for seed in range(seeds):
-            scores = np.random.default_rng(seed).normal(size=(len(rows), len(FINDINGS))).astype(np.float32)
+            scores = (
+                np.random.default_rng(seed)
+                .normal(size=(len(rows), len(FINDINGS)))
+                .astype(np.float32)
+            )
             np.savez_compressed(tmp_path / f"{arm}_1_{seed}.npz", scores=scores, rows=rows)
     found = table(data, tmp_path, "validation", draws=20, reference="cnn")
     assert found.loc[("1", "other"), "AUC"] != found.loc[("1", "cnn"), "AUC"]

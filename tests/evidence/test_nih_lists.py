@@ -35,11 +35,16 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_findings_are_in_the_order_of_their_names_and_hernia_is_abnormal_alone(folder: Path) -> None:
+def test_findings_are_in_the_order_of_their_names_and_hernia_is_abnormal_alone(
+    folder: Path,
+) -> None:
     items = nih_items(folder / "nih_cxr_7k")
     assert set(items) == {"training", "validation"}
     first, second = items["training"]
-    assert [name for name, present in zip(FINDINGS, first["label"], strict=True) if present] == ["Effusion", "Mass"]
+    assert [name for name, present in zip(FINDINGS, first["label"], strict=True) if present] == [
+        "Effusion",
+        "Mass",
+    ]
     assert (first["abnormal"], first["patient_id"], first["view"]) == (1, "00001", "PA")
     assert (second["abnormal"], sum(second["label"])) == (0, 0)
     (hernia,) = items["validation"]

@@ -76,7 +76,9 @@ def test_an_encoder_learns_what_is_painted_and_the_first_one_stays() -> None:
     assert (verdicts(network, head, copies) > verdicts(network, head, images)).float().mean() > 0.8
     assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
     again, _ = trained_further(encoder, images, lungs, options, seed=0)
-    assert all(torch.equal(*pair) for pair in zip(network.parameters(), again.parameters(), strict=True))
+    assert all(
+        torch.equal(*pair) for pair in zip(network.parameters(), again.parameters(), strict=True)
+    )
     with pytest.raises(AssertionError):
         torch.testing.assert_close(network.state_dict(), encoder.state_dict())
 
@@ -95,7 +97,18 @@ def test_other_settings_are_not_taken_for_the_same_run(tmp_path: Path) -> None:
         return stored_scores(argparse.Namespace(output=tmp_path, **{**settings, **changed}), seed)
 
     assert stored() == stored()
-    assert len({stored(), stored(1), stored(steps=90), stored(encoder="b.pt"), stored(normals=tmp_path)}) == 5
+    assert (
+        len(
+            {
+                stored(),
+                stored(1),
+                stored(steps=90),
+                stored(encoder="b.pt"),
+                stored(normals=tmp_path),
+            }
+        )
+        == 5
+    )
 
 
 def test_runs_count_alike_whatever_their_scale() -> None:
@@ -103,7 +116,9 @@ def test_runs_count_alike_whatever_their_scale() -> None:
     small = pd.DataFrame({**shown, **{name: [0.0, 2.0, 9.0, 1.0, 3.0] for name in SCORES}})
     large = pd.DataFrame({**shown, **{name: [100.0, 300.0, 0.0, 200.0, 200.0] for name in SCORES}})
     together = mean_of_runs([small, large])
-    deviation = 2**0.5  # of the two validation normals of the first; the second's is a hundred times that
+    deviation = (
+        2**0.5
+    )  # of the two validation normals of the first; the second's is a hundred times that
     expected = pd.Series([-1.0, 1.0, 3.0, 0.0, 1.0]) / deviation  # the third: (8 - 2) / 2
     for name in SCORES:
         pd.testing.assert_series_equal(together[name], expected, check_names=False)
@@ -136,6 +151,8 @@ def test_the_command_compares_encoders_and_keeps_what_was_computed(
     assert found.loc["verdict, all runs together", "AUC"].count("±") == 0
     assert len(list(options.output.glob("painted_*.csv"))) == 2
     assert differences(options).str.match(r"[+-]0\.\d{3} \([+-]0\.\d{3} to [+-]0\.\d{3}\)").all()
-    monkeypatch.setattr("tests.evidence.painted_opacities.with_scores", None)  # nothing is computed again
+    monkeypatch.setattr(
+        "tests.evidence.painted_opacities.with_scores", None
+    )  # nothing is computed again
     options.weights = weights[1:]
     assert len(compared(options)) == len(SCORES)

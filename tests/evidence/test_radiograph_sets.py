@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # benchmarks are imported from the repository's root
+sys.path.insert(
+    0, str(Path(__file__).resolve().parents[2])
+)  # benchmarks are imported from the repository's root
 
 from tests.evidence.radiograph_sets import child_patient, other_normals, pictures, radiograph_table
 
@@ -20,7 +22,9 @@ from tests.evidence.radiograph_sets import child_patient, other_normals, picture
 def child_folder(tmp_path: Path) -> Path:
     names = {
         "train/NORMAL": [f"IM-{number:04}-0001.jpeg" for number in range(200, 210)],
-        "train/PNEUMONIA": [f"person{number}_virus_{copy}.jpeg" for number in range(1, 11) for copy in (1, 2)],
+        "train/PNEUMONIA": [
+            f"person{number}_virus_{copy}.jpeg" for number in range(1, 11) for copy in (1, 2)
+        ],
         "test/NORMAL": ["IM-0001-0001.jpeg", "NORMAL2-IM-0003-0001.jpeg"],
         "test/PNEUMONIA": ["person99_bacteria_1.jpeg"],
     }
@@ -28,7 +32,9 @@ def child_folder(tmp_path: Path) -> Path:
     for folder, files in names.items():
         (tmp_path / folder).mkdir(parents=True)
         for name in files:
-            Image.fromarray(rng.integers(0, 255, (40, 40), dtype=np.uint8)).save(tmp_path / folder / name)
+            Image.fromarray(rng.integers(0, 255, (40, 40), dtype=np.uint8)).save(
+                tmp_path / folder / name
+            )
     return tmp_path
 
 
@@ -59,4 +65,7 @@ def test_pictures_come_standardized_with_what_the_raw_ones_are_like(child_folder
 def test_the_picture_that_nih_has_too_is_left_out_of_other_normals(tmp_path: Path) -> None:
     for number in (4, 5, 6):
         (tmp_path / f"adult_normal_{number}.jpg").touch()
-    assert [path.name for path in other_normals(tmp_path)] == ["adult_normal_4.jpg", "adult_normal_6.jpg"]
+    assert [path.name for path in other_normals(tmp_path)] == [
+        "adult_normal_4.jpg",
+        "adult_normal_6.jpg",
+    ]

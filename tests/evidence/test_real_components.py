@@ -25,7 +25,9 @@ SECTIONS = np.repeat(["training", "validation", "test"], [200, 100, 100])
 
 def labeled(seed: int = 0) -> tuple[pd.DataFrame, np.random.Generator]:
     generator = np.random.default_rng(seed)
-    return pd.DataFrame({"section": SECTIONS, "label": generator.integers(0, 2, len(SECTIONS))}), generator
+    return pd.DataFrame(
+        {"section": SECTIONS, "label": generator.integers(0, 2, len(SECTIONS))}
+    ), generator
 
 
 def test_the_probe_finds_the_one_feature_that_tells() -> None:
@@ -42,7 +44,9 @@ def test_the_probe_learns_from_the_training_images_alone() -> None:
     table, generator = labeled()
     features = generator.normal(size=(400, 3))
     told = features.copy()
-    told[SECTIONS == "test", 0] += 5 * table["label"][SECTIONS == "test"]  # a feature that tells in the test alone
+    told[SECTIONS == "test", 0] += (
+        5 * table["label"][SECTIONS == "test"]
+    )  # a feature that tells in the test alone
     told[SECTIONS == "training", 0] -= 5 * table["label"][SECTIONS == "training"]
     assert probe(table, told)["auc"] < 0.05
     assert 0.3 < probe(table, features)["auc"] < 0.7
@@ -65,8 +69,15 @@ def test_the_report_pairs_the_seeds() -> None:
         for arm, better in (("full", 0.0), ("less", -0.02))
         for seed in (0, 1, 2)
     ]
-    line = next(line.split() for line in report(rows).splitlines() if line.split()[:2] == ["auc", "less"])
-    assert line[2:6] == ["3", "0.79", "0.01", "-0.02"]  # runs, mean, deviation, difference from the first arm
+    line = next(
+        line.split() for line in report(rows).splitlines() if line.split()[:2] == ["auc", "less"]
+    )
+    assert line[2:6] == [
+        "3",
+        "0.79",
+        "0.01",
+        "-0.02",
+    ]  # runs, mean, deviation, difference from the first arm
     assert line[7:9] == ["3", "0"]  # pairs, of which higher
 
 
@@ -80,20 +91,38 @@ def test_the_tables_say_what_differs() -> None:
     reached, differences = (table.splitlines() for table in tables(pd.DataFrame(rows)))
     assert reached[2].startswith("| full | 3 | 0.820 ± 0.020 | 0.820 ± 0.020 |")
     assert reached[4].startswith("| once | 1 | 0.900 | 0.900 |")
-    assert [cell.strip() for cell in differences[2].split("|")][1:5] == ["less", "-0.090", "0.030; 0.012", "0 of 3"]
-    assert [cell.strip() for cell in differences[3].split("|")][1:5] == ["once", "+0.080", "", "1 of 1"]
+    assert [cell.strip() for cell in differences[2].split("|")][1:5] == [
+        "less",
+        "-0.090",
+        "0.030; 0.012",
+        "0 of 3",
+    ]
+    assert [cell.strip() for cell in differences[3].split("|")][1:5] == [
+        "once",
+        "+0.080",
+        "",
+        "1 of 1",
+    ]
 
 
 def test_the_page_has_the_tables_of_the_rows(repository_root: Path) -> None:
     page = (repository_root / "docs/reports/component_ablation.md").read_text(encoding="utf-8")
     for table in tables(pd.read_csv(repository_root / ROWS)):
-        assert table in page, "python -m tests.evidence.component_tables prints the tables of the page"
+        assert table in page, (
+            "python -m tests.evidence.component_tables prints the tables of the page"
+        )
 
 
 def test_variance_lies_between_images_or_between_places() -> None:
     generator = torch.Generator().manual_seed(0)
-    images, places = (torch.randn(shape, generator=generator) for shape in ((300, 1, 4), (1, 300, 4)))
-    for tokens, share in ((images.expand(300, 300, 4), 1.0), (places.expand(300, 300, 4), 0.0), (images + places, 0.5)):
+    images, places = (
+        torch.randn(shape, generator=generator) for shape in ((300, 1, 4), (1, 300, 4))
+    )
+    for tokens, share in (
+        (images.expand(300, 300, 4), 1.0),
+        (places.expand(300, 300, 4), 0.0),
+        (images + places, 0.5),
+    ):
         assert between_images(tokens) == pytest.approx(share, abs=0.06)
 
 
@@ -101,11 +130,16 @@ def test_variance_lies_between_images_or_between_places() -> None:
 def test_the_command_goes_on(repository_root: Path, tmp_path: Path) -> None:
     generator = np.random.default_rng(0)
     for split, patients in (("train", range(10, 30)), ("test", range(8))):
-        for kind, name in (("NORMAL", "IM-{:04d}-0001.jpeg"), ("PNEUMONIA", "person{}_virus_1.jpeg")):
+        for kind, name in (
+            ("NORMAL", "IM-{:04d}-0001.jpeg"),
+            ("PNEUMONIA", "person{}_virus_1.jpeg"),
+        ):
             folder = tmp_path / "child" / split / kind
             folder.mkdir(parents=True)
             for patient in patients:
-                pixels = generator.integers(0, 200 if kind == "NORMAL" else 255, (40, 40), dtype=np.uint8)
+                pixels = generator.integers(
+                    0, 200 if kind == "NORMAL" else 255, (40, 40), dtype=np.uint8
+                )
                 Image.fromarray(pixels).save(folder / name.format(patient))
     shape = {"image_size": 16, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
     small = {
@@ -113,15 +147,33 @@ def test_the_command_goes_on(repository_root: Path, tmp_path: Path) -> None:
         "batch_size": 8,
         "epochs": 1,
     }
-    overrides = {**shape, **small, "train::lr_schedule::warmup_epochs": 0, "add_lesions::lesion_size": [4, 12]}
+    overrides = {
+        **shape,
+        **small,
+        "train::lr_schedule::warmup_epochs": 0,
+        "add_lesions::lesion_size": [4, 12],
+    }
     arms = tmp_path / "arms.json"
     content = {"config_file": "bundles/afire/configs/train.json", "overrides": overrides}
     arms.write_text(json.dumps({**content, "arms": {"AFiRe": {}, "untrained": None}}))
     normals, output = tmp_path / "child" / "train" / "NORMAL", tmp_path / "results"
-    words = ["--arms", arms, "--normals", normals, "--data", tmp_path / "child", "--output", output, "--seeds", "0"]
+    words = [
+        "--arms",
+        arms,
+        "--normals",
+        normals,
+        "--data",
+        tmp_path / "child",
+        "--output",
+        output,
+        "--seeds",
+        "0",
+    ]
     command = [sys.executable, "-m", "tests.evidence.real_components", *map(str, words)]
     for _ in range(2):
-        result = subprocess.run(command, cwd=repository_root, capture_output=True, text=True, timeout=300, check=False)
+        result = subprocess.run(
+            command, cwd=repository_root, capture_output=True, text=True, timeout=300, check=False
+        )
         assert result.returncode == 0, result.stderr[-3000:]
     rows = pd.read_csv(output / "rows.csv")
     assert rows[["arm", "seed"]].to_numpy().tolist() == [["AFiRe", 0], ["untrained", 0]]

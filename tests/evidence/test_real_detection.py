@@ -45,13 +45,24 @@ def test_every_control_has_a_row() -> None:
 
 
 def test_a_manifest_with_findings_has_labels(tmp_path: Path) -> None:
-    rows = {"image": ["a.png", "b.png"], "patient_id": ["1", "2"], "view": "PA", "split": ["train", "test"]}
-    pd.DataFrame({**rows, "findings": ["No Finding", "Mass|Nodule"]}).to_csv(tmp_path / "manifest.csv", index=False)
+    rows = {
+        "image": ["a.png", "b.png"],
+        "patient_id": ["1", "2"],
+        "view": "PA",
+        "split": ["train", "test"],
+    }
+    pd.DataFrame({**rows, "findings": ["No Finding", "Mass|Nodule"]}).to_csv(
+        tmp_path / "manifest.csv", index=False
+    )
     assert radiograph_table(tmp_path)["label"].tolist() == [0, 1]
 
 
 def test_montgomery_has_its_own_names_of_the_columns(tmp_path: Path) -> None:
-    rows = {"image": ["a.png", "b.png"], "patient_id": ["1", "2"], "published_split": ["train", "test"]}
+    rows = {
+        "image": ["a.png", "b.png"],
+        "patient_id": ["1", "2"],
+        "published_split": ["train", "test"],
+    }
     pd.DataFrame({**rows, "tuberculosis": [0, 1]}).to_csv(tmp_path / "manifest.csv", index=False)
     table = radiograph_table(tmp_path)
     assert table["section"].tolist() == ["training", "test"]

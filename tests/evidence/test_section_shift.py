@@ -31,7 +31,10 @@ def two_sections() -> pd.DataFrame:
 
 def test_abnormal_images_of_one_section_against_the_normals_of_the_other() -> None:
     found = crossed(two_sections())
-    assert found.loc["normals of validation"].tolist() == [0.0, 0.75]  # 2 is above one of two, 10 above both
+    assert found.loc["normals of validation"].tolist() == [
+        0.0,
+        0.75,
+    ]  # 2 is above one of two, 10 above both
     assert found.loc["normals of test"].tolist() == [0.0, 0.5]
 
 
@@ -55,7 +58,10 @@ def shifted_set() -> tuple[pd.DataFrame, torch.Tensor]:
     parts = [("training", 0, 0.8, 40), ("test", 0, 0.2, 40), ("test", 1, 0.5, 20)]
     rows, images = [], []
     for section, label, level, count in parts:
-        rows += [{"section": section, "label": label, "patient": f"{section}{label}{i // 2}"} for i in range(count)]
+        rows += [
+            {"section": section, "label": label, "patient": f"{section}{label}{i // 2}"}
+            for i in range(count)
+        ]
         images.append(level + 0.05 * torch.randn(count, 1, 16, 16, generator=generator))
     sharpness = torch.rand(len(rows), generator=generator).numpy()
     return pd.DataFrame(rows).assign(sharpness=sharpness), torch.cat(images)
@@ -73,9 +79,13 @@ def test_own_normals_make_good_for_a_shift() -> None:
 
 def test_the_command_reports_all_tables(tmp_path: Path) -> None:
     data = make_child_set(tmp_path / "set")
-    options = argparse.Namespace(data=data, output=tmp_path / "output", weights="", field_of_view="image", **SHAPE)
+    options = argparse.Namespace(
+        data=data, output=tmp_path / "output", weights="", field_of_view="image", **SHAPE
+    )
     crosses, kinds, others, own = reported(options)
     assert "normals of test" in crosses
-    assert kinds.count("test, ") == kinds.count("validation, ") == 5  # four kinds of file, and all normals
+    assert (
+        kinds.count("test, ") == kinds.count("validation, ") == 5
+    )  # four kinds of file, and all normals
     assert "statistics of NORMAL2" in others
     assert "fused" in own

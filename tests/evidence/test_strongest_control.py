@@ -29,7 +29,9 @@ def scored_set(strength: dict[str, float], seed: int = 0) -> pd.DataFrame:
     ("low", "high", "expected"),
     [(0.01, 0.1, "higher"), (-0.1, -0.01, "lower"), (-0.01, 0.1, "not shown")],
 )
-def test_the_verdict_is_that_of_the_interval_and_not_of_the_value(low: float, high: float, expected: str) -> None:
+def test_the_verdict_is_that_of_the_interval_and_not_of_the_value(
+    low: float, high: float, expected: str
+) -> None:
     assert verdict(np.array([9.0, *np.linspace(low, high, 101)])) == expected
 
 

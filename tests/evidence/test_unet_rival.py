@@ -33,15 +33,23 @@ class Constant(nn.Module):
 def test_every_sixth_contour_point_becomes_a_landmark(tmp_path: Path) -> None:
     folder = tmp_path / "jsrt"
     folder.mkdir()
-    contours = {organ: [[n, 2 * n] for n in range(points)] for organ, points in CONTOUR_POINTS.items()}
+    contours = {
+        organ: [[n, 2 * n] for n in range(points)] for organ, points in CONTOUR_POINTS.items()
+    }
     clavicles = {"left_clavicle": [[0, 0]]}
     splits = {"a": "train", "b": "test", "c": "train", "d": "train"}
-    entries = {name: {"published_split": split, "contours": contours | clavicles} for name, split in splits.items()}
+    entries = {
+        name: {"published_split": split, "contours": contours | clavicles}
+        for name, split in splits.items()
+    }
     entries["d"]["contours"] = {}
     (folder / "contours.json").write_text(json.dumps(entries))
     listed_contour_points(tmp_path, tmp_path / "lists.json")
     found = json.loads((tmp_path / "lists.json").read_text())
-    assert {key: [item["patient_id"] for item in found[key]] for key in ("training", "validation", "test")} == {
+    assert {
+        key: [item["patient_id"] for item in found[key]]
+        for key in ("training", "validation", "test")
+    } == {
         "training": ["c"],
         "validation": ["a"],
         "test": ["b"],
@@ -60,13 +68,18 @@ def test_the_radial_error_is_a_share_of_the_side() -> None:
     parser = ConfigParser({"window": 3, "image_size": 8})
     batch = {"image": torch.zeros(2, 1, 8, 8), "landmarks": truth}
     # errors of 0, 4 and 0 pixels of 8
-    assert TASKS["landmarks"].score(parser, Constant(maps), [batch])["mean"] == pytest.approx(-100 * 4 / 8 / 3)  # type: ignore[arg-type]
+    assert TASKS["landmarks"].score(parser, Constant(maps), [batch])["mean"] == pytest.approx(
+        -100 * 4 / 8 / 3
+    )  # type: ignore[arg-type]
 
 
 def test_dice_of_montgomery_is_of_both_lungs_in_the_pixels_of_the_file(tmp_path: Path) -> None:
     truth = np.zeros((32, 32), np.uint8)
     truth[:, :8] = truth[:, 24:] = 255
-    for part, picture in (("images", np.arange(1024, dtype=np.uint8).reshape(32, 32)), ("lungs", truth)):
+    for part, picture in (
+        ("images", np.arange(1024, dtype=np.uint8).reshape(32, 32)),
+        ("lungs", truth),
+    ):
         (tmp_path / "montgomery" / part).mkdir(parents=True)
         Image.fromarray(picture).save(tmp_path / "montgomery" / part / "one.png")
     maps = torch.full((3, 16, 16), -1.0)

@@ -54,7 +54,10 @@ def dice(parser: ConfigParser, network: nn.Module, loader: DataLoader) -> dict[s
 def radial_error(parser: ConfigParser, network: nn.Module, loader: DataLoader) -> dict[str, float]:
     """Mean radial error in percent of the side; negative, so that larger is better."""
     window, size = (parser.get_parsed_content(name) for name in ("window", "image_size"))
-    found = [(landmark_positions(network(batch["image"]), window), batch["landmarks"]) for batch in loader]
+    found = [
+        (landmark_positions(network(batch["image"]), window), batch["landmarks"])
+        for batch in loader
+    ]
     errors = torch.cat([radial_errors(places, truth) for places, truth in found])
     return {"mean": -100 * float(errors.nanmean()) / size}
 
@@ -102,7 +105,9 @@ def bundle(options: argparse.Namespace, seed: int) -> ConfigParser:
     return parser
 
 
-def scored(options: argparse.Namespace, parser: ConfigParser, network: nn.Module, loader: DataLoader) -> dict[str, Any]:
+def scored(
+    options: argparse.Namespace, parser: ConfigParser, network: nn.Module, loader: DataLoader
+) -> dict[str, Any]:
     """What the task's score says of the network."""
     network.eval()
     with torch.inference_mode():
@@ -111,13 +116,17 @@ def scored(options: argparse.Namespace, parser: ConfigParser, network: nn.Module
 
 def trained(options: argparse.Namespace, parser: ConfigParser) -> nn.Module:
     """The network of the best epoch."""
-    training = DataLoader(parser.get_parsed_content("train::dataset"), batch_size=16, shuffle=True, drop_last=True)
+    training = DataLoader(
+        parser.get_parsed_content("train::dataset"), batch_size=16, shuffle=True, drop_last=True
+    )
     validation = DataLoader(parser.get_parsed_content("validate::dataset"), batch_size=16)
     loss_of = parser.get_parsed_content("loss")
     outputs = parser.get_parsed_content("num_outputs")
     network = BasicUNet(spatial_dims=2, in_channels=1, out_channels=outputs, features=FEATURES)
     optimizer = torch.optim.AdamW(network.parameters(), options.learning_rate, weight_decay=0.05)
-    schedule = OneCycleLR(optimizer, options.learning_rate, total_steps=options.epochs * len(training))
+    schedule = OneCycleLR(
+        optimizer, options.learning_rate, total_steps=options.epochs * len(training)
+    )
     best, kept = -float("inf"), copy.deepcopy(network)
     with trange(options.epochs, desc="BasicUNet") as bar:
         for epoch in bar:
@@ -150,7 +159,9 @@ def scores(options: argparse.Namespace, seed: int) -> dict[str, Any]:
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True, help="folder of the sets, with jsrt")
     parser.add_argument("--output", type=Path, default=Path("results/unet_rival"))
     parser.add_argument("--task", choices=list(TASKS), default="organs")
@@ -159,7 +170,9 @@ def main() -> None:
     parser.add_argument("--learning_rate", type=float, default=2e-3)
     parser.add_argument("--image_size", type=int, default=64)
     parser.add_argument("--test", action="store_true", help="score the test images")
-    parser.add_argument("--montgomery", action="store_true", help="organs: score Montgomery's lungs as well")
+    parser.add_argument(
+        "--montgomery", action="store_true", help="organs: score Montgomery's lungs as well"
+    )
     options = parser.parse_args()
     options.data, options.output = options.data.resolve(), options.output.resolve()
     table = pd.DataFrame([scores(options, seed) for seed in options.seeds]).set_index("seed")

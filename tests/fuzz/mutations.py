@@ -25,7 +25,10 @@ mutations: st.SearchStrategy[list[Mutation]] = st.lists(
         st.sampled_from(["overwrite", "insert", "remove", "cut", "flip"]),
         # most of what a file says is in its first bytes
         st.one_of(st.floats(0, 1), st.floats(0, 0.05)),
-        st.one_of(st.binary(min_size=1, max_size=8), st.sampled_from([b"\xff" * 4, bytes(4), b"\x7f\xff\xff\xff"])),
+        st.one_of(
+            st.binary(min_size=1, max_size=8),
+            st.sampled_from([b"\xff" * 4, bytes(4), b"\x7f\xff\xff\xff"]),
+        ),
     ),
     min_size=1,
     max_size=4,
@@ -45,5 +48,9 @@ def mutated(content: bytes, steps: Sequence[Mutation]) -> bytes:
         elif kind == "cut":
             content = content[:place]
         elif place < len(content):
-            content = content[:place] + bytes([content[place] ^ (1 << data[0] % 8)]) + content[place + 1 :]
+            content = (
+                content[:place]
+                + bytes([content[place] ^ (1 << data[0] % 8)])
+                + content[place + 1 :]
+            )
     return content

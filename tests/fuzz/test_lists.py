@@ -24,7 +24,12 @@ GOOD: dict[str, Any] = {
     "finding_names": ["Effusion", "Mass"],
     **{
         section: [
-            {"image": f"{section}{number}.png", "label": [0, number % 2], "abnormal": number % 2, "patient_id": number}
+            {
+                "image": f"{section}{number}.png",
+                "label": [0, number % 2],
+                "abnormal": number % 2,
+                "patient_id": number,
+            }
             for number in range(start, start + 3)
         ]
         for start, section in enumerate(("training", "validation", "test"))
@@ -33,18 +38,33 @@ GOOD: dict[str, Any] = {
 
 hostile_names = st.one_of(
     st.text(max_size=20),
-    st.sampled_from(["../../etc/passwd", "/etc/passwd", "..", ".", "~/x.png", "a\x00b.png", "C:\\x.png", "a" * 300]),
+    st.sampled_from(
+        [
+            "../../etc/passwd",
+            "/etc/passwd",
+            "..",
+            ".",
+            "~/x.png",
+            "a\x00b.png",
+            "C:\\x.png",
+            "a" * 300,
+        ]
+    ),
 )
 values = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), hostile_names),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(hostile_names, inner, max_size=3)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(hostile_names, inner, max_size=3)
+    ),
     max_leaves=6,
 )
 entries = st.one_of(
     values,
     st.fixed_dictionaries(
         {"image": hostile_names},
-        optional=dict.fromkeys(("label", "abnormal", "patient_id", "mask", "organs", "boxes"), values),
+        optional=dict.fromkeys(
+            ("label", "abnormal", "patient_id", "mask", "organs", "boxes"), values
+        ),
     ),
 )
 

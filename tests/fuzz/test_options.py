@@ -20,7 +20,10 @@ CONFIG = Path(__file__).resolve().parents[2] / "bundles" / "afire" / "configs" /
 LETTERS = st.characters(categories=["L", "N", "Z"])
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(LETTERS, max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(LETTERS, max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(LETTERS, max_size=5), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 

@@ -47,7 +47,12 @@ def dicom(syntax: str) -> bytes:
     dataset.SamplesPerPixel, dataset.PixelRepresentation = 1, 0
     dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit = 16, 12, 11
     dataset.PhotometricInterpretation = "MONOCHROME1"
-    dataset.WindowCenter, dataset.WindowWidth, dataset.RescaleSlope, dataset.RescaleIntercept = 2000, 3000, 2, -7
+    dataset.WindowCenter, dataset.WindowWidth, dataset.RescaleSlope, dataset.RescaleIntercept = (
+        2000,
+        3000,
+        2,
+        -7,
+    )
     dataset.PixelData = PIXELS.astype("<u2").tobytes()
     dataset["PixelData"].VR = "OW"
     stream = io.BytesIO()
@@ -55,7 +60,9 @@ def dicom(syntax: str) -> bytes:
     return stream.getvalue()
 
 
-EXTREMES = [sign * value for sign in (-1, 1) for value in (1e308, 3.4e38, 1e20, 2.0**63, 65535, 1e-310, 0.5)]
+EXTREMES = [
+    sign * value for sign in (-1, 1) for value in (1e308, 3.4e38, 1e20, 2.0**63, 65535, 1e-310, 0.5)
+]
 NIFTI = nib.Nifti1Image(PIXELS.astype(np.float32), np.eye(4)).to_bytes()
 FILES = {
     "a.png": picture("PNG"),
@@ -115,7 +122,9 @@ def test_damaged_files(name: str, steps: list[Mutation], scaling: str, tmp_path:
     photometric=st.sampled_from(["minisblack", "miniswhite"]),
     scaling=st.sampled_from(["depth", "range", "none"]),
 )
-def test_any_numbers(numbers: list[float], dtype: str, photometric: str, scaling: str, tmp_path: Path) -> None:
+def test_any_numbers(
+    numbers: list[float], dtype: str, photometric: str, scaling: str, tmp_path: Path
+) -> None:
     with np.errstate(all="ignore"):
         values = np.resize(np.array(numbers), (32, 33)).astype(dtype)
     (tmp_path / "a.tif").write_bytes(tiff(values, photometric=photometric))

@@ -67,7 +67,9 @@ def test_the_harm_is_real(files: dict[str, bytes], tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @bounded
 @given(steps=mutations)
-def test_damaged_weights(name: str, steps: list[Mutation], files: dict[str, bytes], tmp_path: Path) -> None:
+def test_damaged_weights(
+    name: str, steps: list[Mutation], files: dict[str, bytes], tmp_path: Path
+) -> None:
     path = tmp_path / name
     logging.disable(logging.WARNING)
     try:

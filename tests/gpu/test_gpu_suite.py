@@ -45,7 +45,9 @@ def test_packed_images_come_back(tmp_path: Path) -> None:
     paths = radiographs(tmp_path / "images", 5)
     assert pack(paths, tmp_path / "packed.zip", 48, megabytes=1) == 95
     folder = unpack(tmp_path / "packed.zip", tmp_path / "unpacked")
-    assert sorted(path.name for path in folder.iterdir()) == [f"image_{number}.jpg" for number in range(5)]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        f"image_{number}.jpg" for number in range(5)
+    ]
     for path in paths:
         with Image.open(path) as given, Image.open(folder / f"{Path(path).stem}.jpg") as found:
             assert np.abs(np.asarray(given, dtype=float) - np.asarray(found)).mean() < 5
@@ -64,9 +66,13 @@ def test_quality_falls_until_the_file_is_small_enough(tmp_path: Path) -> None:
 
 
 def test_pieces_join_to_the_whole(tmp_path: Path) -> None:
-    state = {f"a.{number}": torch.randn(100, 10) for number in range(7)} | {"b.count": torch.tensor(3)}
+    state = {f"a.{number}": torch.randn(100, 10) for number in range(7)} | {
+        "b.count": torch.tensor(3)
+    }
     torch.save(state, tmp_path / "model.pt")
-    pieces = write_pieces(tmp_path / "model.pt", tmp_path, megabytes=0.005)  # two tensors of 2 kB each
+    pieces = write_pieces(
+        tmp_path / "model.pt", tmp_path, megabytes=0.005
+    )  # two tensors of 2 kB each
     assert len(pieces) == 4
     assert all(piece.stat().st_size < 5500 for piece in pieces)
     joined = join_pieces(tmp_path)
@@ -110,7 +116,17 @@ def test_the_suite_in_miniature(repository_root: Path, tmp_path: Path) -> None:
     packed = tmp_path / f"{tmp_path.name}.zip"  # the run's folder has this name
     pack(radiographs(tmp_path / "images", 12), packed, 32, megabytes=1)
     words = ["--minutes", "5", "--out", str(tmp_path / "out"), "--size", "tiny", "--device", "cpu"]
-    words += ["--ways", "naive", "eager", "--stage", "speed", "train", "--images", str(packed), "--train_options"]
+    words += [
+        "--ways",
+        "naive",
+        "eager",
+        "--stage",
+        "speed",
+        "train",
+        "--images",
+        str(packed),
+        "--train_options",
+    ]
     words += [f"{name}={value}" for name, value in TINY_RUN.items()] + ["epochs=2"]
     words += [f"ckpt_dir={tmp_path / 'models'}", f"output_dir={tmp_path / 'output'}"]
     result = subprocess.run(
@@ -132,7 +148,11 @@ def test_the_suite_in_miniature(repository_root: Path, tmp_path: Path) -> None:
     assert "mae, tiny, naive" not in found["steps"], "there is no slow way"
     for way in ("float32", "bfloat16", "float32, torch.export", "float32, ONNX"):
         assert found["inference"][way]["images/s"] > 0
-    assert set(found["parts"]) == {"lesion maps", "head, forward and backward", "losses, forward and backward"}
+    assert set(found["parts"]) == {
+        "lesion maps",
+        "head, forward and backward",
+        "losses, forward and backward",
+    }
     assert found["train"]["ended"] == "exit code 0"
     state = join_pieces(tmp_path / "out")
     whole = torch.load(tmp_path / "models" / "model.pt", weights_only=True)

@@ -70,7 +70,9 @@ def test_loss_and_gradient_are_those_of_the_cpu(method: str) -> None:
     inputs = network_inputs(here, torch.device("cpu"))
     there["network"].load_state_dict(here["network"].state_dict())
     expected, gradient = loss_and_gradient(here, here["network"], inputs)
-    found, moved = loss_and_gradient(there, there["network"], tuple(value.to(DEVICE) for value in inputs))
+    found, moved = loss_and_gradient(
+        there, there["network"], tuple(value.to(DEVICE) for value in inputs)
+    )
     assert found == pytest.approx(expected, rel=1e-4)
     torch.testing.assert_close(moved, gradient, rtol=1e-2, atol=1e-4 * gradient.abs().max().item())
 
@@ -155,7 +157,9 @@ def test_lesions_of_a_batch_are_like_those_of_the_cpu() -> None:
         outside = (masks == 0).expand_as(lesion_images)
         repeated = there.unsqueeze(1).expand_as(lesion_images)
         assert torch.equal(lesion_images[outside], repeated[outside])
-        again = synth_lesion_masks(there, 8, generator=torch.Generator(device).manual_seed(3), validate=False)
+        again = synth_lesion_masks(
+            there, 8, generator=torch.Generator(device).manual_seed(3), validate=False
+        )
         assert torch.equal(again[0], lesion_images)
         found[device.type] = (masks > 0).float().mean((1, 2, 3, 4)).cpu()
     means = [shares.mean().item() for shares in found.values()]
@@ -168,14 +172,21 @@ def test_one_process_of_a_group_has_the_gradient_of_none(method: str, tmp_path: 
     inputs = network_inputs(case, DEVICE)
     expected, gradient = loss_and_gradient(case, copy.deepcopy(case["network"]), inputs)
     dist.init_process_group(
-        "nccl" if ON_CUDA else "gloo", init_method=f"file://{tmp_path / 'group'}", rank=0, world_size=1
+        "nccl" if ON_CUDA else "gloo",
+        init_method=f"file://{tmp_path / 'group'}",
+        rank=0,
+        world_size=1,
     )
     try:
         options: dict[str, Any] = {"device_ids": [torch.cuda.current_device()]} if ON_CUDA else {}
         network = DistributedDataParallel(case["network"], find_unused_parameters=True, **options)
         loss = case["loss"](network(*inputs))
         loss.backward()
-        found = torch.cat([p.grad.flatten() for p in network.parameters() if p.grad is not None]).float().cpu()
+        found = (
+            torch.cat([p.grad.flatten() for p in network.parameters() if p.grad is not None])
+            .float()
+            .cpu()
+        )
     finally:
         dist.destroy_process_group()
     assert loss.item() == pytest.approx(expected, rel=1e-5)

@@ -31,7 +31,9 @@ def holding_process(folder: Path) -> Iterator[subprocess.Popen]:
     """A process that holds the lock of a folder until it is killed, or the context ends."""
     module = sys.modules[folder_lock.__module__].__file__
     arguments = [sys.executable, "-c", _SCRIPT, str(module), str(folder)]
-    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         try:

@@ -17,7 +17,13 @@ from monai.transforms import Compose, RandScaleIntensityd
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DistributedSampler
 
-from monai_afire.handlers import EpochSeed, GradientClipping, ResumableCheckpoint, TeacherUpdate, cosine_schedule
+from monai_afire.handlers import (
+    EpochSeed,
+    GradientClipping,
+    ResumableCheckpoint,
+    TeacherUpdate,
+    cosine_schedule,
+)
 from monai_afire.losses import AFiReLoss
 from monai_afire.networks import AFiRe, ViTEncoder
 from monai_afire.optimizers import weight_decay_groups
@@ -48,10 +54,18 @@ def make_trainer(
     dataset = Dataset(items, transform)
     sampler = DistributedSampler(dataset, seed=5) if world_size() > 1 else None
     loader = DataLoader(
-        dataset, batch_size=batch_size, sampler=sampler, shuffle=sampler is None, num_workers=num_workers
+        dataset,
+        batch_size=batch_size,
+        sampler=sampler,
+        shuffle=sampler is None,
+        num_workers=num_workers,
     )
-    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=8, num_layers=1, num_heads=2, dropout_rate=0.1)
-    network = AFiRe(encoder, num_clusters=4, head_dim=6, decoder_dim=8, decoder_layers=1, decoder_heads=2)
+    encoder = ViTEncoder(
+        img_size=16, patch_size=8, hidden_size=8, num_layers=1, num_heads=2, dropout_rate=0.1
+    )
+    network = AFiRe(
+        encoder, num_clusters=4, head_dim=6, decoder_dim=8, decoder_layers=1, decoder_heads=2
+    )
     optimizer = torch.optim.AdamW(weight_decay_groups(network), lr=1e-2)
 
     def set_rate(value: float) -> None:
@@ -64,11 +78,17 @@ def make_trainer(
         ParamSchedulerHandler(set_rate, cosine_schedule, schedule, event=Events.ITERATION_STARTED),  # type: ignore[arg-type]
         GradientClipping(network.parameters(), 1.0),
         TeacherUpdate(network),
-        ResumableCheckpoint(str(folder), network, {"optimizer": optimizer}, resume=resume, **options),
+        ResumableCheckpoint(
+            str(folder), network, {"optimizer": optimizer}, resume=resume, **options
+        ),
     ]
     # DDP orders gradients anew after the first step of a process, unless it must look for unused parameters; the sum of
     # more than two numbers depends on their order
-    model = DistributedDataParallel(network, find_unused_parameters=True) if world_size() > 1 else network
+    model = (
+        DistributedDataParallel(network, find_unused_parameters=True)
+        if world_size() > 1
+        else network
+    )
     return SupervisedTrainer(
         device="cpu",
         max_epochs=epochs,

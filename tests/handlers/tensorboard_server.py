@@ -22,10 +22,15 @@ def served_pictures(folder: Path) -> dict[str, tuple[int, bytes]]:
     events.Reload()
     provider = MultiplexerDataProvider(events, str(folder))
     context = TBContext(logdir=str(folder), data_provider=provider)
-    client, route = Client(TensorBoardWSGI([ImagesPlugin(context)], data_provider=provider)), "/data/plugin/images"
+    client, route = (
+        Client(TensorBoardWSGI([ImagesPlugin(context)], data_provider=provider)),
+        "/data/plugin/images",
+    )
     pictures = {}
     for tag in client.get(f"{route}/tags").get_json().get(".", {}):
-        listed = client.get(f"{route}/images", query_string={"run": ".", "tag": tag, "sample": 0}).get_json()
+        listed = client.get(
+            f"{route}/images", query_string={"run": ".", "tag": tag, "sample": 0}
+        ).get_json()
         picture = client.get(f"{route}/individualImage?{listed[-1]['query']}").data
         pictures[tag] = (listed[-1]["step"], picture)
     return pictures

@@ -40,18 +40,26 @@ def crash_at(trainer: SupervisedTrainer, iteration: int) -> None:
 
 
 @pytest.mark.parametrize(("crash_iteration", "num_workers"), [(5, 0), (10, 0), (8, 2)])
-def test_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, crash_iteration: int, num_workers: int) -> None:
+def test_resumed_run_ends_as_an_uninterrupted_one(
+    tmp_path: Path, crash_iteration: int, num_workers: int
+) -> None:
     whole = make_trainer(tmp_path / "whole", num_workers=num_workers)
     start = {name: value.clone() for name, value in whole.network.state_dict().items()}
     whole.run()
     crash_at(make_trainer(tmp_path / "parts", num_workers=num_workers), crash_iteration)
     resumed = make_trainer(tmp_path / "parts", seed=99, num_workers=num_workers, resume=True)
     epochs: list[int] = []
-    resumed.add_event_handler(Events.EPOCH_STARTED, lambda engine: epochs.append(engine.state.epoch))
+    resumed.add_event_handler(
+        Events.EPOCH_STARTED, lambda engine: epochs.append(engine.state.epoch)
+    )
     resumed.run()
     assert epochs == list(range((crash_iteration - 1) // 3 + 1, 5))
     assert_same(final_state(resumed), final_state(whole))
-    for name in ("encoder.blocks.0.mlp.linear1.weight", "teacher_head.mlp.0.weight", "bank.prototypes"):
+    for name in (
+        "encoder.blocks.0.mlp.linear1.weight",
+        "teacher_head.mlp.0.weight",
+        "bank.prototypes",
+    ):
         assert not torch.equal(whole.network.state_dict()[name], start[name])
     assert whole.network.state_dict()["bank.num_updates"] == 12
     assert resumed.state.iteration == whole.state.iteration == 12
@@ -108,7 +116,9 @@ def test_files_are_written_at_the_interval_and_at_the_end(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("file", ["checkpoint.pt", "model.pt"])
-def test_a_crash_while_writing_leaves_the_old_file(tmp_path: Path, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_while_writing_leaves_the_old_file(
+    tmp_path: Path, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     network = linear()
     engine = counting_engine(tmp_path, network)
     save = torch.save
@@ -131,19 +141,28 @@ def test_a_crash_while_writing_leaves_the_old_file(tmp_path: Path, file: str, mo
 def test_another_architecture_is_refused_and_nothing_is_loaded(tmp_path: Path) -> None:
     counting_engine(tmp_path, linear()).run([0])
     wider = linear(5.0, width=3)
-    with pytest.raises(RuntimeError, match=r"weight is \(1, 2\) in the file, \(1, 3\) in the network.*resume set to f"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"weight is \(1, 2\) in the file, \(1, 3\) in the network.*resume set to f",
+    ):
         counting_engine(tmp_path, wider, resume=True).run([0])
     assert wider.bias.item() == 5.0
     deeper = nn.Sequential(linear())
-    with pytest.raises(RuntimeError, match=r"differences: 4, such as 0\.weight is missing in the file"):
+    with pytest.raises(
+        RuntimeError, match=r"differences: 4, such as 0\.weight is missing in the file"
+    ):
         counting_engine(tmp_path, deeper, resume=True).run([0])
     without_bias = nn.Linear(2, 1, bias=False)
-    with pytest.raises(RuntimeError, match=r"differences: 1, such as bias is .* missing in the network"):
+    with pytest.raises(
+        RuntimeError, match=r"differences: 1, such as bias is .* missing in the network"
+    ):
         counting_engine(tmp_path, without_bias, resume=True).run([0])
     assert torch.load(tmp_path / "model.pt", weights_only=True)["bias"].item() == 1.0  # still there
 
 
-def test_nothing_to_resume_is_said_and_training_starts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_to_resume_is_said_and_training_starts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     network = linear()
     with caplog.at_level(logging.WARNING):
         counting_engine(tmp_path / "new" / "folder", network, resume=True).run([0], max_epochs=2)
@@ -171,7 +190,9 @@ def test_a_disk_without_room_is_told_before_training(
     optimizer = torch.optim.AdamW(network.parameters())
     with pytest.raises(OSError, match=rf"the disk of {tmp_path} is too full.*free space"):
         counting_engine(tmp_path, network, objects={"optimizer": optimizer}).run([0])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.pt", "model.pt"], "the old files moved"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.pt", "model.pt"], (
+        "the old files moved"
+    )
     usage.free = 2 * 3 * 1680 + 1680
     counting_engine(tmp_path, network, objects={"optimizer": optimizer}).run([0])
 
@@ -191,7 +212,10 @@ def test_a_save_that_fails_leaves_the_last_good_checkpoint(tmp_path: Path) -> No
     engine.add_event_handler(Events.EPOCH_STARTED, limit_files)
     first = network.bias[0].item() + 1
     try:
-        with pytest.raises(OSError, match=r"cannot write .*checkpoint\.pt.*the last complete one stays.*--resume true"):
+        with pytest.raises(
+            OSError,
+            match=r"cannot write .*checkpoint\.pt.*the last complete one stays.*--resume true",
+        ):
             engine.run([0], max_epochs=3)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -204,7 +228,11 @@ def test_what_a_killed_process_was_writing_is_removed(tmp_path: Path) -> None:
     for name in (".checkpoint.pt.ab12.tmp", ".model.pt.cd34.tmp", "notes.tmp"):
         (tmp_path / name).write_text("half")
     counting_engine(tmp_path, linear()).run([0])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.pt", "model.pt", "notes.tmp"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "checkpoint.pt",
+        "model.pt",
+        "notes.tmp",
+    ]
 
 
 def test_the_files_of_all_older_runs_are_kept(tmp_path: Path) -> None:
@@ -228,8 +256,13 @@ class RunsCode:
 
 
 def test_checkpoints_that_carry_code_are_refused(tmp_path: Path) -> None:
-    torch.save({"network": linear().state_dict(), "trainer": RunsCode(tmp_path / "owned")}, tmp_path / "checkpoint.pt")
-    with pytest.raises(ValueError, match=r"checkpoint\.pt is refused: it contains more than tensors"):
+    torch.save(
+        {"network": linear().state_dict(), "trainer": RunsCode(tmp_path / "owned")},
+        tmp_path / "checkpoint.pt",
+    )
+    with pytest.raises(
+        ValueError, match=r"checkpoint\.pt is refused: it contains more than tensors"
+    ):
         counting_engine(tmp_path, linear(), resume=True).run([0])
     assert not (tmp_path / "owned").exists()
 
@@ -269,7 +302,9 @@ def test_only_the_main_rank_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_save_contains_the_named_objects(tmp_path: Path) -> None:
     network = linear()
-    scheduler = SimpleNamespace(state_dict=lambda: {"step": 7}, load_state_dict=lambda state: loaded.append(state))
+    scheduler = SimpleNamespace(
+        state_dict=lambda: {"step": 7}, load_state_dict=lambda state: loaded.append(state)
+    )
     loaded: list[Any] = []
     counting_engine(tmp_path, network, objects={"scheduler": scheduler}).run([0])
     saved = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
@@ -278,7 +313,9 @@ def test_save_contains_the_named_objects(tmp_path: Path) -> None:
     assert loaded == [{"step": 7}]
 
 
-def validating_engine(folder: Path, network: nn.Linear, metrics: list[float], **options: Any) -> Engine:
+def validating_engine(
+    folder: Path, network: nn.Linear, metrics: list[float], **options: Any
+) -> Engine:
     """Adds 1 to the bias in each epoch, and is validated after it with the given results."""
 
     def step(engine: Engine, batch: object) -> None:
@@ -287,16 +324,22 @@ def validating_engine(folder: Path, network: nn.Linear, metrics: list[float], **
 
     engine, validator = Engine(step), Engine(lambda engine, batch: None)
     validator.state.key_metric_name = "auc"
-    validator.add_event_handler(Events.EPOCH_COMPLETED, lambda: validator.state.metrics.update(auc=metrics.pop(0)))
+    validator.add_event_handler(
+        Events.EPOCH_COMPLETED, lambda: validator.state.metrics.update(auc=metrics.pop(0))
+    )
     engine.add_event_handler(Events.EPOCH_COMPLETED, lambda: validator.run([0]))
     ResumableCheckpoint(str(folder), network, validator=validator, **options).attach(engine)
     return engine
 
 
-def test_model_file_is_the_best_validation_and_the_checkpoint_the_last_epoch(tmp_path: Path) -> None:
+def test_model_file_is_the_best_validation_and_the_checkpoint_the_last_epoch(
+    tmp_path: Path,
+) -> None:
     validating_engine(tmp_path, linear(), [0.5, 0.9, 0.7, 0.8]).run([0], max_epochs=4)
     assert torch.load(tmp_path / "model.pt", weights_only=True)["bias"].item() == 2.0
-    assert torch.load(tmp_path / "checkpoint.pt", weights_only=True)["network"]["bias"].item() == 4.0
+    assert (
+        torch.load(tmp_path / "checkpoint.pt", weights_only=True)["network"]["bias"].item() == 4.0
+    )
 
 
 def test_best_validation_is_known_after_resuming(tmp_path: Path) -> None:
@@ -327,7 +370,9 @@ def test_smaller_is_better_where_the_validator_says_so(tmp_path: Path) -> None:
             network.bias.fill_(errors[0])
         validator.run([0])
 
-    validator.add_event_handler(Events.EPOCH_COMPLETED, lambda: validator.state.metrics.update(error=errors.pop(0)))
+    validator.add_event_handler(
+        Events.EPOCH_COMPLETED, lambda: validator.state.metrics.update(error=errors.pop(0))
+    )
     engine.add_event_handler(Events.EPOCH_COMPLETED, validate)
     ResumableCheckpoint(str(tmp_path), network, validator=validator).attach(engine)
     engine.run([0], max_epochs=3)
@@ -353,7 +398,9 @@ def test_resuming_a_complete_run_writes_the_model_again(tmp_path: Path) -> None:
         assert torch.load(tmp_path / "model.pt", weights_only=True)["bias"].item() == 2.0
 
 
-def test_resuming_a_complete_run_keeps_the_best_model(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_resuming_a_complete_run_keeps_the_best_model(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     validating_engine(tmp_path, linear(), [0.5, 0.9, 0.7]).run([0], max_epochs=3)
     validating_engine(tmp_path, linear(), [], resume=True).run([0], max_epochs=3)
     assert torch.load(tmp_path / "model.pt", weights_only=True)["bias"].item() == 2.0
@@ -388,7 +435,10 @@ def test_a_run_that_fails_before_it_saves_leaves_the_old_model_in_place(tmp_path
             engine.run([0])
     assert torch.load(tmp_path / "model.pt", weights_only=True)["bias"].item() == 11.0
     # but nobody takes that run's progress for this one's
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint_previous.pt", "model.pt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "checkpoint_previous.pt",
+        "model.pt",
+    ]
 
 
 def fail() -> None:
@@ -403,7 +453,8 @@ def test_a_folder_that_another_run_writes_into_is_refused(tmp_path: Path) -> Non
     with holding_process(tmp_path) as other:
         for resume in (False, True):
             with pytest.raises(
-                RuntimeError, match=rf"another run is writing into .*process {other.pid} on .*--ckpt_dir"
+                RuntimeError,
+                match=rf"another run is writing into .*process {other.pid} on .*--ckpt_dir",
             ):
                 counting_engine(tmp_path, linear(), resume=resume).run([0])
         assert (tmp_path / ".model.pt.ab12.tmp").is_file()
@@ -424,7 +475,9 @@ def test_one_flipped_bit_is_found(tmp_path: Path) -> None:
     place = whole.index(bias) + 2
     file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
     network = linear(5.0)
-    with pytest.raises(ValueError, match=r"checkpoint\.pt is damaged.*data/\d.*from a backup.*resume set to false"):
+    with pytest.raises(
+        ValueError, match=r"checkpoint\.pt is damaged.*data/\d.*from a backup.*resume set to false"
+    ):
         counting_engine(tmp_path, network, resume=True).run([0], max_epochs=2)
     assert network.bias.item() == 5.0
     assert (tmp_path / "model.pt").is_file()

@@ -65,9 +65,15 @@ def test_equals_its_parts(policy: str) -> None:
     torch.manual_seed(0)
     network, train, test = Student(), batches(0), batches(1)
     train[0]["label"][0] = -1.0
-    engine = probed(KNNProbe(network, train, test, num_neighbors=5, temperature=0.2, name="auc", uncertain=policy))
+    engine = probed(
+        KNNProbe(
+            network, train, test, num_neighbors=5, temperature=0.2, name="auc", uncertain=policy
+        )
+    )
     network.eval()
-    features = [torch.cat([network.encoder(b["image"]).mean(1) for b in part]) for part in (train, test)]
+    features = [
+        torch.cat([network.encoder(b["image"]).mean(1) for b in part]) for part in (train, test)
+    ]
     labels = [torch.cat([b["label"] for b in part]) for part in (train, test)]
     labels[0][labels[0] == -1] = NAN if policy == "ignore" else 1.0
     expected = mean_auc(labels[1], knn_predict(features[0], labels[0], features[1], 5, 0.2))
@@ -101,9 +107,14 @@ def test_learned_features_beat_chance_and_noise_does_not() -> None:
     signal = torch.cat([label, 1 - label], 1) + 0.3 * torch.randn(200, 2, generator=generator)
     noise = torch.randn(200, 2, generator=generator)
     for image, low, high in ((signal, 0.97, 1.0), (noise, 0.3, 0.7)):
-        parts = [{"image": image[rows, None], "label": label[rows]} for rows in (slice(100), slice(100, 200))]
+        parts = [
+            {"image": image[rows, None], "label": label[rows]}
+            for rows in (slice(100), slice(100, 200))
+        ]
         network = nn.ModuleDict({"encoder": nn.Identity()})
-        assert low < probed(KNNProbe(network, parts[:1], parts[1:])).state.metrics["knn_auc"] <= high
+        assert (
+            low < probed(KNNProbe(network, parts[:1], parts[1:])).state.metrics["knn_auc"] <= high
+        )
 
 
 def test_modes_are_restored_part_by_part() -> None:
@@ -166,9 +177,14 @@ def test_interval_and_log(caplog: pytest.LogCaptureFixture) -> None:
             return super().__iter__()
 
     with caplog.at_level(logging.INFO, "monai_afire"):
-        engine = probed(KNNProbe(Student(), batches(0), Counted(batches(1)), interval=2, name="probe"), epochs=5)
+        engine = probed(
+            KNNProbe(Student(), batches(0), Counted(batches(1)), interval=2, name="probe"), epochs=5
+        )
     assert len(calls) == 2
-    assert [record.getMessage()[:16] for record in caplog.records] == ["epoch 2: probe 0", "epoch 4: probe 0"]
+    assert [record.getMessage()[:16] for record in caplog.records] == [
+        "epoch 2: probe 0",
+        "epoch 4: probe 0",
+    ]
     assert 0 <= engine.state.metrics["probe"] <= 1
 
 
@@ -186,7 +202,9 @@ def test_labels_without_votes_and_without_truth() -> None:
     assert math.isnan(probed(KNNProbe(network, train, test)).state.metrics["knn_auc"])
 
 
-def test_a_diverged_network_gives_nan_and_does_not_stop_the_run(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_diverged_network_gives_nan_and_does_not_stop_the_run(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     data = batches(0)
     probe = KNNProbe(Student(), data, data, lambda net, images: images.mean(1) * NAN)
     assert math.isnan(probed(probe).state.metrics["knn_auc"])
@@ -202,9 +220,16 @@ def test_mean_token_prefers_the_teacher() -> None:
 
 def test_hostile_input() -> None:
     data = batches(0)
-    with pytest.raises(TypeError, match=r"Linear has neither 'teacher_encoder' nor 'encoder' \(its parts: none\)"):
+    with pytest.raises(
+        TypeError, match=r"Linear has neither 'teacher_encoder' nor 'encoder' \(its parts: none\)"
+    ):
         KNNProbe(nn.Linear(2, 2), data, data)
-    for options in ({"num_neighbors": 0}, {"interval": 0}, {"temperature": 0.0}, {"temperature": NAN}):
+    for options in (
+        {"num_neighbors": 0},
+        {"interval": 0},
+        {"temperature": 0.0},
+        {"temperature": NAN},
+    ):
         with pytest.raises(ValueError, match="num_neighbors and interval"):
             KNNProbe(Student(), data, data, **options)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="maybe"):
@@ -212,7 +237,11 @@ def test_hostile_input() -> None:
     for train, test, message in (
         ([], data, "train_batches has no batch"),
         (data, [], "test_batches has no batch"),
-        (data, batches(1, labels=1), "train_batches have 2 labels each and those of test_batches 1"),
+        (
+            data,
+            batches(1, labels=1),
+            "train_batches have 2 labels each and those of test_batches 1",
+        ),
         ([{**data[0], "label": torch.full((8, 2), 3.0)}], data, r"3 at \(0, 0\)"),
         ([{**data[0], "label": [torch.zeros(8), torch.zeros(8)]}], data, r"got list"),
     ):

@@ -17,7 +17,12 @@ from monai.engines.utils import IterationEvents
 from naive import afire_training
 from torch import nn
 
-from monai_afire.handlers import FreezeParameters, GradientClipping, TeacherUpdate, is_optimizer_step
+from monai_afire.handlers import (
+    FreezeParameters,
+    GradientClipping,
+    TeacherUpdate,
+    is_optimizer_step,
+)
 
 Data = list[dict[str, torch.Tensor]]
 
@@ -25,12 +30,17 @@ Data = list[dict[str, torch.Tensor]]
 def random_data(count: int) -> Data:
     generator = torch.Generator().manual_seed(0)
     return [
-        {"image": torch.randn(2, 3, generator=generator), "label": 10 * torch.randn(2, 1, generator=generator)}
+        {
+            "image": torch.randn(2, 3, generator=generator),
+            "label": 10 * torch.randn(2, 1, generator=generator),
+        }
         for _ in range(count)
     ]
 
 
-def trainer(network: nn.Module, data: Data, handlers: list[Any], epochs: int = 1, **options: Any) -> SupervisedTrainer:
+def trainer(
+    network: nn.Module, data: Data, handlers: list[Any], epochs: int = 1, **options: Any
+) -> SupervisedTrainer:
     return SupervisedTrainer(
         device="cpu",
         max_epochs=epochs,
@@ -65,8 +75,13 @@ def test_clipped_steps_equal_steps_by_hand(accumulation_steps: int) -> None:
         for start in range(0, 5, accumulation_steps):
             reference.zero_grad()
             for item in data[start : start + accumulation_steps]:
-                (nn.functional.mse_loss(reference(item["image"]), item["label"]) / accumulation_steps).backward()
-            gradients = {n: p.grad.numpy() for n, p in reference.named_parameters() if p.grad is not None}
+                (
+                    nn.functional.mse_loss(reference(item["image"]), item["label"])
+                    / accumulation_steps
+                ).backward()
+            gradients = {
+                n: p.grad.numpy() for n, p in reference.named_parameters() if p.grad is not None
+            }
             clipped, last_norm = afire_training.clip_grad_norm(gradients, 0.7)
             assert last_norm > 0.7
             for name, parameter in reference.named_parameters():
@@ -97,7 +112,10 @@ def test_scaled_gradients_are_unscaled_first_and_only_when_stepping() -> None:
 
     state = SimpleNamespace(iteration=1, epoch_length=4)
     engine = SimpleNamespace(
-        scaler=SimpleNamespace(unscale_=unscale), optimizer="the optimizer", accumulation_steps=2, state=state
+        scaler=SimpleNamespace(unscale_=unscale),
+        optimizer="the optimizer",
+        accumulation_steps=2,
+        state=state,
     )
     clipping = GradientClipping(network.parameters(), max_norm=1.0)
     clipping(engine)
@@ -121,7 +139,9 @@ def test_wrong_norm_is_refused(max_norm: float) -> None:
 def test_frozen_parameters_hold_still_for_the_first_epochs(frozen_epochs: int) -> None:
     network = linear_network()
     history: list[tuple[torch.Tensor, torch.Tensor]] = []
-    engine = trainer(network, random_data(2), [FreezeParameters(weight_of(network), frozen_epochs)], epochs=3)
+    engine = trainer(
+        network, random_data(2), [FreezeParameters(weight_of(network), frozen_epochs)], epochs=3
+    )
     engine.add_event_handler(
         Events.EPOCH_STARTED | Events.COMPLETED,
         lambda: history.append((network.weight.detach().clone(), network.bias.detach().clone())),
@@ -153,15 +173,27 @@ class Teacher(nn.Linear):
 
 
 @pytest.mark.parametrize(("accumulation_steps", "updates"), [(1, 10), (2, 6), (3, 4), (7, 2)])
-def test_teacher_follows_each_optimizer_step_and_nothing_else(accumulation_steps: int, updates: int) -> None:
+def test_teacher_follows_each_optimizer_step_and_nothing_else(
+    accumulation_steps: int, updates: int
+) -> None:
     network = Teacher()
     after_steps: list[torch.Tensor] = []
-    engine = trainer(network, random_data(5), [TeacherUpdate(network)], epochs=2, accumulation_steps=accumulation_steps)
-    engine.optimizer.register_step_post_hook(lambda *_: after_steps.append(network.weight.detach().clone()))
+    engine = trainer(
+        network,
+        random_data(5),
+        [TeacherUpdate(network)],
+        epochs=2,
+        accumulation_steps=accumulation_steps,
+    )
+    engine.optimizer.register_step_post_hook(
+        lambda *_: after_steps.append(network.weight.detach().clone())
+    )
     engine.run()
     assert len(network.seen) == updates
     assert len(after_steps) == updates
-    assert all(torch.equal(a, b) for a, b in zip(network.seen, after_steps, strict=True))  # after, not before the step
+    assert all(
+        torch.equal(a, b) for a, b in zip(network.seen, after_steps, strict=True)
+    )  # after, not before the step
 
 
 @pytest.mark.parametrize("accumulation_steps", [1, 2, 3, 4])
@@ -170,7 +202,9 @@ def test_stepping_iterations_are_those_of_monai(length: int, accumulation_steps:
     network = linear_network()
     predicted: list[bool] = []
     stepped: list[bool] = []
-    engine = trainer(network, random_data(length), [], epochs=3, accumulation_steps=accumulation_steps)
+    engine = trainer(
+        network, random_data(length), [], epochs=3, accumulation_steps=accumulation_steps
+    )
 
     def predict() -> None:
         predicted.append(is_optimizer_step(engine))

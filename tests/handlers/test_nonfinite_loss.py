@@ -28,7 +28,9 @@ class Loss(nn.Module):
         return value
 
 
-def make_trainer(folder: Path, fault: Any, learning_rate: float = 0.1, named: bool = True) -> SupervisedTrainer:
+def make_trainer(
+    folder: Path, fault: Any, learning_rate: float = 0.1, named: bool = True
+) -> SupervisedTrainer:
     """Six images in batches of two; `fault` is a pixel of the fourth."""
     items = [{"image": torch.ones(3), "label": torch.ones(1), "file": f"{i}.png"} for i in range(6)]
     items[3]["image"] = torch.tensor([1.0, fault, 1.0])
@@ -61,7 +63,9 @@ def test_fault_is_named_and_kept_before_it_spreads(tmp_path: Path, fault: float)
     assert (dump["iteration"], dump["epoch"]) == (2, 1)
     network = nn.Linear(3, 1)
     network.load_state_dict(dump["network"])
-    assert not Loss()(network(dump["batch"]["image"]), dump["batch"]["label"]).isfinite(), "the dump repeats the fault"
+    assert not Loss()(network(dump["batch"]["image"]), dump["batch"]["label"]).isfinite(), (
+        "the dump repeats the fault"
+    )
     assert "2.png, 3.png" in (tmp_path / "nonfinite_loss.txt").read_text()
 
 
@@ -75,7 +79,8 @@ def test_a_good_run_is_left_alone(tmp_path: Path) -> None:
 def test_a_gradient_that_broke_the_weights_is_blamed_on_its_own_batch(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, 1.0, learning_rate=float("inf"))
     with pytest.raises(
-        FloatingPointError, match=r"not finite since the step before.*Images of the batch: 0\.png, 1\.png"
+        FloatingPointError,
+        match=r"not finite since the step before.*Images of the batch: 0\.png, 1\.png",
     ):
         trainer.run()
 
@@ -83,7 +88,8 @@ def test_a_gradient_that_broke_the_weights_is_blamed_on_its_own_batch(tmp_path: 
 def test_unknown_names_and_an_unwritable_folder_do_not_hide_the_fault(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(
-        FloatingPointError, match=r"No 'file' in the batch.*could not be written to .*nonfinite_loss\.pt"
+        FloatingPointError,
+        match=r"No 'file' in the batch.*could not be written to .*nonfinite_loss\.pt",
     ):
         make_trainer(tmp_path / "file", float("nan"), named=False).run()
 
@@ -93,7 +99,10 @@ def test_other_ranks_write_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     trainer = make_trainer(tmp_path, float("nan"))
     with pytest.raises(FloatingPointError):
         trainer.run()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["nonfinite_loss_rank2.pt", "nonfinite_loss_rank2.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "nonfinite_loss_rank2.pt",
+        "nonfinite_loss_rank2.txt",
+    ]
 
 
 def test_names_of_a_batch() -> None:

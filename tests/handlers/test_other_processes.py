@@ -51,7 +51,9 @@ def test_from_within_an_epoch_the_last_complete_one_is_resumed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not has_links:
-        monkeypatch.setattr(os, "link", lambda *paths: (_ for _ in ()).throw(OSError("no hard links")))
+        monkeypatch.setattr(
+            os, "link", lambda *paths: (_ for _ in ()).throw(OSError("no hard links"))
+        )
     make_trainer(tmp_path / "boundary", epochs=1).run()
     for iteration in iterations:
         stop_at(iteration, tmp_path / "within")
@@ -64,8 +66,14 @@ def test_from_within_an_epoch_the_last_complete_one_is_resumed(
     message = "midst of an epoch of 3 batches on one process, but now there are 2 batches on one process: going on from"
     assert message in caplog.text
     assert LEFT_OUT in caplog.text
-    assert f"resumed from {tmp_path / 'within' / 'checkpoint_epoch.pt'} after epoch 1 of 4" in caplog.text
-    assert sorted(path.name for path in (tmp_path / "within").iterdir()) == ["checkpoint.pt", "model.pt"]
+    assert (
+        f"resumed from {tmp_path / 'within' / 'checkpoint_epoch.pt'} after epoch 1 of 4"
+        in caplog.text
+    )
+    assert sorted(path.name for path in (tmp_path / "within").iterdir()) == [
+        "checkpoint.pt",
+        "model.pt",
+    ]
 
     whole = make_trainer(tmp_path / "whole")
     whole.run()
@@ -104,7 +112,10 @@ def test_without_a_complete_epoch_to_go_back_to_it_is_refused(tmp_path: Path) ->
     stop_at(5, tmp_path)
     (tmp_path / "checkpoint_epoch.pt").unlink()
     before = (tmp_path / "checkpoint.pt").read_bytes()
-    with pytest.raises(RuntimeError, match=r"of 3 batches on one process, .* was not saved beside it: resume with the"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"of 3 batches on one process, .* was not saved beside it: resume with the",
+    ):
         run_on(tmp_path)
     assert (tmp_path / "checkpoint.pt").read_bytes() == before
 
@@ -112,15 +123,27 @@ def test_without_a_complete_epoch_to_go_back_to_it_is_refused(tmp_path: Path) ->
 def test_a_new_run_moves_both_checkpoints_away(tmp_path: Path) -> None:
     stop_at(5, tmp_path)
     make_trainer(tmp_path, epochs=1).run()
-    names = [f"{name}{suffix}.pt" for name in ("checkpoint", "model") for suffix in ("", "_previous")]
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*names, "checkpoint_epoch_previous.pt"])
+    names = [
+        f"{name}{suffix}.pt" for name in ("checkpoint", "model") for suffix in ("", "_previous")
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [*names, "checkpoint_epoch_previous.pt"]
+    )
 
 
 @pytest.mark.parametrize(
     ("then", "now", "words"),
     [
-        ((4, 8, 10), (2, 16, 10), "2 processes now, 4 in the checkpoint: the global batch of 32 images is kept"),
-        ((4, 8, 10), (2, 8, 20), "the global batch is 16 images now, 32 before (--batch_size 16 keeps it)"),
+        (
+            (4, 8, 10),
+            (2, 16, 10),
+            "2 processes now, 4 in the checkpoint: the global batch of 32 images is kept",
+        ),
+        (
+            (4, 8, 10),
+            (2, 8, 20),
+            "the global batch is 16 images now, 32 before (--batch_size 16 keeps it)",
+        ),
         ((4, 8, 10), (3, 8, 13), "the global batch is 24 images now, 32 before"),
         ((4, None, 10), (1, 8, 10), "one process now, 4 in the checkpoint"),
         ((1, 8, 10), (1, 4, 20), "an epoch has 20 batches now, 10 in the checkpoint"),
@@ -131,7 +154,9 @@ def test_what_becomes_of_the_global_batch_is_said(
     then: tuple[int, ...], now: tuple[int, ...], words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = ("processes", "batch_size", "batches")
-    engine = SimpleNamespace(state=SimpleNamespace(epoch=3, epoch_length=then[2], iteration=3 * then[2]))
+    engine = SimpleNamespace(
+        state=SimpleNamespace(epoch=3, epoch_length=then[2], iteration=3 * then[2])
+    )
     adapt_progress(engine, dict(zip(names, then, strict=True)), dict(zip(names, now, strict=True)))
     assert words in caplog.text
     assert bool(caplog.text) == bool(words)
@@ -160,7 +185,9 @@ def two_processes(rank: int, world_size: int, folder: Path) -> dict[str, Any]:
     except StoppedBySignal as stopped:
         result["code"] = stopped.code
     try:
-        make_trainer(folder / ("parts" if rank == 0 else "elsewhere"), resume=True, batch_size=1).run()
+        make_trainer(
+            folder / ("parts" if rank == 0 else "elsewhere"), resume=True, batch_size=1
+        ).run()
     except RuntimeError as error:
         result["words"] = str(error)
     return result
@@ -168,7 +195,9 @@ def two_processes(rank: int, world_size: int, folder: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 @needs_gloo
-def test_two_processes_stop_and_one_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_two_processes_stop_and_one_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for result in run_on_two_ranks(partial(two_processes, folder=tmp_path), tmp_path):
         assert result["code"] == 143
         assert "do not see the same" in result["words"]
@@ -177,5 +206,7 @@ def test_two_processes_stop_and_one_goes_on(tmp_path: Path, caplog: pytest.LogCa
     resumed = make_trainer(tmp_path / "parts", seed=99, resume=True)
     resumed.run()
     assert "3 batches on 2 processes, but now there are 3 batches on one process" in caplog.text
-    assert "one process now, 2 in the checkpoint: the global batch of 2 images is kept" in caplog.text
+    assert (
+        "one process now, 2 in the checkpoint: the global batch of 2 images is kept" in caplog.text
+    )
     assert (resumed.state.epoch, resumed.state.iteration) == (4, 12)

@@ -27,13 +27,30 @@ INPUTS = {"normal": "image", "with synthetic lesions": "lesion_image", "lesion m
 
 def tiny_afire(spatial_dims: int = 2, **changes: Any) -> AFiRe:
     encoder = ViTEncoder(
-        img_size=16, patch_size=8, hidden_size=24, num_layers=1, num_heads=2, spatial_dims=spatial_dims
+        img_size=16,
+        patch_size=8,
+        hidden_size=24,
+        num_layers=1,
+        num_heads=2,
+        spatial_dims=spatial_dims,
     )
-    return AFiRe(encoder, num_clusters=4, head_dim=6, decoder_dim=24, decoder_layers=1, decoder_heads=2, **changes)
+    return AFiRe(
+        encoder,
+        num_clusters=4,
+        head_dim=6,
+        decoder_dim=24,
+        decoder_layers=1,
+        decoder_heads=2,
+        **changes,
+    )
 
 
 def evaluate(
-    network: AFiRe, preview: RestorationPreview, images: int = 3, spatial_dims: int = 2, epoch: int = 1
+    network: AFiRe,
+    preview: RestorationPreview,
+    images: int = 3,
+    spatial_dims: int = 2,
+    epoch: int = 1,
 ) -> None:
     size = (16,) * spatial_dims
     batch = {
@@ -74,7 +91,9 @@ def test_picture_is_written_and_sent_to_tensorboard(tmp_path: Path) -> None:
     assert (tag, step) == ("preview/preview", 5)
     with Image.open(io.BytesIO(picture)) as served, Image.open(file) as written:
         assert served.size == written.size
-        assert np.abs(np.asarray(served, dtype=float) - np.asarray(written.convert("RGB"))).mean() < 2
+        assert (
+            np.abs(np.asarray(served, dtype=float) - np.asarray(written.convert("RGB"))).mean() < 2
+        )
 
 
 def test_tensorboard_shows_pictures_beside_curves_of_the_same_name(tmp_path: Path) -> None:
@@ -120,15 +139,23 @@ def test_lesions_are_restored_in_place_and_the_difference_is_colored(tmp_path: P
 
     restored: list[torch.Tensor] = []
     inputs = {"normal": "image", "with synthetic lesions": "lesion_image"}
-    evaluate(network, Recorder(network.encoder, str(tmp_path / "preview.png"), inputs, region="lesion_mask"), 2)
+    evaluate(
+        network,
+        Recorder(network.encoder, str(tmp_path / "preview.png"), inputs, region="lesion_mask"),
+        2,
+    )
     for index, (normal, lesions, mask, in_place, difference) in enumerate(shown):
         assert (normal == 0.25).all()
         assert (lesions == 0.5).all()
         assert (mask[:, :8] > 0).all()
         np.testing.assert_array_equal(in_place[:, 8:], lesions[:, 8:])
-        patches = network.encoder.denormalize(restored[0][index, 0].float()).reshape(2, 2, 8, 8).numpy()
+        patches = (
+            network.encoder.denormalize(restored[0][index, 0].float()).reshape(2, 2, 8, 8).numpy()
+        )
         for row in range(2):  # the left patches lie in the region
-            np.testing.assert_allclose(in_place[8 * row : 8 * row + 8, :8], patches[row, 0], rtol=1e-6)
+            np.testing.assert_allclose(
+                in_place[8 * row : 8 * row + 8, :8], patches[row, 0], rtol=1e-6
+            )
         change = in_place - lesions
         assert (difference[:, 8:] == 1).all()
         np.testing.assert_array_equal(difference[..., 0] < 1, change < 0)  # blue: darker
@@ -161,9 +188,13 @@ def test_only_the_first_batch_is_shown(tmp_path: Path) -> None:
     assert shown == [1, 1]
 
 
-def correspondence_rows(nearest: torch.Tensor, matches: torch.Tensor, images: int = 4) -> list[list[np.ndarray]]:
+def correspondence_rows(
+    nearest: torch.Tensor, matches: torch.Tensor, images: int = 4
+) -> list[list[np.ndarray]]:
     encoder: Any = SimpleNamespace(grid_size=(2, 2))
-    preview = CorrespondencePreview(encoder, "", lambda outputs: (nearest, matches), "b", "a", num_images=images)
+    preview = CorrespondencePreview(
+        encoder, "", lambda outputs: (nearest, matches), "b", "a", num_images=images
+    )
     crops = {"a": torch.zeros(len(matches), 1, 8, 8), "b": torch.ones(len(matches), 1, 8, 8)}
     return preview.rows(crops, {})
 
@@ -171,7 +202,9 @@ def correspondence_rows(nearest: torch.Tensor, matches: torch.Tensor, images: in
 def test_patches_wear_the_color_of_their_place() -> None:
     nearest, matches = torch.tensor([[3, 0, 1, 2]]), torch.tensor([[3, 0, -1, -1]])
     ((reference, same_place, most_similar),) = correspondence_rows(nearest, matches)
-    colors = reference[[0, 0, 7, 7], [0, 7, 0, 7]] - 0.55  # the reference is white, the other crop black
+    colors = (
+        reference[[0, 0, 7, 7], [0, 7, 0, 7]] - 0.55
+    )  # the reference is white, the other crop black
     assert len(np.unique(colors.round(6), axis=0)) == 4
     for picture in (same_place, most_similar):  # as good as it gets: both alike
         np.testing.assert_allclose(picture[0, 0], colors[3], atol=1e-6)
@@ -180,7 +213,9 @@ def test_patches_wear_the_color_of_their_place() -> None:
 
 
 def test_wrong_correspondence_looks_wrong() -> None:
-    ((_, same_place, most_similar),) = correspondence_rows(torch.tensor([[0, 0, 0, 0]]), torch.tensor([[0, 1, 2, 3]]))
+    ((_, same_place, most_similar),) = correspondence_rows(
+        torch.tensor([[0, 0, 0, 0]]), torch.tensor([[0, 1, 2, 3]])
+    )
     assert (most_similar == most_similar[0, 0]).all()
     assert not (same_place == most_similar).all()
 
@@ -196,7 +231,9 @@ def test_correspondence_is_drawn_to_a_file(tmp_path: Path) -> None:
     indices = torch.tensor([[0, 1, 2, 3]] * 2)
     encoder: Any = SimpleNamespace(grid_size=(2, 2))
     file = [str(tmp_path), "preview.png"]
-    preview = CorrespondencePreview(encoder, file, lambda outputs: (indices, indices), "image", "lesion_mask")
+    preview = CorrespondencePreview(
+        encoder, file, lambda outputs: (indices, indices), "image", "lesion_mask"
+    )
     preview.rows = lambda batch, outputs: correspondence_rows(indices, indices)  # type: ignore[method-assign]
     evaluate(tiny_afire(), preview, 2)
     assert image_size(tmp_path / "preview.png")[0] == round(110 * 2.2 * 3)

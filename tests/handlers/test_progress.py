@@ -19,7 +19,9 @@ def quiet_engine() -> Engine:
 
 def test_one_bar_over_all_epochs(capsys: pytest.CaptureFixture[str]) -> None:
     engine = quiet_engine()
-    handler = TrainingProgressBar(lambda output: {"loss": torch.tensor(0.12345), "rate": 2}, 1, "learning")
+    handler = TrainingProgressBar(
+        lambda output: {"loss": torch.tensor(0.12345), "rate": 2}, 1, "learning"
+    )
     handler.attach(engine)
     counts: list[tuple[int, int | None]] = []
 
@@ -59,20 +61,25 @@ def test_resumed_runs_start_where_they_stopped() -> None:
     state = {"epoch": 2, "epoch_length": 5, "max_epochs": 4}
     engine.add_event_handler(Events.STARTED, lambda: engine.load_state_dict(state))
     engine.add_event_handler(
-        Events.EPOCH_STARTED, lambda: seen.append((handler.bar.n, handler.bar.total) if handler.bar else None)
+        Events.EPOCH_STARTED,
+        lambda: seen.append((handler.bar.n, handler.bar.total) if handler.bar else None),
     )
     engine.run(range(5), max_epochs=4)
     assert seen[0] == (10, 20)
 
 
-def test_log_messages_are_not_lost_and_logging_is_restored(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_messages_are_not_lost_and_logging_is_restored(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     root, stream = logging.getLogger(), logging.StreamHandler()
     root.addHandler(stream)
     before = list(root.handlers)
     try:
         engine = quiet_engine()
         TrainingProgressBar().attach(engine)
-        engine.add_event_handler(Events.ITERATION_COMPLETED, lambda: logging.getLogger().warning("halfway through"))
+        engine.add_event_handler(
+            Events.ITERATION_COMPLETED, lambda: logging.getLogger().warning("halfway through")
+        )
         engine.run([0])
         assert root.handlers == before
     finally:
@@ -86,7 +93,9 @@ def test_terminated_runs_close_the_bar(skip_completed: bool) -> None:
     engine = quiet_engine()
     handler = TrainingProgressBar()
     handler.attach(engine)
-    engine.add_event_handler(Events.ITERATION_COMPLETED(once=2), lambda: engine.terminate(skip_completed))
+    engine.add_event_handler(
+        Events.ITERATION_COMPLETED(once=2), lambda: engine.terminate(skip_completed)
+    )
     before = list(logging.getLogger().handlers)
     engine.run(range(5), max_epochs=3)
     assert handler.bar is None
@@ -100,7 +109,9 @@ def test_epochs_of_unknown_length(capsys: pytest.CaptureFixture[str]) -> None:
     assert "3step" in capsys.readouterr().err
 
 
-def test_other_ranks_are_silent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_ranks_are_silent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("monai_afire.handlers.progress.global_rank", lambda: 1)
     engine = quiet_engine()
     TrainingProgressBar().attach(engine)

@@ -20,7 +20,9 @@ from monai_afire.transforms import SynthLesionMaskd
 Draws = list[list[float]]
 
 
-def draw_everything(seeder: EpochSeed, epochs: int, first: int = 1, generator: torch.Generator | None = None) -> Draws:
+def draw_everything(
+    seeder: EpochSeed, epochs: int, first: int = 1, generator: torch.Generator | None = None
+) -> Draws:
     """One draw of each source of randomness in each epoch."""
     result: Draws = []
 
@@ -72,7 +74,9 @@ def test_neighboring_seeds_and_epochs_share_nothing() -> None:
 
 
 def lesion_dataset(cached: bool) -> Dataset:
-    items = [{"image": torch.linspace(0, 0.2 + 0.2 * i, 32 * 32).reshape(1, 32, 32)} for i in range(4)]
+    items = [
+        {"image": torch.linspace(0, 0.2 + 0.2 * i, 32 * 32).reshape(1, 32, 32)} for i in range(4)
+    ]
     transform = Compose(
         [
             RandShiftIntensityd("image", offsets=0.1, prob=1.0),
@@ -86,20 +90,26 @@ def lesion_dataset(cached: bool) -> Dataset:
     return Dataset(items, transform)
 
 
-def run_loader(num_workers: int, cached: bool, epochs: int, resume_after: int = 0) -> list[torch.Tensor]:
+def run_loader(
+    num_workers: int, cached: bool, epochs: int, resume_after: int = 0
+) -> list[torch.Tensor]:
     """All images and lesions of each epoch, in the loader's order."""
     dataset = lesion_dataset(cached)
     loader = DataLoader(dataset, batch_size=2, shuffle=True, num_workers=num_workers)
     batches: list[torch.Tensor] = []
     engine = Engine(
-        lambda engine, batch: batches.append(torch.cat([batch["image"][:, None], batch["lesion_image"]], 1))
+        lambda engine, batch: batches.append(
+            torch.cat([batch["image"][:, None], batch["lesion_image"]], 1)
+        )
     )
     EpochSeed(7, dataset).attach(engine)
     if resume_after:
         state = {"epoch": resume_after, "epoch_length": 2, "max_epochs": epochs}
         engine.add_event_handler(Events.STARTED, lambda: engine.load_state_dict(state))
     engine.run(loader, max_epochs=epochs)
-    return [torch.cat(batches[i : i + 2]).as_subclass(torch.Tensor) for i in range(0, len(batches), 2)]
+    return [
+        torch.cat(batches[i : i + 2]).as_subclass(torch.Tensor) for i in range(0, len(batches), 2)
+    ]
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

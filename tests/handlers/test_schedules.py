@@ -15,7 +15,12 @@ from monai.engines import SupervisedTrainer
 from monai.handlers import ParamSchedulerHandler
 from naive import afire_training
 
-from monai_afire.handlers.schedules import AttributeSchedule, OptimizerSchedule, cosine_schedule, linear_schedule
+from monai_afire.handlers.schedules import (
+    AttributeSchedule,
+    OptimizerSchedule,
+    cosine_schedule,
+    linear_schedule,
+)
 
 
 @pytest.mark.parametrize(("total", "warmup"), [(1, 0), (2, 0), (7, 2), (20, 5), (10, 8)])
@@ -49,7 +54,8 @@ def test_values_move_one_way_and_reach_the_end(start_end: tuple[float, float]) -
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"current_step": 0}, {"total_steps": 0}, {"warmup_steps": 5}, {"warmup_steps": -1}]
+    "arguments",
+    [{"current_step": 0}, {"total_steps": 0}, {"warmup_steps": 5}, {"warmup_steps": -1}],
 )
 def test_wrong_steps_are_refused(arguments: dict[str, int]) -> None:
     settings: dict[str, Any] = {"current_step": 1, "total_steps": 5, "start": 0.0, "end": 1.0}
@@ -64,7 +70,11 @@ def test_trainer_sets_every_value_in_every_iteration() -> None:
     network = torch.nn.Linear(2, 1)
     teacher = SimpleNamespace(teacher_temperature=0.0, teacher_decay=0.0)
     optimizer = torch.optim.AdamW(
-        [{"params": [network.weight], "weight_decay": 0.04}, {"params": [network.bias], "weight_decay": 0.0}], lr=1.0
+        [
+            {"params": [network.weight], "weight_decay": 0.04},
+            {"params": [network.bias], "weight_decay": 0.0},
+        ],
+        lr=1.0,
     )
     seen: list[list[float]] = []
 
@@ -121,7 +131,11 @@ def test_trainer_sets_every_value_in_every_iteration() -> None:
                 end=0.07,
             ),
             schedule(
-                lambda v: setattr(teacher, "teacher_decay", v), cosine_schedule, total_steps=12, start=0.99, end=1.0
+                lambda v: setattr(teacher, "teacher_decay", v),
+                cosine_schedule,
+                total_steps=12,
+                start=0.99,
+                end=1.0,
             ),
             Recorder(),
         ],
@@ -147,7 +161,10 @@ def values_during(epochs: int, handler: Any, read: Any, steps: int = 3) -> list[
 
 def two_groups() -> torch.optim.Optimizer:
     decayed, exempt = (torch.nn.Parameter(torch.zeros(1)) for _ in range(2))
-    groups = [{"params": [decayed], "weight_decay": 0.1, "lr_scale": 0.5}, {"params": [exempt], "weight_decay": 0.0}]
+    groups = [
+        {"params": [decayed], "weight_decay": 0.1, "lr_scale": 0.5},
+        {"params": [exempt], "weight_decay": 0.0},
+    ]
     return torch.optim.AdamW(groups, lr=7.0)
 
 
@@ -163,11 +180,19 @@ def test_learning_rate_of_a_group_is_scaled() -> None:
 def test_weight_decay_of_exempt_parameters_stays_zero() -> None:
     optimizer = two_groups()
     handler = OptimizerSchedule(optimizer, "weight_decay", epochs=1, start=0.1, end=0.5)
-    decays = values_during(1, handler, lambda: [group["weight_decay"] for group in optimizer.param_groups])
-    assert decays == [pytest.approx([0.1, 0.0]), pytest.approx([0.3, 0.0]), pytest.approx([0.5, 0.0])]
+    decays = values_during(
+        1, handler, lambda: [group["weight_decay"] for group in optimizer.param_groups]
+    )
+    assert decays == [
+        pytest.approx([0.1, 0.0]),
+        pytest.approx([0.3, 0.0]),
+        pytest.approx([0.5, 0.0]),
+    ]
 
 
-@pytest.mark.parametrize(("shape", "function"), [("cosine", cosine_schedule), ("linear", linear_schedule)])
+@pytest.mark.parametrize(
+    ("shape", "function"), [("cosine", cosine_schedule), ("linear", linear_schedule)]
+)
 def test_attribute_follows_its_schedule(shape: str, function: Any) -> None:
     owner = SimpleNamespace(value=None)
     handler = AttributeSchedule(owner, "value", epochs=2, start=1.0, end=3.0, shape=shape)

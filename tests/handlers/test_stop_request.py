@@ -26,7 +26,9 @@ from monai_afire.handlers.stop_request import StoppedBySignal, StopRequest
 TIMEOUT = 120  # seconds until a hanging pair of processes is ended
 
 
-def signal_at(engine: Any, iteration: int, event: Any = Events.ITERATION_STARTED, number: int = signal.SIGTERM) -> Any:
+def signal_at(
+    engine: Any, iteration: int, event: Any = Events.ITERATION_STARTED, number: int = signal.SIGTERM
+) -> Any:
     """The engine, which is sent a signal in this iteration."""
 
     def send(engine: Engine) -> None:
@@ -42,7 +44,9 @@ def iteration_in(folder: Path) -> int:
 
 
 # epochs have three iterations
-@pytest.mark.parametrize(("iterations", "num_workers"), [([4], 0), ([5, 8], 0), ([4, 5], 0), ([6], 0), ([5], 2)])
+@pytest.mark.parametrize(
+    ("iterations", "num_workers"), [([4], 0), ([5, 8], 0), ([4, 5], 0), ([6], 0), ([5], 2)]
+)
 def test_stopped_and_resumed_run_ends_as_an_uninterrupted_one(
     tmp_path: Path, iterations: list[int], num_workers: int
 ) -> None:
@@ -50,19 +54,26 @@ def test_stopped_and_resumed_run_ends_as_an_uninterrupted_one(
     whole.run()
     for seed, iteration in enumerate(iterations):
         part = make_trainer(tmp_path / "parts", seed=seed, num_workers=num_workers, resume=True)
-        with pytest.raises(StoppedBySignal, match=rf"SIGTERM in epoch .* after iteration {iteration};.*--resume true"):
+        with pytest.raises(
+            StoppedBySignal,
+            match=rf"SIGTERM in epoch .* after iteration {iteration};.*--resume true",
+        ):
             signal_at(part, iteration).run()
         assert iteration_in(tmp_path / "parts") == iteration
     resumed = make_trainer(tmp_path / "parts", seed=99, num_workers=num_workers, resume=True)
     seen: list[int] = []
-    resumed.add_event_handler(Events.ITERATION_COMPLETED, lambda engine: seen.append(engine.state.iteration))
+    resumed.add_event_handler(
+        Events.ITERATION_COMPLETED, lambda engine: seen.append(engine.state.iteration)
+    )
     resumed.run()
     assert seen == list(range(iterations[-1] + 1, 13))
     assert resumed.state.epoch == 4
     assert_same(final_state(resumed), final_state(whole))
 
 
-def test_the_random_state_matters_and_is_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_random_state_matters_and_is_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = make_trainer(tmp_path / "whole")
     whole.run()
     with pytest.raises(StoppedBySignal):
@@ -83,7 +94,9 @@ def test_a_run_in_its_last_iteration_is_completed(tmp_path: Path, event: Any) ->
 
 def test_signal_during_validation_stops_after_the_epoch(tmp_path: Path) -> None:
     trainer, completed = make_trainer(tmp_path, interval=3), []
-    trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda engine: completed.append(engine.state.epoch))
+    trainer.add_event_handler(
+        Events.EPOCH_COMPLETED, lambda engine: completed.append(engine.state.epoch)
+    )
     with pytest.raises(StoppedBySignal) as stopped:
         signal_at(trainer, 6, Events.EPOCH_COMPLETED).run()
     assert stopped.value.code == 143
@@ -184,7 +197,9 @@ def test_random_state_repeats_everything() -> None:
     assert draw() == first
 
 
-def run_rank(rank: int, folder: str, name: str, resume: bool = False, stop_at: int = 0) -> dict[str, Any]:
+def run_rank(
+    rank: int, folder: str, name: str, resume: bool = False, stop_at: int = 0
+) -> dict[str, Any]:
     """Both ranks add the sum of what each draws; rank 1 alone gets the signal."""
     network = nn.Linear(1, 1, bias=False)
     nn.init.zeros_(network.weight)
@@ -215,12 +230,16 @@ def worker(rank: int, folder: str) -> None:
     whole = run_rank(rank, folder, "whole")
     stopped = run_rank(rank, folder, "parts", stop_at=7)
     dist.barrier()
-    torch.save([whole, stopped, run_rank(rank, folder, "parts", resume=True)], f"{folder}/{rank}.pt")
+    torch.save(
+        [whole, stopped, run_rank(rank, folder, "parts", resume=True)], f"{folder}/{rank}.pt"
+    )
     dist.destroy_process_group()
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (dist.is_available() and dist.is_gloo_available()), reason="needs PyTorch's gloo backend")
+@pytest.mark.skipif(
+    not (dist.is_available() and dist.is_gloo_available()), reason="needs PyTorch's gloo backend"
+)
 def test_all_ranks_stop_in_one_iteration_and_go_on(tmp_path: Path) -> None:
     processes = start_ranks(worker, str(tmp_path))
     deadline = time.monotonic() + TIMEOUT

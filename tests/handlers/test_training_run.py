@@ -46,7 +46,8 @@ def parts(batches: int = 3) -> dict[str, Any]:
     network = Jitter()
     random = torch.Generator().manual_seed(1)
     data = [
-        {"image": torch.rand(2, generator=random), "label": torch.rand(1, generator=random)} for _ in range(2 * batches)
+        {"image": torch.rand(2, generator=random), "label": torch.rand(1, generator=random)}
+        for _ in range(2 * batches)
     ]
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     return {
@@ -92,7 +93,9 @@ def test_it_is_its_handlers_one_by_one(tmp_path: Path) -> None:
         NonFiniteLoss(str(tmp_path)),
         *by_hand["schedules"],
         EpochValidation(validator, 2),
-        ResumableCheckpoint(str(tmp_path / "by_hand"), by_hand["network"], {"optimizer": by_hand["optimizer"]}),
+        ResumableCheckpoint(
+            str(tmp_path / "by_hand"), by_hand["network"], {"optimizer": by_hand["optimizer"]}
+        ),
     ]
     trainer_of(by_hand, train_handlers=handlers).run()
 
@@ -111,7 +114,9 @@ def test_it_is_its_handlers_one_by_one(tmp_path: Path) -> None:
     assert run.validator.state.metrics == validator.state.metrics
     for name, value in by_hand["network"].state_dict().items():
         torch.testing.assert_close(made["network"].state_dict()[name], value, rtol=0, atol=0)
-    written = [sorted(path.name for path in (tmp_path / name).iterdir()) for name in ("by_hand", "run")]
+    written = [
+        sorted(path.name for path in (tmp_path / name).iterdir()) for name in ("by_hand", "run")
+    ]
     assert written[0] == written[1]
 
 
@@ -123,7 +128,13 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path) -> None:
             made["schedules"] = [EpochLogger([])]
             folder = str(tmp_path / name)
             run = TrainingRun(
-                made["network"], made["optimizer"], evaluator_of(made), folder, folder, seed=3, resume=number > 0
+                made["network"],
+                made["optimizer"],
+                evaluator_of(made),
+                folder,
+                folder,
+                seed=3,
+                resume=number > 0,
             )
             trainer_of(made, last, run=run, train_handlers=made["schedules"]).run()
         ends.append(made["network"].state_dict())
@@ -135,7 +146,12 @@ def test_curves_have_the_loss_what_is_scheduled_and_the_validation(tmp_path: Pat
     made = parts(batches=5)
     writer = SummaryWriter(str(tmp_path))
     run = TrainingRun(
-        made["network"], made["optimizer"], evaluator_of(made), str(tmp_path), str(tmp_path / "models"), writer
+        made["network"],
+        made["optimizer"],
+        evaluator_of(made),
+        str(tmp_path),
+        str(tmp_path / "models"),
+        writer,
     )
     trainer_of(made, run=run, train_handlers=made["schedules"]).run()
     writer.close()
@@ -157,7 +173,14 @@ def test_the_model_is_that_of_the_best_validation_if_asked(tmp_path: Path, keep_
         engine.state.metrics["error"] = next(errors)
         kept.append({name: value.clone() for name, value in made["network"].state_dict().items()})
 
-    run = TrainingRun(made["network"], made["optimizer"], validator, str(tmp_path), str(tmp_path), keep_best=keep_best)
+    run = TrainingRun(
+        made["network"],
+        made["optimizer"],
+        validator,
+        str(tmp_path),
+        str(tmp_path),
+        keep_best=keep_best,
+    )
     trainer = trainer_of(made, run=run)
     validator.add_event_handler(Events.COMPLETED, judge)
     # what judges must come before what keeps: the checkpoint registers with the validator when training starts
@@ -175,4 +198,6 @@ class EpochLogger:
         self.epochs = epochs
 
     def attach(self, engine: Any) -> None:
-        engine.add_event_handler(Events.EPOCH_COMPLETED, lambda engine: self.epochs.append(engine.state.epoch))
+        engine.add_event_handler(
+            Events.EPOCH_COMPLETED, lambda engine: self.epochs.append(engine.state.epoch)
+        )

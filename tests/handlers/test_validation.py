@@ -17,7 +17,9 @@ from monai_afire.handlers import EpochValidation, ResumableEarlyStop
 
 def evaluator(metrics: list[float]) -> SupervisedEvaluator:
     """An evaluator whose key metric takes one value after the other."""
-    engine = SupervisedEvaluator(torch.device("cpu"), [{"image": torch.zeros(1, 1)}], torch.nn.Identity())
+    engine = SupervisedEvaluator(
+        torch.device("cpu"), [{"image": torch.zeros(1, 1)}], torch.nn.Identity()
+    )
     engine.state.key_metric_name = "accuracy"
 
     @engine.on("COMPLETED")
@@ -38,7 +40,9 @@ def evaluator(metrics: list[float]) -> SupervisedEvaluator:
     ("epochs", "interval", "expected"),
     [(6, 3, [3, 6]), (7, 3, [3, 6, 7]), (2, 5, [2]), (1, 1, [1])],
 )
-def test_the_last_epoch_is_always_validated(epochs: int, interval: int, expected: list[int]) -> None:
+def test_the_last_epoch_is_always_validated(
+    epochs: int, interval: int, expected: list[int]
+) -> None:
     validator = evaluator([0.5])
     trainer = Engine(lambda engine, batch: None)
     EpochValidation(validator, interval).attach(trainer)
@@ -46,8 +50,12 @@ def test_the_last_epoch_is_always_validated(epochs: int, interval: int, expected
     assert validator.validated == expected  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("epochs", "interval", "expected"), [(6, 3, [1, 3, 6]), (3, 1, [1, 2, 3]), (1, 4, [1])])
-def test_the_first_epoch_is_validated_where_asked_for(epochs: int, interval: int, expected: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("epochs", "interval", "expected"), [(6, 3, [1, 3, 6]), (3, 1, [1, 2, 3]), (1, 4, [1])]
+)
+def test_the_first_epoch_is_validated_where_asked_for(
+    epochs: int, interval: int, expected: list[int]
+) -> None:
     validator = evaluator([0.5])
     trainer = Engine(lambda engine, batch: None)
     EpochValidation(validator, interval, first=True).attach(trainer)
@@ -76,7 +84,9 @@ def test_an_evaluation_without_training_does_not_count() -> None:
     """As evaluate.json does it, which has no key metric, after a check of the workflow has built the trainer."""
     validator = evaluator([0.5])
     validator.state.key_metric_name = None
-    EpochValidation(validator, 1, ResumableEarlyStop(patience=1)).attach(Engine(lambda engine, batch: None))
+    EpochValidation(validator, 1, ResumableEarlyStop(patience=1)).attach(
+        Engine(lambda engine, batch: None)
+    )
     validator.run()
     assert validator.validated == [1]  # type: ignore[attr-defined]
 
@@ -97,7 +107,11 @@ def test_another_run_of_the_trainer_begins_to_count_anew() -> None:
     for _ in range(2):
         trainer.run([0], max_epochs=9)
         assert trainer.state.epoch == 3
-        trainer.state.max_epochs, trainer.state.epoch_length, trainer.state.iteration = None, None, 0
+        trainer.state.max_epochs, trainer.state.epoch_length, trainer.state.iteration = (
+            None,
+            None,
+            0,
+        )
 
 
 def test_a_run_that_was_ended_early_is_complete(caplog: pytest.LogCaptureFixture) -> None:
@@ -122,11 +136,15 @@ def test_an_interval_of_nothing_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("count", "told"), [(10, True), (30, False)])
-def test_a_handful_of_images_is_told(count: int, told: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_handful_of_images_is_told(
+    count: int, told: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     loader = DataLoader([{"image": torch.zeros(1)}] * count, batch_size=count)
     validator = SupervisedEvaluator(torch.device("cpu"), loader, torch.nn.Identity())
     trainer = Engine(lambda engine, batch: None)
     EpochValidation(validator, interval=5).attach(trainer)
     trainer.fire_event(Events.STARTED)
-    words = "validation chooses the best epoch, the thresholds and when to stop with 10 images alone"
+    words = (
+        "validation chooses the best epoch, the thresholds and when to stop with 10 images alone"
+    )
     assert (words in caplog.text) == told

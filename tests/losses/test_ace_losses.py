@@ -21,7 +21,9 @@ from monai_afire.transforms.grid_crop import GRID_CROP_SETTINGS, GridCropPair
 SEEDS = range(3)
 
 
-def random_offsets(seed: int, crops: tuple[int, int], dims: int, images: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
+def random_offsets(
+    seed: int, crops: tuple[int, int], dims: int, images: int = 4
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Any offsets at which crops may lie, odd differences and empty overlaps included."""
     generator = torch.Generator().manual_seed(seed)
     offset_1, offset_2 = torch.randint(0, crops[1] + 2, (2, images, dims), generator=generator)
@@ -54,19 +56,25 @@ def naive_matching(logits: torch.Tensor, target: torch.Tensor, alpha: float) -> 
     terms = []
     for index in np.ndindex(*logits.shape):
         x, hit = logits[index], float(target[index])
-        terms.append(-alpha * hit * ace.log_sigmoid(x) - (1 - alpha) * (1 - hit) * ace.log_sigmoid(-x))
+        terms.append(
+            -alpha * hit * ace.log_sigmoid(x) - (1 - alpha) * (1 - hit) * ace.log_sigmoid(-x)
+        )
     return ace.sum_of(terms) / (logits.shape[0] * logits.shape[1])
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("cells", "dims"), [(4, 1), (4, 2), (2, 2), (6, 2), (2, 3)])
 @pytest.mark.parametrize(("sigma", "kernel_size"), [(1.0, 3), (0.7, 1), (2.0, 5)])
-def test_target_equals_loops_over_patches(seed: int, cells: int, dims: int, sigma: float, kernel_size: int) -> None:
+def test_target_equals_loops_over_patches(
+    seed: int, cells: int, dims: int, sigma: float, kernel_size: int
+) -> None:
     crops = (cells, 2 * cells)
     offset_1, offset_2 = random_offsets(seed, crops, dims, images=2)
     composition, decomposition = ace.matching_targets(offset_1, offset_2, crops, kernel_size, sigma)
     for patch_cells, expected in ((2, composition.mT), (1, decomposition)):
-        target = matching_target(offset_1, offset_2, crops, patch_cells, sigma, kernel_size, dtype=torch.float64)
+        target = matching_target(
+            offset_1, offset_2, crops, patch_cells, sigma, kernel_size, dtype=torch.float64
+        )
         torch.testing.assert_close(target, expected, rtol=0, atol=1e-12)
 
 
@@ -74,7 +82,9 @@ def test_target_by_hand() -> None:
     side, corner = math.exp(-0.5), math.exp(-1)
     target = matching_target(torch.tensor([[1, 2]]), torch.tensor([[0, 0]]), (1, 4))
     # two patches away along one axis and at most one along the other: 0
-    expected = torch.tensor([[0, corner, side, corner], [0, side, 1, side], [0, corner, side, corner], [0, 0, 0, 0]])
+    expected = torch.tensor(
+        [[0, corner, side, corner], [0, side, 1, side], [0, corner, side, corner], [0, 0, 0, 0]]
+    )
     torch.testing.assert_close(target.view(4, 4), expected)
 
 
@@ -86,7 +96,9 @@ def test_target_of_coordinate_images(seed: int) -> None:
         cells = 2
     grid = 3 * cells
     axes = torch.meshgrid(*[torch.arange(grid * cell, dtype=torch.float64)] * dims, indexing="ij")
-    crop = GridCropPair(grid, cell, (cells, 2 * cells), None, jitter=False, align=2).set_random_state(seed)
+    crop = GridCropPair(
+        grid, cell, (cells, 2 * cells), None, jitter=False, align=2
+    ).set_random_state(seed)
     crop_1, crop_2, *offsets = crop(torch.stack(axes))
     offset_1, offset_2 = (torch.as_tensor(offset)[None] for offset in offsets)
     for patch_cells in (1, 2):
@@ -96,7 +108,9 @@ def test_target_of_coordinate_images(seed: int) -> None:
         ]
         steps = (places[0].unsqueeze(1) - places[1].unsqueeze(0)) / (patch_cells * cell)
         expected = torch.exp(-steps.square().sum(-1) / 2) * (steps.abs() <= 1).all(-1)
-        target = matching_target(offset_1, offset_2, (cells, 2 * cells), patch_cells, dtype=torch.float64)[0]
+        target = matching_target(
+            offset_1, offset_2, (cells, 2 * cells), patch_cells, dtype=torch.float64
+        )[0]
         torch.testing.assert_close(target, expected, rtol=0, atol=1e-12)
         # an aligned pair that overlaps has whole patches in common
         assert (target == 1).sum() == (steps == 0).all(-1).sum() > 0
@@ -106,7 +120,9 @@ def test_target_in_the_papers_setting() -> None:
     crop = GridCropPair(**GRID_CROP_SETTINGS["ace_448"])
     for seed in range(20):
         crop.set_random_state(seed).randomize(2)
-        offset_1, offset_2 = (torch.as_tensor(offset)[None] for offset in (crop.offset_1, crop.offset_2))
+        offset_1, offset_2 = (
+            torch.as_tensor(offset)[None] for offset in (crop.offset_1, crop.offset_2)
+        )
         composition = matching_target(offset_1, offset_2, (14, 28), patch_cells=2)
         decomposition = matching_target(offset_1, offset_2, (14, 28), patch_cells=1)
         assert composition.shape == (1, 49, 196)
@@ -117,7 +133,9 @@ def test_target_in_the_papers_setting() -> None:
 
 def test_nothing_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors on the meta device have no values: whatever looks at one fails."""
-    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # not made for this device
+    monkeypatch.setattr(
+        torch, "autocast", lambda *_, **__: nullcontext()
+    )  # not made for this device
     offset = torch.zeros(3, 2, dtype=torch.int64, device="meta")
     assert matching_target(offset, offset, (14, 28), 2).device.type == "meta"
     outputs = {name: value.to("meta") for name, value in random_outputs(0).items()}
@@ -148,7 +166,9 @@ def test_matching_loss_equals_loops(seed: int, alpha: float) -> None:
     target = torch.rand(2, 4, 6, generator=generator, dtype=torch.float64)
     value, expected = MatchingLoss(alpha)(logits, target), naive_matching(logits, target, alpha)
     torch.testing.assert_close(value, expected, rtol=0, atol=1e-9)
-    torch.testing.assert_close(*(torch.autograd.grad(x, logits)[0] for x in (value, expected)), rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        *(torch.autograd.grad(x, logits)[0] for x in (value, expected)), rtol=0, atol=1e-9
+    )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -159,7 +179,10 @@ def test_matching_loss_of_embeddings_equals_loops(seed: int) -> None:
     student = torch.randn(2, 4, 3, generator=generator, dtype=torch.float64).requires_grad_()
     scale = torch.tensor(2.5, dtype=torch.float64, requires_grad=True)
     target = torch.rand(2, 5, 4, generator=generator, dtype=torch.float64)
-    cosines = torch.nn.functional.normalize(teacher, dim=-1) @ torch.nn.functional.normalize(student, dim=-1).mT
+    cosines = (
+        torch.nn.functional.normalize(teacher, dim=-1)
+        @ torch.nn.functional.normalize(student, dim=-1).mT
+    )
     value = MatchingLoss(0.9)(scale.exp() * cosines, target)
     expected = ace.matching_loss(teacher, student, target, scale, 0.9, reduction="row_sum")
     torch.testing.assert_close(value, expected, rtol=0, atol=1e-9)
@@ -197,12 +220,21 @@ def test_alpha_out_of_range(alpha: float) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_self_distillation_equals_loops(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    y_s, y_t = (torch.randn(3, 2, 5, generator=generator, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    y_s, y_t = (
+        torch.randn(3, 2, 5, generator=generator, dtype=torch.float64, requires_grad=True)
+        for _ in range(2)
+    )
     center = torch.randn(5, generator=generator, dtype=torch.float64)
-    student, teacher = torch.log_softmax(y_s / 0.1, -1), torch.softmax((y_t.detach() - center) / 0.04, -1)
+    student, teacher = (
+        torch.log_softmax(y_s / 0.1, -1),
+        torch.softmax((y_t.detach() - center) / 0.04, -1),
+    )
     loss = ACELoss(1.0, composition_weight=0, decomposition_weight=0)
     value = loss({"global_student": student, "global_teacher": teacher})
-    directions = [ace.global_consistency_term(y_s[:, n], y_t[:, 1 - n].detach(), 0.1, 0.04, center) for n in (0, 1)]
+    directions = [
+        ace.global_consistency_term(y_s[:, n], y_t[:, 1 - n].detach(), 0.1, 0.04, center)
+        for n in (0, 1)
+    ]
     expected = (directions[0] + directions[1]) / 2
     torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-9)
     gradients = [torch.autograd.grad(x, y_s)[0] for x in (value, expected)]
@@ -215,7 +247,9 @@ def test_whole_loss_equals_loops(seed: int, cells: int, dims: int, images: int) 
     outputs = random_outputs(seed, cells, dims, images)
     loss = ACELoss(global_weight=0.3, composition_weight=2.0, decomposition_weight=0.5)
     value = loss(outputs, torch.zeros(1))
-    composition, decomposition = ace.matching_targets(outputs["offset_1"], outputs["offset_2"], (cells, 2 * cells))
+    composition, decomposition = ace.matching_targets(
+        outputs["offset_1"], outputs["offset_2"], (cells, 2 * cells)
+    )
     crossed = outputs["global_teacher"].flip(1)
     terms = (
         -(crossed * outputs["global_student"]).sum() / (2 * images),
@@ -224,7 +258,9 @@ def test_whole_loss_equals_loops(seed: int, cells: int, dims: int, images: int) 
     )
     expected = ace.total_loss(*terms, weights=(0.3, 2.0, 0.5))
     torch.testing.assert_close(value, expected, rtol=0, atol=1e-9)
-    leaves = [outputs[name] for name in ("global_student", "composition_logits", "decomposition_logits")]
+    leaves = [
+        outputs[name] for name in ("global_student", "composition_logits", "decomposition_logits")
+    ]
     gradients = [torch.autograd.grad(x, leaves) for x in (value, expected)]
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-9)
     names = ("total", "global", "composition", "decomposition")
@@ -236,10 +272,17 @@ def test_whole_loss_equals_loops(seed: int, cells: int, dims: int, images: int) 
 
 def test_settings_reach_the_terms() -> None:
     outputs = random_outputs(0)
-    loss = ACELoss(0, 1, 1, composition_alpha=0.6, decomposition_alpha=0.7, sigma=0.5, kernel_size=1)
+    loss = ACELoss(
+        0, 1, 1, composition_alpha=0.6, decomposition_alpha=0.7, sigma=0.5, kernel_size=1
+    )
     loss(outputs)
-    composition, decomposition = ace.matching_targets(outputs["offset_1"], outputs["offset_2"], (4, 8), 1, 0.5)
-    for name, target, alpha in (("composition", composition, 0.6), ("decomposition", decomposition, 0.7)):
+    composition, decomposition = ace.matching_targets(
+        outputs["offset_1"], outputs["offset_2"], (4, 8), 1, 0.5
+    )
+    for name, target, alpha in (
+        ("composition", composition, 0.6),
+        ("decomposition", decomposition, 0.7),
+    ):
         expected = naive_matching(outputs[f"{name}_logits"], target, alpha).detach()
         torch.testing.assert_close(loss.terms[name], expected, rtol=0, atol=1e-9)
 
@@ -301,7 +344,10 @@ def test_half_precision_is_widened(dtype: torch.dtype) -> None:
     outputs = random_outputs(0)
     exact = ACELoss()
     exact(outputs)
-    low = {name: value if "offset" in name else value.detach().to(dtype) for name, value in outputs.items()}
+    low = {
+        name: value if "offset" in name else value.detach().to(dtype)
+        for name, value in outputs.items()
+    }
     loss = ACELoss()
     with torch.autocast("cpu", dtype=dtype):
         assert loss(low).dtype == torch.float32
@@ -314,7 +360,12 @@ def test_wrong_shapes() -> None:
         MatchingLoss()(torch.zeros(2, 3, 4), torch.zeros(2, 4, 3))
     with pytest.raises(ValueError, match="15 tokens"):
         patches_per_axis(15, 2)
-    assert [patches_per_axis(n**dims, dims) for dims in (1, 2, 3) for n in (1, 2, 7, 28)] == [1, 2, 7, 28] * 3
+    assert [patches_per_axis(n**dims, dims) for dims in (1, 2, 3) for n in (1, 2, 7, 28)] == [
+        1,
+        2,
+        7,
+        28,
+    ] * 3
 
 
 def test_global_loss_is_the_mean_of_both_directions() -> None:

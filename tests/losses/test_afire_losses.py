@@ -31,10 +31,16 @@ def random_case(seed: int, shape: tuple[int, ...] = (4, 6, 5), normal_share: flo
     rng = np.random.default_rng(seed)
     q = rng.dirichlet(np.full(shape[-1], 2.0), size=shape[:-1])
     prototypes = rng.dirichlet(np.full(shape[-1], 2.0), size=shape[-2])
-    return np.clip(q, 1e-3, None), np.clip(prototypes, 1e-3, None), rng.random(shape[:-1]) < normal_share
+    return (
+        np.clip(q, 1e-3, None),
+        np.clip(prototypes, 1e-3, None),
+        rng.random(shape[:-1]) < normal_share,
+    )
 
 
-def value_and_gradient(loss: torch.nn.Module, q: np.ndarray, *others: np.ndarray) -> tuple[float, np.ndarray]:
+def value_and_gradient(
+    loss: torch.nn.Module, q: np.ndarray, *others: np.ndarray
+) -> tuple[float, np.ndarray]:
     leaf = torch.tensor(q, requires_grad=True)
     value = loss(leaf, *(torch.tensor(other) for other in others))
     assert value.ndim == 0
@@ -44,11 +50,15 @@ def value_and_gradient(loss: torch.nn.Module, q: np.ndarray, *others: np.ndarray
 
 def score(q: np.ndarray, c: np.ndarray, similarity: str, temperature: float) -> float:
     """log f(q, c), cosine included."""
-    negative_entropy = float(q @ c) if similarity == "cosine" else -afire.cross_entropy(q, c, similarity)
+    negative_entropy = (
+        float(q @ c) if similarity == "cosine" else -afire.cross_entropy(q, c, similarity)
+    )
     return negative_entropy / temperature
 
 
-def naive_structure(q: np.ndarray, c: np.ndarray, normal: np.ndarray, similarity: str, temperature: float) -> float:
+def naive_structure(
+    q: np.ndarray, c: np.ndarray, normal: np.ndarray, similarity: str, temperature: float
+) -> float:
     """Eq. 12 with prototypes (L, K), or (B, L, K) of each image."""
     terms = []
     for i, j in np.argwhere(normal):
@@ -59,7 +69,12 @@ def naive_structure(q: np.ndarray, c: np.ndarray, normal: np.ndarray, similarity
 
 
 def naive_category(
-    q: np.ndarray, c: np.ndarray, normal: np.ndarray, similarity: str, temperature: float, abnormal_pairs: bool = False
+    q: np.ndarray,
+    c: np.ndarray,
+    normal: np.ndarray,
+    similarity: str,
+    temperature: float,
+    abnormal_pairs: bool = False,
 ) -> float:
     """Eq. 14-16 by sets of images; an abnormal anchor has its own similarity to the prototype as a further negative."""
     B, L, _ = q.shape
@@ -75,7 +90,10 @@ def naive_category(
         prototype = [c[j] if c.ndim == 2 else c[b, j] for b in to_prototype]
         positive = [score(q[i, j], q[b, j], similarity, temperature) for b in alike]
         negative = [score(q[i, j], q[b, j], similarity, temperature) for b in unlike]
-        negative += [score(q[b, j], p, similarity, temperature) for b, p in zip(to_prototype, prototype, strict=True)]
+        negative += [
+            score(q[b, j], p, similarity, temperature)
+            for b, p in zip(to_prototype, prototype, strict=True)
+        ]
         terms.append(afire.log_sum_exp(positive + negative) - afire.log_sum_exp(positive))
     return sum(terms) / len(terms) if terms else 0.0
 
@@ -83,7 +101,9 @@ def naive_category(
 @pytest.mark.parametrize("similarity", SIMILARITIES)
 @pytest.mark.parametrize("temperature", [0.3, 1.0])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_contrastive_losses_equal_the_references(shape: tuple[int, ...], temperature: float, similarity: str) -> None:
+def test_contrastive_losses_equal_the_references(
+    shape: tuple[int, ...], temperature: float, similarity: str
+) -> None:
     for seed in SEEDS:
         case = random_case(seed, shape)
         options = (temperature, similarity)
@@ -98,7 +118,9 @@ def test_contrastive_losses_equal_the_references(shape: tuple[int, ...], tempera
 
 
 NaiveLoss = Callable[[np.ndarray, np.ndarray, np.ndarray, str, float], float]
-CONTRASTIVE: list[tuple[type[StructureConsistencyLoss] | type[CategoryConsistencyLoss], NaiveLoss]] = [
+CONTRASTIVE: list[
+    tuple[type[StructureConsistencyLoss] | type[CategoryConsistencyLoss], NaiveLoss]
+] = [
     (StructureConsistencyLoss, naive_structure),
     (CategoryConsistencyLoss, naive_category),
 ]
@@ -107,7 +129,9 @@ CONTRASTIVE: list[tuple[type[StructureConsistencyLoss] | type[CategoryConsistenc
 @pytest.mark.parametrize(("loss", "naive"), CONTRASTIVE)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_cosine_similarity_of_features(
-    loss: type[StructureConsistencyLoss] | type[CategoryConsistencyLoss], naive: NaiveLoss, seed: int
+    loss: type[StructureConsistencyLoss] | type[CategoryConsistencyLoss],
+    naive: NaiveLoss,
+    seed: int,
 ) -> None:
     rng = np.random.default_rng(seed)
     q, c = rng.normal(size=(4, 3, 5)), rng.normal(size=(3, 5))
@@ -115,14 +139,18 @@ def test_cosine_similarity_of_features(
     normal = rng.random((4, 3)) < 0.6
     value, gradient = value_and_gradient(loss(0.4, "cosine"), q, c, normal)
     assert value == pytest.approx(naive(q, c, normal, "cosine", 0.4), abs=1e-9)
-    numerical = afire_gradients.numerical_gradient(lambda x: naive(x, c, normal, "cosine", 0.4), q, step=1e-3)
+    numerical = afire_gradients.numerical_gradient(
+        lambda x: naive(x, c, normal, "cosine", 0.4), q, step=1e-3
+    )
     np.testing.assert_allclose(gradient, numerical, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize(("loss", "naive"), CONTRASTIVE)
 @pytest.mark.parametrize("similarity", SIMILARITIES)
 def test_prototypes_of_each_image(
-    loss: type[StructureConsistencyLoss] | type[CategoryConsistencyLoss], naive: NaiveLoss, similarity: str
+    loss: type[StructureConsistencyLoss] | type[CategoryConsistencyLoss],
+    naive: NaiveLoss,
+    similarity: str,
 ) -> None:
     q, _, normal = random_case(5, (4, 3, 5))
     own = random_case(6, (4, 3, 5))[0]
@@ -130,7 +158,9 @@ def test_prototypes_of_each_image(
     assert value == pytest.approx(naive(q, own, normal, similarity, 0.5), abs=1e-9)
     shared = own[0]
     repeated = np.repeat(shared[None], 4, axis=0)
-    result, expected = (value_and_gradient(loss(0.5, similarity), q, c, normal) for c in (repeated, shared))
+    result, expected = (
+        value_and_gradient(loss(0.5, similarity), q, c, normal) for c in (repeated, shared)
+    )
     assert result[0] == pytest.approx(expected[0], abs=1e-12)
     np.testing.assert_allclose(result[1], expected[1], atol=1e-12)
 
@@ -155,13 +185,17 @@ def test_abnormal_pairs_are_pulled_together_on_demand(seed: int, similarity: str
 @pytest.mark.parametrize("abnormal_pairs", [False, True])
 @pytest.mark.parametrize("similarity", [*SIMILARITIES, "cosine"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_degenerate_batches_are_finite(dtype: torch.dtype, similarity: str, abnormal_pairs: bool) -> None:
+def test_degenerate_batches_are_finite(
+    dtype: torch.dtype, similarity: str, abnormal_pairs: bool
+) -> None:
     q_random, c_random, mixed = random_case(0, (4, 5, 6))
     one_hot = np.eye(6)[np.random.default_rng(0).integers(0, 6, (4, 5))]
     one_position_abnormal = mixed.copy()
     one_position_abnormal[:, 0], one_position_abnormal[:, 1] = False, True
     masks = [np.zeros_like(mixed), np.ones_like(mixed), mixed, one_position_abnormal]
-    for q, c, normal, batch in itertools.product((q_random, one_hot), (c_random, one_hot[0]), masks, (1, 2, 4)):
+    for q, c, normal, batch in itertools.product(
+        (q_random, one_hot), (c_random, one_hot[0]), masks, (1, 2, 4)
+    ):
         for loss in (
             StructureConsistencyLoss(0.05, similarity),
             CategoryConsistencyLoss(0.05, similarity, abnormal_pairs),
@@ -190,13 +224,17 @@ def test_structure_loss_prefers_the_own_prototype() -> None:
     normal = np.ones((1, 4), dtype=bool)
     for similarity in SIMILARITIES:
         own, _ = value_and_gradient(StructureConsistencyLoss(1.0, similarity), c[None], c, normal)
-        other, _ = value_and_gradient(StructureConsistencyLoss(1.0, similarity), np.roll(c, 1, 0)[None], c, normal)
+        other, _ = value_and_gradient(
+            StructureConsistencyLoss(1.0, similarity), np.roll(c, 1, 0)[None], c, normal
+        )
         assert own < 0.2 < 2.0 < other
 
 
 def test_prototypes_get_the_values_dtype_and_no_gradient_is_needed() -> None:
     q, c, normal = random_case(2)
-    value = StructureConsistencyLoss()(torch.tensor(q), torch.tensor(c).float(), torch.tensor(normal))
+    value = StructureConsistencyLoss()(
+        torch.tensor(q), torch.tensor(c).float(), torch.tensor(normal)
+    )
     assert value.dtype == torch.float64
     assert not value.requires_grad
 
@@ -206,8 +244,14 @@ def test_prototypes_get_the_values_dtype_and_no_gradient_is_needed() -> None:
 def test_restoration_loss_equals_the_reference(weight: float, shape: tuple[int, ...]) -> None:
     for seed in SEEDS:
         rng = np.random.default_rng(seed)
-        restored, target, abnormal = rng.normal(size=shape), rng.normal(size=shape), rng.random(shape[:-1]) < 0.4
-        value, gradient = value_and_gradient(AnomalyRestorationLoss(weight), restored, target, abnormal)
+        restored, target, abnormal = (
+            rng.normal(size=shape),
+            rng.normal(size=shape),
+            rng.random(shape[:-1]) < 0.4,
+        )
+        value, gradient = value_and_gradient(
+            AnomalyRestorationLoss(weight), restored, target, abnormal
+        )
         arguments = (restored, target, abnormal, weight)
         assert value == pytest.approx(afire.anomaly_restoration_loss(*arguments), abs=1e-9)
         np.testing.assert_allclose(
@@ -219,7 +263,11 @@ def test_restoration_loss_equals_the_reference(weight: float, shape: tuple[int, 
 def test_restoration_loss_as_printed(seed: int) -> None:
     """Eq. 20: the squared norm over the pixels, the number of patches as the divisor."""
     rng = np.random.default_rng(seed)
-    restored, target, abnormal = rng.normal(size=(2, 3, 4)), rng.normal(size=(2, 3, 4)), rng.random((2, 3)) < 0.4
+    restored, target, abnormal = (
+        rng.normal(size=(2, 3, 4)),
+        rng.normal(size=(2, 3, 4)),
+        rng.random((2, 3)) < 0.4,
+    )
     expected, wanted = 0.0, np.zeros_like(restored)
     for i, j in np.ndindex(2, 3):
         w = 5.0 if abnormal[i, j] else 1.0
@@ -237,7 +285,9 @@ def test_restoration_loss_as_printed(seed: int) -> None:
 @pytest.mark.parametrize("fill", [False, True])
 def test_restoration_loss_of_degenerate_batches(fill: bool) -> None:
     restored, target = np.ones((1, 2, 3)), np.zeros((1, 2, 3))
-    value, gradient = value_and_gradient(AnomalyRestorationLoss(), restored, target, np.full((1, 2), fill))
+    value, gradient = value_and_gradient(
+        AnomalyRestorationLoss(), restored, target, np.full((1, 2), fill)
+    )
     assert value == pytest.approx(1.0)
     np.testing.assert_allclose(gradient, 1 / 3)
 
@@ -256,10 +306,15 @@ def test_half_precision_input_is_computed_in_float32(dtype: torch.dtype) -> None
         assert half.grad is not None
         assert torch.isfinite(half.grad).all()
         # prototypes are a float32 buffer: they are not rounded to the tokens' precision
-        value, exact = loss(half.detach(), c.float(), normal), loss(half.detach().double(), c, normal)
+        value, exact = (
+            loss(half.detach(), c.float(), normal),
+            loss(half.detach().double(), c, normal),
+        )
         assert value.item() == pytest.approx(exact.item(), rel=1e-5)
     far = torch.full((1, 2, 3), 300.0, dtype=dtype)  # 300² = 90000 is more than float16 holds
-    assert AnomalyRestorationLoss()(far, -far, torch.ones(1, 2, dtype=torch.bool)).item() == pytest.approx(360000.0)
+    assert AnomalyRestorationLoss()(
+        far, -far, torch.ones(1, 2, dtype=torch.bool)
+    ).item() == pytest.approx(360000.0)
 
 
 def outputs_case(seed: int = 0, shape: tuple[int, ...] = (3, 2, 4, 5)) -> dict[str, torch.Tensor]:
@@ -276,7 +331,9 @@ def outputs_case(seed: int = 0, shape: tuple[int, ...] = (3, 2, 4, 5)) -> dict[s
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_autocast_does_not_touch_the_losses(dtype: torch.dtype) -> None:
-    outputs = {name: x.float() if x.is_floating_point() else x for name, x in outputs_case().items()}
+    outputs = {
+        name: x.float() if x.is_floating_point() else x for name, x in outputs_case().items()
+    }
     loss = AFiReLoss()
     expected = loss(outputs)
     with torch.autocast("cpu", dtype=dtype):
@@ -287,14 +344,20 @@ def test_autocast_does_not_touch_the_losses(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)
 @pytest.mark.parametrize("shape", [(3, 2, 4, 5), (1, 3, 2, 2), (2, 1, 1, 3), (4, 9, 2, 3)])
-def test_whole_loss_with_variants_equals_the_references(shape: tuple[int, ...], similarity: str) -> None:
+def test_whole_loss_with_variants_equals_the_references(
+    shape: tuple[int, ...], similarity: str
+) -> None:
     B, N, L, K = shape
     outputs = outputs_case(7, shape)
     loss = AFiReLoss(0.5, 2.0, 0.7, temperature=0.4, similarity=similarity, abnormal_weight=3.5)
     total = loss(outputs, label=None)
     gradients = torch.autograd.grad(total, [outputs["q"], outputs["restored"]])
 
-    q, c, normal = outputs["q"].detach().numpy(), outputs["prototypes"].numpy(), ~outputs["abnormal"].numpy()
+    q, c, normal = (
+        outputs["q"].detach().numpy(),
+        outputs["prototypes"].numpy(),
+        ~outputs["abnormal"].numpy(),
+    )
     flat = (q.reshape(B * N, L, K), c, normal.reshape(B * N, L), 0.4, similarity)
     restored = outputs["restored"].detach().numpy().reshape(B * N, L, -1)
     target = np.repeat(outputs["target"].numpy(), N, axis=1).reshape(B * N, L, -1)
@@ -304,14 +367,22 @@ def test_whole_loss_with_variants_equals_the_references(shape: tuple[int, ...], 
         "category": afire.category_consistency_loss_variants(q, c, normal, 0.4, similarity),
         "restoration": afire.anomaly_restoration_loss(*restoration),
     }
-    expected["total"] = 0.5 * expected["structure"] + 2.0 * expected["category"] + 0.7 * expected["restoration"]
+    expected["total"] = (
+        0.5 * expected["structure"] + 2.0 * expected["category"] + 0.7 * expected["restoration"]
+    )
     assert total.item() == pytest.approx(expected["total"], abs=1e-9)
-    assert {name: term.item() for name, term in loss.terms.items()} == pytest.approx(expected, abs=1e-9)
+    assert {name: term.item() for name, term in loss.terms.items()} == pytest.approx(
+        expected, abs=1e-9
+    )
     assert not any(term.requires_grad for term in loss.terms.values())
 
     by_q = 0.5 * afire_gradients.structure_consistency_gradient(*flat).reshape(q.shape)
-    by_q += 2.0 * afire_gradients.category_consistency_gradient_variants(q, c, normal, 0.4, similarity)
-    by_restored = 0.7 * afire_gradients.anomaly_restoration_gradient(*restoration).reshape(B, N, L, -1)
+    by_q += 2.0 * afire_gradients.category_consistency_gradient_variants(
+        q, c, normal, 0.4, similarity
+    )
+    by_restored = 0.7 * afire_gradients.anomaly_restoration_gradient(*restoration).reshape(
+        B, N, L, -1
+    )
     np.testing.assert_allclose(gradients[0].numpy(), by_q, rtol=0, atol=1e-9)
     np.testing.assert_allclose(gradients[1].numpy(), by_restored, rtol=0, atol=1e-9)
 
@@ -358,7 +429,12 @@ def test_outputs_that_no_term_needs_may_be_missing() -> None:
 def test_wrong_input_is_refused() -> None:
     q, c, normal = (torch.tensor(x) for x in random_case(0))
     for loss in (StructureConsistencyLoss(), CategoryConsistencyLoss()):
-        for wrong in ((q[0], c, normal), (q, c[:, :-1], normal), (q, c[:-1], normal), (q, c, normal[:, :-1])):
+        for wrong in (
+            (q[0], c, normal),
+            (q, c[:, :-1], normal),
+            (q, c[:-1], normal),
+            (q, c, normal[:, :-1]),
+        ):
             with pytest.raises(ValueError, match="expected q"):
                 loss(*wrong)
         with pytest.raises(ValueError, match="bool"):

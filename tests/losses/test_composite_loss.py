@@ -23,10 +23,17 @@ def defective(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_outputs_come_in_the_order_of_the_needs() -> None:
-    terms = {"there": LossTerm(2.0, difference, ("x", "y")), "back": LossTerm(0.5, difference, ("y", "x"))}
+    terms = {
+        "there": LossTerm(2.0, difference, ("x", "y")),
+        "back": LossTerm(0.5, difference, ("y", "x")),
+    }
     loss = CompositeLoss(terms, "")
     assert float(loss(OUTPUTS)) == -2 + 0.5
-    assert {name: float(value) for name, value in loss.terms.items()} == {"total": -1.5, "there": -1.0, "back": 1.0}
+    assert {name: float(value) for name, value in loss.terms.items()} == {
+        "total": -1.5,
+        "there": -1.0,
+        "back": 1.0,
+    }
 
 
 def test_missing_outputs_are_named_with_their_term() -> None:
@@ -43,7 +50,9 @@ def test_a_defect_within_a_term_is_not_taken_for_a_missing_output() -> None:
 
 
 def test_a_term_without_weight_is_not_computed() -> None:
-    loss = CompositeLoss({"on": LossTerm(1.0, difference, ("x", "y")), "off": LossTerm(0, defective, ("z",))}, "")
+    loss = CompositeLoss(
+        {"on": LossTerm(1.0, difference, ("x", "y")), "off": LossTerm(0, defective, ("z",))}, ""
+    )
     loss(OUTPUTS)
     assert set(loss.terms) == {"total", "on"}
 
@@ -58,4 +67,7 @@ def test_copies_are_independent() -> None:
 @pytest.mark.parametrize("weights", [(-1.0, 1.0), (0.0, 0.0)])
 def test_impossible_weights_are_refused(weights: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="negative nor all zero"):
-        CompositeLoss({str(n): LossTerm(weight, difference, ("x", "y")) for n, weight in enumerate(weights)}, "")
+        CompositeLoss(
+            {str(n): LossTerm(weight, difference, ("x", "y")) for n, weight in enumerate(weights)},
+            "",
+        )

@@ -17,18 +17,27 @@ from naive import dino
 from monai_afire.losses import DINOLoss, MultiCropCrossEntropy
 from monai_afire.networks import DINO, ViTEncoder
 
-LIGHTLY = "lightly is not installed (pip install --no-deps lightly): DINO's loss is not compared with its"
+LIGHTLY = (
+    "lightly is not installed (pip install --no-deps lightly): DINO's loss is not compared with its"
+)
 
 
-def scores(seed: int, images: int = 3, seen: int = 2, crops: int = 5, width: int = 7) -> tuple[torch.Tensor, ...]:
+def scores(
+    seed: int, images: int = 3, seen: int = 2, crops: int = 5, width: int = 7
+) -> tuple[torch.Tensor, ...]:
     """Scores of a student and a teacher, and a center."""
     generator = torch.Generator().manual_seed(seed)
     shapes = ((images, crops, width), (images, seen, width), (width,))
     return tuple(torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in shapes)
 
 
-def as_outputs(student: torch.Tensor, teacher: torch.Tensor, center: torch.Tensor) -> dict[str, torch.Tensor]:
-    return {"student": (student / 0.1).log_softmax(-1), "teacher": ((teacher - center) / 0.4).softmax(-1)}
+def as_outputs(
+    student: torch.Tensor, teacher: torch.Tensor, center: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    return {
+        "student": (student / 0.1).log_softmax(-1),
+        "teacher": ((teacher - center) / 0.4).softmax(-1),
+    }
 
 
 @pytest.mark.parametrize(("seen", "crops"), [(2, 5), (2, 2), (1, 3), (3, 3)])
@@ -46,7 +55,9 @@ def test_loss_and_gradient_equal_loops(seed: int, seen: int, crops: int) -> None
     rows = [dino.softmax(row - center, 0.4) for row in teacher.flatten(0, 1)]
     entropy = sum(map(dino.entropy, rows)) / len(rows)
     assert float(loss_function.terms["entropy"]) == pytest.approx(entropy)
-    assert float(loss_function.terms["divergence"]) == pytest.approx(float(expected.detach()) - entropy)
+    assert float(loss_function.terms["divergence"]) == pytest.approx(
+        float(expected.detach()) - entropy
+    )
 
 
 def test_hand_computed() -> None:
@@ -89,7 +100,9 @@ def test_half_precision_is_widened() -> None:
         ((2, 2, 4), (2, 3, 4), "got 3 and 2"),
     ],
 )
-def test_wrong_shapes_are_named(student: tuple[int, ...], teacher: tuple[int, ...], words: str) -> None:
+def test_wrong_shapes_are_named(
+    student: tuple[int, ...], teacher: tuple[int, ...], words: str
+) -> None:
     with pytest.raises(ValueError, match=words):
         MultiCropCrossEntropy()(torch.zeros(student), torch.zeros(teacher))
     with pytest.raises(ValueError, match="'divergence' needs the network's outputs"):
@@ -121,13 +134,21 @@ def lightlys_module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_network_and_loss_equal_lightlys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Values, gradients and the center over three steps."""
-    theirs = lightlys_module(monkeypatch).DINOLoss(output_dim=7, teacher_temp=0.4, student_temp=0.1).double()
+    theirs = (
+        lightlys_module(monkeypatch)
+        .DINOLoss(output_dim=7, teacher_temp=0.4, student_temp=0.1)
+        .double()
+    )
     encoder = ViTEncoder(img_size=8, patch_size=8, hidden_size=8, num_layers=1, num_heads=2)
-    network = DINO(encoder, num_prototypes=7, head_dim=4, bottleneck_dim=4, teacher_temperature=0.4).double()
+    network = DINO(
+        encoder, num_prototypes=7, head_dim=4, bottleneck_dim=4, teacher_temperature=0.4
+    ).double()
     for seed in range(3):
         student, teacher, _ = scores(seed)
         student.requires_grad_()
-        targets = network._teacher_distribution(teacher.flatten(0, 1)).unflatten(0, teacher.shape[:2])
+        targets = network._teacher_distribution(teacher.flatten(0, 1)).unflatten(
+            0, teacher.shape[:2]
+        )
         loss = DINOLoss()({"student": (student / 0.1).log_softmax(-1), "teacher": targets})
         expected = theirs(list(teacher.unbind(1)), list(student.unbind(1)), teacher_temp=0.4)
         torch.testing.assert_close(loss, expected, rtol=1e-6, atol=0)

@@ -15,7 +15,9 @@ from monai_afire.losses.heatmap import HeatmapLoss
 NAN = float("nan")
 
 
-def naive_loss(pred: torch.Tensor, label: torch.Tensor, valid: np.ndarray, weight: float) -> torch.Tensor:
+def naive_loss(
+    pred: torch.Tensor, label: torch.Tensor, valid: np.ndarray, weight: float
+) -> torch.Tensor:
     losses = []
     for b, p in np.argwhere(valid):
         total, mass = torch.zeros((), dtype=torch.float64), 0.0
@@ -30,7 +32,11 @@ def naive_loss(pred: torch.Tensor, label: torch.Tensor, valid: np.ndarray, weigh
 
 @settings(max_examples=25, deadline=None)
 @given(
-    st.integers(0, 9999), st.floats(0.1, 200), st.booleans(), st.booleans(), st.sampled_from([(5,), (3, 4), (2, 3, 2)])
+    st.integers(0, 9999),
+    st.floats(0.1, 200),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([(5,), (3, 4), (2, 3, 2)]),
 )
 def test_equals_a_loop_with_gradients(
     seed: int, weight: float, mask: bool, missing: bool, shape: tuple[int, ...]
@@ -56,11 +62,17 @@ def test_equals_a_loop_with_gradients(
 
 def test_weight_one_is_the_mean_squared_error() -> None:
     pred, label = torch.rand(2, 2, 3, 8, 8)
-    torch.testing.assert_close(HeatmapLoss(1)(pred, label), torch.nn.functional.mse_loss(pred, label))
+    torch.testing.assert_close(
+        HeatmapLoss(1)(pred, label), torch.nn.functional.mse_loss(pred, label)
+    )
 
 
 def test_unknown_maps_may_hold_anything() -> None:
-    pred = torch.tensor([[[NAN, 1.0]], [[float("inf"), 1.0]], [[0.5, 0.0]]]).transpose(0, 1).requires_grad_()
+    pred = (
+        torch.tensor([[[NAN, 1.0]], [[float("inf"), 1.0]], [[0.5, 0.0]]])
+        .transpose(0, 1)
+        .requires_grad_()
+    )
     label = torch.tensor([[[NAN, NAN], [NAN, 1.0], [1.0, 0.0]]])
     loss = HeatmapLoss()(pred, label)
     loss.backward()

@@ -16,8 +16,16 @@ PATCH = 4
 
 def tiny(normalize_target: bool = True) -> MAE:
     torch.manual_seed(0)
-    encoder = ViTEncoder(img_size=16, patch_size=PATCH, hidden_size=24, num_layers=1, num_heads=2, mean=0.4, std=0.3)
-    return MAE(encoder, decoder_dim=16, decoder_layers=1, decoder_heads=2, normalize_target=normalize_target)
+    encoder = ViTEncoder(
+        img_size=16, patch_size=PATCH, hidden_size=24, num_layers=1, num_heads=2, mean=0.4, std=0.3
+    )
+    return MAE(
+        encoder,
+        decoder_dim=16,
+        decoder_layers=1,
+        decoder_heads=2,
+        normalize_target=normalize_target,
+    )
 
 
 @pytest.mark.parametrize("normalize", [True, False])
@@ -33,7 +41,9 @@ def test_network_and_loss_equal_loops_with_gradients(normalize: bool) -> None:
     loss = loss_function(outputs)
     loss.backward()
     prediction = reconstructed.detach().clone().requires_grad_()
-    expected = mae.masked_loss((images[:, 0] - 0.4) / 0.3, prediction, visible.tolist(), PATCH, normalize)
+    expected = mae.masked_loss(
+        (images[:, 0] - 0.4) / 0.3, prediction, visible.tolist(), PATCH, normalize
+    )
     expected.backward()
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(reconstructed.grad, prediction.grad)
@@ -54,8 +64,13 @@ def test_statistics_of_patches_are_those_of_the_loops() -> None:
 
 def test_by_hand_and_degenerate() -> None:
     loss = MaskedReconstructionLoss()
-    reconstructed, target = torch.zeros(1, 2, 3), torch.tensor([[[1.0, 2.0, 3.0], [torch.nan, torch.inf, 0.0]]])
-    assert loss(reconstructed, target, torch.tensor([[True, False]])) == pytest.approx((1 + 4 + 9) / 3)
+    reconstructed, target = (
+        torch.zeros(1, 2, 3),
+        torch.tensor([[[1.0, 2.0, 3.0], [torch.nan, torch.inf, 0.0]]]),
+    )
+    assert loss(reconstructed, target, torch.tensor([[True, False]])) == pytest.approx(
+        (1 + 4 + 9) / 3
+    )
     assert loss(reconstructed, target, torch.zeros(1, 2, dtype=torch.bool)) == 0
     half = loss(reconstructed.bfloat16(), target, torch.tensor([[True, False]]))
     assert half.dtype == torch.float32
@@ -63,6 +78,8 @@ def test_by_hand_and_degenerate() -> None:
 
 def test_shapes_that_do_not_fit_are_named() -> None:
     with pytest.raises(ValueError, match=r"hidden \(B, L\), got"):
-        MaskedReconstructionLoss()(torch.zeros(1, 2, 3), torch.zeros(1, 2, 3), torch.zeros(1, 3, dtype=torch.bool))
+        MaskedReconstructionLoss()(
+            torch.zeros(1, 2, 3), torch.zeros(1, 2, 3), torch.zeros(1, 3, dtype=torch.bool)
+        )
     with pytest.raises(ValueError, match="places of the visible patches"):
         MAELoss()({"reconstructed": torch.zeros(1, 2, 3)})

@@ -7,14 +7,21 @@ from __future__ import annotations
 import pytest
 import torch
 
-from monai_afire.losses import composition_alpha, decomposition_alpha, matching_balance, matching_target
+from monai_afire.losses import (
+    composition_alpha,
+    decomposition_alpha,
+    matching_balance,
+    matching_target,
+)
 
 
 def counted(grid: int, patch_cells: int, alpha: float, dims: int = 2) -> float:
     """Negatives to positives of the loss for the teacher's patches that have most neighbors, from a target."""
     # the small crop in the middle of the large one
     offset = torch.full((1, dims), (grid // 4) * 2)
-    target = matching_target(offset, torch.zeros_like(offset), (grid, 2 * grid), patch_cells, dtype=torch.float64)
+    target = matching_target(
+        offset, torch.zeros_like(offset), (grid, 2 * grid), patch_cells, dtype=torch.float64
+    )
     # teacher's patches in rows: those of the large crop in the composition, of the small one in the decomposition
     rows = target[0].mT if patch_cells == 2 else target[0]
     inside = rows[rows.sum(1).isclose(rows.sum(1).max())]
@@ -34,8 +41,12 @@ def test_the_papers_values_on_two_grids() -> None:
 
 @pytest.mark.parametrize(("grid", "dims"), [(14, 2), (28, 2), (8, 2), (6, 3), (10, 1)])
 def test_alpha_keeps_the_papers_balance(grid: int, dims: int) -> None:
-    assert counted(grid, 2, composition_alpha(grid, dims), dims) == pytest.approx(counted(14, 2, 0.9))
-    assert counted(grid, 1, decomposition_alpha(grid, dims), dims) == pytest.approx(counted(14, 1, 0.99))
+    assert counted(grid, 2, composition_alpha(grid, dims), dims) == pytest.approx(
+        counted(14, 2, 0.9)
+    )
+    assert counted(grid, 1, decomposition_alpha(grid, dims), dims) == pytest.approx(
+        counted(14, 1, 0.99)
+    )
 
 
 def test_too_small_grids_and_alphas_out_of_range() -> None:

@@ -19,11 +19,15 @@ NAN = math.nan
 POLICIES = {"ignore": None, "ones": 1.0, "zeros": 0.0}
 
 
-def random_batch(seed: int, dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor]:
+def random_batch(
+    seed: int, dtype: torch.dtype = torch.float64
+) -> tuple[torch.Tensor, torch.Tensor]:
     rng = np.random.default_rng(seed)
     shape = (int(rng.integers(1, 7)), int(rng.integers(1, 6)))
     labels = rng.choice([0.0, 1.0, -1.0, NAN], shape, p=rng.dirichlet(np.ones(4)))
-    return torch.tensor(rng.normal(0, 3, shape), dtype=dtype, requires_grad=True), torch.tensor(labels, dtype=dtype)
+    return torch.tensor(rng.normal(0, 3, shape), dtype=dtype, requires_grad=True), torch.tensor(
+        labels, dtype=dtype
+    )
 
 
 def naive(
@@ -64,7 +68,9 @@ def test_complete_labels_give_the_plain_loss() -> None:
     labels = torch.randint(0, 2, (5, 3))
     weights = torch.tensor([0.5, 1.0, 4.0])
     expected = F.binary_cross_entropy_with_logits(logits, labels.float(), pos_weight=weights)
-    torch.testing.assert_close(MaskedMultilabelLoss(positive_weight=weights)(logits, labels), expected)
+    torch.testing.assert_close(
+        MaskedMultilabelLoss(positive_weight=weights)(logits, labels), expected
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))

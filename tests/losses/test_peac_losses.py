@@ -22,7 +22,13 @@ from monai_afire.losses.peac import (
 from monai_afire.transforms import matching_patches
 
 SEEDS = range(3)
-GRIDS = [(3, 2, 2), (3, 1, 3), (1, 4, 2), (2, 3, 1), (2, 2, 3)]  # B, cells per axis of a crop, spatial dimensions
+GRIDS = [
+    (3, 2, 2),
+    (3, 1, 3),
+    (1, 4, 2),
+    (2, 3, 1),
+    (2, 2, 3),
+]  # B, cells per axis of a crop, spatial dimensions
 H, P = 4, 5
 
 Outputs = dict[str, torch.Tensor]
@@ -38,7 +44,9 @@ def random_outputs(
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator, dtype=dtype)
 
-    offset_1, offset_2 = (torch.randint(0, cells + 1, (batch, dims), generator=generator) for _ in range(2))
+    offset_1, offset_2 = (
+        torch.randint(0, cells + 1, (batch, dims), generator=generator) for _ in range(2)
+    )
     outputs = {
         "order": torch.stack([torch.randperm(patches, generator=generator) for _ in range(batch)]),
         "shuffled": torch.rand(batch, generator=generator) < 0.5,
@@ -62,26 +70,43 @@ def with_gradient(outputs: Mapping[str, torch.Tensor]) -> tuple[Outputs, list[st
 
 
 def naive_terms(
-    outputs: Outputs, offset_1: torch.Tensor, offset_2: torch.Tensor, order_samples: str, restoration_samples: str
+    outputs: Outputs,
+    offset_1: torch.Tensor,
+    offset_2: torch.Tensor,
+    order_samples: str,
+    restoration_samples: str,
 ) -> Outputs:
     shuffled, everyone = outputs["shuffled"], torch.ones_like(outputs["shuffled"])
     cells = round(outputs["order"].shape[1] ** (1 / offset_1.shape[1]))
     crossed = ("{}_1", "teacher_{}_2", "{}_2", "teacher_{}_1")
     return {
         "order": peac.order_classification_loss(
-            outputs["order_logits"], outputs["order"], shuffled if order_samples == "shuffled" else everyone
+            outputs["order_logits"],
+            outputs["order"],
+            shuffled if order_samples == "shuffled" else everyone,
         ),
         "restoration": peac.appearance_restoration_loss(
-            outputs["restored"], outputs["target"], ~shuffled if restoration_samples == "in_order" else None
+            outputs["restored"],
+            outputs["target"],
+            ~shuffled if restoration_samples == "in_order" else None,
         ),
-        "global": peac.global_consistency_loss(*(outputs[name.format("global")] for name in crossed)),
+        "global": peac.global_consistency_loss(
+            *(outputs[name.format("global")] for name in crossed)
+        ),
         "local": peac.local_consistency_loss(
-            *(outputs[name.format("local")] for name in crossed), offset_1, offset_2, cells, shuffled, reduce="all"
+            *(outputs[name.format("local")] for name in crossed),
+            offset_1,
+            offset_2,
+            cells,
+            shuffled,
+            reduce="all",
         ),
     }
 
 
-@pytest.mark.parametrize(("order_samples", "restoration_samples"), [("shuffled", "all"), ("all", "in_order")])
+@pytest.mark.parametrize(
+    ("order_samples", "restoration_samples"), [("shuffled", "all"), ("all", "in_order")]
+)
 @pytest.mark.parametrize("shape", GRIDS)
 def test_every_term_and_their_sum_equal_the_reference(
     shape: tuple[int, int, int], order_samples: str, restoration_samples: str
@@ -97,10 +122,14 @@ def test_every_term_and_their_sum_equal_the_reference(
         expected = naive_terms(reference, offset_1, offset_2, order_samples, restoration_samples)
         expected_total = peac.total_loss(*expected.values(), weights=weights)
         for name, value in expected.items():
-            torch.testing.assert_close(loss.terms[name], value.detach(), rtol=0, atol=1e-10, msg=name)
+            torch.testing.assert_close(
+                loss.terms[name], value.detach(), rtol=0, atol=1e-10, msg=name
+            )
         torch.testing.assert_close(loss.terms["total"], expected_total.detach(), rtol=0, atol=1e-10)
         leaves = [reference[name] for name in names]
-        references = torch.autograd.grad(expected_total, leaves, allow_unused=True, materialize_grads=True)
+        references = torch.autograd.grad(
+            expected_total, leaves, allow_unused=True, materialize_grads=True
+        )
         for name, gradient, wanted in zip(names, gradients, references, strict=True):
             torch.testing.assert_close(gradient, wanted, rtol=0, atol=1e-10, msg=name)
 
@@ -119,15 +148,28 @@ def test_sums_as_printed_and_a_swapped_pass_for_all(shape: tuple[int, int, int])
         expected["order"] = patches * expected["order"]
         expected["restoration"] = patches * P * expected["restoration"]
         expected["local"] = peac.local_consistency_loss(
-            *(reference[name] for name in ("local_1", "teacher_local_2", "local_2", "teacher_local_1")),
-            *(offset_1, offset_2, cells, reference["shuffled"], torch.zeros_like(reference["shuffled"])),
+            *(
+                reference[name]
+                for name in ("local_1", "teacher_local_2", "local_2", "teacher_local_1")
+            ),
+            *(
+                offset_1,
+                offset_2,
+                cells,
+                reference["shuffled"],
+                torch.zeros_like(reference["shuffled"]),
+            ),
             reduce="all",
             pair_reduction="sum",
         )
         for name, value in expected.items():
-            torch.testing.assert_close(loss.terms[name], value.detach(), rtol=0, atol=1e-9, msg=name)
+            torch.testing.assert_close(
+                loss.terms[name], value.detach(), rtol=0, atol=1e-9, msg=name
+            )
         wanted = torch.autograd.grad(
-            peac.total_loss(*expected.values()), [reference[name] for name in names], materialize_grads=True
+            peac.total_loss(*expected.values()),
+            [reference[name] for name in names],
+            materialize_grads=True,
         )
         for name, gradient, naive in zip(names, gradients, wanted, strict=True):
             torch.testing.assert_close(gradient, naive, rtol=0, atol=1e-9, msg=name)
@@ -161,7 +203,9 @@ def test_local_consistency_by_hand() -> None:
     student = torch.tensor([[[9.0, 9.0], [1.0, 0.0], [9.0, 9.0], [0.0, 2.0]]])
     teacher = torch.tensor([[[3.0, 0.0], [9.0, 9.0], [4.0, 0.0], [9.0, 9.0]]])
     matches = matching_patches(torch.tensor([[0, 0]]), torch.tensor([[0, 1]]), (2, 2))
-    assert LocalConsistencyLoss()(student, teacher, matches) == 1.0  # the mean of 0 (same) and 2 (at right angles)
+    assert (
+        LocalConsistencyLoss()(student, teacher, matches) == 1.0
+    )  # the mean of 0 (same) and 2 (at right angles)
     swapped_axes = matching_patches(torch.tensor([[0, 0]]), torch.tensor([[1, 0]]), (2, 2))
     assert LocalConsistencyLoss()(student, teacher, swapped_axes) != 1.0
 
@@ -170,7 +214,9 @@ def test_loss_does_not_depend_on_the_size_of_the_overlap() -> None:
     teacher = torch.randn(1, 9, H).expand(2, 9, H)
     student = -teacher  # every pair opposite: distance 4
     for offset in ([0, 0], [0, 1], [2, 2]):
-        matches = matching_patches(torch.tensor([offset] * 2), torch.zeros(2, 2, dtype=torch.int64), (3, 3))
+        matches = matching_patches(
+            torch.tensor([offset] * 2), torch.zeros(2, 2, dtype=torch.int64), (3, 3)
+        )
         partners = teacher.gather(1, matches.clamp_min(0).unsqueeze(2).expand(-1, -1, H))
         assert LocalConsistencyLoss()(-partners, teacher, matches) == pytest.approx(4.0, abs=1e-5)
         assert LocalConsistencyLoss()(student, student, matches) < 4.0
@@ -206,7 +252,9 @@ def test_degenerate_batches_are_finite(
         "matches_2": matching_patches(offset_2, offset_1, (3, 3)),
     }
     scale = {"random": 1.0, "zero": 0.0, "huge": 1e6}[embeddings]
-    case |= {name: (value * scale).to(dtype) for name, value in case.items() if value.is_floating_point()}
+    case |= {
+        name: (value * scale).to(dtype) for name, value in case.items() if value.is_floating_point()
+    }
     for loss in (PEACLoss(), PEACLoss(order_samples="all", restoration_samples="in_order")):
         outputs, names = with_gradient(case)
         total = loss(outputs)
@@ -235,7 +283,8 @@ def test_weight_zero_needs_no_outputs(name: str) -> None:
     needed = {"order": "order_", "restoration": "rest", "global": "global", "local": "local"}[name]
     without = {key: value for key, value in case.items() if needed not in key}
     weights: dict[str, Any] = {
-        f"{term}_weight": float(term != name) for term in ("order", "restoration", "global", "local")
+        f"{term}_weight": float(term != name)
+        for term in ("order", "restoration", "global", "local")
     }
     loss, whole = PEACLoss(**weights), PEACLoss()
     total, everything = loss(without), whole(case)
@@ -254,7 +303,10 @@ def test_signature_of_a_trainers_loss() -> None:
     ("options", "message"),
     [
         ({"local_weight": -1.0}, "negative"),
-        ({"order_weight": 0, "restoration_weight": 0, "global_weight": 0, "local_weight": 0}, "all zero"),
+        (
+            {"order_weight": 0, "restoration_weight": 0, "global_weight": 0, "local_weight": 0},
+            "all zero",
+        ),
         ({"order_samples": "in_order"}, "order_samples"),
         ({"restoration_samples": "shuffled"}, "restoration_samples"),
     ],
@@ -267,13 +319,19 @@ def test_settings_out_of_range(options: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: OrderClassificationLoss()(torch.rand(2, 4, 4), torch.zeros(2, 3, dtype=torch.int64)),
+        lambda: OrderClassificationLoss()(
+            torch.rand(2, 4, 4), torch.zeros(2, 3, dtype=torch.int64)
+        ),
         lambda: AppearanceRestorationLoss()(torch.rand(2, 4, 5), torch.rand(2, 5, 4)),
         lambda: AppearanceRestorationLoss()(torch.rand(2, 4), torch.rand(2, 4)),
         lambda: GlobalConsistencyLoss()(torch.rand(2, 4), torch.rand(3, 4)),
         lambda: GlobalConsistencyLoss()(torch.rand(2, 4, 4), torch.rand(2, 4, 4)),
-        lambda: LocalConsistencyLoss()(torch.rand(2, 4, 3), torch.rand(2, 4, 2), torch.zeros(2, 4).long()),
-        lambda: LocalConsistencyLoss()(torch.rand(2, 4, 3), torch.rand(2, 5, 3), torch.zeros(2, 5).long()),
+        lambda: LocalConsistencyLoss()(
+            torch.rand(2, 4, 3), torch.rand(2, 4, 2), torch.zeros(2, 4).long()
+        ),
+        lambda: LocalConsistencyLoss()(
+            torch.rand(2, 4, 3), torch.rand(2, 5, 3), torch.zeros(2, 5).long()
+        ),
         lambda: LocalConsistencyLoss()(torch.rand(2, 3), torch.rand(2, 3), torch.zeros(2).long()),
     ],
 )
@@ -287,7 +345,9 @@ def test_teacher_may_have_more_patches() -> None:
     matches = torch.tensor([[4, -1, 0], [1, 2, 3]])
     pairs = [[(i, int(n)) for i, n in enumerate(row) if n >= 0] for row in matches]
     expected = peac.local_consistency_term(student, teacher, pairs, torch.zeros(2))
-    assert LocalConsistencyLoss()(student, teacher, matches).item() == pytest.approx(expected.item(), abs=1e-6)
+    assert LocalConsistencyLoss()(student, teacher, matches).item() == pytest.approx(
+        expected.item(), abs=1e-6
+    )
 
 
 def test_nothing_waits_for_the_device() -> None:
@@ -297,7 +357,9 @@ def test_nothing_waits_for_the_device() -> None:
         fake: Outputs = {name: mode.from_tensor(value) for name, value in case.items()}
         with pytest.raises(DynamicOutputShapeException):
             fake["local_1"][fake["matches_1"] >= 0]
-        fake["matches_1"] = matching_patches(mode.from_tensor(offset_1), mode.from_tensor(offset_2), (2, 2))
+        fake["matches_1"] = matching_patches(
+            mode.from_tensor(offset_1), mode.from_tensor(offset_2), (2, 2)
+        )
         for loss in (PEACLoss(), PEACLoss(order_samples="all", restoration_samples="in_order")):
             outputs, _ = with_gradient(fake)
             loss(outputs).backward()

@@ -24,9 +24,14 @@ def test_scores_equal_loops(name: str, temperature: float) -> None:
     rng = np.random.default_rng(0)
     q, c = rng.dirichlet(np.ones(4), size=(2, 3)), rng.dirichlet(np.ones(4), size=5)
     similarity = TokenSimilarity(temperature, name)
-    expected = np.array([[[naive_score(token, row, name) for row in c] for token in image] for image in q])
+    expected = np.array(
+        [[[naive_score(token, row, name) for row in c] for token in image] for image in q]
+    )
     np.testing.assert_allclose(
-        similarity(torch.tensor(q), torch.tensor(c)).numpy(), expected / temperature, rtol=0, atol=1e-9
+        similarity(torch.tensor(q), torch.tensor(c)).numpy(),
+        expected / temperature,
+        rtol=0,
+        atol=1e-9,
     )
 
 

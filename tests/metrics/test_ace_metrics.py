@@ -19,7 +19,10 @@ def offsets(seed: int, images: int = 3, dims: int = 2) -> dict[str, torch.Tensor
     """Aligned pairs that overlap."""
     generator = torch.Generator().manual_seed(seed)
     offset_2 = torch.randint(0, 5, (images, dims), generator=generator)
-    return {"offset_1": offset_2 + 2 * torch.randint(-1, 4, (images, dims), generator=generator), "offset_2": offset_2}
+    return {
+        "offset_1": offset_2 + 2 * torch.randint(-1, 4, (images, dims), generator=generator),
+        "offset_2": offset_2,
+    }
 
 
 def naive_accuracy(logits: torch.Tensor, target: torch.Tensor) -> float:
@@ -55,14 +58,20 @@ def test_ends_of_the_range(dims: int) -> None:
     place = offsets(1, dims=dims)
     composition, decomposition = ace.matching_targets(place["offset_1"], place["offset_2"], CROPS)
     for sign, expected in ((1, 1.0), (-1, 0.0)):
-        logits = {"composition_logits": sign * composition, "decomposition_logits": sign * decomposition}
+        logits = {
+            "composition_logits": sign * composition,
+            "decomposition_logits": sign * decomposition,
+        }
         metrics = ace_metrics(place | logits)
         assert metrics["composition_accuracy"] == metrics["decomposition_accuracy"] == expected
 
 
 def test_random_logits_are_at_chance() -> None:
     torch.manual_seed(0)
-    logits = {"composition_logits": torch.randn(200, 16, 4), "decomposition_logits": torch.randn(200, 16, 64)}
+    logits = {
+        "composition_logits": torch.randn(200, 16, 4),
+        "decomposition_logits": torch.randn(200, 16, 64),
+    }
     metrics = ace_metrics(offsets(2, images=200) | logits)
     assert metrics["composition_accuracy"].item() == pytest.approx(1 / 16, abs=0.04)
     assert metrics["decomposition_accuracy"].item() == pytest.approx(1 / 16, abs=0.02)
@@ -71,9 +80,13 @@ def test_random_logits_are_at_chance() -> None:
 def test_global_information_tells_a_collapse() -> None:
     place = offsets(0, images=4)
     apart = torch.eye(8).view(4, 2, 8)
-    assert ace_metrics(place | {"global_teacher": apart})["global_information"].item() == pytest.approx(1.0)
+    assert ace_metrics(place | {"global_teacher": apart})[
+        "global_information"
+    ].item() == pytest.approx(1.0)
     alike = torch.softmax(torch.randn(8), 0).expand(4, 2, 8)
-    assert ace_metrics(place | {"global_teacher": alike})["global_information"].item() == pytest.approx(0.0, abs=1e-6)
+    assert ace_metrics(place | {"global_teacher": alike})[
+        "global_information"
+    ].item() == pytest.approx(0.0, abs=1e-6)
 
 
 def test_parts_may_be_missing() -> None:
@@ -81,7 +94,10 @@ def test_parts_may_be_missing() -> None:
     assert list(metrics) == NAMES
     assert all(torch.isnan(value) for value in metrics.values())
     metrics = ace_metrics(offsets(0) | {"decomposition_logits": torch.randn(3, 16, 64)})
-    assert [name for name, value in metrics.items() if not torch.isnan(value)] == ["decomposition_accuracy", "chance"]
+    assert [name for name, value in metrics.items() if not torch.isnan(value)] == [
+        "decomposition_accuracy",
+        "chance",
+    ]
 
 
 def test_no_overlap_counts_nothing() -> None:
@@ -92,7 +108,10 @@ def test_no_overlap_counts_nothing() -> None:
 
 
 def test_nothing_waits_for_the_device() -> None:
-    outputs = offsets(0) | {"composition_logits": torch.randn(3, 16, 4), "decomposition_logits": torch.randn(3, 16, 64)}
+    outputs = offsets(0) | {
+        "composition_logits": torch.randn(3, 16, 4),
+        "decomposition_logits": torch.randn(3, 16, 64),
+    }
     for value in ace_metrics({name: value.to("meta") for name, value in outputs.items()}).values():
         assert value.device.type == "meta"
         assert not value.requires_grad

@@ -48,8 +48,12 @@ def test_roc_auc_counts_pairs(seed: int) -> None:
 def test_image_metrics_equal_scikit_learn(seed: int) -> None:
     sklearn = pytest.importorskip("sklearn.metrics")
     labels, scores = random_detector(seed)
-    assert roc_auc(labels, scores) == pytest.approx(sklearn.roc_auc_score(labels, scores), rel=1e-12)
-    assert average_precision(labels, scores) == pytest.approx(sklearn.average_precision_score(labels, scores))
+    assert roc_auc(labels, scores) == pytest.approx(
+        sklearn.roc_auc_score(labels, scores), rel=1e-12
+    )
+    assert average_precision(labels, scores) == pytest.approx(
+        sklearn.average_precision_score(labels, scores)
+    )
     threshold = best_f1_threshold(labels, scores)
     of_all = {t: sklearn.f1_score(labels, scores >= t) for t in np.unique(scores)}
     best = max(of_all.values())
@@ -58,7 +62,9 @@ def test_image_metrics_equal_scikit_learn(seed: int) -> None:
     assert at["f1"] == pytest.approx(best)
     assert at["accuracy"] == pytest.approx(sklearn.accuracy_score(labels, scores >= threshold))
     assert at["sensitivity"] == pytest.approx(sklearn.recall_score(labels, scores >= threshold))
-    assert at["specificity"] == pytest.approx(sklearn.recall_score(labels, scores >= threshold, pos_label=0))
+    assert at["specificity"] == pytest.approx(
+        sklearn.recall_score(labels, scores >= threshold, pos_label=0)
+    )
 
 
 def test_image_metrics_by_hand() -> None:
@@ -74,8 +80,16 @@ def test_image_metrics_by_hand() -> None:
     }
     constant = [0.5] * 4
     assert (roc_auc(labels, constant), average_precision(labels, constant)) == (0.5, 0.5)
-    assert roc_auc([0, 1, 1], [-np.inf, np.inf, np.inf]) == average_precision([0, 1, 1], [0, np.inf, np.inf]) == 1.0
-    assert average_precision([1, 0], [np.inf, np.inf]) == average_precision([0, 1], [-np.inf, -np.inf]) == 0.5
+    assert (
+        roc_auc([0, 1, 1], [-np.inf, np.inf, np.inf])
+        == average_precision([0, 1, 1], [0, np.inf, np.inf])
+        == 1.0
+    )
+    assert (
+        average_precision([1, 0], [np.inf, np.inf])
+        == average_precision([0, 1], [-np.inf, -np.inf])
+        == 0.5
+    )
     assert best_f1_threshold([0, 1, 1, 0], [np.inf, np.inf, 3, 2]) == 3.0
     assert isinstance(roc_auc(torch.tensor(labels).bool(), torch.tensor(scores)), float)
 
@@ -93,7 +107,9 @@ def test_one_class_is_nan(label: int) -> None:
     assert all(math.isnan(x) for x in metrics_at_threshold(labels, scores, math.nan).values())
 
 
-@pytest.mark.parametrize("metric", [*RANKED, lambda y, s: metrics_at_threshold(y, s, 0.5), matched_pairs])
+@pytest.mark.parametrize(
+    "metric", [*RANKED, lambda y, s: metrics_at_threshold(y, s, 0.5), matched_pairs]
+)
 def test_hostile_input_is_named(metric: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match=r"index \[1, 3\]"):
         metric([0, 1, 0, 1], [0.1, math.nan, 0.3, math.nan])
@@ -112,8 +128,12 @@ def test_hostile_input_is_named(metric: Callable[..., Any]) -> None:
 def test_intervals_of_several_metrics_are_those_of_each() -> None:
     labels, scores = random_detector(1, 60)
     metrics = (roc_auc, average_precision)
-    together = bootstrap_interval(lambda y, s: [metric(y, s) for metric in metrics], labels, scores, 50, seed=3)
-    assert list(zip(*together, strict=True)) == [bootstrap_interval(m, labels, scores, 50, seed=3) for m in metrics]
+    together = bootstrap_interval(
+        lambda y, s: [metric(y, s) for metric in metrics], labels, scores, 50, seed=3
+    )
+    assert list(zip(*together, strict=True)) == [
+        bootstrap_interval(m, labels, scores, 50, seed=3) for m in metrics
+    ]
 
 
 def test_intervals_by_patient_draw_all_images_of_a_patient() -> None:
@@ -124,7 +144,9 @@ def test_intervals_by_patient_draw_all_images_of_a_patient() -> None:
     single = bootstrap_interval(roc_auc, labels, scores, 200)
     together = bootstrap_interval(roc_auc, labels, scores, 200, patients=patients)
     drawn = [np.repeat(np.arange(100), row.astype(int)) for row in patient_weights(patients, 200)]
-    expected = np.nanquantile([roc_auc(labels[rows], scores[rows]) for rows in drawn], [0.025, 0.975])
+    expected = np.nanquantile(
+        [roc_auc(labels[rows], scores[rows]) for rows in drawn], [0.025, 0.975]
+    )
     np.testing.assert_allclose(together, expected)
     assert together[1] - together[0] > 1.5 * (single[1] - single[0])
     own = bootstrap_interval(roc_auc, labels, scores, 200, patients=np.arange(100))
@@ -132,7 +154,9 @@ def test_intervals_by_patient_draw_all_images_of_a_patient() -> None:
 
 
 def test_samples_of_patients_without_a_class_are_left_out() -> None:
-    low, high = bootstrap_interval(roc_auc, [1, 1, 0, 0], [3.0, 1.0, 2.0, 0.0], 50, patients=["a", "a", "b", "b"])
+    low, high = bootstrap_interval(
+        roc_auc, [1, 1, 0, 0], [3.0, 1.0, 2.0, 0.0], 50, patients=["a", "a", "b", "b"]
+    )
     assert low == high == 0.75
 
 
@@ -149,13 +173,17 @@ def test_bootstrap_interval() -> None:
     normal = labels.size - abnormal
     q1, q2 = auc / (2 - auc), 2 * auc**2 / (1 + auc)
     variance = auc * (1 - auc) + (abnormal - 1) * (q1 - auc**2) + (normal - 1) * (q2 - auc**2)
-    assert (upper - lower) / 3.92 == pytest.approx(math.sqrt(variance / (abnormal * normal)), rel=0.25)
+    assert (upper - lower) / 3.92 == pytest.approx(
+        math.sqrt(variance / (abnormal * normal)), rel=0.25
+    )
     for bad in ({"num_samples": 0}, {"confidence": 1.0}):
         with pytest.raises(ValueError, match="num_samples"):
             bootstrap_interval(roc_auc, labels, scores, **bad)
 
 
-def best_matching(labels: np.ndarray, brightness: np.ndarray, groups: np.ndarray, caliper: float) -> tuple[int, float]:
+def best_matching(
+    labels: np.ndarray, brightness: np.ndarray, groups: np.ndarray, caliper: float
+) -> tuple[int, float]:
     """Number of pairs and total difference of the best matching, by trying all."""
 
     def search(rest: list[int], free: frozenset[int]) -> tuple[int, float]:
@@ -169,7 +197,9 @@ def best_matching(labels: np.ndarray, brightness: np.ndarray, groups: np.ndarray
                 options.append((count + 1, total + difference))
         return min(options, key=lambda option: (-option[0], option[1]))
 
-    return search(np.flatnonzero(labels == 1).tolist(), frozenset(np.flatnonzero(labels == 0).tolist()))
+    return search(
+        np.flatnonzero(labels == 1).tolist(), frozenset(np.flatnonzero(labels == 0).tolist())
+    )
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -192,10 +222,15 @@ def test_matching_is_the_best_of_all(seed: int) -> None:
 
 def test_matching_by_hand() -> None:
     # greedily 0 would take 2 (nearest) and leave 1 alone
-    assert matched_pairs([1, 1, 0, 0], [0.5, 0.7, 0.55, 0.35], caliper=0.2).tolist() == [[0, 3], [1, 2]]
+    assert matched_pairs([1, 1, 0, 0], [0.5, 0.7, 0.55, 0.35], caliper=0.2).tolist() == [
+        [0, 3],
+        [1, 2],
+    ]
     assert matched_pairs([1, 0], [0.5, 0.5], ["PA", "AP"]).shape == (0, 2)
     assert matched_pairs([1, 0], [0.1, 0.9], caliper=math.inf).tolist() == [[0, 1]]
-    assert matched_pairs([1, 0, 0], [0.5, 0.4, 0.5], [("a", 1), ("b", 2), ("a", 1)], caliper=0).tolist() == [[0, 2]]
+    assert matched_pairs(
+        [1, 0, 0], [0.5, 0.4, 0.5], [("a", 1), ("b", 2), ("a", 1)], caliper=0
+    ).tolist() == [[0, 2]]
     assert matched_pairs([1, 1], [0.5, 0.5]).shape == (0, 2)
     for arguments, message in (
         (([1, 0], [0.5, 0.5], ["PA"]), "1 groups"),

@@ -32,7 +32,9 @@ def random_classifier(seed: int, size: int = 60, classes: int = 4) -> tuple[np.n
     return labels, (1 / (1 + np.exp(-logits))).round(1 if seed % 2 else 9)
 
 
-def known(labels: np.ndarray, values: np.ndarray, column: int, policy: str) -> tuple[np.ndarray, np.ndarray]:
+def known(
+    labels: np.ndarray, values: np.ndarray, column: int, policy: str
+) -> tuple[np.ndarray, np.ndarray]:
     """One class by a loop over the images."""
     counts_as = {"ignore": None, "ones": 1, "zeros": 0}[policy]
     pairs = []
@@ -74,8 +76,15 @@ def test_equals_scikit_learn(seed: int, policy: str) -> None:
 
 def test_by_hand() -> None:
     labels = [[1, 1, 0, None], [0, -1, 0, None], [1, 0, 0, None], [None, 0, 0, None]]
-    probabilities = [[0.9, 0.3, 0.1, 0.5], [0.5, 0.9, 0.2, 0.5], [0.4, 0.2, 0.9, 0.5], [0.7, 0.6, 0.1, 0.5]]
-    metrics = classification_metrics(labels, probabilities, ["Edema", "Nodule", "Absent", "Unknown"])
+    probabilities = [
+        [0.9, 0.3, 0.1, 0.5],
+        [0.5, 0.9, 0.2, 0.5],
+        [0.4, 0.2, 0.9, 0.5],
+        [0.7, 0.6, 0.1, 0.5],
+    ]
+    metrics = classification_metrics(
+        labels, probabilities, ["Edema", "Nodule", "Absent", "Unknown"]
+    )
     per_class = metrics.pop("per_class")
     assert metrics == pytest.approx(
         {"num_images": 4, "mean_auc": 0.5, "mean_average_precision": 2 / 3, "mean_f1": 0.25}
@@ -117,9 +126,13 @@ def test_nothing_defined_is_nan_and_silent(label: float) -> None:
 
 
 def test_result_is_plain_numbers() -> None:
-    metrics = classification_metrics(*random_classifier(0), ["a", "b", "c", "d"], np.full(4, 0.5), num_bootstraps=5)
+    metrics = classification_metrics(
+        *random_classifier(0), ["a", "b", "c", "d"], np.full(4, 0.5), num_bootstraps=5
+    )
     assert json.loads(json.dumps(metrics))["per_class"]["a"]["num_positive"] > 0
-    assert "mean_auc_interval" not in classification_metrics(*random_classifier(0), ["a", "b", "c", "d"])
+    assert "mean_auc_interval" not in classification_metrics(
+        *random_classifier(0), ["a", "b", "c", "d"]
+    )
 
 
 def test_undecided_class_keeps_its_ranking() -> None:
@@ -128,7 +141,9 @@ def test_undecided_class_keeps_its_ranking() -> None:
     entry = metrics["per_class"]["b"]
     assert math.isnan(entry["f1"])
     assert math.isfinite(entry["auc"])
-    assert metrics["mean_f1"] == pytest.approx(np.mean([metrics["per_class"][name]["f1"] for name in "acd"]))
+    assert metrics["mean_f1"] == pytest.approx(
+        np.mean([metrics["per_class"][name]["f1"] for name in "acd"])
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -138,20 +153,28 @@ def test_order_of_images_and_classes_does_not_matter(seed: int) -> None:
     rows, columns = rng.permutation(len(labels)), rng.permutation(4)
     moved = labels[rows][:, columns], probabilities[rows][:, columns]
     assert mean_auc(*moved) == pytest.approx(mean_auc(labels, probabilities))
-    assert best_thresholds(*moved).tolist() == best_thresholds(labels, probabilities)[columns].tolist()
+    assert (
+        best_thresholds(*moved).tolist() == best_thresholds(labels, probabilities)[columns].tolist()
+    )
 
 
 def test_logits_rank_alike_and_tensors_are_taken() -> None:
     labels, probabilities = random_classifier(0)
     logits = torch.tensor(np.log(probabilities / (1 - probabilities)), requires_grad=True)
     assert mean_auc(torch.tensor(labels), logits) == pytest.approx(mean_auc(labels, probabilities))
-    assert mean_auc(torch.tensor([[0.0], [1.0]]).bfloat16(), torch.tensor([[0.1], [0.9]]).bfloat16()) == 1.0
+    assert (
+        mean_auc(torch.tensor([[0.0], [1.0]]).bfloat16(), torch.tensor([[0.1], [0.9]]).bfloat16())
+        == 1.0
+    )
 
 
 @pytest.mark.parametrize("classes", [1, 3])
 def test_as_ignite_metric(classes: int) -> None:
     labels, probabilities = random_classifier(4, classes=classes)
-    halves = [(torch.tensor(probabilities[rows]), torch.tensor(labels[rows])) for rows in (slice(25), slice(25, 60))]
+    halves = [
+        (torch.tensor(probabilities[rows]), torch.tensor(labels[rows]))
+        for rows in (slice(25), slice(25, 60))
+    ]
     engine = Engine(lambda engine, batch: batch)
     EpochMetric(lambda predictions, truth: mean_auc(truth, predictions)).attach(engine, "auc")
     assert engine.run(halves).metrics["auc"] == pytest.approx(mean_auc(labels, probabilities))
@@ -162,26 +185,32 @@ def test_best_thresholds(policy: str) -> None:
     labels, probabilities = random_classifier(2)
     labels[:, 3] = NAN
     found = best_thresholds(labels, probabilities, policy)
-    expected = [best_f1_threshold(*known(labels, probabilities, column, policy)) for column in range(3)]
+    expected = [
+        best_f1_threshold(*known(labels, probabilities, column, policy)) for column in range(3)
+    ]
     assert found.tolist() == [*expected, 0.5]
     best = classification_metrics(labels, probabilities, "abcd", found, policy)
     for threshold in np.linspace(0, 1, 11):
-        assert classification_metrics(labels, probabilities, "abcd", [threshold] * 4, policy)["mean_f1"] <= (
-            best["mean_f1"] + 1e-12
-        )
+        assert classification_metrics(labels, probabilities, "abcd", [threshold] * 4, policy)[
+            "mean_f1"
+        ] <= (best["mean_f1"] + 1e-12)
 
 
 def test_interval_draws_patients_with_all_their_images() -> None:
     labels, probabilities = random_classifier(0, 90, 2)
     patients = np.repeat([f"p{number}" for number in range(30)], 3)
-    found = classification_metrics(labels, probabilities, "ab", num_bootstraps=50, patients=patients)
+    found = classification_metrics(
+        labels, probabilities, "ab", num_bootstraps=50, patients=patients
+    )
     aucs = []
     for drawn in patient_weights(patients, 50).astype(int):
         rows = np.repeat(np.arange(90), drawn)
         aucs.append(mean_auc(labels[rows], probabilities[rows]))
     assert found["mean_auc_interval"] == pytest.approx(np.quantile(aucs, [0.025, 0.975]))
     alone = classification_metrics(labels, probabilities, "ab", num_bootstraps=50)
-    each = classification_metrics(labels, probabilities, "ab", num_bootstraps=50, patients=np.arange(90))
+    each = classification_metrics(
+        labels, probabilities, "ab", num_bootstraps=50, patients=np.arange(90)
+    )
     assert alone["mean_auc_interval"] == each["mean_auc_interval"] != found["mean_auc_interval"]
 
 
@@ -189,16 +218,20 @@ def test_interval_of_the_mean() -> None:
     labels, probabilities = random_classifier(0, 80)
     labels[:, 3] = 0
     labels[7, 3] = 1  # samples without this image have the mean of the other classes
-    low, high = classification_metrics(labels, probabilities, "abcd", num_bootstraps=60)["mean_auc_interval"]
+    low, high = classification_metrics(labels, probabilities, "abcd", num_bootstraps=60)[
+        "mean_auc_interval"
+    ]
     assert 0 < low < mean_auc(labels, probabilities) < high <= 1
-    again = classification_metrics(labels, probabilities, "abcd", num_bootstraps=60)["mean_auc_interval"]
+    again = classification_metrics(labels, probabilities, "abcd", num_bootstraps=60)[
+        "mean_auc_interval"
+    ]
     assert again == (low, high)
     # four copies of one class are as uncertain as the one: drawing classes apart would halve the interval
     one = labels[:, :1], probabilities[:, :1]
     copies = [np.repeat(matrix, 4, axis=1) for matrix in one]
-    assert classification_metrics(*copies, "abcd", num_bootstraps=50)["mean_auc_interval"] == pytest.approx(
-        classification_metrics(*one, "a", num_bootstraps=50)["mean_auc_interval"]
-    )
+    assert classification_metrics(*copies, "abcd", num_bootstraps=50)[
+        "mean_auc_interval"
+    ] == pytest.approx(classification_metrics(*one, "a", num_bootstraps=50)["mean_auc_interval"])
 
 
 GOOD: dict[str, Any] = {
@@ -218,8 +251,14 @@ GOOD: dict[str, Any] = {
         ({"labels": [[0, 1], [1, 0], [0.5, 0]]}, r"0.5 at \(2, 0\)"),
         ({"labels": [[0, 1]]}, r"labels have shape \(1, 2\) and probabilities \(3, 2\)"),
         ({"labels": np.zeros((0, 2)), "probabilities": np.zeros((0, 2))}, "M > 0"),
-        ({"probabilities": [[0.1, NAN], [0.7, 0.2], [NAN, NAN]]}, r"2 images are NaN \(image 0 is the first\)"),
-        ({"probabilities": [[0.1, 0.8], [0.7, -2.5], [0.5, 0.5]]}, r"-2.5 of image 1, class 'b'.*sigmoid"),
+        (
+            {"probabilities": [[0.1, NAN], [0.7, 0.2], [NAN, NAN]]},
+            r"2 images are NaN \(image 0 is the first\)",
+        ),
+        (
+            {"probabilities": [[0.1, 0.8], [0.7, -2.5], [0.5, 0.5]]},
+            r"-2.5 of image 1, class 'b'.*sigmoid",
+        ),
         ({"thresholds": [0.5]}, r"\[0.5\] are not 2 numbers"),
         ({"thresholds": 0.5}, "are not 2 numbers"),
         ({"thresholds": [0.5, 1.5]}, "are not 2 numbers"),

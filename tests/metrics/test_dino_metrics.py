@@ -25,7 +25,9 @@ def naive_accuracy(student: torch.Tensor, teacher: torch.Tensor) -> float:
                     mine = difference(view, student[:, crop])
                     scores = [other[place].log() for other in teacher]
                     known = [difference(score, torch.stack(scores)) for score in scores]
-                    cosines = [float(mine @ other / (mine.norm() * other.norm())) for other in known]
+                    cosines = [
+                        float(mine @ other / (mine.norm() * other.norm())) for other in known
+                    ]
                     right.append(cosines.index(max(cosines)) == image)
     return sum(right) / len(right)
 
@@ -51,7 +53,13 @@ def test_one_prototype_per_image_is_the_best() -> None:
     tokens = torch.eye(8).view(8, 1, 1, 8).repeat(1, 2, 4, 1)
     found = {name: float(value) for name, value in dino_metrics(outputs(teacher, tokens)).items()}
     assert found == pytest.approx(
-        {"crop_accuracy": 1, "chance": 1 / 8, "teacher_information": 1, "teacher_entropy": 0, "feature_spread": 7 / 8}
+        {
+            "crop_accuracy": 1,
+            "chance": 1 / 8,
+            "teacher_information": 1,
+            "teacher_entropy": 0,
+            "feature_spread": 7 / 8,
+        }
     )
 
 
@@ -67,4 +75,6 @@ def test_a_collapse_is_told(peak: float, entropy: float) -> None:
 
 
 def test_names_are_those_of_the_function() -> None:
-    assert set(DINOMetrics.names) == set(dino_metrics(outputs(torch.ones(2, 2, 4) / 4, torch.ones(2, 2, 4, 3))))
+    assert set(DINOMetrics.names) == set(
+        dino_metrics(outputs(torch.ones(2, 2, 4) / 4, torch.ones(2, 2, 4, 3)))
+    )

@@ -13,7 +13,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monai_afire.metrics.landmark_errors import landmark_positions, radial_errors, rescaled_positions, success_rates
+from monai_afire.metrics.landmark_errors import (
+    landmark_positions,
+    radial_errors,
+    rescaled_positions,
+    success_rates,
+)
 
 NAN = float("nan")
 
@@ -37,7 +42,9 @@ def naive_position(heatmap: np.ndarray, window: int) -> np.ndarray:
 
 def gaussian(center: torch.Tensor, size: tuple[int, ...], sigma: float = 1.0) -> torch.Tensor:
     axes = torch.meshgrid(*(torch.arange(s, dtype=torch.float64) for s in size), indexing="ij")
-    return torch.exp(-sum((axis - c) ** 2 for axis, c in zip(axes, center, strict=True)) / (2 * sigma**2))
+    return torch.exp(
+        -sum((axis - c) ** 2 for axis, c in zip(axes, center, strict=True)) / (2 * sigma**2)
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -47,7 +54,9 @@ def gaussian(center: torch.Tensor, size: tuple[int, ...], sigma: float = 1.0) ->
     st.sampled_from([(7,), (6, 9), (1, 5), (4, 5, 3), (1, 1)]),
     st.floats(-3, 3),
 )
-def test_positions_equal_a_loop(seed: int, window: int, shape: tuple[int, ...], shift: float) -> None:
+def test_positions_equal_a_loop(
+    seed: int, window: int, shape: tuple[int, ...], shift: float
+) -> None:
     maps = np.random.default_rng(seed).normal(shift, 1.0, (2, 3, *shape))
     positions = landmark_positions(torch.from_numpy(maps), window)
     assert positions.shape == (2, 3, len(shape))
@@ -57,18 +66,26 @@ def test_positions_equal_a_loop(seed: int, window: int, shape: tuple[int, ...], 
 
 @settings(max_examples=40, deadline=None)
 @given(st.floats(-0.5, 0.5), st.floats(-0.5, 0.5), st.integers(0, 12), st.integers(0, 20))
-def test_a_translated_blob_takes_its_position_along(row: float, column: float, down: int, right: int) -> None:
+def test_a_translated_blob_takes_its_position_along(
+    row: float, column: float, down: int, right: int
+) -> None:
     blob = gaussian(torch.tensor([5.0 + row, 6.0 + column]), (32, 40))
     here = landmark_positions(blob[None, None], 5)
     there = landmark_positions(blob.roll((down, right), (0, 1))[None, None], 5)
-    torch.testing.assert_close(there - here, torch.tensor([[[down, right]]], dtype=torch.float64), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        there - here, torch.tensor([[[down, right]]], dtype=torch.float64), rtol=0, atol=1e-12
+    )
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.floats(8, 20), st.floats(8, 20), st.floats(0.8, 2.5))
-def test_a_wide_window_finds_the_center_of_a_gaussian(row: float, column: float, sigma: float) -> None:
+def test_a_wide_window_finds_the_center_of_a_gaussian(
+    row: float, column: float, sigma: float
+) -> None:
     center = torch.tensor([row, column], dtype=torch.float64)
-    found = landmark_positions(gaussian(center, (29, 29), sigma)[None, None], int(6 * sigma) // 2 * 2 + 3)
+    found = landmark_positions(
+        gaussian(center, (29, 29), sigma)[None, None], int(6 * sigma) // 2 * 2 + 3
+    )
     # near the border the window is narrower
     reach = min(int(row), int(column), 28 - math.ceil(row), 28 - math.ceil(column))
     tolerance = 0.01 if reach >= 3 * sigma else 0.1
@@ -76,7 +93,10 @@ def test_a_wide_window_finds_the_center_of_a_gaussian(row: float, column: float,
 
 
 def test_sub_pixel_refinement_is_better_than_the_pixel() -> None:
-    centers = torch.rand(1, 200, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 10 + 10
+    centers = (
+        torch.rand(1, 200, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 10
+        + 10
+    )
     maps = torch.stack([gaussian(center, (30, 30)) for center in centers[0]])[None]
     refined = radial_errors(landmark_positions(maps, 5), centers).mean()
     coarse = radial_errors(landmark_positions(maps, 1), centers).mean()
@@ -96,7 +116,11 @@ def test_maps_that_point_nowhere() -> None:
 
 
 def test_half_precision_and_gradients_do_no_harm() -> None:
-    maps = gaussian(torch.tensor([200.3, 7.0]), (256, 16))[None, None].to(torch.bfloat16).requires_grad_()
+    maps = (
+        gaussian(torch.tensor([200.3, 7.0]), (256, 16))[None, None]
+        .to(torch.bfloat16)
+        .requires_grad_()
+    )
     positions = landmark_positions(maps)
     assert positions.dtype == torch.float32
     assert not positions.requires_grad
@@ -116,8 +140,12 @@ def test_positions_need_pixels(shape: tuple[int, ...]) -> None:
 
 
 def test_errors_by_hand() -> None:
-    predicted = torch.tensor([[[3.0, 4.0], [NAN, 1.0], [1.0, 1.0]], [[6.0, 8.0], [0.0, 0.0], [NAN, NAN]]])
-    truth = torch.tensor([[[0.0, 0.0], [1.0, 1.0], [1.0, NAN]], [[0.0, 0.0], [0.0, 2.0], [NAN, NAN]]])
+    predicted = torch.tensor(
+        [[[3.0, 4.0], [NAN, 1.0], [1.0, 1.0]], [[6.0, 8.0], [0.0, 0.0], [NAN, NAN]]]
+    )
+    truth = torch.tensor(
+        [[[0.0, 0.0], [1.0, 1.0], [1.0, NAN]], [[0.0, 0.0], [0.0, 2.0], [NAN, NAN]]]
+    )
     inf = math.inf
     for size, expected in {
         None: [[5, inf, NAN], [10, 2, NAN]],
@@ -127,7 +155,9 @@ def test_errors_by_hand() -> None:
         ((1.0, NAN), (1.0, 1.0)): [[NAN, NAN, NAN], [10, 2, NAN]],
     }.items():
         errors = radial_errors(predicted, truth, None if size is None else torch.tensor(size))
-        torch.testing.assert_close(errors, torch.tensor(expected, dtype=torch.float32), equal_nan=True)
+        torch.testing.assert_close(
+            errors, torch.tensor(expected, dtype=torch.float32), equal_nan=True
+        )
 
 
 def test_errors_need_fitting_shapes() -> None:
@@ -148,14 +178,23 @@ def test_success_rates_by_hand() -> None:
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.integers(0, 999), st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.integers(1, 9))
-def test_rescaled_positions_keep_the_corners_and_go_back(seed: int, a: int, b: int, c: int, d: int) -> None:
+@given(
+    st.integers(0, 999), st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.integers(1, 9)
+)
+def test_rescaled_positions_keep_the_corners_and_go_back(
+    seed: int, a: int, b: int, c: int, d: int
+) -> None:
     corners = torch.tensor([[-0.5, -0.5], [a - 0.5, b - 0.5]], dtype=torch.float64)
     torch.testing.assert_close(
-        rescaled_positions(corners, (a, b), (c, d)), corners.new_tensor([[-0.5] * 2, [c - 0.5, d - 0.5]])
+        rescaled_positions(corners, (a, b), (c, d)),
+        corners.new_tensor([[-0.5] * 2, [c - 0.5, d - 0.5]]),
     )
-    points = torch.rand(3, 2, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 10
-    torch.testing.assert_close(rescaled_positions(rescaled_positions(points, (a, b), (c, d)), (c, d), (a, b)), points)
+    points = (
+        torch.rand(3, 2, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 10
+    )
+    torch.testing.assert_close(
+        rescaled_positions(rescaled_positions(points, (a, b), (c, d)), (c, d), (a, b)), points
+    )
 
 
 def test_rescaled_positions_need_one_size_per_axis() -> None:

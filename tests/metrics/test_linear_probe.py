@@ -19,8 +19,12 @@ def drawn(images: int, seed: int, findings: int = 3) -> tuple[np.ndarray, np.nda
     """Features of unequal scale, and labels that depend on them."""
     random = np.random.default_rng(seed)
     features = random.normal(size=(images, 5)) * [1, 10, 0.1, 3, 1] + [0, 5, 0, -2, 1]
-    directions = np.random.default_rng(99).normal(size=(5, findings)) / np.array([[1], [10], [0.1], [3], [1]])
-    return features, (random.uniform(size=(images, findings)) < sigmoid(features @ directions - 1)).astype(float)
+    directions = np.random.default_rng(99).normal(size=(5, findings)) / np.array(
+        [[1], [10], [0.1], [3], [1]]
+    )
+    return features, (
+        random.uniform(size=(images, findings)) < sigmoid(features @ directions - 1)
+    ).astype(float)
 
 
 def test_the_fit_is_a_minimum_of_the_penalized_likelihood() -> None:
@@ -32,7 +36,9 @@ def test_the_fit_is_a_minimum_of_the_penalized_likelihood() -> None:
     for k in range(3):
         known = ~np.isnan(labels[:, k])
         error = sigmoid(probe.logits(features[known])[:, k]) - labels[known, k]
-        np.testing.assert_allclose(0.1 * standardized[known].T @ error + probe.weight[k], 0, atol=0.02)
+        np.testing.assert_allclose(
+            0.1 * standardized[known].T @ error + probe.weight[k], 0, atol=0.02
+        )
         assert abs(error.sum()) < 0.05  # the bias has no penalty
 
 

@@ -25,7 +25,9 @@ def test_pixel_auroc() -> None:
     assert [areas[0], areas[2]] == expected
     assert mean == pytest.approx(sum(expected) / 2)
     assert math.isnan(pixel_auroc(maps, np.zeros_like(masks))[0])
-    sizes_differ = pixel_auroc([maps[0], maps[0][:3]], [masks[0], 255 * masks[0][:3].astype(np.uint8)])
+    sizes_differ = pixel_auroc(
+        [maps[0], maps[0][:3]], [masks[0], 255 * masks[0][:3].astype(np.uint8)]
+    )
     assert sizes_differ[1][0] == areas[0]
 
 

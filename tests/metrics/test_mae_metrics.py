@@ -13,7 +13,9 @@ from monai_afire.metrics import MAEMetrics, mae_metrics, reconstruction_gain, re
 def case(images: int = 5) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     target = torch.randn(images, 6, 4, generator=generator, dtype=torch.float64) + 1
-    reconstructed = target + 0.3 * torch.randn(target.shape, generator=generator, dtype=torch.float64)
+    reconstructed = target + 0.3 * torch.randn(
+        target.shape, generator=generator, dtype=torch.float64
+    )
     hidden = torch.zeros(images, 6, dtype=torch.bool)
     for row in range(images):
         hidden[row, torch.randperm(6, generator=generator)[:4]] = True
@@ -29,7 +31,9 @@ def test_gain_equals_a_loop() -> None:
             if hidden[b, j]:
                 error += float(((reconstructed[b, j] - target[b, j]) ** 2).sum())
                 baseline += float(((gray - target[b, j]) ** 2).sum())
-    assert float(reconstruction_gain(reconstructed, target, hidden)) == pytest.approx(1 - error / baseline)
+    assert float(reconstruction_gain(reconstructed, target, hidden)) == pytest.approx(
+        1 - error / baseline
+    )
 
 
 def test_variety_equals_a_loop() -> None:
@@ -56,7 +60,12 @@ def test_the_average_radiograph_has_a_gain_but_no_variety() -> None:
     mean = target.mean(0, keepdim=True).expand_as(target)
     assert reconstruction_gain(mean, target, hidden) > 0.5
     assert reconstruction_variety(mean, target, hidden) == pytest.approx(0, abs=1e-6)
-    outputs = {"reconstructed": mean, "target": target, "hidden": hidden, "embedding": torch.ones(20, 3)}
+    outputs = {
+        "reconstructed": mean,
+        "target": target,
+        "hidden": hidden,
+        "embedding": torch.ones(20, 3),
+    }
     metrics = mae_metrics(outputs)
     assert list(metrics) == list(MAEMetrics.names)
     assert metrics["embedding_spread"] == pytest.approx(0, abs=1e-6)

@@ -26,7 +26,11 @@ def case(seed: int, images: int, classes: int) -> tuple[np.ndarray, np.ndarray, 
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, classes, images)
     scores = rng.random((images, classes)) + 0.5 * np.eye(classes)[labels]
-    return labels, scores / scores.sum(1, keepdims=True), [f"grade {number}" for number in range(classes)]
+    return (
+        labels,
+        scores / scores.sum(1, keepdims=True),
+        [f"grade {number}" for number in range(classes)],
+    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -40,13 +44,20 @@ def test_all_equal_scikit_learn(seed: int, images: int, classes: int) -> None:
     assert found["accuracy"] == pytest.approx(oracle.accuracy_score(labels, decided))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of decisions for classes that do not occur
-        assert found["balanced_accuracy"] == pytest.approx(oracle.balanced_accuracy_score(labels, decided))
-        kappa = oracle.cohen_kappa_score(labels, decided, weights="quadratic", labels=list(range(classes)))
+        assert found["balanced_accuracy"] == pytest.approx(
+            oracle.balanced_accuracy_score(labels, decided)
+        )
+        kappa = oracle.cohen_kappa_score(
+            labels, decided, weights="quadratic", labels=list(range(classes))
+        )
     assert found["quadratic_weighted_kappa"] == pytest.approx(kappa, nan_ok=True)
     aucs = []
     for number, name in enumerate(names):
         entry, own = found["per_class"][name], labels == number
-        assert (entry["num_images"], entry["num_predicted"]) == (own.sum(), (decided == number).sum())
+        assert (entry["num_images"], entry["num_predicted"]) == (
+            own.sum(),
+            (decided == number).sum(),
+        )
         precision, recall, f1, _ = oracle.precision_recall_fscore_support(
             own, decided == number, average="binary", zero_division=np.nan
         )
@@ -71,7 +82,11 @@ def test_calibration_error_equals_a_loop(seed: int, images: int, bins: int) -> N
     for number in range(bins):
         low, high = number / bins, (number + 1) / bins
         # the upper bound belongs to the bin, as in Guo et al.; the first one has 0, too
-        own = [i for i in range(images) if low < confidence[i] <= high or (number == 0 and confidence[i] == 0)]
+        own = [
+            i
+            for i in range(images)
+            if low < confidence[i] <= high or (number == 0 and confidence[i] == 0)
+        ]
         if own:
             gap = sum(float(correct[i]) - confidence[i] for i in own) / len(own)
             total += len(own) / images * abs(gap)
@@ -85,7 +100,9 @@ def test_unknown_classes_are_left_out() -> None:
     assert multiclass_metrics(labels, probabilities, names, num_bootstraps=20) == expected
     nothing = multiclass_metrics([-1, -1], probabilities[:2], names, num_bootstraps=5)
     assert nothing["num_images"] == 0
-    assert all(math.isnan(nothing[name]) for name in ("mean_auc", "accuracy", "quadratic_weighted_kappa"))
+    assert all(
+        math.isnan(nothing[name]) for name in ("mean_auc", "accuracy", "quadratic_weighted_kappa")
+    )
 
 
 def test_interval_holds_the_figure() -> None:

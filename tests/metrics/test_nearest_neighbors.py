@@ -17,7 +17,9 @@ from monai_afire.metrics.nearest_neighbors import knn_predict
 NAN = math.nan
 
 
-def random_features(seed: int, missing: float = 0.3) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def random_features(
+    seed: int, missing: float = 0.3
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 2, (30, 4)).astype(float)
     labels[rng.random(labels.shape) < missing] = NAN
@@ -26,7 +28,11 @@ def random_features(seed: int, missing: float = 0.3) -> tuple[torch.Tensor, torc
 
 
 def naive(
-    train: torch.Tensor, labels: torch.Tensor, features: torch.Tensor, count: int, temperature: float
+    train: torch.Tensor,
+    labels: torch.Tensor,
+    features: torch.Tensor,
+    count: int,
+    temperature: float,
 ) -> np.ndarray:
     """The definition, image by image and label by label."""
     result = np.full((len(features), labels.shape[1]), NAN)
@@ -40,16 +46,22 @@ def naive(
             nearest = sorted(votes, reverse=True)[:count]
             weights = [math.exp(cosine / temperature) for cosine, _ in nearest]
             if weights:
-                result[m, k] = sum(w * label for w, (_, label) in zip(weights, nearest, strict=True)) / sum(weights)
+                result[m, k] = sum(
+                    w * label for w, (_, label) in zip(weights, nearest, strict=True)
+                ) / sum(weights)
     return result
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize(("count", "temperature"), [(1, 0.07), (5, 0.07), (5, 1.0), (20, 0.2), (99, 0.07)])
+@pytest.mark.parametrize(
+    ("count", "temperature"), [(1, 0.07), (5, 0.07), (5, 1.0), (20, 0.2), (99, 0.07)]
+)
 def test_equals_a_loop(seed: int, count: int, temperature: float) -> None:
     train, labels, features = random_features(seed)
     expected = naive(train, labels, features, count, temperature)
-    np.testing.assert_allclose(knn_predict(train, labels, features, count, temperature), expected, rtol=1e-9)
+    np.testing.assert_allclose(
+        knn_predict(train, labels, features, count, temperature), expected, rtol=1e-9
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -61,10 +73,15 @@ def test_equals_scikit_learn(seed: int, missing: float) -> None:
     for k in range(labels.shape[1]):
         known = ~labels[:, k].isnan()
         classifier = neighbors.KNeighborsClassifier(
-            7, metric="cosine", algorithm="brute", weights=lambda distance: np.exp((1 - distance) / 0.1)
+            7,
+            metric="cosine",
+            algorithm="brute",
+            weights=lambda distance: np.exp((1 - distance) / 0.1),
         )
         classifier.fit(train[known].numpy(), labels[known, k].numpy())
-        np.testing.assert_allclose(found[:, k], classifier.predict_proba(features.numpy())[:, 1], rtol=1e-9)
+        np.testing.assert_allclose(
+            found[:, k], classifier.predict_proba(features.numpy())[:, 1], rtol=1e-9
+        )
 
 
 @pytest.mark.parametrize("largest", [1, 30, 70, 10**6])
@@ -72,21 +89,27 @@ def test_blocks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch, larges
     train, labels, features = random_features(0)
     expected = knn_predict(train, labels, features)
     monkeypatch.setattr(nearest_neighbors, "_LARGEST_BLOCK", largest)
-    torch.testing.assert_close(knn_predict(train, labels, features), expected, rtol=1e-12, atol=0, equal_nan=True)
+    torch.testing.assert_close(
+        knn_predict(train, labels, features), expected, rtol=1e-12, atol=0, equal_nan=True
+    )
 
 
 def test_only_directions_count() -> None:
     train, labels, features = random_features(1)
     scales = torch.rand(30, 1, dtype=train.dtype) + 0.1
     expected = knn_predict(train, labels, features)
-    torch.testing.assert_close(knn_predict(train * scales, labels, features * 50), expected, equal_nan=True)
+    torch.testing.assert_close(
+        knn_predict(train * scales, labels, features * 50), expected, equal_nan=True
+    )
 
 
 def test_columns_vote_apart() -> None:
     train, labels, features = random_features(2)
     together = knn_predict(train, labels, features)
     for k in range(labels.shape[1]):
-        torch.testing.assert_close(together[:, k], knn_predict(train, labels[:, [k]], features)[:, 0])
+        torch.testing.assert_close(
+            together[:, k], knn_predict(train, labels[:, [k]], features)[:, 0]
+        )
 
 
 def test_label_known_nowhere_is_nan() -> None:
@@ -119,25 +142,65 @@ def test_no_gradient_and_no_change() -> None:
     train, labels, features = random_features(0)
     copies = train.clone(), labels.clone(), features.clone()
     assert not knn_predict(train, labels, features.requires_grad_()).requires_grad
-    torch.testing.assert_close((train, labels, features.detach()), copies, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(
+        (train, labels, features.detach()), copies, rtol=0, atol=0, equal_nan=True
+    )
 
 
 @pytest.mark.parametrize(
     ("train", "labels", "features", "options", "message"),
     [
-        (torch.zeros(3, 2), torch.zeros(2, 1), torch.zeros(1, 2), {}, r"\(3, 2\), train_labels \(2, 1\)"),
+        (
+            torch.zeros(3, 2),
+            torch.zeros(2, 1),
+            torch.zeros(1, 2),
+            {},
+            r"\(3, 2\), train_labels \(2, 1\)",
+        ),
         (torch.zeros(3, 2), torch.zeros(3, 1), torch.zeros(1, 4), {}, r"features \(1, 4\)"),
         (torch.zeros(3, 2), torch.zeros(3), torch.zeros(1, 2), {}, r"\(N, K\)"),
         (torch.zeros(0, 2), torch.zeros(0, 1), torch.zeros(1, 2), {}, "N > 0"),
         (torch.zeros(3, 2), torch.zeros(3, 1), torch.zeros(0, 2), {}, "M > 0"),
         (torch.zeros(3, 2), torch.full((3, 1), -1.0), torch.zeros(1, 2), {}, "resolve_uncertain"),
-        (torch.tensor([[NAN], [1.0]]), torch.zeros(2, 1), torch.zeros(1, 1), {}, "train_features of 1 of 2 images"),
-        (torch.zeros(2, 1), torch.zeros(2, 1), torch.tensor([[math.inf]]), {}, "features of 1 of 1 images"),
-        (torch.zeros(2, 1), torch.zeros(2, 1), torch.zeros(1, 1), {"num_neighbors": 0}, "num_neighbors"),
-        (torch.zeros(2, 1), torch.zeros(2, 1), torch.zeros(1, 1), {"temperature": 0.0}, "temperature"),
-        (torch.zeros(2, 1), torch.zeros(2, 1), torch.zeros(1, 1), {"temperature": NAN}, "temperature"),
+        (
+            torch.tensor([[NAN], [1.0]]),
+            torch.zeros(2, 1),
+            torch.zeros(1, 1),
+            {},
+            "train_features of 1 of 2 images",
+        ),
+        (
+            torch.zeros(2, 1),
+            torch.zeros(2, 1),
+            torch.tensor([[math.inf]]),
+            {},
+            "features of 1 of 1 images",
+        ),
+        (
+            torch.zeros(2, 1),
+            torch.zeros(2, 1),
+            torch.zeros(1, 1),
+            {"num_neighbors": 0},
+            "num_neighbors",
+        ),
+        (
+            torch.zeros(2, 1),
+            torch.zeros(2, 1),
+            torch.zeros(1, 1),
+            {"temperature": 0.0},
+            "temperature",
+        ),
+        (
+            torch.zeros(2, 1),
+            torch.zeros(2, 1),
+            torch.zeros(1, 1),
+            {"temperature": NAN},
+            "temperature",
+        ),
     ],
 )
-def test_hostile_input_is_named(train: Any, labels: Any, features: Any, options: dict[str, Any], message: str) -> None:
+def test_hostile_input_is_named(
+    train: Any, labels: Any, features: Any, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         knn_predict(train, labels, features, **options)

@@ -39,12 +39,16 @@ def naive_aucs(labels: NDArray, scores: NDArray, weights: NDArray) -> list[float
 def test_weighted_images_are_drawn_images() -> None:
     labels, scores, patients = made()
     weights = patient_weights(patients.tolist(), num_samples=25)
-    np.testing.assert_allclose(bootstrap_aucs(labels, scores, weights), naive_aucs(labels, scores, weights))
+    np.testing.assert_allclose(
+        bootstrap_aucs(labels, scores, weights), naive_aucs(labels, scores, weights)
+    )
 
 
 def test_each_image_once_is_the_auc() -> None:
     labels, scores, _ = made(1)
-    assert bootstrap_aucs(labels, scores, np.ones((1, 40)))[0] == pytest.approx(mean_auc(labels, scores))
+    assert bootstrap_aucs(labels, scores, np.ones((1, 40)))[0] == pytest.approx(
+        mean_auc(labels, scores)
+    )
 
 
 def test_images_of_a_patient_are_drawn_together() -> None:
@@ -81,7 +85,9 @@ def test_the_original_sample_comes_before_the_same_draws() -> None:
 def test_a_sample_without_both_labels_has_no_auc() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = bootstrap_aucs(np.array([[1.0], [0.0]]), np.array([[1.0], [0.0]]), np.array([[2.0, 0.0], [1.0, 1.0]]))
+        found = bootstrap_aucs(
+            np.array([[1.0], [0.0]]), np.array([[1.0], [0.0]]), np.array([[2.0, 0.0], [1.0, 1.0]])
+        )
     np.testing.assert_array_equal(found, [np.nan, 1.0])
 
 

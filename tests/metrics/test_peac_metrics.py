@@ -13,11 +13,21 @@ from ignite.engine import Engine
 from ignite.metrics import Average
 
 from monai_afire.metrics.peac import order_accuracy, peac_correspondence, peac_metrics
-from monai_afire.metrics.pretraining import DefinedAverage, correspondence_accuracy, embedding_spread
+from monai_afire.metrics.pretraining import (
+    DefinedAverage,
+    correspondence_accuracy,
+    embedding_spread,
+)
 from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.nets.peac import PEAC
 
-FIGURES = ["correspondence_accuracy", "global_spread", "local_spread", "order_accuracy", "restoration_gain"]
+FIGURES = [
+    "correspondence_accuracy",
+    "global_spread",
+    "local_spread",
+    "order_accuracy",
+    "restoration_gain",
+]
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -26,9 +36,14 @@ def test_order_accuracy_equals_loops(seed: int) -> None:
     logits = torch.randn(5, 4, 4, generator=generator)
     order = torch.stack([torch.randperm(4, generator=generator) for _ in range(5)])
     shuffled = torch.tensor([True, False, True, True, False])
-    right = [int(logits[b, n].argmax()) == int(order[b, n]) for b, n in itertools.product([0, 2, 3], range(4))]
+    right = [
+        int(logits[b, n].argmax()) == int(order[b, n])
+        for b, n in itertools.product([0, 2, 3], range(4))
+    ]
     assert order_accuracy(logits, order, shuffled).item() == pytest.approx(sum(right) / len(right))
-    assert order_accuracy(logits, order, ~shuffled | shuffled) != order_accuracy(logits, order, shuffled)
+    assert order_accuracy(logits, order, ~shuffled | shuffled) != order_accuracy(
+        logits, order, shuffled
+    )
 
 
 def test_order_accuracy_of_no_shuffled_sample_is_undefined() -> None:
@@ -44,11 +59,15 @@ def test_correspondence_accuracy_equals_loops(seed: int) -> None:
     teacher = torch.randn(2, 6, 3, generator=generator) * torch.rand(2, 6, 1, generator=generator)
     matches = torch.tensor([[5, 4, -1, 0], [-1, 1, 2, 3]])
     partners = teacher.gather(1, matches.clamp_min(0).unsqueeze(2).expand(-1, -1, 3))
-    student = partners / partners.norm(dim=-1, keepdim=True) + 0.8 * torch.randn(2, 4, 3, generator=generator)
+    student = partners / partners.norm(dim=-1, keepdim=True) + 0.8 * torch.randn(
+        2, 4, 3, generator=generator
+    )
     right = []
     for b, m in itertools.product(range(2), range(4)):
         if matches[b, m] >= 0:
-            angles = [torch.nn.functional.cosine_similarity(student[b, m], t, dim=0) for t in teacher[b]]
+            angles = [
+                torch.nn.functional.cosine_similarity(student[b, m], t, dim=0) for t in teacher[b]
+            ]
             right.append(int(torch.stack(angles).argmax()) == int(matches[b, m]))
     outputs = {"local_2": student, "teacher_local_1": teacher, "matches_2": matches}
     nearest, found = peac_correspondence(outputs)
@@ -63,7 +82,9 @@ def test_correspondence_accuracy_equals_loops(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_spread_is_the_mean_distance_of_all_pairs(seed: int) -> None:
-    embeddings = torch.randn(5, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    embeddings = torch.randn(
+        5, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
     pairs = itertools.product(embeddings, embeddings)
     distances = [1 - float(a @ b) / float(a.norm() * b.norm()) for a, b in pairs]
     assert embedding_spread(embeddings).item() == pytest.approx(sum(distances) / 25, abs=1e-9)
@@ -86,7 +107,9 @@ def tiny_outputs(prob: float, images: int = 4, **options: bool) -> dict[str, tor
     shuffled = torch.arange(images) < round(prob * images)
     offsets = torch.zeros(images, 2, dtype=torch.int64), torch.ones(images, 2, dtype=torch.int64)
     with torch.no_grad():
-        return network(image, image, image.flip(-1), torch.arange(4).expand(images, 4), shuffled, *offsets)
+        return network(
+            image, image, image.flip(-1), torch.arange(4).expand(images, 4), shuffled, *offsets
+        )
 
 
 @pytest.mark.parametrize(
@@ -102,16 +125,24 @@ def tiny_outputs(prob: float, images: int = 4, **options: bool) -> dict[str, tor
         (0.5, 4, {"local_consistency": False}, {"correspondence_accuracy", "local_spread"}),
     ],
 )
-def test_metrics_of_every_part(prob: float, images: int, options: dict[str, bool], undefined: set[str]) -> None:
+def test_metrics_of_every_part(
+    prob: float, images: int, options: dict[str, bool], undefined: set[str]
+) -> None:
     figures = peac_metrics(tiny_outputs(prob, images, **options))
     assert sorted(figures) == FIGURES
     assert {name for name, value in figures.items() if value.isnan()} == undefined
-    assert all(0 <= value <= 1 for name, value in figures.items() if name not in undefined | {"restoration_gain"})
+    assert all(
+        0 <= value <= 1
+        for name, value in figures.items()
+        if name not in undefined | {"restoration_gain"}
+    )
 
 
 def test_metrics_are_those_of_the_parts() -> None:
     outputs = tiny_outputs(0.5)
-    outputs["restored"] = (outputs["target"] + outputs["corrupted"]) / 2  # half of the way: 3/4 of the squared error
+    outputs["restored"] = (
+        outputs["target"] + outputs["corrupted"]
+    ) / 2  # half of the way: 3/4 of the squared error
     outputs["restored"][outputs["shuffled"]] = 1e3
     outputs["local_2"] = outputs["teacher_local_1"].roll(-3, dims=1)  # row 0 is the teacher's row 3
     figures = peac_metrics(outputs)

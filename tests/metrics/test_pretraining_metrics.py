@@ -55,7 +55,9 @@ def test_restoration_gain_by_hand() -> None:
     for restored, expected in ((target, 1.0), (corrupted, 0.0), (2 * corrupted, -3.0)):
         assert restoration_gain(restored, target, corrupted, abnormal) == expected
     assert restoration_gain(corrupted, target, corrupted, ~abnormal & abnormal) == 0.0
-    assert restoration_gain(corrupted, target, target, abnormal) == 0.0  # an invisible lesion: nothing to repair
+    assert (
+        restoration_gain(corrupted, target, target, abnormal) == 0.0
+    )  # an invisible lesion: nothing to repair
     half = restoration_gain((corrupted / 2).bfloat16(), target, corrupted, abnormal)
     assert half.dtype == torch.float32
     assert half == 0.75
@@ -71,7 +73,9 @@ def test_position_accuracy_equals_loops(similarity: str) -> None:
             int(np.argmin([afire.cross_entropy(q[i, n, j], row, similarity) for row in c])) == j
             for i, n, j in np.argwhere(normal)
         ]
-        accuracy = position_accuracy(torch.tensor(q), torch.tensor(c), torch.tensor(normal), similarity)
+        accuracy = position_accuracy(
+            torch.tensor(q), torch.tensor(c), torch.tensor(normal), similarity
+        )
         assert accuracy.item() == pytest.approx(sum(right) / len(right))
         assert 0 < accuracy < 1
 
@@ -88,7 +92,9 @@ def test_position_accuracy_with_prototypes_of_each_image(images: int) -> None:
     q = own.unsqueeze(1).repeat(1, 2, 1, 1)
     normal = torch.ones(images, 2, 5, dtype=torch.bool)
     expected = [position_accuracy(q[i], own[i], normal[i]).item() for i in range(images)]
-    assert position_accuracy(q, own.unsqueeze(1), normal).item() == pytest.approx(sum(expected) / images)
+    assert position_accuracy(q, own.unsqueeze(1), normal).item() == pytest.approx(
+        sum(expected) / images
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -106,7 +112,11 @@ def test_entropy_and_information_equal_loops(seed: int) -> None:
 def test_entropy_and_information_by_hand() -> None:
     different, uniform = torch.eye(4), torch.full((4, 4), 0.25)
     one_cluster = torch.eye(4)[:1].expand(4, 4)
-    for prototypes, entropy, information in ((different, 0.0, 1.0), (uniform, 1.0, 0.0), (one_cluster, 0.0, 0.0)):
+    for prototypes, entropy, information in (
+        (different, 0.0, 1.0),
+        (uniform, 1.0, 0.0),
+        (one_cluster, 0.0, 0.0),
+    ):
         assert prototype_entropy(prototypes).item() == pytest.approx(entropy, abs=1e-6)
         assert prototype_information(prototypes).item() == pytest.approx(information, abs=1e-6)
 
@@ -121,10 +131,18 @@ def test_entropy_and_information_by_hand() -> None:
         ({"contrast_space": "features"}, (True, True)),
     ],
 )
-def test_metrics_of_every_ablation(options: dict[str, bool | str], defined: tuple[bool, bool]) -> None:
+def test_metrics_of_every_ablation(
+    options: dict[str, bool | str], defined: tuple[bool, bool]
+) -> None:
     torch.manual_seed(0)
     encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=8, num_layers=1, num_heads=2)
-    sizes = {"num_clusters": 6, "head_dim": 8, "decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2}
+    sizes = {
+        "num_clusters": 6,
+        "head_dim": 8,
+        "decoder_dim": 8,
+        "decoder_layers": 1,
+        "decoder_heads": 2,
+    }
     network = AFiRe(encoder, **sizes, **options).eval()  # type: ignore[arg-type]
     image, mask = torch.rand(3, 1, 16, 16), torch.zeros(3, 2, 1, 16, 16)
     mask[..., :8, :8] = 0.5
@@ -188,5 +206,10 @@ def test_metrics_have_names() -> None:
 @pytest.mark.parametrize("metric", [AFiReMetrics(), PEACMetrics(), ACEMetrics()])
 def test_names_are_those_of_the_function(metric: PretrainingMetrics) -> None:
     zero = torch.zeros(1, 1, dtype=torch.int64)
-    outputs = {"abnormal": zero.bool(), "shuffled": zero[0].bool(), "offset_1": zero, "offset_2": zero}
+    outputs = {
+        "abnormal": zero.bool(),
+        "shuffled": zero[0].bool(),
+        "offset_1": zero,
+        "offset_2": zero,
+    }
     assert tuple(metric.batch_metrics(outputs)) == metric.names

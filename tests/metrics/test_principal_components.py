@@ -15,7 +15,9 @@ def test_errors_of_principal_components_are_those_off_the_normal_subspace() -> N
     normal = np.hstack([rng.normal(size=(200, 32)), np.zeros((200, 8))])
     off = np.zeros((1, 40))
     off[0, 35] = 2.0
-    assert pca_errors(normal, np.vstack([normal[:1], off])) == pytest.approx([0.0, 4.0 / 40], abs=1e-3)
+    assert pca_errors(normal, np.vstack([normal[:1], off])) == pytest.approx(
+        [0.0, 4.0 / 40], abs=1e-3
+    )
     assert pca_errors(normal, off, strongest=0.05) == pytest.approx([4.0 / 2], abs=1e-3)
 
 

@@ -24,11 +24,15 @@ def outline(mask: np.ndarray) -> list[tuple[int, int]]:
     return [
         (r, c)
         for r, c in np.argwhere(mask).tolist()
-        if not (padded[r, c + 1] and padded[r + 2, c + 1] and padded[r + 1, c] and padded[r + 1, c + 2])
+        if not (
+            padded[r, c + 1] and padded[r + 2, c + 1] and padded[r + 1, c] and padded[r + 1, c + 2]
+        )
     ]
 
 
-def naive_metrics(pred: np.ndarray, truth: np.ndarray, sizes: tuple[float, float]) -> tuple[float, float]:
+def naive_metrics(
+    pred: np.ndarray, truth: np.ndarray, sizes: tuple[float, float]
+) -> tuple[float, float]:
     if not pred.any() and not truth.any():
         return 1.0, NAN
     if not pred.any() or not truth.any():
@@ -37,7 +41,10 @@ def naive_metrics(pred: np.ndarray, truth: np.ndarray, sizes: tuple[float, float
     lines = outline(pred), outline(truth)
     worst = 0.0
     for one, other in (lines, lines[::-1]):
-        nearest = [min(math.hypot((r - y) * sizes[0], (c - x) * sizes[1]) for y, x in other) for r, c in one]
+        nearest = [
+            min(math.hypot((r - y) * sizes[0], (c - x) * sizes[1]) for y, x in other)
+            for r, c in one
+        ]
         worst = max(worst, float(np.percentile(nearest, 95)))
     return float(dice), worst
 
@@ -49,7 +56,10 @@ def random_masks(seed: int, shape: tuple[int, ...]) -> torch.Tensor:
     for mask in masks.reshape(-1, *shape[-2:]):
         for _ in range(rng.integers(0, 3)):
             top, left = rng.integers(0, shape[-2]), rng.integers(0, shape[-1])
-            mask[top : top + rng.integers(1, shape[-2] + 1), left : left + rng.integers(1, shape[-1] + 1)] = True
+            mask[
+                top : top + rng.integers(1, shape[-2] + 1),
+                left : left + rng.integers(1, shape[-1] + 1),
+            ] = True
         if rng.random() < 0.1:
             mask[:] = True
     return torch.from_numpy(masks)
@@ -60,7 +70,9 @@ def random_masks(seed: int, shape: tuple[int, ...]) -> torch.Tensor:
 def test_equals_a_loop_without_warnings(seed: int, kind: str) -> None:
     pred, truth = random_masks(seed, (2, 3, 9, 12)), random_masks(seed + 1, (2, 3, 9, 12))
     pixel_size = {"none": None, "image": [0.5, 2.0], "axis": [[0.5, 0.7], [2.0, 1.0]]}[kind]
-    sizes = {"none": [(1, 1), (1, 1)], "image": [(0.5, 0.5), (2, 2)], "axis": [(0.5, 0.7), (2, 1)]}[kind]
+    sizes = {"none": [(1, 1), (1, 1)], "image": [(0.5, 0.5), (2, 2)], "axis": [(0.5, 0.7), (2, 1)]}[
+        kind
+    ]
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         result = segmentation_metrics(pred, truth, pixel_size)
@@ -78,7 +90,9 @@ def test_empty_and_full_masks_by_hand() -> None:
     result = segmentation_metrics(pred, truth)
     assert result["dice"].tolist() == [[1, 0, 0, 1]]
     np.testing.assert_equal(result["hd95"].numpy(), [[NAN, 5, 5, 0]])
-    np.testing.assert_equal(segmentation_metrics(pred, truth, [[2.0, 2.0]])["hd95"].numpy(), [[NAN, 10, 10, 0]])
+    np.testing.assert_equal(
+        segmentation_metrics(pred, truth, [[2.0, 2.0]])["hd95"].numpy(), [[NAN, 10, 10, 0]]
+    )
 
 
 def test_shift_is_the_distance() -> None:

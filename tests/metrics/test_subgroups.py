@@ -37,7 +37,11 @@ def naive(labels: np.ndarray, scores: np.ndarray, threshold: float) -> list[floa
     if len(set(labels)) < 2:
         return [math.nan] * 3
     decided = scores >= threshold
-    return [roc_auc_score(labels, scores), recall_score(labels, decided), recall_score(1 - labels, ~decided)]
+    return [
+        roc_auc_score(labels, scores),
+        recall_score(labels, decided),
+        recall_score(1 - labels, ~decided),
+    ]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -91,11 +95,16 @@ def test_groups_against_a_loop(seed: int) -> None:
         assert found[name].get("unknown", {"images": 0}) == {"images": unknown}
         assert set(found[name]) - {"unknown"} == set(members) - {""}
         for group in set(members) - {""}:
-            check_group(found[name][group], *(each[members.to_numpy() == group] for each in (table, labels, scores)))
+            check_group(
+                found[name][group],
+                *(each[members.to_numpy() == group] for each in (table, labels, scores)),
+            )
     assert found["manufacturer"] == {"unknown": {"images": len(table)}}
 
 
-def check_group(entry: dict[str, Any], table: pd.DataFrame, labels: np.ndarray, scores: np.ndarray) -> None:
+def check_group(
+    entry: dict[str, Any], table: pd.DataFrame, labels: np.ndarray, scores: np.ndarray
+) -> None:
     weights = patient_weights(table["patient_id"].tolist(), 15).astype(int)
     values, samples = [], []
     for number, (name, limit) in enumerate([("a", 0.5), ("b", 0.8)]):
@@ -128,7 +137,9 @@ def compare(entry: dict[str, Any], values: Any, samples: np.ndarray) -> None:
 
 def test_no_threshold_and_no_intervals() -> None:
     table, labels, scores = random_set(0)
-    entry = subgroup_metrics(table, labels, scores, [math.nan, 0.5], ["a", "b"], num_bootstraps=0)["view"]["PA"]
+    entry = subgroup_metrics(table, labels, scores, [math.nan, 0.5], ["a", "b"], num_bootstraps=0)[
+        "view"
+    ]["PA"]
     assert "auc_interval" not in entry
     assert entry["per_class"]["a"]["auc"] > 0.5
     assert math.isnan(entry["per_class"]["a"]["sensitivity"])
@@ -140,10 +151,14 @@ def test_intervals_are_wider_over_few_patients() -> None:
     rng = np.random.default_rng(0)
     patients = np.repeat(np.arange(20), 10)
     labels = (patients % 2).astype(float)[:, None]
-    scores = labels + rng.normal(size=20)[patients][:, None]  # all images of a patient have the same score
+    scores = (
+        labels + rng.normal(size=20)[patients][:, None]
+    )  # all images of a patient have the same score
     width = {}
     for kind, names in (("patients", patients), ("images", np.arange(200))):
         table = pd.DataFrame({"patient_id": names.astype(str), "sex": "F"})
-        low, high = subgroup_metrics(table, labels, scores, [0.5], ["a"], 300)["sex"]["F"]["auc_interval"]
+        low, high = subgroup_metrics(table, labels, scores, [0.5], ["a"], 300)["sex"]["F"][
+            "auc_interval"
+        ]
         width[kind] = high - low
     assert width["patients"] > 2 * width["images"]

@@ -51,13 +51,18 @@ def sum_of(terms: Iterable[Tensor]) -> Tensor:
 def crop_patches(offset: Tensor, crop: int, side: int) -> list[Patch]:
     """Patches of `side` cells per axis, each the list of its cells, of a crop of `crop` cells per axis at `offset`."""
     if crop % side:
-        raise ValueError(f"a crop of {crop} cells per axis cannot be cut into patches of {side} cells")
+        raise ValueError(
+            f"a crop of {crop} cells per axis cannot be cut into patches of {side} cells"
+        )
     corner = [int(value) for value in offset]
     patches = []
     for index in itertools.product(range(crop // side), repeat=len(corner)):
         inside = itertools.product(range(side), repeat=len(corner))
         patches.append(
-            [tuple(c + side * k + s for c, k, s in zip(corner, index, step, strict=True)) for step in inside]
+            [
+                tuple(c + side * k + s for c, k, s in zip(corner, index, step, strict=True))
+                for step in inside
+            ]
         )
     return patches
 
@@ -66,7 +71,9 @@ def _center(patch: Patch, axis: int) -> Fraction:
     return Fraction(sum(cell[axis] for cell in patch), len(patch))
 
 
-def _target(teacher: Sequence[Patch], student: Sequence[Patch], side: int, kernel_size: int, sigma: float) -> Tensor:
+def _target(
+    teacher: Sequence[Patch], student: Sequence[Patch], side: int, kernel_size: int, sigma: float
+) -> Tensor:
     target = torch.zeros(len(teacher), len(student), dtype=torch.float64)
     for i, j in itertools.product(range(len(teacher)), range(len(student))):
         axes = range(len(teacher[i][0]))
@@ -77,7 +84,11 @@ def _target(teacher: Sequence[Patch], student: Sequence[Patch], side: int, kerne
 
 
 def matching_targets(
-    offset_1: Tensor, offset_2: Tensor, crops: tuple[int, int], kernel_size: int = 3, sigma: float = 1.0
+    offset_1: Tensor,
+    offset_2: Tensor,
+    crops: tuple[int, int],
+    kernel_size: int = 3,
+    sigma: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """Eq. 4 with [A3]: targets of composition (B, N2, N1/2^dims) and of decomposition (B, N1, N2·2^dims).
 
@@ -91,8 +102,12 @@ def matching_targets(
     composition, decomposition = [], []
     for first, second in zip(offset_1, offset_2, strict=True):
         options = (kernel_size, sigma)
-        composition.append(_target(crop_patches(second, k2, 2), crop_patches(first, k1, 2), 2, *options))
-        decomposition.append(_target(crop_patches(first, k1, 1), crop_patches(second, k2, 1), 1, *options))
+        composition.append(
+            _target(crop_patches(second, k2, 2), crop_patches(first, k1, 2), 2, *options)
+        )
+        decomposition.append(
+            _target(crop_patches(first, k1, 1), crop_patches(second, k2, 1), 1, *options)
+        )
     return torch.stack(composition), torch.stack(decomposition)
 
 
@@ -108,7 +123,10 @@ def matching_logits(teacher: Tensor, student: Tensor, log_scale: Tensor | float)
         rows = []
         for i in range(t.shape[1]):
             t_unit = t[b, i] / torch.linalg.vector_norm(t[b, i]).clamp_min(1e-12)
-            units = [s[b, j] / torch.linalg.vector_norm(s[b, j]).clamp_min(1e-12) for j in range(s.shape[1])]
+            units = [
+                s[b, j] / torch.linalg.vector_norm(s[b, j]).clamp_min(1e-12)
+                for j in range(s.shape[1])
+            ]
             rows.append(torch.stack([scale * sum_of(t_unit * unit) for unit in units]))
         images.append(torch.stack(rows))
     return torch.stack(images)
@@ -122,7 +140,12 @@ def log_sigmoid(value: Tensor) -> Tensor:
 
 
 def matching_loss(
-    teacher: Tensor, student: Tensor, target: Tensor, log_scale: Tensor | float, alpha: float, reduction: str = "mean"
+    teacher: Tensor,
+    student: Tensor,
+    target: Tensor,
+    log_scale: Tensor | float,
+    alpha: float,
+    reduction: str = "mean",
 ) -> Tensor:
     """Eq. 5 and 7, two-sided: α·T·(-log M) + (1-α)·(1-T)·(-log(1-M)) with M = sigmoid(exp(s)·cos).
 
@@ -141,15 +164,21 @@ def matching_loss(
     return total / (B * I * J if reduction == "mean" else B * I)
 
 
-def overlap_patches(offset_1: Tensor, offset_2: Tensor, crops: tuple[int, int]) -> list[tuple[list[int], list[int]]]:
+def overlap_patches(
+    offset_1: Tensor, offset_2: Tensor, crops: tuple[int, int]
+) -> list[tuple[list[int], list[int]]]:
     """For each image the patches of crop 1 all of whose cells lie in crop 2, and those of crop 2 wholly in crop 1."""
     result = []
     for first, second in zip(offset_1, offset_2, strict=True):
         patches_1, patches_2 = crop_patches(first, crops[0], 1), crop_patches(second, crops[1], 2)
         cells_1 = {cell for patch in patches_1 for cell in patch}
         cells_2 = {cell for patch in patches_2 for cell in patch}
-        inside_2 = [n for n, patch in enumerate(patches_1) if all(cell in cells_2 for cell in patch)]
-        inside_1 = [n for n, patch in enumerate(patches_2) if all(cell in cells_1 for cell in patch)]
+        inside_2 = [
+            n for n, patch in enumerate(patches_1) if all(cell in cells_2 for cell in patch)
+        ]
+        inside_1 = [
+            n for n, patch in enumerate(patches_2) if all(cell in cells_1 for cell in patch)
+        ]
         result.append((inside_2, inside_1))
     return result
 
@@ -192,7 +221,10 @@ def global_consistency_term(
     total = torch.zeros((), dtype=torch.float64)
     for y_s, y_t in zip(student.double(), teacher.double(), strict=True):
         centered = y_t if center is None else y_t - center.double().reshape(-1)
-        log_p_t, log_p_s = log_softmax(centered / teacher_temperature), log_softmax(y_s / student_temperature)
+        log_p_t, log_p_s = (
+            log_softmax(centered / teacher_temperature),
+            log_softmax(y_s / student_temperature),
+        )
         total = total + cross_entropy(log_p_t, log_p_s)
     return total / len(student)
 
@@ -219,12 +251,18 @@ def global_consistency_loss(
     overlap = overlap_patches(offset_1, offset_2, crops)
     listed_1, listed_2 = [first for first, _ in overlap], [second for _, second in overlap]
     options = (student_temperature, teacher_temperature, center)
-    there = global_consistency_term(pool_overlap(student_1, listed_1), pool_overlap(teacher_2, listed_2), *options)
-    back = global_consistency_term(pool_overlap(student_2, listed_2), pool_overlap(teacher_1, listed_1), *options)
+    there = global_consistency_term(
+        pool_overlap(student_1, listed_1), pool_overlap(teacher_2, listed_2), *options
+    )
+    back = global_consistency_term(
+        pool_overlap(student_2, listed_2), pool_overlap(teacher_1, listed_1), *options
+    )
     return (there + back) / 2.0 if symmetrise == "mean" else there + back
 
 
-def update_center(center: Tensor, teacher_outputs: Sequence[Tensor], momentum: float = 0.9) -> Tensor:
+def update_center(
+    center: Tensor, teacher_outputs: Sequence[Tensor], momentum: float = 0.9
+) -> Tensor:
     """DINO's center (K,): momentum·center + (1-momentum)·mean over all images of all the given outputs (B,K)."""
     rows = [row.double() for output in teacher_outputs for row in output]
     mean = sum(rows, torch.zeros_like(rows[0])) / len(rows)

@@ -97,7 +97,9 @@ def prototype_update(prototypes: ArrayLike | None, q: ArrayLike, momentum: float
         if prototypes is None:
             updated[j, k] = mean
         else:
-            updated[j, k] = momentum * np.asarray(prototypes, dtype=np.float64)[j, k] + (1.0 - momentum) * mean
+            updated[j, k] = (
+                momentum * np.asarray(prototypes, dtype=np.float64)[j, k] + (1.0 - momentum) * mean
+            )
     return updated
 
 
@@ -122,7 +124,9 @@ def lesion_components(mask: NDArray) -> list[list[Index]]:
     return components
 
 
-def patch_labels(masks: ArrayLike, patch_size: int | Sequence[int], lesion: str = "component") -> NDArray[np.bool_]:
+def patch_labels(
+    masks: ArrayLike, patch_size: int | Sequence[int], lesion: str = "component"
+) -> NDArray[np.bool_]:
     """Abnormal tokens (B,L) of lesion maps (B,1,*S): mean over the patch > mean over the image (text above Eq. 6).
 
     Patches are counted in row-major order. The means are compared as exact fractions, so that equal means never
@@ -139,7 +143,9 @@ def patch_labels(masks: ArrayLike, patch_size: int | Sequence[int], lesion: str 
     space = values.shape[2:]
     size = (patch_size,) * len(space) if isinstance(patch_size, int) else tuple(patch_size)
     if values.shape[1] != 1 or any(s % p for s, p in zip(space, size, strict=True)):
-        raise ValueError(f"masks of shape {values.shape} are not (B,1,*S) with sides divisible by {size}")
+        raise ValueError(
+            f"masks of shape {values.shape} are not (B,1,*S) with sides divisible by {size}"
+        )
     return np.array([_image_labels(image[0], size, lesion) for image in values], dtype=bool)
 
 
@@ -156,7 +162,9 @@ def _image_labels(mask: NDArray, size: Index, lesion: str) -> list[bool]:
         components = [list(itertools.chain.from_iterable(components))] if components else []
     by_mean_rule = dict(abnormal)
     for component in components:
-        touched = sorted({tuple(x // p for x, p in zip(pixel, size, strict=True)) for pixel in component})
+        touched = sorted(
+            {tuple(x // p for x, p in zip(pixel, size, strict=True)) for pixel in component}
+        )
         if not any(by_mean_rule[patch] for patch in touched):
             abnormal[max(touched, key=lambda patch: means[patch])] = True
     return [abnormal[patch] for patch in patches]
@@ -178,7 +186,9 @@ def token_probability_head(hidden: ArrayLike, vectors: ArrayLike) -> Array:
     return logits
 
 
-def cross_entropy(first: Array, second: Array, similarity: str = "paper", eps: float = 1e-8) -> float:
+def cross_entropy(
+    first: Array, second: Array, similarity: str = "paper", eps: float = 1e-8
+) -> float:
     """H(first, second) of two probability vectors, [E4]: f(first, second) = exp(-H / τ).
 
     "paper": -Σ_k first_k log(second_k + eps). "teacher_ce", the arguments exchanged: -Σ_k second_k log(first_k +
@@ -188,7 +198,9 @@ def cross_entropy(first: Array, second: Array, similarity: str = "paper", eps: f
     if similarity not in ("paper", "teacher_ce"):
         raise ValueError(f"similarity must be 'paper' or 'teacher_ce', got {similarity!r}")
     weight, inside = (first, second) if similarity == "paper" else (second, first)
-    return -sum(float(weight[k]) * math.log(inside[k] + eps) for k in range(len(weight)) if weight[k] != 0)
+    return -sum(
+        float(weight[k]) * math.log(inside[k] + eps) for k in range(len(weight)) if weight[k] != 0
+    )
 
 
 def structure_consistency_loss(
@@ -204,12 +216,18 @@ def structure_consistency_loss(
     The mean over all normal tokens (i,j) of -log(f(q_ij,c_j) / Σ_l f(q_ij,c_l)). One mean over the batch's normal
     tokens (not a mean per position). No normal token: 0. With N variants pass q as (B·N,L,K).
     """
-    values, c, is_normal = np.asarray(q, dtype=np.float64), np.asarray(prototypes, dtype=np.float64), np.asarray(normal)
+    values, c, is_normal = (
+        np.asarray(q, dtype=np.float64),
+        np.asarray(prototypes, dtype=np.float64),
+        np.asarray(normal),
+    )
     B, L, _ = values.shape
     terms = []
     for i, j in np.ndindex(B, L):
         if is_normal[i, j]:
-            scores = [-cross_entropy(values[i, j], c[m], similarity, eps) / temperature for m in range(L)]
+            scores = [
+                -cross_entropy(values[i, j], c[m], similarity, eps) / temperature for m in range(L)
+            ]
             terms.append(log_sum_exp(scores) - scores[j])
     return sum(terms) / len(terms) if terms else 0.0
 
@@ -253,7 +271,9 @@ def category_consistency_loss(
     """
     values, c = np.asarray(q, dtype=np.float64), np.asarray(prototypes, dtype=np.float64)
     terms = []
-    for j, positives, negatives in category_anchors(np.asarray(normal, dtype=bool), include_abnormal_pairs):
+    for j, positives, negatives in category_anchors(
+        np.asarray(normal, dtype=bool), include_abnormal_pairs
+    ):
         scores = []
         for first, second in positives + negatives:
             other = c[j] if second is None else values[second, j]
@@ -280,7 +300,13 @@ def category_consistency_loss_variants(
     total = 0.0
     for n in range(N):
         total += category_consistency_loss(
-            values[:, n], prototypes, is_normal[:, n], temperature, similarity, include_abnormal_pairs, eps
+            values[:, n],
+            prototypes,
+            is_normal[:, n],
+            temperature,
+            similarity,
+            include_abnormal_pairs,
+            eps,
         )
     return total / N
 
@@ -307,7 +333,9 @@ def anomaly_restoration_loss(
     return float(numerator / denominator) if denominator else 0.0
 
 
-def anomaly_score(restored: ArrayLike, target: ArrayLike, reduction: str = "sum") -> tuple[Array, Array]:
+def anomaly_score(
+    restored: ArrayLike, target: ArrayLike, reduction: str = "sum"
+) -> tuple[Array, Array]:
     """Eq. 51 with [E6] for (B,L,P): scores (B,) = log(1/L Σ_j exp(d_ij)) and map d (B,L); larger = more abnormal.
 
     d_ij = ‖y_ij - x_ij‖², the sum of squares over the P pixels ("sum", as printed) or their mean ("mean").
@@ -325,14 +353,18 @@ def anomaly_score(restored: ArrayLike, target: ArrayLike, reduction: str = "sum"
     return scores, distances
 
 
-def anomaly_score_by_definition(restored: ArrayLike, target: ArrayLike, reduction: str = "sum") -> Array:
+def anomaly_score_by_definition(
+    restored: ArrayLike, target: ArrayLike, reduction: str = "sum"
+) -> Array:
     """-log A(x) with A exactly as Eq. 51 prints it, exp and reciprocal included: overflows from a distance of 710."""
     _, distances = anomaly_score(restored, target, reduction)
     normality = [1.0 / (sum(math.exp(d) for d in row) / len(row)) for row in distances]
     return np.array([-math.log(a) for a in normality])
 
 
-def prototype_distance(q: ArrayLike, prototypes: ArrayLike, similarity: str = "paper", eps: float = 1e-8) -> Array:
+def prototype_distance(
+    q: ArrayLike, prototypes: ArrayLike, similarity: str = "paper", eps: float = 1e-8
+) -> Array:
     """H(q_ij, c_j) of each token to the prototype of its own position: (B,L), larger = more abnormal."""
     values, c = np.asarray(q, dtype=np.float64), np.asarray(prototypes, dtype=np.float64)
     B, L, _ = values.shape

@@ -63,14 +63,20 @@ def structure_consistency_gradient(
     eps: float = 1e-8,
 ) -> Array:
     """Derivative of `structure_consistency_loss` with respect to q: (B,L,K)."""
-    values, c, is_normal = np.asarray(q, dtype=np.float64), np.asarray(prototypes, dtype=np.float64), np.asarray(normal)
+    values, c, is_normal = (
+        np.asarray(q, dtype=np.float64),
+        np.asarray(prototypes, dtype=np.float64),
+        np.asarray(normal),
+    )
     B, L, _ = values.shape
     gradient = np.zeros_like(values)
     num_normal = int(sum(bool(is_normal[i, j]) for i, j in np.ndindex(B, L)))
     for i, j in np.ndindex(B, L):
         if not is_normal[i, j]:
             continue
-        scores = [-cross_entropy(values[i, j], c[m], similarity, eps) / temperature for m in range(L)]
+        scores = [
+            -cross_entropy(values[i, j], c[m], similarity, eps) / temperature for m in range(L)
+        ]
         total = log_sum_exp(scores)
         for m in range(L):
             by_score = math.exp(scores[m] - total) - (1.0 if m == j else 0.0)
@@ -104,7 +110,9 @@ def category_consistency_gradient(
             by_score = math.exp(scores[position] - of_all)
             if position < len(positives):
                 by_score -= math.exp(scores[position] - of_positives)
-            by_first, by_second = cross_entropy_gradients(values[first, j], partner, similarity, eps)
+            by_first, by_second = cross_entropy_gradients(
+                values[first, j], partner, similarity, eps
+            )
             gradient[first, j] -= by_score * by_first / temperature / len(anchors)
             if second is not None:
                 gradient[second, j] -= by_score * by_second / temperature / len(anchors)
@@ -126,14 +134,25 @@ def category_consistency_gradient_variants(
     N = values.shape[1]
     for n in range(N):
         gradient[:, n] = category_consistency_gradient(
-            values[:, n], prototypes, is_normal[:, n], temperature, similarity, include_abnormal_pairs, eps
+            values[:, n],
+            prototypes,
+            is_normal[:, n],
+            temperature,
+            similarity,
+            include_abnormal_pairs,
+            eps,
         )
     return gradient / N
 
 
-def softmax_gradient(probabilities: ArrayLike, by_probabilities: ArrayLike, temperature: float = 1.0) -> Array:
+def softmax_gradient(
+    probabilities: ArrayLike, by_probabilities: ArrayLike, temperature: float = 1.0
+) -> Array:
     """From the gradient with respect to `softmax(logits, temperature)` to the one with respect to the logits."""
-    p, g = np.asarray(probabilities, dtype=np.float64), np.asarray(by_probabilities, dtype=np.float64)
+    p, g = (
+        np.asarray(probabilities, dtype=np.float64),
+        np.asarray(by_probabilities, dtype=np.float64),
+    )
     result = np.empty_like(p)
     for index in np.ndindex(*p.shape[:-1]):
         mean = sum(p[index][k] * g[index][k] for k in range(p.shape[-1]))

@@ -26,7 +26,12 @@ __all__ = [
 
 
 def cosine_schedule(
-    step: float, total_steps: int, start: float, end: float, warmup_steps: int = 0, warmup_start: float = 0.0
+    step: float,
+    total_steps: int,
+    start: float,
+    end: float,
+    warmup_steps: int = 0,
+    warmup_start: float = 0.0,
 ) -> float:
     """Linear warm-up, then half a cosine from `start` to `end`; steps count from 0 to total_steps - 1.
 
@@ -58,14 +63,18 @@ def weight_decay(step: float, total_steps: int, start: float = 0.04, end: float 
     return cosine_schedule(step, total_steps, start, end)
 
 
-def teacher_temperature(epoch: float, start: float = 0.04, end: float = 0.07, warmup_epochs: int = 30) -> float:
+def teacher_temperature(
+    epoch: float, start: float = 0.04, end: float = 0.07, warmup_epochs: int = 30
+) -> float:
     """τ_t, linear: `start` in epoch 0, `end` from epoch `warmup_epochs` on (not one epoch earlier)."""
     if epoch >= warmup_epochs:
         return end
     return start + (end - start) * epoch / warmup_epochs
 
 
-def ema_update(teacher: Mapping[str, ArrayLike], student: Mapping[str, ArrayLike], decay: float) -> dict[str, NDArray]:
+def ema_update(
+    teacher: Mapping[str, ArrayLike], student: Mapping[str, ArrayLike], decay: float
+) -> dict[str, NDArray]:
     """[E3]: θT <- decay · θT + (1 - decay) · θS for each name of the teacher; integer entries (counters) are copied."""
     updated: dict[str, NDArray] = {}
     for name, value in teacher.items():
@@ -97,7 +106,9 @@ def adamw_step(
     old, g = np.asarray(param, dtype=np.float64), np.asarray(grad, dtype=np.float64)
     taken = 0 if state is None else int(state["step"])
     first = np.zeros_like(old) if state is None else np.array(state["exp_avg"], dtype=np.float64)
-    second = np.zeros_like(old) if state is None else np.array(state["exp_avg_sq"], dtype=np.float64)
+    second = (
+        np.zeros_like(old) if state is None else np.array(state["exp_avg_sq"], dtype=np.float64)
+    )
     new = np.empty_like(old)
     for index in np.ndindex(*old.shape):
         first[index] = betas[0] * first[index] + (1.0 - betas[0]) * g[index]
@@ -108,7 +119,9 @@ def adamw_step(
     return new, {"step": taken + 1, "exp_avg": first, "exp_avg_sq": second}
 
 
-def clip_grad_norm(grads: Mapping[str, ArrayLike], max_norm: float) -> tuple[dict[str, Array], float]:
+def clip_grad_norm(
+    grads: Mapping[str, ArrayLike], max_norm: float
+) -> tuple[dict[str, Array], float]:
     """Scales all gradients together so that their common Euclidean norm is at most `max_norm`: (clipped, norm before).
 
     The factor is min(1, max_norm / (norm + 1e-6)), as PyTorch has it.

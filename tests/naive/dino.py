@@ -24,7 +24,9 @@ def softmax(scores: Tensor, temperature: float) -> Tensor:
     return torch.stack(exponentials) / torch.stack(exponentials).sum()
 
 
-def dino_loss(student: Tensor, teacher: Tensor, center: Tensor, student_temp: float, teacher_temp: float) -> Tensor:
+def dino_loss(
+    student: Tensor, teacher: Tensor, center: Tensor, student_temp: float, teacher_temp: float
+) -> Tensor:
     """Mean cross-entropy over images and pairs of different crops, from scores (B,V,K) and (B,G,K)."""
     terms = []
     for image in range(len(teacher)):
@@ -33,7 +35,12 @@ def dino_loss(student: Tensor, teacher: Tensor, center: Tensor, student_temp: fl
             for crop in range(student.shape[1]):
                 if crop != seen:
                     guess = softmax(student[image, crop], student_temp)
-                    terms.append(-sum((t * g.log() for t, g in zip(target, guess, strict=True)), torch.zeros(())))
+                    terms.append(
+                        -sum(
+                            (t * g.log() for t, g in zip(target, guess, strict=True)),
+                            torch.zeros(()),
+                        )
+                    )
     return torch.stack(terms).mean()
 
 
@@ -51,7 +58,9 @@ def moved_center(center: Tensor, teacher: Tensor, momentum: float) -> Tensor:
     return momentum * center + (1 - momentum) * mean
 
 
-def ema(teacher: Mapping[str, Tensor], student: Mapping[str, Tensor], decay: float) -> dict[str, Tensor]:
+def ema(
+    teacher: Mapping[str, Tensor], student: Mapping[str, Tensor], decay: float
+) -> dict[str, Tensor]:
     """The teacher's weights after a step of the student."""
     return {name: decay * value + (1 - decay) * student[name] for name, value in teacher.items()}
 
@@ -61,9 +70,13 @@ def head_scores(weights: Mapping[str, Tensor], embedding: Tensor) -> Tensor:
     hidden = embedding
     layers = sorted({int(name.split(".")[2]) for name in weights if name.startswith("mlp.layers.")})
     for layer in layers:
-        hidden = weights[f"mlp.layers.{layer}.weight"] @ hidden + weights[f"mlp.layers.{layer}.bias"]
+        hidden = (
+            weights[f"mlp.layers.{layer}.weight"] @ hidden + weights[f"mlp.layers.{layer}.bias"]
+        )
         if layer != layers[-1]:
             hidden = hidden * (1 + torch.erf(hidden / math.sqrt(2))) / 2
     hidden = hidden / hidden.norm()
     gains, directions = (weights[f"last_layer.parametrizations.weight.original{i}"] for i in (0, 1))
-    return torch.stack([g[0] * (v @ hidden) / v.norm() for g, v in zip(gains, directions, strict=True)])
+    return torch.stack(
+        [g[0] * (v @ hidden) / v.norm() for g, v in zip(gains, directions, strict=True)]
+    )

@@ -45,8 +45,14 @@ def naive_lesion_map(image: np.ndarray, parameters: LesionParameters, b: int, n:
         if not bool(parameters.active[b, n, r]):
             continue
         center, size = parameters.center[b, n, r].tolist(), parameters.size[b, n, r].tolist()
-        rotation, amplitude = parameters.rotation[b, n, r].tolist(), float(parameters.amplitude[b, n, r])
-        source, source_size = parameters.texture_center[b, n, r].tolist(), parameters.texture_size[b, n, r].tolist()
+        rotation, amplitude = (
+            parameters.rotation[b, n, r].tolist(),
+            float(parameters.amplitude[b, n, r]),
+        )
+        source, source_size = (
+            parameters.texture_center[b, n, r].tolist(),
+            parameters.texture_size[b, n, r].tolist(),
+        )
         axes = parameters.harmonic_axis[b, n, r].tolist()
         strengths = parameters.harmonic_weight[b, n, r].tolist()
         for pixel in np.ndindex(*image.shape):
@@ -55,10 +61,18 @@ def naive_lesion_map(image: np.ndarray, parameters: LesionParameters, b: int, n:
             radius = math.sqrt(sum(x * x for x in v))
             lobes = 0.0
             for k, axis, strength in zip((3, 4), axes, strengths, strict=True):
-                cosine = sum(a * x for a, x in zip(axis, v, strict=True)) / radius if radius else 0.0
-                lobes += strength * (1 + math.cos(k * math.acos(min(1.0, max(-1.0, cosine))))) / 2 / 2
-            profile = naive_profile(radius * (1 + parameters.irregularity * lobes), parameters.gamma)
+                cosine = (
+                    sum(a * x for a, x in zip(axis, v, strict=True)) / radius if radius else 0.0
+                )
+                lobes += (
+                    strength * (1 + math.cos(k * math.acos(min(1.0, max(-1.0, cosine))))) / 2 / 2
+                )
+            profile = naive_profile(
+                radius * (1 + parameters.irregularity * lobes), parameters.gamma
+            )
             if profile > 0:
-                point = [s + x * length / 2 for s, x, length in zip(source, v, source_size, strict=True)]
+                point = [
+                    s + x * length / 2 for s, x, length in zip(source, v, source_size, strict=True)
+                ]
                 result[pixel] += amplitude * profile * naive_interpolation(image, point)
     return result

@@ -17,7 +17,13 @@ def patch_of(image: Tensor, place: int, patch_size: int) -> Tensor:
     """Pixels (P,) of one patch of an image (H, W), places counted row by row."""
     per_row = image.shape[1] // patch_size
     top, left = place // per_row * patch_size, place % per_row * patch_size
-    return torch.stack([image[top + row, left + column] for row in range(patch_size) for column in range(patch_size)])
+    return torch.stack(
+        [
+            image[top + row, left + column]
+            for row in range(patch_size)
+            for column in range(patch_size)
+        ]
+    )
 
 
 def normalized_patch(pixels: Tensor) -> Tensor:
@@ -42,7 +48,9 @@ def masked_loss(
                 continue
             target = patch_of(image, place, patch_size)
             target = normalized_patch(target) if normalize else target
-            squares = [(y - x) ** 2 for y, x in zip(prediction[place].double(), target, strict=True)]
+            squares = [
+                (y - x) ** 2 for y, x in zip(prediction[place].double(), target, strict=True)
+            ]
             total = total + sum(squares) / len(squares)
             count += 1
     return total / count

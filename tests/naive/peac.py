@@ -54,7 +54,9 @@ def batch_mean(terms: Sequence[Tensor], active: Sequence[bool], reduce: str) -> 
     return total / count if count else total
 
 
-def order_classification_loss(logits: Tensor, order: Tensor, shuffled: Tensor, reduce: str = "active") -> Tensor:
+def order_classification_loss(
+    logits: Tensor, order: Tensor, shuffled: Tensor, reduce: str = "active"
+) -> Tensor:
     """L_oc for logits (B,N,N), order (B,N) and shuffled (B,): mean over patches, then over the shuffled images.
 
     The class of patch `n` is `order[b, n]`. The paper sums over patches: N times this with `reduce="all"`.
@@ -88,13 +90,18 @@ def appearance_restoration_loss(
             for p in range(P):
                 total = total + (restored[b, n, p].double() - target[b, n, p].double()) ** 2 / P
         terms.append(total / N)
-    return batch_mean(terms, [True] * B if distorted is None else [bool(flag) for flag in distorted], reduce)
+    return batch_mean(
+        terms, [True] * B if distorted is None else [bool(flag) for flag in distorted], reduce
+    )
 
 
 def cosine(first: Tensor, second: Tensor) -> Tensor:
     """<a, b> / (‖a‖·‖b‖) of two vectors; a norm below 1e-12 counts as 1e-12: with a zero vector the cosine is 0."""
     a, b = first.double(), second.double()
-    lengths = torch.linalg.vector_norm(a).clamp_min(1e-12), torch.linalg.vector_norm(b).clamp_min(1e-12)
+    lengths = (
+        torch.linalg.vector_norm(a).clamp_min(1e-12),
+        torch.linalg.vector_norm(b).clamp_min(1e-12),
+    )
     return sum_of(a[e] / lengths[0] * (b[e] / lengths[1]) for e in range(len(a)))
 
 
@@ -104,9 +111,13 @@ def global_consistency_term(student: Tensor, teacher: Tensor) -> Tensor:
     return batch_mean(terms, [True] * len(terms), "all")
 
 
-def global_consistency_loss(student_1: Tensor, teacher_2: Tensor, student_2: Tensor, teacher_1: Tensor) -> Tensor:
+def global_consistency_loss(
+    student_1: Tensor, teacher_2: Tensor, student_2: Tensor, teacher_1: Tensor
+) -> Tensor:
     """L_G: Eq. 1 with crop 1 in the student plus (a sum, not a mean) Eq. 1 with crop 2 in the student; all (B,E)."""
-    return global_consistency_term(student_1, teacher_2) + global_consistency_term(student_2, teacher_1)
+    return global_consistency_term(student_1, teacher_2) + global_consistency_term(
+        student_2, teacher_1
+    )
 
 
 def patch_cells(offset: Tensor, crop: int) -> list[Cell]:
@@ -121,7 +132,14 @@ def matched_patches(offset_1: Tensor, offset_2: Tensor, crop: int) -> list[list[
     pairs: list[list[tuple[int, int]]] = []
     for first, second in zip(offset_1, offset_2, strict=True):
         cells_1, cells_2 = patch_cells(first, crop), patch_cells(second, crop)
-        pairs.append([(m, n) for m in range(len(cells_1)) for n in range(len(cells_2)) if cells_1[m] == cells_2[n]])
+        pairs.append(
+            [
+                (m, n)
+                for m in range(len(cells_1))
+                for n in range(len(cells_2))
+                if cells_1[m] == cells_2[n]
+            ]
+        )
     return pairs
 
 

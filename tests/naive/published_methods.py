@@ -37,7 +37,14 @@ from .published_step import (
     unfused_attention,
 )
 
-__all__ = ["PublishedACE", "PublishedAFiRe", "PublishedMethod", "PublishedPEAC", "loop_targets", "published"]
+__all__ = [
+    "PublishedACE",
+    "PublishedAFiRe",
+    "PublishedMethod",
+    "PublishedPEAC",
+    "loop_targets",
+    "published",
+]
 
 Outputs = dict[str, Tensor]
 
@@ -99,9 +106,13 @@ class PublishedAFiRe(PublishedMethod):
         """Images (B,C,*S), lesion images (B,N,C,*S) and maps (B,N,1,*S) -> what the losses need."""
         network, variants = self.network, lesion_image.shape[1]
         patch = network.encoder.patch_size
-        logits = repeated_teacher_pass(lambda x: network.teacher_head(network.teacher_encoder(x)), image, variants)
+        logits = repeated_teacher_pass(
+            lambda x: network.teacher_head(network.teacher_encoder(x)), image, variants
+        )
         logits = logits.flatten(0, 1)
-        network.bank.update(sinkhorn_knopp(logits.flatten(0, 1), network.teacher_temperature).view(logits.shape))
+        network.bank.update(
+            sinkhorn_knopp(logits.flatten(0, 1), network.teacher_temperature).view(logits.shape)
+        )
         tokens = network.encoder(lesion_image.flatten(0, 1))
         abnormal = patch_labels(lesion_mask.flatten(0, 1), patch)
         return {
@@ -109,7 +120,9 @@ class PublishedAFiRe(PublishedMethod):
             "prototypes": network.bank.prototypes.clone(),
             "abnormal": abnormal,
             "restored": network.decoder(tokens, abnormal),
-            "target": patchify(network.encoder.normalize(image.repeat_interleave(variants, 0)), patch),
+            "target": patchify(
+                network.encoder.normalize(image.repeat_interleave(variants, 0)), patch
+            ),
             "variants": torch.arange(variants),
         }
 
@@ -122,11 +135,18 @@ class PublishedAFiRe(PublishedMethod):
         category = q.new_zeros(())
         for n in range(variants):
             ours = slice(n, None, variants)
-            category = category + loop_category_loss(q[ours], prototypes, ~abnormal[ours], temperature) / variants
+            category = (
+                category
+                + loop_category_loss(q[ours], prototypes, ~abnormal[ours], temperature) / variants
+            )
         weight = torch.where(abnormal, self.settings.restoration.abnormal_weight, 1.0)
         error = (outputs["restored"] - outputs["target"]).square().mean(-1)
         restoration = (weight * error).sum() / weight.sum()
-        return weights["structure"] * structure + weights["category"] * category + weights["restoration"] * restoration
+        return (
+            weights["structure"] * structure
+            + weights["category"] * category
+            + weights["restoration"] * restoration
+        )
 
 
 class PublishedPEAC(PublishedMethod):
@@ -151,7 +171,10 @@ class PublishedPEAC(PublishedMethod):
         network = self.network
         student_1, student_2 = network.encoder(distorted), network.encoder(image_2)
         with torch.no_grad():
-            teacher_1, teacher_2 = network.teacher_encoder(image_1), network.teacher_encoder(image_2)
+            teacher_1, teacher_2 = (
+                network.teacher_encoder(image_1),
+                network.teacher_encoder(image_2),
+            )
         outputs = {"order": order, "shuffled": shuffled, "offset_1": offset_1, "offset_2": offset_2}
         outputs["order_logits"] = network.order_head(student_1)
         outputs["restored"] = network.restoration_head(student_1)
@@ -183,7 +206,10 @@ class PublishedPEAC(PublishedMethod):
             logits = outputs["order_logits"][shuffled].flatten(0, 1)
             order = F.cross_entropy(logits, outputs["order"][shuffled].flatten())
         both = ((1, 2), (2, 1))
-        whole = sum(_distance(outputs[f"global_{s}"], outputs[f"teacher_global_{t}"]).mean() for s, t in both)
+        whole = sum(
+            _distance(outputs[f"global_{s}"], outputs[f"teacher_global_{t}"]).mean()
+            for s, t in both
+        )
         side = math.isqrt(outputs["order"].shape[1])
         local = outputs["restored"].sum() * 0
         for b, is_shuffled in enumerate(shuffled.tolist()):
@@ -195,7 +221,10 @@ class PublishedPEAC(PublishedMethod):
                 continue
             for s, t in both:
                 rows = [[pair[crop - 1] for pair in pairs] for crop in (s, t)]
-                student, teacher = outputs[f"local_{s}"][b][rows[0]], outputs[f"teacher_local_{t}"][b][rows[1]]
+                student, teacher = (
+                    outputs[f"local_{s}"][b][rows[0]],
+                    outputs[f"teacher_local_{t}"][b][rows[1]],
+                )
                 local = local + _distance(student, teacher).mean() / len(shuffled)
         return (
             weights["order"] * order
@@ -211,16 +240,25 @@ class PublishedACE(PublishedMethod):
     def __init__(self, network: ACE, loss: ACELoss) -> None:
         super().__init__(network, loss)
 
-    def forward(self, image_1: Tensor, image_2: Tensor, offset_1: Tensor, offset_2: Tensor) -> Outputs:
+    def forward(
+        self, image_1: Tensor, image_2: Tensor, offset_1: Tensor, offset_2: Tensor
+    ) -> Outputs:
         """As `ACE`: crops (B,C,*S) and offsets (B,dims) in cells."""
         network = self.network
         student = {1: network.encoder(image_1), 2: network.encoder(image_2)}
         with torch.no_grad():
             teacher = {1: network.teacher_encoder(image_1), 2: network.teacher_encoder(image_2)}
-        means = _overlap_means(student, offset_1, offset_2), _overlap_means(teacher, offset_1, offset_2)
-        distribution = torch.softmax((means[1] - network.center) / network.teacher_temperature, dim=-1)
+        means = (
+            _overlap_means(student, offset_1, offset_2),
+            _overlap_means(teacher, offset_1, offset_2),
+        )
+        distribution = torch.softmax(
+            (means[1] - network.center) / network.teacher_temperature, dim=-1
+        )
         center = means[1].mean((0, 1))
-        network.center.copy_(network.center_momentum * network.center + (1 - network.center_momentum) * center)
+        network.center.copy_(
+            network.center_momentum * network.center + (1 - network.center_momentum) * center
+        )
         scale = network.logit_scale.exp()
         return {
             "offset_1": offset_1,
@@ -238,10 +276,20 @@ class PublishedACE(PublishedMethod):
         composition, decomposition = loop_targets(*offsets, (cells, 2 * cells))
         student, teacher = outputs["global_student"], outputs["global_teacher"]
         weights, settings = self.settings.weights, self.settings
-        swapped = -(teacher[:, 1] * student[:, 0] + teacher[:, 0] * student[:, 1]).sum(-1).mean() / 2
-        composed = _matching(outputs["composition_logits"], composition.mT, settings.composition.alpha)
-        decomposed = _matching(outputs["decomposition_logits"], decomposition, settings.decomposition.alpha)
-        return weights["global"] * swapped + weights["composition"] * composed + weights["decomposition"] * decomposed
+        swapped = (
+            -(teacher[:, 1] * student[:, 0] + teacher[:, 0] * student[:, 1]).sum(-1).mean() / 2
+        )
+        composed = _matching(
+            outputs["composition_logits"], composition.mT, settings.composition.alpha
+        )
+        decomposed = _matching(
+            outputs["decomposition_logits"], decomposition, settings.decomposition.alpha
+        )
+        return (
+            weights["global"] * swapped
+            + weights["composition"] * composed
+            + weights["decomposition"] * decomposed
+        )
 
 
 def published(network: nn.Module, loss: nn.Module) -> PublishedMethod:
@@ -268,12 +316,17 @@ def matching_pairs(offset_1: list[int], offset_2: list[int], side: int) -> list[
 def loop_targets(offset_1: Tensor, offset_2: Tensor, crops: tuple[int, int]) -> list[Tensor]:
     """ACE's Eq. 4 for composition and decomposition, (B,L1,L2) each, image by image."""
     pairs = list(zip(offset_1, offset_2, strict=True))
-    return [torch.stack([_loop_target(*pair, crops, side) for pair in pairs]).to(offset_1.device) for side in (2, 1)]
+    return [
+        torch.stack([_loop_target(*pair, crops, side) for pair in pairs]).to(offset_1.device)
+        for side in (2, 1)
+    ]
 
 
 def _loop_target(offset_1: Tensor, offset_2: Tensor, crops: tuple[int, int], side: int) -> Tensor:
     """The target of one image, pair by pair in plain numbers."""
-    row, column = ((a - b) / side for a, b in zip(offset_1.tolist(), offset_2.tolist(), strict=True))
+    row, column = (
+        (a - b) / side for a, b in zip(offset_1.tolist(), offset_2.tolist(), strict=True)
+    )
     n1, n2 = crops[0] // side, crops[1] // side
     target = torch.zeros(n1 * n1, n2 * n2)
     for y1 in range(n1):

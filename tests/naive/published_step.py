@@ -33,7 +33,9 @@ def loop_structure_loss(
     """Eq. 12 with f = exp(-H/τ) formed explicitly: q (B,L,K), prototypes (L,K), normal (B,L) bool -> scalar."""
     losses = [q.sum() * 0.0]
     for j in range(q.shape[1]):
-        entropy = -(q[:, j, None, :] * torch.log(prototypes + eps)).sum(-1)  # (B,L), by broadcasting
+        entropy = -(q[:, j, None, :] * torch.log(prototypes + eps)).sum(
+            -1
+        )  # (B,L), by broadcasting
         f = torch.exp(-entropy / temperature)
         per_image = -torch.log(f[:, j] / f.sum(-1))
         losses.append(per_image[normal[:, j]].sum())
@@ -50,7 +52,9 @@ def loop_category_loss(
         tokens, is_normal = q[:, j], normal[:, j]
         entropy = -(tokens[:, None, :] * torch.log(tokens[None, :, :] + eps)).sum(-1)  # (B,B)
         f = torch.exp(-entropy / temperature)
-        to_prototype = torch.exp((tokens * torch.log(prototypes[j] + eps)).sum(-1) / temperature)  # (B,)
+        to_prototype = torch.exp(
+            (tokens * torch.log(prototypes[j] + eps)).sum(-1) / temperature
+        )  # (B,)
         is_positive = is_normal[None, :] & different
         anchors = is_normal & is_positive.any(-1)
         positive = (f * is_positive).sum(-1)
@@ -86,7 +90,9 @@ class LoopedLastLayer(nn.Module):
 
     def vectors(self) -> list[Tensor]:
         """The trainable, un-normalized rows v of each token's layer: L tensors (K,in_dim)."""
-        return [parameter for name, parameter in self.named_parameters() if name.endswith("original1")]
+        return [
+            parameter for name, parameter in self.named_parameters() if name.endswith("original1")
+        ]
 
     @torch.no_grad()
     def set_vectors(self, vectors: Tensor) -> None:
@@ -107,7 +113,9 @@ def loop_ema_update(teacher: nn.Module, student: nn.Module, decay: float) -> Non
 
 
 @torch.no_grad()
-def repeated_teacher_pass(teacher: Callable[[Tensor], Tensor], images: Tensor, num_variants: int) -> Tensor:
+def repeated_teacher_pass(
+    teacher: Callable[[Tensor], Tensor], images: Tensor, num_variants: int
+) -> Tensor:
     """The teacher on the same images (B,...) once for each of the N variants: (B,N,...), all variants alike."""
     return torch.stack([teacher(images) for _ in range(num_variants)], dim=1)
 

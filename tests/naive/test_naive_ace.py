@@ -17,7 +17,10 @@ SIDE, CORNER = math.exp(-0.5), math.exp(-1.0)  # targets of a direct and of a di
 
 def random_tensors(seed: int, *shapes: tuple[int, ...]) -> list[Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    return [
+        torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True)
+        for shape in shapes
+    ]
 
 
 def assert_map(values: Tensor, expected: list[list[float]]) -> None:
@@ -38,9 +41,21 @@ def test_composition_target_by_hand() -> None:
     # k1 = 4: 2x2 composed patches; k2 = 8: 4x4 patches. Crop 1 begins at row 1, column 2 of crop 2's patches.
     composition, _ = ace.matching_targets(torch.tensor([[4, 5]]), torch.tensor([[2, 1]]), (4, 8))
     assert composition.shape == (1, 16, 4)
-    around: list[list[float]] = [[0, CORNER, SIDE, CORNER], [0, SIDE, 1, SIDE], [0, CORNER, SIDE, CORNER], [0, 0, 0, 0]]
-    right: list[list[float]] = [[0, 0, CORNER, SIDE], [0, 0, SIDE, 1], [0, 0, CORNER, SIDE], [0, 0, 0, 0]]
-    maps = composition[0].reshape(4, 4, 4).permute(2, 0, 1)  # a map of crop 2's patches per composed patch
+    around: list[list[float]] = [
+        [0, CORNER, SIDE, CORNER],
+        [0, SIDE, 1, SIDE],
+        [0, CORNER, SIDE, CORNER],
+        [0, 0, 0, 0],
+    ]
+    right: list[list[float]] = [
+        [0, 0, CORNER, SIDE],
+        [0, 0, SIDE, 1],
+        [0, 0, CORNER, SIDE],
+        [0, 0, 0, 0],
+    ]
+    maps = (
+        composition[0].reshape(4, 4, 4).permute(2, 0, 1)
+    )  # a map of crop 2's patches per composed patch
     assert_map(maps[0], around)
     assert_map(maps[1], right)
     assert_map(maps[2], [[0, 0, 0, 0], *around[:3]])
@@ -52,8 +67,18 @@ def test_decomposition_target_by_hand() -> None:
     _, decomposition = ace.matching_targets(torch.tensor([[1, 2]]), torch.tensor([[0, 0]]), (2, 4))
     assert decomposition.shape == (1, 4, 16)
     maps = decomposition[0].reshape(4, 4, 4)  # a map of crop 2's sub-patches per patch of crop 1
-    around: list[list[float]] = [[0, CORNER, SIDE, CORNER], [0, SIDE, 1, SIDE], [0, CORNER, SIDE, CORNER], [0, 0, 0, 0]]
-    right: list[list[float]] = [[0, 0, CORNER, SIDE], [0, 0, SIDE, 1], [0, 0, CORNER, SIDE], [0, 0, 0, 0]]
+    around: list[list[float]] = [
+        [0, CORNER, SIDE, CORNER],
+        [0, SIDE, 1, SIDE],
+        [0, CORNER, SIDE, CORNER],
+        [0, 0, 0, 0],
+    ]
+    right: list[list[float]] = [
+        [0, 0, CORNER, SIDE],
+        [0, 0, SIDE, 1],
+        [0, 0, CORNER, SIDE],
+        [0, 0, 0, 0],
+    ]
     assert_map(maps[0], around)
     assert_map(maps[1], right)
     assert_map(maps[2], [[0, 0, 0, 0], *around[:3]])
@@ -62,7 +87,9 @@ def test_decomposition_target_by_hand() -> None:
 
 def test_targets_outside_the_overlap_count_by_distance() -> None:
     # crop 1 ends where crop 2 begins: no common cell, but neighbors
-    composition, decomposition = ace.matching_targets(torch.tensor([[0, 0]]), torch.tensor([[0, 2]]), (2, 4))
+    composition, decomposition = ace.matching_targets(
+        torch.tensor([[0, 0]]), torch.tensor([[0, 2]]), (2, 4)
+    )
     assert_map(composition[0].reshape(2, 2), [[SIDE, 0], [CORNER, 0]])
     assert decomposition[0, 1].reshape(4, 4)[:, 0].tolist() == pytest.approx([SIDE, CORNER, 0, 0])
     assert not decomposition[0, 0].any()
@@ -70,7 +97,9 @@ def test_targets_outside_the_overlap_count_by_distance() -> None:
 
 def test_odd_offsets_shift_by_half_a_patch() -> None:
     # [A1] avoids this; the formula still holds: distances of 1/2 and 3/2 of crop 2's patches
-    composition, decomposition = ace.matching_targets(torch.tensor([[0, 1]]), torch.tensor([[0, 0]]), (2, 4))
+    composition, decomposition = ace.matching_targets(
+        torch.tensor([[0, 1]]), torch.tensor([[0, 0]]), (2, 4)
+    )
     half = math.exp(-0.125)
     assert_map(composition[0].reshape(2, 2), [[half, half], [half * SIDE, half * SIDE]])
     assert decomposition[0, 0, 1] == 1.0  # whole cells always correspond
@@ -85,7 +114,9 @@ def test_window_is_a_square(kernel_size: int, reach: int) -> None:
         for column in range(10):
             near = max(abs(row - 4), abs(column - 4)) <= reach
             squares = (row - 4) ** 2 + (column - 4) ** 2
-            assert first[row, column].item() == pytest.approx(math.exp(-squares / 8) if near else 0.0)
+            assert first[row, column].item() == pytest.approx(
+                math.exp(-squares / 8) if near else 0.0
+            )
 
 
 def test_target_is_one_exactly_where_the_cells_are_the_same() -> None:
@@ -104,7 +135,9 @@ def test_target_is_one_exactly_where_the_cells_are_the_same() -> None:
 
 
 def test_sizes_of_the_paper() -> None:
-    composition, decomposition = ace.matching_targets(torch.tensor([[4, 2]]), torch.tensor([[0, 0]]), (14, 28))
+    composition, decomposition = ace.matching_targets(
+        torch.tensor([[4, 2]]), torch.tensor([[0, 0]]), (14, 28)
+    )
     assert composition.shape == (1, 196, 49)
     assert decomposition.shape == (1, 196, 784)
     # 49 composed patches that all have a partner; those at no border of crop 2 have their eight neighbors as well
@@ -118,7 +151,9 @@ def test_three_dimensions() -> None:
     composition, decomposition = ace.matching_targets(offset, offset, (2, 4))
     assert composition.shape == (1, 8, 1)
     assert decomposition.shape == (1, 8, 64)
-    assert composition[0, :, 0].tolist() == pytest.approx([math.exp(-n / 2) for n in (0, 1, 1, 2, 1, 2, 2, 3)])
+    assert composition[0, :, 0].tolist() == pytest.approx(
+        [math.exp(-n / 2) for n in (0, 1, 1, 2, 1, 2, 2, 3)]
+    )
 
 
 def test_log_sigmoid_does_not_overflow() -> None:
@@ -145,13 +180,20 @@ def test_matching_logits_by_hand() -> None:
 
 def test_matching_loss_by_hand() -> None:
     teacher, student, target, log_scale = matching_case()
-    positive, negative = math.log(4 / 3) + 0.5 * math.log(2.0), 0.5 * math.log(2.0) + math.log(4 / 3)
+    positive, negative = (
+        math.log(4 / 3) + 0.5 * math.log(2.0),
+        0.5 * math.log(2.0) + math.log(4 / 3),
+    )
     value = ace.matching_loss(teacher, student, target, log_scale, 0.9)
     assert value.item() == pytest.approx((0.9 * positive + 0.1 * negative) / 3)
     missed = torch.tensor([[[0.0, 0.0, 1.0]]])
     expected = 0.99 * math.log(4.0) + 0.01 * (math.log(4.0) + math.log(2.0))
-    assert ace.matching_loss(teacher, student, missed, log_scale, 0.99).item() == pytest.approx(expected / 3)
-    assert ace.matching_loss(teacher, student, missed, log_scale, 0.99, "row_sum").item() == pytest.approx(expected)
+    assert ace.matching_loss(teacher, student, missed, log_scale, 0.99).item() == pytest.approx(
+        expected / 3
+    )
+    assert ace.matching_loss(
+        teacher, student, missed, log_scale, 0.99, "row_sum"
+    ).item() == pytest.approx(expected)
     with pytest.raises(ValueError, match="reduction"):
         ace.matching_loss(teacher, student, missed, log_scale, 0.99, "sum")
 
@@ -160,9 +202,12 @@ def test_matching_loss_reductions_of_a_batch() -> None:
     teacher, student, log_scale = random_tensors(0, (2, 4, 3), (2, 6, 3), ())
     target = torch.rand(2, 4, 6, generator=torch.Generator().manual_seed(1))
     mean = ace.matching_loss(teacher, student, target, log_scale, 0.9)
-    torch.testing.assert_close(6.0 * mean, ace.matching_loss(teacher, student, target, log_scale, 0.9, "row_sum"))
+    torch.testing.assert_close(
+        6.0 * mean, ace.matching_loss(teacher, student, target, log_scale, 0.9, "row_sum")
+    )
     singles = [
-        ace.matching_loss(teacher[b : b + 1], student[b : b + 1], target[b : b + 1], log_scale, 0.9) for b in range(2)
+        ace.matching_loss(teacher[b : b + 1], student[b : b + 1], target[b : b + 1], log_scale, 0.9)
+        for b in range(2)
     ]
     torch.testing.assert_close(mean, (singles[0] + singles[1]) / 2)
 
@@ -175,7 +220,9 @@ def test_matching_loss_gradient_by_hand() -> None:
     slopes = [-0.9 * 0.25, -0.9 * 0.5 * 0.5 + 0.1 * 0.5 * 0.5, 0.1 * 0.25]
     logits = [math.log(3.0), 0.0, -math.log(3.0)]
     assert scale.grad is not None
-    assert scale.grad.item() == pytest.approx(sum(a * b for a, b in zip(slopes, logits, strict=True)))
+    assert scale.grad.item() == pytest.approx(
+        sum(a * b for a, b in zip(slopes, logits, strict=True))
+    )
 
 
 def test_overlap_patches_by_hand() -> None:
@@ -186,7 +233,9 @@ def test_overlap_patches_by_hand() -> None:
     corner = ace.overlap_patches(torch.tensor([[2, -2]]), torch.tensor([[0, 0]]), (4, 8))
     assert corner == [([2, 3, 6, 7, 10, 11, 14, 15], [4, 8])]
     # one cell to the right, crop 1 covers no patch of crop 2 completely
-    assert ace.overlap_patches(torch.tensor([[0, 1]]), torch.tensor([[0, 0]]), (2, 4)) == [([0, 1, 2, 3], [])]
+    assert ace.overlap_patches(torch.tensor([[0, 1]]), torch.tensor([[0, 0]]), (2, 4)) == [
+        ([0, 1, 2, 3], [])
+    ]
     assert ace.overlap_patches(torch.tensor([[9, 9]]), torch.tensor([[0, 0]]), (2, 4)) == [([], [])]
 
 
@@ -211,23 +260,31 @@ def test_global_term_by_hand() -> None:
     teacher = torch.tensor([[0.04 * math.log(4.0), 0.0]], dtype=torch.float64)  # 4/5, 1/5
     expected = 0.8 * math.log(4.0) + 0.2 * math.log(4 / 3)
     assert ace.global_consistency_term(student, teacher).item() == pytest.approx(expected)
-    center = 0.04 * torch.tensor([[math.log(4.0) - math.log(9.0), 0.0]], dtype=torch.float64)  # 9/10, 1/10
+    center = 0.04 * torch.tensor(
+        [[math.log(4.0) - math.log(9.0), 0.0]], dtype=torch.float64
+    )  # 9/10, 1/10
     value = ace.global_consistency_term(student, teacher, center=center)
     assert value.item() == pytest.approx(0.9 * math.log(4.0) + 0.1 * math.log(4 / 3))
-    both = ace.global_consistency_term(torch.cat([student, 0 * student]), torch.cat([teacher, teacher]))
+    both = ace.global_consistency_term(
+        torch.cat([student, 0 * student]), torch.cat([teacher, teacher])
+    )
     assert both.item() == pytest.approx((expected + math.log(2.0)) / 2)
     large = ace.global_consistency_term(1e4 * student, teacher, 0.1, 0.04)
     assert large.item() == pytest.approx(0.8 * 1e4 * math.log(3.0))
 
 
 def test_global_loss_pools_the_overlap_and_takes_both_directions() -> None:
-    student_1, teacher_1, student_2, teacher_2 = random_tensors(2, (1, 4, 3), (1, 4, 3), (1, 4, 3), (1, 4, 3))
+    student_1, teacher_1, student_2, teacher_2 = random_tensors(
+        2, (1, 4, 3), (1, 4, 3), (1, 4, 3), (1, 4, 3)
+    )
     offsets = (torch.tensor([[0, 2]]), torch.tensor([[0, 0]]))  # all of crop 1, patch 1 of crop 2
     there = ace.global_consistency_term(student_1.mean(dim=1), teacher_2[:, 1], 0.2, 0.3)
     back = ace.global_consistency_term(student_2[:, 1], teacher_1.mean(dim=1), 0.2, 0.3)
     tensors = (student_1, teacher_2, student_2, teacher_1, *offsets, (2, 4), 0.2, 0.3)
     torch.testing.assert_close(ace.global_consistency_loss(*tensors), (there + back) / 2)
-    torch.testing.assert_close(ace.global_consistency_loss(*tensors, symmetrise="sum"), there + back)
+    torch.testing.assert_close(
+        ace.global_consistency_loss(*tensors, symmetrise="sum"), there + back
+    )
     with pytest.raises(ValueError, match="symmetrise"):
         ace.global_consistency_loss(*tensors, symmetrise="no")
 
@@ -236,12 +293,16 @@ def test_global_loss_is_lowest_where_student_and_teacher_agree() -> None:
     (logits,) = random_tensors(3, (2, 5))
     entropy = ace.global_consistency_term(logits, logits, 0.1, 0.1)
     assert entropy < ace.global_consistency_term(logits.flip(1), logits, 0.1, 0.1)
-    (gradient,) = torch.autograd.grad(ace.global_consistency_term(logits, logits.detach(), 0.1, 0.1), logits)
+    (gradient,) = torch.autograd.grad(
+        ace.global_consistency_term(logits, logits.detach(), 0.1, 0.1), logits
+    )
     torch.testing.assert_close(gradient, torch.zeros_like(gradient), atol=1e-12, rtol=0.0)
 
 
 def test_gradients_equal_differences() -> None:
-    student_1, teacher_1, student_2, teacher_2 = random_tensors(4, (2, 4, 3), (2, 4, 3), (2, 4, 3), (2, 4, 3))
+    student_1, teacher_1, student_2, teacher_2 = random_tensors(
+        4, (2, 4, 3), (2, 4, 3), (2, 4, 3), (2, 4, 3)
+    )
     (log_scale,) = random_tensors(5, ())
     offset_1, offset_2 = torch.tensor([[0, 2], [2, 2]]), torch.tensor([[0, 0], [2, 0]])
     composition, _ = ace.matching_targets(offset_1, offset_2, (2, 4))
@@ -251,7 +312,9 @@ def test_gradients_equal_differences() -> None:
 
     def consistency(*tensors: Tensor) -> Tensor:
         first, second, third, fourth = tensors
-        return ace.global_consistency_loss(first, second, third, fourth, offset_1, offset_2, (2, 4), 0.5, 0.7)
+        return ace.global_consistency_loss(
+            first, second, third, fourth, offset_1, offset_2, (2, 4), 0.5, 0.7
+        )
 
     assert torch.autograd.gradcheck(matching, (teacher_2, student_1, log_scale))
     assert torch.autograd.gradcheck(consistency, (student_1, teacher_2, student_2, teacher_1))

@@ -15,9 +15,14 @@ from . import afire, afire_gradients
 SIMILARITIES = ["paper", "teacher_ce"]
 
 
-def random_case(seed: int, B: int = 4, L: int = 6, K: int = 5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def random_case(
+    seed: int, B: int = 4, L: int = 6, K: int = 5
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
-    q, prototypes = rng.dirichlet(np.full(K, 3.0), size=(B, L)), rng.dirichlet(np.full(K, 3.0), size=L)
+    q, prototypes = (
+        rng.dirichlet(np.full(K, 3.0), size=(B, L)),
+        rng.dirichlet(np.full(K, 3.0), size=L),
+    )
     normal = rng.random((B, L)) < 0.6
     normal[:2, 0] = True  # at least one positive pair
     normal[2:, 0] = False
@@ -30,14 +35,20 @@ def test_log_sum_exp_survives_large_and_empty_input() -> None:
 
 
 def test_softmax_by_hand() -> None:
-    np.testing.assert_allclose(afire.softmax([[0.0, 0.1 * math.log(3.0)]], temperature=0.1), [[0.25, 0.75]])
+    np.testing.assert_allclose(
+        afire.softmax([[0.0, 0.1 * math.log(3.0)]], temperature=0.1), [[0.25, 0.75]]
+    )
 
 
 def test_sinkhorn_one_iteration_by_hand() -> None:
     logits = 0.05 * np.log([[1.0, 2.0], [3.0, 4.0]])
     # columns: [1/4, 1/3], [3/4, 2/3] (up to the common 1/2), then rows
-    np.testing.assert_allclose(afire.sinkhorn_knopp(logits, 0.05, 1), [[3 / 7, 4 / 7], [9 / 17, 8 / 17]])
-    np.testing.assert_allclose(afire.sinkhorn_knopp(logits, 0.05, 0), [[1 / 3, 2 / 3], [3 / 7, 4 / 7]])
+    np.testing.assert_allclose(
+        afire.sinkhorn_knopp(logits, 0.05, 1), [[3 / 7, 4 / 7], [9 / 17, 8 / 17]]
+    )
+    np.testing.assert_allclose(
+        afire.sinkhorn_knopp(logits, 0.05, 0), [[1 / 3, 2 / 3], [3 / 7, 4 / 7]]
+    )
 
 
 def test_sinkhorn_shares_the_clusters_evenly() -> None:
@@ -45,7 +56,9 @@ def test_sinkhorn_shares_the_clusters_evenly() -> None:
     q = afire.sinkhorn_knopp(logits + 100.0, 0.7, 300)
     np.testing.assert_allclose(q.sum(axis=1), 1.0)
     np.testing.assert_allclose(q.sum(axis=0), 12 / 5)
-    np.testing.assert_allclose(afire.sinkhorn_knopp(np.ones((3, 4)), 0.05, 3), np.full((3, 4), 0.25))
+    np.testing.assert_allclose(
+        afire.sinkhorn_knopp(np.ones((3, 4)), 0.05, 3), np.full((3, 4), 0.25)
+    )
 
 
 def test_prototype_update_copies_then_mixes() -> None:
@@ -67,17 +80,25 @@ def test_patch_labels_mean_rule_by_hand() -> None:
     mask = np.zeros((4, 6))
     mask[0, 2] = 1.2  # patch means 0, 0.3, 0.2 / 0, 0, 0; image mean 0.5 / 6
     mask[1, 4] = 0.8
-    assert afire.patch_labels(mask[None, None], 2).tolist() == [[False, True, True, False, False, False]]
+    assert afire.patch_labels(mask[None, None], 2).tolist() == [
+        [False, True, True, False, False, False]
+    ]
     mask[3, 0] = 0.01  # touches nothing: a faint lesion of its own, below the mean
-    assert afire.patch_labels(mask[None, None], 2, "map").tolist() == [[False, True, True, False, False, False]]
-    assert afire.patch_labels(mask[None, None], 2, "component").tolist() == [[False, True, True, True, False, False]]
+    assert afire.patch_labels(mask[None, None], 2, "map").tolist() == [
+        [False, True, True, False, False, False]
+    ]
+    assert afire.patch_labels(mask[None, None], 2, "component").tolist() == [
+        [False, True, True, True, False, False]
+    ]
 
 
 def test_patch_labels_brightest_patch_of_a_lost_lesion() -> None:
     mask = np.zeros((1, 12))
     mask[0, 0:2] = 9.0
     mask[0, 5:8] = [0.1, 0.3, 0.1]  # in patches 2 (mean 0.05) and 3 (mean 0.2)
-    assert afire.patch_labels(mask[None, None], (1, 2)).tolist() == [[True, False, False, True, False, False]]
+    assert afire.patch_labels(mask[None, None], (1, 2)).tolist() == [
+        [True, False, False, True, False, False]
+    ]
 
 
 def test_lesion_components_join_diagonal_neighbors() -> None:
@@ -97,9 +118,13 @@ def test_patch_labels_in_three_dimensions_and_errors() -> None:
 
 def test_head_gives_cosines() -> None:
     hidden = np.array([[[3.0, 4.0], [0.0, 0.0]]])
-    vectors = np.array([[[0.0, 2.0], [5.0, 0.0], [-4.0, 3.0]], [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]])
+    vectors = np.array(
+        [[[0.0, 2.0], [5.0, 0.0], [-4.0, 3.0]], [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]]
+    )
     np.testing.assert_allclose(
-        afire.token_probability_head(hidden, vectors), [[[0.8, 0.6, 0.0], [0.0, 0.0, 0.0]]], atol=1e-15
+        afire.token_probability_head(hidden, vectors),
+        [[[0.8, 0.6, 0.0], [0.0, 0.0, 0.0]]],
+        atol=1e-15,
     )
 
 
@@ -116,15 +141,21 @@ def test_structure_loss_by_hand() -> None:
     prototypes = np.array([[0.8, 0.2], [0.3, 0.7]])
     # f(q_1, ·) = 0.8, 0.3 and f(q_2, ·) = 0.2, 0.7
     first, second = -math.log(0.8 / 1.1), -math.log(0.7 / 0.9)
-    assert afire.structure_consistency_loss(q, prototypes, [[True, False]], eps=0.0) == pytest.approx(first)
-    assert afire.structure_consistency_loss(q, prototypes, [[True, True]], eps=0.0) == pytest.approx(
-        (first + second) / 2
-    )
+    assert afire.structure_consistency_loss(
+        q, prototypes, [[True, False]], eps=0.0
+    ) == pytest.approx(first)
+    assert afire.structure_consistency_loss(
+        q, prototypes, [[True, True]], eps=0.0
+    ) == pytest.approx((first + second) / 2)
     squared = -math.log(0.64 / (0.64 + 0.09))
-    assert afire.structure_consistency_loss(q, prototypes, [[True, False]], 0.5, eps=0.0) == pytest.approx(squared)
+    assert afire.structure_consistency_loss(
+        q, prototypes, [[True, False]], 0.5, eps=0.0
+    ) == pytest.approx(squared)
     one_hot = np.eye(2)
     soft = np.array([[[0.8, 0.2], [0.5, 0.5]]])
-    value = afire.structure_consistency_loss(soft, one_hot, [[True, False]], similarity="teacher_ce", eps=0.0)
+    value = afire.structure_consistency_loss(
+        soft, one_hot, [[True, False]], similarity="teacher_ce", eps=0.0
+    )
     assert value == pytest.approx(-math.log(0.8))
 
 
@@ -135,15 +166,21 @@ def test_structure_loss_averages_over_tokens_and_not_over_positions() -> None:
         only = np.zeros_like(normal)
         only[i, j] = True
         singles.append(afire.structure_consistency_loss(q, prototypes, only))
-    assert afire.structure_consistency_loss(q, prototypes, normal) == pytest.approx(np.mean(singles))
+    assert afire.structure_consistency_loss(q, prototypes, normal) == pytest.approx(
+        np.mean(singles)
+    )
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)
 def test_structure_loss_is_lower_at_the_own_prototype(similarity: str) -> None:
     prototypes = np.array([[0.9, 0.05, 0.05], [0.05, 0.9, 0.05], [0.05, 0.05, 0.9]])
     normal = np.ones((1, 3), dtype=bool)
-    own = afire.structure_consistency_loss(prototypes[None], prototypes, normal, similarity=similarity)
-    other = afire.structure_consistency_loss(prototypes[None, [1, 2, 0]], prototypes, normal, similarity=similarity)
+    own = afire.structure_consistency_loss(
+        prototypes[None], prototypes, normal, similarity=similarity
+    )
+    other = afire.structure_consistency_loss(
+        prototypes[None, [1, 2, 0]], prototypes, normal, similarity=similarity
+    )
     assert own < math.log(3.0) < other
 
 
@@ -156,15 +193,23 @@ def test_category_loss_by_hand() -> None:
     q, c, normal = category_case()
     to_prototype = 0.4**0.25 * 0.6**0.75 + 0.4**0.2 * 0.6**0.8
     positive = [0.5**0.9 * 0.5**0.1, 0.9**0.5 * 0.1**0.5]
-    cross = [0.25**0.9 * 0.75**0.1 + 0.2**0.9 * 0.8**0.1, 0.25**0.5 * 0.75**0.5 + 0.2**0.5 * 0.8**0.5]
+    cross = [
+        0.25**0.9 * 0.75**0.1 + 0.2**0.9 * 0.8**0.1,
+        0.25**0.5 * 0.75**0.5 + 0.2**0.5 * 0.8**0.5,
+    ]
     expected = [-math.log(p / (p + n + to_prototype)) for p, n in zip(positive, cross, strict=True)]
-    assert afire.category_consistency_loss(q, c, normal, eps=0.0) == pytest.approx(sum(expected) / 2)
+    assert afire.category_consistency_loss(q, c, normal, eps=0.0) == pytest.approx(
+        sum(expected) / 2
+    )
 
 
 def test_category_loss_order_of_arguments_and_temperature() -> None:
     q, c, normal = category_case()
     q, normal = q[:3], normal[:3]
-    positive = [(0.9**0.5 * 0.1**0.5) ** 2, (0.5**0.9 * 0.5**0.1) ** 2]  # the partner's probabilities are the exponents
+    positive = [
+        (0.9**0.5 * 0.1**0.5) ** 2,
+        (0.5**0.9 * 0.5**0.1) ** 2,
+    ]  # the partner's probabilities are the exponents
     cross = [(0.9**0.25 * 0.1**0.75) ** 2, (0.5**0.25 * 0.5**0.75) ** 2]
     to_prototype = (0.25**0.4 * 0.75**0.6) ** 2
     expected = [-math.log(p / (p + n + to_prototype)) for p, n in zip(positive, cross, strict=True)]
@@ -187,10 +232,14 @@ def test_category_loss_counts_only_anchors_with_a_positive() -> None:
     plain = afire.category_consistency_loss(q, c, normal)
     lonely = np.array([[True], [False], [False], [False]])  # one normal token has no positive
     both = [np.concatenate([a, b], axis=1) for a, b in ((q, q), (normal, lonely))]
-    assert afire.category_consistency_loss(both[0], np.concatenate([c, c]), both[1]) == pytest.approx(plain)
+    assert afire.category_consistency_loss(
+        both[0], np.concatenate([c, c]), both[1]
+    ) == pytest.approx(plain)
     all_normal = np.ones_like(normal)  # four anchors with loss 0 beside the two
     both[1] = np.concatenate([normal, all_normal], axis=1)
-    assert afire.category_consistency_loss(both[0], np.concatenate([c, c]), both[1]) == pytest.approx(plain / 3)
+    assert afire.category_consistency_loss(
+        both[0], np.concatenate([c, c]), both[1]
+    ) == pytest.approx(plain / 3)
 
 
 def test_variants_are_averaged_and_never_paired() -> None:
@@ -199,7 +248,9 @@ def test_variants_are_averaged_and_never_paired() -> None:
     normal = rng.random((3, 2, 4)) < 0.7
     each = [afire.category_consistency_loss(q[:, n], c, normal[:, n]) for n in range(2)]
     assert afire.category_consistency_loss_variants(q, c, normal) == pytest.approx(sum(each) / 2)
-    assert afire.category_consistency_loss_variants(q[:1], c, normal[:1]) == 0.0  # one patient: no positives
+    assert (
+        afire.category_consistency_loss_variants(q[:1], c, normal[:1]) == 0.0
+    )  # one patient: no positives
 
 
 @pytest.mark.parametrize("fill", [True, False])
@@ -215,13 +266,19 @@ def test_degenerate_batches_are_zero_or_finite(fill: bool, B: int) -> None:
 def test_restoration_loss_by_hand() -> None:
     target = np.zeros((1, 2, 4))
     restored = np.array([[[1.0, 1.0, -1.0, -1.0], [4.0, 0.0, 0.0, 0.0]]])  # e = 1 and 4
-    assert afire.anomaly_restoration_loss(restored, target, [[False, True]]) == pytest.approx(21 / 6)
+    assert afire.anomaly_restoration_loss(restored, target, [[False, True]]) == pytest.approx(
+        21 / 6
+    )
     assert afire.anomaly_restoration_loss(restored, target, [[False, False]]) == pytest.approx(2.5)
-    assert afire.anomaly_restoration_loss(restored, target, [[True, True]], 7.0) == pytest.approx(2.5)
+    assert afire.anomaly_restoration_loss(restored, target, [[True, True]], 7.0) == pytest.approx(
+        2.5
+    )
     assert afire.anomaly_restoration_loss(restored, target, [[True, True]], 0.0) == 0.0
     # one mean over the whole batch, not a mean of image means
     both, zeros = np.concatenate([restored, 0 * restored]), np.zeros((2, 2, 4))
-    assert afire.anomaly_restoration_loss(both, zeros, [[False, True], [False, False]]) == pytest.approx(21 / 8)
+    assert afire.anomaly_restoration_loss(
+        both, zeros, [[False, True], [False, False]]
+    ) == pytest.approx(21 / 8)
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)
@@ -243,7 +300,9 @@ def test_contrastive_gradients_equal_differences(
     by_hand = afire_gradients.structure_consistency_gradient(q, c, normal, *options)
     np.testing.assert_allclose(by_hand, afire_gradients.numerical_gradient(structure, q), atol=1e-8)
     assert np.all(by_hand[~normal] == 0.0)
-    by_hand = afire_gradients.category_consistency_gradient(q, c, normal, *options, include_abnormal_pairs)
+    by_hand = afire_gradients.category_consistency_gradient(
+        q, c, normal, *options, include_abnormal_pairs
+    )
     np.testing.assert_allclose(by_hand, afire_gradients.numerical_gradient(category, q), atol=1e-8)
     assert np.abs(by_hand[~normal]).max() > 0.01
 
@@ -252,7 +311,11 @@ def test_other_gradients_equal_differences() -> None:
     rng = np.random.default_rng(6)
     q, c = rng.dirichlet(np.full(3, 5.0), size=(3, 2, 2)), rng.dirichlet(np.full(3, 5.0), size=2)
     normal = rng.random((3, 2, 2)) < 0.6
-    restored, target, abnormal = rng.normal(size=(2, 3, 4)), rng.normal(size=(2, 3, 4)), rng.random((2, 3)) < 0.5
+    restored, target, abnormal = (
+        rng.normal(size=(2, 3, 4)),
+        rng.normal(size=(2, 3, 4)),
+        rng.random((2, 3)) < 0.5,
+    )
     logits, weights = rng.normal(size=(2, 3)), rng.normal(size=(2, 3))
     cases: list[tuple[Callable[[np.ndarray], float], np.ndarray, np.ndarray]] = [
         (
@@ -272,7 +335,9 @@ def test_other_gradients_equal_differences() -> None:
         ),
     ]
     for function, point, by_hand in cases:
-        np.testing.assert_allclose(by_hand, afire_gradients.numerical_gradient(function, point), atol=1e-8)
+        np.testing.assert_allclose(
+            by_hand, afire_gradients.numerical_gradient(function, point), atol=1e-8
+        )
         assert np.abs(by_hand).max() > 1e-3
 
 
@@ -291,7 +356,9 @@ def test_anomaly_score_is_minus_log_of_the_printed_normality(reduction: str) -> 
     rng = np.random.default_rng(7)
     restored, target = rng.normal(size=(3, 4, 6)), rng.normal(size=(3, 4, 6))
     scores, distances = afire.anomaly_score(restored, target, reduction)
-    np.testing.assert_allclose(scores, afire.anomaly_score_by_definition(restored, target, reduction))
+    np.testing.assert_allclose(
+        scores, afire.anomaly_score_by_definition(restored, target, reduction)
+    )
     expected = ((restored - target) ** 2).sum(-1) / (6 if reduction == "mean" else 1)
     np.testing.assert_allclose(distances, expected)
     with pytest.raises(ValueError, match="reduction"):
@@ -301,4 +368,6 @@ def test_anomaly_score_is_minus_log_of_the_printed_normality(reduction: str) -> 
 def test_prototype_distance_by_hand() -> None:
     q = np.array([[[1.0, 0.0], [0.5, 0.5]]])
     c = np.array([[0.8, 0.2], [0.25, 0.25]])
-    np.testing.assert_allclose(afire.prototype_distance(q, c, eps=0.0), [[-math.log(0.8), math.log(4.0)]])
+    np.testing.assert_allclose(
+        afire.prototype_distance(q, c, eps=0.0), [[-math.log(0.8), math.log(4.0)]]
+    )

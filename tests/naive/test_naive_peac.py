@@ -18,14 +18,21 @@ EAST, NORTH, WEST = [2.0, 0.0], [0.0, 3.0], [-1.0, 0.0]
 
 def random_embeddings(seed: int, *shape: int) -> list[Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True) for _ in range(4)]
+    return [
+        torch.randn(shape, generator=generator, dtype=torch.float64, requires_grad=True)
+        for _ in range(4)
+    ]
 
 
 def test_batch_mean_in_both_readings() -> None:
     terms = [torch.tensor(value) for value in (1.0, 2.0, 6.0)]
     assert peac.batch_mean(terms, [True, False, True], "active") == pytest.approx(3.5)
     assert peac.batch_mean(terms, [True, False, True], "all") == pytest.approx(7 / 3)
-    assert peac.batch_mean(terms, [False] * 3, "active") == peac.batch_mean(terms, [False] * 3, "all") == 0.0
+    assert (
+        peac.batch_mean(terms, [False] * 3, "active")
+        == peac.batch_mean(terms, [False] * 3, "all")
+        == 0.0
+    )
     assert peac.batch_mean([], [], "all") == 0.0
     with pytest.raises(ValueError, match="reduce"):
         peac.batch_mean(terms, [True] * 3, "mean")
@@ -37,8 +44,12 @@ def test_order_loss_by_hand() -> None:
     order = torch.tensor([[1, 0], [0, 1], [1, 0]])
     first, other = (math.log(4 / 3) + math.log(4.0)) / 2, math.log(2.0)
     shuffled = torch.tensor([True, False, True])
-    assert peac.order_classification_loss(logits, order, shuffled).item() == pytest.approx((first + other) / 2)
-    assert peac.order_classification_loss(logits, order, shuffled, "all").item() == pytest.approx((first + other) / 3)
+    assert peac.order_classification_loss(logits, order, shuffled).item() == pytest.approx(
+        (first + other) / 2
+    )
+    assert peac.order_classification_loss(logits, order, shuffled, "all").item() == pytest.approx(
+        (first + other) / 3
+    )
     only_first = torch.tensor([True, False, False])
     assert peac.order_classification_loss(logits, order, only_first).item() == pytest.approx(first)
     assert peac.order_classification_loss(logits, order, torch.zeros(3, dtype=torch.bool)) == 0.0
@@ -50,7 +61,9 @@ def test_order_loss_of_large_logits_and_its_gradient() -> None:
     value.backward()
     assert value.item() == pytest.approx((2000.0 + math.log(2.0)) / 2)
     assert logits.grad is not None  # (probability - one-hot) / N
-    torch.testing.assert_close(logits.grad, torch.tensor([[[0.5, -0.5], [-0.25, 0.25]]], dtype=torch.float64))
+    torch.testing.assert_close(
+        logits.grad, torch.tensor([[[0.5, -0.5], [-0.25, 0.25]]], dtype=torch.float64)
+    )
 
 
 def test_appearance_loss_by_hand() -> None:
@@ -59,10 +72,16 @@ def test_appearance_loss_by_hand() -> None:
     restored[0, 0] += torch.tensor([1.0, 1.0, -1.0, -1.0])  # 1 in this patch
     restored[0, 1, 3] += 4.0  # 16 / 4 in this one
     restored[1, 0, 0] -= 2.0  # 1 and 0
-    assert peac.appearance_restoration_loss(restored, target).item() == pytest.approx((2.5 + 0.5) / 2)
+    assert peac.appearance_restoration_loss(restored, target).item() == pytest.approx(
+        (2.5 + 0.5) / 2
+    )
     distorted = torch.tensor([False, True])
-    assert peac.appearance_restoration_loss(restored, target, distorted).item() == pytest.approx(0.5)
-    assert peac.appearance_restoration_loss(restored, target, distorted, "all").item() == pytest.approx(0.25)
+    assert peac.appearance_restoration_loss(restored, target, distorted).item() == pytest.approx(
+        0.5
+    )
+    assert peac.appearance_restoration_loss(
+        restored, target, distorted, "all"
+    ).item() == pytest.approx(0.25)
 
 
 def test_global_loss_by_hand() -> None:
@@ -91,7 +110,9 @@ def test_matched_patches_by_hand() -> None:
     assert peac.matched_patches(same, same, 2) == [[(n, n) for n in range(4)]]
     assert peac.matched_patches(same, same + 2, 2) == [[]]
     # rows differ only: exchanging x and y would give other pairs
-    assert peac.matched_patches(torch.tensor([[0, 0]]), torch.tensor([[1, 0]]), 2) == [[(2, 0), (3, 1)]]
+    assert peac.matched_patches(torch.tensor([[0, 0]]), torch.tensor([[1, 0]]), 2) == [
+        [(2, 0), (3, 1)]
+    ]
 
 
 def test_matched_patches_cover_the_overlap() -> None:
@@ -118,20 +139,33 @@ def test_local_loss_by_hand() -> None:
     student, teacher, offset_1, offset_2 = local_case()
     pairs = peac.matched_patches(offset_1, offset_2, 2)
     shuffled = torch.tensor([False, True, False])
-    assert peac.local_consistency_term(student, teacher, pairs, shuffled).item() == pytest.approx((2 + 4) / 2)
-    assert peac.local_consistency_term(student, teacher, pairs, shuffled, "all").item() == pytest.approx((2 + 4) / 3)
+    assert peac.local_consistency_term(student, teacher, pairs, shuffled).item() == pytest.approx(
+        (2 + 4) / 2
+    )
+    assert peac.local_consistency_term(
+        student, teacher, pairs, shuffled, "all"
+    ).item() == pytest.approx((2 + 4) / 3)
     printed = peac.local_consistency_term(student, teacher, pairs, shuffled, "all", "sum")
     assert printed.item() == pytest.approx((4 + 8) / 3)
     everything = torch.ones(3, dtype=torch.bool)
     assert peac.local_consistency_term(student, teacher, pairs, everything) == 0.0
-    apart: list[list[tuple[int, int]]] = [[], pairs[1], pairs[2]]  # an image without a pair is a 0 that counts
-    assert peac.local_consistency_term(student, teacher, apart, ~everything).item() == pytest.approx((0 + 2 + 4) / 3)
+    apart: list[list[tuple[int, int]]] = [
+        [],
+        pairs[1],
+        pairs[2],
+    ]  # an image without a pair is a 0 that counts
+    assert peac.local_consistency_term(
+        student, teacher, apart, ~everything
+    ).item() == pytest.approx((0 + 2 + 4) / 3)
 
 
 def test_pairs_are_averaged_within_an_image_before_images_are() -> None:
     student, teacher = torch.tensor(EAST).repeat(2, 4, 1), torch.tensor(EAST).repeat(2, 4, 1)
     teacher[1] = torch.tensor(NORTH)
-    offset_1, offset_2 = torch.zeros(2, 2, dtype=torch.int64), torch.tensor([[0, 0], [1, 1]])  # 4 pairs and 1 pair
+    offset_1, offset_2 = (
+        torch.zeros(2, 2, dtype=torch.int64),
+        torch.tensor([[0, 0], [1, 1]]),
+    )  # 4 pairs and 1 pair
     options = (offset_1, offset_2, 2, torch.zeros(2, dtype=torch.bool))
     value = peac.local_consistency_loss(student, teacher, student, student, *options)
     assert value.item() == pytest.approx((0.0 + 2.0) / 2)
@@ -141,13 +175,22 @@ def test_local_loss_in_both_directions() -> None:
     student_1, teacher_2, offset_1, offset_2 = local_case()
     north = torch.tensor(NORTH).repeat(3, 4, 1)
     student_2, teacher_1 = torch.zeros(3, 4, 2), torch.zeros(3, 4, 2)
-    student_2[:, :2], teacher_1[:, 2:] = north[:, :2], torch.tensor([[NORTH, NORTH], [EAST, NORTH], [NORTH, EAST]])
+    student_2[:, :2], teacher_1[:, 2:] = (
+        north[:, :2],
+        torch.tensor([[NORTH, NORTH], [EAST, NORTH], [NORTH, EAST]]),
+    )
     shuffled, shuffled_2 = torch.tensor([False, True, False]), torch.tensor([True, False, False])
     tensors = (student_1, teacher_2, student_2, teacher_1, offset_1, offset_2, 2)
     # second direction: 0, 1, 1 for the three images
-    assert peac.local_consistency_loss(*tensors, shuffled).item() == pytest.approx(3.0 + (0 + 1) / 2)
-    assert peac.local_consistency_loss(*tensors, shuffled, shuffled_2).item() == pytest.approx(3.0 + (1 + 1) / 2)
-    assert peac.local_consistency_loss(*tensors, shuffled, None, "all").item() == pytest.approx(2.0 + (0 + 1) / 3)
+    assert peac.local_consistency_loss(*tensors, shuffled).item() == pytest.approx(
+        3.0 + (0 + 1) / 2
+    )
+    assert peac.local_consistency_loss(*tensors, shuffled, shuffled_2).item() == pytest.approx(
+        3.0 + (1 + 1) / 2
+    )
+    assert peac.local_consistency_loss(*tensors, shuffled, None, "all").item() == pytest.approx(
+        2.0 + (0 + 1) / 3
+    )
 
 
 def test_exchanging_the_crops_changes_nothing() -> None:
@@ -156,7 +199,9 @@ def test_exchanging_the_crops_changes_nothing() -> None:
     shuffled = torch.tensor([False, False])
     there = (student_1, teacher_2, student_2, teacher_1, offset_1, offset_2, 3, shuffled)
     back = (student_2, teacher_1, student_1, teacher_2, offset_2, offset_1, 3, shuffled)
-    torch.testing.assert_close(peac.local_consistency_loss(*there), peac.local_consistency_loss(*back))
+    torch.testing.assert_close(
+        peac.local_consistency_loss(*there), peac.local_consistency_loss(*back)
+    )
 
 
 def test_gradients_equal_differences_and_vanish_where_nothing_is_matched() -> None:
@@ -166,7 +211,9 @@ def test_gradients_equal_differences_and_vanish_where_nothing_is_matched() -> No
 
     def local(*tensors: Tensor) -> Tensor:
         first, second, third, fourth = tensors
-        return peac.local_consistency_loss(first, second, third, fourth, offset_1, offset_2, 2, shuffled)
+        return peac.local_consistency_loss(
+            first, second, third, fourth, offset_1, offset_2, 2, shuffled
+        )
 
     cases: list[tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = [
         (local, (student_1, teacher_2, student_2, teacher_1)),

@@ -18,7 +18,9 @@ from .test_naive_afire import random_case
 def test_cosine_schedule_by_hand() -> None:
     values = [afire_training.cosine_schedule(s, 7, 2.0, 0.0, warmup_steps=2) for s in range(9)]
     quarter = 1.0 + math.sqrt(0.5)
-    np.testing.assert_allclose(values, [0.0, 1.0, 2.0, quarter, 1.0, 2.0 - quarter, 0.0, 0.0, 0.0], atol=1e-12)
+    np.testing.assert_allclose(
+        values, [0.0, 1.0, 2.0, quarter, 1.0, 2.0 - quarter, 0.0, 0.0, 0.0], atol=1e-12
+    )
     assert afire_training.cosine_schedule(0, 1, 0.5, 0.1) == 0.5
     assert afire_training.cosine_schedule(1, 5, 1.0, 0.0, warmup_steps=2, warmup_start=0.5) == 0.75
 
@@ -53,12 +55,16 @@ def test_adamw_first_step_by_hand_and_five_steps_as_torch() -> None:
     rng = np.random.default_rng(0)
     param, grads = rng.normal(size=(2, 3)), rng.normal(size=(5, 2, 3))
     parameter = nn.Parameter(torch.tensor(param))
-    optimizer = torch.optim.AdamW([parameter], lr=0.02, weight_decay=0.3, betas=(0.8, 0.95), eps=1e-3)
+    optimizer = torch.optim.AdamW(
+        [parameter], lr=0.02, weight_decay=0.3, betas=(0.8, 0.95), eps=1e-3
+    )
     current = None
     for grad in grads:
         parameter.grad = torch.tensor(grad)
         optimizer.step()
-        param, current = afire_training.adamw_step(param, grad, current, 0.02, 0.3, (0.8, 0.95), 1e-3)
+        param, current = afire_training.adamw_step(
+            param, grad, current, 0.02, 0.3, (0.8, 0.95), 1e-3
+        )
     np.testing.assert_allclose(param, parameter.detach().numpy(), atol=1e-12)
 
 
@@ -69,7 +75,10 @@ def test_clip_grad_norm_by_hand_and_as_torch() -> None:
     np.testing.assert_array_equal(clipped["b"], grads["b"])
     clipped, _ = afire_training.clip_grad_norm(grads, 2.5)
     np.testing.assert_allclose(clipped["a"], [1.5], rtol=1e-6)
-    parameters = [nn.Parameter(torch.zeros(1, dtype=torch.float64)), nn.Parameter(torch.zeros(1, 2).double())]
+    parameters = [
+        nn.Parameter(torch.zeros(1, dtype=torch.float64)),
+        nn.Parameter(torch.zeros(1, 2).double()),
+    ]
     for parameter, grad in zip(parameters, grads.values(), strict=True):
         parameter.grad = torch.tensor(grad)
     torch.nn.utils.clip_grad_norm_(parameters, 2.5)
@@ -115,7 +124,9 @@ def test_looped_losses_of_degenerate_batches(fill: bool, B: int) -> None:
     result = published_step.loop_contrastive_loss(q, c, torch.full_like(normal, fill))
     (gradient,) = torch.autograd.grad(result, q)
     assert torch.isfinite(gradient).all()
-    expected = afire.structure_consistency_loss(q.detach().numpy(), c.numpy(), np.full(normal.shape, fill))
+    expected = afire.structure_consistency_loss(
+        q.detach().numpy(), c.numpy(), np.full(normal.shape, fill)
+    )
     assert abs(result.item() - expected) < 1e-9
 
 
@@ -127,7 +138,9 @@ def test_looped_last_layer_equals_the_reference() -> None:
     layer.set_vectors(vectors)
     logits = layer(hidden)
     np.testing.assert_allclose(
-        logits.detach().numpy(), afire.token_probability_head(hidden.numpy(), vectors.numpy()), atol=1e-12
+        logits.detach().numpy(),
+        afire.token_probability_head(hidden.numpy(), vectors.numpy()),
+        atol=1e-12,
     )
     trainable = [p for p in layer.parameters() if p.requires_grad]
     assert sum(p.numel() for p in trainable) == vectors.numel()  # the gains are fixed

@@ -20,11 +20,21 @@ Batch = tuple[torch.Tensor, ...]
 
 
 def encoder() -> ViTEncoder:
-    return ViTEncoder(img_size=16, patch_size=4, hidden_size=8, mlp_dim=12, num_layers=2, num_heads=2)
+    return ViTEncoder(
+        img_size=16, patch_size=4, hidden_size=8, mlp_dim=12, num_layers=2, num_heads=2
+    )
 
 
 def afire_case() -> tuple[nn.Module, nn.Module, Batch]:
-    network = AFiRe(encoder(), 5, head_dim=6, decoder_dim=8, decoder_layers=1, decoder_heads=2, teacher_decay=0.75)
+    network = AFiRe(
+        encoder(),
+        5,
+        head_dim=6,
+        decoder_dim=8,
+        decoder_layers=1,
+        decoder_heads=2,
+        teacher_decay=0.75,
+    )
     image, masks = torch.rand(3, 1, 16, 16), torch.zeros(3, 2, 1, 16, 16)
     masks[0, 0, 0, :4, :7] = masks[1, 1, 0, 5:9, 5:9] = masks[2, 0, 0, 9:, :3] = 0.4
     batch = image, (image.unsqueeze(1) + masks).clamp(0, 1), masks
@@ -44,7 +54,9 @@ def peac_case() -> tuple[nn.Module, nn.Module, Batch]:
 def ace_case() -> tuple[nn.Module, nn.Module, Batch]:
     network = ACE(encoder(), head_dim=10, teacher_decay=0.75)
     offset_2 = torch.randint(0, 3, (4, 2))
-    offset_1 = offset_2 + 2 * torch.tensor([[0, 1], [-1, 2], [3, 0], [5, 5]])  # the last do not overlap
+    offset_1 = offset_2 + 2 * torch.tensor(
+        [[0, 1], [-1, 2], [3, 0], [5, 5]]
+    )  # the last do not overlap
     return network, ACELoss(0.7, 0.5, 2.0), (*torch.rand(2, 4, 1, 16, 16), offset_1, offset_2)
 
 
@@ -53,7 +65,10 @@ CASES = {"afire": afire_case, "peac": peac_case, "ace": ace_case}
 
 def stacked_last_layers(module: nn.Module) -> dict[str, torch.Tensor]:
     """Parameters and buffers by the package's names: a looped last layer as one weight (L,K,D)."""
-    values = {name: value.detach() for name, value in (*module.named_parameters(), *module.named_buffers())}
+    values = {
+        name: value.detach()
+        for name, value in (*module.named_parameters(), *module.named_buffers())
+    }
     for name, layer in module.named_modules():
         if isinstance(layer, LoopedLastLayer):
             values = {key: value for key, value in values.items() if not key.startswith(f"{name}.")}
@@ -66,7 +81,10 @@ def stacked_last_layers(module: nn.Module) -> dict[str, torch.Tensor]:
 def test_steps_are_those_of_the_package(method: str, seed: int) -> None:
     torch.manual_seed(seed)
     network, loss, batch = CASES[method]()
-    network, batch = network.double(), tuple(x.double() if x.is_floating_point() else x for x in batch)
+    network, batch = (
+        network.double(),
+        tuple(x.double() if x.is_floating_point() else x for x in batch),
+    )
     for name, parameter in network.named_parameters():  # a teacher that is not the student
         if name.startswith("teacher_"):
             parameter.data += 0.05 * torch.randn_like(parameter)
@@ -77,7 +95,10 @@ def test_steps_are_those_of_the_package(method: str, seed: int) -> None:
     for _ in range(2):
         own, naive = loss(network(*batch)), slow.loss(slow(*batch))
         torch.testing.assert_close(naive, own, rtol=1e-6, atol=1e-9)
-        for value, optimizer, teacher in ((own, own_optimizer, network), (naive, slow_optimizer, slow)):
+        for value, optimizer, teacher in (
+            (own, own_optimizer, network),
+            (naive, slow_optimizer, slow),
+        ):
             optimizer.zero_grad()
             value.backward()
             optimizer.step()
@@ -85,7 +106,9 @@ def test_steps_are_those_of_the_package(method: str, seed: int) -> None:
     expected, found = stacked_last_layers(network), stacked_last_layers(slow.network)
     assert found.keys() == expected.keys()
     for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=0, atol=2e-6, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(
+            found[name], value, rtol=0, atol=2e-6, msg=lambda m, n=name: f"{n}: {m}"
+        )
     moved = [name for name in expected if not torch.equal(expected[name], start[name])]
     assert len(moved) > 0.8 * len([name for name in expected if "norm_cross" not in name])
 
@@ -93,7 +116,9 @@ def test_steps_are_those_of_the_package(method: str, seed: int) -> None:
 def test_matching_by_hand() -> None:
     assert matching_pairs([1, 0], [0, 1], side=2) == [(1, 2)]
     assert matching_pairs([0, 0], [2, 0], side=2) == []
-    composition, decomposition = loop_targets(torch.tensor([[2, 0]]), torch.tensor([[0, 0]]), (2, 4))
+    composition, decomposition = loop_targets(
+        torch.tensor([[2, 0]]), torch.tensor([[0, 0]]), (2, 4)
+    )
     near, far = torch.tensor(-0.5).exp(), torch.tensor(-1.0).exp()
     torch.testing.assert_close(composition, torch.tensor([[[near, far, 1.0, near]]]))
     assert decomposition.shape == (1, 4, 16)

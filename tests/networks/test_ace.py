@@ -25,17 +25,28 @@ B, CELLS, L, D = 3, 4, 16, 8
 Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
-def tiny_ace(dtype: torch.dtype = torch.float32, spatial_dims: int = 2, cells: int = CELLS, **changes: Any) -> ACE:
+def tiny_ace(
+    dtype: torch.dtype = torch.float32, spatial_dims: int = 2, cells: int = CELLS, **changes: Any
+) -> ACE:
     torch.manual_seed(0)
     width = 12 if spatial_dims == 3 else D
     encoder = ViTEncoder(
-        img_size=4 * cells, patch_size=4, hidden_size=width, num_layers=1, num_heads=2, spatial_dims=spatial_dims
+        img_size=4 * cells,
+        patch_size=4,
+        hidden_size=width,
+        num_layers=1,
+        num_heads=2,
+        spatial_dims=spatial_dims,
     )
     return ACE(encoder, **changes).to(dtype)
 
 
 def batch(
-    seed: int = 0, images: int = B, dtype: torch.dtype = torch.float32, spatial_dims: int = 2, cells: int = CELLS
+    seed: int = 0,
+    images: int = B,
+    dtype: torch.dtype = torch.float32,
+    spatial_dims: int = 2,
+    cells: int = CELLS,
 ) -> Batch:
     """Random crops, and aligned offsets that overlap."""
     generator = torch.Generator().manual_seed(seed)
@@ -100,7 +111,11 @@ def test_losses_and_gradients_equal_loops(seed: int) -> None:
     loss = ACELoss()
     value = loss(network(image_1, image_2, *offsets))
     torch.testing.assert_close(value, expected, rtol=0, atol=1e-9)
-    for name, term in (("global", global_loss), ("composition", composition), ("decomposition", decomposition)):
+    for name, term in (
+        ("global", global_loss),
+        ("composition", composition),
+        ("decomposition", decomposition),
+    ):
         torch.testing.assert_close(loss.terms[name], term.detach(), rtol=0, atol=1e-9)
     named = {name: p for name, p in network.named_parameters() if p.requires_grad}
     gradients = [torch.autograd.grad(x, list(named.values())) for x in (value, expected)]
@@ -141,26 +156,44 @@ TEACHER_SEES = {"compose": {2}, "decompose": {1}, "global_consistency": {1, 2}}
 HEADS = {"compose": "composer.", "decompose": "decomposer."}
 
 
-@pytest.mark.parametrize("on", [s for n in range(1, 8) if (s := [k for i, k in enumerate(SWITCHES) if n >> i & 1])])
+@pytest.mark.parametrize(
+    "on", [s for n in range(1, 8) if (s := [k for i, k in enumerate(SWITCHES) if n >> i & 1])]
+)
 def test_switches_leave_work_out(on: list[str]) -> None:
     """What is off is neither computed nor trainable, and every parameter that is trainable gets a gradient."""
     changes: dict[str, Any] = {name: name in on for name in SWITCHES}
     network = tiny_ace(**changes)
-    calls = count_calls(network.encoder, network.teacher_encoder, network.composer, network.decomposer)
+    calls = count_calls(
+        network.encoder, network.teacher_encoder, network.composer, network.decomposer
+    )
     crops = batch()
     outputs = network(*crops)
-    assert list(outputs) == ["offset_1", "offset_2", *(name for switch in on for name in OUTPUTS[switch])]
+    assert list(outputs) == [
+        "offset_1",
+        "offset_2",
+        *(name for switch in on for name in OUTPUTS[switch]),
+    ]
     for seen, sees in zip(calls[:2], (STUDENT_SEES, TEACHER_SEES), strict=True):
         expected = sorted(set().union(*(sees[switch] for switch in on)))
         assert len(seen) == 1
         assert torch.equal(seen[0], torch.cat([crops[n - 1] for n in expected]))
     assert [len(seen) for seen in calls[2:]] == ["compose" in on, "decompose" in on]
-    loss_names = {"compose": "composition", "decompose": "decomposition", "global_consistency": "global"}
-    weights: dict[str, Any] = {f"{loss}_weight": float(switch in on) for switch, loss in loss_names.items()}
+    loss_names = {
+        "compose": "composition",
+        "decompose": "decomposition",
+        "global_consistency": "global",
+    }
+    weights: dict[str, Any] = {
+        f"{loss}_weight": float(switch in on) for switch, loss in loss_names.items()
+    }
     ACELoss(**weights)(outputs).backward()
     for name, parameter in network.named_parameters():
         off = any(name.startswith(head) and switch not in on for switch, head in HEADS.items())
-        if name.startswith("teacher_") or off or (name == "logit_scale" and on == ["global_consistency"]):
+        if (
+            name.startswith("teacher_")
+            or off
+            or (name == "logit_scale" and on == ["global_consistency"])
+        ):
             assert not parameter.requires_grad, name
         elif parameter.requires_grad:
             assert parameter.grad is not None, name  # one without would stop distributed training
@@ -175,7 +208,9 @@ def test_branches_compare_a_crop_with_the_other() -> None:
     leaves = (image_1.requires_grad_(), image_2.requires_grad_())
     outputs = network(*leaves, *offsets)
     for name, student in (("composition_logits", 0), ("decomposition_logits", 1)):
-        gradients = torch.autograd.grad(outputs[name].square().sum(), leaves, allow_unused=True, retain_graph=True)
+        gradients = torch.autograd.grad(
+            outputs[name].square().sum(), leaves, allow_unused=True, retain_graph=True
+        )
         for n in (0, 1):  # both crops are one batch: the teacher's has zeros
             gradient = gradients[n]
             assert gradient is not None
@@ -227,14 +262,22 @@ def test_an_image_alone_gives_its_feature_map() -> None:
 def test_swin_encoder() -> None:
     torch.manual_seed(0)
     encoder = SwinEncoder(
-        img_size=32, patch_size=4, window_size=4, embed_dim=8, depths=(1, 1), num_heads=(2, 2), drop_path_rate=0.5
+        img_size=32,
+        patch_size=4,
+        window_size=4,
+        embed_dim=8,
+        depths=(1, 1),
+        num_heads=(2, 2),
+        drop_path_rate=0.5,
     )
     network = ACE(encoder)
     crops = torch.rand(2, B, 1, 32, 32)
     outputs = network(*crops, *batch()[2:])
     assert outputs["decomposition_logits"].shape == (B, 16, 64)
     again = network(*crops, *batch()[2:])
-    assert not torch.equal(again["global_student"], outputs["global_student"])  # stochastic depth: the student's alone
+    assert not torch.equal(
+        again["global_student"], outputs["global_student"]
+    )  # stochastic depth: the student's alone
     ACELoss()(outputs).backward()
 
 
@@ -248,8 +291,12 @@ def test_autocast_training_pass_is_finite_and_near(dtype: torch.dtype) -> None:
         outputs = network(*batch())
         total = loss(outputs)
     total.backward()
-    assert {value.dtype for name, value in outputs.items() if "offset" not in name} == {torch.float32}
-    assert {name: term.item() for name, term in loss.terms.items()} == pytest.approx(expected, rel=0.05)
+    assert {value.dtype for name, value in outputs.items() if "offset" not in name} == {
+        torch.float32
+    }
+    assert {name: term.item() for name, term in loss.terms.items()} == pytest.approx(
+        expected, rel=0.05
+    )
     assert all(torch.isfinite(p.grad).all() for p in network.parameters() if p.grad is not None)
     assert network.center.dtype == torch.float32
 
@@ -268,7 +315,9 @@ def test_meta_tensors_are_welcome_and_do_not_stick() -> None:
 
 def test_nothing_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors on the meta device have no values: whatever looks at one fails."""
-    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # not made for this device
+    monkeypatch.setattr(
+        torch, "autocast", lambda *_, **__: nullcontext()
+    )  # not made for this device
     network = tiny_ace().to("meta")
     ACELoss()(network(*(x.to("meta") for x in batch()))).backward()
 
@@ -313,7 +362,10 @@ def test_constant_images_are_finite(value: float) -> None:
         ({"offset_1": torch.zeros(B, 3, dtype=torch.int64)}, "offset_1 must be"),
         ({"offset_2": torch.zeros(2, dtype=torch.int64)}, "offset_2 must be"),
         (
-            {"offset_1": torch.ones(B, 2, dtype=torch.int64), "offset_2": torch.zeros(B, 2, dtype=torch.int64)},
+            {
+                "offset_1": torch.ones(B, 2, dtype=torch.int64),
+                "offset_2": torch.zeros(B, 2, dtype=torch.int64),
+            },
             "align=2",
         ),
         ({"offset_1": torch.zeros(B, 2), "offset_2": torch.zeros(B, 2)}, "whole numbers"),
@@ -346,14 +398,24 @@ def test_printed_forms_without_center_normalization_and_scale() -> None:
     assert not network.center.any()
     assert not network.logit_scale.requires_grad
     teacher = [network.teacher_encoder(image) for image in crops[:2]]
-    composed, decomposed = network.composer(network.encoder(crops[0])), network.decomposer(network.encoder(crops[1]))
-    for name, rows, columns in (("composition", teacher[1], composed), ("decomposition", teacher[0], decomposed)):
+    composed, decomposed = (
+        network.composer(network.encoder(crops[0])),
+        network.decomposer(network.encoder(crops[1])),
+    )
+    for name, rows, columns in (
+        ("composition", teacher[1], composed),
+        ("decomposition", teacher[0], decomposed),
+    ):
         for b, i, j in np.ndindex(*outputs[f"{name}_logits"].shape):
             expected = sum(rows[b, i, k] * columns[b, j, k] for k in range(D))
-            torch.testing.assert_close(outputs[f"{name}_logits"][b, i, j], expected, rtol=0, atol=1e-9)
+            torch.testing.assert_close(
+                outputs[f"{name}_logits"][b, i, j], expected, rtol=0, atol=1e-9
+            )
             if i > 2 or j > 2:
                 break
     listed = ace.overlap_patches(*crops[2:], (CELLS, 2 * CELLS))
-    pooled = [ace.pool_overlap(y, [patches[n] for patches in listed]) for n, y in enumerate(teacher)]
+    pooled = [
+        ace.pool_overlap(y, [patches[n] for patches in listed]) for n, y in enumerate(teacher)
+    ]
     distribution = torch.stack([torch.softmax(y / 0.04, -1) for y in pooled], 1)
     torch.testing.assert_close(network(*crops)["global_teacher"], distribution, rtol=0, atol=1e-9)

@@ -24,7 +24,9 @@ from monai_afire.transforms.grid_crop import GridCropPaird
 
 def small_ace(width: int = 8, num_layers: int = 1, teacher_decay: float = 0.996) -> ACE:
     torch.manual_seed(0)
-    encoder = ViTEncoder(img_size=16, patch_size=4, hidden_size=width, num_layers=num_layers, num_heads=2)
+    encoder = ViTEncoder(
+        img_size=16, patch_size=4, hidden_size=width, num_layers=num_layers, num_heads=2
+    )
     return ACE(encoder, teacher_decay=teacher_decay)
 
 
@@ -38,7 +40,10 @@ def crop_pairs(images: int, seed: int = 0) -> list[dict[str, torch.Tensor]]:
 
 
 def batch(seed: int) -> list[torch.Tensor]:
-    return [torch.stack(values) for values in zip(*(pair.values() for pair in crop_pairs(4, seed)), strict=True)]
+    return [
+        torch.stack(values)
+        for values in zip(*(pair.values() for pair in crop_pairs(4, seed)), strict=True)
+    ]
 
 
 def test_monais_trainer_takes_the_steps() -> None:
@@ -69,9 +74,15 @@ def test_monais_trainer_takes_the_steps() -> None:
         value.backward()
         steps.step()
         by_hand.update_teacher()
-    assert trainer.state.output["loss"].item() == loss.terms["total"].item() == pytest.approx(value.item(), rel=1e-5)
+    assert (
+        trainer.state.output["loss"].item()
+        == loss.terms["total"].item()
+        == pytest.approx(value.item(), rel=1e-5)
+    )
     for name, expected in by_hand.state_dict().items():
-        torch.testing.assert_close(network.state_dict()[name], expected, rtol=1e-5, atol=1e-7, msg=name)
+        torch.testing.assert_close(
+            network.state_dict()[name], expected, rtol=1e-5, atol=1e-7, msg=name
+        )
 
 
 @pytest.mark.slow

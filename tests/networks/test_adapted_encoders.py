@@ -85,7 +85,9 @@ def test_maps_of_a_swin_transformer_are_its_outputs() -> None:
     assert encoder.feature_channels == tuple(each.shape[1] for each in outputs)
     assert encoder.feature_strides == tuple((64 // each.shape[2],) * 2 for each in outputs)
     assert len(encoder.blocks()) == 5
-    with pytest.raises(ValueError, match=r"SwinTransformer does not know the size of its images: give MONAIEncoder"):
+    with pytest.raises(
+        ValueError, match=r"SwinTransformer does not know the size of its images: give MONAIEncoder"
+    ):
         as_encoder(swin())
 
 
@@ -106,18 +108,26 @@ def test_maps_of_a_unet_are_those_of_its_way_down() -> None:
     assert torch.equal(maps[-1], expected[-1])
     assert torch.equal(encoder(images), expected[-1].flatten(2).mT)
     for found, wanted in zip(maps[:-1], expected[:-1], strict=True):
-        normalized = nn.functional.layer_norm(wanted.movedim(1, -1), wanted.shape[1:2]).movedim(-1, 1)
+        normalized = nn.functional.layer_norm(wanted.movedim(1, -1), wanted.shape[1:2]).movedim(
+            -1, 1
+        )
         torch.testing.assert_close(found, normalized)
     assert encoder.feature_channels == (4, 8, 8, 16, 16)
     assert encoder.feature_strides == tuple((2**k,) * 2 for k in range(5))
     assert (encoder.patch_size, encoder.grid_size, encoder.hidden_size) == ((16, 16), (2, 2), 16)
-    with pytest.raises(ValueError, match=r"BasicUNet does not know the size of its images: give MONAIEncoder"):
+    with pytest.raises(
+        ValueError, match=r"BasicUNet does not know the size of its images: give MONAIEncoder"
+    ):
         as_encoder(unet())
 
 
 def test_the_way_up_of_a_unet_is_frozen_and_the_way_down_learns_by_its_depth() -> None:
     network = TransferClassifier(as_encoder(unet(), 32), 2)
-    frozen = {name.split(".")[0] for name, p in network.encoder.model.named_parameters() if not p.requires_grad}
+    frozen = {
+        name.split(".")[0]
+        for name, p in network.encoder.model.named_parameters()
+        if not p.requires_grad
+    }
     assert frozen == {"upcat_1", "upcat_2", "upcat_3", "upcat_4", "final_conv"}
     depths = network.encoder.parameters_by_depth()
     assert [len(each) for each in depths] == [0, 8, 8, 8, 8, 8]
@@ -146,7 +156,9 @@ def test_every_method_learns_with_a_unet(method: str) -> None:
         network = PEAC(encoder, 8, 16) if method == "PEAC" else ACE(encoder)
         loss = network(images).square().mean()
     loss.backward()
-    without = [name for name, p in network.encoder.named_parameters() if p.requires_grad and p.grad is None]
+    without = [
+        name for name, p in network.encoder.named_parameters() if p.requires_grad and p.grad is None
+    ]
     assert not without, "distributed training would stop at them"
     moved = network.encoder.model.conv_0.conv_0.conv.weight.grad
     assert moved.abs().sum() > 0
@@ -154,10 +166,14 @@ def test_every_method_learns_with_a_unet(method: str) -> None:
 
 def test_networks_take_monais_vit_as_it_is() -> None:
     images = torch.rand(2, 1, 32, 32)
-    network = AFiRe(vit(), num_clusters=8, head_dim=16, decoder_dim=16, decoder_layers=1, decoder_heads=2)
+    network = AFiRe(
+        vit(), num_clusters=8, head_dim=16, decoder_dim=16, decoder_layers=1, decoder_heads=2
+    )
     outputs = network(images, images.unsqueeze(1), torch.rand(2, 1, 1, 32, 32))
     (outputs["q"].mean() + outputs["restored"].square().mean()).backward()
-    without = [name for name, p in network.encoder.named_parameters() if p.requires_grad and p.grad is None]
+    without = [
+        name for name, p in network.encoder.named_parameters() if p.requires_grad and p.grad is None
+    ]
     assert not without, "distributed training would stop at them"
     assert network(images).shape == images.shape
     assert PEAC(vit(), 8, 16)(images).shape == images.shape
@@ -180,11 +196,14 @@ def test_another_class_with_the_interface_is_taken() -> None:
 
 
 def test_what_is_missing_is_named() -> None:
-    with pytest.raises(TypeError, match=r"Linear is no encoder, it has no in_channels, img_size") as error:
+    with pytest.raises(
+        TypeError, match=r"Linear is no encoder, it has no in_channels, img_size"
+    ) as error:
         AFiRe(nn.Linear(2, 2))
     assert all(name in str(error.value) for name in INTERFACE)
     with pytest.raises(
-        TypeError, match=r"RadiographEncoder is no encoder, it has no in_channels, .* set_interface\(\)"
+        TypeError,
+        match=r"RadiographEncoder is no encoder, it has no in_channels, .* set_interface\(\)",
     ):
         AFiRe(RadiographEncoder())
     almost = nn.Linear(2, 2)
@@ -201,7 +220,11 @@ def test_layers_learn_by_their_depth() -> None:
     groups = layer_decay_groups(network, 1.0, weight_decay=0.1, layer_decay=0.5)
     names = {id(parameter): name for name, parameter in network.named_parameters()}
     rates = {names[id(parameter)]: group["lr"] for group in groups for parameter in group["params"]}
-    assert rates["encoder.model.cls_token"] == rates["encoder.model.patch_embedding.patch_embeddings.weight"] == 0.5**6
+    assert (
+        rates["encoder.model.cls_token"]
+        == rates["encoder.model.patch_embedding.patch_embeddings.weight"]
+        == 0.5**6
+    )
     assert rates["encoder.model.blocks.0.attn.qkv.weight"] == 0.5**5
     assert rates["encoder.model.blocks.4.attn.qkv.weight"] == 0.5
     assert rates["encoder.model.norm.weight"] == rates["classifier.weight"] == 1.0
@@ -225,11 +248,15 @@ def test_weights_of_an_adapted_encoder_fit_exactly_or_not_at_all(tmp_path: Path)
     state = {f"backbone.{name}": tensor for name, tensor in vit().state_dict().items()}
     before = {name: tensor.clone() for name, tensor in classifier.state_dict().items()}
     del state["backbone.blocks.3.mlp.linear1.weight"]
-    with pytest.raises(ValueError, match=r"lacks 1 of the \d+ tensors of this encoder \(blocks.3.mlp.linear1.weight\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"lacks 1 of the \d+ tensors of this encoder \(blocks.3.mlp.linear1.weight\)",
+    ):
         load_encoder_weights(classifier, state)
     state["backbone.blocks.3.mlp.linear1.weight"] = torch.zeros(50, 24)
     with pytest.raises(
-        ValueError, match=r"1 tensors .* do not fit .*\(50, 24\) in the file, \(48, 24\) in the encoder"
+        ValueError,
+        match=r"1 tensors .* do not fit .*\(50, 24\) in the file, \(48, 24\) in the encoder",
     ):
         load_encoder_weights(classifier, state)
     state["backbone.blocks.3.mlp.linear1.weight"] = torch.full((48, 24), torch.nan)
@@ -239,8 +266,15 @@ def test_weights_of_an_adapted_encoder_fit_exactly_or_not_at_all(tmp_path: Path)
         load_encoder_weights(classifier, {"resnet": {"layer1.weight": torch.zeros(2)}})
     with pytest.raises(ValueError, match="several encoders"):
         load_encoder_weights(classifier, {"a": vit().state_dict(), "b": vit().state_dict()})
-    assert all(torch.equal(tensor, before[name]) for name, tensor in classifier.state_dict().items())
-    assert load_encoder_weights(classifier, {"a": vit().state_dict(), "b": vit().state_dict()}, key="a").prefix == "a."
+    assert all(
+        torch.equal(tensor, before[name]) for name, tensor in classifier.state_dict().items()
+    )
+    assert (
+        load_encoder_weights(
+            classifier, {"a": vit().state_dict(), "b": vit().state_dict()}, key="a"
+        ).prefix
+        == "a."
+    )
 
 
 @pytest.mark.parametrize(
@@ -258,18 +292,27 @@ def test_names_of_encoders(text: str, expected: tuple[str, str, bool]) -> None:
 
 @pytest.mark.parametrize("text", ["", "hub:", "dinov2", "http://x", "timm::pretrained"])
 def test_other_names_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"names no encoder: give hub:FOLDER, hub:OWNER/NAME or timm:NAME"):
+    with pytest.raises(
+        ValueError, match=r"names no encoder: give hub:FOLDER, hub:OWNER/NAME or timm:NAME"
+    ):
         parse_encoder_name(text)
 
 
 def test_a_chosen_encoder_has_the_sizes_of_the_bundle() -> None:
     assert isinstance(build_encoder(vit(), own()), MONAIEncoder)
     with pytest.raises(
-        ValueError, match=r"patch_size is \(16, 16\), and the encoder's is \(8, 8\): give --patch_size 8"
+        ValueError,
+        match=r"patch_size is \(16, 16\), and the encoder's is \(8, 8\): give --patch_size 8",
     ):
-        build_encoder(vit(), ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2))
-    with pytest.raises(ValueError, match=r"built for 16 patches of \(8, 8\) pixels, an image of \(64, 64\)"):
-        build_encoder(vit(), ViTEncoder(img_size=64, patch_size=8, hidden_size=24, num_layers=1, num_heads=2))
+        build_encoder(
+            vit(), ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
+        )
+    with pytest.raises(
+        ValueError, match=r"built for 16 patches of \(8, 8\) pixels, an image of \(64, 64\)"
+    ):
+        build_encoder(
+            vit(), ViTEncoder(img_size=64, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+        )
     two = ViT(2, (32, 32), (8, 8), **SIZES)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="the encoder takes 2 channels, and the images have 1"):
         build_encoder(two, own())

@@ -23,14 +23,29 @@ B, N, L, K, P = 3, 2, 4, 6, 64
 def tiny_afire(dtype: torch.dtype = torch.float32, spatial_dims: int = 2, **changes: Any) -> AFiRe:
     torch.manual_seed(0)
     encoder = ViTEncoder(
-        img_size=16, patch_size=8, hidden_size=24, num_layers=1, num_heads=2, spatial_dims=spatial_dims
+        img_size=16,
+        patch_size=8,
+        hidden_size=24,
+        num_layers=1,
+        num_heads=2,
+        spatial_dims=spatial_dims,
     )
-    settings = {"num_clusters": K, "head_dim": 12, "decoder_dim": 24, "decoder_layers": 1, "decoder_heads": 2}
+    settings = {
+        "num_clusters": K,
+        "head_dim": 12,
+        "decoder_dim": 24,
+        "decoder_layers": 1,
+        "decoder_heads": 2,
+    }
     return AFiRe(encoder, **(settings | changes)).to(dtype)
 
 
 def batch(
-    seed: int = 0, images: int = B, variants: int = N, dtype: torch.dtype = torch.float32, spatial_dims: int = 2
+    seed: int = 0,
+    images: int = B,
+    variants: int = N,
+    dtype: torch.dtype = torch.float32,
+    spatial_dims: int = 2,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Images, lesion images and maps; the lesion covers one random patch."""
     generator = torch.Generator().manual_seed(seed)
@@ -49,7 +64,9 @@ def count_calls(*modules: nn.Module) -> list[list[torch.Size]]:
     """Shapes of the first argument of every call of each module."""
     shapes: list[list[torch.Size]] = [[] for _ in modules]
     for module, seen in zip(modules, shapes, strict=True):
-        module.register_forward_pre_hook(lambda _, arguments, seen=seen: seen.append(arguments[0].shape))
+        module.register_forward_pre_hook(
+            lambda _, arguments, seen=seen: seen.append(arguments[0].shape)
+        )
     return shapes
 
 
@@ -102,7 +119,9 @@ def test_pass_equals_one_assembled_by_hand() -> None:
 @pytest.mark.parametrize("variants", [1, 2, 7])
 def test_teacher_sees_each_normal_image_once(variants: int) -> None:
     network = tiny_afire()
-    teacher, head, student = count_calls(network.teacher_encoder, network.teacher_head, network.encoder)
+    teacher, head, student = count_calls(
+        network.teacher_encoder, network.teacher_head, network.encoder
+    )
     network(*batch(0, B, variants))
     assert teacher == [(B, 1, 16, 16)]
     assert head == [(B, L, 24)]
@@ -154,7 +173,9 @@ def test_evaluation_leaves_the_bank_and_needs_no_teacher() -> None:
 
 def test_switches_leave_work_out() -> None:
     network = tiny_afire(contrast=False)
-    teacher, head, teacher_head = count_calls(network.teacher_encoder, network.head, network.teacher_head)
+    teacher, head, teacher_head = count_calls(
+        network.teacher_encoder, network.head, network.teacher_head
+    )
     assert sorted(network(*batch())) == ["abnormal", "restored", "target"]
     assert teacher == head == teacher_head == []
     assert network.bank.num_updates == 0
@@ -212,7 +233,9 @@ def test_features_instead_of_probabilities(dtype: torch.dtype) -> None:
     tokens = network.encoder(lesion_image.flatten(0, 1)).detach()
     expected = tokens / torch.linalg.vector_norm(tokens, dim=-1, keepdim=True)
     assert outputs["q"].dtype == dtype
-    torch.testing.assert_close(outputs["q"].flatten(0, 1), expected, rtol=0, atol=1e-6 if dtype.itemsize == 4 else 1e-9)
+    torch.testing.assert_close(
+        outputs["q"].flatten(0, 1), expected, rtol=0, atol=1e-6 if dtype.itemsize == 4 else 1e-9
+    )
     assert outputs["prototypes"].shape == (L, 24)
     loss = AFiReLoss(similarity="cosine")
     loss(outputs).backward()
@@ -236,14 +259,20 @@ def test_teacher_update_equals_the_reference(decay: float) -> None:
     network = tiny_afire(torch.float64, teacher_decay=decay)
     generator = torch.Generator().manual_seed(1)
     for parameter in network.parameters():
-        parameter.data += 0.1 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        parameter.data += 0.1 * torch.randn(
+            parameter.shape, generator=generator, dtype=torch.float64
+        )
 
     def arrays(*modules: nn.Module) -> dict[str, np.ndarray]:
-        pairs = [(f"{i}.{name}", p) for i, m in enumerate(modules) for name, p in m.named_parameters()]
+        pairs = [
+            (f"{i}.{name}", p) for i, m in enumerate(modules) for name, p in m.named_parameters()
+        ]
         return {name: p.detach().numpy().copy() for name, p in pairs}
 
     student = arrays(network.encoder, network.head)
-    expected = afire_training.ema_update(arrays(network.teacher_encoder, network.teacher_head), student, decay)
+    expected = afire_training.ema_update(
+        arrays(network.teacher_encoder, network.teacher_head), student, decay
+    )
     network.update_teacher()
     after = arrays(network.teacher_encoder, network.teacher_head)
     for name, value in expected.items():
@@ -254,8 +283,13 @@ def test_teacher_update_equals_the_reference(decay: float) -> None:
 
 def test_teacher_starts_as_the_student() -> None:
     network = tiny_afire()
-    for student, teacher in ((network.encoder, network.teacher_encoder), (network.head, network.teacher_head)):
-        for (name, a), (other, b) in zip(student.named_parameters(), teacher.named_parameters(), strict=True):
+    for student, teacher in (
+        (network.encoder, network.teacher_encoder),
+        (network.head, network.teacher_head),
+    ):
+        for (name, a), (other, b) in zip(
+            student.named_parameters(), teacher.named_parameters(), strict=True
+        ):
             assert name == other
             assert torch.equal(a, b)
             assert a.data_ptr() != b.data_ptr()
@@ -268,7 +302,10 @@ def test_restoring_an_image_alone() -> None:
     assert restored.shape == image.shape
     assert restored.min() >= 0
     assert restored.max() <= 1
-    patches = network.decoder(network.encoder(image)) * network.encoder.std.item() + network.encoder.mean.item()
+    patches = (
+        network.decoder(network.encoder(image)) * network.encoder.std.item()
+        + network.encoder.mean.item()
+    )
     torch.testing.assert_close(patchify(restored, 8), patches.clamp(0, 1))
     assert torch.equal(network(image, lesion_image), restored)
 
@@ -286,7 +323,9 @@ def test_autocast_training_pass_is_finite_and_near(dtype: torch.dtype) -> None:
     total.backward()
     assert outputs["q"].dtype == outputs["prototypes"].dtype == torch.float32
     torch.testing.assert_close(outputs["q"].sum(-1), torch.ones(B, N, L))
-    assert {name: term.item() for name, term in loss.terms.items()} == pytest.approx(expected, rel=0.05)
+    assert {name: term.item() for name, term in loss.terms.items()} == pytest.approx(
+        expected, rel=0.05
+    )
     assert all(torch.isfinite(p.grad).all() for p in network.parameters() if p.grad is not None)
 
 
@@ -307,7 +346,9 @@ def test_state_dict_continues_exactly() -> None:
     network.teacher_head.last_layer.weight.data += 1.0
     other.load_state_dict(network.state_dict(), strict=True)
     for name, value in network(*batch(2)).items():
-        assert torch.equal(other(*batch(2))[name] if name != "prototypes" else network.bank.prototypes, value)
+        assert torch.equal(
+            other(*batch(2))[name] if name != "prototypes" else network.bank.prototypes, value
+        )
 
 
 Damage = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]
@@ -335,7 +376,9 @@ def test_unknown_contrast_space_is_refused() -> None:
 
 
 def test_dropout_does_not_blur_the_teacher() -> None:
-    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2, dropout_rate=0.5)
+    encoder = ViTEncoder(
+        img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2, dropout_rate=0.5
+    )
     network = AFiRe(encoder, 8, 16, 16, 1, 2, use_prototypes=False)
     images = [torch.rand(2, 1, 16, 16), torch.rand(2, 1, 1, 16, 16), torch.rand(2, 1, 1, 16, 16)]
     for mode in (None, True):

@@ -25,7 +25,9 @@ State = dict[str, Any]
 
 def tiny_network() -> AFiRe:
     torch.manual_seed(3)
-    encoder = ViTEncoder(img_size=8, patch_size=4, hidden_size=8, mlp_dim=12, num_layers=1, num_heads=2)
+    encoder = ViTEncoder(
+        img_size=8, patch_size=4, hidden_size=8, mlp_dim=12, num_layers=1, num_heads=2
+    )
     network = AFiRe(
         encoder,
         num_clusters=5,
@@ -121,7 +123,9 @@ def naive_steps(steps: int) -> tuple[AFiRe, list[dict[str, float]], np.ndarray]:
         values, heads, gradients, bank = naive_forward(network, batch, bank)
         total = sum(weight * values[name] for name, weight in WEIGHTS.items())
         terms.append({"total": total, **values})
-        by_parameter = torch.autograd.grad(heads, list(trained.values()), [torch.tensor(g) for g in gradients])
+        by_parameter = torch.autograd.grad(
+            heads, list(trained.values()), [torch.tensor(g) for g in gradients]
+        )
         arrays = {name: g.numpy() for name, g in zip(trained, by_parameter, strict=True)}
         clipped, norm = afire_training.clip_grad_norm(arrays, MAX_NORM)
         assert norm > MAX_NORM  # the clipping acts
@@ -133,7 +137,9 @@ def naive_steps(steps: int) -> tuple[AFiRe, list[dict[str, float]], np.ndarray]:
             parameter.data.copy_(torch.tensor(new))
         for part in ("encoder", "head"):
             student, teacher = (getattr(network, prefix + part) for prefix in ("", "teacher_"))
-            before, towards = ({n: p.detach().numpy() for n, p in m.named_parameters()} for m in (teacher, student))
+            before, towards = (
+                {n: p.detach().numpy() for n, p in m.named_parameters()} for m in (teacher, student)
+            )
             for name, value in afire_training.ema_update(before, towards, TEACHER_DECAY).items():
                 teacher.get_parameter(name).data.copy_(torch.tensor(value))
     assert bank is not None
@@ -152,5 +158,7 @@ def test_optimizer_steps_equal_the_references(steps: int) -> None:
     for name, parameter in network.named_parameters():
         assert (parameter - compared[name]).abs().max() < 1e-9, name
         moved += int((parameter - start[name]).abs().max() > 1e-5)
-    assert moved > 0.9 * len([name for name in start if "norm_cross" not in name and "position" not in name])
+    assert moved > 0.9 * len(
+        [name for name in start if "norm_cross" not in name and "position" not in name]
+    )
     np.testing.assert_allclose(network.bank.prototypes.numpy(), bank, rtol=0, atol=1e-9)

@@ -19,7 +19,9 @@ from monai_afire.networks.blocks.attention import DeviceSelfAttention, prepare_t
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
 @pytest.mark.parametrize("qkv_bias", [False, True])
 @pytest.mark.parametrize("length", [1, 2, 9])
-def test_fused_equals_explicit_and_monai(length: int, qkv_bias: bool, dtype: torch.dtype, tolerance: float) -> None:
+def test_fused_equals_explicit_and_monai(
+    length: int, qkv_bias: bool, dtype: torch.dtype, tolerance: float
+) -> None:
     torch.manual_seed(0)
     monai_block = SABlock(32, 4, qkv_bias=qkv_bias).to(dtype)
     x = torch.randn(3, length, 32, dtype=dtype)
@@ -35,7 +37,9 @@ def test_fused_equals_explicit_and_monai(length: int, qkv_bias: bool, dtype: tor
             torch.testing.assert_close(value, reference, rtol=0, atol=tolerance)
 
 
-def outputs_and_gradients(block: nn.Module, x: torch.Tensor, weights: torch.Tensor) -> list[torch.Tensor]:
+def outputs_and_gradients(
+    block: nn.Module, x: torch.Tensor, weights: torch.Tensor
+) -> list[torch.Tensor]:
     leaf = x.clone().requires_grad_()
     output = block(leaf)
     return [output, *torch.autograd.grad((output * weights).sum(), [leaf, *block.parameters()])]
@@ -45,7 +49,9 @@ def test_explicit_kernel_is_the_softmax_of_scaled_products() -> None:
     torch.manual_seed(1)
     block = DeviceSelfAttention(8, 2, fused=False).double()
     x = torch.randn(2, 5, 8, dtype=torch.float64)
-    query, key, value = (part.reshape(2, 5, 2, 4).transpose(1, 2) for part in block.qkv(x).chunk(3, dim=-1))
+    query, key, value = (
+        part.reshape(2, 5, 2, 4).transpose(1, 2) for part in block.qkv(x).chunk(3, dim=-1)
+    )
     mixed = unfused_attention(query, key, value).transpose(1, 2).reshape(2, 5, 8)
     expected = block.out_proj(mixed)
     torch.testing.assert_close(block(x), expected, rtol=0, atol=1e-10)
@@ -68,13 +74,17 @@ def test_masks_are_refused() -> None:
 
 def test_prepared_blocks() -> None:
     torch.manual_seed(3)
-    blocks = nn.ModuleList(TransformerBlock(24, 48, 3, dropout_rate=0.1, qkv_bias=True) for _ in range(2))
+    blocks = nn.ModuleList(
+        TransformerBlock(24, 48, 3, dropout_rate=0.1, qkv_bias=True) for _ in range(2)
+    )
     keys = list(blocks.state_dict())
     prepared = prepare_transformer_blocks(blocks)
     assert prepared is blocks
     assert list(blocks.state_dict()) == keys
     unused = {name for name, p in blocks.named_parameters() if not p.requires_grad}
-    assert unused == {f"{i}.norm_cross_attn.{part}" for i in range(2) for part in ("weight", "bias")}
+    assert unused == {
+        f"{i}.norm_cross_attn.{part}" for i in range(2) for part in ("weight", "bias")
+    }
     for layer in blocks.modules():
         if isinstance(layer, DeviceSelfAttention):
             assert (layer.num_heads, layer.dropout_rate, layer.fused) == (3, 0.1, None)

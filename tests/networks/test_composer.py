@@ -9,7 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from monai_afire.networks.blocks.composition_heads import Composer, Decomposer, gather_parts, spread_parts
+from monai_afire.networks.blocks.composition_heads import (
+    Composer,
+    Decomposer,
+    gather_parts,
+    spread_parts,
+)
 
 L, D = 16, 8
 
@@ -21,7 +26,10 @@ def test_parts_are_those_of_the_patch(grid: tuple[int, ...]) -> None:
     gathered = gather_parts(places, grid)
     halved = tuple(length // 2 for length in grid)
     for block, place in zip(gathered[0], np.ndindex(*halved), strict=True):
-        expected = [[2 * p + s for p, s in zip(place, step, strict=True)] for step in np.ndindex(*[2] * len(grid))]
+        expected = [
+            [2 * p + s for p, s in zip(place, step, strict=True)]
+            for step in np.ndindex(*[2] * len(grid))
+        ]
         assert block.view(-1, len(grid)).tolist() == expected
     assert torch.equal(spread_parts(gathered, halved), places)
 
@@ -31,12 +39,16 @@ def test_heads_are_mlps_on_the_parts() -> None:
     tokens = torch.rand(2, L, D)
     composed = composer(tokens)
     for row, column in np.ndindex(2, 2):
-        parts = tokens.view(2, 4, 4, D)[:, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2].reshape(2, 4 * D)
+        parts = tokens.view(2, 4, 4, D)[
+            :, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2
+        ].reshape(2, 4 * D)
         torch.testing.assert_close(composed[:, 2 * row + column], composer.mlp(parts))
     decomposed = decomposer(tokens).view(2, 8, 8, D)
     for row, column in np.ndindex(4, 4):
         parts = decomposer.mlp(tokens.view(2, 4, 4, D)[:, row, column]).view(2, 2, 2, D)
-        torch.testing.assert_close(decomposed[:, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2], parts)
+        torch.testing.assert_close(
+            decomposed[:, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2], parts
+        )
     widths = [
         [layer.out_features for layer in head.modules() if isinstance(layer, nn.Linear)]
         for head in (composer, decomposer)

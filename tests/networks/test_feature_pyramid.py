@@ -19,7 +19,8 @@ from monai_afire.networks.blocks.feature_pyramid import (
 
 
 @pytest.mark.parametrize(
-    ("channels", "groups"), [(1, 1), (2, 1), (31, 1), (32, 2), (48, 3), (64, 4), (512, 32), (33, 1), (70, 2), (37, 1)]
+    ("channels", "groups"),
+    [(1, 1), (2, 1), (31, 1), (32, 2), (48, 3), (64, 4), (512, 32), (33, 1), (70, 2), (37, 1)],
 )
 def test_group_norm_has_sixteen_channels_or_more(channels: int, groups: int) -> None:
     assert group_norm_settings(channels) == ("group", {"num_groups": groups})
@@ -33,7 +34,9 @@ def test_a_single_pixel_is_normalized_over_channels() -> None:
     pixels = torch.rand(1, 3, 1, 1)
     found = layer(pixels)[0, :, 0, 0]
     mixed = layer.get_parameter("conv.weight")[..., 0, 0] @ pixels[0, :, 0, 0]
-    halves = [(half - half.mean()) / (half.var(correction=0) + 1e-5).sqrt() for half in mixed.chunk(2)]
+    halves = [
+        (half - half.mean()) / (half.var(correction=0) + 1e-5).sqrt() for half in mixed.chunk(2)
+    ]
     torch.testing.assert_close(found, torch.cat(halves).relu())
     assert 0 < (found > 0).sum() < 32  # an instance norm would leave nothing
 
@@ -43,7 +46,10 @@ def test_resizing_by_hand() -> None:
     expected = torch.tensor([[0.0, 1, 3, 4], [2, 3, 5, 6], [6, 7, 9, 10], [8, 9, 11, 12]])
     assert torch.equal(resize_features(image, (4, 4))[0, 0], expected)
     assert resize_features(image, [2, 2]) is image
-    assert torch.equal(resize_features(torch.full((1, 1, 2, 3, 1), 5.0), (3, 5, 2)), torch.full((1, 1, 3, 5, 2), 5.0))
+    assert torch.equal(
+        resize_features(torch.full((1, 1, 2, 3, 1), 5.0), (3, 5, 2)),
+        torch.full((1, 1, 3, 5, 2), 5.0),
+    )
 
 
 def test_pooling_sees_the_whole_map() -> None:
@@ -83,18 +89,26 @@ def test_neck_by_hand() -> None:
     kernel = torch.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=torch.float64)
     neck.get_parameter("scales.1.0.weight").data[:] = kernel
     neck.get_parameter("scales.1.0.bias").data.fill_(0.5)
-    features = torch.tensor([[1.0, 5.0, 2.0], [0.0, -1.0, -3.0], [7.0, 1.0, -9.0]], dtype=torch.float64)[None, None]
+    features = torch.tensor(
+        [[1.0, 5.0, 2.0], [0.0, -1.0, -3.0], [7.0, 1.0, -9.0]], dtype=torch.float64
+    )[None, None]
     levels = neck([features] * 4)
     assert [level.shape[-1] for level in levels] == [12, 6, 3, 2]
     torch.testing.assert_close(levels[1][0, 0], torch.kron(features[0, 0], kernel) + 0.5)
     assert torch.equal(levels[2], features)
-    assert levels[3][0, 0].tolist() == [[5.0, 2.0], [7.0, -9.0]]  # the odd row and column have pools of their own
+    assert levels[3][0, 0].tolist() == [
+        [5.0, 2.0],
+        [7.0, -9.0],
+    ]  # the odd row and column have pools of their own
 
 
 @pytest.mark.parametrize(
-    ("patch", "finest"), [((16, 16), (12, 8)), ((2, 16), (6, 8)), ((1, 2), (3, 4)), ((4, 3, 2), (12, 4, 4))]
+    ("patch", "finest"),
+    [((16, 16), (12, 8)), ((2, 16), (6, 8)), ((1, 2), (3, 4)), ((4, 3, 2), (12, 4, 4))],
 )
-def test_neck_stops_at_one_element_per_pixel(patch: tuple[int, ...], finest: tuple[int, ...]) -> None:
+def test_neck_stops_at_one_element_per_pixel(
+    patch: tuple[int, ...], finest: tuple[int, ...]
+) -> None:
     neck = MultiScaleNeck(patch, in_channels=(8, 8, 8, 8))
     assert neck.out_channels == (2, 4, 8, 8)
     maps = [torch.rand(2, 8, *(3, 2, 2)[: len(patch)]) for _ in range(4)]

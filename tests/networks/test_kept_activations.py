@@ -46,9 +46,13 @@ def test_a_decoder_keeps_the_tokens_between_its_blocks_alone() -> None:
     for use_checkpoint in (False, True):
         torch.manual_seed(0)
         decoder = RestorationDecoder(12, (4, 4, 4), 8, 24, 3, 2, use_checkpoint=use_checkpoint)
-        kept.append(kept_bytes(lambda decoder=decoder: decoder(tokens, hidden).sum(), addresses(decoder)))
+        kept.append(
+            kept_bytes(lambda decoder=decoder: decoder(tokens, hidden).sum(), addresses(decoder))
+        )
         decoder(tokens, hidden).square().mean().backward()
-        gradients.append([parameter.grad for parameter in decoder.parameters() if parameter.grad is not None])
+        gradients.append(
+            [parameter.grad for parameter in decoder.parameters() if parameter.grad is not None]
+        )
     assert 5 * kept[1] < kept[0]
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other)
@@ -60,7 +64,10 @@ def test_matching_keeps_nothing_as_large_as_all_pairs(monkeypatch: pytest.Monkey
     logits = torch.rand(4, 64, 512, requires_grad=True)
     outputs = {"offset_1": offset, "offset_2": offset, "decomposition_logits": logits}
     loss = ACELoss(global_weight=0, composition_weight=0)
-    assert kept_bytes(lambda: loss(outputs), {logits.untyped_storage().data_ptr()}) < logits.nbytes / 10
+    assert (
+        kept_bytes(lambda: loss(outputs), {logits.untyped_storage().data_ptr()})
+        < logits.nbytes / 10
+    )
 
 
 def checkpointed(part: nn.Module) -> bool | None:
@@ -70,7 +77,14 @@ def checkpointed(part: nn.Module) -> bool | None:
     return bool(part.use_checkpoint) if isinstance(part, BasicLayer) else None
 
 
-TINY = {"hidden_size": 48, "num_layers": 1, "num_heads": 2, "channels": 1, "spatial_dims": 2, "image_size": 64}
+TINY = {
+    "hidden_size": 48,
+    "num_layers": 1,
+    "num_heads": 2,
+    "channels": 1,
+    "spatial_dims": 2,
+    "image_size": 64,
+}
 TINY_SWIN = {"depths": [1, 1, 1, 1], "embed_dim": 24, "num_heads": [2, 2, 2, 2], "window_size": 2}
 WITH_DECODER = ("afire", "mae")
 BUNDLES = (
@@ -85,7 +99,14 @@ BUNDLES = (
 )
 OWN = {
     "afire": {
-        **at("network_def", decoder_dim=16, decoder_layers=1, decoder_heads=2, head_dim=8, num_clusters=4),
+        **at(
+            "network_def",
+            decoder_dim=16,
+            decoder_layers=1,
+            decoder_heads=2,
+            head_dim=8,
+            num_clusters=4,
+        ),
     },
     "mae": {**at("network_def", decoder_dim=16, decoder_layers=1, decoder_heads=2)},
     "dino": {
@@ -119,7 +140,9 @@ def test_the_option_reaches_every_transformer(
             parser["network_def::use_checkpoint"] = switch
         if overlay:
             parser.update({f"own_encoder::{name}": value for name, value in TINY_SWIN.items()})
-        network = parser.get_parsed_content("network_def" if bundle in WITH_DECODER else "encoder_def")
+        network = parser.get_parsed_content(
+            "network_def" if bundle in WITH_DECODER else "encoder_def"
+        )
         found = [state for part in network.modules() if (state := checkpointed(part)) is not None]
         assert len(found) >= (2 if bundle in WITH_DECODER else 1)
         assert set(found) == {switch}, (bundle, overlay)

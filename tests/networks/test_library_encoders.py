@@ -58,11 +58,15 @@ MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
 
 
 def hub_model(name: str) -> Any:
-    transformers = pytest.importorskip("transformers", reason="needs transformers: pip install 'monai-afire[hub]'")
+    transformers = pytest.importorskip(
+        "transformers", reason="needs transformers: pip install 'monai-afire[hub]'"
+    )
     kind, settings = CONFIGS[name]
     torch.manual_seed(0)
     model = transformers.AutoModel.from_config(getattr(transformers, kind)(**settings)).eval()
-    for parameter in model.parameters():  # initial position embeddings and biases of zero would hide what is wrong
+    for parameter in (
+        model.parameters()
+    ):  # initial position embeddings and biases of zero would hide what is wrong
         nn.init.normal_(parameter, std=0.2)
     return model
 
@@ -70,8 +74,13 @@ def hub_model(name: str) -> Any:
 def timm_library() -> Any:
     try:
         import timm
-    except (ImportError, RuntimeError) as error:  # the latter where torch and torchvision are of different builds
-        pytest.skip(f"needs timm and a torchvision that fits torch: pip install 'monai-afire[timm]' ({error})")
+    except (
+        ImportError,
+        RuntimeError,
+    ) as error:  # the latter where torch and torchvision are of different builds
+        pytest.skip(
+            f"needs timm and a torchvision that fits torch: pip install 'monai-afire[timm]' ({error})"
+        )
     return timm
 
 
@@ -97,7 +106,9 @@ def normalized(gray: torch.Tensor, mean: Any = MEAN, std: Any = STD) -> torch.Te
         ({"image_processor": {"image_mean": MEAN, "image_std": STD, "do_rescale": False}}, 255),
     ],
 )
-def test_preprocessing_of_other_scales(tmp_path: Path, preprocessing: dict[str, Any], white: float) -> None:
+def test_preprocessing_of_other_scales(
+    tmp_path: Path, preprocessing: dict[str, Any], white: float
+) -> None:
     _, folder = saved(next(iter(CONFIGS)), tmp_path, **preprocessing)
     encoder = HuggingFaceEncoder(str(folder), img_size=32)
     mean, std = (MEAN, STD) if preprocessing.get("do_normalize", True) else ([0.0] * 3, [1.0] * 3)
@@ -124,9 +135,18 @@ def test_wrong_preprocessing_is_named(tmp_path: Path, text: str, words: str) -> 
 
 
 @pytest.mark.parametrize("size", [(56, 224), (112, 224), (112, 112)])
-def test_rectangular_vit_at_its_own_size_gives_the_tokens_of_transformers(size: tuple[int, int]) -> None:
-    transformers = pytest.importorskip("transformers", reason="needs transformers: pip install 'monai-afire[hub]'")
-    settings = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 96}
+def test_rectangular_vit_at_its_own_size_gives_the_tokens_of_transformers(
+    size: tuple[int, int],
+) -> None:
+    transformers = pytest.importorskip(
+        "transformers", reason="needs transformers: pip install 'monai-afire[hub]'"
+    )
+    settings = {
+        "hidden_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 3,
+        "intermediate_size": 96,
+    }
     config = transformers.ViTConfig(**settings, image_size=size, patch_size=14)
     model = transformers.ViTModel(config, add_pooling_layer=False).eval()
     nn.init.normal_(model.embeddings.position_embeddings)
@@ -150,7 +170,9 @@ def test_tokens_are_those_of_transformers(name: str, size: int) -> None:
     with torch.no_grad():
         expected = model(normalized(images), **needs, output_hidden_states=True)
     without = {"vit": 1, "dinov2": 1, "registers": 4, "dinov3": 3, "swin": 0}[name]
-    torch.testing.assert_close(encoder(images), expected.last_hidden_state[:, without:], rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        encoder(images), expected.last_hidden_state[:, without:], rtol=0, atol=1e-5
+    )
     assert encoder.grid_size == (size // 8,) * 2
     maps = encoder.feature_maps(images)
     assert tuple(each.shape[1] for each in maps) == encoder.feature_channels
@@ -168,7 +190,9 @@ def test_color_images_reach_a_model_in_its_normalization() -> None:
     images = torch.rand(2, 3, 32, 32)
     encoder = HuggingFaceEncoder(model, in_channels=3, mean=MEAN, std=STD)
     pixels = (images - torch.tensor(MEAN).view(1, 3, 1, 1)) / torch.tensor(STD).view(1, 3, 1, 1)
-    torch.testing.assert_close(encoder(images), model(pixels).last_hidden_state[:, 1:], rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        encoder(images), model(pixels).last_hidden_state[:, 1:], rtol=0, atol=1e-5
+    )
     gray = torch.rand(2, 1, 32, 32)
     one = HuggingFaceEncoder(hub_model("dinov2"), mean=MEAN, std=STD)
     torch.testing.assert_close(one.normalize(gray), (gray - 0.4) / 0.25)
@@ -190,7 +214,9 @@ def test_a_folder_is_read_with_its_normalization(tmp_path: Path) -> None:
     # the config alone is enough where other weights follow
     (folder / "model.safetensors").unlink()
     HuggingFaceEncoder(folder, pretrained=False)
-    with pytest.raises(ValueError, match=r"cannot be read as a model of transformers .*: give a folder with config"):
+    with pytest.raises(
+        ValueError, match=r"cannot be read as a model of transformers .*: give a folder with config"
+    ):
         HuggingFaceEncoder(folder)
 
 
@@ -237,8 +263,16 @@ def test_half_of_a_models_weights_are_an_error(tmp_path: Path) -> None:
     unused = {name: tensor for name, tensor in state.items() if "pooler" not in name}
     save_file(unused, path, metadata={"format": "pt"})
     HuggingFaceEncoder(folder)  # tokens do not depend on a pooler
-    some = next(name for name in state if ".1." in name and name.endswith("weight") and state[name].ndim == 2)
-    save_file({name: tensor for name, tensor in unused.items() if name != some}, path, metadata={"format": "pt"})
+    some = next(
+        name
+        for name in state
+        if ".1." in name and name.endswith("weight") and state[name].ndim == 2
+    )
+    save_file(
+        {name: tensor for name, tensor in unused.items() if name != some},
+        path,
+        metadata={"format": "pt"},
+    )
     with pytest.raises(ValueError, match="lacks 1 tensors that the tokens of ViTModel depend on"):
         HuggingFaceEncoder(folder)
     save_file({**unused, some: torch.zeros(3, 3)}, path, metadata={"format": "pt"})
@@ -250,9 +284,13 @@ def test_half_of_a_models_weights_are_an_error(tmp_path: Path) -> None:
 
 
 def test_images_that_do_not_fit_are_refused_with_those_that_do() -> None:
-    with pytest.raises(ValueError, match=r"give images of \(40, 40\) \(--image_size 40 --patch_size 8\)"):
+    with pytest.raises(
+        ValueError, match=r"give images of \(40, 40\) \(--image_size 40 --patch_size 8\)"
+    ):
         HuggingFaceEncoder(hub_model("dinov2"), 42)
-    with pytest.raises(FileNotFoundError, match=r"there is no folder .*no/such/folder.*hf download"):
+    with pytest.raises(
+        FileNotFoundError, match=r"there is no folder .*no/such/folder.*hf download"
+    ):
         HuggingFaceEncoder("no/such/folder")
 
 
@@ -269,7 +307,9 @@ def test_a_bundle_chooses_by_name(tmp_path: Path) -> None:
     torch.testing.assert_close(untrained(images), expected, rtol=0, atol=1e-5)
     # the names in its files are not those of the model, and only transformers knows how to translate them
     with pytest.raises(ValueError, match=r"lacks \d+ of the .* are read as hub:FOLDER"):
-        load_encoder_weights(build_encoder(f"hub:{folder}:random", own), folder / "model.safetensors")
+        load_encoder_weights(
+            build_encoder(f"hub:{folder}:random", own), folder / "model.safetensors"
+        )
 
 
 def test_transfer_of_a_hub_model_trains_all_that_it_says() -> None:
@@ -279,7 +319,11 @@ def test_transfer_of_a_hub_model_trains_all_that_it_says() -> None:
     groups = layer_decay_groups(classifier, 1.0, layer_decay=0.5)
     names = {id(parameter): name for name, parameter in classifier.named_parameters()}
     rates = {names[id(parameter)]: group["lr"] for group in groups for parameter in group["params"]}
-    assert rates["encoder.model.embeddings.register_tokens"] == rates["encoder.model.embeddings.cls_token"] == 0.5**6
+    assert (
+        rates["encoder.model.embeddings.register_tokens"]
+        == rates["encoder.model.embeddings.cls_token"]
+        == 0.5**6
+    )
     assert "encoder.model.embeddings.mask_token" not in rates
     assert rates["encoder.model.layernorm.weight"] == 1
     assert sorted(set(rates.values())) == [0.5**k for k in range(6, -1, -1)]
@@ -292,7 +336,10 @@ TIMM = {
     "vit_small_patch14_reg4_dinov2": ({"depth": 3, "embed_dim": 24, "num_heads": 2}, 56),
     "vit_small_patch16_dinov3": ({"depth": 3, "embed_dim": 32, "num_heads": 2}, 64),
     "eva02_tiny_patch14_224": ({"depth": 3, "embed_dim": 32, "num_heads": 2}, 56),
-    "swin_tiny_patch4_window7_224": ({"depths": (1, 1, 1, 1), "embed_dim": 8, "num_heads": (1, 1, 2, 2)}, 64),
+    "swin_tiny_patch4_window7_224": (
+        {"depths": (1, 1, 1, 1), "embed_dim": 8, "num_heads": (1, 1, 2, 2)},
+        64,
+    ),
     "convnext_atto": ({"depths": (1, 1, 1, 1), "dims": (8, 8, 16, 16)}, None),
 }
 
@@ -328,7 +375,13 @@ def test_timm_gives_the_features_of_the_released_vit_tiny() -> None:
     timm = timm_library()
     encoder = ViTEncoder(img_size=224, patch_size=16, hidden_size=192, num_layers=12, num_heads=3)
     load_encoder_weights(encoder, "released_224", strict=True)
-    settings = {"in_chans": 1, "num_classes": 0, "class_token": False, "global_pool": "avg", "fc_norm": False}
+    settings = {
+        "in_chans": 1,
+        "num_classes": 0,
+        "class_token": False,
+        "global_pool": "avg",
+        "fc_norm": False,
+    }
     model = timm.create_model("vit_tiny_patch16_224", **settings).eval()
     model.load_state_dict(load_file(released_encoder("released_224")))  # as the card says
     images = torch.rand(2, 1, 224, 224)
@@ -347,6 +400,7 @@ def test_timm_is_asked_by_name() -> None:
     with pytest.raises(ValueError, match=r"timm cannot build 'vit_nothing' .*: check the name"):
         TimmEncoder("vit_nothing", 64)
     with pytest.raises(
-        ValueError, match=r"timm cannot build 'vit_tiny_patch16_224' for images of 50 pixels|not filled|whole"
+        ValueError,
+        match=r"timm cannot build 'vit_tiny_patch16_224' for images of 50 pixels|not filled|whole",
     ):
         TimmEncoder("vit_tiny_patch16_224", 50)

@@ -45,7 +45,9 @@ def test_square_around_drawn_boxes_is_that_of_counting() -> None:
     for mask in lungs:
         top, left = torch.randint(0, 30, (2,), generator=generator).tolist()
         height, width = torch.randint(18, 34, (2,), generator=generator).tolist()
-        mask[0, top : top + height, left : left + width] = torch.rand(1, generator=generator) * 0.5 + 0.5
+        mask[0, top : top + height, left : left + width] = (
+            torch.rand(1, generator=generator) * 0.5 + 0.5
+        )
     zoom, shift = Drawn().field(lungs)
     for mask, found, center in zip(lungs, zoom, shift, strict=True):
         side, expected = naive_field(mask[0])
@@ -75,7 +77,9 @@ def test_lungs_of_new_phantoms_are_found(standardized: bool) -> None:
     images = torch.stack([torch.as_tensor(phantom.image) for phantom in phantoms])
     if standardized:
         images = torch.stack([torch.as_tensor(StandardizeContrast()(image)) for image in images])
-    organs = torch.stack([torch.as_tensor(phantom.organs[:2].max(0)) for phantom in phantoms]).float()
+    organs = torch.stack(
+        [torch.as_tensor(phantom.organs[:2].max(0)) for phantom in phantoms]
+    ).float()
     truth = F.interpolate(organs[:, None], 64, mode="area") > 0.5
     found = LungFinder.released()(images) > 0.5
     dice = 2 * (found & truth).sum((1, 2, 3)) / (found.sum((1, 2, 3)) + truth.sum((1, 2, 3)))

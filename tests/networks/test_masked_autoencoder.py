@@ -12,14 +12,23 @@ import torch
 from monai.networks.nets import MaskedAutoEncoderViT
 
 from monai_afire.losses import MAELoss
-from monai_afire.networks import MAE, SwinEncoder, ViTEncoder, load_encoder_weights, patchify, unpatchify
+from monai_afire.networks import (
+    MAE,
+    SwinEncoder,
+    ViTEncoder,
+    load_encoder_weights,
+    patchify,
+    unpatchify,
+)
 
 VISIBLE = torch.tensor([[0, 3, 5, 14], [1, 2, 3, 15]])
 
 
 def encoder(**options: Any) -> ViTEncoder:
     torch.manual_seed(0)
-    return ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=2, num_heads=2, **options)
+    return ViTEncoder(
+        img_size=32, patch_size=8, hidden_size=24, num_layers=2, num_heads=2, **options
+    )
 
 
 def tiny(**options: Any) -> MAE:
@@ -61,7 +70,9 @@ def test_tokens_of_some_patches_are_those_of_a_shorter_sequence() -> None:
         tokens = embedded[image : image + 1, places]
         for block in network.blocks:
             tokens = block(tokens)
-        torch.testing.assert_close(network.visible_tokens(images, VISIBLE)[image], network.norm(tokens)[0])
+        torch.testing.assert_close(
+            network.visible_tokens(images, VISIBLE)[image], network.norm(tokens)[0]
+        )
     everything = torch.arange(16).expand(2, 16)
     torch.testing.assert_close(network.visible_tokens(images, everything), network(images))
     order = everything.flip(1)
@@ -90,7 +101,9 @@ def test_pictures_have_the_patches_own_brightness(normalize: bool) -> None:
         hidden = outputs["hidden"][image]
         torch.testing.assert_close(outputs["masked"][image, hidden], gray.expand(12, 64))
         torch.testing.assert_close(outputs["masked"][image, seen], patches[image, seen])
-    torch.testing.assert_close(outputs["embedding"], network.encoder.visible_tokens(images, VISIBLE).mean(1))
+    torch.testing.assert_close(
+        outputs["embedding"], network.encoder.visible_tokens(images, VISIBLE).mean(1)
+    )
 
 
 def test_training_outputs_are_few_and_every_parameter_learns() -> None:
@@ -98,7 +111,9 @@ def test_training_outputs_are_few_and_every_parameter_learns() -> None:
     outputs = network(torch.rand(2, 1, 32, 32), VISIBLE)
     assert set(outputs) == {"hidden", "reconstructed", "target"}
     MAELoss()(outputs).backward()
-    without_gradient = [name for name, p in network.named_parameters() if p.requires_grad and p.grad is None]
+    without_gradient = [
+        name for name, p in network.named_parameters() if p.requires_grad and p.grad is None
+    ]
     assert without_gradient == []
     assert network.decoder.mask_tokens.shape == (1, 1, 16), "one mask token for all places"
 
@@ -138,21 +153,30 @@ def test_monai_s_masked_autoencoder_gives_other_features_for_equal_weights() -> 
              for name, value in ours.state_dict().items()}  # fmt: skip
     loaded = theirs.eval().load_state_dict(state, strict=False)
     assert loaded.unexpected_keys == []
-    assert all(name == "cls_token" or "decoder" in name or name == "mask_tokens" for name in loaded.missing_keys)
+    assert all(
+        name == "cls_token" or "decoder" in name or name == "mask_tokens"
+        for name in loaded.missing_keys
+    )
     images = torch.rand(2, 1, 32, 32)
     embedded = theirs.patch_embedding(ours.normalize(images))
-    torch.testing.assert_close(theirs.blocks(embedded), ours(images))  # without the token they agree
+    torch.testing.assert_close(
+        theirs.blocks(embedded), ours(images)
+    )  # without the token they agree
     with_token = theirs.blocks(torch.cat([theirs.cls_token.expand(2, -1, -1), embedded], 1))[:, 1:]
     assert (with_token - ours(images)).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("visible", [torch.arange(4), torch.zeros(3, 4, dtype=torch.int64), torch.arange(16)[None]])
+@pytest.mark.parametrize(
+    "visible", [torch.arange(4), torch.zeros(3, 4, dtype=torch.int64), torch.arange(16)[None]]
+)
 def test_places_that_do_not_fit_are_named(visible: torch.Tensor) -> None:
     with pytest.raises(ValueError, match=r"visible must be \(B, K\) with K of 1 to 15"):
         tiny()(torch.rand(2, 1, 32, 32), visible)
 
 
 def test_a_swin_cannot_leave_patches_out() -> None:
-    swin = SwinEncoder(img_size=16, patch_size=2, window_size=4, embed_dim=8, depths=(2, 2), num_heads=(2, 4))
+    swin = SwinEncoder(
+        img_size=16, patch_size=2, window_size=4, embed_dim=8, depths=(2, 2), num_heads=(2, 4)
+    )
     with pytest.raises(TypeError, match="use a ViTEncoder"):
         MAE(swin)  # type: ignore[arg-type]

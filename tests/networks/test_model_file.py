@@ -49,11 +49,19 @@ def vit(**changed: Any) -> ViTEncoder:
 
 
 def swin() -> SwinEncoder:
-    return SwinEncoder(img_size=64, patch_size=2, window_size=4, embed_dim=8, depths=(1, 1), num_heads=(1, 2))
+    return SwinEncoder(
+        img_size=64, patch_size=2, window_size=4, embed_dim=8, depths=(1, 1), num_heads=(1, 2)
+    )
 
 
 def monai_vit(**changed: Any) -> ViT:
-    settings = {"in_channels": 1, "img_size": (32, 32), "patch_size": (8, 8), "hidden_size": 24, "mlp_dim": 48}
+    settings = {
+        "in_channels": 1,
+        "img_size": (32, 32),
+        "patch_size": (8, 8),
+        "hidden_size": 24,
+        "mlp_dim": 48,
+    }
     return ViT(**settings, num_layers=2, num_heads=2, spatial_dims=2, **changed)
 
 
@@ -67,7 +75,9 @@ def afire(**changed: Any) -> AFiRe:
 
 NETWORKS = {
     "vit": vit,
-    "oblong vit with other statistics": lambda: vit(img_size=(32, 16), mean=0.3, std=(0.2,), norm_eps=1e-6),
+    "oblong vit with other statistics": lambda: vit(
+        img_size=(32, 16), mean=0.3, std=(0.2,), norm_eps=1e-6
+    ),
     "volume": lambda: vit(img_size=16, spatial_dims=3, pos_embed_type="learnable"),
     "swin": swin,
     "AFiRe": afire,
@@ -78,7 +88,9 @@ NETWORKS = {
     "DINO": lambda: DINO(vit(), 16, 16, 8),
     "MAE": lambda: MAE(vit(), 16, 1, 2),
     "MONAI's ViT": lambda: MONAIEncoder(monai_vit()),
-    "AFiRe with MONAI's ViT": lambda: AFiRe(monai_vit(classification=True, num_classes=3), 8, 16, 16, 1, 2),
+    "AFiRe with MONAI's ViT": lambda: AFiRe(
+        monai_vit(classification=True, num_classes=3), 8, 16, 16, 1, 2
+    ),
     "MONAI's U-Net": lambda: MONAIEncoder(monai_unet(), 32),
     "PEAC with MONAI's U-Net": lambda: PEAC(MONAIEncoder(monai_unet(norm="batch"), 32), 8, 8),
     "classifier": lambda: TransferClassifier(vit(), 2, standardize_features=False),
@@ -92,7 +104,9 @@ INPUT = {"image_size": 32}
 
 def outputs(network: nn.Module, name: str) -> list[torch.Tensor]:
     size = 64 if "swin" in name.lower() or name == "segmenter" else 32
-    images = torch.rand(IMAGES.get(name, (2, 1, size, size)), generator=torch.Generator().manual_seed(0))
+    images = torch.rand(
+        IMAGES.get(name, (2, 1, size, size)), generator=torch.Generator().manual_seed(0)
+    )
     network.eval()
     if isinstance(network, AnomalyDetector):  # not fitted
         network = network.network.encoder
@@ -125,12 +139,16 @@ def test_describing_a_unet_draws_no_random_numbers() -> None:
 def test_a_unet_with_other_layers_is_not_described(tmp_path: Path) -> None:
     network = MONAIEncoder(monai_unet(norm=("group", {"num_groups": 2})), 32)
     path = save_network(network, tmp_path / "model.pt", {"preprocessing": INPUT})
-    with pytest.raises(ValueError, match=r"MONAIEncoder lacks model; build it yourself and use load_network"):
+    with pytest.raises(
+        ValueError, match=r"MONAIEncoder lacks model; build it yourself and use load_network"
+    ):
         ModelFile(path).build()
 
 
 def test_a_description_survives_every_way_of_saving(tmp_path: Path) -> None:
-    path = save_network(TransferClassifier(vit(), 2), tmp_path / "model.pt", {"class_names": ["a", "b"]})
+    path = save_network(
+        TransferClassifier(vit(), 2), tmp_path / "model.pt", {"class_names": ["a", "b"]}
+    )
     for name, content in {
         "read and saved again": read_pickle(path),
         "by torch alone": torch.load(path, weights_only=True),
@@ -161,9 +179,18 @@ def test_every_flipped_bit_of_the_tensors_is_noticed(tmp_path: Path, suffix: str
     path = tmp_path / f"detector.{suffix}"
     save_network(detector, path) if suffix == "pt" else save_detector(detector, path)
     whole, rng = path.read_bytes(), random.Random(0)
-    values = {name: value for name, value in ModelFile(path).state_dict.items() if value.numel() > 8}
+    values = {
+        name: value for name, value in ModelFile(path).state_dict.items() if value.numel() > 8
+    }
     for _ in range(60):
-        raw = values[rng.choice(list(values))].contiguous().view(torch.uint8).flatten().numpy().tobytes()
+        raw = (
+            values[rng.choice(list(values))]
+            .contiguous()
+            .view(torch.uint8)
+            .flatten()
+            .numpy()
+            .tobytes()
+        )
         place = whole.index(raw) + rng.randrange(len(raw))
         damaged = bytearray(whole)
         damaged[place] ^= 1 << rng.randrange(8)
@@ -184,7 +211,11 @@ def test_tensors_that_another_program_has_changed_are_noticed(tmp_path: Path) ->
 
 
 def test_the_digest_is_of_names_types_shapes_and_bytes() -> None:
-    state = {"a": torch.zeros(2, 3), "b": torch.zeros(2, dtype=torch.bfloat16), "c": torch.tensor(1)}
+    state = {
+        "a": torch.zeros(2, 3),
+        "b": torch.zeros(2, dtype=torch.bfloat16),
+        "c": torch.tensor(1),
+    }
     others = [
         {**state, "a": torch.zeros(3, 2)},
         {**state, "b": torch.zeros(2, dtype=torch.float16)},
@@ -222,7 +253,9 @@ HOSTILE: dict[str, Any] = {
     "patch_size is .* at most 1024 items": changed(definition_of(vit()), "patch_size", [8] * 10**5),
     "qkv_bias is 'yes': Input": changed(definition_of(vit()), "qkv_bias", "yes"),
     "pos_embed_type is 3: Input": changed(definition_of(vit()), "pos_embed_type", 3),
-    "cannot build ViTEncoder": changed(definition_of(vit()), "pos_embed_type", "$__import__('os').getcwd()"),
+    "cannot build ViTEncoder": changed(
+        definition_of(vit()), "pos_embed_type", "$__import__('os').getcwd()"
+    ),
     "ViTEncoder.device is no argument": changed(definition_of(vit()), "device", "cpu"),
     "class 'os.system' is none of": {"class": "os.system", "arguments": {"command": "true"}},
     "class 3 is none of": {"class": 3, "arguments": {}},
@@ -231,7 +264,10 @@ HOSTILE: dict[str, Any] = {
     "has 'class' and 'arguments', got 3": 3,
     "nested more than 5 deep": nested(500),
     "cannot build AFiRe": changed(definition_of(afire()), "encoder", "$print()"),
-    "cannot build AnomalyDetector": {"class": "AnomalyDetector", "arguments": {"network": definition_of(MAE(vit()))}},
+    "cannot build AnomalyDetector": {
+        "class": "AnomalyDetector",
+        "arguments": {"network": definition_of(MAE(vit()))},
+    },
 }
 
 
@@ -271,7 +307,9 @@ def edited(path: Path, **entries: Any) -> Path:
         ({"network": changed(definition_of(vit()), "num_layers", 200)}, "another architecture"),
     ],
 )
-def test_a_description_is_not_trusted(tmp_path: Path, entries: dict[str, Any], message: str) -> None:
+def test_a_description_is_not_trusted(
+    tmp_path: Path, entries: dict[str, Any], message: str
+) -> None:
     path = edited(export_encoder(vit(), tmp_path / "encoder.safetensors", "monai"), **entries)
     begun = time.perf_counter()
     with pytest.raises(ValueError, match=message) as caught:
@@ -296,11 +334,16 @@ def test_a_network_for_another_task_is_refused_by_name(tmp_path: Path) -> None:
         match=r"pretrained.pt is a pre-trained AFiRe network, not an anomaly detector: adapt .*finetune_anomaly",
     ):
         load_detector(pretrained)
-    with pytest.raises(ValueError, match=r"detector.pt is an anomaly detector, not a pre-trained AFiRe network"):
+    with pytest.raises(
+        ValueError, match=r"detector.pt is an anomaly detector, not a pre-trained AFiRe network"
+    ):
         ModelFile(detector, "pre-trained AFiRe network").build()
     with pytest.raises(ValueError, match=r"classifier.pt is a classifier, not a segmenter"):
         ModelFile(classifier, "segmenter").build()
-    with pytest.raises(RuntimeError, match=r"pretrained.pt is for another task, pre-trained AFiRe network instead of"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"pretrained.pt is for another task, pre-trained AFiRe network instead of",
+    ):
         load_network(AnomalyDetector(afire(), memory_size=16), pretrained)
 
 
@@ -326,22 +369,33 @@ def test_released_files_build_themselves(repository_root: Path) -> None:
     assert ModelFile(released_encoder()).build()(torch.rand(1, 1, 64, 64)).shape == (1, 64, 192)
 
 
-def test_every_file_that_comes_with_the_package_says_how_to_build_its_network(repository_root: Path) -> None:
-    files = [*repository_root.glob("bundles/*/models/model.pt"), *repository_root.glob("bundles/*/released/*.*")]
+def test_every_file_that_comes_with_the_package_says_how_to_build_its_network(
+    repository_root: Path,
+) -> None:
+    files = [
+        *repository_root.glob("bundles/*/models/model.pt"),
+        *repository_root.glob("bundles/*/released/*.*"),
+    ]
     described = [path for path in files if path.suffix in (".pt", ".safetensors")]
     assert len(described) >= 14
     for path in described:
         description = read_description(path)
         assert description is not None, path
         assert description.format == 1
-        if description.network is not None:  # networks of this package's own checks have classes of their own
+        if (
+            description.network is not None
+        ):  # networks of this package's own checks have classes of their own
             ModelFile(path).build()
 
 
 def test_a_network_of_another_library_is_described_without_definition() -> None:
     network = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3))
     description = describe(network, preprocessing={"standardize": True}, class_names=["lung"])
-    assert (description.network, description.preprocessing, description.class_names) == (None, None, ["lung"])
+    assert (description.network, description.preprocessing, description.class_names) == (
+        None,
+        None,
+        ["lung"],
+    )
 
 
 def test_a_network_that_is_of_another_package_is_named(caplog: pytest.LogCaptureFixture) -> None:

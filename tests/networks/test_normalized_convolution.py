@@ -16,7 +16,9 @@ def fill_free_memory(elements: int) -> None:
         torch.empty(number).fill_(1e30)
 
 
-def weight_gradient(block: torch.nn.Module, images: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+def weight_gradient(
+    block: torch.nn.Module, images: torch.Tensor, target: torch.Tensor
+) -> torch.Tensor:
     result = block(images).float()
     return torch.autograd.grad((result - target).square().sum(), block.conv.weight)[0]
 

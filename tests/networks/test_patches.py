@@ -33,11 +33,14 @@ def test_patchify_equals_slices_3d() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "patch"), [((2, 3, 8, 6), (4, 2)), ((1, 1, 4, 4), 4), ((2, 2, 4, 6, 8), (2, 3, 4)), ((3, 1, 12), 3)]
+    ("shape", "patch"),
+    [((2, 3, 8, 6), (4, 2)), ((1, 1, 4, 4), 4), ((2, 2, 4, 6, 8), (2, 3, 4)), ((3, 1, 12), 3)],
 )
 def test_unpatchify_is_the_inverse(shape: tuple[int, ...], patch: int | tuple[int, ...]) -> None:
     images = torch.rand(shape, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(unpatchify(patchify(images, patch), grid_size(shape[2:], patch), patch), images)
+    assert torch.equal(
+        unpatchify(patchify(images, patch), grid_size(shape[2:], patch), patch), images
+    )
 
 
 def test_sizes_that_do_not_fit_are_refused() -> None:
@@ -87,7 +90,13 @@ def random_masks(seed: int, count: int, size: tuple[int, ...]) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("size", "patch"),
-    [((16, 16), (2, 2)), ((16, 8), (4, 2)), ((8, 8), (8, 8)), ((8, 8, 8), (2, 2, 2)), ((4, 16, 8), (4, 2, 4))],
+    [
+        ((16, 16), (2, 2)),
+        ((16, 8), (4, 2)),
+        ((8, 8), (8, 8)),
+        ((8, 8, 8), (2, 2, 2)),
+        ((4, 16, 8), (4, 2, 4)),
+    ],
 )
 def test_labels_equal_the_reference(size: tuple[int, ...], patch: tuple[int, ...]) -> None:
     rescued = 0

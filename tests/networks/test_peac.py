@@ -45,13 +45,23 @@ Batch = tuple[torch.Tensor, ...]
 def tiny_peac(spatial_dims: int = 2, **changes: Any) -> PEAC:
     torch.manual_seed(0)
     encoder = ViTEncoder(
-        img_size=PATCH * CELLS, patch_size=PATCH, hidden_size=24, num_layers=1, num_heads=2, spatial_dims=spatial_dims
+        img_size=PATCH * CELLS,
+        patch_size=PATCH,
+        hidden_size=24,
+        num_layers=1,
+        num_heads=2,
+        spatial_dims=spatial_dims,
     )
     return PEAC(encoder, **({"expander_dim": 6, "expander_hidden_dim": 10} | changes))
 
 
 def batch(
-    seed: int = 0, images: int = 3, spatial_dims: int = 2, prob: float = 0.5, min_overlap: int = 1, **changes: Any
+    seed: int = 0,
+    images: int = 3,
+    spatial_dims: int = 2,
+    prob: float = 0.5,
+    min_overlap: int = 1,
+    **changes: Any,
 ) -> Batch:
     """The arguments of the network from the transforms; each image is an array (1, *S) of random numbers in [0, 1]."""
     transform = Compose(
@@ -63,7 +73,10 @@ def batch(
     ).set_random_state(seed)
     rng = np.random.default_rng(seed)
     size = [GRID * PATCH] * spatial_dims
-    rows = [transform({"image": rng.random((1, *size), dtype=np.float32)} | changes) for _ in range(images)]
+    rows = [
+        transform({"image": rng.random((1, *size), dtype=np.float32)} | changes)
+        for _ in range(images)
+    ]
     collated = list_data_collate(rows)
     return tuple(torch.as_tensor(collated[key]) for key in ("image_1", *KEYS))
 
@@ -72,7 +85,9 @@ def record_inputs(*modules: nn.Module) -> list[list[torch.Tensor]]:
     """First argument of every call of each module."""
     inputs: list[list[torch.Tensor]] = [[] for _ in modules]
     for module, seen in zip(modules, inputs, strict=True):
-        module.register_forward_pre_hook(lambda _, arguments, seen=seen: seen.append(arguments[0].detach().clone()))
+        module.register_forward_pre_hook(
+            lambda _, arguments, seen=seen: seen.append(arguments[0].detach().clone())
+        )
     return inputs
 
 
@@ -89,14 +104,21 @@ def test_outputs(images: int, spatial_dims: int) -> None:
         "target": (images, patches, PATCH**spatial_dims),
     }
     for prefix, crop in itertools.product(("", "teacher_"), (1, 2)):
-        expected |= {f"{prefix}global_{crop}": (images, 6), f"{prefix}local_{crop}": (images, patches, 6)}
+        expected |= {
+            f"{prefix}global_{crop}": (images, 6),
+            f"{prefix}local_{crop}": (images, patches, 6),
+        }
         expected[f"matches_{crop}"] = (images, patches)
     outputs = network(*arguments)
     assert {name: tuple(value.shape) for name, value in outputs.items()} == expected
     outputs = network.eval()(*arguments)
     assert set(outputs) - set(expected) == {"corrupted"}
     assert outputs["corrupted"].shape == outputs["target"].shape
-    assert all(not value.requires_grad for name, value in outputs.items() if "teacher" in name or "target" in name)
+    assert all(
+        not value.requires_grad
+        for name, value in outputs.items()
+        if "teacher" in name or "target" in name
+    )
 
 
 def test_student_sees_the_distorted_crop_and_the_second_teacher_the_first_and_the_second() -> None:
@@ -118,7 +140,11 @@ def test_outputs_are_what_each_part_says_of_each_crop() -> None:
     outputs = network(*arguments)
     sides = {
         "": (network.encoder, network.global_expander, network.local_expander),
-        "teacher_": (network.teacher_encoder, network.teacher_global_expander, network.teacher_local_expander),
+        "teacher_": (
+            network.teacher_encoder,
+            network.teacher_global_expander,
+            network.teacher_local_expander,
+        ),
     }
     crops = {"": (distorted, image_2), "teacher_": (image_1, image_2)}
     expected = {"order": order, "shuffled": shuffled}
@@ -127,7 +153,10 @@ def test_outputs_are_what_each_part_says_of_each_crop() -> None:
             expected[f"{prefix}global_{crop}"] = global_expander(encoder(image).mean(1))
             expected[f"{prefix}local_{crop}"] = local_expander(encoder(image))
     tokens = network.encoder(distorted)
-    expected |= {"order_logits": network.order_head(tokens), "restored": network.restoration_head(tokens)}
+    expected |= {
+        "order_logits": network.order_head(tokens),
+        "restored": network.restoration_head(tokens),
+    }
     for name, image in (("target", image_1), ("corrupted", distorted)):
         expected[name] = (patchify(image, PATCH) - 0.449) / 0.226
     expected["matches_1"] = matching_patches(offset_1, offset_2, (CELLS, CELLS))
@@ -156,7 +185,9 @@ def test_compared_patches_show_the_same_place(spatial_dims: int) -> None:
     network = PEAC(PlaceEncoder(spatial_dims))
     for name in ("local_expander", "teacher_local_expander"):
         setattr(network, name, nn.Identity())
-    axes = torch.meshgrid(*[torch.arange(GRID * PATCH) / (GRID * PATCH)] * spatial_dims, indexing="ij")
+    axes = torch.meshgrid(
+        *[torch.arange(GRID * PATCH) / (GRID * PATCH)] * spatial_dims, indexing="ij"
+    )
     image_1, *others = batch(3, 200, spatial_dims, prob=0.0, image=torch.stack(axes))
     outputs = network(image_1, *others)
     for crop, other in ((1, 2), (2, 1)):
@@ -177,7 +208,9 @@ def test_restores_an_image_alone() -> None:
     assert 0 <= restored.min() <= restored.max() <= 1
     assert torch.equal(image, before)
     patches = network.restoration_head(network.encoder(image))
-    torch.testing.assert_close(patchify(restored, PATCH), (patches * 0.226 + 0.449).clamp(0, 1), rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        patchify(restored, PATCH), (patches * 0.226 + 0.449).clamp(0, 1), rtol=0, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("parts", list(itertools.product([False, True], repeat=4)))
@@ -200,9 +233,9 @@ def test_parts_that_are_off_cost_nothing_and_the_others_train(parts: tuple[bool,
     for name, parameter in network.named_parameters():  # what DistributedDataParallel asks for
         assert (parameter.grad is not None) == parameter.requires_grad, name
         assert not (name.startswith("teacher") and parameter.requires_grad)
-    assert {name: any(p.requires_grad for p in module.parameters()) for name, module in modules.items()} == dict(
-        zip(PARTS, parts, strict=True)
-    )
+    assert {
+        name: any(p.requires_grad for p in module.parameters()) for name, module in modules.items()
+    } == dict(zip(PARTS, parts, strict=True))
     assert network.state_dict().keys() == tiny_peac().state_dict().keys()
 
 
@@ -218,7 +251,9 @@ def one_process_group(tmp_path: Path) -> Iterator[None]:
 @pytest.mark.parametrize("weights", [(1, 1, 1, 1), (0, 1, 0, 1), (1, 0, 0, 0), (0, 0, 1, 0)])
 @pytest.mark.parametrize("prob", [0.0, 1.0])
 @pytest.mark.usefixtures("one_process_group")
-def test_distributed_training_has_no_unused_parameter(weights: tuple[float, float, float, float], prob: float) -> None:
+def test_distributed_training_has_no_unused_parameter(
+    weights: tuple[float, float, float, float], prob: float
+) -> None:
     network = tiny_peac(**{part: bool(weight) for part, weight in zip(PARTS, weights, strict=True)})
     model = DistributedDataParallel(network)
     for seed in range(3):  # the step after one with an unused parameter would fail
@@ -229,7 +264,11 @@ def test_distributed_training_has_no_unused_parameter(weights: tuple[float, floa
 
 def test_teacher_follows_the_student() -> None:
     network = tiny_peac(teacher_decay=0.75)
-    students = {"encoder": network.encoder, "global": network.global_expander, "local": network.local_expander}
+    students = {
+        "encoder": network.encoder,
+        "global": network.global_expander,
+        "local": network.local_expander,
+    }
     teachers = {
         "encoder": network.teacher_encoder,
         "global": network.teacher_global_expander,
@@ -243,7 +282,11 @@ def test_teacher_follows_the_student() -> None:
     moved = copy.deepcopy(students)
     network.update_teacher()
     for name, teacher in teachers.items():
-        triples = zip(*(x[name].parameters() for x in (before, students, moved)), teacher.parameters(), strict=True)
+        triples = zip(
+            *(x[name].parameters() for x in (before, students, moved)),
+            teacher.parameters(),
+            strict=True,
+        )
         for start, student, student_before, end in triples:
             torch.testing.assert_close(end, 0.75 * start + 0.25 * student, rtol=0, atol=1e-6)
             assert torch.equal(student, student_before)
@@ -256,7 +299,13 @@ def test_teacher_follows_the_student() -> None:
 def test_swin_encoder_and_a_teacher_without_stochastic_depth() -> None:
     torch.manual_seed(0)
     encoder = SwinEncoder(
-        img_size=24, patch_size=4, window_size=3, embed_dim=8, depths=(1, 2), num_heads=(2, 4), drop_path_rate=0.5
+        img_size=24,
+        patch_size=4,
+        window_size=3,
+        embed_dim=8,
+        depths=(1, 2),
+        num_heads=(2, 4),
+        drop_path_rate=0.5,
     )
     assert encoder.grid_size == (CELLS, CELLS)
     network = PEAC(encoder, expander_dim=6, expander_hidden_dim=10).train()
@@ -274,7 +323,9 @@ def test_swin_encoder_and_a_teacher_without_stochastic_depth() -> None:
 @pytest.mark.parametrize("images", [1, 2])
 @pytest.mark.parametrize("prob", [0.0, 1.0])
 @pytest.mark.parametrize("autocast", [False, True])
-def test_degenerate_batches_have_finite_losses_and_gradients(images: int, prob: float, autocast: bool) -> None:
+def test_degenerate_batches_have_finite_losses_and_gradients(
+    images: int, prob: float, autocast: bool
+) -> None:
     network = tiny_peac()
     image_1, image_2, distorted, order, shuffled, _, _ = batch(0, images, prob=prob)
     assert shuffled.all() == (prob == 1)
@@ -286,7 +337,11 @@ def test_degenerate_batches_have_finite_losses_and_gradients(images: int, prob: 
             total = loss(network(image_1, image_2, distorted, order, shuffled, *offsets))
         total.backward()
         assert all(term.isfinite() and term.dtype == torch.float32 for term in loss.terms.values())
-        assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters() if p.requires_grad)
+        assert all(
+            p.grad is not None and p.grad.isfinite().all()
+            for p in network.parameters()
+            if p.requires_grad
+        )
 
 
 def test_inputs_stay_as_they_are_and_metadata_do_no_harm() -> None:
@@ -305,8 +360,13 @@ def test_arguments_that_do_not_fit() -> None:
     network, arguments = tiny_peac(), batch()
     with pytest.raises(ValueError, match="all of image_1, image_2"):
         network(*arguments[:3])
-    for position, name in enumerate(("image_2", "distorted", "order", "shuffled", "offset_1", "offset_2"), start=1):
-        wrong = [*arguments[:position], arguments[position][:, :-1] if position != 4 else arguments[4][1:]]
+    for position, name in enumerate(
+        ("image_2", "distorted", "order", "shuffled", "offset_1", "offset_2"), start=1
+    ):
+        wrong = [
+            *arguments[:position],
+            arguments[position][:, :-1] if position != 4 else arguments[4][1:],
+        ]
         with pytest.raises(ValueError, match=f"{name} must be .* got"):
             network(*wrong, *arguments[position + 1 :])
     encoder = ViTEncoder(img_size=(16, 24), patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
@@ -320,20 +380,33 @@ def test_arguments_that_do_not_fit() -> None:
 def test_trains_in_monais_engine() -> None:
     """A few epochs on four images: the loss falls, the order of shuffled patches is found, the teacher follows."""
     network = tiny_peac(teacher_decay=0.9)
-    transform = Compose([CopyItemsd("image_1", names="distorted"), ShufflePatchesd("distorted", PATCH, 0.5)])
+    transform = Compose(
+        [CopyItemsd("image_1", names="distorted"), ShufflePatchesd("distorted", PATCH, 0.5)]
+    )
     transform.set_random_state(0)
     image_1, image_2, _, _, _, offset_1, offset_2 = batch(0, 4)
-    image_1 = image_1 * 0.2 + torch.linspace(0, 0.8, L).view(1, 1, CELLS, CELLS).kron(torch.ones(1, 1, PATCH, PATCH))
+    image_1 = image_1 * 0.2 + torch.linspace(0, 0.8, L).view(1, 1, CELLS, CELLS).kron(
+        torch.ones(1, 1, PATCH, PATCH)
+    )
     rows = [
-        {"image_1": image_1[i % 4], "image_2": image_2[i % 4], "offset_1": offset_1[i % 4], "offset_2": offset_2[i % 4]}
+        {
+            "image_1": image_1[i % 4],
+            "image_2": image_2[i % 4],
+            "offset_1": offset_1[i % 4],
+            "offset_2": offset_2[i % 4],
+        }
         for i in range(32)
     ]
-    batches = [list_data_collate([transform(row) for row in rows[i : i + 8]]) for i in range(0, 32, 8)]
+    batches = [
+        list_data_collate([transform(row) for row in rows[i : i + 8]]) for i in range(0, 32, 8)
+    ]
     loss, losses, accuracies = PEACLoss(), [], []
     trainer = SupervisedTrainer(
         device=torch.device("cpu"),
         max_epochs=40,
-        train_data_loader=[{"image": row["image_1"], "label": row["shuffled"], **row} for row in batches],
+        train_data_loader=[
+            {"image": row["image_1"], "label": row["shuffled"], **row} for row in batches
+        ],
         network=network,
         optimizer=torch.optim.AdamW([p for p in network.parameters() if p.requires_grad], lr=3e-3),
         loss_function=loss,
@@ -353,7 +426,10 @@ def test_trains_in_monais_engine() -> None:
     trainer.run()
     assert np.mean(losses[-4:]) < 0.5 * np.mean(losses[:4])
     assert np.nanmean(accuracies[-4:]) > 5 / L
-    assert any(not torch.equal(value, start[name]) for name, value in network.teacher_encoder.state_dict().items())
+    assert any(
+        not torch.equal(value, start[name])
+        for name, value in network.teacher_encoder.state_dict().items()
+    )
 
 
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
@@ -374,16 +450,25 @@ def test_projection_mlp(num_layers: int) -> None:
 
 
 def test_center_is_taken_from_the_teacher_and_then_moves() -> None:
-    network, plain = tiny_peac(center_momentum=0.75).double(), tiny_peac(global_balance="none").double()
+    network, plain = (
+        tiny_peac(center_momentum=0.75).double(),
+        tiny_peac(global_balance="none").double(),
+    )
     center = torch.zeros(6, dtype=torch.float64)
     for seed in range(3):
         arguments = tuple(x.double() if x.is_floating_point() else x for x in batch(seed))
         outputs, raw = network(*arguments), plain(*arguments)
         embeddings = [raw[f"teacher_global_{crop}"] for crop in (1, 2)]
         for crop, embedding in enumerate(embeddings, start=1):
-            torch.testing.assert_close(outputs[f"teacher_global_{crop}"], embedding - center, rtol=0, atol=1e-12)
-            torch.testing.assert_close(outputs[f"global_{crop}"], raw[f"global_{crop}"], rtol=0, atol=1e-12)
-        center = 0.75 * center + 0.25 * torch.stack([y for part in embeddings for y in part]).mean(0)
+            torch.testing.assert_close(
+                outputs[f"teacher_global_{crop}"], embedding - center, rtol=0, atol=1e-12
+            )
+            torch.testing.assert_close(
+                outputs[f"global_{crop}"], raw[f"global_{crop}"], rtol=0, atol=1e-12
+            )
+        center = 0.75 * center + 0.25 * torch.stack([y for part in embeddings for y in part]).mean(
+            0
+        )
         torch.testing.assert_close(network.global_center, center, rtol=0, atol=1e-12)
     network.eval()(*arguments)
     torch.testing.assert_close(network.global_center, center, rtol=0, atol=1e-12)
@@ -398,7 +483,9 @@ def test_predictor_is_the_students_alone_and_learns() -> None:
     for crop, image in ((1, arguments[2]), (2, arguments[1])):
         embedding = network.global_expander(network.encoder(image).mean(1))
         torch.testing.assert_close(outputs[f"global_{crop}"], network.global_predictor(embedding))
-        teacher = network.teacher_global_expander(network.teacher_encoder(arguments[crop - 1]).mean(1))
+        teacher = network.teacher_global_expander(
+            network.teacher_encoder(arguments[crop - 1]).mean(1)
+        )
         torch.testing.assert_close(outputs[f"teacher_global_{crop}"], teacher)
     PEACLoss()(outputs).backward()
     assert all(parameter.grad is not None for parameter in network.global_predictor.parameters())
@@ -408,7 +495,10 @@ def test_predictor_is_the_students_alone_and_learns() -> None:
 
 def test_center_keeps_the_targets_of_a_collapsed_teacher_apart() -> None:
     """A common direction a thousand times as long as what tells images apart leaves no target but that direction."""
-    networks = {balance: tiny_peac(global_balance=balance, center_momentum=0.0) for balance in ("none", "center")}
+    networks = {
+        balance: tiny_peac(global_balance=balance, center_momentum=0.0)
+        for balance in ("none", "center")
+    }
     spreads = {}
     for balance, network in networks.items():
         network.teacher_global_expander.layers[-1].bias.data[0] = 1e3

@@ -62,7 +62,9 @@ def test_state_dict_carries_on() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_q_keeps_a_float32_bank(dtype: torch.dtype) -> None:
     bank = PrototypeBank(2, 3)
-    q = torch.softmax(torch.randn(64, 2, 3, generator=torch.Generator().manual_seed(2)), -1).to(dtype)
+    q = torch.softmax(torch.randn(64, 2, 3, generator=torch.Generator().manual_seed(2)), -1).to(
+        dtype
+    )
     bank.update(q)
     assert bank.prototypes.dtype == torch.float32
     torch.testing.assert_close(bank.prototypes, q.double().mean(0).float())

@@ -16,7 +16,13 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
 
-from monai_afire.networks import HuggingFaceEncoder, TimmEncoder, ViTEncoder, build_encoder, load_encoder_weights
+from monai_afire.networks import (
+    HuggingFaceEncoder,
+    TimmEncoder,
+    ViTEncoder,
+    build_encoder,
+    load_encoder_weights,
+)
 from monai_afire.networks.nets.encoders.timm_encoder import PUBLISHED
 
 State = dict[str, torch.Tensor]
@@ -26,8 +32,13 @@ EVA_X_MEAN, EVA_X_STD = 0.49185243, 0.28509309  # of its public code
 def timm_library() -> Any:
     try:
         import timm
-    except (ImportError, RuntimeError) as error:  # the latter where torch and torchvision are of different builds
-        pytest.skip(f"needs timm and a torchvision that fits torch: pip install 'monai-afire[timm]' ({error})")
+    except (
+        ImportError,
+        RuntimeError,
+    ) as error:  # the latter where torch and torchvision are of different builds
+        pytest.skip(
+            f"needs timm and a torchvision that fits torch: pip install 'monai-afire[timm]' ({error})"
+        )
     return timm
 
 
@@ -39,7 +50,9 @@ def linear(name: str, inputs: int, outputs: int) -> Iterator[tuple[str, tuple[in
     yield from [(f"{name}.weight", (outputs, inputs)), (f"{name}.bias", (outputs,))]
 
 
-def eva_x_shapes(width: int, depth: int = 12, parted: bool = False) -> Iterator[tuple[str, tuple[int, ...]]]:
+def eva_x_shapes(
+    width: int, depth: int = 12, parted: bool = False
+) -> Iterator[tuple[str, tuple[int, ...]]]:
     """EVA-02's masked image modeling at 224 pixels, patches of 16; Ti and S in one layer, B with parted layers."""
     hidden = int(width * 4 * 2 / 3)
     yield from [(name, (1, 1, width)) for name in ("cls_token", "mask_token")]
@@ -111,7 +124,9 @@ def naive_eva(state: State, gray: torch.Tensor, heads: int) -> torch.Tensor:
         return F.linear(x, state[f"{name}.weight"], state[f"{name}.bias"])
 
     pixels = ((gray - EVA_X_MEAN) / EVA_X_STD).expand(-1, 3, -1, -1)
-    x = F.conv2d(pixels, state["patch_embed.proj.weight"], state["patch_embed.proj.bias"], stride=16)
+    x = F.conv2d(
+        pixels, state["patch_embed.proj.weight"], state["patch_embed.proj.bias"], stride=16
+    )
     places = state["pos_embed"][:, 1:].mT.unflatten(2, (14, 14))
     if grid != 14:
         places = F.interpolate(places, (grid, grid), mode="bicubic", antialias=True)
@@ -121,7 +136,9 @@ def naive_eva(state: State, gray: torch.Tensor, heads: int) -> torch.Tensor:
         block = f"blocks.{number}"
         parts = [state.get(f"{block}.attn.{part}_proj.weight") for part in "qkv"]
         weight = state[f"{block}.attn.qkv.weight"] if parts[0] is None else torch.cat(parts)
-        bias = torch.cat([state[f"{block}.attn.q_bias"], torch.zeros(width), state[f"{block}.attn.v_bias"]])
+        bias = torch.cat(
+            [state[f"{block}.attn.q_bias"], torch.zeros(width), state[f"{block}.attn.v_bias"]]
+        )
         joint = F.linear(normal(x, f"{block}.norm1"), weight, bias)
         q, k, v = joint.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
         q, k = (torch.cat([each[:, :, :1], rotated(each[:, :, 1:], grid)], 2) for each in (q, k))
@@ -180,7 +197,9 @@ def test_eva_x_has_the_values_of_timms_own_model(tmp_path: Path) -> None:
     theirs.load_state_dict(timm.models.eva.checkpoint_filter_fn(state, theirs))
     images = torch.rand(2, 1, 224, 224)
     with torch.no_grad():
-        expected = theirs.fc_norm(theirs.forward_features(((images - EVA_X_MEAN) / EVA_X_STD).expand(-1, 3, -1, -1)))
+        expected = theirs.fc_norm(
+            theirs.forward_features(((images - EVA_X_MEAN) / EVA_X_STD).expand(-1, 3, -1, -1))
+        )
         torch.testing.assert_close(encoder(images), expected[:, 1:], rtol=0, atol=1e-5)
 
 
@@ -194,7 +213,9 @@ def test_the_layout_of_eva_x_base(tmp_path: Path, size: int) -> None:
     assert load_encoder_weights(encoder, path).missing == []
     images = torch.rand(1, 1, size, size)
     with torch.no_grad():
-        torch.testing.assert_close(encoder(images), naive_eva(state, images, heads=1), rtol=0, atol=1e-4)
+        torch.testing.assert_close(
+            encoder(images), naive_eva(state, images, heads=1), rtol=0, atol=1e-4
+        )
 
 
 @pytest.mark.slow
@@ -206,7 +227,9 @@ def test_eva_x_of_other_sizes(tmp_path: Path, name: str, width: int, heads: int)
     assert load_encoder_weights(encoder, path).missing == []
     images = torch.rand(1, 1, 224, 224)
     with torch.no_grad():
-        torch.testing.assert_close(encoder(images), naive_eva(state, images, heads), rtol=0, atol=1e-3)
+        torch.testing.assert_close(
+            encoder(images), naive_eva(state, images, heads), rtol=0, atol=1e-3
+        )
 
 
 def test_wrong_files_say_what_to_do(tmp_path: Path) -> None:
@@ -214,7 +237,9 @@ def test_wrong_files_say_what_to_do(tmp_path: Path) -> None:
     path, state = eva_x_file(tmp_path, width=48, depth=1)
     encoder = build_encoder("timm:eva_x_tiny_patch16", own(64, 16))
     before = {name: each.clone() for name, each in encoder.state_dict().items()}
-    with pytest.raises(ValueError, match=r"eva_x_mim.pt do not fit .*48.* give the model that the file is of"):
+    with pytest.raises(
+        ValueError, match=r"eva_x_mim.pt do not fit .*48.* give the model that the file is of"
+    ):
         load_encoder_weights(encoder, path)
     state |= random_state(eva_x_shapes(192, depth=11))
     with pytest.raises(ValueError, match=r"lacks 13 of the .*blocks\.11\."):
@@ -222,11 +247,14 @@ def test_wrong_files_say_what_to_do(tmp_path: Path) -> None:
     odd = random_state(eva_x_shapes(192))
     odd["pos_embed"] = odd["pos_embed"][:, :190]
     with pytest.raises(
-        ValueError, match=r"timm cannot translate the given state dict for Eva .*take a file of the model"
+        ValueError,
+        match=r"timm cannot translate the given state dict for Eva .*take a file of the model",
     ):
         load_encoder_weights(encoder, odd)
     assert all(torch.equal(each, before[name]) for name, each in encoder.state_dict().items())
-    with pytest.raises(ValueError, match=r"timm has no weights of eva_x_tiny_patch16: .* --encoder_weights"):
+    with pytest.raises(
+        ValueError, match=r"timm has no weights of eva_x_tiny_patch16: .* --encoder_weights"
+    ):
         build_encoder("timm:eva_x_tiny_patch16:pretrained", own(64, 16))
 
 
@@ -280,7 +308,11 @@ RAD_DINO_IMAGES = {
 def rad_dino_folder(folder: Path, depth: int) -> Path:
     (folder / "config.json").write_text(json.dumps({**RAD_DINO, "num_hidden_layers": depth}))
     (folder / "preprocessor_config.json").write_text(json.dumps(RAD_DINO_IMAGES))
-    save_file(random_state(rad_dino_shapes(depth)), folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(
+        random_state(rad_dino_shapes(depth)),
+        folder / "model.safetensors",
+        metadata={"format": "pt"},
+    )
     return folder
 
 
@@ -288,13 +320,17 @@ def rad_dino_folder(folder: Path, depth: int) -> Path:
     ("size", "depth"), [(518, 1), (224, 2), pytest.param(518, 12, marks=pytest.mark.slow)], ids=str
 )
 def test_rad_dino(tmp_path: Path, size: int, depth: int) -> None:
-    transformers = pytest.importorskip("transformers", reason="needs transformers: pip install 'monai-afire[hub]'")
+    transformers = pytest.importorskip(
+        "transformers", reason="needs transformers: pip install 'monai-afire[hub]'"
+    )
     folder = rad_dino_folder(tmp_path, depth)
     encoder = build_encoder(f"hub:{folder}", own(size, 14)).eval()
     theirs = transformers.Dinov2Model.from_pretrained(folder).eval()
     images = torch.rand(1, 1, size, size)
     with torch.no_grad():
-        expected = theirs(((images - 0.5307) / 0.2583).expand(-1, 3, -1, -1)).last_hidden_state[:, 1:]
+        expected = theirs(((images - 0.5307) / 0.2583).expand(-1, 3, -1, -1)).last_hidden_state[
+            :, 1:
+        ]
         torch.testing.assert_close(encoder(images), expected, rtol=0, atol=1e-4)
     # nothing kept the values of a new network
     published = random_state(rad_dino_shapes(depth))
@@ -306,13 +342,21 @@ def test_rad_dino_with_a_file_of_another_model(tmp_path: Path) -> None:
     pytest.importorskip("transformers", reason="needs transformers: pip install 'monai-afire[hub]'")
     folder = rad_dino_folder(tmp_path, 1)
     # its backbone_compatible.safetensors has the names of DINOv2's own code
-    save_file({"blocks.0.norm1.weight": torch.ones(768)}, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(ValueError, match=r"lacks \d+ tensors that the tokens of Dinov2Model depend on"):
+    save_file(
+        {"blocks.0.norm1.weight": torch.ones(768)},
+        folder / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    with pytest.raises(
+        ValueError, match=r"lacks \d+ tensors that the tokens of Dinov2Model depend on"
+    ):
         HuggingFaceEncoder(folder, 224)
 
 
 def batch_norm(name: str, width: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    yield from [(f"{name}.{part}", (width,)) for part in ("weight", "bias", "running_mean", "running_var")]
+    yield from [
+        (f"{name}.{part}", (width,)) for part in ("weight", "bias", "running_mean", "running_var")
+    ]
 
 
 def resnet_shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -340,7 +384,9 @@ def densenet_shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
     yield from batch_norm("features.norm0", 64)
     width = 64
     for stage, layers in enumerate([6, 12, 24, 16], 1):
-        for layer in (f"features.denseblock{stage}.denselayer{number}" for number in range(1, layers + 1)):
+        for layer in (
+            f"features.denseblock{stage}.denselayer{number}" for number in range(1, layers + 1)
+        ):
             yield from batch_norm(f"{layer}.norm1", width)
             yield f"{layer}.conv1.weight", (128, width, 1, 1)
             yield from batch_norm(f"{layer}.norm2", 128)

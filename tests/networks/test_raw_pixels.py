@@ -17,7 +17,9 @@ def test_raw_pixels_are_an_encoder() -> None:
     assert list(encoders) == ["vit", RAW_PIXELS]
     images = torch.rand(2, 1, 32, 32)
     tokens = encoders[RAW_PIXELS](images)
-    torch.testing.assert_close(tokens[1, 5].reshape(8, 8), encoders[RAW_PIXELS].normalize(images)[1, 0, 8:16, 8:16])
+    torch.testing.assert_close(
+        tokens[1, 5].reshape(8, 8), encoders[RAW_PIXELS].normalize(images)[1, 0, 8:16, 8:16]
+    )
     own = RawPixels(1, (32, 32), (16, 16))
     assert with_raw_pixels({RAW_PIXELS: own})[RAW_PIXELS] is own
     with pytest.raises(ValueError, match="at least one encoder"):

@@ -26,7 +26,9 @@ def tiny_decoder(**changes: Any) -> RestorationDecoder:
 
 
 def random_tokens(batch: int = 2, length: int = 6) -> torch.Tensor:
-    return torch.randn(batch, length, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    return torch.randn(
+        batch, length, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    )
 
 
 @pytest.mark.parametrize("per_position", [True, False])

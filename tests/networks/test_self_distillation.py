@@ -22,12 +22,23 @@ WIDTH, PROTOTYPES = 12, 6
 def tiny_dino(spatial_dims: int = 2, dtype: torch.dtype = torch.float32, **changes: Any) -> DINO:
     torch.manual_seed(0)
     encoder = ViTEncoder(
-        img_size=16, patch_size=4, hidden_size=WIDTH, num_layers=1, num_heads=2, spatial_dims=spatial_dims
+        img_size=16,
+        patch_size=4,
+        hidden_size=WIDTH,
+        num_layers=1,
+        num_heads=2,
+        spatial_dims=spatial_dims,
     )
     return DINO(encoder, PROTOTYPES, head_dim=8, bottleneck_dim=5, **changes).to(dtype)
 
 
-def crops(seed: int = 0, images: int = 3, local: int = 2, dims: int = 2, dtype: torch.dtype = torch.float32) -> list:
+def crops(
+    seed: int = 0,
+    images: int = 3,
+    local: int = 2,
+    dims: int = 2,
+    dtype: torch.dtype = torch.float32,
+) -> list:
     """Global and local crops."""
     generator = torch.Generator().manual_seed(seed)
     shapes = ((images, 2, 1, *(16,) * dims), (images, local, 1, *(8,) * dims))
@@ -40,12 +51,17 @@ def test_outputs(images: int, local: int, spatial_dims: int) -> None:
     network = tiny_dino(spatial_dims)
     outputs = network(*crops(0, images, local, spatial_dims))
     shapes = {name: tuple(value.shape) for name, value in outputs.items()}
-    assert shapes == {"student": (images, 2 + local, PROTOTYPES), "teacher": (images, 2, PROTOTYPES)}
+    assert shapes == {
+        "student": (images, 2 + local, PROTOTYPES),
+        "teacher": (images, 2, PROTOTYPES),
+    }
     for probabilities in (outputs["student"].exp(), outputs["teacher"]):
         torch.testing.assert_close(probabilities.sum(-1), torch.ones(probabilities.shape[:2]))
     DINOLoss()(outputs).backward()
     trained = {name: p for name, p in network.named_parameters() if p.requires_grad}
-    assert all(p.grad is not None for p in trained.values()), "a parameter without gradient would stop DDP"
+    assert all(p.grad is not None for p in trained.values()), (
+        "a parameter without gradient would stop DDP"
+    )
     assert not any(name.startswith("teacher") for name in trained)
     evaluated = network.eval()(*crops(0, images, local, spatial_dims))
     assert evaluated["teacher_tokens"].shape == (images, 2, 4**spatial_dims, WIDTH)
@@ -54,13 +70,21 @@ def test_outputs(images: int, local: int, spatial_dims: int) -> None:
 @pytest.mark.parametrize("norm_last_layer", [True, False])
 def test_two_steps_equal_loops(norm_last_layer: bool) -> None:
     """Loss, center, student and teacher after two steps, from the encoders' tokens on all by loops."""
-    network = tiny_dino(dtype=torch.float64, norm_last_layer=norm_last_layer, teacher_decay=0.75, center_momentum=0.6)
+    network = tiny_dino(
+        dtype=torch.float64,
+        norm_last_layer=norm_last_layer,
+        teacher_decay=0.75,
+        center_momentum=0.6,
+    )
     network.teacher_temperature = 0.3
     for parameter in network.parameters():  # a teacher that differs, and biases that matter
         if parameter.shape[-1:] != (1,):  # but not the gains, which must be 1
             parameter.data += 0.1 * torch.randn_like(parameter)
     naive = copy.deepcopy(network)
-    optimizers = [torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1) for net in (network, naive)]
+    optimizers = [
+        torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1)
+        for net in (network, naive)
+    ]
     for step in range(2):
         images, local = crops(step, dtype=torch.float64)
         loss = DINOLoss()(network(images, local))
@@ -76,7 +100,9 @@ def test_two_steps_equal_loops(norm_last_layer: bool) -> None:
             teacher.load_state_dict(dino.ema(teacher.state_dict(), student.state_dict(), 0.75))
     assert network.center.any()
     for name, value in naive.state_dict().items():
-        torch.testing.assert_close(network.state_dict()[name], value, rtol=1e-8, atol=1e-10, msg=name)
+        torch.testing.assert_close(
+            network.state_dict()[name], value, rtol=1e-8, atol=1e-10, msg=name
+        )
     gains = network.head.last_layer.parametrizations.weight.original0
     assert bool((gains == 1).all()) == norm_last_layer
 
@@ -90,10 +116,18 @@ def _naive_loss(network: DINO, images: torch.Tensor, local: torch.Tensor) -> tor
 
     student, teacher = [], []
     for of_image, small in zip(images, local, strict=True):
-        student.append(torch.stack([scores(network.encoder, network.head, c) for c in (*of_image, *small)]))
-        teacher.append(torch.stack([scores(network.teacher_encoder, network.teacher_head, c) for c in of_image]))
+        student.append(
+            torch.stack([scores(network.encoder, network.head, c) for c in (*of_image, *small)])
+        )
+        teacher.append(
+            torch.stack(
+                [scores(network.teacher_encoder, network.teacher_head, c) for c in of_image]
+            )
+        )
     seen = torch.stack(teacher).detach()
-    loss = dino.dino_loss(torch.stack(student), seen, network.center, 0.1, network.teacher_temperature)
+    loss = dino.dino_loss(
+        torch.stack(student), seen, network.center, 0.1, network.teacher_temperature
+    )
     network.center.copy_(dino.moved_center(network.center, seen, network.center_momentum))
     return loss
 
@@ -105,7 +139,9 @@ def test_sinkhorn_balances_both_crops_together_and_moves_no_center() -> None:
     tokens = network.teacher_encoder(images.flatten(0, 1))
     expected = sinkhorn_knopp(network.teacher_head(tokens.mean(1)), network.teacher_temperature)
     torch.testing.assert_close(teacher.flatten(0, 1), expected)
-    torch.testing.assert_close(teacher.sum((0, 1)), torch.full((PROTOTYPES,), 6 / PROTOTYPES), rtol=0.2, atol=0)
+    torch.testing.assert_close(
+        teacher.sum((0, 1)), torch.full((PROTOTYPES,), 6 / PROTOTYPES), rtol=0.2, atol=0
+    )
     assert not network.center.any()
 
 
@@ -117,7 +153,9 @@ def test_center_moves_in_training_only_and_is_saved() -> None:
     assert network.center.any()
     restored = tiny_dino()
     restored.load_state_dict(network.state_dict())
-    torch.testing.assert_close(restored.eval()(*crops())["teacher"], network.eval()(*crops())["teacher"])
+    torch.testing.assert_close(
+        restored.eval()(*crops())["teacher"], network.eval()(*crops())["teacher"]
+    )
 
 
 def test_images_alone_give_the_teachers_feature_map() -> None:
@@ -126,7 +164,9 @@ def test_images_alone_give_the_teachers_feature_map() -> None:
         parameter.data += 0.1
     image = torch.rand(2, 1, 16, 16)
     torch.testing.assert_close(
-        network(image).flatten(2).transpose(1, 2), network.teacher_encoder(image), msg="tokens in row-major order"
+        network(image).flatten(2).transpose(1, 2),
+        network.teacher_encoder(image),
+        msg="tokens in row-major order",
     )
     assert not torch.allclose(network(image).flatten(2).transpose(1, 2), network.encoder(image))
 
@@ -145,7 +185,9 @@ def test_a_collapsed_teacher_raises_the_alarm(level: str) -> None:
     collapsed = dino_metrics(network(*crops(images=8)))
     assert collapsed["teacher_information"] < 1e-4 < healthy["teacher_information"]
     assert collapsed["crop_accuracy"] == collapsed["chance"] == 1 / 8
-    assert float(collapsed["teacher_entropy"]) == pytest.approx(1 if level == "uniform" else 0, abs=1e-3)
+    assert float(collapsed["teacher_entropy"]) == pytest.approx(
+        1 if level == "uniform" else 0, abs=1e-3
+    )
 
 
 def test_a_collapsed_encoder_raises_the_alarm() -> None:
@@ -167,7 +209,9 @@ def test_training_learns_to_recognize_images() -> None:
     optimizer = torch.optim.AdamW([p for p in network.parameters() if p.requires_grad], lr=1e-3)
     for step in range(150):
         optimizer.param_groups[0]["lr"] = 1e-3 * min(1, (step + 1) / 50)
-        crop = images + 0.1 * torch.rand(images.shape, generator=torch.Generator().manual_seed(step))
+        crop = images + 0.1 * torch.rand(
+            images.shape, generator=torch.Generator().manual_seed(step)
+        )
         optimizer.zero_grad()
         DINOLoss()(network(crop, crop[..., 4:12, 4:12])).backward()
         optimizer.step()
@@ -179,7 +223,10 @@ def test_training_learns_to_recognize_images() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"center_momentum": 1.0}, "center_momentum must be in"), ({"teacher_balance": "none"}, "must be one of")],
+    [
+        ({"center_momentum": 1.0}, "center_momentum must be in"),
+        ({"teacher_balance": "none"}, "must be one of"),
+    ],
 )
 def test_wrong_arguments_are_named(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
@@ -198,13 +245,17 @@ def test_wrong_arguments_are_named(changes: dict[str, Any], words: str) -> None:
         ((2, 2, 1, 16, 16), (2, 2, 3, 8, 8), "takes images"),
     ],
 )
-def test_crops_that_do_not_fit_are_named(image: tuple[int, ...], local: tuple[int, ...], words: str) -> None:
+def test_crops_that_do_not_fit_are_named(
+    image: tuple[int, ...], local: tuple[int, ...], words: str
+) -> None:
     with pytest.raises(ValueError, match=words):
         tiny_dino()(torch.zeros(image), torch.zeros(local))
 
 
 def test_encoders_of_one_size_do_without_local_crops() -> None:
-    encoder = SwinEncoder(img_size=64, embed_dim=4, depths=(1, 1), num_heads=(1, 1), window_size=4, patch_size=4)
+    encoder = SwinEncoder(
+        img_size=64, embed_dim=4, depths=(1, 1), num_heads=(1, 1), window_size=4, patch_size=4
+    )
     network = DINO(encoder, PROTOTYPES, head_dim=8, bottleneck_dim=5)
     images = torch.rand(2, 2, 1, 64, 64)
     assert network(images, torch.zeros(2, 0, 1, 32, 32))["student"].shape == (2, 2, PROTOTYPES)
@@ -213,9 +264,13 @@ def test_encoders_of_one_size_do_without_local_crops() -> None:
 
 
 def test_head_scores_equal_loops() -> None:
-    head = DistillationHead(in_dim=7, num_prototypes=4, hidden_dim=6, bottleneck_dim=3, norm_last_layer=False).double()
+    head = DistillationHead(
+        in_dim=7, num_prototypes=4, hidden_dim=6, bottleneck_dim=3, norm_last_layer=False
+    ).double()
     for parameter in head.parameters():
         parameter.data += torch.randn_like(parameter)
     embeddings = torch.randn(2, 3, 7, dtype=torch.float64)
-    expected = torch.stack([dino.head_scores(head.state_dict(), row) for row in embeddings.flatten(0, 1)])
+    expected = torch.stack(
+        [dino.head_scores(head.state_dict(), row) for row in embeddings.flatten(0, 1)]
+    )
     torch.testing.assert_close(head(embeddings).flatten(0, 1), expected)

@@ -23,17 +23,23 @@ def test_equals_the_reference(size: tuple[int, int], epsilon: float, num_iters: 
     for seed in range(3):
         logits = random_logits(seed, *size)
         expected = afire.sinkhorn_knopp(logits.numpy(), epsilon, num_iters)
-        np.testing.assert_allclose(sinkhorn_knopp(logits, epsilon, num_iters).numpy(), expected, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(
+            sinkhorn_knopp(logits, epsilon, num_iters).numpy(), expected, rtol=0, atol=1e-9
+        )
 
 
 def test_temperature_may_be_a_tensor() -> None:
     logits = random_logits(0, 6, 4)
-    torch.testing.assert_close(sinkhorn_knopp(logits, torch.tensor(0.25)), sinkhorn_knopp(logits, 0.25))
+    torch.testing.assert_close(
+        sinkhorn_knopp(logits, torch.tensor(0.25)), sinkhorn_knopp(logits, 0.25)
+    )
 
 
 def test_default_is_the_papers_three_iterations() -> None:
     logits = random_logits(1, 6, 4)
-    torch.testing.assert_close(sinkhorn_knopp(logits, 0.1), sinkhorn_knopp(logits, 0.1, num_iters=3), rtol=0, atol=0)
+    torch.testing.assert_close(
+        sinkhorn_knopp(logits, 0.1), sinkhorn_knopp(logits, 0.1, num_iters=3), rtol=0, atol=0
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -48,7 +54,9 @@ def test_biases_of_clusters_and_samples_cancel() -> None:
     q = sinkhorn_knopp(logits, 0.2)
     torch.testing.assert_close(sinkhorn_knopp(logits + torch.arange(5.0), 0.2), q)
     converged = sinkhorn_knopp(logits, 0.2, 200)
-    torch.testing.assert_close(sinkhorn_knopp(logits + torch.arange(8.0).unsqueeze(1), 0.2, 200), converged)
+    torch.testing.assert_close(
+        sinkhorn_knopp(logits + torch.arange(8.0).unsqueeze(1), 0.2, 200), converged
+    )
 
 
 @pytest.mark.parametrize("scale", [1.0, 1000.0])
@@ -65,7 +73,9 @@ def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
     with torch.autocast("cpu", dtype=dtype):
         q = sinkhorn_knopp(logits, 0.04)
     assert q.dtype == torch.float32
-    torch.testing.assert_close(q, sinkhorn_knopp(logits.double(), 0.04).float(), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(
+        q, sinkhorn_knopp(logits.double(), 0.04).float(), rtol=1e-4, atol=1e-6
+    )
 
 
 def test_no_gradient_and_untouched_input() -> None:

@@ -23,15 +23,39 @@ Map = dict[Place, torch.Tensor]
 
 CASES: list[dict[str, Any]] = [
     {"img_size": (24, 20)},  # windows that do not divide the axes
-    {"img_size": (48, 16), "depths": (2, 2, 2), "num_heads": (1, 2, 4)},  # later stages smaller than the window
+    {
+        "img_size": (48, 16),
+        "depths": (2, 2, 2),
+        "num_heads": (1, 2, 4),
+    },  # later stages smaller than the window
     {"img_size": (8, 16, 8), "in_channels": 2, "window_size": (3, 2, 4), "spatial_dims": 3},
-    {"img_size": (16, 24), "patch_size": (2, 4), "depths": (3,), "num_heads": (2,), "qkv_bias": False},
-    {"img_size": 96, "patch_size": 8, "window_size": 7, "embed_dim": 24, "depths": (1, 1), "num_heads": (3, 6)},
+    {
+        "img_size": (16, 24),
+        "patch_size": (2, 4),
+        "depths": (3,),
+        "num_heads": (2,),
+        "qkv_bias": False,
+    },
+    {
+        "img_size": 96,
+        "patch_size": 8,
+        "window_size": 7,
+        "embed_dim": 24,
+        "depths": (1, 1),
+        "num_heads": (3, 6),
+    },
 ]
 
 
 def options(case: dict[str, Any]) -> dict[str, Any]:
-    default = {"img_size": 16, "patch_size": 2, "window_size": 4, "embed_dim": 8, "depths": (2, 2), "num_heads": (2, 4)}
+    default = {
+        "img_size": 16,
+        "patch_size": 2,
+        "window_size": 4,
+        "embed_dim": 8,
+        "depths": (2, 2),
+        "num_heads": (2, 4),
+    }
     return default | case
 
 
@@ -56,10 +80,15 @@ def naive_table_row(query: Place, key: Place, window: Place) -> int:
     return row
 
 
-def naive_attention(tokens: Map, size: Place, window: Place, shift: Place, block: torch.nn.Module) -> Map:
+def naive_attention(
+    tokens: Map, size: Place, window: Place, shift: Place, block: torch.nn.Module
+) -> Map:
     """A token attends to those of its window, whose borders lie at ``shift`` plus multiples of ``window``."""
     parameters = dict(block.named_parameters())
-    width, heads = parameters["attn.proj.weight"].shape[0], parameters["attn.relative_position_bias_table"].shape[1]
+    width, heads = (
+        parameters["attn.proj.weight"].shape[0],
+        parameters["attn.relative_position_bias_table"].shape[1],
+    )
     padded = [math.ceil(n / w) * w for n, w in zip(size, window, strict=True)]
     groups: dict[Place, list[Place]] = {}
     for place in itertools.product(*map(range, padded)):
@@ -93,15 +122,21 @@ def naive_attention(tokens: Map, size: Place, window: Place, shift: Place, block
     return result
 
 
-def naive_block(tokens: Map, size: Place, window: Place, shift: Place, block: torch.nn.Module) -> Map:
+def naive_block(
+    tokens: Map, size: Place, window: Place, shift: Place, block: torch.nn.Module
+) -> Map:
     parameters = dict(block.named_parameters())
     attended = naive_attention(tokens, size, window, shift, block)
     result = {}
     for place, token in tokens.items():
         token = token + attended[place]
         hidden = naive_norm(token, parameters["norm2.weight"], parameters["norm2.bias"])
-        hidden = F.gelu(F.linear(hidden, parameters["mlp.linear1.weight"], parameters["mlp.linear1.bias"]))
-        result[place] = token + F.linear(hidden, parameters["mlp.linear2.weight"], parameters["mlp.linear2.bias"])
+        hidden = F.gelu(
+            F.linear(hidden, parameters["mlp.linear1.weight"], parameters["mlp.linear1.bias"])
+        )
+        result[place] = token + F.linear(
+            hidden, parameters["mlp.linear2.weight"], parameters["mlp.linear2.bias"]
+        )
     return result
 
 
@@ -112,18 +147,33 @@ def naive_merge(tokens: Map, size: Place, merge: torch.nn.Module) -> Map:
     corners = [corner[::-1] for corner in corners] if len(size) == 2 else corners
     result = {}
     for place in itertools.product(*(range(n // 2) for n in size)):
-        joined = torch.cat([tokens[tuple(2 * p + c for p, c in zip(place, corner, strict=True))] for corner in corners])
+        joined = torch.cat(
+            [
+                tokens[tuple(2 * p + c for p, c in zip(place, corner, strict=True))]
+                for corner in corners
+            ]
+        )
         joined = naive_norm(joined, parameters["norm.weight"], parameters["norm.bias"])
         result[place] = parameters["reduction.weight"] @ joined
     return result
 
 
-def naive_stages(encoder: SwinEncoder, case: dict[str, Any], image: torch.Tensor) -> list[torch.Tensor]:
+def naive_stages(
+    encoder: SwinEncoder, case: dict[str, Any], image: torch.Tensor
+) -> list[torch.Tensor]:
     """Outputs (*S_i, C_i) of the stages for one image (C, *S)."""
     settings = options(case)
     dims = settings.get("spatial_dims", 2)
-    patch = settings["patch_size"] if isinstance(settings["patch_size"], tuple) else (settings["patch_size"],) * dims
-    full = settings["window_size"] if isinstance(settings["window_size"], tuple) else (settings["window_size"],) * dims
+    patch = (
+        settings["patch_size"]
+        if isinstance(settings["patch_size"], tuple)
+        else (settings["patch_size"],) * dims
+    )
+    full = (
+        settings["window_size"]
+        if isinstance(settings["window_size"], tuple)
+        else (settings["window_size"],) * dims
+    )
     size: Place = tuple(n // p for n, p in zip(image.shape[1:], patch, strict=True))
     parameters = dict(encoder.named_parameters())
     image = (image - encoder.mean.item()) / encoder.std.item()
@@ -140,9 +190,17 @@ def naive_stages(encoder: SwinEncoder, case: dict[str, Any], image: torch.Tensor
     for stage, depth in enumerate(settings["depths"]):
         window = tuple(min(w, n) for w, n in zip(full, size, strict=True))
         for i in range(depth):
-            shift = tuple(w // 2 if i % 2 and n > w else 0 for w, n in zip(window, size, strict=True))
-            tokens = naive_block(tokens, size, window, shift, encoder.get_submodule(f"layers.{stage}.blocks.{i}"))
-        outputs.append(torch.stack([tokens[p] for p in itertools.product(*map(range, size))]).reshape(*size, -1))
+            shift = tuple(
+                w // 2 if i % 2 and n > w else 0 for w, n in zip(window, size, strict=True)
+            )
+            tokens = naive_block(
+                tokens, size, window, shift, encoder.get_submodule(f"layers.{stage}.blocks.{i}")
+            )
+        outputs.append(
+            torch.stack([tokens[p] for p in itertools.product(*map(range, size))]).reshape(
+                *size, -1
+            )
+        )
         if stage < len(settings["depths"]) - 1:
             tokens = naive_merge(tokens, size, encoder.get_submodule(f"downsamples.{stage}"))
             size = tuple(n // 2 for n in size)
@@ -158,12 +216,16 @@ def test_values_are_those_of_the_slow_version(case: dict[str, Any]) -> None:
     assert tokens.shape == (2, math.prod(encoder.grid_size), encoder.hidden_size)
     for n, image in enumerate(images):
         stages = naive_stages(encoder, case, image)
-        expected = torch.stack([naive_norm(token, *last_norm) for token in stages[-1].flatten(0, -2)])
+        expected = torch.stack(
+            [naive_norm(token, *last_norm) for token in stages[-1].flatten(0, -2)]
+        )
         torch.testing.assert_close(tokens[n], expected, rtol=0, atol=1e-9)
         assert len(maps) == len(stages)
         assert encoder.feature_channels == tuple(stage.shape[-1] for stage in stages)
         for stage, strides in zip(stages, encoder.feature_strides, strict=True):
-            assert strides == tuple(n // m for n, m in zip(encoder.img_size, stage.shape[:-1], strict=True))
+            assert strides == tuple(
+                n // m for n, m in zip(encoder.img_size, stage.shape[:-1], strict=True)
+            )
         for stage, found in zip(stages[:-1], maps, strict=False):
             normed = F.layer_norm(stage, stage.shape[-1:]).movedim(-1, 0)
             torch.testing.assert_close(found[n], normed, rtol=0, atol=1e-9)
@@ -179,17 +241,24 @@ def test_gradients_are_those_of_the_slow_version() -> None:
     found = {name: parameter.grad for name, parameter in encoder.named_parameters()}
     encoder.zero_grad()
     stage = naive_stages(encoder, case, image[0])[-1].flatten(0, -2)
-    tokens = torch.stack([naive_norm(token, encoder.norm.weight, encoder.norm.bias) for token in stage])
+    tokens = torch.stack(
+        [naive_norm(token, encoder.norm.weight, encoder.norm.bias) for token in stage]
+    )
     (tokens * weights).sum().backward()
     for name, parameter in encoder.named_parameters():
-        assert found[name] is not None, name  # a parameter without gradient stops distributed training
+        assert found[name] is not None, (
+            name
+        )  # a parameter without gradient stops distributed training
         torch.testing.assert_close(found[name], parameter.grad, rtol=1e-8, atol=1e-8)
 
 
 def test_default_is_swin_b_at_448() -> None:
     with torch.device("meta"):
         encoder, gray = SwinEncoder(in_channels=3), SwinEncoder()
-        tokens, maps = gray(torch.zeros(2, 1, 448, 448)), gray.feature_maps(torch.zeros(2, 1, 448, 448))
+        tokens, maps = (
+            gray(torch.zeros(2, 1, 448, 448)),
+            gray.feature_maps(torch.zeros(2, 1, 448, 448)),
+        )
     count = sum(parameter.numel() for parameter in encoder.parameters())
     # the published 87,768,224 less the classifier; the stages alone, without the last layer norm, have 86,741,176
     assert count == 87_768_224 - 1000 * 1024 - 1000
@@ -198,7 +267,9 @@ def test_default_is_swin_b_at_448() -> None:
     assert (gray.patch_size, gray.grid_size, gray.hidden_size) == ((32, 32), (14, 14), 1024)
     assert tokens.shape == (2, 196, 1024)
     sides = [(128, 112), (256, 56), (512, 28), (1024, 14)]
-    assert [tuple(stage.shape) for stage in maps] == [(2, width, side, side) for width, side in sides]
+    assert [tuple(stage.shape) for stage in maps] == [
+        (2, width, side, side) for width, side in sides
+    ]
 
 
 def test_stages_are_those_of_monai() -> None:
@@ -207,12 +278,20 @@ def test_stages_are_those_of_monai() -> None:
     stages: dict[str, Any] = {"embed_dim": 8, "depths": (2, 2, 2, 2), "num_heads": (1, 2, 2, 4)}
     encoder = SwinEncoder(img_size=64, patch_size=2, window_size=3, **stages).eval()
     network = SwinTransformer(
-        1, window_size=(3, 3), patch_size=(2, 2), patch_norm=True, spatial_dims=2, downsample="mergingv2", **stages
+        1,
+        window_size=(3, 3),
+        patch_size=(2, 2),
+        patch_norm=True,
+        spatial_dims=2,
+        downsample="mergingv2",
+        **stages,
     ).eval()
     renamed = {}
     for name, value in encoder.state_dict().items():
         name = re.sub(r"^layers\.(\d)", lambda match: f"layers{int(match[1]) + 1}.0", name)
-        name = re.sub(r"^downsamples\.(\d)", lambda match: f"layers{int(match[1]) + 1}.0.downsample", name)
+        name = re.sub(
+            r"^downsamples\.(\d)", lambda match: f"layers{int(match[1]) + 1}.0.downsample", name
+        )
         renamed[name] = value
     difference = network.load_state_dict(renamed, strict=False)
     assert difference.unexpected_keys == ["norm.weight", "norm.bias"]
@@ -253,7 +332,9 @@ def test_drop_path_and_checkpointing() -> None:
     plain.load_state_dict(frugal.state_dict())
     for network, runs in ((frugal, 2), (plain, 1)):
         seen: list[int] = []
-        network.get_submodule("layers.0.blocks.0.norm1").register_forward_hook(lambda *_, seen=seen: seen.append(1))
+        network.get_submodule("layers.0.blocks.0.norm1").register_forward_hook(
+            lambda *_, seen=seen: seen.append(1)
+        )
         network(images).square().sum().backward()
         assert len(seen) == runs
     for one, other in zip(frugal.parameters(), plain.parameters(), strict=True):
@@ -265,7 +346,9 @@ def test_interface_serves_a_pretraining_network() -> None:
     assert not {"mean", "std"} & set(encoder.state_dict())
     images = torch.rand(2, 1, 32, 32)
     torch.testing.assert_close(encoder.denormalize(encoder.normalize(images)), images)
-    network = AFiRe(encoder, num_clusters=8, head_dim=16, decoder_dim=16, decoder_layers=1, decoder_heads=2)
+    network = AFiRe(
+        encoder, num_clusters=8, head_dim=16, decoder_dim=16, decoder_layers=1, decoder_heads=2
+    )
     assert network(images).shape == images.shape
 
 

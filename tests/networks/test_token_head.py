@@ -18,7 +18,9 @@ SHAPES = [(3, 4, 6, 5), (1, 2, 3, 2), (2, 1, 4, 3)]  # B, L, D, K
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("seed", range(3))
-def test_positionwise_layer_equals_the_references(shape: tuple[int, int, int, int], seed: int) -> None:
+def test_positionwise_layer_equals_the_references(
+    shape: tuple[int, int, int, int], seed: int
+) -> None:
     B, L, D, K = shape
     generator = torch.Generator().manual_seed(seed)
     hidden = torch.randn(B, L, D, generator=generator, dtype=torch.float64, requires_grad=True)

@@ -26,10 +26,14 @@ def build(kind: str, regularized: bool = False) -> RadiographEncoder:
     if kind == "swin":
         stages: dict[str, Any] = {"depths": (1, 2), "num_heads": (1, 2)}
         rate = 0.5 if regularized else 0.0
-        return SwinEncoder(img_size=16, patch_size=2, window_size=4, embed_dim=8, drop_path_rate=rate, **stages)
+        return SwinEncoder(
+            img_size=16, patch_size=2, window_size=4, embed_dim=8, drop_path_rate=rate, **stages
+        )
     size, dims = ((16, 8, 8), 3) if kind == "vit_3d" else ((16, 24), 2)
     rate = 0.5 if regularized else 0.0
-    return ViTEncoder(1, size, 8, 24, num_layers=2, num_heads=2, spatial_dims=dims, dropout_rate=rate)
+    return ViTEncoder(
+        1, size, 8, 24, num_layers=2, num_heads=2, spatial_dims=dims, dropout_rate=rate
+    )
 
 
 def images_for(encoder: RadiographEncoder, number: int = 2) -> torch.Tensor:
@@ -87,7 +91,9 @@ def test_features_are_standardized_over_the_batch_and_then_over_what_was_seen() 
         network(images)
     torch.testing.assert_close(network.eval()(images), expected, rtol=0.15, atol=1e-2)
     plain = TransferClassifier(network.encoder, num_classes=4, standardize_features=False)
-    plain.load_state_dict({name: value for name, value in network.state_dict().items() if "standardize" not in name})
+    plain.load_state_dict(
+        {name: value for name, value in network.state_dict().items() if "standardize" not in name}
+    )
     torch.testing.assert_close(plain(images), features @ network.classifier.weight.T)
 
 
@@ -117,7 +123,9 @@ def test_a_probe_trains_the_linear_layer_only(kind: str) -> None:
     assert torch.equal(network.features(images), network.features(images))
     trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
     assert trained == list(network.classifier.parameters())
-    optimizer = torch.optim.AdamW(network.parameters(), lr=0.1, weight_decay=0.5)  # all, as a careless caller would
+    optimizer = torch.optim.AdamW(
+        network.parameters(), lr=0.1, weight_decay=0.5
+    )  # all, as a careless caller would
     network(images).square().mean().backward()
     optimizer.step()
     for name, value in network.state_dict().items():
@@ -164,7 +172,11 @@ def test_half_precision(frozen: bool) -> None:
         logits = network(images)
         logits.float().square().mean().backward()
     assert (logits.float() - exact).norm() / exact.norm() < 0.03
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters() if p.requires_grad)
+    assert all(
+        p.grad is not None and p.grad.isfinite().all()
+        for p in network.parameters()
+        if p.requires_grad
+    )
 
 
 def test_rare_findings_do_not_tie_under_autocast() -> None:
@@ -182,7 +194,9 @@ def test_rare_findings_do_not_tie_under_autocast() -> None:
 def test_weights_of_pretraining_networks_and_encoders_load() -> None:
     torch.manual_seed(6)
     encoder = build("vit")
-    pretraining = AFiRe(encoder, num_clusters=4, head_dim=8, decoder_dim=8, decoder_layers=1, decoder_heads=2)
+    pretraining = AFiRe(
+        encoder, num_clusters=4, head_dim=8, decoder_dim=8, decoder_layers=1, decoder_heads=2
+    )
     nn.init.normal_(pretraining.teacher_encoder.get_parameter("norm.weight"))
     images = images_for(encoder)
     network = TransferClassifier(build("vit"), num_classes=2)
@@ -204,7 +218,9 @@ def test_weights_of_pretraining_networks_and_encoders_load() -> None:
         ({"encoder": nn.Identity()}, TypeError, "Identity is no encoder, it has no in_channels"),
     ],
 )
-def test_hostile_settings_fail_at_once(settings: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_hostile_settings_fail_at_once(
+    settings: dict[str, Any], error: type[Exception], message: str
+) -> None:
     default: dict[str, Any] = {"encoder": build("vit"), "num_classes": 2}
     with pytest.raises(error, match=message):
         TransferClassifier(**(default | settings))

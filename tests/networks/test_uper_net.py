@@ -83,27 +83,46 @@ def naive_pooling(old: int, new: int) -> torch.Tensor:
     return matrix
 
 
-def along_axes(image: torch.Tensor, size: tuple[int, ...], matrix: Callable[[int, int], torch.Tensor]) -> torch.Tensor:
+def along_axes(
+    image: torch.Tensor, size: tuple[int, ...], matrix: Callable[[int, int], torch.Tensor]
+) -> torch.Tensor:
     for axis, new in enumerate(size, start=1):
-        image = torch.movedim(torch.movedim(image, axis, -1) @ matrix(image.shape[axis], new).T, -1, axis)
+        image = torch.movedim(
+            torch.movedim(image, axis, -1) @ matrix(image.shape[axis], new).T, -1, axis
+        )
     return image
 
 
-def naive_convolution(image: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+def naive_convolution(
+    image: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
     """Sum over the places of the kernel of the image shifted there, zeros outside."""
     kernel, size = weight.shape[2:], image.shape[1:]
-    padded = torch.zeros(image.shape[0], *(n + k - 1 for n, k in zip(size, kernel, strict=True)), dtype=image.dtype)
-    padded[index(slice(None), *(slice(k // 2, k // 2 + n) for n, k in zip(size, kernel, strict=True)))] = image
+    padded = torch.zeros(
+        image.shape[0], *(n + k - 1 for n, k in zip(size, kernel, strict=True)), dtype=image.dtype
+    )
+    padded[
+        index(slice(None), *(slice(k // 2, k // 2 + n) for n, k in zip(size, kernel, strict=True)))
+    ] = image
     result = torch.zeros(weight.shape[0], *size, dtype=image.dtype)
     for offset in itertools.product(*map(range, kernel)):
-        window = padded[index(slice(None), *(slice(o, o + n) for o, n in zip(offset, size, strict=True)))]
-        result = result + torch.einsum("oi,i...->o...", weight[index(slice(None), slice(None), *offset)], window)
+        window = padded[
+            index(slice(None), *(slice(o, o + n) for o, n in zip(offset, size, strict=True)))
+        ]
+        result = result + torch.einsum(
+            "oi,i...->o...", weight[index(slice(None), slice(None), *offset)], window
+        )
     return result if bias is None else result + bias.reshape(-1, *[1] * len(size))
 
 
-def naive_norm(image: torch.Tensor, groups: int, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+def naive_norm(
+    image: torch.Tensor, groups: int, weight: torch.Tensor, bias: torch.Tensor
+) -> torch.Tensor:
     per_channel = (-1, *[1] * (image.ndim - 1))
-    parts = [(part - part.mean()) / (part.var(correction=0) + 1e-5).sqrt() for part in image.chunk(groups)]
+    parts = [
+        (part - part.mean()) / (part.var(correction=0) + 1e-5).sqrt()
+        for part in image.chunk(groups)
+    ]
     return torch.cat(parts) * weight.reshape(per_channel) + bias.reshape(per_channel)
 
 
@@ -120,8 +139,12 @@ def naive_doubling(image: torch.Tensor, state: dict[str, torch.Tensor], name: st
     size = [n * k for n, k in zip(image.shape[1:], kernel, strict=True)]
     result = torch.empty(weight.shape[1], *size, dtype=image.dtype)
     for offset in itertools.product(*map(range, kernel)):
-        mixed = torch.einsum("io,i...->o...", weight[index(slice(None), slice(None), *offset)], image)
-        result[index(slice(None), *(slice(o, None, k) for o, k in zip(offset, kernel, strict=True)))] = mixed
+        mixed = torch.einsum(
+            "io,i...->o...", weight[index(slice(None), slice(None), *offset)], image
+        )
+        result[
+            index(slice(None), *(slice(o, None, k) for o, k in zip(offset, kernel, strict=True)))
+        ] = mixed
     return result + bias.reshape(-1, *[1] * len(kernel))
 
 
@@ -129,7 +152,9 @@ def naive_neck(maps: list[torch.Tensor], state: dict[str, torch.Tensor]) -> list
     first = naive_doubling(maps[0], state, "neck.scales.0.0")
     first = naive_norm(first, 1, state["neck.scales.0.1.weight"], state["neck.scales.0.1.bias"])
     first = first * (1 + torch.erf(first / math.sqrt(2))) / 2
-    coarse = torch.empty(len(maps[3]), *(math.ceil(n / 2) for n in maps[3].shape[1:]), dtype=first.dtype)
+    coarse = torch.empty(
+        len(maps[3]), *(math.ceil(n / 2) for n in maps[3].shape[1:]), dtype=first.dtype
+    )
     for place in itertools.product(*map(range, coarse.shape[1:])):
         pool = maps[3][index(slice(None), *(slice(2 * p, 2 * p + 2) for p in place))]
         coarse[index(slice(None), *place)] = pool.flatten(1).amax(1)
@@ -141,7 +166,9 @@ def naive_neck(maps: list[torch.Tensor], state: dict[str, torch.Tensor]) -> list
     ]
 
 
-def naive_head(maps: list[torch.Tensor], state: dict[str, torch.Tensor], pool_sizes: tuple[int, ...]) -> torch.Tensor:
+def naive_head(
+    maps: list[torch.Tensor], state: dict[str, torch.Tensor], pool_sizes: tuple[int, ...]
+) -> torch.Tensor:
     """From one image's maps (C_i, *S_i) to the logits at the finest of the pyramid's sizes."""
     if any(name.startswith("neck") for name in state):
         maps = naive_neck(maps, state)
@@ -166,7 +193,9 @@ def naive_head(maps: list[torch.Tensor], state: dict[str, torch.Tensor], pool_si
 
 @pytest.mark.parametrize("name", ENCODERS)
 @pytest.mark.parametrize(("channels", "pool_sizes"), [(6, (1, 2, 3, 6)), (32, (2,))])
-def test_values_are_those_of_the_slow_version(name: str, channels: int, pool_sizes: tuple[int, ...]) -> None:
+def test_values_are_those_of_the_slow_version(
+    name: str, channels: int, pool_sizes: tuple[int, ...]
+) -> None:
     network = random_network(ENCODERS[name], channels, pool_sizes=pool_sizes)
     images = images_for(network)
     with torch.no_grad():
@@ -237,7 +266,9 @@ def test_a_frozen_encoder_stays_as_it_is(build: Build) -> None:
         assert network.dropout.training == network.pyramid.training == mode
     assert not any(features.requires_grad for features in _maps_seen(network, images))
     assert not torch.equal(network(images), network(images))  # the head's own dropout is on
-    optimizer = torch.optim.AdamW((p for p in network.parameters() if p.requires_grad), lr=0.1, weight_decay=0.5)
+    optimizer = torch.optim.AdamW(
+        (p for p in network.parameters() if p.requires_grad), lr=0.1, weight_decay=0.5
+    )
     network(images).square().mean().backward()
     optimizer.step()
     for name, value in network.state_dict().items():
@@ -287,12 +318,18 @@ def test_half_precision(name: str) -> None:
         logits = network(images)
         logits.float().square().mean().backward()
     assert (logits.float() - exact).norm() / exact.norm() < 0.05
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters() if p.requires_grad)
+    assert all(
+        p.grad is not None and p.grad.isfinite().all()
+        for p in network.parameters()
+        if p.requires_grad
+    )
 
 
 def test_weights_of_a_pretraining_network_load() -> None:
     torch.manual_seed(6)
-    pretraining = AFiRe(vit(), num_clusters=4, head_dim=8, decoder_dim=8, decoder_layers=1, decoder_heads=2)
+    pretraining = AFiRe(
+        vit(), num_clusters=4, head_dim=8, decoder_dim=8, decoder_layers=1, decoder_heads=2
+    )
     network = UPerNet(vit(), num_classes=2, channels=8, freeze_encoder=True)
     report = load_encoder_weights(network, pretraining.state_dict(), strict=True)
     assert report.missing == []
@@ -313,7 +350,9 @@ def test_weights_of_a_pretraining_network_load() -> None:
         ({"encoder": nn.Linear(2, 2)}, TypeError, "Linear is no encoder"),
     ],
 )
-def test_hostile_settings_fail_at_once(settings: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_hostile_settings_fail_at_once(
+    settings: dict[str, Any], error: type[Exception], message: str
+) -> None:
     default: dict[str, Any] = {"encoder": vit(), "num_classes": 2, "channels": 8}
     with pytest.raises(error, match=message):
         UPerNet(**(default | settings))
@@ -324,7 +363,9 @@ def test_every_class_starts_with_its_prior_everywhere(prior: float) -> None:
     torch.manual_seed(0)
     network = UPerNet(vit(), num_classes=3, channels=16, prior=prior).eval()
     nn.init.zeros_(network.classifier.weight)
-    torch.testing.assert_close(network(torch.rand(2, 1, 32, 32)).sigmoid(), torch.full((2, 3, 32, 32), prior))
+    torch.testing.assert_close(
+        network(torch.rand(2, 1, 32, 32)).sigmoid(), torch.full((2, 3, 32, 32), prior)
+    )
 
 
 def test_images_of_another_size_are_refused() -> None:

@@ -29,15 +29,27 @@ CASES: list[dict[str, Any]] = [
 
 
 def options(case: dict[str, Any]) -> dict[str, Any]:
-    default = {"in_channels": 1, "img_size": 32, "patch_size": 16, "hidden_size": 24, "num_layers": 2, "num_heads": 2}
+    default = {
+        "in_channels": 1,
+        "img_size": 32,
+        "patch_size": 16,
+        "hidden_size": 24,
+        "num_layers": 2,
+        "num_heads": 2,
+    }
     return default | {"pos_embed_type": "sincos", "qkv_bias": True} | case
 
 
 def monai_vit(case: dict[str, Any]) -> ViT:
     settings = options(case)
     dims = settings.get("spatial_dims", 2)
-    sizes = {key: (v,) * dims if isinstance(v := settings[key], int) else v for key in ("img_size", "patch_size")}
-    return ViT(**(settings | sizes | {"mlp_dim": settings.get("mlp_dim", 96), "spatial_dims": dims}))
+    sizes = {
+        key: (v,) * dims if isinstance(v := settings[key], int) else v
+        for key in ("img_size", "patch_size")
+    }
+    return ViT(
+        **(settings | sizes | {"mlp_dim": settings.get("mlp_dim", 96), "spatial_dims": dims})
+    )
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -54,7 +66,11 @@ def test_weights_and_outputs_are_those_of_monai(case: dict[str, Any], dtype: tor
     encoder.load_state_dict(fresh.state_dict(), strict=True)
     tokens = encoder(image)
     torch.testing.assert_close(tokens, fresh(normalized)[0], rtol=0, atol=1e-6)
-    assert tokens.shape == (2, encoder.grid_size[0] * encoder.grid_size[1] * (encoder.grid_size[2:] or (1,))[0], 24)
+    assert tokens.shape == (
+        2,
+        encoder.grid_size[0] * encoder.grid_size[1] * (encoder.grid_size[2:] or (1,))[0],
+        24,
+    )
 
 
 def test_gradients_are_those_of_monai() -> None:
@@ -68,7 +84,9 @@ def test_gradients_are_those_of_monai() -> None:
     reference = dict(vit.named_parameters())
     for name, parameter in encoder.named_parameters():
         if parameter.requires_grad:
-            assert parameter.grad is not None, name  # a parameter without gradient stops distributed training
+            assert parameter.grad is not None, (
+                name
+            )  # a parameter without gradient stops distributed training
             torch.testing.assert_close(parameter.grad, reference[name].grad, rtol=0, atol=1e-10)
         else:
             assert parameter.grad is None
@@ -80,7 +98,9 @@ def test_normalization() -> None:
     torch.testing.assert_close(encoder.normalize(images), (images - GRAY_MEAN) / GRAY_STD)
     torch.testing.assert_close(encoder.denormalize(encoder.normalize(images)), images)
     assert encoder.denormalize(torch.tensor([-100.0, 100.0])).flatten().tolist() == [0.0, 1.0]
-    color = ViTEncoder(**options({"in_channels": 3, "mean": [0.1, 0.2, 0.3], "std": [1.0, 2.0, 4.0]}))
+    color = ViTEncoder(
+        **options({"in_channels": 3, "mean": [0.1, 0.2, 0.3], "std": [1.0, 2.0, 4.0]})
+    )
     expected = torch.tensor([0.9, 0.4, 0.175]).reshape(1, 3, 1, 1).expand(1, 3, 32, 32)
     torch.testing.assert_close(color.normalize(torch.ones(1, 3, 32, 32)), expected)
     assert not {"mean", "std"} & set(color.state_dict())
@@ -105,7 +125,10 @@ def test_default_is_vit_b_16() -> None:
     assert (encoder.hidden_size, encoder.grid_size, len(encoder.blocks)) == (768, (14, 14), 12)
     # the usual 85,798,656 of ViT-B/16 less two of three color channels, the class token and its position
     expected = 85_798_656 - 2 * 16 * 16 * 768 - 768 - 768
-    assert sum(p.numel() for name, p in encoder.named_parameters() if "norm_cross" not in name) == expected
+    assert (
+        sum(p.numel() for name, p in encoder.named_parameters() if "norm_cross" not in name)
+        == expected
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -118,7 +141,9 @@ def test_half_precision_errs_little(dtype: torch.dtype) -> None:
     with torch.autocast("cpu", dtype=dtype):
         tokens = encoder(image)
     assert torch.isfinite(tokens).all()
-    assert (tokens.float() - exact).norm() / exact.norm() < (0.03 if dtype == torch.bfloat16 else 0.004)
+    assert (tokens.float() - exact).norm() / exact.norm() < (
+        0.03 if dtype == torch.bfloat16 else 0.004
+    )
 
 
 def test_images_of_another_size_are_refused() -> None:
@@ -140,21 +165,31 @@ def test_eps_is_that_of_every_layer_norm() -> None:
             layer.eps = 0.5
     vit.load_state_dict(encoder.state_dict())
     images = torch.rand(2, 1, 32, 32)
-    torch.testing.assert_close(encoder(images), vit(encoder.normalize(images))[0], rtol=0, atol=1e-6)
-    assert {layer.eps for layer in ViTEncoder(**options({})).modules() if isinstance(layer, nn.LayerNorm)} == {1e-5}
+    torch.testing.assert_close(
+        encoder(images), vit(encoder.normalize(images))[0], rtol=0, atol=1e-6
+    )
+    assert {
+        layer.eps
+        for layer in ViTEncoder(**options({})).modules()
+        if isinstance(layer, nn.LayerNorm)
+    } == {1e-5}
     for eps in (0.0, -1e-6, float("nan")):
         with pytest.raises(ValueError, match="norm_eps must be positive"):
             ViTEncoder(**options({"norm_eps": eps}))
 
 
-def naive_feature_map(encoder: ViTEncoder, vit: ViT, images: torch.Tensor, layer: int) -> torch.Tensor:
+def naive_feature_map(
+    encoder: ViTEncoder, vit: ViT, images: torch.Tensor, layer: int
+) -> torch.Tensor:
     """By MONAI's hidden states, one token at a time."""
     tokens, states = vit(encoder.normalize(images))
     result = torch.empty(len(images), encoder.hidden_size, *encoder.grid_size, dtype=images.dtype)
     for place in range(tokens.shape[1]):
         spot = np.unravel_index(place, encoder.grid_size)
         vector = states[layer][:, place]
-        vector = (vector - vector.mean(1, keepdim=True)) / (vector.var(1, correction=0, keepdim=True) + 1e-5).sqrt()
+        vector = (vector - vector.mean(1, keepdim=True)) / (
+            vector.var(1, correction=0, keepdim=True) + 1e-5
+        ).sqrt()
         at_spot: Any = (slice(None), slice(None), *spot)
         result[at_spot] = tokens[:, place] if layer == len(states) - 1 else vector
     return result
@@ -178,25 +213,35 @@ def test_feature_maps(case: dict[str, Any], num_layers: int, expected: list[int]
     for features, layer, channels, strides in zip(
         maps, expected, encoder.feature_channels, encoder.feature_strides, strict=True
     ):
-        torch.testing.assert_close(features, naive_feature_map(encoder, vit, images, layer), rtol=0, atol=1e-9)
+        torch.testing.assert_close(
+            features, naive_feature_map(encoder, vit, images, layer), rtol=0, atol=1e-9
+        )
         sizes = [n // s for n, s in zip(encoder.img_size, strides, strict=True)]
         assert features.shape == (2, channels, *sizes)
-    torch.testing.assert_close(maps[-1].flatten(2).transpose(1, 2), encoder(images), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        maps[-1].flatten(2).transpose(1, 2), encoder(images), rtol=0, atol=1e-12
+    )
     chosen = encoder.feature_maps(images, layers=[num_layers - 1, 0])
     torch.testing.assert_close(chosen[0], maps[-1])
-    torch.testing.assert_close(chosen[1], naive_feature_map(encoder, vit, images, 0), rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        chosen[1], naive_feature_map(encoder, vit, images, 0), rtol=0, atol=1e-9
+    )
 
 
 def test_twelve_blocks_give_the_usual_maps() -> None:
     encoder = ViTEncoder(**options({"num_layers": 12})).eval()
     images = torch.rand(1, 1, 32, 32)
-    for found, wanted in zip(encoder.feature_maps(images), encoder.feature_maps(images, [2, 5, 8, 11]), strict=True):
+    for found, wanted in zip(
+        encoder.feature_maps(images), encoder.feature_maps(images, [2, 5, 8, 11]), strict=True
+    ):
         assert torch.equal(found, wanted)
 
 
 def test_feature_maps_run_no_more_blocks_than_needed() -> None:
     encoder = ViTEncoder(**options({})).eval()
-    encoder.blocks[1].register_forward_hook(lambda *_: pytest.fail("the second block is not needed"))
+    encoder.blocks[1].register_forward_hook(
+        lambda *_: pytest.fail("the second block is not needed")
+    )
     (features,) = encoder.feature_maps(torch.rand(1, 1, 32, 32), layers=[0])
     assert features.shape == (1, 24, 2, 2)
 
@@ -243,11 +288,15 @@ def test_an_encoder_of_tokens_only_has_one_map() -> None:
 
 @pytest.mark.parametrize("spatial_dims", [2, 3])
 def test_no_warning_of_what_monai_calls(spatial_dims: int) -> None:
-    torch.set_warn_always(True)  # otherwise it comes once in a process, and another test may have had it
+    torch.set_warn_always(
+        True
+    )  # otherwise it comes once in a process, and another test may have had it
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            ViTEncoder(1, 16, 8, hidden_size=12, num_layers=1, num_heads=2, spatial_dims=spatial_dims)
+            ViTEncoder(
+                1, 16, 8, hidden_size=12, num_layers=1, num_heads=2, spatial_dims=spatial_dims
+            )
             RestorationDecoder(12, [2] * spatial_dims, 8, hidden_dim=12, num_layers=1, num_heads=2)
     finally:
         torch.set_warn_always(False)
@@ -257,7 +306,13 @@ def test_no_warning_of_what_monai_calls(spatial_dims: int) -> None:
 def test_another_size_has_interpolated_positions(spatial_dims: int) -> None:
     """As an encoder that is built for that size and has the resized embedding."""
     torch.manual_seed(0)
-    shape = {"patch_size": 4, "hidden_size": 12, "num_layers": 1, "num_heads": 2, "spatial_dims": spatial_dims}
+    shape = {
+        "patch_size": 4,
+        "hidden_size": 12,
+        "num_layers": 1,
+        "num_heads": 2,
+        "spatial_dims": spatial_dims,
+    }
     encoder = ViTEncoder(img_size=16, pos_embed_type="learnable", **shape)
     small = ViTEncoder(img_size=8, pos_embed_type="learnable", **shape)
     grids = (4,) * spatial_dims, (2,) * spatial_dims
@@ -267,7 +322,9 @@ def test_another_size_has_interpolated_positions(spatial_dims: int) -> None:
     crops = torch.rand(2, 1, *(8,) * spatial_dims)
     torch.testing.assert_close(encoder.encode_any_size(crops), small(crops))
     encoder.encode_any_size(crops).square().sum().backward()
-    assert encoder.patch_embedding.position_embeddings.grad.any(), "learnable positions learn from crops"
+    assert encoder.patch_embedding.position_embeddings.grad.any(), (
+        "learnable positions learn from crops"
+    )
     images = torch.rand(2, 1, *(16,) * spatial_dims)
     assert torch.equal(encoder.encode_any_size(images), encoder(images))
     with pytest.raises(ValueError, match="multiple"):

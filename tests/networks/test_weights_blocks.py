@@ -24,7 +24,9 @@ def vit(seed: int, num_layers: int = 2) -> ViTEncoder:
 
 def swin(seed: int) -> SwinEncoder:
     torch.manual_seed(seed)
-    return SwinEncoder(img_size=64, patch_size=4, embed_dim=12, depths=(1, 1), num_heads=(2, 2), window_size=4)
+    return SwinEncoder(
+        img_size=64, patch_size=4, embed_dim=12, depths=(1, 1), num_heads=(2, 2), window_size=4
+    )
 
 
 def timm_names(encoder: nn.Module) -> State:
@@ -72,14 +74,18 @@ def test_a_file_of_eva_x_is_sent_to_its_own_encoder_and_nothing_changes() -> Non
 
 @pytest.mark.parametrize("layer", ["attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"])
 def test_one_renamed_layer_is_enough(layer: str) -> None:
-    state = {re.sub(rf"blocks\.1\.{layer}\.", "blocks.1.other.", key): v for key, v in timm_names(vit(0)).items()}
+    state = {
+        re.sub(rf"blocks\.1\.{layer}\.", "blocks.1.other.", key): v
+        for key, v in timm_names(vit(0)).items()
+    }
     with pytest.raises(ValueError, match=r"lacks 2 of the \d+ tensors .*blocks\.1\.other\.weight"):
         load_encoder_weights(vit(1), state)
 
 
 def test_blocks_of_a_swin_are_checked_too() -> None:
     state = {
-        key.replace("layers.1.blocks.0.mlp", "layers.1.blocks.0.ffn"): v for key, v in swin(0).state_dict().items()
+        key.replace("layers.1.blocks.0.mlp", "layers.1.blocks.0.ffn"): v
+        for key, v in swin(0).state_dict().items()
     }
     with pytest.raises(ValueError, match=r"lacks 4 of the \d+ tensors .*layers\.1\.blocks\.0\.mlp"):
         load_encoder_weights(swin(1), state)
@@ -87,7 +93,9 @@ def test_blocks_of_a_swin_are_checked_too() -> None:
 
 def test_a_deeper_encoder_is_a_choice() -> None:
     state = timm_names(vit(0))
-    with pytest.raises(ValueError, match=r"blocks\.2\..*fewer blocks.*allow_incomplete_blocks=True"):
+    with pytest.raises(
+        ValueError, match=r"blocks\.2\..*fewer blocks.*allow_incomplete_blocks=True"
+    ):
         load_encoder_weights(vit(1, num_layers=3), state)
     encoder = vit(1, num_layers=3)
     report = load_encoder_weights(encoder, state, allow_incomplete_blocks=True)
@@ -96,5 +104,7 @@ def test_a_deeper_encoder_is_a_choice() -> None:
 
 
 def test_a_missing_norm_is_reported_only() -> None:
-    state = {key: tensor for key, tensor in timm_names(vit(0)).items() if not key.startswith("norm.")}
+    state = {
+        key: tensor for key, tensor in timm_names(vit(0)).items() if not key.startswith("norm.")
+    }
     assert load_encoder_weights(vit(1), state).missing == ["norm.weight", "norm.bias"]

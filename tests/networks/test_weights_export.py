@@ -47,13 +47,20 @@ def header_of(file: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("layout", ["timm", "huggingface", "monai"])
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_round_trip_is_bit_equal(layout: str, case: str, dtype: torch.dtype, tmp_path: Path) -> None:
+def test_round_trip_is_bit_equal(
+    layout: str, case: str, dtype: torch.dtype, tmp_path: Path
+) -> None:
     encoder, other = (build(seed, **CASES[case]).to(dtype) for seed in (0, 1))
     encoder.norm.eps = other.norm.eps = 1e-6
     file = export_encoder(encoder, tmp_path / "new" / "encoder.safetensors", layout)
     assert file == tmp_path / "new" / "encoder.safetensors"
     report = load_encoder_weights(other, file)
-    assert (report.layout, report.missing, report.unexpected, report.resized) == (layout, [], [], [])
+    assert (report.layout, report.missing, report.unexpected, report.resized) == (
+        layout,
+        [],
+        [],
+        [],
+    )
     for name, tensor in encoder.state_dict().items():
         assert torch.equal(other.state_dict()[name], tensor), name
         assert other.state_dict()[name].dtype == dtype
@@ -64,7 +71,11 @@ def test_header_builds_the_encoder(tmp_path: Path) -> None:
     for case in CASES.values():
         encoder = build(0, **case)
         header = header_of(export_encoder(encoder, tmp_path / "x.safetensors"))
-        assert (header["format"], header["producer"], header["layout"]) == ("pt", "monai_afire", "timm")
+        assert (header["format"], header["producer"], header["layout"]) == (
+            "pt",
+            "monai_afire",
+            "timm",
+        )
         settings = header["encoder"]
         assert settings.pop("layer_norm_eps") == 1e-5
         rebuilt = ViTEncoder(**settings).eval()
@@ -80,7 +91,9 @@ def test_monai_takes_the_file_as_it_is(tmp_path: Path) -> None:
         vit = ViT(**header_of(file)["config"]).double().eval()
         vit.load_state_dict(load_file(file), strict=True)
         images = torch.rand(2, encoder.in_channels, *encoder.img_size, dtype=torch.float64)
-        torch.testing.assert_close(vit(encoder.normalize(images))[0], encoder(images), rtol=0, atol=1e-10)
+        torch.testing.assert_close(
+            vit(encoder.normalize(images))[0], encoder(images), rtol=0, atol=1e-10
+        )
 
 
 def test_volumes_exist_in_monai_only(tmp_path: Path) -> None:
@@ -98,8 +111,15 @@ def test_volumes_exist_in_monai_only(tmp_path: Path) -> None:
 def test_timm_names_and_settings(tmp_path: Path) -> None:
     file = export_encoder(build(0), tmp_path / "x.safetensors")
     layers = ["norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2"]
-    names = ["patch_embed.proj", "norm", *(f"blocks.{i}.{layer}" for i in range(2) for layer in layers)]
-    assert set(load_file(file)) == {"pos_embed", *(f"{name}.{part}" for name in names for part in ("weight", "bias"))}
+    names = [
+        "patch_embed.proj",
+        "norm",
+        *(f"blocks.{i}.{layer}" for i in range(2) for layer in layers),
+    ]
+    assert set(load_file(file)) == {
+        "pos_embed",
+        *(f"{name}.{part}" for name in names for part in ("weight", "bias")),
+    }
     expected: dict[str, Any] = {
         "img_size": 32,
         "patch_size": 8,
@@ -121,7 +141,13 @@ def test_hugging_face_names_and_settings(tmp_path: Path) -> None:
     file = export_encoder(encoder, tmp_path / "x.safetensors", "huggingface")
     tensors = load_file(file)
     parts = ["query", "key", "value"]
-    layers = ["layernorm_before", "layernorm_after", "intermediate.dense", "output.dense", "attention.output.dense"]
+    layers = [
+        "layernorm_before",
+        "layernorm_after",
+        "intermediate.dense",
+        "output.dense",
+        "attention.output.dense",
+    ]
     layers += [f"attention.attention.{part}" for part in parts]
     names = [f"encoder.layer.{i}.{layer}" for i in range(2) for layer in layers]
     names += ["layernorm", "embeddings.patch_embeddings.projection"]
@@ -129,28 +155,41 @@ def test_hugging_face_names_and_settings(tmp_path: Path) -> None:
     assert set(tensors) == expected | {"embeddings.cls_token", "embeddings.position_embeddings"}
     assert tensors["embeddings.position_embeddings"].shape == (1, 17, 24)
     assert (
-        tensors["embeddings.cls_token"].abs().max() == tensors["embeddings.position_embeddings"][:, 0].abs().max() == 0
+        tensors["embeddings.cls_token"].abs().max()
+        == tensors["embeddings.position_embeddings"][:, 0].abs().max()
+        == 0
     )
     for i, part in enumerate(parts):
         rows = encoder.state_dict()["blocks.1.attn.qkv.weight"][24 * i : 24 * (i + 1)]
         assert torch.equal(tensors[f"encoder.layer.1.attention.attention.{part}.weight"], rows)
     config = header_of(file)["config"]
     assert config["image_size"] == [16, 64]
-    assert (config["hidden_size"], config["intermediate_size"], config["layer_norm_eps"]) == (24, 96, 1e-5)
+    assert (config["hidden_size"], config["intermediate_size"], config["layer_norm_eps"]) == (
+        24,
+        96,
+        1e-5,
+    )
 
 
 @pytest.mark.parametrize("branch", ["teacher", "student"])
 def test_teacher_or_student_of_a_network(branch: str, tmp_path: Path) -> None:
-    network = AFiRe(build(0), num_clusters=4, head_dim=8, decoder_dim=8, decoder_layers=1, decoder_heads=2)
+    network = AFiRe(
+        build(0), num_clusters=4, head_dim=8, decoder_dim=8, decoder_layers=1, decoder_heads=2
+    )
     network.teacher_encoder.load_state_dict(build(1).state_dict())
     file = export_encoder(network, tmp_path / "x.safetensors", branch=branch)
     wanted = network.teacher_encoder if branch == "teacher" else network.encoder
-    assert torch.equal(load_file(file)["blocks.0.attn.qkv.weight"], wanted.state_dict()["blocks.0.attn.qkv.weight"])
+    assert torch.equal(
+        load_file(file)["blocks.0.attn.qkv.weight"], wanted.state_dict()["blocks.0.attn.qkv.weight"]
+    )
 
 
 def test_header_speaks_before_the_format_and_after_the_user(tmp_path: Path) -> None:
     """Color weights of another normalization than ImageNet's and the target's."""
-    source, target = build(0, in_channels=3, mean=0.5, std=0.25).double(), build(1, in_channels=3).double()
+    source, target = (
+        build(0, in_channels=3, mean=0.5, std=0.25).double(),
+        build(1, in_channels=3).double(),
+    )
     file = export_encoder(source, tmp_path / "x.safetensors")
     images = torch.rand(2, 3, 32, 32, dtype=torch.float64)
     load_encoder_weights(target, file)
@@ -163,7 +202,9 @@ def test_header_speaks_before_the_format_and_after_the_user(tmp_path: Path) -> N
 
 def test_another_number_of_heads_is_refused(tmp_path: Path) -> None:
     file = export_encoder(build(0), tmp_path / "x.safetensors")
-    with pytest.raises(ValueError, match="2 attention heads, not 3: build the network with num_heads=2"):
+    with pytest.raises(
+        ValueError, match="2 attention heads, not 3: build the network with num_heads=2"
+    ):
         load_encoder_weights(build(1, num_heads=3), file)
 
 

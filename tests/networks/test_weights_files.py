@@ -40,15 +40,22 @@ def build(seed: int = 0, **options: Any) -> ViTEncoder:
 
 def build_afire(seed: int) -> AFiRe:
     """A network whose teacher differs from its student."""
-    network = AFiRe(build(seed), num_clusters=4, head_dim=8, decoder_dim=8, decoder_layers=1, decoder_heads=2)
+    network = AFiRe(
+        build(seed), num_clusters=4, head_dim=8, decoder_dim=8, decoder_layers=1, decoder_heads=2
+    )
     network.teacher_encoder.load_state_dict(build(seed + 1).state_dict())
     return network
 
 
 def timm_names(encoder: ViTEncoder) -> State:
-    names = {"patch_embedding.patch_embeddings": "patch_embed.proj", "patch_embedding.position_embeddings": "pos_embed"}
+    names = {
+        "patch_embedding.patch_embeddings": "patch_embed.proj",
+        "patch_embedding.position_embeddings": "pos_embed",
+    }
     names |= {"attn.out_proj": "attn.proj", "mlp.linear": "mlp.fc"}
-    state = {name: tensor for name, tensor in encoder.state_dict().items() if "norm_cross" not in name}
+    state = {
+        name: tensor for name, tensor in encoder.state_dict().items() if "norm_cross" not in name
+    }
     for old, new in names.items():
         state = {name.replace(old, new): tensor for name, tensor in state.items()}
     return state
@@ -61,7 +68,11 @@ def prefixed(prefix: str, state: State) -> State:
 def same(first: nn.Module, second: nn.Module) -> bool:
     """Whether all parameters that the forward pass uses are equal."""
     other = second.state_dict()
-    return all(torch.equal(tensor, other[name]) for name, tensor in first.state_dict().items() if "cross" not in name)
+    return all(
+        torch.equal(tensor, other[name])
+        for name, tensor in first.state_dict().items()
+        if "cross" not in name
+    )
 
 
 STUDENT, TEACHER = build(1), build(2)
@@ -75,9 +86,13 @@ CHECKPOINTS: dict[str, tuple[Any, str]] = {
     "ordered": (OrderedDict(TWO), ""),
     "dino": (
         {
-            "student": prefixed("module.backbone.", ONE) | {"module.head.mlp.0.weight": torch.ones(2, 2)},
+            "student": prefixed("module.backbone.", ONE)
+            | {"module.head.mlp.0.weight": torch.ones(2, 2)},
             "teacher": prefixed("backbone.", TWO) | {"head.mlp.0.weight": torch.ones(2, 2)},
-            "optimizer": {"state": {0: {"exp_avg": torch.ones(2), "step": 3}}, "param_groups": [{"lr": 0.1}]},
+            "optimizer": {
+                "state": {0: {"exp_avg": torch.ones(2), "step": 3}},
+                "param_groups": [{"lr": 0.1}],
+            },
             "epoch": 100,
         },
         "teacher.backbone.",
@@ -182,9 +197,15 @@ def test_student_and_teacher_of_a_network_both_start_from_the_weights() -> None:
 
 def test_one_of_several_by_key() -> None:
     several = {"first": {"encoder": ONE}, "second": {"encoder": TWO}}
-    with pytest.raises(ValueError, match=r"holds 2 encoders, below \['first.encoder.', 'second.encoder.'\].*key="):
+    with pytest.raises(
+        ValueError, match=r"holds 2 encoders, below \['first.encoder.', 'second.encoder.'\].*key="
+    ):
         load_encoder_weights(build(5), several)
-    for key, expected in (("first", STUDENT), ("second.encoder", TEACHER), ("second.encoder.", TEACHER)):
+    for key, expected in (
+        ("first", STUDENT),
+        ("second.encoder", TEACHER),
+        ("second.encoder.", TEACHER),
+    ):
         encoder = build(5)
         load_encoder_weights(encoder, several, key=key)
         assert same(encoder, expected)
@@ -211,7 +232,9 @@ def test_code_in_a_pickle_never_runs(writer: str, tmp_path: Path) -> None:
     else:
         torch.save(content, file, _use_new_zipfile_serialization=writer == "torch")
     encoder = build(5)
-    with pytest.raises(ValueError, match=r"model\.pth.*(refused|not a readable PyTorch checkpoint)") as caught:
+    with pytest.raises(
+        ValueError, match=r"model\.pth.*(refused|not a readable PyTorch checkpoint)"
+    ) as caught:
         load_encoder_weights(encoder, file)
     assert not marker.exists()
     assert "\n" not in str(caught.value)
@@ -263,7 +286,10 @@ def test_truncated_files(kind: str, tmp_path: Path) -> None:
 def test_torchscript_archive(tmp_path: Path) -> None:
     scripted = torch.jit.trace(nn.Linear(2, 2), torch.rand(1, 2))
     torch.jit.save(scripted, tmp_path / "scripted.pt")
-    with pytest.raises(ValueError, match=r"TorchScript archive: open it with torch.jit.load and save its state_dict"):
+    with pytest.raises(
+        ValueError,
+        match=r"TorchScript archive: open it with torch.jit.load and save its state_dict",
+    ):
         load_encoder_weights(build(5), tmp_path / "scripted.pt")
 
 
@@ -281,7 +307,11 @@ def test_missing_file_folder_and_files_without_weights(tmp_path: Path) -> None:
 
 
 def swin_names() -> State:
-    keys = ["patch_embed.proj.weight", "layers.0.blocks.0.norm1.weight", "layers.0.blocks.0.attn.qkv.weight"]
+    keys = [
+        "patch_embed.proj.weight",
+        "layers.0.blocks.0.norm1.weight",
+        "layers.0.blocks.0.attn.qkv.weight",
+    ]
     return {name: torch.ones(4, 4) for name in keys}
 
 
@@ -291,7 +321,10 @@ def swin_names() -> State:
         {"conv1.weight": torch.ones(2, 2)},
         swin_names(),
         {"patch_embed.proj.weight": torch.ones(2)},
-        prefixed("another_", {"patch_embed.proj.weight": torch.ones(2), "blocks.0.norm1.weight": torch.ones(2)}),
+        prefixed(
+            "another_",
+            {"patch_embed.proj.weight": torch.ones(2), "blocks.0.norm1.weight": torch.ones(2)},
+        ),
     ],
 )
 def test_nothing_matched_shows_both_sides(content: State) -> None:
@@ -321,14 +354,19 @@ def test_another_width_is_an_error_that_names_the_settings() -> None:
         load_encoder_weights(encoder, ONE)
     assert "hidden_size=24, mlp_dim=96, num_layers=2" in str(caught.value)
     assert same(encoder, build(5, hidden_size=32))
-    with pytest.raises(ValueError, match=r"8 tensors .*blocks.0.mlp.linear1.weight: \(96, 24\).*\(40, 24\)|mlp_dim=96"):
+    with pytest.raises(
+        ValueError,
+        match=r"8 tensors .*blocks.0.mlp.linear1.weight: \(96, 24\).*\(40, 24\)|mlp_dim=96",
+    ):
         load_encoder_weights(build(5, mlp_dim=40), ONE)
 
 
 def test_values_that_are_not_finite() -> None:
     bad = ONE | {"blocks.1.norm2.bias": torch.full((24,), float("nan"))}
     encoder = build(5)
-    with pytest.raises(ValueError, match=r"NaN or infinite values in 1 tensors \(blocks.1.norm2.bias\)"):
+    with pytest.raises(
+        ValueError, match=r"NaN or infinite values in 1 tensors \(blocks.1.norm2.bias\)"
+    ):
         load_encoder_weights(encoder, bad)
     assert same(encoder, build(5))
 
@@ -364,18 +402,26 @@ def test_deeper_and_shallower_encoders_are_reported(caplog: pytest.LogCaptureFix
 
 def test_surplus_blocks_are_an_error_as_missing_ones_are() -> None:
     encoder = build(5, num_layers=1)
-    with pytest.raises(ValueError, match=r"1 blocks that the encoder lacks \(blocks\.1\).*num_layers=2"):
+    with pytest.raises(
+        ValueError, match=r"1 blocks that the encoder lacks \(blocks\.1\).*num_layers=2"
+    ):
         load_encoder_weights(encoder, ONE)
     assert same(encoder, build(5, num_layers=1))
 
 
-@pytest.mark.parametrize(("size", "grid"), [((256, 64), (16, 4)), ((128, 128), (8, 8)), ((128, 512), (8, 32))])
+@pytest.mark.parametrize(
+    ("size", "grid"), [((256, 64), (16, 4)), ((128, 128), (8, 8)), ((128, 512), (8, 32))]
+)
 @pytest.mark.parametrize("kind", ["state dict", "model.pt", "checkpoint.pt"])
-def test_grid_that_a_file_states_is_not_guessed(tmp_path: Path, kind: str, size: tuple, grid: tuple) -> None:
+def test_grid_that_a_file_states_is_not_guessed(
+    tmp_path: Path, kind: str, size: tuple, grid: tuple
+) -> None:
     """Positions of 4 x 16 patches are resampled (bicubic, antialiased, as by timm), also to as many patches."""
 
     def make(img_size: tuple[int, int]) -> ViTEncoder:
-        return ViTEncoder(img_size=img_size, patch_size=16, hidden_size=48, num_layers=2, num_heads=2)
+        return ViTEncoder(
+            img_size=img_size, patch_size=16, hidden_size=48, num_layers=2, num_heads=2
+        )
 
     old, new = TransferClassifier(make((64, 256)), num_classes=1), make(size)
     state = with_description(old.state_dict(), describe(old))
@@ -386,11 +432,18 @@ def test_grid_that_a_file_states_is_not_guessed(tmp_path: Path, kind: str, size:
     load_encoder_weights(new, source)
     positions = old.encoder.patch_embedding.position_embeddings.detach()
     picture = positions.mT.reshape(1, -1, 4, 16)
-    expected = nn.functional.interpolate(picture, grid, mode="bicubic", antialias=True).flatten(2).mT
-    torch.testing.assert_close(new.patch_embedding.position_embeddings.detach(), expected, rtol=0, atol=1e-5)
+    expected = (
+        nn.functional.interpolate(picture, grid, mode="bicubic", antialias=True).flatten(2).mT
+    )
+    torch.testing.assert_close(
+        new.patch_embedding.position_embeddings.detach(), expected, rtol=0, atol=1e-5
+    )
 
 
 def test_networks_without_a_known_encoder() -> None:
-    for net, part in ((nn.Linear(2, 2), "none"), (nn.ModuleDict({"encoder": nn.Linear(2, 2)}), "encoder")):
+    for net, part in (
+        (nn.Linear(2, 2), "none"),
+        (nn.ModuleDict({"encoder": nn.Linear(2, 2)}), "encoder"),
+    ):
         with pytest.raises(TypeError, match=rf"is no .*ViTEncoder.*its parts: {part}"):
             load_encoder_weights(net, ONE)

@@ -25,7 +25,9 @@ def test_resize_matrix_is_torch_interpolation_of_images(old: int, new: int) -> N
     images = torch.rand(2, 3, old, 11, dtype=torch.float64)
     matrix, across = resize_matrix(old, new), resize_matrix(11, 9)
     expected = F.interpolate(images, (new, 9), mode="bicubic", antialias=True)
-    torch.testing.assert_close(torch.einsum("ih,jw,nchw->ncij", matrix, across, images), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        torch.einsum("ih,jw,nchw->ncij", matrix, across, images), expected, rtol=0, atol=1e-12
+    )
     torch.testing.assert_close(matrix.sum(1), torch.ones(new, dtype=torch.float64))
 
 
@@ -34,7 +36,9 @@ def test_positions_are_interpolated_as_images(old: tuple[int, int], new: tuple[i
     torch.manual_seed(1)
     embedding = torch.randn(1, old[0] * old[1], 8)
     as_image = embedding.reshape(1, *old, 8).permute(0, 3, 1, 2)
-    expected = F.interpolate(as_image, new, mode="bicubic", antialias=True).flatten(2).transpose(1, 2)
+    expected = (
+        F.interpolate(as_image, new, mode="bicubic", antialias=True).flatten(2).transpose(1, 2)
+    )
     result = resize_position_embedding(embedding, old, new)
     assert result.dtype == embedding.dtype
     torch.testing.assert_close(result, expected, rtol=0, atol=1e-5)
@@ -74,12 +78,20 @@ def test_smaller_patches_give_the_best_kernel_in_least_squares() -> None:
 
 @pytest.mark.parametrize(("old", "new"), [(3, 1), (3, 3), (1, 3), (1, 1), (4, 1)])
 @pytest.mark.parametrize("patch", [(4, 4), (2, 3, 2)])
-def test_converted_patch_embedding_sees_the_same_image(old: int, new: int, patch: tuple[int, ...]) -> None:
+def test_converted_patch_embedding_sees_the_same_image(
+    old: int, new: int, patch: tuple[int, ...]
+) -> None:
     """The source sees the image repeated (or averaged) over its channels in its own normalization."""
     torch.manual_seed(5)
-    kernel, bias = torch.randn(7, old, *patch, dtype=torch.float64), torch.randn(7, dtype=torch.float64)
+    kernel, bias = (
+        torch.randn(7, old, *patch, dtype=torch.float64),
+        torch.randn(7, dtype=torch.float64),
+    )
     means, stds = torch.rand(old, dtype=torch.float64), torch.rand(old, dtype=torch.float64) + 0.1
-    new_means, new_stds = torch.rand(new, dtype=torch.float64), torch.rand(new, dtype=torch.float64) + 0.1
+    new_means, new_stds = (
+        torch.rand(new, dtype=torch.float64),
+        torch.rand(new, dtype=torch.float64) + 0.1,
+    )
     image = torch.rand(2, new, *patch, dtype=torch.float64)
     shape = (1, -1, *[1] * len(patch))
     theirs = image if old == new else image.mean(1, keepdim=True).expand(2, old, *patch)
@@ -87,7 +99,9 @@ def test_converted_patch_embedding_sees_the_same_image(old: int, new: int, patch
     ours = (image - new_means.reshape(shape)) / new_stds.reshape(shape)
     expected = theirs.flatten(1) @ kernel.flatten(1).T + bias
     weight, shift = convert_channels(kernel, bias, (means, stds), (new_means, new_stds))
-    torch.testing.assert_close(ours.flatten(1) @ weight.flatten(1).T + shift, expected, rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        ours.flatten(1) @ weight.flatten(1).T + shift, expected, rtol=0, atol=1e-9
+    )
 
 
 def test_equal_normalization_sums_over_colors_and_changes_nothing_else() -> None:
@@ -132,6 +146,8 @@ def test_grid_is_told_from_the_number_of_positions(
 
 @pytest.mark.parametrize("grid", [(16, 16), (20, 20), (15, 17), (14, 18), (12, 21)])
 @pytest.mark.parametrize(("positions", "skip"), [(256, 0), (257, 1), (261, 5)])
-def test_registers_with_and_without_positions_leave_the_square(positions: int, skip: int, grid: tuple) -> None:
+def test_registers_with_and_without_positions_leave_the_square(
+    positions: int, skip: int, grid: tuple
+) -> None:
     """timm's no_embed_class, Meta's DINOv2 with registers, and positions for every token."""
     assert source_grid(positions, 5, grid, same_first=False, register_tokens=4) == (skip, (16, 16))

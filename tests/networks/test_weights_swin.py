@@ -58,7 +58,9 @@ def timm_state(channels: int = 3, window: int = WINDOW, old: bool = False) -> St
             block = f"layers.{stage}.blocks.{i}"
             norm(f"{block}.norm1", width)
             norm(f"{block}.norm2", width)
-            state[f"{block}.attn.relative_position_bias_table"] = random((2 * window - 1) ** 2, heads)
+            state[f"{block}.attn.relative_position_bias_table"] = random(
+                (2 * window - 1) ** 2, heads
+            )
             linear(f"{block}.attn.qkv", 3 * width, width)
             linear(f"{block}.attn.proj", width, width)
             linear(f"{block}.mlp.fc1", 4 * width, width)
@@ -73,10 +75,18 @@ def timm_state(channels: int = 3, window: int = WINDOW, old: bool = False) -> St
 
 def windows_of(x: torch.Tensor, window: int) -> torch.Tensor:
     """(B, H, W, C) -> (B, windows, pixels of a window, C)."""
-    return x.unfold(1, window, window).unfold(2, window, window).permute(0, 1, 2, 4, 5, 3).flatten(3, 4).flatten(1, 2)
+    return (
+        x.unfold(1, window, window)
+        .unfold(2, window, window)
+        .permute(0, 1, 2, 4, 5, 3)
+        .flatten(3, 4)
+        .flatten(1, 2)
+    )
 
 
-def timm_attention(x: torch.Tensor, state: State, block: str, heads: int, shift: int) -> torch.Tensor:
+def timm_attention(
+    x: torch.Tensor, state: State, block: str, heads: int, shift: int
+) -> torch.Tensor:
     size, width = x.shape[1], x.shape[3]
     x = x.roll((-shift, -shift), (1, 2))
     # after the roll, pixels of one window are neighbors in the image only if none of them came over the border
@@ -84,10 +94,16 @@ def timm_attention(x: torch.Tensor, state: State, block: str, heads: int, shift:
     region = (2 * region[:, None].int() + region[None].int())[None, :, :, None]
     regions = windows_of(region, WINDOW)[0, :, :, 0]
     apart = regions[:, :, None] != regions[:, None, :]
-    qkv = F.linear(windows_of(x, WINDOW), state[f"{block}.attn.qkv.weight"], state[f"{block}.attn.qkv.bias"])
-    query, key, value = (part.unflatten(-1, (heads, -1)).transpose(2, 3) for part in qkv.chunk(3, -1))
+    qkv = F.linear(
+        windows_of(x, WINDOW), state[f"{block}.attn.qkv.weight"], state[f"{block}.attn.qkv.bias"]
+    )
+    query, key, value = (
+        part.unflatten(-1, (heads, -1)).transpose(2, 3) for part in qkv.chunk(3, -1)
+    )
     row, column = torch.arange(WINDOW**2) // WINDOW, torch.arange(WINDOW**2) % WINDOW
-    offset = (row[:, None] - row + WINDOW - 1) * (2 * WINDOW - 1) + column[:, None] - column + WINDOW - 1
+    offset = (
+        (row[:, None] - row + WINDOW - 1) * (2 * WINDOW - 1) + column[:, None] - column + WINDOW - 1
+    )
     bias = state[f"{block}.attn.relative_position_bias_table"][offset].permute(2, 0, 1)
     scores = query @ key.mT / (width // heads) ** 0.5 + bias
     scores = scores.masked_fill(apart[:, None], -torch.inf)
@@ -104,7 +120,9 @@ def timm_forward(state: State, images: torch.Tensor) -> torch.Tensor:
     def norm(x: torch.Tensor, name: str) -> torch.Tensor:
         return F.layer_norm(x, x.shape[-1:], state[f"{name}.weight"], state[f"{name}.bias"])
 
-    x = F.conv2d(images, state["patch_embed.proj.weight"], state["patch_embed.proj.bias"], stride=PATCH)
+    x = F.conv2d(
+        images, state["patch_embed.proj.weight"], state["patch_embed.proj.bias"], stride=PATCH
+    )
     x = norm(x.movedim(1, -1), "patch_embed.norm")
     for stage, (depth, heads) in enumerate(zip(DEPTHS, HEADS, strict=True)):
         if stage:
@@ -116,9 +134,13 @@ def timm_forward(state: State, images: torch.Tensor) -> torch.Tensor:
             shift = WINDOW // 2 if i % 2 and x.shape[1] > WINDOW else 0
             x = x + timm_attention(norm(x, f"{block}.norm1"), state, block, heads, shift)
             hidden = F.linear(
-                norm(x, f"{block}.norm2"), state[f"{block}.mlp.fc1.weight"], state[f"{block}.mlp.fc1.bias"]
+                norm(x, f"{block}.norm2"),
+                state[f"{block}.mlp.fc1.weight"],
+                state[f"{block}.mlp.fc1.bias"],
             )
-            x = x + F.linear(F.gelu(hidden), state[f"{block}.mlp.fc2.weight"], state[f"{block}.mlp.fc2.bias"])
+            x = x + F.linear(
+                F.gelu(hidden), state[f"{block}.mlp.fc2.weight"], state[f"{block}.mlp.fc2.bias"]
+            )
     return norm(x, "norm").flatten(1, 2)
 
 
@@ -165,15 +187,29 @@ def test_table_of_no_square_window() -> None:
 
 @pytest.mark.parametrize("spatial_dims", [2, 3])
 def test_own_weights_of_a_network_with_a_teacher(spatial_dims: int) -> None:
-    options = {"spatial_dims": spatial_dims, "in_channels": 3, "img_size": 16, "depths": (1, 1), "num_heads": (1, 2)}
+    options = {
+        "spatial_dims": spatial_dims,
+        "in_channels": 3,
+        "img_size": 16,
+        "depths": (1, 1),
+        "num_heads": (1, 2),
+    }
     source, target = build(**options), build(**options)
     for parameter in source.parameters():
         torch.nn.init.normal_(parameter)
-    content = {f"network.teacher_encoder.{name}": tensor for name, tensor in source.state_dict().items()}
-    content |= {f"network.encoder.{name}": tensor for name, tensor in build(**options).state_dict().items()}
+    content = {
+        f"network.teacher_encoder.{name}": tensor for name, tensor in source.state_dict().items()
+    }
+    content |= {
+        f"network.encoder.{name}": tensor for name, tensor in build(**options).state_dict().items()
+    }
     network = PEAC(target, expander_dim=4, expander_hidden_dim=4)
     report = load_encoder_weights(network, content, strict=True)
-    assert (report.layout, report.prefix, report.resized) == ("afire", "network.teacher_encoder.", [])
+    assert (report.layout, report.prefix, report.resized) == (
+        "afire",
+        "network.teacher_encoder.",
+        [],
+    )
     for encoder in (network.encoder, network.teacher_encoder):
         state = encoder.state_dict()
         assert all(torch.equal(tensor, state[name]) for name, tensor in source.state_dict().items())
@@ -183,8 +219,14 @@ def test_other_sizes_and_architectures_are_refused() -> None:
     with pytest.raises(ValueError, match=r"embed_dim=8, depths=\[2, 1, 2\], num_heads=\[2, 4, 2\]"):
         load_encoder_weights(build(num_heads=(1, 2, 4)), timm_state())
     with pytest.raises(ValueError, match="no encoder weights found"):
-        load_encoder_weights(ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2), timm_state())
-    with pytest.raises(ValueError, match=r"source must be one of \['auto', 'timm', 'afire'\], got 'mae'"):
+        load_encoder_weights(
+            ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2), timm_state()
+        )
+    with pytest.raises(
+        ValueError, match=r"source must be one of \['auto', 'timm', 'afire'\], got 'mae'"
+    ):
         load_encoder_weights(build(), timm_state(), source="mae")
-    with pytest.raises(TypeError, match="only ViTEncoder can be exported, this network has a SwinEncoder"):
+    with pytest.raises(
+        TypeError, match="only ViTEncoder can be exported, this network has a SwinEncoder"
+    ):
         export_encoder(build(), "never.safetensors")

@@ -22,13 +22,23 @@ State = dict[str, torch.Tensor]
 
 
 def build(**options: Any) -> ViTEncoder:
-    default = {"img_size": 32, "patch_size": 8, "hidden_size": WIDTH, "num_layers": DEPTH, "num_heads": HEADS}
+    default = {
+        "img_size": 32,
+        "patch_size": 8,
+        "hidden_size": WIDTH,
+        "num_layers": DEPTH,
+        "num_heads": HEADS,
+    }
     torch.manual_seed(99)
     return ViTEncoder(**({**default, "mlp_dim": MLP} | options)).double().eval()
 
 
 def timm_state(
-    grid: tuple[int, int] = (4, 4), patch: int = 8, channels: int = 3, class_token: bool = False, seed: int = 0
+    grid: tuple[int, int] = (4, 4),
+    patch: int = 8,
+    channels: int = 3,
+    class_token: bool = False,
+    seed: int = 0,
 ) -> State:
     """A state dict in timm's format, of random values."""
     generator = torch.Generator().manual_seed(seed)
@@ -40,7 +50,10 @@ def timm_state(
     state["pos_embed"] = random(1, grid[0] * grid[1] + class_token, WIDTH)
     layers: dict[str, tuple[int, ...]] = {"patch_embed.proj": (WIDTH, channels, patch, patch)}
     for i in range(DEPTH):
-        layers |= {f"blocks.{i}.attn.qkv": (3 * WIDTH, WIDTH), f"blocks.{i}.attn.proj": (WIDTH, WIDTH)}
+        layers |= {
+            f"blocks.{i}.attn.qkv": (3 * WIDTH, WIDTH),
+            f"blocks.{i}.attn.proj": (WIDTH, WIDTH),
+        }
         layers |= {f"blocks.{i}.mlp.fc1": (MLP, WIDTH), f"blocks.{i}.mlp.fc2": (WIDTH, MLP)}
     for name, shape in layers.items():
         state |= {f"{name}.weight": random(*shape), f"{name}.bias": random(shape[0])}
@@ -52,7 +65,11 @@ def timm_state(
 def timm_forward(state: State, images: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
     """Features of all tokens, written down from the definition of a pre-norm vision transformer."""
     kernel = state["patch_embed.proj.weight"]
-    x = F.conv2d(images, kernel, state.get("patch_embed.proj.bias"), stride=kernel.shape[2:]).flatten(2).mT
+    x = (
+        F.conv2d(images, kernel, state.get("patch_embed.proj.bias"), stride=kernel.shape[2:])
+        .flatten(2)
+        .mT
+    )
     if "cls_token" in state:
         x = torch.cat([state["cls_token"].expand(len(x), 1, -1), x], dim=1)
     x = x + state["pos_embed"]
@@ -65,12 +82,16 @@ def timm_forward(state: State, images: torch.Tensor, eps: float = 1e-6) -> torch
 
     for i in range(DEPTH):
         block = f"blocks.{i}"
-        query, key, value = linear(norm(x, f"{block}.norm1"), f"{block}.attn.qkv").split(WIDTH, dim=-1)
+        query, key, value = linear(norm(x, f"{block}.norm1"), f"{block}.attn.qkv").split(
+            WIDTH, dim=-1
+        )
         mixed = []
         for rows in torch.arange(WIDTH).chunk(HEADS):
             scores = query[..., rows] @ key[..., rows].mT / len(rows) ** 0.5
             mixed.append(scores.softmax(-1) @ value[..., rows])
-        x = x + linear(torch.cat(mixed, -1), f"{block}.attn.proj") * state.get(f"{block}.ls1.gamma", 1.0)
+        x = x + linear(torch.cat(mixed, -1), f"{block}.attn.proj") * state.get(
+            f"{block}.ls1.gamma", 1.0
+        )
         hidden = F.gelu(linear(norm(x, f"{block}.norm2"), f"{block}.mlp.fc1"))
         x = x + linear(hidden, f"{block}.mlp.fc2") * state.get(f"{block}.ls2.gamma", 1.0)
     return norm(x, "norm")
@@ -98,7 +119,10 @@ def to_hugging_face(state: State, version: int = 4) -> State:
         if name in ("norm.weight", "norm.bias"):
             name = name.replace("norm", "layernorm")
         if "attn.qkv" in name:
-            result |= {name.replace("attn.qkv", f"{inner}.{p}"): t for p, t in zip(parts, tensor.chunk(3), strict=True)}
+            result |= {
+                name.replace("attn.qkv", f"{inner}.{p}"): t
+                for p, t in zip(parts, tensor.chunk(3), strict=True)
+            }
         else:
             result[name] = tensor
     return result
@@ -117,9 +141,18 @@ def as_photographs(gray: torch.Tensor) -> torch.Tensor:
 def test_timm_features_of_gray_images(seed: int) -> None:
     state, encoder, images = timm_state(seed=seed), build(), gray_images()
     report = load_encoder_weights(encoder, state)
-    torch.testing.assert_close(encoder(images), timm_forward(state, as_photographs(images)), rtol=0, atol=1e-10)
-    assert (report.layout, report.missing, report.unexpected, report.dropped) == ("timm", [], [], [])
-    assert report.resized == ["patch_embedding.patch_embeddings.weight (24, 3, 8, 8) -> (24, 1, 8, 8)"]
+    torch.testing.assert_close(
+        encoder(images), timm_forward(state, as_photographs(images)), rtol=0, atol=1e-10
+    )
+    assert (report.layout, report.missing, report.unexpected, report.dropped) == (
+        "timm",
+        [],
+        [],
+        [],
+    )
+    assert report.resized == [
+        "patch_embedding.patch_embeddings.weight (24, 3, 8, 8) -> (24, 1, 8, 8)"
+    ]
 
 
 def test_timm_features_in_single_precision() -> None:
@@ -134,11 +167,19 @@ def test_timm_features_in_single_precision() -> None:
 def test_hugging_face_features(version: int, prefix: str) -> None:
     state, encoder, images = timm_state(), build(), gray_images()
     theirs = {prefix + name: tensor for name, tensor in to_hugging_face(state, version).items()}
-    theirs |= {f"{prefix}pooler.dense.weight": torch.rand(2, 2), "classifier.weight": torch.rand(2, 2)}
+    theirs |= {
+        f"{prefix}pooler.dense.weight": torch.rand(2, 2),
+        "classifier.weight": torch.rand(2, 2),
+    }
     report = load_encoder_weights(encoder, theirs)
     expected = timm_forward(state, as_photographs(images), eps=1e-12)
     torch.testing.assert_close(encoder(images), expected, rtol=0, atol=1e-10)
-    assert (report.layout, report.prefix, report.missing, report.unexpected) == ("huggingface", prefix, [], [])
+    assert (report.layout, report.prefix, report.missing, report.unexpected) == (
+        "huggingface",
+        prefix,
+        [],
+        [],
+    )
     assert len(report.dropped) == 2
 
 
@@ -149,7 +190,10 @@ def test_layer_scale_is_folded_exactly(names: str) -> None:
         state |= {f"blocks.{i}.ls{j}.gamma": torch.rand(WIDTH, dtype=torch.float64) for j in (1, 2)}
     given = dict(state)
     if names == "dinov2":
-        given = {name.replace("ls1.gamma", "gamma_1").replace("ls2.gamma", "gamma_2"): t for name, t in state.items()}
+        given = {
+            name.replace("ls1.gamma", "gamma_1").replace("ls2.gamma", "gamma_2"): t
+            for name, t in state.items()
+        }
     if names == "huggingface":
         renamed = to_hugging_face(state)
         for old, new in {
@@ -159,23 +203,33 @@ def test_layer_scale_is_folded_exactly(names: str) -> None:
         }.items():
             renamed = {name.replace(old, new): tensor for name, tensor in renamed.items()}
         given = {
-            name.replace("ls", "layer_scale").replace("gamma", "lambda1") if ".ls" in name else name: tensor
+            name.replace("ls", "layer_scale").replace("gamma", "lambda1")
+            if ".ls" in name
+            else name: tensor
             for name, tensor in renamed.items()
         }
     encoder = build()
     report = load_encoder_weights(encoder, given)
     assert (report.missing, report.unexpected) == ([], [])
-    torch.testing.assert_close(encoder(images), timm_forward(state, as_photographs(images)), rtol=0, atol=1e-10)
+    torch.testing.assert_close(
+        encoder(images), timm_forward(state, as_photographs(images)), rtol=0, atol=1e-10
+    )
 
 
 def test_absent_biases_are_zero_even_after_other_weights() -> None:
     state, encoder, images = timm_state(), build(), gray_images()
     load_encoder_weights(encoder, state)
-    state = {name: tensor for name, tensor in state.items() if not name.endswith(("qkv.bias", "embed.proj.bias"))}
+    state = {
+        name: tensor
+        for name, tensor in state.items()
+        if not name.endswith(("qkv.bias", "embed.proj.bias"))
+    }
     report = load_encoder_weights(encoder, state)
     assert any("are zero" in note for note in report.notes)
     assert report.missing == []
-    torch.testing.assert_close(encoder(images), timm_forward(state, as_photographs(images)), rtol=0, atol=1e-10)
+    torch.testing.assert_close(
+        encoder(images), timm_forward(state, as_photographs(images)), rtol=0, atol=1e-10
+    )
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -184,7 +238,9 @@ def test_other_normalizations(channels: int, normalization: tuple[Any, Any]) -> 
     state, encoder = timm_state(), build(in_channels=channels, mean=0.3, std=0.4)
     load_encoder_weights(encoder, state, source_normalization=normalization)
     images = torch.rand(2, channels, 32, 32, dtype=torch.float64)
-    mean, std = (torch.as_tensor(value, dtype=torch.float64).reshape(1, -1, 1, 1) for value in normalization)
+    mean, std = (
+        torch.as_tensor(value, dtype=torch.float64).reshape(1, -1, 1, 1) for value in normalization
+    )
     expected = timm_forward(state, (images.expand(-1, 3, -1, -1) - mean) / std)
     torch.testing.assert_close(encoder(images), expected, rtol=0, atol=1e-10)
 
@@ -192,7 +248,9 @@ def test_other_normalizations(channels: int, normalization: tuple[Any, Any]) -> 
 def test_single_channel_weights_are_taken_in_the_encoders_normalization() -> None:
     state, encoder, images = timm_state(channels=1), build(), gray_images()
     assert load_encoder_weights(encoder, state).resized == []
-    torch.testing.assert_close(encoder(images), timm_forward(state, encoder.normalize(images)), rtol=0, atol=1e-10)
+    torch.testing.assert_close(
+        encoder(images), timm_forward(state, encoder.normalize(images)), rtol=0, atol=1e-10
+    )
 
 
 def test_class_token_is_dropped_and_every_other_weight_kept() -> None:
@@ -212,7 +270,9 @@ def test_class_token_is_dropped_and_every_other_weight_kept() -> None:
     without = {name: tensor for name, tensor in state.items() if name != "cls_token"}
     without["pos_embed"] = state["pos_embed"][:, 1:]
     normalized = encoder.normalize(images)
-    torch.testing.assert_close(encoder(images), timm_forward(without, normalized), rtol=0, atol=1e-10)
+    torch.testing.assert_close(
+        encoder(images), timm_forward(without, normalized), rtol=0, atol=1e-10
+    )
     with_token = timm_forward(state, normalized)[:, 1:]
     difference = (encoder(images) - with_token).norm() / with_token.norm()
     assert 1e-3 < difference < 0.3  # attention has one key less
@@ -220,7 +280,10 @@ def test_class_token_is_dropped_and_every_other_weight_kept() -> None:
 
 def test_another_image_and_patch_size() -> None:
     """Patches twice as large on an image twice as large plus two more columns of patches."""
-    state, encoder = timm_state(class_token=True, channels=1), build(img_size=(64, 96), patch_size=16)
+    state, encoder = (
+        timm_state(class_token=True, channels=1),
+        build(img_size=(64, 96), patch_size=16),
+    )
     report = load_encoder_weights(encoder, state)
     assert report.resized == [
         "patch_embedding.patch_embeddings.weight (24, 1, 8, 8) -> (24, 1, 16, 16)",
@@ -228,12 +291,19 @@ def test_another_image_and_patch_size() -> None:
     ]
     grid = state["pos_embed"][:, 1:].mT.reshape(1, WIDTH, 4, 4)
     expected = F.interpolate(grid, (4, 6), mode="bicubic", antialias=True).flatten(2).mT
-    torch.testing.assert_close(encoder.patch_embedding.position_embeddings.data, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        encoder.patch_embedding.position_embeddings.data, expected, rtol=0, atol=1e-12
+    )
     patches = torch.rand(24, 1, 8, 8, dtype=torch.float64)
     large = F.interpolate(patches, (16, 16), mode="bicubic", antialias=True)
-    kernel, bias = encoder.state_dict()["patch_embedding.patch_embeddings.weight"], state["patch_embed.proj.bias"]
+    kernel, bias = (
+        encoder.state_dict()["patch_embedding.patch_embeddings.weight"],
+        state["patch_embed.proj.bias"],
+    )
     tokens = F.conv2d(large, kernel, bias).flatten(1)
-    torch.testing.assert_close(tokens, F.conv2d(patches, state["patch_embed.proj.weight"], bias).flatten(1))
+    torch.testing.assert_close(
+        tokens, F.conv2d(patches, state["patch_embed.proj.weight"], bias).flatten(1)
+    )
 
 
 def test_grids_that_are_not_square() -> None:
@@ -260,7 +330,9 @@ def test_eps_of_the_layer_norms() -> None:
     load_encoder_weights(given, state, layer_norm_eps=0.1)
     load_encoder_weights(theirs, state)
     for encoder, eps in ((own, 1e-5), (theirs, 1e-6), (given, 0.1)):
-        assert {layer.eps for layer in encoder.modules() if isinstance(layer, torch.nn.LayerNorm)} == {eps}
+        assert {
+            layer.eps for layer in encoder.modules() if isinstance(layer, torch.nn.LayerNorm)
+        } == {eps}
         expected = timm_forward(state, as_photographs(images), eps=eps)
         torch.testing.assert_close(encoder(images), expected, rtol=0, atol=1e-10)
     monai = build()
@@ -270,12 +342,17 @@ def test_eps_of_the_layer_norms() -> None:
 
 def test_pooled_norm_stands_in_for_the_missing_norm() -> None:
     state = timm_state()
-    pooled = {name.replace("norm.", "fc_norm.") if name.startswith("norm.") else name: t for name, t in state.items()}
+    pooled = {
+        name.replace("norm.", "fc_norm.") if name.startswith("norm.") else name: t
+        for name, t in state.items()
+    }
     encoder = build()
     report = load_encoder_weights(encoder, pooled)
     assert torch.equal(encoder.norm.weight, state["norm.weight"])
     assert any("fc_norm" in note for note in report.notes)
-    both = load_encoder_weights(build(), state | {"fc_norm.weight": torch.ones(WIDTH, dtype=torch.float64)})
+    both = load_encoder_weights(
+        build(), state | {"fc_norm.weight": torch.ones(WIDTH, dtype=torch.float64)}
+    )
     assert both.dropped == ["fc_norm.weight"]
 
 
@@ -283,16 +360,30 @@ def test_pooled_norm_stands_in_for_the_missing_norm() -> None:
 @pytest.mark.parametrize("spatial_dims", [2, 3])
 def test_monai_vit_with_and_without_class_token(proj_type: str, spatial_dims: int) -> None:
     size, patch = (16, 32, 16)[:spatial_dims], (8, 16, 4)[:spatial_dims]
-    settings: dict[str, Any] = {"hidden_size": WIDTH, "mlp_dim": MLP, "num_layers": DEPTH, "num_heads": HEADS}
-    settings |= {"in_channels": 2, "img_size": size, "patch_size": patch, "spatial_dims": spatial_dims}
+    settings: dict[str, Any] = {
+        "hidden_size": WIDTH,
+        "mlp_dim": MLP,
+        "num_layers": DEPTH,
+        "num_heads": HEADS,
+    }
+    settings |= {
+        "in_channels": 2,
+        "img_size": size,
+        "patch_size": patch,
+        "spatial_dims": spatial_dims,
+    }
     vit = ViT(**settings, proj_type=proj_type, qkv_bias=True).double().eval()
     encoder = build(**settings)
     report = load_encoder_weights(encoder, vit.state_dict(), source="monai", strict=True)
     assert "blocks.0.norm_cross_attn.weight" in report.loaded
     images = torch.rand(2, 2, *size, dtype=torch.float64)
-    torch.testing.assert_close(encoder(images), vit(encoder.normalize(images))[0], rtol=0, atol=1e-10)
+    torch.testing.assert_close(
+        encoder(images), vit(encoder.normalize(images))[0], rtol=0, atol=1e-10
+    )
     classifier = ViT(**settings, proj_type=proj_type, qkv_bias=True, classification=True).double()
-    old = classifier.state_dict() | {"blocks.0.cross_attn.to_q.weight": torch.rand(3, 3)}  # as MONAI 1.3 wrote
+    old = classifier.state_dict() | {
+        "blocks.0.cross_attn.to_q.weight": torch.rand(3, 3)
+    }  # as MONAI 1.3 wrote
     report = load_encoder_weights(encoder, old, strict=True)
     assert {"cls_token", "blocks.0.cross_attn.to_q.weight"} <= set(report.dropped)
     name = "blocks.1.attn.qkv.weight"
@@ -301,19 +392,28 @@ def test_monai_vit_with_and_without_class_token(proj_type: str, spatial_dims: in
 
 def test_volume_on_another_grid() -> None:
     settings = {"spatial_dims": 3, "in_channels": 1}
-    old, new = build(img_size=16, patch_size=4, **settings), build(img_size=(16, 16, 24), patch_size=8, **settings)
+    old, new = (
+        build(img_size=16, patch_size=4, **settings),
+        build(img_size=(16, 16, 24), patch_size=8, **settings),
+    )
     report = load_encoder_weights(new, old.state_dict())
     assert report.missing == []
-    assert report.resized[1] == "patch_embedding.position_embeddings of 4 x 4 x 4 patches -> 2 x 2 x 3"
+    assert (
+        report.resized[1] == "patch_embedding.position_embeddings of 4 x 4 x 4 patches -> 2 x 2 x 3"
+    )
     flat = build(in_channels=1)
-    with pytest.raises(ValueError, match=r"patch_embeddings.weight is \(24, 1, 4, 4, 4\).*spatial_dims"):
+    with pytest.raises(
+        ValueError, match=r"patch_embeddings.weight is \(24, 1, 4, 4, 4\).*spatial_dims"
+    ):
         load_encoder_weights(flat, old.state_dict())
 
 
 def test_own_checkpoint_of_an_oblong_grid_with_a_square_number_of_patches() -> None:
     old, new = build(img_size=(16, 64)), build(img_size=(16, 64), pos_embed_type="learnable")
     assert load_encoder_weights(new, old.state_dict()).resized == []
-    assert torch.equal(new.patch_embedding.position_embeddings, old.patch_embedding.position_embeddings)
+    assert torch.equal(
+        new.patch_embedding.position_embeddings, old.patch_embedding.position_embeddings
+    )
     assert new.patch_embedding.position_embeddings.requires_grad
     assert not old.patch_embedding.position_embeddings.requires_grad
 
@@ -328,10 +428,17 @@ def test_frozen_sine_cosine_embedding_is_replaced_and_stays_frozen() -> None:
 def test_published_number_of_heads_is_advised() -> None:
     wide: dict[str, Any] = {"img_size": 16, "hidden_size": 192, "mlp_dim": 8, "num_layers": 1}
     source = ViTEncoder(**wide, num_heads=3).state_dict()
-    names = {"patch_embedding.patch_embeddings": "patch_embed.proj", "patch_embedding.position_embeddings": "pos_embed"}
+    names = {
+        "patch_embedding.patch_embeddings": "patch_embed.proj",
+        "patch_embedding.position_embeddings": "pos_embed",
+    }
     names |= {"attn.out_proj": "attn.proj", "linear": "fc"}
     for old, new in names.items():
-        source = {name.replace(old, new): tensor for name, tensor in source.items() if "cross" not in name}
+        source = {
+            name.replace(old, new): tensor for name, tensor in source.items() if "cross" not in name
+        }
     for heads, advised in ((3, False), (6, True)):
         report = load_encoder_weights(ViTEncoder(**wide, num_heads=heads), source)
-        assert any("published models of width 192 have 3" in note for note in report.notes) == advised
+        assert (
+            any("published models of width 192 have 3" in note for note in report.notes) == advised
+        )

@@ -22,13 +22,24 @@ from monai_afire.optimizers.parameter_groups import layer_decay_groups, weight_d
 
 def vit(num_layers: int = 3) -> ViTEncoder:
     return ViTEncoder(
-        img_size=16, patch_size=8, hidden_size=8, num_layers=num_layers, num_heads=2, pos_embed_type="learnable"
+        img_size=16,
+        patch_size=8,
+        hidden_size=8,
+        num_layers=num_layers,
+        num_heads=2,
+        pos_embed_type="learnable",
     )
 
 
 def swin() -> SwinEncoder:
     return SwinEncoder(
-        img_size=32, patch_size=2, window_size=4, embed_dim=4, depths=(1, 2, 1), num_heads=(1, 1, 2), spatial_dims=2
+        img_size=32,
+        patch_size=2,
+        window_size=4,
+        embed_dim=4,
+        depths=(1, 2, 1),
+        num_heads=(1, 1, 2),
+        spatial_dims=2,
     )
 
 
@@ -71,7 +82,9 @@ def test_rates_by_name(build: Any, depths: list[int], kind: Any) -> None:
     decayed = {id(parameter) for parameter in weight_decay_groups(network)[0]["params"]}
     for group in groups:
         assert group["params"]
-        assert {id(parameter) in decayed for parameter in group["params"]} == {group["weight_decay"] == 0.3}
+        assert {id(parameter) in decayed for parameter in group["params"]} == {
+            group["weight_decay"] == 0.3
+        }
         assert group["weight_decay"] in (0.0, 0.3)
     scales = [group["lr_scale"] for group in groups]
     assert scales == sorted(scales)
@@ -98,7 +111,9 @@ def test_steps_are_those_of_a_rate_per_parameter() -> None:
     """One step of AdamW moves a parameter by its rate (but for the decay), whatever the gradient."""
     network = TransferClassifier(vit(), num_classes=2)
     before = copy.deepcopy(dict(network.named_parameters()))
-    optimizer = torch.optim.AdamW(layer_decay_groups(network, 0.1, weight_decay=0.0, layer_decay=0.5), eps=0)
+    optimizer = torch.optim.AdamW(
+        layer_decay_groups(network, 0.1, weight_decay=0.0, layer_decay=0.5), eps=0
+    )
     for parameter in network.parameters():
         parameter.grad = torch.randn_like(parameter)
     optimizer.step()
@@ -119,7 +134,9 @@ def test_schedules_keep_the_scales() -> None:
         assert group["lr"] == pytest.approx(0.05 * group["lr_scale"])
     restored = torch.optim.AdamW(layer_decay_groups(network, 0.1, layer_decay=0.5))
     restored.load_state_dict(optimizer.state_dict())
-    assert [g["lr_scale"] for g in restored.param_groups] == [g["lr_scale"] for g in optimizer.param_groups]
+    assert [g["lr_scale"] for g in restored.param_groups] == [
+        g["lr_scale"] for g in optimizer.param_groups
+    ]
 
 
 def test_frozen_parameters_are_left_out() -> None:
@@ -130,7 +147,9 @@ def test_frozen_parameters_are_left_out() -> None:
     network = TransferClassifier(vit(), num_classes=2)
     network.encoder.get_submodule("blocks.0").requires_grad_(False)
     names = set(by_name(network, layer_decay_groups(network, 0.1)))
-    assert names == {name for name, parameter in network.named_parameters() if parameter.requires_grad}
+    assert names == {
+        name for name, parameter in network.named_parameters() if parameter.requires_grad
+    }
     assert not any(name.startswith("encoder.blocks.0.") for name in names)
 
 
@@ -143,7 +162,9 @@ def test_encoders_alone_wrapped_and_with_a_teacher() -> None:
         assert group["lr_scale"] == 0.5 ** naive_exponent(name, [3], prefix="")
         assert group_of[f"0.0.{name}"]["lr_scale"] == group["lr_scale"]
     assert group_of["1.weight"]["lr_scale"] == 1
-    network = AFiRe(vit(), num_clusters=4, head_dim=6, decoder_dim=8, decoder_layers=1, decoder_heads=2)
+    network = AFiRe(
+        vit(), num_clusters=4, head_dim=6, decoder_dim=8, decoder_layers=1, decoder_heads=2
+    )
     pretraining = by_name(network, layer_decay_groups(network, 0.1, layer_decay=0.5))
     assert not any(name.startswith("teacher_") for name in pretraining)
     for name, group in pretraining.items():
@@ -157,7 +178,9 @@ def test_impossible_decays_are_refused(layer_decay: float) -> None:
 
 
 def test_networks_without_an_encoder_are_refused() -> None:
-    with pytest.raises(ValueError, match="Linear has no ViTEncoder, SwinEncoder or adapted encoder"):
+    with pytest.raises(
+        ValueError, match="Linear has no ViTEncoder, SwinEncoder or adapted encoder"
+    ):
         layer_decay_groups(nn.Linear(2, 2), 0.1)
     with pytest.raises(NotImplementedError, match="lacks layers_by_depth"):
         layer_decay_groups(RadiographEncoder(), 0.1)

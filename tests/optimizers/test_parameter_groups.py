@@ -13,9 +13,16 @@ from monai_afire.optimizers import weight_decay_groups
 
 def test_every_trained_parameter_is_in_one_group() -> None:
     encoder = ViTEncoder(
-        img_size=16, patch_size=8, hidden_size=8, num_layers=1, num_heads=2, pos_embed_type="learnable"
+        img_size=16,
+        patch_size=8,
+        hidden_size=8,
+        num_layers=1,
+        num_heads=2,
+        pos_embed_type="learnable",
     )
-    network = AFiRe(encoder, num_clusters=4, head_dim=6, decoder_dim=8, decoder_layers=1, decoder_heads=2)
+    network = AFiRe(
+        encoder, num_clusters=4, head_dim=6, decoder_dim=8, decoder_layers=1, decoder_heads=2
+    )
     names = {id(parameter): name for name, parameter in network.named_parameters()}
     decayed, exempt = weight_decay_groups(network, 0.3)
     assert (decayed["weight_decay"], exempt["weight_decay"]) == (0.3, 0.0)

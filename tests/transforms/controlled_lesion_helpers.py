@@ -15,7 +15,9 @@ def random_image(*shape: int, seed: int = 0) -> torch.Tensor:
 
 def chest(side: int = 96) -> torch.Tensor:
     """Two dark lungs in a bright body in front of dark air, with some noise."""
-    rows, columns = torch.meshgrid(torch.linspace(-1, 1, side), torch.linspace(-1, 1, side), indexing="ij")
+    rows, columns = torch.meshgrid(
+        torch.linspace(-1, 1, side), torch.linspace(-1, 1, side), indexing="ij"
+    )
     image = torch.where(columns.abs() < 0.9, 0.7, 0.05)
     for center in (-0.4, 0.4):
         image[((columns - center) / 0.25) ** 2 + (rows / 0.6) ** 2 < 1] = 0.2

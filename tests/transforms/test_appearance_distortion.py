@@ -39,7 +39,11 @@ def box_of(mask: torch.Tensor) -> list[int]:
 def test_curve_is_the_bezier_curve_and_monotone() -> None:
     generator = np.random.RandomState(0)
     for number in range(300):
-        first, second = generator.random_sample((2, 2)) if number > 3 else [[number % 2, 0.0], [number // 2, 1.0]]
+        first, second = (
+            generator.random_sample((2, 2))
+            if number > 3
+            else [[number % 2, 0.0], [number // 2, 1.0]]
+        )
         curve = bezier_curve([tuple(first), tuple(second)])
         assert (curve[0], curve[-1]) == (0, 1)
         assert (np.diff(curve) >= 0).all()
@@ -48,7 +52,9 @@ def test_curve_is_the_bezier_curve_and_monotone() -> None:
             while len(corners) > 1:
                 corners = [(1 - t) * a + t * b for a, b in itertools.pairwise(corners)]
             x, y = corners[0]
-            if number > 3:  # some of the extreme ones have vertical pieces, where y is not a function of x
+            if (
+                number > 3
+            ):  # some of the extreme ones have vertical pieces, where y is not a function of x
                 below, above = curve[int(x * 1023)], curve[math.ceil(x * 1023)]
                 assert below - 1e-3 <= y <= above + 1e-3
     for bad in ([(0, 0)], [(0, 0), (1, 1.1)], [(0, -0.1), (1, 1)], [(0, 0), (1, math.nan)]):
@@ -59,7 +65,9 @@ def test_curve_is_the_bezier_curve_and_monotone() -> None:
 @pytest.mark.parametrize("shape", [(60, 43), (30, 41, 25), (70,)])
 def test_one_shuffled_block(shape: tuple[int, ...]) -> None:
     """The pixels of one small box change places, all others stay; its sides go from 2 pixels to the largest."""
-    transform = DistortAppearance(**(NOTHING | {"num_blocks": 1, "block_size": 0.2})).set_random_state(seed=0)
+    transform = DistortAppearance(
+        **(NOTHING | {"num_blocks": 1, "block_size": 0.2})
+    ).set_random_state(seed=0)
     image = torch.arange(float(math.prod(shape))).reshape(1, *shape) / math.prod(shape)
     largest = [int(0.2 * side) for side in shape]
     sides = []
@@ -70,8 +78,12 @@ def test_one_shuffled_block(shape: tuple[int, ...]) -> None:
         if changed.any():
             sides.append(box_of(changed))
             assert all(side <= limit for side, limit in zip(sides[-1], largest, strict=True))
-            inside = tuple(slice(int(a.min()), int(a.max()) + 1) for a in changed.nonzero(as_tuple=True))
-            assert torch.equal(image[0][inside].flatten().sort().values, result[0][inside].flatten().sort().values)
+            inside = tuple(
+                slice(int(a.min()), int(a.max()) + 1) for a in changed.nonzero(as_tuple=True)
+            )
+            assert torch.equal(
+                image[0][inside].flatten().sort().values, result[0][inside].flatten().sort().values
+            )
     assert len(sides) > 150
     assert np.max(sides, 0).tolist() == largest
     assert (np.min(sides, 0) <= 2).all()
@@ -120,7 +132,9 @@ def test_curve_alone_is_a_monotone_function_of_the_intensity() -> None:
 @pytest.mark.parametrize("outside", [False, True])
 @pytest.mark.parametrize("shape", [(60, 36), (20, 30, 24)])
 def test_one_box_of_painting(outside: bool, shape: tuple[int, ...]) -> None:
-    transform = DistortAppearance(num_blocks=0, curve_prob=0, paint_prob=1, outpaint_prob=outside, num_boxes=(1, 1))
+    transform = DistortAppearance(
+        num_blocks=0, curve_prob=0, paint_prob=1, outpaint_prob=outside, num_boxes=(1, 1)
+    )
     transform.set_random_state(seed=0)
     image = random_image(2, *shape)
     fractions, noise = [], []
@@ -144,7 +158,9 @@ def test_one_box_of_painting(outside: bool, shape: tuple[int, ...]) -> None:
 
 def test_frequency_of_painting_and_number_of_boxes() -> None:
     image = random_image(1, 24, 24)
-    transform = DistortAppearance(num_blocks=0, curve_prob=0, num_boxes=(1, 1)).set_random_state(seed=0)
+    transform = DistortAppearance(num_blocks=0, curve_prob=0, num_boxes=(1, 1)).set_random_state(
+        seed=0
+    )
     shares = [float((transform(image) != image).double().mean()) for _ in range(1000)]
     # inside of one box of at most a third of the sides, or outside of one of at most three quarters
     inside, outside = sum(0 < share < 0.2 for share in shares), sum(share > 0.4 for share in shares)
@@ -152,12 +168,15 @@ def test_frequency_of_painting_and_number_of_boxes() -> None:
     assert 1000 - inside - outside == shares.count(0)
     assert 140 < inside < 220
     few, many = (
-        DistortAppearance(num_blocks=0, curve_prob=0, paint_prob=1, outpaint_prob=0, num_boxes=(n, n)).set_random_state(
-            0
-        )
+        DistortAppearance(
+            num_blocks=0, curve_prob=0, paint_prob=1, outpaint_prob=0, num_boxes=(n, n)
+        ).set_random_state(0)
         for n in (1, 5)
     )
-    areas = [np.mean([float((t(image) != image).double().mean()) for _ in range(200)]) for t in (few, many)]
+    areas = [
+        np.mean([float((t(image) != image).double().mean()) for _ in range(200)])
+        for t in (few, many)
+    ]
     assert areas[1] > 2.5 * areas[0]
 
 
@@ -171,13 +190,19 @@ def naive_distortion(image: np.ndarray, transform: DistortAppearance) -> np.ndar
             value = image[channel][places[transform.pixel_order[place]]]
             if transform.curve is not None:
                 value = np.interp(value, np.linspace(0, 1, len(transform.curve)), transform.curve)
-            if transform.noise_mask is not None and transform.noise is not None and transform.noise_mask[place]:
+            if (
+                transform.noise_mask is not None
+                and transform.noise is not None
+                and transform.noise_mask[place]
+            ):
                 value = transform.noise[place]
             result[channel][place] = value
     return result
 
 
-@pytest.mark.parametrize("shape", [(1, 30, 24), (3, 20, 20), (2, 10, 12, 9), (1, 50), (1, 1, 1), (1, 3, 2), (1, 1, 40)])
+@pytest.mark.parametrize(
+    "shape", [(1, 30, 24), (3, 20, 20), (2, 10, 12, 9), (1, 50), (1, 1, 1), (1, 3, 2), (1, 1, 40)]
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 def test_all_together(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     image = random_image(*shape).to(dtype)
@@ -213,7 +238,9 @@ def test_nothing_to_do_gives_a_copy() -> None:
 
 def test_metadata_and_array_types() -> None:
     affine = torch.diag(torch.tensor([2.0, 3.0, 1.0, 1.0], dtype=torch.float64))
-    image = MetaTensor(random_image(1, 32, 32), affine=affine, meta={"filename_or_obj": "chest.png"})
+    image = MetaTensor(
+        random_image(1, 32, 32), affine=affine, meta={"filename_or_obj": "chest.png"}
+    )
     result = DistortAppearance().set_random_state(seed=0)(image)
     assert isinstance(result, MetaTensor)
     assert torch.equal(result.affine, affine)
@@ -240,7 +267,11 @@ def test_seed_and_repetition() -> None:
 
 
 def test_keys_share_one_draw() -> None:
-    data: dict[Any, Any] = {"a": random_image(1, 24, 24), "b": random_image(3, 24, 24, seed=1), "c": 5}
+    data: dict[Any, Any] = {
+        "a": random_image(1, 24, 24),
+        "b": random_image(3, 24, 24, seed=1),
+        "c": 5,
+    }
     before = {key: torch.as_tensor(value).clone() for key, value in data.items()}
     output = DistortAppearanced(["a", "b"]).set_random_state(seed=2)(data)
     alone = DistortAppearance().set_random_state(seed=2)
@@ -262,7 +293,9 @@ def test_skipped_images_are_left_alone(flag: Any) -> None:
     assert output["image"] is image
     assert output is not data
     assert not torch.equal(transform(data | {"shuffled": not flag})["image"], image)
-    with pytest.raises(KeyError, match=r"skip_key 'shuffled' is not in the data.*ShufflePatchesd adds"):
+    with pytest.raises(
+        KeyError, match=r"skip_key 'shuffled' is not in the data.*ShufflePatchesd adds"
+    ):
         transform({"image": image})
 
 
@@ -280,7 +313,9 @@ def test_student_gets_one_of_two_distortions() -> None:
     for _ in range(400):
         output: Any = transform({"image": image})
         assert torch.equal(output["image"], image)
-        same_pixels = torch.equal(output["distorted"].flatten().sort().values, image.flatten().sort().values)
+        same_pixels = torch.equal(
+            output["distorted"].flatten().sort().values, image.flatten().sort().values
+        )
         in_order = output["distorted_order"].tolist() == list(range(16))
         assert output["shuffled"] is not in_order
         if output["shuffled"]:
@@ -289,7 +324,9 @@ def test_student_gets_one_of_two_distortions() -> None:
                 patches = (
                     img[0, row * 8 : row * 8 + 8, column * 8 : column * 8 + 8]
                     for img, (row, column) in zip(
-                        (output["distorted"], image), (divmod(place, 4), divmod(source, 4)), strict=True
+                        (output["distorted"], image),
+                        (divmod(place, 4), divmod(source, 4)),
+                        strict=True,
                     )
                 )
                 assert torch.equal(*patches)

@@ -82,7 +82,8 @@ def test_keys_share_one_draw_and_input_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "new_keys"), [(["a", "a"], ()), ("a", ("a",)), ("a", ("b", "b")), (["a", "b"], ("c", "b"))]
+    ("keys", "new_keys"),
+    [(["a", "a"], ()), ("a", ("a",)), ("a", ("b", "b")), (["a", "b"], ("c", "b"))],
 )
 def test_equal_keys_are_refused(keys: Any, new_keys: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"must all differ.*each key may be named once"):
@@ -98,7 +99,9 @@ def test_equal_keys_are_refused(keys: Any, new_keys: tuple[str, ...]) -> None:
         (StandardizeContrastd, ["keys", "allow_missing_keys"]),
     ],
 )
-def test_signatures_name_the_settings_of_the_array_transform(transform: Any, own: list[str]) -> None:
+def test_signatures_name_the_settings_of_the_array_transform(
+    transform: Any, own: list[str]
+) -> None:
     """Checks of configs find misspelt settings by them."""
     found = inspect.signature(transform).parameters
     settings = inspect.signature(transform.array_class).parameters
@@ -141,7 +144,10 @@ def test_seeding_from_outside_reaches_the_draws(name: str) -> None:
     assert same(first, outputs(Compose([make()]).set_random_state(seed=1)))
     assert not same(first, outputs(Compose([make()]).set_random_state(seed=2)))
     # what a worker of MONAI's data loader does with its copy of the data set
-    for data_set in ([Dataset([], make()) for _ in range(2)], [Dataset([], Compose([make()])) for _ in range(2)]):
+    for data_set in (
+        [Dataset([], make()) for _ in range(2)],
+        [Dataset([], Compose([make()])) for _ in range(2)],
+    ):
         for copy in data_set:
             set_rnd(copy, seed=8)
         first, second = (outputs(copy.transform) for copy in data_set)

@@ -49,7 +49,9 @@ def naive_weights(size: int, window: float) -> np.ndarray:
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-def naive_standardized(plane: np.ndarray, window: float, contrast: float, floor: float) -> np.ndarray:
+def naive_standardized(
+    plane: np.ndarray, window: float, contrast: float, floor: float
+) -> np.ndarray:
     """Pixel by pixel, one channel."""
     weights = [naive_weights(size, window) for size in plane.shape]
 
@@ -74,7 +76,9 @@ def test_equals_a_loop(shape: tuple[int, ...], window: float) -> None:
     found = StandardizeContrast(window, contrast=0.3, floor=0.05)(image)
     assert tuple(found.shape) == shape
     for channel, expected in zip(found, image.double().numpy(), strict=True):
-        np.testing.assert_allclose(channel, naive_standardized(expected, window, 0.3, 0.05), atol=1e-5)
+        np.testing.assert_allclose(
+            channel, naive_standardized(expected, window, 0.3, 0.05), atol=1e-5
+        )
 
 
 # ---- properties
@@ -88,7 +92,9 @@ def test_equals_a_loop(shape: tuple[int, ...], window: float) -> None:
     st.floats(0.2, 4.0),
     st.floats(-2.0, 2.0),
 )
-def test_exposure_changes_nothing(seed: int, shape: tuple[int, ...], window: float, a: float, b: float) -> None:
+def test_exposure_changes_nothing(
+    seed: int, shape: tuple[int, ...], window: float, a: float, b: float
+) -> None:
     image = random_image(*shape, seed=seed).double()
     standardize = StandardizeContrast(window, floor=1e-9)
     torch.testing.assert_close(standardize(a * image + b), standardize(image), rtol=0, atol=1e-6)
@@ -97,7 +103,9 @@ def test_exposure_changes_nothing(seed: int, shape: tuple[int, ...], window: flo
 def test_half_brightness_of_a_float32_image_changes_nothing() -> None:
     image = random_image(1, 64, 64)
     standardize = StandardizeContrast()
-    torch.testing.assert_close(standardize(0.5 * image + 0.2), standardize(image), rtol=0, atol=1e-4)
+    torch.testing.assert_close(
+        standardize(0.5 * image + 0.2), standardize(image), rtol=0, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -180,7 +188,10 @@ def test_floating_point_types_are_kept(dtype: torch.dtype) -> None:
     found = StandardizeContrast()(image)
     assert found.dtype == dtype
     torch.testing.assert_close(
-        torch.as_tensor(found).float(), torch.as_tensor(StandardizeContrast()(image.float())), rtol=0, atol=5e-3
+        torch.as_tensor(found).float(),
+        torch.as_tensor(StandardizeContrast()(image.float())),
+        rtol=0,
+        atol=5e-3,
     )
 
 
@@ -188,7 +199,9 @@ def test_integers_become_float32() -> None:
     image = (random_image(1, 24, 24) * 255).to(torch.uint8)
     found = StandardizeContrast()(image)
     assert found.dtype == torch.float32
-    torch.testing.assert_close(torch.as_tensor(found), torch.as_tensor(StandardizeContrast()(image.float())))
+    torch.testing.assert_close(
+        torch.as_tensor(found), torch.as_tensor(StandardizeContrast()(image.float()))
+    )
 
 
 def test_metadata_is_kept_and_the_input_left_alone() -> None:
@@ -221,13 +234,20 @@ def test_arrays_and_tracking() -> None:
 
 
 def test_dictionary_version_does_the_same() -> None:
-    item: dict[Any, Any] = {"image": random_image(1, 24, 24), "other": random_image(1, 12, 12, seed=1), "label": 1}
+    item: dict[Any, Any] = {
+        "image": random_image(1, 24, 24),
+        "other": random_image(1, 12, 12, seed=1),
+        "label": 1,
+    }
     before = {"image": item["image"].clone(), "other": item["other"].clone()}
     settings_used: dict[str, Any] = {"window": 0.2, "contrast": 0.1, "floor": 0.02}
     found = StandardizeContrastd(["image", "other"], **settings_used)(item)
     for key, image in before.items():
         assert torch.equal(item[key], image)
-        assert torch.equal(torch.as_tensor(found[key]), torch.as_tensor(StandardizeContrast(**settings_used)(image)))
+        assert torch.equal(
+            torch.as_tensor(found[key]),
+            torch.as_tensor(StandardizeContrast(**settings_used)(image)),
+        )
     assert found["label"] == 1
     assert StandardizeContrastD is StandardizeContrastDict is StandardizeContrastd
 

@@ -40,7 +40,9 @@ def test_dictionary_transform(kind: str) -> None:
     assert torch.equal(output["lesion_mask"], expected[1])
 
 
-@pytest.mark.parametrize("item", [{}, {"lesion": None}, {"lesion": {}}, {"lesion": {**lesion_of(""), "size": 0.0}}])
+@pytest.mark.parametrize(
+    "item", [{}, {"lesion": None}, {"lesion": {}}, {"lesion": {**lesion_of(""), "size": 0.0}}]
+)
 def test_without_a_lesion_there_is_an_empty_mask(item: dict[Any, Any]) -> None:
     image = MetaTensor(random_image(3, 8, 6))
     output = AddControlledLesiond("image")({"image": image, **item})
@@ -73,7 +75,10 @@ def test_several_keys() -> None:
 @pytest.mark.parametrize(
     ("lesion", "message"),
     [
-        ({"kind": "SoftNodule", "contrast": 0.1}, "entries kind, contrast, size, seed, got kind, contrast"),
+        (
+            {"kind": "SoftNodule", "contrast": 0.1},
+            "entries kind, contrast, size, seed, got kind, contrast",
+        ),
         (lesion_of(diameter=3), "got kind, contrast, size, seed, diameter"),
         (lesion_of(contrast=None), "must be text and contrast"),
         (lesion_of(seed="first"), "must be text and contrast"),
@@ -88,7 +93,9 @@ def _batches(num_workers: int, seed: int, cache: bool = False) -> list[dict[str,
     """Loaded after a random transform, which must not matter to the lesions."""
     set_determinism(seed=seed)
     try:
-        normal = [{"image": chest(48) * (0.7 + 0.1 * i), "x": torch.zeros(1, 2, 2)} for i in range(2)]
+        normal = [
+            {"image": chest(48) * (0.7 + 0.1 * i), "x": torch.zeros(1, 2, 2)} for i in range(2)
+        ]
         items = controlled_lesion_items(normal, CONTROLLED_LESION_KINDS, [0.1, 0.3], [0.2])
         steps = Compose([AddControlledLesiond("image"), RandGaussianNoised("x", prob=1.0)])
         dataset = CacheDataset(items, steps, progress=False) if cache else Dataset(items, steps)
@@ -124,8 +131,13 @@ def test_config_and_aliases() -> None:
 
 def test_items_of_a_controlled_test() -> None:
     normal = [{"image": "a.png", "label": 0}, {"image": "b.png", "label": 0, "lesion": None}]
-    items = controlled_lesion_items(normal, ["CutPaste", "SoftNodule"], [0.1, 0.2, 0.4], [0.1, 0.3], seed=2)
-    assert normal == [{"image": "a.png", "label": 0}, {"image": "b.png", "label": 0, "lesion": None}]
+    items = controlled_lesion_items(
+        normal, ["CutPaste", "SoftNodule"], [0.1, 0.2, 0.4], [0.1, 0.3], seed=2
+    )
+    assert normal == [
+        {"image": "a.png", "label": 0},
+        {"image": "b.png", "label": 0, "lesion": None},
+    ]
     assert len(items) == 2 * (1 + 2 * 3 * 2)
     assert [items[i] for i in (0, 13)] == [{**item, "lesion": None} for item in normal]
     lesions = [(item["image"], item["lesion"]) for item in items if item["lesion"]]
@@ -138,7 +150,9 @@ def test_items_of_a_controlled_test() -> None:
     ]
     assert [(image, x["kind"], x["size"], x["contrast"]) for image, x in lesions] == expected
     seeds = [x["seed"] for _, x in lesions]
-    assert all(len(set(seeds[i : i + 3])) == 1 for i in range(0, 24, 3))  # the same for all contrasts
+    assert all(
+        len(set(seeds[i : i + 3])) == 1 for i in range(0, 24, 3)
+    )  # the same for all contrasts
     assert len(set(seeds)) == 8
     assert all(0 <= seed < 2**32 for seed in seeds)
     assert json.loads(json.dumps(items)) == items
@@ -166,7 +180,9 @@ def test_seeds_do_not_depend_on_the_process_nor_on_number_types() -> None:
         (["SoftNodule"], [0.1], [0.0], "and 0.0"),
     ],
 )
-def test_hostile_items(kinds: Any, contrasts: list[float], sizes: list[float], message: str) -> None:
+def test_hostile_items(
+    kinds: Any, contrasts: list[float], sizes: list[float], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         controlled_lesion_items([{"image": "a.png"}], kinds, contrasts, sizes)
     with pytest.raises(ValueError, match="item 1 has a lesion already"):

@@ -28,8 +28,15 @@ from monai_afire.transforms.lesion_synthesis.anat_paste import segment_lungs
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.floats(0.01, 1), st.floats(0.05, 0.6), st.integers(0, 999), st.sampled_from([(48, 48), (40, 64), (65, 33)]))
-def test_nodule_is_a_gaussian_around_one_pixel(contrast: float, diameter: float, seed: int, shape: Any) -> None:
+@given(
+    st.floats(0.01, 1),
+    st.floats(0.05, 0.6),
+    st.integers(0, 999),
+    st.sampled_from([(48, 48), (40, 64), (65, 33)]),
+)
+def test_nodule_is_a_gaussian_around_one_pixel(
+    contrast: float, diameter: float, seed: int, shape: Any
+) -> None:
     image = torch.zeros(1, *shape, dtype=torch.float64)
     lesion_image, mask = SoftNodule(contrast, diameter).set_random_state(seed)(image)
     added = lesion_image[0].numpy()
@@ -106,7 +113,14 @@ def test_nodule_repeats_and_checks_its_settings() -> None:
     assert torch.equal(first[0], repeated[0])
     assert not torch.equal(first[0], second[0])
     assert torch.equal(pickle.loads(pickle.dumps(transform))(image)[0], transform(image)[0])
-    for contrast, diameter in ((0.0, 0.1), (1.1, 0.1), (float("nan"), 0.1), (0.1, 0.0), (0.1, 1.0), (0.1, -1)):
+    for contrast, diameter in (
+        (0.0, 0.1),
+        (1.1, 0.1),
+        (float("nan"), 0.1),
+        (0.1, 0.0),
+        (0.1, 1.0),
+        (0.1, -1),
+    ):
         with pytest.raises(ValueError, match="contrast must be in"):
             SoftNodule(contrast, diameter)
 
@@ -137,7 +151,9 @@ def test_lesion_images(kind: str, dtype: torch.dtype, shape: tuple[int, ...]) ->
 def test_contrasts_are_compared_at_the_same_place(kind: str) -> None:
     image = chest()
     for seed in range(8):
-        weak, strong = (controlled_lesion(image, kind, contrast, 0.2, seed) for contrast in (0.05, 0.1))
+        weak, strong = (
+            controlled_lesion(image, kind, contrast, 0.2, seed) for contrast in (0.05, 0.1)
+        )
         assert torch.equal(weak[1], strong[1])
         # as much as the weak one changes, the strong one changes twice
         torch.testing.assert_close(strong[0] - image, 2 * (weak[0] - image), atol=1e-5, rtol=0)
@@ -164,7 +180,11 @@ def test_strongest_cut_paste_is_a_piece_of_the_image() -> None:
     image = random_image(1, 40, 40)
     lesion_image, mask = controlled_lesion(image, "CutPaste", 1.0, 0.25, 4)
     pasted = lesion_image[mask].reshape(10, 10)
-    ratios = [(pasted / image[0, i : i + 10, j : j + 10].clamp(min=1e-6)) for i in range(31) for j in range(31)]
+    ratios = [
+        (pasted / image[0, i : i + 10, j : j + 10].clamp(min=1e-6))
+        for i in range(31)
+        for j in range(31)
+    ]
     best = min(ratios, key=lambda ratio: float(ratio.quantile(0.9) - ratio.quantile(0.1)))
     assert float(best.quantile(0.9) - best.quantile(0.1)) < 1e-4
     assert 0.9 <= float(best.median()) <= 1.1
@@ -199,7 +219,9 @@ def test_metadata_is_kept(kind: str) -> None:
         assert torch.equal(output.affine, affine)
         assert output.meta["filename_or_obj"] == "chest.png"
         assert torch.equal(output.as_tensor(), torch.as_tensor(expected))
-    assert torch.equal(torch.as_tensor(controlled_lesion(image.numpy(), **lesion_of(kind))[0]), plain[0])
+    assert torch.equal(
+        torch.as_tensor(controlled_lesion(image.numpy(), **lesion_of(kind))[0]), plain[0]
+    )
     set_track_meta(False)
     try:
         assert type(controlled_lesion(image.as_tensor(), **lesion_of(kind))[0]) is torch.Tensor
@@ -268,7 +290,9 @@ def test_real_radiographs(shared_data: Path) -> None:
     from PIL import Image
 
     for seed, file in enumerate(files):
-        pixels = np.asarray(Image.open(file).convert("L").resize((224, 224)), dtype=np.float32) / 255
+        pixels = (
+            np.asarray(Image.open(file).convert("L").resize((224, 224)), dtype=np.float32) / 255
+        )
         image = torch.from_numpy(pixels)[None]
         lungs = segment_lungs(image[0])
         for kind in CONTROLLED_LESION_KINDS:

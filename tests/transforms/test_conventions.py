@@ -14,7 +14,13 @@ import numpy as np
 import pytest
 import torch
 from monai.data import MetaTensor
-from monai.transforms import Compose, Invertd, MapTransform, RandomizableTrait, RandomizableTransform
+from monai.transforms import (
+    Compose,
+    Invertd,
+    MapTransform,
+    RandomizableTrait,
+    RandomizableTransform,
+)
 
 import monai_afire
 from monai_afire import transforms
@@ -31,7 +37,11 @@ OCCASIONAL: dict[str, Callable[[float], Any]] = {
 
 
 def public_classes() -> dict[str, type]:
-    return {name: value for name in transforms.__all__ if inspect.isclass(value := getattr(transforms, name))}
+    return {
+        name: value
+        for name in transforms.__all__
+        if inspect.isclass(value := getattr(transforms, name))
+    }
 
 
 def first_image(outputs: Any) -> torch.Tensor:
@@ -49,7 +59,9 @@ def test_all_modules_are_imported_and_packages_say_what_is_public() -> None:
 
 
 def test_dictionary_transforms_have_their_aliases() -> None:
-    dictionary = {name: value for name, value in public_classes().items() if issubclass(value, MapTransform)}
+    dictionary = {
+        name: value for name, value in public_classes().items() if issubclass(value, MapTransform)
+    }
     assert len(dictionary) > 60
     for name, value in dictionary.items():
         base = name.removesuffix("Dict") if name.endswith("Dict") else name[:-1]
@@ -58,8 +70,14 @@ def test_dictionary_transforms_have_their_aliases() -> None:
 
 
 def test_random_transforms_have_names_with_rand() -> None:
-    bases = {transforms.LesionVariants, transforms.LesionVariantsd, transforms.RandomArrayTransformd}
-    random = {value for value in public_classes().values() if issubclass(value, RandomizableTrait)} - bases
+    bases = {
+        transforms.LesionVariants,
+        transforms.LesionVariantsd,
+        transforms.RandomArrayTransformd,
+    }
+    random = {
+        value for value in public_classes().values() if issubclass(value, RandomizableTrait)
+    } - bases
     named = {value for name, value in public_classes().items() if name.startswith("Rand")}
     assert random <= named
     for value in random:
@@ -87,7 +105,11 @@ def test_probability_of_a_transform(name: str) -> None:
 
 def test_what_is_left_alone_has_no_lesion_and_shares_no_memory() -> None:
     images, maps = transforms.RandCutPaste(num_masks=3, prob=0.0)(IMAGE)
-    assert (tuple(images.shape), tuple(maps.shape), float(maps.max())) == ((3, 1, 32, 48), (3, 1, 32, 48), 0.0)
+    assert (tuple(images.shape), tuple(maps.shape), float(maps.max())) == (
+        (3, 1, 32, 48),
+        (3, 1, 32, 48),
+        0.0,
+    )
     copy, mask = transforms.RandSoftNodule(prob=0.0)(IMAGE)
     assert (mask.dtype, bool(mask.any())) == (torch.bool, False)
     before = IMAGE.clone()

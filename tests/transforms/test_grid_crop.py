@@ -33,24 +33,31 @@ SMALL_ACE: dict[str, Any] = {**GRID_CROP_SETTINGS["ace_448"], "cell": 4, "out_si
 
 def coordinate_image(*size: int) -> torch.Tensor:
     """Image whose channels are the coordinates of the pixels."""
-    return torch.stack(torch.meshgrid(*(torch.arange(n, dtype=torch.float64) for n in size), indexing="ij"))
+    return torch.stack(
+        torch.meshgrid(*(torch.arange(n, dtype=torch.float64) for n in size), indexing="ij")
+    )
 
 
 def patches_of(image: torch.Tensor, patch: int) -> torch.Tensor:
     """(C, *S) -> (L, C, pixels), patches in row-major order; a loop."""
     counts = [n // patch for n in image.shape[1:]]
     slices = [[slice(i * patch, i * patch + patch) for i in range(n)] for n in counts]
-    return torch.stack([image[(slice(None),) + box].flatten(1) for box in itertools.product(*slices)])  # noqa: RUF005
+    patches = [image[(slice(None), *box)].flatten(1) for box in itertools.product(*slices)]
+    return torch.stack(patches)
 
 
-def naive_masks(offset_1: Any, offset_2: Any, crops: Any, patch_cells: Any) -> tuple[list, list, list]:
+def naive_masks(
+    offset_1: Any, offset_2: Any, crops: Any, patch_cells: Any
+) -> tuple[list, list, list]:
     """Masks and matches from sets of cells, patch by patch."""
 
     def cells(offset: Any, crop: int, size: int) -> list[set]:
         starts = itertools.product(*(range(o, o + crop, size) for o in offset))
         return [set(itertools.product(*(range(s, s + size) for s in start))) for start in starts]
 
-    first, second = (cells(o, k, p) for o, k, p in zip((offset_1, offset_2), crops, patch_cells, strict=True))
+    first, second = (
+        cells(o, k, p) for o, k, p in zip((offset_1, offset_2), crops, patch_cells, strict=True)
+    )
     all_1, all_2 = set().union(*first), set().union(*second)
     match = [next((j for j, big in enumerate(second) if patch <= big), -1) for patch in first]
     return [patch <= all_2 for patch in first], [patch <= all_1 for patch in second], match
@@ -109,16 +116,24 @@ def test_ace_patches_compose_exactly(size: tuple[int, int]) -> None:
         match = matching_patches(*offsets, crops=(14, 28), patch_cells=(1, 2))[0]
         assert torch.equal(match >= 0, mask_1[0])
         counts = torch.bincount(match[match >= 0], minlength=196)
-        assert torch.equal(counts, 4 * mask_2[0])  # each overlap patch is composed of exactly four, all others of none
+        assert torch.equal(
+            counts, 4 * mask_2[0]
+        )  # each overlap patch is composed of exactly four, all others of none
         place_1, place_2 = patches_of(crop_1, 4).mean(-1), patches_of(crop_2, 4).mean(-1)
         for patch in torch.nonzero(mask_2[0]).flatten():
             block = place_1[match == patch]
-            assert torch.allclose(block.mean(0), place_2[patch], atol=0.15)  # antialiasing clamps at the crop's rim
+            assert torch.allclose(
+                block.mean(0), place_2[patch], atol=0.15
+            )  # antialiasing clamps at the crop's rim
             assert (block.amax(0) - block.amin(0)).tolist() == [4, 4]
 
 
-@pytest.mark.parametrize(("spatial_dims", "crops", "patch_cells"), [(1, (4, 6), (2, 3)), (2, (3, 4), (1, 2))])
-def test_masks_and_matches_against_sets_of_cells(spatial_dims: int, crops: Any, patch_cells: Any) -> None:
+@pytest.mark.parametrize(
+    ("spatial_dims", "crops", "patch_cells"), [(1, (4, 6), (2, 3)), (2, (3, 4), (1, 2))]
+)
+def test_masks_and_matches_against_sets_of_cells(
+    spatial_dims: int, crops: Any, patch_cells: Any
+) -> None:
     offsets = torch.as_tensor(np.random.RandomState(0).randint(-1, 6, size=(2, 60, spatial_dims)))
     masks = overlap_masks(offsets[0], offsets[1], crops, patch_cells)
     match = matching_patches(offsets[0], offsets[1], crops, patch_cells)
@@ -176,7 +191,9 @@ def test_distribution_of_ace() -> None:
 
 
 def test_min_overlap_holds_where_it_binds() -> None:
-    first, second, _ = draws({"grid": 20, "cell": 2, "crops": (5, 7), "jitter": False, "min_overlap": 3}, 3000)
+    first, second, _ = draws(
+        {"grid": 20, "cell": 2, "crops": (5, 7), "jitter": False, "min_overlap": 3}, 3000
+    )
     overlap = np.minimum(first + 5, second + 7) - np.maximum(first, second)
     assert overlap.min() == 3
     assert overlap.max() == 5
@@ -219,8 +236,12 @@ def test_values_stay_in_range_and_types_are_kept() -> None:
 
 
 @pytest.mark.parametrize(("settings", "size"), [(SMALL_PEAC, (152, 228)), (SMALL_ACE, (384, 256))])
-def test_metatensor_affine_points_to_the_place_of_the_crop(settings: dict[str, Any], size: tuple[int, int]) -> None:
-    affine = torch.tensor([[0.0, -0.5, 0, 7], [0.25, 0, 0, -3], [0, 0, 1, 0], [0, 0, 0, 1]], dtype=torch.float64)
+def test_metatensor_affine_points_to_the_place_of_the_crop(
+    settings: dict[str, Any], size: tuple[int, int]
+) -> None:
+    affine = torch.tensor(
+        [[0.0, -0.5, 0, 7], [0.25, 0, 0, -3], [0, 0, 1, 0], [0, 0, 0, 1]], dtype=torch.float64
+    )
     # reduced by exactly 2, where the antialiasing filter is symmetric and keeps coordinates exactly
     image = MetaTensor(coordinate_image(*size), affine=affine, meta={"patient": "a"})
     for crop in GridCropPair(**settings).set_random_state(seed=2)(image)[:2]:
@@ -284,7 +305,9 @@ def test_dictionary_form() -> None:
 def test_dictionary_form_in_a_data_loader() -> None:
     items = [{"image": torch.rand(1, 64, 64 + 8 * i)} for i in range(6)]
     transform = GridCropPaird("image", **SMALL_ACE).set_random_state(seed=0)
-    (batch,) = DataLoader(Dataset(items, transform), batch_size=6, num_workers=0, collate_fn=collate_new_keys)
+    (batch,) = DataLoader(
+        Dataset(items, transform), batch_size=6, num_workers=0, collate_fn=collate_new_keys
+    )
     assert batch["image_1"].shape == batch["image_2"].shape == (6, 1, 56, 56)
     assert batch["offset_1"].dtype == torch.int64
     assert batch["offset_1"].shape == (6, 2)
@@ -292,7 +315,9 @@ def test_dictionary_form_in_a_data_loader() -> None:
 
 
 def collate_new_keys(items: list[dict]) -> dict:
-    return torch.utils.data.default_collate([{k: v for k, v in item.items() if k != "image"} for item in items])
+    return torch.utils.data.default_collate(
+        [{k: v for k, v in item.items() if k != "image"} for item in items]
+    )
 
 
 @pytest.mark.parametrize(

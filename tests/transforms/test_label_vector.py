@@ -14,7 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from monai.data import list_data_collate
 
-from monai_afire.transforms.label_vector import LabelVector, LabelVectorD, LabelVectord, LabelVectorDict
+from monai_afire.transforms.label_vector import (
+    LabelVector,
+    LabelVectorD,
+    LabelVectord,
+    LabelVectorDict,
+)
 
 VALUES = st.sampled_from([1, 0, -1, None, 1.0, 0.0, -1.0, float("nan")])
 
@@ -79,7 +84,9 @@ def test_missing_label_is_nan_of_the_right_length(missing: Any) -> None:
         (3, np.zeros((2, 3)), r"an array of shape \(2, 3\)"),
     ],
 )
-def test_anything_else_is_refused_and_the_image_named(num_classes: int | None, label: Any, reason: str) -> None:
+def test_anything_else_is_refused_and_the_image_named(
+    num_classes: int | None, label: Any, reason: str
+) -> None:
     with pytest.raises(ValueError, match=reason):
         LabelVector(num_classes)(label)
     with pytest.raises(ValueError, match=rf"^folder/a\.png: 'label': .*{reason}"):
@@ -98,8 +105,12 @@ def test_dictionary_version_leaves_the_item_and_collates() -> None:
     assert item == {"label": [1, None], "finding": 1, "image": "a"}
     assert vectors["image"] == "a"
     assert vectors["finding"].tolist() == [1.0]
-    batch = list_data_collate([LabelVectord(num_classes=2)({"label": label}) for label in ([0, None], 1, [-1, 1])])
-    assert torch.equal(batch["label"].nan_to_num(9), torch.tensor([[0.0, 9.0], [0.0, 1.0], [-1.0, 1.0]]))
+    batch = list_data_collate(
+        [LabelVectord(num_classes=2)({"label": label}) for label in ([0, None], 1, [-1, 1])]
+    )
+    assert torch.equal(
+        batch["label"].nan_to_num(9), torch.tensor([[0.0, 9.0], [0.0, 1.0], [-1.0, 1.0]])
+    )
 
 
 def test_missing_keys_and_aliases() -> None:
@@ -124,7 +135,9 @@ def test_exclusive_classes_are_numbers_or_unknown() -> None:
     ):
         with pytest.raises(ValueError, match=words):
             convert(wrong)
-    with pytest.raises(ValueError, match=r"a\.png: 'label': label_kind 'multiclass' takes one class number"):
+    with pytest.raises(
+        ValueError, match=r"a\.png: 'label': label_kind 'multiclass' takes one class number"
+    ):
         LabelVectord("label", 3, label_kind="multiclass")({"image": "a.png", "label": [1, 0, 0]})
     for number in (None, 1):
         with pytest.raises(ValueError, match="needs two classes or more"):

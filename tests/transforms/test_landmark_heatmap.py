@@ -46,12 +46,19 @@ SPACINGS = {
 }
 
 
-def naive_heatmap(point: tuple[float, float], size: tuple[int, int], sigma: float, window: int) -> np.ndarray:
+def naive_heatmap(
+    point: tuple[float, float], size: tuple[int, int], sigma: float, window: int
+) -> np.ndarray:
     row, column = (math.floor(position + 0.5) for position in point)
     heatmap = np.zeros(size)
     for y in range(row - window // 2, row + window // 2 + 1):
         for x in range(column - window // 2, column + window // 2 + 1):
-            if 0 <= y < size[0] and 0 <= x < size[1] and 0 <= row < size[0] and 0 <= column < size[1]:
+            if (
+                0 <= y < size[0]
+                and 0 <= x < size[1]
+                and 0 <= row < size[0]
+                and 0 <= column < size[1]
+            ):
                 heatmap[y, x] = math.exp(-((y - row) ** 2 + (x - column) ** 2) / (2 * sigma**2))
     return heatmap
 
@@ -60,7 +67,11 @@ def dot(point: tuple[float, float], size: tuple[int, int], affine: np.ndarray) -
     """A picture of a disc at a landmark, as if it were loaded from a file."""
     rows, columns = np.mgrid[: size[0], : size[1]]
     disc = np.exp(-((rows - point[0]) ** 2 + (columns - point[1]) ** 2) / 18)
-    meta = {"affine": torch.tensor(affine), "original_affine": affine.copy(), "filename_or_obj": "dot.png"}
+    meta = {
+        "affine": torch.tensor(affine),
+        "original_affine": affine.copy(),
+        "filename_or_obj": "dot.png",
+    }
     return MetaTensor(torch.tensor(disc, dtype=torch.float32)[None], meta=meta)
 
 
@@ -83,7 +94,9 @@ def peak(heatmap: torch.Tensor) -> np.ndarray:
     st.integers(0, 8).map(lambda half: 2 * half + 1),
 )
 @settings(max_examples=40, deadline=None)
-def test_heatmaps_are_the_formula(points: list[tuple[float, float]], sigma: float, window: int) -> None:
+def test_heatmaps_are_the_formula(
+    points: list[tuple[float, float]], sigma: float, window: int
+) -> None:
     heatmap, valid = LandmarkHeatmap(sigma, window)(points, (40, 50))
     assert heatmap.dtype == torch.float32
     assert heatmap.shape == (len(points), 40, 50)
@@ -103,7 +116,9 @@ def test_window_of_ace_is_11_by_11_with_the_peak_1() -> None:
 
 
 def test_monai_draws_nearly_the_same() -> None:
-    points = torch.rand(9, 2, generator=torch.Generator().manual_seed(0)) * torch.tensor([39.0, 49.0])
+    points = torch.rand(9, 2, generator=torch.Generator().manual_seed(0)) * torch.tensor(
+        [39.0, 49.0]
+    )
     own, _ = LandmarkHeatmap(2.0, 11)(points, (40, 50))
     monai = GenerateHeatmap(sigma=2.0, truncated=2.5)((points + 0.5).floor(), (40, 50))
     assert torch.equal(own > 0, monai > 0)
@@ -113,7 +128,13 @@ def test_monai_draws_nearly_the_same() -> None:
 
 @pytest.mark.parametrize(
     ("point", "inside"),
-    [((-0.5, 0), True), ((-0.51, 0), False), ((39.49, 49.49), True), ((39.5, 0), False), ((0, 49.5), False)],
+    [
+        ((-0.5, 0), True),
+        ((-0.51, 0), False),
+        ((39.49, 49.49), True),
+        ((39.5, 0), False),
+        ((0, 49.5), False),
+    ],
 )
 def test_picture_ends_at_the_edge_of_its_pixels(point: tuple[float, float], inside: bool) -> None:
     heatmap, valid = LandmarkHeatmap()([point], (40, 50))
@@ -126,7 +147,9 @@ def test_half_a_pixel_is_rounded_up_everywhere() -> None:
     assert [peak(drawn).tolist() for drawn in heatmap] == [[1, 2], [21, 21]]
 
 
-@pytest.mark.parametrize("unknown", [None, [None, None], [3.0, None], [float("nan"), 3.0], [float("inf"), 3.0]])
+@pytest.mark.parametrize(
+    "unknown", [None, [None, None], [3.0, None], [float("nan"), 3.0], [float("inf"), 3.0]]
+)
 def test_landmark_that_is_not_known_is_not_learned(unknown: Any) -> None:
     heatmap, valid = LandmarkHeatmap()([[3.0, 3.0], unknown], (40, 50))
     assert valid.tolist() == [True, False]
@@ -149,7 +172,9 @@ def test_landmarks_of_any_kind(kind: Any) -> None:
     assert np.array_equal(landmark_array(kind(points)), points)
 
 
-@pytest.mark.parametrize("landmarks", [[], [[1, 2, 3]], [1, 2], [[1, 2], [3]], [["a", "b"]], "ab", {"a": 1}, 3, None])
+@pytest.mark.parametrize(
+    "landmarks", [[], [[1, 2, 3]], [1, 2], [[1, 2], [3]], [["a", "b"]], "ab", {"a": 1}, 3, None]
+)
 def test_anything_else_is_refused_and_the_image_named(landmarks: Any) -> None:
     with pytest.raises(ValueError, match=r"^landmarks are "):
         landmark_array(landmarks)
@@ -173,7 +198,9 @@ def test_settings_that_cannot_be_are_refused() -> None:
 
 @pytest.mark.parametrize("image", ["a.png", None, torch.zeros(32, 32)])
 def test_image_must_be_loaded(image: Any) -> None:
-    with pytest.raises(ValueError, match=r"'image' is not a loaded image \(C, \*S\); put LoadRadiographd before"):
+    with pytest.raises(
+        ValueError, match=r"'image' is not a loaded image \(C, \*S\); put LoadRadiographd before"
+    ):
         LandmarkHeatmapd()({"image": image, "landmarks": [[1, 2]]})
 
 
@@ -191,14 +218,20 @@ def test_item_gets_maps_flags_and_landmarks_that_collate_and_is_left_as_it_is() 
     batch = list_data_collate([drawn, LandmarkHeatmapd()({**item, "landmarks": [[1, 2], None]})])
     assert batch["heatmap"].shape == (2, 2, 32, 40)
     assert batch["landmark_valid"].tolist() == [[True, False], [True, False]]
-    assert torch.equal(batch["landmarks"].nan_to_num(-1), torch.tensor([[[8, 9], [-1, -1]], [[1, 2], [-1, -1.0]]]))
+    assert torch.equal(
+        batch["landmarks"].nan_to_num(-1), torch.tensor([[[8, 9], [-1, -1]], [[1, 2], [-1, -1.0]]])
+    )
 
 
 @pytest.mark.parametrize("point", [[9, 34], [-1, -1], [32, 3], [3, 40], [-0.6, 3], [99, 3]])
 @pytest.mark.parametrize("resized", [False, True])
-def test_landmark_outside_of_the_files_picture_is_refused(point: list[float], resized: bool) -> None:
+def test_landmark_outside_of_the_files_picture_is_refused(
+    point: list[float], resized: bool
+) -> None:
     """Columns before rows, and -1 for what is not known, would be learned as absent."""
-    transform = Compose([Resized("image", (64, 64)), LandmarkHeatmapd()] if resized else [LandmarkHeatmapd()])
+    transform = Compose(
+        [Resized("image", (64, 64)), LandmarkHeatmapd()] if resized else [LandmarkHeatmapd()]
+    )
     item = {"image": dot((8, 9), (32, 40), np.eye(4)), "landmarks": [[8, 9], point]}
     if point == [9, 34]:
         transform(item)
@@ -211,7 +244,9 @@ def test_landmark_outside_of_the_files_picture_is_refused(point: list[float], re
 
 
 def test_keys_can_have_other_names_and_lack() -> None:
-    transform = LandmarkHeatmapd("points", "radiograph", "target", valid_key="known", allow_missing_keys=True)
+    transform = LandmarkHeatmapd(
+        "points", "radiograph", "target", valid_key="known", allow_missing_keys=True
+    )
     image = torch.zeros(1, 32, 40)
     drawn = transform({"radiograph": image, "points": [[1.0, 2.0]]})
     assert set(drawn) == {"radiograph", "points", "target", "known"}
@@ -246,7 +281,14 @@ def test_landmarks_follow_the_anatomy_through_random_transforms(first: str, spac
     moved = [
         Flipd(keys, 1, allow_missing_keys=True),
         RandRotate90d(keys, prob=0.5, allow_missing_keys=True),
-        RandAffined(keys, prob=1.0, rotate_range=0.5, translate_range=8, scale_range=0.2, padding_mode="zeros"),
+        RandAffined(
+            keys,
+            prob=1.0,
+            rotate_range=0.5,
+            translate_range=8,
+            scale_range=0.2,
+            padding_mode="zeros",
+        ),
         SpatialPadd(keys, (120, 130)),
         CenterSpatialCropd(keys, (110, 100)),
     ]
@@ -257,7 +299,9 @@ def test_landmarks_follow_the_anatomy_through_random_transforms(first: str, spac
     found = 0
     for _ in range(12):
         point = tuple(generator.uniform(50, 80, 2))
-        drawn = transform({"image": dot(point, (130, 140), SPACINGS[spacing]), "landmarks": [point]})
+        drawn = transform(
+            {"image": dot(point, (130, 140), SPACINGS[spacing]), "landmarks": [point]}
+        )
         assert drawn["heatmap"].shape == (1, 110, 100)
         assert drawn["landmark_valid"].all()
         assert np.abs(peak(drawn["heatmap"][0]) - center(drawn["image"])).max() < 1.1
@@ -277,17 +321,27 @@ def test_image_without_metadata_is_the_picture_of_the_file() -> None:
     assert not isinstance(drawn["heatmap"], MetaTensor)
     assert peak(drawn["heatmap"][0]).tolist() == [8, 9]
     turned = MetaTensor(torch.zeros(1, 32, 40), affine=torch.tensor(SPACINGS["of a file"]))
-    assert peak(LandmarkHeatmapd()({"image": turned, "landmarks": [[8, 9]]})["heatmap"][0]).tolist() == [8, 9]
+    assert peak(
+        LandmarkHeatmapd()({"image": turned, "landmarks": [[8, 9]]})["heatmap"][0]
+    ).tolist() == [8, 9]
 
 
 def test_phantom_files_end_to_end(tmp_path: Any) -> None:
-    items = labeled_items("test", phantom=PhantomSet(str(tmp_path), PHANTOM), required=("landmarks",))
-    transform = Compose([LoadRadiographd("image"), Resized("image", (192, 160)), LandmarkHeatmapd()])
-    batch = list_data_collate([transform({key: item[key] for key in ("image", "landmarks")}) for item in items])
+    items = labeled_items(
+        "test", phantom=PhantomSet(str(tmp_path), PHANTOM), required=("landmarks",)
+    )
+    transform = Compose(
+        [LoadRadiographd("image"), Resized("image", (192, 160)), LandmarkHeatmapd()]
+    )
+    batch = list_data_collate(
+        [transform({key: item[key] for key in ("image", "landmarks")}) for item in items]
+    )
     assert batch["heatmap"].shape == (2, len(LANDMARK_NAMES), 192, 160)
     assert batch["landmark_valid"].all()
     truth = torch.tensor([item["landmarks"] for item in items])
-    assert torch.allclose(batch["landmarks"], rescaled_positions(truth, (96, 96), (192, 160)), atol=1e-4)
+    assert torch.allclose(
+        batch["landmarks"], rescaled_positions(truth, (96, 96), (192, 160)), atol=1e-4
+    )
     found = landmark_positions(batch["heatmap"], window=11)
     assert (found - batch["landmarks"]).abs().max() <= 0.5 + 1e-4  # the peak is a pixel
 
@@ -295,7 +349,11 @@ def test_phantom_files_end_to_end(tmp_path: Any) -> None:
 def test_phantom_arrays_are_followed_too(tmp_path: Any) -> None:
     transform = Compose([EnsureTyped("image"), Resized("image", (48, 48)), LandmarkHeatmapd()])
     settings: dict[str, Any] = {"num_patients": 1, "image_size": 96}
-    item, truth = (ChestPhantomDataset(tmp_path, "test", then, **settings)[0] for then in (transform, []))
+    item, truth = (
+        ChestPhantomDataset(tmp_path, "test", then, **settings)[0] for then in (transform, [])
+    )
     expected = rescaled_positions(torch.tensor(truth["landmarks"]), (96, 96), (48, 48))
     assert torch.allclose(item["landmarks"], expected, atol=1e-4)
-    assert (landmark_positions(item["heatmap"][None], window=1)[0] - expected).abs().max() <= 0.5 + 1e-4
+    assert (
+        landmark_positions(item["heatmap"][None], window=1)[0] - expected
+    ).abs().max() <= 0.5 + 1e-4

@@ -26,7 +26,9 @@ def test_otsu_equals_scikit_image(kind: str) -> None:
     thresholds = otsu_threshold(images)
     for image, threshold in zip(images, thresholds, strict=True):
         bin_width = float(image.max() - image.min()) / 256
-        assert float(threshold) == pytest.approx(threshold_otsu(image.numpy()), abs=1.01 * bin_width)
+        assert float(threshold) == pytest.approx(
+            threshold_otsu(image.numpy()), abs=1.01 * bin_width
+        )
 
 
 def test_otsu_of_constant_image_is_its_value() -> None:

@@ -13,7 +13,11 @@ import torch
 from monai.data import MetaTensor, list_data_collate
 from naive.lesions import naive_lesion_map, naive_profile
 
-from monai_afire.transforms.lesion_synthesis.batched import add_lesion_maps, render_lesion_maps, synth_lesion_masks
+from monai_afire.transforms.lesion_synthesis.batched import (
+    add_lesion_maps,
+    render_lesion_maps,
+    synth_lesion_masks,
+)
 from monai_afire.transforms.lesion_synthesis.parameters import (
     LesionParameters,
     LesionSettings,
@@ -34,8 +38,15 @@ def draw(
     images: torch.Tensor, settings: LesionSettings | None = None, num_masks: int = 2, seed: int = 0
 ) -> LesionParameters:
     settings = settings or LesionSettings()
-    shape = (images.shape[0], num_masks, int(settings.num_lesions[1]), num_lesion_uniforms(images.ndim - 2))
-    return draw_lesion_parameters(images, settings, torch.rand(shape, generator=make_generator(seed)))
+    shape = (
+        images.shape[0],
+        num_masks,
+        int(settings.num_lesions[1]),
+        num_lesion_uniforms(images.ndim - 2),
+    )
+    return draw_lesion_parameters(
+        images, settings, torch.rand(shape, generator=make_generator(seed))
+    )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -45,7 +56,10 @@ def draw(
         ((20, 26), LesionSettings()),
         ((26, 20), LesionSettings(irregularity=0.0, rotate=False)),
         ((24, 24), LesionSettings(irregularity=0.5, gamma=0.1, lesion_size=(0.3, 0.9))),
-        ((9, 40), LesionSettings(lesion_size=(0.5, 0.99), gamma=5.0)),  # longer than the image is high, once turned
+        (
+            (9, 40),
+            LesionSettings(lesion_size=(0.5, 0.99), gamma=5.0),
+        ),  # longer than the image is high, once turned
         ((8, 10, 9), LesionSettings(lesion_size=(0.4, 0.8))),
         ((3, 12, 8), LesionSettings(irregularity=0.0, lesion_size=(0.3, 0.9), num_lesions=(2, 3))),
     ],
@@ -54,7 +68,9 @@ def test_both_backends_equal_loops_over_pixels(
     backend: str, spatial_shape: tuple[int, ...], settings: LesionSettings
 ) -> None:
     for seed in range(3):
-        images = torch.rand((2, 1, *spatial_shape), dtype=torch.float64, generator=make_generator(seed + 100))
+        images = torch.rand(
+            (2, 1, *spatial_shape), dtype=torch.float64, generator=make_generator(seed + 100)
+        )
         parameters = draw(images, settings, seed=seed)
         maps = render_lesion_maps(images, parameters, backend)
         assert maps.shape == (2, 2, 1, *spatial_shape)
@@ -71,7 +87,8 @@ def test_backends_agree_in_single_precision(spatial_shape: tuple[int, ...]) -> N
     images = torch.rand((3, 2, *spatial_shape), generator=make_generator())
     for seed in range(5):
         outputs = [
-            synth_lesion_masks(images, 4, generator=make_generator(seed), backend=backend) for backend in BACKENDS
+            synth_lesion_masks(images, 4, generator=make_generator(seed), backend=backend)
+            for backend in BACKENDS
         ]
         torch.testing.assert_close(outputs[0], outputs[1], rtol=0, atol=1e-5)
 
@@ -80,7 +97,9 @@ def test_backends_agree_in_single_precision(spatial_shape: tuple[int, ...]) -> N
 def test_hand_computed_lesion(backend: str) -> None:
     """A circle of radius 4 around the center of pixel (8, 8), texture constant 0.5, strength 0.8."""
     images = torch.full((1, 1, 17, 17), 0.5)
-    settings = LesionSettings(num_lesions=(1, 1), lesion_size=(0.4, 0.5), rotate=False, irregularity=0.0)
+    settings = LesionSettings(
+        num_lesions=(1, 1), lesion_size=(0.4, 0.5), rotate=False, irregularity=0.0
+    )
     parameters = draw(images, settings, num_masks=1)
     parameters.center.fill_(8.5)
     parameters.size.fill_(8.0)
@@ -92,7 +111,9 @@ def test_hand_computed_lesion(backend: str) -> None:
     assert lesion_map[6, 8] == pytest.approx(0.4 * half_way)
     assert lesion_map[8, 12] == lesion_map[4, 8] == lesion_map[5, 5] == 0  # rho = 1, 1 and 1.06
     assert lesion_map[8, 11] > 0
-    assert int((lesion_map > 0).sum()) == sum((i - 8) ** 2 + (j - 8) ** 2 < 16 for i in range(17) for j in range(17))
+    assert int((lesion_map > 0).sum()) == sum(
+        (i - 8) ** 2 + (j - 8) ** 2 < 16 for i in range(17) for j in range(17)
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -122,12 +143,18 @@ def test_no_edges(backend: str) -> None:
     settings = LesionSettings(num_lesions=(1, 1), lesion_size=(20, 64), irregularity=0.0)
     parameters = draw(images, settings, num_masks=8)
     maps = render_lesion_maps(images, parameters, backend)
-    slopes = torch.tensor([naive_profile(i / 1000, 0.5) for i in range(1001)]).diff().abs().max() * 1000
-    steepest = 0.6 * parameters.amplitude.squeeze(-1) * slopes * 2 / parameters.size.squeeze(2).amin(-1)
+    slopes = (
+        torch.tensor([naive_profile(i / 1000, 0.5) for i in range(1001)]).diff().abs().max() * 1000
+    )
+    steepest = (
+        0.6 * parameters.amplitude.squeeze(-1) * slopes * 2 / parameters.size.squeeze(2).amin(-1)
+    )
     for axis in (-1, -2):
         jumps = maps.diff(dim=axis).abs().amax((-3, -2, -1))
         assert torch.all(jumps <= steepest * 1.01)
-    border = torch.cat([maps[..., 0, :], maps[..., -1, :], maps[..., :, 0], maps[..., :, -1]], dim=-1)
+    border = torch.cat(
+        [maps[..., 0, :], maps[..., -1, :], maps[..., :, 0], maps[..., :, -1]], dim=-1
+    )
     assert border.max() <= steepest.max()  # lesions are not cut by the border of the image
 
 
@@ -144,9 +171,13 @@ def test_lesions_stay_inside_their_ellipse_and_boxes_inside_the_image(
     assert torch.all((parameters.center - extent >= -1e-4) | ~fits)
     assert torch.all((parameters.center + extent <= side + 1e-4) | ~fits)
     maps = render_lesion_maps(images, parameters, backend)[:, :, 0]
-    pixels = torch.stack(torch.meshgrid(*[torch.arange(s) + 0.5 for s in spatial_shape], indexing="ij"), dim=-1)
+    pixels = torch.stack(
+        torch.meshgrid(*[torch.arange(s) + 0.5 for s in spatial_shape], indexing="ij"), dim=-1
+    )
     offsets = pixels.flatten(0, -2) - parameters.center.squeeze(2)[..., None, :]
-    local = 2 * (offsets @ parameters.rotation.squeeze(2)) / parameters.size.squeeze(2)[..., None, :]
+    local = (
+        2 * (offsets @ parameters.rotation.squeeze(2)) / parameters.size.squeeze(2)[..., None, :]
+    )
     outside = (local.square().sum(-1) > 1 + 1e-4).unflatten(-1, spatial_shape)
     assert torch.all(maps[outside] == 0)
     assert torch.all(maps.flatten(2).amax(-1) > 0)
@@ -156,14 +187,25 @@ def test_parameters_in_range_and_distribution() -> None:
     images = torch.rand((8, 1, 112, 224), generator=make_generator())
     parameters = draw(images, num_masks=100)
     numbers = parameters.active.sum(-1)
-    assert [int((numbers == k).sum()) for k in range(1, 5)] == pytest.approx([200] * 4, abs=60)  # over 5 sd
+    assert [int((numbers == k).sum()) for k in range(1, 5)] == pytest.approx(
+        [200] * 4, abs=60
+    )  # over 5 sd
     for lengths in (parameters.size, parameters.texture_size):
         low, high = lengths.flatten(0, 2).amin(0), lengths.flatten(0, 2).amax(0)
         assert low.tolist() == pytest.approx([8, 16], rel=0.05)
         assert high.tolist() == pytest.approx([32, 64], rel=0.05)
         correlation = torch.corrcoef(lengths.flatten(0, 2).T)[0, 1]
         assert abs(float(correlation)) < 0.1
-    assert abs(float(torch.corrcoef(torch.stack([parameters.size, parameters.texture_size]).flatten(1))[0, 1])) < 0.8
+    assert (
+        abs(
+            float(
+                torch.corrcoef(torch.stack([parameters.size, parameters.texture_size]).flatten(1))[
+                    0, 1
+                ]
+            )
+        )
+        < 0.8
+    )
     assert 0.15 <= float(parameters.amplitude.min()) < 0.16
     assert 0.49 < float(parameters.amplitude.max()) <= 0.5
     half = parameters.texture_size / 2
@@ -179,7 +221,9 @@ def test_rotations_are_proper_and_vary(spatial_dims: int) -> None:
     rotation = draw(images, num_masks=50).rotation
     identity = torch.eye(spatial_dims, dtype=torch.float64).expand_as(rotation)
     torch.testing.assert_close(rotation @ rotation.mT, identity)
-    torch.testing.assert_close(torch.linalg.det(rotation), torch.ones(rotation.shape[:3], dtype=torch.float64))
+    torch.testing.assert_close(
+        torch.linalg.det(rotation), torch.ones(rotation.shape[:3], dtype=torch.float64)
+    )
     assert rotation.mean((0, 1, 2)).abs().max() < 0.2
     still = draw(images, LesionSettings(rotate=False)).rotation
     assert torch.equal(still, torch.eye(spatial_dims, dtype=torch.float64).expand_as(still))
@@ -189,14 +233,22 @@ def test_rotations_are_proper_and_vary(spatial_dims: int) -> None:
 def test_lesions_scale_with_the_image(side: int) -> None:
     """The same random numbers give the same lesions at every image size, up to interpolation."""
     small = torch.rand((1, 1, 14, 14), generator=make_generator())
-    images = [torch.nn.functional.interpolate(small, (s, s), mode="bilinear", align_corners=False) for s in (224, side)]
+    images = [
+        torch.nn.functional.interpolate(small, (s, s), mode="bilinear", align_corners=False)
+        for s in (224, side)
+    ]
     maps = [
-        synth_lesion_masks(x, 4, generator=make_generator(3), irregularity=0.0, lesion_size=(32, 64))[1] for x in images
+        synth_lesion_masks(
+            x, 4, generator=make_generator(3), irregularity=0.0, lesion_size=(32, 64)
+        )[1]
+        for x in images
     ]
     covered = [float((m > 0).double().mean()) for m in maps]
     assert covered[0] == pytest.approx(covered[1], rel=0.1)
     pixels = synth_lesion_masks(images[1], 4, generator=make_generator(3), lesion_size=(32, 64))[1]
-    fractions = synth_lesion_masks(images[1], 4, generator=make_generator(3), lesion_size=(32 / 224, 64 / 224))[1]
+    fractions = synth_lesion_masks(
+        images[1], 4, generator=make_generator(3), lesion_size=(32 / 224, 64 / 224)
+    )[1]
     assert torch.equal(pixels, fractions)
 
 
@@ -214,7 +266,9 @@ def test_output_is_image_plus_map(dtype: torch.dtype) -> None:
     tolerance = torch.finfo(dtype).eps * 2
     torch.testing.assert_close(lesion_images, add_lesion_maps(images, maps), rtol=0, atol=tolerance)
     unchanged = (maps == 0).expand_as(lesion_images)
-    assert torch.equal(lesion_images[unchanged], images.unsqueeze(1).expand_as(lesion_images)[unchanged])
+    assert torch.equal(
+        lesion_images[unchanged], images.unsqueeze(1).expand_as(lesion_images)[unchanged]
+    )
     if dtype == torch.float64:
         changed = lesion_images != images.unsqueeze(1)
         room = images.unsqueeze(1) < 1
@@ -230,7 +284,9 @@ def test_texture_of_several_channels_is_that_of_their_mean() -> None:
 
 def test_seed_determines_result_and_dtype_does_not_change_the_draw() -> None:
     images = torch.rand((2, 1, 48, 48), generator=make_generator())
-    first, same, other = (synth_lesion_masks(images, 2, generator=make_generator(seed))[1] for seed in (5, 5, 6))
+    first, same, other = (
+        synth_lesion_masks(images, 2, generator=make_generator(seed))[1] for seed in (5, 5, 6)
+    )
     assert torch.equal(first, same)
     assert not torch.equal(first, other)
     assert not torch.equal(first[0], first[1])
@@ -272,7 +328,9 @@ def test_non_contiguous_images() -> None:
     assert not images.is_contiguous()
     for backend in BACKENDS:
         outputs = synth_lesion_masks(images, 2, generator=make_generator(), backend=backend)
-        expected = synth_lesion_masks(images.contiguous(), 2, generator=make_generator(), backend=backend)
+        expected = synth_lesion_masks(
+            images.contiguous(), 2, generator=make_generator(), backend=backend
+        )
         torch.testing.assert_close(outputs, expected)
 
 
@@ -343,16 +401,23 @@ def test_values_are_not_checked_where_validate_is_off_and_rounding_is_forgiven()
 )
 def test_hostile_settings(settings: dict[str, Any]) -> None:
     name, value = next(iter(settings.items()))
-    with pytest.raises(ValueError, match=f"{name}.*{str(value).replace('(', '.').replace(')', '.')}"):
+    with pytest.raises(
+        ValueError, match=f"{name}.*{str(value).replace('(', '.').replace(')', '.')}"
+    ):
         synth_lesion_masks(torch.rand(1, 1, 8, 8), **settings)
 
 
 def test_batch_of_a_loader_with_metadata_gives_plain_tensors() -> None:
-    items = [{"image": MetaTensor(torch.rand(1, 16, 16), meta={"filename_or_obj": f"{n}.png"})} for n in range(3)]
+    items = [
+        {"image": MetaTensor(torch.rand(1, 16, 16), meta={"filename_or_obj": f"{n}.png"})}
+        for n in range(3)
+    ]
     images = list_data_collate(items)["image"]
     assert isinstance(images, MetaTensor)
     lesion_images, maps = synth_lesion_masks(images, num_masks=2, generator=make_generator())
-    expected, expected_maps = synth_lesion_masks(images.as_tensor(), num_masks=2, generator=make_generator())
+    expected, expected_maps = synth_lesion_masks(
+        images.as_tensor(), num_masks=2, generator=make_generator()
+    )
     assert type(lesion_images) is type(maps) is torch.Tensor
     assert torch.equal(lesion_images, expected)
     assert torch.equal(maps, expected_maps)

@@ -43,7 +43,9 @@ def random_image(*shape: int, seed: int = 0) -> torch.Tensor:
 
 def chest(side: int = 96) -> torch.Tensor:
     """Two dark lungs in a bright body in front of dark air, with some noise."""
-    rows, columns = torch.meshgrid(torch.linspace(-1, 1, side), torch.linspace(-1, 1, side), indexing="ij")
+    rows, columns = torch.meshgrid(
+        torch.linspace(-1, 1, side), torch.linspace(-1, 1, side), indexing="ij"
+    )
     image = torch.where(columns.abs() < 0.9, 0.7, 0.05)
     for center in (-0.4, 0.4):
         image[((columns - center) / 0.25) ** 2 + (rows / 0.6) ** 2 < 1] = 0.2
@@ -53,7 +55,9 @@ def chest(side: int = 96) -> torch.Tensor:
 @pytest.mark.parametrize("transform_type", ARRAY)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 @pytest.mark.parametrize("shape", [(1, 64, 64), (3, 40, 56), (1, 9, 5)])
-def test_shapes_range_and_untouched_input(transform_type: type, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+def test_shapes_range_and_untouched_input(
+    transform_type: type, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
     image = random_image(*shape).to(dtype)
     before = image.clone()
     for seed in range(5):
@@ -85,7 +89,9 @@ def test_anat_paste_refuses_volumes() -> None:
 @pytest.mark.parametrize("transform_type", ARRAY)
 def test_metadata_is_kept(transform_type: type) -> None:
     affine = torch.diag(torch.tensor([2.0, 3.0, 1.0, 1.0], dtype=torch.float64))
-    image = MetaTensor(random_image(1, 32, 32), affine=affine, meta={"filename_or_obj": "chest.png"})
+    image = MetaTensor(
+        random_image(1, 32, 32), affine=affine, meta={"filename_or_obj": "chest.png"}
+    )
     for output in transform_type().set_random_state(0)(image):
         assert isinstance(output, MetaTensor)
         assert torch.equal(output.affine, affine)
@@ -155,8 +161,12 @@ def test_transform_equals_batched_function() -> None:
     transform = SynthLesionMask(num_masks=3)
     maps = transform(image)[1]
     assert transform.uniforms is not None
-    parameters = draw_lesion_parameters(image[None], transform.settings, torch.as_tensor(transform.uniforms)[None])
-    torch.testing.assert_close(maps, render_lesion_maps(image[None], parameters, "dense")[0], rtol=0, atol=1e-5)
+    parameters = draw_lesion_parameters(
+        image[None], transform.settings, torch.as_tensor(transform.uniforms)[None]
+    )
+    torch.testing.assert_close(
+        maps, render_lesion_maps(image[None], parameters, "dense")[0], rtol=0, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("transform_type", DICTIONARY)
@@ -175,7 +185,9 @@ def test_dictionary_transform(transform_type: type) -> None:
 @pytest.mark.parametrize("transform_type", DICTIONARY)
 def test_keys_share_one_draw(transform_type: type) -> None:
     image = random_image(1, 32, 32)
-    transform = transform_type(["a", "b"], lesion_key=["la", "lb"], mask_key=["ma", "mb"]).set_random_state(seed=1)
+    transform = transform_type(
+        ["a", "b"], lesion_key=["la", "lb"], mask_key=["ma", "mb"]
+    ).set_random_state(seed=1)
     output = transform({"a": image, "b": image.clone()})
     assert torch.equal(output["la"], output["lb"])
     assert torch.equal(output["ma"], output["mb"])
@@ -186,10 +198,13 @@ def test_keys_share_one_draw(transform_type: type) -> None:
 @pytest.mark.parametrize("transform_type", DICTIONARY)
 def test_lesions_can_be_those_of_an_image_for_good(transform_type: type) -> None:
     first, again = (
-        transform_type("image", num_masks=2, fixed_by="file").set_random_state(seed=seed) for seed in (0, 1)
+        transform_type("image", num_masks=2, fixed_by="file").set_random_state(seed=seed)
+        for seed in (0, 1)
     )
     items = [{"image": chest(), "file": name} for name in ("a.png", "b.png")]
-    epochs = [[transform(item)["lesion_image"] for item in items] for transform in (first, first, again)]
+    epochs = [
+        [transform(item)["lesion_image"] for item in items] for transform in (first, first, again)
+    ]
     for a, b in epochs[1:]:
         assert torch.equal(a, epochs[0][0])
         assert torch.equal(b, epochs[0][1])
@@ -210,7 +225,10 @@ def test_missing_keys() -> None:
     ("names", "message"),
     [
         ({"keys": ["a", "b"]}, "lesion_key must name one new key for each"),
-        ({"keys": ["a", "b"], "lesion_key": ["la", "lb"]}, "mask_key must name one new key for each"),
+        (
+            {"keys": ["a", "b"], "lesion_key": ["la", "lb"]},
+            "mask_key must name one new key for each",
+        ),
         ({"keys": "a", "lesion_key": "a"}, "must all differ"),
         ({"keys": "a", "lesion_key": "x", "mask_key": "x"}, "must all differ"),
     ],
@@ -232,7 +250,8 @@ def _load(num_workers: int, transform_type: type) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("transform_type", "num_workers"), [(SynthLesionMaskd, 2), (SynthLesionMaskd, 0), (AnatPasted, 0), (CutPasted, 0)]
+    ("transform_type", "num_workers"),
+    [(SynthLesionMaskd, 2), (SynthLesionMaskd, 0), (AnatPasted, 0), (CutPasted, 0)],
 )
 def test_data_loader_workers(transform_type: type, num_workers: int) -> None:
     maps = _load(num_workers, transform_type)
@@ -247,7 +266,9 @@ def test_config_and_aliases() -> None:
     assert AnatPasteDict is AnatPasted
     assert CutPasteDict is CutPasted
     target = f"{SynthLesionMaskd.__module__}.SynthLesionMaskd"
-    config = json.loads(json.dumps({"slm": {"_target_": target, "keys": "image", "lesion_size": [8, 32]}}))
+    config = json.loads(
+        json.dumps({"slm": {"_target_": target, "keys": "image", "lesion_size": [8, 32]}})
+    )
     transform = ConfigParser(config).get_parsed_content("slm")
     assert transform({"image": random_image(1, 32, 32)})["lesion_mask"].shape == (1, 1, 32, 32)
 
@@ -268,7 +289,10 @@ def test_cut_paste_is_a_rectangle_of_the_image(shape: tuple[int, ...]) -> None:
         assert int(mask.sum()) == np.prod(sides)
         pasted = lesion_image[0][mask[0] == 1].reshape(sides)
         corner = (image[0] == pasted.flatten()[0]).nonzero()
-        assert any(torch.equal(image[0][tuple(map(slice, c, c + torch.tensor(sides)))], pasted) for c in corner)
+        assert any(
+            torch.equal(image[0][tuple(map(slice, c, c + torch.tensor(sides)))], pasted)
+            for c in corner
+        )
         shares.append(float(mask.mean()))
         ratios.append(sides[1] / shape[1] / (sides[0] / shape[0]))
     assert 0.015 < min(shares) < 0.04
@@ -312,7 +336,9 @@ def test_anat_paste_stays_in_the_lungs_and_is_soft() -> None:
 @pytest.mark.parametrize("transform_type", ARRAY)
 @pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
 def test_constant_images(transform_type: type, value: float) -> None:
-    lesion_images, maps = transform_type(num_masks=4).set_random_state(0)(torch.full((1, 32, 32), value))
+    lesion_images, maps = transform_type(num_masks=4).set_random_state(0)(
+        torch.full((1, 32, 32), value)
+    )
     assert torch.isfinite(lesion_images).all()
     assert torch.isfinite(maps).all()
     if value in (0, 1) and transform_type is not CutPaste:
@@ -326,7 +352,9 @@ def test_real_radiographs(shared_data: Path) -> None:
     from PIL import Image
 
     for seed, file in enumerate(files):
-        pixels = np.asarray(Image.open(file).convert("L").resize((224, 224)), dtype=np.float32) / 255
+        pixels = (
+            np.asarray(Image.open(file).convert("L").resize((224, 224)), dtype=np.float32) / 255
+        )
         image = torch.from_numpy(pixels)[None]
         lesion_images, maps = SynthLesionMask(num_masks=4).set_random_state(seed)(image)
         assert torch.all(maps.flatten(1).amax(1) > 0.02)

@@ -33,7 +33,9 @@ def save(path: Path, values: np.ndarray, **settings: Any) -> str:
     return str(path)
 
 
-def masks_of(values: np.ndarray, folder: Path, name: str = "m.png", **settings: Any) -> torch.Tensor:
+def masks_of(
+    values: np.ndarray, folder: Path, name: str = "m.png", **settings: Any
+) -> torch.Tensor:
     return LoadMasks()(save(folder / name, values, **settings))
 
 
@@ -48,7 +50,9 @@ def refused(*arguments: Any, **settings: Any) -> str:
 @pytest.fixture(scope="module")
 def phantom_items(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = str(tmp_path_factory.mktemp("phantom"))
-    return labeled_items("test", phantom=PhantomSet(folder, PHANTOM), required=("organs", "lesion_truth"))
+    return labeled_items(
+        "test", phantom=PhantomSet(folder, PHANTOM), required=("organs", "lesion_truth")
+    )
 
 
 # ---- values
@@ -84,7 +88,9 @@ def test_outlines_that_jpeg_blurred_are_found_again(tmp_path: Path, quality: int
 
 
 def test_outlines_that_scaling_blurred_are_found_again(tmp_path: Path) -> None:
-    smooth = Image.fromarray((LUNG * 255).astype(np.uint8)).resize((192, 192), Image.Resampling.BICUBIC)
+    smooth = Image.fromarray((LUNG * 255).astype(np.uint8)).resize(
+        (192, 192), Image.Resampling.BICUBIC
+    )
     mask = masks_of(np.asarray(smooth), tmp_path)
     assert (np.asarray(mask)[0] != LUNG.repeat(2, 0).repeat(2, 1)).mean() < 0.02
 
@@ -93,7 +99,9 @@ def test_radiograph_is_no_mask(tmp_path: Path, phantom_items: list[dict[str, Any
     for item in phantom_items:
         message = refused(item["image"])
         assert message.startswith(f"{item['image']}: is no mask: it has ")
-        assert message.endswith("regions between them; give a picture with two values, one for each structure.")
+        assert message.endswith(
+            "regions between them; give a picture with two values, one for each structure."
+        )
 
 
 def test_map_of_several_classes_is_no_mask(tmp_path: Path) -> None:
@@ -103,9 +111,13 @@ def test_map_of_several_classes_is_no_mask(tmp_path: Path) -> None:
     assert "is no mask: it has 3 values from 0 to 2" in refused(path)
 
 
-@pytest.mark.parametrize("place", [(slice(70, 74), slice(10, 90)), (slice(5, 6), slice(5, 6)), (2, slice(0, 90))])
+@pytest.mark.parametrize(
+    "place", [(slice(70, 74), slice(10, 90)), (slice(5, 6), slice(5, 6)), (2, slice(0, 90))]
+)
 @pytest.mark.parametrize(("label", "other"), [(2, 1), (10, 3), (255, 85), (200, 100)])
-def test_thin_label_of_a_map_is_not_lost(tmp_path: Path, place: Any, label: int, other: int) -> None:
+def test_thin_label_of_a_map_is_not_lost(
+    tmp_path: Path, place: Any, label: int, other: int
+) -> None:
     labels = np.zeros((96, 96), np.uint8)
     labels[20:60, 30:60] = label
     labels[place] = other
@@ -195,7 +207,9 @@ def test_channels_without_image_must_have_one_size(tmp_path: Path) -> None:
 def test_mask_loaded_after_resizing_is_refused_with_the_remedy(tmp_path: Path) -> None:
     item = {"image": save(tmp_path / "i.png", LUNG), "mask": save(tmp_path / "m.png", LUNG)}
     order = Compose([LoadRadiographd("image"), Resized("image", (48, 48))])(item)
-    with pytest.raises(RadiographError, match="load masks before the image is resized; if the files differ in"):
+    with pytest.raises(
+        RadiographError, match="load masks before the image is resized; if the files differ in"
+    ):
         LoadMasksd("mask")(order)
 
 
@@ -211,7 +225,9 @@ def test_other_resolution_is_fitted_on_request(tmp_path: Path, factor: int) -> N
 # ---- normal images
 
 
-@pytest.mark.parametrize("item", [{"abnormal": 0}, {"abnormal": 0.0, "mask": None}, {"abnormal": 0, "mask": ""}])
+@pytest.mark.parametrize(
+    "item", [{"abnormal": 0}, {"abnormal": 0.0, "mask": None}, {"abnormal": 0, "mask": ""}]
+)
 def test_normal_image_has_empty_masks(item: dict[str, Any]) -> None:
     image = torch.rand(1, 40, 50)
     for settings, channels in (({}, 1), ({"num_channels": 3}, 3)):
@@ -226,11 +242,15 @@ def test_mask_of_a_normal_image_is_loaded_if_there_is_one(tmp_path: Path) -> Non
     assert LoadMasksd("mask")(item)["mask"].any()
 
 
-@pytest.mark.parametrize("item", [{}, {"abnormal": 1}, {"abnormal": -1}, {"abnormal": None}, {"abnormal": [0, 0]}])
+@pytest.mark.parametrize(
+    "item", [{}, {"abnormal": 1}, {"abnormal": -1}, {"abnormal": None}, {"abnormal": [0, 0]}]
+)
 @pytest.mark.parametrize("mask", [{}, {"mask": None}])
 def test_other_image_without_mask_is_named(item: dict[str, Any], mask: dict[str, Any]) -> None:
     image = MetaTensor(torch.rand(1, 40, 50), meta={"filename_or_obj": "x/a.png"})
-    with pytest.raises(RadiographError, match=r"^x/a\.png: has no 'mask'; give the file of its mask, or abnormal=0"):
+    with pytest.raises(
+        RadiographError, match=r"^x/a\.png: has no 'mask'; give the file of its mask, or abnormal=0"
+    ):
         LoadMasksd("mask")({"image": image, **item, **mask})
 
 
@@ -246,14 +266,18 @@ def test_missing_keys_can_be_allowed() -> None:
 
 @pytest.mark.parametrize("item", [{"image": "a.png", "mask": "m.png"}, {"mask": "m.png"}])
 def test_image_must_be_loaded_before(item: dict[str, Any]) -> None:
-    with pytest.raises(RadiographError, match="'image' is not loaded; put LoadRadiographd before LoadMasksd"):
+    with pytest.raises(
+        RadiographError, match="'image' is not loaded; put LoadRadiographd before LoadMasksd"
+    ):
         LoadMasksd("mask")(item)
 
 
 # ---- metadata and alignment
 
 
-def test_masks_have_the_images_metadata_and_their_own_name(phantom_items: list[dict[str, Any]]) -> None:
+def test_masks_have_the_images_metadata_and_their_own_name(
+    phantom_items: list[dict[str, Any]],
+) -> None:
     item = phantom_items[0]
     loaded = Compose([LoadRadiographd("image"), LoadMasksd(["organs", "lesion_truth"])])(item)
     for key, path in (("organs", item["organs"][0]), ("lesion_truth", item["lesion_truth"])):
@@ -292,7 +316,10 @@ def test_turned_and_resized_masks_stay_on_their_image(tmp_path: Path) -> None:
     transform.set_random_state(0)
     for number, organ in enumerate(organs):
         turned = transform({"image": organ, "organs": organs})
-        picture, mask = np.asarray(turned["image"])[0] > 0.5, np.asarray(turned["organs"])[number] > 0
+        picture, mask = (
+            np.asarray(turned["image"])[0] > 0.5,
+            np.asarray(turned["organs"])[number] > 0,
+        )
         assert mask.any()
         assert not np.array_equal(mask, np.asarray(Image.open(organ).resize((160, 128))) > 0)
         overlap = 2 * (picture & mask).sum() / (picture.sum() + mask.sum())
@@ -302,14 +329,19 @@ def test_turned_and_resized_masks_stay_on_their_image(tmp_path: Path) -> None:
 def test_masks_of_bundles_are_resized_about_the_same_middle_as_images() -> None:
     square = torch.zeros(1, 256, 256)
     square[:, 64:160, 96:192] = 1
-    item = fit_images(["image", "mask"], 64, mode=["area", "nearest-exact"])({"image": square, "mask": square})
+    item = fit_images(["image", "mask"], 64, mode=["area", "nearest-exact"])(
+        {"image": square, "mask": square}
+    )
     rows, columns = torch.meshgrid(torch.arange(64.0), torch.arange(64.0), indexing="ij")
     for key in ("image", "mask"):
         weights = torch.as_tensor(item[key])[0]
         centers = [float((weights * place).sum() / weights.sum()) for place in (rows, columns)]
         assert centers == pytest.approx([27.5, 35.5])
     configs = Path(__file__).parents[2] / "bundles"
-    names = ["radiograph_segmentation/configs/train.json", *(f"{b}/configs/analysis.json" for b in ("afire", "peac"))]
+    names = [
+        "radiograph_segmentation/configs/train.json",
+        *(f"{b}/configs/analysis.json" for b in ("afire", "peac")),
+    ]
     for name in names:
         modes = re.findall(r'"mode": \[\s+"area",\s+"([\w-]+)"', (configs / name).read_text())
         assert modes == ["nearest-exact"], name
@@ -320,15 +352,22 @@ def test_structures_that_resizing_loses_are_named() -> None:
     mask[0, 40], mask[1, 20:60] = 1, 1
     item = {"image": torch.rand(1, 96, 96), "mask": mask}
     transform = fit_images(["image", "mask"], 24, mode=["area", "nearest-exact"])
-    with pytest.warns(UserWarning, match=r"channels \[0\] of 'mask' hold structures too thin for 24 x 24 pixels"):
+    with pytest.warns(
+        UserWarning, match=r"channels \[0\] of 'mask' hold structures too thin for 24 x 24 pixels"
+    ):
         transform(item)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         transform({"image": item["image"], "mask": mask[1:]})
 
 
-def test_batch_of_images_with_and_without_lesions_collates(phantom_items: list[dict[str, Any]]) -> None:
-    items = [{**item, "mask": item["lesion_truth"] if item["abnormal"] else None} for item in phantom_items]
+def test_batch_of_images_with_and_without_lesions_collates(
+    phantom_items: list[dict[str, Any]],
+) -> None:
+    items = [
+        {**item, "mask": item["lesion_truth"] if item["abnormal"] else None}
+        for item in phantom_items
+    ]
     transform = Compose([LoadRadiographd("image"), LoadMasksd("mask")])
     loaded = [{key: transform(item)[key] for key in ("image", "mask")} for item in items]
     batch = list_data_collate(loaded)

@@ -12,14 +12,23 @@ import numpy as np
 import pytest
 import torch
 from monai.data import DataLoader, Dataset, MetaTensor
-from monai.transforms import Compose, RandAdjustContrast, Randomizable, RandScaleIntensity, Resize, SelectItemsd
+from monai.transforms import (
+    Compose,
+    RandAdjustContrast,
+    Randomizable,
+    RandScaleIntensity,
+    Resize,
+    SelectItemsd,
+)
 
 from monai_afire.transforms import MultiCrop, MultiCropD, MultiCropd, MultiCropDict
 
 
 def coordinates(*size: int) -> torch.Tensor:
     """Image whose channels are the coordinates of the pixels."""
-    return torch.stack(torch.meshgrid(*(torch.arange(n, dtype=torch.float64) for n in size), indexing="ij"))
+    return torch.stack(
+        torch.meshgrid(*(torch.arange(n, dtype=torch.float64) for n in size), indexing="ij")
+    )
 
 
 def boxes_of(transform: MultiCrop, kind: int) -> np.ndarray:
@@ -33,16 +42,22 @@ def test_crops_show_what_their_boxes_say() -> None:
     image = coordinates(60, 40)
     for kind, crops in enumerate(transform(image)):
         for crop, box in zip(crops, boxes_of(transform, kind), strict=True):
-            torch.testing.assert_close(crop.mean((1, 2)).numpy(), (box.sum(1) - 1) / 2, rtol=0, atol=0.3)
+            torch.testing.assert_close(
+                crop.mean((1, 2)).numpy(), (box.sum(1) - 1) / 2, rtol=0, atol=0.3
+            )
             for axis in range(2):
                 span = float(crop[axis].max() - crop[axis].min())
-                assert span == pytest.approx(np.diff(box[axis])[0] * (1 - 1 / crop.shape[1 + axis]), abs=1.5)
+                assert span == pytest.approx(
+                    np.diff(box[axis])[0] * (1 - 1 / crop.shape[1 + axis]), abs=1.5
+                )
                 assert bool((crop[axis].diff(dim=axis) >= 0).all()), "upright and not mirrored"
 
 
 @pytest.mark.parametrize("shape", [(200, 160), (40, 40, 40)])
 def test_shares_aspects_and_places_are_spread_over_their_ranges(shape: tuple[int, ...]) -> None:
-    transform = MultiCrop(8, 8, num_global=1, num_local=400, local_scale=(0.1, 0.3)).set_random_state(0)
+    transform = MultiCrop(
+        8, 8, num_global=1, num_local=400, local_scale=(0.1, 0.3)
+    ).set_random_state(0)
     transform.randomize(shape)
     boxes = boxes_of(transform, 1)
     sides = np.diff(boxes, axis=-1)[..., 0]
@@ -63,7 +78,13 @@ def test_the_whole_image_is_a_crop_too_and_stays_as_it_is() -> None:
     image = torch.rand(1, 12, 12)
     before = image.clone()
     transform = MultiCrop(
-        12, 6, num_global=3, num_local=0, global_scale=(1, 1), aspect_ratio=(1, 1), augment=lambda crop: crop.mul_(0)
+        12,
+        6,
+        num_global=3,
+        num_local=0,
+        global_scale=(1, 1),
+        aspect_ratio=(1, 1),
+        augment=lambda crop: crop.mul_(0),
     )
     crops, none = transform(image)
     assert crops.shape == (3, 1, 12, 12)
@@ -79,8 +100,12 @@ def test_a_box_that_never_fits_is_cut_down() -> None:
 
 
 def test_every_crop_has_an_appearance_of_its_own_that_repeats() -> None:
-    augment = Compose([RandAdjustContrast(prob=1, gamma=(0.5, 2)), RandScaleIntensity(prob=1, factors=0.5)])
-    transform = MultiCrop(8, 8, num_local=3, global_scale=(1, 1), local_scale=(1, 1), augment=augment)
+    augment = Compose(
+        [RandAdjustContrast(prob=1, gamma=(0.5, 2)), RandScaleIntensity(prob=1, factors=0.5)]
+    )
+    transform = MultiCrop(
+        8, 8, num_local=3, global_scale=(1, 1), local_scale=(1, 1), augment=augment
+    )
     transform.set_random_state(0)
     image = torch.rand(1, 8, 8)
     first, again, new = transform(image), transform(image, randomize=False), transform(image)
@@ -114,7 +139,10 @@ def test_dictionary_workers_and_types() -> None:
         ({"global_size": 0}, "global_size"),
         ({"num_global": 0}, "num_global"),
         ({"num_local": -1}, "num_local"),
-        ({"global_scale": (0.5, 1.5)}, "global_scale must be two numbers in ascending order, above 0 and at most 1"),
+        (
+            {"global_scale": (0.5, 1.5)},
+            "global_scale must be two numbers in ascending order, above 0 and at most 1",
+        ),
         ({"local_scale": (0.5, 0.1)}, "local_scale"),
         ({"local_scale": (0.0, 0.1)}, "local_scale"),
         ({"aspect_ratio": (1.0,)}, "aspect_ratio"),

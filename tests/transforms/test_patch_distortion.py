@@ -11,7 +11,11 @@ import pytest
 import torch
 from monai.data import MetaTensor
 
-from monai_afire.transforms.patch_distortion import ShufflePatches, ShufflePatchesd, ShufflePatchesDict
+from monai_afire.transforms.patch_distortion import (
+    ShufflePatches,
+    ShufflePatchesd,
+    ShufflePatchesDict,
+)
 
 
 def patch_at(image: torch.Tensor, place: int) -> torch.Tensor:
@@ -40,7 +44,11 @@ def test_order_names_the_original_place_and_inverts() -> None:
 
 def test_three_dimensions() -> None:
     image = (
-        torch.arange(8.0).reshape(1, 2, 2, 2).repeat_interleave(3, 1).repeat_interleave(3, 2).repeat_interleave(3, 3)
+        torch.arange(8.0)
+        .reshape(1, 2, 2, 2)
+        .repeat_interleave(3, 1)
+        .repeat_interleave(3, 2)
+        .repeat_interleave(3, 3)
     )
     shuffled, order = ShufflePatches(3).set_random_state(seed=0)(image)
     assert order.tolist() != list(range(8))
@@ -57,7 +65,9 @@ def test_probability_seed_and_metadata() -> None:
         assert r["shuffled"] or torch.equal(r["image"], image)
     assert results[0]["image"].meta["patient"] == "a"
     again = ShufflePatchesDict("image", 2, prob=0.3).set_random_state(seed=0)
-    assert all(np.array_equal(r["image_order"], again({"image": image})["image_order"]) for r in results)
+    assert all(
+        np.array_equal(r["image_order"], again({"image": image})["image_order"]) for r in results
+    )
 
 
 def test_keys_share_the_draw_and_results_share_no_memory() -> None:

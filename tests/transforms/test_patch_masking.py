@@ -23,7 +23,9 @@ def draws(number: int, side: int = 4, ratio: float = 0.75, seed: int = 0) -> np.
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 99))
 @example(10, 10, 90)  # 100 * (1 - 0.9) is 9.99... in binary
-def test_every_image_keeps_exactly_the_paper_s_number(rows: int, columns: int, percent: int) -> None:
+def test_every_image_keeps_exactly_the_paper_s_number(
+    rows: int, columns: int, percent: int
+) -> None:
     number = rows * columns
     kept = number * (100 - percent) // 100  # in whole numbers: nothing is lost to binary fractions
     transform = RandVisiblePatches((2, 3), percent / 100)
@@ -61,7 +63,9 @@ def test_seeds_repeat_and_differ() -> None:
 
 
 def test_a_loader_draws_anew_for_each_image() -> None:
-    transform = Compose([RandVisiblePatchesd(["image", "same"], 8, visible_key="seen")]).set_random_state(0)
+    transform = Compose(
+        [RandVisiblePatchesd(["image", "same"], 8, visible_key="seen")]
+    ).set_random_state(0)
     image = torch.rand(1, 32, 32)
     data = Dataset([{"image": image, "same": image}] * 6, transform)
     (batch,) = DataLoader(data, batch_size=6, num_workers=2, shuffle=False)
@@ -73,7 +77,12 @@ def test_a_loader_draws_anew_for_each_image() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [((0, 0.5), "patch_size"), (((), 0.5), "patch_size"), ((8, 0), "mask_ratio"), ((8, 1.0), "mask_ratio")],
+    [
+        ((0, 0.5), "patch_size"),
+        (((), 0.5), "patch_size"),
+        ((8, 0), "mask_ratio"),
+        ((8, 1.0), "mask_ratio"),
+    ],
 )
 def test_settings_out_of_range_are_named(arguments: tuple, words: str) -> None:
     with pytest.raises(ValueError, match=words):
@@ -81,7 +90,9 @@ def test_settings_out_of_range_are_named(arguments: tuple, words: str) -> None:
 
 
 def test_images_that_do_not_fit_are_named() -> None:
-    with pytest.raises(ValueError, match=r"\(20, 16\) pixels cannot be divided into patches of \(8, 8\)"):
+    with pytest.raises(
+        ValueError, match=r"\(20, 16\) pixels cannot be divided into patches of \(8, 8\)"
+    ):
         RandVisiblePatches(8)(torch.zeros(1, 20, 16))
     with pytest.raises(ValueError, match="patch_size has 3 numbers, but the image has 2"):
         RandVisiblePatches((8, 8, 8))(torch.zeros(1, 16, 16))

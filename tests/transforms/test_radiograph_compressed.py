@@ -21,13 +21,26 @@ import pydicom
 import pytest
 from PIL import Image
 from pydicom import uid
-from radiograph_files import GRAY8, GRAY12, GRAY16, HEIGHT, UNIT, WIDTH, load, metadata, refused, write_dicom
+from radiograph_files import (
+    GRAY8,
+    GRAY12,
+    GRAY16,
+    HEIGHT,
+    UNIT,
+    WIDTH,
+    load,
+    metadata,
+    refused,
+    write_dicom,
+)
 
 from monai_afire.transforms.radiograph_io import RadiographError, RadiographWarning, SizeLimits
 from monai_afire.transforms.radiograph_io.dicom import read_dicom
 from monai_afire.transforms.radiograph_io.gdcm import decode_frame, decode_with_gdcm
 
-pytestmark = pytest.mark.filterwarnings("error::monai_afire.transforms.radiograph_io.common.RadiographWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "error::monai_afire.transforms.radiograph_io.common.RadiographWarning"
+)
 
 FRAMES = Path(__file__).parent / "compressed_frames"
 SIGNED12 = GRAY12.astype(np.int16) - 2048
@@ -52,22 +65,34 @@ def frame(name: str) -> bytes:
 @pytest.fixture(autouse=True)
 def _without_further_decoders(monkeypatch: pytest.MonkeyPatch) -> None:
     """As after a plain installation, whatever else is installed where the tests run."""
-    for name in ("JPEGLossless", "JPEGLosslessSV1", "JPEGLSLossless", "JPEGLSNearLossless", "JPEGExtended12Bit"):
+    for name in (
+        "JPEGLossless",
+        "JPEGLosslessSV1",
+        "JPEGLSLossless",
+        "JPEGLSNearLossless",
+        "JPEGExtended12Bit",
+    ):
         decoder = getattr(pydicom.pixels.decoders.base, f"{name}Decoder")
         pillow_only = {key: value for key, value in decoder._available.items() if key == "pillow"}
         monkeypatch.setattr(decoder, "_available", pillow_only)
 
 
-@pytest.mark.parametrize(("name", "syntax", "stored", "bits", "error"), SAMPLES, ids=[row[0] for row in SAMPLES])
+@pytest.mark.parametrize(
+    ("name", "syntax", "stored", "bits", "error"), SAMPLES, ids=[row[0] for row in SAMPLES]
+)
 def test_each_syntax_gives_the_stored_numbers(
     tmp_path: Path, name: str, syntax: str, stored: np.ndarray, bits: int, error: int
 ) -> None:
-    rescale = {"RescaleSlope": 1, "RescaleIntercept": 2 ** (bits - 1)} if stored.dtype.kind == "i" else {}
+    rescale = (
+        {"RescaleSlope": 1, "RescaleIntercept": 2 ** (bits - 1)} if stored.dtype.kind == "i" else {}
+    )
     path = write_dicom(tmp_path / "a.dcm", stored, syntax, bits=bits, frame=frame(name), **rescale)
     decoded = decode_with_gdcm(str(path), pydicom.dcmread(path))
     assert decoded.dtype == stored.dtype
     assert np.abs(decoded.astype(int) - stored).max() <= error
-    np.testing.assert_allclose(load(path), UNIT * ((2**bits - 1) // 255 * 255) / (2**bits - 1), atol=1e-2)
+    np.testing.assert_allclose(
+        load(path), UNIT * ((2**bits - 1) // 255 * 255) / (2**bits - 1), atol=1e-2
+    )
     plain = write_dicom(tmp_path / "b.dcm", decoded, bits=bits, **rescale)
     np.testing.assert_array_equal(load(path), load(plain))
 
@@ -79,19 +104,30 @@ def test_each_syntax_gives_the_stored_numbers(
         {"PhotometricInterpretation": "MONOCHROME1", "WindowCenter": 1500, "WindowWidth": 900},
         {"RescaleSlope": "-0.5", "RescaleIntercept": 100, "WindowCenter": -700, "WindowWidth": 500},
         {"PixelPaddingValue": int(GRAY12[0, 0])},
-        {"PixelPaddingValue": int(GRAY12[0, 0]), "PixelPaddingRangeLimit": 400, "RescaleIntercept": -50},
+        {
+            "PixelPaddingValue": int(GRAY12[0, 0]),
+            "PixelPaddingRangeLimit": 400,
+            "RescaleIntercept": -50,
+        },
         {"SOPClassUID": uid.CTImageStorage, "RescaleSlope": 2, "RescaleIntercept": -1024},
     ],
 )
-def test_the_rules_are_those_of_the_uncompressed_twin(tmp_path: Path, elements: dict[str, Any]) -> None:
+def test_the_rules_are_those_of_the_uncompressed_twin(
+    tmp_path: Path, elements: dict[str, Any]
+) -> None:
     compressed, plain = (
         write_dicom(tmp_path / f"{syntax}.dcm", GRAY12, syntax, bits=12, frame=data, **elements)
-        for syntax, data in ((uid.JPEGLSLossless, frame("jpegls_12bit.jls")), (uid.ExplicitVRLittleEndian, None))
+        for syntax, data in (
+            (uid.JPEGLSLossless, frame("jpegls_12bit.jls")),
+            (uid.ExplicitVRLittleEndian, None),
+        )
     )
     np.testing.assert_array_equal(load(compressed), load(plain))
     for key in ("scaled_by", "photometric", "bits"):
         assert metadata(compressed)[key] == metadata(plain)[key]
-    np.testing.assert_array_equal(metadata(compressed)["intensity_range"], metadata(plain)["intensity_range"])
+    np.testing.assert_array_equal(
+        metadata(compressed)["intensity_range"], metadata(plain)["intensity_range"]
+    )
 
 
 def test_gdcm_and_pydicom_agree_on_what_both_decode(tmp_path: Path) -> None:
@@ -103,7 +139,12 @@ def test_gdcm_and_pydicom_agree_on_what_both_decode(tmp_path: Path) -> None:
     for syntax, pixels, bits, data in (
         (uid.JPEGBaseline8Bit, GRAY8, 8, jpeg.getvalue()),
         (uid.JPEG2000Lossless, GRAY16, 16, jpeg2000.getvalue()),
-        (uid.RLELossless, GRAY12, 12, pydicom.encaps.get_frame(rle.PixelData, 0, number_of_frames=1)),
+        (
+            uid.RLELossless,
+            GRAY12,
+            12,
+            pydicom.encaps.get_frame(rle.PixelData, 0, number_of_frames=1),
+        ),
     ):
         path = write_dicom(tmp_path / "a.dcm", pixels, syntax, bits=bits, frame=data)
         expected = pydicom.dcmread(path).pixel_array
@@ -112,9 +153,13 @@ def test_gdcm_and_pydicom_agree_on_what_both_decode(tmp_path: Path) -> None:
 
 def test_fragments_and_a_wider_frame(tmp_path: Path) -> None:
     """A frame may be cut into fragments, and numbers of 12 bits be compressed as 16."""
-    path = write_dicom(tmp_path / "a.dcm", GRAY12, uid.JPEGLSLossless, bits=12, frame=frame("jpegls_12bit.jls"))
+    path = write_dicom(
+        tmp_path / "a.dcm", GRAY12, uid.JPEGLSLossless, bits=12, frame=frame("jpegls_12bit.jls")
+    )
     dataset = pydicom.dcmread(path)
-    dataset.PixelData = pydicom.encaps.encapsulate([frame("jpegls_12bit.jls")], fragments_per_frame=3)
+    dataset.PixelData = pydicom.encaps.encapsulate(
+        [frame("jpegls_12bit.jls")], fragments_per_frame=3
+    )
     dataset.save_as(path)
     np.testing.assert_array_equal(read_dicom(str(path), SizeLimits()).values, GRAY12)
     wide = frame("lossless_process14_16bit_signed.jpg")
@@ -141,9 +186,13 @@ def _resized(data: bytes) -> bytes:
         (_resized, "the frame has 60000 rows, 60000 columns and 1 samples"),
     ],
 )
-def test_damaged_frames_are_refused(tmp_path: Path, change: Callable[[bytes], bytes], reason: str) -> None:
+def test_damaged_frames_are_refused(
+    tmp_path: Path, change: Callable[[bytes], bytes], reason: str
+) -> None:
     data = change(frame("jpegls_12bit.jls"))
-    message = refused(write_dicom(tmp_path / "a.dcm", GRAY12, uid.JPEGLSLossless, bits=12, frame=data))
+    message = refused(
+        write_dicom(tmp_path / "a.dcm", GRAY12, uid.JPEGLSLossless, bits=12, frame=data)
+    )
     assert "is cut or damaged" in message
     assert reason in message
     assert "ITK" not in message
@@ -157,14 +206,21 @@ def test_damaged_frames_are_refused(tmp_path: Path, change: Callable[[bytes], by
             {"SamplesPerPixel": 3, "PlanarConfiguration": 0, "PhotometricInterpretation": "RGB"},
             "and 1 samples, the header",
         ),
-        ({"BitsAllocated": 8, "BitsStored": 8, "HighBit": 7}, "the frame has 12 bits, the header 8"),
+        (
+            {"BitsAllocated": 8, "BitsStored": 8, "HighBit": 7},
+            "the frame has 12 bits, the header 8",
+        ),
         ({"Rows": 60000, "Columns": 60000}, "max_pixels"),
         ({"Rows": HEIGHT + 1}, "cut or damaged"),
     ],
 )
-def test_headers_are_refused_as_of_other_files(tmp_path: Path, elements: dict[str, Any], reason: str) -> None:
+def test_headers_are_refused_as_of_other_files(
+    tmp_path: Path, elements: dict[str, Any], reason: str
+) -> None:
     data = frame("jpegls_12bit.jls")
-    path = write_dicom(tmp_path / "a.dcm", GRAY12, uid.JPEGLSLossless, bits=12, frame=data, **elements)
+    path = write_dicom(
+        tmp_path / "a.dcm", GRAY12, uid.JPEGLSLossless, bits=12, frame=data, **elements
+    )
     assert reason in refused(path)
 
 
@@ -186,7 +242,13 @@ def test_itk_is_loaded_for_what_needs_it_only(tmp_path: Path) -> None:
     Image.fromarray(GRAY8).save(tmp_path / "a.png")
     write_dicom(tmp_path / "a.dcm", GRAY12, bits=12)
     # JPEG-LS is decoded without ITK where pyjpegls is installed
-    write_dicom(tmp_path / "b.dcm", GRAY12, uid.JPEGLosslessSV1, bits=12, frame=frame("lossless_sv1_12bit.jpg"))
+    write_dicom(
+        tmp_path / "b.dcm",
+        GRAY12,
+        uid.JPEGLosslessSV1,
+        bits=12,
+        frame=frame("lossless_sv1_12bit.jpg"),
+    )
     code = f"""
 import sys
 import monai_afire
@@ -197,5 +259,7 @@ for name in ("a.png", "a.dcm", "b.dcm"):
     loaded.append(any(module.startswith("itk.") and module.endswith("Python") for module in sys.modules))
 print(loaded)
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert result.stdout.strip() == "[False, False, True]"

@@ -19,7 +19,9 @@ from monai_afire.transforms.radiograph_description import (
 )
 
 ADDED = {"spatial_shape", "affine", "brightness", "sharpness"}
-AFFINE = torch.tensor([[0.0, -0.3, 0, 5], [-0.2, 0, 0, 6], [0, 0, 1, 7], [0, 0, 0, 1]], dtype=torch.float64)
+AFFINE = torch.tensor(
+    [[0.0, -0.3, 0, 5], [-0.2, 0, 0, 6], [0, 0, 1, 7], [0, 0, 0, 1]], dtype=torch.float64
+)
 
 
 def radiograph(rows: int = 48, columns: int = 64, seed: int = 0) -> torch.Tensor:
@@ -53,7 +55,9 @@ def test_description(kind: str) -> None:
     assert item["spatial_shape"].dtype == torch.int64
     assert item["spatial_shape"].tolist() == [48, 64]
     assert item["affine"].dtype == torch.float64
-    assert torch.equal(item["affine"], AFFINE if kind == "MetaTensor" else torch.eye(4, dtype=torch.float64))
+    assert torch.equal(
+        item["affine"], AFFINE if kind == "MetaTensor" else torch.eye(4, dtype=torch.float64)
+    )
     assert type(item["brightness"]) is type(item["sharpness"]) is float
     assert item["brightness"] == pytest.approx(float(image.numpy().mean()), rel=1e-6)
     assert item["sharpness"] == pytest.approx(naive_sharpness(image[0].numpy()), rel=1e-5)
@@ -103,7 +107,10 @@ def test_item_is_left_as_it_is() -> None:
 
 
 def test_originals_of_different_sizes_make_one_batch() -> None:
-    items = [{"image": MetaTensor(radiograph(40, 70), affine=AFFINE)}, {"image": MetaTensor(radiograph(90, 30))}]
+    items = [
+        {"image": MetaTensor(radiograph(40, 70), affine=AFFINE)},
+        {"image": MetaTensor(radiograph(90, 30))},
+    ]
     transform = Compose([DescribeRadiographd("image", picture_size=16), Resized("image", (32, 32))])
     (batch,) = DataLoader(Dataset(items, transform), batch_size=2)
     assert batch["spatial_shape"].tolist() == [[40, 70], [90, 30]]

@@ -19,12 +19,24 @@ from hypothesis import strategies as st
 from PIL import Image
 from pydicom import uid
 from pydicom.pixels import apply_modality_lut, apply_windowing
-from radiograph_files import GRAY8, GRAY12, GRAY16, HEIGHT, UNIT, load, metadata, refused, write_dicom
+from radiograph_files import (
+    GRAY8,
+    GRAY12,
+    GRAY16,
+    HEIGHT,
+    UNIT,
+    load,
+    metadata,
+    refused,
+    write_dicom,
+)
 
 from monai_afire.transforms.radiograph_io.common import RadiographWarning
 from monai_afire.transforms.radiograph_io.intensity import window_to_unit
 
-pytestmark = pytest.mark.filterwarnings("error::monai_afire.transforms.radiograph_io.common.RadiographWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "error::monai_afire.transforms.radiograph_io.common.RadiographWarning"
+)
 
 SYNTAXES = [
     uid.ImplicitVRLittleEndian,
@@ -46,14 +58,22 @@ def test_dicom_syntaxes(tmp_path: Path, syntax: str) -> None:
         (4095 - GRAY12, 12, {"PhotometricInterpretation": "MONOCHROME1"}),
         (4095 - GRAY12, 16, {"PhotometricInterpretation": "MONOCHROME1"}),  # 12 bits declared as 16
         (4095 - GRAY12, 12, {"RescaleSlope": -1, "RescaleIntercept": 4095}),
-        (GRAY12, 12, {"RescaleSlope": -1, "RescaleIntercept": 0, "PhotometricInterpretation": "MONOCHROME1"}),
+        (
+            GRAY12,
+            12,
+            {"RescaleSlope": -1, "RescaleIntercept": 0, "PhotometricInterpretation": "MONOCHROME1"},
+        ),
         (GRAY12, 12, {"RescaleSlope": "0.37", "RescaleIntercept": "-1024"}),
         (GRAY12.astype(np.int16) - 2048, 12, {"RescaleSlope": 1, "RescaleIntercept": 2048}),
         (GRAY12.astype(np.int16) - 2048, 12, {"RescaleSlope": 2, "RescaleIntercept": 4096}),
         (
             2047 - GRAY12.astype(np.int16),
             12,
-            {"RescaleSlope": 1, "RescaleIntercept": 2048, "PhotometricInterpretation": "MONOCHROME1"},
+            {
+                "RescaleSlope": 1,
+                "RescaleIntercept": 2048,
+                "PhotometricInterpretation": "MONOCHROME1",
+            },
         ),
     ],
 )
@@ -82,11 +102,15 @@ def test_monochrome1_equals_its_twin(seed: int, bits: int, signed: bool, window:
         for photometric, stored in (("MONOCHROME2", pixels), ("MONOCHROME1", top - pixels)):
             elements: dict[str, Any] = {"PhotometricInterpretation": photometric, "RescaleSlope": 1}
             elements["RescaleIntercept"] = intercept
-            if window:  # the mirrored LINEAR window has its center one further: it is open on one side
+            if (
+                window
+            ):  # the mirrored LINEAR window has its center one further: it is open on one side
                 middle = center if photometric == "MONOCHROME2" else top - center + 1
                 shift = intercept - offset
                 elements |= {"WindowCenter": middle + shift, "WindowWidth": width}
-            path = write_dicom(Path(folder) / "a.dcm", (stored - offset).astype(kind), bits=bits, **elements)
+            path = write_dicom(
+                Path(folder) / "a.dcm", (stored - offset).astype(kind), bits=bits, **elements
+            )
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 pictures.append(load(path))
@@ -121,14 +145,22 @@ def test_window_formulas() -> None:
     np.testing.assert_allclose(window_to_unit(x, 2, 4, "LINEAR_EXACT"), [0, 0.25, 0.5, 0.75, 1])
     np.testing.assert_allclose(window_to_unit(x, 2.5, 1), [0, 0, 0, 1, 1])
     np.testing.assert_allclose(window_to_unit(x, 2, 4, "SIGMOID")[2:4], [0.5, 1 / (1 + np.exp(-1))])
-    for arguments in ((2.0, 0.0), (2.0, -1.0), (2.0, 0.5), (float("nan"), 5.0), (2.0, 5.0, "CUBIC")):
+    for arguments in (
+        (2.0, 0.0),
+        (2.0, -1.0),
+        (2.0, 0.5),
+        (float("nan"), 5.0),
+        (2.0, 5.0, "CUBIC"),
+    ):
         with pytest.raises(ValueError, match=r"window|function"):
             window_to_unit(x, *arguments)
 
 
 @pytest.mark.parametrize("window", [(0, 0), (10**6, 10), (2000, -5)])
 def test_useless_windows_are_replaced(tmp_path: Path, window: tuple[int, int]) -> None:
-    path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, WindowCenter=window[0], WindowWidth=window[1])
+    path = write_dicom(
+        tmp_path / "a.dcm", GRAY12, bits=12, WindowCenter=window[0], WindowWidth=window[1]
+    )
     with pytest.warns(RadiographWarning, match="window"):
         np.testing.assert_allclose(load(path), GRAY12 / 4095, atol=1e-6)
 
@@ -142,7 +174,11 @@ def test_voi_lut(tmp_path: Path, bits: int, photometric: str) -> None:
     item.LUTData = table.tobytes()
     item["LUTData"].VR = "OW"
     path = write_dicom(
-        tmp_path / "a.dcm", GRAY12, bits=12, VOILUTSequence=[item], PhotometricInterpretation=photometric
+        tmp_path / "a.dcm",
+        GRAY12,
+        bits=12,
+        VOILUTSequence=[item],
+        PhotometricInterpretation=photometric,
     )
     shown = table[np.clip(GRAY12.astype(int) - 500, 0, len(table) - 1)] / (2.0**bits - 1)
     expected = 1 - shown if photometric == "MONOCHROME1" else shown
@@ -156,7 +192,11 @@ def test_padding_is_black_and_does_not_count(tmp_path: Path, photometric: str, v
     pixels = np.full(GRAY12.shape, value, np.uint16)
     pixels[9:] = 4095 - inside if photometric == "MONOCHROME1" else inside
     path = write_dicom(
-        tmp_path / "a.dcm", pixels, bits=16, PixelPaddingValue=value, PhotometricInterpretation=photometric
+        tmp_path / "a.dcm",
+        pixels,
+        bits=16,
+        PixelPaddingValue=value,
+        PhotometricInterpretation=photometric,
     )
     expected = np.zeros(GRAY12.shape)
     expected[9:] = inside / 4095
@@ -220,7 +260,9 @@ def test_refused_dicom(tmp_path: Path, elements: dict[str, Any], reason: str) ->
 
 
 @pytest.mark.parametrize("way", ["plain", "long header", "no preamble"])
-def test_deflate_bomb_is_refused_uninflated(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deflate_bomb_is_refused_uninflated(
+    tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However its header is written, a few kilobytes cannot become more than the largest accepted picture."""
     path = write_dicom(tmp_path / "a.dcm", GRAY12, uid.DeflatedExplicitVRLittleEndian, bits=12)
     dataset = pydicom.dcmread(path)
@@ -233,7 +275,9 @@ def test_deflate_bomb_is_refused_uninflated(tmp_path: Path, way: str, monkeypatc
         path.write_bytes(path.read_bytes()[132:])
     assert path.stat().st_size < 2**17
     inflated = []
-    monkeypatch.setattr(zlib, "decompress", lambda *arguments, **options: inflated.append(arguments))
+    monkeypatch.setattr(
+        zlib, "decompress", lambda *arguments, **options: inflated.append(arguments)
+    )
     maximum = 4 * GRAY12.size + 2**24
     assert f"inflates to more than {maximum} bytes" in refused(path, max_pixels=GRAY12.size)
     assert not inflated
@@ -258,7 +302,9 @@ def test_numbers_in_the_upper_bits_are_those_of_the_lower(tmp_path: Path) -> Non
     plain = write_dicom(tmp_path / "plain.dcm", values, bits=12)
     upper = write_dicom(tmp_path / "upper.dcm", values << 4, bits=12, HighBit=15)
     np.testing.assert_array_equal(pictured(upper), pictured(plain))
-    said = write_dicom(tmp_path / "said.dcm", values, bits=12, HighBit=15)  # the statement alone is wrong
+    said = write_dicom(
+        tmp_path / "said.dcm", values, bits=12, HighBit=15
+    )  # the statement alone is wrong
     np.testing.assert_array_equal(pictured(said), pictured(plain))
 
 
@@ -267,7 +313,9 @@ def test_numbers_beyond_the_stated_bits_are_not_cut(tmp_path: Path) -> None:
     stated = write_dicom(tmp_path / "ten.dcm", values, bits=10)
     with pytest.warns(RadiographWarning, match="states 10 bits and has numbers of 12"):
         found = pictured(stated)
-    np.testing.assert_array_equal(found, pictured(write_dicom(tmp_path / "twelve.dcm", values, bits=12)))
+    np.testing.assert_array_equal(
+        found, pictured(write_dicom(tmp_path / "twelve.dcm", values, bits=12))
+    )
 
 
 def test_an_overlay_above_the_numbers_is_left_out(tmp_path: Path) -> None:
@@ -281,10 +329,14 @@ def test_an_overlay_above_the_numbers_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("window", [{}, {"WindowCenter": 1000, "WindowWidth": 1000}])
-def test_an_inverse_presentation_table_turns_the_picture(tmp_path: Path, window: dict[str, int]) -> None:
+def test_an_inverse_presentation_table_turns_the_picture(
+    tmp_path: Path, window: dict[str, int]
+) -> None:
     values = np.linspace(0, 2**12 - 1, 1024).reshape(32, 32).astype(np.uint16)
     plain = write_dicom(tmp_path / "plain.dcm", values, bits=12, **window)
-    inverse = write_dicom(tmp_path / "inverse.dcm", values, bits=12, PresentationLUTShape="INVERSE", **window)
+    inverse = write_dicom(
+        tmp_path / "inverse.dcm", values, bits=12, PresentationLUTShape="INVERSE", **window
+    )
     np.testing.assert_allclose(pictured(inverse), 1 - pictured(plain), atol=1e-6)
     both = {"PhotometricInterpretation": "MONOCHROME1", "PresentationLUTShape": "INVERSE", **window}
     np.testing.assert_array_equal(
@@ -308,9 +360,13 @@ def test_a_compressed_picture_of_another_size_is_refused_undecoded(
     stream = BytesIO()
     Image.fromarray(np.zeros((64, 64), np.uint8)).save(stream, format="JPEG2000", no_jp2=True)
     frame = bytearray(stream.getvalue())
-    start = frame.index(b"\xff\x51") + 6  # behind marker, length and capabilities: the size, the rest unchanged
+    start = (
+        frame.index(b"\xff\x51") + 6
+    )  # behind marker, length and capabilities: the size, the rest unchanged
     frame[start : start + 8] = (12_000).to_bytes(4, "big") * 2
     values = np.zeros((64, 64), np.uint8)
     path = write_dicom(tmp_path / "bomb.dcm", values, uid.JPEG2000Lossless, frame=bytes(frame))
-    monkeypatch.setattr(pydicom.Dataset, "pixel_array", property(lambda self: pytest.fail("decoded")))
+    monkeypatch.setattr(
+        pydicom.Dataset, "pixel_array", property(lambda self: pytest.fail("decoded"))
+    )
     assert "12000 rows, 12000 columns and 1 samples, the header 64, 64 and 1" in refused(path)

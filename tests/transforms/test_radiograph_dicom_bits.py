@@ -15,7 +15,9 @@ from PIL import Image
 from pydicom import uid
 from radiograph_files import GRAY12, load, write_dicom
 
-pytestmark = pytest.mark.filterwarnings("error::monai_afire.transforms.radiograph_io.common.RadiographWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "error::monai_afire.transforms.radiograph_io.common.RadiographWarning"
+)
 
 OVERLAY = np.zeros(GRAY12.shape, bool)
 OVERLAY[5:9, 3:50] = True
@@ -36,7 +38,10 @@ def compressed(cells: np.ndarray, syntax: str) -> dict[str, Any]:
     dataset.file_meta.TransferSyntaxUID = uid.ExplicitVRLittleEndian
     dataset.set_pixel_data(unsigned, "MONOCHROME2", 16)
     dataset.compress(kind, generate_instance_uid=False)
-    return {"syntax": kind, "frame": pydicom.encaps.get_frame(dataset.PixelData, 0, number_of_frames=1)}
+    return {
+        "syntax": kind,
+        "frame": pydicom.encaps.get_frame(dataset.PixelData, 0, number_of_frames=1),
+    }
 
 
 def overlay_at(place: int, group: int = 0x6000) -> dict[int, tuple[str, int]]:
@@ -53,10 +58,14 @@ def add_elements(path: Path, elements: dict[int, tuple[str, Any]]) -> Path:
 
 @pytest.mark.parametrize("syntax", SYNTAXES)
 @pytest.mark.parametrize(("place", "shift"), [(12, 0), (15, 0), (0, 4), (3, 4), (0, 1), (13, 1)])
-def test_embedded_overlays_are_left_out(tmp_path: Path, syntax: str, place: int, shift: int) -> None:
+def test_embedded_overlays_are_left_out(
+    tmp_path: Path, syntax: str, place: int, shift: int
+) -> None:
     """At any position above or below the numbers (PS3.5 8.1.1); the frame has all 16 bits."""
     cells = (GRAY12 << shift) | (OVERLAY.astype(np.uint16) << place)
-    path = write_dicom(tmp_path / "a.dcm", cells, bits=12, HighBit=11 + shift, **compressed(cells, syntax))
+    path = write_dicom(
+        tmp_path / "a.dcm", cells, bits=12, HighBit=11 + shift, **compressed(cells, syntax)
+    )
     add_elements(path, overlay_at(place))
     np.testing.assert_allclose(load(path), GRAY12 / 4095, atol=1e-6)
 
@@ -78,7 +87,11 @@ def test_an_overlay_of_its_own_takes_no_bit(tmp_path: Path) -> None:
     """It states position 0 and one bit (C.9.2): the lowest bit of the numbers stays."""
     cells = GRAY12 | 1
     path = write_dicom(tmp_path / "a.dcm", cells, bits=12)
-    with_data = {**overlay_at(0), 0x60000100: ("US", 1), 0x60003000: ("OW", bytes(GRAY12.size // 8))}
+    with_data = {
+        **overlay_at(0),
+        0x60000100: ("US", 1),
+        0x60003000: ("OW", bytes(GRAY12.size // 8)),
+    }
     np.testing.assert_allclose(load(add_elements(path, with_data)), cells / 4095, atol=1e-6)
 
 
@@ -118,17 +131,22 @@ def test_padding_of_another_sign(
     found = load(path)
     assert not found[:9].any()
     expected = load(write_dicom(tmp_path / "b.dcm", padded(inside, 0), bits=12))[9:]
-    if signed and bits == 16:  # the picture's range is that of its numbers, which are as many as 12 bits hold
+    if (
+        signed and bits == 16
+    ):  # the picture's range is that of its numbers, which are as many as 12 bits hold
         expected = inside[9:] / inside[9:].max() * found[9:].max()
     np.testing.assert_allclose(found[9:], expected, atol=1e-6)
 
 
-@pytest.mark.parametrize(("value", "limit", "black"), [(0, 3, range(4)), (3, 0, range(4)), (-4, 2, range(3))])
+@pytest.mark.parametrize(
+    ("value", "limit", "black"), [(0, 3, range(4)), (3, 0, range(4)), (-4, 2, range(3))]
+)
 def test_ranges_of_padding(tmp_path: Path, value: int, limit: int, black: range) -> None:
     numbers = GRAY12 // 2 + 100
     numbers[:6] = np.arange(6)[:, None]
     path = add_elements(
-        write_dicom(tmp_path / "a.dcm", numbers, bits=12), {0x00280120: ("SS", value), 0x00280121: ("SS", limit)}
+        write_dicom(tmp_path / "a.dcm", numbers, bits=12),
+        {0x00280120: ("SS", value), 0x00280121: ("SS", limit)},
     )
     found = load(path)
     assert not found[list(black)].any()

@@ -14,7 +14,9 @@ from PIL import Image
 from pydicom import uid
 from radiograph_files import GRAY8, GRAY12, HEIGHT, WIDTH, load, refused, write_dicom
 
-pytestmark = pytest.mark.filterwarnings("error::monai_afire.transforms.radiograph_io.common.RadiographWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "error::monai_afire.transforms.radiograph_io.common.RadiographWarning"
+)
 
 FRAMES = Path(__file__).parent / "compressed_frames"
 DECODERS = ("JPEGBaseline8Bit", "JPEGLosslessSV1", "JPEGLSLossless", "JPEG2000Lossless")
@@ -36,7 +38,9 @@ def pictures() -> dict[str, tuple[uid.UID, np.ndarray, int, bytes]]:
 @pytest.fixture(params=["all decoders", "plain installation", "GDCM alone"])
 def _installed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The decoders that pydicom finds: all that are installed here, Pillow, or none."""
-    kept = {"all decoders": None, "plain installation": ("pillow",), "GDCM alone": ()}[request.param]
+    kept = {"all decoders": None, "plain installation": ("pillow",), "GDCM alone": ()}[
+        request.param
+    ]
     for name in DECODERS if kept is not None else ():
         decoder = getattr(pydicom.pixels.decoders.base, f"{name}Decoder")
         left = {key: value for key, value in decoder._available.items() if key in (kept or ())}
@@ -48,13 +52,21 @@ def _installed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 def test_a_frame_is_read_or_refused_whatever_is_installed(tmp_path: Path, codec: str) -> None:
     syntax, numbers, bits, frame = pictures()[codec]
     path = write_dicom(tmp_path / "a.dcm", numbers, syntax, bits=bits, frame=frame)
-    np.testing.assert_allclose(load(path), numbers / (255 if bits == 8 else 4095), atol=2 / 255 if bits == 8 else 1e-6)
-    turned = write_dicom(tmp_path / "b.dcm", numbers, syntax, bits=bits, frame=frame, Rows=WIDTH, Columns=HEIGHT)
+    np.testing.assert_allclose(
+        load(path), numbers / (255 if bits == 8 else 4095), atol=2 / 255 if bits == 8 else 1e-6
+    )
+    turned = write_dicom(
+        tmp_path / "b.dcm", numbers, syntax, bits=bits, frame=frame, Rows=WIDTH, Columns=HEIGHT
+    )
     assert f"{HEIGHT} rows, {WIDTH} columns" in refused(turned)
     if bits > 8:
         byte = {"BitsAllocated": 8, "BitsStored": 8, "HighBit": 7}
-        assert "bits, the header 8" in refused(write_dicom(tmp_path / "c.dcm", numbers, syntax, frame=frame, **byte))
-    refused(write_dicom(tmp_path / "d.dcm", numbers, syntax, bits=bits, frame=frame[: len(frame) // 2]))
+        assert "bits, the header 8" in refused(
+            write_dicom(tmp_path / "c.dcm", numbers, syntax, frame=frame, **byte)
+        )
+    refused(
+        write_dicom(tmp_path / "d.dcm", numbers, syntax, bits=bits, frame=frame[: len(frame) // 2])
+    )
 
 
 @pytest.mark.usefixtures("_installed")
@@ -86,14 +98,18 @@ def restated(path: Path, syntax: str, stated: str) -> Path:
         dataset.save_as(path, enforce_file_format=False, implicit_vr=False, little_endian=True)
         return path
     even = len(syntax) + len(syntax) % 2
-    path.write_bytes(content.replace(syntax.encode().ljust(even, b"\0"), stated.encode().ljust(even, b"\0"), 1))
+    path.write_bytes(
+        content.replace(syntax.encode().ljust(even, b"\0"), stated.encode().ljust(even, b"\0"), 1)
+    )
     return path
 
 
 def test_small_compressed_pixels_are_not_read_as_noise(tmp_path: Path) -> None:
     """Fragments may be as long as the plain numbers would be: then their length does not show what they are."""
     frame = pictures()["JPEG-LS"][3]
-    path = write_dicom(tmp_path / "a.dcm", GRAY8, uid.JPEGLSLossless, frame=frame + bytes(2 * GRAY8.size))
+    path = write_dicom(
+        tmp_path / "a.dcm", GRAY8, uid.JPEGLSLossless, frame=frame + bytes(2 * GRAY8.size)
+    )
     assert "uncompressed" in refused(restated(path, uid.JPEGLSLossless, uid.ExplicitVRLittleEndian))
 
 
@@ -104,7 +120,12 @@ def test_plain_numbers_stated_as_compressed(tmp_path: Path) -> None:
     length = len(stated).to_bytes(2, "little")
     longer = uid.JPEG2000Lossless.encode()
     place = content.index(length + stated)
-    content = content[:place] + len(longer).to_bytes(2, "little") + longer + content[place + 2 + len(stated) :]
+    content = (
+        content[:place]
+        + len(longer).to_bytes(2, "little")
+        + longer
+        + content[place + 2 + len(stated) :]
+    )
     path.write_bytes(content)
     message = refused(path)
     assert uid.JPEG2000Lossless in message
@@ -119,7 +140,9 @@ def test_unknown_transfer_syntaxes_are_named(tmp_path: Path, stated: str) -> Non
     assert "cut or damaged" not in message
 
 
-@pytest.mark.parametrize("stated", [uid.JPEGLosslessSV1, uid.JPEG2000Lossless, uid.JPEGBaseline8Bit, uid.RLELossless])
+@pytest.mark.parametrize(
+    "stated", [uid.JPEGLosslessSV1, uid.JPEG2000Lossless, uid.JPEGBaseline8Bit, uid.RLELossless]
+)
 def test_another_codec_than_the_stated_one_is_named(tmp_path: Path, stated: uid.UID) -> None:
     _, numbers, bits, frame = pictures()["JPEG-LS"]
     message = refused(write_dicom(tmp_path / "a.dcm", numbers, stated, bits=bits, frame=frame))

@@ -17,14 +17,20 @@ from radiograph_files import GRAY12, load, metadata, refused, write_dicom
 
 from monai_afire.transforms.radiograph_io.common import RadiographWarning
 
-pytestmark = pytest.mark.filterwarnings("error::monai_afire.transforms.radiograph_io.common.RadiographWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "error::monai_afire.transforms.radiograph_io.common.RadiographWarning"
+)
 
 CURVE = np.clip((np.arange(4096) - 400) / 3000, 0, 1)
 LITTLE_ENDIAN = [uid.ImplicitVRLittleEndian, uid.ExplicitVRLittleEndian]
 
 
 def table(
-    entries: np.ndarray, bits: int, first: int = 0, vr: str = "US", data: bytes | list[int] | None = None
+    entries: np.ndarray,
+    bits: int,
+    first: int = 0,
+    vr: str = "US",
+    data: bytes | list[int] | None = None,
 ) -> list[pydicom.Dataset]:
     """A sequence of one table; ``data`` are its entries as the file has them."""
     item = pydicom.Dataset()
@@ -39,12 +45,16 @@ def table(
 @pytest.mark.parametrize("count", [4096, 4001])
 @pytest.mark.parametrize("vr", ["OW", "US"])
 @pytest.mark.parametrize("syntax", LITTLE_ENDIAN)
-def test_entries_of_8_bits_are_one_byte_each(tmp_path: Path, keyword: str, count: int, vr: str, syntax: str) -> None:
+def test_entries_of_8_bits_are_one_byte_each(
+    tmp_path: Path, keyword: str, count: int, vr: str, syntax: str
+) -> None:
     """PS3.3 C.11.1.1.1; one more byte makes an odd number even. (pydicom expects two bytes each.)"""
     entries = np.rint(CURVE[:count] * 255).astype(np.uint8)
     packed = entries.tobytes() + bytes(count % 2)
     data = packed if vr == "OW" else np.frombuffer(packed, "<u2").tolist()
-    path = write_dicom(tmp_path / "a.dcm", GRAY12, syntax, bits=12, **{keyword: table(entries, 8, data=data)})
+    path = write_dicom(
+        tmp_path / "a.dcm", GRAY12, syntax, bits=12, **{keyword: table(entries, 8, data=data)}
+    )
     expected = entries[np.minimum(GRAY12, count - 1)]
     np.testing.assert_allclose(load(path), expected / 255, atol=1e-6)
 
@@ -62,7 +72,9 @@ def test_bits_of_entries_are_those_that_they_use(
     with pytest.warns(RadiographWarning, match=f"states {stated} bits"):
         found = load(path)
     shown = entries[GRAY12] / (2.0**used - 1)
-    np.testing.assert_allclose(found, 1 - shown if photometric == "MONOCHROME1" else shown, atol=2e-6)
+    np.testing.assert_allclose(
+        found, 1 - shown if photometric == "MONOCHROME1" else shown, atol=2e-6
+    )
 
 
 @pytest.mark.parametrize("syntax", LITTLE_ENDIAN)
@@ -70,7 +82,11 @@ def test_bits_of_entries_are_those_that_they_use(
 def test_tables_that_start_below_zero(tmp_path: Path, first: int, vr: str, syntax: str) -> None:
     """A negative intercept makes unsigned numbers negative, whatever VR the first one of the table has then."""
     entries = np.rint(CURVE * 4095)
-    elements = {"RescaleSlope": 1, "RescaleIntercept": -1024, "VOILUTSequence": table(entries, 12, first, vr)}
+    elements = {
+        "RescaleSlope": 1,
+        "RescaleIntercept": -1024,
+        "VOILUTSequence": table(entries, 12, first, vr),
+    }
     path = write_dicom(tmp_path / "a.dcm", GRAY12, syntax, bits=12, **elements)
     # the table's first entry is for -1024, which 0 has become
     np.testing.assert_allclose(load(path), entries[GRAY12] / 4095, atol=1e-6)
@@ -82,7 +98,9 @@ def test_tables_that_start_below_zero(tmp_path: Path, first: int, vr: str, synta
 def test_tables_of_signed_numbers(tmp_path: Path, first: int, vr: str, keyword: str) -> None:
     entries = np.rint(CURVE * 4095)
     stored = GRAY12.astype(np.int16) - 2048
-    path = write_dicom(tmp_path / "a.dcm", stored, bits=12, **{keyword: table(entries, 12, first, vr)})
+    path = write_dicom(
+        tmp_path / "a.dcm", stored, bits=12, **{keyword: table(entries, 12, first, vr)}
+    )
     np.testing.assert_allclose(load(path), entries[GRAY12] / 4095, atol=1e-6)
 
 
@@ -91,9 +109,14 @@ def test_tables_of_a_part_of_the_numbers(tmp_path: Path, first: int) -> None:
     """Numbers beyond have the first or last entry (C.11.2.1.1); a number above 32767 is not negative."""
     entries = np.rint(CURVE[:2000] * 65535)
     stored = GRAY12 + np.uint16(first - 500)
-    for keyword, apply in (("ModalityLUTSequence", apply_modality_lut), ("VOILUTSequence", apply_voi_lut)):
+    for keyword, apply in (
+        ("ModalityLUTSequence", apply_modality_lut),
+        ("VOILUTSequence", apply_voi_lut),
+    ):
         path = write_dicom(tmp_path / "a.dcm", stored, **{keyword: table(entries, 16, first)})
-        np.testing.assert_array_equal(np.rint(load(path) * 65535), apply(stored, pydicom.dcmread(path)))
+        np.testing.assert_array_equal(
+            np.rint(load(path) * 65535), apply(stored, pydicom.dcmread(path))
+        )
 
 
 def group(**macros: dict[str, Any]) -> list[pydicom.Dataset]:
@@ -111,9 +134,13 @@ WINDOW = {"WindowCenter": 1500, "WindowWidth": 1000}
 NEGATIVE = {"RescaleSlope": -1, "RescaleIntercept": 4095, "RescaleType": "US"}
 
 
-@pytest.mark.parametrize("groups", ["SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"])
+@pytest.mark.parametrize(
+    "groups", ["SharedFunctionalGroupsSequence", "PerFrameFunctionalGroupsSequence"]
+)
 @pytest.mark.parametrize("shown", ["window", "sigmoid", "table", "nothing"])
-def test_functional_groups_are_read_as_the_elements_on_top(tmp_path: Path, groups: str, shown: str) -> None:
+def test_functional_groups_are_read_as_the_elements_on_top(
+    tmp_path: Path, groups: str, shown: str
+) -> None:
     """The picture is that of a file that has the same elements where plain objects have them."""
     display: dict[str, Any] = {
         "window": WINDOW,
@@ -123,9 +150,15 @@ def test_functional_groups_are_read_as_the_elements_on_top(tmp_path: Path, group
     }[shown]
     macros = {"FrameVOILUTSequence": display, "PixelValueTransformationSequence": NEGATIVE}
     macros["PixelMeasuresSequence"] = {"PixelSpacing": [0.2, 0.3]}
-    enhanced = {"SOPClassUID": uid.EnhancedXRFImageStorage, "NumberOfFrames": 1, groups: group(**macros)}
+    enhanced = {
+        "SOPClassUID": uid.EnhancedXRFImageStorage,
+        "NumberOfFrames": 1,
+        groups: group(**macros),
+    }
     path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, **enhanced)
-    plain = write_dicom(tmp_path / "b.dcm", GRAY12, bits=12, PixelSpacing=[0.2, 0.3], **display, **NEGATIVE)
+    plain = write_dicom(
+        tmp_path / "b.dcm", GRAY12, bits=12, PixelSpacing=[0.2, 0.3], **display, **NEGATIVE
+    )
     np.testing.assert_array_equal(load(path), load(plain))
     assert metadata(path)["scaled_by"] == metadata(plain)["scaled_by"]
     assert metadata(path)["spacing"].tolist() == [0.2, 0.3]
@@ -138,16 +171,22 @@ def test_the_frame_comes_before_what_frames_share(tmp_path: Path) -> None:
     shared = group(FrameVOILUTSequence=WINDOW, PixelValueTransformationSequence=NEGATIVE)
     own = group(FrameVOILUTSequence={"WindowCenter": 900, "WindowWidth": 700})
     elements = {"SharedFunctionalGroupsSequence": shared, "PerFrameFunctionalGroupsSequence": own}
-    path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, WindowCenter=1, WindowWidth=1, **elements)
+    path = write_dicom(
+        tmp_path / "a.dcm", GRAY12, bits=12, WindowCenter=1, WindowWidth=1, **elements
+    )
     expected = np.clip((4095.0 - GRAY12 - 899.5) / 699 + 0.5, 0, 1)
     np.testing.assert_allclose(load(path), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("text", [b"0,143\\0,143 ", b"0.143 ", b"0.143\\", b"-1\\-1", b"nan\\1 ", b"1\\2\\3 ", b"x\\"])
+@pytest.mark.parametrize(
+    "text", [b"0,143\\0,143 ", b"0.143 ", b"0.143\\", b"-1\\-1", b"nan\\1 ", b"1\\2\\3 ", b"x\\"]
+)
 @pytest.mark.parametrize("keyword", ["PixelSpacing", "ImagerPixelSpacing"])
 @pytest.mark.filterwarnings("ignore:Invalid value for VR DS")
 @pytest.mark.filterwarnings("ignore:Value length")
-def test_an_odd_spacing_does_not_cost_the_picture(tmp_path: Path, text: bytes, keyword: str) -> None:
+def test_an_odd_spacing_does_not_cost_the_picture(
+    tmp_path: Path, text: bytes, keyword: str
+) -> None:
     path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12)
     dataset = pydicom.dcmread(path)
     tag = pydicom.tag.Tag(keyword)

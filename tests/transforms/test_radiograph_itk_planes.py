@@ -13,7 +13,9 @@ from radiograph_files import GRAY8, GRAY12, GRAY16, HEIGHT, UNIT, WIDTH, load, m
 
 from monai_afire.data.datalist.scanning import scan_radiographs
 
-pytestmark = pytest.mark.filterwarnings("error::monai_afire.transforms.radiograph_io.common.RadiographWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "error::monai_afire.transforms.radiograph_io.common.RadiographWarning"
+)
 
 META_TYPES = {
     "uint8": "UCHAR",
@@ -27,7 +29,9 @@ META_TYPES = {
 NRRD_TYPES = {"float32": "float", "float64": "double"}
 
 
-def write_meta(path: Path, pixels: np.ndarray, data: str = "LOCAL", compressed: bool = False, **fields: str) -> Path:
+def write_meta(
+    path: Path, pixels: np.ndarray, data: str = "LOCAL", compressed: bool = False, **fields: str
+) -> Path:
     """A MetaImage file; axes of the array are in the order of NumPy. Pixels that are not LOCAL are written beside."""
     content = pixels.tobytes()
     content = zlib.compress(content) if compressed else content
@@ -41,7 +45,9 @@ def write_meta(path: Path, pixels: np.ndarray, data: str = "LOCAL", compressed: 
         "ElementType": f"MET_{META_TYPES[pixels.dtype.name]}",
     }
     header |= {"CompressedDataSize": str(len(content))} if compressed else {}
-    text = "".join(f"{key} = {value}\n" for key, value in (header | fields | {"ElementDataFile": data}).items())
+    text = "".join(
+        f"{key} = {value}\n" for key, value in (header | fields | {"ElementDataFile": data}).items()
+    )
     path.write_bytes(text.encode() + (content if data == "LOCAL" else b""))
     if data != "LOCAL":
         (path.parent / data).write_bytes(content)
@@ -57,7 +63,11 @@ def write_nrrd(path: Path, pixels: np.ndarray, **fields: str) -> Path:
         "endian": "little",
         "encoding": "raw",
     } | {key.replace("_", " "): value for key, value in fields.items()}
-    text = "NRRD0004\n# of a test\n" + "".join(f"{key}: {value}\n" for key, value in header.items()) + "\n"
+    text = (
+        "NRRD0004\n# of a test\n"
+        + "".join(f"{key}: {value}\n" for key, value in header.items())
+        + "\n"
+    )
     path.write_bytes(text.encode() + pixels.tobytes())
     return path
 
@@ -75,7 +85,9 @@ def write_nrrd(path: Path, pixels: np.ndarray, **fields: str) -> Path:
     ],
     ids=["uint8", "12 bits", "uint16", "int16", "int32", "float32", "float64"],
 )
-def test_numbers_are_scaled_as_those_of_other_formats(tmp_path: Path, pixels: np.ndarray, divisor: float) -> None:
+def test_numbers_are_scaled_as_those_of_other_formats(
+    tmp_path: Path, pixels: np.ndarray, divisor: float
+) -> None:
     paths = [
         write_meta(tmp_path / "a.mha", pixels),
         write_meta(tmp_path / "b.mha", pixels, compressed=True),
@@ -120,7 +132,10 @@ def test_geometry_is_that_of_nifti(tmp_path: Path) -> None:
 def test_volumes_and_sizes_are_refused(tmp_path: Path) -> None:
     volume = np.zeros((2, HEIGHT, WIDTH), np.uint8)
     for path in (write_meta(tmp_path / "a.mha", volume), write_nrrd(tmp_path / "a.nrrd", volume)):
-        assert f"has the shape {WIDTH} x {HEIGHT} x 2, where one 2-D picture is expected" in refused(path)
+        assert (
+            f"has the shape {WIDTH} x {HEIGHT} x 2, where one 2-D picture is expected"
+            in refused(path)
+        )
     for path in (
         write_meta(tmp_path / "b.mha", GRAY8, DimSize="60000 60000"),
         write_nrrd(tmp_path / "b.nrrd", GRAY8, sizes="60000 60000"),
@@ -140,8 +155,13 @@ def test_other_than_one_real_number_per_pixel_is_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_cut_files_are_refused(tmp_path: Path, compressed: bool, capfd: pytest.CaptureFixture[str]) -> None:
-    paths = [write_meta(tmp_path / "a.mha", GRAY16, compressed=compressed), write_nrrd(tmp_path / "a.nrrd", GRAY16)]
+def test_cut_files_are_refused(
+    tmp_path: Path, compressed: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    paths = [
+        write_meta(tmp_path / "a.mha", GRAY16, compressed=compressed),
+        write_nrrd(tmp_path / "a.nrrd", GRAY16),
+    ]
     for path in paths:
         content = path.read_bytes()
         path.write_bytes(content[:-100])
@@ -161,7 +181,12 @@ def test_pixels_are_taken_from_no_other_place(tmp_path: Path) -> None:
         header = path.read_bytes().partition(b"ElementDataFile")[0]
         path.write_bytes(header + f"ElementDataFile = {data}\n".encode())
         assert "is no file beside it" in refused(path)
-    for fields in ({"data_file": str(secret)}, {"byte_skip": "-1"}, {"line_skip": "3"}, {"datafile": "LIST"}):
+    for fields in (
+        {"data_file": str(secret)},
+        {"byte_skip": "-1"},
+        {"line_skip": "3"},
+        {"datafile": "LIST"},
+    ):
         path = write_nrrd(tmp_path / "sent" / "a.nrrd", GRAY8, **fields)
         assert "has its pixels elsewhere than behind its header" in refused(path)
 

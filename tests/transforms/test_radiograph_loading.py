@@ -23,7 +23,18 @@ from hypothesis import strategies as st
 from monai.data import DataLoader, Dataset, set_track_meta
 from monai.transforms import Compose, EnsureChannelFirstd, Resize, Resized, SaveImage
 from PIL import Image
-from radiograph_files import GRAY8, GRAY12, GRAY16, HEIGHT, UNIT, WIDTH, load, metadata, refused, write_dicom
+from radiograph_files import (
+    GRAY8,
+    GRAY12,
+    GRAY16,
+    HEIGHT,
+    UNIT,
+    WIDTH,
+    load,
+    metadata,
+    refused,
+    write_dicom,
+)
 
 from monai_afire.transforms.radiograph_io.common import (
     RadiographError,
@@ -40,7 +51,9 @@ from monai_afire.transforms.radiograph_loading import (
     LoadRadiographDict,
 )
 
-pytestmark = pytest.mark.filterwarnings("error::monai_afire.transforms.radiograph_io.common.RadiographWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "error::monai_afire.transforms.radiograph_io.common.RadiographWarning"
+)
 
 
 # ---- NIfTI
@@ -61,7 +74,9 @@ pytestmark = pytest.mark.filterwarnings("error::monai_afire.transforms.radiograp
 )
 @pytest.mark.parametrize("extension", [".nii", ".nii.gz"])
 @pytest.mark.parametrize("kind", [nib.Nifti1Image, nib.Nifti2Image])
-def test_nifti_is_upright(tmp_path: Path, array: np.ndarray, affine: np.ndarray, extension: str, kind: Any) -> None:
+def test_nifti_is_upright(
+    tmp_path: Path, array: np.ndarray, affine: np.ndarray, extension: str, kind: Any
+) -> None:
     path = tmp_path / f"a{extension}"
     kind(array, affine).to_filename(path)
     np.testing.assert_allclose(load(path), UNIT, atol=1e-6)
@@ -69,7 +84,12 @@ def test_nifti_is_upright(tmp_path: Path, array: np.ndarray, affine: np.ndarray,
 
 @pytest.mark.parametrize(
     ("values", "tolerance"),
-    [(UNIT, 1e-6), (GRAY8.astype(np.float32), 1e-6), (GRAY12.astype(np.int16), 1e-3), (GRAY12 * 1.0, 1e-3)],
+    [
+        (UNIT, 1e-6),
+        (GRAY8.astype(np.float32), 1e-6),
+        (GRAY12.astype(np.int16), 1e-3),
+        (GRAY12 * 1.0, 1e-3),
+    ],
 )
 def test_nifti_numbers(tmp_path: Path, values: np.ndarray, tolerance: float) -> None:
     nib.Nifti1Image(values.T, np.eye(4)).to_filename(tmp_path / "a.nii")
@@ -109,8 +129,12 @@ def bombs() -> dict[str, Callable[[bytearray], None]]:
         "offset": lambda header: struct.pack_into("<f", header, 108, 1.5e9),
         "negative offset": lambda header: struct.pack_into("<f", header, 108, -352.0),
         "no offset": lambda header: struct.pack_into("<f", header, 108, float("nan")),
-        "extension": lambda header: header.__setitem__(slice(348, 360), struct.pack("<4Bii", 1, 0, 0, 0, 2**31 - 8, 6)),
-        "whole rest": lambda header: header.__setitem__(slice(348, 360), struct.pack("<4Bii", 1, 0, 0, 0, 0, 6)),
+        "extension": lambda header: header.__setitem__(
+            slice(348, 360), struct.pack("<4Bii", 1, 0, 0, 0, 2**31 - 8, 6)
+        ),
+        "whole rest": lambda header: header.__setitem__(
+            slice(348, 360), struct.pack("<4Bii", 1, 0, 0, 0, 0, 6)
+        ),
         "shape": lambda header: struct.pack_into("<8h", header, 40, 2, 32767, 32767, 1, 1, 1, 1, 1),
     }
 
@@ -121,14 +145,20 @@ def test_compressed_nifti_inflates_to_what_its_picture_needs(tmp_path: Path, nam
     if name in ("extension", "whole rest"):
         struct.pack_into("<f", content, 108, 384.0)
     bombs()[name](content)
-    (tmp_path / "a.nii.gz").write_bytes(gzip.compress(bytes(content) + bytes(2**26), compresslevel=1))
+    (tmp_path / "a.nii.gz").write_bytes(
+        gzip.compress(bytes(content) + bytes(2**26), compresslevel=1)
+    )
     tracemalloc.start()
     try:
         message = refused(tmp_path / "a.nii.gz")
         assert tracemalloc.get_traced_memory()[1] < 2**22
     finally:
         tracemalloc.stop()
-    assert "has its first pixel at byte" in message or not name.endswith("offset") or name == "no offset"
+    assert (
+        "has its first pixel at byte" in message
+        or not name.endswith("offset")
+        or name == "no offset"
+    )
 
 
 def test_bad_pixels_are_repaired_and_counted(tmp_path: Path) -> None:
@@ -162,7 +192,9 @@ def test_extreme_numbers_are_refused(
 
 @pytest.mark.filterwarnings("ignore::monai_afire.transforms.radiograph_io.common.RadiographWarning")
 def test_infinite_slope_of_a_label_map_is_refused(tmp_path: Path) -> None:
-    path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, RescaleSlope="1e200", RescaleIntercept="1")
+    path = write_dicom(
+        tmp_path / "a.dcm", GRAY12, bits=12, RescaleSlope="1e200", RescaleIntercept="1"
+    )
     assert "which no detector gives" in refused(path, scaling="none")
 
 
@@ -192,12 +224,25 @@ def test_depth_range(values: list[float], expected: tuple[float, float]) -> None
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from(["depth", "range"]), st.booleans(), st.sampled_from("uif"))
-def test_scaling_is_monotone_and_reports_its_range(seed: int, scaling: str, inverted: bool, kind: str) -> None:
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(["depth", "range"]),
+    st.booleans(),
+    st.sampled_from("uif"),
+)
+def test_scaling_is_monotone_and_reports_its_range(
+    seed: int, scaling: str, inverted: bool, kind: str
+) -> None:
     rng = np.random.default_rng(seed)
-    low, high = np.sort(rng.integers(0 if kind == "u" else -3000, 60000 if kind == "u" else 30000, 2))
-    values = rng.integers(low, high + 1, (8, 9)).astype(np.dtype(f"{kind}{4 if kind == 'f' else 2}"))
-    pixels = RadiographPixels(values, "PNG", "L", 16, planar_affine(), inverted=inverted, slope=(2.0, 5.0))
+    low, high = np.sort(
+        rng.integers(0 if kind == "u" else -3000, 60000 if kind == "u" else 30000, 2)
+    )
+    values = rng.integers(low, high + 1, (8, 9)).astype(
+        np.dtype(f"{kind}{4 if kind == 'f' else 2}")
+    )
+    pixels = RadiographPixels(
+        values, "PNG", "L", 16, planar_affine(), inverted=inverted, slope=(2.0, 5.0)
+    )
     before = values.copy()
     unit, (black, white) = scale_to_unit(pixels, scaling)
     assert unit.dtype == np.float32
@@ -231,7 +276,13 @@ def test_label_maps_keep_their_numbers(tmp_path: Path) -> None:
         assert found.dtype == torch.uint8
         np.testing.assert_array_equal(np.asarray(found)[0], labels)
     path = write_dicom(
-        tmp_path / "a.dcm", GRAY12, bits=12, RescaleSlope=2, RescaleIntercept=-7, WindowCenter=9, WindowWidth=9
+        tmp_path / "a.dcm",
+        GRAY12,
+        bits=12,
+        RescaleSlope=2,
+        RescaleIntercept=-7,
+        WindowCenter=9,
+        WindowWidth=9,
     )
     np.testing.assert_allclose(load(path, scaling="none"), 2.0 * GRAY12 - 7)
 
@@ -245,7 +296,9 @@ def test_rgb_to_gray_is_exact_for_gray() -> None:
 # ---- the transforms
 
 
-@pytest.mark.parametrize("arguments", [{"scaling": "auto"}, {"min_size": 0}, {"max_pixels": 0}, {"max_aspect": 0.5}])
+@pytest.mark.parametrize(
+    "arguments", [{"scaling": "auto"}, {"min_size": 0}, {"max_pixels": 0}, {"max_aspect": 0.5}]
+)
 def test_wrong_arguments(arguments: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(arguments))):
         LoadRadiograph(**arguments)
@@ -283,12 +336,20 @@ def test_output_type(tmp_path: Path) -> None:
 def test_dictionary_version(tmp_path: Path) -> None:
     assert LoadRadiographD is LoadRadiographDict is LoadRadiographd
     Image.fromarray(GRAY8).save(tmp_path / "a.png")
-    item: dict[Any, Any] = {"image": str(tmp_path / "a.png"), "prior": str(tmp_path / "a.png"), "label": 1}
+    item: dict[Any, Any] = {
+        "image": str(tmp_path / "a.png"),
+        "prior": str(tmp_path / "a.png"),
+        "label": 1,
+    }
     before = dict(item)
-    loaded = LoadRadiographd(keys=("image", "prior", "none"), allow_missing_keys=True, scaling="range")(item)
+    loaded = LoadRadiographd(
+        keys=("image", "prior", "none"), allow_missing_keys=True, scaling="range"
+    )(item)
     assert item == before
     assert loaded["label"] == 1
-    np.testing.assert_array_equal(loaded["image"], LoadRadiograph(scaling="range")(tmp_path / "a.png"))
+    np.testing.assert_array_equal(
+        loaded["image"], LoadRadiograph(scaling="range")(tmp_path / "a.png")
+    )
     np.testing.assert_array_equal(loaded["image"], loaded["prior"])
     with pytest.raises(KeyError):
         LoadRadiographd(keys="none")(item)
@@ -299,7 +360,9 @@ def test_batch_of_different_formats_in_workers(tmp_path: Path) -> None:
     write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, PixelSpacing=[0.2, 0.1])
     nib.Nifti1Image(GRAY16.T, np.eye(4)).to_filename(tmp_path / "a.nii.gz")
     names = ["a.png", "a.dcm", "a.nii.gz"]
-    steps = Compose([LoadRadiographd("image"), EnsureChannelFirstd("image"), Resized("image", (32, 48))])
+    steps = Compose(
+        [LoadRadiographd("image"), EnsureChannelFirstd("image"), Resized("image", (32, 48))]
+    )
     dataset = Dataset([{"image": str(tmp_path / name)} for name in names], steps)
     [batch] = DataLoader(dataset, batch_size=3, num_workers=1)
     assert batch["image"].shape == (3, 1, 32, 48)
@@ -339,20 +402,26 @@ def test_nifti_of_all_signs_and_planes(
         image.set_qform(matrix)
     image.to_filename(tmp_path / "a.nii")
     canonical = nib.as_closest_canonical(nib.load(tmp_path / "a.nii"))
-    plane = np.squeeze(np.asarray(canonical.dataobj))  # axes in the order of the world, all of them ascending
+    plane = np.squeeze(
+        np.asarray(canonical.dataobj)
+    )  # axes in the order of the world, all of them ascending
     expected = plane[::-1, ::-1].T / (2.0**15 - 1)
     np.testing.assert_allclose(load(tmp_path / "a.nii"), expected, atol=1e-6)
     affine = np.asarray(metadata(tmp_path / "a.nii")["affine"])
     for row, column in ((0, 0), (3, 8)):
         place = [plane.shape[0] - 1 - column, plane.shape[1] - 1 - row]
         place.insert(third, 0)
-        np.testing.assert_allclose(affine @ [row, column, 0, 1], canonical.affine @ [*place, 1], atol=1e-4)
+        np.testing.assert_allclose(
+            affine @ [row, column, 0, 1], canonical.affine @ [*place, 1], atol=1e-4
+        )
 
 
 def test_nifti_that_dcm2niix_writes(tmp_path: Path) -> None:
     """It writes rows from the bottom, with +y in the affine: the picture is that of the DICOM file."""
     affine = np.diag([-0.2, 0.3, 1, 1])
-    nib.Nifti1Image(GRAY12[::-1].T[..., None].astype(np.int16), affine).to_filename(tmp_path / "a.nii")
+    nib.Nifti1Image(GRAY12[::-1].T[..., None].astype(np.int16), affine).to_filename(
+        tmp_path / "a.nii"
+    )
     dicom = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, PixelSpacing=[0.3, 0.2])
     np.testing.assert_allclose(load(tmp_path / "a.nii"), load(dicom), atol=1e-6)
     np.testing.assert_allclose(metadata(tmp_path / "a.nii")["spacing"], (0.3, 0.2), atol=1e-6)
@@ -363,8 +432,12 @@ def test_nifti_that_dcm2niix_writes(tmp_path: Path) -> None:
 def test_a_geometry_that_is_none_does_not_cost_the_picture(
     tmp_path: Path, place: tuple[int, int], value: float
 ) -> None:
-    content = bytearray(nib.Nifti1Image(GRAY16.T[:, :, None], np.diag([-0.2, -0.3, 1, 1])).to_bytes())
-    struct.pack_into("<f", content, 280 + 16 * place[0] + 4 * place[1], value)  # srow_x, srow_y, srow_z
+    content = bytearray(
+        nib.Nifti1Image(GRAY16.T[:, :, None], np.diag([-0.2, -0.3, 1, 1])).to_bytes()
+    )
+    struct.pack_into(
+        "<f", content, 280 + 16 * place[0] + 4 * place[1], value
+    )  # srow_x, srow_y, srow_z
     (tmp_path / "a.nii").write_bytes(content)
     np.testing.assert_allclose(load(tmp_path / "a.nii"), UNIT, atol=1e-6)
     assert np.isfinite(metadata(tmp_path / "a.nii")["affine"]).all()
@@ -380,19 +453,30 @@ def test_saved_map_lies_on_the_input(tmp_path: Path, name: str) -> None:
     elif name == "a.dcm":
         write_dicom(tmp_path / name, GRAY12, bits=12, ImagerPixelSpacing=[0.3, 0.2])
     else:
-        nib.Nifti1Image(GRAY16.T[:, :, None], np.diag([-0.2, -0.3, 1, 1])).to_filename(tmp_path / name)
+        nib.Nifti1Image(GRAY16.T[:, :, None], np.diag([-0.2, -0.3, 1, 1])).to_filename(
+            tmp_path / name
+        )
     image = LoadRadiograph()(tmp_path / name)
     small = Resize((HEIGHT // 2, WIDTH // 2))(image)
-    options: dict[str, Any] = {"output_dir": tmp_path, "separate_folder": False, "print_log": False, "resample": True}
+    options: dict[str, Any] = {
+        "output_dir": tmp_path,
+        "separate_folder": False,
+        "print_log": False,
+        "resample": True,
+    }
     SaveImage(output_ext=".nii.gz", output_postfix="map", **options)(small.clone())
     saved = LoadRadiograph()(tmp_path / "a_map.nii.gz")
     assert saved.shape == image.shape
     assert float((saved - image).abs().mean()) < 0.03
     np.testing.assert_allclose(
-        metadata(tmp_path / "a_map.nii.gz")["affine"], metadata(tmp_path / name)["affine"], atol=1e-6
+        metadata(tmp_path / "a_map.nii.gz")["affine"],
+        metadata(tmp_path / name)["affine"],
+        atol=1e-6,
     )
     if name == "a.nii.gz":  # the corner pixels lie where those of the input lie
-        source, target = (nib.Nifti1Image.from_filename(tmp_path / file).affine for file in (name, "a_map.nii.gz"))
+        source, target = (
+            nib.Nifti1Image.from_filename(tmp_path / file).affine for file in (name, "a_map.nii.gz")
+        )
         np.testing.assert_allclose(target @ [3, 7, 0, 1], source @ [7, 3, 0, 1], atol=1e-5)
     writer = SaveImage(output_ext=".png", output_postfix="map", scale=255, **options)
     writer.set_options(write_kwargs={"reverse_indexing": False})(small.clone())
@@ -401,8 +485,12 @@ def test_saved_map_lies_on_the_input(tmp_path: Path, name: str) -> None:
 
 def test_numbers_of_the_other_byte_order_are_kept(tmp_path: Path) -> None:
     values = np.arange(12 * 16, dtype=">i2").reshape(12, 16)
-    nib.Nifti1Image(values, np.eye(4), nib.Nifti1Header(endianness=">")).to_filename(tmp_path / "a.nii")
+    nib.Nifti1Image(values, np.eye(4), nib.Nifti1Header(endianness=">")).to_filename(
+        tmp_path / "a.nii"
+    )
     nib.Nifti1Image(values.astype("<i2"), np.eye(4)).to_filename(tmp_path / "b.nii")
-    first, second = (LoadRadiograph(scaling="none", min_size=1)(tmp_path / name) for name in ("a.nii", "b.nii"))
+    first, second = (
+        LoadRadiograph(scaling="none", min_size=1)(tmp_path / name) for name in ("a.nii", "b.nii")
+    )
     assert len(torch.as_tensor(first).unique()) == 12 * 16
     torch.testing.assert_close(torch.as_tensor(first), torch.as_tensor(second))

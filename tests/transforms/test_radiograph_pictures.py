@@ -23,7 +23,9 @@ from radiograph_files import GRAY8, GRAY12, GRAY16, HEIGHT, UNIT, WIDTH, load, r
 from monai_afire.transforms.radiograph_io.common import RadiographError, RadiographWarning
 from monai_afire.transforms.radiograph_loading import LoadRadiograph
 
-pytestmark = pytest.mark.filterwarnings("error::monai_afire.transforms.radiograph_io.common.RadiographWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "error::monai_afire.transforms.radiograph_io.common.RadiographWarning"
+)
 
 
 def writers() -> dict[str, Callable[[Path], None]]:
@@ -68,7 +70,9 @@ def writers() -> dict[str, Callable[[Path], None]]:
         "rgb16.tif": lambda path: tif(path, np.stack([GRAY16] * 3, -1), photometric="rgb"),
         "white_is_zero_8.tif": lambda path: tif(path, 255 - GRAY8, **white),
         "white_is_zero_16.tif": lambda path: tif(path, 65535 - GRAY16, **white),
-        "white_is_zero_big_endian.tif": lambda path: tif(path, 65535 - GRAY16, byteorder=">", **white),
+        "white_is_zero_big_endian.tif": lambda path: tif(
+            path, 65535 - GRAY16, byteorder=">", **white
+        ),
     }
 
 
@@ -133,11 +137,17 @@ def test_pages_are_not_counted_to_the_end(
     sought: list[int] = []
     seek = TiffImagePlugin.TiffImageFile.seek
     monkeypatch.setattr(
-        TiffImagePlugin.TiffImageFile, "seek", lambda image, frame: [sought.append(frame), seek(image, frame)][1]
+        TiffImagePlugin.TiffImageFile,
+        "seek",
+        lambda image, frame: [sought.append(frame), seek(image, frame)][1],
     )
-    monkeypatch.setattr(tifffile.TiffPages, "__len__", lambda pages: pytest.fail("all pages are counted"))
+    monkeypatch.setattr(
+        tifffile.TiffPages, "__len__", lambda pages: pytest.fail("all pages are counted")
+    )
     message = refused(tmp_path / "a.tif")
-    assert "several pages" in message if dtype is np.uint64 else "holds 10 or more pictures" in message
+    assert (
+        "several pages" in message if dtype is np.uint64 else "holds 10 or more pictures" in message
+    )
     assert len(sought) <= 10
 
 
@@ -153,21 +163,29 @@ def test_pipes_and_devices_are_refused_unopened(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shift", [0, 1, 2, 30])
 def test_widest_integers(tmp_path: Path, shift: int) -> None:
     """Nothing signed holds them: they became negative, or ended a run without the name of the file."""
-    values = (np.linspace(0, 1, GRAY8.size).reshape(GRAY8.shape) * 2.0**63).astype(np.uint64) * 2 - 2**10 * (shift == 0)
+    values = (np.linspace(0, 1, GRAY8.size).reshape(GRAY8.shape) * 2.0**63).astype(
+        np.uint64
+    ) * 2 - 2**10 * (shift == 0)
     values = np.minimum(values, np.uint64(2**64 - 2**11)) >> np.uint64(shift)
     values[0, 0] = 0
     tifffile.imwrite(tmp_path / "black.tif", values, photometric="minisblack")
-    tifffile.imwrite(tmp_path / "white.tif", np.uint64(2**64 - 1) - values, photometric="miniswhite")
+    tifffile.imwrite(
+        tmp_path / "white.tif", np.uint64(2**64 - 1) - values, photometric="miniswhite"
+    )
     unit = values / 2.0**64
     np.testing.assert_allclose(load(tmp_path / "black.tif"), unit * 2**shift, atol=1e-6)
     # what fills no more than a quarter of the range is mirrored within its own, here the uppermost part of 64 bits
-    np.testing.assert_allclose(load(tmp_path / "white.tif"), unit * (2**shift if shift < 2 else 1), atol=1e-6)
+    np.testing.assert_allclose(
+        load(tmp_path / "white.tif"), unit * (2**shift if shift < 2 else 1), atol=1e-6
+    )
 
 
 def test_complex_numbers_are_refused(tmp_path: Path) -> None:
     for dtype in (np.complex64, np.complex128):
         tifffile.imwrite(tmp_path / "a.tif", (UNIT + 1j * UNIT).astype(dtype))
-        assert f"of type {np.dtype(dtype)}, where real numbers are expected" in refused(tmp_path / "a.tif")
+        assert f"of type {np.dtype(dtype)}, where real numbers are expected" in refused(
+            tmp_path / "a.tif"
+        )
 
 
 @pytest.mark.parametrize("extension", ["png", "jpg", "tif", "bmp"])
@@ -182,11 +200,16 @@ def test_cut_files_are_refused(tmp_path: Path, extension: str, part: float) -> N
 
 def png_header(width: int, height: int) -> bytes:
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     return (
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(bytes(1000)))
+        + chunk(b"IEND", b"")
     )
 
 
@@ -200,7 +223,9 @@ def test_sizes_are_limited(tmp_path: Path) -> None:
     Image.fromarray(GRAY8).save(tmp_path / "a.png")
     assert f"is {WIDTH} x {HEIGHT} pixels" in refused(tmp_path / "a.png", min_size=HEIGHT + 1)
     assert "max_aspect=1.2" in refused(tmp_path / "a.png", max_aspect=1.2)
-    assert f"max_pixels={WIDTH * HEIGHT - 1}" in refused(tmp_path / "a.png", max_pixels=WIDTH * HEIGHT - 1)
+    assert f"max_pixels={WIDTH * HEIGHT - 1}" in refused(
+        tmp_path / "a.png", max_pixels=WIDTH * HEIGHT - 1
+    )
     load(tmp_path / "a.png", min_size=HEIGHT, max_aspect=1.4, max_pixels=WIDTH * HEIGHT)
 
 

@@ -62,20 +62,35 @@ def broken_link(folder: Path) -> None:
     os.symlink(folder / "nowhere.png", folder / "bad.png")
 
 
-MAKERS: list[Callable[[Path], None]] = [cut, text, empty, is_folder, tiny, no_pixels, missing, broken_link]
+MAKERS: list[Callable[[Path], None]] = [
+    cut,
+    text,
+    empty,
+    is_folder,
+    tiny,
+    no_pixels,
+    missing,
+    broken_link,
+]
 
 
 def loaded(path: Any, **arguments: Any) -> dict[Any, Any]:
-    return LoadRadiographd("image", rejected_key="rejected", **arguments)({"image": path, "label": 1})
+    return LoadRadiographd("image", rejected_key="rejected", **arguments)(
+        {"image": path, "label": 1}
+    )
 
 
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.filterwarnings("ignore::monai_afire.transforms.radiograph_io.common.RadiographWarning")
-def test_bad_files_give_a_black_picture_and_the_reason(tmp_path: Path, make: Callable[[Path], None]) -> None:
+def test_bad_files_give_a_black_picture_and_the_reason(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
     make(tmp_path)
     path = tmp_path / "bad.png"
     item = loaded(str(path))
-    assert item["rejected"] == refused(path)  # what the loader itself says, one line with the file's name
+    assert item["rejected"] == refused(
+        path
+    )  # what the loader itself says, one line with the file's name
     assert item["label"] == 1
     assert isinstance(item["image"], MetaTensor)
     assert item["image"].shape == (1, 32, 32)
@@ -93,7 +108,9 @@ def test_good_files_are_loaded_as_ever(tmp_path: Path) -> None:
     assert torch.equal(item["image"].as_tensor(), expected.as_tensor())
     np.testing.assert_allclose(item["image"][0], UNIT, atol=1e-6)
     assert "rejected" not in LoadRadiographd("image")({"image": path})
-    again = LoadRadiographd("image", rejected_key="rejected")({"image": path, "rejected": "of an earlier run"})
+    again = LoadRadiographd("image", rejected_key="rejected")(
+        {"image": path, "rejected": "of an earlier run"}
+    )
     assert again["rejected"] == ""
 
 
@@ -161,7 +178,9 @@ def test_batches_without_metadata(tmp_path: Path) -> None:
         set_track_meta(True)
 
 
-@pytest.mark.parametrize("arguments", [{"min_size": 40}, {"scaling": "none", "dtype": torch.uint8}, {"min_size": 1}])
+@pytest.mark.parametrize(
+    "arguments", [{"min_size": 40}, {"scaling": "none", "dtype": torch.uint8}, {"min_size": 1}]
+)
 def test_black_picture_is_one_that_the_loader_accepts(arguments: dict[str, Any]) -> None:
     side = arguments.get("min_size", 32)
     image = loaded("missing.png", **arguments)["image"]
@@ -227,9 +246,13 @@ def test_item_is_left_as_it_is() -> None:
 def test_every_bad_file_of_the_collection(shared_data: Path) -> None:
     """The same files are rejected as raise an error, and every one of them goes into a batch with a good one."""
     with open(shared_data / "bad" / "cases.csv", encoding="utf-8", newline="") as stream:
-        names = [row["file"].rstrip("/") for row in csv.DictReader(stream) if row["kind"] == "image"]
+        names = [
+            row["file"].rstrip("/") for row in csv.DictReader(stream) if row["kind"] == "image"
+        ]
     assert len(names) > 20
-    transform = Compose([LoadRadiographd("image", rejected_key="rejected"), Resized("image", (16, 16))])
+    transform = Compose(
+        [LoadRadiographd("image", rejected_key="rejected"), Resized("image", (16, 16))]
+    )
     ok = {"image": str(shared_data / "bad" / "ok.png")}
     num_rejected = 0
     for name in names:

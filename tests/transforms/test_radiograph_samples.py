@@ -111,7 +111,9 @@ def test_every_sample_is_tested(samples: Path) -> None:
 
 def test_every_bad_image_is_tested(bad: Path) -> None:
     with open(bad / "cases.csv", encoding="utf-8", newline="") as stream:
-        listed = {row["file"].rstrip("/") for row in csv.DictReader(stream) if row["kind"] == "image"}
+        listed = {
+            row["file"].rstrip("/") for row in csv.DictReader(stream) if row["kind"] == "image"
+        }
     assert listed == {*REFUSED, *WARNED, *READ}
 
 
@@ -196,8 +198,14 @@ def test_good_files_of_a_bad_list_are_kept(bad: Path) -> None:
     items = load_radiograph_datalist(datalist=bad / "list_bad_images.json", section="test")
     with pytest.warns(RadiographWarning, match="blank"):
         loaded = [LoadRadiographd("image", rejected_key="rejected")(item) for item in items]
-    readable = [Path(item["image"]).name for item, result in zip(items, loaded, strict=True) if not result["rejected"]]
+    readable = [
+        Path(item["image"]).name
+        for item, result in zip(items, loaded, strict=True)
+        if not result["rejected"]
+    ]
     assert readable == ["ok.png", "all_black.png", "ok.jpg"]
-    failures = [(number, result["rejected"]) for number, result in enumerate(loaded) if result["rejected"]]
+    failures = [
+        (number, result["rejected"]) for number, result in enumerate(loaded) if result["rejected"]
+    ]
     assert [number for number, _ in failures] == [1, 2, 3, 4]
     assert "zero_byte.png: is empty" in failures[0][1]

@@ -17,7 +17,9 @@ from radiograph_files import GRAY8, GRAY16, UNIT, load, refused
 
 from monai_afire.transforms.radiograph_loading import LoadRadiograph
 
-pytestmark = pytest.mark.filterwarnings("error::monai_afire.transforms.radiograph_io.common.RadiographWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "error::monai_afire.transforms.radiograph_io.common.RadiographWarning"
+)
 
 KINDS = ["u1", "i2", "u2", "i4", "u4", "u8", "f2", "f4", "f8"]
 
@@ -63,7 +65,9 @@ def of_kind(kind: str) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("kind", KINDS)
-def test_numbers_are_those_of_the_file_whatever_way_it_is_turned(tmp_path: Path, kind: str, orientation: int) -> None:
+def test_numbers_are_those_of_the_file_whatever_way_it_is_turned(
+    tmp_path: Path, kind: str, orientation: int
+) -> None:
     values, unit = of_kind(kind)
     ways = itertools.product("<>", (None, "zlib"), (False, True), ("minisblack", "miniswhite"))
     for byteorder, compression, bigtiff, photometric in ways:
@@ -72,7 +76,9 @@ def test_numbers_are_those_of_the_file_whatever_way_it_is_turned(tmp_path: Path,
             continue
         path = write(tmp_path / "a.tif", values, orientation, photometric=photometric, **settings)
         expected = unit if photometric == "minisblack" else 1 - unit
-        np.testing.assert_allclose(load(path), expected, atol=2e-3 if kind == "f2" else 1e-5, err_msg=str(settings))
+        np.testing.assert_allclose(
+            load(path), expected, atol=2e-3 if kind == "f2" else 1e-5, err_msg=str(settings)
+        )
 
 
 @pytest.mark.parametrize("orientation", [1, 2, 6, 7])
@@ -80,8 +86,15 @@ def test_numbers_are_those_of_the_file_whatever_way_it_is_turned(tmp_path: Path,
 def test_colors_in_one_plane_or_in_three(tmp_path: Path, kind: str, orientation: int) -> None:
     largest = np.iinfo(kind).max
     colors = np.stack([GRAY8, GRAY8[::-1], 255 - GRAY8], axis=-1).astype(kind) * (largest // 255)
-    for byteorder, compression, planes in itertools.product("<>", (None, "zlib"), ("contig", "separate")):
-        settings = {"byteorder": byteorder, "compression": compression, "planarconfig": planes, "photometric": "rgb"}
+    for byteorder, compression, planes in itertools.product(
+        "<>", (None, "zlib"), ("contig", "separate")
+    ):
+        settings = {
+            "byteorder": byteorder,
+            "compression": compression,
+            "planarconfig": planes,
+            "photometric": "rgb",
+        }
         path = write(tmp_path / "a.tif", colors, orientation, **settings)
         found = np.moveaxis(np.asarray(LoadRadiograph(channels=3)(path)), 0, -1)
         np.testing.assert_allclose(found, colors / largest, atol=1e-6, err_msg=str(settings))
@@ -109,7 +122,9 @@ def test_signed_bytes_keep_their_signs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compression", [None, "zlib"])
 @pytest.mark.parametrize("kind", ["u2", "u4", "f8"])
 @pytest.mark.parametrize("part", [0.1, 0.6, 0.95])
-def test_cut_files_of_deep_numbers_are_refused(tmp_path: Path, kind: str, compression: str | None, part: float) -> None:
+def test_cut_files_of_deep_numbers_are_refused(
+    tmp_path: Path, kind: str, compression: str | None, part: float
+) -> None:
     values = (np.random.default_rng(0).random((64, 64)) * 60000).astype(kind)
     tifffile.imwrite(tmp_path / "a.tif", values, compression=compression, rowsperstrip=8)
     content = (tmp_path / "a.tif").read_bytes()

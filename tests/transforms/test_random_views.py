@@ -20,7 +20,9 @@ def _views(crop: torch.Tensor, **settings: Any) -> tuple[torch.Tensor, torch.Ten
     """Views (draws, *S) of the first and of the second crop, both of the same pixels."""
     transform = random_views(**settings).set_random_state(seed=0)
     items = [transform({"image_1": crop, "image_2": crop}) for _ in range(_DRAWS)]
-    first, second = (torch.stack([item[f"image_{number}"].as_tensor()[0] for item in items]) for number in (1, 2))
+    first, second = (
+        torch.stack([item[f"image_{number}"].as_tensor()[0] for item in items]) for number in (1, 2)
+    )
     return first, second
 
 
@@ -84,11 +86,20 @@ def test_without_probability_nothing_changes(crop: torch.Tensor) -> None:
 def test_solarization_turns_bright_values_around() -> None:
     image = torch.tensor([[0.0, 0.3, 0.49], [0.5, 0.7, 1.0]])
     torch.testing.assert_close(solarized(image), torch.tensor([[0.0, 0.3, 0.49], [0.5, 0.3, 0.0]]))
-    torch.testing.assert_close(solarized(image, threshold=0.9), torch.tensor([[0.0, 0.3, 0.49], [0.5, 0.7, 0.0]]))
+    torch.testing.assert_close(
+        solarized(image, threshold=0.9), torch.tensor([[0.0, 0.3, 0.49], [0.5, 0.7, 0.0]])
+    )
 
 
 @pytest.mark.parametrize(
-    "settings", [{"prob": 1.5}, {"strength": 1.0}, {"strength": -0.1}, {"blur_sigma": (2.0, 0.1)}, {"keys": ["image"]}]
+    "settings",
+    [
+        {"prob": 1.5},
+        {"strength": 1.0},
+        {"strength": -0.1},
+        {"blur_sigma": (2.0, 0.1)},
+        {"keys": ["image"]},
+    ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"must|two"):

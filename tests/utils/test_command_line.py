@@ -65,5 +65,7 @@ def test_the_traceback_is_there_for_who_asks_for_it(monkeypatch: pytest.MonkeyPa
         "monai_afire.utils.text.first_few(3)",  # within this package, but not by a raise
     ],
 )
-def test_faults_in_the_code_keep_their_traceback(monkeypatch: pytest.MonkeyPatch, expression: str) -> None:
+def test_faults_in_the_code_keep_their_traceback(
+    monkeypatch: pytest.MonkeyPatch, expression: str
+) -> None:
     assert any(line.startswith("Traceback") for line in shown(monkeypatch, parse(expression)))

@@ -30,7 +30,9 @@ def restored_precision() -> Iterator[None]:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU gets another setting")
-@pytest.mark.skipif(has_matrix_units(), reason="AMX computes float32 products in bfloat16 under this setting")
+@pytest.mark.skipif(
+    has_matrix_units(), reason="AMX computes float32 products in bfloat16 under this setting"
+)
 def test_products_keep_the_error_of_float32() -> None:
     torch.set_float32_matmul_precision("highest")
     generator = torch.Generator().manual_seed(0)
@@ -47,7 +49,9 @@ def test_products_keep_the_error_of_float32() -> None:
 
 
 def test_gpu_gets_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.accelerator.current_accelerator", lambda **options: torch.device("cuda"))
+    monkeypatch.setattr(
+        "torch.accelerator.current_accelerator", lambda **options: torch.device("cuda")
+    )
     monkeypatch.setattr(ctypes, "CDLL", lambda name: pytest.fail("the memory is left alone"))
     tune_cpu()
     assert torch.get_float32_matmul_precision() == "high"
@@ -63,7 +67,9 @@ def test_another_c_library_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     tune_cpu()
 
 
-@pytest.mark.skipif(torch.cuda.is_available() or sys.platform != "linux", reason="for CPUs on Linux")
+@pytest.mark.skipif(
+    torch.cuda.is_available() or sys.platform != "linux", reason="for CPUs on Linux"
+)
 def test_memory_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {}
     library = SimpleNamespace(mallopt=lambda name, value: settings.update({name: value}))

@@ -43,12 +43,18 @@ def pretend(monkeypatch: pytest.MonkeyPatch, kind: str | None, count: int = 1) -
 def test_what_is_there_is_chosen(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, kind)
     assert default_device() == torch.device(kind)
-    assert {name: device_count(name) for name in ("cpu", *KINDS)} == {"cpu": 1, **dict.fromkeys(KINDS, 0), kind: 1}
+    assert {name: device_count(name) for name in ("cpu", *KINDS)} == {
+        "cpu": 1,
+        **dict.fromkeys(KINDS, 0),
+        kind: 1,
+    }
     assert default_num_workers(default_device()) >= 1
 
 
 @pytest.mark.parametrize("kind", [None, "mtia"])
-def test_without_one_that_is_known_it_is_the_cpu(kind: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_one_that_is_known_it_is_the_cpu(
+    kind: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pretend(monkeypatch, kind)
     assert (accelerator_kind(), default_device()) == (None, torch.device("cpu"))
     assert device_count("mtia") == 0
@@ -63,9 +69,15 @@ def test_without_one_that_is_known_it_is_the_cpu(kind: str | None, monkeypatch: 
         ("mps", "gloo", False, torch.float32),
     ],
 )
-def test_what_the_kinds_can_do(kind: str, backend: str, is_pinned: bool, widest: torch.dtype) -> None:
+def test_what_the_kinds_can_do(
+    kind: str, backend: str, is_pinned: bool, widest: torch.dtype
+) -> None:
     device = torch.device(kind)
-    assert (distributed_backend(device), pins_memory(kind), widest_float(kind)) == (backend, is_pinned, widest)
+    assert (distributed_backend(device), pins_memory(kind), widest_float(kind)) == (
+        backend,
+        is_pinned,
+        widest,
+    )
 
 
 @pytest.mark.parametrize(("name", "current"), [("cuda:1", [1]), ("cuda", []), ("cpu", [])])
@@ -81,8 +93,12 @@ def test_a_device_with_a_number_becomes_the_current_one(
     assert calls == current
 
 
-@pytest.mark.parametrize(("kind", "expected"), [("cuda", "cuda:1"), ("xpu", "xpu:1"), ("mps", "cpu"), (None, "cpu")])
-def test_each_process_has_a_device(kind: str | None, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("cuda", "cuda:1"), ("xpu", "xpu:1"), ("mps", "cpu"), (None, "cpu")]
+)
+def test_each_process_has_a_device(
+    kind: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pretend(monkeypatch, kind, count=2)
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert str(rank_device()) == expected
@@ -90,12 +106,16 @@ def test_each_process_has_a_device(kind: str | None, expected: str, monkeypatch:
     if expected == "cpu":
         assert str(rank_device()) == "cpu"
     else:
-        with pytest.raises(RuntimeError, match=r"process 2 of this machine has no GPU, there are 2: start one"):
+        with pytest.raises(
+            RuntimeError, match=r"process 2 of this machine has no GPU, there are 2: start one"
+        ):
             rank_device()
 
 
 @pytest.mark.parametrize("kind", [*KINDS, None])
-def test_products_are_tuned_to_what_computes_them(kind: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_are_tuned_to_what_computes_them(
+    kind: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pretend(monkeypatch, kind)
     chosen: list[str] = []
     monkeypatch.setattr(torch, "set_float32_matmul_precision", chosen.append)
@@ -107,7 +127,10 @@ def test_a_named_device_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, "xpu", count=2)
     for name in ("cpu", "xpu", "xpu:1"):
         assert OPTIONS["device"].read(name) == f"$monai_afire.utils.chosen_device({name!r})"
-    for name, words in (("xpu:2", "this machine has 2 XPU devices"), ("cuda", "this machine has 0 CUDA devices")):
+    for name, words in (
+        ("xpu:2", "this machine has 2 XPU devices"),
+        ("cuda", "this machine has 0 CUDA devices"),
+    ):
         with pytest.raises(ValueError, match=words):
             OPTIONS["device"].read(name)
 
@@ -132,7 +155,10 @@ def test_bfloat16_only_where_it_is(has_it: bool, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_an_imitated_bfloat16_does_not_count(
-    capability: tuple[int, int], half: torch.dtype | None, words: str, monkeypatch: pytest.MonkeyPatch
+    capability: tuple[int, int],
+    half: torch.dtype | None,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """PyTorch's own question, with the answers of a machine that has such a GPU."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -176,7 +202,9 @@ def test_random_numbers_of_the_device_go_on(monkeypatch: pytest.MonkeyPatch) -> 
     pretend(monkeypatch, "xpu")
     generator = torch.Generator().manual_seed(3)
     module = SimpleNamespace(
-        is_initialized=lambda: True, get_rng_state=generator.get_state, set_rng_state=generator.set_state
+        is_initialized=lambda: True,
+        get_rng_state=generator.get_state,
+        set_rng_state=generator.set_state,
     )
     monkeypatch.setattr(torch, "get_device_module", lambda kind: module)
     state = random_state()
@@ -190,7 +218,9 @@ def test_random_numbers_of_the_device_go_on(monkeypatch: pytest.MonkeyPatch) -> 
     set_random_state(state)  # a checkpoint of another machine
 
 
-@pytest.mark.parametrize("path", sorted((REPOSITORY_ROOT / "bundles").glob("*/configs/**/*.json")), ids=str)
+@pytest.mark.parametrize(
+    "path", sorted((REPOSITORY_ROOT / "bundles").glob("*/configs/**/*.json")), ids=str
+)
 def test_configs_ask_in_one_place(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = path.read_text()
     assert "cuda" not in text

@@ -18,7 +18,10 @@ def test_the_remedy_is_printed_below_the_traceback(
 ) -> None:
     monkeypatch.setattr(sys, "excepthook", lambda *args: None)
     show_cause_last()
-    for error in (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "), KeyError("x")):
+    for error in (
+        RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "),
+        KeyError("x"),
+    ):
         sys.excepthook(type(error), error, None)
     printed = capsys.readouterr().err
     assert printed.count("What happened: the operating system has ended a loader process") == 1
@@ -29,8 +32,16 @@ def test_the_remedy_is_printed_below_the_traceback(
 @pytest.mark.parametrize(
     ("error", "word"),
     [
-        (RuntimeError("DataLoader worker (pid 3) is killed by signal: Bus error. It is possible that"), "--shm-size"),
-        (RuntimeError("unable to write to file </torch_1_2>: No space left, /dev/shm"), "--shm-size"),
+        (
+            RuntimeError(
+                "DataLoader worker (pid 3) is killed by signal: Bus error. It is possible that"
+            ),
+            "--shm-size",
+        ),
+        (
+            RuntimeError("unable to write to file </torch_1_2>: No space left, /dev/shm"),
+            "--shm-size",
+        ),
         (RuntimeError("DataLoader worker (pid(s) 3, 4) exited unexpectedly"), "--num_workers"),
         (
             RuntimeError("InvalidCxxCompiler: No working C++ compiler found in cpp.cxx"),
@@ -47,7 +58,9 @@ def test_remedies(error: Exception, word: str) -> None:
     assert hint_for(outer) == hint_for(error)
 
 
-@pytest.mark.parametrize("error", [ValueError("worker exited unexpectedly"), OSError(errno.ENOENT, "gone"), KeyError()])
+@pytest.mark.parametrize(
+    "error", [ValueError("worker exited unexpectedly"), OSError(errno.ENOENT, "gone"), KeyError()]
+)
 def test_other_errors_get_no_advice(error: Exception) -> None:
     assert hint_for(error) is None
 

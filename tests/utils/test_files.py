@@ -55,7 +55,9 @@ def test_an_exception_leaves_the_old_file_alone(tmp_path: Path, error: type[Base
     assert names(tmp_path) == ["note.txt"]
 
 
-def test_content_is_flushed_to_disk_before_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_content_is_flushed_to_disk_before_the_rename(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     events: list[str] = []
     replace = Path.replace
     monkeypatch.setattr(os, "fsync", lambda handle: events.append("flush"))
@@ -98,7 +100,9 @@ def test_unwritable_folders_are_named(tmp_path: Path, below: str) -> None:
     assert (tmp_path / "file").read_text() == "not a folder"
 
 
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="permissions do not bind the superuser")
+@pytest.mark.skipif(
+    os.name != "posix" or os.geteuid() == 0, reason="permissions do not bind the superuser"
+)
 def test_folders_without_permission_are_named(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     try:
@@ -172,13 +176,20 @@ def test_outputs_never_leave_their_folder(tmp_path: Path, source: str, root: str
 )
 def test_harmless_names_are_kept(source: str, expected: str) -> None:
     assert output_path("out", source, "/data", ".png").as_posix() == f"out/{expected}"
-    assert output_path(Path("out"), Path(source), Path("/data/"), ".png").as_posix() == f"out/{expected}"
+    assert (
+        output_path(Path("out"), Path(source), Path("/data/"), ".png").as_posix()
+        == f"out/{expected}"
+    )
 
 
-def test_relative_names_start_from_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_names_start_from_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert output_path("out", "images/a.png", "images", ".npz") == Path("out/a.png.npz")
-    assert output_path("out", tmp_path / "images" / "a.png", ".", ".npz") == Path("out/images/a.png.npz")
+    assert output_path("out", tmp_path / "images" / "a.png", ".", ".npz") == Path(
+        "out/images/a.png.npz"
+    )
 
 
 def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
@@ -199,7 +210,10 @@ def test_a_link_that_leads_out_is_refused(tmp_path: Path) -> None:
 def test_the_folder_itself_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "out").symlink_to(tmp_path / "disk")
-    assert output_path(tmp_path / "out", "/data/a.png", "/data", ".csv") == tmp_path / "out" / "a.png.csv"
+    assert (
+        output_path(tmp_path / "out", "/data/a.png", "/data", ".csv")
+        == tmp_path / "out" / "a.png.csv"
+    )
 
 
 def test_a_path_within_a_folder_is_relative() -> None:
@@ -219,10 +233,18 @@ def test_the_folder_of_one_file_is_its_own() -> None:
 
 
 # few different characters, so that replaced and cut names come close to each other
-characters = st.sampled_from(["a", "_", "?", "*", ":", "~", ".", " ", "ü", "\n", "\udcff", "\udcfe", "\ud800"])
-file_names = st.text(characters, min_size=1, max_size=4).filter(lambda name: name not in (".", ".."))
-long_names = st.tuples(st.sampled_from(["a", "肺"]), st.integers(110, 140)).map(lambda drawn: drawn[0] * drawn[1])
-paths = st.lists(file_names | long_names | st.just("elsewhere"), min_size=1, max_size=3).map("/".join)
+characters = st.sampled_from(
+    ["a", "_", "?", "*", ":", "~", ".", " ", "ü", "\n", "\udcff", "\udcfe", "\ud800"]
+)
+file_names = st.text(characters, min_size=1, max_size=4).filter(
+    lambda name: name not in (".", "..")
+)
+long_names = st.tuples(st.sampled_from(["a", "肺"]), st.integers(110, 140)).map(
+    lambda drawn: drawn[0] * drawn[1]
+)
+paths = st.lists(file_names | long_names | st.just("elsewhere"), min_size=1, max_size=3).map(
+    "/".join
+)
 sources = st.tuples(st.sampled_from(["/data/", "/data/x/", "/other/"]), paths).map("".join)
 
 

@@ -38,7 +38,8 @@ def locked_for_others(folder: Path) -> bool:
 def test_a_folder_is_locked_until_its_process_ends(tmp_path: Path) -> None:
     with holding_process(tmp_path) as other:
         with pytest.raises(
-            RuntimeError, match=rf"writing into {tmp_path} \(process {other.pid} on .* since 2.*--output"
+            RuntimeError,
+            match=rf"writing into {tmp_path} \(process {other.pid} on .* since 2.*--output",
         ):
             folder_lock(tmp_path).__enter__()
         assert is_locked(tmp_path / ".." / tmp_path.name)
@@ -49,11 +50,18 @@ def test_a_folder_is_locked_until_its_process_ends(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_patience_waits_for_the_end_of_another_process(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_patience_waits_for_the_end_of_another_process(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with holding_process(tmp_path) as other:
         with pytest.raises(RuntimeError, match=f"process {other.pid}"):
             folder_lock(tmp_path, patience=0.1).__enter__()
-        assert caplog.text.count(f"waiting for another run to leave {tmp_path} (process {other.pid} on") == 1
+        assert (
+            caplog.text.count(
+                f"waiting for another run to leave {tmp_path} (process {other.pid} on"
+            )
+            == 1
+        )
         threading.Timer(0.2, other.kill).start()
         with folder_lock(tmp_path, patience=60):
             assert locked_for_others(tmp_path)

@@ -40,7 +40,13 @@ def test_the_given_value_is_left_alone() -> None:
 
 @pytest.mark.parametrize(
     ("value", "decimals", "text"),
-    [(0.0005, 3, "0.001"), (99.95, 1, "100.0"), (None, 3, "n/a"), (math.inf, 3, "n/a"), (np.float32(0.5), 2, "0.50")],
+    [
+        (0.0005, 3, "0.001"),
+        (99.95, 1, "100.0"),
+        (None, 3, "n/a"),
+        (math.inf, 3, "n/a"),
+        (np.float32(0.5), 2, "0.50"),
+    ],
 )
 def test_numbers(value: float | None, decimals: int, text: str) -> None:
     assert format_number(value, decimals) == text
@@ -48,7 +54,9 @@ def test_numbers(value: float | None, decimals: int, text: str) -> None:
 
 def test_columns_of_a_table_are_aligned_and_nothing_is_cut() -> None:
     names = ["a", "Enlarged Cardiomediastinum" * 5]
-    header, *lines = table_lines({name: {"AUC": "0.5", **{f"column {n}": "1" for n in range(40)}} for name in names})
+    header, *lines = table_lines(
+        {name: {"AUC": "0.5", **{f"column {n}": "1" for n in range(40)}} for name in names}
+    )
     assert len({len(line) for line in (header, *lines)}) == 1
     assert [line.split("  ")[0] for line in lines] == names
     assert header.rstrip().endswith("column 39")

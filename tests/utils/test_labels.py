@@ -24,7 +24,9 @@ def test_policies(policy: str, value: float, dtype: torch.dtype) -> None:
     labels = torch.tensor([[1.0, 0.0, -1.0, NAN], [-1.0, -1.0, 0.0, 1.0]], dtype=dtype)
     before = labels.clone()
     expected = torch.tensor([[1.0, 0.0, value, NAN], [value, value, 0.0, 1.0]], dtype=dtype)
-    torch.testing.assert_close(resolve_uncertain(labels, policy), expected, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(
+        resolve_uncertain(labels, policy), expected, rtol=0, atol=0, equal_nan=True
+    )
     assert torch.equal(labels.nan_to_num(7), before.nan_to_num(7))
 
 

@@ -42,7 +42,15 @@ def test_another_form_is_named_everywhere(
     with pytest.raises(DatalistError, match="another Unicode form"):
         load_radiograph_datalist(datalist=tmp_path / "list.json", section="test")
     (tmp_path / "t.csv").write_text(f"image,label,patient_id\n{wanted},0,p1\n", encoding="utf-8")
-    words = ["table", "--root", str(tmp_path), "--table", "t.csv", "--output", str(tmp_path / "l.json")]
+    words = [
+        "table",
+        "--root",
+        str(tmp_path),
+        "--table",
+        "t.csv",
+        "--output",
+        str(tmp_path / "l.json"),
+    ]
     assert main(words) != 0
     assert "another Unicode form" in capsys.readouterr().err
 

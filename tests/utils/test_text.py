@@ -17,7 +17,13 @@ from monai_afire.utils.text import first_few, image_name, known_text
 
 @pytest.mark.parametrize(
     ("count", "expected"),
-    [(0, ""), (1, "0"), (5, "0, 1, 2, 3, 4"), (6, "0, 1, 2, 3, 4 and 1 more"), (1005, "0, 1, 2, 3, 4 and 1,000 more")],
+    [
+        (0, ""),
+        (1, "0"),
+        (5, "0, 1, 2, 3, 4"),
+        (6, "0, 1, 2, 3, 4 and 1 more"),
+        (1005, "0, 1, 2, 3, 4 and 1,000 more"),
+    ],
 )
 def test_first_few_are_named_and_the_others_counted(count: int, expected: str) -> None:
     assert first_few(range(count)) == expected
@@ -34,7 +40,14 @@ def test_unknown_has_no_text(value: Any) -> None:
 
 
 def test_known_text() -> None:
-    assert [known_text(value) for value in (7, 57.0, 1.5, 0, " PA ", False)] == ["7", "57", "1.5", "0", "PA", "False"]
+    assert [known_text(value) for value in (7, 57.0, 1.5, 0, " PA ", False)] == [
+        "7",
+        "57",
+        "1.5",
+        "0",
+        "PA",
+        "False",
+    ]
 
 
 def test_readers_use_the_same_function() -> None:

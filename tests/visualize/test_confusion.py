@@ -13,10 +13,15 @@ from monai_afire.visualize.confusion import confusion_figure
 
 
 def test_rows_are_true_classes(tmp_path: Path) -> None:
-    figure = confusion_figure([[5, 1], [0, 0]], ["no $finding$", "severe"], tmp_path / "confusion.png")
+    figure = confusion_figure(
+        [[5, 1], [0, 0]], ["no $finding$", "severe"], tmp_path / "confusion.png"
+    )
     axis = figure.axes[0]
     assert [text.get_text() for text in axis.texts] == ["5", "1", "0", "0"]
-    assert [(text.get_position()[1], text.get_position()[0]) for text in axis.texts[:2]] == [(0, 0), (0, 1)]
+    assert [(text.get_position()[1], text.get_position()[0]) for text in axis.texts[:2]] == [
+        (0, 0),
+        (0, 1),
+    ]
     assert [label.get_text() for label in axis.get_yticklabels()] == ["no $finding$", "severe"]
     assert axis.get_ylabel() == "true class"
     assert axis.images[0].get_array().tolist() == [[5 / 6, 1 / 6], [0.0, 0.0]]  # type: ignore[union-attr]

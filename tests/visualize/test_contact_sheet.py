@@ -52,7 +52,13 @@ def test_pairs_stand_in_the_order_given(tmp_path: Path) -> None:
     levels = [0.9, 0.1, 0.5, 0.3, 0.7]
     heats = [picture(heat) for heat in (0.0, 0.25, 0.5, 1.0, 0.0)]
     figure = contact_sheet(
-        [picture(level) for level in levels], heats, list("abcde"), tmp_path / "a.png", low=0, high=1, pairs_per_row=2
+        [picture(level) for level in levels],
+        heats,
+        list("abcde"),
+        tmp_path / "a.png",
+        low=0,
+        high=1,
+        pairs_per_row=2,
     )
     assert [axis.get_title() for axis in figure.axes[:5]] == list("abcde")
     for level, heat, (left, right) in zip(levels, heats, middles(figure, 5), strict=True):
@@ -72,7 +78,9 @@ def test_heat_is_shared_by_all_pictures() -> None:
     figure = sheet(2, heat_maps=heats, low=None, high=None)
     cold, hot = (pair[1] for pair in middles(figure, 2))
     assert cold == (0, 0, 0)
-    assert hot == pytest.approx(overlay_heat_map([[0.1]], [[heats[1][20, 20]]], low, high)[0, 0], abs=1)
+    assert hot == pytest.approx(
+        overlay_heat_map([[0.1]], [[heats[1][20, 20]]], low, high)[0, 0], abs=1
+    )
     bar = figure.axes[-1]
     assert bar.get_ylim() == pytest.approx((low, high))
     assert bar.get_ylabel() == "anomaly per pixel"
@@ -96,7 +104,9 @@ def test_heat_range() -> None:
     maps = [rng.normal(size=(30, 20)), rng.normal(size=(5, 7))]
     pixels = np.concatenate([x.ravel() for x in maps])
     assert heat_range(maps) == tuple(np.quantile(pixels, [0.5, 0.995]))
-    assert heat_range([np.append(maps[0].ravel(), [np.inf, -np.inf, np.nan])]) == heat_range(maps[:1])
+    assert heat_range([np.append(maps[0].ravel(), [np.inf, -np.inf, np.nan])]) == heat_range(
+        maps[:1]
+    )
     one_spot = np.zeros((30, 30))
     one_spot[3, 3] = 7
     assert heat_range([one_spot]) == (0, 7)
@@ -140,7 +150,12 @@ def test_a_mask_that_looks_like_boxes_is_a_mask() -> None:
 
 def test_large_and_oblong_pictures_are_reduced() -> None:
     images = [picture(0.5, 3000, 900), picture(0.2, 20, 60)]
-    figure = sheet(2, [[0, 0, 900, 3000], None], images=images, heat_maps=[picture(1.0, 3000, 900), picture(0, 20, 60)])
+    figure = sheet(
+        2,
+        [[0, 0, 900, 3000], None],
+        images=images,
+        heat_maps=[picture(1.0, 3000, 900), picture(0, 20, 60)],
+    )
     shown = [axis.images[0].get_array() for axis in figure.axes[:2]]
     assert [array.shape[:2] for array in shown if array is not None] == [(570, 171), (20, 60)]
     assert figure.axes[0].get_xlim()[1] == pytest.approx(2.02 * 900)
@@ -166,7 +181,9 @@ def test_titles_are_shown_as_they_are_and_fit() -> None:
 
 
 def test_a_long_title_is_broken_and_stands_above_the_pictures() -> None:
-    figure = sheet(2, title="how the images were chosen, in many words. " * 6 + "\nwhat the colors mean")
+    figure = sheet(
+        2, title="how the images were chosen, in many words. " * 6 + "\nwhat the colors mean"
+    )
     pixels = figure_to_array(figure)
     renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
     [words] = figure.texts
@@ -186,9 +203,15 @@ def test_a_long_title_is_broken_and_stands_above_the_pictures() -> None:
         ({"heat_maps": []}, "2 images, but 0 heat maps"),
         ({"titles": ["a"]}, "2 images, but 1 titles"),
         ({"targets": [None]}, "2 images, but 1 masks or boxes"),
-        ({"heat_maps": [picture(0), picture(0)[:3]]}, r"image 1 \(image 1\): .*resize the heat map"),
+        (
+            {"heat_maps": [picture(0), picture(0)[:3]]},
+            r"image 1 \(image 1\): .*resize the heat map",
+        ),
         ({"images": [picture(0), picture(7)]}, r"image 1 \(image 1\): .*from 7 to 7"),
-        ({"targets": [None, np.zeros((3, 3))]}, r"image 1 \(image 1\): lesions of shape \(3, 3\) are neither a mask"),
+        (
+            {"targets": [None, np.zeros((3, 3))]},
+            r"image 1 \(image 1\): lesions of shape \(3, 3\) are neither a mask",
+        ),
         ({"targets": [[1, 2, 3], None]}, r"image 0 .*neither a mask"),
         ({"targets": [[1, 2, 0, 4], None]}, "sides above 0"),
         ({"targets": [[1, 2, np.nan, 4], None]}, "must be finite"),

@@ -14,7 +14,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from monai_afire.metrics.binary_classification import average_precision, metrics_at_threshold, roc_auc
+from monai_afire.metrics.binary_classification import (
+    average_precision,
+    metrics_at_threshold,
+    roc_auc,
+)
 from monai_afire.visualize.curves import class_roc_figure, roc_pr_figure
 from monai_afire.visualize.figures import figure_to_array
 
@@ -53,14 +57,21 @@ def test_areas_under_the_lines_are_auc_and_ap(seed: int) -> None:
     assert (x[0], y[0], x[-1], y[-1]) == (0, 0, 1, 1)
     recall, precision = points(precision_recall, 0).T
     assert precision_recall.lines[0].get_drawstyle() == "steps-pre"
-    assert (np.diff(recall) * precision[1:]).sum() == pytest.approx(average_precision(labels, scores))
+    assert (np.diff(recall) * precision[1:]).sum() == pytest.approx(
+        average_precision(labels, scores)
+    )
     assert (recall[0], recall[-1], precision[-1]) == (0, 1, labels.mean())
 
 
 def test_lines_by_hand() -> None:
     roc, precision_recall = roc_pr_figure([0, 1, 0, 1, 1], {"a": [9, 8, 7, 7, 1]}, None).axes
     assert points(roc, 0).tolist() == [[0, 0], [0.5, 0], [0.5, 1 / 3], [1, 2 / 3], [1, 1]]
-    expected = [[0, 1 / 2], [1 / 3, 1 / 2], [2 / 3, 2 / 4], [1, 3 / 5]]  # the false alarm before the first hit is none
+    expected = [
+        [0, 1 / 2],
+        [1 / 3, 1 / 2],
+        [2 / 3, 2 / 4],
+        [1, 3 / 5],
+    ]  # the false alarm before the first hit is none
     np.testing.assert_allclose(points(precision_recall, 0), expected)
 
 
@@ -73,7 +84,11 @@ def test_chance_and_legend() -> None:
     assert points(precision_recall, -1).tolist() == [[0, labels.mean()], [1, labels.mean()]]
     auc, ap = roc_auc(labels, scores), average_precision(labels, scores)
     assert auc > 0.5
-    assert legend_of(roc) == [rf"AUC {auc:.3f}  _first $\frac$", f"AUC {1 - auc:.3f}  second", "chance"]
+    assert legend_of(roc) == [
+        rf"AUC {auc:.3f}  _first $\frac$",
+        f"AUC {1 - auc:.3f}  second",
+        "chance",
+    ]
     assert legend_of(precision_recall)[0] == rf"AP {ap:.3f}  _first $\frac$"
     assert legend_of(precision_recall)[2] == f"chance, {labels.mean():.3f}"
     assert figure.get_suptitle() == f"{labels.sum()} abnormal and {60 - labels.sum()} normal images"
@@ -83,18 +98,29 @@ def test_legends_are_sorted_and_colors_follow_the_order_given() -> None:
     labels, scores = random_detector(0)
     for axis in roc_pr_figure(labels, {"worst": -scores, "best": scores}, None).axes:
         assert [text.split()[-1] for text in legend_of(axis)[:2]] == ["best", "worst"]
-        assert [handle.get_color() for handle in axis.get_legend().legend_handles[:2]] == ["C1", "C0"]
+        assert [handle.get_color() for handle in axis.get_legend().legend_handles[:2]] == [
+            "C1",
+            "C0",
+        ]
 
 
 @pytest.mark.parametrize("threshold", [-0.5, 0.5, 99.0])
 def test_operating_point(threshold: float) -> None:
     labels, scores = random_detector(2)
-    roc, precision_recall = roc_pr_figure(labels, {"a": -scores, "b": scores}, None, {"b": threshold}).axes
+    roc, precision_recall = roc_pr_figure(
+        labels, {"a": -scores, "b": scores}, None, {"b": threshold}
+    ).axes
     at = metrics_at_threshold(labels, scores, threshold)
-    (mark,) = [line for line in roc.lines if line.get_marker() == "o" and np.size(line.get_xydata())]
+    (mark,) = [
+        line for line in roc.lines if line.get_marker() == "o" and np.size(line.get_xydata())
+    ]
     assert np.ravel(mark.get_xydata()) == pytest.approx([1 - at["specificity"], at["sensitivity"]])
     assert mark.get_color() == roc.lines[1].get_color()
-    marks = [line for line in precision_recall.lines if line.get_marker() == "o" and np.size(line.get_xydata())]
+    marks = [
+        line
+        for line in precision_recall.lines
+        if line.get_marker() == "o" and np.size(line.get_xydata())
+    ]
     if threshold > 50:
         assert not marks  # precision without an alarm is not defined
     else:
@@ -151,7 +177,10 @@ def test_hostile_input(tmp_path: Path, scores: Any, thresholds: Any, message: st
 @pytest.mark.parametrize("seed", range(3))
 def test_classes_have_labels_of_their_own(seed: int) -> None:
     data = {f"class {size}": random_detector(seed + size, size) for size in (30, 50, 70)}
-    labels, scores = {name: pair[0] for name, pair in data.items()}, {name: pair[1] for name, pair in data.items()}
+    labels, scores = (
+        {name: pair[0] for name, pair in data.items()},
+        {name: pair[1] for name, pair in data.items()},
+    )
     axis = class_roc_figure(labels, scores, None).axes[0]
     assert len(axis.lines) == 4
     for line, (name, (truth, values)) in enumerate(data.items()):
@@ -162,7 +191,9 @@ def test_classes_have_labels_of_their_own(seed: int) -> None:
     assert areas == sorted(areas, reverse=True)
     # the same class alone looks as in the figure of one set of labels
     truth, values = data["class 30"]
-    np.testing.assert_array_equal(points(axis, 0), points(roc_pr_figure(truth, {"class 30": values}, None).axes[0], 0))
+    np.testing.assert_array_equal(
+        points(axis, 0), points(roc_pr_figure(truth, {"class 30": values}, None).axes[0], 0)
+    )
 
 
 def test_class_thresholds_and_undefined_classes(tmp_path: Path) -> None:
@@ -183,7 +214,9 @@ def test_class_thresholds_and_undefined_classes(tmp_path: Path) -> None:
     ]
     assert figure.get_suptitle() == f"mean AUC {roc_auc(labels, scores):.3f} of 1 classes"
     at = metrics_at_threshold(labels, scores, 0.5)
-    (mark,) = [line for line in axis.lines if line.get_marker() == "o" and np.size(line.get_xydata())]
+    (mark,) = [
+        line for line in axis.lines if line.get_marker() == "o" and np.size(line.get_xydata())
+    ]
     assert np.ravel(mark.get_xydata()) == pytest.approx([1 - at["specificity"], at["sensitivity"]])
     assert fits(figure)
     assert (tmp_path / "roc.png").stat().st_size > 1000

@@ -24,7 +24,9 @@ def test_picture_grid_shows_each_picture_in_its_place() -> None:
     pixels = figure_to_array(picture_grid([FLAT[:2], FLAT[2:]], ["a", "b"], "title"))
     height, width = pixels.shape[:2]
     assert (height, width) == (round(110 * (2 * 2.2 + 0.5)), 484)
-    middles = [int(pixels[int(y * height), int(x * width), 0]) for y in (0.35, 0.75) for x in (0.25, 0.75)]
+    middles = [
+        int(pixels[int(y * height), int(x * width), 0]) for y in (0.35, 0.75) for x in (0.25, 0.75)
+    ]
     np.testing.assert_allclose(middles, [0, 64, 128, 191], atol=1)
 
 
@@ -34,14 +36,17 @@ def test_titles_are_no_tex() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns"), [([], ["a"]), ([[]], []), ([FLAT[:2]], ["a"]), ([FLAT[:2], FLAT[:1]], ["a", "b"])]
+    ("rows", "columns"),
+    [([], ["a"]), ([[]], []), ([FLAT[:2]], ["a"]), ([FLAT[:2], FLAT[:1]], ["a", "b"])],
 )
 def test_hostile_grids(rows: list, columns: list[str]) -> None:
     with pytest.raises(ValueError, match="one picture per column"):
         picture_grid(rows, columns, "")
 
 
-@pytest.mark.parametrize(("name", "kind"), [("a.png", "PNG"), ("a.JPG", "JPEG"), ("new/folder/a", "PNG")])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("a.png", "PNG"), ("a.JPG", "JPEG"), ("new/folder/a", "PNG")]
+)
 def test_file_format_is_that_of_the_extension(tmp_path: Path, name: str, kind: str) -> None:
     figure = picture_grid([FLAT], ["a", "b", "c", "d"], "title")
     save_figure(figure, tmp_path / name)

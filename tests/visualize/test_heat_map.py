@@ -18,7 +18,9 @@ from monai_afire.visualize.heat_map import HEAT_COLORS, overlay_heat_map
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 
-def naive_overlay(image: np.ndarray, heat: np.ndarray, low: float, high: float, alpha: float) -> np.ndarray:
+def naive_overlay(
+    image: np.ndarray, heat: np.ndarray, low: float, high: float, alpha: float
+) -> np.ndarray:
     output = np.zeros((*image.shape, 3))
     for place, gray in np.ndenumerate(image):
         warmth = min(max((heat[place] - low) / (high - low), 0), 1)
@@ -36,7 +38,9 @@ def test_overlay_equals_a_loop(seed: int, low: float, width: float, alpha: float
     overlay = overlay_heat_map(image, heat, low, low + width, alpha)
     assert overlay.shape == (5, 7, 3)
     assert overlay.dtype == np.uint8
-    np.testing.assert_allclose(overlay, naive_overlay(image, heat, low, low + width, alpha), atol=0.502)
+    np.testing.assert_allclose(
+        overlay, naive_overlay(image, heat, low, low + width, alpha), atol=0.502
+    )
 
 
 def test_cold_pixels_are_the_image() -> None:
@@ -51,7 +55,9 @@ def test_hottest_pixels_have_the_strongest_color() -> None:
     for heat in (0.8, 1e300, np.inf):
         overlay = overlay_heat_map(image, np.full((3, 4), heat), 0.2, 0.8, alpha=1.0)
         assert (overlay == HEAT_COLORS[-1]).all()
-    assert (overlay_heat_map(image, np.full((3, 4), 1e300), 0, 1e-30, alpha=1.0) == HEAT_COLORS[-1]).all()
+    assert (
+        overlay_heat_map(image, np.full((3, 4), 1e300), 0, 1e-30, alpha=1.0) == HEAT_COLORS[-1]
+    ).all()
     half = overlay_heat_map(np.zeros((1, 1)), np.ones((1, 1)), 0.2, 0.8, alpha=0.5)
     np.testing.assert_allclose(half[0, 0], HEAT_COLORS[-1] / 2, atol=0.51)
 
@@ -79,7 +85,10 @@ def test_types_and_untouched_input(kind: Any) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"image": np.zeros((1, 4, 4))}, r"shape \(1, 4, 4\) and heat of shape \(4, 4\).*one channel"),
+        (
+            {"image": np.zeros((1, 4, 4))},
+            r"shape \(1, 4, 4\) and heat of shape \(4, 4\).*one channel",
+        ),
         ({"heat": np.zeros((2, 2))}, "resize"),
         ({"image": np.zeros((0, 4)), "heat": np.zeros((0, 4))}, "are not two pictures"),
         ({"image": np.full((4, 4), 255)}, "from 255 to 255"),
@@ -93,6 +102,12 @@ def test_types_and_untouched_input(kind: Any) -> None:
     ],
 )
 def test_hostile_input(changes: dict[str, Any], message: str) -> None:
-    arguments = {"image": np.zeros((4, 4)), "heat": np.zeros((4, 4)), "low": 0.0, "high": 1.0, **changes}
+    arguments = {
+        "image": np.zeros((4, 4)),
+        "heat": np.zeros((4, 4)),
+        "low": 0.0,
+        "high": 1.0,
+        **changes,
+    }
     with pytest.raises(ValueError, match=message):
         overlay_heat_map(**arguments)

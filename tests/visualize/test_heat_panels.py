@@ -12,7 +12,9 @@ from monai_afire.visualize.heat_map import heat_panels, overlay_heat_map
 HEADER, GAP = 20, 5  # of pictures up to 300 pixels, whose texts have the smallest size
 
 
-def panels(shape: tuple[int, int] = (200, 150), title: str = "score 1") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def panels(
+    shape: tuple[int, int] = (200, 150), title: str = "score 1"
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The picture, and the radiograph and heat that it was made of."""
     rng = np.random.default_rng(0)
     image, heat = rng.integers(0, 256, shape) / 255, rng.uniform(0, 4, shape)
@@ -22,11 +24,15 @@ def panels(shape: tuple[int, int] = (200, 150), title: str = "score 1") -> tuple
 def test_left_is_the_radiograph_and_right_its_overlay() -> None:
     picture, image, heat = panels()
     left, right = picture[HEADER:220, :150], picture[HEADER:220, 150 + GAP : 300 + GAP]
-    np.testing.assert_array_equal(left, np.rint(image * 255).astype(np.uint8)[..., None].repeat(3, axis=2))
+    np.testing.assert_array_equal(
+        left, np.rint(image * 255).astype(np.uint8)[..., None].repeat(3, axis=2)
+    )
     np.testing.assert_array_equal(right, overlay_heat_map(image, heat, 1.0, 3.0))
 
 
-@pytest.mark.parametrize("shape", [(200, 150), (150, 200), (48, 40), (512, 512), (3, 700), (700, 1), (1, 1)])
+@pytest.mark.parametrize(
+    "shape", [(200, 150), (150, 200), (48, 40), (512, 512), (3, 700), (700, 1), (1, 1)]
+)
 def test_title_and_unit_fit_whatever_the_proportions(shape: tuple[int, int]) -> None:
     title = "score 12.34, above the threshold of 5.67"
     picture, _, _ = panels(shape, title)

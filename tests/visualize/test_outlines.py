@@ -52,7 +52,9 @@ def test_outline_lies_on_the_edge_of_the_mask() -> None:
 @given(st.integers(0, 12), st.integers(0, 12))
 def test_a_translated_mask_takes_its_outline_along(down: int, right: int) -> None:
     here = outline_picture(np.zeros((32, 32)), box(4, 4, 15, 18)[None], side=320)
-    there = outline_picture(np.zeros((32, 32)), box(4 + down, 4 + right, 15 + down, 18 + right)[None], side=320)
+    there = outline_picture(
+        np.zeros((32, 32)), box(4 + down, 4 + right, 15 + down, 18 + right)[None], side=320
+    )
     np.testing.assert_array_equal(np.roll(here, (10 * down, 10 * right), (0, 1)), there)
 
 
@@ -141,7 +143,9 @@ def test_landmarks_without_truth() -> None:
 def test_sheet(tmp_path: Path) -> None:
     pictures = [np.full((20, 30 + number, 3), 40 * number, np.uint8) for number in range(5)]
     titles = [f"$a_b{{{number}\nsecond" for number in range(4)] + ["very long " * 60]
-    figure = picture_sheet(pictures, titles, tmp_path / "sheet.png", {"$x^": (255, 0, 0)}, columns=3, title="$%_all")
+    figure = picture_sheet(
+        pictures, titles, tmp_path / "sheet.png", {"$x^": (255, 0, 0)}, columns=3, title="$%_all"
+    )
     assert len(figure.axes) == 5
     assert figure.axes[4].get_title().endswith("…")
     with Image.open(tmp_path / "sheet.png") as sheet:
@@ -157,7 +161,9 @@ def test_sheet_of_one_picture(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("number", "titles", "columns"), [(0, 0, 4), (2, 1, 4), (1, 1, 0)])
 def test_sheet_refuses_other_numbers(number: int, titles: int, columns: int) -> None:
     with pytest.raises(ValueError, match="title for each"):
-        picture_sheet([np.zeros((4, 4, 3), np.uint8)] * number, ["a"] * titles, None, columns=columns)
+        picture_sheet(
+            [np.zeros((4, 4, 3), np.uint8)] * number, ["a"] * titles, None, columns=columns
+        )
 
 
 def test_a_caption_stands_in_the_lower_corner_of_any_picture() -> None:

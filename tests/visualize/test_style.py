@@ -24,7 +24,9 @@ def test_series_are_told_apart() -> None:
 
 
 def test_marks_are_at_their_values() -> None:
-    values = pd.DataFrame({"a": [1.0, np.nan], "b $x_1$": [3.0, 2.0]}, index=["carina", "hilum_left"])
+    values = pd.DataFrame(
+        {"a": [1.0, np.nan], "b $x_1$": [3.0, 2.0]}, index=["carina", "hilum_left"]
+    )
     figure = dot_plot(values, "errors_of $x_1$", "pixels")
     lines = figure.axes[0].get_lines()
     np.testing.assert_array_equal(lines[0].get_xdata(), [1, np.nan])

@@ -29,7 +29,9 @@ def test_colors_are_those_of_the_principal_components() -> None:
     tokens = torch.zeros(101, 5)
     tokens[:, 3] = torch.linspace(-1, 1, 101)
     red, *others = token_colors(tokens).T
-    np.testing.assert_allclose(red[5:-5], np.linspace(-0.02 / 0.96, 0.98 / 0.96, 101)[5:-5], atol=1e-6)
+    np.testing.assert_allclose(
+        red[5:-5], np.linspace(-0.02 / 0.96, 0.98 / 0.96, 101)[5:-5], atol=1e-6
+    )
     assert all((other == 0.5).all() for other in others)
 
 

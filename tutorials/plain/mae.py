@@ -15,7 +15,9 @@ from monai_afire.transforms import RandVisiblePatchesd
 set_determinism(seed=0)
 # with files: items = [{"image": "/path/to/a.png"}, ...], and LoadRadiographd("image") as the first transform
 items = [{"image": draw_chest_phantom(patient, image_size=64).image} for patient in range(48)]
-transform = Compose([EnsureTyped("image", track_meta=False), RandVisiblePatchesd("image", patch_size=8)])
+transform = Compose(
+    [EnsureTyped("image", track_meta=False), RandVisiblePatchesd("image", patch_size=8)]
+)
 loader = DataLoader(Dataset(items, transform), batch_size=8, shuffle=True, drop_last=True)
 
 encoder = ViTEncoder(img_size=64, patch_size=8, hidden_size=96, num_layers=2, num_heads=3)

@@ -12,7 +12,12 @@ from monai.utils import set_determinism
 
 from monai_afire.apps.phantom import draw_chest_phantom
 from monai_afire.engines import PrepareLesionBatch
-from monai_afire.handlers import AttributeSchedule, GradientClipping, OptimizerSchedule, TeacherUpdate
+from monai_afire.handlers import (
+    AttributeSchedule,
+    GradientClipping,
+    OptimizerSchedule,
+    TeacherUpdate,
+)
 from monai_afire.losses import AFiReLoss
 from monai_afire.networks import AFiRe, ViTEncoder
 
@@ -42,5 +47,7 @@ trainer = SupervisedTrainer(
         StatsHandler(tag_name="loss", output_transform=lambda output: output["loss"].item()),
     ],
 )
-trainer.add_event_handler(Events.ITERATION_COMPLETED, lambda engine: losses.append(engine.state.output["loss"].item()))
+trainer.add_event_handler(
+    Events.ITERATION_COMPLETED, lambda engine: losses.append(engine.state.output["loss"].item())
+)
 trainer.run()

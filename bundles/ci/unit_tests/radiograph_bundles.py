@@ -67,7 +67,11 @@ class BundleTest:
         self.run_configs("train", "train", **training)
         self.assertTrue(os.path.isfile(f"{folder}/model.pt"))
         if self.evaluates:
-            known = {name: value for name, value in training.items() if not name.startswith("network_def::")}
+            known = {
+                name: value
+                for name, value in training.items()
+                if not name.startswith("network_def::")
+            }
             self.run_configs("train", "train", "evaluate", **known)
             self.assertTrue(os.path.isfile(f"{folder}/output/metrics.json"))
         inference = {**images, "output_dir": f"{folder}/inferred"}

@@ -9,7 +9,12 @@ Audit: are these images fit for training?
 
 from __future__ import annotations
 
-from monai_afire.apps.audit.audit import AuditSummary, audit_images, measure_images, read_measurements
+from monai_afire.apps.audit.audit import (
+    AuditSummary,
+    audit_images,
+    measure_images,
+    read_measurements,
+)
 from monai_afire.apps.audit.audit_checks import CHECKS, Check
 from monai_afire.apps.audit.duplicates import near_duplicates
 from monai_afire.apps.audit.measurements import MeasureRadiograph

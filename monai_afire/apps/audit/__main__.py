@@ -25,14 +25,31 @@ Run it again to go on after a stop.
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser("monai-afire audit", description=_DESCRIPTION)
-    parser.add_argument("dataset_dir", metavar="FOLDER", help="of the images, or that names in the datalist start from")
-    parser.add_argument("--datalist", help="JSON file with sections of images (default: all images of the folder)")
-    parser.add_argument("--output_dir", default="audit", help="folder of the results (default: audit)")
+    parser.add_argument(
+        "dataset_dir",
+        metavar="FOLDER",
+        help="of the images, or that names in the datalist start from",
+    )
+    parser.add_argument(
+        "--datalist", help="JSON file with sections of images (default: all images of the folder)"
+    )
+    parser.add_argument(
+        "--output_dir", default="audit", help="folder of the results (default: audit)"
+    )
     names = [check.name for check in CHECKS]
     text = "checks whose images the cleaned datalist leaves out (default: %(default)s)"
-    parser.add_argument("--exclude", nargs="*", choices=names, default=EXCLUDED, metavar="CHECK", help=text)
-    parser.add_argument("--num_workers", type=int, default=0, help="processes that read files (default: 0, this one)")
-    parser.add_argument("--shown", type=int, default=24, help="pictures per check on the page (default: 24)")
+    parser.add_argument(
+        "--exclude", nargs="*", choices=names, default=EXCLUDED, metavar="CHECK", help=text
+    )
+    parser.add_argument(
+        "--num_workers",
+        type=int,
+        default=0,
+        help="processes that read files (default: 0, this one)",
+    )
+    parser.add_argument(
+        "--shown", type=int, default=24, help="pictures per check on the page (default: 24)"
+    )
     options = parser.parse_args(arguments)
     try:
         with launched_group(torch.device("cpu")):
@@ -41,7 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     folder, images = options.output_dir, options.dataset_dir
-    train = f" Train with --dataset_dir {images} --datalist {folder}/datalist.json" if summary.kept else ""
+    train = (
+        f" Train with --dataset_dir {images} --datalist {folder}/datalist.json"
+        if summary.kept
+        else ""
+    )
     print(f"{summary}\n\nOpen {folder}/audit.html.{train}")
     return 0
 

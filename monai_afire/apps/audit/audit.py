@@ -32,7 +32,13 @@ from monai_afire.data.datalist.labels import abnormal_label
 from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
 from monai_afire.data.datalist.patients import file_patients
 from monai_afire.networks.nets.lung_finder import LungFinder
-from monai_afire.utils.batch_files import batch_names, images_digest, remaining_batches, save_batch, saved_batches
+from monai_afire.utils.batch_files import (
+    batch_names,
+    images_digest,
+    remaining_batches,
+    save_batch,
+    saved_batches,
+)
 from monai_afire.utils.distributed import by_main_rank
 from monai_afire.utils.files import (
     atomic_path,
@@ -77,7 +83,11 @@ class AuditSummary:
     scanners: dict[str, int]
 
     def __str__(self) -> str:
-        found = [f"{check.title}: {self.findings[check.name]:,}" for check in CHECKS if self.findings[check.name]]
+        found = [
+            f"{check.title}: {self.findings[check.name]:,}"
+            for check in CHECKS
+            if self.findings[check.name]
+        ]
         return "\n".join([f"{self.kept:,} of {self.images:,} images kept", *found])
 
 
@@ -122,12 +132,16 @@ def audit_images(
         0
     """
     if unknown := set(exclude) - {check.name for check in CHECKS}:
-        raise ValueError(f"no checks {sorted(unknown)}: choose from {', '.join(check.name for check in CHECKS)}")
+        raise ValueError(
+            f"no checks {sorted(unknown)}: choose from {', '.join(check.name for check in CHECKS)}"
+        )
     items, base = audited_items(dataset_dir, datalist)
     folder = check_writable(output_dir)
     mark_results(folder, [item["image"] for item in items])
     parts = measure_images(items, num_workers, folder)
-    described = read_sections(Path(datalist).expanduser()) if datalist else {}  # names of classes stay, too
+    described = (
+        read_sections(Path(datalist).expanduser()) if datalist else {}
+    )  # names of classes stay, too
     return by_main_rank(_report, items, base, parts, folder, described, exclude, shown)
 
 
@@ -148,16 +162,24 @@ def _report(
     frame = frame.join(_origins(items, base))
     usable = np.flatnonzero((frame["unreadable"] == "") & (frame["spread"] >= THRESHOLDS["spread"]))
     pairs = near_duplicates(pictures[usable], THRESHOLDS["correlation"])
-    found = find(frame, [(int(usable[one]), int(usable[other]), value) for one, other, value in pairs])
+    found = find(
+        frame, [(int(usable[one]), int(usable[other]), value) for one, other, value in pairs]
+    )
     kept = ~frame.index.isin([index for name in exclude for index in found[name]])
     summary = AuditSummary(
         images=len(frame),
         kept=int(kept.sum()),
         findings={name: len(rows) for name, rows in found.items()},
         abnormal=int((frame["abnormal"] == 1).sum()),
-        abnormal_findings={name: int((frame["abnormal"][[*rows]] == 1).sum()) for name, rows in found.items()},
-        identifying_fields=dict(Counter(field for text in frame["identifying"] for field in text.split(", ") if text)),
-        scanners={name: int(count) for name, count in frame["scanner"].value_counts().items() if name},
+        abnormal_findings={
+            name: int((frame["abnormal"][[*rows]] == 1).sum()) for name, rows in found.items()
+        },
+        identifying_fields=dict(
+            Counter(field for text in frame["identifying"] for field in text.split(", ") if text)
+        ),
+        scanners={
+            name: int(count) for name, count in frame["scanner"].value_counts().items() if name
+        },
     )
     keep_previous(*results)
     _write_table(frame, found, kept, folder / "audit.csv")
@@ -185,7 +207,9 @@ def audited_items(
                 item["section"] = section if section in _SPLITS else "training"
             return items, base
         source = Path(datalist).expanduser()
-        names = [name for name, listed in read_sections(source).items() if _is_section(name, listed)]
+        names = [
+            name for name, listed in read_sections(source).items() if _is_section(name, listed)
+        ]
         items = []
         for name in names:
             listed = load_radiograph_datalist(dataset_dir, source, name, check_files=False)
@@ -204,11 +228,17 @@ def _origins(items: Sequence[Mapping[str, Any]], base: Path) -> pd.DataFrame:
     """Name, section, patient ("" if unknown) and label of each item."""
     paths = [item["image"] for item in items]
     names = [path_from(path, base) for path in paths]
-    patients = file_patients(paths, names, given=[known_text(item.get("patient_id")) for item in items])
-    known = ["" if patient == name else patient for patient, name in zip(patients, names, strict=True)]
+    patients = file_patients(
+        paths, names, given=[known_text(item.get("patient_id")) for item in items]
+    )
+    known = [
+        "" if patient == name else patient for patient, name in zip(patients, names, strict=True)
+    ]
     sections = [item["section"] for item in items]
     abnormal = [_labeled_abnormal(item) for item in items]
-    return pd.DataFrame({"image": names, "section": sections, "patient": known, "abnormal": abnormal})
+    return pd.DataFrame(
+        {"image": names, "section": sections, "patient": known, "abnormal": abnormal}
+    )
 
 
 def _labeled_abnormal(item: Mapping[str, Any]) -> int:
@@ -236,11 +266,16 @@ def measure_images(items: Sequence[Mapping[str, Any]], num_workers: int, folder:
     """
     parts = folder / _MEASUREMENTS / images_digest(__version__, items)
     classifier, finder = PoseClassifier.released(), LungFinder.released()
-    for name, batch in remaining_batches(items, _BATCH, [parts], MeasureRadiograph(), num_workers, "audit"):
+    for name, batch in remaining_batches(
+        items, _BATCH, [parts], MeasureRadiograph(), num_workers, "audit"
+    ):
         small = torch.stack([row.pop("small") for row in batch])
         found = _probabilities(small, classifier, finder)
         pictures = torch.nn.functional.avg_pool2d(small, 2)[:, 0].half()
-        save_batch([[{**row, **own} for row, own in zip(batch, found, strict=True)], pictures], parts / name)
+        save_batch(
+            [[{**row, **own} for row, own in zip(batch, found, strict=True)], pictures],
+            parts / name,
+        )
     return parts
 
 
@@ -260,7 +295,9 @@ def read_measurements(parts: Path, count: int) -> tuple[pd.DataFrame, NDArray[np
     return pd.DataFrame(chain.from_iterable(rows)), torch.cat(pictures).numpy()
 
 
-def _probabilities(small: torch.Tensor, classifier: PoseClassifier, finder: LungFinder) -> list[dict[str, float]]:
+def _probabilities(
+    small: torch.Tensor, classifier: PoseClassifier, finder: LungFinder
+) -> list[dict[str, float]]:
     """What the networks say of pictures ``(B, 1, 64, 64)``."""
     poses, qualities = classifier(small)
     poses = poses.softmax(1)
@@ -274,18 +311,30 @@ def _probabilities(small: torch.Tensor, classifier: PoseClassifier, finder: Lung
     return pd.DataFrame({**facts, **lung_facts(finder(small)[:, 0] > 0.5)}).to_dict("records")
 
 
-def _cleaned(items: Sequence[Mapping[str, Any]], frame: pd.DataFrame, kept: Collection[bool]) -> dict[str, Any]:
+def _cleaned(
+    items: Sequence[Mapping[str, Any]], frame: pd.DataFrame, kept: Collection[bool]
+) -> dict[str, Any]:
     """Datalist of the images that are kept, with all keys of their items."""
-    sections: dict[str, list[dict[str, Any]]] = {str(name): [] for name in frame["section"].unique()}
+    sections: dict[str, list[dict[str, Any]]] = {
+        str(name): [] for name in frame["section"].unique()
+    }
     for item, name, is_kept in zip(items, frame["image"], kept, strict=True):
         if is_kept:
             sections[item["section"]].append({**item, "image": name})
-    return {name: [{k: v for k, v in item.items() if k != "section"} for item in s] for name, s in sections.items()}
+    return {
+        name: [{k: v for k, v in item.items() if k != "section"} for item in s]
+        for name, s in sections.items()
+    }
 
 
-def _write_table(frame: pd.DataFrame, found: Mapping[str, Mapping[int, str]], kept: Sequence[bool], path: Path) -> None:
+def _write_table(
+    frame: pd.DataFrame, found: Mapping[str, Mapping[int, str]], kept: Sequence[bool], path: Path
+) -> None:
     """One row per image; no cell runs as a formula in a spreadsheet, none has a value of a header."""
-    with atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8", errors="replace") as file:
+    with (
+        atomic_path(path) as temporary,
+        temporary.open("w", newline="", encoding="utf-8", errors="replace") as file,
+    ):
         table = csv.writer(file)
         table.writerow(["image", "section", "width", "height", "kept", "findings", "details"])
         for index, row in enumerate(frame.to_dict("records")):

@@ -30,7 +30,9 @@ THRESHOLDS = {
     "resolution": 2.0,
 }
 _LEAST_GROUP = 20  # images of a scanner that outliers are sought among
-_LEAST_DEVIATION = 0.07  # a few films of another range are no fault where most have nearly the same one
+_LEAST_DEVIATION = (
+    0.07  # a few films of another range are no fault where most have nearly the same one
+)
 _PRIORITY = ("test", "validation")  # sections that keep an image which others have, too
 
 
@@ -56,23 +58,69 @@ class Check:
 CHECKS = (
     Check("unreadable", "Unreadable", "Copy or export the file again.", True),
     Check("blank", "Blank", "The picture has nearly one gray level.", True),
-    Check("saturated", "Saturated", "Much of the picture is at its largest or smallest value. Check the window."),
-    Check("exact_duplicate", "Exact duplicates", "Files with the same bytes. One of them is kept.", True),
-    Check("near_duplicate", "Near duplicates", "The same picture, compressed, resized or exposed again.", True),
-    Check("not_chest", "Not a chest radiograph", "By the picture: opaque lungs may look so. Decide."),
-    Check("other_view", "Other view or body part", "By the DICOM header, such as a lateral view.", True),
+    Check(
+        "saturated",
+        "Saturated",
+        "Much of the picture is at its largest or smallest value. Check the window.",
+    ),
+    Check(
+        "exact_duplicate",
+        "Exact duplicates",
+        "Files with the same bytes. One of them is kept.",
+        True,
+    ),
+    Check(
+        "near_duplicate",
+        "Near duplicates",
+        "The same picture, compressed, resized or exposed again.",
+        True,
+    ),
+    Check(
+        "not_chest", "Not a chest radiograph", "By the picture: opaque lungs may look so. Decide."
+    ),
+    Check(
+        "other_view",
+        "Other view or body part",
+        "By the DICOM header, such as a lateral view.",
+        True,
+    ),
     Check("two_views", "Two views in one picture", "By the picture. Cut it into two files."),
-    Check("partial_lungs", "Lungs cut off", "The lungs reach the upper or lower edge, or only one was found."),
+    Check(
+        "partial_lungs",
+        "Lungs cut off",
+        "The lungs reach the upper or lower edge, or only one was found.",
+    ),
     Check("rotated", "Rotated", "By the picture. Turn the file upright."),
-    Check("mirrored", "Mirrored", "The heart is on the wrong side: by an opaque or collapsed lung, too. Decide."),
+    Check(
+        "mirrored",
+        "Mirrored",
+        "The heart is on the wrong side: by an opaque or collapsed lung, too. Decide.",
+    ),
     Check("inverted", "Inverted", "By the picture: dense parts are dark. Invert the file."),
     Check("text", "Burnt-in text", "A line of letters. Look for names."),
     Check("borders", "Large borders", "Crop the uniform border."),
-    Check("exposure", "Exposure outliers", "Brightness or contrast far from the other images of the scanner."),
-    Check("resolution", "Resolution outliers", "Less than half or more than twice the usual side of the scanner."),
-    Check("patient_in_splits", "Patient in several splits", "One patient must stay in one section.", True),
+    Check(
+        "exposure",
+        "Exposure outliers",
+        "Brightness or contrast far from the other images of the scanner.",
+    ),
+    Check(
+        "resolution",
+        "Resolution outliers",
+        "Less than half or more than twice the usual side of the scanner.",
+    ),
+    Check(
+        "patient_in_splits",
+        "Patient in several splits",
+        "One patient must stay in one section.",
+        True,
+    ),
     Check("no_patient", "Patient unknown", 'Give "patient_id" in a datalist.'),
-    Check("identifying_header", "Identifying header fields", "Fields are filled. De-identify before you share files."),
+    Check(
+        "identifying_header",
+        "Identifying header fields",
+        "Fields are filled. De-identify before you share files.",
+    ),
 )
 
 
@@ -102,7 +150,9 @@ def find(frame: pd.DataFrame, pairs: Iterable[tuple[int, int, float]]) -> dict[s
     found["unreadable"] = frame["unreadable"][~readable].to_dict()
     found["blank"] = _shown(frame, blank, "one gray level, or nearly so")
     clipped = (frame["white"] > limits["white"]) | (frame["black_inside"] > limits["black_inside"])
-    found["saturated"] = _shown(frame, picture & clipped, "{white:.0%} white, {black_inside:.0%} of the middle black")
+    found["saturated"] = _shown(
+        frame, picture & clipped, "{white:.0%} white, {black_inside:.0%} of the middle black"
+    )
     found["not_chest"] = _shown(frame, strange, "probability {not_chest:.2f}")
     found["other_view"] = _shown(frame, readable & (frame["other_view"] != ""), "{other_view}")
     found["two_views"] = _shown(frame, double, "probability {two_views:.2f}")
@@ -115,8 +165,12 @@ def find(frame: pd.DataFrame, pairs: Iterable[tuple[int, int, float]]) -> dict[s
     found["rotated"] = _shown(frame, rotated, turn)
     found["mirrored"] = _shown(frame, mirrored, "probability {mirrored:.2f}")
     found["inverted"] = _shown(frame, inverted, "probability {inverted:.2f}")
-    found["text"] = _shown(frame, picture & (frame["letters"] >= limits["letters"]), "{letters} letters in a line")
-    found["borders"] = _shown(frame, picture & (frame["border"] > limits["border"]), "{border:.0%} of the area")
+    found["text"] = _shown(
+        frame, picture & (frame["letters"] >= limits["letters"]), "{letters} letters in a line"
+    )
+    found["borders"] = _shown(
+        frame, picture & (frame["border"] > limits["border"]), "{border:.0%} of the area"
+    )
     found["no_patient"] = _shown(frame, frame["patient"] == "", "no identifier")
     found["identifying_header"] = _shown(frame, frame["identifying"] != "", "{identifying}")
     found.update(_outliers(frame[picture]))
@@ -146,7 +200,9 @@ def _outliers(frame: pd.DataFrame) -> dict[str, dict[int, str]]:
     ratio = ratio.combine(1 / ratio, max)
     exposed, sized = far[far > THRESHOLDS["exposure"]], frame[ratio > THRESHOLDS["resolution"]]
     return {
-        "exposure": {index: f"{value:.1f} deviations from the median" for index, value in exposed.items()},
+        "exposure": {
+            index: f"{value:.1f} deviations from the median" for index, value in exposed.items()
+        },
         "resolution": _shown(sized, sized["width"] > 0, "{width} x {height} pixels"),
     }
 
@@ -156,17 +212,26 @@ def _rank(section: str) -> int:
     return _PRIORITY.index(section) if section in _PRIORITY else len(_PRIORITY)
 
 
-def _duplicates(frame: pd.DataFrame, pairs: Iterable[tuple[int, int, float]]) -> dict[str, dict[int, str]]:
+def _duplicates(
+    frame: pd.DataFrame, pairs: Iterable[tuple[int, int, float]]
+) -> dict[str, dict[int, str]]:
     """Images that another one, which is kept, has the bytes or the picture of; crossings of splits and patients."""
     sick = frame["abnormal"] == 1 if "abnormal" in frame else pd.Series(False, frame.index)
     # of two in one section, what may show disease is kept
-    order = sorted(frame.index, key=lambda index: (_rank(frame["section"][index]), not sick[index], index))
+    order = sorted(
+        frame.index, key=lambda index: (_rank(frame["section"][index]), not sick[index], index)
+    )
     first = first_of_each([frame["digest"][index] for index in order])
-    exact = {index: _relation(frame, index, order[place]) for index, place in zip(order, first, strict=True)}
+    exact = {
+        index: _relation(frame, index, order[place])
+        for index, place in zip(order, first, strict=True)
+    }
     exact = {index: text for index, text in exact.items() if text}
     near: dict[int, str] = {}
     place = {index: number for number, index in enumerate(order)}
-    for one, other, correlation in sorted(pairs, key=lambda pair: max(place[pair[0]], place[pair[1]])):
+    for one, other, correlation in sorted(
+        pairs, key=lambda pair: max(place[pair[0]], place[pair[1]])
+    ):
         kept, left = sorted((one, other), key=place.__getitem__)
         if not {kept, left} & exact.keys() and left not in near and kept not in near:
             near[left] = f"{_relation(frame, left, kept)}, correlation {correlation:.4f}"
@@ -190,7 +255,9 @@ def _split_patients(frame: pd.DataFrame) -> dict[int, str]:
     """Images of patients whom a section of higher rank has, too."""
     known = frame[frame["patient"] != ""]
     sections = known.groupby("patient")["section"].unique()
-    several = {patient: sorted(names, key=_rank) for patient, names in sections.items() if len(names) > 1}
+    several = {
+        patient: sorted(names, key=_rank) for patient, names in sections.items() if len(names) > 1
+    }
     crossing = known[known["patient"].isin(several.keys())]
     return {
         index: f"also in {several[row['patient']][0]}"

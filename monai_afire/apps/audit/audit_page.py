@@ -70,5 +70,7 @@ def _picture(path: str) -> str:
         return ""
     gray = Image.fromarray(np.rint(255 * image.clip(0, 1)).astype(np.uint8))
     content = BytesIO()
-    ImageOps.contain(gray, (_SIDE, _SIDE), Image.Resampling.BOX).save(content, "JPEG", quality=_QUALITY)
+    ImageOps.contain(gray, (_SIDE, _SIDE), Image.Resampling.BOX).save(
+        content, "JPEG", quality=_QUALITY
+    )
     return f"data:image/jpeg;base64,{b64encode(content.getvalue()).decode()}"

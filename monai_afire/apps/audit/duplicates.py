@@ -17,7 +17,9 @@ _NEIGHBORS = 64
 _CHUNK = 4096  # pairs; bounds the memory
 
 
-def near_duplicates(pictures: NDArray[np.floating], threshold: float) -> list[tuple[int, int, float]]:
+def near_duplicates(
+    pictures: NDArray[np.floating], threshold: float
+) -> list[tuple[int, int, float]]:
     r"""
     Find pairs of pictures that are equal but for compression, size, brightness and contrast.
 
@@ -61,10 +63,14 @@ def near_duplicates(pictures: NDArray[np.floating], threshold: float) -> list[tu
 
 def _hash_bands(pictures: NDArray[np.float32]) -> NDArray[np.uint16]:
     """Hashes ``(N, 8)`` of pictures, coarse and fine frequencies in every band."""
-    spectrum = dctn(pictures, axes=(1, 2))[:, :_FREQUENCIES, :_FREQUENCIES].reshape(len(pictures), -1)
+    spectrum = dctn(pictures, axes=(1, 2))[:, :_FREQUENCIES, :_FREQUENCIES].reshape(
+        len(pictures), -1
+    )
     spectrum = spectrum[:, 1 : 1 + _BANDS * _BITS]
     above = spectrum > (spectrum.mean(0) if len(pictures) >= _FEW else 0)
-    return np.packbits(above.reshape(-1, _BITS, _BANDS).swapaxes(1, 2), axis=2).view(np.uint16)[..., 0]
+    return np.packbits(above.reshape(-1, _BITS, _BANDS).swapaxes(1, 2), axis=2).view(np.uint16)[
+        ..., 0
+    ]
 
 
 def first_of_each(digests: Sequence[str]) -> list[int]:
@@ -76,4 +82,6 @@ def first_of_each(digests: Sequence[str]) -> list[int]:
         [0, 1, 0, 3, 4]
     """
     first: dict[str, int] = {}
-    return [first.setdefault(digest, index) if digest else index for index, digest in enumerate(digests)]
+    return [
+        first.setdefault(digest, index) if digest else index for index, digest in enumerate(digests)
+    ]

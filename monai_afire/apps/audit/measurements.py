@@ -64,7 +64,9 @@ class MeasureRadiograph(Transform):
         """Measure the file under ``"image"``."""
         path = data["image"]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RadiographWarning)  # blank, in color: the audit counts what matters
+            warnings.simplefilter(
+                "ignore", RadiographWarning
+            )  # blank, in color: the audit counts what matters
             item = self.load({"image": path})
         image = np.asarray(item["image"][0], dtype=np.float32)
         header = header_of(path, (*SCANNER_ELEMENTS, *IDENTIFYING))
@@ -146,7 +148,9 @@ def lung_facts(lungs: torch.Tensor) -> dict[str, list[float]]:
         "lungs_at_edge", how far they touch the upper or lower edge, as a fraction of the root of their area; and
         "second_lung", the area of the second largest part as a fraction of the largest's, small where one is missing.
     """
-    touching = torch.stack([lungs[:, part].any(1).sum(1) for part in (slice(_EDGE), slice(-_EDGE, None))]).amax(0)
+    touching = torch.stack(
+        [lungs[:, part].any(1).sum(1) for part in (slice(_EDGE), slice(-_EDGE, None))]
+    ).amax(0)
     return {
         "lungs_at_edge": (touching / lungs.sum((1, 2)).clamp_min(1).sqrt()).tolist(),
         "second_lung": [_second_part(mask) for mask in lungs.numpy()],
@@ -179,11 +183,15 @@ def _letters_in_line(values: NDArray[np.float32], window: int) -> int:
     """Letters in the longest line of bright text."""
     marks = (values > 0.75) & (values - ndimage.grey_opening(values, size=window) > 0.3)
     parts, _ = ndimage.label(marks, structure=np.ones((3, 3)))
-    boxes = np.array([(r.start, r.stop, c.start, c.stop) for r, c in ndimage.find_objects(parts)], dtype=float)
+    boxes = np.array(
+        [(r.start, r.stop, c.start, c.stop) for r, c in ndimage.find_objects(parts)], dtype=float
+    )
     boxes = boxes.reshape(-1, 4)
     height, width = boxes[:, 1] - boxes[:, 0], boxes[:, 3] - boxes[:, 2]
     side = max(values.shape)
-    likely = (height >= 5) & (height < 0.06 * side) & (width <= 1.5 * height) & (width >= 0.1 * height)
+    likely = (
+        (height >= 5) & (height < 0.06 * side) & (width <= 1.5 * height) & (width >= 0.1 * height)
+    )
     boxes, height = boxes[likely][:500], height[likely][:500]
     if len(boxes) < 2:
         return len(boxes)
@@ -198,6 +206,8 @@ def _letters_in_line(values: NDArray[np.float32], window: int) -> int:
 
 def small_picture(image: NDArray[np.float32]) -> torch.Tensor:
     """``(1, 64, 64)`` in [0, 1], stretched from its smallest to its largest number."""
-    small = torch.nn.functional.interpolate(torch.from_numpy(image.copy())[None, None], (SMALL, SMALL), mode="area")[0]
+    small = torch.nn.functional.interpolate(
+        torch.from_numpy(image.copy())[None, None], (SMALL, SMALL), mode="area"
+    )[0]
     low, high = small.aminmax()
     return (small - low) / (high - low).clamp_min(1e-6)

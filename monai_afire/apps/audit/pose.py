@@ -58,11 +58,16 @@ class PoseClassifier(nn.Module):
         self.average = average
         channels, strides = (16, 32, 64, 64, 96), (2, 2, 2, 2, 2)
         outputs = POSES + len(QUALITIES)
-        self.net = Classifier((1, _SIDE, _SIDE), outputs, channels, strides, num_res_units=2, norm="batch")
+        self.net = Classifier(
+            (1, _SIDE, _SIDE), outputs, channels, strides, num_res_units=2, norm="batch"
+        )
         grid = torch.arange(9).view(3, 3)
         seen = {tuple(turned(grid, pose).flatten().tolist()): pose for pose in range(POSES)}
         self._composed = [
-            [seen[tuple(turned(turned(grid, own), view).flatten().tolist())] for own in range(POSES)]
+            [
+                seen[tuple(turned(turned(grid, own), view).flatten().tolist())]
+                for own in range(POSES)
+            ]
             for view in range(POSES)
         ]
 
@@ -96,8 +101,12 @@ class PoseClassifier(nn.Module):
 
     def _all_poses(self, small: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits of poses and qualities, averaged over the pictures in all poses."""
-        views = [self.net(turned(small, view)).split((POSES, len(QUALITIES)), 1) for view in range(POSES)]
-        poses = torch.stack([found[:, own] for (found, _), own in zip(views, self._composed, strict=True)])
+        views = [
+            self.net(turned(small, view)).split((POSES, len(QUALITIES)), 1) for view in range(POSES)
+        ]
+        poses = torch.stack(
+            [found[:, own] for (found, _), own in zip(views, self._composed, strict=True)]
+        )
         return poses.mean(0), torch.stack([quality for _, quality in views]).mean(0)
 
 

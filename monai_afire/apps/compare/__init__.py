@@ -15,4 +15,11 @@ from monai_afire.apps.compare.comparison import compare_encoders
 from monai_afire.apps.compare.encoders import ComparedEncoder, compared_encoder
 from monai_afire.apps.compare.stored_tokens import encode_images
 
-__all__ = ["Cohort", "ComparedEncoder", "compare_encoders", "compared_encoder", "encode_images", "read_cohort"]
+__all__ = [
+    "Cohort",
+    "ComparedEncoder",
+    "compare_encoders",
+    "compared_encoder",
+    "encode_images",
+    "read_cohort",
+]

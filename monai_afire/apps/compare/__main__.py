@@ -21,12 +21,24 @@ _ENCODERS = f"{ENCODER_WORDS}; NAME= ahead of it gives a name"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser("monai-afire compare", description=_DESCRIPTION)
-    parser.add_argument("datalist", metavar="DATALIST", help="JSON list, or CSV table: image, label, patient_id, split")
+    parser.add_argument(
+        "datalist",
+        metavar="DATALIST",
+        help="JSON list, or CSV table: image, label, patient_id, split",
+    )
     parser.add_argument("encoders", metavar="ENCODER", nargs="+", help=_ENCODERS)
-    parser.add_argument("--dataset_dir", help="folder that names in the list start from (default: that of the list)")
-    parser.add_argument("--output_dir", default="compare", help="folder of the results (default: %(default)s)")
-    parser.add_argument("--section", help="that is evaluated (default: test, or validation if there is none)")
-    parser.add_argument("--field_of_view", choices=FIELDS_OF_VIEW, default="lungs", help="default: %(default)s")
+    parser.add_argument(
+        "--dataset_dir", help="folder that names in the list start from (default: that of the list)"
+    )
+    parser.add_argument(
+        "--output_dir", default="compare", help="folder of the results (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--section", help="that is evaluated (default: test, or validation if there is none)"
+    )
+    parser.add_argument(
+        "--field_of_view", choices=FIELDS_OF_VIEW, default="lungs", help="default: %(default)s"
+    )
     options = parser.parse_args(arguments)
     try:
         with launched_group():

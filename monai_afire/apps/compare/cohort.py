@@ -55,7 +55,9 @@ class Cohort:
     def rows(self, *roles: str, abnormal: int | None = None) -> NDArray[np.intp]:
         """Numbers of the images of some roles, or of the normal (0) or abnormal (1) ones among them."""
         chosen = self.table["role"].isin(roles)
-        return np.flatnonzero(chosen if abnormal is None else chosen & (self.table["abnormal"] == abnormal))
+        return np.flatnonzero(
+            chosen if abnormal is None else chosen & (self.table["abnormal"] == abnormal)
+        )
 
     def painted_rows(self) -> NDArray[np.intp]:
         """Numbers of at most 100 normal evaluated images, for painted lesions; none with few normals to learn from."""
@@ -67,12 +69,16 @@ class Cohort:
         return normal[::step]
 
 
-def labeled_rows(items: Sequence[Mapping[str, Any]], fraction: float, seed: int) -> NDArray[np.intp]:
+def labeled_rows(
+    items: Sequence[Mapping[str, Any]], fraction: float, seed: int
+) -> NDArray[np.intp]:
     """The "row" of the items of some of the patients, drawn as the bundles draw them."""
     return np.array([item["row"] for item in label_subset(items, fraction, seed)], dtype=np.intp)
 
 
-def read_cohort(datalist: Path, output_dir: Path, dataset_dir: str | None = None, section: str | None = None) -> Cohort:
+def read_cohort(
+    datalist: Path, output_dir: Path, dataset_dir: str | None = None, section: str | None = None
+) -> Cohort:
     """
     Read a datalist or a table: the section that is evaluated, and the sections before it to learn from.
 
@@ -94,10 +100,16 @@ def read_cohort(datalist: Path, output_dir: Path, dataset_dir: str | None = None
     source = datalist.expanduser()
     if source.suffix.lower() == ".csv":
         made = output_dir / "compare_datalist.json"
-        print(write_datalist(TableReader(source.name), dataset_dir or source.parent, made, labels=source.parent))
+        print(
+            write_datalist(
+                TableReader(source.name), dataset_dir or source.parent, made, labels=source.parent
+            )
+        )
         source, dataset_dir = made, None
     if section == "training":
-        raise DatalistError(f"{datalist}: encoders learn from section 'training': evaluate 'validation' or 'test'")
+        raise DatalistError(
+            f"{datalist}: encoders learn from section 'training': evaluate 'validation' or 'test'"
+        )
     if section is None:
         section = "test" if "test" in read_sections(source) else "validation"
     learning = labeled_items("training", dataset_dir, str(source))
@@ -121,7 +133,9 @@ def _roles(patients: Sequence[str], num_learning: int) -> list[str]:
     return roles + [EVALUATE] * (len(patients) - num_learning)
 
 
-def _labels(items: Sequence[Mapping[str, Any]], source: Path) -> tuple[NDArray[np.float32], list[str]]:
+def _labels(
+    items: Sequence[Mapping[str, Any]], source: Path
+) -> tuple[NDArray[np.float32], list[str]]:
     """Labels ``(N, K)`` of findings, or of classes if they are more than two, and their names."""
     is_list = isinstance(items[0]["label"], list)
     try:

@@ -22,7 +22,9 @@ from monai_afire.visualize.group_map import map_figure
 _GROUPS = 5  # that have a color of their own
 
 
-def write_page(path: str | os.PathLike, table: pd.DataFrame, maps: Sequence[Mapping[str, Any]], **facts: Any) -> None:
+def write_page(
+    path: str | os.PathLike, table: pd.DataFrame, maps: Sequence[Mapping[str, Any]], **facts: Any
+) -> None:
     """
     Write the page.
 
@@ -36,7 +38,9 @@ def write_page(path: str | os.PathLike, table: pd.DataFrame, maps: Sequence[Mapp
     write_text(path, render_page("monai_afire.apps.compare", "compare.html", **values))
 
 
-def embedding_maps(name: str, features: NDArray, groups: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+def embedding_maps(
+    name: str, features: NDArray, groups: Mapping[str, Sequence[str]]
+) -> list[dict[str, Any]]:
     """
     Two principal components of features, once for each way to color the images.
 
@@ -53,5 +57,12 @@ def embedding_maps(name: str, features: NDArray, groups: Mapping[str, Sequence[s
         common = [group for group, _ in Counter(own).most_common(_GROUPS)]
         shown = [group if group in common else "other" for group in own]
         picture = figure_url(map_figure({name: points}, {name: shown}))
-        maps.append({"name": name, "by": by, "groups": dict(Counter(shown).most_common()), "picture": picture})
+        maps.append(
+            {
+                "name": name,
+                "by": by,
+                "groups": dict(Counter(shown).most_common()),
+                "picture": picture,
+            }
+        )
     return maps

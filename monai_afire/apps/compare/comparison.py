@@ -18,7 +18,14 @@ from tqdm.auto import tqdm
 from monai_afire.apps.compare.cohort import EVALUATE, LEARN, Cohort, read_cohort
 from monai_afire.apps.compare.compare_page import embedding_maps, write_page
 from monai_afire.apps.compare.encoders import ComparedEncoder, compared_encoder
-from monai_afire.apps.compare.questions import CONTROLS, PIXELS, classification, controls, detection, nodule_items
+from monai_afire.apps.compare.questions import (
+    CONTROLS,
+    PIXELS,
+    classification,
+    controls,
+    detection,
+    nodule_items,
+)
 from monai_afire.apps.compare.results import results_table, verdict
 from monai_afire.apps.compare.stored_tokens import encode_images
 from monai_afire.metrics.principal_components import pixel_components
@@ -72,12 +79,17 @@ def compare_encoders(
     compared = [compared_encoder(word, field_of_view) for word in encoders]
     names = Counter([PIXELS, _EXPOSURE, *CONTROLS, *(each.name for each in compared)])
     if taken := [name for name, count in names.items() if count > 1]:
-        raise ValueError(f"encoder {taken[0]!r}: the name is taken; give each its own, as in mine=model.pt")
+        raise ValueError(
+            f"encoder {taken[0]!r}: the name is taken; give each its own, as in mine=model.pt"
+        )
     folder, stored = check_writable(output_dir), check_writable(Path(output_dir, "tokens"))
     cohort = read_cohort(Path(datalist), folder, dataset_dir, section)
     pixels = RawPixels(1, _PIXELS, _PIXELS)
     exposure = ComparedEncoder(_EXPOSURE, pixels, standardize=False, field_of_view="image")
-    seen = [ComparedEncoder(PIXELS, pixels, standardize=True, field_of_view=field_of_view), *compared]
+    seen = [
+        ComparedEncoder(PIXELS, pixels, standardize=True, field_of_view=field_of_view),
+        *compared,
+    ]
     tokens = encode_images(cohort.items, [exposure, *seen], stored, "images")
     painted = encode_images(nodule_items(cohort), seen, stored, "painted nodules")
     return by_main_rank(_report, folder, cohort, seen, tokens, painted)
@@ -98,7 +110,9 @@ def _report(
     for each in tqdm(seen, desc="questions", unit="encoder"):
         answers += classification(cohort, each.name, features[each.name])
         if len(cohort.painted_rows()):
-            answers += detection(cohort, each.name, each.encoder.grid_size, tokens[each.name], painted[each.name])
+            answers += detection(
+                cohort, each.name, each.encoder.grid_size, tokens[each.name], painted[each.name]
+            )
     table = results_table(cohort, tqdm(answers, desc="intervals", unit="answer"))
     return _write(folder, cohort, table, features, seen[0].field_of_view)
 
@@ -111,7 +125,9 @@ def _findings(cohort: Cohort) -> dict[str, list[str]]:
     return {"findings": names[answered].tolist(), "unanswered": names[~answered].tolist()}
 
 
-def _write(folder: Path, cohort: Cohort, table: pd.DataFrame, features: Mapping[str, NDArray], view: str) -> str:
+def _write(
+    folder: Path, cohort: Cohort, table: pd.DataFrame, features: Mapping[str, NDArray], view: str
+) -> str:
     """The three files; returns the sentence."""
     results = [folder / f"compare.{kind}" for kind in ("html", "csv", "json")]
     for path in results:
@@ -119,10 +135,23 @@ def _write(folder: Path, cohort: Cohort, table: pd.DataFrame, features: Mapping[
     keep_previous(*results)
     evaluated = cohort.table[cohort.table["role"] == EVALUATE]
     sentence, patients = verdict(table, len(evaluated)), evaluated["patient"].nunique()
-    facts = {"sentence": sentence, "images": len(evaluated), "patients": patients, **_findings(cohort)}
+    facts = {
+        "sentence": sentence,
+        "images": len(evaluated),
+        "patients": patients,
+        **_findings(cohort),
+    }
     facts |= {"learned_from": len(cohort.items) - len(evaluated), "field_of_view": view}
-    groups = {by: evaluated[by].tolist() for by in ("label", "scanner", "view") if evaluated[by].nunique() > 1}
-    maps = [each for name, own in features.items() for each in embedding_maps(name, own[evaluated.index], groups)]
+    groups = {
+        by: evaluated[by].tolist()
+        for by in ("label", "scanner", "view")
+        if evaluated[by].nunique() > 1
+    }
+    maps = [
+        each
+        for name, own in features.items()
+        for each in embedding_maps(name, own[evaluated.index], groups)
+    ]
     write_page(folder / "compare.html", table, maps, **facts)
     write_text(folder / "compare.csv", table.to_csv(index=False))
     numbers = json_safe({**facts, "results": table.to_dict("records")})

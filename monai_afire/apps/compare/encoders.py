@@ -27,7 +27,9 @@ from monai_afire.transforms import StandardizeContrast
 
 _RANDOM = ":random"  # behind a file, as behind the names of other libraries
 _SHORT = {"untrained": RELEASED + _RANDOM}
-ENCODER_WORDS = "untrained, released, released_224, model.pt, model.pt:random, hub:FOLDER or timm:NAME"
+ENCODER_WORDS = (
+    "untrained, released, released_224, model.pt, model.pt:random, hub:FOLDER or timm:NAME"
+)
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,18 @@ class ComparedEncoder:
     @property
     def key(self) -> str:
         """What tokens depend on beside the images: the same for the same encoder."""
-        own = self.encoder.img_size, self.encoder.patch_size, tensor_digest(self.encoder.state_dict())
+        own = (
+            self.encoder.img_size,
+            self.encoder.patch_size,
+            tensor_digest(self.encoder.state_dict()),
+        )
         settings = __version__, self.standardize, self.field_of_view, definition_of(self.encoder)
         return json.dumps([*settings, *own], default=str)
 
     @torch.inference_mode()
-    def encode(self, images: torch.Tensor, device: torch.device | str = "cpu") -> NDArray[np.float16]:
+    def encode(
+        self, images: torch.Tensor, device: torch.device | str = "cpu"
+    ) -> NDArray[np.float16]:
         """
         Prepare and encode images.
 
@@ -79,9 +87,16 @@ class ComparedEncoder:
         small = F.interpolate(images, self.encoder.img_size, mode="area")
         if self.standardize:
             small = torch.stack([torch.as_tensor(StandardizeContrast()(image)) for image in small])
-        tokens = self.encoder.to(device)(in_field_of_view(small, self.field_of_view).to(device)).half().cpu().numpy()
+        tokens = (
+            self.encoder.to(device)(in_field_of_view(small, self.field_of_view).to(device))
+            .half()
+            .cpu()
+            .numpy()
+        )
         if not np.isfinite(tokens).all():
-            raise ValueError(f"encoder {self.name!r}: its features are not finite in half precision; check the weights")
+            raise ValueError(
+                f"encoder {self.name!r}: its features are not finite in half precision; check the weights"
+            )
         return tokens
 
 

@@ -20,7 +20,12 @@ from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEnco
 from monai_afire.transforms import controlled_lesion_items
 
 PIXELS, CONTROLS = "pixels", ("darkness", "sharpness", "view alone")
-PROBE, NEIGHBORS, DETECTION, NODULES = "Linear probe", "Nearest neighbors", "Detection", "Painted nodules"
+PROBE, NEIGHBORS, DETECTION, NODULES = (
+    "Linear probe",
+    "Nearest neighbors",
+    "Detection",
+    "Painted nodules",
+)
 _FRACTIONS, _DRAWS = (0.01, 0.1, 1.0), 3  # of the patients to learn from
 _SIZES, _CONTRASTS = (0.1, 0.2), (0.2, 0.4)  # of nodules
 _OWN_NORMALS = "own normal images"
@@ -45,7 +50,11 @@ class _Encoded(RadiographEncoder):
 
 def truth(cohort: Cohort, question: str) -> tuple[NDArray, NDArray]:
     """Labels ``(M, K)`` and patients ``(M,)`` of the images that a question is asked of."""
-    patients, evaluated, painted = cohort.table["patient"].to_numpy(), cohort.rows(EVALUATE), cohort.painted_rows()
+    patients, evaluated, painted = (
+        cohort.table["patient"].to_numpy(),
+        cohort.rows(EVALUATE),
+        cohort.painted_rows(),
+    )
     if question == NODULES:
         return np.repeat([[0.0], [1.0]], len(painted), axis=0), patients[np.tile(painted, 2)]
     labels = cohort.table[["abnormal"]].to_numpy() if question == DETECTION else cohort.labels
@@ -60,8 +69,12 @@ def classification(cohort: Cohort, name: str, features: NDArray) -> Iterator[Ans
         probed, voted = [], []
         for seed in range(_DRAWS if fraction < 1 else 1):
             rows = labeled_rows(learning, fraction, seed)
-            probe = fit_linear_probe(features[rows], labels[rows], features[choosing], labels[choosing])
-            centered = torch.from_numpy(features - features[rows].mean(0))  # else all directions are nearly the same
+            probe = fit_linear_probe(
+                features[rows], labels[rows], features[choosing], labels[choosing]
+            )
+            centered = torch.from_numpy(
+                features - features[rows].mean(0)
+            )  # else all directions are nearly the same
             votes = knn_predict(centered[rows], torch.from_numpy(labels[rows]), centered[evaluated])
             probed.append(probe.logits(features[evaluated]))
             voted.append(votes.nan_to_num(0.0).numpy())
@@ -73,10 +86,16 @@ def classification(cohort: Cohort, name: str, features: NDArray) -> Iterator[Ans
 def nodule_items(cohort: Cohort) -> list[dict[str, Any]]:
     """Items of normal evaluated images with a nodule of each size and contrast, image by image."""
     items = [{"image": cohort.items[row]["image"]} for row in cohort.painted_rows()]
-    return [item for item in controlled_lesion_items(items, ["SoftNodule"], _CONTRASTS, _SIZES) if item["lesion"]]
+    return [
+        item
+        for item in controlled_lesion_items(items, ["SoftNodule"], _CONTRASTS, _SIZES)
+        if item["lesion"]
+    ]
 
 
-def detection(cohort: Cohort, name: str, grid: tuple[int, ...], tokens: NDArray, painted: NDArray) -> Iterator[Answer]:
+def detection(
+    cohort: Cohort, name: str, grid: tuple[int, ...], tokens: NDArray, painted: NDArray
+) -> Iterator[Answer]:
     """
     Evaluated images, and nodules, by how unlike normal images to learn from they are.
 
@@ -89,16 +108,31 @@ def detection(cohort: Cohort, name: str, grid: tuple[int, ...], tokens: NDArray,
         pixels = np.concatenate([tokens, painted])[:, 0].astype(np.float32)
         spread, focal = (pca_errors(pixels[normal], pixels, share) for share in (1.0, _STRONGEST))
     else:
-        detector = AnomalyDetector(_Encoded(grid, tokens.shape[-1]), k_fraction=_STRONGEST, copies=0).eval()
+        detector = AnomalyDetector(
+            _Encoded(grid, tokens.shape[-1]), k_fraction=_STRONGEST, copies=0
+        ).eval()
         detector.fit(torch.from_numpy(tokens[normal]).float().split(_BATCH))
-        batches = [batch for stored in (tokens, painted) for batch in torch.from_numpy(stored).split(_BATCH)]
+        batches = [
+            batch
+            for stored in (tokens, painted)
+            for batch in torch.from_numpy(stored).split(_BATCH)
+        ]
         scores = torch.cat([detector(batch.float())["scores"] for batch in batches])
-        spread, focal = (scores[:, detector.score_names.index(kind)].numpy() for kind in ("fused", "focal"))
+        spread, focal = (
+            scores[:, detector.score_names.index(kind)].numpy() for kind in ("fused", "focal")
+        )
     yield DETECTION, _OWN_NORMALS, name, spread[None, cohort.rows(EVALUATE), None]
     originals, copies = focal[cohort.painted_rows()], focal[len(tokens) :]
-    kinds = [f"size {size:g}, contrast {contrast:g}" for size, contrast in product(_SIZES, _CONTRASTS)]
+    kinds = [
+        f"size {size:g}, contrast {contrast:g}" for size, contrast in product(_SIZES, _CONTRASTS)
+    ]
     for number, kind in enumerate(kinds):
-        yield NODULES, kind, name, np.concatenate([originals, copies[number :: len(kinds)]])[None, :, None]
+        yield (
+            NODULES,
+            kind,
+            name,
+            np.concatenate([originals, copies[number :: len(kinds)]])[None, :, None],
+        )
 
 
 def controls(cohort: Cohort, pictures: NDArray) -> Iterator[Answer]:

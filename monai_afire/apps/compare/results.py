@@ -37,9 +37,16 @@ def results_table(cohort: Cohort, answers: Iterable[Answer], draws: int = 1000) 
         labels, patients = truth(cohort, question)
         weights = patient_weights(patients, draws, include_original=True)
         auc, *drawn = np.mean([bootstrap_aucs(labels, each, weights) for each in scores], axis=0)
-        row = {"question": question, "setting": setting, "name": name, "is_encoder": name not in (PIXELS, *CONTROLS)}
+        row = {
+            "question": question,
+            "setting": setting,
+            "name": name,
+            "is_encoder": name not in (PIXELS, *CONTROLS),
+        }
         low, high = np.nanquantile(drawn, _INTERVAL) if auc == auc else (auc, auc)
-        rows.append({**row, "images": len(patients), "auc": auc, "low": low, "high": high, "baseline": None})
+        rows.append(
+            {**row, "images": len(patients), "auc": auc, "low": low, "high": high, "baseline": None}
+        )
         samples.append(np.array(drawn))
     table = pd.DataFrame(rows).assign(difference=np.nan, p_value=np.nan).dropna(subset="auc")
     for _, group in table.groupby(["question", "setting"]):
@@ -48,7 +55,9 @@ def results_table(cohort: Cohort, answers: Iterable[Answer], draws: int = 1000) 
             table.at[row, "baseline"] = table.at[best, "name"]
             table.at[row, "difference"] = table.at[row, "auc"] - table.at[best, "auc"]
             table.at[row, "p_value"] = bootstrap_p_value(samples[row] - samples[best])
-    return table.assign(better=discoveries(table["p_value"], _FALSE_DISCOVERIES) & (table["difference"] > 0))
+    return table.assign(
+        better=discoveries(table["p_value"], _FALSE_DISCOVERIES) & (table["difference"] > 0)
+    )
 
 
 def verdict(table: pd.DataFrame, images: int) -> str:
@@ -77,4 +86,6 @@ def verdict(table: pd.DataFrame, images: int) -> str:
         f"({', '.join(rows['question'].unique())})"
         for name, rows in table[table["better"]].groupby("name", sort=False)
     ]
-    return f"On these {images:,} images {'; '.join(found) or f'no encoder is better than {simple}'}."
+    return (
+        f"On these {images:,} images {'; '.join(found) or f'no encoder is better than {simple}'}."
+    )

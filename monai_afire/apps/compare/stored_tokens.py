@@ -19,17 +19,28 @@ from numpy.typing import NDArray
 
 from monai_afire.apps.compare.encoders import ComparedEncoder
 from monai_afire.transforms import AddControlledLesiond, LoadRadiographd, fit_images
-from monai_afire.utils.batch_files import batch_names, images_digest, remaining_batches, save_batch, saved_batches
+from monai_afire.utils.batch_files import (
+    batch_names,
+    images_digest,
+    remaining_batches,
+    save_batch,
+    saved_batches,
+)
 from monai_afire.utils.device import default_device, default_num_workers
 from monai_afire.utils.distributed import by_main_rank
 from monai_afire.utils.files import atomic_path, remove_leftovers
 
 _BATCH = 32
-_SIDE = 512  # of the pictures that lesions are painted into, and that every encoder shrinks to its size
+_SIDE = (
+    512  # of the pictures that lesions are painted into, and that every encoder shrinks to its size
+)
 
 
 def encode_images(
-    items: Sequence[Mapping[str, Any]], encoders: Sequence[ComparedEncoder], folder: Path, title: str
+    items: Sequence[Mapping[str, Any]],
+    encoders: Sequence[ComparedEncoder],
+    folder: Path,
+    title: str,
 ) -> dict[str, NDArray[np.float16]]:
     """
     Encode images by all encoders, those that are not in the folder yet. An interrupted call goes on.
@@ -51,11 +62,17 @@ def encode_images(
         ValueError: when an encoder's tokens are not finite.
     """
     files = {each.name: folder / f"{images_digest(each.key, items)}.npy" for each in encoders}
-    parts = {each.name: files[each.name].with_suffix("") for each in encoders if not files[each.name].is_file()}
+    parts = {
+        each.name: files[each.name].with_suffix("")
+        for each in encoders
+        if not files[each.name].is_file()
+    }
     resize = fit_images("image", size=_SIDE, mode="area")
     prepare = Compose([LoadRadiographd("image"), resize, AddControlledLesiond("image")])
     device, own = default_device(), [*parts.values()]
-    for name, batch in remaining_batches(items, _BATCH, own, prepare, default_num_workers(device), title):
+    for name, batch in remaining_batches(
+        items, _BATCH, own, prepare, default_num_workers(device), title
+    ):
         images = torch.stack([convert_to_tensor(item["image"], track_meta=False) for item in batch])
         for each in encoders:
             if each.name in parts and not (file := parts[each.name] / name).is_file():

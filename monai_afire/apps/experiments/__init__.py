@@ -4,7 +4,12 @@
 
 from __future__ import annotations
 
-from monai_afire.apps.experiments.execution import Outcome, execute_runs, pretrained_weights, read_metrics
+from monai_afire.apps.experiments.execution import (
+    Outcome,
+    execute_runs,
+    pretrained_weights,
+    read_metrics,
+)
 from monai_afire.apps.experiments.experiment_tables import (
     comparison_figure,
     comparison_markdown,

@@ -59,11 +59,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options, further = _parser().parse_known_args(arguments)
     try:
         overrides = _overrides(further)
-        pretraining = {key: overrides.pop(key) for key in list(overrides) if key.startswith(_PRETRAINING)}
-        compared = _initializations(options, {key.removeprefix(_PRETRAINING): v for key, v in pretraining.items()})
+        pretraining = {
+            key: overrides.pop(key) for key in list(overrides) if key.startswith(_PRETRAINING)
+        }
+        compared = _initializations(
+            options, {key.removeprefix(_PRETRAINING): v for key, v in pretraining.items()}
+        )
         experiment = Experiment(tuple(options.config_file), Path(options.output_dir), overrides)
         runs = plan_runs(
-            compared, options.seed, options.label_fraction, options.fold, options.num_folds, options.frozen
+            compared,
+            options.seed,
+            options.label_fraction,
+            options.fold,
+            options.num_folds,
+            options.frozen,
         )
         print(f"{len(runs)} runs; logs: {experiment.output_dir / 'runs'}/*/log.txt", flush=True)
         outcomes = execute_runs(experiment, runs, options.num_processes)
@@ -81,8 +90,12 @@ def _initializations(
 ) -> list[tuple[str, str | Pretraining | None]]:
     """What is compared: given weights, then arms that are pre-trained first."""
     if pretraining and not options.arms:
-        raise ExperimentError(f"--{_PRETRAINING}{next(iter(pretraining))} is for the pre-trainings of --arms")
-    given: list[tuple[str, str | Pretraining | None]] = [as_initialization(text) for text in options.initializations]
+        raise ExperimentError(
+            f"--{_PRETRAINING}{next(iter(pretraining))} is for the pre-trainings of --arms"
+        )
+    given: list[tuple[str, str | Pretraining | None]] = [
+        as_initialization(text) for text in options.initializations
+    ]
     if options.arms:
         root = Path(options.output_dir) / "pretraining"
         arms = read_arms(options.arms, root, pretraining)
@@ -103,7 +116,9 @@ def _report(experiment: Experiment, outcomes: Sequence[Outcome], metrics: Sequen
     return 1 if failed else 0
 
 
-def _write_tables(experiment: Experiment, outcomes: Sequence[Outcome], metrics: Sequence[str]) -> None:
+def _write_tables(
+    experiment: Experiment, outcomes: Sequence[Outcome], metrics: Sequence[str]
+) -> None:
     folder = experiment.output_dir
     table = runs_table(experiment, outcomes, metrics)
     write_text(folder / "runs.csv", table.to_csv(index=False))
@@ -111,13 +126,20 @@ def _write_tables(experiment: Experiment, outcomes: Sequence[Outcome], metrics: 
         return
     names = metric_names(table, metrics)
     if not names:
-        raise ExperimentError(f"no metrics.json has a top-level number to compare: see {folder}/runs.csv")
-    comparison = comparison_table(table, names).merge(patient_p_values(experiment, outcomes), how="left")
+        raise ExperimentError(
+            f"no metrics.json has a top-level number to compare: see {folder}/runs.csv"
+        )
+    comparison = comparison_table(table, names).merge(
+        patient_p_values(experiment, outcomes), how="left"
+    )
     write_text(folder / "table.csv", comparison.to_csv(index=False))
     text = comparison_markdown(comparison)
     write_text(folder / "table.md", text)
     save_figure(comparison_figure(comparison), folder / "table.png")
-    print(f"\n{text}\ntables: runs.csv, table.csv and table.md in {folder}; figure: {folder}/table.png", flush=True)
+    print(
+        f"\n{text}\ntables: runs.csv, table.csv and table.md in {folder}; figure: {folder}/table.png",
+        flush=True,
+    )
 
 
 def _overrides(words: Sequence[str]) -> dict[str, str]:
@@ -126,8 +148,14 @@ def _overrides(words: Sequence[str]) -> dict[str, str]:
     rest = list(words)
     while rest:
         key, sign, value = rest.pop(0).partition("=")
-        if not key.startswith("--") or not (sign or rest) or (not sign and rest[0].startswith("--")):
-            raise ExperimentError(f"{key!r} is neither an option of this command nor --key value; see --help")
+        if (
+            not key.startswith("--")
+            or not (sign or rest)
+            or (not sign and rest[0].startswith("--"))
+        ):
+            raise ExperimentError(
+                f"{key!r} is neither an option of this command nor --key value; see --help"
+            )
         name = key[2:]
         if name in overrides:
             raise ExperimentError(f"--{name} is given twice")
@@ -145,7 +173,12 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,  # --learning_rate is an option of the bundle
     )
     add = parser.add_argument
-    add("--config_file", nargs="+", required=True, help="the bundle's train.json, and overlays of it if any")
+    add(
+        "--config_file",
+        nargs="+",
+        required=True,
+        help="the bundle's train.json, and overlays of it if any",
+    )
     add("--output_dir", required=True, help="folder of the results")
     add(
         "--initializations",
@@ -155,11 +188,31 @@ def _parser() -> argparse.ArgumentParser:
         help="weights of the encoder to compare; NAME= for random ones in the encoder of the first file; p-values are "
         "against the first",
     )
-    add("--frozen", action="store_true", help="compare each with a frozen encoder, too (linear probe), as NAME-frozen")
-    add("--arms", metavar="FILE", help="JSON file of pre-trainings to do first, each once per seed; see below")
+    add(
+        "--frozen",
+        action="store_true",
+        help="compare each with a frozen encoder, too (linear probe), as NAME-frozen",
+    )
+    add(
+        "--arms",
+        metavar="FILE",
+        help="JSON file of pre-trainings to do first, each once per seed; see below",
+    )
     add("--seed", nargs="+", type=int, default=[0], help="seeds (default: 0)")
-    add("--label_fraction", nargs="+", type=float, default=[], help="shares of the labels (default: the bundle's own)")
-    add("--fold", nargs="+", type=int, default=[], help="folds to leave out (default: all of --num_folds)")
+    add(
+        "--label_fraction",
+        nargs="+",
+        type=float,
+        default=[],
+        help="shares of the labels (default: the bundle's own)",
+    )
+    add(
+        "--fold",
+        nargs="+",
+        type=int,
+        default=[],
+        help="folds to leave out (default: all of --num_folds)",
+    )
     add("--num_folds", type=int, help="parts of a cross-validation (default: none)")
     add("--num_processes", type=int, default=1, help="runs at the same time (default: 1)")
     add(

@@ -83,9 +83,13 @@ def execute_runs(
     for environment in _environments(num_processes):
         environments.put(environment)
     processes = _Processes()
-    bar = tqdm(total=len(runs), initial=len(outcomes), disable=not progress, unit="run", dynamic_ncols=True)
+    bar = tqdm(
+        total=len(runs), initial=len(outcomes), disable=not progress, unit="run", dynamic_ncols=True
+    )
     with bar, ThreadPoolExecutor(num_processes) as pool:
-        futures = [pool.submit(_execute, experiment, run, processes, environments) for run in pending]
+        futures = [
+            pool.submit(_execute, experiment, run, processes, environments) for run in pending
+        ]
         try:
             for future in as_completed(futures):
                 outcome = future.result()
@@ -160,7 +164,11 @@ class _Processes:
             if self.stopped:
                 raise InterruptedError("the experiment was stopped")
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=dict(environment)
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=dict(environment),
             )
             self.running.add(process)
         try:
@@ -194,7 +202,10 @@ def _is_done(experiment: Experiment, run: Run) -> bool:
 
 
 def _execute(
-    experiment: Experiment, run: Run, processes: _Processes, environments: SimpleQueue[dict[str, str]]
+    experiment: Experiment,
+    run: Run,
+    processes: _Processes,
+    environments: SimpleQueue[dict[str, str]],
 ) -> Outcome:
     """One run, in a thread that waits for its processes; any error is the run's own."""
     environment = environments.get()
@@ -207,15 +218,21 @@ def _execute(
     return Outcome(run, "failed" if reason else "done", reason)
 
 
-def _train_and_evaluate(experiment: Experiment, run: Run, processes: _Processes, environment: Mapping[str, str]) -> str:
+def _train_and_evaluate(
+    experiment: Experiment, run: Run, processes: _Processes, environment: Mapping[str, str]
+) -> str:
     """Do the steps and certify the result; why it failed, or nothing."""
     if isinstance(run.start, Pretraining):
-        with processes.pretraining[run.start.folder(run.seed)]:  # runs beside this one may start from it, too
+        with processes.pretraining[
+            run.start.folder(run.seed)
+        ]:  # runs beside this one may start from it, too
             if reason := _pretrain(run.start, run.seed, processes, environment):
                 return reason
     folder = experiment.folder(run)
     folder.mkdir(parents=True, exist_ok=True)
-    settings = experiment.settings(run)  # the files as they are now, whatever happens to them meanwhile
+    settings = experiment.settings(
+        run
+    )  # the files as they are now, whatever happens to them meanwhile
     started = folder / "started.json"
     steps = experiment.steps(run, can_resume=_read_settings(started) == settings)
     write_text(started, json.dumps(settings, indent=2))
@@ -241,7 +258,9 @@ def _read_settings(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def _pretrain(pretraining: Pretraining, seed: int, processes: _Processes, environment: Mapping[str, str]) -> str:
+def _pretrain(
+    pretraining: Pretraining, seed: int, processes: _Processes, environment: Mapping[str, str]
+) -> str:
     """Do a pre-training, or what is left of it; why it failed, or nothing."""
     folder, settings = pretraining.folder(seed), pretraining.settings(seed)
     done, started = folder / "settings.json", folder / "started.json"
@@ -253,7 +272,9 @@ def _pretrain(pretraining: Pretraining, seed: int, processes: _Processes, enviro
     folder.mkdir(parents=True, exist_ok=True)
     write_text(started, json.dumps(settings, indent=2))
     with (folder / "log.txt").open("a", encoding="utf-8") as log:
-        if reason := _call("pre-training", pretraining.arguments(seed), processes, log, environment):
+        if reason := _call(
+            "pre-training", pretraining.arguments(seed), processes, log, environment
+        ):
             return reason
     if not pretraining.weights(seed).is_file():
         return f"the pre-training left no {pretraining.weights(seed)}: {_last_line(folder / 'log.txt')}"
@@ -262,7 +283,11 @@ def _pretrain(pretraining: Pretraining, seed: int, processes: _Processes, enviro
 
 
 def _call(
-    step: str, arguments: Sequence[str], processes: _Processes, log: TextIO, environment: Mapping[str, str]
+    step: str,
+    arguments: Sequence[str],
+    processes: _Processes,
+    log: TextIO,
+    environment: Mapping[str, str],
 ) -> str:
     """Run one step of the bundle; why it failed, or nothing."""
     log.write(f"$ {shlex.join(['python', *_COMMAND[1:], *arguments])}\n")
@@ -282,7 +307,9 @@ def _last_line(log: Path) -> str:
 
 def _environments(num_processes: int) -> list[dict[str, str]]:
     """Environment of each of the processes at a time."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     shared = {
         "OMP_NUM_THREADS": str(max(1, cores // num_processes)),
         **os.environ,
@@ -290,7 +317,13 @@ def _environments(num_processes: int) -> list[dict[str, str]]:
         "PYTHONIOENCODING": "utf-8",
     }
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    devices = [*map(str, range(device_count("cuda")))] if visible is None else [*filter(None, visible.split(","))]
+    devices = (
+        [*map(str, range(device_count("cuda")))]
+        if visible is None
+        else [*filter(None, visible.split(","))]
+    )
     if num_processes == 1 or len(devices) < 2:
         return [shared] * num_processes
-    return [{**shared, "CUDA_VISIBLE_DEVICES": devices[k % len(devices)]} for k in range(num_processes)]
+    return [
+        {**shared, "CUDA_VISIBLE_DEVICES": devices[k % len(devices)]} for k in range(num_processes)
+    ]

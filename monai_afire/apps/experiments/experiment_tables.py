@@ -20,11 +20,21 @@ from monai_afire.apps.experiments.execution import Outcome, read_metrics
 from monai_afire.apps.experiments.plan import Experiment, ExperimentError
 from monai_afire.utils.formatting import format_number
 
-_FACTS = ("name", "initialization", "label_fraction", "fold", "seed", "status", "reason")  # what is no metric
+_FACTS = (
+    "name",
+    "initialization",
+    "label_fraction",
+    "fold",
+    "seed",
+    "status",
+    "reason",
+)  # what is no metric
 _SEPARATOR = "::"  # of the names of nested metrics, as in MONAI's configs
 
 
-def runs_table(experiment: Experiment, outcomes: Sequence[Outcome], metrics: Sequence[str] = ()) -> pd.DataFrame:
+def runs_table(
+    experiment: Experiment, outcomes: Sequence[Outcome], metrics: Sequence[str] = ()
+) -> pd.DataFrame:
     """
     One row per run.
 
@@ -72,7 +82,9 @@ def metric_names(table: pd.DataFrame, metrics: Sequence[str] = ()) -> list[str]:
     succeeded = (table["status"] != "failed").any()
     if unknown := [name for name in metrics if succeeded and name not in known]:
         there = f"{', '.join(known) or 'no numbers'}, and nested ones as in per_class{_SEPARATOR}NAME{_SEPARATOR}auc"
-        raise ExperimentError(f"--metrics {' '.join(unknown)}: not in the metrics.json of any run; there are {there}")
+        raise ExperimentError(
+            f"--metrics {' '.join(unknown)}: not in the metrics.json of any run; there are {there}"
+        )
     return list(metrics) or list(known.select_dtypes("float"))
 
 
@@ -168,8 +180,13 @@ def comparison_markdown(comparison: pd.DataFrame) -> str:
     parts = []
     first = comparison["initialization"].iloc[0]
     for metric, of_metric in comparison.groupby("metric", sort=False):
-        columns = {fraction: _fraction_title(fraction) for fraction in of_metric["label_fraction"].unique()}
-        lines = ["| initialization | " + " | ".join(columns.values()) + " |", "| --- " * (len(columns) + 1) + "|"]
+        columns = {
+            fraction: _fraction_title(fraction) for fraction in of_metric["label_fraction"].unique()
+        }
+        lines = [
+            "| initialization | " + " | ".join(columns.values()) + " |",
+            "| --- " * (len(columns) + 1) + "|",
+        ]
         for name, of_name in of_metric.groupby("initialization", sort=False):
             cells = [_cell(row, name == first) for row in of_name.to_dict("records")]
             lines.append(f"| {name} | " + " | ".join(cells) + " |")
@@ -216,7 +233,8 @@ def comparison_figure(comparison: pd.DataFrame) -> Figure:
 def _compared(runs: pd.DataFrame, first: str, name: str, metric: str) -> dict[str, float]:
     """Mean and spread of an initialization, and what they are against the first one."""
     reference, values = (
-        runs.loc[runs["initialization"] == each, metric].dropna().astype("float64") for each in (first, name)
+        runs.loc[runs["initialization"] == each, metric].dropna().astype("float64")
+        for each in (first, name)
     )
     is_other = name != first
     differences = _differences(runs, first, name, metric) if is_other else np.empty(0)
@@ -237,19 +255,35 @@ def _differences(runs: pd.DataFrame, first: str, second: str, metric: str) -> ND
     keys = [name for name in ("seed", "fold") if name in runs and runs[name].notna().all()]
     if not keys:
         return np.empty(0)
-    values = runs[runs["initialization"].isin([first, second])].pivot_table(metric, keys, "initialization")
-    return (values[second] - values[first]).dropna().to_numpy() if {first, second} <= {*values} else np.empty(0)
+    values = runs[runs["initialization"].isin([first, second])].pivot_table(
+        metric, keys, "initialization"
+    )
+    return (
+        (values[second] - values[first]).dropna().to_numpy()
+        if {first, second} <= {*values}
+        else np.empty(0)
+    )
 
 
 def _row(experiment: Experiment, outcome: Outcome, metrics: Sequence[str]) -> dict[str, Any]:
     """The row of a run; None where there is nothing to say."""
     run = outcome.run
-    facts = (run.name, run.initialization, run.label_fraction, run.fold, run.seed, outcome.status, outcome.reason)
+    facts = (
+        run.name,
+        run.initialization,
+        run.label_fraction,
+        run.fold,
+        run.seed,
+        outcome.status,
+        outcome.reason,
+    )
     row: dict[str, Any] = dict(zip(_FACTS, facts, strict=True))
     if outcome.status == "failed":
         return row
     values = read_metrics(experiment.folder(run))
-    row.update({name: value for name, value in values.items() if _is_number(value) and name not in _FACTS})
+    row.update(
+        {name: value for name, value in values.items() if _is_number(value) and name not in _FACTS}
+    )
     row.update({name: _nested(values, name) for name in metrics})
     return row
 
@@ -263,7 +297,9 @@ def _draw_panel(axis: Axes, comparison: pd.DataFrame) -> None:
         # beside one another, so that bars of equal height do not hide each other
         shifted = positions + 0.06 * (number - (len(names) - 1) / 2)
         spread = chosen["sd"].fillna(0).to_numpy()
-        axis.errorbar(shifted, chosen["mean"], yerr=spread, marker="o", markersize=4, capsize=3, label=name)
+        axis.errorbar(
+            shifted, chosen["mean"], yerr=spread, marker="o", markersize=4, capsize=3, label=name
+        )
     axis.set_xticks(positions, [_fraction_title(fraction, short=True) for fraction in fractions])
     axis.set_xlim(-0.5, len(fractions) - 0.5)
     axis.set_xlabel("labels used in training")

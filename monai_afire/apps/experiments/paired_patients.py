@@ -22,7 +22,9 @@ _COLUMNS = ["metric", "initialization", "label_fraction", "patient_p_value"]
 _PROBABILITY = "probability_"
 
 
-def patient_p_values(experiment: Experiment, outcomes: Sequence[Outcome], num_samples: int = 1000) -> pd.DataFrame:
+def patient_p_values(
+    experiment: Experiment, outcomes: Sequence[Outcome], num_samples: int = 1000
+) -> pd.DataFrame:
     """
     Two-sided p of the difference of the mean AUC from the first initialization, by patient.
 
@@ -38,16 +40,26 @@ def patient_p_values(experiment: Experiment, outcomes: Sequence[Outcome], num_sa
     Returns:
         "metric", "initialization", "label_fraction" and "patient_p_value", a row for each comparison.
     """
-    files = {o.run: experiment.folder(o.run) / "predictions.csv" for o in outcomes if o.status != "failed"}
+    files = {
+        o.run: experiment.folder(o.run) / "predictions.csv"
+        for o in outcomes
+        if o.status != "failed"
+    }
     config = ConfigParser.load_config_files([*experiment.config_files, experiment.evaluate_file])
     uncertain = experiment.overrides.get("uncertain") or config.get("uncertain", "ignore")
     tables = {run: _predictions(file, uncertain) for run, file in files.items() if file.is_file()}
     first = outcomes[0].run.initialization
-    references = {(run.label_fraction, *_part(run)): run for run in tables if run.initialization == first}
+    references = {
+        (run.label_fraction, *_part(run)): run for run in tables if run.initialization == first
+    }
     pairs: dict[tuple[str, float | None], list[tuple[pd.DataFrame, pd.DataFrame]]] = {}
     for run in tables:
         reference = references.get((run.label_fraction, *_part(run)))
-        if reference and run.initialization != first and set(tables[run].index) == set(tables[reference].index):
+        if (
+            reference
+            and run.initialization != first
+            and set(tables[run].index) == set(tables[reference].index)
+        ):
             both = (tables[reference], tables[run].loc[tables[reference].index])
             pairs.setdefault((run.initialization, run.label_fraction), []).append(both)
     rows = [("mean_auc", *key, _p_value(compared, num_samples)) for key, compared in pairs.items()]
@@ -59,7 +71,9 @@ def _predictions(file: Path, uncertain: str) -> pd.DataFrame:
     texts = dict.fromkeys(("image", "patient_id", "label"), str)
     table = pd.read_csv(file, dtype=texts, keep_default_na=False, na_values=[""])
     for name in table.filter(regex="^label_"):
-        table[name] = resolve_uncertain(torch.tensor(table[name].to_numpy(dtype=float)), uncertain).numpy()
+        table[name] = resolve_uncertain(
+            torch.tensor(table[name].to_numpy(dtype=float)), uncertain
+        ).numpy()
     return table.drop_duplicates("image").set_index("image")
 
 
@@ -70,9 +84,13 @@ def _part(run: Run) -> tuple[int, int | None]:
 
 def _p_value(pairs: Sequence[tuple[pd.DataFrame, pd.DataFrame]], num_samples: int) -> float:
     """Of the mean difference of several pairs of tables over the same samples of patients."""
-    weights = patient_weights(pd.concat([table["patient_id"] for table, _ in pairs]).tolist(), num_samples)
+    weights = patient_weights(
+        pd.concat([table["patient_id"] for table, _ in pairs]).tolist(), num_samples
+    )
     parts = np.split(weights, np.cumsum([len(table) for table, _ in pairs])[:-1], axis=1)
-    differences = [_mean_auc(b, part) - _mean_auc(a, part) for (a, b), part in zip(pairs, parts, strict=True)]
+    differences = [
+        _mean_auc(b, part) - _mean_auc(a, part) for (a, b), part in zip(pairs, parts, strict=True)
+    ]
     return bootstrap_p_value(np.mean(differences, axis=0))
 
 

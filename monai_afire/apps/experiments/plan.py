@@ -94,15 +94,23 @@ class Pretraining:
     def settings(self, seed: int) -> dict[str, Any]:
         """All that the weights depend on."""
         files = [*self.config_files, *named_files(dict(self.overrides))]
-        return {"seed": seed, **dict(self.overrides), "files": {path: file_digest(path) for path in files}}
+        return {
+            "seed": seed,
+            **dict(self.overrides),
+            "files": {path: file_digest(path) for path in files},
+        }
 
 
 def named_files(overrides: Mapping[str, str]) -> list[str]:
     """Files that overrides name: with other content, a list or weights give another result."""
-    return [value for name, value in overrides.items() if name in _READ_FILES and os.path.isfile(value)]
+    return [
+        value for name, value in overrides.items() if name in _READ_FILES and os.path.isfile(value)
+    ]
 
 
-def read_arms(path: str | Path, root: Path, shared: Mapping[str, str] | None = None) -> list[Pretraining | str]:
+def read_arms(
+    path: str | Path, root: Path, shared: Mapping[str, str] | None = None
+) -> list[Pretraining | str]:
     """
     Read the arms of an experiment.
 
@@ -131,10 +139,17 @@ def read_arms(path: str | Path, root: Path, shared: Mapping[str, str] | None = N
         settings = {**content.get("overrides", {}), **changes, **(shared or {})}
         files = settings.pop("config_file", content.get("config_file"))
         config_files = (files,) if isinstance(files, str) else tuple(files or ())
-        if missing := [file for file in config_files if not Path(file).is_file()] or not config_files:
-            raise ExperimentError(f"{path}: arm {name!r}: no config {missing if config_files else 'is given'}")
+        if (
+            missing := [file for file in config_files if not Path(file).is_file()]
+            or not config_files
+        ):
+            raise ExperimentError(
+                f"{path}: arm {name!r}: no config {missing if config_files else 'is given'}"
+            )
         if reserved := sorted(set(settings) & set(_SET_PER_PRETRAINING)):
-            raise ExperimentError(f"{path}: arm {name!r} sets {', '.join(reserved)}, which the experiment sets itself")
+            raise ExperimentError(
+                f"{path}: arm {name!r} sets {', '.join(reserved)}, which the experiment sets itself"
+            )
         overrides = tuple((key, _as_word(value)) for key, value in settings.items())
         arms.append(Pretraining(name, root, config_files, overrides))
     return arms
@@ -145,8 +160,14 @@ def _content(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ExperimentError(f"{path}: the arms cannot be read: {error}") from error
-    if not isinstance(content, dict) or not isinstance(content.get("arms"), dict) or not content["arms"]:
-        raise ExperimentError(f'{path}: there are no arms: write {{"config_file": ..., "arms": {{"name": {{...}}}}}}')
+    if (
+        not isinstance(content, dict)
+        or not isinstance(content.get("arms"), dict)
+        or not content["arms"]
+    ):
+        raise ExperimentError(
+            f'{path}: there are no arms: write {{"config_file": ..., "arms": {{"name": {{...}}}}}}'
+        )
     for name, value in {"overrides": content.get("overrides", {}), **content["arms"]}.items():
         if value is not None and not isinstance(value, dict):
             raise ExperimentError(f'{path}: {name!r} is {value!r}: write {{"setting": value, ...}}')
@@ -159,7 +180,15 @@ def _as_word(value: Any) -> str:
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-_SET_PER_RUN = ("output_dir", "ckpt_dir", "encoder_weights", "seed", "items::label_fraction", "fold", "num_folds")
+_SET_PER_RUN = (
+    "output_dir",
+    "ckpt_dir",
+    "encoder_weights",
+    "seed",
+    "items::label_fraction",
+    "fold",
+    "num_folds",
+)
 _READ_FILES = ("datalist", "pretrained")
 _NOT_A_SETTING = ("resume",)  # how a run came to its end, not what it is
 
@@ -206,7 +235,11 @@ class Run:
     @property
     def weights(self) -> str | None:
         """File of the encoder, if any."""
-        return self.start.weights(self.seed).as_posix() if isinstance(self.start, Pretraining) else self.start
+        return (
+            self.start.weights(self.seed).as_posix()
+            if isinstance(self.start, Pretraining)
+            else self.start
+        )
 
     def overrides(self) -> dict[str, Any]:
         """Arguments of the bundle for this run, without its folders."""
@@ -245,10 +278,14 @@ class Experiment:
     def __post_init__(self) -> None:
         for path in (*self.config_files, self.evaluate_file):
             if not Path(path).is_file():
-                raise ExperimentError(f"there is no config {path}: give a train.json, evaluate.json beside it")
+                raise ExperimentError(
+                    f"there is no config {path}: give a train.json, evaluate.json beside it"
+                )
         if reserved := sorted(set(self.overrides) & set(_SET_PER_RUN)):
             names = ", ".join(f"--{name}" for name in reserved)
-            raise ExperimentError(f"{names} cannot be handed to the bundle: the experiment sets it for each run")
+            raise ExperimentError(
+                f"{names} cannot be handed to the bundle: the experiment sets it for each run"
+            )
 
     @property
     def evaluate_file(self) -> str:
@@ -275,7 +312,9 @@ class Experiment:
         if not can_resume:
             settings.pop("resume", None)
         # the network to evaluate is built from its file
-        of_evaluation = {name: value for name, value in settings.items() if not name.startswith("network_def::")}
+        of_evaluation = {
+            name: value for name, value in settings.items() if not name.startswith("network_def::")
+        }
         return {
             "training": bundle_arguments(self.config_files, settings),
             "evaluation": bundle_arguments((*self.config_files, self.evaluate_file), of_evaluation),
@@ -283,14 +322,20 @@ class Experiment:
 
     def settings(self, run: Run) -> dict[str, Any]:
         """All that the result of a run depends on: a result of other settings is not its result."""
-        files = [*self.config_files, self.evaluate_file, *([run.start] if isinstance(run.start, str) else [])]
+        files = [
+            *self.config_files,
+            self.evaluate_file,
+            *([run.start] if isinstance(run.start, str) else []),
+        ]
         files += named_files(self.overrides)
         settings = {
             **run.overrides(),
             **{name: value for name, value in self.overrides.items() if name not in _NOT_A_SETTING},
             "files": {path: file_digest(path) for path in files},
         }
-        if isinstance(run.start, Pretraining):  # known by its settings: a result outlives its weights
+        if isinstance(
+            run.start, Pretraining
+        ):  # known by its settings: a result outlives its weights
             settings["pretraining"] = run.start.settings(run.seed)
         return settings
 
@@ -330,10 +375,14 @@ def plan_runs(
     """
     _check_folds(folds, num_folds)
     if not all(0 < fraction <= 1 for fraction in label_fractions):
-        raise ExperimentError(f"--label_fraction {_words(label_fractions)}: 0 < fraction <= 1, 1.0 for all labels")
+        raise ExperimentError(
+            f"--label_fraction {_words(label_fractions)}: 0 < fraction <= 1, 1.0 for all labels"
+        )
     names = [name for name, _ in initializations]
     if not names or not seeds:
-        raise ExperimentError("at least one of --initializations or --arms, and of --seed, is needed")
+        raise ExperimentError(
+            "at least one of --initializations or --arms, and of --seed, is needed"
+        )
     shown = [f"{fraction:g}" for fraction in label_fractions]  # as in a run's name
     choices = {"initializations": names, "seed": seeds, "label_fraction": shown, "fold": folds}
     for option, values in choices.items():
@@ -341,7 +390,9 @@ def plan_runs(
             raise ExperimentError(f"--{option} {_words(values)}: one of them is named twice")
     for name, start in initializations:
         if isinstance(start, str) and not Path(start).is_file():
-            raise ExperimentError(f"there is no file {start} with the weights of {name!r}: pre-train first")
+            raise ExperimentError(
+                f"there is no file {start} with the weights of {name!r}: pre-train first"
+            )
     fractions: list[float | None] = [*sorted(label_fractions)] or [None]
     left_out: list[int | None] = [*(folds or range(num_folds or 0))] or [None]
     shape = next((start for _, start in initializations if start is not None), None)
@@ -349,9 +400,20 @@ def plan_runs(
     if frozen:
         arms += [(f"{name}-frozen", start, True) for name, start in initializations]
     if len({name for name, *_ in arms}) < len(arms):
-        raise ExperimentError(f"--initializations {_words(names)}: with --frozen, none may end with '-frozen'")
+        raise ExperimentError(
+            f"--initializations {_words(names)}: with --frozen, none may end with '-frozen'"
+        )
     return [
-        Run(name, shape if start is None else start, seed, fraction, fold, num_folds, start is None, freeze)
+        Run(
+            name,
+            shape if start is None else start,
+            seed,
+            fraction,
+            fold,
+            num_folds,
+            start is None,
+            freeze,
+        )
         for fraction, fold, seed, (name, start, freeze) in product(fractions, left_out, seeds, arms)
     ]
 
@@ -376,7 +438,9 @@ def as_initialization(text: str) -> tuple[str, str | None]:
     name, sign, weights = text.partition("=")
     if not sign or not _NAME.fullmatch(name):
         form = "such as afire=bundles/afire/models/model.pt, or NAME= for random weights"
-        raise ExperimentError(f"--initializations {text!r}: write NAME=FILE (letters, digits and . _ + -), {form}")
+        raise ExperimentError(
+            f"--initializations {text!r}: write NAME=FILE (letters, digits and . _ + -), {form}"
+        )
     return name, str(weights_file(weights)) if weights else None
 
 
@@ -386,8 +450,14 @@ def _words(values: Sequence[Any]) -> str:
 
 def _check_folds(folds: Sequence[int], num_folds: int | None) -> None:
     if folds and num_folds is None:
-        raise ExperimentError(f"--fold {_words(folds)} needs --num_folds, the parts that the data is cut into")
+        raise ExperimentError(
+            f"--fold {_words(folds)} needs --num_folds, the parts that the data is cut into"
+        )
     if num_folds is not None and num_folds < 3:
-        raise ExperimentError(f"--num_folds {num_folds}: there are 3 folds or more, to train, validate and test")
+        raise ExperimentError(
+            f"--num_folds {num_folds}: there are 3 folds or more, to train, validate and test"
+        )
     if num_folds is not None and not all(0 <= number < num_folds for number in folds):
-        raise ExperimentError(f"--fold {_words(folds)}: with --num_folds {num_folds} they are 0 to {num_folds - 1}")
+        raise ExperimentError(
+            f"--fold {_words(folds)}: with --num_folds {num_folds} they are 0 to {num_folds - 1}"
+        )

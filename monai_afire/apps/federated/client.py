@@ -82,7 +82,9 @@ class DistributedMonaiAlgo(MonaiAlgo):
         """
         super().train(self.from_main(data), extra)
 
-    def evaluate(self, data: ExchangeObject | None = None, extra: dict | None = None) -> ExchangeObject:
+    def evaluate(
+        self, data: ExchangeObject | None = None, extra: dict | None = None
+    ) -> ExchangeObject:
         """
         Evaluate with all processes the weights that the main one was given.
 

@@ -17,14 +17,27 @@ from monai_afire.apps.phantom.drawing import fill_polygon, smooth_curve
 
 ORGAN_NAMES = ("lung_right", "lung_left", "heart", "clavicle_right", "clavicle_left")
 
-_LANDMARKS_OF_SIDES = ("lung_apex", "costophrenic_angle", "diaphragm_dome", "clavicle_head", "hilum")
+_LANDMARKS_OF_SIDES = (
+    "lung_apex",
+    "costophrenic_angle",
+    "diaphragm_dome",
+    "clavicle_head",
+    "hilum",
+)
 LANDMARK_NAMES = (
     *(f"{name}_{side}" for name in _LANDMARKS_OF_SIDES for side in ("right", "left")),
     *("carina", "aortic_knob", "right_heart_border", "cardiac_apex", "trachea_top"),
 )
 
 # Depth (mm, towards the front) at which structures lie; turning the patient shifts them against one another.
-DEPTH = {"spine": -75.0, "lung": 0.0, "mediastinum": 5.0, "heart": 25.0, "clavicle_head": 55.0, "clavicle_end": -30.0}
+DEPTH = {
+    "spine": -75.0,
+    "lung": 0.0,
+    "mediastinum": 5.0,
+    "heart": 25.0,
+    "clavicle_head": 55.0,
+    "clavicle_end": -30.0,
+}
 
 
 @dataclass(frozen=True)
@@ -72,7 +85,9 @@ def sample_patient(rng: np.random.Generator) -> Patient:
     """Draws a patient with a heart of normal size (cardiothoracic ratio 0.37 to 0.48)."""
     sex = "F" if rng.random() < 0.5 else "M"
     stature = float(np.clip(rng.normal(1.0 if sex == "M" else 0.92, 0.045), 0.8, 1.12))
-    habitus = float(np.clip(rng.normal(0.0, 0.5), -1.0, 1.0))  # -1 tall and narrow .. 1 short and broad
+    habitus = float(
+        np.clip(rng.normal(0.0, 0.5), -1.0, 1.0)
+    )  # -1 tall and narrow .. 1 short and broad
     fat = float(np.clip(rng.normal(0.0, 0.45), -1.0, 1.0))
     right_dome = float(rng.uniform(0.15, 0.27))
     return Patient(
@@ -118,7 +133,9 @@ class Projection:
         cos, sin = np.cos(self.roll), np.sin(self.roll)
         half = 0.5 * self.image_size
         scale = self.pixels_per_mm
-        return np.stack([half + scale * (cos * x - sin * y), half + scale * (sin * x + cos * y)], axis=-1)
+        return np.stack(
+            [half + scale * (cos * x - sin * y), half + scale * (sin * x + cos * y)], axis=-1
+        )
 
     def fill(self, outline: np.ndarray, depth: float | np.ndarray = 0.0) -> np.ndarray:
         """Coverage (0..1) of each pixel by an outline in millimetres at the given depth."""
@@ -156,7 +173,9 @@ class ChestAnatomy:
 
     def spine_at(self, y: np.ndarray | float) -> np.ndarray:
         """Sideways position (mm) of the spine at the given heights."""
-        return self.patient.spine_curve * np.sin((np.asarray(y) - self.top) / (self.bottom - self.top) * np.pi)
+        return self.patient.spine_curve * np.sin(
+            (np.asarray(y) - self.top) / (self.bottom - self.top) * np.pi
+        )
 
 
 # Outer outline of a lung: (fraction of the half width, fraction of the height), from the mediastinum over the apex.
@@ -223,9 +242,13 @@ def _mediastinum(patient: Patient, top: float, bottom: float) -> np.ndarray:
     low = [(-18.0, bottom + 40.0), (18.0, bottom + 40.0)]
 
     def stretch(points: Sequence[tuple[float, float]]) -> np.ndarray:
-        return np.array([(x * patient.mediastinum, y * unit if top < y < bottom else y) for x, y in points])
+        return np.array(
+            [(x * patient.mediastinum, y * unit if top < y < bottom else y) for x, y in points]
+        )
 
-    return np.concatenate([smooth_curve(stretch(right), 60), np.array(low), smooth_curve(stretch(left), 90)])
+    return np.concatenate(
+        [smooth_curve(stretch(right), 60), np.array(low), smooth_curve(stretch(left), 90)]
+    )
 
 
 def _clavicle(patient: Patient, side: int, top: float) -> np.ndarray:
@@ -247,7 +270,11 @@ def build_anatomy(patient: Patient) -> ChestAnatomy:
     mediastinum = _mediastinum(patient, top, bottom)
     clavicles = (_clavicle(patient, -1, top), _clavicle(patient, 1, top))
     position = np.linspace(0.0, 1.0, len(clavicles[0]))
-    half_width = 5.2 + 3.6 * np.exp(-((position / 0.13) ** 2)) + 2.0 * np.clip(position - 0.75, 0.0, 1.0) / 0.25
+    half_width = (
+        5.2
+        + 3.6 * np.exp(-((position / 0.13) ** 2))
+        + 2.0 * np.clip(position - 0.75, 0.0, 1.0) / 0.25
+    )
     wall = left_outer[np.argmin(left_outer[:, 1]) :]
     anatomy = ChestAnatomy(
         patient=patient,
@@ -260,7 +287,9 @@ def build_anatomy(patient: Patient) -> ChestAnatomy:
         top=top,
         bottom=bottom,
     )
-    anatomy.landmarks.update(_landmarks(anatomy, (right_outer, left_outer), (right_base, left_base)))
+    anatomy.landmarks.update(
+        _landmarks(anatomy, (right_outer, left_outer), (right_base, left_base))
+    )
     return anatomy
 
 
@@ -292,8 +321,14 @@ def _landmarks(
     put("hilum_left", np.array([44.0 * width, 10.0 * unit]), DEPTH["lung"])
     put("carina", np.array([0.0, 0.0]), DEPTH["mediastinum"])
     put("trachea_top", np.array([0.0, anatomy.top + 2.0]), DEPTH["mediastinum"])
-    near_knob = anatomy.mediastinum[(anatomy.mediastinum[:, 1] > -35 * unit) & (anatomy.mediastinum[:, 1] < -10 * unit)]
-    put("aortic_knob", near_knob[np.argmax(near_knob[:, 0])] - np.array([3.0, 0.0]), DEPTH["mediastinum"])
+    near_knob = anatomy.mediastinum[
+        (anatomy.mediastinum[:, 1] > -35 * unit) & (anatomy.mediastinum[:, 1] < -10 * unit)
+    ]
+    put(
+        "aortic_knob",
+        near_knob[np.argmax(near_knob[:, 0])] - np.array([3.0, 0.0]),
+        DEPTH["mediastinum"],
+    )
     put("right_heart_border", anatomy.heart[np.argmin(anatomy.heart[:, 0])], DEPTH["heart"])
     put("cardiac_apex", anatomy.heart[np.argmax(anatomy.heart[:, 0])], DEPTH["heart"])
     return points

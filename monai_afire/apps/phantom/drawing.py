@@ -24,7 +24,9 @@ def smooth_curve(controls: ArrayLike, num_points: int = 96, closed: bool = False
     points = np.asarray(controls, dtype=np.float64)
     if closed:
         points = np.concatenate([points, points[:1]])
-    knots = np.concatenate([[0.0], np.cumsum(np.sqrt(np.linalg.norm(np.diff(points, axis=0), axis=1)))])
+    knots = np.concatenate(
+        [[0.0], np.cumsum(np.sqrt(np.linalg.norm(np.diff(points, axis=0), axis=1)))]
+    )
     spline = CubicSpline(knots, points, bc_type="periodic" if closed else "natural")
     return spline(np.linspace(0.0, knots[-1], num_points, endpoint=not closed))
 
@@ -37,7 +39,9 @@ def fill_polygon(points: np.ndarray, height: int, width: int) -> np.ndarray:
     num_rows = int(np.clip(np.ceil(points[:, 1].max()), 0, height)) - first_row
     if num_rows > 0:
         area = _signed_area(points - np.array([0.0, first_row]), num_rows, width)
-        coverage[first_row : first_row + num_rows] = np.minimum(np.abs(np.cumsum(area, axis=1))[:, :width], 1.0)
+        coverage[first_row : first_row + num_rows] = np.minimum(
+            np.abs(np.cumsum(area, axis=1))[:, :width], 1.0
+        )
     return coverage
 
 
@@ -105,7 +109,9 @@ def tube_profile(solid: float, shell: float) -> Callable[[np.ndarray], np.ndarra
     """Path length across a tube with a dense wall (a bone's cortex), over the distance -1..1 from its axis."""
 
     def profile(t: np.ndarray) -> np.ndarray:
-        return solid * np.sqrt(np.maximum(1.0 - t * t, 0.0)) + shell * np.exp(-(((np.abs(t) - 0.86) / 0.17) ** 2))
+        return solid * np.sqrt(np.maximum(1.0 - t * t, 0.0)) + shell * np.exp(
+            -(((np.abs(t) - 0.86) / 0.17) ** 2)
+        )
 
     return profile
 

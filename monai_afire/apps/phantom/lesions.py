@@ -10,9 +10,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.ndimage import distance_transform_edt, find_objects
 
-from monai_afire.apps.phantom.anatomy import DEPTH, ChestAnatomy, Patient, Projection, build_anatomy, sample_patient
+from monai_afire.apps.phantom.anatomy import (
+    DEPTH,
+    ChestAnatomy,
+    Patient,
+    Projection,
+    build_anatomy,
+    sample_patient,
+)
 from monai_afire.apps.phantom.drawing import dome, fill_polygon, ribbon_points, splat_points
-from monai_afire.apps.phantom.phantom_rendering import LUNG_CONTRAST, ThicknessMaps, organ_masks, smooth_noise
+from monai_afire.apps.phantom.phantom_rendering import (
+    LUNG_CONTRAST,
+    ThicknessMaps,
+    organ_masks,
+    smooth_noise,
+)
 
 LESION_KINDS = ("nodule", "consolidation", "effusion", "cardiomegaly", "pneumothorax")
 
@@ -69,7 +81,9 @@ class DrawnChest:
     def lesion_mask(self) -> np.ndarray:
         """uint8 ``(1, *S)``, the union of the masks of all lesions."""
         empty = np.zeros(self.image.shape[1:], dtype=bool)
-        return np.any([empty, *(lesion.mask for lesion in self.lesions)], axis=0, keepdims=True).astype(np.uint8)
+        return np.any(
+            [empty, *(lesion.mask for lesion in self.lesions)], axis=0, keepdims=True
+        ).astype(np.uint8)
 
 
 def draw_anatomy(
@@ -78,13 +92,18 @@ def draw_anatomy(
     """The anatomy of a seed's patient, and the random numbers of pose, tissue, exposure, noise and lesions."""
     unknown = [kind for kind in lesions if kind not in LESION_KINDS]
     if unknown:
-        raise ValueError(f"lesions has {unknown[0]!r}, which is no kind of lesion: use kinds of {LESION_KINDS}.")
+        raise ValueError(
+            f"lesions has {unknown[0]!r}, which is no kind of lesion: use kinds of {LESION_KINDS}."
+        )
     if isinstance(seed, np.random.Generator):
         seed = int(seed.integers(2**63))
     if not isinstance(seed, np.random.SeedSequence):
         seed = np.random.SeedSequence(seed)
     # One stream for each purpose: a lesion must not change the patient. Not spawn(), which changes its argument.
-    streams = [np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, number)) for number in range(6)]
+    streams = [
+        np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, number))
+        for number in range(6)
+    ]
     for_patient, *others = map(np.random.default_rng, streams)
     patient = sample_patient(for_patient)
     if "cardiomegaly" in lesions:
@@ -127,12 +146,16 @@ def _nodule(scene: Scene) -> np.ndarray:
     center = scene.pick_point(scene.pick_side(), radius + 4.0)
     angle = np.linspace(0.0, 2.0 * np.pi, 48, endpoint=False)
     wobble = (
-        1.0 + 0.08 * np.sin(2 * angle + scene.rng.uniform(0, 6)) + 0.05 * np.sin(5 * angle + scene.rng.uniform(0, 6))
+        1.0
+        + 0.08 * np.sin(2 * angle + scene.rng.uniform(0, 6))
+        + 0.05 * np.sin(5 * angle + scene.rng.uniform(0, 6))
     )
     outline = center + radius * wobble[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     coverage = scene.projection.fill(outline)
     contrast = scene.rng.uniform(0.7, 1.4) * LUNG_CONTRAST
-    scene.maps.vessels += contrast * 2.0 * radius * dome(coverage, radius * scene.projection.pixels_per_mm)
+    scene.maps.vessels += (
+        contrast * 2.0 * radius * dome(coverage, radius * scene.projection.pixels_per_mm)
+    )
     return coverage
 
 
@@ -144,7 +167,9 @@ def _consolidation(scene: Scene) -> np.ndarray:
     stretch = float(scene.rng.uniform(0.75, 1.3))
     x, y = scene.projection.grid()
     distance = np.hypot((x - center[0]) * stretch, (y - center[1]) / stretch) / radius
-    rough = smooth_noise(scene.rng, scene.projection, 9.0) + 1.4 * smooth_noise(scene.rng, scene.projection, 22.0)
+    rough = smooth_noise(scene.rng, scene.projection, 9.0) + 1.4 * smooth_noise(
+        scene.rng, scene.projection, 22.0
+    )
     coverage = 1.0 / (1.0 + np.exp(-5.0 * (1.0 - distance + 0.22 * np.clip(rough, -3.0, 3.0))))
     coverage *= scene.lung(side)
     density = float(scene.rng.uniform(0.35, 0.8))
@@ -175,17 +200,27 @@ def _pneumothorax(scene: Scene) -> np.ndarray:
     outline = anatomy.cavities[0 if side == "right" else 1]
     root = np.array([(-8.0 if side == "right" else 8.0), anatomy.landmarks[f"hilum_{side}"][1]])
     low = np.clip((outline[:, 1] - anatomy.top) / (anatomy.bottom - anatomy.top), 0.0, 1.0)
-    factor = np.stack([shrink * (1.15 - 0.6 * low), shrink * np.where(outline[:, 1] < root[1], 1.0, 0.12)], axis=1)
+    factor = np.stack(
+        [shrink * (1.15 - 0.6 * low), shrink * np.where(outline[:, 1] < root[1], 1.0, 0.12)], axis=1
+    )
     retracted = projection.to_pixels(outline - factor * (outline - root), DEPTH["lung"])
     collapsed = fill_polygon(retracted, size, size)
     free = scene.lung(side) * (1.0 - collapsed)
     maps = scene.maps
-    maps.air *= 1.0 + free * float(scene.rng.uniform(0.10, 0.22)) - 0.3 * shrink * collapsed * scene.lung(side)
+    maps.air *= (
+        1.0
+        + free * float(scene.rng.uniform(0.10, 0.22))
+        - 0.3 * shrink * collapsed * scene.lung(side)
+    )
     maps.vessels *= 1.0 - free
     maps.texture *= 1.0 - free
     line = np.full(len(retracted), 1.2 * projection.pixels_per_mm)
     points, weights = ribbon_points(retracted, line, np.ones_like)
-    maps.vessels += splat_points(points, weights, size, size) * float(scene.rng.uniform(5.0, 11.0)) * scene.lung(side)
+    maps.vessels += (
+        splat_points(points, weights, size, size)
+        * float(scene.rng.uniform(5.0, 11.0))
+        * scene.lung(side)
+    )
     return free
 
 
@@ -195,7 +230,11 @@ def _cardiomegaly(scene: Scene) -> np.ndarray:
 
 
 _PAINTERS: dict[str, Callable[[Scene], np.ndarray]] = dict(
-    zip(LESION_KINDS, (_nodule, _consolidation, _effusion, _cardiomegaly, _pneumothorax), strict=True)
+    zip(
+        LESION_KINDS,
+        (_nodule, _consolidation, _effusion, _cardiomegaly, _pneumothorax),
+        strict=True,
+    )
 )
 
 

@@ -11,7 +11,12 @@ import numpy as np
 
 from monai_afire.apps.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES, ChestAnatomy, Projection
 from monai_afire.apps.phantom.lesions import DrawnChest, Scene, add_lesion, draw_anatomy
-from monai_afire.apps.phantom.phantom_rendering import expose, organ_masks, sample_exposure, thickness_maps
+from monai_afire.apps.phantom.phantom_rendering import (
+    expose,
+    organ_masks,
+    sample_exposure,
+    thickness_maps,
+)
 
 _LEAST_SIZE = 32
 
@@ -39,7 +44,9 @@ class ChestPhantom(DrawnChest):
         return np.array([lesion.box for lesion in self.lesions], dtype=np.float32).reshape(-1, 4)
 
 
-def _sample_projection(anatomy: ChestAnatomy, rng: np.random.Generator, image_size: int) -> Projection:
+def _sample_projection(
+    anatomy: ChestAnatomy, rng: np.random.Generator, image_size: int
+) -> Projection:
     """Position of the patient before the detector; lungs and landmarks stay inside the picture."""
     patient = anatomy.patient
     side = max(2.0 * patient.half_width / rng.uniform(0.62, 0.78), patient.lung_height / 0.80)
@@ -63,11 +70,15 @@ def _landmark_pixels(anatomy: ChestAnatomy, projection: Projection) -> np.ndarra
 def check_image_size(image_size: int) -> None:
     """Refuse a picture that is too small for the anatomy."""
     if image_size < _LEAST_SIZE:
-        raise ValueError(f"image_size is {image_size}: too small for the anatomy. Use {_LEAST_SIZE} pixels or more.")
+        raise ValueError(
+            f"image_size is {image_size}: too small for the anatomy. Use {_LEAST_SIZE} pixels or more."
+        )
 
 
 def draw_chest_phantom(
-    seed_or_rng: int | np.random.SeedSequence | np.random.Generator, image_size: int = 224, lesions: Sequence[str] = ()
+    seed_or_rng: int | np.random.SeedSequence | np.random.Generator,
+    image_size: int = 224,
+    lesions: Sequence[str] = (),
 ) -> ChestPhantom:
     """Draws one patient's frontal (PA) chest radiograph with organ masks, landmarks and lesions.
 
@@ -98,8 +109,12 @@ def draw_chest_phantom(
     """
     check_image_size(image_size)
     if isinstance(lesions, str):
-        raise TypeError(f"lesions is the string {lesions!r}: give a sequence of kinds, for example ({lesions!r},).")
-    anatomy, (for_pose, for_tissue, for_exposure, for_noise, for_lesions) = draw_anatomy(seed_or_rng, lesions)
+        raise TypeError(
+            f"lesions is the string {lesions!r}: give a sequence of kinds, for example ({lesions!r},)."
+        )
+    anatomy, (for_pose, for_tissue, for_exposure, for_noise, for_lesions) = draw_anatomy(
+        seed_or_rng, lesions
+    )
     projection = _sample_projection(anatomy, for_pose, image_size)
     masks = organ_masks(anatomy, projection)
     maps = thickness_maps(anatomy, projection, masks, for_tissue)

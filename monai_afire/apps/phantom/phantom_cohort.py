@@ -38,15 +38,25 @@ class Cohort:
 
     def __post_init__(self) -> None:
         if self.section not in SECTIONS:
-            raise ValueError(f"section is {self.section!r}, which does not exist: use one of {SECTIONS}.")
+            raise ValueError(
+                f"section is {self.section!r}, which does not exist: use one of {SECTIONS}."
+            )
         if self.num_patients < 1:
-            raise ValueError(f"num_patients is {self.num_patients}: a section needs 1 patient or more.")
+            raise ValueError(
+                f"num_patients is {self.num_patients}: a section needs 1 patient or more."
+            )
         if not 0.0 <= self.abnormal_fraction <= 1.0:
-            raise ValueError(f"abnormal_fraction is {self.abnormal_fraction}: a share lies between 0 and 1.")
+            raise ValueError(
+                f"abnormal_fraction is {self.abnormal_fraction}: a share lies between 0 and 1."
+            )
         if self.abnormal_fraction > 0.0 and not self.lesion_kinds:
-            raise ValueError("lesion_kinds is empty, but abnormal_fraction is not 0: name kinds or set it to 0.")
+            raise ValueError(
+                "lesion_kinds is empty, but abnormal_fraction is not 0: name kinds or set it to 0."
+            )
         if unknown := set(self.lesion_kinds) - set(LESION_KINDS):
-            raise ValueError(f"lesion_kinds has {sorted(unknown)}, which do not exist: use kinds of {LESION_KINDS}.")
+            raise ValueError(
+                f"lesion_kinds has {sorted(unknown)}, which do not exist: use kinds of {LESION_KINDS}."
+            )
         if self.seed < 0:
             raise ValueError(f"seed is {self.seed}: a seed is 0 or more.")
         check_image_size(self.image_size)
@@ -56,12 +66,16 @@ class Cohort:
         return f"{self.section}_{index:05d}"
 
     def _stream(self, index: int, *purpose: int) -> np.random.SeedSequence:
-        return np.random.SeedSequence(self.seed, spawn_key=(SECTIONS.index(self.section), index, *purpose))
+        return np.random.SeedSequence(
+            self.seed, spawn_key=(SECTIONS.index(self.section), index, *purpose)
+        )
 
     def lesions(self, index: int) -> tuple[str, ...]:
         """Kinds of the lesions of a patient, none for a normal one."""
         # The small number keeps 0.1 * 30 and its like from falling below the whole number that is meant.
-        before, after = (math.floor(number * self.abnormal_fraction + 1e-9) for number in (index, index + 1))
+        before, after = (
+            math.floor(number * self.abnormal_fraction + 1e-9) for number in (index, index + 1)
+        )
         if after == before:
             return ()
         main = self.lesion_kinds[before % len(self.lesion_kinds)]
@@ -77,7 +91,13 @@ class Cohort:
 
     def draw_all(self, num_processes: int = 1, progress: bool = True) -> Iterator[ChestPhantom]:
         """The radiographs of all patients in order."""
-        bar = partial(tqdm, total=self.num_patients, desc=f"drawing {self.section}", delay=2.0, disable=not progress)
+        bar = partial(
+            tqdm,
+            total=self.num_patients,
+            desc=f"drawing {self.section}",
+            delay=2.0,
+            disable=not progress,
+        )
         if num_processes <= 1:
             yield from bar(map(self.draw, range(self.num_patients)))
             return

@@ -101,4 +101,10 @@ class _Draw(Transform):
         for number, lesion in enumerate(chest.lesions):
             boxes[number], kinds[number] = lesion.box, LESION_KINDS.index(lesion.kind)
         image = np.round(chest.image * 255.0) / np.float32(255.0)
-        return {"image": image, **item, "boxes": boxes, "box_kinds": kinds, "pixel_size": chest.pixel_size}
+        return {
+            "image": image,
+            **item,
+            "boxes": boxes,
+            "box_kinds": kinds,
+            "pixel_size": chest.pixel_size,
+        }

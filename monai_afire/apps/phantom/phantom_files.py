@@ -73,7 +73,11 @@ def export_phantom(
     size = max(ensure_tuple(image_size))
     cohorts = []
     for section, number in (_NUM_PATIENTS if num_patients is None else num_patients).items():
-        share = abnormal_fraction.get(section, 0.5) if isinstance(abnormal_fraction, Mapping) else abnormal_fraction
+        share = (
+            abnormal_fraction.get(section, 0.5)
+            if isinstance(abnormal_fraction, Mapping)
+            else abnormal_fraction
+        )
         cohorts.append(Cohort(section, number, size, share, ensure_tuple(lesion_kinds), seed))
     lists: dict[str, list[dict[str, Any]]] = {}
     for cohort in sorted(cohorts, key=lambda cohort: SECTIONS.index(cohort.section)):
@@ -94,7 +98,9 @@ def _refuse_foreign(path: Path) -> None:
         content = None
     if not isinstance(content, dict) or content.get("name") != _NAME:
         remedy = "give the phantom another folder (phantom_dir), or use the list (datalist)"
-        raise FileExistsError(f"{path} is not the list of a phantom, which would replace it: {remedy}")
+        raise FileExistsError(
+            f"{path} is not the list of a phantom, which would replace it: {remedy}"
+        )
 
 
 def _save(folder: Path, name: str, array: np.ndarray) -> str:

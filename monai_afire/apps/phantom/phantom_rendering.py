@@ -12,7 +12,13 @@ from scipy.ndimage import gaussian_filter, map_coordinates, uniform_filter
 
 from monai_afire.apps.phantom.anatomy import DEPTH, ChestAnatomy, Projection
 from monai_afire.apps.phantom.drawing import dome, fill_polygon, smooth_curve, splat_points
-from monai_afire.apps.phantom.skeleton import Ribbon, clavicle_outline, draw_ribbons, skeleton, vessel_tree
+from monai_afire.apps.phantom.skeleton import (
+    Ribbon,
+    clavicle_outline,
+    draw_ribbons,
+    skeleton,
+    vessel_tree,
+)
 
 LUNG_CONTRAST = 0.74  # water that a millimetre of lung lacks
 BONE_CONTRAST = 2.6  # water that a millimetre of bone adds
@@ -28,7 +34,9 @@ def organ_masks(anatomy: ChestAnatomy, projection: Projection) -> dict[str, np.n
         cavity = projection.fill(anatomy.cavities[index], DEPTH["lung"])
         masks[f"cavity_{side}"] = cavity
         masks[f"lung_{side}"] = cavity * (1.0 - np.maximum(heart, mediastinum))
-        masks[f"clavicle_{side}"] = fill_polygon(clavicle_outline(anatomy, index, projection), size, size)
+        masks[f"clavicle_{side}"] = fill_polygon(
+            clavicle_outline(anatomy, index, projection), size, size
+        )
     return masks
 
 
@@ -45,7 +53,11 @@ class ThicknessMaps:
     def water(self) -> np.ndarray:
         """Equivalent thickness of water, mm."""
         lung = np.maximum(self.air, 0.0)
-        return np.maximum(self.tissue - LUNG_CONTRAST * lung, 0.0) + self.vessels + BONE_CONTRAST * self.bone
+        return (
+            np.maximum(self.tissue - LUNG_CONTRAST * lung, 0.0)
+            + self.vessels
+            + BONE_CONTRAST * self.bone
+        )
 
 
 def smooth_noise(rng: np.random.Generator, projection: Projection, grain: float) -> np.ndarray:
@@ -96,7 +108,9 @@ def _arms(anatomy: ChestAnatomy, projection: Projection) -> np.ndarray:
     return np.maximum(*(dome(arm, projection.pixels_per_mm * width) * 2.3 * width for arm in arms))
 
 
-def _lung_air(anatomy: ChestAnatomy, projection: Projection, masks: dict[str, np.ndarray]) -> np.ndarray:
+def _lung_air(
+    anatomy: ChestAnatomy, projection: Projection, masks: dict[str, np.ndarray]
+) -> np.ndarray:
     """Depth of aerated lung, the parts behind the heart and behind the domes of the diaphragm included."""
     patient = anatomy.patient
     x, y = projection.grid()
@@ -108,7 +122,12 @@ def _lung_air(anatomy: ChestAnatomy, projection: Projection, masks: dict[str, np
     vessels = 0.62 * full * masks["mediastinum"]
     air = np.maximum(full - np.maximum(heart, vessels), 0.12 * full) * cavity
     air -= _hilar_tissue(anatomy, projection) * cavity
-    below = np.clip((anatomy.bottom - y) / 50.0, 0.0, 1.0) * (y > 0.0) * (1.0 - cavity) * np.clip(lateral * 1.6, 0, 1)
+    below = (
+        np.clip((anatomy.bottom - y) / 50.0, 0.0, 1.0)
+        * (y > 0.0)
+        * (1.0 - cavity)
+        * np.clip(lateral * 1.6, 0, 1)
+    )
     sulcus = uniform_filter(cavity, max(int(26 * ppmm), 1)) * below * 0.30 * full
     return air + sulcus.astype(np.float32)
 
@@ -122,8 +141,12 @@ def lung_depth(anatomy: ChestAnatomy, x: np.ndarray, y: np.ndarray) -> np.ndarra
     """Depth of the chest's cavity from front to back at places ``x, y`` (mm) of the frontal plane, mm."""
     levels = [anatomy.top, anatomy.top + 30, anatomy.top + 90, anatomy.bottom - 110, anatomy.bottom]
     height = np.interp(y, levels, [0.36, 0.50, 0.80, 1.0, 0.72])
-    height = height * (1.0 - 0.12 * np.exp(-((x / 60.0) ** 2)))  # the lungs are deepest at their middle
-    return (0.70 * anatomy.patient.thickness * _lateral_profile(anatomy, x, y) * height).astype(np.float32)
+    height = height * (
+        1.0 - 0.12 * np.exp(-((x / 60.0) ** 2))
+    )  # the lungs are deepest at their middle
+    return (0.70 * anatomy.patient.thickness * _lateral_profile(anatomy, x, y) * height).astype(
+        np.float32
+    )
 
 
 def _hilar_tissue(anatomy: ChestAnatomy, projection: Projection) -> np.ndarray:
@@ -146,13 +169,25 @@ def airways(anatomy: ChestAnatomy) -> list[Ribbon]:
     return [
         Ribbon(trachea, DEPTH["mediastinum"], np.full(40, 8.5), 17.0, 0.0),
         Ribbon(
-            smooth_curve([(0, -4), (-16, 10), (right[0] - 4, right[1] + 8)], 20), 0.0, np.linspace(7.5, 5, 20), 13, 0
+            smooth_curve([(0, -4), (-16, 10), (right[0] - 4, right[1] + 8)], 20),
+            0.0,
+            np.linspace(7.5, 5, 20),
+            13,
+            0,
         ),
-        Ribbon(smooth_curve([(0, -4), (22, 12), (left[0] + 2, left[1] + 14)], 20), 0.0, np.linspace(7, 4.5, 20), 12, 0),
+        Ribbon(
+            smooth_curve([(0, -4), (22, 12), (left[0] + 2, left[1] + 14)], 20),
+            0.0,
+            np.linspace(7, 4.5, 20),
+            12,
+            0,
+        ),
     ]
 
 
-def _bowel_gas(anatomy: ChestAnatomy, projection: Projection, rng: np.random.Generator) -> np.ndarray:
+def _bowel_gas(
+    anatomy: ChestAnatomy, projection: Projection, rng: np.random.Generator
+) -> np.ndarray:
     """Gas under the left dome of the diaphragm (stomach) and in the colon, mm."""
     size = projection.image_size
     gas = np.zeros((size, size), np.float32)
@@ -164,7 +199,9 @@ def _bowel_gas(anatomy: ChestAnatomy, projection: Projection, rng: np.random.Gen
         x = dome_x + rng.uniform(-25.0, 22.0)
         y = dome_y + 12.0 + height + (0.0 if index == 0 else rng.uniform(10.0, 55.0))
         wobble = 1.0 + 0.12 * np.sin(angle * rng.integers(2, 5) + rng.uniform(0.0, 6.0))
-        outline = np.stack([x + width * wobble * np.cos(angle), y + height * wobble * np.sin(angle)], axis=1)
+        outline = np.stack(
+            [x + width * wobble * np.cos(angle), y + height * wobble * np.sin(angle)], axis=1
+        )
         blob = projection.fill(outline)
         gas += dome(blob, projection.pixels_per_mm * height) * rng.uniform(20.0, 60.0)
     return gas
@@ -176,16 +213,22 @@ def _breasts(anatomy: ChestAnatomy, projection: Projection, rng: np.random.Gener
     extra = np.zeros((size, size), np.float32)
     female = patient.sex == "F"
     radius = (62.0 + 16.0 * patient.fat) * (patient.half_width / 130.0) * (1.0 if female else 0.85)
-    amount = rng.uniform(8.0, 26.0) * (1.0 + 0.4 * patient.fat) if female else rng.uniform(4.0, 12.0)
+    amount = (
+        rng.uniform(8.0, 26.0) * (1.0 + 0.4 * patient.fat) if female else rng.uniform(4.0, 12.0)
+    )
     level = anatomy.top + patient.lung_height * (rng.uniform(0.66, 0.84) if female else 0.42)
     angle = np.linspace(0.0, 2.0 * np.pi, 48, endpoint=False)
     _, y = projection.grid()
-    ramp = np.clip((y - level) / (1.6 * radius) + 0.7, 0.0, 1.0)  # thin above, so that only the lower edge shows
+    ramp = np.clip(
+        (y - level) / (1.6 * radius) + 0.7, 0.0, 1.0
+    )  # thin above, so that only the lower edge shows
     for side in (-1.0, 1.0):
         x = side * patient.half_width * (0.66 if female else 0.72)
         # Flat above, round below: the lower edge is the one that a radiograph shows.
         dy = np.where(np.sin(angle) > 0, 0.95, 1.6) * radius * np.sin(angle)
-        outline = np.stack([x + 1.05 * radius * np.cos(angle), level + dy + rng.uniform(-4.0, 4.0)], axis=1)
+        outline = np.stack(
+            [x + 1.05 * radius * np.cos(angle), level + dy + rng.uniform(-4.0, 4.0)], axis=1
+        )
         extra += dome(projection.fill(outline, 60.0), radius * projection.pixels_per_mm) * amount
     return extra * ramp
 
@@ -205,7 +248,10 @@ def _vessels(anatomy: ChestAnatomy, projection: Projection, rng: np.random.Gener
 
 
 def thickness_maps(
-    anatomy: ChestAnatomy, projection: Projection, masks: dict[str, np.ndarray], rng: np.random.Generator
+    anatomy: ChestAnatomy,
+    projection: Projection,
+    masks: dict[str, np.ndarray],
+    rng: np.random.Generator,
 ) -> ThicknessMaps:
     """Path lengths through the healthy chest."""
     cavity = np.maximum(masks["cavity_right"], masks["cavity_left"])
@@ -221,7 +267,11 @@ def thickness_maps(
     tissue = _body(anatomy, projection) + _breasts(anatomy, projection, rng)
     texture = smooth_noise(rng, projection, 3.0) + 1.5 * smooth_noise(rng, projection, 9.0)
     return ThicknessMaps(
-        tissue=tissue, air=air, vessels=vessels * cavity * (1.0 - 0.6 * masks["heart"]), bone=bone, texture=texture
+        tissue=tissue,
+        air=air,
+        vessels=vessels * cavity * (1.0 - 0.6 * masks["heart"]),
+        bone=bone,
+        texture=texture,
     )
 
 
@@ -259,9 +309,15 @@ def expose(
     primary = np.exp(-ATTENUATION * water)
     wide = max(int(30 * ppmm), 1)
     scattered = uniform_filter(uniform_filter(primary, wide), wide)
-    signal = gaussian_filter(primary, max(exposure.blur * ppmm, 0.3)) + exposure.scatter * np.minimum(scattered, 0.12)
+    signal = gaussian_filter(
+        primary, max(exposure.blur * ppmm, 0.3)
+    ) + exposure.scatter * np.minimum(scattered, 0.12)
     lung_signal = np.exp(-ATTENUATION * 0.5 * anatomy.patient.thickness)
-    noise = exposure.noise * np.sqrt(signal * lung_signal) * rng.standard_normal((size, size), dtype=np.float32)
+    noise = (
+        exposure.noise
+        * np.sqrt(signal * lung_signal)
+        * rng.standard_normal((size, size), dtype=np.float32)
+    )
     depth = -np.log(np.maximum(signal + noise, 1e-4)) / ATTENUATION
     coarse = uniform_filter(uniform_filter(depth, int(60 * ppmm)), int(60 * ppmm))
     thickness = anatomy.patient.thickness
@@ -281,13 +337,17 @@ def _frame(picture: np.ndarray, exposure: SimpleNamespace) -> np.ndarray:
     """Adds the lead marker "L" at the patient's left and blackens the borders outside the collimator."""
     size = picture.shape[0]
     if exposure.marker:
-        letter = fill_polygon((_LETTER_L * 0.042 + np.array(exposure.marker_place)) * size, size, size)
+        letter = fill_polygon(
+            (_LETTER_L * 0.042 + np.array(exposure.marker_place)) * size, size, size
+        )
         picture = picture + 0.9 * letter * (1.0 - picture)
     if not any(exposure.border):
         return picture
     # half a picture outside: a side without border must stay without when the frame is rotated
     left, top, right, bottom = (side if side > 0 else -0.5 for side in exposure.border)
-    corners = np.array([(left, top), (1 - right, top), (1 - right, 1 - bottom), (left, 1 - bottom)]) - 0.5
+    corners = (
+        np.array([(left, top), (1 - right, top), (1 - right, 1 - bottom), (left, 1 - bottom)]) - 0.5
+    )
     cos, sin = np.cos(exposure.border_angle), np.sin(exposure.border_angle)
     corners = corners @ np.array([[cos, sin], [-sin, cos]]) + 0.5
     return picture * fill_polygon(corners * size, size, size)

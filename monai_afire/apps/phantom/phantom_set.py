@@ -72,7 +72,11 @@ class PhantomSet:
 
     def _recipe(self) -> dict[str, Any]:
         """What the files follow from."""
-        recipe = {name: value for name, value in self.arguments.items() if name not in ("progress", "num_processes")}
+        recipe = {
+            name: value
+            for name, value in self.arguments.items()
+            if name not in ("progress", "num_processes")
+        }
         return json.loads(json.dumps({**recipe, "version": PHANTOM_VERSION}))
 
     def _is_drawn(self) -> bool:

@@ -9,7 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from monai_afire.apps.phantom.anatomy import DEPTH, ChestAnatomy, Projection
-from monai_afire.apps.phantom.drawing import ribbon_outline, ribbon_points, smooth_curve, splat_points, tube_profile
+from monai_afire.apps.phantom.drawing import (
+    ribbon_outline,
+    ribbon_points,
+    smooth_curve,
+    splat_points,
+    tube_profile,
+)
 
 
 @dataclass(frozen=True)
@@ -58,12 +64,16 @@ def _rib(anatomy: ChestAnatomy, side: int, number: int) -> Ribbon:
     reach = np.sin(np.minimum(angle, np.pi)) ** np.where(back, 0.72, 0.85)
     x = np.where(back, start + (wall - start) * reach, front_end + (wall - front_end) * reach)
     front = np.clip(angle / (0.5 * np.pi) - 1.0, 0.0, 1.0)
-    y = level + np.where(back, drop * reach**1.7 - 6.0 * np.sin(np.pi * reach), drop + front_drop * front**0.8)
+    y = level + np.where(
+        back, drop * reach**1.7 - 6.0 * np.sin(np.pi * reach), drop + front_drop * front**0.8
+    )
     fade = np.where(back, 1.1 - 0.25 * reach, 0.65 - 0.35 * front)
     return Ribbon(
         center=np.stack([side * x + anatomy.spine_at(level) * (1.0 - reach) * back, y], axis=1),
         depth=-75.0 * np.cos(angle),
-        half_width=np.interp(angle / np.pi, [0.0, 0.1, 0.5, 0.8, 1.0], [4.6, 5.4, 5.2, 6.2, 7.0]) * height / 272.0,
+        half_width=np.interp(angle / np.pi, [0.0, 0.1, 0.5, 0.8, 1.0], [4.6, 5.4, 5.2, 6.2, 7.0])
+        * height
+        / 272.0,
         solid=3.0,
         shell=3.8,
         strength=fade,
@@ -82,14 +92,18 @@ def _spine(anatomy: ChestAnatomy) -> list[Ribbon]:
     bones = [Ribbon(np.stack([x, y], axis=1), DEPTH["spine"], 17.0 * growth, 4.6, 1.6, body)]
     angle = np.linspace(0.0, 2.0 * np.pi, 14)
     pedicle = np.stack([3.2 * np.cos(angle), 4.4 * np.sin(angle)], axis=1)
-    wings = np.array([(-29.0, -3.0), (-12.0, 0.0), (-10.0, 0.0), (10.0, 0.0), (12.0, 0.0), (29.0, -3.0)])
+    wings = np.array(
+        [(-29.0, -3.0), (-12.0, 0.0), (-10.0, 0.0), (10.0, 0.0), (12.0, 0.0), (29.0, -3.0)]
+    )
     wing_strength = np.array([1.0, 1.0, 0.0, 0.0, 1.0, 1.0])
     for number in range(-2, 12):
         center = np.array([float(anatomy.spine_at(first + number * pitch)), first + number * pitch])
         for side in (-1.0, 1.0):
             ring = center + np.array([10.5 * side, -3.0]) + pedicle
             bones.append(Ribbon(ring, DEPTH["spine"] - 20.0, np.full(len(ring), 1.3), 2.4, 0.0))
-        bones.append(Ribbon(center + wings, DEPTH["spine"] - 25.0, np.full(6, 3.8), 2.0, 0.8, wing_strength))
+        bones.append(
+            Ribbon(center + wings, DEPTH["spine"] - 25.0, np.full(6, 3.8), 2.0, 0.8, wing_strength)
+        )
         process = center + np.array([(0.0, 2.0), (0.5, 15.0)])
         bones.append(Ribbon(process, DEPTH["spine"] - 40.0, np.array([1.8, 3.4]), 3.0, 1.2))
     return bones
@@ -100,9 +114,27 @@ _SCAPULA = tuple(
     Ribbon(smooth_curve(controls, 30), depth, np.linspace(*widths, 30), solid, shell)
     for controls, depth, widths, solid, shell in (
         (np.array([(4, 28), (2, 60), (0, 105), (-3, 150)]), -70.0, (24.0, 7.0), 1.7, 0.6),  # body
-        (np.array([(24, 52), (14, 90), (3, 128), (-4, 158)]), -65.0, (5.0, 3.2), 3.2, 1.2),  # lateral border
-        (np.array([(-28, 14), (-20, 60), (-12, 115), (-5, 158)]), -80.0, (1.6, 1.6), 2.6, 0.0),  # medial border
-        (np.array([(-24, 42), (2, 26), (26, 10), (46, 4)]), -70.0, (2.5, 7.5), 3.4, 2.0),  # spine and acromion
+        (
+            np.array([(24, 52), (14, 90), (3, 128), (-4, 158)]),
+            -65.0,
+            (5.0, 3.2),
+            3.2,
+            1.2,
+        ),  # lateral border
+        (
+            np.array([(-28, 14), (-20, 60), (-12, 115), (-5, 158)]),
+            -80.0,
+            (1.6, 1.6),
+            2.6,
+            0.0,
+        ),  # medial border
+        (
+            np.array([(-24, 42), (2, 26), (26, 10), (46, 4)]),
+            -70.0,
+            (2.5, 7.5),
+            3.4,
+            2.0,
+        ),  # spine and acromion
         (np.array([(24, 22), (27, 38), (24, 55)]), -40.0, (4.0, 4.0), 4.0, 1.2),  # glenoid
         (np.array([(6, 18), (10, 27), (14, 36)]), -20.0, (6.0, 6.0), 4.0, 1.5),  # coracoid
     )
@@ -118,7 +150,11 @@ def _shoulder(anatomy: ChestAnatomy, side: int) -> list[Ribbon]:
     distance = np.linspace(-22.0, 230.0, 90)
     center = np.array([47.0, 38.0]) + distance[:, None] * axis
     ball = np.sqrt(np.clip(23.0**2 - np.minimum(distance, 0.0) ** 2, 4.0, None))
-    half = np.where(distance < 0, ball, np.interp(distance, [0, 15, 45, 80, 230], [23.0, 21.0, 13.5, 11.5, 11.0]))
+    half = np.where(
+        distance < 0,
+        ball,
+        np.interp(distance, [0, 15, 45, 80, 230], [23.0, 21.0, 13.5, 11.5, 11.0]),
+    )
     bones.append(Ribbon(origin + flip * center, -30.0, half, 9.0, 5.0))
     return bones
 
@@ -135,11 +171,15 @@ def skeleton(anatomy: ChestAnatomy) -> list[Ribbon]:
 
 def clavicle(anatomy: ChestAnatomy, index: int) -> Ribbon:
     """The clavicle, ``index`` 0 right, 1 left."""
-    return Ribbon(anatomy.clavicles[index], _clavicle_depth(anatomy), anatomy.clavicle_half_width, 5.0, 4.5)
+    return Ribbon(
+        anatomy.clavicles[index], _clavicle_depth(anatomy), anatomy.clavicle_half_width, 5.0, 4.5
+    )
 
 
 def _clavicle_depth(anatomy: ChestAnatomy) -> np.ndarray:
-    return np.linspace(DEPTH["clavicle_head"], DEPTH["clavicle_end"], len(anatomy.clavicle_half_width))
+    return np.linspace(
+        DEPTH["clavicle_head"], DEPTH["clavicle_end"], len(anatomy.clavicle_half_width)
+    )
 
 
 def clavicle_outline(anatomy: ChestAnatomy, index: int, projection: Projection) -> np.ndarray:
@@ -155,11 +195,21 @@ def vessel_tree(
     height = anatomy.patient.lung_height
     hilum = np.array(anatomy.landmarks["hilum_right" if side < 0 else "hilum_left"][:2])
     roots = 18
-    heading = np.linspace(-1.35, 1.45, roots) + rng.normal(0.0, 0.09, roots)  # 0 sideways, positive downwards
-    length = height * np.interp(heading, [-1.4, -0.4, 0.3, 0.9, 1.5], [0.36, 0.36, 0.42, 0.58, 0.55])
+    heading = np.linspace(-1.35, 1.45, roots) + rng.normal(
+        0.0, 0.09, roots
+    )  # 0 sideways, positive downwards
+    length = height * np.interp(
+        heading, [-1.4, -0.4, 0.3, 0.9, 1.5], [0.36, 0.36, 0.42, 0.58, 0.55]
+    )
     length *= rng.uniform(0.75, 1.1, roots)
-    radius = np.interp(heading, [-1.4, 0.0, 1.0, 1.5], [2.9, 3.2, 4.2, 4.4]) * rng.uniform(0.75, 1.25, roots)
-    start = hilum + rng.normal(0.0, (2.5, 6.0), (roots, 2)) + np.stack([np.zeros(roots), 12.0 * heading], axis=1)
+    radius = np.interp(heading, [-1.4, 0.0, 1.0, 1.5], [2.9, 3.2, 4.2, 4.4]) * rng.uniform(
+        0.75, 1.25, roots
+    )
+    start = (
+        hilum
+        + rng.normal(0.0, (2.5, 6.0), (roots, 2))
+        + np.stack([np.zeros(roots), 12.0 * heading], axis=1)
+    )
     points, radii, volumes = [], [], []
     for children, samples in ((64, 72), (150, 48), (240, 36), (0, 24)):
         position = np.linspace(0.0, 1.0, samples)
@@ -167,10 +217,16 @@ def vessel_tree(
         angle = (
             heading[:, None]
             + bend[:, None] * position
-            + 0.10 * np.sin(position * rng.uniform(3.0, 9.0, (len(start), 1)) + rng.uniform(0.0, 6.0, (len(start), 1)))
+            + 0.10
+            * np.sin(
+                position * rng.uniform(3.0, 9.0, (len(start), 1))
+                + rng.uniform(0.0, 6.0, (len(start), 1))
+            )
         )
         step = (length / (len(position) - 1))[:, None]
-        line = start[:, None] + np.cumsum(step[..., None] * np.stack([side * np.cos(angle), np.sin(angle)], -1), axis=1)
+        line = start[:, None] + np.cumsum(
+            step[..., None] * np.stack([side * np.cos(angle), np.sin(angle)], -1), axis=1
+        )
         taper = radius[:, None] * (1.0 - 0.72 * position)
         points.append(line.reshape(-1, 2))
         radii.append(taper.reshape(-1))
@@ -178,8 +234,12 @@ def vessel_tree(
         parent = rng.integers(0, len(start), children)
         place = rng.integers(samples // 7, samples - samples // 10, children)
         left = 1.0 - position[place]
-        heading = angle[parent, place] + rng.choice([-1.0, 1.0], children) * rng.uniform(0.35, 0.95, children)
+        heading = angle[parent, place] + rng.choice([-1.0, 1.0], children) * rng.uniform(
+            0.35, 0.95, children
+        )
         start = line[parent, place]
-        length = np.maximum(length[parent] * (0.25 + 0.6 * left) * rng.uniform(0.5, 1.0, children), 8.0)
+        length = np.maximum(
+            length[parent] * (0.25 + 0.6 * left) * rng.uniform(0.5, 1.0, children), 8.0
+        )
         radius = np.maximum(taper[parent, place] * rng.uniform(0.5, 0.8, children), 0.45)
     return np.concatenate(points), np.concatenate(radii), np.concatenate(volumes)

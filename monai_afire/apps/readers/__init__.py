@@ -31,7 +31,13 @@ from monai_afire.apps.readers.childcxr import ChildCXRReader
 from monai_afire.apps.readers.datalist_writing import DatalistReport, write_datalist
 from monai_afire.apps.readers.fire import FIREReader
 from monai_afire.apps.readers.jsrt import JSRTReader
-from monai_afire.apps.readers.label_reader import UNCERTAIN, LabeledImage, LabeledSet, LabelReader, option
+from monai_afire.apps.readers.label_reader import (
+    UNCERTAIN,
+    LabeledImage,
+    LabeledSet,
+    LabelReader,
+    option,
+)
 from monai_afire.apps.readers.mimic import MIMICReader
 from monai_afire.apps.readers.nih import NIHReader
 from monai_afire.apps.readers.rsna import RSNAReader

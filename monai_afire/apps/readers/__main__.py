@@ -37,7 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_reader(reader_type: type[LabelReader], **options: Any) -> DatalistReport:
     """Write the datalist of a set."""
-    reader = reader_type(**{field.name: options.pop(field.name) for field in dataclasses.fields(reader_type)})
+    reader = reader_type(
+        **{field.name: options.pop(field.name) for field in dataclasses.fields(reader_type)}
+    )
     return write_datalist(reader, options.pop("root"), options.pop("output"), **options)
 
 
@@ -71,15 +73,28 @@ def _add_common(parser: argparse.ArgumentParser, reader_type: type[LabelReader])
     add("--output", required=True, help="datalist to write; paths in it are relative to its folder")
     add("--labels", help="folder of the label files (default: ROOT)")
     if reader_type.has_split:
-        add("--split", choices=("official", "random"), default="official", help="which split (default: official)")
+        add(
+            "--split",
+            choices=("official", "random"),
+            default="official",
+            help="which split (default: official)",
+        )
         flag("--drop_overlap", help="keep patients of two sections in the later one alone")
     without = "where no official split says it"
     validation = f"part of the patients outside test for validation, {without} (default: 0.1)"
     add("--val_fraction", type=float, default=0.1, help=validation)
-    add("--test_fraction", type=float, default=0.2, help=f"part of the patients for test, {without} (default: 0.2)")
+    add(
+        "--test_fraction",
+        type=float,
+        default=0.2,
+        help=f"part of the patients for test, {without} (default: 0.2)",
+    )
     add("--seed", type=int, default=0, help="of the choice of patients (default: 0)")
     flag("--allow_missing", help="leave out listed images that are not on disk")
-    flag("--normal_only", help="training and validation: normal images only; test: normal and abnormal")
+    flag(
+        "--normal_only",
+        help="training and validation: normal images only; test: normal and abnormal",
+    )
     flag("--frontal_only", help="leave lateral and unusual views out")
     add("--findings", nargs="+", default=(), metavar="NAME", help="findings to keep, in this order")
     if reader_type.has_masks:

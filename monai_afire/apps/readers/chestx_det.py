@@ -59,7 +59,10 @@ class ChestXDetReader(LabelReader):
     def read(self, root: Path, labels: Path, official: bool) -> LabeledSet:
         """See :meth:`LabelReader.read`."""
         entries: list[tuple[dict[str, Any], str]] = []
-        for name, section in (("ChestX_Det_train.json", "training"), ("ChestX_Det_test.json", "test")):
+        for name, section in (
+            ("ChestX_Det_train.json", "training"),
+            ("ChestX_Det_test.json", "test"),
+        ):
             path = find_label_file(labels, [name], "annotations")
             marks = read_json_array(path, _KEYS)
             _check(marks, path)
@@ -67,19 +70,39 @@ class ChestXDetReader(LabelReader):
         names = [str(entry["file_name"]) for entry, _ in entries]
         if len(set(names)) < len(names):
             twice = sorted({name for name in names if names.count(name) > 1})
-            raise DatalistError(f"{labels}: images that are annotated twice: {first_few(twice)}; download the files.")
+            raise DatalistError(
+                f"{labels}: images that are annotated twice: {first_few(twice)}; download the files."
+            )
         images = [
-            LabeledImage(name, file, _item(entry), section if official else None, partial(_draw, entry["polygons"]))
-            for name, file, (entry, section) in zip(names, files_by_name(root, names), entries, strict=True)
+            LabeledImage(
+                name,
+                file,
+                _item(entry),
+                section if official else None,
+                partial(_draw, entry["polygons"]),
+            )
+            for name, file, (entry, section) in zip(
+                names, files_by_name(root, names), entries, strict=True
+            )
         ]
-        header = {"finding_names": list(CHESTX_DET_FINDINGS), "box_mode": "xywh", "box_image_size": [_SIZE, _SIZE]}
-        return LabeledSet(images, header, ["each image counts as one patient: the set does not tell its patients"])
+        header = {
+            "finding_names": list(CHESTX_DET_FINDINGS),
+            "box_mode": "xywh",
+            "box_image_size": [_SIZE, _SIZE],
+        }
+        return LabeledSet(
+            images, header, ["each image counts as one patient: the set does not tell its patients"]
+        )
 
 
 def _check(marks: Sequence[Mapping[str, Any]], path: Path) -> None:
-    wrong = [f"item {number} ({fault})" for number, mark in enumerate(marks) if (fault := _fault(mark))]
+    wrong = [
+        f"item {number} ({fault})" for number, mark in enumerate(marks) if (fault := _fault(mark))
+    ]
     if wrong:
-        raise DatalistError(f"{path}: wrong annotations in {first_few(wrong)}; download the file again.")
+        raise DatalistError(
+            f"{path}: wrong annotations in {first_few(wrong)}; download the file again."
+        )
 
 
 def _fault(mark: Mapping[str, Any]) -> str:
@@ -92,7 +115,9 @@ def _fault(mark: Mapping[str, Any]) -> str:
         return "findings, boxes and polygons differ in number"
     try:
         boxes = [[float(side) for side in box] for box in mark["boxes"]]
-        points = [[float(side) for side in point] for polygon in mark["polygons"] for point in polygon]
+        points = [
+            [float(side) for side in point] for polygon in mark["polygons"] for point in polygon
+        ]
     except (TypeError, ValueError):
         return "a coordinate is not a number"
     if not all(len(box) == 4 and box[0] <= box[2] and box[1] <= box[3] for box in boxes):

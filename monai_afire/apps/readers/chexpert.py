@@ -58,14 +58,22 @@ class CheXpertReader(LabelReader):
         train = find_label_file(labels, ["train.csv"], "labels")
         valid = find_optional_file(labels, ["valid.csv"], "labels of the validation set")
         test = find_optional_file(labels, ["test.csv", "test_labels.csv"], "labels of the test set")
-        sources = [(train, "training"), (valid, "test" if test is None else "validation"), (test, "test")]
+        sources = [
+            (train, "training"),
+            (valid, "test" if test is None else "validation"),
+            (test, "test"),
+        ]
         images = []
         for path, section in sources:
             if path is not None:
                 images += _read_images(path, root, section if official else None)
-        untested = "valid.csv is the test section" if valid else "neither valid.csv nor test.csv is there"
+        untested = (
+            "valid.csv is the test section" if valid else "neither valid.csv nor test.csv is there"
+        )
         return LabeledSet(
-            images, {"finding_names": list(CHEXPERT_FINDINGS), "label_values": LABEL_VALUES}, [] if test else [untested]
+            images,
+            {"finding_names": list(CHEXPERT_FINDINGS), "label_values": LABEL_VALUES},
+            [] if test else [untested],
         )
 
 
@@ -80,8 +88,12 @@ def is_abnormal(values: Sequence[int | None]) -> int:
 def _read_images(path: Path, root: Path, section: str | None) -> list[LabeledImage]:
     table = read_table(path, ["Path", *CHEXPERT_FINDINGS], filled=["Path"], unique="Path")
     names = table.column("Path")
-    unknown = ((line, name) for line, name in table.cells["Path"].items() if patient_of(name) == name)
-    table.refuse(unknown, "no patient in the Path", "expected .../patient00001/study1/view1_frontal.jpg")
+    unknown = (
+        (line, name) for line, name in table.cells["Path"].items() if patient_of(name) == name
+    )
+    table.refuse(
+        unknown, "no patient in the Path", "expected .../patient00001/study1/view1_frontal.jpg"
+    )
     projections = table.column("AP/PA") if "AP/PA" in table.cells else [""] * len(table)
     base = _base_folder(names[0], root)
     files = existing_files([os.path.join(base, *_below_set(name)) for name in names])
@@ -91,7 +103,12 @@ def _read_images(path: Path, root: Path, section: str | None) -> list[LabeledIma
     for name, file, values, projection, group in rows:
         frontal = projection if projection in ("AP", "PA") else "frontal"
         view = "lateral" if "lateral" in name.rsplit("/", 1)[-1].lower() else frontal
-        item = {"label": values, "abnormal": is_abnormal(values), "patient_id": patient_of(name), "view": view}
+        item = {
+            "label": values,
+            "abnormal": is_abnormal(values),
+            "patient_id": patient_of(name),
+            "view": view,
+        }
         item |= group
         images.append(LabeledImage(name, file, item, section))
     return images

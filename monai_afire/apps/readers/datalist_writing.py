@@ -21,7 +21,13 @@ from monai_afire.apps.readers.label_reader import LabeledImage, LabelReader
 from monai_afire.data.datalist.datalist_checks import SECTIONS, DatalistError
 from monai_afire.data.datalist.patients import split_by_patient
 from monai_afire.utils.few_images import FEW_IMAGES
-from monai_afire.utils.files import check_writable, path_from, save_png, spelling_on_disk, write_text
+from monai_afire.utils.files import (
+    check_writable,
+    path_from,
+    save_png,
+    spelling_on_disk,
+    write_text,
+)
 from monai_afire.utils.formatting import table_lines
 from monai_afire.utils.text import first_few
 
@@ -36,14 +42,20 @@ class Division:
     drop_overlap: bool = False
 
     def __post_init__(self) -> None:
-        for name, value in (("val_fraction", self.val_fraction), ("test_fraction", self.test_fraction)):
+        for name, value in (
+            ("val_fraction", self.val_fraction),
+            ("test_fraction", self.test_fraction),
+        ):
             if not 0 <= value < 1:
                 raise DatalistError(f"{name} is {value}; choose a number from 0 to below 1.")
 
 
 def divide(images: Sequence[LabeledImage], how: Division) -> list[LabeledImage]:
     """The images with their sections, so that no patient is in two of them; without those that overlap."""
-    rows = pd.DataFrame([(image.item["patient_id"], image.section) for image in images], columns=["patient", "section"])
+    rows = pd.DataFrame(
+        [(image.item["patient_id"], image.section) for image in images],
+        columns=["patient", "section"],
+    )
     if rows["section"].isna().any():
         rows["section"] = "training"
         _move(rows, "test", how.test_fraction, how.seed)
@@ -65,7 +77,9 @@ def _move(rows: pd.DataFrame, section: str, fraction: float, seed: int) -> None:
         return
     if fraction > 0 and training.nunique() < 2:
         option = "val_fraction" if section == "validation" else "test_fraction"
-        raise DatalistError(f"one patient cannot be divided into training and {section}; set {option} to 0.")
+        raise DatalistError(
+            f"one patient cannot be divided into training and {section}; set {option} to 0."
+        )
     # the section's name makes the two choices independent: with the same hash, those with the smallest values would
     # be gone before validation is chosen
     moved = split_by_patient([f"{section}:{patient}" for patient in training], fraction, seed)
@@ -103,11 +117,17 @@ class DatalistReport:
         images, patients = sum(self.num_images.values()), sum(self.num_patients.values())
         lines = [f"{self.title}: {images:,} images of {patients:,} patients"]
         counts = {"images": self.num_images, "patients": self.num_patients}
-        rows = {name: {kind: f"{of[name]:,}" for kind, of in counts.items()} for name in self.num_images}
+        rows = {
+            name: {kind: f"{of[name]:,}" for kind, of in counts.items()} for name in self.num_images
+        }
         lines += [f"  {line}" for line in table_lines(rows)]
-        lines.append("  " + ", ".join(f"{name} {count:,}" for name, count in self.label_counts.items()))
+        lines.append(
+            "  " + ", ".join(f"{name} {count:,}" for name, count in self.label_counts.items())
+        )
         if self.absent:
-            lines.append(f"  left out, not on disk: {len(self.absent):,} images ({first_few(self.absent)})")
+            lines.append(
+                f"  left out, not on disk: {len(self.absent):,} images ({first_few(self.absent)})"
+            )
         lines += [f"  {note}" for note in self.notes]
         return "\n".join([*lines, f"written to {self.path}"])
 
@@ -172,7 +192,11 @@ def write_datalist(
     header = _select_findings(whole.header, findings, kept)
     if mask_dir:
         _draw_masks(kept, Path(mask_dir).expanduser())
-    settings = {"split": "official" if official else "random", "normal_only": normal_only, "frontal_only": frontal_only}
+    settings = {
+        "split": "official" if official else "random",
+        "normal_only": normal_only,
+        "frontal_only": frontal_only,
+    }
     content = {
         "name": reader.title,
         "description": f"Made by monai_afire.data from the label files of {reader.title}.",
@@ -187,9 +211,13 @@ def write_datalist(
     notes = [*whole.notes]
     if not official:
         shares = f"{test_fraction:.0%} to test, {val_fraction:.0%} of the others to validation"
-        notes.append(f"no official split: the patients are divided at random with the seed {seed}, {shares}")
+        notes.append(
+            f"no official split: the patients are divided at random with the seed {seed}, {shares}"
+        )
     if 0 < counts["validation"] < FEW_IMAGES:
-        few = f"validation has only {counts['validation']} images: what it chooses is largely chance"
+        few = (
+            f"validation has only {counts['validation']} images: what it chooses is largely chance"
+        )
         notes.append(f"{few}; give it {FEW_IMAGES} or more by --val_fraction or the table")
     if dropped:
         notes.append(f"{dropped:,} images left out, whose patient is in a later section, too")
@@ -197,7 +225,10 @@ def write_datalist(
         path=target,
         title=reader.title,
         num_images={name: counts[name] for name in SECTIONS},
-        num_patients={name: len({i.item["patient_id"] for i in kept if i.section == name}) for name in SECTIONS},
+        num_patients={
+            name: len({i.item["patient_id"] for i in kept if i.section == name})
+            for name in SECTIONS
+        },
         label_counts=_label_counts(header, [image.item["label"] for image in kept]),
         absent=[image.name for image in images if image.file is None],
         notes=notes,
@@ -209,9 +240,13 @@ def _check_arguments(
 ) -> None:
     for name, folder in (("--root", root), ("--labels", labels)):
         if not folder.is_dir():
-            raise DatalistError(f"{folder}: the folder given by {name} does not exist; check the name.")
+            raise DatalistError(
+                f"{folder}: the folder given by {name} does not exist; check the name."
+            )
     if output.is_dir():
-        raise DatalistError(f"{output}: is a folder; give --output the name of a file, such as datalist.json.")
+        raise DatalistError(
+            f"{output}: is a folder; give --output the name of a file, such as datalist.json."
+        )
     check_writable(output.parent)
     if mask_dir:
         if not reader.has_masks:
@@ -234,30 +269,46 @@ def _present(images: Sequence[LabeledImage], root: Path, allow_missing: bool) ->
     spelling = spelling_on_disk(root / names[0]) if names else ""
     absent += f" ({spelling})" if spelling else ""
     if not present:
-        raise DatalistError(f"{root}: none of the {len(images):,} listed images is there: {absent}; check --root.")
+        raise DatalistError(
+            f"{root}: none of the {len(images):,} listed images is there: {absent}; check --root."
+        )
     if absent and not allow_missing:
         text = f"{len(images) - len(present):,} of {len(images):,} listed images are not there: {absent}"
-        raise DatalistError(f"{root}: {text}; download them, or leave them out with --allow_missing.")
+        raise DatalistError(
+            f"{root}: {text}; download them, or leave them out with --allow_missing."
+        )
     return present
 
 
 def _normal(images: Iterable[LabeledImage], title: str) -> list[LabeledImage]:
     """Normal images for training and validation, those known to be normal or abnormal for test."""
-    kept = [image for image in images if image.item["abnormal"] in ((0, 1) if image.section == "test" else (0,))]
+    kept = [
+        image
+        for image in images
+        if image.item["abnormal"] in ((0, 1) if image.section == "test" else (0,))
+    ]
     if not any(image.section == "training" for image in kept):
-        raise DatalistError(f"{title}: no training image is known to be normal; leave --normal_only out.")
+        raise DatalistError(
+            f"{title}: no training image is known to be normal; leave --normal_only out."
+        )
     return kept
 
 
-def _select_findings(header: dict[str, Any], findings: Sequence[str], images: Iterable[LabeledImage]) -> dict[str, Any]:
+def _select_findings(
+    header: dict[str, Any], findings: Sequence[str], images: Iterable[LabeledImage]
+) -> dict[str, Any]:
     """Reduce the labels to some findings, and return the header that goes with them."""
     if not findings:
         return header
     known = header.get("finding_names")
     if known is None:
-        raise DatalistError("the labels of this set are classes, not findings to choose from; leave --findings out.")
+        raise DatalistError(
+            "the labels of this set are classes, not findings to choose from; leave --findings out."
+        )
     if unknown := [finding for finding in findings if finding not in known]:
-        raise DatalistError(f"no finding is called {first_few(unknown)}; the findings are {', '.join(known)}.")
+        raise DatalistError(
+            f"no finding is called {first_few(unknown)}; the findings are {', '.join(known)}."
+        )
     for image in images:
         image.item["label"] = [image.item["label"][known.index(finding)] for finding in findings]
     return {**header, "finding_names": list(findings)}
@@ -266,7 +317,10 @@ def _select_findings(header: dict[str, Any], findings: Sequence[str], images: It
 def _label_counts(header: Mapping[str, Any], labels: Sequence[Any]) -> dict[str, int]:
     """Positives of each finding, or images of each class."""
     if "finding_names" in header:
-        return {name: sum(label[k] == 1 for label in labels) for k, name in enumerate(header["finding_names"])}
+        return {
+            name: sum(label[k] == 1 for label in labels)
+            for k, name in enumerate(header["finding_names"])
+        }
     occurring = Counter(map(str, labels))
     return {name: occurring[value] for value, name in header["labels"].items()}
 
@@ -290,7 +344,9 @@ def _write(path: Path, header: Mapping[str, Any], images: Sequence[LabeledImage]
     sections = {name: [image for image in images if image.section == name] for name in SECTIONS}
     sections = {name: members for name, members in sections.items() if members}
     numbers = {f"num{name.capitalize()}": len(members) for name, members in sections.items()}
-    parts = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in {**header, **numbers}.items()]
+    parts = [
+        f"{json.dumps(key)}: {json.dumps(value)}" for key, value in {**header, **numbers}.items()
+    ]
     for name, members in sections.items():
         lines = ",\n  ".join(json.dumps(_entry(image, path.parent)) for image in members)
         parts.append(f"{json.dumps(name)}: [\n  {lines}\n ]")

@@ -48,7 +48,9 @@ def files_by_name(root: Path, names: Sequence[str]) -> list[str | None]:
 
 def existing_files(paths: Sequence[str]) -> list[str | None]:
     """Look which paths are files."""
-    return [path if os.path.isfile(path) else None for path in progress_bar(paths, "looking for images")]
+    return [
+        path if os.path.isfile(path) else None for path in progress_bar(paths, "looking for images")
+    ]
 
 
 def progress_bar(things: Sequence[Thing], what: str) -> Iterable[Thing]:
@@ -62,10 +64,19 @@ def read_dicom_headers(files: Sequence[str | None]) -> list[tuple[str, str]]:
     for file in progress_bar(files, "reading DICOM headers"):
         header = pydicom.Dataset()
         try:
-            if file is not None and SUPPORTED_EXTENSIONS.get(extension_of(file), "DICOM") == "DICOM":
-                header = pydicom.dcmread(file, stop_before_pixels=True, specific_tags=["PatientID", "ViewPosition"])
+            if (
+                file is not None
+                and SUPPORTED_EXTENSIONS.get(extension_of(file), "DICOM") == "DICOM"
+            ):
+                header = pydicom.dcmread(
+                    file, stop_before_pixels=True, specific_tags=["PatientID", "ViewPosition"]
+                )
         except (InvalidDicomError, OSError, EOFError, ValueError) as error:
-            raise DatalistError(f"{file}: is not readable as DICOM ({error}); download it again.") from error
-        patient, view = (str(header.get(tag) or "").strip() for tag in ("PatientID", "ViewPosition"))
+            raise DatalistError(
+                f"{file}: is not readable as DICOM ({error}); download it again."
+            ) from error
+        patient, view = (
+            str(header.get(tag) or "").strip() for tag in ("PatientID", "ViewPosition")
+        )
         headers.append((patient, view.upper()))
     return headers

@@ -42,10 +42,15 @@ class JSRTReader(LabelReader):
         ROOT/**/fold1/masks/left lung/JPCLN001.gif  if there: masks; also "heart", "right clavicle" ...
     """
 
-    png_dir: str = option("", "write the images and masks to this folder as PNG: the raw .IMG are read by nothing else")
+    png_dir: str = option(
+        "",
+        "write the images and masks to this folder as PNG: the raw .IMG are read by nothing else",
+    )
 
     title = "JSRT"
-    reference = "Shiraishi et al., AJR 174 (2000); van Ginneken et al., Medical Image Analysis 10 (2006)"
+    reference = (
+        "Shiraishi et al., AJR 174 (2000); van Ginneken et al., Medical Image Analysis 10 (2006)"
+    )
     has_split = True
 
     def read(self, root: Path, labels: Path, official: bool) -> LabeledSet:
@@ -53,7 +58,9 @@ class JSRTReader(LabelReader):
         folder = Path(self.png_dir).expanduser() if self.png_dir else None
         pictures, organs = _find(root, folder)
         if not pictures:
-            raise DatalistError(f"{root}: no images such as JPCLN001.IMG or JPCLN001.png; check --root.")
+            raise DatalistError(
+                f"{root}: no images such as JPCLN001.IMG or JPCLN001.png; check --root."
+            )
         raw = sum(path.upper().endswith(".IMG") for path in pictures.values())
         if raw and folder is None:
             remedy = "have them written as PNG with --png_dir FOLDER"
@@ -70,16 +77,25 @@ class JSRTReader(LabelReader):
             images.append(image)
         if folder:
             _convert(images, folder, known)
-        header = {"labels": {"0": "no nodule", "1": "nodule"}, **({"organ_names": known} if organs else {})}
+        header = {
+            "labels": {"0": "no nodule", "1": "nodule"},
+            **({"organ_names": known} if organs else {}),
+        }
         return LabeledSet(images, header, _notes(len(pictures), known))
 
 
 def _notes(found: int, organs: Sequence[str]) -> list[str]:
-    notes = [] if found == _PUBLISHED else [f"{found} of the {_PUBLISHED} published images are there"]
+    notes = (
+        [] if found == _PUBLISHED else [f"{found} of the {_PUBLISHED} published images are there"]
+    )
     absent = [name.replace("_", " ") for name in ORGAN_NAMES if name not in organs]
     if not organs:
         return [*notes, "no organ masks are there"]
-    return [*notes, f"no masks of {', '.join(absent)} are there: organ_names lacks them"] if absent else notes
+    return (
+        [*notes, f"no masks of {', '.join(absent)} are there: organ_names lacks them"]
+        if absent
+        else notes
+    )
 
 
 def _find(root: Path, written: Path | None) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
@@ -89,14 +105,18 @@ def _find(root: Path, written: Path | None) -> tuple[dict[str, str], dict[str, d
     organs: dict[str, dict[str, str]] = {}
     skipped = os.path.abspath(written) if written else None
     for folder, folders, files in os.walk(root):
-        folders[:] = sorted(name for name in folders if os.path.abspath(os.path.join(folder, name)) != skipped)
+        folders[:] = sorted(
+            name for name in folders if os.path.abspath(os.path.join(folder, name)) != skipped
+        )
         organ = _ORGAN_FOLDERS.get(os.path.basename(folder).lower().replace("_", " "))
         for file in sorted(files):
             stem, extension = os.path.splitext(file)
             path = os.path.join(folder, file)
             if not _NAME.fullmatch(stem):
                 continue
-            if organ and (extension.lower() == ".gif" or extension_of(file) in SUPPORTED_EXTENSIONS):
+            if organ and (
+                extension.lower() == ".gif" or extension_of(file) in SUPPORTED_EXTENSIONS
+            ):
                 _enter(organs.setdefault(stem, {}), organ, path)
             elif extension_of(file) in SUPPORTED_EXTENSIONS:
                 _enter(pictures, stem, path)
@@ -107,7 +127,9 @@ def _find(root: Path, written: Path | None) -> tuple[dict[str, str], dict[str, d
 
 def _enter(paths: dict[str, str], key: str, path: str) -> None:
     if key in paths:
-        raise DatalistError(f"{paths[key]} and {path} are copies of one picture; set --root to one of them.")
+        raise DatalistError(
+            f"{paths[key]} and {path} are copies of one picture; set --root to one of them."
+        )
     paths[key] = path
 
 
@@ -125,7 +147,9 @@ def _convert(images: list[LabeledImage], folder: Path, known: Sequence[str]) -> 
         target = folder / "images" / f"{image.item['patient_id']}.png"
         save_png(_read_picture(str(image.file)), target)
         image.file = str(target)
-        for number, (organ, path) in enumerate(zip(known, image.item.get("organs", ()), strict=False)):
+        for number, (organ, path) in enumerate(
+            zip(known, image.item.get("organs", ()), strict=False)
+        ):
             target = folder / "masks" / organ / f"{stem_of(image.item['patient_id'])}.png"
             save_png((_read_picture(path) > 0).astype(np.uint8) * 255, target)
             image.item["organs"][number] = str(target)
@@ -142,6 +166,8 @@ def _read_picture(path: str) -> np.ndarray:
         raise DatalistError(f"{path}: cannot be read ({error}); download it again.") from error
     if raw.size != _RAW_SIDE**2 or raw.max() > _RAW_MAXIMUM:
         expected = f"{_RAW_SIDE} x {_RAW_SIDE} values of 12 bits"
-        raise DatalistError(f"{path}: holds {raw.size} values up to {raw.max(initial=0)}, not {expected}.")
+        raise DatalistError(
+            f"{path}: holds {raw.size} values up to {raw.max(initial=0)}, not {expected}."
+        )
     dense = (_RAW_MAXIMUM - raw.astype(np.uint32)) * 65535 // _RAW_MAXIMUM
     return dense.astype(np.uint16).reshape(_RAW_SIDE, _RAW_SIDE)

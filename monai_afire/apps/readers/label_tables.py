@@ -23,7 +23,15 @@ from monai_afire.utils.text import first_few
 Value = TypeVar("Value")
 
 # texts of a finding: 1 present, 0 absent, -1 uncertain, None not mentioned
-FINDING_VALUES: dict[str, int | None] = {"1": 1, "0": 0, "-1": -1, "": None, "1.0": 1, "0.0": 0, "-1.0": -1}
+FINDING_VALUES: dict[str, int | None] = {
+    "1": 1,
+    "0": 0,
+    "-1": -1,
+    "": None,
+    "1.0": 1,
+    "0.0": 0,
+    "-1.0": -1,
+}
 
 # a first line that Excel writes and reads
 _STATED_DELIMITER = re.compile(r'"?sep=(.)"?[,;]*\r?(?:\n|$)', re.IGNORECASE)
@@ -65,7 +73,9 @@ class Table:
     def require_unique(self, name: str) -> None:
         """Refuse a column that has the same value twice."""
         twice = self.cells[name][self.cells[name].duplicated()]
-        self.refuse(twice.items(), f"{name} is repeated", "each may occur once: delete the repeated rows")
+        self.refuse(
+            twice.items(), f"{name} is repeated", "each may occur once: delete the repeated rows"
+        )
 
     def values(self, name: str, accepted: Mapping[str, Value]) -> list[Value]:
         """Values of a column whose cells must hold one of a few texts."""
@@ -100,7 +110,9 @@ class Table:
         outside = ((start < 0) | (extent <= 0) | (start + extent > size)).any(axis=1)
         shown = (f"{x:g}, {y:g}, {width:g}, {height:g}" for x, y, width, height in boxes[outside])
         remedy = f"x, y, width, height must lie inside {size} x {size}"
-        self.refuse(zip(self.cells.index[outside], shown, strict=True), "boxes outside the image", remedy)
+        self.refuse(
+            zip(self.cells.index[outside], shown, strict=True), "boxes outside the image", remedy
+        )
         return boxes.tolist()
 
 
@@ -112,7 +124,9 @@ def find_optional_file(folder: Path, patterns: Sequence[str], purpose: str) -> P
             found |= {path.with_suffix("") for path in folder.glob(f"{prefix}{pattern}.gz")}
             if len(found) > 1:
                 names = first_few(sorted(path.relative_to(folder) for path in found))
-                raise DatalistError(f"{folder}: several files hold the {purpose}: {names}; keep one, or set --labels.")
+                raise DatalistError(
+                    f"{folder}: several files hold the {purpose}: {names}; keep one, or set --labels."
+                )
             if found:
                 [path] = found
                 return path if path.exists() else path.with_name(path.name + ".gz")
@@ -124,7 +138,9 @@ def find_label_file(folder: Path, patterns: Sequence[str], purpose: str) -> Path
     if path := find_optional_file(folder, patterns, purpose):
         return path
     names = " or ".join(patterns)
-    raise DatalistError(f"{folder}: no file {names} ({purpose}); put it there, or set --labels to its folder.")
+    raise DatalistError(
+        f"{folder}: no file {names} ({purpose}); put it there, or set --labels to its folder."
+    )
 
 
 def read_text(path: Path) -> str:
@@ -134,9 +150,13 @@ def read_text(path: Path) -> str:
         if content.startswith(b"\x1f\x8b"):
             content = gzip.decompress(content)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DatalistError(f"{path}: is damaged gzip data ({error}); download it again.") from error
+        raise DatalistError(
+            f"{path}: is damaged gzip data ({error}); download it again."
+        ) from error
     except OSError as error:
-        raise DatalistError(f"{path}: cannot be read ({error.strerror or error}); check the name.") from error
+        raise DatalistError(
+            f"{path}: cannot be read ({error.strerror or error}); check the name."
+        ) from error
     if not content.strip():
         raise DatalistError(f"{path}: is empty; download or export it again.")
     for head, what in _FOREIGN_CONTENT:
@@ -146,10 +166,14 @@ def read_text(path: Path) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise DatalistError(f"{path}: line {line} is not text in UTF-8; save the table as CSV in UTF-8.") from error
+        raise DatalistError(
+            f"{path}: line {line} is not text in UTF-8; save the table as CSV in UTF-8."
+        ) from error
 
 
-def read_table(path: Path, required: Sequence[str], filled: Sequence[str] = (), unique: str = "") -> Table:
+def read_table(
+    path: Path, required: Sequence[str], filled: Sequence[str] = (), unique: str = ""
+) -> Table:
     """
     Read a label file with a header line.
 
@@ -176,15 +200,29 @@ def read_table(path: Path, required: Sequence[str], filled: Sequence[str] = (), 
     while header and not header[-1]:
         header.pop()
     if absent := [name for name in required if name not in header]:
-        what = f"column {absent[0]!r} is" if len(absent) == 1 else f"columns {', '.join(map(repr, absent))} are"
+        what = (
+            f"column {absent[0]!r} is"
+            if len(absent) == 1
+            else f"columns {', '.join(map(repr, absent))} are"
+        )
         found = ", ".join(header) or "none"
-        raise DatalistError(f"{path}: {what} missing; columns found: {found}. Rename them, or export the table again.")
+        raise DatalistError(
+            f"{path}: {what} missing; columns found: {found}. Rename them, or export the table again."
+        )
     width = len(header)
     padded = [[*row[:width], *[""] * (width - len(row))] for row in lines.values()]
     cells = pd.DataFrame(padded, columns=header, index=list(lines))
     table = Table(path, cells.loc[:, ~cells.columns.duplicated()])
-    ragged = ((line, f"{len(row)} cells") for line, row in lines.items() if len(row) < width or any(row[width:]))
-    table.refuse(ragged, f"there are not {width} cells, as in the header,", "add or remove separators, or quote cells")
+    ragged = (
+        (line, f"{len(row)} cells")
+        for line, row in lines.items()
+        if len(row) < width or any(row[width:])
+    )
+    table.refuse(
+        ragged,
+        f"there are not {width} cells, as in the header,",
+        "add or remove separators, or quote cells",
+    )
     if not lines:
         raise DatalistError(f"{path}: has a header but no rows; export the table again.")
     if filled:
@@ -219,5 +257,7 @@ def read_json_array(path: Path, keys: Sequence[str]) -> list[dict[str, Any]]:
     for number, entry in enumerate(content):
         absent = [key for key in keys if not isinstance(entry, dict) or key not in entry]
         if absent:
-            raise DatalistError(f"{path}: item {number} lacks {', '.join(map(repr, absent))}; download the file again.")
+            raise DatalistError(
+                f"{path}: item {number} lacks {', '.join(map(repr, absent))}; download the file again."
+            )
     return content

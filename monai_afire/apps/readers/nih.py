@@ -9,7 +9,13 @@ from pathlib import Path
 
 from monai_afire.apps.readers.images import files_by_name
 from monai_afire.apps.readers.label_reader import LabeledImage, LabeledSet, LabelReader
-from monai_afire.apps.readers.label_tables import Table, find_label_file, find_optional_file, read_name_list, read_table
+from monai_afire.apps.readers.label_tables import (
+    Table,
+    find_label_file,
+    find_optional_file,
+    read_name_list,
+    read_table,
+)
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.utils.text import first_few
 
@@ -31,7 +37,12 @@ NIH_FINDINGS = (
 )
 
 _NO_FINDING = "No Finding"
-_BOX_SIDES = ("Bbox [x", "y", "w", "h]")  # the header's brackets are not quoted: four columns bear these names
+_BOX_SIDES = (
+    "Bbox [x",
+    "y",
+    "w",
+    "h]",
+)  # the header's brackets are not quoted: four columns bear these names
 _IMAGE_SIZE = 1024  # of the published images
 
 
@@ -56,7 +67,9 @@ class NIHReader(LabelReader):
 
     def read(self, root: Path, labels: Path, official: bool) -> LabeledSet:
         """See :meth:`LabelReader.read`."""
-        path = find_label_file(labels, ["Data_Entry_2017_v2020*.csv", "Data_Entry_2017*.csv"], "labels")
+        path = find_label_file(
+            labels, ["Data_Entry_2017_v2020*.csv", "Data_Entry_2017*.csv"], "labels"
+        )
         filled = ["Image Index", "Finding Labels", "Patient ID"]
         table = read_table(path, [*filled, "View Position"], filled, unique="Image Index")
         names, views = table.column("Image Index"), table.column("View Position")
@@ -65,9 +78,21 @@ class NIHReader(LabelReader):
         images = []
         groups = table.described(sex="Patient Gender", age="Patient Age")
         for name, file, finding, patient, view, group, section in zip(
-            names, files_by_name(root, names), findings, patients, views, groups, sections, strict=True
+            names,
+            files_by_name(root, names),
+            findings,
+            patients,
+            views,
+            groups,
+            sections,
+            strict=True,
         ):
-            item = {"label": finding, "abnormal": int(any(finding)), "patient_id": patient, "view": view or "unknown"}
+            item = {
+                "label": finding,
+                "abnormal": int(any(finding)),
+                "patient_id": patient,
+                "view": view or "unknown",
+            }
             item |= group
             images.append(LabeledImage(name, file, item, section))
         header = {"finding_names": list(NIH_FINDINGS)}
@@ -75,7 +100,9 @@ class NIHReader(LabelReader):
         if boxes is None:
             return LabeledSet(images, header, ["no boxes: BBox_List_2017.csv is not there"])
         _add_boxes(images, boxes)
-        return LabeledSet(images, {**header, "box_mode": "xywh", "box_image_size": [_IMAGE_SIZE, _IMAGE_SIZE]})
+        return LabeledSet(
+            images, {**header, "box_mode": "xywh", "box_image_size": [_IMAGE_SIZE, _IMAGE_SIZE]}
+        )
 
 
 def _findings(table: Table) -> list[list[int]]:
@@ -96,7 +123,11 @@ def _patients(table: Table) -> list[str]:
     cells, names = table.cells["Patient ID"], table.cells["Image Index"]
     patients = cells.str.zfill(8)
     wrong = (names + ", " + cells)[names.str[:8] != patients]
-    table.refuse(wrong.items(), "Patient ID and Image Index are of different patients", "download the file again")
+    table.refuse(
+        wrong.items(),
+        "Patient ID and Image Index are of different patients",
+        "download the file again",
+    )
     return patients.tolist()
 
 
@@ -107,11 +138,17 @@ def _official_sections(labels: Path, table: Table) -> list[str | None]:
         path = find_label_file(labels, [pattern], "official split; without it: --split random")
         names = read_name_list(path)
         if twice := [name for name in names if name in sections]:
-            raise DatalistError(f"{path}: lists images of the other list, or twice: {first_few(twice)}; download both.")
+            raise DatalistError(
+                f"{path}: lists images of the other list, or twice: {first_few(twice)}; download both."
+            )
         sections.update(dict.fromkeys(names, section))
     images = table.cells["Image Index"]
     unlisted = images[~images.isin(sections.keys())].items()
-    table.refuse(unlisted, "images that are in neither list of the official split", "download it, or --split random")
+    table.refuse(
+        unlisted,
+        "images that are in neither list of the official split",
+        "download it, or --split random",
+    )
     return images.map(sections).tolist()
 
 
@@ -123,6 +160,8 @@ def _add_boxes(images: list[LabeledImage], path: Path) -> None:
     # the box list has another name for it than the labels
     spelling = {**{name: name for name in NIH_FINDINGS}, "Infiltrate": "Infiltration"}
     findings = table.values("Finding Label", spelling)
-    for name, finding, box in zip(names, findings, table.boxes(_BOX_SIDES, _IMAGE_SIZE), strict=True):
+    for name, finding, box in zip(
+        names, findings, table.boxes(_BOX_SIDES, _IMAGE_SIZE), strict=True
+    ):
         items[name].setdefault("boxes", []).append(box)
         items[name].setdefault("box_findings", []).append(finding)

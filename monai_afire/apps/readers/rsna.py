@@ -11,7 +11,13 @@ from pathlib import Path
 import pandas as pd
 
 from monai_afire.apps.readers.images import files_by_name, read_dicom_headers
-from monai_afire.apps.readers.label_reader import UNCERTAIN, LabeledImage, LabeledSet, LabelReader, option
+from monai_afire.apps.readers.label_reader import (
+    UNCERTAIN,
+    LabeledImage,
+    LabeledSet,
+    LabelReader,
+    option,
+)
 from monai_afire.apps.readers.label_tables import (
     Table,
     find_label_file,
@@ -42,7 +48,9 @@ class RSNAReader(LabelReader):
                                                if there (from RSNA's page of the challenge): patients
     """
 
-    three_classes: bool = option(False, "label 0 normal, 1 not normal but no opacity, 2 opacity; needs the class file")
+    three_classes: bool = option(
+        False, "label 0 normal, 1 not normal but no opacity, 2 opacity; needs the class file"
+    )
 
     title = "RSNA Pneumonia"
     reference = "Shih et al., Radiology: Artificial Intelligence 1 (2019)"
@@ -50,7 +58,9 @@ class RSNAReader(LabelReader):
     def read(self, root: Path, labels: Path, official: bool) -> LabeledSet:
         """See :meth:`LabelReader.read`."""
         path = find_label_file(labels, ["stage_2_train_labels.csv"], "labels and boxes")
-        boxes = _boxes(read_table(path, ["patientId", *_BOX_SIDES, "Target"], filled=["patientId", "Target"]))
+        boxes = _boxes(
+            read_table(path, ["patientId", *_BOX_SIDES, "Target"], filled=["patientId", "Target"])
+        )
         classes = self._detailed_classes(labels, boxes)
         patients = _patients(labels)
         files = files_by_name(root, list(boxes))
@@ -64,10 +74,17 @@ class RSNAReader(LabelReader):
                 "boxes": boxes[name],
             }
             images.append(LabeledImage(name, file, item))
-        notes = [] if classes else ["normal images unknown: stage_2_detailed_class_info.csv is not there"]
+        notes = (
+            []
+            if classes
+            else ["normal images unknown: stage_2_detailed_class_info.csv is not there"]
+        )
         notes += [] if patients else [f"each image counts as one patient: {_MAPPING} is not there"]
         names = _CLASS_NAMES if self.three_classes else ("no lung opacity", "lung opacity")
-        header = {"labels": {str(number): name for number, name in enumerate(names)}, "box_mode": "xywh"}
+        header = {
+            "labels": {str(number): name for number, name in enumerate(names)},
+            "box_mode": "xywh",
+        }
         return LabeledSet(images, {**header, "box_image_size": [_IMAGE_SIZE, _IMAGE_SIZE]}, notes)
 
     def _detailed_classes(self, labels: Path, boxes: Mapping[str, list]) -> dict[str, int]:
@@ -82,9 +99,15 @@ class RSNAReader(LabelReader):
         opacity = cells["patientId"].map({name: bool(marks) for name, marks in boxes.items()})
         wrong = cells[opacity.notna() & (opacity != (cells["class"] == "Lung Opacity"))]
         shown = (wrong["patientId"] + ": " + wrong["class"]).items()
-        table.refuse(shown, "classes that contradict Target in stage_2_train_labels.csv", "download both files")
+        table.refuse(
+            shown,
+            "classes that contradict Target in stage_2_train_labels.csv",
+            "download both files",
+        )
         if absent := [name for name in boxes if name not in classes]:
-            raise DatalistError(f"{path}: lacks {len(absent)} images, such as {absent[0]}; download both files again.")
+            raise DatalistError(
+                f"{path}: lacks {len(absent)} images, such as {absent[0]}; download both files again."
+            )
         return classes
 
 
@@ -94,10 +117,17 @@ def _boxes(table: Table) -> dict[str, list[list[float]]]:
     targets = pd.Series(table.values("Target", {"0": False, "1": True}), index=names.index)
     others = names.duplicated() & (targets.groupby(names).transform("nunique") > 1)
     marked = ~targets & (table.cells[list(_BOX_SIDES)] != "").any(axis=1)
-    wrong = {**(names[others] + " with another Target"), **dict.fromkeys(names.index[marked], "a box with Target 0")}
+    wrong = {
+        **(names[others] + " with another Target"),
+        **dict.fromkeys(names.index[marked], "a box with Target 0"),
+    }
     table.refuse(sorted(wrong.items()), "wrong rows", "download it again")
     boxes: dict[str, list[list[float]]] = {name: [] for name in names}
-    listed = Table(table.path, table.cells[targets]).boxes(_BOX_SIDES, _IMAGE_SIZE) if targets.any() else []
+    listed = (
+        Table(table.path, table.cells[targets]).boxes(_BOX_SIDES, _IMAGE_SIZE)
+        if targets.any()
+        else []
+    )
     for name, box in zip(names[targets], listed, strict=True):
         boxes[name].append(box)
     return boxes

@@ -43,10 +43,20 @@ class ShenzhenReader(LabelReader):
             patient, label = match.group(1).upper(), int(match.group(2))
             if patient in images:
                 both = f"{images[patient].name}, {relative}"
-                raise DatalistError(f"{root}: {patient} is there twice: {both}; set --root to one copy.")
+                raise DatalistError(
+                    f"{root}: {patient} is there twice: {both}; set --root to one copy."
+                )
             item = {"label": label, "abnormal": label, "patient_id": patient, "view": "frontal"}
-            images[patient] = LabeledImage(relative, os.path.join(root, *PurePosixPath(relative).parts), item)
+            images[patient] = LabeledImage(
+                relative, os.path.join(root, *PurePosixPath(relative).parts), item
+            )
         if not images:
             raise DatalistError(f"{root}: no images such as CHNCXR_0001_0.png; check --root.")
-        notes = [] if len(images) == _PUBLISHED else [f"{len(images)} of the {_PUBLISHED} published images are there"]
-        return LabeledSet(list(images.values()), {"labels": {"0": "normal", "1": "tuberculosis"}}, notes)
+        notes = (
+            []
+            if len(images) == _PUBLISHED
+            else [f"{len(images)} of the {_PUBLISHED} published images are there"]
+        )
+        return LabeledSet(
+            list(images.values()), {"labels": {"0": "normal", "1": "tuberculosis"}}, notes
+        )

@@ -47,15 +47,23 @@ def decode_rle(code: str, shape: tuple[int, int] = (1024, 1024)) -> np.ndarray:
     try:
         numbers = np.array(code.split(), dtype=np.int64)
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"the run-length code {_shortened(code)} holds something else than integers") from error
+        raise ValueError(
+            f"the run-length code {_shortened(code)} holds something else than integers"
+        ) from error
     if numbers.size == 0 or numbers.size % 2:
-        raise ValueError(f"the run-length code {_shortened(code)} has {numbers.size} numbers; pairs are expected")
+        raise ValueError(
+            f"the run-length code {_shortened(code)} has {numbers.size} numbers; pairs are expected"
+        )
     size = shape[0] * shape[1]
     if numbers[0::2].min() < 0 or numbers[1::2].min() < 1 or numbers.max() > size:
-        raise ValueError(f"the run-length code {_shortened(code)} has offsets or lengths outside 0 to {size}")
+        raise ValueError(
+            f"the run-length code {_shortened(code)} has offsets or lengths outside 0 to {size}"
+        )
     ends = np.cumsum(numbers)
     if ends[-1] > size:
-        raise ValueError(f"the run-length code {_shortened(code)} ends at pixel {ends[-1]} of {size}")
+        raise ValueError(
+            f"the run-length code {_shortened(code)} ends at pixel {ends[-1]} of {size}"
+        )
     inside = np.zeros(len(numbers), np.uint8)
     inside[1::2] = 1
     pixels = np.zeros(size, np.uint8)
@@ -101,7 +109,11 @@ class SIIMReader(LabelReader):
             item = {"label": label, "abnormal": label or UNCERTAIN, "patient_id": patient or name}
             item["view"] = view or "frontal"
             images.append(LabeledImage(name, file, item, draw_mask=partial(_draw, codes[name])))
-        notes = [] if any(map(any, headers)) else ["each image counts as one patient: no DICOM header was read"]
+        notes = (
+            []
+            if any(map(any, headers))
+            else ["each image counts as one patient: no DICOM header was read"]
+        )
         return LabeledSet(images, {"labels": {"0": "no pneumothorax", "1": "pneumothorax"}}, notes)
 
 
@@ -112,7 +124,9 @@ def _codes(table: Table) -> dict[str, list[str]]:
     table.refuse(wrong, "wrong run-length codes", "download the file again")
     empty = cells == _EMPTY
     both = (empty.groupby(names).transform("nunique") > 1) & ~names.duplicated(keep="last")
-    table.refuse(names[both].items(), "images both with and without pneumothorax", "download the file again")
+    table.refuse(
+        names[both].items(), "images both with and without pneumothorax", "download the file again"
+    )
     codes: dict[str, list[str]] = {name: [] for name in names}
     for name, code in zip(names[~empty], cells[~empty], strict=True):
         codes[name].append(code)

@@ -13,7 +13,13 @@ from typing import Any
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from monai_afire.apps.readers.images import existing_files
-from monai_afire.apps.readers.label_reader import UNCERTAIN, LabeledImage, LabeledSet, LabelReader, option
+from monai_afire.apps.readers.label_reader import (
+    UNCERTAIN,
+    LabeledImage,
+    LabeledSet,
+    LabelReader,
+    option,
+)
 from monai_afire.apps.readers.label_tables import Table, read_table
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.labels import abnormal_label
@@ -25,7 +31,13 @@ _SECTIONS = {
     **dict.fromkeys(("val", "valid", "validate", "validation"), "validation"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
-_DESCRIBED = ("view", "scanner", "sex", "age", "manufacturer")  # columns that items keep, if they are there
+_DESCRIBED = (
+    "view",
+    "scanner",
+    "sex",
+    "age",
+    "manufacturer",
+)  # columns that items keep, if they are there
 
 
 @dataclass
@@ -38,14 +50,28 @@ class TableReader(LabelReader):
         ROOT/labels.csv with the columns image, label, patient_id, split, and if there: view, sex, age, manufacturer
     """
 
-    table: str = option("labels.csv", "the table; a relative path starts from the folder of the label files")
+    table: str = option(
+        "labels.csv", "the table; a relative path starts from the folder of the label files"
+    )
     image_column: str = option("image", "column of the image, a path relative to ROOT")
-    label_columns: tuple[str, ...] = option(("label",), "column of the class or finding, or columns of the findings")
-    num_classes: int = option(0, "classes of a single column of numbers from 0; 0: its 0 and 1 are one finding")
-    separator: str = option("", "text between the findings that a cell of a single column names, such as '|'")
-    no_finding: str = option("No Finding", "what a cell without a finding holds, beside an empty one")
-    patient_column: str = option("patient_id", "column of the patient; without it, the file's name is searched for one")
-    split_column: str = option("split", "column of the section: train, val or test; without it: by fractions")
+    label_columns: tuple[str, ...] = option(
+        ("label",), "column of the class or finding, or columns of the findings"
+    )
+    num_classes: int = option(
+        0, "classes of a single column of numbers from 0; 0: its 0 and 1 are one finding"
+    )
+    separator: str = option(
+        "", "text between the findings that a cell of a single column names, such as '|'"
+    )
+    no_finding: str = option(
+        "No Finding", "what a cell without a finding holds, beside an empty one"
+    )
+    patient_column: str = option(
+        "patient_id", "column of the patient; without it, the file's name is searched for one"
+    )
+    split_column: str = option(
+        "split", "column of the section: train, val or test; without it: by fractions"
+    )
 
     title = "label table"
     reference = ""
@@ -54,11 +80,17 @@ class TableReader(LabelReader):
     def read(self, root: Path, labels: Path, official: bool) -> LabeledSet:
         """See :meth:`LabelReader.read`."""
         if self.separator and len(self.label_columns) > 1:
-            raise DatalistError("--separator is for one column that names the findings; give one of --label_columns.")
+            raise DatalistError(
+                "--separator is for one column that names the findings; give one of --label_columns."
+            )
         table = read_table(labels / self.table, [self.image_column, *self.label_columns])
-        optional = [name for name in (self.patient_column, self.split_column) if name in table.cells]
+        optional = [
+            name for name in (self.patient_column, self.split_column) if name in table.cells
+        ]
         may_be_empty = self.separator or len(self.label_columns) > 1
-        table.require_cells(self.image_column, *optional, *(() if may_be_empty else self.label_columns))
+        table.require_cells(
+            self.image_column, *optional, *(() if may_be_empty else self.label_columns)
+        )
         table.require_unique(self.image_column)
         names = table.column(self.image_column)
         files = existing_files([os.path.join(root, name) for name in names])
@@ -100,10 +132,15 @@ class TableReader(LabelReader):
         if len(self.label_columns) > 1 or not self.num_classes:
             columns = self._finding_columns()
             left_out = [name for name in self.label_columns if name not in columns]
-            notes = [f"{name!r} counts as no finding: a 1 says that the image is normal" for name in left_out]
+            notes = [
+                f"{name!r} counts as no finding: a 1 says that the image is normal"
+                for name in left_out
+            ]
             return {"finding_names": columns}, self._finding_labels(table, columns), notes
         if self.num_classes < 2:
-            raise DatalistError(f"num_classes is {self.num_classes}; there must be two at least, or 0 for a finding.")
+            raise DatalistError(
+                f"num_classes is {self.num_classes}; there must be two at least, or 0 for a finding."
+            )
         accepted = {str(number): number for number in range(self.num_classes)}
         header = {"labels": {str(number): f"class {number}" for number in range(self.num_classes)}}
         return header, table.values(self.label_columns[0], accepted), []
@@ -157,9 +194,13 @@ class TableReader(LabelReader):
         if as_findings := [word for word in looks if word not in as_none]:
             text = f"warning: {first_few(map(repr, as_findings))} look like no finding, and count as findings"
             notes.append(f"{text}: set --no_finding to the word that stands for none")
-        merged = sorted(word for word in set(spelled) - set(names.values()) if folded(word) in names)
+        merged = sorted(
+            word for word in set(spelled) - set(names.values()) if folded(word) in names
+        )
         if merged:
-            notes.append(f"{first_few(map(repr, merged))} differ from other findings in case or blanks alone: one each")
+            notes.append(
+                f"{first_few(map(repr, merged))} differ from other findings in case or blanks alone: one each"
+            )
         return notes
 
     def _finding_labels(self, table: Table, columns: Sequence[str]) -> list[list[int | None]]:
@@ -168,7 +209,9 @@ class TableReader(LabelReader):
         except DatalistError as error:
             if len(columns) > 1:
                 raise
-            remedy = "For classes numbered from 0 give --num_classes, for names of findings --separator"
+            remedy = (
+                "For classes numbered from 0 give --num_classes, for names of findings --separator"
+            )
             raise DatalistError(f"{error} {remedy}.") from error
 
     def _sections(self, table: Table) -> list[str | None]:
@@ -178,7 +221,9 @@ class TableReader(LabelReader):
             return [*Table(table.path, lowered).values(self.split_column, _SECTIONS)]
         if self.split_column != TableReader.split_column:
             found = ", ".join(table.cells)
-            raise DatalistError(f"{self.table}: has no column {self.split_column!r}; the columns are {found}.")
+            raise DatalistError(
+                f"{self.table}: has no column {self.split_column!r}; the columns are {found}."
+            )
         return [None] * len(table)
 
 

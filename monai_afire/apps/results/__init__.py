@@ -5,7 +5,11 @@
 from __future__ import annotations
 
 from monai_afire.apps.results.anomaly_report import AnomalyReport
-from monai_afire.apps.results.classification_report import ClassificationReport, MulticlassReport, classification_report
+from monai_afire.apps.results.classification_report import (
+    ClassificationReport,
+    MulticlassReport,
+    classification_report,
+)
 from monai_afire.apps.results.embedding_writer import EmbeddingWriter
 from monai_afire.apps.results.landmark_report import LandmarkReport
 from monai_afire.apps.results.mask_writer import LandmarkWriter, SegmentationWriter

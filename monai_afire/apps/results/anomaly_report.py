@@ -83,15 +83,21 @@ class AnomalyReport(MetricsReport):
                     **_facts(item, self.patients[index]),
                     **{name: float(batch[name][row]) for name in ("brightness", "sharpness")},
                     **dict(zip(self.detector.score_names, scores[row].tolist(), strict=True)),
-                    **localization_row({**named, **self.position_map}, truth, self.encoder.grid_size),
+                    **localization_row(
+                        {**named, **self.position_map}, truth, self.encoder.grid_size
+                    ),
                 }
             )
 
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
         """See :func:`monai_afire.detection.evaluate_scores`; AUPRO is added here, where the maps are."""
-        thresholds = dict(zip(self.detector.score_names, self.detector.thresholds.tolist(), strict=True))
+        thresholds = dict(
+            zip(self.detector.score_names, self.detector.thresholds.tolist(), strict=True)
+        )
         known = {name: value for name, value in thresholds.items() if np.isfinite(value)}
-        metrics = evaluate_scores(table, self.detector.score_names, known, num_bootstraps=self.num_bootstraps)
+        metrics = evaluate_scores(
+            table, self.detector.score_names, known, num_bootstraps=self.num_bootstraps
+        )
         self._add_aupro(metrics)
         return metrics
 
@@ -99,7 +105,9 @@ class AnomalyReport(MetricsReport):
         """Curves and contact sheet."""
         originals = table[table["kind"] == ""]
         if originals["label"].nunique() == 2:
-            scores = {name: originals[name].to_numpy() for name in reversed(self.detector.score_names)}
+            scores = {
+                name: originals[name].to_numpy() for name in reversed(self.detector.score_names)
+            }
             roc_pr_figure(originals["label"].to_numpy(), scores, self.folder / "roc_pr.png")
         self._draw_heat_maps(originals)
 
@@ -108,7 +116,11 @@ class AnomalyReport(MetricsReport):
         return report_lines(metrics)
 
     def _add_aupro(self, metrics: dict[str, Any]) -> None:
-        chosen = [index for index, truth in self.truths.items() if truth is not None or not self.items[index]["label"]]
+        chosen = [
+            index
+            for index, truth in self.truths.items()
+            if truth is not None or not self.items[index]["label"]
+        ]
         chosen = chosen[:: max(1, -(-len(chosen) // self.max_aupro_images))]
         empty = np.zeros(tuple(self.encoder.img_size), dtype=bool)
         truths = [truth if (truth := self.truths[index]) is not None else empty for index in chosen]
@@ -138,12 +150,16 @@ class AnomalyReport(MetricsReport):
             "images' patches have; the strongest: more than any of them"
         )
         path = self.folder / "heat_maps.png"
-        contact_sheet(images, heats, titles, path, truths, low, high, title=title, meaning=HEAT_UNIT)
+        contact_sheet(
+            images, heats, titles, path, truths, low, high, title=title, meaning=HEAT_UNIT
+        )
 
     def _pictured(self, originals: pd.DataFrame) -> list[dict[str, Any]]:
         """Up to half of the sheet for known lesions, then the most and the least suspicious of the others."""
         ordered = originals.sort_values("fused", ascending=False).to_dict("records")
-        known = [row for row in ordered if self.truths[row["number"]] is not None][: self.num_pictures // 2]
+        known = [row for row in ordered if self.truths[row["number"]] is not None][
+            : self.num_pictures // 2
+        ]
         others = [row for row in ordered if row not in known]
         most = (self.num_pictures - len(known) + 1) // 2
         least = self.num_pictures - len(known) - most
@@ -153,13 +169,24 @@ class AnomalyReport(MetricsReport):
 def _facts(item: Mapping[str, Any], patient: str) -> dict[str, Any]:
     """Columns of the table that describe the item itself."""
     lesion = item["lesion"] or {"kind": "", "contrast": np.nan, "size": np.nan}
-    facts = {"number": item["index"], "image": item["image"], "label": item["label"], "patient_id": patient}
+    facts = {
+        "number": item["index"],
+        "image": item["image"],
+        "label": item["label"],
+        "patient_id": patient,
+    }
     return facts | item_groups(item) | {name: lesion[name] for name in ("kind", "contrast", "size")}
 
 
 _DETECTION = ("average_precision", "accuracy", "f1", "sensitivity", "specificity")
 _LOCALIZATION = ("pixel_auroc", "pointing", "aupro")
-_TITLES = {"average_precision": "AP", "accuracy": "ACC", "f1": "F1", "pixel_auroc": "pixel AUROC", "aupro": "AUPRO"}
+_TITLES = {
+    "average_precision": "AP",
+    "accuracy": "ACC",
+    "f1": "F1",
+    "pixel_auroc": "pixel AUROC",
+    "aupro": "AUPRO",
+}
 
 
 def report_lines(metrics: Mapping[str, Any]) -> list[str]:
@@ -180,19 +207,35 @@ def report_lines(metrics: Mapping[str, Any]) -> list[str]:
 def _tables(metrics: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Mapping[str, object]]]]:
     """Title and rows of each table that the metrics allow."""
     if "detection" in metrics:
-        rows = {name: {**_auc_cells(row), **_cells(row, _DETECTION)} for name, row in metrics["detection"].items()}
+        rows = {
+            name: {**_auc_cells(row), **_cells(row, _DETECTION)}
+            for name, row in metrics["detection"].items()
+        }
         yield "scores, AUC with its 95 % interval", rows
     if "within_view" in metrics:
         aucs = pd.DataFrame({view: entry["auc"] for view, entry in metrics["within_view"].items()})
         yield "AUC within view", aucs.map(format_number).to_dict("index")
     if "matched_pairs" in metrics:
-        rows = {name: _auc_cells(row) for name, row in metrics["matched_pairs"].items() if name != "pairs"}
-        yield f"AUC on {metrics['matched_pairs']['pairs']} pairs matched for view and brightness", rows
+        rows = {
+            name: _auc_cells(row)
+            for name, row in metrics["matched_pairs"].items()
+            if name != "pairs"
+        }
+        yield (
+            f"AUC on {metrics['matched_pairs']['pairs']} pairs matched for view and brightness",
+            rows,
+        )
     if "localization" in metrics:
         entries = metrics["localization"]
-        yield "localization", {n: {"images": e["images"], **_cells(e, _LOCALIZATION)} for n, e in entries.items()}
+        yield (
+            "localization",
+            {n: {"images": e["images"], **_cells(e, _LOCALIZATION)} for n, e in entries.items()},
+        )
     if "controlled" in metrics:
-        rows = {title: _cells(entry["auc"], entry["auc"]) for title, entry in metrics["controlled"].items()}
+        rows = {
+            title: _cells(entry["auc"], entry["auc"])
+            for title, entry in metrics["controlled"].items()
+        }
         yield "AUC of the same normal images with against without a painted lesion", rows
 
 

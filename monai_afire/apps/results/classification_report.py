@@ -80,26 +80,40 @@ class _ProbabilityReport(MetricsReport):
             raise ValueError(f"{shapes}: {self.labels_wanted.format(len(self.class_names))}")
         self.refuse_nan(logits, batch)
         probabilities = class_probabilities(logits, self.label_kind).tolist()
-        for index, known, values in zip(batch["index"].tolist(), labels.tolist(), probabilities, strict=True):
+        for index, known, values in zip(
+            batch["index"].tolist(), labels.tolist(), probabilities, strict=True
+        ):
             item = self.items[index]
             row = {"image": item["image"], "patient_id": self.patients[index], **item_groups(item)}
             row |= self.label_cells(known, values)
-            self.rows.append(row | {f"probability_{n}": v for n, v in zip(self.class_names, values, strict=True)})
+            self.rows.append(
+                row | {f"probability_{n}": v for n, v in zip(self.class_names, values, strict=True)}
+            )
 
     @abstractmethod
-    def label_cells(self, labels: Sequence[float], probabilities: Sequence[float]) -> dict[str, Any]:
+    def label_cells(
+        self, labels: Sequence[float], probabilities: Sequence[float]
+    ) -> dict[str, Any]:
         """Cells of an image's row that come from its labels."""
 
-    def subgroups(self, table: pd.DataFrame, labels: NDArray, thresholds: Sequence[float]) -> dict[str, Any]:
+    def subgroups(
+        self, table: pd.DataFrame, labels: NDArray, thresholds: Sequence[float]
+    ) -> dict[str, Any]:
         """See :func:`monai_afire.metrics.subgroup_metrics`."""
         values = self.values(table, "probability")
-        return subgroup_metrics(table, labels, values, thresholds, self.class_names, self.num_bootstraps)
+        return subgroup_metrics(
+            table, labels, values, thresholds, self.class_names, self.num_bootstraps
+        )
 
     def means(self, metrics: dict[str, Any]) -> str:
         """The metrics of the summary, with the interval of the AUC if there is one."""
-        text = ", ".join(f"{title} {format_number(metrics[name])}" for name, title in self.summary.items())
+        text = ", ".join(
+            f"{title} {format_number(metrics[name])}" for name, title in self.summary.items()
+        )
         if "mean_auc_interval" in metrics:
-            text += ", 95 % interval of the AUC {} to {}".format(*map(format_number, metrics["mean_auc_interval"]))
+            text += ", 95 % interval of the AUC {} to {}".format(
+                *map(format_number, metrics["mean_auc_interval"])
+            )
         return text
 
     def class_lines(self, metrics: dict[str, Any], counts: Mapping[str, str]) -> list[str]:
@@ -112,7 +126,9 @@ class _ProbabilityReport(MetricsReport):
 
     def values(self, table: pd.DataFrame, kind: str) -> NDArray[np.float64]:
         """Columns of one kind, ``(images, K)``."""
-        return table[[f"{kind}_{name}" for name in self.class_names]].to_numpy(dtype=np.float64, copy=True)
+        return table[[f"{kind}_{name}" for name in self.class_names]].to_numpy(
+            dtype=np.float64, copy=True
+        )
 
 
 class ClassificationReport(_ProbabilityReport):
@@ -156,17 +172,31 @@ class ClassificationReport(_ProbabilityReport):
     label_kind = "multilabel"
     labels_wanted = "each item needs a list of {} labels"
     summary: ClassVar = {f"mean_{name}": title for name, title in _TITLES.items()}
-    columns = ("auc", "average_precision", "f1", "sensitivity", "specificity", "accuracy", "threshold")
+    columns = (
+        "auc",
+        "average_precision",
+        "f1",
+        "sensitivity",
+        "specificity",
+        "accuracy",
+        "threshold",
+    )
 
-    def label_cells(self, labels: Sequence[float], probabilities: Sequence[float]) -> dict[str, Any]:
+    def label_cells(
+        self, labels: Sequence[float], probabilities: Sequence[float]
+    ) -> dict[str, Any]:
         """The label of each class."""
-        return {f"label_{name}": label for name, label in zip(self.class_names, labels, strict=True)}
+        return {
+            f"label_{name}": label for name, label in zip(self.class_names, labels, strict=True)
+        }
 
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
         """See :func:`monai_afire.metrics.classification_metrics`; "subgroups" are added."""
         labels, probabilities = self.values(table, "label"), self.values(table, "probability")
         settings = self.thresholds, self.uncertain, self.num_bootstraps
-        metrics = classification_metrics(labels, probabilities, self.class_names, *settings, table["patient_id"])
+        metrics = classification_metrics(
+            labels, probabilities, self.class_names, *settings, table["patient_id"]
+        )
         limits = [entry["threshold"] for entry in metrics["per_class"].values()]
         return {**metrics, "subgroups": self.subgroups(table, self._truth(table), limits)}
 
@@ -186,14 +216,18 @@ class ClassificationReport(_ProbabilityReport):
         """The means and a table with a line per class."""
         per_class = metrics["per_class"]
         defined = sum(not math.isnan(entry["auc"]) for entry in per_class.values())
-        summary = f"{metrics['num_images']} images; means of {defined} of {len(per_class)} classes: "
+        summary = (
+            f"{metrics['num_images']} images; means of {defined} of {len(per_class)} classes: "
+        )
         counts = {"num_positive": "present", "num_negative": "absent"}
         groups = subgroup_lines(metrics["subgroups"])
         return [summary + self.means(metrics), *self.class_lines(metrics, counts), *groups]
 
     def _truth(self, table: pd.DataFrame) -> NDArray[np.float64]:
         """Labels of 1 and 0, NaN where they do not count."""
-        return resolve_uncertain(torch.from_numpy(self.values(table, "label")), self.uncertain).numpy()
+        return resolve_uncertain(
+            torch.from_numpy(self.values(table, "label")), self.uncertain
+        ).numpy()
 
 
 class MulticlassReport(_ProbabilityReport):
@@ -244,7 +278,9 @@ class MulticlassReport(_ProbabilityReport):
     }
     columns = ("auc", "sensitivity", "precision", "f1")
 
-    def label_cells(self, labels: Sequence[float], probabilities: Sequence[float]) -> dict[str, Any]:
+    def label_cells(
+        self, labels: Sequence[float], probabilities: Sequence[float]
+    ) -> dict[str, Any]:
         """The names of the labeled class, empty where it is not known, and of the most probable one."""
         label = "" if np.isnan(labels).any() else self.class_names[int(np.argmax(labels))]
         return {"label": label, "decision": self.class_names[int(np.argmax(probabilities))]}
@@ -252,9 +288,16 @@ class MulticlassReport(_ProbabilityReport):
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
         """See :func:`monai_afire.metrics.multiclass_metrics`; "subgroups" have the AUC alone."""
         labels, values = self._columns(table)
-        truth = np.where(labels[:, None] == UNKNOWN, np.nan, labels[:, None] == np.arange(len(self.class_names)))
-        metrics = multiclass_metrics(labels, values, self.class_names, self.num_bootstraps, table["patient_id"])
-        return {**metrics, "subgroups": self.subgroups(table, truth, [np.nan] * len(self.class_names))}
+        truth = np.where(
+            labels[:, None] == UNKNOWN, np.nan, labels[:, None] == np.arange(len(self.class_names))
+        )
+        metrics = multiclass_metrics(
+            labels, values, self.class_names, self.num_bootstraps, table["patient_id"]
+        )
+        return {
+            **metrics,
+            "subgroups": self.subgroups(table, truth, [np.nan] * len(self.class_names)),
+        }
 
     def draw(self, table: pd.DataFrame) -> None:
         """The confusion matrix, and the ROC curve of each class against the others."""
@@ -263,7 +306,10 @@ class MulticlassReport(_ProbabilityReport):
         matrix = confusion_matrix(labels[known], values[known].argmax(1), len(self.class_names))
         confusion_figure(matrix, self.class_names, self.folder / "confusion.png")
         class_roc_figure(
-            {name: (labels[known] == number).astype(float) for number, name in enumerate(self.class_names)},
+            {
+                name: (labels[known] == number).astype(float)
+                for number, name in enumerate(self.class_names)
+            },
             {name: values[known, number] for number, name in enumerate(self.class_names)},
             self.folder / "roc.png",
         )

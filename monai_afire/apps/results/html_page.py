@@ -25,6 +25,9 @@ def render_page(package: str, template: str, **values: Any) -> str:
         jinja2.UndefinedError: when the template names another value.
     """
     environment = Environment(
-        loader=PackageLoader(package, "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        loader=PackageLoader(package, "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
     )
     return environment.get_template(template).render(**values)

@@ -18,7 +18,12 @@ from monai.utils import CommonKeys
 from numpy.typing import NDArray
 
 from monai_afire.apps.results.metrics_report import PicturedReport
-from monai_afire.metrics.landmark_errors import landmark_positions, radial_errors, rescaled_positions, success_rates
+from monai_afire.metrics.landmark_errors import (
+    landmark_positions,
+    radial_errors,
+    rescaled_positions,
+    success_rates,
+)
 from monai_afire.metrics.multilabel import check_class_names
 from monai_afire.utils.formatting import format_number, table_lines
 from monai_afire.visualize.outlines import CLASS_COLORS, TRUTH_COLOR, landmark_picture
@@ -86,13 +91,18 @@ class LandmarkReport(PicturedReport):
         self.refuse_nan(maps, batch)
         images = batch[CommonKeys.IMAGE].float().mean(1).cpu().numpy()
         size = images.shape[1:]
-        positions = rescaled_positions(landmark_positions(maps, self.window).cpu().double(), maps.shape[2:], size)
+        positions = rescaled_positions(
+            landmark_positions(maps, self.window).cpu().double(), maps.shape[2:], size
+        )
         truth = torch.as_tensor(batch["landmarks"]).as_subclass(torch.Tensor).double().cpu()
         sizes = self.pixel_sizes(batch, size)
         fraction = (1 / torch.tensor(size, dtype=torch.float64)).expand_as(sizes)
         errors = [radial_errors(positions, truth, unit) for unit in (fraction, None, sizes)]
         for row, index in enumerate(batch["index"].tolist()):
-            name, columns = self.items[index]["image"], self._columns(positions[row], [e[row] for e in errors])
+            name, columns = (
+                self.items[index]["image"],
+                self._columns(positions[row], [e[row] for e in errors]),
+            )
             self.rows.append({"number": index, "image": name, **columns})
             mean, missed = columns["mean_radial_error"], bool(errors[0][row].isinf().any())
             found, known, image = positions[row].numpy(), truth[row].numpy(), images[row]
@@ -103,7 +113,11 @@ class LandmarkReport(PicturedReport):
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
         """Means over all known landmarks, and of each."""
         per_landmark = {name: self._metrics(table, [name]) for name in self.landmark_names}
-        return {"num_images": len(table), **self._metrics(table, self.landmark_names), "per_landmark": per_landmark}
+        return {
+            "num_images": len(table),
+            **self._metrics(table, self.landmark_names),
+            "per_landmark": per_landmark,
+        }
 
     def draw(self, table: pd.DataFrame) -> None:
         """The sheet."""
@@ -119,9 +133,14 @@ class LandmarkReport(PicturedReport):
             rows[name] = {
                 "% of side": format_number(100 * entry["mean_radial_error"], 2),
                 unit: format_number(entry.get(f"mean_radial_error_{unit}"), 2),
-                **{"≤ " + rate.removeprefix("success_rate_"): format_number(100 * entry[rate], 1) for rate in rates},
+                **{
+                    "≤ " + rate.removeprefix("success_rate_"): format_number(100 * entry[rate], 1)
+                    for rate in rates
+                },
             }
-        lines = [f"{metrics['num_images']} images; mean radial error and % of landmarks within a distance"]
+        lines = [
+            f"{metrics['num_images']} images; mean radial error and % of landmarks within a distance"
+        ]
         lines += table_lines(rows)
         if metrics["num_not_found"]:
             lines.append(
@@ -132,17 +151,28 @@ class LandmarkReport(PicturedReport):
     def _columns(self, positions: torch.Tensor, errors: Sequence[torch.Tensor]) -> dict[str, float]:
         columns = {"mean_radial_error": _mean_found(errors[0].numpy())}
         for number, name in enumerate(self.landmark_names):
-            columns |= {f"{name}_row": float(positions[number, 0]), f"{name}_column": float(positions[number, 1])}
-            columns |= {f"{name}_error{u}": float(e[number]) for u, e in zip(_UNITS, errors, strict=True)}
+            columns |= {
+                f"{name}_row": float(positions[number, 0]),
+                f"{name}_column": float(positions[number, 1]),
+            }
+            columns |= {
+                f"{name}_error{u}": float(e[number]) for u, e in zip(_UNITS, errors, strict=True)
+            }
         return columns
 
     def _metrics(self, table: pd.DataFrame, names: Sequence[str]) -> dict[str, Any]:
         """Of some landmarks together."""
-        errors = {unit: table[[f"{name}_error{unit}" for name in names]].to_numpy() for unit in _UNITS}
+        errors = {
+            unit: table[[f"{name}_error{unit}" for name in names]].to_numpy() for unit in _UNITS
+        }
         rates = success_rates(torch.tensor(errors[""]), self.radii)
         has_mm = not np.isnan(errors["_mm"]).all()
         return {
-            **{f"mean_radial_error{u}": _mean_found(values) for u, values in errors.items() if u != "_mm" or has_mm},
+            **{
+                f"mean_radial_error{u}": _mean_found(values)
+                for u, values in errors.items()
+                if u != "_mm" or has_mm
+            },
             **{f"success_rate_{100 * radius:g}%": rate for radius, rate in rates.items()},
             "num_known": int((~np.isnan(errors[""])).sum()),
             "num_not_found": int(np.isinf(errors[""]).sum()),

@@ -42,7 +42,9 @@ class _PictureWriter(ResultTables):
             self.add(source, outputs[row], shape, picture)
 
     @abstractmethod
-    def add(self, source: str, output: torch.Tensor, file: tuple[int, int], picture: NDArray) -> None:
+    def add(
+        self, source: str, output: torch.Tensor, file: tuple[int, int], picture: NDArray
+    ) -> None:
         """Write the result of one image; ``file`` has its rows and columns."""
 
     def path_of(self, kind: str, source: str) -> Path:
@@ -97,7 +99,9 @@ class SegmentationWriter(_PictureWriter):
     def __post_init__(self) -> None:
         check_class_names(self.class_names)
         if unfit := [name for name in self.class_names if not _is_folder_name(name)]:
-            raise ValueError(f"class names {unfit} cannot name folders: no slashes, no dots or spaces at the ends")
+            raise ValueError(
+                f"class names {unfit} cannot name folders: no slashes, no dots or spaces at the ends"
+            )
         if not 0 < self.threshold < 1:
             raise ValueError(f"threshold must be in (0, 1), got {self.threshold}")
 
@@ -105,7 +109,9 @@ class SegmentationWriter(_PictureWriter):
         """File and areas."""
         return ["image", *(f"area_{name}" for name in self.class_names)]
 
-    def add(self, source: str, output: torch.Tensor, file: tuple[int, int], picture: NDArray) -> None:
+    def add(
+        self, source: str, output: torch.Tensor, file: tuple[int, int], picture: NDArray
+    ) -> None:
         """Write masks on the pixels of the file, a picture, and the areas."""
         check_class_names(self.class_names, len(output))
         probabilities = output.sigmoid()
@@ -114,13 +120,21 @@ class SegmentationWriter(_PictureWriter):
         for name, probability in zip(self.class_names, probabilities.numpy(), strict=True):
             self.submit(self._save_mask, probability, file, self.path_of(f"masks/{name}", source))
         if self.overlays:
-            self.submit(self._save_overlay, probabilities.numpy(), file, picture, self.path_of("overlays", source))
+            self.submit(
+                self._save_overlay,
+                probabilities.numpy(),
+                file,
+                picture,
+                self.path_of("overlays", source),
+            )
 
     def _save_mask(self, probability: NDArray, file: tuple[int, int], path: Path) -> None:
         inside = resized_maps(probability[None], file)[0] >= self.threshold
         save_png(inside.astype(np.uint8) * 255, path)
 
-    def _save_overlay(self, probabilities: NDArray, file: tuple[int, int], picture: NDArray, path: Path) -> None:
+    def _save_overlay(
+        self, probabilities: NDArray, file: tuple[int, int], picture: NDArray, path: Path
+    ) -> None:
         image = in_proportion(picture, file)
         masks = resized_maps(probabilities, image.shape) >= self.threshold
         save_png(captioned(outline_picture(image, masks, side=max(image.shape))), path)
@@ -175,20 +189,26 @@ class LandmarkWriter(_PictureWriter):
         """File, landmark and position."""
         return ["image", "landmark", "row", "column", "peak"]
 
-    def add(self, source: str, output: torch.Tensor, file: tuple[int, int], picture: NDArray) -> None:
+    def add(
+        self, source: str, output: torch.Tensor, file: tuple[int, int], picture: NDArray
+    ) -> None:
         """Write positions and a picture."""
         check_class_names(self.landmark_names, len(output))
         found = landmark_positions(output[None], self.window)[0]
         positions = rescaled_positions(found, output.shape[1:], file)
         peaks = output.flatten(1).amax(1).tolist()
-        for name, position, peak in zip(self.landmark_names, positions.tolist(), peaks, strict=True):
+        for name, position, peak in zip(
+            self.landmark_names, positions.tolist(), peaks, strict=True
+        ):
             cells = ["" if np.isnan(value) else f"{value:.2f}" for value in position]
             self.add_row([source, name, *cells, f"{peak:.4g}"])
         if self.overlays:
             self.submit(_save_landmarks, positions, file, picture, self.path_of("overlays", source))
 
 
-def _save_landmarks(positions: torch.Tensor, shape: tuple[int, int], picture: NDArray, path: Path) -> None:
+def _save_landmarks(
+    positions: torch.Tensor, shape: tuple[int, int], picture: NDArray, path: Path
+) -> None:
     image = in_proportion(picture, shape)
     rescaled = rescaled_positions(positions, shape, image.shape)
     save_png(captioned(landmark_picture(image, rescaled.numpy(), side=max(image.shape))), path)

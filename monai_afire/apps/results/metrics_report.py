@@ -103,7 +103,9 @@ class MetricsReport(ABC):
         bad = convert_to_tensor(output, track_meta=False).isnan().flatten(1).any(-1).cpu()
         if bad.any():
             image = self.items[int(batch["index"].cpu()[bad][0])]["image"]
-            raise ValueError(f"the network's output for {image} is NaN: an exploded or wrongly loaded network")
+            raise ValueError(
+                f"the network's output for {image} is NaN: an exploded or wrongly loaded network"
+            )
 
     def draw(self, table: pd.DataFrame) -> None:  # noqa: B027  a report need not have pictures
         """Pictures beside the metrics; none unless a subclass has some."""
@@ -165,7 +167,10 @@ class PicturedReport(MetricsReport):
         chosen = self._extremes(0)
         if not chosen:
             return
-        titles = [f"{name}\nrank {1 + bisect_left(self.scores, s)} of {len(self.scores)}" for s, name, _ in chosen]
+        titles = [
+            f"{name}\nrank {1 + bisect_left(self.scores, s)} of {len(self.scores)}"
+            for s, name, _ in chosen
+        ]
         pictures = [draw() for *_, draw in chosen]
         path = self.folder / self.sheet_name
         picture_sheet(pictures, titles, path, legend, columns=self.num_pictures, title=title)
@@ -185,11 +190,19 @@ class PicturedReport(MetricsReport):
             ``(B, len(size))`` float64, NaN where it is not known.
         """
         if self.spacing is not None:
-            return torch.as_tensor(self.spacing, dtype=torch.float64).expand(len(batch["index"]), len(size))
+            return torch.as_tensor(self.spacing, dtype=torch.float64).expand(
+                len(batch["index"]), len(size)
+            )
         known = [self.items[index].get("pixel_size") for index in batch["index"].tolist()]
-        file_sizes = np.array([np.broadcast_to(np.nan if v is None else v, len(size)) for v in known], dtype=float)
+        file_sizes = np.array(
+            [np.broadcast_to(np.nan if v is None else v, len(size)) for v in known], dtype=float
+        )
         input_shape = torch.tensor(tuple(size), dtype=torch.float64)
-        shapes = torch.as_tensor(batch["spatial_shape"]).double().cpu() if "spatial_shape" in batch else input_shape
+        shapes = (
+            torch.as_tensor(batch["spatial_shape"]).double().cpu()
+            if "spatial_shape" in batch
+            else input_shape
+        )
         return torch.as_tensor(file_sizes) * shapes / input_shape
 
     def _extremes(self, spare: int) -> list[tuple[float, str, Draw]]:
@@ -199,6 +212,9 @@ class PicturedReport(MetricsReport):
         if len(ordered) <= 3 * number + spare:
             return ordered
         middle, half = ordered[number:-number], (len(self.scores) - 1) / 2
-        nearest = sorted(range(len(middle)), key=lambda place: abs(bisect_left(self.scores, middle[place][0]) - half))
+        nearest = sorted(
+            range(len(middle)),
+            key=lambda place: abs(bisect_left(self.scores, middle[place][0]) - half),
+        )
         kept = sorted(nearest[: number + spare])
         return [*ordered[:number], *(middle[place] for place in kept), *ordered[-number:]]

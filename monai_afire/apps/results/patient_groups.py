@@ -9,7 +9,12 @@ from typing import Any
 
 from monai_afire.data.datalist.patients import item_patients
 from monai_afire.data.dicom_header import GROUP_ELEMENTS, header_groups, header_of
-from monai_afire.metrics.group_metrics import FEWEST_IMAGES, GROUP_METRICS, PROPERTIES, UNKNOWN_GROUP
+from monai_afire.metrics.group_metrics import (
+    FEWEST_IMAGES,
+    GROUP_METRICS,
+    PROPERTIES,
+    UNKNOWN_GROUP,
+)
 from monai_afire.utils.formatting import format_number, table_lines
 from monai_afire.utils.text import known_text
 
@@ -35,7 +40,11 @@ def item_groups(item: Mapping[str, Any]) -> dict[str, str]:
         header = header_groups(header_of(str(item["image"]), GROUP_ELEMENTS))
         told = {name: value or header[name] for name, value in told.items()}
     sex, age = told["sex"][:1].upper(), told["age"].rstrip("Yy").lstrip("0") or told["age"][:1]
-    return told | {"sex": sex if sex in ("F", "M", "O") else "", "age": age, "view": told["view"].upper()}
+    return told | {
+        "sex": sex if sex in ("F", "M", "O") else "",
+        "age": age,
+        "view": told["view"].upper(),
+    }
 
 
 def reported_patients(items: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -82,12 +91,18 @@ def subgroup_lines(subgroups: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> 
     """
     rows: dict[str, dict[str, object]] = {}
     absent = [name for name, groups in subgroups.items() if set(groups) == {UNKNOWN_GROUP}]
-    for name, group, entry in ((n, g, e) for n in subgroups if n not in absent for g, e in subgroups[n].items()):
+    for name, group, entry in (
+        (n, g, e) for n in subgroups if n not in absent for g, e in subgroups[n].items()
+    ):
         rows[f"{name} {group}"] = {"images": entry["images"], **_cells(entry)}
-    title = "means over the findings that a group has enough images of, 95 % intervals over patients"
+    title = (
+        "means over the findings that a group has enough images of, 95 % intervals over patients"
+    )
     lines = [title, *table_lines(rows)] if rows else []
     if any(_TOO_FEW in row.values() for row in rows.values()):
-        lines.append(f"{_TOO_FEW}: no finding has {FEWEST_IMAGES} images with it and {FEWEST_IMAGES} without")
+        lines.append(
+            f"{_TOO_FEW}: no finding has {FEWEST_IMAGES} images with it and {FEWEST_IMAGES} without"
+        )
     return [*lines, f"not known of any image: {', '.join(absent)}"] if absent else lines
 
 
@@ -98,5 +113,8 @@ def _cells(entry: Mapping[str, Any]) -> dict[str, object]:
     if format_number(entry["auc"]) == "n/a":
         return {"auc": _TOO_FEW}
     limits = {name: map(format_number, entry.get(f"{name}_interval", ())) for name in GROUP_METRICS}
-    texts = {name: f"{format_number(entry[name])} ({'-'.join(limits[name])})".removesuffix(" ()") for name in limits}
+    texts = {
+        name: f"{format_number(entry[name])} ({'-'.join(limits[name])})".removesuffix(" ()")
+        for name in limits
+    }
     return {"findings": entry["num_classes"], **texts}

@@ -18,7 +18,11 @@ from numpy.typing import ArrayLike
 
 from monai_afire.apps.results.result_tables import ResultTables
 from monai_afire.metrics.multilabel import check_class_names, check_logits, checked_thresholds
-from monai_afire.utils.uncertain_labels import check_label_kind, check_thresholds_of_kind, class_probabilities
+from monai_afire.utils.uncertain_labels import (
+    check_label_kind,
+    check_thresholds_of_kind,
+    class_probabilities,
+)
 
 _FINE_TUNE = (
     "give the settings of the training (such as --standardize) where the weights do not carry them, evaluate the model "
@@ -110,7 +114,10 @@ class PredictionWriter(ResultTables):
             return [self.class_names[int(values.argmax())]]
         if self.limits is None:
             return []
-        return ["" if np.isnan(limit) else int(v >= limit) for v, limit in zip(values, self.limits, strict=True)]
+        return [
+            "" if np.isnan(limit) else int(v >= limit)
+            for v, limit in zip(values, self.limits, strict=True)
+        ]
 
 
 _FEWEST = 20  # images; of fewer, all may well be abnormal
@@ -126,4 +133,6 @@ def warn_if_implausible(table: Path, columns: Sequence[str], remedy: str) -> Non
         if decisions[name].mean() > _LARGEST_SHARE:
             found = f"{decisions[name].sum()} of {len(decisions)} images are above the threshold of {name!r}"
             reason = "they differ from those that the threshold was chosen on (scanner, view, contrast, preparation)"
-            logger.warning(f"{found}. Unless nearly all show a finding, {reason}, and {table} means nothing: {remedy}")
+            logger.warning(
+                f"{found}. Unless nearly all show a finding, {reason}, and {table} means nothing: {remedy}"
+            )

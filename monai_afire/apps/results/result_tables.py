@@ -34,7 +34,9 @@ from monai_afire.utils.files import (
 from monai_afire.utils.folder_lock import folder_lock, launcher_patience
 
 _Batches = list[Sequence[Mapping[str, Any]]]
-_TOLERANCE = 0.01  # relative; batches of another size change the last digits, reduced precision a few
+_TOLERANCE = (
+    0.01  # relative; batches of another size change the last digits, reduced precision a few
+)
 
 
 def written_name(source: str) -> str:
@@ -42,7 +44,9 @@ def written_name(source: str) -> str:
     return source.encode("utf-8", "backslashreplace").decode()
 
 
-def complete_images(path: Path, header: Sequence[str], may_be_cut: bool = True) -> list[list[list[str]]]:
+def complete_images(
+    path: Path, header: Sequence[str], may_be_cut: bool = True
+) -> list[list[list[str]]]:
     """Rows of each image in a table; in that of a stopped run the last image may be cut, and is left out."""
     if not path.is_file():
         return []
@@ -80,7 +84,9 @@ EXIT_CODE_REJECTED = 2
 _REJECTED = "rejected.csv"
 _PARTS = "parts"  # folder of the tables of all ranks but the main one, while a run lasts
 _WAITING = 64  # files that may still have to be written; each may hold large arrays
-OUTPUT_IS_NAN = "the network's output is NaN or infinite: check the intensities of the image and the weights"
+OUTPUT_IS_NAN = (
+    "the network's output is NaN or infinite: check the intensities of the image and the weights"
+)
 
 
 class ResultTables(ABC):
@@ -143,7 +149,9 @@ class ResultTables(ABC):
     num_threads = 2
     num_rejected = 0
     again: Collection[str] = frozenset()  # names of the images that a resumed run computes
-    compared: Collection[str] = frozenset()  # of the one among them whose rows must be those of the stopped run
+    compared: Collection[str] = (
+        frozenset()
+    )  # of the one among them whose rows must be those of the stopped run
     derived: Sequence[str] = ()
     folders: Sequence[str] = ()
 
@@ -170,7 +178,10 @@ class ResultTables(ABC):
         """
         if not self.resume and world_size() == 1:
             return self.items
-        batches = [self.items[start : start + batch_size] for start in range(0, len(self.items), batch_size)]
+        batches = [
+            self.items[start : start + batch_size]
+            for start in range(0, len(self.items), batch_size)
+        ]
         compared, left = self._left(batches) if self.resume else ([], batches)
         # an engine cannot run on nothing: a process without a share repeats a batch
         share = [*compared, *share_of(left)] or batches[:1]
@@ -178,7 +189,9 @@ class ResultTables(ABC):
 
     def attach(self, engine: Engine) -> None:
         """Register with an evaluator."""
-        self.batches: deque[tuple[int, list[tuple[str, list[Any]]]]] = deque()  # files to wait for, and rows
+        self.batches: deque[tuple[int, list[tuple[str, list[Any]]]]] = (
+            deque()
+        )  # files to wait for, and rows
         self.pending: deque[Future] = deque()
         self.resources = ExitStack()
         engine.add_event_handler(Events.STARTED, self.start)
@@ -191,11 +204,17 @@ class ResultTables(ABC):
         found = self._images_on_disk() if self.resume else {name: [] for name in self._headers()}
         barrier()  # nobody writes before all have read
         if global_rank() == 0:
-            self.resources.enter_context(folder_lock(check_writable(self.folder), launcher_patience(self.resume)))
+            self.resources.enter_context(
+                folder_lock(check_writable(self.folder), launcher_patience(self.resume))
+            )
             for path in self._paths():
                 remove_leftovers(path)
-        self.expected = [row for image in found[self.table_name] if image[0][0] in self.compared for row in image]
-        self.kept = {name: [] if global_rank() else self._kept(images) for name, images in found.items()}
+        self.expected = [
+            row for image in found[self.table_name] if image[0][0] in self.compared for row in image
+        ]
+        self.kept = {
+            name: [] if global_rank() else self._kept(images) for name, images in found.items()
+        }
         self.num_rejected, self.num_saved = len(self.kept[_REJECTED]), 0
         self.rows: list[tuple[str, list[Any]]] = []  # of the batch: table and cells
         self.files: dict[str, TextIO] = {}
@@ -229,7 +248,9 @@ class ResultTables(ABC):
         self._wait_until(_WAITING)
         self._write_complete()
 
-    def accepted(self, batch: Mapping[str, Any], is_number: torch.Tensor | None = None) -> Iterator[tuple[int, str]]:
+    def accepted(
+        self, batch: Mapping[str, Any], is_number: torch.Tensor | None = None
+    ) -> Iterator[tuple[int, str]]:
         """
         Iterate over the images of a batch that have a result; the others go to ``rejected.csv``.
 
@@ -299,7 +320,10 @@ class ResultTables(ABC):
         """
         if self.num_rejected and global_rank() == 0:
             path = self.folder / _REJECTED
-            print(f"{self.num_rejected} of {len(self.items)} files were rejected: see {path}", file=sys.stderr)
+            print(
+                f"{self.num_rejected} of {len(self.items)} files were rejected: see {path}",
+                file=sys.stderr,
+            )
             if world_size() == 1:
                 raise SystemExit(EXIT_CODE_REJECTED)
 
@@ -312,8 +336,14 @@ class ResultTables(ABC):
         found = {}
         for name, header in self._headers().items():
             paths = [self.folder / name, *(self.folder / _PARTS).glob(f"*_{name}")]
-            images = {image[0][0]: image for path in paths for image in complete_images(path, header, may_be_cut)}
-            found[name] = sorted(images.values(), key=lambda image: places.get(image[0][0], len(places)))
+            images = {
+                image[0][0]: image
+                for path in paths
+                for image in complete_images(path, header, may_be_cut)
+            }
+            found[name] = sorted(
+                images.values(), key=lambda image: places.get(image[0][0], len(places))
+            )
         return found
 
     def _left(self, batches: _Batches) -> tuple[_Batches, _Batches]:
@@ -370,7 +400,9 @@ class ResultTables(ABC):
                 path.open("a", newline="", encoding="utf-8", errors="backslashreplace")
             )
         if not rank:
-            shutil.rmtree(self.folder / _PARTS, ignore_errors=True)  # of a stopped run: their rows are kept
+            shutil.rmtree(
+                self.folder / _PARTS, ignore_errors=True
+            )  # of a stopped run: their rows are kept
 
     def _join(self) -> None:
         """Bring the rows of all processes into the order of the list."""
@@ -390,7 +422,11 @@ class ResultTables(ABC):
     def _write_complete(self) -> None:
         while self.batches and self.batches[0][0] <= self.num_saved:
             for name, cells in self.batches.popleft()[1]:
-                if name == self.table_name and self.expected and written_name(cells[0]) == self.expected[0][0]:
+                if (
+                    name == self.table_name
+                    and self.expected
+                    and written_name(cells[0]) == self.expected[0][0]
+                ):
                     check_same_row(self.expected.pop(0), cells, self.folder / name)
                 self._open_tables()
                 csv.writer(self.files[name]).writerow(cells)
@@ -400,12 +436,16 @@ class ResultTables(ABC):
     def _wait_until(self, remaining: int) -> None:
         """Wait for the oldest files, and raise their errors, so that neither memory nor errors pile up."""
         while self.pending and (len(self.pending) > remaining or self.pending[0].done()):
-            self.pending[0].result()  # one that failed stays the first: nothing behind it counts as saved
+            self.pending[
+                0
+            ].result()  # one that failed stays the first: nothing behind it counts as saved
             self.pending.popleft()
             self.num_saved += 1
 
 
-def _write_table(path: Path, header: Sequence[str], images: Iterable[list[list[str]]], flush: bool = True) -> None:
+def _write_table(
+    path: Path, header: Sequence[str], images: Iterable[list[list[str]]], flush: bool = True
+) -> None:
     with (
         atomic_path(path, flush) as temporary,
         temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,

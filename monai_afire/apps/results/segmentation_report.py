@@ -76,7 +76,9 @@ class SegmentationReport(PicturedReport):
         """One row per image of the batch."""
         batch: Any = engine.state.batch
         output: Any = engine.state.output
-        pred, label = (output[key].as_subclass(torch.Tensor) for key in (CommonKeys.PRED, CommonKeys.LABEL))
+        pred, label = (
+            output[key].as_subclass(torch.Tensor) for key in (CommonKeys.PRED, CommonKeys.LABEL)
+        )
         check_class_names(self.class_names, pred.shape[1])
         self.refuse_nan(pred, batch)
         masks, truth = at_least_float32(pred).sigmoid() >= self.threshold, label > 0.5
@@ -95,7 +97,11 @@ class SegmentationReport(PicturedReport):
 
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
         """Means over images, then over classes."""
-        kinds = ["dice", "hd95", *(["hd95_mm"] if f"hd95_mm_{self.class_names[0]}" in table else [])]
+        kinds = [
+            "dice",
+            "hd95",
+            *(["hd95_mm"] if f"hd95_mm_{self.class_names[0]}" in table else []),
+        ]
         per_class = {}
         for name in self.class_names:
             dice, present = table[f"dice_{name}"], table[f"truth_pixels_{name}"] > 0
@@ -111,15 +117,24 @@ class SegmentationReport(PicturedReport):
     def draw(self, table: pd.DataFrame) -> None:
         """The sheet."""
         colors = {name: class_color(number) for number, name in enumerate(self.class_names)}
-        self.draw_sheet({"truth": TRUTH_COLOR, **colors}, "Worst, median and best images by mean Dice")
+        self.draw_sheet(
+            {"truth": TRUTH_COLOR, **colors}, "Worst, median and best images by mean Dice"
+        )
 
     def lines(self, metrics: dict[str, Any]) -> list[str]:
         """The summary to print."""
         kind, unit = ("hd95_mm", "mm") if "mean_hd95_mm" in metrics else ("hd95", "pixels")
-        means = {key.removeprefix("mean_"): value for key, value in metrics.items() if key.startswith("mean_")}
+        means = {
+            key.removeprefix("mean_"): value
+            for key, value in metrics.items()
+            if key.startswith("mean_")
+        }
         rows = {}
         for name, entry in {**metrics["per_class"], "mean of classes": means}.items():
-            rows[name] = {"Dice": format_number(entry["dice"]), f"HD95 ({unit})": format_number(entry.get(kind), 2)}
+            rows[name] = {
+                "Dice": format_number(entry["dice"]),
+                f"HD95 ({unit})": format_number(entry.get(kind), 2),
+            }
             if "num_present" in entry:
                 rows[name]["Dice where present"] = format_number(entry["dice_where_present"])
                 rows[name]["present in"] = f"{entry['num_present']} of {entry['num_images']}"
@@ -134,9 +149,14 @@ class SegmentationReport(PicturedReport):
         if not sizes.isnan().all():
             measured["hd95_mm"] = segmentation_metrics(masks, truth, sizes)["hd95"]
         measured["truth_pixels"] = truth.flatten(2).sum(-1).float()
-        measured = {kind: values.masked_fill(~known, torch.nan).cpu() for kind, values in measured.items()}
+        measured = {
+            kind: values.masked_fill(~known, torch.nan).cpu() for kind, values in measured.items()
+        }
         measured["predicted_pixels"] = masks.flatten(2).sum(-1).cpu()
         columns = {"mean_dice": measured["dice"].double().nanmean(1)}
         for kind, values in measured.items():
-            columns |= {f"{kind}_{name}": column for name, column in zip(self.class_names, values.T, strict=True)}
+            columns |= {
+                f"{kind}_{name}": column
+                for name, column in zip(self.class_names, values.T, strict=True)
+            }
         return columns

@@ -14,7 +14,9 @@ from monai.bundle import ConfigComponent, ConfigParser
 from monai.bundle.utils import ID_REF_KEY, ID_SEP_KEY
 
 
-def component_arguments(component: Mapping[str, Any], parser: ConfigParser) -> dict[str, Any] | None:
+def component_arguments(
+    component: Mapping[str, Any], parser: ConfigParser
+) -> dict[str, Any] | None:
     """
     What may stand in a component's entry.
 
@@ -87,8 +89,14 @@ def ids_of(name: str, parser: ConfigParser) -> list[str]:
     entries = dict(entry_ids(parser.get()))
     exact = [id for id in entries if id.split(ID_SEP_KEY)[-1] == name and id != name]
     if not exact:
-        components = {id: entry for id, entry in entries.items() if ConfigComponent.is_instantiable(entry)}
-        takes = (id for id, entry in components.items() if name in (component_arguments(entry, parser) or ()))
+        components = {
+            id: entry for id, entry in entries.items() if ConfigComponent.is_instantiable(entry)
+        }
+        takes = (
+            id
+            for id, entry in components.items()
+            if name in (component_arguments(entry, parser) or ())
+        )
         exact = [f"{id}{ID_SEP_KEY}{name}" for id in takes]
     references = [entries.get(id) for id in exact]
     found = [

@@ -35,7 +35,13 @@ __all__ = ["OptionError", "check", "check_call", "start_bundle"]
 
 _MOST_SUGGESTIONS = 3
 _OF_WEIGHTS = "leave it out: the network is built from the file of its weights, which says it"
-_BUILT_EARLY = ("encoder_def", "load_image", "resize", "make_crops", "draw_landmarks")  # they need no data
+_BUILT_EARLY = (
+    "encoder_def",
+    "load_image",
+    "resize",
+    "make_crops",
+    "draw_landmarks",
+)  # they need no data
 
 
 class OptionError(ValueError):
@@ -119,7 +125,9 @@ def check_call(call: BundleCall) -> None:
     if problems:
         lines = "".join(f"\n  --{name}: {problem}" for name, problem in problems)
         number = "1 option" if len(problems) == 1 else f"{len(problems)} options"
-        raise OptionError(f"{number} cannot be used, and nothing was started (--help lists all):{lines}")
+        raise OptionError(
+            f"{number} cannot be used, and nothing was started (--help lists all):{lines}"
+        )
 
 
 def _wrong_files(call: BundleCall) -> Iterator[tuple[str, str]]:
@@ -131,7 +139,9 @@ def _wrong_files(call: BundleCall) -> Iterator[tuple[str, str]]:
 def _unread(call: BundleCall) -> Iterator[tuple[str, str]]:
     """Names that nothing in the config reads: overrides, and plain values of files unless they are declared."""
     given = {name for name in call.overrides if ID_SEP_KEY not in name}
-    unknown = {name for name, value in call.config.items() if name not in OPTIONS and _is_plain(value)}
+    unknown = {
+        name for name, value in call.config.items() if name not in OPTIONS and _is_plain(value)
+    }
     for name in sorted((given | unknown) - call.read_names):
         ids = ids_of(name, call.parser)
         if name.startswith("_"):  # a remark
@@ -159,7 +169,11 @@ def _is_plain(value: Any) -> bool:
 def _is_of_weights(call: BundleCall, id: str) -> bool:
     """Whether the file of the weights says what an entry is."""
     name = top_level(id)
-    return call.files is not None and name in call.files and "$@model_file." in str(call.files.get(name))
+    return (
+        call.files is not None
+        and name in call.files
+        and "$@model_file." in str(call.files.get(name))
+    )
 
 
 def _suggestion(name: str, ids: list[str], call: BundleCall) -> str:
@@ -185,15 +199,25 @@ def _wrong_entries(call: BundleCall) -> Iterator[tuple[str, str]]:
     for id, value in call.overrides.items() if call.files else ():
         holder_id, name = ReferenceResolver.split_id(id, last=True)
         known = _entries(call, holder_id) if holder_id else None
-        if known is None or (name not in known and top_level(id) == "phantom"):  # whose type checks its entries
+        if known is None or (
+            name not in known and top_level(id) == "phantom"
+        ):  # whose type checks its entries
             continue
         if _is_of_weights(call, holder_id):
             yield id, _OF_WEIGHTS
         elif name not in known:
             close = get_close_matches(name, known, n=1)
-            remedy = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(sorted(known)) or 'no entries'}"
+            remedy = (
+                f"did you mean {close[0]!r}?"
+                if close
+                else f"it has {', '.join(sorted(known)) or 'no entries'}"
+            )
             yield id, f"{holder_id} has no {name!r}; {remedy}"
-        elif isinstance(known[name], (bool, int, float)) and not is_computed(value) and not isinstance(value, dict):
+        elif (
+            isinstance(known[name], (bool, int, float))
+            and not is_computed(value)
+            and not isinstance(value, dict)
+        ):
             kind: Any = SWITCH if isinstance(known[name], bool) else ANY_NUMBER
             try:
                 read = TypeAdapter(kind).validate_python(value)
@@ -207,15 +231,25 @@ def _wrong_entries(call: BundleCall) -> Iterator[tuple[str, str]]:
 def _entries(call: BundleCall, id: str) -> dict[str, Any] | None:
     """Values inside of an entry without overrides, or else the component's defaults; None where they are not known."""
     holder, written = call.parser.get(id), call.files.get(id) if call.files else None
-    values = {str(place): value for place, value in enumerate(written)} if isinstance(written, list) else written
+    values = (
+        {str(place): value for place, value in enumerate(written)}
+        if isinstance(written, list)
+        else written
+    )
     known = values if isinstance(values, dict) else {}
     if ConfigComponent.is_instantiable(holder):
         arguments = component_arguments(holder, call.parser)
         if arguments is None and not _is_of_weights(call, id):
             return None
         known = {**(arguments or {}), **known}
-    references = {name: value[1:] for name, value in known.items() if str(value).startswith(ID_REF_KEY)}
-    return {**known, **{name: call.files.get(other) for name, other in references.items()}} if call.files else known
+    references = {
+        name: value[1:] for name, value in known.items() if str(value).startswith(ID_REF_KEY)
+    }
+    return (
+        {**known, **{name: call.files.get(other) for name, other in references.items()}}
+        if call.files
+        else known
+    )
 
 
 def _copies(call: BundleCall, id: str) -> Iterator[str]:
@@ -246,13 +280,21 @@ def _impossible_parts(call: BundleCall) -> Iterator[tuple[str, str]]:
         return
     yield from _features_as_probabilities(call)
     for id in call.read_names & set(_BUILT_EARLY) & call.config.keys():
-        if id == "encoder_def" and call.config.get("encoder") not in (None, RESIDUAL):  # its library loads or computes
+        if id == "encoder_def" and call.config.get("encoder") not in (
+            None,
+            RESIDUAL,
+        ):  # its library loads or computes
             continue
         try:
-            with torch.device("meta"), torch.random.fork_rng():  # nothing is computed, no random number is used up
+            with (
+                torch.device("meta"),
+                torch.random.fork_rng(),
+            ):  # nothing is computed, no random number is used up
                 call.parser.get_parsed_content(id)
         except Exception as error:
-            if isinstance(cause := innermost_cause(error), DatalistError):  # names the list and the remedy
+            if isinstance(
+                cause := innermost_cause(error), DatalistError
+            ):  # names the list and the remedy
                 yield "datalist" if call.config.get("datalist") else "dataset_dir", str(cause)
                 continue
             names = [name for name in _options_of(call, id) if call.config.get(name) is not None]
@@ -263,9 +305,14 @@ def _impossible_parts(call: BundleCall) -> Iterator[tuple[str, str]]:
 
 def _features_as_probabilities(call: BundleCall) -> Iterator[tuple[str, str]]:
     """No constructor sees network and loss together."""
-    space, similarity = (call.parser.get(id) for id in ("network_def::contrast_space", "loss::similarity"))
+    space, similarity = (
+        call.parser.get(id) for id in ("network_def::contrast_space", "loss::similarity")
+    )
     if space == "features" and similarity != "cosine" and "loss" in call.read_names:
-        yield "network_def::contrast_space", "features are no probabilities; give --loss::similarity cosine"
+        yield (
+            "network_def::contrast_space",
+            "features are no probabilities; give --loss::similarity cosine",
+        )
 
 
 def _options_of(call: BundleCall, id: str) -> list[str]:

@@ -60,20 +60,33 @@ class ClosingMessage:
         """Print the message, once for all ranks."""
         if global_rank() == 0 and (lines := self.lines()):
             width = max(11, *(len(name) + 2 for name in lines))
-            print("\n".join(f"{f'{name}:':{width}}{text}" for name, text in lines.items()), flush=True)
+            print(
+                "\n".join(f"{f'{name}:':{width}}{text}" for name, text in lines.items()), flush=True
+            )
 
     def lines(self) -> dict[str, str]:
         """What there is to say now: name -> text."""
         found = {name: path for name, path in self.paths.items() if os.path.exists(path)}
-        lines = {name: path + (self.about_model(path) if name == "model" else "") for name, path in found.items()}
+        lines = {
+            name: path + (self.about_model(path) if name == "model" else "")
+            for name, path in found.items()
+        }
         if self.curves is not None:
             lines["curves"] = f"tensorboard --logdir {self.curves}"
         given = given_options()
         for name, entry in self.commands.items():
             folder = joined_path(self.config_dir)
-            configs = [path if os.path.dirname(path) else str(folder / path) for path in entry["configs"]]
-            options = {key: self.text_of(value) for key, value in entry.items() if key not in ("configs", "keep")}
-            command = follow_up_command(configs, options, given, entry.get("keep"), self.described())
+            configs = [
+                path if os.path.dirname(path) else str(folder / path) for path in entry["configs"]
+            ]
+            options = {
+                key: self.text_of(value)
+                for key, value in entry.items()
+                if key not in ("configs", "keep")
+            }
+            command = follow_up_command(
+                configs, options, given, entry.get("keep"), self.described()
+            )
             if command is not None:
                 lines[name] = command
         return lines
@@ -89,7 +102,9 @@ class ClosingMessage:
     def about_model(self, path: str) -> str:
         """How a model was chosen and how to resume its training, in brackets."""
         state = getattr(self.validator, "state", None)
-        is_chosen = getattr(state, "best_metric_epoch", -1) > 0 and math.isfinite(float(state.best_metric))  # type: ignore[union-attr]
+        is_chosen = getattr(state, "best_metric_epoch", -1) > 0 and math.isfinite(
+            float(state.best_metric)
+        )  # type: ignore[union-attr]
         facts = ["of the best validation"] if is_chosen else []
         if Path(path).with_name("checkpoint.pt").is_file():
             facts.append("resumable: checkpoint.pt beside it")
@@ -134,7 +149,11 @@ def training_message(
 def _next_steps(configs: Path) -> dict[str, dict[str, Any]]:
     """Commands that go on from a training."""
     if (configs / "evaluate.json").is_file() and not (configs / "finetune_anomaly.json").is_file():
-        use = {"configs": ["inference.json"], "ckpt_path": "model", "dataset_dir": "/path/to/images"}
+        use = {
+            "configs": ["inference.json"],
+            "ckpt_path": "model",
+            "dataset_dir": "/path/to/images",
+        }
         return {"evaluate": {"configs": ["train.json", "evaluate.json"]}, "use": use}
     if (configs / "finetune_anomaly.json").is_file():
         return {"next": {"configs": ["train.json", "finetune_anomaly.json"], "pretrained": "model"}}

@@ -32,8 +32,18 @@ from monai_afire.utils.uncertain_labels import LABEL_KINDS, UNCERTAIN_POLICIES
 __all__ = ["ENCODER_OPTIONS", "OPTIONS", "SECTIONS"]
 
 _DATA = (
-    Option("dataset_dir", PATH, "folder of radiographs, or one file", null="the datalist's paths, or the phantom"),
-    Option("datalist", PATH, "MONAI datalist (JSON) with the images of each section", null="search dataset_dir"),
+    Option(
+        "dataset_dir",
+        PATH,
+        "folder of radiographs, or one file",
+        null="the datalist's paths, or the phantom",
+    ),
+    Option(
+        "datalist",
+        PATH,
+        "MONAI datalist (JSON) with the images of each section",
+        null="search dataset_dir",
+    ),
     Option("section", TEXT, "section of the datalist to use: training, validation or test"),
     Option("label_key", TEXT, "key of the items that holds the label"),
     Option("bundle_root", PATH, "the bundle's folder, from which the other folders follow"),
@@ -44,10 +54,18 @@ _DATA = (
     Option("cache", choice(CACHES), "where decoded images are kept: disk16 and disk8 round them"),
     Option("cache_dir", PATH, "folder of the cache on disk"),
     Option("phantom_dir", PATH, "folder of the phantom, which is drawn there if it is missing"),
-    Option("phantom", PHANTOM, "the phantom that replaces data: arguments of monai_afire.apps.phantom.export_phantom"),
+    Option(
+        "phantom",
+        PHANTOM,
+        "the phantom that replaces data: arguments of monai_afire.apps.phantom.export_phantom",
+    ),
 )
 _INPUT = (
-    Option("standardize", SWITCH, "give every neighborhood of an image the same brightness and contrast"),
+    Option(
+        "standardize",
+        SWITCH,
+        "give every neighborhood of an image the same brightness and contrast",
+    ),
     Option("channels", integer(1, 3), "channels of pictures: 1 for gray, 3 for color"),
     Option("image_size", per_axis(POSITIVE_INTEGER), "side of the network's input in pixels"),
 )
@@ -58,17 +76,27 @@ _NETWORK = (
         "an encoder of Hugging Face, with its weights (:random for without), or timm (:pretrained for with)",
         null="a ViT of the sizes below",
     ),
-    Option("patch_size", per_axis(POSITIVE_INTEGER), "side of a patch, which becomes one token, in pixels"),
+    Option(
+        "patch_size",
+        per_axis(POSITIVE_INTEGER),
+        "side of a patch, which becomes one token, in pixels",
+    ),
     Option("hidden_size", POSITIVE_INTEGER, "width of a token in the ViT"),
     Option("num_layers", POSITIVE_INTEGER, "number of transformer blocks of the ViT"),
-    Option("num_heads", POSITIVE_INTEGER, "number of attention heads of the ViT, a divisor of hidden_size"),
+    Option(
+        "num_heads",
+        POSITIVE_INTEGER,
+        "number of attention heads of the ViT, a divisor of hidden_size",
+    ),
 )
 
 SECTIONS: dict[str, tuple[Option, ...]] = {
     "Data and folders": _DATA,
     "Machine": (
         Option("device", DEVICE, "where the network computes"),
-        Option("num_workers", INTEGER, "processes that load images, 0 for none beside the main one"),
+        Option(
+            "num_workers", INTEGER, "processes that load images, 0 for none beside the main one"
+        ),
         Option("bf16", SWITCH, "compute in bfloat16 where the device has it"),
         Option("seed", integer(0, 2**32 - 1), "of all random numbers"),
     ),
@@ -77,48 +105,118 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
     "Training": (
         Option("epochs", POSITIVE_INTEGER, "passes over the training images"),
         Option("batch_size", POSITIVE_INTEGER, "images in a batch of one process"),
-        Option("accumulation_steps", POSITIVE_INTEGER, "batches per optimizer step, at most those of an epoch"),
-        Option("learning_rate", number("a number >= 0", ge=0), "of the optimizer after the warm-up"),
+        Option(
+            "accumulation_steps",
+            POSITIVE_INTEGER,
+            "batches per optimizer step, at most those of an epoch",
+        ),
+        Option(
+            "learning_rate", number("a number >= 0", ge=0), "of the optimizer after the warm-up"
+        ),
         Option("val_interval", POSITIVE_INTEGER, "epochs between two validations"),
         Option("resume", SWITCH, "continue an interrupted run of the same command"),
-        Option("grid", POSITIVE_INTEGER, "PEAC, ACE: cells on a side of the grid that crops are cut from"),
+        Option(
+            "grid",
+            POSITIVE_INTEGER,
+            "PEAC, ACE: cells on a side of the grid that crops are cut from",
+        ),
         Option("cell", POSITIVE_INTEGER, "ACE: side of a cell in pixels (PEAC: patch_size)"),
-        Option("crop_scale", SHARES, "MAE: smallest and largest random crop as shares of the image's area"),
+        Option(
+            "crop_scale",
+            SHARES,
+            "MAE: smallest and largest random crop as shares of the image's area",
+        ),
         Option("flip_prob", SHARE, "probability of mirrored training images"),
     ),
     "Fine-tuning": (
-        Option("encoder_weights", PATH, "pre-trained encoder: file, released, released_224", null="start from scratch"),
-        Option("encoder_branch", choice(("teacher", "student")), "which of two encoders in the file to use"),
-        Option("num_classes", POSITIVE_INTEGER, "number of classes or landmarks", null="as the datalist names them"),
+        Option(
+            "encoder_weights",
+            PATH,
+            "pre-trained encoder: file, released, released_224",
+            null="start from scratch",
+        ),
+        Option(
+            "encoder_branch",
+            choice(("teacher", "student")),
+            "which of two encoders in the file to use",
+        ),
+        Option(
+            "num_classes",
+            POSITIVE_INTEGER,
+            "number of classes or landmarks",
+            null="as the datalist names them",
+        ),
         Option("class_names", list_of(TEXT), "names of the classes or landmarks"),
-        Option("label_kind", choice(LABEL_KINDS), "any number of findings per image, or one class per image"),
+        Option(
+            "label_kind",
+            choice(LABEL_KINDS),
+            "any number of findings per image, or one class per image",
+        ),
         Option("uncertain", choice(UNCERTAIN_POLICIES), "what the label -1 counts as"),
         Option("fit_masks", SWITCH, "resize masks to the size of their images"),
-        Option("window", POSITIVE_INTEGER, "side of a heat map's window in pixels of the input, odd"),
-        Option("num_folds", integer(2), "folds of a cross-validation by patient", null="the list's sections"),
+        Option(
+            "window", POSITIVE_INTEGER, "side of a heat map's window in pixels of the input, odd"
+        ),
+        Option(
+            "num_folds",
+            integer(2),
+            "folds of a cross-validation by patient",
+            null="the list's sections",
+        ),
         Option("fold", INTEGER, "number of the fold to test on, from 0"),
-        Option("min_steps_per_epoch", POSITIVE_INTEGER, "smallest number of steps in an epoch of few images"),
+        Option(
+            "min_steps_per_epoch",
+            POSITIVE_INTEGER,
+            "smallest number of steps in an epoch of few images",
+        ),
     ),
     "Anomaly detection": (
-        Option("pretrained", PATH, 'weights to adapt; "" starts from scratch', null="start from scratch"),
-        Option("score_fusion", list_of(choice(SCORE_NAMES[:-1])), "scores whose standardized mean is the fused score"),
-        Option("field_of_view", choice(FIELDS_OF_VIEW), "use the whole image, or the square around the lungs"),
+        Option(
+            "pretrained",
+            PATH,
+            'weights to adapt; "" starts from scratch',
+            null="start from scratch",
+        ),
+        Option(
+            "score_fusion",
+            list_of(choice(SCORE_NAMES[:-1])),
+            "scores whose standardized mean is the fused score",
+        ),
+        Option(
+            "field_of_view",
+            choice(FIELDS_OF_VIEW),
+            "use the whole image, or the square around the lungs",
+        ),
         Option(
             "specificity",
             number("a number in (0, 1)", gt=0, lt=1),
             "of the threshold on normal images",
             null="best F1; of a fitted one: as it is",
         ),
-        Option("saved", list_of(choice(SAVED_KINDS)), "what to write for each image beside its scores"),
+        Option(
+            "saved", list_of(choice(SAVED_KINDS)), "what to write for each image beside its scores"
+        ),
     ),
     "Results": (
         Option("picture_size", POSITIVE_INTEGER, "side of the pictures in pixels"),
-        Option("weights", DICTIONARY, "encoders to compare: name and file, or null for an untrained one"),
+        Option(
+            "weights",
+            DICTIONARY,
+            "encoders to compare: name and file, or null for an untrained one",
+        ),
         Option("classifier_weights", DICTIONARY, "classifiers to examine: name and file"),
-        Option("stride", POSITIVE_INTEGER, "pixels between two dense features, a divisor of patch_size"),
-        Option("sliding_windows", SWITCH, "find landmarks also by windows that are encoded alone (ACE, Fig. 7): slow"),
+        Option(
+            "stride", POSITIVE_INTEGER, "pixels between two dense features, a divisor of patch_size"
+        ),
+        Option(
+            "sliding_windows",
+            SWITCH,
+            "find landmarks also by windows that are encoded alone (ACE, Fig. 7): slow",
+        ),
     ),
 }
-OPTIONS: dict[str, Option] = {option.name: option for options in SECTIONS.values() for option in options}
+OPTIONS: dict[str, Option] = {
+    option.name: option for options in SECTIONS.values() for option in options
+}
 ENCODER_OPTIONS = tuple(option.name for option in (*_INPUT, *_NETWORK))
 """What a training takes from the file of the encoder that it starts from, since the weights fit nothing else."""

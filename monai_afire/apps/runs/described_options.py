@@ -51,7 +51,11 @@ def described_options(path: str | os.PathLike) -> dict[str, Any]:
     options |= {"class_names": description.class_names, "label_kind": description.label_kind}
     if description.preprocessing is not None:
         options |= asdict(description.preprocessing)
-    return {name: _one_for_all(value) for name, value in options.items() if name in OPTIONS and value is not None}
+    return {
+        name: _one_for_all(value)
+        for name, value in options.items()
+        if name in OPTIONS and value is not None
+    }
 
 
 def _encoder_arguments(definition: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -63,14 +67,18 @@ def _encoder_arguments(definition: Mapping[str, Any] | None) -> dict[str, Any]:
     if kind not in ("ViTEncoder", "ResidualEncoder"):
         return {}  # no options describe it
     if kind == "ResidualEncoder":
-        arguments = {name: arguments[name] for name in ("img_size", "patch_size") if name in arguments}
+        arguments = {
+            name: arguments[name] for name in ("img_size", "patch_size") if name in arguments
+        }
         return {"encoder": RESIDUAL, **_renamed(arguments)}
     return _renamed(arguments)
 
 
 def _renamed(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of an encoder by the names of options."""
-    return {"image_size" if name == "img_size" else name: value for name, value in arguments.items()}
+    return {
+        "image_size" if name == "img_size" else name: value for name, value in arguments.items()
+    }
 
 
 def _one_for_all(value: Any) -> Any:
@@ -106,21 +114,32 @@ def take_from_weights(call: BundleCall, wrong: Collection[str] = ()) -> Iterator
         given, where = _given(call, name)
         if given is None:
             own[name] = value
-        elif _one_for_all(given) != _one_for_all(value) and not (source == "encoder_weights" and name in _RESIZED):
+        elif _one_for_all(given) != _one_for_all(value) and not (
+            source == "encoder_weights" and name in _RESIZED
+        ):
             chosen, trained = describe_default(given), describe_default(value)
-            yield name, f"{chosen}{where} contradicts {path}, which was trained with {trained}: leave it out"
+            yield (
+                name,
+                f"{chosen}{where} contradicts {path}, which was trained with {trained}: leave it out",
+            )
     changed = {name: value for name, value in own.items() if call.config[name] != value}
     for name, value in changed.items():
         call.replace(name, value)
     if changed:
-        logger.info(f"from {path}: {', '.join(f'{name} {describe_default(value)}' for name, value in changed.items())}")
+        logger.info(
+            f"from {path}: {', '.join(f'{name} {describe_default(value)}' for name, value in changed.items())}"
+        )
 
 
 def _start_of(call: BundleCall) -> tuple[str, Path | None]:
     """The option that names the first file with a description of an encoder, and this file."""
     if call.files is None or "ckpt_path" in call.config:
         return "", None
-    names = [*(["ckpt_dir"] if call.config.get("resume") is True else []), "pretrained", "encoder_weights"]
+    names = [
+        *(["ckpt_dir"] if call.config.get("resume") is True else []),
+        "pretrained",
+        "encoder_weights",
+    ]
     for name in names:
         value = call.value(name) if name in call.config and name in call.read_names else None
         if value and isinstance(value, (str, os.PathLike)):
@@ -142,7 +161,9 @@ def _given(call: BundleCall, name: str) -> tuple[Any, str]:
     if name in call.overrides:
         return call.value(name), ""
     first, *overlays = call.layers.items()
-    for path, content in reversed(overlays if name in first[1] else []):  # else a default of the overlay that adds it
+    for path, content in reversed(
+        overlays if name in first[1] else []
+    ):  # else a default of the overlay that adds it
         if name in content:
             return call.value(name), f" (of {Path(path).name})"
     return None, ""

@@ -51,8 +51,16 @@ def follow_up_command(
     # what is built from the file of the weights cannot be set
     known = {name for name, value in entries.items() if "$@model_file." not in str(value)}
     overlays = [path for path in present[1:] if path not in configs]
-    fitting = overlays if goes_on and keep is None else []  # elsewhere the weights bring what overlays set
-    left_out = _OF_ONE_RUN | set(added) | set(options) | set(known_otherwise) | (set() if goes_on else _PLACES)
+    fitting = (
+        overlays if goes_on and keep is None else []
+    )  # elsewhere the weights bring what overlays set
+    left_out = (
+        _OF_ONE_RUN
+        | set(added)
+        | set(options)
+        | set(known_otherwise)
+        | (set() if goes_on else _PLACES)
+    )
     if "dataset_dir" in options:
         left_out |= _PHANTOM
     repeated = {name: value for name, value in given.items() if _top(name) in (known - left_out)}
@@ -60,7 +68,9 @@ def follow_up_command(
         repeated = {name: value for name, value in repeated.items() if _has(entries, name)}
     if keep is not None:
         repeated = {name: value for name, value in repeated.items() if _top(name) in keep}
-    words = "".join(f" --{name} {shlex.quote(value)}" for name, value in {**repeated, **options}.items())
+    words = "".join(
+        f" --{name} {shlex.quote(value)}" for name, value in {**repeated, **options}.items()
+    )
     files = completed([configs[0], *fitting, *configs[1:]])
     return f"python -m monai.bundle run --config_file {_file_list(files)}{words}"
 
@@ -79,7 +89,11 @@ def _top(name: str) -> str:
 
 
 def _file_list(files: Sequence[str]) -> str:
-    return shlex.quote(files[0]) if len(files) == 1 else '"[' + ",".join(f"'{file}'" for file in files) + ']"'
+    return (
+        shlex.quote(files[0])
+        if len(files) == 1
+        else '"[' + ",".join(f"'{file}'" for file in files) + ']"'
+    )
 
 
 def _config_files(text: str) -> list[str]:
@@ -94,7 +108,10 @@ def _content(paths: Sequence[str]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for path in paths:
         try:
-            merged |= {_top(name): value for name, value in json.loads(Path(path).read_text(encoding="utf-8")).items()}
+            merged |= {
+                _top(name): value
+                for name, value in json.loads(Path(path).read_text(encoding="utf-8")).items()
+            }
         except (OSError, ValueError, AttributeError):
             continue
     return merged

@@ -37,15 +37,25 @@ def help_text(call: BundleCall) -> str:
           --epochs 9                    passes over the training images (a whole number >= 1)
     """
     meta = call.config.get("_meta_") or {}
-    title = [f"{meta['name']}, version {meta['version']}"] if {"name", "version"} <= set(meta) else []
+    title = (
+        [f"{meta['name']}, version {meta['version']}"] if {"name", "version"} <= set(meta) else []
+    )
     usage = "usage: python -m monai.bundle run --config_file FILE [--OPTION VALUE ...]"
     blocks = [*title, usage, "Options with their defaults:"]
     defaults = call.files.get() if call.files else call.config
     for section, options in SECTIONS.items():
-        read = [option for option in options if option.name in defaults and option.name in call.read_names]
+        read = [
+            option
+            for option in options
+            if option.name in defaults and option.name in call.read_names
+        ]
         if read:
-            blocks.append("\n".join([section, *(_entry(option, defaults[option.name]) for option in read)]))
-    blocks.append("Any other entry of the config can be given, too, e.g. --train::trainer::max_epochs 3")
+            blocks.append(
+                "\n".join([section, *(_entry(option, defaults[option.name]) for option in read)])
+            )
+    blocks.append(
+        "Any other entry of the config can be given, too, e.g. --train::trainer::max_epochs 3"
+    )
     return "\n\n".join(blocks)
 
 
@@ -71,5 +81,7 @@ def _entry(option: Option, default: Any) -> str:
     text = textwrap.wrap(f"{option.meaning} ({option.values})", width - _MARGIN)
     if len(head) < _MARGIN:
         head, text = head.ljust(_MARGIN) + text[0], text[1:]
-    lines = textwrap.wrap(head, width, subsequent_indent=" " * 6, break_long_words=False, drop_whitespace=False)
+    lines = textwrap.wrap(
+        head, width, subsequent_indent=" " * 6, break_long_words=False, drop_whitespace=False
+    )
     return "\n".join([*lines, *(" " * _MARGIN + line for line in text)])

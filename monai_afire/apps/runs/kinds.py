@@ -22,7 +22,9 @@ from monai_afire.apps.phantom.phantom_cohort import SECTIONS
 from monai_afire.networks.nets.encoders.encoder_building import RESIDUAL, parse_encoder_name
 from monai_afire.utils.device import ACCELERATORS, device_count
 
-_PHANTOM_ENTRIES = [name for name in inspect.signature(export_phantom).parameters if name != "out_dir"]
+_PHANTOM_ENTRIES = [
+    name for name in inspect.signature(export_phantom).parameters if name != "out_dir"
+]
 
 
 def _not_a_switch(value: Any) -> Any:
@@ -74,7 +76,11 @@ def _check_names(value: Mapping[str, Any], known: Sequence[str], prefix: str) ->
     for name in map(str, value):
         if name not in known:
             close = get_close_matches(name, known, n=1)
-            remedy = f"did you mean {prefix + close[0]!r}?" if close else f"its entries are {', '.join(known)}"
+            remedy = (
+                f"did you mean {prefix + close[0]!r}?"
+                if close
+                else f"its entries are {', '.join(known)}"
+            )
             raise ValueError(f"it has no entry {prefix + name!r}; {remedy}")
 
 
@@ -85,32 +91,46 @@ def describe(kind: Any) -> str:
 
 def integer(minimum: int, maximum: int | None = None) -> Any:
     """Whole numbers of an interval; 1e3 is one, too."""
-    words = f"a whole number >= {minimum}" if maximum is None else f"a whole number in [{minimum}, {maximum}]"
-    return Annotated[int, BeforeValidator(_not_a_switch), Field(ge=minimum, le=maximum, description=words)]
+    words = (
+        f"a whole number >= {minimum}"
+        if maximum is None
+        else f"a whole number in [{minimum}, {maximum}]"
+    )
+    return Annotated[
+        int, BeforeValidator(_not_a_switch), Field(ge=minimum, le=maximum, description=words)
+    ]
 
 
 def number(description: str, **bounds: Any) -> Any:
     """Finite numbers; the bounds are pydantic's: ge, gt, le, lt."""
     return Annotated[
-        float, BeforeValidator(_not_a_switch), Field(allow_inf_nan=False, description=description, **bounds)
+        float,
+        BeforeValidator(_not_a_switch),
+        Field(allow_inf_nan=False, description=description, **bounds),
     ]
 
 
 def choice(words: tuple[str, ...]) -> Any:
     """One of some words."""
-    return Annotated[Literal[words], Field(description=" or ".join([", ".join(words[:-1]), words[-1]]))]
+    return Annotated[
+        Literal[words], Field(description=" or ".join([", ".join(words[:-1]), words[-1]]))
+    ]
 
 
 def per_axis(kind: Any) -> Any:
     """A value for all axes of an image, or a list of one for each."""
     sides = Annotated[list[kind], Field(min_length=2, max_length=3)]
-    return Annotated[kind | sides, Field(description=f"{describe(kind)}, or a list of one for each axis")]
+    return Annotated[
+        kind | sides, Field(description=f"{describe(kind)}, or a list of one for each axis")
+    ]
 
 
 def ascending_pair(kind: Any) -> Any:
     """Two values, of which the second is not smaller."""
     words = f"a list of 2 values, each {describe(kind)}, ascending"
-    return Annotated[list[kind], Field(min_length=2, max_length=2, description=words), AfterValidator(_ascending)]
+    return Annotated[
+        list[kind], Field(min_length=2, max_length=2, description=words), AfterValidator(_ascending)
+    ]
 
 
 def list_of(kind: Any) -> Any:
@@ -125,9 +145,15 @@ SHARE = number("a number in [0, 1]", ge=0, le=1)
 SWITCH = Annotated[bool, Field(description="true or false")]
 TEXT = Annotated[str, BeforeValidator(_text), Field(strict=True, description="a text")]
 PATH = Annotated[str, BeforeValidator(_text), Field(strict=True, description="a path")]
-DEVICE = Annotated[str, PlainValidator(_device), Field(description="cpu, cuda, xpu or mps, or one of several: cuda:N")]
+DEVICE = Annotated[
+    str,
+    PlainValidator(_device),
+    Field(description="cpu, cuda, xpu or mps, or one of several: cuda:N"),
+]
 ENCODER = Annotated[
-    str, AfterValidator(_encoder), Field(description="residual, hub:FOLDER, hub:OWNER/NAME or timm:NAME")
+    str,
+    AfterValidator(_encoder),
+    Field(description="residual, hub:FOLDER, hub:OWNER/NAME or timm:NAME"),
 ]
 PHANTOM = Annotated[dict[str, Any], AfterValidator(_phantom), Field(description="a dictionary")]
 DICTIONARY = Annotated[dict[str, Any], Field(description="a dictionary")]

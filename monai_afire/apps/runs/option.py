@@ -77,7 +77,9 @@ class Option:
 
     def _complaint(self, value: Any, error: ValidationError) -> str:
         """What was found and what is needed, with the reason where our own validator gives one."""
-        errors = [str(each["ctx"]["error"]) for each in error.errors() if each["type"] == "value_error"]
+        errors = [
+            str(each["ctx"]["error"]) for each in error.errors() if each["type"] == "value_error"
+        ]
         reasons = [text for text in errors if text]
         if reasons and isinstance(value, dict):
             return reasons[0]
@@ -95,4 +97,8 @@ def is_computed(value: Any) -> bool:
         [True, True, True, False]
     """
     is_reference = isinstance(value, str) and value.startswith(ID_REF_KEY)
-    return is_reference or ConfigExpression.is_expression(value) or ConfigComponent.is_instantiable(value)
+    return (
+        is_reference
+        or ConfigExpression.is_expression(value)
+        or ConfigComponent.is_instantiable(value)
+    )

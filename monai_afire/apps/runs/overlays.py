@@ -72,10 +72,16 @@ def undone_settings(layers: Layers, given: Collection[str] = ()) -> str | None:
     """
     for first, second, ids in _undone(layers, given):
         names = f"{Path(first).name} and {Path(second).name}"
-        shown = ", ".join(ids[:_SHOWN]) + (f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else "")
+        shown = ", ".join(ids[:_SHOWN]) + (
+            f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
+        )
         settled = _settling_config(first, second, ids)
-        own = "leave one out, or add a config of your own that sets " + ("it" if len(ids) == 1 else "them")
-        return f"{names} set {shown} differently; " + (f"add {settled.name} after both" if settled else own)
+        own = "leave one out, or add a config of your own that sets " + (
+            "it" if len(ids) == 1 else "them"
+        )
+        return f"{names} set {shown} differently; " + (
+            f"add {settled.name} after both" if settled else own
+        )
     return None
 
 
@@ -114,9 +120,15 @@ def _undone(layers: Layers, given: Collection[str] = ()) -> Iterator[tuple[str, 
 
 def _overlays_of_bundle(layers: Layers) -> list[str]:
     """Overlays in the folder of the config that they change, or below it."""
-    folders = [Path(path).resolve().parent for path, content in layers.items() if "imports" in content]
+    folders = [
+        Path(path).resolve().parent for path, content in layers.items() if "imports" in content
+    ]
     overlays = [path for path, content in layers.items() if "imports" not in content]
-    return [path for path in overlays if any(folder in Path(path).resolve().parents for folder in folders)]
+    return [
+        path
+        for path in overlays
+        if any(folder in Path(path).resolve().parents for folder in folders)
+    ]
 
 
 def _must_follow(layers: Layers, path: str, other: str) -> bool:
@@ -131,10 +143,18 @@ def _names(patterns: Sequence[str], path: str) -> bool:
 
 def _clashes(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
     """Ids that both set to different values, or of which one is inside of the other."""
-    values = {ReferenceResolver.normalize_id(id): value for id, value in first.items() if _is_set(id)}
-    others = {ReferenceResolver.normalize_id(id): value for id, value in second.items() if _is_set(id)}
+    values = {
+        ReferenceResolver.normalize_id(id): value for id, value in first.items() if _is_set(id)
+    }
+    others = {
+        ReferenceResolver.normalize_id(id): value for id, value in second.items() if _is_set(id)
+    }
     same = [id for id in others if id in values and values[id] != others[id]]
-    inside = [id for id in others if any(_is_inside(id, other) or _is_inside(other, id) for other in values)]
+    inside = [
+        id
+        for id in others
+        if any(_is_inside(id, other) or _is_inside(other, id) for other in values)
+    ]
     return sorted({*same, *inside})
 
 

@@ -45,7 +45,9 @@ def current_call() -> BundleCall:
         running.setdefault(frame.f_code, frame.f_locals)
     evaluating = running.get(ConfigParser.get_parsed_content.__code__)
     if evaluating is None:
-        raise RuntimeError("options are checked by an expression in a config, such as its 'initialize'")
+        raise RuntimeError(
+            "options are checked by an expression in a config, such as its 'initialize'"
+        )
     created = running.get(create_workflow.__code__)
     if created is None:
         return BundleCall(evaluating["self"])

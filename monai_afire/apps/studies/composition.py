@@ -17,7 +17,12 @@ from monai.utils import convert_to_tensor
 from tqdm.auto import tqdm
 
 from monai_afire.apps.studies.features.tokens import check_sources, token_features
-from monai_afire.apps.studies.images.boxes import box_masks, crop_and_resize, random_boxes, split_boxes
+from monai_afire.apps.studies.images.boxes import (
+    box_masks,
+    crop_and_resize,
+    random_boxes,
+    split_boxes,
+)
 from monai_afire.apps.studies.images.study_images import StudyImages
 from monai_afire.apps.studies.study import StudyResult, StudySettings
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
@@ -80,13 +85,21 @@ def compositionality(
     boxes = random_boxes(len(index), images.shape[2:], side, torch.Generator().manual_seed(seed))
     divisions = [split_boxes(boxes, number, patch % len(encoder.img_size)) for number in parts]
     tables = []
-    with tqdm(total=len(index) * (1 + sum(parts)), disable=not progress, unit="patch", desc="composition") as bar:
+    with tqdm(
+        total=len(index) * (1 + sum(parts)), disable=not progress, unit="patch", desc="composition"
+    ) as bar:
         wholes = _embed_boxes(encoder, images, index, boxes, batch_size, bar)
         for number, division in zip(parts, divisions, strict=True):
             of_parts = index.repeat_interleave(number)
-            embeddings = _embed_boxes(encoder, images, of_parts, division.flatten(0, 1), batch_size, bar)
+            embeddings = _embed_boxes(
+                encoder, images, of_parts, division.flatten(0, 1), batch_size, bar
+            )
             composed = embeddings.unflatten(0, (-1, number)).mean(1)
-            others = composed.roll(-patches_per_image, 0) if len(images) > 1 else torch.full_like(composed, torch.nan)
+            others = (
+                composed.roll(-patches_per_image, 0)
+                if len(images) > 1
+                else torch.full_like(composed, torch.nan)
+            )
             columns = {
                 "image": index,
                 "patch": patch,
@@ -156,20 +169,26 @@ def decomposition_and_retrieval(
         raise ValueError(f"gallery must be at least 2 to choose from, got {gallery}")
     number, generator = len(images), torch.Generator().manual_seed(seed)
     boxes = random_boxes(number, sources.shape[2:], side, generator)
-    scale = torch.tensor([new / old for new, old in zip(encoder.img_size, sources.shape[2:], strict=True)]).repeat(2)
+    scale = torch.tensor(
+        [new / old for new, old in zip(encoder.img_size, sources.shape[2:], strict=True)]
+    ).repeat(2)
     circle = torch.randperm(number, generator=generator)
 
     def excised(rows: slice) -> torch.Tensor:
         hidden = box_masks(boxes[rows] * scale, encoder.img_size).unsqueeze(1).to(images.device)
         return images[rows].masked_fill(hidden, fill)
 
-    with tqdm(total=3 * number, disable=not progress, unit="picture", desc="decomposition, retrieval") as bar:
+    with tqdm(
+        total=3 * number, disable=not progress, unit="picture", desc="decomposition, retrieval"
+    ) as bar:
         wholes, without = (
             token_features(encoder, number, pictures, batch_size=batch_size, bar=bar)
             for pictures in (lambda rows: images[rows], excised)
         )
         patches = _embed_boxes(encoder, sources, torch.arange(number), boxes, batch_size, bar)
-    return _matches(wholes - without, patches, circle, gallery), _matches(patches, wholes, circle, gallery)
+    return _matches(wholes - without, patches, circle, gallery), _matches(
+        patches, wholes, circle, gallery
+    )
 
 
 def composition_summary(
@@ -199,7 +218,11 @@ def composition_summary(
     columns = {"similarity": own, "other_image": other, "own_nearer": nearer}
     means = pd.DataFrame(columns).groupby(composition["parts"]).mean()
     return {
-        **{f"{name}_{parts}_parts": float(row[name]) for parts, row in means.iterrows() for name in columns},
+        **{
+            f"{name}_{parts}_parts": float(row[name])
+            for parts, row in means.iterrows()
+            for name in columns
+        },
         "decomposition_accuracy": float(decomposition["correct"].mean()),
         "retrieval_accuracy": float(retrieval["correct"].mean()),
         "chance": float(retrieval["chance"].mean()),
@@ -223,12 +246,17 @@ def _embed_boxes(
     return token_features(encoder, len(index), cropped, batch_size=batch_size, bar=bar)
 
 
-def _matches(queries: torch.Tensor, targets: torch.Tensor, circle: torch.Tensor, gallery: int) -> pd.DataFrame:
+def _matches(
+    queries: torch.Tensor, targets: torch.Tensor, circle: torch.Tensor, gallery: int
+) -> pd.DataFrame:
     """Is target j the most similar to query j among those next in the circle?"""
     number = len(circle)
     size = min(gallery, number)
     order = circle.to(queries.device)
-    unit_queries, unit_targets = F.normalize(queries[order], dim=-1), F.normalize(targets[order], dim=-1)
+    unit_queries, unit_targets = (
+        F.normalize(queries[order], dim=-1),
+        F.normalize(targets[order], dim=-1),
+    )
     own, correct = [], []
     for rows in torch.arange(number, device=queries.device).split(_ROWS):
         columns = (rows.unsqueeze(1) + torch.arange(size, device=rows.device)) % number
@@ -280,11 +308,24 @@ def composition_figure(tables: Mapping[str, pd.DataFrame]) -> Figure:
     for axis, (name, number) in zip(axes.flat, product(tables, parts), strict=True):
         own = tables[name][tables[name]["parts"] == number]
         for column, (label, color) in _SIMILARITIES.items():
-            axis.hist(own[column].dropna(), bins=30, histtype="stepfilled", alpha=0.5, color=color, label=label)
-        frame(axis, f"{number} parts" if axis in axes[0] else "", "cosine similarity" if axis in axes[-1] else "")
+            axis.hist(
+                own[column].dropna(),
+                bins=30,
+                histtype="stepfilled",
+                alpha=0.5,
+                color=color,
+                label=label,
+            )
+        frame(
+            axis,
+            f"{number} parts" if axis in axes[0] else "",
+            "cosine similarity" if axis in axes[-1] else "",
+        )
         axis.set_yticks([])
     for axis, name in zip(axes[:, 0], tables, strict=True):
-        axis.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=LABEL_SIZE, parse_math=False)
+        axis.set_ylabel(
+            name, rotation=0, ha="right", va="center", fontsize=LABEL_SIZE, parse_math=False
+        )
     legend_below(figure, *axes.flat[0].get_legend_handles_labels())
     return figure
 
@@ -297,8 +338,12 @@ _QUESTION = (
     "nothing unless that with another image's parts is lower. The share of patches nearer to their own parts is 0.5 by "
     "chance; accuracies are those of choosing among {gallery}, chance is {chance:.3f}."
 )
-_HISTOGRAM_CAPTION = "Similarity of a patch with the mean of its parts, and with that of another image's parts"
-_ACCURACY_CAPTION = "Accuracy of choosing the patch that was taken out, and of finding a patch's image"
+_HISTOGRAM_CAPTION = (
+    "Similarity of a patch with the mean of its parts, and with that of another image's parts"
+)
+_ACCURACY_CAPTION = (
+    "Accuracy of choosing the patch that was taken out, and of finding a patch's image"
+)
 
 
 @dataclass
@@ -329,13 +374,17 @@ class CompositionStudy(StudySettings):
     side: Sequence[float] = (0.3, 0.6)
     gallery: int = 32
 
-    def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
+    def __call__(
+        self, encoders: Mapping[str, RadiographEncoder], images: StudyImages
+    ) -> StudyResult:
         """Make the study, see :class:`monai_afire.apps.studies.Study`."""
         compositions, summaries = {}, {}
         parts = (2, 2 ** (images.image.ndim - 2)) if self.parts is None else tuple(self.parts)
         options = {"side": self.side, "seed": self.seed, **self.encoding}
         for name, encoder in encoders.items():
-            compositions[name] = compositionality(encoder, images.detailed, parts, self.patches_per_image, **options)
+            compositions[name] = compositionality(
+                encoder, images.detailed, parts, self.patches_per_image, **options
+            )
             matches = decomposition_and_retrieval(
                 encoder, images.image, gallery=self.gallery, native=images.native, **options
             )
@@ -345,7 +394,9 @@ class CompositionStudy(StudySettings):
         accuracies = table[["decomposition_accuracy", "retrieval_accuracy"]].T.assign(chance=chance)
         figures = {
             _HISTOGRAM_CAPTION: composition_figure(compositions),
-            _ACCURACY_CAPTION: dot_plot(accuracies, "Choice of the own patch or image", "accuracy", (-0.03, 1.03)),
+            _ACCURACY_CAPTION: dot_plot(
+                accuracies, "Choice of the own patch or image", "accuracy", (-0.03, 1.03)
+            ),
         }
         pixels = " x ".join(map(str, images.detailed.shape[2:]))
         question = _QUESTION.format(gallery=round(1 / chance), chance=chance, pixels=pixels)

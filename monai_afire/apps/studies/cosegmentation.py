@@ -20,7 +20,11 @@ from tqdm.auto import tqdm
 
 from monai_afire.apps.studies.features.dense import FeatureMaps, finest_stride
 from monai_afire.apps.studies.features.similarity import nearest_center, spherical_kmeans
-from monai_afire.apps.studies.images.study_images import StudyImages, names_or_numbers, reference_indices
+from monai_afire.apps.studies.images.study_images import (
+    StudyImages,
+    names_or_numbers,
+    reference_indices,
+)
 from monai_afire.apps.studies.study import SAME_PLACE, StudyResult, StudySettings, mean_by
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.encoders.raw_pixels import with_raw_pixels
@@ -91,11 +95,16 @@ def cosegment(
                 drawn = torch.randperm(math.prod(shape), generator=generator)[:per_image]
                 sample.append(features[:, drawn.to(features.device)].T)
         centers = spherical_kmeans(torch.cat(sample), num_clusters, seed)
-        labels = [nearest_center(part.movedim(1, -1).flatten(0, -2), centers).cpu() for _, part in maps(everything)]
+        labels = [
+            nearest_center(part.movedim(1, -1).flatten(0, -2), centers).cpu()
+            for _, part in maps(everything)
+        ]
     return torch.cat(labels).reshape(-1, *shape)
 
 
-def organ_clusters(labels: torch.Tensor, masks: torch.Tensor, reference: Sequence[int]) -> torch.Tensor:
+def organ_clusters(
+    labels: torch.Tensor, masks: torch.Tensor, reference: Sequence[int]
+) -> torch.Tensor:
     r"""
     Which segments are an organ, learned from the masks of a few images.
 
@@ -129,7 +138,9 @@ def organ_clusters(labels: torch.Tensor, masks: torch.Tensor, reference: Sequenc
     return torch.stack([_best_union(organ, size) for organ in inside.T], dim=1)
 
 
-def segments_to_masks(labels: torch.Tensor, clusters: torch.Tensor, img_size: Sequence[int]) -> torch.Tensor:
+def segments_to_masks(
+    labels: torch.Tensor, clusters: torch.Tensor, img_size: Sequence[int]
+) -> torch.Tensor:
     """
     The organs' masks that segments make.
 
@@ -182,7 +193,9 @@ def score_segments(
     return _dice_table(queries, predicted, coverage), clusters
 
 
-def best_dice(labels: torch.Tensor, masks: torch.Tensor, reference: Sequence[int] | int = 5) -> pd.DataFrame:
+def best_dice(
+    labels: torch.Tensor, masks: torch.Tensor, reference: Sequence[int] | int = 5
+) -> pd.DataFrame:
     """
     The limit of the resolution: Dice of the best union of cells for each image and organ, knowing its mask.
 
@@ -234,14 +247,20 @@ def _split(reference: Sequence[int] | int, num_images: int) -> tuple[list[int], 
     references = reference_indices(reference, num_images)
     queries = sorted(set(range(num_images)) - set(references))
     if not queries:
-        raise ValueError(f"all {num_images} images are references, none is left to score: give more images")
+        raise ValueError(
+            f"all {num_images} images are references, none is left to score: give more images"
+        )
     return references, queries
 
 
 def _coverage(labels: torch.Tensor, masks: torch.Tensor) -> torch.Tensor:
     """Share of each cell that an organ covers, (M, O, *cells), on the CPU."""
     cells, size = labels.shape[1:], masks.shape[2:]
-    if len(labels) != len(masks) or len(cells) != len(size) or any(s % c for s, c in zip(size, cells, strict=True)):
+    if (
+        len(labels) != len(masks)
+        or len(cells) != len(size)
+        or any(s % c for s, c in zip(size, cells, strict=True))
+    ):
         shapes = f"{tuple(masks.shape)} and {tuple(labels.shape)}"
         raise ValueError(f"the axes of masks must be multiples of the labels', got {shapes}")
     return F.interpolate(masks.cpu().float(), size=tuple(cells), mode="area").double()
@@ -258,12 +277,17 @@ def _best_union(inside: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
     return chosen
 
 
-def _dice_table(images: Sequence[int], predicted: torch.Tensor, coverage: torch.Tensor) -> pd.DataFrame:
+def _dice_table(
+    images: Sequence[int], predicted: torch.Tensor, coverage: torch.Tensor
+) -> pd.DataFrame:
     """Rows from predicted cells and how much of each an organ covers, both (images, O, cells): the Dice of pixels."""
     common = (predicted * coverage).sum(-1)
     total = predicted.sum(-1) + coverage.sum(-1)
     dice = torch.where(coverage.sum(-1) > 0, 2 * common / total, torch.nan)
-    images_of_rows, organs = np.repeat(images, dice.shape[1]), np.tile(range(dice.shape[1]), len(images))
+    images_of_rows, organs = (
+        np.repeat(images, dice.shape[1]),
+        np.tile(range(dice.shape[1]), len(images)),
+    )
     return pd.DataFrame({"image": images_of_rows, "organ": organs, "dice": dice.flatten()})
 
 
@@ -317,7 +341,10 @@ def segments_figure(images: torch.Tensor, labels: Mapping[str, torch.Tensor]) ->
 
 
 def organ_outlines_figure(
-    images: torch.Tensor, masks: torch.Tensor, predicted: Mapping[str, torch.Tensor], names: Sequence[str]
+    images: torch.Tensor,
+    masks: torch.Tensor,
+    predicted: Mapping[str, torch.Tensor],
+    names: Sequence[str],
 ) -> Figure:
     """
     The organs that the segments make, beside the true ones.
@@ -342,8 +369,13 @@ def organ_outlines_figure(
         for number, image in enumerate(gray)
         for own in predicted.values()
     ]
-    legend = {"truth": TRUTH_COLOR, **{name: class_color(number) for number, name in enumerate(names)}}
-    return picture_sheet(pictures, list(predicted) * len(gray), None, legend, columns=len(predicted))
+    legend = {
+        "truth": TRUTH_COLOR,
+        **{name: class_color(number) for number, name in enumerate(names)},
+    }
+    return picture_sheet(
+        pictures, list(predicted) * len(gray), None, legend, columns=len(predicted)
+    )
 
 
 def _from_top_to_bottom(labels: torch.Tensor) -> NDArray[np.int64]:
@@ -374,7 +406,9 @@ _QUESTION = (
     "For columns that end in position_removed, the mean feature map of all images is subtracted first, which removes "
     "what an encoder knows of positions alone."
 )
-_SEGMENTS_CAPTION = "Segments as they are found; a color is the same segment in all images of an encoder"
+_SEGMENTS_CAPTION = (
+    "Segments as they are found; a color is the same segment in all images of an encoder"
+)
 
 
 @dataclass
@@ -410,7 +444,9 @@ class CosegmentationStudy(StudySettings):
     max_images: int = 50
     num_pictures: int = 3
 
-    def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
+    def __call__(
+        self, encoders: Mapping[str, RadiographEncoder], images: StudyImages
+    ) -> StudyResult:
         """Make the study, see :class:`monai_afire.apps.studies.Study`."""
         sampled = images.sample(self.max_images, self.seed)
         assert sampled.masks is not None
@@ -421,21 +457,34 @@ class CosegmentationStudy(StudySettings):
         positions = position_labels(len(masks), next(iter(segments.values())).shape[1:])
         labels = {**segments, SAME_PLACE: positions}
         scores = {name: score_segments(own, masks, references) for name, own in labels.items()}
-        tables = {name: table for name, (table, _) in scores.items()} | {LIMIT: best_dice(positions, masks, references)}
+        tables = {name: table for name, (table, _) in scores.items()} | {
+            LIMIT: best_dice(positions, masks, references)
+        }
         metrics = {name: _organ_metrics(table, organs) for name, table in tables.items()}
         for name, encoder in every.items() if self.remove_position else ():
-            removed, _ = score_segments(self._segments(encoder, sampled.image, True), masks, references)
-            metrics[name]["mean_dice_position_removed"] = _organ_metrics(removed, organs)["mean_dice"]
+            removed, _ = score_segments(
+                self._segments(encoder, sampled.image, True), masks, references
+            )
+            metrics[name]["mean_dice_position_removed"] = _organ_metrics(removed, organs)[
+                "mean_dice"
+            ]
         figures = {"Dice of each organ": cosegmentation_figure(tables, organs)}
-        shown = [index for index in range(len(masks)) if index not in references][: self.num_pictures]
+        shown = [index for index in range(len(masks)) if index not in references][
+            : self.num_pictures
+        ]
         if sampled.image.ndim == 4 and shown:
-            pictures, found = sampled.image[shown], {name: own[shown] for name, own in segments.items()}
+            pictures, found = (
+                sampled.image[shown],
+                {name: own[shown] for name, own in segments.items()},
+            )
             predicted = {
                 name: segments_to_masks(labels[name][shown], clusters, masks.shape[2:])
                 for name, (_, clusters) in scores.items()
             }
             figures[_SEGMENTS_CAPTION] = segments_figure(pictures, found)
-            figures["Organs that the segments make"] = organ_outlines_figure(pictures, masks[shown], predicted, organs)
+            figures["Organs that the segments make"] = organ_outlines_figure(
+                pictures, masks[shown], predicted, organs
+            )
         names = {"same_place": SAME_PLACE, "limit": LIMIT}
         question = _QUESTION.format(clusters=self.num_clusters, references=len(references), **names)
         table = pd.DataFrame.from_dict(metrics, orient="index")
@@ -445,7 +494,9 @@ class CosegmentationStudy(StudySettings):
         self, encoder: RadiographEncoder, images: torch.Tensor, remove_position: bool = False
     ) -> torch.Tensor:
         stride = finest_stride(encoder, self.stride)
-        return cosegment(encoder, images, self.num_clusters, stride, remove_position, self.seed, **self.encoding)
+        return cosegment(
+            encoder, images, self.num_clusters, stride, remove_position, self.seed, **self.encoding
+        )
 
 
 def _organ_metrics(table: pd.DataFrame, organs: Sequence[str]) -> dict[str, Any]:

@@ -33,7 +33,9 @@ _MAX_SIMILARITIES = 2**24  # so many similarities are held at a time, 128 MiB of
 
 
 @torch.no_grad()
-def neighbor_purity(features: torch.Tensor, groups: Sequence[Hashable], num_neighbors: int = 5) -> float:
+def neighbor_purity(
+    features: torch.Tensor, groups: Sequence[Hashable], num_neighbors: int = 5
+) -> float:
     r"""
     Share of each item's nearest neighbors, by cosine, that are of its own group.
 
@@ -64,7 +66,9 @@ def neighbor_purity(features: torch.Tensor, groups: Sequence[Hashable], num_neig
         return math.nan
     k = min(num_neighbors, len(index) - 1)
     shares = []
-    for rows in torch.arange(len(index), device=index.device).split(max(1, _MAX_SIMILARITIES // len(index))):
+    for rows in torch.arange(len(index), device=index.device).split(
+        max(1, _MAX_SIMILARITIES // len(index))
+    ):
         similarity = points[rows] @ points.T
         similarity[torch.arange(len(rows), device=rows.device), rows] = -torch.inf
         last = similarity.topk(k, dim=1).values[:, -1:]
@@ -130,7 +134,9 @@ def group_separation(
     }
 
 
-def tsne_map(features: torch.Tensor, seed: int = 0, perplexity: float = 30.0) -> NDArray[np.float32]:
+def tsne_map(
+    features: torch.Tensor, seed: int = 0, perplexity: float = 30.0
+) -> NDArray[np.float32]:
     """
     A map of features in the plane, for the eye: scikit-learn's t-SNE of them, l2-normalized.
 
@@ -157,14 +163,18 @@ def tsne_map(features: torch.Tensor, seed: int = 0, perplexity: float = 30.0) ->
     from sklearn.manifold import TSNE
 
     if not features.isfinite().all():
-        raise ValueError("features with NaN or infinity have no place in a map: leave their rows out")
+        raise ValueError(
+            "features with NaN or infinity have no place in a map: leave their rows out"
+        )
     points = l2_normalize(features.detach()).float().cpu().numpy()
     # equal features start apart at random: scikit-learn divides by the spread of the principal components
     spread = np.ptp(points, axis=0).max() if points.size else 0.0
     if len(points) < 4 or min(points.shape) < 2:
         return np.stack([np.arange(len(points)), np.zeros(len(points))], axis=1).astype(np.float32)
     tsne = TSNE(
-        perplexity=min(perplexity, (len(points) - 1) / 3), init="pca" if spread > 1e-6 else "random", random_state=seed
+        perplexity=min(perplexity, (len(points) - 1) / 3),
+        init="pca" if spread > 1e-6 else "random",
+        random_state=seed,
     )
     return tsne.fit_transform(points).astype(np.float32)
 
@@ -172,10 +182,14 @@ def tsne_map(features: torch.Tensor, seed: int = 0, perplexity: float = 30.0) ->
 def _known(features: torch.Tensor, groups: Sequence[Hashable]) -> tuple[torch.Tensor, torch.Tensor]:
     """L2-normalized features (N', D) of those that are finite, and the index (N',) of their group."""
     if features.ndim != 2 or len(features) != len(groups):
-        raise ValueError(f"expected features (N, D) and N groups, got {tuple(features.shape)} and {len(groups)} groups")
+        raise ValueError(
+            f"expected features (N, D) and N groups, got {tuple(features.shape)} and {len(groups)} groups"
+        )
     finite = features.isfinite().all(1)
     index, _ = pd.factorize(pd.Series(list(groups), dtype=object)[finite.cpu().numpy()])
-    return l2_normalize(features[finite]), torch.as_tensor(index, dtype=torch.long, device=features.device)
+    return l2_normalize(features[finite]), torch.as_tensor(
+        index, dtype=torch.long, device=features.device
+    )
 
 
 def _silhouette(points: torch.Tensor, index: torch.Tensor) -> float:
@@ -184,7 +198,9 @@ def _silhouette(points: torch.Tensor, index: torch.Tensor) -> float:
 
     if not 2 <= len(index.unique()) < len(index):
         return math.nan
-    if (1 - points @ points[0]).abs().max() <= SAME_COSINE:  # all are the same: scikit-learn would compare rounding
+    if (
+        1 - points @ points[0]
+    ).abs().max() <= SAME_COSINE:  # all are the same: scikit-learn would compare rounding
         return 0.0
     return float(silhouette_score(points.cpu().numpy(), index.cpu().numpy(), metric="cosine"))
 
@@ -208,10 +224,14 @@ class _MapStudy(StudySettings, ABC):
     num_neighbors: int = 5
 
     @abstractmethod
-    def features(self, encoder: RadiographEncoder, images: StudyImages) -> tuple[torch.Tensor, list[str]]:
+    def features(
+        self, encoder: RadiographEncoder, images: StudyImages
+    ) -> tuple[torch.Tensor, list[str]]:
         """Features ``(N, D)`` and the group of each; NaN for what is not known."""
 
-    def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
+    def __call__(
+        self, encoders: Mapping[str, RadiographEncoder], images: StudyImages
+    ) -> StudyResult:
         """Make the study, see :class:`monai_afire.apps.studies.Study`."""
         sampled = images.sample(self.max_images, self.seed)
         maps, groups, metrics = {}, {}, {}
@@ -226,8 +246,13 @@ class _MapStudy(StudySettings, ABC):
             metrics[name] = group_separation(features[known], groups[name], self.num_neighbors)
             maps[name] = tsne_map(features[known], self.seed)
         captions = {name: f"purity {metric['purity']:.2f}" for name, metric in metrics.items()}
-        question, table = self.question + _HOW.format(k=self.num_neighbors), pd.DataFrame.from_dict(metrics, "index")
-        return StudyResult(self.title, question, table, {self.caption: map_figure(maps, groups, captions)})
+        question, table = (
+            self.question + _HOW.format(k=self.num_neighbors),
+            pd.DataFrame.from_dict(metrics, "index"),
+        )
+        return StudyResult(
+            self.title, question, table, {self.caption: map_figure(maps, groups, captions)}
+        )
 
 
 @dataclass
@@ -260,7 +285,9 @@ class PositionMapStudy(_MapStudy):
 
     per_axis: int = 3
 
-    def features(self, encoder: RadiographEncoder, images: StudyImages) -> tuple[torch.Tensor, list[str]]:
+    def features(
+        self, encoder: RadiographEncoder, images: StudyImages
+    ) -> tuple[torch.Tensor, list[str]]:
         """Tokens of all images, position by position."""
         positions, names = spread_positions(encoder.grid_size, self.per_axis)
         features = position_features(encoder, images.image, positions, **self.encoding)
@@ -298,12 +325,16 @@ class LandmarkMapStudy(_MapStudy):
 
     window: float = WINDOW
 
-    def features(self, encoder: RadiographEncoder, images: StudyImages) -> tuple[torch.Tensor, list[str]]:
+    def features(
+        self, encoder: RadiographEncoder, images: StudyImages
+    ) -> tuple[torch.Tensor, list[str]]:
         """Windows of all images, landmark by landmark."""
         assert images.landmarks is not None
         names = names_or_numbers(images.landmark_names, images.landmarks.shape[1])
         landmarks = images.detailed_landmarks()
-        features = landmark_features(encoder, images.detailed, landmarks, self.window, **self.encoding)
+        features = landmark_features(
+            encoder, images.detailed, landmarks, self.window, **self.encoding
+        )
         return features.flatten(0, 1), names * len(features)
 
 
@@ -329,11 +360,16 @@ class ImageMapStudy(_MapStudy):
     needs = ("group",)
     title = "Images by group"
     question = (
-        "Do images of the same group, e.g. with the same set of diseases, lie together? Features are mean tokens."
+        "Do images of the same group, e.g. with the same set of diseases, lie together? "
+        "Features are mean tokens."
     )
     caption = "t-SNE of images, colored by group"
 
-    def features(self, encoder: RadiographEncoder, images: StudyImages) -> tuple[torch.Tensor, list[str]]:
+    def features(
+        self, encoder: RadiographEncoder, images: StudyImages
+    ) -> tuple[torch.Tensor, list[str]]:
         """Mean tokens of all images."""
         assert images.group is not None
-        return image_features(encoder, images.image, **self.encoding), [str(group) for group in images.group]
+        return image_features(encoder, images.image, **self.encoding), [
+            str(group) for group in images.group
+        ]

@@ -59,7 +59,9 @@ def encoders_of(
         ['untrained']
     """
     if not weights:
-        raise ValueError('no encoder is named: give weights, e.g. {"AFiRe": "model.pt", "untrained": None}')
+        raise ValueError(
+            'no encoder is named: give weights, e.g. {"AFiRe": "model.pt", "untrained": None}'
+        )
     named = {}
     for name, path in weights.items():
         named[name] = copy.deepcopy(encoder)
@@ -69,7 +71,9 @@ def encoders_of(
     return named
 
 
-def classifiers_of(weights: Mapping[str, str], device: torch.device | str = "cpu") -> dict[str, TransferClassifier]:
+def classifiers_of(
+    weights: Mapping[str, str], device: torch.device | str = "cpu"
+) -> dict[str, TransferClassifier]:
     """
     Classifiers that were fine-tuned by the bundle ``radiograph_classification``, to be compared.
 
@@ -112,12 +116,20 @@ def first_described(weights: Mapping[str, str | None]) -> str:
     """
     files = [path for path in weights.values() if path]
     if not files:
-        raise ValueError('no file is named: give weights, e.g. {"AFiRe": "model.pt", "untrained": None}')
+        raise ValueError(
+            'no file is named: give weights, e.g. {"AFiRe": "model.pt", "untrained": None}'
+        )
     found = {path: description for path in files if (description := read_description(path))}
-    known = {path: each.preprocessing.standardize for path, each in found.items() if each.preprocessing}
+    known = {
+        path: each.preprocessing.standardize for path, each in found.items() if each.preprocessing
+    }
     if len(set(known.values())) > 1:
-        differing = ", ".join(f"{path} with standardize {str(value).lower()}" for path, value in known.items())
-        raise ValueError(f"the weights cannot be compared on the same images: {differing}; give reports of their own")
+        differing = ", ".join(
+            f"{path} with standardize {str(value).lower()}" for path, value in known.items()
+        )
+        raise ValueError(
+            f"the weights cannot be compared on the same images: {differing}; give reports of their own"
+        )
     return next(iter(found), files[0])
 
 
@@ -196,12 +208,18 @@ def property_report(
             _write(folder, title, facts, results, remarks)
     logger.info(f"report: {folder / 'report.html'} (numbers: report.json beside it)")
     if failures:
-        raise RuntimeError(f"{len(failures)} of {len(studies)} studies failed: {remarks}") from failures[0]
+        raise RuntimeError(
+            f"{len(failures)} of {len(studies)} studies failed: {remarks}"
+        ) from failures[0]
     return results
 
 
 def _write(
-    folder: Path, title: str, facts: Mapping[str, Any], results: Sequence[StudyResult], remarks: Sequence[str]
+    folder: Path,
+    title: str,
+    facts: Mapping[str, Any],
+    results: Sequence[StudyResult],
+    remarks: Sequence[str],
 ) -> None:
     write_text(folder / "report.html", report_page(title, facts, results, remarks))
     content = {
@@ -226,7 +244,10 @@ def _rows(table: pd.DataFrame) -> list[dict[Any, Any]]:
 
 
 def report_page(
-    title: str, facts: Mapping[str, Any], results: Sequence[StudyResult], remarks: Sequence[str] = ()
+    title: str,
+    facts: Mapping[str, Any],
+    results: Sequence[StudyResult],
+    remarks: Sequence[str] = (),
 ) -> str:
     """
     The page of a report.
@@ -247,7 +268,9 @@ def report_page(
         (True, 2)
     """
     shown = {"title": title, "facts": facts, "studies": results, "remarks": remarks}
-    return render_page("monai_afire.apps.studies", "report.html", **shown, table=_table, picture=figure_url)
+    return render_page(
+        "monai_afire.apps.studies", "report.html", **shown, table=_table, picture=figure_url
+    )
 
 
 def _table(table: pd.DataFrame) -> str:

@@ -28,7 +28,14 @@ from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.eval_mode import eval_mode
 from monai_afire.visualize.figures import first_channel
-from monai_afire.visualize.style import HEAT_COLORS, LABEL_SIZE, MARK_COLOR, TICK_SIZE, TITLE_SIZE, plot_figure
+from monai_afire.visualize.style import (
+    HEAT_COLORS,
+    LABEL_SIZE,
+    MARK_COLOR,
+    TICK_SIZE,
+    TITLE_SIZE,
+    plot_figure,
+)
 
 _PERMUTATIONS = 20
 
@@ -54,12 +61,16 @@ def prototype_atlas(prototypes: torch.Tensor, grid_size: Sequence[int]) -> pd.Da
     """
     rows = _checked(prototypes)
     if len(rows) != math.prod(grid_size):
-        raise ValueError(f"{len(rows)} prototypes do not fill a grid of {tuple(grid_size)} positions")
+        raise ValueError(
+            f"{len(rows)} prototypes do not fill a grid of {tuple(grid_size)} positions"
+        )
     axes = np.unravel_index(range(len(rows)), tuple(grid_size))
     probability, cluster = rows.max(1)
     columns = dict(zip(("row", "column", "slice"), axes, strict=False))
     entropy = [float(prototype_entropy(row[None])) for row in rows]
-    return pd.DataFrame({**columns, "cluster": cluster, "probability": probability, "entropy": entropy})
+    return pd.DataFrame(
+        {**columns, "cluster": cluster, "probability": probability, "entropy": entropy}
+    )
 
 
 def atlas_scores(prototypes: torch.Tensor, shares: torch.Tensor | None = None) -> dict[str, float]:
@@ -95,9 +106,13 @@ def atlas_scores(prototypes: torch.Tensor, shares: torch.Tensor | None = None) -
     }
     if shares is not None:
         generator = torch.Generator().manual_seed(0)
-        permuted = [rows[torch.randperm(len(rows), generator=generator)] for _ in range(_PERMUTATIONS)]
+        permuted = [
+            rows[torch.randperm(len(rows), generator=generator)] for _ in range(_PERMUTATIONS)
+        ]
         scores["organ_information"] = organ_information(rows, shares)
-        scores["organ_information_chance"] = sum(organ_information(p, shares) for p in permuted) / _PERMUTATIONS
+        scores["organ_information_chance"] = (
+            sum(organ_information(p, shares) for p in permuted) / _PERMUTATIONS
+        )
         scores["organ_information_limit"] = organ_information(torch.eye(len(rows)), shares)
     return scores
 
@@ -152,7 +167,9 @@ def organ_information(prototypes: torch.Tensor, shares: torch.Tensor) -> float:
         (1.0, nan)
     """
     if len(prototypes) != len(shares):
-        raise ValueError(f"{len(prototypes)} prototypes, but shares of {len(shares)} positions: give those of one grid")
+        raise ValueError(
+            f"{len(prototypes)} prototypes, but shares of {len(shares)} positions: give those of one grid"
+        )
     joint = prototypes.double().cpu().T @ shares.double().cpu() / len(shares)
     clusters, organs = joint.sum(1), joint.sum(0)
     entropy = torch.special.entr(organs).sum()
@@ -177,7 +194,9 @@ def largest_clusters(prototypes: torch.Tensor, number: int = 8) -> list[int]:
     """
     rows = _checked(prototypes)
     dominated = torch.bincount(rows.argmax(1), minlength=rows.shape[1])
-    ranked = sorted(range(rows.shape[1]), key=lambda k: (-int(dominated[k]), -float(rows[:, k].sum()), k))
+    ranked = sorted(
+        range(rows.shape[1]), key=lambda k: (-int(dominated[k]), -float(rows[:, k].sum()), k)
+    )
     return [cluster for cluster in ranked[:number] if dominated[cluster]]
 
 
@@ -218,7 +237,9 @@ def cluster_patches(
     if network.contrast_space != "probabilities":
         raise ValueError("this network contrasts features, it has no clusters: leave the atlas out")
     if any(not 0 <= cluster < network.bank.prototypes.shape[1] for cluster in clusters):
-        raise ValueError(f"clusters are 0 to {network.bank.prototypes.shape[1] - 1}, got {list(clusters)}")
+        raise ValueError(
+            f"clusters are 0 to {network.bank.prototypes.shape[1] - 1}, got {list(clusters)}"
+        )
     with eval_mode(network):
         q = image_features(
             network.encoder,
@@ -262,24 +283,39 @@ def patch_windows(
     """
     plain = convert_to_tensor(images, track_meta=False)
     grid = [length // p for length, p in zip(plain.shape[2:], patch_size, strict=True)]
-    widths = [context * p for p in reversed(patch_size) for _ in range(2)]  # F.pad begins with the last axis
-    windows = plain.new_empty(len(patches), plain.shape[1], *((2 * context + 1) * p for p in patch_size))
+    widths = [
+        context * p for p in reversed(patch_size) for _ in range(2)
+    ]  # F.pad begins with the last axis
+    windows = plain.new_empty(
+        len(patches), plain.shape[1], *((2 * context + 1) * p for p in patch_size)
+    )
     for window, image, position in zip(windows, patches["image"], patches["position"], strict=True):
         cells = zip(np.unravel_index(position, grid), patch_size, strict=True)
-        around = (slice(None), *(slice(index * p, (index + 2 * context + 1) * p) for index, p in cells))
+        around = (
+            slice(None),
+            *(slice(index * p, (index + 2 * context + 1) * p) for index, p in cells),
+        )
         window[:] = F.pad(plain[image][None], widths, mode="replicate")[0][around]
     return windows
 
 
 def _checked(prototypes: torch.Tensor) -> torch.Tensor:
     rows = convert_to_tensor(prototypes, track_meta=False).detach().float().cpu()
-    if rows.ndim != 2 or (rows < 0).any() or not torch.allclose(rows.sum(1), torch.ones(len(rows)), atol=1e-3):
-        raise ValueError(f"prototypes {tuple(rows.shape)} are no probability vectors (L, K): features have no atlas")
+    if (
+        rows.ndim != 2
+        or (rows < 0).any()
+        or not torch.allclose(rows.sum(1), torch.ones(len(rows)), atol=1e-3)
+    ):
+        raise ValueError(
+            f"prototypes {tuple(rows.shape)} are no probability vectors (L, K): features have no atlas"
+        )
     return rows
 
 
 _GOLDEN = 0.618033988749895
-_ENTROPY_COLORS = "cividis"  # other ones than those of the clusters beside it, which mean something else
+_ENTROPY_COLORS = (
+    "cividis"  # other ones than those of the clusters beside it, which mean something else
+)
 
 
 def atlas_figure(image: torch.Tensor, atlas: pd.DataFrame, title: str = "") -> Figure:
@@ -315,14 +351,18 @@ def atlas_figure(image: torch.Tensor, atlas: pd.DataFrame, title: str = "") -> F
     _number(axes[1], clusters)
     shown = axes[2].imshow(entropy, cmap=_ENTROPY_COLORS, vmin=0, vmax=1, aspect=aspect)
     figure.colorbar(shown, ax=axes[2], shrink=0.8).ax.tick_params(labelsize=TICK_SIZE)
-    for axis, name in zip(axes, ("radiograph", "dominating cluster", "entropy (share of the largest)"), strict=True):
+    for axis, name in zip(
+        axes, ("radiograph", "dominating cluster", "entropy (share of the largest)"), strict=True
+    ):
         axis.set_title(name, fontsize=TITLE_SIZE)
         axis.set_axis_off()
     figure.suptitle(title, fontsize=TITLE_SIZE, parse_math=False)
     return figure
 
 
-def cluster_figure(windows: torch.Tensor, patches: pd.DataFrame, context: int = 1, title: str = "") -> Figure:
+def cluster_figure(
+    windows: torch.Tensor, patches: pd.DataFrame, context: int = 1, title: str = ""
+) -> Figure:
     """
     The patches that belong most strongly to each cluster, framed in what surrounds them; a row per cluster.
 
@@ -358,7 +398,9 @@ def cluster_figure(windows: torch.Tensor, patches: pd.DataFrame, context: int = 
         height, width = (length / (2 * context + 1) for length in picture.shape)
         axis.imshow(picture, cmap="gray", vmin=0, vmax=1)
         corner = (context * width - 0.5, context * height - 0.5)
-        axis.add_patch(Rectangle(corner, width, height, fill=False, edgecolor=MARK_COLOR, linewidth=1.2))
+        axis.add_patch(
+            Rectangle(corner, width, height, fill=False, edgecolor=MARK_COLOR, linewidth=1.2)
+        )
         axis.set_title(f"{patch['probability']:.2f}", fontsize=TICK_SIZE, pad=2)
     for row, cluster in zip(axes, clusters, strict=True):
         row[0].set_ylabel(f"cluster {cluster}", fontsize=LABEL_SIZE)
@@ -396,7 +438,9 @@ _QUESTION = (
 
 
 _ATLAS_CAPTION = "Clusters and entropy of the positions beside the mean image, {}"
-_PATCHES_CAPTION = "Patches (framed) that the largest clusters get most strongly, with their probability, {}"
+_PATCHES_CAPTION = (
+    "Patches (framed) that the largest clusters get most strongly, with their probability, {}"
+)
 
 
 @dataclass
@@ -433,26 +477,38 @@ class PrototypeStudy(StudySettings):
 
     def __post_init__(self) -> None:
         if not self.networks:
-            raise ValueError("no network with prototypes: leave this study out, or give an AFiRe network")
+            raise ValueError(
+                "no network with prototypes: leave this study out, or give an AFiRe network"
+            )
         for name, network in self.networks.items():
             if network.contrast_space != "probabilities":
-                raise ValueError(f"{name!r} contrasts features, it has no clusters: leave it out of this study")
+                raise ValueError(
+                    f"{name!r} contrasts features, it has no clusters: leave it out of this study"
+                )
 
-    def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
+    def __call__(
+        self, encoders: Mapping[str, RadiographEncoder], images: StudyImages
+    ) -> StudyResult:
         """Make the study, see :class:`monai_afire.apps.studies.Study`."""
         summaries, details = {}, {}
         figures: dict[str, Figure] = {}
         mean = images.image.mean(0)
         for name, network in self.networks.items():
             prototypes, encoder = network.bank.prototypes, network.encoder
-            shares = None if images.masks is None else organ_shares(images.masks, encoder.patch_size)
+            shares = (
+                None if images.masks is None else organ_shares(images.masks, encoder.patch_size)
+            )
             atlas = prototype_atlas(prototypes, encoder.grid_size)
             summaries[name] = atlas_scores(prototypes, shares)
             details[f"Dominating cluster of each position, {name}"] = atlas
             figures[_ATLAS_CAPTION.format(name)] = atlas_figure(mean, atlas, name)
             clusters = largest_clusters(prototypes, self.num_clusters)
-            patches = cluster_patches(network, images.image, clusters, self.num_patches, **self.encoding)
+            patches = cluster_patches(
+                network, images.image, clusters, self.num_patches, **self.encoding
+            )
             windows = patch_windows(images.image, patches, encoder.patch_size, self.context)
-            figures[_PATCHES_CAPTION.format(name)] = cluster_figure(windows, patches, self.context, name)
+            figures[_PATCHES_CAPTION.format(name)] = cluster_figure(
+                windows, patches, self.context, name
+            )
         table = pd.DataFrame.from_dict(summaries, orient="index")
         return StudyResult("Atlas of prototypes", _QUESTION, table, figures, details)

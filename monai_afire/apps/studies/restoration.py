@@ -99,7 +99,11 @@ def restorations(
     """
     images = convert_to_tensor(images, track_meta=False)
     network.encoder.check_images(images)
-    options = {**(lesion_options or {}), "num_masks": 1, "generator": torch.Generator().manual_seed(seed)}
+    options = {
+        **(lesion_options or {}),
+        "num_masks": 1,
+        "generator": torch.Generator().manual_seed(seed),
+    }
     device = network.encoder.mean.device
     chunks = []
     with (
@@ -108,8 +112,12 @@ def restorations(
         torch.no_grad(),
     ):
         for batch in images.split(batch_size):
-            lesion, maps = (part[:, 0].to(device) for part in synth_lesion_masks(batch.cpu(), **options))
-            chunk = _restored(network, batch.to(device), lesion, patch_labels(maps, network.encoder.patch_size))
+            lesion, maps = (
+                part[:, 0].to(device) for part in synth_lesion_masks(batch.cpu(), **options)
+            )
+            chunk = _restored(
+                network, batch.to(device), lesion, patch_labels(maps, network.encoder.patch_size)
+            )
             chunks.append([part.to(images.device) for part in chunk])
             bar.update(len(batch))
     parts = zip(*chunks, strict=True)
@@ -148,7 +156,9 @@ def restoration_scores(found: Restorations, patch_size: Sequence[int]) -> pd.Dat
 
     def gain(name: str) -> list[float]:
         rows = zip(patches[name], patches["normal"], patches["lesion"], counted, strict=True)
-        return [float(restoration_gain(*row)) if bool(row[3].any()) else float("nan") for row in rows]
+        return [
+            float(restoration_gain(*row)) if bool(row[3].any()) else float("nan") for row in rows
+        ]
 
     def psnr(name: str, tokens: torch.Tensor) -> list[float]:
         error = (patches[name] - patches["normal"]).square().mean(-1)
@@ -183,16 +193,25 @@ def restoration_summary(found: Restorations, patch_size: Sequence[int]) -> dict[
         0.75
     """
     patches = _patches(found, patch_size)
-    summary = {str(name): float(value) for name, value in restoration_scores(found, patch_size).mean().items()}
+    summary = {
+        str(name): float(value)
+        for name, value in restoration_scores(found, patch_size).mean().items()
+    }
     for name in _LESION_RESTORED:
         if not np.isnan(summary[f"gain_{name}"]):
-            gain = restoration_gain(patches[name], patches["normal"], patches["lesion"], found.hidden)
+            gain = restoration_gain(
+                patches[name], patches["normal"], patches["lesion"], found.hidden
+            )
             summary[f"gain_{name}"] = float(gain)
     return summary
 
 
 def restoration_figure(
-    found: Restorations, patch_size: Sequence[int], rows: Sequence[int], title: str = "", lesions: bool = True
+    found: Restorations,
+    patch_size: Sequence[int],
+    rows: Sequence[int],
+    title: str = "",
+    lesions: bool = True,
 ) -> Figure:
     """
     Images, where tokens are hidden, and their restorations with mask tokens and without (AFiRe, Fig. 9 and 10).
@@ -223,9 +242,13 @@ def restoration_figure(
     pictures = []
     for row in rows:
         given = first_channel(found.lesion[row] if lesions else found.normal[row])
-        masked = np.where(first_channel(hidden[row])[..., None] > 0, to_rgb(MARK_COLOR), given[..., None])
+        masked = np.where(
+            first_channel(hidden[row])[..., None] > 0, to_rgb(MARK_COLOR), given[..., None]
+        )
         shown = [first_channel(found.normal[row]), given] if lesions else [given]
-        pictures.append([*shown, masked, *(first_channel(getattr(found, name)[row]) for name in names)])
+        pictures.append(
+            [*shown, masked, *(first_channel(getattr(found, name)[row]) for name in names)]
+        )
     return picture_grid(pictures, _COLUMNS if lesions else _NORMAL_COLUMNS, title)
 
 
@@ -264,9 +287,13 @@ class RestorationStudy(StudySettings):
 
     def __post_init__(self) -> None:
         if not self.networks:
-            raise ValueError("no network to restore with: leave this study out, or give an AFiRe network")
+            raise ValueError(
+                "no network to restore with: leave this study out, or give an AFiRe network"
+            )
 
-    def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
+    def __call__(
+        self, encoders: Mapping[str, RadiographEncoder], images: StudyImages
+    ) -> StudyResult:
         """Make the study, see :class:`monai_afire.apps.studies.Study`."""
         groups = np.array(images.group or [], dtype=object)
         normal = np.flatnonzero(groups == self.normal_group)
@@ -277,9 +304,17 @@ class RestorationStudy(StudySettings):
             found = restorations(network, pictures, self.lesion_options, self.seed, **self.encoding)
             patch = network.encoder.patch_size
             summaries[name] = restoration_summary(found, patch)
-            for lesions, what in ((True, "images with lesions"), (False, "normal images, the same tokens hidden")):
-                figures[f"Restoration of {what}, {name}"] = restoration_figure(found, patch, rows, name, lesions)
-        table, question = pd.DataFrame.from_dict(summaries, orient="index"), _QUESTION.format(number=len(pictures))
+            for lesions, what in (
+                (True, "images with lesions"),
+                (False, "normal images, the same tokens hidden"),
+            ):
+                figures[f"Restoration of {what}, {name}"] = restoration_figure(
+                    found, patch, rows, name, lesions
+                )
+        table, question = (
+            pd.DataFrame.from_dict(summaries, orient="index"),
+            _QUESTION.format(number=len(pictures)),
+        )
         return StudyResult("Restoration with and without mask tokens", question, table, figures)
 
 
@@ -298,5 +333,7 @@ def _restored(
     for tokens in (encoder(lesion), encoder(normal)):
         for mask in (hidden, None):
             patches = network.decoder(tokens, mask)
-            pictures.append(encoder.denormalize(unpatchify(patches, encoder.grid_size, encoder.patch_size)))
+            pictures.append(
+                encoder.denormalize(unpatchify(patches, encoder.grid_size, encoder.patch_size))
+            )
     return tuple(pictures)

@@ -37,7 +37,9 @@ from monai_afire.visualize.heat_map import overlay_heat_map
 from monai_afire.visualize.style import LABEL_SIZE, MARK_COLOR, TITLE_SIZE, plot_figure
 
 LOCALIZATION_SCORES = tuple(
-    f"{score}{chance}" for score in ("pointing_game", "iou_half", "iou_top") for chance in ("", "_chance")
+    f"{score}{chance}"
+    for score in ("pointing_game", "iou_half", "iou_top")
+    for chance in ("", "_chance")
 )
 """The metrics of :func:`localization_scores`."""
 
@@ -50,10 +52,17 @@ class _TokenGradCAM(GradCAM):
         self.grid_size = network.encoder.grid_size
 
     def compute_map(  # type: ignore[override]
-        self, x: torch.Tensor, class_idx: Any = None, retain_graph: bool = False, layer_idx: int = -1, **kwargs: Any
+        self,
+        x: torch.Tensor,
+        class_idx: Any = None,
+        retain_graph: bool = False,
+        layer_idx: int = -1,
+        **kwargs: Any,
     ) -> torch.Tensor:
         """Tokens are weighted by the mean of their gradient over the grid, as the pixels of a feature map are."""
-        _, activations, gradients = self.nn_module(x, class_idx=class_idx, retain_graph=retain_graph, **kwargs)
+        _, activations, gradients = self.nn_module(
+            x, class_idx=class_idx, retain_graph=retain_graph, **kwargs
+        )
         activation, gradient = activations[layer_idx], gradients[layer_idx]
         if activation.ndim == 3:
             activation, gradient = (part.transpose(1, 2) for part in (activation, gradient))
@@ -109,18 +118,25 @@ def grad_cam(
     classifier.encoder.check_images(images)
     wanted = _checked_classes(classes, len(images), classifier.classifier.out_features)
     if layer not in dict(classifier.named_modules()):
-        known = ", ".join(name for name, _ in classifier.named_modules() if name.count(".") < 3 and name)
+        known = ", ".join(
+            name for name, _ in classifier.named_modules() if name.count(".") < 3 and name
+        )
         raise ValueError(f"the classifier has no layer {layer!r}; it has {known}")
     network = copy.deepcopy(classifier).eval().requires_grad_(False)
     network.freeze_encoder = False  # its tokens get a gradient, its parameters do not
     explain = _TokenGradCAM(network, layer)
     maps = torch.zeros(len(images), *images.shape[2:], device=images.device)
-    with tqdm(total=len(images), disable=not progress, unit="image", desc="Grad-CAM") as bar, torch.enable_grad():
+    with (
+        tqdm(total=len(images), disable=not progress, unit="image", desc="Grad-CAM") as bar,
+        torch.enable_grad(),
+    ):
         for number in wanted.unique().tolist():
             # MONAI explains one class per pass
             for rows in (wanted == number).nonzero().flatten().split(batch_size):
                 batch = images[rows.to(images.device)].to(network.encoder.mean).requires_grad_()
-                maps[rows.to(maps.device)] = explain(batch, class_idx=number)[:, 0].detach().to(maps)
+                maps[rows.to(maps.device)] = (
+                    explain(batch, class_idx=number)[:, 0].detach().to(maps)
+                )
                 bar.update(len(rows))
     return maps
 
@@ -156,10 +172,14 @@ def attention_rollout(
     """
     attentions = [module for module in encoder.modules() if isinstance(module, SABlock)]
     if not attentions:
-        raise ValueError(f"{type(encoder).__name__} has no block of global attention to roll out: use grad_cam")
+        raise ValueError(
+            f"{type(encoder).__name__} has no block of global attention to roll out: use grad_cam"
+        )
 
     def rolled_out(_: torch.Tensor) -> torch.Tensor:
-        return _rolled_out([attention.att_mat for attention in attentions], math.prod(encoder.grid_size))
+        return _rolled_out(
+            [attention.att_mat for attention in attentions], math.prod(encoder.grid_size)
+        )
 
     with _attention_saved(attentions):
         share = image_features(encoder, images, batch_size, progress, rolled_out)
@@ -167,7 +187,9 @@ def attention_rollout(
     return resize_features(grid, images.shape[2:])[:, 0].to(images.device)
 
 
-def localization_scores(maps: torch.Tensor, boxes: Sequence[torch.Tensor], top: float = 0.1) -> pd.DataFrame:
+def localization_scores(
+    maps: torch.Tensor, boxes: Sequence[torch.Tensor], top: float = 0.1
+) -> pd.DataFrame:
     """
     How well heat maps hit boxes, beside what a map of noise does.
 
@@ -200,8 +222,13 @@ def localization_scores(maps: torch.Tensor, boxes: Sequence[torch.Tensor], top: 
         given = f"{tuple(heat.shape)}, {len(boxes)} boxes, {top}"
         raise ValueError(f"expected maps (M, H, W), M boxes, 0 < top < 1, got {given}")
     if not heat.isfinite().all():
-        raise ValueError("maps have values that are NaN or infinite: exploded or wrongly loaded weights")
-    lesions = [box_masks(torch.as_tensor(one).float().reshape(-1, 4), heat.shape[1:]).any(0) for one in boxes]
+        raise ValueError(
+            "maps have values that are NaN or infinite: exploded or wrongly loaded weights"
+        )
+    lesions = [
+        box_masks(torch.as_tensor(one).float().reshape(-1, 4), heat.shape[1:]).any(0)
+        for one in boxes
+    ]
     inside = torch.stack(lesions) if lesions else torch.zeros(heat.shape, dtype=torch.bool)
     flat = heat.flatten(1).cpu()
     coldest, hottest = flat.aminmax(dim=1, keepdim=True)
@@ -210,14 +237,19 @@ def localization_scores(maps: torch.Tensor, boxes: Sequence[torch.Tensor], top: 
     hot &= hottest > coldest  # where all are equal, none is hot
     share = inside.flatten(1).float().mean(1)
     known = torch.where(share > 0, share, torch.nan)
-    found = [pointing_game(one, mask) for one, mask in zip(heat.cpu().numpy(), inside.numpy(), strict=True)]
+    found = [
+        pointing_game(one, mask)
+        for one, mask in zip(heat.cpu().numpy(), inside.numpy(), strict=True)
+    ]
     scores = {
         "pointing_game": found,
         "pointing_game_chance": known,
         **_overlap("iou_half", flat > (coldest + hottest) / 2, inside.flatten(1), known),
         **_overlap("iou_top", hot, inside.flatten(1), known),
     }
-    return pd.DataFrame({name: np.asarray(scores[name], dtype=float) for name in LOCALIZATION_SCORES})
+    return pd.DataFrame(
+        {name: np.asarray(scores[name], dtype=float) for name in LOCALIZATION_SCORES}
+    )
 
 
 def localization_summary(table: pd.DataFrame, kinds: Sequence[str]) -> pd.DataFrame:
@@ -251,9 +283,13 @@ def localization_summary(table: pd.DataFrame, kinds: Sequence[str]) -> pd.DataFr
     return summary.astype({"images": int})
 
 
-def _checked_classes(classes: Sequence[int] | torch.Tensor, number: int, num_classes: int) -> torch.Tensor:
+def _checked_classes(
+    classes: Sequence[int] | torch.Tensor, number: int, num_classes: int
+) -> torch.Tensor:
     wanted = torch.as_tensor(classes, dtype=torch.long).cpu()
-    if wanted.shape != (number,) or (number and not (wanted.min() >= 0 and wanted.max() < num_classes)):
+    if wanted.shape != (number,) or (
+        number and not (wanted.min() >= 0 and wanted.max() < num_classes)
+    ):
         known = f"0 to {num_classes - 1}, for each of the {number} images"
         raise ValueError(f"classes must be {known}, got {wanted.tolist()}")
     return wanted
@@ -276,13 +312,19 @@ def _attention_saved(attentions: Sequence[SABlock]) -> Iterator[None]:
 def _rolled_out(weights: Sequence[torch.Tensor], num_patches: int) -> torch.Tensor:
     """The share (B, L) of each patch in the mean token, from attention weights (B, heads, ., .), first block first."""
     share = weights[0].new_zeros(len(weights[0]), 1, weights[0].shape[-1]).float()
-    share[..., -num_patches:] = 1 / num_patches  # a class token comes first, and the mean is without it
-    for attention in reversed(weights):  # a row vector from the left: no product of two matrices is needed
+    share[..., -num_patches:] = (
+        1 / num_patches
+    )  # a class token comes first, and the mean is without it
+    for attention in reversed(
+        weights
+    ):  # a row vector from the left: no product of two matrices is needed
         share = (share @ attention.float().mean(1) + share) / 2
     return share[:, 0, -num_patches:]
 
 
-def _overlap(name: str, hot: torch.Tensor, inside: torch.Tensor, share: torch.Tensor) -> dict[str, torch.Tensor]:
+def _overlap(
+    name: str, hot: torch.Tensor, inside: torch.Tensor, share: torch.Tensor
+) -> dict[str, torch.Tensor]:
     """Intersection over union (M,) of pixels (M, H W) with the boxes, and that of as many pixels at random."""
     area = hot.float().mean(1)
     iou = compute_iou(hot.float().unsqueeze(1), inside.float().unsqueeze(1))[:, 0]
@@ -290,7 +332,10 @@ def _overlap(name: str, hot: torch.Tensor, inside: torch.Tensor, share: torch.Te
 
 
 def saliency_figure(
-    images: torch.Tensor, maps: Mapping[str, torch.Tensor], boxes: Sequence[torch.Tensor], titles: Sequence[str]
+    images: torch.Tensor,
+    maps: Mapping[str, torch.Tensor],
+    boxes: Sequence[torch.Tensor],
+    titles: Sequence[str],
 ) -> Figure:
     """
     Radiographs with the boxes of their lesions, and beside each the heat maps of every method (AFiRe, Fig. 7).
@@ -317,7 +362,9 @@ def saliency_figure(
     """
     numbers = {len(images), len(boxes), len(titles), *(len(heat) for heat in maps.values())}
     if numbers - {len(images)} or not len(images):
-        raise ValueError(f"give one of each per image, for at least one, got numbers of {sorted(numbers)}")
+        raise ValueError(
+            f"give one of each per image, for at least one, got numbers of {sorted(numbers)}"
+        )
     figure = plot_figure(0.9 + 2.0 * (1 + len(maps)), 0.4 + 2.0 * len(images), pictures=True)
     axes = figure.subplots(len(images), 1 + len(maps), squeeze=False)
     for number, row in enumerate(axes):
@@ -327,7 +374,11 @@ def saliency_figure(
             axis.imshow(shown, cmap="gray", vmin=0, vmax=1)
             for top, left, height, width in torch.as_tensor(boxes[number]).reshape(-1, 4).tolist():
                 corner = (left - 0.5, top - 0.5)  # pixel i is drawn from i - 0.5 on
-                axis.add_patch(Rectangle(corner, width, height, fill=False, edgecolor=MARK_COLOR, linewidth=1.2))
+                axis.add_patch(
+                    Rectangle(
+                        corner, width, height, fill=False, edgecolor=MARK_COLOR, linewidth=1.2
+                    )
+                )
             axis.set_xticks([])
             axis.set_yticks([])
         row[0].set_ylabel(titles[number], fontsize=LABEL_SIZE, parse_math=False)
@@ -396,14 +447,20 @@ class SaliencyStudy(StudySettings):
 
     def __post_init__(self) -> None:
         if not self.classifiers:
-            raise ValueError("no classifier to look into: leave this study out, or give a fine-tuned network")
+            raise ValueError(
+                "no classifier to look into: leave this study out, or give a fine-tuned network"
+            )
         for name, network in self.classifiers.items():
             outputs = network.classifier.out_features
             if self.class_names is not None and len(self.class_names) != outputs:
                 names = len(self.class_names)
-                raise ValueError(f"{names} class_names for the {outputs} outputs of {name!r}: name each")
+                raise ValueError(
+                    f"{names} class_names for the {outputs} outputs of {name!r}: name each"
+                )
 
-    def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
+    def __call__(
+        self, encoders: Mapping[str, RadiographEncoder], images: StudyImages
+    ) -> StudyResult:
         """Make the study, see :class:`monai_afire.apps.studies.Study`."""
         rows, kinds, boxes = _cases(images)
         pictures = images.image[torch.as_tensor(rows, dtype=torch.long)]
@@ -416,7 +473,9 @@ class SaliencyStudy(StudySettings):
             f"Localization by kind of lesion, {name}": localization_summary(table, kinds)
             for name, table in scores.items()
         }
-        table = pd.DataFrame([detail.loc["all"] for detail in details.values()], index=pd.Index(list(maps)))
+        table = pd.DataFrame(
+            [detail.loc["all"] for detail in details.values()], index=pd.Index(list(maps))
+        )
         question = _QUESTION.format(top=self.top, number=len(set(rows)), total=len(images.image))
         figures, shown = {}, _spread(kinds, self.num_pictures)
         if shown:
@@ -429,19 +488,31 @@ class SaliencyStudy(StudySettings):
         self, network: TransferClassifier, pictures: torch.Tensor, kinds: Sequence[str]
     ) -> dict[str, torch.Tensor]:
         classes = self._classes(network, pictures, kinds)
-        maps = {"Grad-CAM": grad_cam(network, pictures, classes, self.layer, self.batch_size, self.progress)}
+        maps = {
+            "Grad-CAM": grad_cam(
+                network, pictures, classes, self.layer, self.batch_size, self.progress
+            )
+        }
         if any(isinstance(module, SABlock) for module in network.encoder.modules()):
-            maps["roll-out"] = attention_rollout(network.encoder, pictures, self.batch_size, self.progress)
+            maps["roll-out"] = attention_rollout(
+                network.encoder, pictures, self.batch_size, self.progress
+            )
         return maps
 
-    def _classes(self, network: TransferClassifier, pictures: torch.Tensor, kinds: Sequence[str]) -> torch.Tensor:
+    def _classes(
+        self, network: TransferClassifier, pictures: torch.Tensor, kinds: Sequence[str]
+    ) -> torch.Tensor:
         """The class of each kind, or the predicted one of a kind that is none."""
         names = list(self.class_names or [])
-        classes = torch.tensor([names.index(kind) if kind in names else -1 for kind in kinds], dtype=torch.long)
+        classes = torch.tensor(
+            [names.index(kind) if kind in names else -1 for kind in kinds], dtype=torch.long
+        )
         unknown = (classes < 0).nonzero().flatten()
         if len(unknown):
             with eval_mode(network), torch.no_grad():
-                for rows in tqdm(unknown.split(self.batch_size), desc="prediction", disable=not self.progress):
+                for rows in tqdm(
+                    unknown.split(self.batch_size), desc="prediction", disable=not self.progress
+                ):
                     classes[rows] = network(pictures[rows].to(network.encoder.mean)).argmax(1).cpu()
         return classes
 
@@ -451,11 +522,19 @@ def _cases(images: StudyImages) -> tuple[list[int], list[str], list[torch.Tensor
     cases = []
     for row, of_image in enumerate(images.boxes or ()):
         lesion = "lesion" if images.group is None else str(images.group[row])
-        names = [lesion] * len(of_image) if images.box_kinds is None else [str(name) for name in images.box_kinds[row]]
+        names = (
+            [lesion] * len(of_image)
+            if images.box_kinds is None
+            else [str(name) for name in images.box_kinds[row]]
+        )
         for kind in dict.fromkeys(names):
             own = [number for number, name in enumerate(names) if name == kind]
             cases.append((row, kind, torch.as_tensor(of_image)[own]))
-    return [row for row, _, _ in cases], [kind for _, kind, _ in cases], [boxes for _, _, boxes in cases]
+    return (
+        [row for row, _, _ in cases],
+        [kind for _, kind, _ in cases],
+        [boxes for _, _, boxes in cases],
+    )
 
 
 def _spread(kinds: Sequence[str], number: int) -> list[int]:

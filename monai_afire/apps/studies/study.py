@@ -76,7 +76,9 @@ class Study(Protocol):
     def needs(self) -> Sequence[str]:
         """Fields of the images without which the study is left out."""
 
-    def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
+    def __call__(
+        self, encoders: Mapping[str, RadiographEncoder], images: StudyImages
+    ) -> StudyResult:
         """
         Make the study.
 
@@ -92,7 +94,9 @@ class Study(Protocol):
         """
 
 
-def mean_by(tables: Mapping[str, pd.DataFrame], item: str, value: str, names: Sequence[str]) -> pd.DataFrame:
+def mean_by(
+    tables: Mapping[str, pd.DataFrame], item: str, value: str, names: Sequence[str]
+) -> pd.DataFrame:
     """
     The mean of a column for each item and encoder.
 
@@ -110,5 +114,7 @@ def mean_by(tables: Mapping[str, pd.DataFrame], item: str, value: str, names: Se
         >>> mean_by({"mine": table}, "organ", "dice", ["lung", "heart"])["mine"].to_dict()
         {'lung': nan, 'heart': 0.625}
     """
-    means = pd.DataFrame({name: table.groupby(item)[value].mean() for name, table in tables.items()})
+    means = pd.DataFrame(
+        {name: table.groupby(item)[value].mean() for name, table in tables.items()}
+    )
     return means.reindex(range(len(names))).set_axis(list(names))

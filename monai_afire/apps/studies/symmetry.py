@@ -43,11 +43,17 @@ def symmetric_pairs(names: Sequence[str]) -> list[tuple[int, int]]:
     index = {parts: number for number, parts in reversed(list(enumerate(words)))}
     mirrored = [tuple("left" if part == "right" else part for part in parts) for parts in words]
     pairs = enumerate(zip(words, mirrored, strict=True))
-    return [(number, index[other]) for number, (parts, other) in pairs if other != parts and other in index]
+    return [
+        (number, index[other])
+        for number, (parts, other) in pairs
+        if other != parts and other in index
+    ]
 
 
 @torch.no_grad()
-def landmark_symmetry(features: torch.Tensor, mirrored: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> pd.DataFrame:
+def landmark_symmetry(
+    features: torch.Tensor, mirrored: torch.Tensor, pairs: Sequence[tuple[int, int]]
+) -> pd.DataFrame:
     r"""
     Whether a landmark's most similar other landmark of the same image is its mirror partner.
 
@@ -81,17 +87,23 @@ def landmark_symmetry(features: torch.Tensor, mirrored: torch.Tensor, pairs: Seq
         ([1.0, 1.0, 1.0, 1.0], [0.5, 0.5, 0.5, 0.5])
     """
     if features.ndim != 3 or features.shape != mirrored.shape:
-        raise ValueError(f"expected features (M, P, D) twice, got {tuple(features.shape)} and {tuple(mirrored.shape)}")
+        raise ValueError(
+            f"expected features (M, P, D) twice, got {tuple(features.shape)} and {tuple(mirrored.shape)}"
+        )
     landmarks = range(features.shape[1])
     wrong = [pair for pair in pairs if pair[0] == pair[1] or not set(pair) <= set(landmarks)]
     if wrong or not pairs:
-        raise ValueError(f"give pairs of two different of {len(landmarks)} landmarks, got {wrong or list(pairs)}")
+        raise ValueError(
+            f"give pairs of two different of {len(landmarks)} landmarks, got {wrong or list(pairs)}"
+        )
     points, tables = l2_normalize(features), []
     for is_mirrored, others in ((False, points), (True, l2_normalize(mirrored))):
         similarity = torch.einsum("mid,mkd->mik", points, others).cpu().numpy().astype(np.float64)
         similarity[:, landmarks, landmarks] = np.nan
         for landmark, partner in [*pairs, *[pair[::-1] for pair in pairs]]:
-            tables.append(_rows(similarity[:, landmark], landmark, partner).assign(mirrored=is_mirrored))
+            tables.append(
+                _rows(similarity[:, landmark], landmark, partner).assign(mirrored=is_mirrored)
+            )
     columns = ["image", "landmark", "partner", "mirrored", "found", "correct", "chance"]
     return pd.concat(tables, ignore_index=True)[[*columns, "partner_cosine", "others_cosine"]]
 
@@ -151,7 +163,10 @@ def _rows(similarity: NDArray, landmark: int, partner: int) -> pd.DataFrame:
 
 
 def partner_figure(
-    tables: Mapping[str, pd.DataFrame], names: Sequence[str], pairs: Sequence[tuple[int, int]], title: str
+    tables: Mapping[str, pd.DataFrame],
+    names: Sequence[str],
+    pairs: Sequence[tuple[int, int]],
+    title: str,
 ) -> Figure:
     """
     How often the most similar other landmark is the partner, for each landmark and encoder.
@@ -215,7 +230,9 @@ class SymmetryStudy(StudySettings):
     window: float = WINDOW
     max_images: int = 100
 
-    def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
+    def __call__(
+        self, encoders: Mapping[str, RadiographEncoder], images: StudyImages
+    ) -> StudyResult:
         """
         Make the study, see :class:`monai_afire.apps.studies.Study`.
 
@@ -226,14 +243,22 @@ class SymmetryStudy(StudySettings):
         assert sampled.landmarks is not None
         assert sampled.landmark_names is not None
         names = list(sampled.landmark_names)
-        pairs = symmetric_pairs(names) if self.pairs is None else [(int(a), int(b)) for a, b in self.pairs]
+        pairs = (
+            symmetric_pairs(names)
+            if self.pairs is None
+            else [(int(a), int(b)) for a, b in self.pairs]
+        )
         if not pairs:
-            raise ValueError(f"no two of the landmarks {names} differ in 'left' and 'right' alone: give pairs")
+            raise ValueError(
+                f"no two of the landmarks {names} differ in 'left' and 'right' alone: give pairs"
+            )
         landmarks = sampled.detailed_landmarks()
         tables, maps, groups = {}, {}, {}
         for name, encoder in with_raw_pixels(encoders).items():
             features, mirrored = (
-                landmark_features(encoder, sampled.detailed, landmarks, self.window, flip, **self.encoding)
+                landmark_features(
+                    encoder, sampled.detailed, landmarks, self.window, flip, **self.encoding
+                )
                 for flip in (False, True)
             )
             tables[name] = landmark_symmetry(features, mirrored, pairs)
@@ -243,18 +268,28 @@ class SymmetryStudy(StudySettings):
         as_they_are = {name: table[~table["mirrored"]] for name, table in tables.items()}
         figures = {_MAP_CAPTION: map_figure(maps, groups, paired=True)}
         for title, own in (("in the mirror", in_mirror), ("without a mirror", as_they_are)):
-            figures[f"Partner found {title}"] = partner_figure(own, names, pairs, f"Partner found {title}")
+            figures[f"Partner found {title}"] = partner_figure(
+                own, names, pairs, f"Partner found {title}"
+            )
         metrics = {name: symmetry_summary(table) for name, table in tables.items()}
-        return StudyResult("Left and right", _QUESTION, pd.DataFrame.from_dict(metrics, orient="index"), figures)
+        return StudyResult(
+            "Left and right", _QUESTION, pd.DataFrame.from_dict(metrics, orient="index"), figures
+        )
 
 
 def _right_and_mirrored_left(
-    features: torch.Tensor, mirrored: torch.Tensor, names: Sequence[str], pairs: Sequence[tuple[int, int]]
+    features: torch.Tensor,
+    mirrored: torch.Tensor,
+    names: Sequence[str],
+    pairs: Sequence[tuple[int, int]],
 ) -> tuple[torch.Tensor, list[str]]:
     """What should lie together in a map: one side as it is, the other one in the mirror; unknown ones left out."""
     sides, groups = [], []
     for right, left in pairs:
-        for side, index, label in ((features, right, names[right]), (mirrored, left, f"{names[left]} mirrored")):
+        for side, index, label in (
+            (features, right, names[right]),
+            (mirrored, left, f"{names[left]} mirrored"),
+        ):
             known = side[:, index][side[:, index].isfinite().all(-1)]
             sides.append(known)
             groups += [label] * len(known)

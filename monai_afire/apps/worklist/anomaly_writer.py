@@ -111,7 +111,9 @@ class AnomalyResult:
         The title says that it is not for clinical use.
         """
         picture, heat = self.planes
-        return heat_panels(picture, heat, *self.heat_range, f"{self.title}; {NOT_CLINICAL}", HEAT_UNIT)
+        return heat_panels(
+            picture, heat, *self.heat_range, f"{self.title}; {NOT_CLINICAL}", HEAT_UNIT
+        )
 
     def thumbnail(self, side: int) -> Image.Image:
         """Small radiograph and the same with its heat, side by side in two squares of ``side`` pixels."""
@@ -122,7 +124,9 @@ class AnomalyResult:
         colored = overlay_heat_map(values, hot, *self.heat_range)
         sheet = Image.new("RGB", (2 * side, side))
         for place, half in enumerate((small, Image.fromarray(colored))):
-            sheet.paste(half, (place * side + (side - small.width) // 2, (side - small.height) // 2))
+            sheet.paste(
+                half, (place * side + (side - small.width) // 2, (side - small.height) // 2)
+            )
         return sheet
 
     @cached_property
@@ -142,7 +146,9 @@ def save_overlay(result: AnomalyResult, folder: str | os.PathLike) -> Path:
     return _save_jpeg(Image.fromarray(result.picture_with_heat()), _JPEG_QUALITY, result, folder)
 
 
-def _save_jpeg(picture: Image.Image, quality: int, result: AnomalyResult, folder: str | os.PathLike) -> Path:
+def _save_jpeg(
+    picture: Image.Image, quality: int, result: AnomalyResult, folder: str | os.PathLike
+) -> Path:
     path = output_path(folder, result.source, result.root, ".jpg")
     with atomic_path(path) as temporary:
         picture.save(temporary, format="JPEG", quality=quality, comment=WRITER)
@@ -161,13 +167,22 @@ def save_report(result: AnomalyResult, folder: str | os.PathLike) -> Path:
     return _save_dicom(lambda source: structured_report(source, *facts), result, folder)
 
 
-def _save_dicom(make: Callable[[Dataset], Dataset], result: AnomalyResult, folder: str | os.PathLike) -> Path:
+def _save_dicom(
+    make: Callable[[Dataset], Dataset], result: AnomalyResult, folder: str | os.PathLike
+) -> Path:
     try:
         made = make(read_source(result.source))
     except NoStudyError:
         raise
-    except (ValueError, TypeError, LookupError, NotImplementedError) as error:  # the pixels could be read all the same
-        raise NoStudyError(f"{result.source} has a header that cannot be copied: {error}") from error
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+        NotImplementedError,
+    ) as error:  # the pixels could be read all the same
+        raise NoStudyError(
+            f"{result.source} has a header that cannot be copied: {error}"
+        ) from error
     path = output_path(folder, result.source, result.root, ".dcm")
     with atomic_path(path) as temporary:
         made.save_as(temporary, enforce_file_format=True)
@@ -177,7 +192,9 @@ def _save_dicom(make: Callable[[Dataset], Dataset], result: AnomalyResult, folde
 def save_map(result: AnomalyResult, folder: str | os.PathLike) -> Path:
     """Write the heat map as NIfTI in the geometry of the file, for an overlay in any viewer."""
     path = output_path(folder, result.source, result.root, ".nii.gz")
-    volume = nibabel.Nifti1Image(resized_maps(result.heat[None], result.spatial_shape)[0], result.affine)
+    volume = nibabel.Nifti1Image(
+        resized_maps(result.heat[None], result.spatial_shape)[0], result.affine
+    )
     with atomic_path(path) as temporary:
         temporary.write_bytes(gzip.compress(volume.to_bytes(), compresslevel=1, mtime=0))
     return path
@@ -262,7 +279,9 @@ class AnomalyWriter(ResultTables):
         super().start(engine)
         self.summary = None
         self.without_study: dict[str, str] = {}  # file -> reason
-        self.model = self.model_file.identity if self.model_file and "sr" in self.saved else _UNDESCRIBED
+        self.model = (
+            self.model_file.identity if self.model_file and "sr" in self.saved else _UNDESCRIBED
+        )
         self.low, self.high = self.detector.heat_range.tolist()
         self.thresholds = self.detector.thresholds.tolist()
 
@@ -284,7 +303,9 @@ class AnomalyWriter(ResultTables):
                 self.reject(source, f"is no frontal chest radiograph by its header ({view})")
                 continue
             values = scores[row].tolist()
-            decision = int(values[-1] >= self.thresholds[-1]) if np.isfinite(self.thresholds[-1]) else ""
+            decision = (
+                int(values[-1] >= self.thresholds[-1]) if np.isfinite(self.thresholds[-1]) else ""
+            )
             numbers = [f"{value:.9g}" for value in reversed(values)]
             zone = "" if lungs is None else lung_zone(heat[row], lungs[row], self.low)
             self.add_row([source, decision, *numbers, hottest_place(heat[row], self.low), zone])
@@ -300,7 +321,13 @@ class AnomalyWriter(ResultTables):
         worklist = self.folder / _WORKLIST
         percentiles, p_values = self.detector.normal_percentiles, self.detector.p_values
         self.summary = write_worklist(
-            table, worklist, self.thresholds[-1], percentiles, sources, self.patient_identifiers, p_values
+            table,
+            worklist,
+            self.thresholds[-1],
+            percentiles,
+            sources,
+            self.patient_identifiers,
+            p_values,
         )
         drift = self._drift(self.summary.table)
         if drift is not None and drift.is_clear:
@@ -332,7 +359,9 @@ class AnomalyWriter(ResultTables):
 
     def _drift(self, table: pd.DataFrame) -> Drift | None:
         """Difference of this folder's scores from those of normal images, and the scanner or view behind it."""
-        names = [name for name in ("fused", "token_mean_density") if name in self.detector.score_names]
+        names = [
+            name for name in ("fused", "token_mean_density") if name in self.detector.score_names
+        ]
         return measure_drift(
             {name: table[name].astype(float) for name in names},
             {name: self.detector.calibration(name) for name in names},
@@ -343,9 +372,13 @@ class AnomalyWriter(ResultTables):
         listed = {harmless(name): source for name, source in sources.items()}
 
         def picture(kind: str) -> Callable[[str], Path]:
-            return lambda name: output_path(self.folder / kind, listed.get(name, name), self.root, ".jpg")
+            return lambda name: output_path(
+                self.folder / kind, listed.get(name, name), self.root, ".jpg"
+            )
 
-        write_worklist_page(worklist, self.folder / _PAGE, picture("thumbnails"), picture("overlays"), drift)
+        write_worklist_page(
+            worklist, self.folder / _PAGE, picture("thumbnails"), picture("overlays"), drift
+        )
 
     def print_summary(self) -> None:
         """Say how many images are above the threshold; for the command line."""
@@ -359,7 +392,14 @@ class AnomalyWriter(ResultTables):
             self.without_study[result.source] = str(error)
 
     def _result(
-        self, batch: Any, row: int, source: str, heat: np.ndarray, tokens: np.ndarray, score: float, zone: str
+        self,
+        batch: Any,
+        row: int,
+        source: str,
+        heat: np.ndarray,
+        tokens: np.ndarray,
+        score: float,
+        zone: str,
     ) -> AnomalyResult:
         return AnomalyResult(
             source=source,

@@ -62,7 +62,9 @@ class Drift:
 
 
 def measure_drift(
-    scores: Mapping[str, ArrayLike], normal_scores: Mapping[str, ArrayLike], groups: Mapping[str, Sequence[str]]
+    scores: Mapping[str, ArrayLike],
+    normal_scores: Mapping[str, ArrayLike],
+    groups: Mapping[str, Sequence[str]],
 ) -> Drift | None:
     """
     Compare a folder's scores with those of normal images, by the two-sample test of Kolmogorov and Smirnov.
@@ -92,7 +94,9 @@ def measure_drift(
     if not found:
         return None
     p_value, statistic, name, share, count = min(found, key=lambda each: (each[0], -each[1]))
-    group = _largest_group(np.asarray(scores[name], dtype=float), _finite(normal_scores[name]), groups)
+    group = _largest_group(
+        np.asarray(scores[name], dtype=float), _finite(normal_scores[name]), groups
+    )
     return Drift(name, min(1.0, p_value * len(found)), statistic, share, count, group)
 
 
@@ -108,7 +112,10 @@ def _largest_group(values: NDArray, normal: NDArray, groups: Mapping[str, Sequen
         table = pd.Series(values).groupby(np.asarray(members, dtype=object))
         sizable = {key: part for key, part in table if key and len(part) >= _SMALLEST_SAMPLE}
         if len(sizable) > 1:
-            differences |= {f"{name} {key}": float(ks_2samp(part, normal).statistic) for key, part in sizable.items()}
+            differences |= {
+                f"{name} {key}": float(ks_2samp(part, normal).statistic)
+                for key, part in sizable.items()
+            }
     return max(differences, key=lambda key: differences[key], default="")
 
 
@@ -131,8 +138,12 @@ def flag_rates(table: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     decided = table[table["decision"] != ""]
-    for name, group, chosen in ((n, *each) for n in GROUPS for each in group_rows(decided, n).items() if each[0]):
+    for name, group, chosen in (
+        (n, *each) for n in GROUPS for each in group_rows(decided, n).items() if each[0]
+    ):
         count, above = len(chosen), int((decided["decision"].iloc[chosen] == "above").sum())
         interval = binomtest(above, count).proportion_ci(method="exact")
         rows.append((name, group, count, above, above / count, interval.low, interval.high))
-    return pd.DataFrame(rows, columns=["property", "group", "images", "above", "rate", "low", "high"])
+    return pd.DataFrame(
+        rows, columns=["property", "group", "images", "above", "rate", "low", "high"]
+    )

@@ -39,7 +39,10 @@ def lung_zone(heat: ArrayLike, lungs: ArrayLike, low: float) -> str:
     if not values.max() > low or mask.mean() < _SMALLEST:
         return ""
     hottest = np.unravel_index(values.argmax(), values.shape)
-    row, column = (int(at) * side // full for at, side, full in zip(hottest, mask.shape, values.shape, strict=True))
+    row, column = (
+        int(at) * side // full
+        for at, side, full in zip(hottest, mask.shape, values.shape, strict=True)
+    )
     distance, nearest = distance_transform_edt(~mask, return_indices=True)
     columns = np.flatnonzero(mask.any(axis=0))
     middle = (columns[0] + columns[-1]) / 2

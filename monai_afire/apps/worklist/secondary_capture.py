@@ -61,7 +61,9 @@ class NoStudyError(ValueError):
     """A file that belongs to no DICOM study, or does not say to which."""
 
 
-def read_source(path: str | os.PathLike, keywords: Collection[str] = (*NEEDED, *PATIENT_AND_STUDY)) -> Dataset:
+def read_source(
+    path: str | os.PathLike, keywords: Collection[str] = (*NEEDED, *PATIENT_AND_STUDY)
+) -> Dataset:
     """
     Read the header of a DICOM file without its pixels.
 
@@ -75,7 +77,14 @@ def read_source(path: str | os.PathLike, keywords: Collection[str] = (*NEEDED, *
     Raises:
         NoStudyError: when it is no DICOM file.
     """
-    tags = [*keywords, *_IF_PRESENT, *_OF_THE_IMAGE, "SeriesNumber", "InstanceNumber", "BurnedInAnnotation"]
+    tags = [
+        *keywords,
+        *_IF_PRESENT,
+        *_OF_THE_IMAGE,
+        "SeriesNumber",
+        "InstanceNumber",
+        "BurnedInAnnotation",
+    ]
     try:
         header = read_header(path, tags)
     except NotDICOMError as error:
@@ -137,7 +146,9 @@ def study_elements(source: Dataset) -> Dataset:
     missing = [keyword for keyword in NEEDED if not source.get(keyword)]
     if missing:
         name = source.get("filename") or "the DICOM file"
-        raise NoStudyError(f"{name} has no {', '.join(missing)}: it says not where it belongs; export it again")
+        raise NoStudyError(
+            f"{name} has no {', '.join(missing)}: it says not where it belongs; export it again"
+        )
     elements = Dataset()
     elements.StudyInstanceUID = source.StudyInstanceUID
     for keyword in (*PATIENT_AND_STUDY, *_IF_PRESENT):
@@ -156,8 +167,12 @@ def time_at(source: Dataset) -> datetime:
 
 def _add_instance(capture: Dataset, source: Dataset, content: str) -> None:
     """Which study, series and instance it is, and what made it."""
-    capture.SeriesInstanceUID = generate_uid(entropy_srcs=["monai_afire anomaly", source.SeriesInstanceUID])
-    capture.SOPInstanceUID = generate_uid(entropy_srcs=["monai_afire anomaly", source.SOPInstanceUID, content])
+    capture.SeriesInstanceUID = generate_uid(
+        entropy_srcs=["monai_afire anomaly", source.SeriesInstanceUID]
+    )
+    capture.SOPInstanceUID = generate_uid(
+        entropy_srcs=["monai_afire anomaly", source.SOPInstanceUID, content]
+    )
     capture.SOPClassUID = SecondaryCaptureImageStorage
     capture.Modality = "OT"
     now = time_at(source)
@@ -179,11 +194,16 @@ def _add_derivation(capture: Dataset, source: Dataset, derivation: str) -> None:
     purpose.CodeValue, purpose.CodingSchemeDesignator = "121322", "DCM"
     purpose.CodeMeaning = "Source image for image processing operation"
     origin = Dataset()
-    origin.ReferencedSOPClassUID, origin.ReferencedSOPInstanceUID = source.SOPClassUID, source.SOPInstanceUID
+    origin.ReferencedSOPClassUID, origin.ReferencedSOPInstanceUID = (
+        source.SOPClassUID,
+        source.SOPInstanceUID,
+    )
     origin.PurposeOfReferenceCodeSequence = [purpose]
     capture.SourceImageSequence = [origin]
     capture.ImageType = ["DERIVED", "SECONDARY"]
     capture.ConversionType = "WSD"  # workstation
-    capture.DerivationDescription = f"Radiograph reduced to 8 bits, beside it with anomaly heat map: {derivation}"
+    capture.DerivationDescription = (
+        f"Radiograph reduced to 8 bits, beside it with anomaly heat map: {derivation}"
+    )
     # what was burned into the source can be read here too; a source that does not say so may have something
     capture.BurnedInAnnotation = "NO" if source.get("BurnedInAnnotation") == "NO" else "YES"

@@ -12,7 +12,15 @@ from pydicom.datadict import dictionary_VR
 from pydicom.dataelem import DataElement, RawDataElement
 from pydicom.dataset import Dataset
 
-_TEXTS = ("LO", "LT", "PN", "SH", "ST", "UC", "UT")  # VRs that Specific Character Set is for (PS3.5, 6.1.2.3)
+_TEXTS = (
+    "LO",
+    "LT",
+    "PN",
+    "SH",
+    "ST",
+    "UC",
+    "UT",
+)  # VRs that Specific Character Set is for (PS3.5, 6.1.2.3)
 _DELIMITERS = {ord("^"), ord("="), ord("\\")}
 _UNICODE = "ISO_IR 192"
 _DEFAULT = "iso8859"  # what pydicom takes the default repertoire for, which is ASCII
@@ -76,7 +84,9 @@ def _encodings(header: Dataset) -> list[str]:
 def _are_defined(header: Dataset) -> bool:
     """Whether the stated character sets are those of the standard."""
     stated = header.get("SpecificCharacterSet") or ""
-    return all(name in python_encoding for name in ([stated] if isinstance(stated, str) else stated))
+    return all(
+        name in python_encoding for name in ([stated] if isinstance(stated, str) else stated)
+    )
 
 
 def _decoded(raw: bytes, encodings: list[str]) -> str | None:

@@ -14,7 +14,12 @@ from pydicom.sr.codedict import codes
 from pydicom.sr.coding import Code
 from pydicom.uid import UID, generate_uid
 
-from monai_afire.apps.worklist.secondary_capture import NEEDED, PATIENT_AND_STUDY, study_elements, time_at
+from monai_afire.apps.worklist.secondary_capture import (
+    NEEDED,
+    PATIENT_AND_STUDY,
+    study_elements,
+    time_at,
+)
 from monai_afire.apps.worklist.source_header import whole_number
 from monai_afire.networks.weights.description import Description
 from monai_afire.transforms.radiograph_io.common import WRITER
@@ -24,9 +29,17 @@ _SCORE = Code("score", _SCHEME, "Anomaly score")
 _P_VALUE = Code("p_value", _SCHEME, "Conformal p-value of the anomaly score")
 _SERIES_OFFSET = 2000  # behind the series of the Secondary Captures
 _SIDES = {"right": codes.SCT.Right, "left": codes.SCT.Left}
-_ZONES = {"upper": codes.SCT.UpperZoneOfLung, "middle": codes.SCT.MiddleZoneOfLung, "lower": codes.SCT.LowerZoneOfLung}
+_ZONES = {
+    "upper": codes.SCT.UpperZoneOfLung,
+    "middle": codes.SCT.MiddleZoneOfLung,
+    "lower": codes.SCT.LowerZoneOfLung,
+}
 _SITES = {
-    **{f"{side} lung, {zone} zone": (_ZONES[zone], _SIDES[side]) for side in _SIDES for zone in _ZONES},
+    **{
+        f"{side} lung, {zone} zone": (_ZONES[zone], _SIDES[side])
+        for side in _SIDES
+        for zone in _ZONES
+    },
     "between the lungs": (codes.SCT.Mediastinum,),
     "outside the lungs": (codes.SCT.Chest,),
 }
@@ -45,7 +58,9 @@ def highdicom_reports() -> Any:
     try:
         from highdicom import sr
     except ImportError as error:
-        raise ImportError(f"{error}; highdicom writes reports (SR): pip install 'monai-afire[sr]'") from error
+        raise ImportError(
+            f"{error}; highdicom writes reports (SR): pip install 'monai-afire[sr]'"
+        ) from error
     logging.getLogger("highdicom").setLevel(logging.WARNING)  # or each report logs what it copies
     return sr
 
@@ -86,19 +101,32 @@ def structured_report(
     """
     sr, elements = highdicom_reports(), study_elements(source)
     numbers = {_SCORE: score, codes.DCM.ThresholdValue: threshold, _P_VALUE: p_value}
-    measured = {name: float(f"{value:.6g}") for name, value in numbers.items() if math.isfinite(value)}
+    measured = {
+        name: float(f"{value:.6g}") for name, value in numbers.items() if math.isfinite(value)
+    }
     content = repr((list(measured.values()), place, model.digest))
     uid = _uid(source.SOPInstanceUID, sha256(content.encode()).hexdigest())
-    algorithm = {"version": model.version or "unknown", "parameters": [f"digest {model.digest or 'unknown'}"]}
+    algorithm = {
+        "version": model.version or "unknown",
+        "parameters": [f"digest {model.digest or 'unknown'}"],
+    }
     group = sr.MeasurementsAndQualitativeEvaluations(
         sr.TrackingIdentifier(_uid("tracking", uid), "whole image"),
         algorithm_id=sr.AlgorithmIdentification(model.task, **algorithm, manufacturer=WRITER),
         finding_sites=[sr.FindingSite(*_SITES[place])] if place else [],
-        measurements=[sr.Measurement(name, value, codes.UCUM.NoUnits) for name, value in measured.items()],
-        source_images=[sr.SourceImageForMeasurementGroup(source.SOPClassUID, source.SOPInstanceUID)],
+        measurements=[
+            sr.Measurement(name, value, codes.UCUM.NoUnits) for name, value in measured.items()
+        ],
+        source_images=[
+            sr.SourceImageForMeasurementGroup(source.SOPClassUID, source.SOPInstanceUID)
+        ],
     )
-    device = sr.DeviceObserverIdentifyingAttributes(_uid("device", str(model.digest)), WRITER, WRITER, model.task)
-    observer = sr.ObservationContext(observer_device_context=sr.ObserverContext(codes.DCM.Device, device))
+    device = sr.DeviceObserverIdentifyingAttributes(
+        _uid("device", str(model.digest)), WRITER, WRITER, model.task
+    )
+    observer = sr.ObservationContext(
+        observer_device_context=sr.ObserverContext(codes.DCM.Device, device)
+    )
     report = sr.ComprehensiveSR(
         [_evidence(source)],
         sr.MeasurementReport(observer, codes.LN.XRUnspecifiedBodyRegion, [group])[0],

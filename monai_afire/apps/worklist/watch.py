@@ -46,7 +46,10 @@ Arrival = tuple[str, int, int]
 
 
 def watch_folder(
-    folder: str | os.PathLike, output_dir: str | os.PathLike, interval: float = 10.0, **overrides: Any
+    folder: str | os.PathLike,
+    output_dir: str | os.PathLike,
+    interval: float = 10.0,
+    **overrides: Any,
 ) -> None:
     """
     Score the radiographs that arrive in a folder, each once, until an exception, such as ``KeyboardInterrupt``.
@@ -68,7 +71,9 @@ def watch_folder(
         RuntimeError: when another process watches for the same output folder.
     """
     if Path(output_dir).resolve().is_relative_to(Path(folder).resolve()):
-        raise DatalistError(f"{output_dir} lies in {folder}, where results would count as arrivals: choose another")
+        raise DatalistError(
+            f"{output_dir} lies in {folder}, where results would count as arrivals: choose another"
+        )
     if not Path(folder).is_dir():
         raise DatalistError(f"{folder}: no such folder: check the name, or connect its disk")
     out = check_writable(output_dir)
@@ -142,7 +147,9 @@ class _Watch:
         found = _scored(shown)
         for arrival in _planned(shown) - found:
             self.tries[arrival] += 1
-        self.known |= found | {arrival for arrival, count in self.tries.items() if count >= _MOST_TRIES}
+        self.known |= found | {
+            arrival for arrival, count in self.tries.items() if count >= _MOST_TRIES
+        }
 
 
 def _planned(batch: Path) -> set[Arrival]:
@@ -155,7 +162,11 @@ def _scored(batch: Path) -> set[Arrival]:
     items = json.loads((batch / _PLAN).read_text())["test"]
     with (batch / "rejected.csv").open(newline="", encoding="utf-8") as file:
         reasons = {row["image"]: row["reason"] for row in csv.DictReader(file)}
-    unopened = {name for name, reason in reasons.items() if any(f": {text}" in reason for text in (MISSING, UNOPENED))}
+    unopened = {
+        name
+        for name, reason in reasons.items()
+        if any(f": {text}" in reason for text in (MISSING, UNOPENED))
+    }
     return {tuple(item["arrival"]) for item in items if written_name(item["image"]) not in unopened}
 
 
@@ -172,7 +183,9 @@ def _leave_out_missing(batch: Path, wait: Callable[[], None]) -> bool:
     items = json.loads((batch / _PLAN).read_text())["test"]
     if missing:
         wait()  # all of them are missing when it is the folder that went away
-        items = [item for item in items if item["image"] not in missing or os.path.exists(item["image"])]
+        items = [
+            item for item in items if item["image"] not in missing or os.path.exists(item["image"])
+        ]
         write_text(batch / _PLAN, json.dumps({"test": items}, indent=1))
     return bool(items)
 
@@ -191,7 +204,9 @@ def _plan(out: Path, folder: Path, arrivals: Collection[Arrival]) -> Path:
     """Name the files of a new batch, all or none."""
     numbers = [int(plan.parent.name.rpartition("_")[2]) for plan in out.glob(f"*batch_*/{_PLAN}")]
     batch = out / f".batch_{max(numbers, default=0) + 1:06d}"
-    items = [{"image": os.path.abspath(folder / arrival[0]), "arrival": arrival} for arrival in arrivals]
+    items = [
+        {"image": os.path.abspath(folder / arrival[0]), "arrival": arrival} for arrival in arrivals
+    ]
     write_text(batch / _PLAN, json.dumps({"test": items}, indent=1))
     return batch
 
@@ -222,8 +237,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser("monai-afire watch", description=_DESCRIPTION)
     parser.add_argument("folder", metavar="IN", help="where radiographs arrive")
-    parser.add_argument("output_dir", metavar="OUT", help="where results are written; not inside of IN")
-    parser.add_argument("--interval", type=float, help="seconds for which a file must not change (default: 10)")
+    parser.add_argument(
+        "output_dir", metavar="OUT", help="where results are written; not inside of IN"
+    )
+    parser.add_argument(
+        "--interval", type=float, help="seconds for which a file must not change (default: 10)"
+    )
     parser.add_argument("--ckpt_path", help="file of the detector (default: the released one)")
     kinds = f"{', '.join(SAVED_KINDS)} (default: overlays thumbnails)"
     parser.add_argument("--saved", nargs="*", choices=SAVED_KINDS, metavar="KIND", help=kinds)

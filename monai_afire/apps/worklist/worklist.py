@@ -26,7 +26,11 @@ _UIDS = {
     "sop_instance_uid": "SOPInstanceUID",
     "accession_number": "AccessionNumber",
 }
-_IDENTIFIERS = {"patient_id": "PatientID", "patient_name": "PatientName", "patient_birth_date": "PatientBirthDate"}
+_IDENTIFIERS = {
+    "patient_id": "PatientID",
+    "patient_name": "PatientName",
+    "patient_birth_date": "PatientBirthDate",
+}
 _DECISIONS = {"1": "above", "0": "below", "": ""}
 _OTHER_VIEW = "other_view"
 FALSE_DISCOVERY_RATE = 0.1
@@ -63,7 +67,11 @@ class WorklistSummary:
             text = f"{self.images} images by score; the detector has no threshold"
         if self.discoveries is not None and self.smallest_p:
             normal = round(1 / self.smallest_p) - 1
-            few = f": none is below {self.smallest_p:.2g}; use at least {_FEW_NORMALS}" if normal < _FEW_NORMALS else ""
+            few = (
+                f": none is below {self.smallest_p:.2g}; use at least {_FEW_NORMALS}"
+                if normal < _FEW_NORMALS
+                else ""
+            )
             text += f"; {self.discoveries} at a false discovery rate of {100 * FALSE_DISCOVERY_RATE:.0f} %"
             text += f" (p-values from {normal} normal images{few})"
         if not self.other_views:
@@ -139,7 +147,9 @@ def write_worklist(
             "score": table["fused"],
             "threshold": f"{threshold:.6g}" if math.isfinite(threshold) else "",
             "decision": table["abnormal"].map(_DECISIONS),
-            "percentile": [f"{share:.1f}" if math.isfinite(share) else "" for share in percentiles(values)],
+            "percentile": [
+                f"{share:.1f}" if math.isfinite(share) else "" for share in percentiles(values)
+            ],
             "p_value": [f"{each:.4g}" if math.isfinite(each) else "" for each in p],
             "discovery": np.where(found, "yes", ""),
             "hottest": table["hottest"],
@@ -151,7 +161,9 @@ def write_worklist(
     names = ["image", *elements, _OTHER_VIEW, *GROUPS]
     worklist = pd.concat([worklist, pd.DataFrame(described, columns=names)], axis=1)
     with atomic_path(path) as temporary:
-        worklist.to_csv(temporary, index=False, lineterminator="\r\n", encoding="utf-8", errors="replace")
+        worklist.to_csv(
+            temporary, index=False, lineterminator="\r\n", encoding="utf-8", errors="replace"
+        )
     known = np.isfinite(p).any()
     return WorklistSummary(
         len(worklist),
@@ -166,6 +178,9 @@ def write_worklist(
 def _described(image: str, source: str, elements: Mapping[str, str]) -> list[str]:
     """Name of an image, elements of its header, and the groups that it belongs to."""
     header = header_of(source, [*elements.values(), *GROUP_ELEMENTS])
-    named, groups = (str(header.get(keyword) or "") for keyword in elements.values()), header_groups(header)
+    named, groups = (
+        (str(header.get(keyword) or "") for keyword in elements.values()),
+        header_groups(header),
+    )
     texts = [image, *named, other_than_frontal_chest(header), *(groups[name] for name in GROUPS)]
     return [harmless(text) for text in texts]

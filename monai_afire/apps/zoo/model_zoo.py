@@ -29,10 +29,26 @@ ZOO_NAMES = {
 }
 UNIT_TESTS = "ci/unit_tests"
 METADATA = (
-    *("schema", "version", "changelog", "monai_version", "pytorch_version", "numpy_version", "task"),
+    *(
+        "schema",
+        "version",
+        "changelog",
+        "monai_version",
+        "pytorch_version",
+        "numpy_version",
+        "task",
+    ),
     *("required_packages_version", "description", "authors", "copyright", "network_data_format"),
 )
-README_HEADINGS = ("Authors", "Tags", "Model Description", "Data", "Performance", "References", "License")
+README_HEADINGS = (
+    "Authors",
+    "Tags",
+    "Model Description",
+    "Data",
+    "Performance",
+    "References",
+    "License",
+)
 PULL_REQUEST = """# Pull request of {name}
 
 Copy `models/` and `ci/` over a clone of the Model Zoo, `hf_models/` for weights that stay on the Hugging Face Hub.
@@ -79,14 +95,18 @@ def package_for_zoo(
     target = folder / "models" / name
     copy_public_files(source, target, f"{url.rstrip('/')}/resolve/main" if url else "")
     problems = zoo_problems(target)
-    large = [path for path in sorted(target.rglob("*")) if path.is_file() and path.stat().st_size > LARGE]
+    large = [
+        path for path in sorted(target.rglob("*")) if path.is_file() and path.stat().st_size > LARGE
+    ]
     for path in large:
         path.unlink()
     if url:
         _write_hub_entry(target, folder / "hf_models" / name, {**metadata, "huggingface_url": url})
     _copy_test(source.resolve().parent / UNIT_TESTS, folder / UNIT_TESTS, name)
     names = ", ".join(path.relative_to(target).as_posix() for path in large)
-    text = PULL_REQUEST.format(name=name, large=names or "none", problems="; ".join(problems) or "none")
+    text = PULL_REQUEST.format(
+        name=name, large=names or "none", problems="; ".join(problems) or "none"
+    )
     (folder / "PULL_REQUEST.md").write_text(text, encoding="utf-8")
     return problems
 
@@ -136,7 +156,9 @@ def zoo_problems(bundle: str | os.PathLike) -> list[str]:
 def _file_problems(root: Path) -> list[str]:
     listing = root / "large_files.yml"
     listed = ConfigParser.load_config_file(listing)["large_files"] if listing.is_file() else []
-    problems = [f"{entry['path']} has no url in large_files.yml" for entry in listed if not entry.get("url")]
+    problems = [
+        f"{entry['path']} has no url in large_files.yml" for entry in listed if not entry.get("url")
+    ]
     large = {entry["path"] for entry in listed}
     for name in ("LICENSE", "docs/README.md", "docs/data_license.txt", "models/model.pt"):
         if not (root / name).is_file() and name not in large:
@@ -147,9 +169,13 @@ def _file_problems(root: Path) -> list[str]:
             problems.append(f"{name} is larger than 25 MiB and not in large_files.yml")
     readme = root / "docs" / "README.md"
     text = readme.read_text(encoding="utf-8") if readme.is_file() else ""
-    headings = {heading.strip(" *").lower() for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+    headings = {
+        heading.strip(" *").lower() for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    }
     return problems + [
-        f"docs/README.md has no section {name}" for name in README_HEADINGS if name.lower() not in headings
+        f"docs/README.md has no section {name}"
+        for name in README_HEADINGS
+        if name.lower() not in headings
     ]
 
 

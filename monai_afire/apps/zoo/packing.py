@@ -75,17 +75,23 @@ def read_metadata(bundle: str | os.PathLike) -> dict[str, Any]:
 def refuse_existing(path: Path) -> None:
     """Raise FileExistsError, rather than overwrite what somebody may want to keep."""
     if path.exists() or path.is_symlink():
-        raise FileExistsError(f"{path} is there already, and nothing is overwritten: name another folder, or remove it")
+        raise FileExistsError(
+            f"{path} is there already, and nothing is overwritten: name another folder, or remove it"
+        )
 
 
 def copy_public_files(source: Path, target: Path, url: str) -> None:
     """Copy what :func:`pack_bundle` takes of a bundle to a new folder, with the list of large files."""
     for name in ("LICENSE", "docs/README.md", "models/model.pt"):
         if not (source / name).is_file():
-            raise FileNotFoundError(f"{source} has no {name}: give the folder of a bundle that is trained")
+            raise FileNotFoundError(
+                f"{source} has no {name}: give the folder of a bundle that is trained"
+            )
     refuse_existing(target)
     if target.resolve().is_relative_to(source.resolve()):
-        raise shutil.Error(f"{target} lies in the bundle that is copied: name a folder outside of {source}")
+        raise shutil.Error(
+            f"{target} lies in the bundle that is copied: name a folder outside of {source}"
+        )
     for path in _public_paths(source):
         if path.is_dir():
             shutil.copytree(path, target / path.name, ignore=shutil.ignore_patterns(*PRIVATE))
@@ -95,7 +101,9 @@ def copy_public_files(source: Path, target: Path, url: str) -> None:
     for picture in (target / "docs").glob("*.png"):
         shutil.copy2(picture, target)
     card = target / "docs" / "README.md"
-    card.write_text(LINK_TO_ANOTHER_BUNDLE.sub(r"\1", card.read_text(encoding="utf-8")), encoding="utf-8")
+    card.write_text(
+        LINK_TO_ANOTHER_BUNDLE.sub(r"\1", card.read_text(encoding="utf-8")), encoding="utf-8"
+    )
     _list_large_files(target, url)
 
 
@@ -111,14 +119,18 @@ def _public_paths(bundle: Path) -> list[Path]:
 
 def _list_large_files(bundle: Path, url: str) -> None:
     """Write ``large_files.yml`` if there are any."""
-    large = sorted(path for path in bundle.rglob("*") if path.is_file() and path.stat().st_size > LARGE)
+    large = sorted(
+        path for path in bundle.rglob("*") if path.is_file() and path.stat().st_size > LARGE
+    )
     lines = ["large_files:"]
     for path in large:
         name = path.relative_to(bundle).as_posix()
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         address = f"{url.rstrip('/')}/{name}" if url else ""
         fields = {"path": name, "url": address, "hash_val": digest, "hash_type": "sha256"}
-        entry = [f"{key}: {json.dumps(value)}" for key, value in fields.items()]  # JSON's strings are YAML's, too
+        entry = [
+            f"{key}: {json.dumps(value)}" for key, value in fields.items()
+        ]  # JSON's strings are YAML's, too
         lines.append("  - " + "\n    ".join(entry))
     if large:
         (bundle / "large_files.yml").write_text("\n".join(lines) + "\n", encoding="utf-8")

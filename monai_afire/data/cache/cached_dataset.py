@@ -70,9 +70,15 @@ def cached_dataset(
         return UnreadableNamingDataset(data, transform)
     if cache == "memory":
         if not 0 <= cache_rate <= 1:
-            raise ValueError(f"cache_rate is {cache_rate}: the share of the items to keep in memory is from 0 to 1")
+            raise ValueError(
+                f"cache_rate is {cache_rate}: the share of the items to keep in memory is from 0 to 1"
+            )
         progress = progress and global_rank() == 0
-        return MemoryCachedDataset(data, transform, cache_rate=cache_rate, num_workers=num_workers, progress=progress)
+        return MemoryCachedDataset(
+            data, transform, cache_rate=cache_rate, num_workers=num_workers, progress=progress
+        )
     if not cache_dir:
-        raise ValueError(f"the cache {cache!r} needs a folder: give cache_dir, or choose cache='memory' or 'none'")
+        raise ValueError(
+            f"the cache {cache!r} needs a folder: give cache_dir, or choose cache='memory' or 'none'"
+        )
     return DiskCachedDataset(data, transform, cache_dir, bits=_DISK_BITS[cache])

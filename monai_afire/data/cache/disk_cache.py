@@ -99,15 +99,24 @@ class DiskCachedDataset(UnreadableNamingDataset, PersistentDataset):
         try:
             recorder.dump(deterministic)
         except Exception as error:  # whatever an object's own __reduce__ raises
-            remedy = "replace functions without a name (lambda) by named ones, or choose cache='memory'"
-            raise ValueError(f"the settings of the transforms cannot be hashed ({error}); {remedy}") from error
-        sources = [hashlib.sha256(file.read_bytes()).hexdigest() for file in _source_files(recorder.modules)]
+            remedy = (
+                "replace functions without a name (lambda) by named ones, or choose cache='memory'"
+            )
+            raise ValueError(
+                f"the settings of the transforms cannot be hashed ({error}); {remedy}"
+            ) from error
+        sources = [
+            hashlib.sha256(file.read_bytes()).hexdigest()
+            for file in _source_files(recorder.modules)
+        ]
         parts = [_LAYOUT, self.bits, stream.getvalue(), monai.__version__, sources]
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
     def _cachecheck(self, item_transformed: Mapping[str, Any]) -> Any:
         """The item after the deterministic transforms, from its file if there is one."""
-        name = pickle_hashing([_LAYOUT, dict(sorted(item_transformed.items())), _states(item_transformed)]).decode()
+        name = pickle_hashing(
+            [_LAYOUT, dict(sorted(item_transformed.items())), _states(item_transformed)]
+        ).decode()
         file = self.folder / name[:2] / f"{name[2:]}.pt"
         try:
             return unpack_item(torch.load(file, weights_only=True))
@@ -126,16 +135,31 @@ class DiskCachedDataset(UnreadableNamingDataset, PersistentDataset):
                 temporary.write_bytes(content.getbuffer())
         except OSError as error:
             remedy = "free space, give another cache_dir, or choose cache='none'"
-            raise OSError(f"cannot write to the cache {self.folder}: {error.strerror or error}; {remedy}") from error
+            raise OSError(
+                f"cannot write to the cache {self.folder}: {error.strerror or error}; {remedy}"
+            ) from error
         return unpack_item(stored)
 
 
 def _states(item: Mapping[str, Any]) -> list[Any]:
     """Size and time of the last change of the files that an item names; None for one that does not exist."""
-    values = [entry for value in item.values() for entry in (value if isinstance(value, (list, tuple)) else [value])]
-    paths = [os.fspath(path) for path in values if isinstance(path, (str, os.PathLike)) and os.path.isabs(path)]
-    headers = [path.removesuffix(".mhd") for path in paths if path.endswith(".mhd")]  # the pixels are beside them
-    return [_state(path) for path in [*paths, *(name + end for name in headers for end in (".raw", ".zraw"))]]
+    values = [
+        entry
+        for value in item.values()
+        for entry in (value if isinstance(value, (list, tuple)) else [value])
+    ]
+    paths = [
+        os.fspath(path)
+        for path in values
+        if isinstance(path, (str, os.PathLike)) and os.path.isabs(path)
+    ]
+    headers = [
+        path.removesuffix(".mhd") for path in paths if path.endswith(".mhd")
+    ]  # the pixels are beside them
+    return [
+        _state(path)
+        for path in [*paths, *(name + end for name in headers for end in (".raw", ".zraw"))]
+    ]
 
 
 def _state(path: str) -> Any:
@@ -168,7 +192,9 @@ def _source_files(modules: set[str]) -> list[Path]:
         package = module.partition(".")[0]
         if package == _PACKAGE:
             files.update((Path(__file__).parents[2] / "transforms").rglob("*.py"))
-        elif package not in _LIBRARIES and (source := getattr(sys.modules.get(module), "__file__", None)):
+        elif package not in _LIBRARIES and (
+            source := getattr(sys.modules.get(module), "__file__", None)
+        ):
             files.add(Path(source))
     return sorted(files)
 
@@ -182,7 +208,12 @@ def pack_item(value: Any, bits: int | None = None) -> Any:
     if isinstance(value, MetaTensor):
         meta = {_as_plain(key): pack_item(entry) for key, entry in value.meta.items()}
         operations = pack_item(list(value.applied_operations))
-        return {_KIND: "meta", "data": pack_item(value.as_tensor(), bits), "meta": meta, "operations": operations}
+        return {
+            _KIND: "meta",
+            "data": pack_item(value.as_tensor(), bits),
+            "meta": meta,
+            "operations": operations,
+        }
     if isinstance(value, torch.Tensor):
         return _pack_tensor(value.detach().cpu(), bits)
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc":
@@ -206,7 +237,11 @@ def unpack_item(value: Any) -> Any:
         return {key: unpack_item(entry) for key, entry in value.items()}
     data = unpack_item(value["data"])
     if kind == "meta":
-        return MetaTensor(data, meta=unpack_item(value["meta"]), applied_operations=unpack_item(value["operations"]))
+        return MetaTensor(
+            data,
+            meta=unpack_item(value["meta"]),
+            applied_operations=unpack_item(value["operations"]),
+        )
     if kind == "rounded":
         levels = 2.0 ** (8 * data.element_size()) - 1.0
         # divided in the type of the result: a picture of 8 bits is then the very one that its file was scaled to
@@ -215,12 +250,18 @@ def unpack_item(value: Any) -> Any:
 
 
 def _pack_tensor(tensor: torch.Tensor, bits: int | None) -> Any:
-    image = tensor.ndim >= 3 and tensor.numel() > 0 and tensor.dtype in (torch.float32, torch.float64)
+    image = (
+        tensor.ndim >= 3 and tensor.numel() > 0 and tensor.dtype in (torch.float32, torch.float64)
+    )
     if bits is None or not image or not (tensor.min() >= 0 and tensor.max() <= 1):  # NaN fails both
         # a view would be saved with all that it is a view of
         return tensor.clone(memory_format=torch.contiguous_format)
     levels = 2.0**bits - 1.0
-    return {_KIND: "rounded", "data": (tensor * levels).round().to(_ROUNDED[bits]), "dtype": tensor.dtype}
+    return {
+        _KIND: "rounded",
+        "data": (tensor * levels).round().to(_ROUNDED[bits]),
+        "dtype": tensor.dtype,
+    }
 
 
 def _as_plain(value: Any) -> Any:
@@ -232,5 +273,7 @@ def _as_plain(value: Any) -> Any:
     for plain in (int, float, str):
         if isinstance(value, plain):
             return plain(value.value) if hasattr(value, "value") else plain(value)
-    remedy = "put the transform that makes it behind a random one, or choose cache='memory' or 'none'"
+    remedy = (
+        "put the transform that makes it behind a random one, or choose cache='memory' or 'none'"
+    )
     raise TypeError(f"{type(value).__name__} cannot be kept in the cache on disk; {remedy}")

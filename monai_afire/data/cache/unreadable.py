@@ -22,7 +22,9 @@ def unreadable_error(reasons: Sequence[str], num_tried: int) -> RadiographError:
     lines = [f"{len(reasons):,} of {num_tried:,} items cannot be read:", *reasons[:_SHOWN]]
     if len(reasons) > _SHOWN:
         lines.append(f"and {len(reasons) - _SHOWN:,} more")
-    return RadiographError("\n  ".join(lines) + "\nMend these files, or leave them out of the data.")
+    return RadiographError(
+        "\n  ".join(lines) + "\nMend these files, or leave them out of the data."
+    )
 
 
 class UnreadableNamingDataset(Dataset):
@@ -51,7 +53,9 @@ class MemoryCachedDataset(UnreadableNamingDataset, CacheDataset):
         self._unreadable: dict[int, str] = {}
         cache = super()._fill_cache(indices)
         if self._unreadable:
-            raise unreadable_error([reason for _, reason in sorted(self._unreadable.items())], len(cache))
+            raise unreadable_error(
+                [reason for _, reason in sorted(self._unreadable.items())], len(cache)
+            )
         return cache
 
     def _load_cache_item(self, idx: int) -> Any:

@@ -51,7 +51,10 @@ def parse_json(text: str, source: str | os.PathLike, remedy: str) -> Any:
         return json.loads(text, object_pairs_hook=unique)
     except DatalistError:
         raise
-    except (RecursionError, ValueError) as error:  # nested too deep; no JSON, or a number of thousands of digits
+    except (
+        RecursionError,
+        ValueError,
+    ) as error:  # nested too deep; no JSON, or a number of thousands of digits
         raise DatalistError(f"{source}: its JSON cannot be read ({error}); {remedy}.") from error
 
 
@@ -71,11 +74,17 @@ def require_keys(
             text = f"{len(lacking):,} of {len(items):,} items of section {section!r} have no {key!r}: {shown}"
             found = f"the first of them has {', '.join(items[lacking[0]])}"
             remedy = "monai-afire data makes one from the label files of public sets"
-            raise DatalistError(f"{source}: {text}; {found}. Give each item its {key!r} in a datalist; {remedy}.")
+            raise DatalistError(
+                f"{source}: {text}; {found}. Give each item its {key!r} in a datalist; {remedy}."
+            )
 
 
 def require_files(
-    items: Sequence[Mapping[str, Any]], keys: Sequence[str], section: str, source: Path, folders: bool = False
+    items: Sequence[Mapping[str, Any]],
+    keys: Sequence[str],
+    section: str,
+    source: Path,
+    folders: bool = False,
 ) -> None:
     """Refuse a section that names files which do not exist, or folders."""
 
@@ -86,12 +95,18 @@ def require_files(
                     yield number, path
 
     reasons = _unusable_files(path for _, path in paths())
-    wrong = {path: reason for path, reason in reasons.items() if not (folders and reason == _FOLDER)}
+    wrong = {
+        path: reason for path, reason in reasons.items() if not (folders and reason == _FOLDER)
+    }
     if wrong:
         total = sum(1 for _ in paths())
-        found = [f"item {number} {wrong[path]}: {path}" for number, path in paths() if path in wrong]
+        found = [
+            f"item {number} {wrong[path]}: {path}" for number, path in paths() if path in wrong
+        ]
         text = f"section {section!r} names {len(found)} of {total} files that cannot be used"
-        raise DatalistError(f"{source}: {text}: {first_few(found)}; check dataset_dir and the list.")
+        raise DatalistError(
+            f"{source}: {text}: {first_few(found)}; check dataset_dir and the list."
+        )
 
 
 def _unusable_files(paths: Iterator[str]) -> dict[str, str]:

@@ -8,7 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from monai_afire.data.datalist.datalist_checks import PATH_KEYS, SECTIONS, DatalistError, require_keys
+from monai_afire.data.datalist.datalist_checks import (
+    PATH_KEYS,
+    SECTIONS,
+    DatalistError,
+    require_keys,
+)
 from monai_afire.data.datalist.labels import check_label_table, classes_of_weights
 from monai_afire.data.datalist.loading import DrawnSet, load_radiograph_datalist, read_sections
 from monai_afire.data.datalist.subsets import cross_validation_items, few_shots, label_subset
@@ -80,7 +85,9 @@ def labeled_items(
         both = f"both label_fraction={label_fraction} and num_shots={num_shots} are given"
         raise DatalistError(f"{both}; set the fraction to 1, or the shots to None.")
     if num_folds is None and fold != 0:
-        raise DatalistError(f"fold {fold!r} is given without num_folds; give the number of folds, or leave fold out.")
+        raise DatalistError(
+            f"fold {fold!r} is given without num_folds; give the number of folds, or leave fold out."
+        )
     if section not in SECTIONS:
         raise DatalistError(f"the sections are training, validation and test, not {section!r}.")
     source = Path(datalist).expanduser() if datalist else None
@@ -90,8 +97,15 @@ def labeled_items(
     if num_folds is not None:
         items = _all_items(source, dataset_dir, section)
     else:
-        items = load_radiograph_datalist(dataset_dir, source, section, hold_out=bool(datalist), leaks="refuse")
-    require_keys(items, [label_key] if required is None else required, section if num_folds is None else "all", name)
+        items = load_radiograph_datalist(
+            dataset_dir, source, section, hold_out=bool(datalist), leaks="refuse"
+        )
+    require_keys(
+        items,
+        [label_key] if required is None else required,
+        section if num_folds is None else "all",
+        name,
+    )
     # masks are no classes to stratify by
     stratified_by = label_key if as_key == "label" and label_key not in PATH_KEYS else "label"
     try:
@@ -106,10 +120,14 @@ def labeled_items(
     if label_key != as_key:
         items = [{**item, as_key: item.get(label_key)} for item in items]
     if weights:
-        _, order = classes_of_weights(weights, datalist, dataset_dir, num_classes, label_key, phantom)
+        _, order = classes_of_weights(
+            weights, datalist, dataset_dir, num_classes, label_key, phantom
+        )
         items = [{**item, as_key: _reordered(item.get(as_key), order)} for item in items]
     if class_names is not None:
-        items = check_label_table(items, len(class_names), section, name, class_names, as_key, label_kind)
+        items = check_label_table(
+            items, len(class_names), section, name, class_names, as_key, label_kind
+        )
     return [{**item, "index": index} for index, item in enumerate(items)]
 
 

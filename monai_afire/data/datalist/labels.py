@@ -74,9 +74,17 @@ def class_names(
     names: list[str] = []
     if datalist:
         content = read_sections(Path(datalist).expanduser())
-        found = [names for header in _HEADERS.get(key, ()) if (names := _header_names(content.get(header)))]
+        found = [
+            names
+            for header in _HEADERS.get(key, ())
+            if (names := _header_names(content.get(header)))
+        ]
         # a list may name findings as well as classes: the names that are as many as expected
-        fitting = [names for names in found if len(names) == num_classes or (num_classes == 1 and len(names) == 2)]
+        fitting = [
+            names
+            for names in found
+            if len(names) == num_classes or (num_classes == 1 and len(names) == 2)
+        ]
         names = (fitting or found or [[]])[0]
     elif not dataset_dir and phantom:
         names = phantom.class_names(key)
@@ -84,7 +92,9 @@ def class_names(
     if not names and num_classes is None:
         headers = _HEADERS.get(key) if datalist else None
         added = f'add "{headers[0]}": ["first", "second", ...] to the list, or ' if headers else ""
-        raise DatalistError(f"{source}: has no names for {key!r}; {added}give num_classes, to number them.")
+        raise DatalistError(
+            f"{source}: has no names for {key!r}; {added}give num_classes, to number them."
+        )
     if not names:
         return _numbered(key, num_classes or 0)
     if num_classes == 1 and len(names) == 2:
@@ -111,12 +121,18 @@ def classes_of_weights(
     """Names of the classes in the order of the weights, and the position of each in the list's labels."""
     listed = class_names(datalist, dataset_dir, num_classes, key, phantom=phantom)
     known = saved_class_names(weights, default=listed)
-    if len(known) == len(listed) and listed == _numbered(key, len(listed)):  # the list has no names to compare
+    if len(known) == len(listed) and listed == _numbered(
+        key, len(listed)
+    ):  # the list has no names to compare
         return known, list(range(len(known)))
     if sorted(known) != sorted(listed):
-        orders = f"the list names the classes {', '.join(listed)}; the weights know {', '.join(known)}"
+        orders = (
+            f"the list names the classes {', '.join(listed)}; the weights know {', '.join(known)}"
+        )
         source = datalist or dataset_dir or "the phantom"
-        raise DatalistError(f"{source}: {orders}. Give a list of the same names, in any order, or other weights.")
+        raise DatalistError(
+            f"{source}: {orders}. Give a list of the same names, in any order, or other weights."
+        )
     return known, [listed.index(name) for name in known]
 
 
@@ -124,7 +140,9 @@ def _header_names(value: Any) -> list[str]:
     """Names from a header: a list, or the name of each number; none of anything else."""
     if isinstance(value, Mapping):
         numbers = {str(number) for number in range(len(value))}
-        value = [value[str(number)] for number in range(len(value))] if set(value) == numbers else ()
+        value = (
+            [value[str(number)] for number in range(len(value))] if set(value) == numbers else ()
+        )
     return [str(name) for name in value] if isinstance(value, (list, tuple)) else []
 
 
@@ -175,7 +193,9 @@ def saved_class_names(weights: str | os.PathLike, default: Sequence[str] = ()) -
     path = Path(weights).parent / _NAMES_FILE
     if not path.is_file():
         if not default:
-            raise ValueError(f"there are no names of the classes in {path}: train.json writes them, or name them")
+            raise ValueError(
+                f"there are no names of the classes in {path}: train.json writes them, or name them"
+            )
         return list(default)
     names = read_json(path, "the names of the classes", "write a list of names")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
@@ -230,7 +250,9 @@ def check_label_table(
     """
     names = [f"class {k}" for k in range(num_classes)] if names is None else list(names)
     if num_classes < 1 or len(names) != num_classes:
-        raise ValueError(f"num_classes must be at least 1 and the number of names, got {num_classes} and {names}")
+        raise ValueError(
+            f"num_classes must be at least 1 and the number of names, got {num_classes} and {names}"
+        )
     check_label_kind(label_kind, num_classes)
     labels: list[Any] = []
     wrong: list[str] = []
@@ -240,7 +262,9 @@ def check_label_table(
         except ValueError as error:
             wrong.append(f"{item_name(item, number)}: {error}")
     if wrong:
-        numbers = f"numbers from 0 to {num_classes - 1}" if num_classes > 1 else "single numbers of these"
+        numbers = (
+            f"numbers from 0 to {num_classes - 1}" if num_classes > 1 else "single numbers of these"
+        )
         many = "label" if len(wrong) == 1 else "labels"
         accepted = f"1 (present), 0 (absent), -1 (uncertain) and null in lists of {num_classes}, or {numbers}"
         if label_kind == "multiclass":
@@ -249,7 +273,9 @@ def check_label_table(
         raise DatalistError(f"{source}: {text}; accepted are {accepted}.")
     is_list = [isinstance(label, list) for label in labels]
     if len(set(is_list)) == 2:
-        one, other = (item_name(items[number], number) for number in map(is_list.index, (True, False)))
+        one, other = (
+            item_name(items[number], number) for number in map(is_list.index, (True, False))
+        )
         text = f"mixes lists of labels ({one}) and class numbers ({other}); give all items labels of one kind."
         raise DatalistError(f"{source}: section {section!r} {text}")
     if section in ("training", "validation") and labels:
@@ -267,9 +293,14 @@ def _plain_label(value: Any, names: Sequence[str], label_kind: str) -> int | lis
             raise ValueError(f"the list {value!r}")
         if len(value) != len(names):
             raise ValueError(f"{len(value)} values {value!r}")
-        if set(map(type, value)) <= _PLAIN_TYPES and _PLAIN_LABELS.issuperset(value):  # nearly all, and quickly seen
+        if set(map(type, value)) <= _PLAIN_TYPES and _PLAIN_LABELS.issuperset(
+            value
+        ):  # nearly all, and quickly seen
             return list(value)
-        return [None if entry != entry else _finding(entry, name) for entry, name in zip(value, names, strict=True)]
+        return [
+            None if entry != entry else _finding(entry, name)
+            for entry, name in zip(value, names, strict=True)
+        ]
     if len(names) == 1:
         value = _finding(value, "the class")
         if value is None:
@@ -290,12 +321,18 @@ def _finding(value: Any, name: str) -> int | None:
 
 
 def _integer(value: Any, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not float(value).is_integer():
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not float(value).is_integer()
+    ):
         raise ValueError("no label" if value is None else f"{value!r} for {name}")
     return int(value)
 
 
-def _warn_about_constant_classes(labels: Sequence[Any], names: Sequence[str], source: str, section: str) -> None:
+def _warn_about_constant_classes(
+    labels: Sequence[Any], names: Sequence[str], source: str, section: str
+) -> None:
     """Warn of classes that training has no positives or no negatives of, and of a validation that measures none."""
     table = np.array(labels, dtype=float).reshape(len(labels), -1)  # None is NaN
     if table.shape[1] < len(names):
@@ -310,7 +347,9 @@ def _warn_about_constant_classes(labels: Sequence[Any], names: Sequence[str], so
         lacking = [name for name, is_there in zip(names, found, strict=True) if not is_there]
         if lacking:
             text = f"section 'training' has no {what} of {len(lacking)} of {len(names)} classes"
-            warnings.warn(f"{source}: {text}, which cannot be learned: {first_few(lacking)}.", stacklevel=3)
+            warnings.warn(
+                f"{source}: {text}, which cannot be learned: {first_few(lacking)}.", stacklevel=3
+            )
 
 
 # ---- normal and abnormal items
@@ -330,7 +369,9 @@ def abnormal_label(item: Mapping[str, Any]) -> int | None:
         >>> [abnormal_label(item) for item in ({"label": 1}, {"label": [0, 0]}, {"label": [0, -1]}, {})]
         [1, 0, None, None]
     """
-    given = [value for key in _LABEL_KEYS if (value := item.get(key)) is not None and value == value]
+    given = [
+        value for key in _LABEL_KEYS if (value := item.get(key)) is not None and value == value
+    ]
     if not given:
         return None
     value = given[0]
@@ -338,12 +379,20 @@ def abnormal_label(item: Mapping[str, Any]) -> int | None:
     try:
         if any(finding is not None and finding > 0 for finding in findings):
             return 1
-        return None if any(finding is None or finding != finding or finding < 0 for finding in findings) else 0
+        return (
+            None
+            if any(finding is None or finding != finding or finding < 0 for finding in findings)
+            else 0
+        )
     except TypeError as error:
-        raise DatalistError(f"{item.get('image', 'an item')}: the label {value!r} is no number: give 0 or 1") from error
+        raise DatalistError(
+            f"{item.get('image', 'an item')}: the label {value!r} is no number: give 0 or 1"
+        ) from error
 
 
-def without_doubtful(items: Sequence[Mapping[str, Any]], source: str | os.PathLike) -> list[Mapping[str, Any]]:
+def without_doubtful(
+    items: Sequence[Mapping[str, Any]], source: str | os.PathLike
+) -> list[Mapping[str, Any]]:
     """Leave out items whose label is there, but says neither normal nor abnormal: NaN, or an "abnormal" of -1."""
     doubtful = {
         number
@@ -352,7 +401,9 @@ def without_doubtful(items: Sequence[Mapping[str, Any]], source: str | os.PathLi
     }
     if doubtful:
         text = f"left {len(doubtful):,} of {len(items):,} items out, whose label says neither normal nor abnormal"
-        warnings.warn(f"{source}: {text} (NaN or -1): item {first_few(sorted(doubtful))}.", stacklevel=3)
+        warnings.warn(
+            f"{source}: {text} (NaN or -1): item {first_few(sorted(doubtful))}.", stacklevel=3
+        )
     return [item for number, item in enumerate(items) if number not in doubtful]
 
 
@@ -389,5 +440,7 @@ def normal_items(
         if not quiet:
             warnings.warn(f"the data: {text}.", stacklevel=3)
     if not normal:
-        raise DatalistError("the data: no item has the label 0 of a normal image; check the labels.")
+        raise DatalistError(
+            "the data: no item has the label 0 of a normal image; check the labels."
+        )
     return normal if limit is None else normal[:: math.ceil(len(normal) / limit)]

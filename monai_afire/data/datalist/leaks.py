@@ -49,31 +49,50 @@ def shared_between(sections: Mapping[str, Any], base: Path) -> dict[str, dict[st
     given = [known_text(entry.get("patient_id")) for _, entry in entries]
     few = len(entries) <= _MOST_READ
     patients = file_patients(paths if few else [""] * len(paths), own_names, given=given)
-    known = [None if patient == name else patient for patient, name in zip(patients, own_names, strict=True)]
+    known = [
+        None if patient == name else patient
+        for patient, name in zip(patients, own_names, strict=True)
+    ]
     images = _images(paths) if few else [os.path.normpath(path) for path in paths]
-    return {"patient": _in_several(section_of, known, patients), "file": _in_several(section_of, images, names)}
+    return {
+        "patient": _in_several(section_of, known, patients),
+        "file": _in_several(section_of, images, names),
+    }
 
 
-def _in_several(section_of: Sequence[str], keys: Sequence[Hashable], names: Sequence[str]) -> dict[str, list[str]]:
+def _in_several(
+    section_of: Sequence[str], keys: Sequence[Hashable], names: Sequence[str]
+) -> dict[str, list[str]]:
     """Names of those keys that are in several sections, None left out, with the sections."""
     found: dict[Hashable, dict[str, str]] = defaultdict(dict)
     for section, key, name in zip(section_of, keys, names, strict=True):
         found[key][section] = name
-    return {list(own.values())[-1]: list(own) for key, own in found.items() if key is not None and len(own) > 1}
+    return {
+        list(own.values())[-1]: list(own)
+        for key, own in found.items()
+        if key is not None and len(own) > 1
+    }
 
 
 def _images(paths: Sequence[str]) -> list[Hashable]:
     """What tells images apart: the file that a path leads to, or the first of those with the same content."""
     states = [_state(path) for path in paths]
-    files = {state[0]: (state[1], path) for state, path in zip(states, paths, strict=True) if state[1]}
+    files = {
+        state[0]: (state[1], path) for state, path in zip(states, paths, strict=True) if state[1]
+    }
     groups = _groups(files, lambda key: files[key][0])
     for limit in (_HEAD_BYTES, -1):
-        groups = [part for group in groups for part in _groups(group, lambda key: _digest(files[key][1], limit))]  # noqa: B023
+        parts = []
+        for group in groups:
+            parts += _groups(group, lambda key: _digest(files[key][1], limit))  # noqa: B023
+        groups = parts
     same = {key: group[0] for group in groups for key in group}
     return [same.get(key, key) for key, _ in states]
 
 
-def _groups(keys: Iterable[Hashable], value: Callable[[Hashable], Hashable]) -> list[list[Hashable]]:
+def _groups(
+    keys: Iterable[Hashable], value: Callable[[Hashable], Hashable]
+) -> list[list[Hashable]]:
     """Keys that have a value in common with others."""
     groups: dict[Hashable, list[Hashable]] = defaultdict(list)
     for key in keys:

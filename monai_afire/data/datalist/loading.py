@@ -96,18 +96,29 @@ def load_radiograph_datalist(
         require_files(items, path_keys, listed, source)
     if not divide:
         return items
-    return _part(items, item_patients(items, source, base), section, validation_fraction, seed, source)
+    return _part(
+        items, item_patients(items, source, base), section, validation_fraction, seed, source
+    )
 
 
 def _part(
-    items: Sequence[Any], patients: Sequence[str], section: str, fraction: float, seed: int, source: str | Path
+    items: Sequence[Any],
+    patients: Sequence[str],
+    section: str,
+    fraction: float,
+    seed: int,
+    source: str | Path,
 ) -> list[Any]:
     """The items of the patients that belong to the training or to the validation section."""
     try:
         in_validation = split_by_patient(patients, fraction, seed)
     except DatalistError as error:
         raise DatalistError(f"{source}: {error}") from error
-    return [item for item, chosen in zip(items, in_validation, strict=True) if chosen == (section == "validation")]
+    return [
+        item
+        for item, chosen in zip(items, in_validation, strict=True)
+        if chosen == (section == "validation")
+    ]
 
 
 def _folder_items(
@@ -115,11 +126,15 @@ def _folder_items(
 ) -> list[dict[str, Any]]:
     """Items of a folder without datalist."""
     if not dataset_dir:
-        raise DatalistError("neither dataset_dir nor datalist is given; give the folder of the radiographs.")
+        raise DatalistError(
+            "neither dataset_dir nor datalist is given; give the folder of the radiographs."
+        )
     folder = os.fspath(dataset_dir)
     if section not in (*SECTIONS, "all"):
         accepted = "training, validation, test and all"
-        raise DatalistError(f"{folder}: a folder without datalist has the sections {accepted}, not {section!r}.")
+        raise DatalistError(
+            f"{folder}: a folder without datalist has the sections {accepted}, not {section!r}."
+        )
     names = scan_radiographs(folder)
     if not names:
         raise DatalistError(f"no radiographs found under {folder}; supported: {supported_types()}.")
@@ -128,7 +143,9 @@ def _folder_items(
         patients = file_patients([os.path.join(root, name) for name in names], names, source=folder)
         names = _part(names, patients, section, fraction, seed, folder)
     if not names:
-        raise DatalistError(f"{folder}: section {section!r} is empty with validation_fraction={fraction}; raise it.")
+        raise DatalistError(
+            f"{folder}: section {section!r} is empty with validation_fraction={fraction}; raise it."
+        )
     start = os.path.join(root, "")
     return [{"image": start + name.replace("/", os.sep)} for name in names]
 
@@ -138,7 +155,9 @@ def read_sections(source: Path) -> dict[str, Any]:
     content = read_json(source, "the datalist", "check the name, or write it again")
     if not isinstance(content, dict):
         expected = 'an object with lists such as {"training": [{"image": "a.png"}, ...]}'
-        raise DatalistError(f"{source}: the top level is {_kind(content)}, where {expected} is expected.")
+        raise DatalistError(
+            f"{source}: the top level is {_kind(content)}, where {expected} is expected."
+        )
     return content
 
 
@@ -165,17 +184,25 @@ def _is_below(path: Path, folder: Path) -> bool:
 def _section(content: Mapping[str, Any], section: str, source: Path) -> list[Any]:
     """Entries of a section, at least one."""
     if section not in content:
-        found = ", ".join(name for name, value in content.items() if isinstance(value, list)) or "none"
+        found = (
+            ", ".join(name for name, value in content.items() if isinstance(value, list)) or "none"
+        )
         raise DatalistError(f"{source}: has no section {section!r}; sections found: {found}.")
     entries = content[section]
     if not isinstance(entries, list):
-        raise DatalistError(f"{source}: section {section!r} is {_kind(entries)}, where an array of items is expected.")
+        raise DatalistError(
+            f"{source}: section {section!r} is {_kind(entries)}, where an array of items is expected."
+        )
     if not entries:
-        raise DatalistError(f"{source}: section {section!r} is empty; add items, or choose another section.")
+        raise DatalistError(
+            f"{source}: section {section!r} is empty; add items, or choose another section."
+        )
     return entries
 
 
-def _to_items(entries: Sequence[Any], where: str, path_keys: Sequence[str], base: Path) -> list[dict[str, Any]]:
+def _to_items(
+    entries: Sequence[Any], where: str, path_keys: Sequence[str], base: Path
+) -> list[dict[str, Any]]:
     """Entries of a section, themselves, as dictionaries with absolute file names."""
     items: list[dict[str, Any]] = []
     folders: dict[str, str] = {}
@@ -188,11 +215,19 @@ def _to_items(entries: Sequence[Any], where: str, path_keys: Sequence[str], base
 
 
 def _kind(value: object) -> str:
-    names = {dict: "an object", list: "an array", str: "a text", bool: "a truth value", type(None): "null"}
+    names = {
+        dict: "an object",
+        list: "an array",
+        str: "a text",
+        bool: "a truth value",
+        type(None): "null",
+    }
     return names.get(type(value), "a number")
 
 
-def _to_item(entry: Any, path_keys: Sequence[str], base: Path, folders: dict[str, str]) -> dict[str, Any]:
+def _to_item(
+    entry: Any, path_keys: Sequence[str], base: Path, folders: dict[str, str]
+) -> dict[str, Any]:
     """One entry of a section, itself, as a dictionary with absolute file names."""
     item = {"image": entry} if isinstance(entry, str) else entry
     if not isinstance(item, dict):
@@ -201,7 +236,11 @@ def _to_item(entry: Any, path_keys: Sequence[str], base: Path, folders: dict[str
         value = item.get(key)
         if isinstance(value, str) and value:
             item[key] = _absolute(value, base, folders)
-        elif isinstance(value, list) and value and all(isinstance(name, str) and name for name in value):
+        elif (
+            isinstance(value, list)
+            and value
+            and all(isinstance(name, str) and name for name in value)
+        ):
             item[key] = [_absolute(name, base, folders) for name in value]
         elif key in item and (value is not None or key == "image"):
             raise DatalistError(f": {key!r} is {value!r}, where a file name is expected.")
@@ -214,7 +253,9 @@ def _absolute(name: str, base: Path, folders: dict[str, str]) -> str:
     if os.sep != "/" or not folder.strip("/") or last in ("", ".", ".."):
         return os.path.abspath(os.path.join(base, os.path.expanduser(name)))
     if folder not in folders:
-        folders[folder] = os.path.join(os.path.abspath(os.path.join(base, os.path.expanduser(folder))), "")
+        folders[folder] = os.path.join(
+            os.path.abspath(os.path.join(base, os.path.expanduser(folder))), ""
+        )
     return folders[folder] + last
 
 
@@ -264,9 +305,13 @@ def bundle_items(
     if dataset_dir and not datalist and os.path.isfile(os.path.expanduser(dataset_dir)):
         return [{"image": os.path.abspath(os.path.expanduser(dataset_dir))}]
     if dataset_dir or datalist:
-        items = load_radiograph_datalist(dataset_dir, datalist, section, hold_out=True, check_files=check_files)
+        items = load_radiograph_datalist(
+            dataset_dir, datalist, section, hold_out=True, check_files=check_files
+        )
         if section == "training" and not datalist and not global_rank():
-            logger.info(f"to check these images first: monai-afire audit {shlex.quote(os.fspath(dataset_dir or ''))}")
+            logger.info(
+                f"to check these images first: monai-afire audit {shlex.quote(os.fspath(dataset_dir or ''))}"
+            )
         return items
     return load_radiograph_datalist(None, phantom.datalist() if phantom else None, section)
 

@@ -21,12 +21,25 @@ from monai_afire.utils.files import common_folder, path_from
 from monai_afire.utils.text import known_text
 
 _PATIENT_PATTERNS = (
-    re.compile(r"(?:^|/)((?:patient|subject|sub)[_-]?\d+)(?![^/_.-])", re.IGNORECASE),  # CheXpert, BIDS
+    re.compile(
+        r"(?:^|/)((?:patient|subject|sub)[_-]?\d+)(?![^/_.-])", re.IGNORECASE
+    ),  # CheXpert, BIDS
     re.compile(r"(?:^|/)(p1\d{7})/"),  # MIMIC-CXR, whose numbers begin with 1: p20240101 is a date
-    re.compile(r"(?:^|/)(000\d{5})_\d{3}\.[^/]*$"),  # NIH ChestX-ray14, of 30,805 patients: 20240101 is a date
+    re.compile(
+        r"(?:^|/)(000\d{5})_\d{3}\.[^/]*$"
+    ),  # NIH ChestX-ray14, of 30,805 patients: 20240101 is a date
 )
 # what stands in headers for everybody, after anonymization
-_NOBODY = {"anon", "anonym", "anonymous", "anonymized", "anonymised", "deidentified", "de-identified", "removed"}
+_NOBODY = {
+    "anon",
+    "anonym",
+    "anonymous",
+    "anonymized",
+    "anonymised",
+    "deidentified",
+    "de-identified",
+    "removed",
+}
 
 
 def patient_of(name: str) -> str:
@@ -46,10 +59,14 @@ def patient_of(name: str) -> str:
 
 def _by_name(name: str) -> str:
     """Patient in a file's name, "" for none."""
-    return next((match.group(1) for pattern in _PATIENT_PATTERNS if (match := pattern.search(name))), "")
+    return next(
+        (match.group(1) for pattern in _PATIENT_PATTERNS if (match := pattern.search(name))), ""
+    )
 
 
-def split_by_patient(patients: Sequence[str], validation_fraction: float, seed: int = 0) -> list[bool]:
+def split_by_patient(
+    patients: Sequence[str], validation_fraction: float, seed: int = 0
+) -> list[bool]:
     r"""
     Choose the validation patients by a hash of their name, so that a new file never moves an old one.
 
@@ -75,7 +92,10 @@ def split_by_patient(patients: Sequence[str], validation_fraction: float, seed: 
         raise DatalistError(f"validation_fraction must be in [0, 1), got {validation_fraction}.")
     if validation_fraction == 0:
         return [False] * len(patients)
-    digests = {p: hashlib.sha256(f"{seed}:{p}".encode(errors="surrogateescape")).digest() for p in set(patients)}
+    digests = {
+        p: hashlib.sha256(f"{seed}:{p}".encode(errors="surrogateescape")).digest()
+        for p in set(patients)
+    }
     if len(digests) < 2:
         remedy = 'training and validation, or with "patient_id" where the files name one patient wrongly (--datalist)'
         raise DatalistError(f"one patient cannot be split: give a list with {remedy}.")
@@ -107,9 +127,15 @@ def item_patients(
         ['7', '00000013', 'a.png', 'b.png']
     """
     patients = [known_text(item.get("patient_id")) for item in items]
-    paths = [str(item["image"]) if item.get("image") is not None else f"item {n}" for n, item in enumerate(items)]
+    paths = [
+        str(item["image"]) if item.get("image") is not None else f"item {n}"
+        for n, item in enumerate(items)
+    ]
     # only the names that are needed are read
-    names = ["" if patient else os.path.normpath(path) for path, patient in zip(paths, patients, strict=True)]
+    names = [
+        "" if patient else os.path.normpath(path)
+        for path, patient in zip(paths, patients, strict=True)
+    ]
     return file_patients(paths, relative_names(names, base), patients, source)
 
 
@@ -118,11 +144,17 @@ def relative_names(names: Sequence[str], base: str | os.PathLike = "") -> list[s
     start = common_folder(filter(os.path.isabs, names))
     if base and Path(start).is_relative_to(os.path.abspath(base)):
         start = os.path.abspath(base)  # a new file in another folder changes no other name
-    return [path_from(name, start) if os.path.isabs(name) else name.replace(os.sep, "/") for name in names]
+    return [
+        path_from(name, start) if os.path.isabs(name) else name.replace(os.sep, "/")
+        for name in names
+    ]
 
 
 def file_patients(
-    paths: Sequence[str], names: Sequence[str], given: Sequence[str] = (), source: str | os.PathLike = ""
+    paths: Sequence[str],
+    names: Sequence[str],
+    given: Sequence[str] = (),
+    source: str | os.PathLike = "",
 ) -> list[str]:
     """
     Patient of each file: as given, by its DICOM header, or by its relative name; else the name.
@@ -148,7 +180,9 @@ def _with_one_spelling(patients: Sequence[str]) -> list[str]:
         if patient.isdecimal():
             number = patient.lstrip("0")
             longest[number] = max(longest.get(number, ""), patient, key=len)
-    return [longest[patient.lstrip("0")] if patient.isdecimal() else patient for patient in patients]
+    return [
+        longest[patient.lstrip("0")] if patient.isdecimal() else patient for patient in patients
+    ]
 
 
 @lru_cache(maxsize=1_000_000)
@@ -159,7 +193,9 @@ def _by_header(path: str) -> str:
             return ""
         with open(path, "rb") as stream:
             tags = ["PatientID", "IssuerOfPatientID"]
-            header = pydicom.dcmread(stream, force=True, stop_before_pixels=True, specific_tags=tags)
+            header = pydicom.dcmread(
+                stream, force=True, stop_before_pixels=True, specific_tags=tags
+            )
     except (OSError, ValueError, TypeError, LookupError, AttributeError, NotImplementedError):
         return ""  # no DICOM file, or a damaged one: an error when it is loaded
     patient = known_text(header.get("PatientID"))

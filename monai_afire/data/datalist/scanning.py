@@ -49,7 +49,9 @@ def scan_radiographs(folder: str | os.PathLike) -> list[str]:
     """
     root = os.path.expanduser(os.fspath(folder))
     if not os.path.isdir(root):
-        raise DatalistError(f"{root}: {'is a file, not a folder' if os.path.exists(root) else 'no such folder'}.")
+        raise DatalistError(
+            f"{root}: {'is a file, not a folder' if os.path.exists(root) else 'no such folder'}."
+        )
     found: list[str] = []
     skipped: list[str] = []
     unknown: list[str] = []  # which may hold radiographs
@@ -71,12 +73,16 @@ def scan_radiographs(folder: str | os.PathLike) -> list[str]:
         except OSError as error:
             warnings.warn(f"{here}: left out, cannot be listed ({error.strerror}).", stacklevel=2)
     if skipped:
-        text = f"{len(skipped):,} entries left out, which cannot be read: {first_few(sorted(skipped))}"
+        text = (
+            f"{len(skipped):,} entries left out, which cannot be read: {first_few(sorted(skipped))}"
+        )
         warnings.warn(f"{root}: {text}; {len(found):,} radiographs are found.", stacklevel=2)
     if unknown:
         text = f"{len(unknown):,} files left out, which may hold radiographs: {first_few(sorted(unknown))}"
         remedy = f"unpack or convert them, or give them their extension ({supported_types()})"
-        warnings.warn(f"{root}: {text}; {len(found):,} radiographs are found; {remedy}.", stacklevel=2)
+        warnings.warn(
+            f"{root}: {text}; {len(found):,} radiographs are found; {remedy}.", stacklevel=2
+        )
     if count := sum(len(scan_radiographs(result)) for result in results):
         text = f"{count:,} pictures left out, which lie among results of monai_afire: {first_few(sorted(results))}"
         warnings.warn(f"{root}: {text}; {len(found):,} radiographs are found.", stacklevel=2)
@@ -118,7 +124,9 @@ def _kind(entry: os.DirEntry[str]) -> str:
         ``_RADIOGRAPH``; what else the file is that may hold one; "" for what holds none, such as a text.
     """
     extension = extension_of(entry.name)
-    if not entry.is_file():  # asked before it is opened: a named pipe would wait for a writer for ever
+    if (
+        not entry.is_file()
+    ):  # asked before it is opened: a named pipe would wait for a writer for ever
         if entry.is_symlink() and (not extension or extension in SUPPORTED_EXTENSIONS):
             entry.stat()
         return ""

@@ -49,7 +49,9 @@ def label_subset(
         ['6.png', '7.png', '22.png', '23.png']
     """
     if isinstance(fraction, (bool, str)) or not 0 < fraction <= 1:
-        raise DatalistError(f"the fraction of the labels is {fraction!r}; choose a number above 0 and up to 1.")
+        raise DatalistError(
+            f"the fraction of the labels is {fraction!r}; choose a number above 0 and up to 1."
+        )
     if not items:
         raise DatalistError("there are no items to choose from; check the section of the datalist.")
     patients = item_patients(items)
@@ -85,25 +87,38 @@ def few_shots(
         (['5.png', '9.png'], ['5.png', '9.png', '37.png'])
     """
     if not _is_count(num_shots) or num_shots < 1:
-        raise DatalistError(f"the number of shots is {num_shots!r}; choose a whole number from 1, or None for all.")
+        raise DatalistError(
+            f"the number of shots is {num_shots!r}; choose a whole number from 1, or None for all."
+        )
     patients = item_patients(items)
     own: dict[str, list[int]] = {}
     for number, patient in enumerate(patients):
         own.setdefault(patient, []).append(number)
     if len(own) < num_shots:
         found = f"there are {len(own)} patients with {len(items)} items"
-        raise DatalistError(f"{num_shots} shots of different patients are wanted, but {found}; choose fewer.")
+        raise DatalistError(
+            f"{num_shots} shots of different patients are wanted, but {found}; choose fewer."
+        )
     of_patient = {
         patient: numbers[int.from_bytes(_digest(f"shot:{seed}", patient)[:8], "big") % len(numbers)]
         for patient, numbers in own.items()
     }
-    classes = {patient: _classes(items[number].get(label_key)) for patient, number in of_patient.items()}
-    chosen = {of_patient[patient] for patient in _covering_order(classes, f"shots:{seed}")[:num_shots]}
+    classes = {
+        patient: _classes(items[number].get(label_key)) for patient, number in of_patient.items()
+    }
+    chosen = {
+        of_patient[patient] for patient in _covering_order(classes, f"shots:{seed}")[:num_shots]
+    }
     return [dict(item) for number, item in enumerate(items) if number in chosen]
 
 
 def cross_validation_items(
-    items: Sequence[Mapping[str, Any]], num_folds: int, fold: int, section: str, seed: int = 0, label_key: str = "label"
+    items: Sequence[Mapping[str, Any]],
+    num_folds: int,
+    fold: int,
+    section: str,
+    seed: int = 0,
+    label_key: str = "label",
 ) -> list[dict[str, Any]]:
     """
     Items of one section of one run of a cross-validation by patient.
@@ -140,24 +155,34 @@ def cross_validation_items(
     if not _is_count(num_folds) or num_folds < 3:
         raise DatalistError(f"the number of folds is {num_folds!r}; choose a whole number from 3.")
     if not _is_count(fold) or not 0 <= fold < num_folds:
-        raise DatalistError(f"fold is {fold!r}; with {num_folds} folds it is a whole number from 0 to {num_folds - 1}.")
+        raise DatalistError(
+            f"fold is {fold!r}; with {num_folds} folds it is a whole number from 0 to {num_folds - 1}."
+        )
     if section not in SECTIONS:
-        raise DatalistError(f"a cross-validation has the sections training, validation and test, not {section!r}.")
+        raise DatalistError(
+            f"a cross-validation has the sections training, validation and test, not {section!r}."
+        )
     patients = item_patients(items)
     classes = _classes_of_patients(items, patients, label_key)
     if len(classes) < num_folds:
         text = f"{len(classes)} patients with {len(items)} items cannot be divided into {num_folds} folds"
-        raise DatalistError(f'{text}; choose at most as many folds, or give "patient_id" if the files name it wrongly.')
+        raise DatalistError(
+            f'{text}; choose at most as many folds, or give "patient_id" if the files name it wrongly.'
+        )
     part = _divide(classes, num_folds, f"folds:{seed}")
     own = {"test": {fold}, "validation": {(fold + 1) % num_folds}}
     wanted = own.get(section) or set(range(num_folds)) - own["test"] - own["validation"]
-    return [dict(item) for item, patient in zip(items, patients, strict=True) if part[patient] in wanted]
+    return [
+        dict(item) for item, patient in zip(items, patients, strict=True) if part[patient] in wanted
+    ]
 
 
 def _divide(classes: Mapping[str, set[Any]], num_folds: int, seed: str) -> dict[str, int]:
     """Fold of each patient: classes from rare to common, each patient to the fold that has the fewest of the class."""
     order = sorted(classes, key=partial(_digest, seed))
-    frequency = Counter(name for members in classes.values() for name in members if name != _NO_FINDING)
+    frequency = Counter(
+        name for members in classes.values() for name in members if name != _NO_FINDING
+    )
     rare_first = sorted(frequency, key=lambda name: (frequency[name], str(name)))
     fold_of: dict[str, int] = {}
     sizes, counts = Counter[int](), Counter[tuple[int, Any]]()
@@ -202,7 +227,9 @@ def _classes(label: Any) -> set[Any]:
     if isinstance(label, (list, tuple)):
         return {number for number, value in enumerate(label) if value == 1} or {_NO_FINDING}
     # a number below 0 says that the class is not known
-    is_known = isinstance(label, (int, float, str)) and known_text(label) and label not in (-1, "-1")
+    is_known = (
+        isinstance(label, (int, float, str)) and known_text(label) and label not in (-1, "-1")
+    )
     return {label} if is_known else set()
 
 

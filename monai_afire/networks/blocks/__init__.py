@@ -4,12 +4,36 @@
 
 from __future__ import annotations
 
-from monai_afire.networks.blocks.attention import DeviceSelfAttention, prepare_transformer_blocks, through_blocks
-from monai_afire.networks.blocks.composition_heads import Composer, Decomposer, gather_parts, spread_parts
+from monai_afire.networks.blocks.attention import (
+    DeviceSelfAttention,
+    prepare_transformer_blocks,
+    through_blocks,
+)
+from monai_afire.networks.blocks.composition_heads import (
+    Composer,
+    Decomposer,
+    gather_parts,
+    spread_parts,
+)
 from monai_afire.networks.blocks.ema import TeacherNetwork, update_ema
-from monai_afire.networks.blocks.feature_pyramid import FeaturePyramid, MultiScaleNeck, PyramidPooling
-from monai_afire.networks.blocks.heads import DistillationHead, PositionwiseLinear, ProjectionMLP, TokenProbabilityHead
-from monai_afire.networks.blocks.patches import grid_size, patch_labels, patch_statistics, patchify, unpatchify
+from monai_afire.networks.blocks.feature_pyramid import (
+    FeaturePyramid,
+    MultiScaleNeck,
+    PyramidPooling,
+)
+from monai_afire.networks.blocks.heads import (
+    DistillationHead,
+    PositionwiseLinear,
+    ProjectionMLP,
+    TokenProbabilityHead,
+)
+from monai_afire.networks.blocks.patches import (
+    grid_size,
+    patch_labels,
+    patch_statistics,
+    patchify,
+    unpatchify,
+)
 from monai_afire.networks.blocks.prototype_bank import PrototypeBank
 from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
 from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp

@@ -62,9 +62,15 @@ class DeviceSelfAttention(SABlock):
             NotImplementedError: when a mask is given.
         """
         if attn_mask is not None:
-            raise NotImplementedError("DeviceSelfAttention attends over all tokens; attn_mask must be None")
+            raise NotImplementedError(
+                "DeviceSelfAttention attends over all tokens; attn_mask must be None"
+            )
         batch, length, width = x.shape
-        qkv = self.qkv(x).reshape(batch, length, 3, self.num_heads, self.dim_head).permute(2, 0, 3, 1, 4)
+        qkv = (
+            self.qkv(x)
+            .reshape(batch, length, 3, self.num_heads, self.dim_head)
+            .permute(2, 0, 3, 1, 4)
+        )
         query, key, value = qkv.unbind(0)
         if (x.device.type != "cpu" if self.fused is None else self.fused) and not self.save_attn:
             dropout = self.dropout_rate if self.training else 0.0
@@ -102,7 +108,9 @@ def prepare_transformer_blocks(blocks: nn.ModuleList) -> nn.ModuleList:
         attention = block.attn
         width = attention.hidden_input_size
         has_bias = attention.qkv.bias is not None
-        block.attn = DeviceSelfAttention(width, attention.num_heads, attention.dropout_rate, has_bias)
+        block.attn = DeviceSelfAttention(
+            width, attention.num_heads, attention.dropout_rate, has_bias
+        )
         block.norm_cross_attn.requires_grad_(False)
         for layer in block.modules():
             if isinstance(layer, nn.Linear):
@@ -112,7 +120,9 @@ def prepare_transformer_blocks(blocks: nn.ModuleList) -> nn.ModuleList:
     return blocks
 
 
-def through_blocks(blocks: Iterable[nn.Module], tokens: torch.Tensor, recompute: bool = False) -> torch.Tensor:
+def through_blocks(
+    blocks: Iterable[nn.Module], tokens: torch.Tensor, recompute: bool = False
+) -> torch.Tensor:
     """
     Tokens through transformer blocks, one after the other.
 

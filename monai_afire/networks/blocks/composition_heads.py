@@ -42,7 +42,9 @@ def gather_parts(tokens: torch.Tensor, grid: Sequence[int]) -> torch.Tensor:
     halved = [length // RATIO for length in grid]
     blocks = tokens.reshape(len(tokens), *(n for length in halved for n in (length, RATIO)), -1)
     block_axes, part_axes = range(1, 2 * dims, 2), range(2, 2 * dims + 1, 2)
-    return blocks.permute(0, *block_axes, *part_axes, -1).reshape(len(tokens), math.prod(halved), -1)
+    return blocks.permute(0, *block_axes, *part_axes, -1).reshape(
+        len(tokens), math.prod(halved), -1
+    )
 
 
 def spread_parts(tokens: torch.Tensor, grid: Sequence[int]) -> torch.Tensor:
@@ -67,7 +69,9 @@ def spread_parts(tokens: torch.Tensor, grid: Sequence[int]) -> torch.Tensor:
     dims = len(grid)
     num_parts = RATIO**dims
     if tokens.shape[-1] % num_parts:
-        raise ValueError(f"tokens of width {tokens.shape[-1]} cannot be divided into {num_parts} parts")
+        raise ValueError(
+            f"tokens of width {tokens.shape[-1]} cannot be divided into {num_parts} parts"
+        )
     parts = tokens.reshape(len(tokens), *grid, *[RATIO] * dims, -1)
     interleaved = [axis for i in range(dims) for axis in (1 + i, 1 + dims + i)]
     return parts.permute(0, *interleaved, -1).reshape(len(tokens), num_parts * math.prod(grid), -1)
@@ -94,7 +98,9 @@ class Composer(nn.Module):
         torch.Size([3, 4, 8])
     """
 
-    def __init__(self, hidden_size: int, grid_size: Sequence[int], mlp_dim: int | None = None) -> None:
+    def __init__(
+        self, hidden_size: int, grid_size: Sequence[int], mlp_dim: int | None = None
+    ) -> None:
         super().__init__()
         _check_even(grid_size)
         self.grid_size = tuple(grid_size)
@@ -135,7 +141,9 @@ class Decomposer(nn.Module):
         torch.Size([3, 64, 8])
     """
 
-    def __init__(self, hidden_size: int, grid_size: Sequence[int], mlp_dim: int | None = None) -> None:
+    def __init__(
+        self, hidden_size: int, grid_size: Sequence[int], mlp_dim: int | None = None
+    ) -> None:
         super().__init__()
         self.grid_size = tuple(grid_size)
         out_dim = RATIO ** len(self.grid_size) * hidden_size
@@ -159,9 +167,13 @@ class Decomposer(nn.Module):
 
 def _check_even(grid: Sequence[int]) -> None:
     if any(length % RATIO for length in grid):
-        raise ValueError(f"the grid {tuple(grid)} must be even along every axis: choose another image or patch size")
+        raise ValueError(
+            f"the grid {tuple(grid)} must be even along every axis: choose another image or patch size"
+        )
 
 
 def _check_tokens(tokens: torch.Tensor, grid: Sequence[int]) -> None:
     if tokens.ndim != 3 or tokens.shape[1] != math.prod(grid):
-        raise ValueError(f"tokens must be (B, L = {math.prod(grid)}, D) for the grid {grid}, got {tuple(tokens.shape)}")
+        raise ValueError(
+            f"tokens must be (B, L = {math.prod(grid)}, D) for the grid {grid}, got {tuple(tokens.shape)}"
+        )

@@ -13,7 +13,9 @@ from torch import nn
 from monai_afire.networks.blocks.feature_pyramid import group_norm_settings
 
 
-def convolutional_stem(in_channels: int, hidden_size: int, patch_size: Sequence[int]) -> nn.Sequential:
+def convolutional_stem(
+    in_channels: int, hidden_size: int, patch_size: Sequence[int]
+) -> nn.Sequential:
     """
     Stack of 3 x 3 convolutions of stride 2, then one of 1 x 1 (Xiao et al., Early Convolutions, NeurIPS 2021).
 
@@ -39,14 +41,26 @@ def convolutional_stem(in_channels: int, hidden_size: int, patch_size: Sequence[
     patch = patch_size[0]
     halvings = patch.bit_length() - 1
     if patch < 2 or 2**halvings != patch or any(each != patch for each in patch_size):
-        raise ValueError(f"a convolutional stem needs the same power of two as patch on all axes, got {patch_size}")
+        raise ValueError(
+            f"a convolutional stem needs the same power of two as patch on all axes, got {patch_size}"
+        )
     if hidden_size % 2 ** (halvings - 1) or hidden_size < 2**halvings:
-        raise ValueError(f"hidden_size {hidden_size} is too small, or not a multiple of {2 ** (halvings - 1)}")
+        raise ValueError(
+            f"hidden_size {hidden_size} is too small, or not a multiple of {2 ** (halvings - 1)}"
+        )
     layers: list[nn.Module] = []
     for number in reversed(range(halvings)):
         channels = hidden_size // 2**number
-        norm: dict[str, Any] = {"adn_ordering": "NA", "norm": group_norm_settings(channels), "act": "relu"}
-        layers.append(Convolution(len(patch_size), in_channels, channels, strides=2, bias=False, **norm))
+        norm: dict[str, Any] = {
+            "adn_ordering": "NA",
+            "norm": group_norm_settings(channels),
+            "act": "relu",
+        }
+        layers.append(
+            Convolution(len(patch_size), in_channels, channels, strides=2, bias=False, **norm)
+        )
         in_channels = channels
-    layers.append(Convolution(len(patch_size), hidden_size, hidden_size, kernel_size=1, conv_only=True))
+    layers.append(
+        Convolution(len(patch_size), hidden_size, hidden_size, kernel_size=1, conv_only=True)
+    )
     return nn.Sequential(*layers)

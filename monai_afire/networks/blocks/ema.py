@@ -39,8 +39,12 @@ def update_ema(teachers: Sequence[nn.Module], students: Sequence[nn.Module], dec
         >>> float(teacher.weight)
         0.25
     """
-    moving: list[torch.Tensor] = [parameter for module in teachers for parameter in module.parameters()]
-    leading: list[torch.Tensor] = [parameter for module in students for parameter in module.parameters()]
+    moving: list[torch.Tensor] = [
+        parameter for module in teachers for parameter in module.parameters()
+    ]
+    leading: list[torch.Tensor] = [
+        parameter for module in students for parameter in module.parameters()
+    ]
     get_ema_multi_avg_fn(decay)(moving, leading, None)
     with torch.no_grad():
         for teacher, student in zip(teachers, students, strict=True):
@@ -61,7 +65,9 @@ class TeacherNetwork(nn.Module):
     def add_teachers(self) -> None:
         """Copy the modules named in ``taught``."""
         for name in self.taught:
-            setattr(self, f"teacher_{name}", copy.deepcopy(getattr(self, name)).requires_grad_(False))
+            setattr(
+                self, f"teacher_{name}", copy.deepcopy(getattr(self, name)).requires_grad_(False)
+            )
 
     def update_teacher(self) -> None:
         r"""

@@ -22,10 +22,14 @@ CHANNELS_PER_GROUP = 16
 def group_norm_settings(channels: int) -> tuple[str, dict[str, Any]]:
     """A group norm, as MONAI's blocks take it, with at least 16 channels per group."""
     most = max(channels // CHANNELS_PER_GROUP, 1)
-    return "group", {"num_groups": next(number for number in range(most, 0, -1) if channels % number == 0)}
+    return "group", {
+        "num_groups": next(number for number in range(most, 0, -1) if channels % number == 0)
+    }
 
 
-def normalized_convolution(spatial_dims: int, in_channels: int, out_channels: int, kernel_size: int) -> Convolution:
+def normalized_convolution(
+    spatial_dims: int, in_channels: int, out_channels: int, kernel_size: int
+) -> Convolution:
     """Convolution that keeps the size, group norm, ReLU."""
     return _Convolution(
         spatial_dims,
@@ -57,7 +61,9 @@ def resize_features(features: torch.Tensor, size: Sequence[int]) -> torch.Tensor
     """Interpolate linearly; the pixels' areas, not their centers, cover the same field before and after."""
     if tuple(features.shape[2:]) == tuple(size):
         return features
-    return F.interpolate(features, size=tuple(size), mode=LINEAR_MODES[features.ndim - 2], align_corners=False)
+    return F.interpolate(
+        features, size=tuple(size), mode=LINEAR_MODES[features.ndim - 2], align_corners=False
+    )
 
 
 class PyramidPooling(nn.Module):
@@ -82,15 +88,24 @@ class PyramidPooling(nn.Module):
     """
 
     def __init__(
-        self, spatial_dims: int, in_channels: int, channels: int, pool_sizes: Sequence[int] = (1, 2, 3, 6)
+        self,
+        spatial_dims: int,
+        in_channels: int,
+        channels: int,
+        pool_sizes: Sequence[int] = (1, 2, 3, 6),
     ) -> None:
         super().__init__()
         if not pool_sizes or min(pool_sizes) < 1 or channels < 2:
-            raise ValueError(f"pool_sizes must be at least 1, channels at least 2, got {pool_sizes} and {channels}")
+            raise ValueError(
+                f"pool_sizes must be at least 1, channels at least 2, got {pool_sizes} and {channels}"
+            )
         # ONNX has no pooling of volumes to a grid of a fixed size
         pool = _GridOfVolume if spatial_dims == 3 else Pool[Pool.ADAPTIVEAVG, spatial_dims]
         self.branches = nn.ModuleList(
-            nn.Sequential(pool(size), normalized_convolution(spatial_dims, in_channels, channels, kernel_size=1))
+            nn.Sequential(
+                pool(size),
+                normalized_convolution(spatial_dims, in_channels, channels, kernel_size=1),
+            )
             for size in pool_sizes
         )
         joined = in_channels + channels * len(pool_sizes)
@@ -106,7 +121,9 @@ class PyramidPooling(nn.Module):
         Returns:
             ``(B, channels, *S)``.
         """
-        context = [resize_features(branch(features), features.shape[2:]) for branch in self.branches]
+        context = [
+            resize_features(branch(features), features.shape[2:]) for branch in self.branches
+        ]
         return self.join(torch.cat([features, *context], dim=1))
 
 
@@ -119,7 +136,9 @@ class _GridOfVolume(nn.Module):
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         size, depth = self.size, features.shape[2]
-        planes = F.adaptive_avg_pool2d(features.flatten(1, 2), size).unflatten(1, (-1, depth)).flatten(3)
+        planes = (
+            F.adaptive_avg_pool2d(features.flatten(1, 2), size).unflatten(1, (-1, depth)).flatten(3)
+        )
         return F.adaptive_avg_pool2d(planes, (size, size**2)).unflatten(3, (size, size))
 
 
@@ -146,12 +165,16 @@ class FeaturePyramid(nn.Module):
     def __init__(self, spatial_dims: int, in_channels: Sequence[int], channels: int) -> None:
         super().__init__()
         self.laterals = nn.ModuleList(
-            normalized_convolution(spatial_dims, width, channels, kernel_size=1) for width in in_channels
+            normalized_convolution(spatial_dims, width, channels, kernel_size=1)
+            for width in in_channels
         )
         self.outputs = nn.ModuleList(
-            normalized_convolution(spatial_dims, channels, channels, kernel_size=3) for _ in in_channels
+            normalized_convolution(spatial_dims, channels, channels, kernel_size=3)
+            for _ in in_channels
         )
-        self.fuse = normalized_convolution(spatial_dims, channels * (len(in_channels) + 1), channels, kernel_size=3)
+        self.fuse = normalized_convolution(
+            spatial_dims, channels * (len(in_channels) + 1), channels, kernel_size=3
+        )
 
     def forward(self, maps: Sequence[torch.Tensor]) -> torch.Tensor:
         """
@@ -167,13 +190,17 @@ class FeaturePyramid(nn.Module):
             ValueError: when there are too many or too few maps.
         """
         if len(maps) != len(self.laterals) + 1:
-            raise ValueError(f"this pyramid was built for {len(self.laterals) + 1} maps, got {len(maps)}")
+            raise ValueError(
+                f"this pyramid was built for {len(self.laterals) + 1} maps, got {len(maps)}"
+            )
         top_down = [maps[-1]]
         for lateral, features in zip(reversed(self.laterals), reversed(maps[:-1]), strict=True):
             top_down.insert(0, lateral(features) + resize_features(top_down[0], features.shape[2:]))
         levels = [output(level) for output, level in zip(self.outputs, top_down[:-1], strict=True)]
         finest = maps[0].shape[2:]
-        return self.fuse(torch.cat([resize_features(level, finest) for level in (*levels, top_down[-1])], dim=1))
+        return self.fuse(
+            torch.cat([resize_features(level, finest) for level in (*levels, top_down[-1])], dim=1)
+        )
 
 
 class MultiScaleNeck(nn.Module):
@@ -207,7 +234,11 @@ class MultiScaleNeck(nn.Module):
             doublings = len(in_channels) - 2 - level
             pool = Pool[Pool.MAX, len(patch_size)]
             # ceil_mode: a grid of one patch stays one
-            scale = pool(2, stride=2, ceil_mode=True) if doublings < 0 else _enlarge(patch_size, channels, doublings)
+            scale = (
+                pool(2, stride=2, ceil_mode=True)
+                if doublings < 0
+                else _enlarge(patch_size, channels, doublings)
+            )
             self.scales.append(scale)
             self.out_channels += (max(channels // 2 ** max(doublings, 0), 1),)
 
@@ -234,10 +265,14 @@ def _enlarge(patch_size: Sequence[int], channels: int, doublings: int) -> nn.Seq
     layers: list[nn.Module] = []
     for doubling in range(doublings):
         if layers:
-            norm = get_norm_layer(group_norm_settings(channels), spatial_dims=spatial_dims, channels=channels)
+            norm = get_norm_layer(
+                group_norm_settings(channels), spatial_dims=spatial_dims, channels=channels
+            )
             layers += [norm, get_act_layer("gelu")]
         factor = tuple(2 if patch >= 2 ** (doubling + 1) else 1 for patch in patch_size)
         halved = max(channels // 2, 1)
-        layers.append(Conv[Conv.CONVTRANS, spatial_dims](channels, halved, kernel_size=factor, stride=factor))
+        layers.append(
+            Conv[Conv.CONVTRANS, spatial_dims](channels, halved, kernel_size=factor, stride=factor)
+        )
         channels = halved
     return nn.Sequential(*layers)

@@ -155,7 +155,9 @@ class PositionwiseLinear(nn.Module):
         """
         num_tokens, _, in_dim = self.weight.shape
         if x.shape[1:] != (num_tokens, in_dim):
-            raise ValueError(f"expected tokens (B, L={num_tokens}, D={in_dim}), got {tuple(x.shape)}")
+            raise ValueError(
+                f"expected tokens (B, L={num_tokens}, D={in_dim}), got {tuple(x.shape)}"
+            )
         scores = torch.bmm(x.transpose(0, 1), self.weight.transpose(1, 2))
         inverse_norm = torch.linalg.vector_norm(self.weight, dim=-1).clamp_min(1e-12).reciprocal()
         return (scores * inverse_norm.to(scores.dtype).unsqueeze(1)).transpose(0, 1)
@@ -182,9 +184,13 @@ class TokenProbabilityHead(nn.Module):
         (torch.Size([2, 4, 8]), True)
     """
 
-    def __init__(self, in_dim: int, num_tokens: int, num_clusters: int, hidden_dim: int = 256) -> None:
+    def __init__(
+        self, in_dim: int, num_tokens: int, num_clusters: int, hidden_dim: int = 256
+    ) -> None:
         super().__init__()
-        self.mlp = nn.Sequential(nn.Linear(in_dim, hidden_dim), nn.GELU(), nn.Linear(hidden_dim, hidden_dim))
+        self.mlp = nn.Sequential(
+            nn.Linear(in_dim, hidden_dim), nn.GELU(), nn.Linear(hidden_dim, hidden_dim)
+        )
         self.mlp.apply(init_linear)
         self.last_layer = PositionwiseLinear(num_tokens, hidden_dim, num_clusters)
 

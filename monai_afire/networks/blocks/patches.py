@@ -36,7 +36,9 @@ def grid_size(image_size: Sequence[int], patch_size: Sequence[int] | int) -> tup
     patch = ensure_tuple_rep(patch_size, len(image_size))
     if any(s % p or s < p for s, p in zip(image_size, patch, strict=True)):
         remedy = "resize it to a multiple of the patch on every axis, or choose another patch size"
-        raise ValueError(f"an image of {tuple(image_size)} pixels cannot be cut into patches of {patch}: {remedy}")
+        raise ValueError(
+            f"an image of {tuple(image_size)} pixels cannot be cut into patches of {patch}: {remedy}"
+        )
     return tuple(s // p for s, p in zip(image_size, patch, strict=True))
 
 
@@ -65,10 +67,16 @@ def patchify(images: torch.Tensor, patch_size: Sequence[int] | int) -> torch.Ten
     cells = images.reshape(*images.shape[:2], *split)
     grid_axes = [2 + 2 * i for i in range(spatial_dims)]
     pixel_axes = [3 + 2 * i for i in range(spatial_dims)]
-    return cells.permute(0, *grid_axes, 1, *pixel_axes).flatten(1 + spatial_dims).flatten(1, spatial_dims)
+    return (
+        cells.permute(0, *grid_axes, 1, *pixel_axes)
+        .flatten(1 + spatial_dims)
+        .flatten(1, spatial_dims)
+    )
 
 
-def unpatchify(tokens: torch.Tensor, grid: Sequence[int], patch_size: Sequence[int] | int) -> torch.Tensor:
+def unpatchify(
+    tokens: torch.Tensor, grid: Sequence[int], patch_size: Sequence[int] | int
+) -> torch.Tensor:
     """
     Put patches back into images; the inverse of :func:`patchify`.
 
@@ -91,9 +99,13 @@ def unpatchify(tokens: torch.Tensor, grid: Sequence[int], patch_size: Sequence[i
     spatial_dims = len(grid)
     patch = ensure_tuple_rep(patch_size, spatial_dims)
     if tokens.shape[1] != math.prod(grid):
-        raise ValueError(f"{tokens.shape[1]} tokens do not fill a grid of {tuple(grid)} = {math.prod(grid)} patches")
+        raise ValueError(
+            f"{tokens.shape[1]} tokens do not fill a grid of {tuple(grid)} = {math.prod(grid)} patches"
+        )
     cells = tokens.reshape(tokens.shape[0], *grid, -1, *patch)
-    order = [1 + spatial_dims] + [axis for i in range(spatial_dims) for axis in (1 + i, 2 + spatial_dims + i)]
+    order = [1 + spatial_dims] + [
+        axis for i in range(spatial_dims) for axis in (1 + i, 2 + spatial_dims + i)
+    ]
     size = [n * p for n, p in zip(grid, patch, strict=True)]
     return cells.permute(0, *order).reshape(tokens.shape[0], -1, *size)
 

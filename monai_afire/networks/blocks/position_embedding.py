@@ -35,8 +35,14 @@ def resize_position_embedding(
 ) -> torch.Tensor:
     """Interpolate position embeddings on the grid of patches, on their device and with their gradient."""
     values = embedding.to(widest_float(embedding.device)).reshape(*old_grid, -1)
-    matrices = [resize_matrix(old, new, values.device) for old, new in zip(old_grid, new_grid, strict=True)]
-    return along_axes(values, matrices, first=0).reshape(1, math.prod(new_grid), -1).to(embedding.dtype)
+    matrices = [
+        resize_matrix(old, new, values.device) for old, new in zip(old_grid, new_grid, strict=True)
+    ]
+    return (
+        along_axes(values, matrices, first=0)
+        .reshape(1, math.prod(new_grid), -1)
+        .to(embedding.dtype)
+    )
 
 
 def along_axes(values: torch.Tensor, matrices: Sequence[torch.Tensor], first: int) -> torch.Tensor:

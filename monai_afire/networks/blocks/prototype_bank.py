@@ -47,7 +47,9 @@ class PrototypeBank(nn.Module):
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum must be in [0, 1), got {momentum}")
         self.momentum = momentum
-        self.register_buffer("prototypes", torch.full((num_tokens, num_clusters), 1.0 / num_clusters))
+        self.register_buffer(
+            "prototypes", torch.full((num_tokens, num_clusters), 1.0 / num_clusters)
+        )
         self.register_buffer("num_updates", torch.zeros((), dtype=torch.long))
 
     @torch.no_grad()
@@ -62,7 +64,9 @@ class PrototypeBank(nn.Module):
             ValueError: when L or K differ from the bank's.
         """
         if q.ndim != 3 or q.shape[1:] != self.prototypes.shape:
-            raise ValueError(f"q must be (B, L, K) with (L, K) = {tuple(self.prototypes.shape)}, got {tuple(q.shape)}")
+            raise ValueError(
+                f"q must be (B, L, K) with (L, K) = {tuple(self.prototypes.shape)}, got {tuple(q.shape)}"
+            )
         total = q.to(self.prototypes.dtype).sum(0)
         count = all_reduce(torch.full((), q.shape[0], dtype=total.dtype, device=total.device))
         total = all_reduce(total)

@@ -64,11 +64,14 @@ class RestorationDecoder(nn.Module):
         self.use_checkpoint = use_checkpoint
         num_tokens = math.prod(grid_size)
         self.projection = nn.Linear(in_dim, hidden_dim)
-        self.mask_tokens = nn.Parameter(torch.empty(1, num_tokens if mask_token_per_position else 1, hidden_dim))
+        self.mask_tokens = nn.Parameter(
+            torch.empty(1, num_tokens if mask_token_per_position else 1, hidden_dim)
+        )
         self.position_embeddings = _position_embedding(grid_size, hidden_dim)
         self.blocks = prepare_transformer_blocks(
             nn.ModuleList(
-                TransformerBlock(hidden_dim, 4 * hidden_dim, num_heads, qkv_bias=True) for _ in range(num_layers)
+                TransformerBlock(hidden_dim, 4 * hidden_dim, num_heads, qkv_bias=True)
+                for _ in range(num_layers)
             )
         )
         self.norm = nn.LayerNorm(hidden_dim)
@@ -76,7 +79,9 @@ class RestorationDecoder(nn.Module):
         nn.init.trunc_normal_(self.mask_tokens, std=0.02)
         nn.init.xavier_uniform_(self.projection.weight)
         nn.init.zeros_(self.projection.bias)
-        init_linear(self.to_pixels)  # starts near the mean intensity: larger weights would have to unlearn noise
+        init_linear(
+            self.to_pixels
+        )  # starts near the mean intensity: larger weights would have to unlearn noise
 
     @classmethod
     def for_encoder(cls, encoder: Any, *settings: Any, **others: Any) -> RestorationDecoder:
@@ -115,7 +120,9 @@ class RestorationDecoder(nn.Module):
 def _position_embedding(grid_size: Sequence[int], hidden_dim: int) -> nn.Parameter:
     spatial_dims = len(grid_size)
     if hidden_dim % (2 * spatial_dims):
-        needed = f"divisible by {2 * spatial_dims} in {spatial_dims}-D (sine-cosine position embedding)"
+        needed = (
+            f"divisible by {2 * spatial_dims} in {spatial_dims}-D (sine-cosine position embedding)"
+        )
         raise ValueError(f"the decoder's width must be {needed}, got {hidden_dim}")
     with without_meshgrid_warning():
         return build_sincos_position_embedding(list(grid_size), hidden_dim, spatial_dims)

@@ -11,7 +11,9 @@ from monai_afire.utils.precision import at_least_float32
 
 
 @torch.no_grad()
-def sinkhorn_knopp(logits: torch.Tensor, epsilon: float | torch.Tensor = 0.05, num_iters: int = 3) -> torch.Tensor:
+def sinkhorn_knopp(
+    logits: torch.Tensor, epsilon: float | torch.Tensor = 0.05, num_iters: int = 3
+) -> torch.Tensor:
     r"""
     Turn scores into assignments that use every cluster equally (Cuturi 2013; as in SwAV and DINO).
 

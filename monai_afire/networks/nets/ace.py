@@ -105,14 +105,22 @@ class ACE(TeacherNetwork):
         super().__init__()
         encoder = as_encoder(encoder)
         if len(set(encoder.grid_size)) != 1:
-            raise ValueError(f"the encoder's grid must have equally many cells on every axis, got {encoder.grid_size}")
+            raise ValueError(
+                f"the encoder's grid must have equally many cells on every axis, got {encoder.grid_size}"
+            )
         if not 0 <= center_momentum < 1:
             raise ValueError(f"center_momentum must be in [0, 1), got {center_momentum}")
         if not (compose or decompose or global_consistency):
-            raise ValueError("nothing is left to learn: compose, decompose and global_consistency are all False")
+            raise ValueError(
+                "nothing is left to learn: compose, decompose and global_consistency are all False"
+            )
         self.encoder = encoder
-        self.composer = Composer(encoder.hidden_size, encoder.grid_size, head_dim).requires_grad_(compose)
-        self.decomposer = Decomposer(encoder.hidden_size, encoder.grid_size, head_dim).requires_grad_(decompose)
+        self.composer = Composer(encoder.hidden_size, encoder.grid_size, head_dim).requires_grad_(
+            compose
+        )
+        self.decomposer = Decomposer(
+            encoder.hidden_size, encoder.grid_size, head_dim
+        ).requires_grad_(decompose)
         self.logit_scale = nn.Parameter(
             torch.tensor(math.log(1 / 0.07)), requires_grad=normalize and (compose or decompose)
         )
@@ -169,21 +177,42 @@ class ACE(TeacherNetwork):
             return tokens.transpose(1, 2).unflatten(2, self.encoder.grid_size)
         if offset_1 is None or offset_2 is None:
             names = "image_1, image_2, offset_1, offset_2"
-            raise ValueError(f"ACE takes an image alone, or all of {names}: name them as extra keys of prepare_batch")
+            raise ValueError(
+                f"ACE takes an image alone, or all of {names}: name them as extra keys of prepare_batch"
+            )
         places = (len(image_1), len(self.encoder.grid_size))
-        check_shapes(image_2=(image_2, image_1.shape), offset_1=(offset_1, places), offset_2=(offset_2, places))
+        check_shapes(
+            image_2=(image_2, image_1.shape),
+            offset_1=(offset_1, places),
+            offset_2=(offset_2, places),
+        )
         self._check_shift(offset_1 - offset_2)
         images = {1: image_1, 2: image_2}
-        in_student = {1: self.compose or self.global_consistency, 2: self.decompose or self.global_consistency}
-        in_teacher = {2: in_student[1], 1: in_student[2]}  # each branch compares with the other crop
-        student = _encode(self.encoder, {crop: image for crop, image in images.items() if in_student[crop]})
+        in_student = {
+            1: self.compose or self.global_consistency,
+            2: self.decompose or self.global_consistency,
+        }
+        in_teacher = {
+            2: in_student[1],
+            1: in_student[2],
+        }  # each branch compares with the other crop
+        student = _encode(
+            self.encoder, {crop: image for crop, image in images.items() if in_student[crop]}
+        )
         with torch.no_grad():
-            teacher = _encode(self.teacher_encoder, {crop: image for crop, image in images.items() if in_teacher[crop]})
+            teacher = _encode(
+                self.teacher_encoder,
+                {crop: image for crop, image in images.items() if in_teacher[crop]},
+            )
         outputs = {"offset_1": offset_1, "offset_2": offset_2}
         if self.compose:
-            outputs["composition_logits"] = self._matching_logits(teacher[2], self.composer(student[1]))
+            outputs["composition_logits"] = self._matching_logits(
+                teacher[2], self.composer(student[1])
+            )
         if self.decompose:
-            outputs["decomposition_logits"] = self._matching_logits(teacher[1], self.decomposer(student[2]))
+            outputs["decomposition_logits"] = self._matching_logits(
+                teacher[1], self.decomposer(student[2])
+            )
         if self.global_consistency:
             cells = self.encoder.grid_size[0]
             masks = overlap_masks(offset_1, offset_2, (cells, 2 * cells), (1, 2))
@@ -195,7 +224,9 @@ class ACE(TeacherNetwork):
     def _check_shift(self, shift: torch.Tensor) -> None:
         """Refuse crops whose whole patches do not correspond; not on a GPU, which would have to wait."""
         if shift.device.type == "cpu" and bool((shift % 2 != 0).any()):
-            raise ValueError(f"offset_1 - offset_2 must be even, got {shift.tolist()}: cut the crops with align=2")
+            raise ValueError(
+                f"offset_1 - offset_2 must be even, got {shift.tolist()}: cut the crops with align=2"
+            )
 
     def _matching_logits(self, teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
         """Scaled cosines, or products, of every pair: (B, N, D) and (B, M, D) to (B, N, M)."""
@@ -223,7 +254,9 @@ def _encode(encoder: nn.Module, images: dict[int, torch.Tensor]) -> dict[int, to
     return dict(zip(images, tokens.chunk(len(images)), strict=True))
 
 
-def _mean_tokens(tokens: dict[int, torch.Tensor], masks: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+def _mean_tokens(
+    tokens: dict[int, torch.Tensor], masks: tuple[torch.Tensor, torch.Tensor]
+) -> torch.Tensor:
     """Mean token of each crop over its patches (B, L) in the overlap: (B, 2, D); 0 without an overlap."""
     features = at_least_float32(torch.stack([tokens[1], tokens[2]], dim=1))
     mask = torch.stack(masks, dim=1).unsqueeze(2).to(features.dtype)

@@ -100,12 +100,19 @@ class AFiRe(TeacherNetwork):
         super().__init__()
         encoder = as_encoder(encoder)
         if contrast_space not in CONTRAST_SPACES:
-            raise ValueError(f"contrast_space must be one of {CONTRAST_SPACES}, got {contrast_space!r}")
+            raise ValueError(
+                f"contrast_space must be one of {CONTRAST_SPACES}, got {contrast_space!r}"
+            )
         num_tokens = math.prod(encoder.grid_size)
         self.encoder = encoder
         self.head = TokenProbabilityHead(encoder.hidden_size, num_tokens, num_clusters, head_dim)
         self.decoder = RestorationDecoder.for_encoder(
-            encoder, decoder_dim, decoder_layers, decoder_heads, mask_token_per_position, use_checkpoint
+            encoder,
+            decoder_dim,
+            decoder_layers,
+            decoder_heads,
+            mask_token_per_position,
+            use_checkpoint,
         )
         # parameters that an ablation leaves without a gradient would stop distributed training
         if not contrast or contrast_space == "features":
@@ -128,7 +135,10 @@ class AFiRe(TeacherNetwork):
         self.train()  # but for the teachers
 
     def forward(
-        self, image: torch.Tensor, lesion_image: torch.Tensor | None = None, lesion_mask: torch.Tensor | None = None
+        self,
+        image: torch.Tensor,
+        lesion_image: torch.Tensor | None = None,
+        lesion_mask: torch.Tensor | None = None,
     ) -> torch.Tensor | dict[str, torch.Tensor]:
         """
         One pre-training pass, or, given an image alone, its restoration.
@@ -170,13 +180,17 @@ class AFiRe(TeacherNetwork):
             outputs["restored"] = restored.unflatten(0, variants)
             outputs["target"] = self._patches(image).unsqueeze(1)
             if not self.training:
-                outputs["corrupted"] = self._patches(lesion_image.flatten(0, 1)).unflatten(0, variants)
+                outputs["corrupted"] = self._patches(lesion_image.flatten(0, 1)).unflatten(
+                    0, variants
+                )
         return outputs
 
     def restore_image(self, image: torch.Tensor) -> torch.Tensor:
         """Restore images without hiding a token: ``(B, C, *S)`` in [0, 1] to the same."""
         patches = self.decoder(self.encoder(image))
-        return self.encoder.denormalize(unpatchify(patches, self.encoder.grid_size, self.encoder.patch_size))
+        return self.encoder.denormalize(
+            unpatchify(patches, self.encoder.grid_size, self.encoder.patch_size)
+        )
 
     def _patches(self, images: torch.Tensor) -> torch.Tensor:
         return patchify(self.encoder.normalize(images), self.encoder.patch_size)

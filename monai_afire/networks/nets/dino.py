@@ -87,9 +87,13 @@ class DINO(TeacherNetwork):
         if not 0 <= center_momentum < 1:
             raise ValueError(f"center_momentum must be in [0, 1), got {center_momentum}")
         if teacher_balance not in TEACHER_BALANCES:
-            raise ValueError(f"teacher_balance must be one of {TEACHER_BALANCES}, got {teacher_balance!r}")
+            raise ValueError(
+                f"teacher_balance must be one of {TEACHER_BALANCES}, got {teacher_balance!r}"
+            )
         self.encoder = encoder
-        self.head = DistillationHead(encoder.hidden_size, num_prototypes, head_dim, bottleneck_dim, norm_last_layer)
+        self.head = DistillationHead(
+            encoder.hidden_size, num_prototypes, head_dim, bottleneck_dim, norm_last_layer
+        )
         self.add_teachers()
         self.register_buffer("center", torch.zeros(num_prototypes))
         self.student_temperature = student_temperature
@@ -131,7 +135,9 @@ class DINO(TeacherNetwork):
         embeddings = self.encoder(image.flatten(0, 1)).mean(1).unflatten(0, crops)
         if local_crops.shape[1]:
             tokens = self.encoder.encode_any_size(local_crops.flatten(0, 1))
-            embeddings = torch.cat([embeddings, tokens.mean(1).unflatten(0, local_crops.shape[:2])], dim=1)
+            embeddings = torch.cat(
+                [embeddings, tokens.mean(1).unflatten(0, local_crops.shape[:2])], dim=1
+            )
         scores = at_least_float32(self.head(embeddings))
         outputs = {"student": torch.log_softmax(scores / self.student_temperature, dim=-1)}
         with torch.no_grad():
@@ -155,6 +161,8 @@ class DINO(TeacherNetwork):
         ndim = len(self.encoder.grid_size) + 3
         if {image.ndim, local_crops.ndim} != {ndim} or image.shape[0] != local_crops.shape[0]:
             shapes = f"{tuple(image.shape)} and {tuple(local_crops.shape)}"
-            raise ValueError(f"global and local crops must be (B, crops, C, *S) of as many images, got {shapes}")
+            raise ValueError(
+                f"global and local crops must be (B, crops, C, *S) of as many images, got {shapes}"
+            )
         if image.shape[1] + local_crops.shape[1] < 2 or image.shape[1] < 1:
             raise ValueError("there must be a global crop, and another crop to compare it with")

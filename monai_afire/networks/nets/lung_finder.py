@@ -35,7 +35,9 @@ class LungFinder(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         norm = ("group", {"num_groups": 8})
-        self.net = BasicUNet(spatial_dims=2, in_channels=1, out_channels=1, features=_FEATURES, norm=norm)
+        self.net = BasicUNet(
+            spatial_dims=2, in_channels=1, out_channels=1, features=_FEATURES, norm=norm
+        )
 
     @classmethod
     def released(cls) -> LungFinder:
@@ -58,7 +60,9 @@ class LungFinder(nn.Module):
             Probabilities ``(B, 1, 64, 64)``.
         """
         with without_autocast(images.device.type):
-            small = F.interpolate(at_least_float32(images).mean(1, keepdim=True), (_SIDE, _SIDE), mode="area")
+            small = F.interpolate(
+                at_least_float32(images).mean(1, keepdim=True), (_SIDE, _SIDE), mode="area"
+            )
             mean, spread = small.mean((2, 3), keepdim=True), small.std((2, 3), keepdim=True)
             return self.net((small - mean) / (spread + 1e-6)).sigmoid()
 
@@ -88,5 +92,7 @@ class LungFinder(nn.Module):
 def _extent(profile: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Where a profile ``(B, 64)`` begins and ends, as fractions of its length, without its tails."""
     share = profile.cumsum(1) / profile.sum(1, keepdim=True).clamp_min(1e-6)
-    low, high = ((share < tail).sum(1).add(0.5).clamp_max(_SIDE - 0.5) / _SIDE for tail in (_TAIL, 1 - _TAIL))
+    low, high = (
+        (share < tail).sum(1).add(0.5).clamp_max(_SIDE - 0.5) / _SIDE for tail in (_TAIL, 1 - _TAIL)
+    )
     return low, high

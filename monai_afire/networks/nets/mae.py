@@ -104,7 +104,9 @@ class MAE(nn.Module):
             return self.encoder(image).transpose(1, 2).unflatten(2, self.encoder.grid_size)
         self._check_places(image, visible)
         tokens = self.encoder.visible_tokens(image, visible)
-        hidden = visible.new_ones((image.shape[0], math.prod(self.encoder.grid_size)), dtype=torch.bool)
+        hidden = visible.new_ones(
+            (image.shape[0], math.prod(self.encoder.grid_size)), dtype=torch.bool
+        )
         hidden = hidden.scatter(1, visible, value=False)
         places = visible.unsqueeze(-1).expand_as(tokens)
         spread = tokens.new_zeros((*hidden.shape, tokens.shape[2])).scatter(1, places, tokens)
@@ -121,15 +123,26 @@ class MAE(nn.Module):
         return outputs
 
     @staticmethod
-    def _pictures(patches: torch.Tensor, guessed: torch.Tensor, hidden: torch.Tensor) -> dict[str, torch.Tensor]:
+    def _pictures(
+        patches: torch.Tensor, guessed: torch.Tensor, hidden: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
         """What is seen and what is made of it, (B, L, P) each."""
         hidden = hidden.unsqueeze(-1)
         seen = torch.where(hidden, 0.0, patches)
         gray = seen.mean((1, 2), keepdim=True) * hidden.shape[1] / (~hidden).sum(1, keepdim=True)
-        return {"masked": torch.where(hidden, gray, patches), "completed": torch.where(hidden, guessed, patches)}
+        return {
+            "masked": torch.where(hidden, gray, patches),
+            "completed": torch.where(hidden, guessed, patches),
+        }
 
     def _check_places(self, image: torch.Tensor, visible: torch.Tensor) -> None:
         num_tokens = math.prod(self.encoder.grid_size)
-        if visible.ndim != 2 or visible.shape[0] != image.shape[0] or not 0 < visible.shape[1] < num_tokens:
+        if (
+            visible.ndim != 2
+            or visible.shape[0] != image.shape[0]
+            or not 0 < visible.shape[1] < num_tokens
+        ):
             wanted = f"(B, K) with K of 1 to {num_tokens - 1}, got {tuple(visible.shape)} for {len(image)} images"
-            raise ValueError(f"visible must be {wanted}: does RandVisiblePatchesd have the encoder's patch size?")
+            raise ValueError(
+                f"visible must be {wanted}: does RandVisiblePatchesd have the encoder's patch size?"
+            )

@@ -117,13 +117,17 @@ class PEAC(TeacherNetwork):
     ) -> None:
         super().__init__()
         if global_balance not in GLOBAL_BALANCES:
-            raise ValueError(f"global_balance must be one of {GLOBAL_BALANCES}, got {global_balance!r}")
+            raise ValueError(
+                f"global_balance must be one of {GLOBAL_BALANCES}, got {global_balance!r}"
+            )
         if not 0 <= center_momentum < 1:
             raise ValueError(f"center_momentum must be in [0, 1), got {center_momentum}")
         encoder = as_encoder(encoder)
         width, pixels = encoder.hidden_size, encoder.in_channels * math.prod(encoder.patch_size)
         self.encoder = encoder
-        self.order_head = nn.Linear(width, math.prod(encoder.grid_size)).requires_grad_(classify_order)
+        self.order_head = nn.Linear(width, math.prod(encoder.grid_size)).requires_grad_(
+            classify_order
+        )
         self.restoration_head = nn.Linear(width, pixels).requires_grad_(restore)
         for head in (self.order_head, self.restoration_head):
             init_linear(head)
@@ -133,7 +137,9 @@ class PEAC(TeacherNetwork):
         self.local_expander.requires_grad_(local_consistency)
         self.add_teachers()
         if global_balance == "predictor":
-            self.global_predictor = ProjectionMLP(expander_dim, expander_hidden_dim, expander_dim, num_layers=2)
+            self.global_predictor = ProjectionMLP(
+                expander_dim, expander_hidden_dim, expander_dim, num_layers=2
+            )
             self.global_predictor.requires_grad_(global_consistency)
         self.register_buffer("global_center", torch.zeros(expander_dim))
         self.teacher_decay = teacher_decay
@@ -187,15 +193,31 @@ class PEAC(TeacherNetwork):
         """
         if image_2 is None:
             return self.restore_image(image_1)
-        if distorted is None or order is None or shuffled is None or offset_1 is None or offset_2 is None:
+        if (
+            distorted is None
+            or order is None
+            or shuffled is None
+            or offset_1 is None
+            or offset_2 is None
+        ):
             names = "image_1, image_2, distorted, order, shuffled, offset_1, offset_2"
-            raise ValueError(f"PEAC takes an image, or all of {names}: name them as extra keys of prepare_batch")
+            raise ValueError(
+                f"PEAC takes an image, or all of {names}: name them as extra keys of prepare_batch"
+            )
         grid, batch, crop = self.encoder.grid_size, len(image_1), image_1.shape
-        check_shapes(image_2=(image_2, crop), distorted=(distorted, crop), order=(order, (batch, math.prod(grid))))
+        check_shapes(
+            image_2=(image_2, crop),
+            distorted=(distorted, crop),
+            order=(order, (batch, math.prod(grid))),
+        )
         places = (batch, len(grid))
-        check_shapes(shuffled=(shuffled, (batch,)), offset_1=(offset_1, places), offset_2=(offset_2, places))
+        check_shapes(
+            shuffled=(shuffled, (batch,)), offset_1=(offset_1, places), offset_2=(offset_2, places)
+        )
         if self.local_consistency and len(set(grid)) != 1:
-            raise ValueError(f"local_consistency needs equally many cells on every axis, the encoder's grid is {grid}")
+            raise ValueError(
+                f"local_consistency needs equally many cells on every axis, the encoder's grid is {grid}"
+            )
         outputs = {"order": order, "shuffled": shuffled.bool()}
         consistency = self.global_consistency or self.local_consistency
         tokens = self.encoder(torch.cat([distorted, image_2]) if consistency else distorted)
@@ -218,7 +240,9 @@ class PEAC(TeacherNetwork):
     def restore_image(self, image: torch.Tensor) -> torch.Tensor:
         """Restore the appearance of images: ``(B, C, *S)`` in [0, 1] to the same."""
         patches = self.restoration_head(self.encoder(image))
-        return self.encoder.denormalize(unpatchify(patches, self.encoder.grid_size, self.encoder.patch_size))
+        return self.encoder.denormalize(
+            unpatchify(patches, self.encoder.grid_size, self.encoder.patch_size)
+        )
 
     def _embeddings(self, tokens: torch.Tensor, crops: torch.Tensor) -> dict[str, torch.Tensor]:
         """Both networks' embeddings, from the student's tokens (2 B, L, D) and the teacher's images (2 B, C, *S)."""
@@ -231,7 +255,9 @@ class PEAC(TeacherNetwork):
             teacher["global"] = self._centered(teacher["global"])
         embeddings = student | {f"teacher_{name}": embedding for name, embedding in teacher.items()}
         halves = {name: embedding.chunk(2) for name, embedding in embeddings.items()}
-        return {f"{name}_{crop + 1}": pair[crop] for name, pair in halves.items() for crop in (0, 1)}
+        return {
+            f"{name}_{crop + 1}": pair[crop] for name, pair in halves.items() for crop in (0, 1)
+        }
 
     def _expand(self, tokens: torch.Tensor, branch: str = "") -> dict[str, torch.Tensor]:
         """Embeddings of the whole and of each patch, as far as they are on, by one network's expanders."""

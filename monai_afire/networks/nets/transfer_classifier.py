@@ -70,10 +70,15 @@ class TransferClassifier(TransferNetwork):
         super().__init__(encoder, num_classes, freeze_encoder)
         check_label_kind(label_kind, num_classes)
         width = self.encoder.hidden_size
-        self.standardize = nn.BatchNorm1d(width, affine=False) if standardize_features else nn.Identity()
+        self.standardize = (
+            nn.BatchNorm1d(width, affine=False) if standardize_features else nn.Identity()
+        )
         self.dropout = nn.Dropout(dropout_rate)
         self.classifier = nn.Linear(width, num_classes)
-        self.register_buffer("thresholds", torch.full((num_classes,), torch.nan if label_kind == "multiclass" else 0.5))
+        self.register_buffer(
+            "thresholds",
+            torch.full((num_classes,), torch.nan if label_kind == "multiclass" else 0.5),
+        )
         init_linear(self.classifier)
         self.train()
 

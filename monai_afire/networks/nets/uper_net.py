@@ -11,7 +11,12 @@ import torch
 from monai.networks.layers import Conv, Dropout
 from torch import nn
 
-from monai_afire.networks.blocks.feature_pyramid import FeaturePyramid, MultiScaleNeck, PyramidPooling, resize_features
+from monai_afire.networks.blocks.feature_pyramid import (
+    FeaturePyramid,
+    MultiScaleNeck,
+    PyramidPooling,
+    resize_features,
+)
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.transfer_network import TransferNetwork
 

@@ -23,10 +23,20 @@ from monai_afire.networks.weights.released_files import weights_file
 from monai_afire.networks.weights.safetensors_files import read_safetensors
 from monai_afire.utils.files import atomic_path, is_safetensors
 
-__all__ = ["PRODUCER", "Checkpoint", "flatten_tensors", "read_checkpoint", "read_own", "read_pickle", "write_pickle"]
+__all__ = [
+    "PRODUCER",
+    "Checkpoint",
+    "flatten_tensors",
+    "read_checkpoint",
+    "read_own",
+    "read_pickle",
+    "write_pickle",
+]
 
 PRODUCER = "monai_afire"
-_COPY_AGAIN = "copy or download it again, or save the network's state dict with torch.save or safetensors"
+_COPY_AGAIN = (
+    "copy or download it again, or save the network's state dict with torch.save or safetensors"
+)
 _HEADER_KEYS = ("img_size", "patch_size", "mean", "std", "num_heads", "layer_norm_eps")
 
 
@@ -80,7 +90,9 @@ def read_checkpoint(path_or_state_dict: str | os.PathLike | Mapping[str, Any]) -
             content = read_pickle(path)
     tensors = dict(flatten_tensors(content))
     if not tensors:
-        raise ValueError(f"{name} holds no floating-point tensors, it is a {type(content).__name__}: is it weights?")
+        raise ValueError(
+            f"{name} holds no floating-point tensors, it is a {type(content).__name__}: is it weights?"
+        )
     return Checkpoint(name, tensors, header, _described_arguments(content))
 
 
@@ -130,10 +142,18 @@ def _without_wrappers(path: str) -> str:
 
 def _check_is_file(path: Path) -> None:
     if path.is_dir():
-        inside = sorted(p.name for p in path.iterdir() if p.suffix in {".pt", ".pth", ".bin", ".safetensors", ".ckpt"})
-        raise ValueError(f"{path} is a folder: name the checkpoint file in it, e.g. one of {inside[:5]}")
+        inside = sorted(
+            p.name
+            for p in path.iterdir()
+            if p.suffix in {".pt", ".pth", ".bin", ".safetensors", ".ckpt"}
+        )
+        raise ValueError(
+            f"{path} is a folder: name the checkpoint file in it, e.g. one of {inside[:5]}"
+        )
     if not path.is_file():
-        raise FileNotFoundError(f"there is no checkpoint {path}: check the path (relative to {Path.cwd()})")
+        raise FileNotFoundError(
+            f"there is no checkpoint {path}: check the path (relative to {Path.cwd()})"
+        )
 
 
 def _encoder_header(metadata: Mapping[str, str], path: Path) -> dict[str, Any]:
@@ -144,7 +164,9 @@ def _encoder_header(metadata: Mapping[str, str], path: Path) -> dict[str, Any]:
         header = json.loads(metadata["encoder"])
         return {name: header[name] for name in _HEADER_KEYS}
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is not a readable safetensors file (header: {error}); {_COPY_AGAIN}") from error
+        raise ValueError(
+            f"{path} is not a readable safetensors file (header: {error}); {_COPY_AGAIN}"
+        ) from error
 
 
 def read_own(path: str | os.PathLike, remedy: str) -> Any:
@@ -175,7 +197,9 @@ def read_own(path: str | os.PathLike, remedy: str) -> Any:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
     except Exception as error:  # damage fails in a dozen ways
-        damaged = str(error) if _is_zip(path) else None  # cut, or no file of torch.save: its reader says so
+        damaged = (
+            str(error) if _is_zip(path) else None
+        )  # cut, or no file of torch.save: its reader says so
     if damaged is not None:
         raise ValueError(f"{path} is damaged: its checksums do not match ({damaged}); {remedy}")
     return read_pickle(path, remedy)
@@ -201,7 +225,10 @@ class _LeftOut:
 # what training scripts (DINO, MAE, EVA-X) store beside the weights; a Namespace only holds values
 _HARMLESS: list[Any] = [
     argparse.Namespace,
-    *((_LeftOut, name) for name in ("numpy.dtype", "numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar")),
+    *(
+        (_LeftOut, name)
+        for name in ("numpy.dtype", "numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar")
+    ),
 ]
 
 
@@ -237,7 +264,9 @@ def read_pickle(path: str | os.PathLike, remedy: str = _COPY_AGAIN, mmap: bool =
             found = f"it contains more than tensors ({', '.join(sorted(set(names)))}), which could run code"
             remedy = "if you trust its author, load it with weights_only=False and save its state dict alone"
             raise ValueError(f"{path} is refused: {found}; {remedy}") from None
-        raise ValueError(f"{path} is not a readable PyTorch checkpoint ({_reason(error)}): {remedy}") from error
+        raise ValueError(
+            f"{path} is not a readable PyTorch checkpoint ({_reason(error)}): {remedy}"
+        ) from error
 
 
 def write_pickle(content: Any, path: Path, remedy: str = "") -> None:
@@ -264,8 +293,12 @@ def write_pickle(content: Any, path: Path, remedy: str = "") -> None:
             torch.save(content, temporary)
     except (OSError, RuntimeError) as error:  # torch's writer raises a RuntimeError on a full disk
         reason = getattr(error, "strerror", None) or error
-        kept = "the last complete one stays as it was" if path.is_file() else "there was none before"
-        raise OSError(f"cannot write {path}: {reason}; {kept}. Free space, then {remedy or 'start again'}") from error
+        kept = (
+            "the last complete one stays as it was" if path.is_file() else "there was none before"
+        )
+        raise OSError(
+            f"cannot write {path}: {reason}; {kept}. Free space, then {remedy or 'start again'}"
+        ) from error
 
 
 def _reason(error: Exception) -> str:
@@ -273,4 +306,8 @@ def _reason(error: Exception) -> str:
     text = str(error).strip().split("\n")[0]
     if "TorchScript" in text:
         return "a TorchScript archive: open it with torch.jit.load and save its state_dict()"
-    return "no archive of tensors" if isinstance(error, pickle.UnpicklingError) or not text else text[:200]
+    return (
+        "no archive of tensors"
+        if isinstance(error, pickle.UnpicklingError) or not text
+        else text[:200]
+    )

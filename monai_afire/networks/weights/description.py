@@ -18,7 +18,14 @@ from pydantic.dataclasses import dataclass
 
 from monai_afire.networks.definition import definition_of
 
-__all__ = ["Description", "Preprocessing", "describe", "parse_description", "tensor_digest", "with_description"]
+__all__ = [
+    "Description",
+    "Preprocessing",
+    "describe",
+    "parse_description",
+    "tensor_digest",
+    "with_description",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +74,9 @@ class Preprocessing:
 
     def __post_init__(self) -> None:
         if self.intensity_window and not self.intensity_window[0] < self.intensity_window[1]:
-            raise ValueError(f"intensity_window is {self.intensity_window}: the first value must be below the second")
+            raise ValueError(
+                f"intensity_window is {self.intensity_window}: the first value must be below the second"
+            )
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -130,8 +139,12 @@ def parse_description(text: str) -> Description:
         return _DESCRIPTION.validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
-        entry = ".".join(str(part) for part in first["loc"] if str(part).isidentifier())  # without names of types
-        raise ValueError(f"{entry or 'it'} is {str(first['input'])[:80]}: {first['msg']}") from error
+        entry = ".".join(
+            str(part) for part in first["loc"] if str(part).isidentifier()
+        )  # without names of types
+        raise ValueError(
+            f"{entry or 'it'} is {str(first['input'])[:80]}: {first['msg']}"
+        ) from error
 
 
 def describe(
@@ -168,16 +181,24 @@ def describe(
     definition = definition_of(network)
     if definition is None:
         name = f"{type(network).__module__}.{type(network).__qualname__}"
-        logger.warning(f"{name} is of another package: its file holds no definition, so later steps need network_def")
+        logger.warning(
+            f"{name} is of another package: its file holds no definition, so later steps need network_def"
+        )
     given, others = dict(preprocessing or {}), dict(settings or {})
     modules = network.modules() if isinstance(network, torch.nn.Module) else ()
-    encoder: Any = next((each for each in modules if hasattr(each, "in_channels") and hasattr(each, "img_size")), None)
+    encoder: Any = next(
+        (each for each in modules if hasattr(each, "in_channels") and hasattr(each, "img_size")),
+        None,
+    )
     if preprocessing is not None and encoder is not None:
         shape = {"channels": encoder.in_channels, "spatial_dims": len(encoder.img_size)}
         given = {"image_size": one_for_all(encoder.img_size), **shape, **given}
         others = {"patch_size": one_for_all(encoder.patch_size), **others}
     return Description(
-        task=task or TASKS.get(type(network).__name__, "encoder" if hasattr(network, "grid_size") else "network"),
+        task=task
+        or TASKS.get(
+            type(network).__name__, "encoder" if hasattr(network, "grid_size") else "network"
+        ),
         network=definition,
         preprocessing=Preprocessing(**_plain(given)) if "image_size" in given else None,
         class_names=None if class_names is None else [str(name) for name in class_names],

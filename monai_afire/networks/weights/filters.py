@@ -76,7 +76,10 @@ class Conversion:
 
 
 def find_encoder(
-    tensors: Mapping[str, torch.Tensor], filters: Sequence[CheckpointFilter], branch: str, key: str | None = None
+    tensors: Mapping[str, torch.Tensor],
+    filters: Sequence[CheckpointFilter],
+    branch: str,
+    key: str | None = None,
 ) -> tuple[CheckpointFilter, str] | None:
     """
     Find an encoder below whatever prefixes ("state_dict.", "teacher.backbone.", "encoder.") a checkpoint has.
@@ -103,17 +106,28 @@ def find_encoder(
     below = "" if key is None else key.rstrip(".") + "."
     names = [name for name in tensors if name.startswith(below)]
     if not names:
-        raise ValueError(f"nothing lies below key={key!r} in the checkpoint; its keys are {shorten(list(tensors))}")
+        raise ValueError(
+            f"nothing lies below key={key!r} in the checkpoint; its keys are {shorten(list(tensors))}"
+        )
     candidates = []
     for candidate in filters:
         for anchor in candidate.anchors:
-            for prefix in [name[: -len(anchor)] for name in names if f".{name}".endswith(f".{anchor}")]:
-                if any(name.startswith(tuple(prefix + body for body in candidate.body)) for name in names):
+            for prefix in [
+                name[: -len(anchor)] for name in names if f".{name}".endswith(f".{anchor}")
+            ]:
+                if any(
+                    name.startswith(tuple(prefix + body for body in candidate.body))
+                    for name in names
+                ):
                     candidates.append((candidate, prefix))
-    candidates = [each for each in candidates if is_teacher(each[1]) == (branch == "teacher")] or candidates
+    candidates = [
+        each for each in candidates if is_teacher(each[1]) == (branch == "teacher")
+    ] or candidates
     if len(candidates) > 1:
         prefixes = [prefix for _, prefix in candidates]
-        raise ValueError(f"the checkpoint holds {len(candidates)} encoders, below {prefixes}: choose one by key=")
+        raise ValueError(
+            f"the checkpoint holds {len(candidates)} encoders, below {prefixes}: choose one by key="
+        )
     return candidates[0] if candidates else None
 
 

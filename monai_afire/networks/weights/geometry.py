@@ -10,7 +10,11 @@ from typing import Any
 
 import torch
 
-from monai_afire.networks.blocks.position_embedding import along_axes, resize_matrix, resize_position_embedding
+from monai_afire.networks.blocks.position_embedding import (
+    along_axes,
+    resize_matrix,
+    resize_position_embedding,
+)
 from monai_afire.networks.weights.filters import Conversion
 
 __all__ = [
@@ -25,7 +29,9 @@ __all__ = [
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
-def fit_patch_embedding(conversion: Conversion, layer: str, patch_size: Sequence[int], encoder: Any) -> None:
+def fit_patch_embedding(
+    conversion: Conversion, layer: str, patch_size: Sequence[int], encoder: Any
+) -> None:
     """
     Bring a patch embedding to an encoder's channels, normalization and patch size, in place.
 
@@ -64,7 +70,10 @@ def fit_patch_embedding(conversion: Conversion, layer: str, patch_size: Sequence
         )
     old = None if normalization is None else _normalization(normalization, kernel.shape[1])
     # one value stands for all channels
-    mean, std = (value.detach().cpu().flatten().expand(encoder.in_channels) for value in (encoder.mean, encoder.std))
+    mean, std = (
+        value.detach().cpu().flatten().expand(encoder.in_channels)
+        for value in (encoder.mean, encoder.std)
+    )
     kernel, bias = convert_channels(kernel.cpu(), bias.cpu(), old, (mean, std))
     if kernel.shape[2:] != tuple(patch_size):
         kernel = resize_patch_kernel(kernel, tuple(patch_size))
@@ -79,11 +88,15 @@ def _as_kernel(weight: torch.Tensor, name: str, patch_size: Sequence[int]) -> to
         return weight.reshape(weight.shape[0], *patch_size, -1).movedim(-1, 1)
     if weight.ndim != 2 + len(patch_size):
         found = f"{name} is {tuple(weight.shape)} in the checkpoint, the encoder's patches are {tuple(patch_size)}"
-        raise ValueError(f"{found}: build the encoder with the checkpoint's spatial_dims and patch_size")
+        raise ValueError(
+            f"{found}: build the encoder with the checkpoint's spatial_dims and patch_size"
+        )
     return weight
 
 
-def _normalization(normalization: tuple[Any, Any], channels: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _normalization(
+    normalization: tuple[Any, Any], channels: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     mean, std = (torch.as_tensor(value, dtype=torch.float64).flatten() for value in normalization)
     if mean.numel() not in (1, channels) or std.numel() not in (1, channels) or not (std > 0).all():
         wanted = f"(mean, std > 0), one value or one for each of {channels} channels"
@@ -165,7 +178,11 @@ def convert_channels(
 
 
 def source_grid(
-    num_positions: int, prefix_tokens: int, new_grid: Sequence[int], same_first: bool, register_tokens: int = 0
+    num_positions: int,
+    prefix_tokens: int,
+    new_grid: Sequence[int],
+    same_first: bool,
+    register_tokens: int = 0,
 ) -> tuple[int, tuple[int, ...]] | None:
     """
     Tell the grid of patches from the number of position embeddings, where a file does not state it.
@@ -209,5 +226,7 @@ def _mixture(old: int, new: int) -> torch.Tensor:
     if old == new:
         return torch.eye(old, dtype=torch.float64)
     if 1 not in (old, new):
-        raise ValueError(f"{old} channels cannot be made into {new}: build the encoder with in_channels={old} or 1")
+        raise ValueError(
+            f"{old} channels cannot be made into {new}: build the encoder with in_channels={old} or 1"
+        )
     return torch.full((old, new), 1 / new, dtype=torch.float64)

@@ -39,9 +39,18 @@ from monai_afire.networks.weights.weight_loading import load_encoder_weights
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import is_safetensors, joined_path, keep_previous
 
-__all__ = ["ModelFile", "check_fits", "load_network", "pretrained_afire", "read_description", "save_network"]
+__all__ = [
+    "ModelFile",
+    "check_fits",
+    "load_network",
+    "pretrained_afire",
+    "read_description",
+    "save_network",
+]
 
-_COPY_AGAIN = "copy the file again, or let the run write it again from checkpoint.pt (--resume true)"
+_COPY_AGAIN = (
+    "copy the file again, or let the run write it again from checkpoint.pt (--resume true)"
+)
 _OWN_NAMES = ("patch_embedding.", "layers.")  # of encoders
 _STUDENT = re.compile(r"^(network\.)?(encoder|head)\.")
 
@@ -107,7 +116,9 @@ def save_network(
     file = joined_path(path)
     if global_rank() == 0:
         keep_previous(file)
-        write_pickle(with_description(network.state_dict(), describe(network, **(description or {}))), file)
+        write_pickle(
+            with_description(network.state_dict(), describe(network, **(description or {}))), file
+        )
     return file
 
 
@@ -136,13 +147,23 @@ def load_network(network: nn.Module, path: str | os.PathLike, hint: str = "") ->
     state = ModelFile(path, hint=hint).state_dict
     found, expected = read_description(path), TASKS.get(type(network).__name__)
     if found is not None and found.task in TASKS.values() and expected not in (None, found.task):
-        raise RuntimeError(f"{path} is for another task, {found.task} instead of {expected}: {hint or 'take another'}")
-    check_fits(state, network.state_dict(), path, "give the settings (sizes, layers) of the run that wrote it")
+        raise RuntimeError(
+            f"{path} is for another task, {found.task} instead of {expected}: {hint or 'take another'}"
+        )
+    check_fits(
+        state,
+        network.state_dict(),
+        path,
+        "give the settings (sizes, layers) of the run that wrote it",
+    )
     network.load_state_dict(state)
 
 
 def check_fits(
-    saved: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor], path: str | os.PathLike, remedy: str
+    saved: Mapping[str, torch.Tensor],
+    expected: Mapping[str, torch.Tensor],
+    path: str | os.PathLike,
+    remedy: str,
 ) -> None:
     """
     Compare names and shapes before anything is loaded.
@@ -162,7 +183,9 @@ def check_fits(
         RuntimeError: model.pt holds another architecture (differences: 1, such as a is (2,) in the file, (3,) in
         the network): use the same settings
     """
-    in_file, in_network = ({name: tuple(each.shape) for name, each in s.items()} for s in (saved, expected))
+    in_file, in_network = (
+        {name: tuple(each.shape) for name, each in s.items()} for s in (saved, expected)
+    )
     differences = [
         f"{name} is {in_file.get(name, 'missing')} in the file, {in_network.get(name, 'missing')} in the network"
         for name in {**in_network, **in_file}
@@ -212,15 +235,21 @@ class ModelFile:
         # without one, the reading of the tensors says what is wrong with a damaged file
         found = read_description(path) or _description(path, {}, self.state_dict)
         if found is None:
-            raise ValueError(f"{path} does not say how to build its network: build it yourself and use load_network")
+            raise ValueError(
+                f"{path} does not say how to build its network: build it yourself and use load_network"
+            )
         if self.task is not None and found.task != self.task:
-            raise ValueError(f"{path} is {_a(found.task)}, not {_a(self.task)}: {self.hint or 'use another file'}")
+            raise ValueError(
+                f"{path} is {_a(found.task)}, not {_a(self.task)}: {self.hint or 'use another file'}"
+            )
         return found
 
     @property
     def identity(self) -> Description:
         """The description, with a digest of the tensors also where it has none."""
-        return replace(self.description, digest=self.description.digest or tensor_digest(self.state_dict))
+        return replace(
+            self.description, digest=self.description.digest or tensor_digest(self.state_dict)
+        )
 
     @property
     def preprocessing(self) -> Preprocessing:
@@ -229,14 +258,26 @@ class ModelFile:
             raise ValueError(f"{self.path} does not say how its images are pre-processed")
         return self.description.preprocessing
 
-    image_size = property(attrgetter("preprocessing.image_size"), doc="Pixels along each axis, or one number.")
+    image_size = property(
+        attrgetter("preprocessing.image_size"), doc="Pixels along each axis, or one number."
+    )
     channels = property(attrgetter("preprocessing.channels"), doc="Channels of the images.")
     spatial_dims = property(attrgetter("preprocessing.spatial_dims"), doc="Axes of the images.")
-    spacing = property(attrgetter("preprocessing.spacing"), doc="Millimeters per pixel; None for no resampling.")
-    intensity_window = property(attrgetter("preprocessing.intensity_window"), doc="Ends of the window.")
-    standardize = property(attrgetter("preprocessing.standardize"), doc="Whether the contrast is standardized.")
-    label_kind = property(attrgetter("description.label_kind"), doc="Kind of labels of a classifier.")
-    settings = property(attrgetter("description.settings"), doc="Other values of the run that wrote the file.")
+    spacing = property(
+        attrgetter("preprocessing.spacing"), doc="Millimeters per pixel; None for no resampling."
+    )
+    intensity_window = property(
+        attrgetter("preprocessing.intensity_window"), doc="Ends of the window."
+    )
+    standardize = property(
+        attrgetter("preprocessing.standardize"), doc="Whether the contrast is standardized."
+    )
+    label_kind = property(
+        attrgetter("description.label_kind"), doc="Kind of labels of a classifier."
+    )
+    settings = property(
+        attrgetter("description.settings"), doc="Other values of the run that wrote the file."
+    )
 
     @property
     def class_names(self) -> list[str]:
@@ -254,7 +295,9 @@ class ModelFile:
         state = _network_state(read_own(path, _COPY_AGAIN), path)
         found = _description(path, {}, state)
         if found is not None and found.digest not in (None, tensor_digest(state)):
-            raise ValueError(f"{path} is damaged: the digest of its tensors does not match; {_COPY_AGAIN}")
+            raise ValueError(
+                f"{path} is damaged: the digest of its tensors does not match; {_COPY_AGAIN}"
+            )
         return state
 
     def _existing_file(self) -> Path:
@@ -280,16 +323,25 @@ class ModelFile:
         """
         definition, name = self.description.network, str(self.path)
         if definition is None:
-            raise ValueError(f"{name} holds a network of another package: build it yourself and use load_network")
+            raise ValueError(
+                f"{name} holds a network of another package: build it yourself and use load_network"
+            )
         state, classes = self.state_dict, _classes(definition)
-        if self.description.task == "encoder" and not any(each.startswith(_OWN_NAMES) for each in state):
+        if self.description.task == "encoder" and not any(
+            each.startswith(_OWN_NAMES) for each in state
+        ):
             encoder = build_network(definition, name, **replaced)
-            load_encoder_weights(encoder, self.path, strict=True)  # translates another library's names
+            load_encoder_weights(
+                encoder, self.path, strict=True
+            )  # translates another library's names
             return encoder.eval()
         if "AFiRe" in classes and not any(".teacher_" in f".{each}" for each in state):
             # a detector's file leaves the teacher out, which is the student then
             students = [each for each in state if _STUDENT.match(each)]
-            state = {**state, **{_STUDENT.sub(r"\1teacher_\2.", each): state[each] for each in students}}
+            state = {
+                **state,
+                **{_STUDENT.sub(r"\1teacher_\2.", each): state[each] for each in students},
+            }
         remedy = "its description is of another network: copy the file again"
         try:
             if not classes & {"HuggingFaceEncoder", "TimmEncoder", "MONAIEncoder"}:
@@ -332,10 +384,14 @@ class ModelFile:
         return build_network(definition, str(self.path))
 
 
-def _shapes(definition: Mapping[str, Any], name: str, replaced: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+def _shapes(
+    definition: Mapping[str, Any], name: str, replaced: Mapping[str, Any]
+) -> dict[str, torch.Tensor]:
     """State dict without memory: a description that does not fit its tensors must not fill the machine first."""
     with warnings.catch_warnings(), torch.device("meta"):
-        warnings.simplefilter("ignore")  # the lung finder's own weights cannot be loaded without memory
+        warnings.simplefilter(
+            "ignore"
+        )  # the lung finder's own weights cannot be loaded without memory
         return build_network(definition, name, **replaced).state_dict()
 
 
@@ -371,7 +427,9 @@ def pretrained_afire(path: str | os.PathLike | None, hint: str = "", **arguments
     """
     if not path:
         return AFiRe(**arguments)
-    temperature = {name: value for name, value in arguments.items() if name == "teacher_temperature"}
+    temperature = {
+        name: value for name, value in arguments.items() if name == "teacher_temperature"
+    }
     return ModelFile(path, TASKS["AFiRe"], hint).build(contrast=True, restore=True, **temperature)
 
 
@@ -380,7 +438,9 @@ def _network_state(content: Any, path: Path) -> Any:
     if isinstance(content, Mapping) and isinstance(content.get("network"), Mapping):
         content = content["network"]
     if not isinstance(content, Mapping):
-        raise ValueError(f"{path} holds a {type(content).__name__} instead of a network's state dict")
+        raise ValueError(
+            f"{path} holds a {type(content).__name__} instead of a network's state dict"
+        )
     return content
 
 

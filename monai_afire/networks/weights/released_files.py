@@ -63,14 +63,21 @@ def with_released_weights(network: Network, name: str) -> Network:
     Raises:
         FileNotFoundError: where the package was installed without its bundles.
     """
-    network.load_state_dict(read_safetensors(released_file(name))[0])  # copies into parameters of single precision
+    network.load_state_dict(
+        read_safetensors(released_file(name))[0]
+    )  # copies into parameters of single precision
     return network.requires_grad_(False).eval()
 
 
 def released_file(name: str) -> Path:
     """A file of the bundles' folders of released weights."""
     package = Path(__file__).resolve().parents[2]
-    for folder in (package, package.parent):  # inside of an installation, beside the package in a clone
+    for folder in (
+        package,
+        package.parent,
+    ):  # inside of an installation, beside the package in a clone
         for path in folder.glob(f"bundles/*/released/{name}"):
             return path
-    raise FileNotFoundError(f"no released/{name} in {package / 'bundles'}: install the package with its bundles")
+    raise FileNotFoundError(
+        f"no released/{name} in {package / 'bundles'}: install the package with its bundles"
+    )

@@ -14,7 +14,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from monai_afire.networks.weights.description import HEADER, Description, parse_description, tensor_digest
+from monai_afire.networks.weights.description import (
+    HEADER,
+    Description,
+    parse_description,
+    tensor_digest,
+)
 from monai_afire.utils.files import atomic_path
 
 __all__ = ["read_safetensors", "write_safetensors"]
@@ -44,7 +49,9 @@ def read_safetensors(
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
             metadata = file.metadata() or {}
     except SafetensorError as error:
-        message = f"{path} is not a readable safetensors file, or not a complete one ({error}); {remedy}"
+        message = (
+            f"{path} is not a readable safetensors file, or not a complete one ({error}); {remedy}"
+        )
         raise ValueError(message) from error
     if _digest(metadata) not in (None, tensor_digest(tensors)):
         raise ValueError(f"{path} is damaged: the digest of its tensors does not match; {remedy}")
@@ -79,5 +86,9 @@ def write_safetensors(
     """
     described = replace(description, digest=tensor_digest(tensors))
     with atomic_path(Path(path)) as temporary:
-        save_file(dict(tensors), temporary, metadata={**(metadata or {}), HEADER: json.dumps(described.as_data())})
+        save_file(
+            dict(tensors),
+            temporary,
+            metadata={**(metadata or {}), HEADER: json.dumps(described.as_data())},
+        )
     return Path(path)

@@ -96,12 +96,18 @@ def export_encoder(
     encoder = encoders_of(net)[-1 if branch == "teacher" else 0]
     if not isinstance(encoder, ViTEncoder):
         kind = type(encoder).__name__
-        raise TypeError(f"only ViTEncoder can be exported, this network has a {kind}, whose .model saves itself")
+        raise TypeError(
+            f"only ViTEncoder can be exported, this network has a {kind}, whose .model saves itself"
+        )
     if isinstance(encoder.patch_embedding.patch_embeddings, nn.Sequential):
-        raise ValueError("no layout has a ViT with a convolutional stem: share the training's model.pt itself")
+        raise ValueError(
+            "no layout has a ViT with a convolutional stem: share the training's model.pt itself"
+        )
     settings = _settings(encoder)
     if layout != "monai" and settings["spatial_dims"] != 2:
-        raise ValueError(f"{layout} has no ViT for {settings['spatial_dims']}-D images: export with layout='monai'")
+        raise ValueError(
+            f"{layout} has no ViT for {settings['spatial_dims']}-D images: export with layout='monai'"
+        )
     rename, config_of = _LAYOUTS[layout]
     state = {name: tensor.detach().cpu() for name, tensor in encoder.state_dict().items()}
     tensors = {name: tensor.clone().contiguous() for name, tensor in rename(state).items()}
@@ -149,7 +155,10 @@ def _to_hugging_face(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tenso
     split = dict(state)
     for name in [name for name in state if ".attn.qkv." in name]:
         parts = split.pop(name).chunk(3)
-        split |= {name.replace("qkv", part): each for part, each in zip(("query", "key", "value"), parts, strict=True)}
+        split |= {
+            name.replace("qkv", part): each
+            for part, each in zip(("query", "key", "value"), parts, strict=True)
+        }
     class_token = torch.zeros_like(split[POSITIONS][:, :1])
     split[POSITIONS] = torch.cat([class_token, split[POSITIONS]], dim=1)
     return _rename(split, HUGGING_FACE_NAMES) | {"embeddings.cls_token": class_token}
@@ -193,7 +202,9 @@ def _monai_config(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name not in own}
 
 
-_LAYOUTS: dict[str, tuple[Callable[..., dict[str, torch.Tensor]], Callable[..., dict[str, Any]]]] = {
+_LAYOUTS: dict[
+    str, tuple[Callable[..., dict[str, torch.Tensor]], Callable[..., dict[str, Any]]]
+] = {
     "timm": (partial(_rename, names=TIMM_NAMES), _timm_config),
     "huggingface": (_to_hugging_face, _hugging_face_config),
     "monai": (dict, _monai_config),

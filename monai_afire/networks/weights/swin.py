@@ -11,7 +11,11 @@ from typing import Any
 import torch
 
 from monai_afire.networks.weights.filters import CheckpointFilter, Conversion
-from monai_afire.networks.weights.geometry import fit_patch_embedding, resize_position_embedding, source_grid
+from monai_afire.networks.weights.geometry import (
+    fit_patch_embedding,
+    resize_position_embedding,
+    source_grid,
+)
 
 __all__ = ["SWIN_SOURCES", "fit_swin", "swin_arguments"]
 
@@ -31,17 +35,27 @@ def _finish_timm(conversion: Conversion) -> None:
     """Name merges by the stage before them, as the original code and timm before 0.9 do."""
     tensors = conversion.tensors
     if not any(name.startswith("downsamples.0.") for name in tensors):
-        for name, tensor in {name: tensors.pop(name) for name in list(tensors) if "downsamples." in name}.items():
+        for name, tensor in {
+            name: tensors.pop(name) for name in list(tensors) if "downsamples." in name
+        }.items():
             _, stage, part = name.split(".", 2)
             tensors[f"downsamples.{int(stage) - 1}.{part}"] = tensor
 
 
 ANCHOR = ("patch_embed.proj.weight",)
 BLOCK = "layers.0.blocks.0.mlp."
-TIMM = CheckpointFilter("timm", ANCHOR, (f"{BLOCK}fc1.",), TIMM_RULES, DROPPED, True, finish=_finish_timm)
-OWN = CheckpointFilter("afire", ANCHOR, (f"{BLOCK}linear1.",), {r"(.+)": r"\1"}, DROPPED, of_photographs=False)
+TIMM = CheckpointFilter(
+    "timm", ANCHOR, (f"{BLOCK}fc1.",), TIMM_RULES, DROPPED, True, finish=_finish_timm
+)
+OWN = CheckpointFilter(
+    "afire", ANCHOR, (f"{BLOCK}linear1.",), {r"(.+)": r"\1"}, DROPPED, of_photographs=False
+)
 
-SWIN_SOURCES: dict[str, tuple[CheckpointFilter, ...]] = {"auto": (OWN, TIMM), "timm": (TIMM,), "afire": (OWN, TIMM)}
+SWIN_SOURCES: dict[str, tuple[CheckpointFilter, ...]] = {
+    "auto": (OWN, TIMM),
+    "timm": (TIMM,),
+    "afire": (OWN, TIMM),
+}
 
 
 def fit_swin(conversion: Conversion, encoder: Any) -> None:
@@ -67,7 +81,9 @@ def fit_swin(conversion: Conversion, encoder: Any) -> None:
         >>> conversion.tensors["layers.0.blocks.0.attn.relative_position_bias_table"].shape
         torch.Size([225, 1])
     """
-    fit_patch_embedding(conversion, "patch_embed.proj", encoder.patch_embed.proj.weight.shape[2:], encoder)
+    fit_patch_embedding(
+        conversion, "patch_embed.proj", encoder.patch_embed.proj.weight.shape[2:], encoder
+    )
     for number, layer in enumerate(encoder.layers):
         window = layer.blocks[0].attn.window_size
         names = [f"layers.{number}.blocks.{block}.{TABLE}" for block in range(len(layer.blocks))]
@@ -111,6 +127,8 @@ def _fit_table(tensors: dict[str, torch.Tensor], name: str, window: tuple[int, .
     found = source_grid(table.shape[0], 0, offsets, same_first=True)
     if found is None:
         remedy = f"build the encoder, whose window is {window}, with the checkpoint's window_size and img_size"
-        raise ValueError(f"{name} is {tuple(table.shape)} in the checkpoint, no table of a square window: {remedy}")
+        raise ValueError(
+            f"{name} is {tuple(table.shape)} in the checkpoint, no table of a square window: {remedy}"
+        )
     tensors[name] = resize_position_embedding(table[None].cpu(), found[1], offsets)[0]
     return True

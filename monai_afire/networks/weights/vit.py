@@ -11,7 +11,11 @@ from typing import Any
 import torch
 
 from monai_afire.networks.weights.filters import CheckpointFilter, Conversion
-from monai_afire.networks.weights.geometry import fit_patch_embedding, resize_position_embedding, source_grid
+from monai_afire.networks.weights.geometry import (
+    fit_patch_embedding,
+    resize_position_embedding,
+    source_grid,
+)
 
 __all__ = ["VIT_SOURCES", "fit_vit", "vit_arguments"]
 
@@ -33,8 +37,10 @@ HF_BLOCK = r"(?:encoder\.layer|layers)\.(\d+)"
 HUGGING_FACE_RULES = {
     r"embeddings\.patch_embeddings\.projection\.(weight|bias)": rf"{EMBEDDING}.\1",
     r"embeddings\.position_embeddings": POSITIONS,
-    HF_BLOCK + r"\.attention(?:\.attention)?\.([qkv])(?:uery|ey|alue|_proj)\.(weight|bias)": r"blocks.\1.attn.\2.\3",
-    HF_BLOCK + r"\.attention\.(?:output\.dense|o_proj)\.(weight|bias)": r"blocks.\1.attn.out_proj.\2",
+    HF_BLOCK
+    + r"\.attention(?:\.attention)?\.([qkv])(?:uery|ey|alue|_proj)\.(weight|bias)": r"blocks.\1.attn.\2.\3",
+    HF_BLOCK
+    + r"\.attention\.(?:output\.dense|o_proj)\.(weight|bias)": r"blocks.\1.attn.out_proj.\2",
     HF_BLOCK + r"\.(?:layernorm_before|norm1)\.(weight|bias)": r"blocks.\1.norm1.\2",
     HF_BLOCK + r"\.(?:layernorm_after|norm2)\.(weight|bias)": r"blocks.\1.norm2.\2",
     HF_BLOCK + r"\.(?:intermediate\.dense|mlp\.fc1)\.(weight|bias)": r"blocks.\1.mlp.linear1.\2",
@@ -42,10 +48,15 @@ HUGGING_FACE_RULES = {
     HF_BLOCK + r"\.layer_scale([12])\.lambda1": r"blocks.\1.layer_scale\2",
     r"layernorm\.(weight|bias)": r"norm.\1",
 }
-HUGGING_FACE_DROPPED = r"embeddings\.(cls_token|mask_token|register_tokens)$|pooler\.|classifier\.|decoder\."
+HUGGING_FACE_DROPPED = (
+    r"embeddings\.(cls_token|mask_token|register_tokens)$|pooler\.|classifier\.|decoder\."
+)
 
 # a perceptron's linear layer stands behind a reshaping layer
-MONAI_RULES = {r"patch_embedding\.patch_embeddings\.1\.(weight|bias)": rf"{EMBEDDING}.\1", r"(.+)": r"\1"}
+MONAI_RULES = {
+    r"patch_embedding\.patch_embeddings\.1\.(weight|bias)": rf"{EMBEDDING}.\1",
+    r"(.+)": r"\1",
+}
 MONAI_DROPPED = r"cls_token$|classification_head\.|blocks\.\d+\.cross_attn\.|conv3d_transpose"
 
 # heads of the published models by width; the number is not in a state dict
@@ -60,7 +71,9 @@ def _finish_timm(conversion: Conversion) -> None:
             report.dropped.append(f"fc_norm.{part}")
         elif pooled is not None:
             tensors[f"norm.{part}"] = pooled
-            report.notes.append(f"fc_norm.{part}, made for the mean of the tokens, is used for each token")
+            report.notes.append(
+                f"fc_norm.{part}, made for the mean of the tokens, is used for each token"
+            )
     _fold_layer_scale(conversion)
 
 
@@ -83,7 +96,9 @@ def _fold_layer_scale(conversion: Conversion) -> None:
             if key in tensors:
                 tensors[key] = tensors[key] * scale.reshape(shape)
     if scales:
-        conversion.report.notes.append(f"{len(scales)} LayerScale factors are multiplied into the weights")
+        conversion.report.notes.append(
+            f"{len(scales)} LayerScale factors are multiplied into the weights"
+        )
 
 
 def _merge_query_key_value(tensors: dict[str, torch.Tensor]) -> None:
@@ -94,12 +109,21 @@ def _merge_query_key_value(tensors: dict[str, torch.Tensor]) -> None:
             present = [tensor for tensor in parts if tensor is not None]
             if present:
                 # a projection without bias adds nothing
-                filled = [torch.zeros_like(present[0]) if tensor is None else tensor for tensor in parts]
+                filled = [
+                    torch.zeros_like(present[0]) if tensor is None else tensor for tensor in parts
+                ]
                 tensors[f"{attention}.qkv.{part}"] = torch.cat(filled)
 
 
 TIMM = CheckpointFilter(
-    "timm", ("patch_embed.proj.weight",), ("blocks.0.",), TIMM_RULES, TIMM_DROPPED, True, 1e-6, finish=_finish_timm
+    "timm",
+    ("patch_embed.proj.weight",),
+    ("blocks.0.",),
+    TIMM_RULES,
+    TIMM_DROPPED,
+    True,
+    1e-6,
+    finish=_finish_timm,
 )
 HUGGING_FACE = CheckpointFilter(
     "huggingface",
@@ -113,7 +137,9 @@ HUGGING_FACE = CheckpointFilter(
 )
 # this package's, a perceptron's, and the first layer of a convolutional stem
 MONAI_ANCHORS = (f"{EMBEDDING}.weight", f"{EMBEDDING}.1.weight", f"{EMBEDDING}.0.conv.weight")
-MONAI = CheckpointFilter("monai", MONAI_ANCHORS, ("blocks.0.",), MONAI_RULES, MONAI_DROPPED, of_photographs=False)
+MONAI = CheckpointFilter(
+    "monai", MONAI_ANCHORS, ("blocks.0.",), MONAI_RULES, MONAI_DROPPED, of_photographs=False
+)
 
 VIT_SOURCES: dict[str, tuple[CheckpointFilter, ...]] = {
     "auto": (MONAI, TIMM, HUGGING_FACE),
@@ -150,7 +176,11 @@ def fit_vit(conversion: Conversion, encoder: Any) -> None:
     if POSITIONS in conversion.tensors:
         _fit_positions(conversion, encoder.grid_size)
     heads, published = encoder.blocks[0].attn.num_heads, PUBLISHED_HEADS.get(encoder.hidden_size)
-    if conversion.source.of_photographs and conversion.num_heads is None and published not in (None, heads):
+    if (
+        conversion.source.of_photographs
+        and conversion.num_heads is None
+        and published not in (None, heads)
+    ):
         conversion.report.notes.append(
             f"the encoder has {heads} attention heads, published models of width {encoder.hidden_size} have "
             f"{published}; a checkpoint does not hold the number, and a wrong one spoils the features"
@@ -172,13 +202,19 @@ def vit_arguments(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
         {'hidden_size': 8, 'mlp_dim': 32, 'num_layers': 1}
     """
     widths = {"hidden_size": "norm.weight", "mlp_dim": "blocks.0.mlp.linear1.weight"}
-    arguments = {argument: tensors[name].shape[0] for argument, name in widths.items() if name in tensors}
+    arguments = {
+        argument: tensors[name].shape[0] for argument, name in widths.items() if name in tensors
+    }
     numbers = [int(name.split(".")[1]) for name in tensors if name.startswith("blocks.")]
     return {**arguments, "num_layers": max(numbers, default=-1) + 1}
 
 
 def _fit_positions(conversion: Conversion, target: tuple[int, ...]) -> None:
-    embedding, given, prefix_tokens = conversion.tensors[POSITIONS].cpu(), conversion.grid, conversion.prefix_tokens
+    embedding, given, prefix_tokens = (
+        conversion.tensors[POSITIONS].cpu(),
+        conversion.grid,
+        conversion.prefix_tokens,
+    )
     found = None
     if embedding.ndim == 3 and given is not None:
         skip = embedding.shape[1] - math.prod(given)

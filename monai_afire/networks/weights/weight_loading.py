@@ -18,11 +18,21 @@ from torch import nn
 
 from monai_afire.networks.blocks.position_embedding import resize_position_embedding
 from monai_afire.networks.nets.encoders.adapted_encoder import AdaptedEncoder
-from monai_afire.networks.nets.encoders.encoder_building import build_encoder, is_encoder_name, missing_parts
+from monai_afire.networks.nets.encoders.encoder_building import (
+    build_encoder,
+    is_encoder_name,
+    missing_parts,
+)
 from monai_afire.networks.nets.encoders.swin_encoder import SwinEncoder
 from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.weights.checkpoint_files import Checkpoint, read_checkpoint
-from monai_afire.networks.weights.filters import CheckpointFilter, Conversion, convert_names, find_encoder, is_teacher
+from monai_afire.networks.weights.filters import (
+    CheckpointFilter,
+    Conversion,
+    convert_names,
+    find_encoder,
+    is_teacher,
+)
 from monai_afire.networks.weights.report import LoadReport, shorten
 from monai_afire.networks.weights.swin import SWIN_SOURCES, fit_swin, swin_arguments
 from monai_afire.networks.weights.vit import VIT_SOURCES, fit_vit, vit_arguments
@@ -126,7 +136,9 @@ def load_encoder_weights(
     check_branch(branch)
     encoders = targets = encoders_of(net)
     encoder: Any = encoders[0]
-    rules = next((rules for kind, rules in ARCHITECTURES.items() if isinstance(encoder, kind)), None)
+    rules = next(
+        (rules for kind, rules in ARCHITECTURES.items() if isinstance(encoder, kind)), None
+    )
     if rules is None:
         targets = [each.model if isinstance(each, AdaptedEncoder) else each for each in encoders]
         conversion = _convert_exactly(encoder, targets[0], path_or_state_dict, key, branch)
@@ -135,7 +147,9 @@ def load_encoder_weights(
         sources, fit, arguments_of = rules
         if source not in sources:
             raise ValueError(f"source must be one of {list(sources)}, got {source!r}")
-        conversion = _convert(encoder, read_checkpoint(path_or_state_dict), sources[source], key, branch)
+        conversion = _convert(
+            encoder, read_checkpoint(path_or_state_dict), sources[source], key, branch
+        )
         conversion.normalization = source_normalization or conversion.normalization
         conversion.grid = conversion.grid if source_grid is None else tuple(source_grid)
         fit(conversion, encoder)
@@ -156,8 +170,12 @@ def load_encoder_weights(
     if strict and (report.missing or report.unexpected):
         raise ValueError(f"the checkpoint does not fit exactly, and strict is set:\n{report}")
     for target in targets:
-        target.load_state_dict({name: conversion.tensors[name] for name in report.loaded}, strict=False)
-    _set_layer_norm_eps(encoders, conversion.layer_norm_eps if layer_norm_eps is None else layer_norm_eps, report)
+        target.load_state_dict(
+            {name: conversion.tensors[name] for name in report.loaded}, strict=False
+        )
+    _set_layer_norm_eps(
+        encoders, conversion.layer_norm_eps if layer_norm_eps is None else layer_norm_eps, report
+    )
     incomplete = bool(report.missing or report.unexpected)
     logger.log(logging.WARNING if incomplete else logging.INFO, str(report))
     return report
@@ -198,7 +216,11 @@ def encoders_of(net: nn.Module) -> list[nn.Module]:
 
 
 def _convert(
-    encoder: Any, checkpoint: Checkpoint, sources: Sequence[CheckpointFilter], key: str | None, branch: str
+    encoder: Any,
+    checkpoint: Checkpoint,
+    sources: Sequence[CheckpointFilter],
+    key: str | None,
+    branch: str,
 ) -> Conversion:
     """The encoder in a checkpoint under this package's names, with what the header of an export says of it."""
     found = find_encoder(checkpoint.tensors, sources, branch, key)
@@ -206,17 +228,24 @@ def _convert(
         formats = ", ".join(each.name for each in sources)
         keys = f"Its keys: {shorten(list(checkpoint.tensors))}. The encoder's: {shorten(list(encoder.state_dict()))}"
         where = f"{checkpoint.name} (names of {formats})"
-        raise ValueError(f"no encoder weights found in {where}. {keys}. Rename other names to timm's or MONAI's.")
+        raise ValueError(
+            f"no encoder weights found in {where}. {keys}. Rename other names to timm's or MONAI's."
+        )
     conversion = convert_names(checkpoint, *found)
     header, stated = checkpoint.header, checkpoint.arguments
     if stated.get("img_size") and stated.get("patch_size"):
         axes = len(encoder.grid_size)
-        sizes = zip(*(ensure_tuple_rep(stated[name], axes) for name in ("img_size", "patch_size")), strict=True)
+        sizes = zip(
+            *(ensure_tuple_rep(stated[name], axes) for name in ("img_size", "patch_size")),
+            strict=True,
+        )
         conversion.grid = tuple(size // patch for size, patch in sizes)
     if header:
         own, heads = encoder.blocks[0].attn.num_heads, header["num_heads"]
         if heads != own:
-            raise ValueError(f"it has {heads} attention heads, not {own}: build the network with num_heads={heads}")
+            raise ValueError(
+                f"it has {heads} attention heads, not {own}: build the network with num_heads={heads}"
+            )
         conversion.num_heads, conversion.normalization = heads, (header["mean"], header["std"])
         sizes = zip(header["img_size"], header["patch_size"], strict=True)
         conversion.grid = tuple(size // patch for size, patch in sizes)
@@ -224,7 +253,9 @@ def _convert(
     return conversion
 
 
-def _convert_exactly(encoder: Any, target: nn.Module, weights: Any, key: str | None, branch: str) -> Conversion:
+def _convert_exactly(
+    encoder: Any, target: nn.Module, weights: Any, key: str | None, branch: str
+) -> Conversion:
     """The tensors in a checkpoint that have a network's own names, or names that its library translates."""
     if is_encoder_name(weights):
         checkpoint = Checkpoint(weights, _floating(build_encoder(weights, encoder)))
@@ -233,7 +264,11 @@ def _convert_exactly(encoder: Any, target: nn.Module, weights: Any, key: str | N
     expected = _floating(target)
     prefix = _common_prefix(checkpoint, expected, key, branch)
     source = CheckpointFilter(type(target).__name__, (), (), {}, "", of_photographs=False)
-    inside = {name.removeprefix(prefix): each for name, each in checkpoint.tensors.items() if name.startswith(prefix)}
+    inside = {
+        name.removeprefix(prefix): each
+        for name, each in checkpoint.tensors.items()
+        if name.startswith(prefix)
+    }
     if isinstance(encoder, AdaptedEncoder):
         _fit_stated_positions(inside, checkpoint.arguments, encoder)
         found = encoder.own_tensors(inside, checkpoint.name)
@@ -243,17 +278,31 @@ def _convert_exactly(encoder: Any, target: nn.Module, weights: Any, key: str | N
     used = {id(each) for each in found.values()}  # under another name, too
     dropped = [name for name, each in inside.items() if name not in found and id(each) not in used]
     changed = [name for name in found if name in inside and found[name].shape != inside[name].shape]
-    resized = [f"{name} {tuple(inside[name].shape)} -> {tuple(found[name].shape)}" for name in changed]
-    return Conversion(source, found, LoadReport(checkpoint.name, source.name, prefix, dropped=dropped, resized=resized))
+    resized = [
+        f"{name} {tuple(inside[name].shape)} -> {tuple(found[name].shape)}" for name in changed
+    ]
+    return Conversion(
+        source,
+        found,
+        LoadReport(checkpoint.name, source.name, prefix, dropped=dropped, resized=resized),
+    )
 
 
-def _fit_stated_positions(tensors: dict[str, torch.Tensor], stated: Mapping[str, Any], encoder: Any) -> None:
+def _fit_stated_positions(
+    tensors: dict[str, torch.Tensor], stated: Mapping[str, Any], encoder: Any
+) -> None:
     """Resize positions of an encoder whose image size the file states, which its library would take for a square."""
     if not stated.get("img_size"):  # the size of a network of another library is its own
         return
-    sizes = zip(ensure_tuple_rep(stated["img_size"], len(encoder.grid_size)), encoder.patch_size, strict=True)
+    sizes = zip(
+        ensure_tuple_rep(stated["img_size"], len(encoder.grid_size)),
+        encoder.patch_size,
+        strict=True,
+    )
     grid = tuple(size // patch for size, patch in sizes)
-    for name in [name for name in tensors if re.search(r"(^|\.)(pos_embed|position_embeddings)$", name)]:
+    for name in [
+        name for name in tensors if re.search(r"(^|\.)(pos_embed|position_embeddings)$", name)
+    ]:
         positions = tensors[name]
         skip = positions.shape[1] - math.prod(grid) if positions.ndim == 3 else -1
         if skip >= 0 and grid != encoder.grid_size:
@@ -262,22 +311,36 @@ def _fit_stated_positions(tensors: dict[str, torch.Tensor], stated: Mapping[str,
 
 
 def _floating(module: nn.Module) -> dict[str, torch.Tensor]:
-    return {name: tensor for name, tensor in module.state_dict().items() if tensor.is_floating_point()}
+    return {
+        name: tensor for name, tensor in module.state_dict().items() if tensor.is_floating_point()
+    }
 
 
-def _common_prefix(checkpoint: Checkpoint, expected: Mapping[str, Any], key: str | None, branch: str) -> str:
+def _common_prefix(
+    checkpoint: Checkpoint, expected: Mapping[str, Any], key: str | None, branch: str
+) -> str:
     """What precedes the encoder's names in the file: where most of them are, in the branch that is asked for."""
     paths = [path.split(".") for path in checkpoint.tensors]
     splits = ((path[:start], path[start:]) for path in paths for start in range(len(path)))
-    counts = Counter("".join(f"{part}." for part in before) for before, name in splits if ".".join(name) in expected)
-    within = {prefix: n for prefix, n in counts.items() if key is None or prefix.startswith(f"{key}.")}
+    counts = Counter(
+        "".join(f"{part}." for part in before)
+        for before, name in splits
+        if ".".join(name) in expected
+    )
+    within = {
+        prefix: n for prefix, n in counts.items() if key is None or prefix.startswith(f"{key}.")
+    }
     if not within:
         keys = f"Its keys: {shorten(list(checkpoint.tensors))}. The encoder's: {shorten(list(expected))}"
-        raise ValueError(f"no weights of this encoder found in {checkpoint.name}. {keys}. Is it of this model?")
+        raise ValueError(
+            f"no weights of this encoder found in {checkpoint.name}. {keys}. Is it of this model?"
+        )
     most = [prefix for prefix, n in within.items() if n == max(within.values())]
     of_branch = [prefix for prefix in most if is_teacher(prefix) == (branch == "teacher")] or most
     if len(of_branch) > 1:
-        raise ValueError(f"{checkpoint.name} has several encoders, {', '.join(sorted(of_branch))}: name one as key")
+        raise ValueError(
+            f"{checkpoint.name} has several encoders, {', '.join(sorted(of_branch))}: name one as key"
+        )
     return of_branch[0]
 
 
@@ -285,7 +348,11 @@ def _fill_absent_biases(conversion: Conversion, encoder: nn.Module) -> None:
     """A layer that has no bias in the source has a bias of zero in the encoder."""
     tensors, filled = conversion.tensors, []
     for name, tensor in encoder.state_dict().items():
-        if name.endswith(".bias") and name not in tensors and name.removesuffix("bias") + "weight" in tensors:
+        if (
+            name.endswith(".bias")
+            and name not in tensors
+            and name.removesuffix("bias") + "weight" in tensors
+        ):
             tensors[name] = torch.zeros(tensor.shape)
             filled.append(name)
     if filled:
@@ -299,17 +366,25 @@ def _compare(
     """Complete the report; a tensor that is not finite or of another shape is an error."""
     report, tensors = conversion.report, conversion.tensors
     expected = {name: tuple(tensor.shape) for name, tensor in _floating(target).items()}
-    wrong = [name for name in tensors if name in expected and tuple(tensors[name].shape) != expected[name]]
+    wrong = [
+        name
+        for name in tensors
+        if name in expected and tuple(tensors[name].shape) != expected[name]
+    ]
     if wrong:
         given = "".join(f"{name}={value}, " for name, value in arguments.items())
         first = f"{wrong[0]}: {tuple(tensors[wrong[0]].shape)} in the file, {expected[wrong[0]]} in the encoder"
         remedy = f"build it with the checkpoint's settings: {given}heads, image size"
         remedy = remedy if given else "give the model that the file is of as --encoder"
-        raise ValueError(f"{len(wrong)} tensors of {report.file} do not fit the encoder, first {first}; {remedy}")
+        raise ValueError(
+            f"{len(wrong)} tensors of {report.file} do not fit the encoder, first {first}; {remedy}"
+        )
     bad = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
     if bad:
         where = f"{len(bad)} tensors ({shorten(bad)})"
-        raise ValueError(f"{report.file} has NaN or infinite values in {where}: take an earlier checkpoint")
+        raise ValueError(
+            f"{report.file} has NaN or infinite values in {where}: take an earlier checkpoint"
+        )
     report.loaded = [name for name in expected if name in tensors]
     # never used, so their absence is no news
     needless = {name for name in expected if "norm_cross_attn" in name}.union(unused)
@@ -328,7 +403,9 @@ def _surplus_blocks(tensors: Mapping[str, torch.Tensor], target: nn.Module) -> l
 
 def _given(arguments: Mapping[str, Any]) -> str:
     depth = arguments.get("num_layers", arguments.get("depths"))
-    return "" if depth is None else f" ({'depths' if 'depths' in arguments else 'num_layers'}={depth})"
+    return (
+        "" if depth is None else f" ({'depths' if 'depths' in arguments else 'num_layers'}={depth})"
+    )
 
 
 def _lacks(report: LoadReport, absent: Sequence[str]) -> str:
@@ -343,10 +420,17 @@ def _lacks(report: LoadReport, absent: Sequence[str]) -> str:
 
 
 def _set_layer_norm_eps(encoders: list[nn.Module], eps: float | None, report: LoadReport) -> None:
-    layers = [layer for encoder in encoders for layer in encoder.modules() if isinstance(layer, nn.LayerNorm)]
+    layers = [
+        layer
+        for encoder in encoders
+        for layer in encoder.modules()
+        if isinstance(layer, nn.LayerNorm)
+    ]
     old = sorted({layer.eps for layer in layers if eps is not None and layer.eps != eps})
     if eps is None or not old:
         return
     for layer in layers:
         layer.eps = eps
-    report.notes.append(f"eps of the layer norms set from {', '.join(map(str, old))} to {eps}; no state dict keeps it")
+    report.notes.append(
+        f"eps of the layer norms set from {', '.join(map(str, old))} to {eps}; no state dict keeps it"
+    )

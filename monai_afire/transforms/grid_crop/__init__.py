@@ -5,7 +5,12 @@
 from __future__ import annotations
 
 from monai_afire.transforms.grid_crop.correspondence import matching_patches, overlap_masks
-from monai_afire.transforms.grid_crop.cover import ResizeToCover, ResizeToCoverD, ResizeToCoverd, ResizeToCoverDict
+from monai_afire.transforms.grid_crop.cover import (
+    ResizeToCover,
+    ResizeToCoverD,
+    ResizeToCoverd,
+    ResizeToCoverDict,
+)
 from monai_afire.transforms.grid_crop.pair import (
     GRID_CROP_SETTINGS,
     GridCropPair,

@@ -21,20 +21,34 @@ def check_patches(
         shapes = f"{tuple(offset_1.shape)} and {tuple(offset_2.shape)}"
         raise ValueError(f"offset_1 and offset_2 must both be (B, spatial dims), got {shapes}.")
     if offset_1.is_floating_point() or offset_2.is_floating_point():
-        raise ValueError(f"Offsets must be whole numbers of cells, got {offset_1.dtype} and {offset_2.dtype}.")
-    if len(crops) != 2 or len(patch_cells) != 2 or any(k % p for k, p in zip(crops, patch_cells, strict=True)):
-        raise ValueError(f"Two crops of {crops} cells cannot be divided into patches of {patch_cells} cells.")
+        raise ValueError(
+            f"Offsets must be whole numbers of cells, got {offset_1.dtype} and {offset_2.dtype}."
+        )
+    if (
+        len(crops) != 2
+        or len(patch_cells) != 2
+        or any(k % p for k, p in zip(crops, patch_cells, strict=True))
+    ):
+        raise ValueError(
+            f"Two crops of {crops} cells cannot be divided into patches of {patch_cells} cells."
+        )
     return (crops[0], crops[1]), (crops[0] // patch_cells[0], crops[1] // patch_cells[1])
 
 
 def axis_to_patches(values: Tensor, axis: int, spatial_dims: int) -> Tensor:
     """View (B, k) along a spatial axis of (B, k, ..., k), for broadcasting."""
-    return values.reshape(len(values), *(values.shape[1] if d == axis else 1 for d in range(spatial_dims)))
+    return values.reshape(
+        len(values), *(values.shape[1] if d == axis else 1 for d in range(spatial_dims))
+    )
 
 
-def inside_other(offset: Tensor, other: Tensor, patches: int, patch_cells: int, other_cells: int) -> Tensor:
+def inside_other(
+    offset: Tensor, other: Tensor, patches: int, patch_cells: int, other_cells: int
+) -> Tensor:
     """Which patches (B, patches**dims) of the crop at ``offset`` lie wholly inside a crop at ``other``."""
-    starts = (offset - other).unsqueeze(2) + torch.arange(patches, device=offset.device) * patch_cells
+    starts = (offset - other).unsqueeze(2) + torch.arange(
+        patches, device=offset.device
+    ) * patch_cells
     inside = (starts >= 0) & (starts + patch_cells <= other_cells)
     mask = inside.new_ones((len(offset), *[patches] * offset.shape[1]))
     for axis in range(offset.shape[1]):
@@ -68,7 +82,9 @@ def overlap_masks(
     """
     (k1, k2), (n1, n2) = check_patches(offset_1, offset_2, crops, patch_cells)
     p1, p2 = patch_cells
-    return inside_other(offset_1, offset_2, n1, p1, k2), inside_other(offset_2, offset_1, n2, p2, k1)
+    return inside_other(offset_1, offset_2, n1, p1, k2), inside_other(
+        offset_2, offset_1, n2, p2, k1
+    )
 
 
 def matching_patches(
@@ -97,7 +113,9 @@ def matching_patches(
     """
     _, (n1, n2) = check_patches(offset_1, offset_2, crops, patch_cells)
     p1, p2 = patch_cells
-    starts = (offset_1 - offset_2).long().unsqueeze(2) + torch.arange(n1, device=offset_1.device) * p1
+    starts = (offset_1 - offset_2).long().unsqueeze(2) + torch.arange(
+        n1, device=offset_1.device
+    ) * p1
     places = starts.div(p2, rounding_mode="floor")
     found = (places >= 0) & (places < n2) & (starts - places * p2 + p1 <= p2)
     dims = offset_1.shape[1]

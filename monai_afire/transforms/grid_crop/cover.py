@@ -60,7 +60,9 @@ class ResizeToCover(InvertibleTransform):
         target = per_axis("size", self.size, image.ndim - 1)
         covered = _resized(image, cover_size(spatial_size, target))
         if isinstance(covered, MetaTensor):
-            self.push_transform(covered, extra_info={"spatial_size": [int(side) for side in spatial_size]})
+            self.push_transform(
+                covered, extra_info={"spatial_size": [int(side) for side in spatial_size]}
+            )
         return covered
 
     def inverse(self, data: MetaTensor) -> MetaTensor:

@@ -19,13 +19,17 @@ from torch.nn import functional as F
 @lru_cache(maxsize=64)
 def offset_pairs(cells: int, crops: tuple[int, int], min_overlap: int, align: int) -> np.ndarray:
     """All allowed pairs of cell offsets of two crops along one axis."""
-    first, second = np.meshgrid(*(np.arange(max(cells - crop + 1, 0)) for crop in crops), indexing="ij")
+    first, second = np.meshgrid(
+        *(np.arange(max(cells - crop + 1, 0)) for crop in crops), indexing="ij"
+    )
     overlap = np.minimum(first + crops[0], second + crops[1]) - np.maximum(first, second)
     pairs = np.argwhere((overlap >= min_overlap) & ((first - second) % align == 0))
     if not len(pairs):
         rule = f"an overlap of at least {min_overlap} and a relative offset that is a multiple of {align}"
         remedy = "take smaller crops, a larger grid (with jitter one cell per axis is lost) or a smaller min_overlap"
-        raise ValueError(f"No two crops of {crops} cells fit into {cells} cells with {rule}: {remedy}.")
+        raise ValueError(
+            f"No two crops of {crops} cells fit into {cells} cells with {rule}: {remedy}."
+        )
     pairs.flags.writeable = False
     return pairs
 
@@ -42,7 +46,9 @@ def resize_separable(image: Tensor, size: Sequence[int]) -> Tensor:
         # not be a last axis of length 1, for which torch 2.13 returns the first pixel of the line everywhere.
         lines = image.reshape((1, 1, -1, shape[axis]) if tail == 1 else (-1, 1, shape[axis], tail))
         new_size = (lines.shape[2], length) if tail == 1 else (length, tail)
-        lines = F.interpolate(lines, size=new_size, mode="bilinear", antialias=True, align_corners=False)
+        lines = F.interpolate(
+            lines, size=new_size, mode="bilinear", antialias=True, align_corners=False
+        )
         shape[axis] = length
         image = lines.reshape(shape)
     return image
@@ -51,7 +57,9 @@ def resize_separable(image: Tensor, size: Sequence[int]) -> Tensor:
 def cover_size(spatial_size: Sequence[int], target: Sequence[int]) -> list[int]:
     """Smallest size with (up to rounding) the aspect of ``spatial_size`` that covers ``target`` in every axis."""
     scale = max(goal / length for goal, length in zip(target, spatial_size, strict=True))
-    return [max(round(length * scale), goal) for goal, length in zip(target, spatial_size, strict=True)]
+    return [
+        max(round(length * scale), goal) for goal, length in zip(target, spatial_size, strict=True)
+    ]
 
 
 def float_values(image: Tensor) -> Tensor:
@@ -60,13 +68,18 @@ def float_values(image: Tensor) -> Tensor:
     return plain.to(torch.promote_types(plain.dtype, torch.float32))
 
 
-def resized_box(values: Tensor, image: Tensor, start: np.ndarray, size: np.ndarray, out_size: Sequence[int]) -> Any:
+def resized_box(
+    values: Tensor, image: Tensor, start: np.ndarray, size: np.ndarray, out_size: Sequence[int]
+) -> Any:
     """
     A box of ``values``, which show the whole of ``image``, at another size, with the type and metadata of the image.
 
     Integer images give the type of the values. The affine matrix of a MetaTensor follows.
     """
-    box = (slice(None), *(slice(first, first + length) for first, length in zip(start, size, strict=True)))
+    box = (
+        slice(None),
+        *(slice(first, first + length) for first, length in zip(start, size, strict=True)),
+    )
     # a copy: a box that needs no resizing is a view of the values, perhaps of the image itself
     result = resize_separable(values[box], out_size).clone(memory_format=torch.contiguous_format)
     result = result.to(image.dtype) if image.is_floating_point() else result
@@ -75,7 +88,9 @@ def resized_box(values: Tensor, image: Tensor, start: np.ndarray, size: np.ndarr
     crop: MetaTensor = convert_to_dst_type(result, image, dtype=result.dtype)[0]
     to_image = np.asarray(image.shape[1:]) / np.asarray(values.shape[1:])
     scale = np.asarray(size) / np.asarray(out_size)
-    crop.affine = _moved_affine(image.affine, scale * to_image, (start + 0.5 * scale) * to_image - 0.5)
+    crop.affine = _moved_affine(
+        image.affine, scale * to_image, (start + 0.5 * scale) * to_image - 0.5
+    )
     return crop
 
 

@@ -29,7 +29,14 @@ from monai_afire.transforms.grid_crop.geometry import (
 GRID_CROP_SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "peac_448": {"grid": 19, "cell": 32, "crops": (14, 14), "jitter": True, "align": 1},
     "peac_224": {"grid": 19, "cell": 16, "crops": (14, 14), "jitter": True, "align": 1},
-    "ace_448": {"grid": 32, "cell": 32, "crops": (14, 28), "out_size": 448, "jitter": False, "align": 2},
+    "ace_448": {
+        "grid": 32,
+        "cell": 32,
+        "crops": (14, 28),
+        "out_size": 448,
+        "jitter": False,
+        "align": 2,
+    },
 }
 
 
@@ -81,7 +88,10 @@ class GridCropPair(Randomizable, Transform):
         self.grid, self.cell = check_positive("grid", grid), check_positive("cell", cell)
         self.crops = check_positive("crops", crops)
         self.out_size = None if out_size is None else check_positive("out_size", out_size)
-        (self.align,), (self.min_overlap,) = check_positive("align", align), check_positive("min_overlap", min_overlap)
+        (self.align,), (self.min_overlap,) = (
+            check_positive("align", align),
+            check_positive("min_overlap", min_overlap),
+        )
         self.jitter = bool(jitter)
         if len(self.crops) != 2:
             raise ValueError(f"crops must be two numbers of cells, (k1, k2), got {self.crops}.")
@@ -93,7 +103,9 @@ class GridCropPair(Randomizable, Transform):
 
     def _axis_pairs(self, grid: int) -> np.ndarray:
         """Allowed pairs of offsets (pairs, 2) along an axis of ``grid`` cells."""
-        return offset_pairs(grid - self.jitter, (self.crops[0], self.crops[1]), self.min_overlap, self.align)
+        return offset_pairs(
+            grid - self.jitter, (self.crops[0], self.crops[1]), self.min_overlap, self.align
+        )
 
     def randomize(self, spatial_dims: int) -> None:
         """
@@ -102,13 +114,22 @@ class GridCropPair(Randomizable, Transform):
         Args:
             spatial_dims: number of spatial dimensions of the image.
         """
-        grid, cell = per_axis("grid", self.grid, spatial_dims), per_axis("cell", self.cell, spatial_dims)
+        grid, cell = (
+            per_axis("grid", self.grid, spatial_dims),
+            per_axis("cell", self.cell, spatial_dims),
+        )
         shift = [self.R.randint(pixels) if self.jitter else 0 for pixels in cell]
         tables = [self._axis_pairs(cells) for cells in grid]
         pairs = np.stack([table[self.R.randint(len(table))] for table in tables]).astype(np.int64)
-        self.pixel_offset, self.offset_1, self.offset_2 = np.asarray(shift, np.int64), pairs[:, 0], pairs[:, 1]
+        self.pixel_offset, self.offset_1, self.offset_2 = (
+            np.asarray(shift, np.int64),
+            pairs[:, 0],
+            pairs[:, 1],
+        )
 
-    def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> tuple[Tensor, Tensor, np.ndarray, np.ndarray]:
+    def __call__(
+        self, img: NdarrayOrTensor, randomize: bool = True
+    ) -> tuple[Tensor, Tensor, np.ndarray, np.ndarray]:
         """
         Cut two crops out of an image without changing it.
 
@@ -135,12 +156,18 @@ class GridCropPair(Randomizable, Transform):
             raise no_last_draw(self, f"an image of {dims} spatial dimensions")
         cell = np.asarray(per_axis("cell", self.cell, dims))
         target = np.asarray(per_axis("grid", self.grid, dims)) * cell
-        covered = resize_separable(float_values(image), cover_size(image.shape[1:], target.tolist()))
+        covered = resize_separable(
+            float_values(image), cover_size(image.shape[1:], target.tolist())
+        )
         corner = (np.asarray(covered.shape[1:]) - target) // 2 + shift
         crops = []
         for offset, crop in zip((offset_1, offset_2), self.crops, strict=True):
             size = cell * crop
-            out_size = size.tolist() if self.out_size is None else per_axis("out_size", self.out_size, dims)
+            out_size = (
+                size.tolist()
+                if self.out_size is None
+                else per_axis("out_size", self.out_size, dims)
+            )
             crops.append(resized_box(covered, image, corner + offset * cell, size, out_size))
         return crops[0], crops[1], offset_1.copy(), offset_2.copy()
 
@@ -181,8 +208,13 @@ class GridCropPaird(RandomArrayTransformd):
         self.offset_keys = ensure_tuple(offset_keys)
         if len(self.offset_keys) != 2:
             raise ValueError(f"offset_keys must be two keys, got {self.offset_keys}.")
-        new_keys = (*(f"{key}_{n}" for key in ensure_tuple(keys) for n in (1, 2)), *self.offset_keys)
-        super().__init__(keys, GridCropPair(*settings, **named_settings), new_keys, allow_missing_keys)
+        new_keys = (
+            *(f"{key}_{n}" for key in ensure_tuple(keys) for n in (1, 2)),
+            *self.offset_keys,
+        )
+        super().__init__(
+            keys, GridCropPair(*settings, **named_settings), new_keys, allow_missing_keys
+        )
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """

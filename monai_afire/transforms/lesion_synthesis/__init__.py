@@ -15,7 +15,11 @@ from monai_afire.transforms.lesion_synthesis.anat_paste import (
     RandAnatPasteDict,
     segment_lungs,
 )
-from monai_afire.transforms.lesion_synthesis.batched import add_lesion_maps, render_lesion_maps, synth_lesion_masks
+from monai_afire.transforms.lesion_synthesis.batched import (
+    add_lesion_maps,
+    render_lesion_maps,
+    synth_lesion_masks,
+)
 from monai_afire.transforms.lesion_synthesis.cut_paste import (
     CutPaste,
     CutPasteD,

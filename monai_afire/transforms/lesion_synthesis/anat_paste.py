@@ -16,8 +16,12 @@ from monai_afire.transforms.lesion_synthesis.otsu import random_foreground_point
 from monai_afire.transforms.lesion_synthesis.variants import LesionVariants, LesionVariantsd
 
 LUNG_AREA = (0.01, 0.3)  # share of the image that one lung may take up
-NUM_THRESHOLDS = 12  # tried between the darkest tenth and the median of the brighter half of the image
-NEARLY_BEST = 0.95  # share of the best score at which a lower threshold, with cleaner outlines, is preferred
+NUM_THRESHOLDS = (
+    12  # tried between the darkest tenth and the median of the brighter half of the image
+)
+NEARLY_BEST = (
+    0.95  # share of the best score at which a lower threshold, with cleaner outlines, is preferred
+)
 
 
 def segment_lungs(image: Tensor) -> Tensor:
@@ -108,7 +112,9 @@ class AnatPaste(LesionVariants):
     def num_uniforms(self, spatial_dims: int) -> tuple[int, ...]:
         """(N, 5): height, width, strength, place in the lungs, source of the patch."""
         if spatial_dims != 2:
-            found = f"AnatPaste finds lungs in 2-D radiographs, got {spatial_dims} spatial dimensions"
+            found = (
+                f"AnatPaste finds lungs in 2-D radiographs, got {spatial_dims} spatial dimensions"
+            )
             raise ValueError(f"{found}: for volumes take SynthLesionMask or CutPaste.")
         return self.num_masks, 5
 
@@ -118,11 +124,20 @@ class AnatPaste(LesionVariants):
         lungs = segment_lungs(gray)
         if not lungs.any():
             lungs = torch.ones_like(lungs)
-        depth = torch.from_numpy(ndimage.distance_transform_edt(np.pad(lungs.cpu().numpy(), 1))[1:-1, 1:-1]).to(gray)
+        depth = torch.from_numpy(
+            ndimage.distance_transform_edt(np.pad(lungs.cpu().numpy(), 1))[1:-1, 1:-1]
+        ).to(gray)
         inside = torch.stack([lungs.to(gray.dtype), gray])
-        points = [random_foreground_points(x[None], u[None])[0] for x, u in zip(inside, uniforms[:, 3:].T, strict=True)]
+        points = [
+            random_foreground_points(x[None], u[None])[0]
+            for x, u in zip(inside, uniforms[:, 3:].T, strict=True)
+        ]
         low, high = self.patch_size
-        sides = ((low + (high - low) * uniforms[:, :2]) * uniforms.new_tensor(gray.shape)).round().clamp_(min=3)
+        sides = (
+            ((low + (high - low) * uniforms[:, :2]) * uniforms.new_tensor(gray.shape))
+            .round()
+            .clamp_(min=3)
+        )
         weakest, strongest = self.strength
         strength = weakest + (strongest - weakest) * uniforms[:, 2]
         lesion_images = image.repeat(self.num_masks, 1, 1, 1)
@@ -133,7 +148,9 @@ class AnatPaste(LesionVariants):
             weight = strength[n] * self._soft_weight(depth, paste)
             every_channel = (slice(None), *paste)
             normal = image[every_channel]
-            lesion_images[n][every_channel] = (normal + weight * (gray[cut] - normal)).clamp_(0, 1).to(image.dtype)
+            lesion_images[n][every_channel] = (
+                (normal + weight * (gray[cut] - normal)).clamp_(0, 1).to(image.dtype)
+            )
             maps[n, 0][paste] = weight.to(image.dtype)
         return lesion_images, maps
 
@@ -179,5 +196,8 @@ def _hill(length: int, like: Tensor) -> Tensor:
 def _box(center: Sequence[float], size: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
     """A box of the given size around a point, moved inside the image."""
     sides = [min(length, side) for length, side in zip(size, shape, strict=True)]
-    starts = [min(max(int(c) - b // 2, 0), side - b) for c, b, side in zip(center, sides, shape, strict=True)]
+    starts = [
+        min(max(int(c) - b // 2, 0), side - b)
+        for c, b, side in zip(center, sides, shape, strict=True)
+    ]
     return tuple(slice(start, start + length) for start, length in zip(starts, sides, strict=True))

@@ -20,7 +20,9 @@ from monai_afire.transforms.lesion_synthesis.parameters import (
 from monai_afire.transforms.lesion_synthesis.rendering import render_boxes, render_dense
 
 
-def render_lesion_maps(images: Tensor, parameters: LesionParameters, backend: str = "auto") -> Tensor:
+def render_lesion_maps(
+    images: Tensor, parameters: LesionParameters, backend: str = "auto"
+) -> Tensor:
     """
     The additive map ``M = sum_r amplitude_r * eta_r * delta_r`` of each lesion variant (Eq. 4).
 
@@ -41,7 +43,9 @@ def render_lesion_maps(images: Tensor, parameters: LesionParameters, backend: st
     source = images.to(parameters.center.dtype).mean(1, keepdim=True)
     if backend == "auto":
         backend = "boxes" if images.device.type == "cpu" else "dense"
-    maps = render_boxes(source, parameters) if backend == "boxes" else render_dense(source, parameters)
+    maps = (
+        render_boxes(source, parameters) if backend == "boxes" else render_dense(source, parameters)
+    )
     return maps.unsqueeze(2)
 
 
@@ -109,9 +113,16 @@ def synth_lesion_masks(
     """
     lesions = LesionSettings(*settings, **named_settings)
     check_positive("num_masks", num_masks)
-    images = convert_to_tensor(images, track_meta=False)  # a batch's metadata does not fit its variants
+    images = convert_to_tensor(
+        images, track_meta=False
+    )  # a batch's metadata does not fit its variants
     check_image_range(images, batched=True, validate=validate)
-    shape = (images.shape[0], num_masks, int(lesions.num_lesions[1]), num_lesion_uniforms(images.ndim - 2))
+    shape = (
+        images.shape[0],
+        num_masks,
+        int(lesions.num_lesions[1]),
+        num_lesion_uniforms(images.ndim - 2),
+    )
     uniforms = torch.rand(shape, generator=generator, device=images.device)
     parameters = draw_lesion_parameters(images, lesions, uniforms)
     maps = render_lesion_maps(images, parameters, backend)

@@ -51,7 +51,9 @@ class CutPaste(LesionVariants):
         super().__init__(num_masks, prob)
         self.area = check_range("area", area, 1)
         if area[1] == 1:
-            raise ValueError(f"area must be below 1, so that something of the image stays, got {area!r}.")
+            raise ValueError(
+                f"area must be below 1, so that something of the image stays, got {area!r}."
+            )
         self.aspect_ratio = check_range("aspect_ratio", aspect_ratio)
         if not 0 <= jitter < 1:
             raise ValueError(f"jitter must be in [0, 1), got {jitter!r}.")
@@ -68,15 +70,24 @@ class CutPaste(LesionVariants):
         spatial_shape = image.shape[1:]
         dims = len(spatial_shape)
         for variant, (brightness, area, *rest) in enumerate(uniforms.tolist()):
-            ratios, source, target = rest[: dims - 1], rest[dims - 1 : 2 * dims - 1], rest[2 * dims - 1 :]
+            ratios, source, target = (
+                rest[: dims - 1],
+                rest[dims - 1 : 2 * dims - 1],
+                rest[2 * dims - 1 :],
+            )
             sides = self._rectangle(area, ratios, spatial_shape)
-            cut, paste = ((slice(None), *_place(position, sides, spatial_shape)) for position in (source, target))
+            cut, paste = (
+                (slice(None), *_place(position, sides, spatial_shape))
+                for position in (source, target)
+            )
             factor = 1 + self.jitter * (2 * brightness - 1)
             lesion_images[variant][paste] = (image[cut] * factor).clamp_(0, 1)
             maps[variant][paste] = 1
         return lesion_images, maps
 
-    def _rectangle(self, area: float, ratios: Sequence[float], spatial_shape: Sequence[int]) -> list[int]:
+    def _rectangle(
+        self, area: float, ratios: Sequence[float], spatial_shape: Sequence[int]
+    ) -> list[int]:
         """Sides in whole pixels, at least 1 and at most those of the image."""
         low, high = self.area
         share = low + (high - low) * area
@@ -84,7 +95,10 @@ class CutPaste(LesionVariants):
         logs = [0.0, *(shortest + (longest - shortest) * u for u in ratios)]
         mean = sum(logs) / len(logs)
         fractions = [share ** (1 / len(logs)) * math.exp(log - mean) for log in logs]
-        return [min(side, max(1, round(f * side))) for f, side in zip(fractions, spatial_shape, strict=True)]
+        return [
+            min(side, max(1, round(f * side)))
+            for f, side in zip(fractions, spatial_shape, strict=True)
+        ]
 
 
 class CutPasted(LesionVariantsd):
@@ -111,7 +125,12 @@ CutPasteD = CutPasteDict = CutPasted
 RandCutPasteD = RandCutPasteDict = RandCutPasted = CutPasted
 
 
-def _place(position: Sequence[float], sides: Sequence[int], spatial_shape: Sequence[int]) -> tuple[slice, ...]:
+def _place(
+    position: Sequence[float], sides: Sequence[int], spatial_shape: Sequence[int]
+) -> tuple[slice, ...]:
     """A box inside the image; each position in [0, 1) selects one of the places at which it fits."""
-    starts = [min(int(u * (s - b + 1)), s - b) for u, b, s in zip(position, sides, spatial_shape, strict=True)]
+    starts = [
+        min(int(u * (s - b + 1)), s - b)
+        for u, b, s in zip(position, sides, spatial_shape, strict=True)
+    ]
     return tuple(slice(start, start + side) for start, side in zip(starts, sides, strict=True))

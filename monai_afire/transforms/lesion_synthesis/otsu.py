@@ -44,7 +44,9 @@ def otsu_threshold(images: Tensor, num_bins: int = 256) -> Tensor:
     weight = count_below.to(exact) / flat.shape[1]
     level = level_below.to(exact) / flat.shape[1]
     spread = weight * (1 - weight)
-    variance = torch.where(spread > 0, (level[:, -1:] * weight - level).square() / spread, torch.zeros_like(spread))
+    variance = torch.where(
+        spread > 0, (level[:, -1:] * weight - level).square() / spread, torch.zeros_like(spread)
+    )
     best = variance.argmax(1, keepdim=True)
     return (low + (best + 0.5).to(flat.dtype) * bin_width).squeeze(1)
 

@@ -16,7 +16,9 @@ from monai_afire.transforms.argument_checks import check_positive, check_range
 from monai_afire.transforms.lesion_synthesis.otsu import random_foreground_points
 
 REFERENCE_SIDE = 224  # the image side for which the paper gives lesion sizes in pixels
-SMALLEST_LESION = 3.0  # pixels; a smaller ellipse may lie between the pixel centers and leave no trace
+SMALLEST_LESION = (
+    3.0  # pixels; a smaller ellipse may lie between the pixel centers and leave no trace
+)
 NUM_HARMONICS = 2  # harmonics along the boundary of an irregular lesion: 3 and 4 lobes
 
 
@@ -58,7 +60,9 @@ class LesionSettings:
             raise ValueError(f"lesion_size must be {sizes}, got {self.lesion_size!r}.")
         if self.lesion_size[1] > REFERENCE_SIDE:
             image = f"the image, whose side counts as {REFERENCE_SIDE} pixels"
-            raise ValueError(f"lesion_size {self.lesion_size!r} is larger than {image}: give fractions below 1.")
+            raise ValueError(
+                f"lesion_size {self.lesion_size!r} is larger than {image}: give fractions below 1."
+            )
         if not 0.02 <= self.gamma < float("inf"):
             raise ValueError(f"gamma must be a finite number of at least 0.02, got {self.gamma!r}.")
         if not 0 <= self.irregularity <= 0.5:
@@ -115,7 +119,9 @@ def num_lesion_uniforms(spatial_dims: int) -> int:
     return 6 + 3 * spatial_dims + NUM_HARMONICS * (spatial_dims + 1)
 
 
-def draw_lesion_parameters(images: Tensor, settings: LesionSettings, uniforms: Tensor) -> LesionParameters:
+def draw_lesion_parameters(
+    images: Tensor, settings: LesionSettings, uniforms: Tensor
+) -> LesionParameters:
     """
     Turn uniform random numbers into lesions for the given images.
 
@@ -135,8 +141,20 @@ def draw_lesion_parameters(images: Tensor, settings: LesionSettings, uniforms: T
     spatial_shape = tuple(images.shape[2:])
     spatial_dims = len(spatial_shape)
     uniforms = uniforms.to(torch.promote_types(images.dtype, torch.float32))
-    widths = [1, 1, spatial_dims, spatial_dims, spatial_dims, 1, 3, NUM_HARMONICS * spatial_dims, NUM_HARMONICS]
-    number, strength, length, place, patch, point, turn, axes, weights = uniforms.split(widths, dim=-1)
+    widths = [
+        1,
+        1,
+        spatial_dims,
+        spatial_dims,
+        spatial_dims,
+        1,
+        3,
+        NUM_HARMONICS * spatial_dims,
+        NUM_HARMONICS,
+    ]
+    number, strength, length, place, patch, point, turn, axes, weights = uniforms.split(
+        widths, dim=-1
+    )
 
     fewest, most = (int(n) for n in settings.num_lesions)
     count = fewest + (number[..., :1, 0] * (most - fewest + 1)).floor().clamp(max=most - fewest)
@@ -144,7 +162,9 @@ def draw_lesion_parameters(images: Tensor, settings: LesionSettings, uniforms: T
     size = _axis_lengths(length, settings, spatial_shape)
     rotation = _rotation_matrices(turn, spatial_dims, settings.rotate)
     texture_size = _axis_lengths(patch, settings, spatial_shape)
-    bright_points = random_foreground_points(images.to(uniforms.dtype).mean(1), point.flatten(1)).reshape(size.shape)
+    bright_points = random_foreground_points(
+        images.to(uniforms.dtype).mean(1), point.flatten(1)
+    ).reshape(size.shape)
     return LesionParameters(
         active=torch.arange(most, device=images.device) < count,
         center=_positions_inside(place, half_extents(size, rotation), spatial_shape),
@@ -153,7 +173,9 @@ def draw_lesion_parameters(images: Tensor, settings: LesionSettings, uniforms: T
         amplitude=low + (high - low) * strength.squeeze(-1),
         texture_center=_moved_inside(bright_points, texture_size / 2, spatial_shape),
         texture_size=texture_size,
-        harmonic_axis=F.normalize(2 * axes.unflatten(-1, (NUM_HARMONICS, spatial_dims)) - 1, dim=-1),
+        harmonic_axis=F.normalize(
+            2 * axes.unflatten(-1, (NUM_HARMONICS, spatial_dims)) - 1, dim=-1
+        ),
         harmonic_weight=weights,
         gamma=float(settings.gamma),
         irregularity=float(settings.irregularity),
@@ -166,17 +188,27 @@ def half_extents(size: Tensor, rotation: Tensor) -> Tensor:
     return (rotation.square() * (size / 2).square().unsqueeze(-2)).sum(-1).sqrt()
 
 
-def _axis_lengths(uniforms: Tensor, settings: LesionSettings, spatial_shape: Sequence[int]) -> Tensor:
+def _axis_lengths(
+    uniforms: Tensor, settings: LesionSettings, spatial_shape: Sequence[int]
+) -> Tensor:
     """Uniform lengths (..., D) in pixels from random numbers (..., D)."""
     low, high = settings.size_fractions
-    lengths = [(low + (high - low) * u) * side for u, side in zip(uniforms.unbind(-1), spatial_shape, strict=True)]
+    lengths = [
+        (low + (high - low) * u) * side
+        for u, side in zip(uniforms.unbind(-1), spatial_shape, strict=True)
+    ]
     return torch.stack(lengths, dim=-1).clamp(min=SMALLEST_LESION)
 
 
-def _positions_inside(uniforms: Tensor, half_extent: Tensor, spatial_shape: Sequence[int]) -> Tensor:
+def _positions_inside(
+    uniforms: Tensor, half_extent: Tensor, spatial_shape: Sequence[int]
+) -> Tensor:
     """Uniform positions (..., D) at which a box of the given half sides lies inside the image, if it fits at all."""
     axes = zip(uniforms.unbind(-1), half_extent.unbind(-1), spatial_shape, strict=True)
-    return torch.stack([torch.lerp(e.clamp(max=side / 2), side - e.clamp(max=side / 2), u) for u, e, side in axes], -1)
+    return torch.stack(
+        [torch.lerp(e.clamp(max=side / 2), side - e.clamp(max=side / 2), u) for u, e, side in axes],
+        -1,
+    )
 
 
 def _moved_inside(points: Tensor, half_extent: Tensor, spatial_shape: Sequence[int]) -> Tensor:
@@ -211,4 +243,7 @@ def _window(settings: LesionSettings, spatial_shape: Sequence[int]) -> tuple[int
     longest = [max(SMALLEST_LESION, settings.size_fractions[1] * side) for side in spatial_shape]
     if settings.rotate:
         longest = [max(longest)] * len(longest)
-    return tuple(min(side, math.ceil(length) + 2) for side, length in zip(spatial_shape, longest, strict=True))
+    return tuple(
+        min(side, math.ceil(length) + 2)
+        for side, length in zip(spatial_shape, longest, strict=True)
+    )

@@ -14,9 +14,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from monai_afire.transforms.lesion_synthesis.parameters import NUM_HARMONICS, LesionParameters, half_extents
+from monai_afire.transforms.lesion_synthesis.parameters import (
+    NUM_HARMONICS,
+    LesionParameters,
+    half_extents,
+)
 
-GROUP_PIXELS = 32768  # torch hands larger tensors to several threads, which costs far more than it saves here
+GROUP_PIXELS = (
+    32768  # torch hands larger tensors to several threads, which costs far more than it saves here
+)
 
 
 def lesion_profile(squared_radius: Tensor, gamma: float) -> Tensor:
@@ -58,7 +64,11 @@ def render_dense(images: Tensor, parameters: LesionParameters) -> Tensor:
         lesions = all_lesions.select((slice(None), slice(None), r))
         pixels = _pixels(_box_starts(lesions, parameters.window, spatial_shape), parameters.window)
         weight, grid = _weights_and_grid(pixels, lesions, parameters)
-        values = _sample(images, grid.flatten(1, 2)).view_as(weight) * weight * parameters.active[:, :, r, None]
+        values = (
+            _sample(images, grid.flatten(1, 2)).view_as(weight)
+            * weight
+            * parameters.active[:, :, r, None]
+        )
         index = _flat_indices(pixels, spatial_shape)
         maps.scatter_(2, index, maps.gather(2, index) + values)
     return maps.unflatten(2, spatial_shape)
@@ -70,9 +80,7 @@ class _Lesions(NamedTuple):
     center: Tensor  # (..., D), in pixels
     half_extent: Tensor  # (..., D), half sides of the lesion's box
     to_local: Tensor  # (..., D, D), from a pixel's offset to coordinates in which the ellipse is the unit ball
-    to_texture: (
-        Tensor  # (..., D, D), from a pixel's offset to one in the texture, in grid_sample's units and axis order
-    )
+    to_texture: Tensor  # (..., D, D), from a pixel's offset to the texture's, in grid_sample's units and axis order
     texture_center: Tensor  # (..., D), likewise
     to_harmonic: Tensor  # (..., 2, D), from a pixel's offset to its component along the axis of each boundary harmonic
     harmonic_weight: Tensor  # (..., 2)
@@ -132,10 +140,14 @@ def _pixels(start: Tensor, box: Sequence[int]) -> list[Tensor]:
 def _flat_indices(pixels: list[Tensor], spatial_shape: Sequence[int]) -> Tensor:
     """Positions (..., P) of a box's P pixels in the flattened image."""
     strides = [prod(spatial_shape[axis + 1 :]) for axis in range(len(pixels))]
-    return _outer_sum([index * stride for index, stride in zip(pixels, strides, strict=True)]).flatten(-len(pixels))
+    return _outer_sum(
+        [index * stride for index, stride in zip(pixels, strides, strict=True)]
+    ).flatten(-len(pixels))
 
 
-def _weights_and_grid(pixels: list[Tensor], lesions: _Lesions, parameters: LesionParameters) -> tuple[Tensor, Tensor]:
+def _weights_and_grid(
+    pixels: list[Tensor], lesions: _Lesions, parameters: LesionParameters
+) -> tuple[Tensor, Tensor]:
     """amplitude * profile, and where to take the texture from, at all P pixels of a box."""
     centers = lesions.center.unsqueeze(-1).unbind(-2)
     offsets = [p.to(c.dtype) + 0.5 - c for p, c in zip(pixels, centers, strict=True)]
@@ -146,22 +158,34 @@ def _weights_and_grid(pixels: list[Tensor], lesions: _Lesions, parameters: Lesio
         squared_radius *= factor.square_()
     weight = lesion_profile(squared_radius, parameters.gamma)
     weight *= _per_lesion(lesions.amplitude, offsets)
-    grid = weight.new_empty((*weight.shape, len(pixels)))  # filled axis by axis: torch.stack takes three times as long
+    grid = weight.new_empty(
+        (*weight.shape, len(pixels))
+    )  # filled axis by axis: torch.stack takes three times as long
     rows = zip(lesions.to_texture.unbind(-2), lesions.texture_center.unbind(-1), strict=True)
     for axis, (row, constant) in enumerate(rows):
         grid[..., axis] = _linear_map(row, offsets, constant)
     return weight.flatten(-len(pixels)), grid.flatten(-len(pixels) - 1, -2)
 
 
-def _boundary_factor(squared_radius: Tensor, offsets: list[Tensor], lesions: _Lesions, irregularity: float) -> Tensor:
+def _boundary_factor(
+    squared_radius: Tensor, offsets: list[Tensor], lesions: _Lesions, irregularity: float
+) -> Tensor:
     """Factor (..., *box) in [1, 1 + irregularity] by which the radius is enlarged; it depends on the direction only."""
     per_radius = (squared_radius + 1e-12).rsqrt_()
-    third, fourth = (_linear_map(row, offsets).mul_(per_radius) for row in lesions.to_harmonic.unbind(-2))
+    third, fourth = (
+        _linear_map(row, offsets).mul_(per_radius) for row in lesions.to_harmonic.unbind(-2)
+    )
     depth = lesions.harmonic_weight * (irregularity / 2 / NUM_HARMONICS)
     base = 1 + depth.sum(-1)
     fourth_squared = fourth.square_()
     factor = (third.square() * 4).sub_(3).mul_(third).mul_(_per_lesion(depth[..., 0], offsets))
-    factor += (fourth_squared - 1).mul_(fourth_squared).mul_(8).add_(1).mul_(_per_lesion(depth[..., 1], offsets))
+    factor += (
+        (fourth_squared - 1)
+        .mul_(fourth_squared)
+        .mul_(8)
+        .add_(1)
+        .mul_(_per_lesion(depth[..., 1], offsets))
+    )
     return factor.add_(_per_lesion(base, offsets))
 
 
@@ -195,4 +219,6 @@ def _sample(images: Tensor, grid: Tensor) -> Tensor:
     """Linear interpolation of images (B, 1, *S) at points (B, P, D) in the units of grid_sample: (B, P)."""
     num_points, spatial_dims = grid.shape[1:]
     grid = grid.reshape(-1, 1, num_points, *[1] * (spatial_dims - 2), spatial_dims)
-    return F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False).flatten(1)
+    return F.grid_sample(
+        images, grid, mode="bilinear", padding_mode="border", align_corners=False
+    ).flatten(1)

@@ -59,7 +59,9 @@ class SynthLesionMask(LesionVariants):
         prob: float = 1.0,
     ) -> None:
         super().__init__(num_masks, prob)
-        self.settings = LesionSettings(num_lesions, lesion_size, gamma, amplitude, rotate, irregularity)
+        self.settings = LesionSettings(
+            num_lesions, lesion_size, gamma, amplitude, rotate, irregularity
+        )
 
     def num_uniforms(self, spatial_dims: int) -> tuple[int, ...]:
         """(N, R, U): U numbers for each of at most R lesions in N variants."""
@@ -69,7 +71,9 @@ class SynthLesionMask(LesionVariants):
     def synthesize(self, image: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
         """Draw the lesions' parameters for the image and add the lesions."""
         images = image.unsqueeze(0)
-        maps = render_lesion_maps(images, draw_lesion_parameters(images, self.settings, uniforms.unsqueeze(0)))
+        maps = render_lesion_maps(
+            images, draw_lesion_parameters(images, self.settings, uniforms.unsqueeze(0))
+        )
         return add_lesion_maps(images, maps)[0], maps[0].to(image.dtype)
 
 

@@ -94,7 +94,9 @@ class LesionVariants(OccasionalTransform, ABC):
         if self.uniforms is None or self.uniforms.shape != shape:
             raise no_last_draw(self, f"an image of {plain.ndim - 1} spatial dimensions")
         if self._do_transform:
-            lesion_images, maps = self.synthesize(plain, torch.as_tensor(self.uniforms, device=plain.device))
+            lesion_images, maps = self.synthesize(
+                plain, torch.as_tensor(self.uniforms, device=plain.device)
+            )
         else:
             lesion_images = plain.repeat(self.num_masks, *[1] * plain.ndim)
             maps = torch.zeros_like(lesion_images[:, :1])
@@ -137,7 +139,9 @@ class LesionVariantsd(RandomArrayTransformd):
         super().__init__(keys, transform, (*self.lesion_key, *self.mask_key), allow_missing_keys)
         for name, new_keys in (("lesion_key", self.lesion_key), ("mask_key", self.mask_key)):
             if len(new_keys) != len(self.keys):
-                raise ValueError(f"{name} must name one new key for each of the keys {self.keys}, got {new_keys}.")
+                raise ValueError(
+                    f"{name} must name one new key for each of the keys {self.keys}, got {new_keys}."
+                )
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """
@@ -152,7 +156,9 @@ class LesionVariantsd(RandomArrayTransformd):
         output = dict(data)
         if self.fixed_by is not None:
             self.transform.set_random_state(seed=zlib.crc32(str(data[self.fixed_by]).encode()))
-        new_keys = dict(zip(self.keys, zip(self.lesion_key, self.mask_key, strict=True), strict=True))
+        new_keys = dict(
+            zip(self.keys, zip(self.lesion_key, self.mask_key, strict=True), strict=True)
+        )
         for key, lesion_images_and_maps in self.transformed(data):
             output.update(zip(new_keys[key], lesion_images_and_maps, strict=True))
         return output

@@ -4,7 +4,12 @@
 
 from __future__ import annotations
 
-from monai_afire.transforms.radiograph_io.common import RadiographError, RadiographPixels, RadiographWarning, SizeLimits
+from monai_afire.transforms.radiograph_io.common import (
+    RadiographError,
+    RadiographPixels,
+    RadiographWarning,
+    SizeLimits,
+)
 from monai_afire.transforms.radiograph_io.formats import (
     SUPPORTED_EXTENSIONS,
     extension_of,

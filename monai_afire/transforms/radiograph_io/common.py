@@ -15,7 +15,9 @@ from monai.data import MetaTensor
 from monai.data.meta_obj import get_track_meta
 from monai.utils import ImageMetaKey, MetaKeys, SpaceKeys
 
-WRITER = "monai_afire"  # how this package signs the heat maps that it writes as pictures or DICOM files
+WRITER = (
+    "monai_afire"  # how this package signs the heat maps that it writes as pictures or DICOM files
+)
 
 
 class RadiographError(ValueError):
@@ -51,11 +53,17 @@ class SizeLimits:
         """
         size = f"is {width} x {height} pixels (width x height)"
         if min(height, width) < self.min_size:
-            raise refuse(path, f"{size}, smaller than min_size={self.min_size}", "export it again in more pixels")
+            raise refuse(
+                path,
+                f"{size}, smaller than min_size={self.min_size}",
+                "export it again in more pixels",
+            )
         if height * width > self.max_pixels:
             raise refuse(path, f"{size}, more than max_pixels={self.max_pixels}", "shrink it")
         if max(height, width) > self.max_aspect * min(height, width):
-            raise refuse(path, f"{size}, sides in a ratio above max_aspect={self.max_aspect:g}", "crop it")
+            raise refuse(
+                path, f"{size}, sides in a ratio above max_aspect={self.max_aspect:g}", "crop it"
+            )
 
 
 @dataclass
@@ -108,7 +116,9 @@ def require_real(path: str | PathLike, dtype: np.dtype) -> None:
     """Refuse numbers that are not one gray level each, such as complex ones, whose imaginary part would be lost."""
     if dtype.kind not in "iuf":
         reason = f"holds numbers of type {dtype}, where real numbers are expected"
-        raise refuse(path, reason, "save the magnitude, or the part that is wanted, as a picture of its own")
+        raise refuse(
+            path, reason, "save the magnitude, or the part that is wanted, as a picture of its own"
+        )
 
 
 def warn_about(path: str | PathLike, message: str) -> None:
@@ -131,7 +141,9 @@ def planar_affine(spacing: tuple[float, float] | None = None) -> np.ndarray:
     return affine
 
 
-def picture_pixels(values: np.ndarray, file_format: str, mode: str, bits: int, white_is_zero: bool) -> RadiographPixels:
+def picture_pixels(
+    values: np.ndarray, file_format: str, mode: str, bits: int, white_is_zero: bool
+) -> RadiographPixels:
     """A picture without position, of numbers that the file declares to have so many bits."""
     return RadiographPixels(
         values=values.astype(values.dtype.newbyteorder("="), copy=False),

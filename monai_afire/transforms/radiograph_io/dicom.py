@@ -37,7 +37,9 @@ _DEFER_BYTES = 2**26  # larger elements stay on disk until the header has been c
 _MAX_HEADER_BYTES = 2**24  # of a deflated data set, besides its pixels
 
 
-def read_dicom(path: str, limits: SizeLimits, use_window: bool = True, color: bool = False) -> RadiographPixels:
+def read_dicom(
+    path: str, limits: SizeLimits, use_window: bool = True, color: bool = False
+) -> RadiographPixels:
     """Read a DICOM file as one picture, a gray one with its modality transformation and, if asked, its window."""
     _check_inflated_size(path, limits)
     dataset = pydicom.dcmread(path, force=True, defer_size=_DEFER_BYTES)
@@ -86,21 +88,33 @@ def _inflated(path: str, inflater: zlib._Decompress, pending: bytes) -> int:
     except zlib.error as error:
         syntax = pydicom.uid.DeflatedExplicitVRLittleEndian
         reason = f"states the transfer syntax {syntax.name} ({syntax}), but its data set cannot be inflated ({error})"
-        raise refuse(path, reason, "state the Transfer Syntax UID that it has, or copy or export it again") from error
+        raise refuse(
+            path, reason, "state the Transfer Syntax UID that it has, or copy or export it again"
+        ) from error
 
 
 def _check_header(path: str, dataset: pydicom.Dataset, limits: SizeLimits) -> None:
     """Refuse what is not one radiograph before any pixel is decoded."""
     if not len(dataset):
-        raise refuse(path, "is cut or damaged: its DICOM data cannot be read to the end", "export it again")
+        raise refuse(
+            path, "is cut or damaged: its DICOM data cannot be read to the end", "export it again"
+        )
     if not any(keyword in dataset for keyword in _PIXEL_KEYWORDS):
         kind = dataset.get("Modality") or "unknown"
-        raise refuse(path, f"is a DICOM file without pixel data (modality {kind})", "leave it out, or export it again")
+        raise refuse(
+            path,
+            f"is a DICOM file without pixel data (modality {kind})",
+            "leave it out, or export it again",
+        )
     missing = [
-        k for k in ("Rows", "Columns", "BitsAllocated", "PhotometricInterpretation") if dataset.get(k) in (None, "")
+        k
+        for k in ("Rows", "Columns", "BitsAllocated", "PhotometricInterpretation")
+        if dataset.get(k) in (None, "")
     ]
     if missing:
-        reason = f"is a DICOM file without {', '.join(missing)}, so its pixels cannot be interpreted"
+        reason = (
+            f"is a DICOM file without {', '.join(missing)}, so its pixels cannot be interpreted"
+        )
         raise refuse(path, reason, "add the element, or export it again")
     frames = int(dataset.get("NumberOfFrames") or 1)
     if frames != 1:
@@ -111,7 +125,10 @@ def _check_header(path: str, dataset: pydicom.Dataset, limits: SizeLimits) -> No
     limits.check(path, int(dataset.Rows), int(dataset.Columns))
     orientation = [str(direction)[:1] for direction in dataset.get("PatientOrientation") or ()]
     if len(orientation) == 2 and (orientation[0] in ("H", "F") or orientation[1] == "H"):
-        warn_about(path, f"is not upright by its Patient Orientation {'/'.join(orientation)}; read as stored")
+        warn_about(
+            path,
+            f"is not upright by its Patient Orientation {'/'.join(orientation)}; read as stored",
+        )
 
 
 def _modality(path: str, dataset: pydicom.Dataset, pixels: RadiographPixels) -> RadiographPixels:
@@ -128,7 +145,9 @@ def _modality(path: str, dataset: pydicom.Dataset, pixels: RadiographPixels) -> 
         pixels.slope = slope, intercept
     if signed:  # only the intercept shows which negative number means "no signal"
         shift = intercept / slope
-        pixels.values = stored.astype(np.int32) + int(shift) if shift.is_integer() else stored + shift
+        pixels.values = (
+            stored.astype(np.int32) + int(shift) if shift.is_integer() else stored + shift
+        )
         pixels.declared_range = shift - 2.0 ** (bits - 1), shift + 2.0 ** (bits - 1) - 1
         pixels.slope = slope, 0.0
     elif pixels.values.dtype.kind != "f":
@@ -139,8 +158,14 @@ def _modality(path: str, dataset: pydicom.Dataset, pixels: RadiographPixels) -> 
 def _rescale(path: str, dataset: pydicom.Dataset) -> tuple[float, float]:
     """Slope and intercept; without them 1 and 0."""
     try:
-        slope, intercept = float(dataset.get("RescaleSlope") or 1.0), float(dataset.get("RescaleIntercept") or 0.0)
-    except (TypeError, ValueError) as error:  # the sign of the slope decides what is dark: nothing to be guessed
+        slope, intercept = (
+            float(dataset.get("RescaleSlope") or 1.0),
+            float(dataset.get("RescaleIntercept") or 0.0),
+        )
+    except (
+        TypeError,
+        ValueError,
+    ) as error:  # the sign of the slope decides what is dark: nothing to be guessed
         reason = f"has a Rescale Slope or Rescale Intercept that is no number ({first_line(error)})"
         raise refuse(path, reason, "correct the element, or export it again") from error
     return slope, intercept
@@ -148,14 +173,18 @@ def _rescale(path: str, dataset: pydicom.Dataset) -> tuple[float, float]:
 
 def _table(path: str, dataset: pydicom.Dataset, keyword: str, numbers: np.ndarray) -> LookupTable:
     """The first lookup table of a sequence."""
-    table = read_table(dataset[keyword].value[0], numbers, dataset.file_meta.TransferSyntaxUID.is_little_endian)
+    table = read_table(
+        dataset[keyword].value[0], numbers, dataset.file_meta.TransferSyntaxUID.is_little_endian
+    )
     if table.bits < table.stated_bits:
         text = f"states {table.stated_bits} bits for the entries of its {keyword}, which use {table.bits}"
         warn_about(path, f"{text}; shown with {table.bits}")
     return table
 
 
-def _pixels(dataset: pydicom.Dataset, values: np.ndarray, spacing: tuple[float, float] | None) -> RadiographPixels:
+def _pixels(
+    dataset: pydicom.Dataset, values: np.ndarray, spacing: tuple[float, float] | None
+) -> RadiographPixels:
     """What the header says of numbers that are not transformed."""
     return RadiographPixels(
         values=values,
@@ -170,7 +199,10 @@ def _pixels(dataset: pydicom.Dataset, values: np.ndarray, spacing: tuple[float, 
 
 def _shows_low_bright(dataset: pydicom.Dataset) -> bool:
     """Whether low numbers are shown bright: by the photometric interpretation, or by a lookup table's shape."""
-    inverse = dataset.get("PresentationLUTShape") == "INVERSE" and dataset.PhotometricInterpretation == "MONOCHROME2"
+    inverse = (
+        dataset.get("PresentationLUTShape") == "INVERSE"
+        and dataset.PhotometricInterpretation == "MONOCHROME2"
+    )
     return inverse or dataset.PhotometricInterpretation == "MONOCHROME1"
 
 
@@ -181,7 +213,10 @@ def _spacing(path: str, dataset: pydicom.Dataset) -> tuple[float, float] | None:
             continue
         try:
             row, column = (float(distance) for distance in dataset.get(keyword) or ())
-        except (TypeError, ValueError):  # other than two numbers, which costs the distances, not the picture
+        except (
+            TypeError,
+            ValueError,
+        ):  # other than two numbers, which costs the distances, not the picture
             row = column = math.nan
         if min(row, column) > 0 and math.isfinite(row + column):
             return row, column
@@ -189,7 +224,9 @@ def _spacing(path: str, dataset: pydicom.Dataset) -> tuple[float, float] | None:
     return None
 
 
-def _apply_window(path: str, dataset: pydicom.Dataset, stored: np.ndarray, pixels: RadiographPixels) -> None:
+def _apply_window(
+    path: str, dataset: pydicom.Dataset, stored: np.ndarray, pixels: RadiographPixels
+) -> None:
     """Replace the numbers by the displayed ones in [0, 1] when the file says how to display them."""
     if not pixels.photometric.startswith("MONOCHROME"):
         return
@@ -203,11 +240,18 @@ def _apply_window(path: str, dataset: pydicom.Dataset, stored: np.ndarray, pixel
     shown, (low, high), name = displayed
     inside = shown if pixels.padding is None else shown[~pixels.padding]
     if inside.min() == inside.max() and stored.min() != stored.max():
-        warn_about(path, f"has a window ({low:g} to {high:g}) that shows a blank picture; scaled by its own range")
+        warn_about(
+            path,
+            f"has a window ({low:g} to {high:g}) that shows a blank picture; scaled by its own range",
+        )
         return
     if _shows_low_bright(dataset):
         shown, low, high = 1.0 - shown, high, low
-    pixels.values, pixels.scaled_by, pixels.intensity_range = shown.astype(np.float32), name, (low, high)
+    pixels.values, pixels.scaled_by, pixels.intensity_range = (
+        shown.astype(np.float32),
+        name,
+        (low, high),
+    )
 
 
 def _displayed(
@@ -218,13 +262,23 @@ def _displayed(
     if not dataset.get("ModalityLUTSequence"):
         slope, intercept = _rescale(path, dataset)
         numbers = stored.astype(np.float64) * slope + intercept
-    if dataset.get("WindowCenter") not in (None, "") and dataset.get("WindowWidth") not in (None, ""):
-        center, width = (float(np.ravel(dataset[keyword].value)[0]) for keyword in ("WindowCenter", "WindowWidth"))
+    if dataset.get("WindowCenter") not in (None, "") and dataset.get("WindowWidth") not in (
+        None,
+        "",
+    ):
+        center, width = (
+            float(np.ravel(dataset[keyword].value)[0])
+            for keyword in ("WindowCenter", "WindowWidth")
+        )
         function = str(dataset.get("VOILUTFunction") or "LINEAR")
         shown = window_to_unit(numbers.astype(np.float64), center, width, function)
         return shown, (center - width / 2, center + width / 2), "window"
     if dataset.get("VOILUTSequence"):
         inside = numbers if pixels.padding is None else numbers[~pixels.padding]
         table = _table(path, dataset, "VOILUTSequence", inside)
-        return np.clip(table.apply(numbers) / (2.0**table.bits - 1.0), 0.0, 1.0), table.inputs, "voi_lut"
+        return (
+            np.clip(table.apply(numbers) / (2.0**table.bits - 1.0), 0.0, 1.0),
+            table.inputs,
+            "voi_lut",
+        )
     return None

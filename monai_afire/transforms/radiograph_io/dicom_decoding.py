@@ -7,7 +7,13 @@ from __future__ import annotations
 import numpy as np
 import pydicom
 from pydicom.encaps import get_frame
-from pydicom.uid import UID, AllTransferSyntaxes, ExplicitVRBigEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian
+from pydicom.uid import (
+    UID,
+    AllTransferSyntaxes,
+    ExplicitVRBigEndian,
+    ExplicitVRLittleEndian,
+    ImplicitVRLittleEndian,
+)
 
 from monai_afire.transforms.radiograph_io.common import RadiographError, first_line, refuse
 from monai_afire.transforms.radiograph_io.frame_headers import codec_of, read_frame_header
@@ -43,7 +49,9 @@ def decode(path: str, dataset: pydicom.Dataset) -> tuple[np.ndarray, np.ndarray 
     bits = int(dataset.get("BitsStored") or dataset.BitsAllocated)
     high_bit = int(dataset.get("HighBit") or bits - 1)
     is_gray = int(dataset.get("SamplesPerPixel") or 1) == 1
-    if is_gray and "PixelData" in dataset:  # or pydicom cuts the numbers, and what lies beside them with them
+    if (
+        is_gray and "PixelData" in dataset
+    ):  # or pydicom cuts the numbers, and what lies beside them with them
         dataset.BitsStored, dataset.HighBit = dataset.BitsAllocated, dataset.BitsAllocated - 1
     cells = _decoded(path, dataset, syntax)
     dataset.BitsStored, dataset.HighBit = bits, high_bit
@@ -77,7 +85,9 @@ def _check_encapsulation(path: str, dataset: pydicom.Dataset, syntax: UID) -> No
     element = dataset["PixelData"]
     content = element.value or b""
     fragments = content.startswith(_ITEM)
-    is_compressed = fragments and (bool(element.is_undefined_length) or len(content) != _plain_bytes(dataset))
+    is_compressed = fragments and (
+        bool(element.is_undefined_length) or len(content) != _plain_bytes(dataset)
+    )
     bare = len(content) < _plain_bytes(dataset) and codec_of(content[: 2**16])
     if syntax.is_encapsulated and not is_compressed and not bare:
         states = f"states that it is compressed as {syntax.name} ({syntax}), but its pixels are not"
@@ -87,12 +97,18 @@ def _check_encapsulation(path: str, dataset: pydicom.Dataset, syntax: UID) -> No
         codec = codec_of(_first_frame(dataset)) if fragments else bare
         states = f"states the transfer syntax {syntax.name} ({syntax}), which is uncompressed, but its pixels are"
         reason = f"{states} compressed" + (f" ({codec} by their first bytes)" if codec else "")
-        raise refuse(path, reason, "state the Transfer Syntax UID of that compression, or export it again")
+        raise refuse(
+            path, reason, "state the Transfer Syntax UID of that compression, or export it again"
+        )
 
 
 def _plain_bytes(dataset: pydicom.Dataset) -> int:
     """Length of the pixels if they are uncompressed."""
-    samples = 2 if dataset.PhotometricInterpretation == "YBR_FULL_422" else int(dataset.get("SamplesPerPixel") or 1)
+    samples = (
+        2
+        if dataset.PhotometricInterpretation == "YBR_FULL_422"
+        else int(dataset.get("SamplesPerPixel") or 1)
+    )
     bits = int(dataset.Rows) * int(dataset.Columns) * samples * int(dataset.BitsAllocated)
     return (bits + 7) // 8
 
@@ -116,7 +132,9 @@ def _check_frame(path: str, dataset: pydicom.Dataset, syntax: UID) -> None:
     stated = (int(dataset.Rows), int(dataset.Columns), int(dataset.get("SamplesPerPixel") or 1))
     if (header.rows, header.columns, header.samples) != stated:
         found = f"the frame has {header.rows} rows, {header.columns} columns and {header.samples} samples"
-        raise _damaged(path, ValueError(f"{found}, the header {stated[0]}, {stated[1]} and {stated[2]}"))
+        raise _damaged(
+            path, ValueError(f"{found}, the header {stated[0]}, {stated[1]} and {stated[2]}")
+        )
     if not 2 <= header.precision <= int(dataset.BitsAllocated):
         bits = f"the frame has {header.precision} bits, the header {dataset.BitsAllocated}"
         raise _damaged(path, ValueError(bits))

@@ -33,7 +33,10 @@ SUPPORTED_EXTENSIONS: dict[str, str] = {
     ".nrrd": "NRRD",
 }
 HEAD_BYTES = 1024
-MISSING, UNOPENED = "does not exist", "cannot be opened"  # what may be otherwise when its disk is back
+MISSING, UNOPENED = (
+    "does not exist",
+    "cannot be opened",
+)  # what may be otherwise when its disk is back
 
 _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG\r\n\x1a\n", "PNG"),
@@ -170,23 +173,35 @@ def identify_file(path: str) -> str:
     head = _read_head(path)
     file_format = identify_content(head)
     if extension and extension not in SUPPORTED_EXTENSIONS and file_format != "DICOM":
-        raise refuse(path, f"has the unknown extension {extension}", f"supported: {supported_types()}")
+        raise refuse(
+            path, f"has the unknown extension {extension}", f"supported: {supported_types()}"
+        )
     if not file_format:
-        remedy = "download it again" if "HTML" in describe_content(head) else f"supported: {supported_types()}"
+        remedy = (
+            "download it again"
+            if "HTML" in describe_content(head)
+            else f"supported: {supported_types()}"
+        )
         raise refuse(path, describe_content(head), remedy)
     expected = SUPPORTED_EXTENSIONS.get(extension, file_format)
     if expected != file_format:
-        warn_about(path, f"is a {file_format} file in spite of its extension; read as {file_format}")
+        warn_about(
+            path, f"is a {file_format} file in spite of its extension; read as {file_format}"
+        )
     return file_format
 
 
 def _read_head(path: str) -> bytes:
     if os.path.isdir(path):
-        raise refuse(path, "is a folder, not a file", "name the files in it, or give it as dataset_dir")
+        raise refuse(
+            path, "is a folder, not a file", "name the files in it, or give it as dataset_dir"
+        )
     try:
         head = _read_start(path)
     except FileNotFoundError as error:
-        raise refuse(path, MISSING, spelling_on_disk(path) or "check the name and the folder") from error
+        raise refuse(
+            path, MISSING, spelling_on_disk(path) or "check the name and the folder"
+        ) from error
     except RadiographError:
         raise
     except (OSError, ValueError) as error:
@@ -207,8 +222,18 @@ def _read_start(path: str) -> bytes:
 def single_path(filename: PathLike | Sequence[PathLike]) -> str:
     """One path from a path or a list of one path, as datalists of MONAI have them."""
     names = [filename] if isinstance(filename, (str, os.PathLike)) else filename
-    if isinstance(names, (list, tuple)) and len(names) == 1 and isinstance(names[0], (str, os.PathLike)):
+    if (
+        isinstance(names, (list, tuple))
+        and len(names) == 1
+        and isinstance(names[0], (str, os.PathLike))
+    ):
         return os.path.expanduser(os.fspath(names[0]))
     if isinstance(names, (list, tuple)) and len(names) > 1:
-        raise refuse(f"{names[0]}, ...", f"{len(names)} files for one picture", "give each file an item of its own")
-    raise RadiographError(f"a file name is expected, got {type(filename).__name__}; give the path as text.")
+        raise refuse(
+            f"{names[0]}, ...",
+            f"{len(names)} files for one picture",
+            "give each file an item of its own",
+        )
+    raise RadiographError(
+        f"a file name is expected, got {type(filename).__name__}; give the path as text."
+    )

@@ -9,7 +9,12 @@ from dataclasses import dataclass
 # Markers of ISO/IEC 10918-1 and 14495-1: a frame header is SOF0 to SOF15, less DHT, JPG and DAC, or SOF55 of JPEG-LS.
 _JPEG_LS = 0xF7
 _JPEG_FRAMES = {*range(0xC0, 0xD0), _JPEG_LS} - {0xC4, 0xC8, 0xCC}
-_JPEG_CODECS = {0xC0: "JPEG baseline", 0xC1: "JPEG extended", 0xC3: "JPEG lossless", _JPEG_LS: "JPEG-LS"}
+_JPEG_CODECS = {
+    0xC0: "JPEG baseline",
+    0xC1: "JPEG extended",
+    0xC3: "JPEG lossless",
+    _JPEG_LS: "JPEG-LS",
+}
 _FILL, _START_OF_SCAN = 0xFF, 0xDA
 _JPEG_START = b"\xff\xd8\xff"
 _JPEG_2000_START = b"\xff\x4f\xff\x51"  # SOC and SIZ of ISO/IEC 15444-1
@@ -54,11 +59,17 @@ def read_frame_header(frame: bytes) -> FrameHeader:
 def _jpeg_header(frame: bytes) -> FrameHeader:
     """Find the frame header among the marker segments of a JPEG or JPEG-LS stream."""
     position = 2  # after the start of image
-    while position + 10 <= len(frame) and frame[position] == _FILL and frame[position + 1] != _START_OF_SCAN:
+    while (
+        position + 10 <= len(frame)
+        and frame[position] == _FILL
+        and frame[position + 1] != _START_OF_SCAN
+    ):
         marker, start = frame[position + 1], position + 4
         if marker in _JPEG_FRAMES:
             rows, columns = _number(frame, start + 1, 2), _number(frame, start + 3, 2)
-            return FrameHeader(_JPEG_CODECS.get(marker, "JPEG"), rows, columns, frame[start + 5], frame[start])
+            return FrameHeader(
+                _JPEG_CODECS.get(marker, "JPEG"), rows, columns, frame[start + 5], frame[start]
+            )
         position += 1 if marker == _FILL else 2 + _number(frame, position + 2, 2)
     raise ValueError("the frame has no header")
 

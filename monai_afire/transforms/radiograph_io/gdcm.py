@@ -43,7 +43,9 @@ def decode_with_gdcm(path: str, dataset: pydicom.Dataset) -> np.ndarray:
     try:
         frame = pydicom.encaps.get_frame(dataset.PixelData, 0, number_of_frames=1)
         header = read_frame_header(frame)
-        if not frame.rstrip(b"\x00").endswith(_END_OF_IMAGE):  # GDCM fills the rest of a cut picture without a word
+        if not frame.rstrip(b"\x00").endswith(
+            _END_OF_IMAGE
+        ):  # GDCM fills the rest of a cut picture without a word
             raise ValueError("the frame has no end")
         values = decode_frame(frame, syntax, header.rows, header.columns, header.precision)
     except ValueError as error:
@@ -63,7 +65,11 @@ def decode_frame(frame: bytes, syntax: str, rows: int, columns: int, precision: 
     bare.Rows, bare.Columns = rows, columns
     bare.BitsAllocated = 8 if precision <= 8 else 16
     bare.BitsStored, bare.HighBit = precision, precision - 1
-    bare.SamplesPerPixel, bare.PixelRepresentation, bare.PhotometricInterpretation = 1, 0, "MONOCHROME2"
+    bare.SamplesPerPixel, bare.PixelRepresentation, bare.PhotometricInterpretation = (
+        1,
+        0,
+        "MONOCHROME2",
+    )
     bare.PixelData = pydicom.encaps.encapsulate([frame])
     bare["PixelData"].VR = "OB"
     with tempfile.TemporaryDirectory(prefix="monai_afire_") as folder:

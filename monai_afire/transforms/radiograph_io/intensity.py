@@ -24,7 +24,10 @@ def repaired(path: str, values: np.ndarray) -> np.ndarray:
     if bad == values.size:
         raise refuse(path, f"has no finite pixel: all {bad} are NaN or infinite", "export it again")
     low, high = values[finite].min(), values[finite].max()
-    warn_about(path, f"has {bad} pixels that are NaN or infinite, replaced by its smallest and largest finite number")
+    warn_about(
+        path,
+        f"has {bad} pixels that are NaN or infinite, replaced by its smallest and largest finite number",
+    )
     return np.nan_to_num(values, nan=low, neginf=low, posinf=high)
 
 
@@ -58,16 +61,28 @@ def depth_range(values: np.ndarray, floor: float | None = None) -> tuple[float, 
 def scale_to_unit(pixels: RadiographPixels, scaling: str) -> tuple[np.ndarray, tuple[float, float]]:
     """Scale a decoded picture to [0, 1], bright where the file means bright."""
     values = pixels.values
-    if values.dtype.kind in "iu" and values.dtype != np.uint64 and (pixels.inverted or values.dtype.itemsize > 2):
+    if (
+        values.dtype.kind in "iu"
+        and values.dtype != np.uint64
+        and (pixels.inverted or values.dtype.itemsize > 2)
+    ):
         # signed and wide enough to be mirrored; whole numbers stay whole, and nothing signed holds those of 64 bits
         values = values.astype(np.int32 if values.dtype.itemsize <= 2 else np.int64)
     inside = values if pixels.padding is None or pixels.padding.all() else values[~pixels.padding]
     mirror: float | None = None
-    if pixels.inverted and scaling == "depth" and (declared := _plausible_range(inside, pixels.declared_range)):
+    if (
+        pixels.inverted
+        and scaling == "depth"
+        and (declared := _plausible_range(inside, pixels.declared_range))
+    ):
         # Mirroring within the declared range gives the numbers of the MONOCHROME2 twin, scaled by the same rule.
         mirror = int(sum(declared)) if values.dtype.kind in "iu" else sum(declared)
         values, inside = mirror - values, mirror - inside
-    low, high = depth_range(inside, pixels.floor) if scaling == "depth" else (float(inside.min()), float(inside.max()))
+    low, high = (
+        depth_range(inside, pixels.floor)
+        if scaling == "depth"
+        else (float(inside.min()), float(inside.max()))
+    )
     unit = values.astype(np.float64 if values.dtype.itemsize > 4 else np.float32)
     unit -= low  # in place: a new picture for each step takes longer than the step
     unit /= max(high - low, 1e-30)
@@ -80,18 +95,30 @@ def scale_to_unit(pixels: RadiographPixels, scaling: str) -> tuple[np.ndarray, t
     return unit, (factor * low + summand, factor * high + summand)
 
 
-def _plausible_range(values: np.ndarray, declared: tuple[float, float] | None) -> tuple[float, float] | None:
+def _plausible_range(
+    values: np.ndarray, declared: tuple[float, float] | None
+) -> tuple[float, float] | None:
     """Declared range, unless the picture fills no more than a quarter of it: then it is only the container's."""
     if declared is None:
         return None
-    return declared if float(values.max()) - float(values.min()) > (declared[1] - declared[0]) / 4 else None
+    return (
+        declared
+        if float(values.max()) - float(values.min()) > (declared[1] - declared[0]) / 4
+        else None
+    )
 
 
-def window_to_unit(values: np.ndarray, center: float, width: float, function: str = "LINEAR") -> np.ndarray:
+def window_to_unit(
+    values: np.ndarray, center: float, width: float, function: str = "LINEAR"
+) -> np.ndarray:
     """Apply a DICOM window (PS3.3 C.11.2.1.2) with output range [0, 1]."""
     if function not in ("LINEAR", "LINEAR_EXACT", "SIGMOID"):
         raise ValueError(f"unknown VOI LUT function {function!r}")
-    if not (math.isfinite(center) and math.isfinite(width)) or width <= 0 or (function == "LINEAR" and width < 1):
+    if (
+        not (math.isfinite(center) and math.isfinite(width))
+        or width <= 0
+        or (function == "LINEAR" and width < 1)
+    ):
         raise ValueError(f"center {center:g} and width {width:g} are no window")
     if function == "SIGMOID":
         return 1.0 / (1.0 + np.exp(np.clip(-4.0 * (values - center) / width, -700.0, 700.0)))

@@ -44,7 +44,9 @@ def read_picture(
     # A stream, not a name: Pillow would map the file into memory, where it ignores the orientation of a TIFF.
     with open(path, "rb") as stream:
         try:
-            image = Image.open(stream, formats=("JPEG", "MPO") if file_format == "JPEG" else (file_format,))
+            image = Image.open(
+                stream, formats=("JPEG", "MPO") if file_format == "JPEG" else (file_format,)
+            )
         except Image.DecompressionBombError as error:
             raise refuse(path, f"is too large ({first_line(error)})", "reduce it first") from error
         except Exception as error:
@@ -75,10 +77,18 @@ def picture_opacity(path: str | os.PathLike) -> np.ndarray | None:
     """
     try:
         with Image.open(path) as image:
-            if "A" not in image.getbands() and "a" not in image.getbands() and "transparency" not in image.info:
+            if (
+                "A" not in image.getbands()
+                and "a" not in image.getbands()
+                and "transparency" not in image.info
+            ):
                 return None
             return np.asarray(ImageOps.exif_transpose(image).convert("RGBA").getchannel("A"))
-    except (OSError, ValueError, SyntaxError):  # no picture that Pillow reads: it has no such channel
+    except (
+        OSError,
+        ValueError,
+        SyntaxError,
+    ):  # no picture that Pillow reads: it has no such channel
         return None
 
 
@@ -92,7 +102,11 @@ def _require_single(path: str, image: Image.Image, file_format: str) -> None:
             image.seek(count)
             count += 1
     found = f"{count} or more" if count == _MOST_COUNTED else str(count)
-    raise refuse(path, f"holds {found} pictures where one is expected", "save the wanted one as a file of its own")
+    raise refuse(
+        path,
+        f"holds {found} pictures where one is expected",
+        "save the wanted one as a file of its own",
+    )
 
 
 def _load(path: str, image: Image.Image, file_format: str) -> None:
@@ -103,12 +117,19 @@ def _load(path: str, image: Image.Image, file_format: str) -> None:
     try:
         image.load()
     except Exception as error:
-        reason = f"is cut or damaged: its {file_format} data cannot be decoded ({first_line(error)})"
+        reason = (
+            f"is cut or damaged: its {file_format} data cannot be decoded ({first_line(error)})"
+        )
         raise refuse(path, reason, "copy or download it again") from error
 
 
 def _to_pixels(
-    path: str, image: Image.Image, source: Image.Image, file_format: str, raw: bool = False, color: bool = False
+    path: str,
+    image: Image.Image,
+    source: Image.Image,
+    file_format: str,
+    raw: bool = False,
+    color: bool = False,
 ) -> RadiographPixels:
     """The picture of an image. ``source`` is the image before it was turned; only it has the header."""
     mode, tags = source.mode, getattr(source, "tag_v2", {})
@@ -119,7 +140,9 @@ def _to_pixels(
     elif mode == "I":  # the mode of 16-bit PNG files before Pillow 11.3
         bits = 16
     white_is_zero = tags.get(TIFF_PHOTOMETRIC) == WHITE_IS_ZERO
-    pixels = picture_pixels(values, file_format, "PALETTE" if mode in _PALETTE_MODES else mode, bits, white_is_zero)
+    pixels = picture_pixels(
+        values, file_format, "PALETTE" if mode in _PALETTE_MODES else mode, bits, white_is_zero
+    )
     # Pillow turns WhiteIsZero round itself for up to 8 bits, and leaves it as stored beyond.
     pixels.inverted &= bits > 8
     return pixels
@@ -140,7 +163,11 @@ def _to_values(path: str, image: Image.Image, raw: bool, color: bool) -> np.ndar
     if image.mode in ("LA", "La"):
         return np.asarray(image.getchannel(0))
     # Through RGBA: the colors under a transparent pixel are kept, not mixed with a background.
-    rgb = image.convert("RGBA").convert("RGB") if image.mode in ("P", "PA", "RGBA", "RGBa") else image.convert("RGB")
+    rgb = (
+        image.convert("RGBA").convert("RGB")
+        if image.mode in ("P", "PA", "RGBA", "RGBa")
+        else image.convert("RGB")
+    )
     if color:
         return np.asarray(rgb)
     _warn_about_color(path, rgb)
@@ -151,4 +178,7 @@ def _warn_about_color(path: str, rgb: Image.Image) -> None:
     """Warn about a picture that is not gray by more than compression makes it."""
     small = np.asarray(rgb.resize((64, 64), Image.Resampling.BOX)).astype(np.int16)
     if float((small.max(axis=-1) - small.min(axis=-1)).mean()) > 8:
-        warn_about(path, "is a color picture, perhaps no radiograph; reduced to gray (channels 3 keeps the colors)")
+        warn_about(
+            path,
+            "is a color picture, perhaps no radiograph; reduced to gray (channels 3 keeps the colors)",
+        )

@@ -26,7 +26,9 @@ from monai_afire.transforms.radiograph_io.common import (
 )
 
 
-def picture_axes(path: str, shape: Sequence[int], affine: np.ndarray, limits: SizeLimits) -> tuple[int, int]:
+def picture_axes(
+    path: str, shape: Sequence[int], affine: np.ndarray, limits: SizeLimits
+) -> tuple[int, int]:
     """Axes of an array that become the rows and the columns."""
     shape = tuple(int(n) for n in shape)
     text = " x ".join(map(str, shape))
@@ -42,7 +44,12 @@ def picture_axes(path: str, shape: Sequence[int], affine: np.ndarray, limits: Si
 
 
 def plane_pixels(
-    path: str, values: np.ndarray, affine: np.ndarray, limits: SizeLimits, file_format: str, bits: int
+    path: str,
+    values: np.ndarray,
+    affine: np.ndarray,
+    limits: SizeLimits,
+    file_format: str,
+    bits: int,
 ) -> RadiographPixels:
     """Turn the one plane of an array upright, with its affine."""
     row, column = picture_axes(path, values.shape, affine, limits)
@@ -51,7 +58,10 @@ def plane_pixels(
     values = np.moveaxis(values, (row, column), (0, 1))[:, :, 0]
     photometric = "MONOCHROME2"
     if values.dtype.fields:
-        values, photometric = rgb_to_gray(np.stack([values[name] for name in ("R", "G", "B")], axis=-1)), "RGB"
+        values, photometric = (
+            rgb_to_gray(np.stack([values[name] for name in ("R", "G", "B")], axis=-1)),
+            "RGB",
+        )
     require_real(path, values.dtype)
     plane = _known_plane(affine[:, [row, column, 3 - row - column, 3]])
     # the identity is what a writer of NIfTI leaves who knows no geometry, and then has the rows from the top
@@ -117,10 +127,14 @@ def read_nifti(path: str, limits: SizeLimits) -> RadiographPixels:
         stream.seek(0)
         image = _read_image(path, gzip.GzipFile(fileobj=stream) if compressed else stream, limits)
     bits = int(image.header["bitpix"])
-    return plane_pixels(path, np.asanyarray(image.dataobj), image.affine, limits, file_format="NIfTI", bits=bits)
+    return plane_pixels(
+        path, np.asanyarray(image.dataobj), image.affine, limits, file_format="NIfTI", bits=bits
+    )
 
 
-def _read_image(path: str, stream: IO[bytes] | gzip.GzipFile, limits: SizeLimits) -> nib.Nifti1Image:
+def _read_image(
+    path: str, stream: IO[bytes] | gzip.GzipFile, limits: SizeLimits
+) -> nib.Nifti1Image:
     """Take as many bytes as an acceptable header announces, however many a compressed file inflates to."""
     start = stream.read(nib.Nifti2Header.template_dtype.itemsize)
     second = 540 in (int.from_bytes(start[:4], "little"), int.from_bytes(start[:4], "big"))
@@ -129,15 +143,23 @@ def _read_image(path: str, stream: IO[bytes] | gzip.GzipFile, limits: SizeLimits
     picture_axes(path, header.get_data_shape(), header.get_best_affine(), limits)
     offset = int(header["vox_offset"])
     if not 0 <= offset <= _MAX_OFFSET:
-        raise refuse(path, f"has its first pixel at byte {offset}, where no file has it", "export it again")
-    needed = max(offset, len(start)) + math.prod(header.get_data_shape()) * header.get_data_dtype().itemsize
+        raise refuse(
+            path, f"has its first pixel at byte {offset}, where no file has it", "export it again"
+        )
+    needed = (
+        max(offset, len(start))
+        + math.prod(header.get_data_shape()) * header.get_data_dtype().itemsize
+    )
     content = io.BytesIO(start + stream.read(needed - len(start)))
     return kind.from_stream(content)
 
 
 _MAX_HEADER_BYTES = 2**16
 _FIELD = re.compile(r"^([\w ]+?) *[:=]+ *(.*?)\s*$", re.MULTILINE)
-_HEADER_END = {"MetaImage": re.compile(rb"^ElementDataFile *=.*\n?", re.MULTILINE), "NRRD": re.compile(rb"\r?\n\r?\n")}
+_HEADER_END = {
+    "MetaImage": re.compile(rb"^ElementDataFile *=.*\n?", re.MULTILINE),
+    "NRRD": re.compile(rb"\r?\n\r?\n"),
+}
 
 
 def read_itk_plane(path: str, file_format: str, limits: SizeLimits) -> RadiographPixels:
@@ -159,7 +181,11 @@ def read_itk_plane(path: str, file_format: str, limits: SizeLimits) -> Radiograp
         reason = f"holds {header.GetNumberOfComponents()} numbers per pixel, where one gray level is expected"
         raise refuse(path, reason, "save it in gray")
     needed = int(fields.get("CompressedDataSize") or math.prod(shape) * pixel_bytes)
-    if file_format == "MetaImage" and fields.get("BinaryData", "True").lower() == "true" and available < needed:
+    if (
+        file_format == "MetaImage"
+        and fields.get("BinaryData", "True").lower() == "true"
+        and available < needed
+    ):
         reason = f"is cut or damaged: {source} has {available} bytes of pixels of {needed}"
         raise refuse(path, reason, "copy or export it again")
     try:
@@ -194,12 +220,18 @@ def _find_data(path: str, file_format: str) -> tuple[str, int, dict[str, str]]:
         start = stream.read(_MAX_HEADER_BYTES)
     end = _HEADER_END[file_format].search(start)
     if not end:
-        raise refuse(path, f"is cut or damaged: its {file_format} header has no end", "copy or export it again")
+        raise refuse(
+            path,
+            f"is cut or damaged: its {file_format} header has no end",
+            "copy or export it again",
+        )
     fields = dict(_FIELD.findall(os.fsdecode(start[: end.end()])))
     if file_format == "NRRD":
         names = {re.sub(r"\W", "", name).lower() for name in fields}
         if elsewhere := names & {"datafile", "byteskip", "lineskip"}:
-            reason = f"has its pixels elsewhere than behind its header ({', '.join(sorted(elsewhere))})"
+            reason = (
+                f"has its pixels elsewhere than behind its header ({', '.join(sorted(elsewhere))})"
+            )
             raise refuse(path, reason, "save header and pixels as one .nrrd file")
         return path, os.path.getsize(path) - end.end(), fields
     name = fields["ElementDataFile"]
@@ -207,7 +239,11 @@ def _find_data(path: str, file_format: str) -> tuple[str, int, dict[str, str]]:
         return path, os.path.getsize(path) - end.end(), fields
     beside = os.path.join(os.path.dirname(path), name)
     if os.path.basename(name) != name or not os.path.isfile(beside):
-        raise refuse(path, f"has its pixels in {name!r}, which is no file beside it", "copy both, or save one .mha")
+        raise refuse(
+            path,
+            f"has its pixels in {name!r}, which is no file beside it",
+            "copy both, or save one .mha",
+        )
     return beside, os.path.getsize(beside), fields
 
 
@@ -224,6 +260,8 @@ def _affine(header: Any) -> np.ndarray:
 
 def _reason(error: RuntimeError) -> str:
     """What ITK says, without its source file and the address of its object; of NRRD's stack of calls the innermost."""
-    lines = [line for line in str(error).splitlines() if line.strip() and ".cxx:" not in line] or ["unknown"]
+    lines = [line for line in str(error).splitlines() if line.strip() and ".cxx:" not in line] or [
+        "unknown"
+    ]
     line = lines[-1] if lines[-1].startswith("[nrrd]") else lines[0]
     return first_line(ValueError(re.sub(r"ITK ERROR: |\w+\(0x[0-9a-f]+\): |\[nrrd\] ", "", line)))

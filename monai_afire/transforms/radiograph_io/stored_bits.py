@@ -38,14 +38,18 @@ def separate_numbers(
         Numbers ``(H, W)`` of the type of ``cells``, and a mask ``(H, W)``, None without padding.
     """
     unused = high_bit - (bits - 1)  # bits below the numbers
-    overlays = [place for place in _overlay_places(dataset, cells.dtype) if not unused <= place <= high_bit]
+    overlays = [
+        place for place in _overlay_places(dataset, cells.dtype) if not unused <= place <= high_bit
+    ]
     for place in overlays:
         cells = cells & ~_bit(place, cells.dtype)
     padding = _in_padding(dataset, cells, bits)
     inside = cells[~padding]
     if unused > 0 and inside.any() and not (inside & (2**unused - 1)).any():
         cells = cells.view(f"u{cells.dtype.itemsize}") >> unused
-        cells = cells.view(f"{'i' if dataset.get('PixelRepresentation') == 1 else 'u'}{cells.dtype.itemsize}")
+        cells = cells.view(
+            f"{'i' if dataset.get('PixelRepresentation') == 1 else 'u'}{cells.dtype.itemsize}"
+        )
         padding, inside = np.zeros(cells.shape, bool), cells
     numbers = _of_stated_bits(cells, inside, bits, bool(overlays))
     if len(inside) and (needed := _bits_needed(numbers[~padding])) > bits:
@@ -75,7 +79,9 @@ def _overlay_places(dataset: pydicom.Dataset, dtype: np.dtype) -> list[int]:
         if (group, _BIT_POSITION) not in dataset or (group, _OVERLAY_DATA) in dataset:
             continue
         place = dataset[group, _BIT_POSITION].value
-        allocated = dataset[group, _BITS_ALLOCATED].value if (group, _BITS_ALLOCATED) in dataset else None
+        allocated = (
+            dataset[group, _BITS_ALLOCATED].value if (group, _BITS_ALLOCATED) in dataset else None
+        )
         is_within = isinstance(place, int) and 0 <= place < 8 * dtype.itemsize
         if is_within and (place > 0 or allocated != 1):
             found.append(place)
@@ -87,7 +93,9 @@ def _bit(place: int, dtype: np.dtype) -> np.ndarray:
     return np.array(2**place, dtype=f"u{dtype.itemsize}").view(dtype)
 
 
-def _of_stated_bits(cells: np.ndarray, inside: np.ndarray, bits: int, has_overlays: bool) -> np.ndarray:
+def _of_stated_bits(
+    cells: np.ndarray, inside: np.ndarray, bits: int, has_overlays: bool
+) -> np.ndarray:
     """Numbers of cells, whose upper bits repeat the sign, are zero, or are overlays."""
     above = 8 * cells.dtype.itemsize - bits
     if above <= 0:
@@ -113,7 +121,9 @@ def _in_padding(dataset: pydicom.Dataset, numbers: np.ndarray, bits: int) -> np.
     mask = np.zeros(numbers.shape, bool)
     for keyword, limit_keyword in _PADDING:
         value, limit = dataset.get(keyword), dataset.get(limit_keyword)
-        if (numbers.dtype.kind == "f") == keyword.startswith("Pixel") or not isinstance(value, (int, float)):
+        if (numbers.dtype.kind == "f") == keyword.startswith("Pixel") or not isinstance(
+            value, (int, float)
+        ):
             continue
         if not isinstance(limit, (int, float)):
             limit = value

@@ -41,7 +41,10 @@ _TURNS: dict[int, tuple[tuple[int, ...], bool]] = {
 def is_deep(image: Image.Image) -> bool:
     """Whether a TIFF file that Pillow has opened holds other than unsigned numbers of at most 8 bits."""
     tags: Any = getattr(image, "tag_v2", {})
-    return int(np.max(tags.get(TIFF_BITS, 1))) > 8 or int(np.max(tags.get(_SAMPLE_FORMAT, _UNSIGNED))) != _UNSIGNED
+    return (
+        int(np.max(tags.get(TIFF_BITS, 1))) > 8
+        or int(np.max(tags.get(_SAMPLE_FORMAT, _UNSIGNED))) != _UNSIGNED
+    )
 
 
 def read_deep_tiff(path: str, limits: SizeLimits, color: bool) -> RadiographPixels | None:
@@ -68,7 +71,9 @@ def read_deep_tiff(path: str, limits: SizeLimits, color: bool) -> RadiographPixe
             values = page.asarray()
     except RadiographError:
         raise
-    except Exception:  # a damaged file can raise anything; Pillow has its try, and says what is wrong
+    except (
+        Exception
+    ):  # a damaged file can raise anything; Pillow has its try, and says what is wrong
         return None
     if page.planarconfig == _SEPARATE and values.ndim == 3:
         values = np.moveaxis(values, 0, -1)
@@ -90,7 +95,9 @@ def _check_page(path: str, page: Any, several: bool, limits: SizeLimits) -> None
     is_rgb = photometric == _RGB and samples in (3, 4) and page.dtype == np.uint16
     if several or page.imagedepth != 1 or not (is_gray or is_rgb):
         pages = "several pages" if several else "one page"
-        raise refuse(path, f"holds pictures of the shape {page.shape} on {pages}", "save one gray page")
+        raise refuse(
+            path, f"holds pictures of the shape {page.shape} on {pages}", "save one gray page"
+        )
     limits.check(path, page.imagelength, page.imagewidth)
     require_real(path, page.dtype)
 
@@ -117,7 +124,10 @@ def _of_colors(path: str, colors: np.ndarray, keep: bool) -> np.ndarray:
         return (colors / (2.0**16 - 1)).astype(np.float32)
     spread = colors.max(-1).astype(np.int32) - colors.min(-1)
     if float(spread.mean()) > 8 * 257:
-        warn_about(path, "is a color picture, perhaps no radiograph; reduced to gray (channels 3 keeps the colors)")
+        warn_about(
+            path,
+            "is a color picture, perhaps no radiograph; reduced to gray (channels 3 keeps the colors)",
+        )
     return rgb_to_gray(colors)
 
 
@@ -136,7 +146,10 @@ def check_decodable(path: str, image: Image.Image) -> None:
 def with_sample_format(values: np.ndarray, image: Image.Image) -> np.ndarray:
     """Numbers that Pillow has read with or without signs, as the file means them."""
     tags: Any = getattr(image, "tag_v2", {})
-    sample_format, bits = int(np.max(tags.get(_SAMPLE_FORMAT, _UNSIGNED))), int(np.max(tags.get(TIFF_BITS, 1)))
+    sample_format, bits = (
+        int(np.max(tags.get(_SAMPLE_FORMAT, _UNSIGNED))),
+        int(np.max(tags.get(TIFF_BITS, 1))),
+    )
     if values.dtype == np.int32 and sample_format == _UNSIGNED and bits == 32:
         return values.view(np.uint32)
     if values.dtype == np.uint8 and sample_format == _SIGNED and image.mode == "L":

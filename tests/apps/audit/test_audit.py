@@ -69,7 +69,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "train" / "broken.png").write_bytes((root / "train" / "blank.png").read_bytes()[:60])
     save(np.clip(drawn(4).astype(int) * 4, 0, 255).astype(np.uint8), root / "train" / "bright.png")
     save(np.pad(drawn(5), 30), root / "train" / "frame.png")
-    save_dicom(drawn(6), root / "train" / "lateral.dcm", ViewPosition="LL", PatientName=SECRET, PatientID="HIDDEN")
+    save_dicom(
+        drawn(6),
+        root / "train" / "lateral.dcm",
+        ViewPosition="LL",
+        PatientName=SECRET,
+        PatientID="HIDDEN",
+    )
     return root
 
 
@@ -95,25 +101,39 @@ def audited(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("train/lateral.dcm", "identifying_header"),
     ],
 )
-def test_each_fault_is_found_there_and_nowhere_it_is_not(audited: Path, image: str, check: str) -> None:
+def test_each_fault_is_found_there_and_nowhere_it_is_not(
+    audited: Path, image: str, check: str
+) -> None:
     found = findings(audited)
     assert check in found[image]
     assert check not in found["train/patient00002_a.png"]
 
 
 def test_the_test_section_keeps_what_training_has_too(audited: Path) -> None:
-    assert not {"near_duplicate", "patient_in_splits"} & findings(audited)["test/patient00001_b.jpg"]
+    assert (
+        not {"near_duplicate", "patient_in_splits"} & findings(audited)["test/patient00001_b.jpg"]
+    )
     with (audited / "audit.csv").open(newline="") as file:
         details = {row["image"]: row["details"] for row in csv.DictReader(file)}
-    assert "as test/patient00001_b.jpg, in another split (test)" in details["train/patient00001_a.png"]
+    assert (
+        "as test/patient00001_b.jpg, in another split (test)" in details["train/patient00001_a.png"]
+    )
     assert "of another patient" in details["train/patient00007_copy.png"]
 
 
 def test_training_takes_the_cleaned_datalist(folder: Path, audited: Path) -> None:
-    items = load_radiograph_datalist(folder, audited / "datalist.json", "training", hold_out=True, seed=1)
+    items = load_radiograph_datalist(
+        folder, audited / "datalist.json", "training", hold_out=True, seed=1
+    )
     names = {Path(item["image"]).name for item in items}
     assert "patient00002_a.png" in names
-    assert not names & {"blank.png", "broken.png", "lateral.dcm", "patient00007_copy.png", "patient00001_a.png"}
+    assert not names & {
+        "blank.png",
+        "broken.png",
+        "lateral.dcm",
+        "patient00007_copy.png",
+        "patient00001_a.png",
+    }
 
 
 def test_no_value_of_a_header_is_written(audited: Path) -> None:
@@ -121,7 +141,9 @@ def test_no_value_of_a_header_is_written(audited: Path) -> None:
         text = path.read_text(encoding="utf-8")
         assert SECRET not in text, path
         assert "HIDDEN" not in text, path
-    assert json.loads((audited / "audit.json").read_text())["identifying_fields"] == {"PatientName": 1}
+    assert json.loads((audited / "audit.json").read_text())["identifying_fields"] == {
+        "PatientName": 1
+    }
 
 
 def test_numbers_agree(audited: Path) -> None:
@@ -138,32 +160,55 @@ def test_numbers_agree(audited: Path) -> None:
 def test_a_datalist_keeps_its_keys_and_loses_what_is_excluded(tmp_path: Path) -> None:
     for seed in range(2):
         save(drawn(seed), tmp_path / f"{seed}.png")
-    items = [{"image": f"{seed}.png", "patient_id": patient, "label": [seed]} for seed, patient in ((0, "a"), (1, " "))]
+    items = [
+        {"image": f"{seed}.png", "patient_id": patient, "label": [seed]}
+        for seed, patient in ((0, "a"), (1, " "))
+    ]
     missing = {"image": "gone.png", "patient_id": "c"}
-    (tmp_path / "list.json").write_text(json.dumps({"class_names": ["x"], "training": [*items, missing]}))
-    audit_images(tmp_path, tmp_path / "list.json", tmp_path / "out", exclude=["unreadable", "no_patient"])
+    (tmp_path / "list.json").write_text(
+        json.dumps({"class_names": ["x"], "training": [*items, missing]})
+    )
+    audit_images(
+        tmp_path, tmp_path / "list.json", tmp_path / "out", exclude=["unreadable", "no_patient"]
+    )
     cleaned = json.loads((tmp_path / "out" / "datalist.json").read_text())
-    assert cleaned == {"class_names": ["x"], "training": [{"image": "0.png", "patient_id": "a", "label": [0]}]}
+    assert cleaned == {
+        "class_names": ["x"],
+        "training": [{"image": "0.png", "patient_id": "a", "label": [0]}],
+    }
     assert "no_patient" in findings(tmp_path / "out")["1.png"]
 
 
 def test_what_may_be_disease_is_kept_for_a_decision(tmp_path: Path) -> None:
     """A lung that is opaque moves the heart for the eye of a network; two opaque lungs are hardly a chest."""
     assert set(EXCLUDED) == {
-        *("unreadable", "blank", "exact_duplicate", "near_duplicate", "other_view", "patient_in_splits")
+        *(
+            "unreadable",
+            "blank",
+            "exact_duplicate",
+            "near_duplicate",
+            "other_view",
+            "patient_in_splits",
+        )
     }
     save(drawn(0)[:, ::-1], tmp_path / "mirrored.png")
     save(np.rot90(drawn(1)), tmp_path / "turned.png")
     save(255 - drawn(2), tmp_path / "inverted.png")
     save(drawn(3), tmp_path / "plain.png")
-    items = [{"image": f"{name}.png", "label": [1, 0]} for name in ("mirrored", "turned", "inverted")]
-    (tmp_path / "list.json").write_text(json.dumps({"training": [*items, {"image": "plain.png", "label": [0, 0]}]}))
+    items = [
+        {"image": f"{name}.png", "label": [1, 0]} for name in ("mirrored", "turned", "inverted")
+    ]
+    (tmp_path / "list.json").write_text(
+        json.dumps({"training": [*items, {"image": "plain.png", "label": [0, 0]}]})
+    )
     summary = audit_images(tmp_path, tmp_path / "list.json", tmp_path / "out")
     found = findings(tmp_path / "out")
     assert {"mirrored", "rotated", "inverted"} & set().union(*found.values())
     assert summary.kept == summary.images == 4
     assert summary.abnormal == 3
-    own = {check.name: sum(check.name in found[item["image"]] for item in items) for check in CHECKS}
+    own = {
+        check.name: sum(check.name in found[item["image"]] for item in items) for check in CHECKS
+    }
     assert summary.abnormal_findings == own
     assert "of 3 labeled with findings" in (tmp_path / "out" / "audit.html").read_text()
 
@@ -197,7 +242,9 @@ def test_names_of_checks_are_refused_before_work(tmp_path: Path) -> None:
         audit_images(tmp_path, exclude=["blurred"])
 
 
-def test_a_folder_without_radiographs_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_folder_without_radiographs_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     assert main([str(tmp_path), "--output_dir", str(tmp_path / "out")]) == 1
     assert "no radiographs" in capsys.readouterr().err
 

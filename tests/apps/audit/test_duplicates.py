@@ -26,7 +26,9 @@ def test_agrees_with_all_pairs(count: int) -> None:
     images = np.concatenate([images, 0.8 * images[: count // 3] + 0.1 + noise])
     correlations = np.corrcoef(images.reshape(len(images), -1))
     expected = set(zip(*np.nonzero(np.triu(correlations, 1) >= 0.99), strict=True))
-    assert {pair[:2] for pair in near_duplicates(images, 0.99)} == {tuple(map(int, pair)) for pair in expected}
+    assert {pair[:2] for pair in near_duplicates(images, 0.99)} == {
+        tuple(map(int, pair)) for pair in expected
+    }
     assert len(expected) == count // 3
 
 

@@ -9,14 +9,24 @@ import pytest
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from monai_afire.apps.audit.measurements import border_share, exposure, longest_text, lung_facts, small_picture
+from monai_afire.apps.audit.measurements import (
+    border_share,
+    exposure,
+    longest_text,
+    lung_facts,
+    small_picture,
+)
 from monai_afire.apps.phantom import draw_chest_phantom
 
 
 def written(text: str, side: int, level: int) -> np.ndarray:
     """A drawn radiograph with text."""
-    picture = Image.fromarray(np.rint(200 * draw_chest_phantom(3, side).image[0]).astype(np.uint8) + 20)
-    ImageDraw.Draw(picture).text((20, 12), text, fill=level, font=ImageFont.load_default(side // 28))
+    picture = Image.fromarray(
+        np.rint(200 * draw_chest_phantom(3, side).image[0]).astype(np.uint8) + 20
+    )
+    ImageDraw.Draw(picture).text(
+        (20, 12), text, fill=level, font=ImageFont.load_default(side // 28)
+    )
     return np.asarray(picture, dtype=np.float32) / 255
 
 
@@ -38,7 +48,10 @@ def test_clipping_is_counted() -> None:
     image = np.linspace(0.1, 0.9, 100, dtype=np.float32).reshape(10, 10)
     image[:2], image[9] = 1, 0
     facts = exposure(image)
-    assert (facts["white"], facts["black_inside"]) == (pytest.approx(0.2), 0)  # the last row is outside of the middle
+    assert (facts["white"], facts["black_inside"]) == (
+        pytest.approx(0.2),
+        0,
+    )  # the last row is outside of the middle
     image[4, 2:5] = 0
     assert exposure(image)["black_inside"] == pytest.approx(3 / 36)
     assert facts["spread"] == pytest.approx(1, abs=0.01)

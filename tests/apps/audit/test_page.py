@@ -54,11 +54,15 @@ def test_pictures_have_texts_and_sections_have_titles(page: Path) -> None:
     elements = Elements(page.read_text(encoding="utf-8")).found
     assert all(attributes.get("alt") for tag, attributes in elements if tag == "img")
     titles = {attributes.get("id") for tag, attributes in elements if tag == "h2"}
-    assert all(attributes["aria-labeledby"] in titles for tag, attributes in elements if tag == "section")
+    assert all(
+        attributes["aria-labeledby"] in titles for tag, attributes in elements if tag == "section"
+    )
 
 
 def test_the_table_has_no_formulas(page: Path) -> None:
-    assert "\n'=1+1.png," in (page.parent / "audit.csv").read_text(encoding="utf-8").replace("\r", "")
+    assert "\n'=1+1.png," in (page.parent / "audit.csv").read_text(encoding="utf-8").replace(
+        "\r", ""
+    )
 
 
 @needs_chromium

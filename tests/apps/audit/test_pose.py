@@ -15,7 +15,9 @@ from monai_afire.networks.weights.released_files import released_file
 
 @pytest.fixture(scope="module")
 def chests() -> torch.Tensor:
-    return torch.stack([torch.as_tensor(draw_chest_phantom(seed, 128).image) for seed in range(24)]).float()
+    return torch.stack(
+        [torch.as_tensor(draw_chest_phantom(seed, 128).image) for seed in range(24)]
+    ).float()
 
 
 def test_poses_are_eight_and_differ() -> None:
@@ -32,7 +34,9 @@ def test_turning_the_picture_turns_the_answer(pose: int) -> None:
     images = torch.rand(3, 1, 64, 64)
     grid = torch.arange(9).view(3, 3)
     composed = [
-        next(k for k in range(POSES) if torch.equal(turned(grid, k), turned(turned(grid, own), pose)))
+        next(
+            k for k in range(POSES) if torch.equal(turned(grid, k), turned(turned(grid, own), pose))
+        )
         for own in range(POSES)
     ]
     with torch.no_grad():

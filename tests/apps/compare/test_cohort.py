@@ -21,14 +21,20 @@ from monai_afire.data.datalist.datalist_checks import DatalistError
 
 
 def save(folder: Path, names: list[str]) -> None:
-    for number, name in enumerate(names):  # two files of the same content would be one image in two sections
+    for number, name in enumerate(
+        names
+    ):  # two files of the same content would be one image in two sections
         Image.fromarray(np.full((40, 40), 90 + number, np.uint8)).save(folder / name)
 
 
 def listed(folder: Path, labels: list[Any], **further: Any) -> Path:
     """A list of ten training and ten test images with these labels in turn; two images per patient."""
     items = [
-        {"image": f"{number}.png", "label": labels[number % len(labels)], "patient_id": f"p{number // 2}"}
+        {
+            "image": f"{number}.png",
+            "label": labels[number % len(labels)],
+            "patient_id": f"p{number // 2}",
+        }
         for number in range(20)
     ]
     save(folder, [item["image"] for item in items])
@@ -37,7 +43,9 @@ def listed(folder: Path, labels: list[Any], **further: Any) -> Path:
     return path
 
 
-def test_a_fifth_of_the_training_patients_chooses_and_no_patient_has_two_roles(tmp_path: Path) -> None:
+def test_a_fifth_of_the_training_patients_chooses_and_no_patient_has_two_roles(
+    tmp_path: Path,
+) -> None:
     cohort = read_cohort(listed(tmp_path, [0, 1]), tmp_path)
     assert (cohort.table.groupby("patient")["role"].nunique() == 1).all()
     assert len(cohort.rows(EVALUATE)) == 10
@@ -47,7 +55,8 @@ def test_a_fifth_of_the_training_patients_chooses_and_no_patient_has_two_roles(t
 
 def test_labels_of_findings(tmp_path: Path) -> None:
     cohort = read_cohort(
-        listed(tmp_path, [[1, 0], [0, None], [1, 1], [-1, 0]], finding_names=["Mass", "Edema"]), tmp_path
+        listed(tmp_path, [[1, 0], [0, None], [1, 1], [-1, 0]], finding_names=["Mass", "Edema"]),
+        tmp_path,
     )
     np.testing.assert_array_equal(cohort.labels[:4], [[1, 0], [0, np.nan], [1, 1], [np.nan, 0]])
     assert cohort.names == ["Mass", "Edema"]
@@ -56,7 +65,9 @@ def test_labels_of_findings(tmp_path: Path) -> None:
 
 def test_labels_of_classes(tmp_path: Path) -> None:
     cohort = read_cohort(listed(tmp_path, [0, 2, 1, -1]), tmp_path)
-    np.testing.assert_array_equal(cohort.labels[:4], [[1, 0, 0], [0, 0, 1], [0, 1, 0], [np.nan] * 3])
+    np.testing.assert_array_equal(
+        cohort.labels[:4], [[1, 0, 0], [0, 0, 1], [0, 1, 0], [np.nan] * 3]
+    )
 
 
 @pytest.mark.parametrize("labels", [[0, 1], [0, 2, 1]])
@@ -69,14 +80,23 @@ def test_no_image_need_have_a_class_of_the_header(tmp_path: Path, labels: list[i
 
 def test_validation_is_evaluated_where_there_is_no_test(tmp_path: Path) -> None:
     content = json.loads(listed(tmp_path, [0, 1]).read_text())
-    (tmp_path / "two.json").write_text(json.dumps({"training": content["training"], "validation": content["test"]}))
+    (tmp_path / "two.json").write_text(
+        json.dumps({"training": content["training"], "validation": content["test"]})
+    )
     cohort = read_cohort(tmp_path / "two.json", tmp_path)
-    assert {Path(cohort.items[row]["image"]).stem for row in cohort.rows(EVALUATE)} == {str(n) for n in range(10, 20)}
+    assert {Path(cohort.items[row]["image"]).stem for row in cohort.rows(EVALUATE)} == {
+        str(n) for n in range(10, 20)
+    }
 
 
 def test_a_table_keeps_view_and_scanner(tmp_path: Path) -> None:
-    rows = [f"{n}.png,{n % 2},p{n},{'train' if n < 8 else 'test'},{('PA', 'AP', '')[n % 3]},Acme" for n in range(12)]
-    (tmp_path / "labels.csv").write_text("\n".join(["image,label,patient_id,split,view,scanner", *rows]))
+    rows = [
+        f"{n}.png,{n % 2},p{n},{'train' if n < 8 else 'test'},{('PA', 'AP', '')[n % 3]},Acme"
+        for n in range(12)
+    ]
+    (tmp_path / "labels.csv").write_text(
+        "\n".join(["image,label,patient_id,split,view,scanner", *rows])
+    )
     save(tmp_path, [f"{n}.png" for n in range(12)])
     cohort = read_cohort(tmp_path / "labels.csv", tmp_path)
     assert len(cohort.rows(EVALUATE)) == 4
@@ -104,13 +124,18 @@ def test_view_and_scanner_come_from_headers(tmp_path: Path) -> None:
     ("changed", "message"),
     [
         ({"test": [{"image": "0.png", "label": 0, "patient_id": "p0"}]}, "in two sections"),
-        ({"test": [{"image": "19.png", "label": 7.5, "patient_id": "new"}]}, r"wrong label: item 10 \(.*19\.png\)"),
+        (
+            {"test": [{"image": "19.png", "label": 7.5, "patient_id": "new"}]},
+            r"wrong label: item 10 \(.*19\.png\)",
+        ),
         ({"test": [{"image": "19.png", "patient_id": "new"}]}, "have no 'label'"),
         ({"test": [{"image": "gone.png", "label": 0, "patient_id": "new"}]}, "does not exist"),
         ({"test": []}, "is empty"),
     ],
 )
-def test_a_list_that_cannot_be_used_is_refused(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+def test_a_list_that_cannot_be_used_is_refused(
+    tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
     path = listed(tmp_path, [0, 1])
     path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
     with pytest.raises(DatalistError, match=message):
@@ -132,5 +157,7 @@ def test_a_table_leaves_a_list_alone(tmp_path: Path) -> None:
 
 
 def test_a_section_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DatalistError, match="sections are training, validation and test, not 'tset'"):
+    with pytest.raises(
+        DatalistError, match="sections are training, validation and test, not 'tset'"
+    ):
         read_cohort(listed(tmp_path, [0, 1]), tmp_path, section="tset")

@@ -18,7 +18,9 @@ from monai_afire.metrics import patient_weights
 def cohort() -> Cohort:
     """Sixty evaluated images of thirty patients."""
     labels = np.random.default_rng(0).integers(0, 2, (60, 1)).astype(np.float32)
-    table = pd.DataFrame({"role": "evaluate", "patient": [f"p{n // 2}" for n in range(60)], "abnormal": labels[:, 0]})
+    table = pd.DataFrame(
+        {"role": "evaluate", "patient": [f"p{n // 2}" for n in range(60)], "abnormal": labels[:, 0]}
+    )
     return Cohort([], table, labels, ["finding"])
 
 
@@ -66,8 +68,14 @@ def test_only_clear_and_positive_differences_are_better(cohort: Cohort) -> None:
         "equal": False,
         "worse": False,
     }
-    assert verdict(table, 60) == "On these 60 images clear is better than pixels in 1 of 1 comparisons (Detection)."
-    assert verdict(table[table["name"] != "clear"], 60) == "On these 60 images no encoder is better than pixels."
+    assert (
+        verdict(table, 60)
+        == "On these 60 images clear is better than pixels in 1 of 1 comparisons (Detection)."
+    )
+    assert (
+        verdict(table[table["name"] != "clear"], 60)
+        == "On these 60 images no encoder is better than pixels."
+    )
 
 
 def test_what_is_not_defined_is_left_out(cohort: Cohort) -> None:
@@ -77,15 +85,25 @@ def test_what_is_not_defined_is_left_out(cohort: Cohort) -> None:
         for question in ("Detection", "Linear probe")
         for name in ("pixels", "mine")
     ]
-    assert results_table(unknown, answers, draws=5)["question"].unique().tolist() == ["Linear probe"]
+    assert results_table(unknown, answers, draws=5)["question"].unique().tolist() == [
+        "Linear probe"
+    ]
 
 
 def test_labels_that_are_all_alike_claim_nothing(cohort: Cohort) -> None:
     alike = Cohort([], cohort.table.assign(abnormal=1.0), cohort.labels, ["finding"])
     answers = [("Detection", "a", name, scores(cohort, 1.0, 0)) for name in ("pixels", "mine")]
-    assert verdict(results_table(alike, answers, draws=5), 60).endswith("all alike: nothing can be compared.")
+    assert verdict(results_table(alike, answers, draws=5), 60).endswith(
+        "all alike: nothing can be compared."
+    )
 
 
 def test_the_baseline_of_the_sentence_is_not_only_pixels() -> None:
-    rows = [{"question": "Detection", "setting": "", "name": "a", "baseline": name, "better": False} for name in "xy"]
-    assert verdict(pd.DataFrame(rows), 5) == "On these 5 images no encoder is better than the best simple baseline."
+    rows = [
+        {"question": "Detection", "setting": "", "name": "a", "baseline": name, "better": False}
+        for name in "xy"
+    ]
+    assert (
+        verdict(pd.DataFrame(rows), 5)
+        == "On these 5 images no encoder is better than the best simple baseline."
+    )

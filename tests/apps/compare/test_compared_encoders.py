@@ -15,7 +15,9 @@ from monai_afire.networks import TransferClassifier, ViTEncoder, save_network
 
 def classifier(path: Path, seed: int = 0, channels: int = 1) -> TransferClassifier:
     torch.manual_seed(seed)
-    encoder = ViTEncoder(channels, img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+    encoder = ViTEncoder(
+        channels, img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2
+    )
     network = TransferClassifier(encoder, num_classes=1)
     save_network(network, path, {"preprocessing": {"image_size": 32, "standardize": True}})
     return network
@@ -39,7 +41,9 @@ def test_a_folder_may_have_the_sign_in_its_name(tmp_path: Path) -> None:
 
 def test_the_untrained_encoder_is_always_the_same_and_not_the_released_one() -> None:
     torch.manual_seed(5)
-    first, second, released = (compared_encoder(word) for word in ("untrained", "untrained", "released"))
+    first, second, released = (
+        compared_encoder(word) for word in ("untrained", "untrained", "released")
+    )
     assert first.key == second.key
     assert first.key != released.key
     assert compared_encoder("released", "image").key != released.key
@@ -51,7 +55,9 @@ def test_the_untrained_encoder_is_always_the_same_and_not_the_released_one() -> 
 def test_the_network_of_a_file_without_its_weights(tmp_path: Path) -> None:
     for seed in (3, 4):
         classifier(tmp_path / f"{seed}.pt", seed)
-    trained, *untrained = (compared_encoder(str(tmp_path / name)) for name in ("3.pt", "3.pt:random", "4.pt:random"))
+    trained, *untrained = (
+        compared_encoder(str(tmp_path / name)) for name in ("3.pt", "3.pt:random", "4.pt:random")
+    )
     assert untrained[0].key == untrained[1].key != trained.key
     assert untrained[0].standardize
     assert compared_encoder("untrained").key == compared_encoder("released:random").key
@@ -60,7 +66,9 @@ def test_the_network_of_a_file_without_its_weights(tmp_path: Path) -> None:
 def test_other_weights_have_another_key(tmp_path: Path) -> None:
     for seed in (0, 1):
         classifier(tmp_path / f"{seed}.pt", seed)
-    assert compared_encoder(str(tmp_path / "0.pt")).key != compared_encoder(str(tmp_path / "1.pt")).key
+    assert (
+        compared_encoder(str(tmp_path / "0.pt")).key != compared_encoder(str(tmp_path / "1.pt")).key
+    )
 
 
 def test_images_of_any_size_are_prepared(tmp_path: Path) -> None:
@@ -91,8 +99,16 @@ def test_files_that_are_no_encoder_are_named(tmp_path: Path) -> None:
 
 def test_a_model_of_another_library_keeps_its_own_preparation(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    size = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
-    transformers.ViTModel(transformers.ViTConfig(**size, intermediate_size=48)).save_pretrained(tmp_path)
+    size = {
+        "image_size": 32,
+        "patch_size": 8,
+        "hidden_size": 24,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
+    transformers.ViTModel(transformers.ViTConfig(**size, intermediate_size=48)).save_pretrained(
+        tmp_path
+    )
     compared = compared_encoder(f"theirs=hub:{tmp_path}", "image")
     assert (compared.name, compared.standardize) == ("theirs", False)
     assert compared.encode(torch.rand(2, 1, 64, 64)).shape == (2, 16, 24)

@@ -30,10 +30,16 @@ def datalist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number in range(64):
         picture = draw_chest_phantom(number, 64).image[0] * 0.7 + 0.2 * (number % 2)
         Image.fromarray(np.rint(255 * picture).astype(np.uint8)).save(folder / f"{number}.png")
-        item = {"image": f"{number}.png", "label": [number % 2, int(number % 3 == 0)], "patient_id": f"p{number}"}
+        item = {
+            "image": f"{number}.png",
+            "label": [number % 2, int(number % 3 == 0)],
+            "patient_id": f"p{number}",
+        }
         item |= {"scanner": HOSTILE if number % 5 else "Acme", "view": "AP" if number % 4 else "PA"}
         sections["training" if number < 44 else "test"].append({**item, "abnormal": number % 2})
-    (folder / "list.json").write_text(json.dumps({"finding_names": ["Bright", "Third"], **sections}))
+    (folder / "list.json").write_text(
+        json.dumps({"finding_names": ["Bright", "Third"], **sections})
+    )
     return folder / "list.json"
 
 
@@ -49,13 +55,27 @@ def output(datalist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_all_questions_are_answered_by_all(output: Path) -> None:
     table = pd.read_csv(output / "compare.csv")
     settings = table.groupby("question")["setting"].nunique().to_dict()
-    assert settings == {"Detection": 1, "Linear probe": 3, "Nearest neighbors": 3, "Painted nodules": 4}
-    assert set(table["name"]) == {"pixels", "darkness", "sharpness", "view alone", "untrained", "mine"}
+    assert settings == {
+        "Detection": 1,
+        "Linear probe": 3,
+        "Nearest neighbors": 3,
+        "Painted nodules": 4,
+    }
+    assert set(table["name"]) == {
+        "pixels",
+        "darkness",
+        "sharpness",
+        "view alone",
+        "untrained",
+        "mine",
+    }
     encoders = table[table["is_encoder"]]
     assert (encoders.groupby(["question", "setting"])["name"].nunique() == 2).all()
     assert ((table["low"] <= table["high"]) & table["auc"].between(0, 1)).all()
     assert encoders["p_value"].between(0, 1).all()
-    assert table.loc[table["name"] == "darkness", "auc"].iloc[0] > 0.9  # the controls see what was made bright
+    assert (
+        table.loc[table["name"] == "darkness", "auc"].iloc[0] > 0.9
+    )  # the controls see what was made bright
 
 
 def test_page_table_and_numbers_agree(output: Path) -> None:
@@ -72,23 +92,39 @@ def test_page_table_and_numbers_agree(output: Path) -> None:
 
 
 def test_the_command_goes_on_without_reading(
-    datalist: Path, output: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    datalist: Path,
+    output: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     before = (output / "compare.csv").read_text()
-    monkeypatch.setattr(stored_tokens.ComparedEncoder, "encode", lambda *_: pytest.fail("an image was encoded again"))
+    monkeypatch.setattr(
+        stored_tokens.ComparedEncoder,
+        "encode",
+        lambda *_: pytest.fail("an image was encoded again"),
+    )
     assert main([str(datalist), "untrained", "mine=released", "--output_dir", str(output)]) == 0
     assert (output / "compare.csv").read_text() == before
     assert json.loads((output / "compare.json").read_text())["sentence"] in capsys.readouterr().out
 
 
-def test_a_list_without_normal_images_is_compared_without_detection(datalist: Path, tmp_path: Path) -> None:
+def test_a_list_without_normal_images_is_compared_without_detection(
+    datalist: Path, tmp_path: Path
+) -> None:
     content = json.loads(datalist.read_text())
     few: dict[str, list] = {"finding_names": [*content["finding_names"], "Never"]}
     for name in ("training", "test"):
-        few[name] = [{**item, "abnormal": 1, "label": [*item["label"], 0]} for item in content[name][:16]]
+        few[name] = [
+            {**item, "abnormal": 1, "label": [*item["label"], 0]} for item in content[name][:16]
+        ]
     (datalist.parent / "few.json").write_text(json.dumps({**content, **few}))
-    assert main([str(datalist.parent / "few.json"), "untrained", "--output_dir", str(tmp_path)]) == 0
-    assert set(pd.read_csv(tmp_path / "compare.csv")["question"]) == {"Linear probe", "Nearest neighbors"}
+    assert (
+        main([str(datalist.parent / "few.json"), "untrained", "--output_dir", str(tmp_path)]) == 0
+    )
+    assert set(pd.read_csv(tmp_path / "compare.csv")["question"]) == {
+        "Linear probe",
+        "Nearest neighbors",
+    }
     page = (tmp_path / "compare.html").read_text(encoding="utf-8")
     assert "Detection was not asked" in page
     assert "the mean over 2 findings. The evaluated images cannot answer for Never." in page
@@ -105,7 +141,11 @@ def test_a_list_without_normal_images_is_compared_without_detection(datalist: Pa
     ],
 )
 def test_words_that_cannot_be_compared_are_named(
-    datalist: Path, tmp_path: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    datalist: Path,
+    tmp_path: Path,
+    words: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main([str(datalist), *words, "--output_dir", str(tmp_path / "out")]) == 1
     error = capsys.readouterr().err
@@ -114,15 +154,33 @@ def test_words_that_cannot_be_compared_are_named(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_damaged_image_is_named(datalist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_image_is_named(
+    datalist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copytree(datalist.parent, tmp_path / "images")
     (tmp_path / "images" / "3.png").write_bytes((tmp_path / "images" / "3.png").read_bytes()[:100])
-    assert main([str(tmp_path / "images" / "list.json"), "released", "--output_dir", str(tmp_path / "out")]) == 1
-    assert re.search(r"error: \S+3\.png: is cut or damaged.*copy or download it again", capsys.readouterr().err)
+    assert (
+        main(
+            [
+                str(tmp_path / "images" / "list.json"),
+                "released",
+                "--output_dir",
+                str(tmp_path / "out"),
+            ]
+        )
+        == 1
+    )
+    assert re.search(
+        r"error: \S+3\.png: is cut or damaged.*copy or download it again", capsys.readouterr().err
+    )
 
 
-def test_a_list_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(tmp_path / "gone.json"), "released", "--output_dir", str(tmp_path / "out")]) == 1
+def test_a_list_that_is_not_there_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main([str(tmp_path / "gone.json"), "released", "--output_dir", str(tmp_path / "out")]) == 1
+    )
     assert "gone.json: the datalist cannot be read" in capsys.readouterr().err
 
 
@@ -139,13 +197,21 @@ def test_the_page_is_one_file_and_escapes_texts(output: Path) -> None:
 
 def test_tables_and_pictures_can_be_heard(output: Path) -> None:
     elements = Elements((output / "compare.html").read_text(encoding="utf-8")).found
-    assert all(attributes.get("scope") in ("row", "col") for tag, attributes in elements if tag == "th")
+    assert all(
+        attributes.get("scope") in ("row", "col") for tag, attributes in elements if tag == "th"
+    )
     titles = {attributes.get("id") for tag, attributes in elements if tag == "h2"}
-    labeled = [attributes["aria-labeledby"] for _, attributes in elements if "aria-labeledby" in attributes]
+    labeled = [
+        attributes["aria-labeledby"] for _, attributes in elements if "aria-labeledby" in attributes
+    ]
     assert len(labeled) >= 6
     assert set(labeled) <= titles
     assert [tag for tag, _ in elements if tag in ("h1", "h2")] == ["h1", *["h2"] * 6]
-    assert all("colored by" in (attributes.get("alt") or "") for tag, attributes in elements if tag == "img")
+    assert all(
+        "colored by" in (attributes.get("alt") or "")
+        for tag, attributes in elements
+        if tag == "img"
+    )
     scrolled = [attributes for _, attributes in elements if attributes.get("role") == "region"]
     assert all(attributes.get("tabindex") == "0" for attributes in scrolled)
 
@@ -153,4 +219,6 @@ def test_tables_and_pictures_can_be_heard(output: Path) -> None:
 @needs_chromium
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_page_fits_the_window(output: Path, width: int, tmp_path: Path) -> None:
-    assert shown_width((output / "compare.html").read_text(encoding="utf-8"), width, tmp_path) <= width
+    assert (
+        shown_width((output / "compare.html").read_text(encoding="utf-8"), width, tmp_path) <= width
+    )

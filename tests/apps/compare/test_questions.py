@@ -31,7 +31,9 @@ def made(seed: int = 0, **columns: Any) -> Cohort:
         for number, (label, patient) in enumerate(zip(abnormal, patients, strict=True))
     ]
     roles = np.repeat([LEARN, CHOOSE, EVALUATE], [LEARNED, CHOSEN, EVALUATED])
-    table = pd.DataFrame({"role": roles, "patient": patients, "abnormal": abnormal.astype(float), "view": "PA"})
+    table = pd.DataFrame(
+        {"role": roles, "patient": patients, "abnormal": abnormal.astype(float), "view": "PA"}
+    )
     return Cohort(items, table.assign(**columns), abnormal[:, None].astype(np.float32), ["finding"])
 
 
@@ -57,7 +59,9 @@ def test_probe_and_neighbors_find_what_tells_and_draw_more_of_few_labels() -> No
 def test_labels_of_evaluated_images_are_not_learned() -> None:
     cohort = made()
     features = np.random.default_rng(1).normal(size=(COUNT, 3)).astype(np.float32)
-    signs = np.where(cohort.table["role"] == EVALUATE, 3, -3)  # what tells is the other way round where it is evaluated
+    signs = np.where(
+        cohort.table["role"] == EVALUATE, 3, -3
+    )  # what tells is the other way round where it is evaluated
     features[:, 0] += signs * (2 * cohort.labels[:, 0] - 1)
     for question, _, _, scores in list(questions.classification(cohort, "mine", features))[4:]:
         assert found_auc(cohort, question, scores) < 0.2
@@ -67,17 +71,24 @@ def test_labels_of_evaluated_images_are_not_learned() -> None:
 def test_a_detector_of_stored_tokens_is_that_of_the_images() -> None:
     cohort = made()
     torch.manual_seed(0)
-    encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2).eval()
+    encoder = ViTEncoder(
+        img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2
+    ).eval()
     images = torch.rand(COUNT, 1, 32, 32)
     painted = torch.rand(4 * len(cohort.painted_rows()), 1, 32, 32)
     tokens, of_painted = (encoder(part).detach().half() for part in (images, painted))
-    answers = list(questions.detection(cohort, "mine", encoder.grid_size, tokens.numpy(), of_painted.numpy()))
+    answers = list(
+        questions.detection(cohort, "mine", encoder.grid_size, tokens.numpy(), of_painted.numpy())
+    )
     detector = AnomalyDetector(encoder, copies=0).eval()
     detector.fit([images[cohort.rows(LEARN, CHOOSE, abnormal=0)]])
     expected, copies = detector(images)["scores"].numpy(), detector(painted)["scores"].numpy()
     names = detector.score_names
     np.testing.assert_allclose(
-        answers[0][3][0, :, 0], expected[cohort.rows(EVALUATE), names.index("fused")], rtol=0.05, atol=0.05
+        answers[0][3][0, :, 0],
+        expected[cohort.rows(EVALUATE), names.index("fused")],
+        rtol=0.05,
+        atol=0.05,
     )
     assert [answer[1] for answer in answers[1:]] == [
         f"size {size}, contrast {contrast}" for size in (0.1, 0.2) for contrast in (0.2, 0.4)
@@ -90,7 +101,9 @@ def test_a_detector_of_stored_tokens_is_that_of_the_images() -> None:
 def test_pixels_have_the_errors_of_principal_components() -> None:
     cohort = made()
     pixels = np.random.default_rng(0).random((COUNT, 1, 64)).astype(np.float16)
-    painted = np.random.default_rng(1).random((4 * len(cohort.painted_rows()), 1, 64)).astype(np.float16)
+    painted = (
+        np.random.default_rng(1).random((4 * len(cohort.painted_rows()), 1, 64)).astype(np.float16)
+    )
     answers = list(questions.detection(cohort, "pixels", (1, 1), pixels, painted))
     normal = pixels[cohort.rows(LEARN, CHOOSE, abnormal=0), 0].astype(np.float32)
     expected = pca_errors(normal, pixels[cohort.rows(EVALUATE), 0].astype(np.float32))
@@ -124,7 +137,9 @@ def test_few_normals_to_learn_from_paint_nothing() -> None:
 def test_controls_are_turned_by_other_images() -> None:
     cohort = made()
     abnormal = cohort.table["abnormal"].to_numpy()
-    pictures = np.random.default_rng(0).normal(0, 1e-3, (COUNT, 8, 8)) + 0.1 * abnormal[:, None, None]  # bright
+    pictures = (
+        np.random.default_rng(0).normal(0, 1e-3, (COUNT, 8, 8)) + 0.1 * abnormal[:, None, None]
+    )  # bright
     views = np.where(abnormal == 1, "AP", "PA")
     views[: LEARNED // 3] = "PA"
     found = {name: scores for _, _, name, scores in questions.controls(made(view=views), pictures)}

@@ -31,7 +31,9 @@ class Counting(RawPixels):
 
 
 def counting(name: str = "counting", side: int = 8) -> ComparedEncoder:
-    return ComparedEncoder(name, Counting(1, (32, 32), (side, side)), standardize=False, field_of_view="image")
+    return ComparedEncoder(
+        name, Counting(1, (32, 32), (side, side)), standardize=False, field_of_view="image"
+    )
 
 
 @pytest.fixture
@@ -40,11 +42,15 @@ def items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any
     monkeypatch.setattr(module, "_SIDE", 64)
     random = np.random.default_rng(0)
     for number in range(10):
-        Image.fromarray(random.integers(0, 255, (64, 64), np.uint8)).save(tmp_path / f"{number}.png")
+        Image.fromarray(random.integers(0, 255, (64, 64), np.uint8)).save(
+            tmp_path / f"{number}.png"
+        )
     return [{"image": str(tmp_path / f"{number}.png")} for number in range(10)]
 
 
-def test_an_interrupted_call_goes_on_and_equals_an_undisturbed_one(items: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_an_interrupted_call_goes_on_and_equals_an_undisturbed_one(
+    items: list[dict[str, Any]], tmp_path: Path
+) -> None:
     whole = encode_images(items, [counting()], tmp_path, "")["counting"]
     (tmp_path / "again").mkdir()
     interrupted, resumed = counting(), counting()
@@ -56,10 +62,14 @@ def test_an_interrupted_call_goes_on_and_equals_an_undisturbed_one(items: list[d
     assert (interrupted.encoder.encoded, resumed.encoder.encoded) == (4, 6)
 
 
-def test_tokens_are_those_of_the_images_in_their_order(items: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_tokens_are_those_of_the_images_in_their_order(
+    items: list[dict[str, Any]], tmp_path: Path
+) -> None:
     found = encode_images(items, [counting()], tmp_path, "")["counting"]
     for row in (0, 9):
-        image = torch.from_numpy(np.asarray(Image.open(items[row]["image"])) / np.float32(255))[None, None]
+        image = torch.from_numpy(np.asarray(Image.open(items[row]["image"])) / np.float32(255))[
+            None, None
+        ]
         expected = counting().encode(image)[0]
         np.testing.assert_allclose(found[row].astype(float), expected, atol=2e-3)
 
@@ -84,10 +94,14 @@ def test_a_new_encoder_leaves_the_others_alone(items: list[dict[str, Any]], tmp_
     assert (old.encoder.encoded, new.encoder.encoded) == (0, 10)
 
 
-def test_a_changed_image_and_a_lesion_are_encoded_anew(items: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_a_changed_image_and_a_lesion_are_encoded_anew(
+    items: list[dict[str, Any]], tmp_path: Path
+) -> None:
     plain = encode_images(items, [counting()], tmp_path, "")["counting"].copy()
     lesion = {"kind": "SoftNodule", "contrast": 0.5, "size": 0.3, "seed": 1}
-    painted = encode_images([{**item, "lesion": lesion} for item in items], [counting()], tmp_path, "")["counting"]
+    painted = encode_images(
+        [{**item, "lesion": lesion} for item in items], [counting()], tmp_path, ""
+    )["counting"]
     assert (painted > plain).any((1, 2)).all()
     Image.fromarray(np.full((64, 64), 255, np.uint8)).save(items[0]["image"])
     changed = encode_images(items, [counting()], tmp_path, "")["counting"]

@@ -58,9 +58,15 @@ def main(words: list[str]) -> None:
     assert Path(files[-1]).name == ("evaluate.json" if evaluating else "train.json")
     folder, models = Path(options["--output_dir"]), Path(options["--ckpt_dir"])
     is_random = "--load_encoder::_disabled_" in options
-    seed, weights = int(options["--seed"]), "$None" if is_random else options.get("--encoder_weights", "")
+    seed, weights = (
+        int(options["--seed"]),
+        "$None" if is_random else options.get("--encoder_weights", ""),
+    )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit((folder / "terminated").write_text("")))
-    environment = {"threads": os.environ["OMP_NUM_THREADS"], "gpu": os.environ.get("CUDA_VISIBLE_DEVICES")}
+    environment = {
+        "threads": os.environ["OMP_NUM_THREADS"],
+        "gpu": os.environ.get("CUDA_VISIBLE_DEVICES"),
+    }
     with open(options["--calls"], "a") as calls:  # an append of one line is atomic
         calls.write(json.dumps({"folder": folder.name, "options": options, **environment}) + "\n")
     print(f"training with {weights}\rstep 1\rstep 2")
@@ -77,8 +83,17 @@ def main(words: list[str]) -> None:
     elif not broken:
         assert json.loads((models / "model.json").read_text()) == seed
         fraction = float(options.get("--items::label_fraction", 1))
-        value = 0.9 * fraction**0.1 - 0.2 * (weights == "$None") + 0.003 * (seed * (seed + 1)) * (1 + len(weights) % 3)
-        figures = {"mean_auc": value, "num_images": 12, "per_class": {"Mass": {"auc": value / 2}}, "undefined": None}
+        value = (
+            0.9 * fraction**0.1
+            - 0.2 * (weights == "$None")
+            + 0.003 * (seed * (seed + 1)) * (1 + len(weights) % 3)
+        )
+        figures = {
+            "mean_auc": value,
+            "num_images": 12,
+            "per_class": {"Mass": {"auc": value / 2}},
+            "undefined": None,
+        }
         (folder / "metrics.json").write_text(json.dumps(figures))
     elif options["--how"] == "garbage":
         (folder / "metrics.json").write_text('{"mean_auc": ')

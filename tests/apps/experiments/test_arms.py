@@ -50,7 +50,9 @@ def calls(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_each_arm_is_pretrained_once_per_seed_and_then_compared(run: Callable[..., int], tmp_path: Path) -> None:
+def test_each_arm_is_pretrained_once_per_seed_and_then_compared(
+    run: Callable[..., int], tmp_path: Path
+) -> None:
     words = ["--seed", "0", "1", "--label_fraction", "0.1", "1.0", "--num_processes", "2"]
     assert run(*words, "--pretraining::dataset_dir", "normals") == 0
     pretrained = calls(tmp_path / "pretraining.jsonl")
@@ -66,9 +68,15 @@ def test_each_arm_is_pretrained_once_per_seed_and_then_compared(run: Callable[..
         "--resume": "True",
     }.items() <= (options.items())
     fine_tuned = calls(tmp_path / "calls.jsonl")
-    weights = {call["options"]["--encoder_weights"] for call in fine_tuned if call["folder"].startswith("ablated")}
+    weights = {
+        call["options"]["--encoder_weights"]
+        for call in fine_tuned
+        if call["folder"].startswith("ablated")
+    }
     root = tmp_path / "results" / "pretraining"
-    assert weights == {(root / f"ablated-seed_{seed}" / "models" / "model.pt").as_posix() for seed in (0, 1)}
+    assert weights == {
+        (root / f"ablated-seed_{seed}" / "models" / "model.pt").as_posix() for seed in (0, 1)
+    }
     assert all("--dataset_dir" not in call["options"] for call in fine_tuned)
     # untrained encoders have the shape of those of the first arm
     untrained = [call["options"] for call in fine_tuned if "untrained" in call["folder"]]
@@ -76,7 +84,11 @@ def test_each_arm_is_pretrained_once_per_seed_and_then_compared(run: Callable[..
     assert {options["--encoder_weights"] for options in untrained} == {
         (root / f"full-seed_{seed}" / "models" / "model.pt").as_posix() for seed in (0, 1)
     }
-    assert all("--load_encoder::_disabled_" not in call["options"] for call in fine_tuned if "full" in call["folder"])
+    assert all(
+        "--load_encoder::_disabled_" not in call["options"]
+        for call in fine_tuned
+        if "full" in call["folder"]
+    )
     table = pd.read_csv(tmp_path / "results" / "table.csv")
     assert table["initialization"].unique().tolist() == ["full", "ablated", "untrained"]
     assert set(table["pairs"]) == {0, 2}
@@ -86,13 +98,17 @@ def test_only_what_is_missing_is_done_again(run: Callable[..., int], tmp_path: P
     assert run() == 0
     results = tmp_path / "results"
     (results / "runs" / "full-seed_0" / "metrics.json").unlink()
-    (results / "pretraining" / "ablated-seed_0" / "models" / "model.pt").unlink()  # its result is known without it
+    (
+        results / "pretraining" / "ablated-seed_0" / "models" / "model.pt"
+    ).unlink()  # its result is known without it
     assert run() == 0
     assert len(calls(tmp_path / "pretraining.jsonl")) == 2
     assert [call["folder"] for call in calls(tmp_path / "calls.jsonl")[6:]] == ["full-seed_0"] * 2
     (results / "runs" / "ablated-seed_0" / "metrics.json").unlink()
     assert run() == 0
-    assert [call["folder"] for call in calls(tmp_path / "pretraining.jsonl")][2:] == ["ablated-seed_0"]
+    assert [call["folder"] for call in calls(tmp_path / "pretraining.jsonl")][2:] == [
+        "ablated-seed_0"
+    ]
 
 
 def test_a_pretraining_with_other_settings_is_not_taken(
@@ -110,9 +126,14 @@ def test_a_pretraining_that_fails_is_told_and_the_others_go_on(
     broken = {"broken": "ablated-seed_0", "how": "exit"}
     assert run(arms={**ARMS, "ablated": broken}) == 1
     assert (
-        "ablated-seed_0: the pre-training ended with exit status 1: The cause: no such label" in capsys.readouterr().err
+        "ablated-seed_0: the pre-training ended with exit status 1: The cause: no such label"
+        in capsys.readouterr().err
     )
-    status = pd.read_csv(tmp_path / "results" / "runs.csv").set_index("initialization")["status"].to_dict()
+    status = (
+        pd.read_csv(tmp_path / "results" / "runs.csv")
+        .set_index("initialization")["status"]
+        .to_dict()
+    )
     assert status == {"full": "done", "ablated": "failed", "untrained": "done"}
 
 
@@ -146,7 +167,9 @@ def test_an_arm_with_its_own_configs(tmp_path: Path, config: str) -> None:
     assert arm.arguments(2)[:2] == ["--config_file", json.dumps([config, config])]
 
 
-def test_pretraining_options_need_arms(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pretraining_options_need_arms(
+    config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = [
         "--config_file",
         config,

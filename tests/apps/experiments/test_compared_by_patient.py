@@ -31,13 +31,17 @@ def predictions(quality: float, seed: int) -> pd.DataFrame:
     labels = fixed.choice([0.0, 1.0, np.nan, -1.0], (COUNT, 2), p=[0.5, 0.4, 0.05, 0.05])
     patients = fixed.integers(0, 30, COUNT)
     scores = rng.normal(size=(COUNT, 2)) + quality * (labels == 1)
-    table = pd.DataFrame({"image": [f"{number}.png" for number in range(COUNT)], "patient_id": patients})
+    table = pd.DataFrame(
+        {"image": [f"{number}.png" for number in range(COUNT)], "patient_id": patients}
+    )
     for number, name in enumerate("ab"):
         table[f"label_{name}"], table[f"probability_{name}"] = labels[:, number], scores[:, number]
     return table.sample(frac=1, random_state=seed + 1)
 
 
-def experiment_of(folder: Path, tables: dict[Run, pd.DataFrame]) -> tuple[Experiment, list[Outcome]]:
+def experiment_of(
+    folder: Path, tables: dict[Run, pd.DataFrame]
+) -> tuple[Experiment, list[Outcome]]:
     experiment = Experiment((write_bundle(folder),), folder / "results")
     for run, table in tables.items():
         experiment.folder(run).mkdir(parents=True)
@@ -62,7 +66,11 @@ def naive_p(pairs: list[tuple[pd.DataFrame, pd.DataFrame]], num_samples: int) ->
                     known = table[table[f"label_{name}"].isin([0, 1])]
                     repeated = known.loc[known.index.repeat(known["image"].map(counts))]
                     if repeated[f"label_{name}"].nunique() == 2:
-                        aucs.append(roc_auc_score(repeated[f"label_{name}"], repeated[f"probability_{name}"]))
+                        aucs.append(
+                            roc_auc_score(
+                                repeated[f"label_{name}"], repeated[f"probability_{name}"]
+                            )
+                        )
                 means.append(np.mean(aucs))
             differences.append(means[1] - means[0])
         signs.append(np.mean(differences))
@@ -71,7 +79,9 @@ def naive_p(pairs: list[tuple[pd.DataFrame, pd.DataFrame]], num_samples: int) ->
 
 
 def only_p(folder: Path, first: pd.DataFrame, second: pd.DataFrame, **overrides: str) -> float:
-    experiment, outcomes = experiment_of(folder, {Run("a", None, 0): first, Run("b", None, 0): second})
+    experiment, outcomes = experiment_of(
+        folder, {Run("a", None, 0): first, Run("b", None, 0): second}
+    )
     experiment = dataclasses.replace(experiment, overrides=overrides)
     return patient_p_values(experiment, outcomes, num_samples=50)["patient_p_value"][0]
 
@@ -88,7 +98,9 @@ def test_uncertain_labels_count_as_the_runs_count_them(tmp_path: Path) -> None:
     expected = only_p(tmp_path / "a", *resolved)
     assert only_p(tmp_path / "b", first, second, uncertain="ones") == expected
     assert only_p(tmp_path / "c", first, second) != expected
-    experiment, outcomes = experiment_of(tmp_path / "d", {Run("a", None, 0): first, Run("b", None, 0): second})
+    experiment, outcomes = experiment_of(
+        tmp_path / "d", {Run("a", None, 0): first, Run("b", None, 0): second}
+    )
     config = Path(experiment.config_files[0])
     config.write_text(json.dumps({**json.loads(config.read_text()), "uncertain": "ones"}))
     assert patient_p_values(experiment, outcomes, num_samples=50)["patient_p_value"][0] == expected
@@ -104,14 +116,20 @@ def test_names_of_classes_stay_text(tmp_path: Path, names: tuple[str, str]) -> N
         patients = [f"00{number % 30}" for number in range(COUNT)]
         columns = {"image": [f"{number}.png" for number in range(COUNT)], "patient_id": patients}
         columns |= {"label": [names[grade] for grade in grades]}
-        return pd.DataFrame({**columns, f"probability_{names[0]}": -high, f"probability_{names[1]}": high})
+        return pd.DataFrame(
+            {**columns, f"probability_{names[0]}": -high, f"probability_{names[1]}": high}
+        )
 
     assert 0 < only_p(tmp_path, graded(0.0), graded(2.0)) < 0.1
 
 
 @pytest.mark.parametrize("quality", [0.6, 1.1])
 def test_p_by_patient_against_a_loop(tmp_path: Path, quality: float) -> None:
-    runs = {Run(name, None, seed): predictions(q, seed) for name, q in (("a", 0.6), ("b", quality)) for seed in (0, 1)}
+    runs = {
+        Run(name, None, seed): predictions(q, seed)
+        for name, q in (("a", 0.6), ("b", quality))
+        for seed in (0, 1)
+    }
     experiment, outcomes = experiment_of(tmp_path, runs)
     found = patient_p_values(experiment, outcomes, num_samples=30)
     assert found[["metric", "initialization"]].to_numpy().tolist() == [["mean_auc", "b"]]
@@ -121,7 +139,10 @@ def test_p_by_patient_against_a_loop(tmp_path: Path, quality: float) -> None:
 
 
 def test_a_clear_difference_and_none(tmp_path: Path) -> None:
-    runs = {Run(name, None, 0): predictions(q, 0) for name, q in (("chance", 0.0), ("same", 0.0), ("good", 3.0))}
+    runs = {
+        Run(name, None, 0): predictions(q, 0)
+        for name, q in (("chance", 0.0), ("same", 0.0), ("good", 3.0))
+    }
     experiment, outcomes = experiment_of(tmp_path, runs)
     found = patient_p_values(experiment, outcomes).set_index("initialization")["patient_p_value"]
     assert found["same"] == 1
@@ -157,9 +178,16 @@ def test_exclusive_classes(tmp_path: Path) -> None:
 
 
 def test_the_table_shows_it() -> None:
-    runs = pd.DataFrame({"initialization": ["a", "b"], "label_fraction": np.nan, "seed": 0, "mean_auc": [0.5, 0.6]})
+    runs = pd.DataFrame(
+        {"initialization": ["a", "b"], "label_fraction": np.nan, "seed": 0, "mean_auc": [0.5, 0.6]}
+    )
     found = pd.DataFrame(
-        {"metric": ["mean_auc"], "initialization": ["b"], "label_fraction": [np.nan], "patient_p_value": [0.03]}
+        {
+            "metric": ["mean_auc"],
+            "initialization": ["b"],
+            "label_fraction": [np.nan],
+            "patient_p_value": [0.03],
+        }
     )
     text = comparison_markdown(comparison_table(runs, ["mean_auc"]).merge(found, how="left"))
     assert "| b | 0.600 (1), p = n/a, 1 of 1 higher, by patient p = 0.030 |" in text
@@ -170,11 +198,18 @@ def test_frozen_arms_beside_the_others(tmp_path: Path) -> None:
     weights = tmp_path / "model.pt"
     weights.write_bytes(b"weights")
     runs = plan_runs([("scratch", None), ("mine", str(weights))], [0, 1], frozen=True)
-    assert [run.initialization for run in runs[:4]] == ["scratch", "mine", "scratch-frozen", "mine-frozen"]
+    assert [run.initialization for run in runs[:4]] == [
+        "scratch",
+        "mine",
+        "scratch-frozen",
+        "mine-frozen",
+    ]
     assert len({run.name for run in runs}) == 8
     assert runs[3].overrides() == {**runs[1].overrides(), "network_def::freeze_encoder": True}
     assert runs[2].overrides() == {**runs[0].overrides(), "network_def::freeze_encoder": True}
-    experiment = Experiment((write_bundle(tmp_path),), tmp_path, {"network_def::freeze_encoder": "false"})
+    experiment = Experiment(
+        (write_bundle(tmp_path),), tmp_path, {"network_def::freeze_encoder": "false"}
+    )
     training = experiment.steps(runs[3])["training"]
     assert training[training.index("--network_def::freeze_encoder") + 1] == "True"
     assert "--network_def::freeze_encoder" not in experiment.steps(runs[3])["evaluation"]

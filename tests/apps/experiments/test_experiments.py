@@ -33,9 +33,18 @@ class ExperimentCommand:
         self.config = Path(fake_bundle.write_bundle(folder))
         (folder / "model.pt").write_bytes(b"weights")
 
-    def __call__(self, *words: str, initializations: Sequence[str] = ("scratch=", "afire=MODEL")) -> int:
+    def __call__(
+        self, *words: str, initializations: Sequence[str] = ("scratch=", "afire=MODEL")
+    ) -> int:
         named = [text.replace("MODEL", str(self.folder / "model.pt")) for text in initializations]
-        common = ["--config_file", str(self.config), "--output_dir", str(self.results), "--initializations", *named]
+        common = [
+            "--config_file",
+            str(self.config),
+            "--output_dir",
+            str(self.results),
+            "--initializations",
+            *named,
+        ]
         return main([*common, "--calls", str(self.folder / "calls.jsonl"), *words])
 
     def calls(self) -> list[dict[str, Any]]:
@@ -50,27 +59,42 @@ def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ExperimentCom
     return ExperimentCommand(tmp_path)
 
 
-def test_table_of_all_runs(experiment: ExperimentCommand, capsys: pytest.CaptureFixture[str]) -> None:
-    assert experiment("--seed", "0", "1", "2", "--label_fraction", "1.0", "0.1", "--num_processes", "2") == 0
+def test_table_of_all_runs(
+    experiment: ExperimentCommand, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        experiment(
+            "--seed", "0", "1", "2", "--label_fraction", "1.0", "0.1", "--num_processes", "2"
+        )
+        == 0
+    )
     runs = pd.read_csv(experiment.results / "runs.csv")
     assert len(runs) == 12
     assert set(runs["status"]) == {"done"}
     assert set(runs["num_images"]) == {12}
     table = pd.read_csv(experiment.results / "table.csv")
-    assert table["metric"].unique().tolist() == ["mean_auc"]  # neither the count nor what is not defined
+    assert table["metric"].unique().tolist() == [
+        "mean_auc"
+    ]  # neither the count nor what is not defined
     for fraction in (0.1, 1.0):
         samples = [
-            runs.loc[(runs["initialization"] == name) & (runs["label_fraction"] == fraction), "mean_auc"]
+            runs.loc[
+                (runs["initialization"] == name) & (runs["label_fraction"] == fraction), "mean_auc"
+            ]
             for name in ("scratch", "afire")
         ]
-        row = table[(table["initialization"] == "afire") & (table["label_fraction"] == fraction)].iloc[0]
+        row = table[
+            (table["initialization"] == "afire") & (table["label_fraction"] == fraction)
+        ].iloc[0]
         assert row["p_value"] == pytest.approx(stats.ttest_ind(*samples, equal_var=False).pvalue)
         assert row["difference"] == pytest.approx(samples[1].mean() - samples[0].mean())
     text = (experiment.results / "table.md").read_text()
     assert "10 % of the labels | 100 % of the labels" in text
     assert text in capsys.readouterr().out
     assert (experiment.results / "table.png").stat().st_size > 10_000
-    log = (experiment.results / "runs" / "scratch-label_fraction_0.1-seed_2" / "log.txt").read_text()
+    log = (
+        experiment.results / "runs" / "scratch-label_fraction_0.1-seed_2" / "log.txt"
+    ).read_text()
     assert log.count("$ python") == 2
     assert "training with $None" in log
 
@@ -79,7 +103,9 @@ def test_only_what_is_missing_is_done_again(experiment: ExperimentCommand) -> No
     assert experiment("--seed", "0", "1") == 0
     assert len(experiment.calls()) == 8
     (experiment.results / "runs" / "afire-seed_1" / "metrics.json").unlink()
-    (experiment.results / "runs" / "scratch-seed_0" / "settings.json").unlink()  # cut off before its end
+    (
+        experiment.results / "runs" / "scratch-seed_0" / "settings.json"
+    ).unlink()  # cut off before its end
     assert experiment("--seed", "0", "1", "2", "--resume", "true") == 0
     again = [call["folder"] for call in experiment.calls()[8::2]]
     assert sorted(again) == ["afire-seed_1", "afire-seed_2", "scratch-seed_0", "scratch-seed_2"]
@@ -103,12 +129,17 @@ def test_other_settings_are_done_again(experiment: ExperimentCommand) -> None:
 def test_a_checkpoint_of_other_settings_is_not_resumed(experiment: ExperimentCommand) -> None:
     words = ["--resume", "true", "--epochs", "2"]
     assert experiment(*words) == 0
-    (experiment.results / "runs" / "afire-seed_0" / "settings.json").unlink()  # cut off before its end
+    (
+        experiment.results / "runs" / "afire-seed_0" / "settings.json"
+    ).unlink()  # cut off before its end
     assert experiment(*words) == 0
     assert experiment(*words[:-1], "3") == 0
     resumed = {(call["folder"], "--resume" in call["options"]) for call in experiment.calls()[:4]}
     assert resumed == {("scratch-seed_0", False), ("afire-seed_0", False)}
-    assert [("--resume" in call["options"]) for call in experiment.calls()[4:]] == [True, True] + 4 * [False]
+    assert [("--resume" in call["options"]) for call in experiment.calls()[4:]] == [
+        True,
+        True,
+    ] + 4 * [False]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +182,11 @@ def test_all_fail(experiment: ExperimentCommand, capsys: pytest.CaptureFixture[s
 def test_folds_and_nested_metrics(experiment: ExperimentCommand) -> None:
     assert experiment("--num_folds", "3", "--metrics", "per_class::Mass::auc", "num_images") == 0
     options = [call["options"] for call in experiment.calls()]
-    assert {(option["--fold"], option["--num_folds"]) for option in options} == {("0", "3"), ("1", "3"), ("2", "3")}
+    assert {(option["--fold"], option["--num_folds"]) for option in options} == {
+        ("0", "3"),
+        ("1", "3"),
+        ("2", "3"),
+    }
     table = pd.read_csv(experiment.results / "table.csv")
     assert table["metric"].unique().tolist() == ["per_class::Mass::auc", "num_images"]
     assert table["n"].tolist() == [3] * 4
@@ -162,7 +197,10 @@ def test_folds_and_nested_metrics(experiment: ExperimentCommand) -> None:
 
 def test_unknown_metric(experiment: ExperimentCommand, capsys: pytest.CaptureFixture[str]) -> None:
     assert experiment("--metrics", "mean_dice") == 1
-    assert "--metrics mean_dice: not in the metrics.json of any run; there are mean_auc" in capsys.readouterr().err
+    assert (
+        "--metrics mean_dice: not in the metrics.json of any run; there are mean_auc"
+        in capsys.readouterr().err
+    )
     assert (experiment.results / "runs.csv").exists()
 
 
@@ -197,20 +235,27 @@ def test_runs_at_the_same_time_share_threads_and_gpus(
     ],
 )
 def test_bad_arguments(
-    experiment: ExperimentCommand, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+    experiment: ExperimentCommand,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    message: str,
 ) -> None:
     assert experiment(*words) == 1
     assert message in capsys.readouterr().err
     assert not (experiment.results / "runs").exists()
 
 
-def test_a_folder_that_cannot_be_written_to(experiment: ExperimentCommand, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_cannot_be_written_to(
+    experiment: ExperimentCommand, capsys: pytest.CaptureFixture[str]
+) -> None:
     experiment.results.write_text("a file")
     assert experiment() == 1
     assert "cannot write to" in capsys.readouterr().err
 
 
-def test_values_that_look_like_options_of_ours_or_are_negative(experiment: ExperimentCommand) -> None:
+def test_values_that_look_like_options_of_ours_or_are_negative(
+    experiment: ExperimentCommand,
+) -> None:
     assert experiment("--met", "a", "--shift", "-1.5", "--net#depth", "3") == 0
     options = experiment.calls()[0]["options"]
     assert (options["--met"], options["--shift"], options["--net#depth"]) == ("a", "-1.5", "3")
@@ -224,7 +269,9 @@ def test_processes_end_with_the_experiment(
     overrides = {"sleep": "60", "calls": str(calls)}
     study = Experiment((str(experiment.config),), experiment.results, overrides)
     with pytest.raises(KeyboardInterrupt):
-        execute_runs(study, plan_runs([("scratch", None)], seeds=range(6)), num_processes=2, progress=False)
+        execute_runs(
+            study, plan_runs([("scratch", None)], seeds=range(6)), num_processes=2, progress=False
+        )
     folders = list(experiment.results.glob("runs/*"))
     assert len(folders) == len(experiment.calls()) == 2  # no other run was begun
     for folder in folders:
@@ -239,7 +286,9 @@ def _interrupt_once_running(calls: Path) -> Iterator[None]:
     yield
 
 
-@pytest.mark.parametrize("weights", ["models/a model.pt", "a,b/model.pt", "1.0/model.pt", "[a]/model.pt", "model.pt"])
+@pytest.mark.parametrize(
+    "weights", ["models/a model.pt", "a,b/model.pt", "1.0/model.pt", "[a]/model.pt", "model.pt"]
+)
 def test_values_arrive_as_they_are(weights: str) -> None:
     overrides = Run("name", weights, 1, 0.01, 2, 5).overrides()
     assert {name: DefaultParseValue(str(value)) for name, value in overrides.items()} == overrides
@@ -248,7 +297,16 @@ def test_values_arrive_as_they_are(weights: str) -> None:
 @pytest.mark.slow
 def test_the_command_with_monai_bundle(tmp_path: Path, repository_root: Path) -> None:
     config = fake_bundle.write_bundle(tmp_path)
-    words = ["--config_file", config, "--output_dir", "results, all", "--label_fraction", "0.1", "--seed", "3"]
+    words = [
+        "--config_file",
+        config,
+        "--output_dir",
+        "results, all",
+        "--label_fraction",
+        "0.1",
+        "--seed",
+        "3",
+    ]
     process = subprocess.run(
         [
             sys.executable,
@@ -268,8 +326,17 @@ def test_the_command_with_monai_bundle(tmp_path: Path, repository_root: Path) ->
     )
     assert process.returncode == 0, process.stderr
     assert "| scratch | 0.280 (1) |" in process.stdout
-    figures = json.loads((tmp_path / "results, all/runs/scratch-label_fraction_0.1-seed_3/metrics.json").read_text())
-    trained_with = {"seed": 3, "weights": None, "quality": 0.25, "label_fraction": 0.1, "fold": None, "num_folds": None}
+    figures = json.loads(
+        (tmp_path / "results, all/runs/scratch-label_fraction_0.1-seed_3/metrics.json").read_text()
+    )
+    trained_with = {
+        "seed": 3,
+        "weights": None,
+        "quality": 0.25,
+        "label_fraction": 0.1,
+        "fold": None,
+        "num_folds": None,
+    }
     assert figures["trained_with"] == trained_with
     assert figures["from_scratch"] is True
     assert figures["seed_seen"] == 3

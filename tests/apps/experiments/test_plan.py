@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 from fake_bundle import write_bundle
 
-from monai_afire.apps.experiments.plan import Experiment, ExperimentError, Run, as_initialization, plan_runs
+from monai_afire.apps.experiments.plan import (
+    Experiment,
+    ExperimentError,
+    Run,
+    as_initialization,
+    plan_runs,
+)
 
 SCRATCH = ("scratch", None)
 
@@ -31,7 +37,11 @@ def test_every_combination_once_and_partners_by_name(weights: str) -> None:
     # partners follow one another, and their names differ in the initialization alone
     for one, other in zip(runs[::2], runs[1::2], strict=True):
         assert one.name.replace("scratch-", "afire-") == other.name
-        assert (one.seed, one.fold, one.label_fraction) == (other.seed, other.fold, other.label_fraction)
+        assert (one.seed, one.fold, one.label_fraction) == (
+            other.seed,
+            other.fold,
+            other.label_fraction,
+        )
     assert [run.label_fraction for run in runs] == [0.01] * 12 + [1.0] * 12
     assert runs[0].name == "scratch-label_fraction_0.01-fold_0_of_5-seed_0"
 
@@ -54,7 +64,9 @@ def test_random_weights_are_in_the_encoder_that_they_are_compared_with(weights: 
 
 
 def test_an_evaluation_builds_its_network_from_the_file(tmp_path: Path) -> None:
-    experiment = Experiment((write_bundle(tmp_path),), tmp_path, {"network_def::freeze_encoder": "true", "epochs": "2"})
+    experiment = Experiment(
+        (write_bundle(tmp_path),), tmp_path, {"network_def::freeze_encoder": "true", "epochs": "2"}
+    )
     steps = experiment.steps(Run("scratch", None, 1))
     assert "--network_def::freeze_encoder" in steps["training"]
     assert "--network_def::freeze_encoder" not in steps["evaluation"]
@@ -81,8 +93,14 @@ def test_all_folds_unless_some_are_chosen() -> None:
         ({"seeds": []}, "at least one"),
         ({"initializations": []}, "at least one"),
         ({"initializations": [SCRATCH, SCRATCH]}, "--initializations scratch scratch"),
-        ({"initializations": [SCRATCH, ("scratch-frozen", None)], "frozen": True}, "none may end with '-frozen'"),
-        ({"initializations": [("afire", "no/model.pt")]}, "no file no/model.pt with the weights of 'afire'"),
+        (
+            {"initializations": [SCRATCH, ("scratch-frozen", None)], "frozen": True},
+            "none may end with '-frozen'",
+        ),
+        (
+            {"initializations": [("afire", "no/model.pt")]},
+            "no file no/model.pt with the weights of 'afire'",
+        ),
     ],
 )
 def test_refuses_plans_that_cannot_be(arguments: dict[str, Any], message: str) -> None:
@@ -90,7 +108,9 @@ def test_refuses_plans_that_cannot_be(arguments: dict[str, Any], message: str) -
         plan_runs(**{"initializations": [SCRATCH], **arguments})
 
 
-@pytest.mark.parametrize("text", ["scratch", "=model.pt", "", "a b=", "../up=", ".hidden=", "a/b=model.pt", "-x="])
+@pytest.mark.parametrize(
+    "text", ["scratch", "=model.pt", "", "a b=", "../up=", ".hidden=", "a/b=model.pt", "-x="]
+)
 def test_refuses_initializations_of_another_form(text: str) -> None:
     with pytest.raises(ExperimentError, match="write NAME=FILE"):
         as_initialization(text)
@@ -135,7 +155,9 @@ def test_settings_change_with_all_that_the_result_depends_on(tmp_path: Path, wei
     config = write_bundle(tmp_path)
 
     def settings(overrides: Mapping[str, str] | None = None, seed: int = 0) -> dict[str, Any]:
-        return Experiment((config,), tmp_path, overrides or {}).settings(Run("afire", weights, seed))
+        return Experiment((config,), tmp_path, overrides or {}).settings(
+            Run("afire", weights, seed)
+        )
 
     before = settings()
     assert settings({"resume": "true"}) == before

@@ -31,7 +31,11 @@ def naive_welch(first: Sequence[float], second: Sequence[float]) -> float:
     part_2 = sum((x - mean_2) ** 2 for x in second) / (m - 1) / m
     t = abs(mean_1 - mean_2) / math.sqrt(part_1 + part_2)
     freedom = (part_1 + part_2) ** 2 / (part_1**2 / (n - 1) + part_2**2 / (m - 1))
-    log_scale = special.gammaln((freedom + 1) / 2) - special.gammaln(freedom / 2) - math.log(freedom * math.pi) / 2
+    log_scale = (
+        special.gammaln((freedom + 1) / 2)
+        - special.gammaln(freedom / 2)
+        - math.log(freedom * math.pi) / 2
+    )
     density = lambda x: math.exp(log_scale - (freedom + 1) / 2 * math.log1p(x * x / freedom))  # noqa: E731
     return 1 - 2 * integrate.quad(density, 0, t)[0]
 
@@ -45,19 +49,31 @@ def test_p_values_by_hand(seed: int) -> None:
     assert welch_p_value(second, first) == pytest.approx(welch_p_value(first, second))
 
 
-@pytest.mark.parametrize(("first", "second"), [([1.0], [1.0, 2.0]), ([], []), ([1.0, 1.0], [2.0, 2.0]), ([1, 2], [1])])
-def test_no_p_value_where_no_test_is_possible(first: Sequence[float], second: Sequence[float]) -> None:
+@pytest.mark.parametrize(
+    ("first", "second"), [([1.0], [1.0, 2.0]), ([], []), ([1.0, 1.0], [2.0, 2.0]), ([1, 2], [1])]
+)
+def test_no_p_value_where_no_test_is_possible(
+    first: Sequence[float], second: Sequence[float]
+) -> None:
     assert math.isnan(welch_p_value(first, second))
 
 
 def test_one_side_that_does_not_vary_is_no_obstacle() -> None:
-    assert welch_p_value([1.0, 1.0, 1.0], [2.0, 2.1, 1.9]) == pytest.approx(naive_welch([1.0] * 3, [2.0, 2.1, 1.9]))
+    assert welch_p_value([1.0, 1.0, 1.0], [2.0, 2.1, 1.9]) == pytest.approx(
+        naive_welch([1.0] * 3, [2.0, 2.1, 1.9])
+    )
 
 
 def runs_of(values: Mapping[tuple[str, float], Sequence[float | None]]) -> pd.DataFrame:
     """Runs from ``{(initialization, fraction): [value per seed]}``."""
     rows = [
-        {"initialization": name, "label_fraction": fraction, "seed": seed, "status": "done", "mean_auc": value}
+        {
+            "initialization": name,
+            "label_fraction": fraction,
+            "seed": seed,
+            "status": "done",
+            "mean_auc": value,
+        }
         for (name, fraction), sample in values.items()
         for seed, value in enumerate(sample)
     ]
@@ -75,7 +91,9 @@ VALUES: dict[tuple[str, float], Sequence[float | None]] = {
 
 
 def test_comparison_against_the_first_one() -> None:
-    table = comparison_table(runs_of(VALUES), ["mean_auc"]).set_index(["initialization", "label_fraction"])
+    table = comparison_table(runs_of(VALUES), ["mean_auc"]).set_index(
+        ["initialization", "label_fraction"]
+    )
     assert list(table.index)[:3] == [("scratch", 0.01), ("zeta", 0.01), ("afire", 0.01)]
     assert table["n"].tolist() == [3, 3, 1, 3, 3, 0]
     np.testing.assert_allclose(table["mean"], [0.6, 0.9, 0.7, 0.7, 0.8, np.nan])
@@ -106,7 +124,9 @@ def test_large_numbers_and_small_p_values() -> None:
 
 
 def test_without_a_fraction() -> None:
-    table = runs_of({("a", None): [0.5, 0.7], ("b", None): [0.6, 0.9]}).astype({"label_fraction": float})
+    table = runs_of({("a", None): [0.5, 0.7], ("b", None): [0.6, 0.9]}).astype(
+        {"label_fraction": float}
+    )
     comparison = comparison_table(table, ["mean_auc"])
     assert comparison["n"].tolist() == [2, 2]
     assert "| labels as in the config |" in comparison_markdown(comparison)
@@ -147,22 +167,41 @@ def test_figure_has_a_panel_per_metric_and_a_line_per_initialization() -> None:
 
 
 def test_metrics_are_the_numbers_that_are_no_counts() -> None:
-    table = runs_of({("a", 1.0): [1.0, None]}).assign(num_images=pd.array([12, None], dtype="Int64"), empty=math.nan)
+    table = runs_of({("a", 1.0): [1.0, None]}).assign(
+        num_images=pd.array([12, None], dtype="Int64"), empty=math.nan
+    )
     assert metric_names(table) == ["mean_auc"]
     assert metric_names(table, ["num_images"]) == ["num_images"]
-    with pytest.raises(ExperimentError, match=r"--metrics mean_dice: not in .* there are mean_auc, num_images"):
+    with pytest.raises(
+        ExperimentError, match=r"--metrics mean_dice: not in .* there are mean_auc, num_images"
+    ):
         metric_names(table, ["mean_auc", "mean_dice"])
 
 
 def test_partners_of_a_seed_and_a_fold() -> None:
-    rows = [("a", 0, 0.5), ("a", 1, 0.6), ("a", 2, 0.7), ("b", 2, 0.9), ("b", 0, 0.4), ("b", 1, 0.65), ("b", 3, 0.0)]
-    runs = pd.DataFrame(rows, columns=["initialization", "seed", "auc"]).assign(label_fraction=1.0, fold=None)
+    rows = [
+        ("a", 0, 0.5),
+        ("a", 1, 0.6),
+        ("a", 2, 0.7),
+        ("b", 2, 0.9),
+        ("b", 0, 0.4),
+        ("b", 1, 0.65),
+        ("b", 3, 0.0),
+    ]
+    runs = pd.DataFrame(rows, columns=["initialization", "seed", "auc"]).assign(
+        label_fraction=1.0, fold=None
+    )
     row = comparison_table(runs, ["auc"]).iloc[1]
     assert (row["pairs"], row["higher"]) == (3, 2)
-    assert row["paired_p_value"] == pytest.approx(stats.ttest_rel([0.4, 0.65, 0.9], [0.5, 0.6, 0.7]).pvalue)
+    assert row["paired_p_value"] == pytest.approx(
+        stats.ttest_rel([0.4, 0.65, 0.9], [0.5, 0.6, 0.7]).pvalue
+    )
     assert "2 of 3 higher" in comparison_markdown(comparison_table(runs, ["auc"]))
     folds = pd.concat(
-        [runs.assign(fold=0), runs.assign(fold=1, auc=runs["auc"] + 0.5 * (runs["initialization"] == "b"))]
+        [
+            runs.assign(fold=0),
+            runs.assign(fold=1, auc=runs["auc"] + 0.5 * (runs["initialization"] == "b")),
+        ]
     )
     row = comparison_table(folds, ["auc"]).iloc[1]
     assert (row["pairs"], row["higher"]) == (6, 5)

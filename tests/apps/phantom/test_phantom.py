@@ -10,8 +10,20 @@ import numpy as np
 import pytest
 from scipy.ndimage import label
 
-from monai_afire.apps.phantom import LANDMARK_NAMES, LESION_KINDS, ORGAN_NAMES, ChestPhantom, draw_chest_phantom
-from monai_afire.apps.phantom.drawing import dome, fill_polygon, ribbon_points, smooth_curve, splat_points
+from monai_afire.apps.phantom import (
+    LANDMARK_NAMES,
+    LESION_KINDS,
+    ORGAN_NAMES,
+    ChestPhantom,
+    draw_chest_phantom,
+)
+from monai_afire.apps.phantom.drawing import (
+    dome,
+    fill_polygon,
+    ribbon_points,
+    smooth_curve,
+    splat_points,
+)
 from monai_afire.apps.phantom.lesions import tight_box
 
 SEEDS = range(8)
@@ -39,7 +51,9 @@ def _cardiothoracic_ratio(phantom: ChestPhantom) -> float:
     def width(mask: np.ndarray) -> int:
         return int(np.ptp(np.flatnonzero(mask.any(axis=0)))) + 1
 
-    return width(_organ(phantom, "heart")) / width(_organ(phantom, "lung_right") | _organ(phantom, "lung_left"))
+    return width(_organ(phantom, "heart")) / width(
+        _organ(phantom, "lung_right") | _organ(phantom, "lung_left")
+    )
 
 
 # primitives
@@ -61,7 +75,11 @@ def test_fill_polygon_equals_point_counting(seed: int) -> None:
     rng = np.random.default_rng(seed)
     angle = np.sort(rng.uniform(0.0, 2.0 * np.pi, 9))
     radius = rng.uniform(3.0, 11.0, 9)  # reaches over the edges of the picture
-    points = 8.0 + rng.uniform(-2, 2, 2) + radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    points = (
+        8.0
+        + rng.uniform(-2, 2, 2)
+        + radius[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    )
     difference = np.abs(fill_polygon(points, 16, 16) - _naive_fill(points, 16))
     assert difference.max() < 0.13
     assert difference.mean() < 0.01
@@ -89,7 +107,9 @@ def test_splat_points_equals_loop() -> None:
 
 def test_ribbon_has_the_value_of_its_profile() -> None:
     line = np.stack([np.linspace(-5.0, 45.0, 20), np.full(20, 20.0)], axis=1)
-    drawn = splat_points(*ribbon_points(line, np.full(20, 6.0), lambda t: np.full_like(t, 2.5), 2.0), 40, 40)
+    drawn = splat_points(
+        *ribbon_points(line, np.full(20, 6.0), lambda t: np.full_like(t, 2.5), 2.0), 40, 40
+    )
     np.testing.assert_allclose(drawn[16:24, 2:38], 5.0, rtol=0.15)
     assert drawn[16:24, 2:38].mean() == pytest.approx(5.0, rel=0.01)
     assert drawn[:12].max() == drawn[28:].max() == 0.0
@@ -142,11 +162,15 @@ def test_values_and_shapes(normals: list[ChestPhantom]) -> None:
 
 def test_organs_lie_as_in_a_chest(normals: list[ChestPhantom]) -> None:
     for phantom in normals:
-        right, left, heart = (_organ(phantom, name) for name in ("lung_right", "lung_left", "heart"))
+        right, left, heart = (
+            _organ(phantom, name) for name in ("lung_right", "lung_left", "heart")
+        )
         assert not (right & left).any()
         assert not (heart & (right | left)).any()
         columns = [np.nonzero(mask)[1].mean() for mask in (right, heart, left)]
-        assert columns[0] < columns[1] < columns[2]  # the patient's right is at the left of the picture
+        assert (
+            columns[0] < columns[1] < columns[2]
+        )  # the patient's right is at the left of the picture
         middle = 0.5 * (columns[0] + columns[2])
         assert columns[1] > middle  # most of the heart lies on the patient's left
         for mask in (right, left):
@@ -183,8 +207,15 @@ def test_landmarks_lie_on_their_organs(size: int) -> None:
             for name in ("lung_apex", "costophrenic_angle", "diaphragm_dome"):
                 assert _near(lung, _landmark(phantom, f"{name}_{side}"), 2.0 + pixel), (seed, name)
             assert _near(lung, _landmark(phantom, f"hilum_{side}"), 6 * pixel)
-            assert _near(_organ(phantom, f"clavicle_{side}"), _landmark(phantom, f"clavicle_head_{side}"), 1.5)
-            apex, angle = _landmark(phantom, f"lung_apex_{side}"), _landmark(phantom, f"costophrenic_angle_{side}")
+            assert _near(
+                _organ(phantom, f"clavicle_{side}"),
+                _landmark(phantom, f"clavicle_head_{side}"),
+                1.5,
+            )
+            apex, angle = (
+                _landmark(phantom, f"lung_apex_{side}"),
+                _landmark(phantom, f"costophrenic_angle_{side}"),
+            )
             rows = np.flatnonzero(lung.any(axis=1))
             assert abs(rows[0] - apex[0]) < 2 * pixel + 1.5
             assert abs(rows[-1] - angle[0]) < 3 * pixel + 1.5
@@ -213,10 +244,16 @@ def test_generators_and_seed_sequences() -> None:
     rng = np.random.default_rng(5)
     first, second = draw_chest_phantom(rng, 64), draw_chest_phantom(rng, 64)
     assert np.abs(first.image - second.image).mean() > 0.01
-    np.testing.assert_array_equal(first.image, draw_chest_phantom(np.random.default_rng(5), 64).image)
+    np.testing.assert_array_equal(
+        first.image, draw_chest_phantom(np.random.default_rng(5), 64).image
+    )
     stream = np.random.SeedSequence(3)
-    np.testing.assert_array_equal(draw_chest_phantom(stream, 64).image, draw_chest_phantom(stream, 64).image)
-    np.testing.assert_array_equal(draw_chest_phantom(stream, 64).image, draw_chest_phantom(3, 64).image)
+    np.testing.assert_array_equal(
+        draw_chest_phantom(stream, 64).image, draw_chest_phantom(stream, 64).image
+    )
+    np.testing.assert_array_equal(
+        draw_chest_phantom(stream, 64).image, draw_chest_phantom(3, 64).image
+    )
 
 
 @pytest.mark.parametrize("kind", [(), ("nodule", "effusion"), ("consolidation", "pneumothorax")])
@@ -258,7 +295,9 @@ FINGERPRINTS: dict[tuple[int, tuple[str, ...]], list[list[float]]] = {
 @pytest.mark.parametrize(("seed", "lesions"), FINGERPRINTS)
 def test_pictures_are_the_same_on_every_platform(seed: int, lesions: tuple[str, ...]) -> None:
     image = draw_chest_phantom(seed, 128, lesions).image[0]
-    np.testing.assert_allclose(image.reshape(8, 16, 8, 16).mean(axis=(1, 3)), FINGERPRINTS[seed, lesions], atol=1e-3)
+    np.testing.assert_allclose(
+        image.reshape(8, 16, 8, 16).mean(axis=(1, 3)), FINGERPRINTS[seed, lesions], atol=1e-3
+    )
 
 
 # lesions
@@ -275,7 +314,12 @@ def test_lesions_have_mask_box_and_label(kind: str) -> None:
         np.testing.assert_array_equal(phantom.lesion_mask[0], lesion.mask)
         x, y, width, height = lesion.box
         assert lesion.mask[y : y + height, x : x + width].sum() == lesion.mask.sum()
-        for line in (lesion.mask[y], lesion.mask[y + height - 1], lesion.mask[:, x], lesion.mask[:, x + width - 1]):
+        for line in (
+            lesion.mask[y],
+            lesion.mask[y + height - 1],
+            lesion.mask[:, x],
+            lesion.mask[:, x + width - 1],
+        ):
             assert line.any()
         np.testing.assert_array_equal(phantom.boxes, [lesion.box])
         if kind != "cardiomegaly":
@@ -285,7 +329,10 @@ def test_lesions_have_mask_box_and_label(kind: str) -> None:
             change = (phantom.image - healthy.image)[0]
             sign = -1.0 if kind == "pneumothorax" else 1.0
             assert sign * change[lesion.mask].mean() > 0.01
-            assert np.abs(change[lesion.mask]).mean() > 3 * np.abs(change[~lesion.mask & ~lungs]).mean()
+            assert (
+                np.abs(change[lesion.mask]).mean()
+                > 3 * np.abs(change[~lesion.mask & ~lungs]).mean()
+            )
 
 
 def test_effusion_lies_at_the_base_of_one_lung() -> None:
@@ -322,7 +369,10 @@ def test_pneumothorax_follows_the_outer_edge_of_one_lung() -> None:
 
 def test_cardiomegaly_raises_the_cardiothoracic_ratio() -> None:
     for seed in SEEDS:
-        healthy, phantom = draw_chest_phantom(seed, 128), draw_chest_phantom(seed, 128, ["cardiomegaly"])
+        healthy, phantom = (
+            draw_chest_phantom(seed, 128),
+            draw_chest_phantom(seed, 128, ["cardiomegaly"]),
+        )
         assert _cardiothoracic_ratio(healthy) < 0.5 < _cardiothoracic_ratio(phantom)
         np.testing.assert_array_equal(phantom.lesions[0].mask, _organ(phantom, "heart"))
 
@@ -338,7 +388,9 @@ def test_several_lesions_at_once() -> None:
 
 def test_mean_brightness_does_not_tell_who_is_ill() -> None:
     healthy = np.array([draw_chest_phantom(seed, 48).image.mean() for seed in range(40)])
-    ill = np.array([draw_chest_phantom(seed, 48, [LESION_KINDS[seed % 5]]).image.mean() for seed in range(40)])
+    ill = np.array(
+        [draw_chest_phantom(seed, 48, [LESION_KINDS[seed % 5]]).image.mean() for seed in range(40)]
+    )
     assert np.abs(ill - healthy).mean() < 0.3 * healthy.std()
 
 

@@ -91,7 +91,9 @@ def test_a_cohort_is_a_prefix_of_a_larger_one() -> None:
 def test_sections_and_seeds_are_disjoint() -> None:
     cohorts = [Cohort(section, 8, 48, 0.0, seed=seed) for section in SECTIONS for seed in (0, 1)]
     patients = [cohort.draw(index).patient for cohort in cohorts for index in range(4)]
-    assert len({(patient.half_width, patient.lung_height, patient.fat) for patient in patients}) == len(patients)
+    assert len(
+        {(patient.half_width, patient.lung_height, patient.fat) for patient in patients}
+    ) == len(patients)
     names = {cohort.patient_id(index) for cohort in cohorts[::2] for index in range(8)}
     assert len(names) == 24
 
@@ -159,7 +161,10 @@ def test_changing_an_item_does_not_change_the_data_set(tmp_path: Path) -> None:
 
 def test_no_abnormal_patient_for_the_pretraining(tmp_path: Path) -> None:
     dataset = ChestPhantomDataset(tmp_path, "training", abnormal_fraction=0.0, **SMALL)
-    assert not any(item["abnormal"] or item["label"].any() or item["lesion_truth"].any() for item in _items(dataset))
+    assert not any(
+        item["abnormal"] or item["label"].any() or item["lesion_truth"].any()
+        for item in _items(dataset)
+    )
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -178,7 +183,9 @@ def test_transforms_of_all_forms(tmp_path: Path) -> None:
     for transform in (double, [double], Compose([double]), Compose(double)):
         dataset = ChestPhantomDataset(tmp_path, "test", transform, **SMALL)
         np.testing.assert_allclose(np.asarray(dataset[0]["image"]), 2 * plain, rtol=1e-5)
-    assert ChestPhantomDataset(tmp_path, "test", lambda item: {"keys": sorted(item)}, **SMALL)[0]["keys"]
+    assert ChestPhantomDataset(tmp_path, "test", lambda item: {"keys": sorted(item)}, **SMALL)[0][
+        "keys"
+    ]
 
 
 def test_random_transforms_stay_random(tmp_path: Path) -> None:
@@ -189,18 +196,24 @@ def test_random_transforms_stay_random(tmp_path: Path) -> None:
 
 def test_pickling_as_spawned_workers_do(tmp_path: Path) -> None:
     dataset = ChestPhantomDataset(tmp_path, "test", **SMALL)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(dataset))[2]["image"], dataset[2]["image"])
+    np.testing.assert_array_equal(
+        pickle.loads(pickle.dumps(dataset))[2]["image"], dataset[2]["image"]
+    )
 
 
 # the cache on disk
 
 
-def test_the_cache_is_used_whatever_the_transforms(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_the_cache_is_used_whatever_the_transforms(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     first = _items(ChestPhantomDataset(tmp_path, "test", **SMALL))
     assert len(list(tmp_path.rglob("*.pt"))) == 6
     request.getfixturevalue("no_drawing")
     double = ScaleIntensityRanged("image", 0.0, 1.0, 0.0, 2.0)
-    for one, other in zip(first, _items(ChestPhantomDataset(tmp_path, "test", double, **SMALL)), strict=True):
+    for one, other in zip(
+        first, _items(ChestPhantomDataset(tmp_path, "test", double, **SMALL)), strict=True
+    ):
         np.testing.assert_allclose(2 * one["image"], np.asarray(other["image"]), rtol=1e-5)
         for key in ("organs", "lesion_truth", "landmarks", "boxes", "label", "box_kinds"):
             assert one[key].dtype == other[key].dtype
@@ -208,9 +221,12 @@ def test_the_cache_is_used_whatever_the_transforms(tmp_path: Path, request: pyte
 
 
 @pytest.mark.parametrize(
-    "change", [{"image_size": 49}, {"abnormal_fraction": 0.4}, {"seed": 1}, {"lesion_kinds": ("nodule",)}]
+    "change",
+    [{"image_size": 49}, {"abnormal_fraction": 0.4}, {"seed": 1}, {"lesion_kinds": ("nodule",)}],
 )
-def test_other_arguments_draw_anew(tmp_path: Path, change: dict[str, Any], request: pytest.FixtureRequest) -> None:
+def test_other_arguments_draw_anew(
+    tmp_path: Path, change: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
     _items(ChestPhantomDataset(tmp_path, "test", **SMALL))
     request.getfixturevalue("no_drawing")
     with pytest.raises(RuntimeError, match="applying transform"):
@@ -240,7 +256,9 @@ def test_a_damaged_or_foreign_file_is_drawn_again(tmp_path: Path, content: bytes
 @pytest.mark.slow
 def test_several_processes_draw_the_same(tmp_path: Path) -> None:
     paths = [
-        export_phantom(tmp_path / str(number), {"test": 3}, 48, num_processes=number, progress=False)
+        export_phantom(
+            tmp_path / str(number), {"test": 3}, 48, num_processes=number, progress=False
+        )
         for number in (1, 2)
     ]
     for name in ("images/test_00001.png", "organs/test_00002_heart.png", "datalist.json"):
@@ -253,7 +271,11 @@ def test_several_processes_draw_the_same(tmp_path: Path) -> None:
 
 def test_export(tmp_path: Path) -> None:
     path = export_phantom(
-        tmp_path / "out", {"test": 4, "training": 2}, 48, {"training": 0.0, "test": 0.5}, progress=False
+        tmp_path / "out",
+        {"test": 4, "training": 2},
+        48,
+        {"training": 0.0, "test": 0.5},
+        progress=False,
     )
     content = json.loads(path.read_text())
     assert content["finding_names"] == list(LESION_KINDS)

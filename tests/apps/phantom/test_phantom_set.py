@@ -46,7 +46,10 @@ def test_without_images_of_ones_own_there_is_the_phantom(phantom_dir: str) -> No
 def test_phantom_is_drawn_once_for_the_same_arguments(phantom_dir: str) -> None:
     path = PhantomSet(phantom_dir, PHANTOM).datalist()
     drawn = os.stat(path).st_mtime_ns
-    assert PhantomSet(phantom_dir, {**PHANTOM, "progress": True, "num_processes": 1}).datalist() == path
+    assert (
+        PhantomSet(phantom_dir, {**PHANTOM, "progress": True, "num_processes": 1}).datalist()
+        == path
+    )
     assert os.stat(path).st_mtime_ns == drawn
     PhantomSet(phantom_dir, {**PHANTOM, "seed": 7}).datalist()
     assert os.stat(path).st_mtime_ns != drawn
@@ -80,11 +83,15 @@ def test_cut_recipe_is_drawn_anew(content: str, tmp_path: Path) -> None:
     assert (tmp_path / "recipe.json").read_text() == complete
 
 
-@pytest.mark.parametrize("content", ['{"training": ["a.png"]}', '["a.png"]', "cut", '{"name": "my patients"}'])
+@pytest.mark.parametrize(
+    "content", ['{"training": ["a.png"]}', '["a.png"]', "cut", '{"name": "my patients"}']
+)
 def test_list_of_somebody_else_is_not_replaced(content: str, tmp_path: Path) -> None:
     path = tmp_path / "datalist.json"
     path.write_text(content)
-    with pytest.raises(FileExistsError, match=r"datalist\.json is not the list of a phantom.*phantom_dir"):
+    with pytest.raises(
+        FileExistsError, match=r"datalist\.json is not the list of a phantom.*phantom_dir"
+    ):
         PhantomSet(tmp_path, PHANTOM).datalist()
     assert path.read_text() == content
     assert os.listdir(tmp_path) == ["datalist.json"]

@@ -56,8 +56,12 @@ SIIM = [
 ]
 
 
-def make_siim(root: Path, rows: list[tuple[str, str]] = SIIM, header: str = "ImageId, EncodedPixels") -> Path:
-    (root / "train-rle.csv").write_text("\n".join([header, *(f"{name},{code}" for name, code in rows)]) + "\n")
+def make_siim(
+    root: Path, rows: list[tuple[str, str]] = SIIM, header: str = "ImageId, EncodedPixels"
+) -> Path:
+    (root / "train-rle.csv").write_text(
+        "\n".join([header, *(f"{name},{code}" for name, code in rows)]) + "\n"
+    )
     for name, _ in rows:
         (root / "images").mkdir(exist_ok=True)
         (root / "images" / f"{name}.png").touch()
@@ -110,7 +114,12 @@ def test_siim_patients_come_from_dicom_headers(tmp_path: Path) -> None:
         path = tmp_path / f"dicom/study{number}/series/1.2.3.{number}.dcm"
         write_dicom(path, PatientID=f"patient{number % 2}", ViewPosition="PA" if number > 1 else "")
     items = items_of(build(SIIMReader(), tmp_path, val_fraction=0, test_fraction=0))
-    assert [item["patient_id"] for item in items.values()] == ["patient1", "patient0", "patient1", "patient0"]
+    assert [item["patient_id"] for item in items.values()] == [
+        "patient1",
+        "patient0",
+        "patient1",
+        "patient0",
+    ]
     assert [item["view"] for item in items.values()] == ["frontal", "PA", "PA", "PA"]
     (tmp_path / "dicom/study1/series/1.2.3.1.dcm").write_bytes(b"")
     with pytest.raises(DatalistError, match=r"1\.2\.3\.1\.dcm: is not readable as DICOM"):
@@ -136,8 +145,12 @@ def test_siim_format_example(shared_data: Path, tmp_path: Path) -> None:
     shutil.copy(shared_data / "labels" / "siim_format_example.csv", tmp_path / "train-rle.csv")
     for number in range(1, 6):
         (tmp_path / f"1.2.3.{number}.png").touch()
-    items = items_of(build(SIIMReader(), tmp_path, mask_dir=tmp_path / "masks", val_fraction=0, test_fraction=0))
-    areas = [int((np.asarray(Image.open(tmp_path / item["mask"])) > 0).sum()) for item in items.values()]
+    items = items_of(
+        build(SIIMReader(), tmp_path, mask_dir=tmp_path / "masks", val_fraction=0, test_fraction=0)
+    )
+    areas = [
+        int((np.asarray(Image.open(tmp_path / item["mask"])) > 0).sum()) for item in items.values()
+    ]
     assert areas == [0, 10, 60 + 14, 0, 6]
     assert [item["label"] for item in items.values()] == [int(area > 0) for area in areas]
 
@@ -145,14 +158,26 @@ def test_siim_format_example(shared_data: Path, tmp_path: Path) -> None:
 # ---- RSNA Pneumonia
 
 RSNA_HEADER = "patientId,x,y,width,height,Target"
-RSNA = ["aa-1,,,,,0", "aa-2,264.0,152.0,213.0,379.0,1", "aa-2,562.0,152.0,256.0,453.0,1", "aa-3,,,,,0"]
-CLASSES = ["aa-1,No Lung Opacity / Not Normal", "aa-2,Lung Opacity", "aa-2,Lung Opacity", "aa-3,Normal"]
+RSNA = [
+    "aa-1,,,,,0",
+    "aa-2,264.0,152.0,213.0,379.0,1",
+    "aa-2,562.0,152.0,256.0,453.0,1",
+    "aa-3,,,,,0",
+]
+CLASSES = [
+    "aa-1,No Lung Opacity / Not Normal",
+    "aa-2,Lung Opacity",
+    "aa-2,Lung Opacity",
+    "aa-3,Normal",
+]
 
 
 def make_rsna(root: Path, rows: list[str] = RSNA, classes: list[str] | None = CLASSES) -> Path:
     (root / "stage_2_train_labels.csv").write_text("\n".join([RSNA_HEADER, *rows]) + "\n")
     if classes:
-        (root / "stage_2_detailed_class_info.csv").write_text("\n".join(["patientId,class", *classes]) + "\n")
+        (root / "stage_2_detailed_class_info.csv").write_text(
+            "\n".join(["patientId,class", *classes]) + "\n"
+        )
     for row in rows:
         write_dicom(root / f"stage_2_train_images/{row.split(',')[0]}.dcm", ViewPosition="AP")
     return root
@@ -181,7 +206,10 @@ def test_rsna_without_classes_nobody_is_known_to_be_normal(tmp_path: Path) -> No
     make_rsna(tmp_path, classes=None)
     report = write_datalist(RSNAReader(), tmp_path, tmp_path / "list.json")
     assert "normal images unknown" in str(report)
-    abnormal = {name: item["abnormal"] for name, item in items_of(json.loads(report.path.read_text())).items()}
+    abnormal = {
+        name: item["abnormal"]
+        for name, item in items_of(json.loads(report.path.read_text())).items()
+    }
     assert abnormal == {"aa-1.dcm": -1, "aa-2.dcm": 1, "aa-3.dcm": -1}
     with pytest.raises(DatalistError, match="normal"):
         build(RSNAReader(), tmp_path, normal_only=True)
@@ -197,7 +225,10 @@ def test_rsna_patients_of_the_mapping_stay_together(tmp_path: Path) -> None:
     ]
     (tmp_path / "pneumonia-challenge-dataset-mappings_2018.json").write_text(json.dumps(mapping))
     content = build(RSNAReader(), tmp_path, val_fraction=0, test_fraction=0.5)
-    patients = {item["patient_id"] for item in content["training"]}, {item["patient_id"] for item in content["test"]}
+    patients = (
+        {item["patient_id"] for item in content["training"]},
+        {item["patient_id"] for item in content["test"]},
+    )
     assert sorted(map(sorted, patients)) == [["00000007"], ["00000009"]]
 
 
@@ -230,7 +261,12 @@ def test_rsna_classes_that_contradict_or_lack_images(tmp_path: Path) -> None:
 # ---- ChestX-Det
 
 SQUARE = [[100, 200], [110, 200], [110, 220], [100, 220]]
-MARK: dict[str, Any] = {"file_name": "1.png", "syms": ["Mass"], "boxes": [[100, 200, 110, 220]], "polygons": [SQUARE]}
+MARK: dict[str, Any] = {
+    "file_name": "1.png",
+    "syms": ["Mass"],
+    "boxes": [[100, 200, 110, 220]],
+    "polygons": [SQUARE],
+}
 NOTHING: dict[str, Any] = {"file_name": "2.png", "syms": [], "boxes": [], "polygons": []}
 
 

@@ -69,12 +69,18 @@ def test_datalist_is_read_by_monai_and_by_this_package(root: Path, tmp_path: Pat
     content = read(root, output)
     assert content["training"][1]["image"] == "../../images/sub/d.png"
     assert content["finding_names"] == ["label"]
-    for section, names in (("training", ["a.png", "sub/d.png"]), ("validation", ["b.png"]), ("test", ["sub/c.png"])):
+    for section, names in (
+        ("training", ["a.png", "sub/d.png"]),
+        ("validation", ["b.png"]),
+        ("test", ["sub/c.png"]),
+    ):
         ours = load_radiograph_datalist(datalist=output, section=section)
         assert [item["image"] for item in ours] == [str(root / name) for name in names]
         assert ours == load_decathlon_datalist(output, is_segmentation=False, data_list_key=section)
         for item in ours:
-            assert not any(value == "" for value in item.values())  # MONAI takes "" for the folder of the list
+            assert not any(
+                value == "" for value in item.values()
+            )  # MONAI takes "" for the folder of the list
 
 
 @pytest.mark.usefixtures("another_drive")
@@ -120,7 +126,9 @@ def test_datalist_is_the_same_each_time_and_depends_on_the_seed(root: Path, tmp_
     assert texts[0] == texts[1] != texts[2]
 
 
-def test_absent_images(root: Path, tmp_path: Path, refused: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_absent_images(
+    root: Path, tmp_path: Path, refused: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     (root / "b.png").unlink()
     (root / "sub" / "d.png").unlink()
     assert "2 of 4 listed images are not there: b.png, sub/d.png; " in refused()
@@ -151,7 +159,9 @@ def test_a_division_at_random_is_told(
     write(root, [row.rsplit(",", 2)[0] for row in ROWS], "image,label")
     assert read(root, tmp_path / "list.json")["settings"]["split"] == "random"
     said = capsys.readouterr().out
-    assert "no official split: the patients are divided at random with the seed 0, 20% to test" in said
+    assert (
+        "no official split: the patients are divided at random with the seed 0, 20% to test" in said
+    )
     assert "which do not give those of 4 images" in said
     assert "has no column 'fold'; the columns are image, label" in refused("--split_column", "fold")
 
@@ -175,7 +185,10 @@ def test_a_column_of_0_and_1_is_one_finding_with_its_name(root: Path, tmp_path: 
     numbered = read(root, tmp_path / "list.json", "--num_classes", "2")
     for section in ("training", "validation", "test"):
         pairs = zip(content.get(section, []), numbered.get(section, []), strict=True)
-        assert all(one["label"] == [other["label"]] and one["abnormal"] == other["abnormal"] for one, other in pairs)
+        assert all(
+            one["label"] == [other["label"]] and one["abnormal"] == other["abnormal"]
+            for one, other in pairs
+        )
 
 
 def test_groups_of_patients_travel_with_the_list(root: Path, tmp_path: Path) -> None:
@@ -189,7 +202,10 @@ def test_groups_of_patients_travel_with_the_list(root: Path, tmp_path: Path) -> 
     content = read(root, tmp_path / "list.json")
     names = ("sex", "age", "view", "manufacturer")
     items = [item for section in ("training", "validation", "test") for item in content[section]]
-    told = {Path(item["image"]).name: {name: item[name] for name in names if name in item} for item in items}
+    told = {
+        Path(item["image"]).name: {name: item[name] for name in names if name in item}
+        for item in items
+    }
     assert told == {
         "a.png": {"sex": "F", "age": "57", "view": "AP", "manufacturer": "ACME"},
         "b.png": {"view": "unknown"},
@@ -201,14 +217,25 @@ def test_groups_of_patients_travel_with_the_list(root: Path, tmp_path: Path) -> 
 def test_several_findings_in_a_cell(root: Path, tmp_path: Path, refused: Run) -> None:
     rows = ["a.png,Mass|Edema,1", "b.png,No Finding,2", "sub/c.png, Edema ,3", "sub/d.png,,4"]
     write(root, rows, "image,findings,patient_id")
-    words = ("--label_columns", "findings", "--separator", "|", "--val_fraction", "0", "--test_fraction", "0")
+    words = (
+        "--label_columns",
+        "findings",
+        "--separator",
+        "|",
+        "--val_fraction",
+        "0",
+        "--test_fraction",
+        "0",
+    )
     content = read(root, tmp_path / "list.json", *words)
     assert content["finding_names"] == ["Edema", "Mass"]
     assert [item["label"] for item in content["training"]] == [[1, 1], [0, 0], [1, 0], [0, 0]]
     assert [item["abnormal"] for item in content["training"]] == [1, 0, 1, 0]
     other = read(root, tmp_path / "list.json", *words, "--no_finding", "Mass")
     assert other["finding_names"] == ["Edema", "No Finding"]
-    assert "give one of --label_columns" in refused(*words[2:], "--label_columns", "findings", "patient_id")
+    assert "give one of --label_columns" in refused(
+        *words[2:], "--label_columns", "findings", "patient_id"
+    )
     write(root, ["a.png,No Finding,1", "b.png,,2"], "image,findings,patient_id")
     assert "no cell of 'findings' names a finding" in refused(*words)
     write(root, ["a.png,Mass,1", "b.png,Edema,2"], "image,findings,patient_id")
@@ -218,21 +245,50 @@ def test_several_findings_in_a_cell(root: Path, tmp_path: Path, refused: Run) ->
 @pytest.mark.parametrize(
     "word", ["No finding", "no_finding", " NO  FINDING ", "None", "normal", "nan", "N/A", "NA", ""]
 )
-def test_words_for_none_are_no_finding_whatever_their_case(root: Path, tmp_path: Path, word: str) -> None:
-    rows = [f"a.png,{word},1", "b.png,Mass|nodule,2", "sub/c.png, MASS ,3", f"sub/d.png,{word}|Nodule,4"]
+def test_words_for_none_are_no_finding_whatever_their_case(
+    root: Path, tmp_path: Path, word: str
+) -> None:
+    rows = [
+        f"a.png,{word},1",
+        "b.png,Mass|nodule,2",
+        "sub/c.png, MASS ,3",
+        f"sub/d.png,{word}|Nodule,4",
+    ]
     write(root, rows, "image,findings,patient_id")
-    words = ("--label_columns", "findings", "--separator", "|", "--val_fraction", "0", "--test_fraction", "0")
+    words = (
+        "--label_columns",
+        "findings",
+        "--separator",
+        "|",
+        "--val_fraction",
+        "0",
+        "--test_fraction",
+        "0",
+    )
     content = read(root, tmp_path / "list.json", *words)
     assert [name.casefold() for name in content["finding_names"]] == ["mass", "nodule"]
     assert [item["label"] for item in content["training"]] == [[0, 0], [1, 1], [1, 0], [0, 1]]
     assert [item["abnormal"] for item in content["training"]] == [0, 1, 1, 1]
 
 
-def test_words_that_look_like_none_are_named(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_that_look_like_none_are_named(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write(
-        root, ["a.png,Normal,1", "b.png,Mass,2", "sub/c.png,clear,3", "sub/d.png,Mass,4"], "image,findings,patient_id"
+        root,
+        ["a.png,Normal,1", "b.png,Mass,2", "sub/c.png,clear,3", "sub/d.png,Mass,4"],
+        "image,findings,patient_id",
     )
-    words = ("--label_columns", "findings", "--separator", "|", "--val_fraction", "0", "--test_fraction", "0")
+    words = (
+        "--label_columns",
+        "findings",
+        "--separator",
+        "|",
+        "--val_fraction",
+        "0",
+        "--test_fraction",
+        "0",
+    )
     read(root, tmp_path / "list.json", *words)
     assert "'Normal' count as no finding" in capsys.readouterr().out
     content = read(root, tmp_path / "list.json", *words, "--no_finding", "CLEAR")
@@ -243,10 +299,24 @@ def test_words_that_look_like_none_are_named(root: Path, tmp_path: Path, capsys:
 def test_column_of_no_finding_is_no_finding(root: Path, tmp_path: Path, refused: Run) -> None:
     rows = ["a.png,1,,,1", "b.png,,1,0,2", "sub/c.png,0,0,0,3", "sub/d.png,1,-1,0,4"]
     write(root, rows, "image,No finding,Mass,Edema,patient_id")
-    words = ("--label_columns", "No finding", "Mass", "Edema", "--val_fraction", "0", "--test_fraction", "0")
+    words = (
+        "--label_columns",
+        "No finding",
+        "Mass",
+        "Edema",
+        "--val_fraction",
+        "0",
+        "--test_fraction",
+        "0",
+    )
     content = read(root, tmp_path / "list.json", *words)
     assert content["finding_names"] == ["Mass", "Edema"]
-    assert [item["label"] for item in content["training"]] == [[None, None], [1, 0], [0, 0], [-1, 0]]
+    assert [item["label"] for item in content["training"]] == [
+        [None, None],
+        [1, 0],
+        [0, 0],
+        [-1, 0],
+    ]
     assert [item["abnormal"] for item in content["training"]] == [0, 1, 1, -1]
     write(root, ["a.png,1,1", "b.png,0,2"], "image,No finding,patient_id")
     assert "says that nothing is found" in refused("--label_columns", "No finding")
@@ -255,15 +325,23 @@ def test_column_of_no_finding_is_no_finding(root: Path, tmp_path: Path, refused:
 def test_patients_without_a_name_are_no_single_patient(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(root, ["a.png,0,NA", "b.png,1,None", "sub/c.png,0,007", "sub/d.png,1,7"], "image,label,patient_id")
+    write(
+        root,
+        ["a.png,0,NA", "b.png,1,None", "sub/c.png,0,007", "sub/d.png,1,7"],
+        "image,label,patient_id",
+    )
     content = read(root, tmp_path / "list.json", "--val_fraction", "0", "--test_fraction", "0")
     assert [item["patient_id"] for item in content["training"]] == ["a.png", "b.png", "007", "007"]
     assert "2 cells of 'patient_id' name nobody" in capsys.readouterr().out
 
 
-def test_a_small_validation_is_named(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_small_validation_is_named(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "validation" in read(root, tmp_path / "list.json")
-    assert "validation has only 1 images: what it chooses is largely chance" in capsys.readouterr().out
+    assert (
+        "validation has only 1 images: what it chooses is largely chance" in capsys.readouterr().out
+    )
 
 
 def test_report_counts(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -288,7 +366,10 @@ def test_report_counts(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture
         (["a.png,0,1,holdout"], "line 2 ('holdout'); accepted: train, training, val"),
         (["a.png,0,1,train", "b.png,0,1,test"], "1 patients in two sections: 1"),
         (["a.png,0,1,train", "a.png,0,1,train"], "image is repeated in line 3 (a.png)"),
-        ([",0,1,train", "b.png,,1,train", "c.png,0,,train"], "line 2 (image), line 3 (label), line 4 (patient_id)"),
+        (
+            [",0,1,train", "b.png,,1,train", "c.png,0,,train"],
+            "line 2 (image), line 3 (label), line 4 (patient_id)",
+        ),
     ],
 )
 def test_wrong_tables(root: Path, refused: Run, rows: list[str], words: str) -> None:
@@ -296,7 +377,9 @@ def test_wrong_tables(root: Path, refused: Run, rows: list[str], words: str) -> 
     assert words in refused()
 
 
-def test_wrong_arguments(root: Path, tmp_path: Path, refused: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments(
+    root: Path, tmp_path: Path, refused: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "val_fraction is 1.5" in refused("--val_fraction", "1.5")
     assert "classes, not findings" in refused("--num_classes", "2", "--findings", "Edema")
     assert "there must be two" in refused("--num_classes", "1")
@@ -314,7 +397,9 @@ def test_wrong_arguments(root: Path, tmp_path: Path, refused: Run, capsys: pytes
     assert caught.value.code == 2
 
 
-def test_old_list_survives_a_refusal(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_list_survives_a_refusal(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     output = tmp_path / "list.json"
     before = read(root, output)
 
@@ -345,8 +430,17 @@ def test_old_list_survives_a_refusal(root: Path, tmp_path: Path, monkeypatch: py
 def test_shared_bad_tables(
     shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], table: str, words: str
 ) -> None:
-    arguments = ["--root", str(shared_data / "bad"), "--table", f"table_{table}.csv", "--val_fraction", "0"]
-    assert main(["table", *arguments, "--output", str(tmp_path / "list.json")]) == (1 if words else 0)
+    arguments = [
+        "--root",
+        str(shared_data / "bad"),
+        "--table",
+        f"table_{table}.csv",
+        "--val_fraction",
+        "0",
+    ]
+    assert main(["table", *arguments, "--output", str(tmp_path / "list.json")]) == (
+        1 if words else 0
+    )
     captured = capsys.readouterr()
     if words:
         assert f"table_{table}.csv" in captured.err
@@ -370,9 +464,13 @@ def test_help_of_every_set(name: str, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_every_reader_refuses_an_empty_folder(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_reader_refuses_an_empty_folder(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "set").mkdir()
-    assert main([name, "--root", str(tmp_path / "set"), "--output", str(tmp_path / "list.json")]) == 1
+    assert (
+        main([name, "--root", str(tmp_path / "set"), "--output", str(tmp_path / "list.json")]) == 1
+    )
     assert str(tmp_path / "set") in capsys.readouterr().err
 
 
@@ -390,4 +488,7 @@ def test_command_in_a_process_of_its_own(root: Path, tmp_path: Path, repository_
     ]
     run = subprocess.run(command, capture_output=True, text=True, cwd=repository_root)
     assert run.returncode == 1
-    assert run.stderr == f"error: {tmp_path}: is a folder; give --output the name of a file, such as datalist.json.\n"
+    assert (
+        run.stderr
+        == f"error: {tmp_path}: is a folder; give --output the name of a file, such as datalist.json.\n"
+    )

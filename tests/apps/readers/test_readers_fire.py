@@ -61,7 +61,9 @@ def test_pairs_with_rows_before_columns(root: Path, capsys: pytest.CaptureFixtur
         content["labels"][str(item["label"])] for item in (first, second, third)
     ]
     assert content["modality"] == {"0": "OP"}
-    loaded = load_radiograph_datalist(None, root / "lists" / "fire.json", "test", path_keys=("image", "image_2"))
+    loaded = load_radiograph_datalist(
+        None, root / "lists" / "fire.json", "test", path_keys=("image", "image_2")
+    )
     assert Path(loaded[0]["image_2"]) == root / "Images" / "A01_2.jpg"
 
 

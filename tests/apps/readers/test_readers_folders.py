@@ -56,14 +56,21 @@ def test_childcxr(tmp_path: Path) -> None:
         KERMANY[3]: (1, "person1_bacteria"),
         KERMANY[4]: (1, "person1946_bacteria"),
     }
-    assert {item["image"]: item["abnormal"] for item in content["test"]} == {KERMANY[5]: 0, KERMANY[6]: 1}
+    assert {item["image"]: item["abnormal"] for item in content["test"]} == {
+        KERMANY[5]: 0,
+        KERMANY[6]: 1,
+    }
     # the order of the files does not matter
     assert build(ChildCXRReader(), tmp_path, normal_only=True)["numTest"] == 2
 
 
 def test_childcxr_copies_and_other_files_are_passed_over(tmp_path: Path) -> None:
     root = touch(tmp_path, *(f"chest_xray/{name}" for name in KERMANY))
-    touch(root, *(f"chest_xray/chest_xray/{name}" for name in KERMANY), "chest_xray/__MACOSX/train/NORMAL/x.jpeg")
+    touch(
+        root,
+        *(f"chest_xray/chest_xray/{name}" for name in KERMANY),
+        "chest_xray/__MACOSX/train/NORMAL/x.jpeg",
+    )
     touch(root, "chest_xray/train/NORMAL/notes.txt", "chest_xray/other/NORMAL/IM-0001-0001.jpeg")
     content = build(ChildCXRReader(), root)
     names = [item["image"] for name in ("training", "validation", "test") for item in content[name]]
@@ -71,7 +78,11 @@ def test_childcxr_copies_and_other_files_are_passed_over(tmp_path: Path) -> None
 
 
 def test_childcxr_names_of_the_mendeley_edition(tmp_path: Path) -> None:
-    root = touch(tmp_path, "train/NORMAL/NORMAL-1003233-0001.jpeg", "train/PNEUMONIA/BACTERIA-1008087-0001.jpeg")
+    root = touch(
+        tmp_path,
+        "train/NORMAL/NORMAL-1003233-0001.jpeg",
+        "train/PNEUMONIA/BACTERIA-1008087-0001.jpeg",
+    )
     touch(root, "train/PNEUMONIA/BACTERIA-1008087-0002.jpeg", "test/NORMAL/mystery.jpeg")
     report = write_datalist(ChildCXRReader(), root, root / "list.json", val_fraction=0)
     assert report.num_patients == {"training": 2, "validation": 0, "test": 1}
@@ -96,14 +107,24 @@ def test_childcxr_folders_missing(tmp_path: Path) -> None:
 
 def test_shenzhen(tmp_path: Path) -> None:
     names = [f"CXR_png/CHNCXR_{number:04d}_{int(number > 6)}.png" for number in range(1, 13)]
-    touch(tmp_path, *names, "mask/CHNCXR_0001_0_mask.png", "CXR_png/Thumbs.db", "ClinicalReadings/CHNCXR_0001_0.txt")
+    touch(
+        tmp_path,
+        *names,
+        "mask/CHNCXR_0001_0_mask.png",
+        "CXR_png/Thumbs.db",
+        "ClinicalReadings/CHNCXR_0001_0.txt",
+    )
     report = write_datalist(ShenzhenReader(), tmp_path, tmp_path / "list.json", test_fraction=0.3)
     assert "12 of the 662 published images" in str(report)
     assert report.label_counts == {"normal": 6, "tuberculosis": 6}
     content = json.loads(report.path.read_text())
     items = [item for name in ("training", "validation", "test") for item in content[name]]
-    assert {item["image"]: item["label"] for item in items} == {name: int(name[-5]) for name in names}
-    assert {item["patient_id"] for item in items} == {f"CHNCXR_{number:04d}" for number in range(1, 13)}
+    assert {item["image"]: item["label"] for item in items} == {
+        name: int(name[-5]) for name in names
+    }
+    assert {item["patient_id"] for item in items} == {
+        f"CHNCXR_{number:04d}" for number in range(1, 13)
+    }
 
 
 def test_shenzhen_refuses_contradictions_and_emptiness(tmp_path: Path) -> None:
@@ -116,7 +137,13 @@ def test_shenzhen_refuses_contradictions_and_emptiness(tmp_path: Path) -> None:
 
 # ---- JSRT
 
-SCR_FOLDERS = ("right lung", "left lung", "heart", "right clavicle", "left clavicle")  # in the order of ORGAN_NAMES
+SCR_FOLDERS = (
+    "right lung",
+    "left lung",
+    "heart",
+    "right clavicle",
+    "left clavicle",
+)  # in the order of ORGAN_NAMES
 JSRT_NAMES = ("JPCLN001", "JPCLN002", "JPCNN001", "JPCNN002")
 
 
@@ -156,7 +183,9 @@ def test_jsrt_missing_mask_or_image_counts_as_missing(tmp_path: Path) -> None:
     (tmp_path / "All247images/JPCNN002.png").unlink()
     with pytest.raises(DatalistError, match=r"2 of 4 .*: heart mask of JPCLN001, JPCNN002;"):
         build(JSRTReader(), tmp_path)
-    content = build(JSRTReader(), tmp_path, allow_missing=True, split="random", val_fraction=0, test_fraction=0)
+    content = build(
+        JSRTReader(), tmp_path, allow_missing=True, split="random", val_fraction=0, test_fraction=0
+    )
     assert [item["patient_id"] for item in content["training"]] == ["JPCLN002", "JPCNN001"]
 
 
@@ -169,7 +198,9 @@ def test_jsrt_with_masks_of_some_organs(tmp_path: Path) -> None:
     content = json.loads(report.path.read_text())
     assert content["organ_names"] == [name for name in ORGAN_NAMES if "clavicle" not in name]
     folder = "scratch/fold1/masks"
-    assert content["training"][0]["organs"] == [f"{folder}/{organ}/JPCLN001.gif" for organ in SCR_FOLDERS[:3]]
+    assert content["training"][0]["organs"] == [
+        f"{folder}/{organ}/JPCLN001.gif" for organ in SCR_FOLDERS[:3]
+    ]
     assert "no masks of clavicle right, clavicle left are there" in str(report)
     (tmp_path / "scratch/fold1/masks/heart/JPCLN001.gif").unlink()
     with pytest.raises(DatalistError, match=r"1 of 4 .*: heart mask of JPCLN001;"):
@@ -177,7 +208,9 @@ def test_jsrt_with_masks_of_some_organs(tmp_path: Path) -> None:
 
 
 def test_jsrt_without_masks(tmp_path: Path) -> None:
-    report = write_datalist(JSRTReader(), touch(tmp_path, "JPCLN001.png", "JPCLN003.png"), tmp_path / "list.json")
+    report = write_datalist(
+        JSRTReader(), touch(tmp_path, "JPCLN001.png", "JPCLN003.png"), tmp_path / "list.json"
+    )
     assert "no organ masks" in str(report)
     assert "organs" not in json.loads(report.path.read_text())["training"][0]
 
@@ -196,7 +229,9 @@ def test_jsrt_raw_images_are_converted(tmp_path: Path) -> None:
     assert item["image"] == "png/images/JPCLN001.png"
     pixels = np.asarray(Image.open(tmp_path / item["image"]))
     assert pixels.dtype == np.uint16
-    np.testing.assert_array_equal(pixels, (4095 - raw["JPCLN001"]) * 65535 // 4095)  # dense is dark in the raw file
+    np.testing.assert_array_equal(
+        pixels, (4095 - raw["JPCLN001"]) * 65535 // 4095
+    )  # dense is dark in the raw file
     assert item["organs"] == [f"png/masks/{organ}/JPCLN001.png" for organ in ORGAN_NAMES]
     for number, organ in enumerate(item["organs"]):
         mask = np.asarray(Image.open(tmp_path / organ))

@@ -34,11 +34,15 @@ BOXES = [
 ]
 
 
-def make_set(root: Path, rows: list[str] = ROWS, boxes: list[str] | None = BOXES, header: str = HEADER) -> Path:
+def make_set(
+    root: Path, rows: list[str] = ROWS, boxes: list[str] | None = BOXES, header: str = HEADER
+) -> Path:
     (root / "Data_Entry_2017_v2020.csv").write_text("\n".join([header, *rows]) + "\n")
     names = [row.split(",")[0] for row in rows]
     (root / "train_val_list.txt").write_text("\n".join(name for name in names if name < "00000003"))
-    (root / "test_list.txt").write_text("\n".join(name for name in names if name >= "00000003") + "\n")
+    (root / "test_list.txt").write_text(
+        "\n".join(name for name in names if name >= "00000003") + "\n"
+    )
     if boxes:
         (root / "BBox_List_2017.csv").write_text("\n".join(boxes) + "\n")
     for number, name in enumerate(names):
@@ -71,7 +75,13 @@ def test_excerpt(tmp_path: Path) -> None:
     label = [int(name in ("Cardiomegaly", "Emphysema")) for name in NIH_FINDINGS]
     image = "images_002/images/00000001_001.png"
     groups = {"view": "AP", "sex": "M", "age": "58"}
-    assert second == {"image": image, "label": label, "abnormal": 1, "patient_id": "00000001", **groups}
+    assert second == {
+        "image": image,
+        "label": label,
+        "abnormal": 1,
+        "patient_id": "00000001",
+        **groups,
+    }
     assert content["training"][2]["abnormal"] == 0
     assert not any(content["training"][2]["label"])
     with_boxes, without = content["test"]
@@ -114,7 +124,11 @@ def test_random_split_needs_no_lists(tmp_path: Path) -> None:
     (tmp_path / "test_list.txt").unlink()
     assert "--split random" in refused(tmp_path)
     content = build(tmp_path, split="random", test_fraction=0.1, val_fraction=0.1)
-    sections = {item["patient_id"]: name for name in ("training", "validation", "test") for item in content[name]}
+    sections = {
+        item["patient_id"]: name
+        for name in ("training", "validation", "test")
+        for item in content[name]
+    }
     assert len(sections) == 4
 
 
@@ -154,14 +168,18 @@ def test_wrong_split_lists_are_refused(tmp_path: Path) -> None:
     make_set(tmp_path)
     (tmp_path / "test_list.txt").write_text("00000003_000.png\n")
     assert "neither list of the official split in line 6 (00000004_000.png)" in refused(tmp_path)
-    (tmp_path / "test_list.txt").write_text("00000003_000.png\n00000004_000.png\n00000002_000.png\n")
+    (tmp_path / "test_list.txt").write_text(
+        "00000003_000.png\n00000004_000.png\n00000002_000.png\n"
+    )
     assert "of the other list" in refused(tmp_path)
 
 
 def test_patient_in_both_lists_is_refused_or_dropped(tmp_path: Path) -> None:
     make_set(tmp_path)
     (tmp_path / "train_val_list.txt").write_text("00000001_000.png\n00000002_000.png\n")
-    (tmp_path / "test_list.txt").write_text("00000001_001.png\n00000003_000.png\n00000004_000.png\n")
+    (tmp_path / "test_list.txt").write_text(
+        "00000001_001.png\n00000003_000.png\n00000004_000.png\n"
+    )
     assert "1 patients in two sections: 00000001" in refused(tmp_path)
     content = build(tmp_path, drop_overlap=True, val_fraction=0)
     assert [item["patient_id"] for item in content["training"]] == ["00000002"]
@@ -181,12 +199,29 @@ def test_official_files_at_full_scale(shared_data: Path, tmp_path: Path) -> None
     assert Counter(image.section for image in whole.images) == {"training": 86_524, "test": 25_596}
     assert sum(image.item["abnormal"] == 0 for image in whole.images) == 60_361
     positives = [sum(image.item["label"][n] for image in whole.images) for n in range(14)]
-    published = [11559, 2776, 13317, 19894, 5782, 6331, 1431, 5302, 4667, 2303, 2516, 1686, 3385, 227]
+    published = [
+        11559,
+        2776,
+        13317,
+        19894,
+        5782,
+        6331,
+        1431,
+        5302,
+        4667,
+        2303,
+        2516,
+        1686,
+        3385,
+        227,
+    ]
     assert positives == published
     boxes = Counter(name for image in whole.images for name in image.item.get("box_findings", ()))
     assert sum(boxes.values()) == 984
     assert boxes["Infiltration"] == 123
     assert sum("boxes" in image.item for image in whole.images) == 880 == len(boxed)
-    report = write_datalist(NIHReader(), tmp_path, tmp_path / "list.json", labels=labels, allow_missing=True)
+    report = write_datalist(
+        NIHReader(), tmp_path, tmp_path / "list.json", labels=labels, allow_missing=True
+    )
     assert report.num_images == {"training": 0, "validation": 0, "test": 880}
     assert len(report.absent) == 112_120 - 880

@@ -43,9 +43,15 @@ def chexpert_row(path: str, projection: str = "AP", **labels: str) -> str:
 
 CHEXPERT_HEADER = ",".join(["Path", "Sex", "Age", "Frontal/Lateral", "AP/PA", *CHEXPERT_FINDINGS])
 TRAIN = [
-    chexpert_row("train/patient00001/study1/view1_frontal.jpg", No_Finding="1.0", Support_Devices="1.0"),
     chexpert_row(
-        "train/patient00002/study1/view1_frontal.jpg", "PA", Edema="-1.0", Cardiomegaly="0.0", Pneumonia="1.0"
+        "train/patient00001/study1/view1_frontal.jpg", No_Finding="1.0", Support_Devices="1.0"
+    ),
+    chexpert_row(
+        "train/patient00002/study1/view1_frontal.jpg",
+        "PA",
+        Edema="-1.0",
+        Cardiomegaly="0.0",
+        Pneumonia="1.0",
     ),
     chexpert_row("train/patient00002/study1/view2_lateral.jpg", "", Edema="-1.0", Pneumonia="1.0"),
     chexpert_row("train/patient00003/study2/view1_frontal.jpg", "LL", Edema="-1.0"),
@@ -98,7 +104,10 @@ def test_chexpert_validation_and_test_files(tmp_path: Path) -> None:
 def test_chexpert_root_around_the_set(tmp_path: Path) -> None:
     make_chexpert(tmp_path / "CheXpert-v1.0-small")
     content = build(CheXpertReader(), tmp_path)
-    assert content["test"][0]["image"] == "CheXpert-v1.0-small/valid/patient64541/study1/view1_frontal.jpg"
+    assert (
+        content["test"][0]["image"]
+        == "CheXpert-v1.0-small/valid/patient64541/study1/view1_frontal.jpg"
+    )
 
 
 def test_chexpert_frontal_only_needs_no_lateral_images(tmp_path: Path) -> None:
@@ -152,7 +161,9 @@ def test_chexpert_format_example(shared_data: Path, tmp_path: Path) -> None:
     assert len(content["training"]) == len(rows) == 175
     for item, row in zip(content["training"], rows, strict=True):
         assert item["image"] == row["Path"]
-        assert item["label"] == [float(row[name]) if row[name] else None for name in CHEXPERT_FINDINGS]
+        assert item["label"] == [
+            float(row[name]) if row[name] else None for name in CHEXPERT_FINDINGS
+        ]
         assert item["view"] == (row["AP/PA"] or "lateral")
 
 
@@ -175,14 +186,29 @@ STUDIES = {
 }
 
 
-def make_mimic(root: Path, labeler: str = "chexpert", studies: dict[str, dict[str, str]] = STUDIES) -> Path:
+def make_mimic(
+    root: Path, labeler: str = "chexpert", studies: dict[str, dict[str, str]] = STUDIES
+) -> Path:
     subjects = {study: subject for _, study, subject, _, _ in SPLIT}
     tables = {
         labeler: [["subject_id", "study_id", *MIMIC_FINDINGS]]
-        + [[subjects[s], s, *(values.get(name, "") for name in MIMIC_FINDINGS)] for s, values in studies.items()],
-        "split": [["dicom_id", "study_id", "subject_id", "split"], *([d, s, p, n] for d, s, p, n, _ in SPLIT)],
+        + [
+            [subjects[s], s, *(values.get(name, "") for name in MIMIC_FINDINGS)]
+            for s, values in studies.items()
+        ],
+        "split": [
+            ["dicom_id", "study_id", "subject_id", "split"],
+            *([d, s, p, n] for d, s, p, n, _ in SPLIT),
+        ],
         "metadata": [
-            ["dicom_id", "subject_id", "study_id", "PerformedProcedureStepDescription", "ViewPosition", "Rows"],
+            [
+                "dicom_id",
+                "subject_id",
+                "study_id",
+                "PerformedProcedureStepDescription",
+                "ViewPosition",
+                "Rows",
+            ],
             *([d, p, s, '"CHEST (PA, LAT)"', v, "3056"] for d, s, p, _, v in SPLIT),
         ],
     }
@@ -231,7 +257,12 @@ def test_mimic_labelers(tmp_path: Path) -> None:
 
 def test_mimic_findings_are_chosen_for_each_image_of_a_study(tmp_path: Path) -> None:
     content = build(MIMICReader(), make_mimic(tmp_path), findings=["Edema", "No Finding"])
-    assert [item["label"] for item in content["training"]] == [[None, 1], [None, 1], [1, None], [None, 1]]
+    assert [item["label"] for item in content["training"]] == [
+        [None, 1],
+        [None, 1],
+        [1, None],
+        [None, 1],
+    ]
 
 
 def test_mimic_without_metadata_and_with_an_unknown_split(tmp_path: Path) -> None:
@@ -242,6 +273,10 @@ def test_mimic_without_metadata_and_with_an_unknown_split(tmp_path: Path) -> Non
     with pytest.raises(DatalistError, match="frontal"):
         build(MIMICReader(), tmp_path, frontal_only=True)
     path = tmp_path / "mimic-cxr-2.0.0-split.csv.gz"
-    path.write_bytes(gzip.compress(gzip.decompress(path.read_bytes()).replace(b"validate", b"holdout")))
-    with pytest.raises(DatalistError, match=r"line 6 \('holdout'\); accepted: train, validate, test"):
+    path.write_bytes(
+        gzip.compress(gzip.decompress(path.read_bytes()).replace(b"validate", b"holdout"))
+    )
+    with pytest.raises(
+        DatalistError, match=r"line 6 \('holdout'\); accepted: train, validate, test"
+    ):
         build(MIMICReader(), tmp_path)

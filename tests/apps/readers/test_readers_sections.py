@@ -28,17 +28,23 @@ def images_of(patients: list[int], sections: list[str] | None = None) -> list[La
 def divide(images: list[LabeledImage], how: Division) -> tuple[dict[str, list[LabeledImage]], int]:
     """The images of each section, and how many are left out."""
     kept = datalist_writing.divide(images, how)
-    return {name: [image for image in kept if image.section == name] for name in SECTIONS}, len(images) - len(kept)
+    return {name: [image for image in kept if image.section == name] for name in SECTIONS}, len(
+        images
+    ) - len(kept)
 
 
 def patients_in(sections: dict[str, list[LabeledImage]]) -> dict[str, set[str]]:
-    return {name: {image.item["patient_id"] for image in members} for name, members in sections.items()}
+    return {
+        name: {image.item["patient_id"] for image in members} for name, members in sections.items()
+    }
 
 
 FRACTIONS = st.floats(0, 0.95)
 
 
-@given(st.lists(st.integers(0, 12), min_size=3, max_size=40), FRACTIONS, FRACTIONS, st.integers(0, 9))
+@given(
+    st.lists(st.integers(0, 12), min_size=3, max_size=40), FRACTIONS, FRACTIONS, st.integers(0, 9)
+)
 def test_no_patient_is_in_two_sections_and_no_image_is_lost(
     patients: list[int], val_fraction: float, test_fraction: float, seed: int
 ) -> None:
@@ -65,7 +71,9 @@ def test_no_patient_is_in_two_sections_and_no_image_is_lost(
     st.lists(st.tuples(st.integers(0, 8), st.sampled_from(SECTIONS)), min_size=1, max_size=30),
     st.sampled_from([0.0, 0.3]),
 )
-def test_official_sections_never_overlap(listed: list[tuple[int, str]], val_fraction: float) -> None:
+def test_official_sections_never_overlap(
+    listed: list[tuple[int, str]], val_fraction: float
+) -> None:
     images = images_of([p for p, _ in listed] + [98, 99], [s for _, s in listed] + ["training"] * 2)
     in_sections = {section: {p for p, s in listed if s == section} for section in SECTIONS}
     overlap = any(one & other for one, other in combinations(in_sections.values(), 2))
@@ -82,7 +90,9 @@ def test_official_sections_never_overlap(listed: list[tuple[int, str]], val_frac
 
 
 def test_fractions_are_met_and_choices_are_independent() -> None:
-    sections, _ = divide(images_of(list(range(4000))), Division(val_fraction=0.25, test_fraction=0.2))
+    sections, _ = divide(
+        images_of(list(range(4000))), Division(val_fraction=0.25, test_fraction=0.2)
+    )
     assert len(sections["test"]) == pytest.approx(800, abs=80)
     assert len(sections["validation"]) == pytest.approx(0.25 * 3200, abs=80)
 
@@ -104,10 +114,14 @@ def test_official_validation_is_kept_and_missing_one_is_taken_from_training() ->
     given_all = ["training"] * 10 + ["validation"] * 10 + ["test"] * 10
     sections, _ = divide(images_of(patients, given_all), Division(val_fraction=0.5))
     assert [len(sections[name]) for name in SECTIONS] == [10, 10, 10]
-    sections, _ = divide(images_of(patients, ["training"] * 20 + ["test"] * 10), Division(val_fraction=0.5))
+    sections, _ = divide(
+        images_of(patients, ["training"] * 20 + ["test"] * 10), Division(val_fraction=0.5)
+    )
     assert len(sections["test"]) == 10
     assert 0 < len(sections["validation"]) < 20
-    sections, _ = divide(images_of(patients, ["training"] * 20 + ["test"] * 10), Division(val_fraction=0))
+    sections, _ = divide(
+        images_of(patients, ["training"] * 20 + ["test"] * 10), Division(val_fraction=0)
+    )
     assert [len(sections[name]) for name in SECTIONS] == [20, 0, 10]
 
 

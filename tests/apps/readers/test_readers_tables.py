@@ -59,18 +59,40 @@ def refused(folder: Path, content: str | bytes) -> str:
         "image|label\na.png|0\nb.png|1\n",
     ],
     ids=[
-        *("plain", "bom_crlf", "semicolon", "tab", "blanks", "quotes", "nameless_columns", "gzip", "commas_in_quotes"),
-        *("commas", "lines_in_quotes", "semicolons_in_quotes", "stated", "stated_in_quotes", "stated_bar", "bar"),
+        *(
+            "plain",
+            "bom_crlf",
+            "semicolon",
+            "tab",
+            "blanks",
+            "quotes",
+            "nameless_columns",
+            "gzip",
+            "commas_in_quotes",
+        ),
+        *(
+            "commas",
+            "lines_in_quotes",
+            "semicolons_in_quotes",
+            "stated",
+            "stated_in_quotes",
+            "stated_bar",
+            "bar",
+        ),
     ],
 )
 def test_table_is_read(tmp_path: Path, content: str | bytes) -> None:
     table = read_table(write(tmp_path, content), ["image", "label"])
-    assert [list(row) for row in zip(table.column("image"), table.column("label"), strict=True)] == ROWS
+    assert [
+        list(row) for row in zip(table.column("image"), table.column("label"), strict=True)
+    ] == ROWS
     assert len(table) == 2
 
 
 def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
-    table = read_table(write(tmp_path, 'image,label\n\n"a\nb.png",0\n\nc.png,7\n'), ["image", "label"])
+    table = read_table(
+        write(tmp_path, 'image,label\n\n"a\nb.png",0\n\nc.png,7\n'), ["image", "label"]
+    )
     with pytest.raises(DatalistError, match=r"line 6 \('7'\); accepted: 0, 1"):
         table.values("label", {"0": 0, "1": 1})
     stated = read_table(write(tmp_path, "sep=;\nimage;label\na.png;7\n"), ["image", "label"])
@@ -86,7 +108,10 @@ def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
     [
         ("file,label\na.png,0\n", ["'image' is missing", "columns found: file, label"]),
         ("picture,class\na.png,0\n", ["'image', 'label' are missing"]),
-        ("image,label\na.png,0,x,y\nb.png\nc.png,1\n", ["line 2 (4 cells), line 3 (1 cells)", "2 cells"]),
+        (
+            "image,label\na.png,0,x,y\nb.png\nc.png,1\n",
+            ["line 2 (4 cells), line 3 (1 cells)", "2 cells"],
+        ),
         ("image,label\n", ["no rows"]),
         ("", ["is empty"]),
         (" \n\n", ["is empty"]),
@@ -113,12 +138,16 @@ def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
 
 
 def test_checks_of_cells_name_the_lines(tmp_path: Path) -> None:
-    table = read_table(write(tmp_path, "image,label\na,\n,1\na,nan\na,1e999\nb,x\n"), ["image", "label"])
+    table = read_table(
+        write(tmp_path, "image,label\na,\n,1\na,nan\na,1e999\nb,x\n"), ["image", "label"]
+    )
     with pytest.raises(DatalistError, match=r"empty cells in line 2 \(label\), line 3 \(image\);"):
         table.require_cells("image", "label")
     with pytest.raises(DatalistError, match=r"image is repeated in line 4 \(a\), line 5 \(a\);"):
         table.require_unique("image")
-    with pytest.raises(DatalistError, match=r"line 2 \(''\), line 4 \('nan'\), line 5 \('1e999'\), line 6 \('x'\)"):
+    with pytest.raises(
+        DatalistError, match=r"line 2 \(''\), line 4 \('nan'\), line 5 \('1e999'\), line 6 \('x'\)"
+    ):
         table.numbers("label")
 
 
@@ -152,13 +181,24 @@ def test_missing_and_ambiguous_label_files(tmp_path: Path) -> None:
     write(tmp_path, "x", "labels_2.csv")
     with pytest.raises(DatalistError, match=r"several files.*labels_1\.csv, labels_2\.csv"):
         find_label_file(tmp_path, ["labels*.csv"], "labels")
-    assert find_label_file(tmp_path, ["labels_2*.csv", "labels*.csv"], "labels") == tmp_path / "labels_2.csv"
+    assert (
+        find_label_file(tmp_path, ["labels_2*.csv", "labels*.csv"], "labels")
+        == tmp_path / "labels_2.csv"
+    )
 
 
 def test_name_lists_and_json(tmp_path: Path) -> None:
-    assert read_name_list(write(tmp_path, "\ufeffa.png\r\n\r\n b.png", "list.txt")) == ["a.png", "b.png"]
+    assert read_name_list(write(tmp_path, "\ufeffa.png\r\n\r\n b.png", "list.txt")) == [
+        "a.png",
+        "b.png",
+    ]
     assert read_json_array(write(tmp_path, '[{"a": 1, "b": 2}]'), ["a"]) == [{"a": 1, "b": 2}]
-    for content, word in (('[{"b": 1}]', "item 0 lacks 'a'"), ("{}", "array"), ("[]", "array"), ("[1", "line 1")):
+    for content, word in (
+        ('[{"b": 1}]', "item 0 lacks 'a'"),
+        ("{}", "array"),
+        ("[]", "array"),
+        ("[1", "line 1"),
+    ):
         with pytest.raises(DatalistError, match=word):
             read_json_array(write(tmp_path, content), ["a"])
     with pytest.raises(DatalistError, match="item 1 lacks 'a'"):

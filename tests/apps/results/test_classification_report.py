@@ -28,16 +28,24 @@ from monai_afire.utils.uncertain_labels import class_probabilities
 NAMES = ["Edema", "Pleural Effusion", "Fracture"]
 
 
-def data_of(seed: int = 0, size: int = 30) -> tuple[list[dict[str, str]], torch.Tensor, torch.Tensor]:
+def data_of(
+    seed: int = 0, size: int = 30
+) -> tuple[list[dict[str, str]], torch.Tensor, torch.Tensor]:
     rng = np.random.default_rng(seed)
     labels = rng.choice([0.0, 1.0, -1.0, math.nan], (size, 3), p=[0.5, 0.3, 0.1, 0.1])
     labels[:, 2] = np.where(rng.random(size) < 0.5, 0.0, math.nan)  # a finding that nobody has
     logits = rng.normal(size=(size, 3)) + np.nan_to_num(labels)
     items = [{"image": f"/data/{index}.png"} for index in range(size)]
-    return items, torch.tensor(logits, dtype=torch.float32), torch.tensor(labels, dtype=torch.float32)
+    return (
+        items,
+        torch.tensor(logits, dtype=torch.float32),
+        torch.tensor(labels, dtype=torch.float32),
+    )
 
 
-def run(report: ClassificationReport, logits: torch.Tensor, labels: torch.Tensor, size: int = 8) -> None:
+def run(
+    report: ClassificationReport, logits: torch.Tensor, labels: torch.Tensor, size: int = 8
+) -> None:
     engine = Engine(lambda engine, batch: {"pred": batch["pred"], "label": batch["label"]})
     report.attach(engine)
     parts = torch.randperm(len(logits), generator=torch.Generator().manual_seed(0)).split(size)
@@ -60,9 +68,14 @@ def without_nan(value: Any) -> Any:
 @pytest.mark.parametrize("logit", [17.5, 2.0, -3.3, -40.0])
 def test_the_image_that_gave_a_threshold_is_found_at_it(logit: float) -> None:
     """In single precision the sigmoid of 17.5 is 1; decisions are made in double precision."""
-    network = TransferClassifier(ViTEncoder(img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2), 1)
+    network = TransferClassifier(
+        ViTEncoder(img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2), 1
+    )
     logits, labels = torch.tensor([[logit - 1], [logit]]), torch.tensor([[0.0], [1.0]])
-    fit, engine = ThresholdFit(network), Engine(lambda engine, batch: {"pred": logits, "label": labels})
+    fit, engine = (
+        ThresholdFit(network),
+        Engine(lambda engine, batch: {"pred": logits, "label": labels}),
+    )
     fit.attach(engine)
     engine.run([0])
     decisions = class_probabilities(logits) >= network.thresholds
@@ -73,15 +86,26 @@ def test_the_image_that_gave_a_threshold_is_found_at_it(logit: float) -> None:
 def test_files_of_a_report(tmp_path: Path, policy: str) -> None:
     items, logits, labels = data_of()
     thresholds = best_thresholds(labels, logits.sigmoid(), policy)
-    run(ClassificationReport(items, NAMES, str(tmp_path), thresholds, policy, num_bootstraps=10), logits, labels)
+    run(
+        ClassificationReport(items, NAMES, str(tmp_path), thresholds, policy, num_bootstraps=10),
+        logits,
+        labels,
+    )
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     order = [int(Path(row["image"]).stem) for row in read_csv(tmp_path / "predictions.csv")]
     assert sorted(order) == [*range(30)]
     expected = classification_metrics(
-        labels[order], logits[order].double().sigmoid(), NAMES, thresholds, policy, num_bootstraps=10
+        labels[order],
+        logits[order].double().sigmoid(),
+        NAMES,
+        thresholds,
+        policy,
+        num_bootstraps=10,
     )
     groups = metrics.pop("subgroups")
-    assert groups == {name: {"unknown": {"images": 30}} for name in ("sex", "age", "view", "manufacturer")}
+    assert groups == {
+        name: {"unknown": {"images": 30}} for name in ("sex", "age", "view", "manufacturer")
+    }
     assert metrics == without_nan(expected)
     assert metrics["per_class"]["Fracture"]["auc"] is None
     assert len(metrics["mean_auc_interval"]) == 2
@@ -89,7 +113,9 @@ def test_files_of_a_report(tmp_path: Path, policy: str) -> None:
         for column, name in enumerate(NAMES):
             label = float(labels[index, column])
             assert row[f"label_{name}"] == ("" if math.isnan(label) else str(label))
-            assert float(row[f"probability_{name}"]) == pytest.approx(float(logits[index, column].sigmoid()), rel=1e-6)
+            assert float(row[f"probability_{name}"]) == pytest.approx(
+                float(logits[index, column].sigmoid()), rel=1e-6
+            )
     with Image.open(tmp_path / "roc.png") as picture:
         assert min(picture.size) > 400
 
@@ -129,14 +155,21 @@ def test_second_run_starts_afresh(tmp_path: Path) -> None:
 def test_large_logits_keep_their_order(tmp_path: Path) -> None:
     items = [{"image": f"{index}.png"} for index in range(4)]
     logits = torch.tensor([[20.0], [21.0], [22.0], [23.0]])  # 1.0 in float32 from 17 on
-    run(ClassificationReport(items, ["a"], str(tmp_path)), logits, torch.tensor([[0.0], [0.0], [1.0], [1.0]]))
+    run(
+        ClassificationReport(items, ["a"], str(tmp_path)),
+        logits,
+        torch.tensor([[0.0], [0.0], [1.0], [1.0]]),
+    )
     assert json.loads((tmp_path / "metrics.json").read_text())["mean_auc"] == 1.0
 
 
 def test_with_monais_evaluator(tmp_path: Path) -> None:
     items, logits, labels = data_of()
     rows = zip(logits, labels, strict=True)
-    data = [{"image": x[:, None], "label": y.numpy(), "index": index} for index, (x, y) in enumerate(rows)]
+    data = [
+        {"image": x[:, None], "label": y.numpy(), "index": index}
+        for index, (x, y) in enumerate(rows)
+    ]
     dataset = Dataset(data, Compose([ToTensord(keys="label")]))
     evaluator = SupervisedEvaluator(
         device=torch.device("cpu"),
@@ -154,14 +187,24 @@ def test_with_monais_evaluator(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pred", "label", "message"),
     [
-        (torch.zeros(2, 4), torch.zeros(2, 4), r"\(2, 4\) instead of \(B, 3\) logits for the classes \['Edema'"),
+        (
+            torch.zeros(2, 4),
+            torch.zeros(2, 4),
+            r"\(2, 4\) instead of \(B, 3\) logits for the classes \['Edema'",
+        ),
         (torch.zeros(2, 3), torch.zeros(2, 4), r"labels have shape \(2, 4\).*list of 3 labels"),
         (torch.zeros(2, 3), torch.zeros(2), r"labels have shape \(2,\)"),
-        (torch.tensor([[0.0] * 3, [0.0, math.nan, 0.0]]), torch.zeros(2, 3), "output for /data/1.png is NaN"),
+        (
+            torch.tensor([[0.0] * 3, [0.0, math.nan, 0.0]]),
+            torch.zeros(2, 3),
+            "output for /data/1.png is NaN",
+        ),
         (torch.zeros(2, 3), torch.tensor([[0.0, 1.0, 7.0]] * 2), r"7 at \(0, 2\)"),
     ],
 )
-def test_hostile_batches(tmp_path: Path, pred: torch.Tensor, label: torch.Tensor, message: str) -> None:
+def test_hostile_batches(
+    tmp_path: Path, pred: torch.Tensor, label: torch.Tensor, message: str
+) -> None:
     engine = Engine(lambda engine, batch: {"pred": pred, "label": label})
     ClassificationReport(data_of()[0], NAMES, str(tmp_path)).attach(engine)
     with pytest.raises(ValueError, match=message):
@@ -179,4 +222,6 @@ def test_hostile_batches(tmp_path: Path, pred: torch.Tensor, label: torch.Tensor
 )
 def test_hostile_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        ClassificationReport(**{"items": [], "class_names": NAMES, "output_dir": "unused", **options})
+        ClassificationReport(
+            **{"items": [], "class_names": NAMES, "output_dir": "unused", **options}
+        )

@@ -19,21 +19,29 @@ ITEMS = [{"image": f"/data/{name}.png", "index": index} for index, name in enume
 FEATURES = torch.randn(len(ITEMS), 3, 4, 4, generator=torch.Generator().manual_seed(0))
 
 
-def encode(folder: Path, resume: bool = False, shift: float = 0.0, rejected: str = "") -> ClassificationSaver:
+def encode(
+    folder: Path, resume: bool = False, shift: float = 0.0, rejected: str = ""
+) -> ClassificationSaver:
     """A whole run by batches of two, also by the handler of MONAI whose format it is."""
     writer = EmbeddingWriter(ITEMS, str(folder), resume)
     engine = Engine(lambda engine, batch: {"pred": FEATURES[batch["index"]] + shift})
     writer.attach(engine)
     saver = ClassificationSaver(
         str(folder / "monai"),
-        batch_transform=lambda batch: [{"filename_or_obj": ITEMS[index]["image"]} for index in batch["index"]],
+        batch_transform=lambda batch: [
+            {"filename_or_obj": ITEMS[index]["image"]} for index in batch["index"]
+        ],
         output_transform=lambda output: list(output["pred"].flatten(2).mean(2)),
     )
     saver.attach(engine)
     items = writer.remaining(2)
-    indices = [torch.tensor([item["index"] for item in items[start : start + 2]]) for start in range(0, len(items), 2)]
+    indices = [
+        torch.tensor([item["index"] for item in items[start : start + 2]])
+        for start in range(0, len(items), 2)
+    ]
     batches: list[Any] = [
-        {"index": own, "rejected": ["broken" if ITEMS[i]["image"] == rejected else "" for i in own]} for own in indices
+        {"index": own, "rejected": ["broken" if ITEMS[i]["image"] == rejected else "" for i in own]}
+        for own in indices
     ]
     engine.run(batches)
     return saver

@@ -38,7 +38,12 @@ def random_points(number: int, seed: int) -> torch.Tensor:
 
 
 def run(
-    folder: Path, maps: torch.Tensor, truth: torch.Tensor, size: int = 3, items: Any = None, **options: Any
+    folder: Path,
+    maps: torch.Tensor,
+    truth: torch.Tensor,
+    size: int = 3,
+    items: Any = None,
+    **options: Any,
 ) -> dict[str, Any]:
     items = items or [{"image": f"/data/{index}.png"} for index in range(len(maps))]
     engine = Engine(lambda engine, batch: {"pred": batch["maps"], "label": None})
@@ -67,19 +72,25 @@ def test_figures_equal_a_loop(tmp_path: Path, capsys: pytest.CaptureFixture[str]
             if not math.isnan(row + column):
                 errors[name].append((math.hypot(row, column), math.hypot(row / 40, column / 50)))
     for name, figures in [*metrics["per_landmark"].items(), (None, metrics)]:
-        values = np.array(errors[name] if name else [pair for pairs in errors.values() for pair in pairs])
+        values = np.array(
+            errors[name] if name else [pair for pairs in errors.values() for pair in pairs]
+        )
         assert figures["num_known"] == len(values)
         assert figures["num_not_found"] == 0
         assert figures["mean_radial_error_pixels"] == pytest.approx(values[:, 0].mean(), rel=1e-5)
         assert figures["mean_radial_error"] == pytest.approx(values[:, 1].mean(), rel=1e-5)
         for radius in (0.021, 0.049):
-            assert figures[f"success_rate_{100 * radius:g}%"] == pytest.approx((values[:, 1] <= radius).mean())
+            assert figures[f"success_rate_{100 * radius:g}%"] == pytest.approx(
+                (values[:, 1] <= radius).mean()
+            )
         assert "mean_radial_error_mm" not in figures
     with (tmp_path / "landmarks.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 9
     assert rows[4]["carina_error"] == ""
-    assert (float(rows[3]["dome_row"]), float(rows[3]["dome_column"])) == tuple(found[3, 2].tolist())
+    assert (float(rows[3]["dome_row"]), float(rows[3]["dome_column"])) == tuple(
+        found[3, 2].tolist()
+    )
     with Image.open(tmp_path / "landmarks.png") as sheet:
         pixels = np.asarray(sheet.convert("RGB")).astype(int)
     for color in ((0, 229, 255), (255, 140, 0)):
@@ -119,10 +130,14 @@ def test_millimeters_where_known(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_coarser_maps_point_into_the_image(tmp_path: Path) -> None:
     coarse = torch.tensor([[[4.0, 3.0], [0.0, 0.0], [7.0, 9.0]]])
     truth = coarse * 5 + 2  # the centers of the 5 by 5 pixels that one of the map covers
-    assert run(tmp_path, heatmaps(coarse, (8, 10)), truth)["mean_radial_error_pixels"] == pytest.approx(0, abs=1e-5)
+    assert run(tmp_path, heatmaps(coarse, (8, 10)), truth)[
+        "mean_radial_error_pixels"
+    ] == pytest.approx(0, abs=1e-5)
 
 
-def test_landmarks_that_are_not_found_are_failures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_landmarks_that_are_not_found_are_failures(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     truth = random_points(2, 5)
     found = truth.clone()
     found[0, 0] = NAN  # a flat map

@@ -20,7 +20,9 @@ NAN = float("nan")
 NAMES = ["left lung", "heart"]
 
 
-def batches(pred: torch.Tensor, shape: tuple[int, int], size: int = 2, **extra: Any) -> list[dict[str, Any]]:
+def batches(
+    pred: torch.Tensor, shape: tuple[int, int], size: int = 2, **extra: Any
+) -> list[dict[str, Any]]:
     number = len(pred)
     whole: dict[str, Any] = {
         "pred": pred,
@@ -30,7 +32,10 @@ def batches(pred: torch.Tensor, shape: tuple[int, int], size: int = 2, **extra: 
         "rejected": [""] * number,
         **extra,
     }
-    return [{key: value[start : start + size] for key, value in whole.items()} for start in range(0, number, size)]
+    return [
+        {key: value[start : start + size] for key, value in whole.items()}
+        for start in range(0, number, size)
+    ]
 
 
 def run(writer: SegmentationWriter | LandmarkWriter, data: list[dict[str, Any]]) -> None:
@@ -58,7 +63,10 @@ def test_masks_have_the_pixels_of_the_file(tmp_path: Path) -> None:
     items = items_of(tmp_path / "in", "a.png", "day 1/b.dcm", "c.png")
     pred = torch.stack([torch.stack([half(True), half(False)])] * 3)
     pictures = torch.randint(0, 255, (3, 1, 64, 64), dtype=torch.uint8)
-    run(SegmentationWriter(items, NAMES, str(tmp_path / "out")), batches(pred, (60, 40), picture=pictures))
+    run(
+        SegmentationWriter(items, NAMES, str(tmp_path / "out")),
+        batches(pred, (60, 40), picture=pictures),
+    )
     for name in ("a.png", "day 1/b.dcm", "c.png"):
         for class_name, rows in (("left lung", slice(0, 30)), ("heart", slice(30, 60))):
             with Image.open(tmp_path / "out/masks" / class_name / f"{name}.png") as mask:
@@ -100,7 +108,10 @@ def test_probabilities_are_interpolated_before_the_threshold(tmp_path: Path) -> 
 
 def test_empty_and_full_masks(tmp_path: Path) -> None:
     pred = torch.stack([torch.full((8, 8), -9.0), torch.full((8, 8), 9.0)])[None]
-    run(SegmentationWriter(items_of(tmp_path, "a.png"), NAMES, str(tmp_path / "out")), batches(pred, (5, 9)))
+    run(
+        SegmentationWriter(items_of(tmp_path, "a.png"), NAMES, str(tmp_path / "out")),
+        batches(pred, (5, 9)),
+    )
     [row] = read_csv(tmp_path / "out/segmentation.csv")
     assert (row["area_left lung"], row["area_heart"]) == ("0", "1")
     for name, value in zip(NAMES, (0, 255), strict=True):
@@ -157,7 +168,10 @@ def test_refuses_other_options(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="more than once"):
         LandmarkWriter([], ["a", "a"], str(tmp_path))
     with pytest.raises(ValueError, match="2 class names"):
-        run(SegmentationWriter(items_of(tmp_path, "a"), NAMES, str(tmp_path)), batches(torch.zeros(1, 3, 8, 8), (9, 9)))
+        run(
+            SegmentationWriter(items_of(tmp_path, "a"), NAMES, str(tmp_path)),
+            batches(torch.zeros(1, 3, 8, 8), (9, 9)),
+        )
 
 
 def test_landmarks_in_pixels_of_the_file(tmp_path: Path) -> None:
@@ -166,14 +180,22 @@ def test_landmarks_in_pixels_of_the_file(tmp_path: Path) -> None:
     maps[1, 0, 7, 7] = 1.0  # the other is flat
     items = items_of(tmp_path / "in", "a.png", "b.png")
     images = torch.zeros(2, 1, 8, 8)
-    run(LandmarkWriter(items, ["apex", "carina"], str(tmp_path / "out")), batches(maps, (80, 16), image=images))
+    run(
+        LandmarkWriter(items, ["apex", "carina"], str(tmp_path / "out")),
+        batches(maps, (80, 16), image=images),
+    )
     rows = read_csv(tmp_path / "out/landmarks.csv")
     assert [(Path(row["image"]).name, row["landmark"]) for row in rows] == [
         ("a.png", "apex"), ("a.png", "carina"), ("b.png", "apex"), ("b.png", "carina")
     ]  # fmt: skip
     # a pixel of the map covers 10 rows and 2 columns of the file: row 2 is the rows 20 to 29
     places = [(row["row"], row["column"], row["peak"]) for row in rows]
-    assert places == [("24.50", "10.50", "0.75"), ("4.50", "0.50", "2"), ("74.50", "14.50", "1"), ("", "", "0")]
+    assert places == [
+        ("24.50", "10.50", "0.75"),
+        ("4.50", "0.50", "2"),
+        ("74.50", "14.50", "1"),
+        ("", "", "0"),
+    ]
     with Image.open(tmp_path / "out/overlays/a.png.png") as overlay:
         assert overlay.size == (2, 8)
 

@@ -40,9 +40,13 @@ class Scores(PicturedReport):
         self.draw_sheet({}, "")
 
 
-def shown(monkeypatch: pytest.MonkeyPatch, folder: Path, scores: list[float], num_pictures: int) -> list[str]:
+def shown(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, scores: list[float], num_pictures: int
+) -> list[str]:
     titles: list[str] = []
-    monkeypatch.setattr(metrics_report, "picture_sheet", lambda pictures, names, *a, **k: titles.extend(names))
+    monkeypatch.setattr(
+        metrics_report, "picture_sheet", lambda pictures, names, *a, **k: titles.extend(names)
+    )
     engine = Engine(lambda engine, batch: None)
     report = Scores(str(folder), num_pictures)
     report.attach(engine)
@@ -97,11 +101,19 @@ def test_at_least_one_picture(tmp_path: Path) -> None:
 
 
 def test_pixel_sizes_by_hand() -> None:
-    items = [{"pixel_size": 0.2}, {"pixel_size": [0.2, 0.4]}, {}, {"pixel_size": None}, {"pixel_size": NAN}]
+    items = [
+        {"pixel_size": 0.2},
+        {"pixel_size": [0.2, 0.4]},
+        {},
+        {"pixel_size": None},
+        {"pixel_size": NAN},
+    ]
     batch = {"index": torch.tensor([1, 0, 4, 2, 3])}
     report = Scores("", 1)
     report.items = items
-    np.testing.assert_allclose(report.pixel_sizes(batch, (10, 20))[:2].numpy(), [[0.2, 0.4], [0.2, 0.2]])
+    np.testing.assert_allclose(
+        report.pixel_sizes(batch, (10, 20))[:2].numpy(), [[0.2, 0.4], [0.2, 0.2]]
+    )
     assert report.pixel_sizes(batch, (10, 20))[2:].isnan().all()
     shapes = torch.tensor([[100, 40]] * 5)
     sizes = report.pixel_sizes({**batch, "spatial_shape": shapes}, (10, 20))
@@ -118,7 +130,9 @@ def test_an_earlier_evaluation_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert (tmp_path / "table_previous.csv").is_file()
 
 
-def test_a_part_of_the_images_is_not_evaluated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_part_of_the_images_is_not_evaluated(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Each of several processes has its own part."""
     monkeypatch.setattr(metrics_report, "world_size", lambda: 2)
     with pytest.raises(RuntimeError, match="an evaluation needs one process"):

@@ -33,7 +33,9 @@ def batches(reasons: list[str] | None = None) -> list[dict[str, Any]]:
     """Five images in batches of two, in another order than that of the items."""
     order = [3, 0, 4, 1, 2]
     parts = [order[start : start + 2] for start in (0, 2, 4)]
-    made: list[dict[str, Any]] = [{"image": LOGITS[part], "index": torch.tensor(part)} for part in parts]
+    made: list[dict[str, Any]] = [
+        {"image": LOGITS[part], "index": torch.tensor(part)} for part in parts
+    ]
     if reasons is not None:
         for batch, part in zip(made, parts, strict=True):
             batch["rejected"] = [reasons[index] for index in part]
@@ -53,7 +55,9 @@ def test_probabilities_of_every_image(tmp_path: Path) -> None:
     assert [row["image"][-5] for row in rows] == list("daebc")
     for row, logits in zip(rows, LOGITS[[3, 0, 4, 1, 2]].tolist(), strict=True):
         expected = [1 / (1 + math.exp(-logit)) for logit in logits]
-        assert [float(row[f"probability_{name}"]) for name in NAMES] == pytest.approx(expected, rel=1e-5)
+        assert [float(row[f"probability_{name}"]) for name in NAMES] == pytest.approx(
+            expected, rel=1e-5
+        )
     assert (tmp_path / "new/out/rejected.csv").read_text().split() == ["image,reason"]
 
 
@@ -100,7 +104,9 @@ def test_interrupted_and_previous_run(tmp_path: Path) -> None:
     assert len(read_csv(tmp_path / "rejected.csv")) == 0
     run(writer, batches())
     assert len(read_csv(tmp_path / "predictions_previous_2.csv")) == 5
-    assert len(read_csv(tmp_path / "rejected_previous.csv")) == 4, "the one that was there before is kept too"
+    assert len(read_csv(tmp_path / "rejected_previous.csv")) == 4, (
+        "the one that was there before is kept too"
+    )
 
 
 def test_runs_that_fail_before_the_first_row_leave_the_tables_alone(tmp_path: Path) -> None:
@@ -114,7 +120,10 @@ def test_runs_that_fail_before_the_first_row_leave_the_tables_alone(tmp_path: Pa
 
 @pytest.mark.skipif(sys.platform == "win32", reason="without locks")
 def test_two_runs_do_not_write_into_one_folder(tmp_path: Path) -> None:
-    with holding_process(tmp_path), pytest.raises(RuntimeError, match=r"another run is writing into .*--output_dir"):
+    with (
+        holding_process(tmp_path),
+        pytest.raises(RuntimeError, match=r"another run is writing into .*--output_dir"),
+    ):
         run(PredictionWriter(ITEMS, NAMES, str(tmp_path)), batches())
     assert not list(tmp_path.glob("*.csv"))
     run(PredictionWriter(ITEMS, NAMES, str(tmp_path)), batches())
@@ -124,14 +133,19 @@ def test_rows_are_on_disk_after_each_batch(tmp_path: Path) -> None:
     engine, sizes = Engine(lambda engine, batch: {"pred": batch["image"]}), []
     PredictionWriter(ITEMS, NAMES, str(tmp_path)).attach(engine)
     path = tmp_path / "predictions.csv"
-    engine.add_event_handler(Events.ITERATION_COMPLETED, lambda _: sizes.append(len(path.read_text().splitlines())))
+    engine.add_event_handler(
+        Events.ITERATION_COMPLETED, lambda _: sizes.append(len(path.read_text().splitlines()))
+    )
     engine.run(batches())
     assert sizes == [3, 5, 6]
 
 
 def test_names_that_are_no_valid_text(tmp_path: Path) -> None:
     items = [{"image": "caf\udce9,\n.png"}]
-    run(PredictionWriter(items, NAMES, str(tmp_path)), [{"image": LOGITS[:1], "index": torch.tensor([0])}])
+    run(
+        PredictionWriter(items, NAMES, str(tmp_path)),
+        [{"image": LOGITS[:1], "index": torch.tensor([0])}],
+    )
     assert read_csv(tmp_path / "predictions.csv")[0]["image"] == "caf\\udce9,\n.png"
 
 
@@ -156,7 +170,11 @@ def test_hostile_options(tmp_path: Path) -> None:
 
 def test_both_writers_share_the_tables() -> None:
     for name in ("attach", "remaining", "write", "accepted", "exit_if_rejected"):
-        assert getattr(AnomalyWriter, name) is getattr(PredictionWriter, name) is getattr(ResultTables, name)
+        assert (
+            getattr(AnomalyWriter, name)
+            is getattr(PredictionWriter, name)
+            is getattr(ResultTables, name)
+        )
 
 
 @pytest.mark.parametrize(("positive", "warned"), [(30, True), (25, True), (15, False), (0, False)])

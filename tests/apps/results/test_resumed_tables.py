@@ -19,7 +19,16 @@ from ignite.engine import Engine, Events
 from monai_afire.apps.results.result_tables import ResultTables, written_name
 
 # quotes, line breaks, letters of more than one byte, a name that is no valid text
-NAMES = ["a.png", 'b "of", c.png', "d\nd.png", "M\u00fcller.png", "\u80ba.png", "caf\udce9.png", "g.png", "h.png"]
+NAMES = [
+    "a.png",
+    'b "of", c.png',
+    "d\nd.png",
+    "M\u00fcller.png",
+    "\u80ba.png",
+    "caf\udce9.png",
+    "g.png",
+    "h.png",
+]
 ITEMS = [{"image": f"/data/{name}", "index": index} for index, name in enumerate(NAMES)]
 REJECTED = {2, 5}
 
@@ -45,7 +54,9 @@ class Landmarks(ResultTables):
         batch: Any = engine.state.batch
         for row, source in self.accepted(batch):
             for landmark in ("apex", "hilum"):
-                self.add_row([source, landmark, f"{float(batch['image'][row]) + len(landmark):.6g}"])
+                self.add_row(
+                    [source, landmark, f"{float(batch['image'][row]) + len(landmark):.6g}"]
+                )
 
 
 def batches(items: Sequence[Any], size: int = 2) -> list[dict[str, Any]]:
@@ -60,7 +71,9 @@ def batches(items: Sequence[Any], size: int = 2) -> list[dict[str, Any]]:
     ]
 
 
-def judge(folder: Path, resume: bool = False, shift: float = 0.0, items: Sequence[Any] = ITEMS) -> Landmarks:
+def judge(
+    folder: Path, resume: bool = False, shift: float = 0.0, items: Sequence[Any] = ITEMS
+) -> Landmarks:
     """A whole run; `shift` stands for other weights."""
     writer = Landmarks(items, str(folder), resume)
     engine = Engine(lambda engine, batch: None)
@@ -81,15 +94,22 @@ def test_stopped_after_any_byte_the_tables_end_as_those_of_a_whole_run(tmp_path:
     whole = tables(tmp_path / "whole")
     text, rejected = whole["landmarks.csv"], whole["rejected.csv"]
     for length in range(0, len(text) + 1, 19):
-        for lost in (0, len(rejected) - rejected.index(b"\n") - 4):  # flushed after the other table, or not
+        for lost in (
+            0,
+            len(rejected) - rejected.index(b"\n") - 4,
+        ):  # flushed after the other table, or not
             folder = tmp_path / f"{length}_{lost}"
             folder.mkdir()
             (folder / "landmarks.csv").write_bytes(text[:length])
             done = sum(name.encode("utf-8", "backslashreplace") in text[:length] for name in NAMES)
             complete = (
-                rejected if done > 6 else rejected[: rejected.index(b"/data/d") if b"/data/d" in rejected else None]
+                rejected
+                if done > 6
+                else rejected[: rejected.index(b"/data/d") if b"/data/d" in rejected else None]
             )
-            (folder / "rejected.csv").write_bytes(complete[: len(complete) - lost] if lost else complete)
+            (folder / "rejected.csv").write_bytes(
+                complete[: len(complete) - lost] if lost else complete
+            )
             assert judge(folder, resume=True).num_rejected == 2
             assert tables(folder) == whole, (length, lost)
 
@@ -108,7 +128,9 @@ def test_batches_stay_whole_where_a_short_one_was_done_before_others(tmp_path: P
     for name in ("landmarks.csv", "rejected.csv"):
         with (tmp_path / name).open(newline="", encoding="utf-8") as file:
             rows = [
-                row for row in csv.reader(file) if not any(written_name(ITEMS[i]["image"]) in row for i in (3, 4, 5))
+                row
+                for row in csv.reader(file)
+                if not any(written_name(ITEMS[i]["image"]) in row for i in (3, 4, 5))
             ]
         with (tmp_path / name).open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows(rows)
@@ -123,13 +145,17 @@ def test_new_files_of_a_growing_folder_are_added(tmp_path: Path) -> None:
     assert sorted(tables(tmp_path / "whole")["landmarks.csv"].splitlines()) == sorted(
         (tmp_path / "landmarks.csv").read_bytes().splitlines()
     )
-    with pytest.raises(ValueError, match=r"nothing is left to do: .*landmarks\.csv has all 1 images"):
+    with pytest.raises(
+        ValueError, match=r"nothing is left to do: .*landmarks\.csv has all 1 images"
+    ):
         judge(tmp_path, resume=True, items=ITEMS[:1])
 
 
 def test_other_weights_are_refused_and_nothing_is_mixed(tmp_path: Path) -> None:
     judge(tmp_path, items=ITEMS[:6])
-    with pytest.raises(RuntimeError, match=r"landmarks\.csv has .*other weights or settings.*resume set to false"):
+    with pytest.raises(
+        RuntimeError, match=r"landmarks\.csv has .*other weights or settings.*resume set to false"
+    ):
         judge(tmp_path, resume=True, shift=0.3)
     judge(tmp_path, resume=True, shift=1e-4)  # rounding
 
@@ -138,7 +164,9 @@ def test_other_columns_are_refused(tmp_path: Path) -> None:
     judge(tmp_path)
     file = tmp_path / "landmarks.csv"
     file.write_text(file.read_text().replace("row", "column", 1))
-    with pytest.raises(ValueError, match=r"landmarks\.csv has the columns .*'column'.*, not .*'row'"):
+    with pytest.raises(
+        ValueError, match=r"landmarks\.csv has the columns .*'column'.*, not .*'row'"
+    ):
         judge(tmp_path, resume=True)
 
 
@@ -168,11 +196,15 @@ class Pictures(ResultTables):
 
 
 def picture_items(names: str) -> list[dict[str, Any]]:
-    return [{"image": f"/data/{name}.png", "index": index} for index, name in enumerate(names.split())]
+    return [
+        {"image": f"/data/{name}.png", "index": index} for index, name in enumerate(names.split())
+    ]
 
 
 def listed(folder: Path) -> list[str]:
-    return (folder / "table.csv").read_text().split()[1:] if (folder / "table.csv").is_file() else []
+    return (
+        (folder / "table.csv").read_text().split()[1:] if (folder / "table.csv").is_file() else []
+    )
 
 
 def test_an_image_has_a_row_when_its_files_are_complete(tmp_path: Path) -> None:

@@ -33,7 +33,12 @@ def random_boxes(number: int, seed: int) -> torch.Tensor:
 
 
 def run(
-    folder: Path, pred: torch.Tensor, truth: torch.Tensor, size: int = 3, items: Any = None, **options: Any
+    folder: Path,
+    pred: torch.Tensor,
+    truth: torch.Tensor,
+    size: int = 3,
+    items: Any = None,
+    **options: Any,
 ) -> dict[str, Any]:
     names = options.pop("names", NAMES)
     items = items or [{"image": f"/data/{index}.png"} for index in range(len(pred))]
@@ -41,7 +46,9 @@ def run(
     SegmentationReport(items, names, str(folder), **options).attach(engine)
     indices = torch.arange(len(pred)).split(size)
     images = torch.rand(len(pred), 1, *pred.shape[2:])
-    batches = [{"image": images[i], "index": i, "logits": pred[i], "label": truth[i]} for i in indices]
+    batches = [
+        {"image": images[i], "index": i, "logits": pred[i], "label": truth[i]} for i in indices
+    ]
     if "shape" in items[0]:
         for batch in batches:
             batch["spatial_shape"] = torch.tensor([items[i]["shape"] for i in batch["index"]])
@@ -66,7 +73,9 @@ def test_figures_equal_a_loop(tmp_path: Path, capsys: pytest.CaptureFixture[str]
             present.append(bool(truth[image, number].any()))
         figures = metrics["per_class"][name]
         assert figures["dice"] == pytest.approx(np.mean(dices), abs=1e-6)
-        assert figures["dice_where_present"] == pytest.approx(np.mean(np.array(dices)[present]), abs=1e-6)
+        assert figures["dice_where_present"] == pytest.approx(
+            np.mean(np.array(dices)[present]), abs=1e-6
+        )
         assert (figures["num_images"], figures["num_present"]) == (10, sum(present))
         means.append(np.mean(dices))
     assert metrics["mean_dice"] == pytest.approx(np.mean(means), abs=1e-6)
@@ -84,7 +93,14 @@ def test_figures_equal_a_loop(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         pixels = np.asarray(sheet.convert("RGB")).astype(int)
     assert (np.abs(pixels - (0, 229, 255)).max(-1) < 20).sum() > 100
     printed = capsys.readouterr().out
-    for words in ("10 images", "HD95 (pixels)", "lung", "heart", "mean of classes", f"{metrics['mean_dice']:.3f}"):
+    for words in (
+        "10 images",
+        "HD95 (pixels)",
+        "lung",
+        "heart",
+        "mean of classes",
+        f"{metrics['mean_dice']:.3f}",
+    ):
         assert words in printed
 
 
@@ -100,7 +116,11 @@ def test_distances_by_hand(tmp_path: Path) -> None:
     pred = truth.clone()
     pred[:, 0] = truth[:, 0].roll(3, -1)
     items = [
-        {"image": "a.png", "pixel_size": 0.5, "shape": [48, 128]},  # a column of the input is 4 of the file: 2 mm
+        {
+            "image": "a.png",
+            "pixel_size": 0.5,
+            "shape": [48, 128],
+        },  # a column of the input is 4 of the file: 2 mm
         {"image": "b.png", "shape": [24, 32]},
     ]
     metrics = run(tmp_path, logits(pred), truth, items=items)

@@ -27,7 +27,10 @@ def write_header(path: Path, **elements: str) -> str:
     dataset = pydicom.Dataset()
     dataset.file_meta = pydicom.dataset.FileMetaDataset()
     dataset.file_meta.TransferSyntaxUID = uid.ExplicitVRLittleEndian
-    dataset.SOPClassUID, dataset.SOPInstanceUID = uid.ComputedRadiographyImageStorage, uid.generate_uid()
+    dataset.SOPClassUID, dataset.SOPInstanceUID = (
+        uid.ComputedRadiographyImageStorage,
+        uid.generate_uid(),
+    )
     for name, value in elements.items():
         setattr(dataset, name, value)
     dataset.save_as(path, enforce_file_format=True)
@@ -45,7 +48,14 @@ def test_the_list_comes_before_the_header(tmp_path: Path) -> None:
     )
     expected = {"sex": "F", "age": "57", "view": "PA", "manufacturer": "'=ACME"}
     assert item_groups({"image": path}) == expected
-    told = {"image": path, "sex": "Male", "age": "003Y", "view": "AP", "patient_id": 7.0, "manufacturer": "B"}
+    told = {
+        "image": path,
+        "sex": "Male",
+        "age": "003Y",
+        "view": "AP",
+        "patient_id": 7.0,
+        "manufacturer": "B",
+    }
     assert item_groups(told) == {"sex": "M", "age": "3", "view": "AP", "manufacturer": "B"}
     gaps = {"image": path, "sex": None, "age": float("nan"), "view": "unknown"}
     assert item_groups(gaps) == expected
@@ -59,10 +69,24 @@ def test_nothing_is_known(tmp_path: Path) -> None:
 
 
 def test_patients_are_those_of_splits_without_identities(tmp_path: Path) -> None:
-    paths = [write_header(tmp_path / f"{number}.dcm", PatientID=who) for number, who in enumerate("xyx")]
-    items = [*({"image": path} for path in paths), {"image": "z.png", "patient_id": 7.0}, {"image": "gone.png"}]
+    paths = [
+        write_header(tmp_path / f"{number}.dcm", PatientID=who) for number, who in enumerate("xyx")
+    ]
+    items = [
+        *({"image": path} for path in paths),
+        {"image": "z.png", "patient_id": 7.0},
+        {"image": "gone.png"},
+    ]
     items += [{"image": "00000013_004.png"}, {"image": "00000013_005.png"}]
-    expected = [paths[0], paths[1], paths[0], "7", "gone.png", "00000013_004.png", "00000013_004.png"]
+    expected = [
+        paths[0],
+        paths[1],
+        paths[0],
+        "7",
+        "gone.png",
+        "00000013_004.png",
+        "00000013_004.png",
+    ]
     assert reported_patients(items) == expected
 
 
@@ -94,26 +118,48 @@ def run(report: Any, logits: torch.Tensor, labels: torch.Tensor) -> None:
     engine.run([{"index": torch.arange(len(logits))}])
 
 
-def test_a_classifier_is_evaluated_by_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_classifier_is_evaluated_by_group(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rng = np.random.default_rng(0)
     labels = torch.from_numpy(rng.choice([0.0, 1.0, -1.0], (120, 2), p=[0.6, 0.3, 0.1])).float()
     logits = torch.from_numpy(rng.normal(size=(120, 2))).float() + labels.clamp(min=0)
-    run(ClassificationReport(items_of(120), ["a", "b"], str(tmp_path), [0.6, 0.7], num_bootstraps=20), logits, labels)
+    run(
+        ClassificationReport(
+            items_of(120), ["a", "b"], str(tmp_path), [0.6, 0.7], num_bootstraps=20
+        ),
+        logits,
+        labels,
+    )
     table = pd.read_csv(tmp_path / "predictions.csv", dtype={"age": str}, keep_default_na=False)
     assert table["patient_id"].nunique() == 60
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     truth = labels.double().where(labels >= 0, torch.nan).numpy()  # uncertain labels do not count
-    expected = subgroup_metrics(table, truth, logits.sigmoid().double().numpy(), [0.6, 0.7], ["a", "b"], 20)
+    expected = subgroup_metrics(
+        table, truth, logits.sigmoid().double().numpy(), [0.6, 0.7], ["a", "b"], 20
+    )
     for name in ("F", "M"):
         entry, by_hand = metrics["subgroups"]["sex"][name], expected["sex"][name]
-        assert entry["per_class"]["b"]["specificity"] == pytest.approx(by_hand["per_class"]["b"]["specificity"])
+        assert entry["per_class"]["b"]["specificity"] == pytest.approx(
+            by_hand["per_class"]["b"]["specificity"]
+        )
         assert entry["auc_interval"] == pytest.approx(by_hand["auc_interval"])
     printed = capsys.readouterr().out.splitlines()
     entry = metrics["subgroups"]["sex"]["M"]
     low, high = entry["auc_interval"]
-    assert f"{entry['auc']:.3f} ({low:.3f}-{high:.3f})" in next(line for line in printed if line.startswith("sex M"))
-    assert next(line for line in printed if line.startswith("age unknown")).split() == ["age", "unknown", "5"]
-    assert next(line for line in printed if line.startswith("view AP")).split()[2:] == ["12", "too", "few"]
+    assert f"{entry['auc']:.3f} ({low:.3f}-{high:.3f})" in next(
+        line for line in printed if line.startswith("sex M")
+    )
+    assert next(line for line in printed if line.startswith("age unknown")).split() == [
+        "age",
+        "unknown",
+        "5",
+    ]
+    assert next(line for line in printed if line.startswith("view AP")).split()[2:] == [
+        "12",
+        "too",
+        "few",
+    ]
     assert "too few: no finding has 10 images with it and 10 without" in printed
     assert printed[-1] == "not known of any image: manufacturer"
 
@@ -143,9 +189,13 @@ def test_exclusive_classes_have_an_auc_by_group(tmp_path: Path) -> None:
 
 def test_a_detector_is_evaluated_by_group() -> None:
     rng = np.random.default_rng(0)
-    facts = pd.DataFrame([{"patient_id": str(n), **item_groups(item)} for n, item in enumerate(items_of(120))])
+    facts = pd.DataFrame(
+        [{"patient_id": str(n), **item_groups(item)} for n, item in enumerate(items_of(120))]
+    )
     label = rng.integers(0, 2, 120)
-    table = facts.assign(image=facts["patient_id"], label=label, kind="", fused=rng.normal(size=120) + label)
+    table = facts.assign(
+        image=facts["patient_id"], label=label, kind="", fused=rng.normal(size=120) + label
+    )
     painted = table[table["label"] == 0].assign(label=1, kind="SoftNodule", contrast=0.1, size=0.1)
     both = pd.concat([table.assign(contrast=np.nan, size=np.nan), painted])
     metrics = evaluate_scores(both, ["fused"], {"fused": 0.5}, num_bootstraps=10)

@@ -19,7 +19,9 @@ _OF_INFERENCE = {"analysis", "encoder_only", "released", "restore"}
 
 def config_files() -> dict[str, dict[str, Any]]:
     """Content of each config by ``"bundle/name"``."""
-    paths = [path for path in sorted(BUNDLES.glob("*/configs/**/*.json")) if path.stem != "metadata"]
+    paths = [
+        path for path in sorted(BUNDLES.glob("*/configs/**/*.json")) if path.stem != "metadata"
+    ]
     return {_key(path): json.loads(path.read_text()) for path in paths}
 
 

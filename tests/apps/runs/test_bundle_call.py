@@ -67,12 +67,24 @@ def test_a_workflow_built_without_monais_command_is_checked_too() -> None:
 
 
 def test_arguments_of_monai_are_no_options() -> None:
-    start("radiograph_landmarks/train", run_id="run", init_id="initialize", logging_file=False, workflow_type="train")
+    start(
+        "radiograph_landmarks/train",
+        run_id="run",
+        init_id="initialize",
+        logging_file=False,
+        workflow_type="train",
+    )
 
 
 def test_entries_that_tracking_adds_are_no_options(tmp_path: Path) -> None:
     pytest.importorskip("mlflow")
-    start("afire/train", tracking="mlflow", run_name="first", output_dir=str(tmp_path), logging_file=False)
+    start(
+        "afire/train",
+        tracking="mlflow",
+        run_name="first",
+        output_dir=str(tmp_path),
+        logging_file=False,
+    )
 
 
 def test_there_is_no_call_outside_of_a_config() -> None:
@@ -108,7 +120,11 @@ def run_command(folder: Path, **options: str) -> tuple[subprocess.CompletedProce
 def test_command_refuses_a_misspelt_option_and_writes_nothing(tmp_path: Path) -> None:
     done, changed = run_command(tmp_path, epoch="1")
     assert done.returncode == 1
-    assert done.stderr.strip().splitlines()[-1].endswith("--epoch: there is no such option; did you mean --epochs?")
+    assert (
+        done.stderr.strip()
+        .splitlines()[-1]
+        .endswith("--epoch: there is no such option; did you mean --epochs?")
+    )
     assert not changed
 
 
@@ -117,7 +133,9 @@ def test_command_refuses_a_wrong_value_and_writes_nothing(tmp_path: Path) -> Non
     done, changed = run_command(tmp_path, learning_rate="inf", epochs="1.5")
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
-    assert last.endswith("--learning_rate: found 'inf', needs a number >= 0, such as --learning_rate 0.001")
+    assert last.endswith(
+        "--learning_rate: found 'inf', needs a number >= 0, such as --learning_rate 0.001"
+    )
     assert not changed
 
 

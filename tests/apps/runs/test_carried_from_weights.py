@@ -12,12 +12,25 @@ import torch
 from apps.runs.bundle_configs import call_of
 from torch import nn
 
-from monai_afire.apps.runs import ENCODER_OPTIONS, BundleCall, OptionError, check_call, described_options
+from monai_afire.apps.runs import (
+    ENCODER_OPTIONS,
+    BundleCall,
+    OptionError,
+    check_call,
+    described_options,
+)
 from monai_afire.networks.weights.model_file import Description, Preprocessing, with_description
 
 ADAPT = ["afire/train", "afire/finetune_anomaly"]
 TRANSFER = ["radiograph_segmentation/train"]
-ENCODER = {"image_size": 64, "patch_size": 8, "hidden_size": 96, "num_layers": 3, "num_heads": 4, "standardize": True}
+ENCODER = {
+    "image_size": 64,
+    "patch_size": 8,
+    "hidden_size": 96,
+    "num_layers": 3,
+    "num_heads": 4,
+    "standardize": True,
+}
 
 
 def start(run: list[str], **overrides: Any) -> BundleCall:
@@ -42,8 +55,13 @@ def refused(run: list[str], **overrides: Any) -> str:
 def save(path: Path, changed: dict[str, Any] | None = None, nested: bool = False) -> str:
     """A file with the description of a pre-trained network, whatever its tensors are."""
     options = {**ENCODER, **(changed or {})}
-    shape = {name: options[name] for name in ("patch_size", "hidden_size", "num_layers", "num_heads")}
-    encoder = {"class": "ViTEncoder", "arguments": {"img_size": [options["image_size"]] * 2, **shape}}
+    shape = {
+        name: options[name] for name in ("patch_size", "hidden_size", "num_layers", "num_heads")
+    }
+    encoder = {
+        "class": "ViTEncoder",
+        "arguments": {"img_size": [options["image_size"]] * 2, **shape},
+    }
     network = {"class": "AFiRe", "arguments": {"encoder": encoder, "num_clusters": 12}}
     preprocessing = Preprocessing(options["image_size"], standardize=options["standardize"])
     description = Description("pre-trained AFiRe network", network, preprocessing)
@@ -73,13 +91,19 @@ def test_a_transfer_may_have_another_resolution(tmp_path: Path) -> None:
     path = save(tmp_path / "model.pt")
     config = checked(TRANSFER, encoder_weights=path, image_size=96, patch_size=16)
     assert (config["image_size"], config["patch_size"], config["num_layers"]) == (96, 16, 3)
-    assert "--standardize: false contradicts" in refused(TRANSFER, encoder_weights=path, standardize="false")
-    assert "--hidden_size: 192 contradicts" in refused(TRANSFER, encoder_weights=path, hidden_size=192)
+    assert "--standardize: false contradicts" in refused(
+        TRANSFER, encoder_weights=path, standardize="false"
+    )
+    assert "--hidden_size: 192 contradicts" in refused(
+        TRANSFER, encoder_weights=path, hidden_size=192
+    )
 
 
 def test_an_encoder_with_random_weights_may_have_the_shape_of_a_file(tmp_path: Path) -> None:
     """As the experiments compare them."""
-    config = checked(TRANSFER, encoder_weights=save(tmp_path / "model.pt"), **{"load_encoder::_disabled_": True})
+    config = checked(
+        TRANSFER, encoder_weights=save(tmp_path / "model.pt"), **{"load_encoder::_disabled_": True}
+    )
     assert {name: config[name] for name in ENCODER} == ENCODER
     assert config["load_encoder"]["_disabled_"] is True
 
@@ -87,7 +111,10 @@ def test_an_encoder_with_random_weights_may_have_the_shape_of_a_file(tmp_path: P
 def test_an_overlay_in_place_of_a_default_is_given(tmp_path: Path) -> None:
     path = save(tmp_path / "model.pt")
     message = refused(["afire/train", "afire/paper", "afire/finetune_anomaly"], pretrained=path)
-    assert f"--num_layers: 12 (of paper.json) contradicts {path}, which was trained with 3: leave it out" in message
+    assert (
+        f"--num_layers: 12 (of paper.json) contradicts {path}, which was trained with 3: leave it out"
+        in message
+    )
     assert "memory_size" not in message
 
 
@@ -116,21 +143,34 @@ def test_without_the_files_nothing_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [{}, None])
-def test_weights_without_a_description_change_nothing(tmp_path: Path, content: dict[str, Any] | None) -> None:
+def test_weights_without_a_description_change_nothing(
+    tmp_path: Path, content: dict[str, Any] | None
+) -> None:
     path = tmp_path / "model.pt"
     if content is not None:
         torch.save(nn.Linear(1, 1).state_dict(), path)
     default = start(TRANSFER).config
     config = checked(TRANSFER, encoder_weights=str(path), num_layers=9)
-    assert {name: config[name] for name in ENCODER} == {name: default[name] for name in ENCODER} | {"num_layers": 9}
+    assert {name: config[name] for name in ENCODER} == {name: default[name] for name in ENCODER} | {
+        "num_layers": 9
+    }
 
 
 def test_released_weights_need_no_shape() -> None:
-    own = {"image_size": 64, "patch_size": 8, "hidden_size": 192, "num_layers": 6, "num_heads": 6, "standardize": True}
+    own = {
+        "image_size": 64,
+        "patch_size": 8,
+        "hidden_size": 192,
+        "num_layers": 6,
+        "num_heads": 6,
+        "standardize": True,
+    }
     config = checked(TRANSFER, encoder_weights="released")
     assert {name: config[name] for name in own} == own
     assert own.keys() <= set(ENCODER_OPTIONS)
-    assert "--num_layers: 5 contradicts" in refused(TRANSFER, encoder_weights="released", num_layers=5)
+    assert "--num_layers: 5 contradicts" in refused(
+        TRANSFER, encoder_weights="released", num_layers=5
+    )
 
 
 def test_a_file_is_not_trusted(tmp_path: Path) -> None:

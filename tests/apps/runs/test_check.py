@@ -51,7 +51,9 @@ def problems(run: list[str], **overrides: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in BAD.items() for value in values]
+)
 @pytest.mark.parametrize("run", TRAINING_RUNS, ids=" ".join)
 def test_a_bad_value_is_refused_with_what_is_needed(run: list[str], name: str, value: Any) -> None:
     message = problems(run, **{name: value})
@@ -61,12 +63,16 @@ def test_a_bad_value_is_refused_with_what_is_needed(run: list[str], name: str, v
 
 @pytest.mark.parametrize(("key", "name", "value"), BAD_OF_ONE)
 def test_a_bad_value_of_one_bundle_is_refused(key: str, name: str, value: Any) -> None:
-    assert f"--{name}: found {value!r}, needs {OPTIONS[name].values}" in problems([key], **{name: value})
+    assert f"--{name}: found {value!r}, needs {OPTIONS[name].values}" in problems(
+        [key], **{name: value}
+    )
 
 
 @pytest.mark.parametrize("run", runs(), ids=" ".join)
 def test_every_run_refuses_what_it_does_not_know(run: list[str]) -> None:
-    assert "--batch_sze: there is no such option; did you mean --batch_size?" in problems(run, batch_sze=4)
+    assert "--batch_sze: there is no such option; did you mean --batch_size?" in problems(
+        run, batch_sze=4
+    )
 
 
 def test_the_message_gives_the_default_as_example() -> None:
@@ -90,7 +96,11 @@ def test_all_problems_are_in_one_message() -> None:
             "hidden_size 190, num_layers 5, num_heads 6: hidden_size should be divisible by num_heads",
         ),
         (TRAIN, {"num_heads": 5}, "--num_heads: encoder_def cannot have "),
-        (TRAIN, {"image_size": 100}, "an image of (100, 100) pixels cannot be cut into patches of (16, 16)"),
+        (
+            TRAIN,
+            {"image_size": 100},
+            "an image of (100, 100) pixels cannot be cut into patches of (16, 16)",
+        ),
         (["peac/train"], {"grid": 7}, "No two crops of (8, 8) cells fit into 6 cells"),
         (["ace/train"], {"grid": 12}, "No two crops of (8, 16) cells fit into 12 cells"),
         (
@@ -110,16 +120,23 @@ def test_all_problems_are_in_one_message() -> None:
         ),
     ],
 )
-def test_values_that_do_not_go_together(run: list[str], overrides: dict[str, Any], message: str) -> None:
+def test_values_that_do_not_go_together(
+    run: list[str], overrides: dict[str, Any], message: str
+) -> None:
     assert message in problems(run, **overrides)
 
 
 def test_a_list_without_names_is_named_with_its_remedy(tmp_path: Path) -> None:
     path = tmp_path / "labels.json"
     path.write_text('{"training": [{"image": "a.png", "label": [0, 1]}]}')
-    message = problems(["radiograph_classification/train"], datalist=str(path), dataset_dir=str(tmp_path))
+    message = problems(
+        ["radiograph_classification/train"], datalist=str(path), dataset_dir=str(tmp_path)
+    )
     assert message.startswith("1 option cannot be used, and nothing was started")
-    assert f'--datalist: {path}: has no names for \'label\'; add "finding_names": ["first", "second", ...]' in message
+    assert (
+        f'--datalist: {path}: has no names for \'label\'; add "finding_names": ["first", "second", ...]'
+        in message
+    )
 
 
 @pytest.mark.parametrize("late", ["lesions_on_device"])
@@ -147,7 +164,9 @@ def test_an_overlay_before_its_config_is_refused_with_the_right_order(run: list[
 
 def test_the_right_order_of_overlays_is_accepted_and_the_last_one_counts() -> None:
     adapting = call_of(["afire/train", "afire/finetune_anomaly"]).config
-    call = call_of(["afire/train", "afire/lesions_on_device", "afire/finetune_anomaly"], pretrained="")
+    call = call_of(
+        ["afire/train", "afire/lesions_on_device", "afire/finetune_anomaly"], pretrained=""
+    )
     check_call(call)
     assert [call.config[name] for name in ("epochs", "val_interval")] == [18, 6]
     assert call.config["add_lesions"] == adapting["add_lesions"]
@@ -176,14 +195,38 @@ def test_the_early_construction_uses_up_no_random_numbers() -> None:
     ("run", "id", "message"),
     [
         (TRAIN, "ckptdir", "--ckptdir: there is no such option; did you mean --ckpt_dir?"),
-        (TRAIN, "ckptpath", "--ckptpath: there is no such option; ckpt_path is one of other runs: leave it out"),
+        (
+            TRAIN,
+            "ckptpath",
+            "--ckptpath: there is no such option; ckpt_path is one of other runs: leave it out",
+        ),
         (TRAIN, "num_classes", "--num_classes: nothing reads it in this run; leave it out"),
-        (["dino/inference"], "image_size", "--image_size: leave it out: the network is built from the file"),
-        (["dino/inference"], "network_def::head_dim", "--network_def::head_dim: leave it out: the network is built"),
-        (["radiograph_classification/inference"], "num_classes", "--num_classes: nothing reads it in this run"),
+        (
+            ["dino/inference"],
+            "image_size",
+            "--image_size: leave it out: the network is built from the file",
+        ),
+        (
+            ["dino/inference"],
+            "network_def::head_dim",
+            "--network_def::head_dim: leave it out: the network is built",
+        ),
+        (
+            ["radiograph_classification/inference"],
+            "num_classes",
+            "--num_classes: nothing reads it in this run",
+        ),
         (TRAIN, "train.trainer.max_epochs", "did you mean --train::trainer::max_epochs?"),
-        (TRAIN, "train::trainer::max_epocs", "train::trainer has no 'max_epocs'; did you mean 'max_epochs'?"),
-        (TRAIN, "own_encoder::norm_epss", "own_encoder has no 'norm_epss'; did you mean 'norm_eps'?"),
+        (
+            TRAIN,
+            "train::trainer::max_epocs",
+            "train::trainer has no 'max_epocs'; did you mean 'max_epochs'?",
+        ),
+        (
+            TRAIN,
+            "own_encoder::norm_epss",
+            "own_encoder has no 'norm_epss'; did you mean 'norm_eps'?",
+        ),
         (TRAIN, "train::sampler_", "train has no 'sampler_'; did you mean 'sampler'?"),
         (TRAIN, "phantom::sead", "--phantom: it has no entry 'sead'; did you mean 'seed'?"),
         (TRAIN, "phantom::num_patients::trainig", "no entry 'num_patients::trainig'; did you mean"),
@@ -208,7 +251,11 @@ def test_an_entry_that_is_not_there_is_refused(run: list[str], id: str, message:
         ("peac", "paint_prob", "did you mean --distort_appearance::paint_prob?"),
         ("dino", "local_size", "did you mean --make_crops::local_size?"),
         ("mae", "mask_ratio", "did you mean --hide_patches::mask_ratio?"),
-        ("radiograph_classification", "layer_decay", "did you mean --optimizer::params::layer_decay?"),
+        (
+            "radiograph_classification",
+            "layer_decay",
+            "did you mean --optimizer::params::layer_decay?",
+        ),
         ("radiograph_classification", "patience", "did you mean --early_stopping::patience?"),
         ("radiograph_segmentation", "num_shots", "did you mean --items::num_shots?"),
     ],
@@ -233,12 +280,31 @@ def test_an_option_that_an_overlay_has_made_idle_is_told(run: list[str], option:
 @pytest.mark.parametrize(
     ("run", "overrides"),
     [
-        (TRAIN, {"train::trainer::max_epochs": 3, "own_encoder::norm_eps": 1e-6, "phantom::num_patients::test": 3}),
+        (
+            TRAIN,
+            {
+                "train::trainer::max_epochs": 3,
+                "own_encoder::norm_eps": 1e-6,
+                "phantom::num_patients::test": 3,
+            },
+        ),
         (TRAIN, {"train::run::save_interval": 2, "optimizer::betas": [0.9, 0.95]}),
         (TRAIN, {"width": 24, "hidden_size": "$2 * @width"}),
-        (TRAIN, {"learning_rate": "$0.1 ** 3", "output_dir": 2024, "epochs": 1e1, "pin": "%width", "width": 3}),
+        (
+            TRAIN,
+            {
+                "learning_rate": "$0.1 ** 3",
+                "output_dir": 2024,
+                "epochs": 1e1,
+                "pin": "%width",
+                "width": 3,
+            },
+        ),
         (["afire/train", "afire/finetune_anomaly"], {"pretrained": "", "specificity": "null"}),
-        (["afire/inference", "afire/analysis"], {"studies::3::reference": 10, "weights": {"other": None}}),
+        (
+            ["afire/inference", "afire/analysis"],
+            {"studies::3::reference": 10, "weights": {"other": None}},
+        ),
     ],
 )
 def test_what_is_there_is_accepted(run: list[str], overrides: dict[str, Any]) -> None:
@@ -250,7 +316,9 @@ def test_what_is_there_is_accepted(run: list[str], overrides: dict[str, Any]) ->
 def test_an_overlay_may_hold_options_of_other_runs_but_no_unknown_ones() -> None:
     """The file with the network's shape goes with training and inference, of which each reads a part."""
     call = call_of(["afire/inference"])
-    call.config.update(epochs=3, _remark="ours", my_run=["$@evaluator.run()"], my_part={"_target_": "Compose"})
+    call.config.update(
+        epochs=3, _remark="ours", my_run=["$@evaluator.run()"], my_part={"_target_": "Compose"}
+    )
     check_call(call)
     call.config["epoch"] = 3
     with pytest.raises(OptionError, match="--epoch: there is no such option"):
@@ -259,7 +327,15 @@ def test_an_overlay_may_hold_options_of_other_runs_but_no_unknown_ones() -> None
 
 @pytest.mark.parametrize(
     ("given", "value"),
-    [("true", True), ("False", False), ("1", True), (0, False), ("yes", True), ("no", False), (True, True)],
+    [
+        ("true", True),
+        ("False", False),
+        ("1", True),
+        (0, False),
+        ("yes", True),
+        ("no", False),
+        (True, True),
+    ],
 )
 def test_texts_of_switches_are_read_once_for_all(given: Any, value: bool) -> None:
     call = call_of(TRAIN, resume=given)

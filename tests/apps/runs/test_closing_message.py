@@ -29,15 +29,21 @@ def validator(epoch: int, metric: float) -> Any:
     return SimpleNamespace(state=SimpleNamespace(best_metric_epoch=epoch, best_metric=metric))
 
 
-def test_it_names_what_exists_once_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_names_what_exists_once_at_the_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "scores.csv").touch()
     files = {"scores": [str(tmp_path), "scores.csv"], "picture": [str(tmp_path), "picture.png"]}
     run(ClosingMessage(files, curves="logs"), epochs=2)
-    expected = f"epoch\nepoch\nscores:    {tmp_path}/scores.csv\ncurves:    tensorboard --logdir logs\n"
+    expected = (
+        f"epoch\nepoch\nscores:    {tmp_path}/scores.csv\ncurves:    tensorboard --logdir logs\n"
+    )
     assert capsys.readouterr().out == expected
 
 
-def test_other_ranks_are_silent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_ranks_are_silent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr("monai_afire.apps.runs.closing_message.global_rank", lambda: 1)
     run(ClosingMessage(curves="logs"))
     assert "logs" not in capsys.readouterr().out
@@ -70,7 +76,9 @@ def test_it_does_not_praise_what_was_not_validated(tmp_path: Path, state: Any, w
     assert message.lines() == {"model": f"{tmp_path}/model.pt{words}"}
 
 
-def test_commands_leave_out_what_the_model_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_leave_out_what_the_model_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = ("hidden_size", "patch_size", "seed")
     (tmp_path / "config.json").write_text(json.dumps(dict.fromkeys(names)))
     arguments = ["run", "--config_file", "train.json"]
@@ -78,20 +86,37 @@ def test_commands_leave_out_what_the_model_says(tmp_path: Path, monkeypatch: pyt
         arguments += [f"--{name}", "8"]
     monkeypatch.setattr(sys, "argv", ["/site/monai/bundle/__main__.py", *arguments])
     commands = {"next": {"configs": ["config.json"], "ckpt_path": "a.pt"}}
-    message = ClosingMessage({"model": str(tmp_path / "model.pt")}, commands, config_dir=str(tmp_path))
+    message = ClosingMessage(
+        {"model": str(tmp_path / "model.pt")}, commands, config_dir=str(tmp_path)
+    )
     start = f"python -m monai.bundle run --config_file {tmp_path}/config.json"
     torch.save({"w": torch.ones(1)}, tmp_path / "model.pt")
-    assert message.lines()["next"] == f"{start} --hidden_size 8 --patch_size 8 --seed 8 --ckpt_path a.pt"
+    assert (
+        message.lines()["next"]
+        == f"{start} --hidden_size 8 --patch_size 8 --seed 8 --ckpt_path a.pt"
+    )
     encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=8, num_layers=1, num_heads=2)
     save_network(AFiRe(encoder, 8, 16, 16, 1, 2), tmp_path / "model.pt")
     assert message.lines()["next"] == f"{start} --seed 8 --ckpt_path a.pt"
 
 
 def test_commands_repeat_the_overrides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "inference.json").write_text('{"hidden_size": 192, "ckpt_path": "", "dataset_dir": null}')
+    (tmp_path / "inference.json").write_text(
+        '{"hidden_size": 192, "ckpt_path": "", "dataset_dir": null}'
+    )
     arguments = ["run", "--config_file", "train.json", "--hidden_size", "384", "--epochs", "2"]
     monkeypatch.setattr(sys, "argv", ["/site/monai/bundle/__main__.py", *arguments])
-    entry = {"configs": ["inference.json"], "ckpt_path": ["my models", "model.pt"], "dataset_dir": "/path/to/images"}
-    message = ClosingMessage(commands={"use": entry, "evaluate": {"configs": ["none.json"]}}, config_dir=str(tmp_path))
-    command = f"python -m monai.bundle run --config_file {tmp_path}/inference.json --hidden_size 384"
-    assert message.lines() == {"use": f"{command} --ckpt_path 'my models/model.pt' --dataset_dir /path/to/images"}
+    entry = {
+        "configs": ["inference.json"],
+        "ckpt_path": ["my models", "model.pt"],
+        "dataset_dir": "/path/to/images",
+    }
+    message = ClosingMessage(
+        commands={"use": entry, "evaluate": {"configs": ["none.json"]}}, config_dir=str(tmp_path)
+    )
+    command = (
+        f"python -m monai.bundle run --config_file {tmp_path}/inference.json --hidden_size 384"
+    )
+    assert message.lines() == {
+        "use": f"{command} --ckpt_path 'my models/model.pt' --dataset_dir /path/to/images"
+    }

@@ -20,9 +20,19 @@ def is_option(name: str, value: Any) -> bool:
     """Whether an entry of a config is a value that a person sets, rather than a part of the application."""
     if isinstance(value, list) and value:
         return all(is_option(name, each) for each in value)
-    is_value = value is None or isinstance(value, (bool, int, float)) or not str(value).startswith(("$", "@", "%"))
+    is_value = (
+        value is None
+        or isinstance(value, (bool, int, float))
+        or not str(value).startswith(("$", "@", "%"))
+    )
     of_the_files = name == FOLLOWS  # says how configs are combined
-    return is_value and not isinstance(value, dict) and name not in SLOTS and "::" not in name and not of_the_files
+    return (
+        is_value
+        and not isinstance(value, dict)
+        and name not in SLOTS
+        and "::" not in name
+        and not of_the_files
+    )
 
 
 @pytest.mark.parametrize("key", config_files())
@@ -57,6 +67,10 @@ def test_defaults_pass_the_check(run: list[str]) -> None:
     check_call(call_of(run))
 
 
-@pytest.mark.parametrize("key", [key for key, config in config_files().items() if "initialize" in config])
+@pytest.mark.parametrize(
+    "key", [key for key, config in config_files().items() if "initialize" in config]
+)
 def test_the_check_is_the_first_to_happen(key: str) -> None:
-    assert config_files()[key]["initialize"][0] == {"_target_": "monai_afire.apps.runs.start_bundle"}
+    assert config_files()[key]["initialize"][0] == {
+        "_target_": "monai_afire.apps.runs.start_bundle"
+    }

@@ -34,7 +34,9 @@ def test_small_settings_are_named_where_own_images_meet_them(
     assert ["overlay paper" in line for line in others] == [True] * hint
 
 
-def test_one_process_speaks_for_all(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_process_speaks_for_all(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     call = call_of(["afire/train"], **IMAGES)
     monkeypatch.setenv("RANK", "1")
     print_first_lines(call)

@@ -15,9 +15,22 @@ from monai_afire.apps.runs import check_call
 from monai_afire.apps.runs.follow_up import follow_up_command, given_options
 
 FILES: dict[str, dict[str, Any]] = {
-    "train": {"epochs": 9, "hidden_size": 192, "output_dir": "o", "resume": False, "learning_rate": 0.1, "encoder": {}},
+    "train": {
+        "epochs": 9,
+        "hidden_size": 192,
+        "output_dir": "o",
+        "resume": False,
+        "learning_rate": 0.1,
+        "encoder": {},
+    },
     "adapt": {"epochs": 18, "pretrained": None, "train::run::network": "@detector"},
-    "inference": {"hidden_size": 192, "output_dir": "i", "ckpt_path": "m", "dataset_dir": None, "encoder": {}},
+    "inference": {
+        "hidden_size": 192,
+        "output_dir": "i",
+        "ckpt_path": "m",
+        "dataset_dir": None,
+        "encoder": {},
+    },
     "paper": {"hidden_size": 768, "epochs": 800, "learning_rate": "$0.1 * 2"},
     "swin": {"encoder": {"_target_": "SwinEncoder"}},
 }
@@ -35,14 +48,28 @@ def configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_options_of_a_command_line() -> None:
     words = ["run", "--config_file", "['a.json','b.json']", "--phantom#seed=3", "--flag"]
-    assert given_options(words) == {"config_file": "['a.json','b.json']", "phantom#seed": "3", "flag": ""}
+    assert given_options(words) == {
+        "config_file": "['a.json','b.json']",
+        "phantom#seed": "3",
+        "flag": "",
+    }
     assert given_options() == {}, "the tests are no bundle"
 
 
 def test_the_same_training_goes_on_with_all_that_the_added_config_leaves(configs: Path) -> None:
-    given = {"config_file": "train.json", "epochs": "5", "hidden_size": "384", "resume": "true", "output_dir": "/a b"}
+    given = {
+        "config_file": "train.json",
+        "epochs": "5",
+        "hidden_size": "384",
+        "resume": "true",
+        "output_dir": "/a b",
+    }
     command = follow_up_command(["train.json", "adapt.json"], {"pretrained": "m.pt"}, given)
-    assert command == RUN + "\"['train.json','adapt.json']\" --hidden_size 384 --output_dir '/a b' --pretrained m.pt"
+    assert (
+        command
+        == RUN
+        + "\"['train.json','adapt.json']\" --hidden_size 384 --output_dir '/a b' --pretrained m.pt"
+    )
 
 
 def test_overlays_are_repeated(configs: Path) -> None:
@@ -53,13 +80,19 @@ def test_overlays_are_repeated(configs: Path) -> None:
 
 
 def test_another_config_gets_the_settings_but_no_folders_and_no_overlays(configs: Path) -> None:
-    given = {"config_file": "['train.json','paper.json','swin.json']", "output_dir": "/x", "encoder": "timm:vit"}
+    given = {
+        "config_file": "['train.json','paper.json','swin.json']",
+        "output_dir": "/x",
+        "encoder": "timm:vit",
+    }
     command = follow_up_command(["inference.json"], {"ckpt_path": "m.pt"}, given)
     assert command == RUN + "inference.json --encoder timm:vit --ckpt_path m.pt"
 
 
 def test_another_config_gets_no_part_that_its_entry_lacks(configs: Path) -> None:
-    (configs / "inference.json").write_text(json.dumps({"items": {"section": "test"}, "ckpt_path": "m"}))
+    (configs / "inference.json").write_text(
+        json.dumps({"items": {"section": "test"}, "ckpt_path": "m"})
+    )
     given = {"config_file": "train.json", "items::label_fraction": "0.3", "items::section": "all"}
     command = follow_up_command(["inference.json"], {"ckpt_path": "m.pt"}, given)
     assert command == RUN + "inference.json --items::section all --ckpt_path m.pt"
@@ -67,11 +100,16 @@ def test_another_config_gets_no_part_that_its_entry_lacks(configs: Path) -> None
 
 def test_some_names_only(configs: Path) -> None:
     given = {"config_file": "inference.json", "hidden_size": "384", "epochs": "3"}
-    assert follow_up_command(["train.json"], {}, given, keep=["hidden_size"]) == RUN + "train.json --hidden_size 384"
+    assert (
+        follow_up_command(["train.json"], {}, given, keep=["hidden_size"])
+        == RUN + "train.json --hidden_size 384"
+    )
 
 
 def test_what_is_built_from_the_weights_is_not_repeated(configs: Path) -> None:
-    (configs / "evaluate.json").write_text(json.dumps({"network_def": {"_target_": "$@model_file.build"}}))
+    (configs / "evaluate.json").write_text(
+        json.dumps({"network_def": {"_target_": "$@model_file.build"}})
+    )
     given = {"config_file": "train.json", "network_def::channels": "8", "encoder::depth": "2"}
     command = follow_up_command(["train.json", "evaluate.json"], {}, given)
     assert command == RUN + "\"['train.json','evaluate.json']\" --encoder::depth 2"

@@ -14,7 +14,18 @@ from monai_afire.apps.runs import OPTIONS, Option, kinds
 STRANGE = [
     *(None, True, False, "", "abc", "true", "nan", "cuda:-1", "\u2622", b"cpu"),
     *(-1, 0, 0.5, 10**30, 1e308, math.nan, math.inf, -math.inf),
-    *([], ["abc"], [1, 2], [2, 1], [None], (3,), {}, {"abc": 1}, {"num_patients": {"abc": 1}}, object()),
+    *(
+        [],
+        ["abc"],
+        [1, 2],
+        [2, 1],
+        [None],
+        (3,),
+        {},
+        {"abc": 1},
+        {"num_patients": {"abc": 1}},
+        object(),
+    ),
 ]
 
 
@@ -48,8 +59,16 @@ def test_what_the_config_computes_is_left_to_it(computed: str) -> None:
         (kinds.POSITIVE_INTEGER, [1, 7.0, "3"], [0, 1.5, True]),
         (kinds.choice(("a", "b")), ["a"], ["c", 1]),
         (kinds.PATH, ["a/b", "", 2024], [True, 1.5, None]),
-        (kinds.ascending_pair(kinds.POSITIVE_INTEGER), [[1, 4], (2, 2), ["$1 + 1", 3]], [[4, 1], [1], 3, "12"]),
-        (kinds.per_axis(kinds.POSITIVE_INTEGER), [2, [2, 3], [1, 2, 3]], [0, [1], [1, 2, 3, 4], [0, 1], True]),
+        (
+            kinds.ascending_pair(kinds.POSITIVE_INTEGER),
+            [[1, 4], (2, 2), ["$1 + 1", 3]],
+            [[4, 1], [1], 3, "12"],
+        ),
+        (
+            kinds.per_axis(kinds.POSITIVE_INTEGER),
+            [2, [2, 3], [1, 2, 3]],
+            [0, [1], [1, 2, 3, 4], [0, 1], True],
+        ),
         (kinds.SWITCH, [True, 0, "no", "TRUE"], [2, "tru", None]),
         (kinds.DEVICE, ["cpu"], ["gpu", "", -1, "meta", "cpu:1"]),
         (kinds.ENCODER, ["timm:vit_small_patch16_224"], ["vit", 3]),

@@ -49,8 +49,12 @@ def test_what_counts_as_undone(tmp_path: Path, first: dict, second: dict, undone
 
 
 def test_whatever_comes_after_both_settles_it(tmp_path: Path) -> None:
-    layers = _written(tmp_path, train=TRAIN, first={"epochs": 1}, second={"epochs": 2, "network::width": 1})
-    assert "first.json and second.json set epochs differently; leave one out" in (undone_settings(layers) or "")
+    layers = _written(
+        tmp_path, train=TRAIN, first={"epochs": 1}, second={"epochs": 2, "network::width": 1}
+    )
+    assert "first.json and second.json set epochs differently; leave one out" in (
+        undone_settings(layers) or ""
+    )
     assert undone_settings(layers, given=["epochs"]) is None
     assert undone_settings({**layers, "own.json": {"epochs": 3}}) is None
     _written(tmp_path, both={"_follows": ["first.json", "second.json"], "epochs": 2})
@@ -68,11 +72,17 @@ def test_the_users_own_configs_may_change_anything(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ablation", ABLATIONS)
 def test_ablations_work_on_the_papers_settings_in_both_orders_or_are_refused(ablation: str) -> None:
     bundle, name = ablation.split("/")[0], Path(ablation).name
-    for paper in (key for key in (f"{bundle}/paper", f"{bundle}/paper_vit") if key in config_files()):
-        after, before = (call_of([f"{bundle}/train", *order]) for order in ([paper, ablation], [ablation, paper]))
+    for paper in (
+        key for key in (f"{bundle}/paper", f"{bundle}/paper_vit") if key in config_files()
+    ):
+        after, before = (
+            call_of([f"{bundle}/train", *order]) for order in ([paper, ablation], [ablation, paper])
+        )
         check_call(after)
         if wrong_order(before.layers):
-            with pytest.raises(OptionError, match=rf"{Path(paper).name}\.json must come before {name}\.json"):
+            with pytest.raises(
+                OptionError, match=rf"{Path(paper).name}\.json must come before {name}\.json"
+            ):
                 check_call(before)
         else:
             check_call(before)
@@ -89,24 +99,37 @@ def test_pasted_lesions_are_as_many_as_those_they_are_compared_with(name: str) -
 
 
 def test_the_papers_anomaly_recipe_is_asked_for_and_keeps_the_papers_settings() -> None:
-    with pytest.raises(OptionError, match=r"set .* differently; add paper_anomaly\.json after both"):
+    with pytest.raises(
+        OptionError, match=r"set .* differently; add paper_anomaly\.json after both"
+    ):
         check_call(call_of(["afire/train", "afire/paper", "afire/finetune_anomaly"], pretrained=""))
     run = ["afire/train", "afire/paper", "afire/finetune_anomaly", "afire/paper_anomaly"]
     call = call_of(run, pretrained="")
     check_call(call)
     paper = call_of(run[:2]).config
     assert call.config["add_lesions"] == paper["add_lesions"]
-    assert call.config["train"]["teacher_temperature_schedule"] == paper["train"]["teacher_temperature_schedule"]
+    assert (
+        call.config["train"]["teacher_temperature_schedule"]
+        == paper["train"]["teacher_temperature_schedule"]
+    )
     assert call.config["optimizer"]["_target_"] == "torch.optim.Adam"
     call.parser["imports"] = ["$import monai_afire"]
-    settings = [call.parser.get_parsed_content(name) for name in ("learning_rate", "batch_size", "hidden_size")]
+    settings = [
+        call.parser.get_parsed_content(name)
+        for name in ("learning_rate", "batch_size", "hidden_size")
+    ]
     assert settings == [1e-4, 64, 768]
 
 
 def test_the_papers_anomaly_recipe_needs_no_sizes_beside_it() -> None:
-    recipe = call_of(["afire/train", "afire/finetune_anomaly", "afire/paper_anomaly"], pretrained="")
+    recipe = call_of(
+        ["afire/train", "afire/finetune_anomaly", "afire/paper_anomaly"], pretrained=""
+    )
     check_call(recipe)
-    complete = call_of(["afire/train", "afire/paper", "afire/finetune_anomaly", "afire/paper_anomaly"], pretrained="")
+    complete = call_of(
+        ["afire/train", "afire/paper", "afire/finetune_anomaly", "afire/paper_anomaly"],
+        pretrained="",
+    )
     for entry in ("add_lesions", "train", "optimizer", "learning_rate", "batch_size", "epochs"):
         assert recipe.config[entry] == complete.config[entry]
     sizes = {

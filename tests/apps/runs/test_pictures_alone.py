@@ -26,7 +26,10 @@ def volume_encoder(**options: Any) -> ViTEncoder:
     [
         (lambda: build_encoder("timm:vit_tiny_patch16_224", volume_encoder()), "takes pictures"),
         (lambda: AnatPaste()(torch.rand(1, 16, 16, 16)), "volumes"),
-        (lambda: controlled_lesion(torch.rand(1, 16, 16, 16), "AnatPaste", 0.5, 0.2, 0), "for volumes take"),
+        (
+            lambda: controlled_lesion(torch.rand(1, 16, 16, 16), "AnatPaste", 0.5, 0.2, 0),
+            "for volumes take",
+        ),
     ],
 )
 def test_the_error_says_so(use: Callable[[], Any], message: str) -> None:

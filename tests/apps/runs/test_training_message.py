@@ -22,7 +22,11 @@ def test_the_configs_of_all_next_steps_exist(bundle: str, tmp_path: Path) -> Non
     message = training_message(str(tmp_path), str(tmp_path), str(root))
     lines = message.lines()
     assert lines["model"] == str(tmp_path / "model.pt")
-    commands = {name: text for name, text in lines.items() if text.startswith("python -m monai.bundle run")}
+    commands = {
+        name: text for name, text in lines.items() if text.startswith("python -m monai.bundle run")
+    }
     assert set(commands) == ({"evaluate", "use"} if bundle in TRANSFER else {"next"})
-    wanted = {"afire": "finetune_anomaly.json"} | dict.fromkeys(PRETRAINING, "radiograph_classification")
+    wanted = {"afire": "finetune_anomaly.json"} | dict.fromkeys(
+        PRETRAINING, "radiograph_classification"
+    )
     assert wanted.get(bundle, "inference.json") in " ".join(commands.values())

@@ -55,7 +55,10 @@ class HashEncoder(RadiographEncoder):
         self.check_images(images)
         seeds = [zlib.crc32(picture.numpy().tobytes()) for picture in images]
         return torch.stack(
-            [torch.randn(1, self.hidden_size, generator=torch.Generator().manual_seed(seed)) for seed in seeds]
+            [
+                torch.randn(1, self.hidden_size, generator=torch.Generator().manual_seed(seed))
+                for seed in seeds
+            ]
         )
 
 
@@ -70,13 +73,17 @@ class ConstantEncoder(RadiographEncoder):
         return torch.tensor([1.0, -2.0, 0.5, 3.0]).expand(len(images), 1, -1)
 
 
-def anatomy_images(shifts: torch.Tensor, img_size: Sequence[int], wave: float = 80.0) -> torch.Tensor:
+def anatomy_images(
+    shifts: torch.Tensor, img_size: Sequence[int], wave: float = 80.0
+) -> torch.Tensor:
     """
     Images (M, 4, H, W) whose channels say which point of the anatomy a pixel shows, by cosine and sine.
 
     The anatomy's point a is at pixel a + shift; ``shifts`` (M, 2).
     """
-    rows, columns = torch.meshgrid(*[torch.arange(s, dtype=torch.float32) for s in img_size], indexing="ij")
+    rows, columns = torch.meshgrid(
+        *[torch.arange(s, dtype=torch.float32) for s in img_size], indexing="ij"
+    )
     anatomy = torch.stack([rows, columns]) - shifts[:, :, None, None]
     angle = 2 * torch.pi * anatomy / wave
     return torch.cat([angle.cos(), angle.sin()], dim=1)

@@ -61,7 +61,9 @@ def test_what_adds_up_is_taken_out_exactly() -> None:
 def test_what_was_taken_out_depends_on_the_filling() -> None:
     # where the patch's place shows its mean intensity, nothing is lost: no match is to be found
     images = torch.full((8, 1, 32, 32), 0.5)
-    table, _ = decomposition_and_retrieval(mean_encoder(1), images, side=HALF, fill=0.5, progress=False)
+    table, _ = decomposition_and_retrieval(
+        mean_encoder(1), images, side=HALF, fill=0.5, progress=False
+    )
     np.testing.assert_allclose(table["correct"], 1 / 8)
     assert table["similarity"].eq(0).all()
 
@@ -96,23 +98,31 @@ def test_a_collapsed_encoder_is_similar_to_everything_and_finds_nothing() -> Non
     assert summary["retrieval_accuracy"] == pytest.approx(0.1)
 
 
-def naive_embedding(encoder: RadiographEncoder, image: torch.Tensor, box: Sequence[int]) -> torch.Tensor:
+def naive_embedding(
+    encoder: RadiographEncoder, image: torch.Tensor, box: Sequence[int]
+) -> torch.Tensor:
     row, column, height, width = box
     crop = image[None, :, row : row + height, column : column + width]
-    return encoder(F.interpolate(crop, size=encoder.img_size, mode="bilinear", align_corners=False)).mean(1)[0]
+    return encoder(
+        F.interpolate(crop, size=encoder.img_size, mode="bilinear", align_corners=False)
+    ).mean(1)[0]
 
 
 @pytest.mark.parametrize("batch_size", [1, 5, 64])
 def test_like_one_image_at_a_time(batch_size: int) -> None:
     torch.manual_seed(1)
-    encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=12, num_layers=1, num_heads=2).eval()
+    encoder = ViTEncoder(
+        img_size=32, patch_size=8, hidden_size=12, num_layers=1, num_heads=2
+    ).eval()
     images = torch.rand(7, 1, 32, 32)
     generator = torch.Generator().manual_seed(3)
     boxes = random_boxes(7, (32, 32), (0.3, 0.6), generator).tolist()
     order = torch.randperm(7, generator=generator).tolist()
     with torch.no_grad():
         wholes = [encoder(image[None]).mean(1)[0] for image in images]
-        patches = [naive_embedding(encoder, image, box) for image, box in zip(images, boxes, strict=True)]
+        patches = [
+            naive_embedding(encoder, image, box) for image, box in zip(images, boxes, strict=True)
+        ]
         losses = []
         for image, (row, column, height, width), whole in zip(images, boxes, wholes, strict=True):
             without = image.clone()
@@ -125,22 +135,36 @@ def test_like_one_image_at_a_time(batch_size: int) -> None:
         assert (table["chance"] == 0.25).all()
         for place, image in enumerate(order):
             candidates = [order[(place + step) % 7] for step in range(4)]
-            similarity = [F.cosine_similarity(queries[image], targets[other], dim=0).item() for other in candidates]
+            similarity = [
+                F.cosine_similarity(queries[image], targets[other], dim=0).item()
+                for other in candidates
+            ]
             assert table["similarity"][image] == pytest.approx(similarity[0], abs=1e-4)
             assert table["correct"][image] == float(np.argmax(similarity) == 0)
-    composed = compositionality(encoder, images, [4], 1, seed=3, batch_size=batch_size, progress=False)
+    composed = compositionality(
+        encoder, images, [4], 1, seed=3, batch_size=batch_size, progress=False
+    )
     own_boxes = random_boxes(7, (32, 32), (0.3, 0.6), torch.Generator().manual_seed(3)).tolist()
     means = []
     with torch.no_grad():
         for image, (row, column, height, width) in zip(images, own_boxes, strict=True):
             corners = [
-                (row + i, column + j, height // 2, width // 2) for i in (0, height // 2) for j in (0, width // 2)
+                (row + i, column + j, height // 2, width // 2)
+                for i in (0, height // 2)
+                for j in (0, width // 2)
             ]
-            means.append(torch.stack([naive_embedding(encoder, image, corner) for corner in corners]).mean(0))
-        own = [naive_embedding(encoder, image, box) for image, box in zip(images, own_boxes, strict=True)]
+            means.append(
+                torch.stack([naive_embedding(encoder, image, corner) for corner in corners]).mean(0)
+            )
+        own = [
+            naive_embedding(encoder, image, box)
+            for image, box in zip(images, own_boxes, strict=True)
+        ]
     for image in range(7):
         row = composed.iloc[image]
-        assert row["similarity"] == pytest.approx(F.cosine_similarity(own[image], means[image], dim=0).item(), abs=1e-4)
+        assert row["similarity"] == pytest.approx(
+            F.cosine_similarity(own[image], means[image], dim=0).item(), abs=1e-4
+        )
         other = F.cosine_similarity(own[image], means[(image + 1) % 7], dim=0).item()
         assert row["other_similarity"] == pytest.approx(other, abs=1e-4)
 
@@ -148,19 +172,27 @@ def test_like_one_image_at_a_time(batch_size: int) -> None:
 def test_patches_are_cut_out_of_native_pixels() -> None:
     """A box of 14 to 28 of 46 pixels, and what is left of the image of 32 pixels without it."""
     torch.manual_seed(1)
-    encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=12, num_layers=1, num_heads=2).eval()
+    encoder = ViTEncoder(
+        img_size=32, patch_size=8, hidden_size=12, num_layers=1, num_heads=2
+    ).eval()
     native = torch.rand(6, 1, 46, 46)
     images = F.interpolate(native, size=(32, 32), mode="area")
-    [row, column, height, width] = random_boxes(6, (46, 46), (0.3, 0.6), torch.Generator().manual_seed(3))[0].tolist()
+    [row, column, height, width] = random_boxes(
+        6, (46, 46), (0.3, 0.6), torch.Generator().manual_seed(3)
+    )[0].tolist()
     with torch.no_grad():
         own = naive_embedding(encoder, native[0], (row, column, height, width))
         whole = encoder(images[:1]).mean(1)[0]
     options: dict[str, Any] = {"gallery": 6, "seed": 3, "progress": False}
     _, retrieval = decomposition_and_retrieval(encoder, images, native=native, **options)
-    assert retrieval["similarity"][0] == pytest.approx(F.cosine_similarity(own, whole, dim=0).item(), abs=1e-4)
+    assert retrieval["similarity"][0] == pytest.approx(
+        F.cosine_similarity(own, whole, dim=0).item(), abs=1e-4
+    )
     study = CompositionStudy(seed=3, parts=[4], patches_per_image=1, progress=False)
     table = study({"mine": encoder}, StudyImages(images, native=native)).table
-    expected = compositionality(encoder, native, [4], 1, seed=3, progress=False)["similarity"].mean()
+    expected = compositionality(encoder, native, [4], 1, seed=3, progress=False)[
+        "similarity"
+    ].mean()
     assert table.loc["mine", "similarity_4_parts"] == pytest.approx(expected)
 
 
@@ -172,14 +204,18 @@ def test_few_images_and_constant_ones(number: int) -> None:
     result = CompositionStudy(progress=False)({"vit": vit, "constant": ConstantEncoder()}, images)
     assert list(result.table.index) == ["vit", "constant"]
     assert (result.table["chance"] == 1 / number).all()
-    accuracies = result.table[["decomposition_accuracy", "retrieval_accuracy", "other_image_2_parts"]]
+    accuracies = result.table[
+        ["decomposition_accuracy", "retrieval_accuracy", "other_image_2_parts"]
+    ]
     assert accuracies.isna().all().all() if number == 1 else accuracies.notna().all().all()
     for figure in result.figures.values():
         assert figure_to_array(figure).std() > 0
 
 
 def test_volumes() -> None:
-    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2, spatial_dims=3)
+    encoder = ViTEncoder(
+        img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2, spatial_dims=3
+    )
     table = compositionality(encoder, torch.rand(2, 1, 16, 16, 16), (2, 8), 3, progress=False)
     assert sorted(table["parts"].unique()) == [2, 8]
 
@@ -187,7 +223,8 @@ def test_volumes() -> None:
 def test_every_encoder_sees_the_same_and_seeds_differ() -> None:
     images = torch.rand(6, 1, 32, 32)
     first, again, other = (
-        decomposition_and_retrieval(HashEncoder(), images, seed=seed, progress=False)[1] for seed in (0, 0, 1)
+        decomposition_and_retrieval(HashEncoder(), images, seed=seed, progress=False)[1]
+        for seed in (0, 0, 1)
     )
     pd.testing.assert_frame_equal(first, again)
     assert not first["similarity"].equals(other["similarity"])
@@ -218,7 +255,11 @@ def test_accuracies_are_drawn_beside_chance() -> None:
     (axis,) = list(result.figures.values())[1].axes
     accuracies = result.table[["decomposition_accuracy", "retrieval_accuracy"]].to_numpy().tolist()
     assert [line.get_xdata().tolist() for line in axis.lines] == [*accuracies, [0.2, 0.2]]
-    assert [text.get_text() for text in axis.figure.legends[0].get_texts()] == ["mean", "b_$1$", "chance"]
+    assert [text.get_text() for text in axis.figure.legends[0].get_texts()] == [
+        "mean",
+        "b_$1$",
+        "chance",
+    ]
 
 
 def test_study_embeds_every_picture_once() -> None:
@@ -226,7 +267,10 @@ def test_study_embeds_every_picture_once() -> None:
     CompositionStudy(parts=(2, 4), patches_per_image=3, progress=False)(
         {"a": encoder}, StudyImages(torch.rand(5, 1, 32, 32))
     )
-    compared, matched = 5 * 3 * (1 + 2 + 4), 5 * 3  # patches with their parts; images, images without a patch, patches
+    compared, matched = (
+        5 * 3 * (1 + 2 + 4),
+        5 * 3,
+    )  # patches with their parts; images, images without a patch, patches
     assert sum(encoder.batches) == compared + matched
 
 

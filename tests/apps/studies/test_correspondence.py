@@ -33,20 +33,26 @@ def anatomy(num_images: int = 5, seed: int = 0) -> tuple[torch.Tensor, torch.Ten
     return anatomy_images(shifts, (64, 64)), points + shifts[:, None]
 
 
-def find(encoder: RadiographEncoder, images: torch.Tensor, landmarks: torch.Tensor, **options: Any) -> pd.DataFrame:
+def find(
+    encoder: RadiographEncoder, images: torch.Tensor, landmarks: torch.Tensor, **options: Any
+) -> pd.DataFrame:
     return landmark_correspondence(encoder, images, landmarks, **{"progress": False, **options})
 
 
 @pytest.mark.parametrize("stride", [2, 4, 8])
 def test_coordinates_of_the_anatomy_are_found_to_the_cell(stride: int) -> None:
     images, landmarks = anatomy()
-    table = find(PatchMeanEncoder(4, (64, 64), (8, 8)), images, landmarks, stride=stride, reference=2)
+    table = find(
+        PatchMeanEncoder(4, (64, 64), (8, 8)), images, landmarks, stride=stride, reference=2
+    )
     assert len(table) == 2 * 4 * 7
     truth = landmarks[table["query"].to_numpy(), table["landmark"].to_numpy()].numpy()
     off = np.abs(table[["row", "column"]].to_numpy() - truth)
     assert off.max() < 0.55 * stride  # half a stride, and what interpolation between cells costs
     assert table["error"].mean() < 0.5 * stride
-    np.testing.assert_allclose(table["error"], np.linalg.norm(table[["row", "column"]].to_numpy() - truth, axis=1))
+    np.testing.assert_allclose(
+        table["error"], np.linalg.norm(table[["row", "column"]].to_numpy() - truth, axis=1)
+    )
 
 
 def test_coordinates_of_the_image_give_the_same_place() -> None:
@@ -62,7 +68,9 @@ def test_coordinates_of_the_image_give_the_same_place() -> None:
     )
     table = find(encoder, torch.rand(6, 1, 32, 40), cells, reference=[4, 1])
     baseline = same_place_correspondence(cells, (32, 40), reference=[4, 1])
-    pd.testing.assert_frame_equal(table.drop(columns="similarity"), baseline.drop(columns="similarity"))
+    pd.testing.assert_frame_equal(
+        table.drop(columns="similarity"), baseline.drop(columns="similarity")
+    )
     np.testing.assert_allclose(table["similarity"], 1.0, rtol=1e-6)
     assert baseline["similarity"].isna().all()
 
@@ -72,7 +80,9 @@ def test_position_alone_finds_nothing_once_it_is_removed(batch_size: int) -> Non
     torch.manual_seed(0)
     encoder = PositionEncoder((32, 40), (8, 8))
     landmarks = 31 * torch.rand(7, 5, 2)
-    table = find(encoder, torch.rand(7, 1, 32, 40), landmarks, remove_position=True, batch_size=batch_size)
+    table = find(
+        encoder, torch.rand(7, 1, 32, 40), landmarks, remove_position=True, batch_size=batch_size
+    )
     assert (table["similarity"] == 0).all()
     assert len(table[["row", "column"]].drop_duplicates()) == 1
 
@@ -83,7 +93,8 @@ def test_a_vit_of_random_weights_profits_from_its_position_embedding() -> None:
     landmarks = 20 + 24 * torch.rand(1, 6, 2) + 4 * torch.rand(20, 6, 2)
     images = 0.5 + 0.1 * torch.rand(20, 1, 64, 64)
     with_position, without = (
-        find(encoder, images, landmarks, remove_position=remove)["error"].mean() for remove in (False, True)
+        find(encoder, images, landmarks, remove_position=remove)["error"].mean()
+        for remove in (False, True)
     )
     assert with_position < 10
     assert without > 2 * with_position
@@ -121,14 +132,27 @@ def naive_table(
                     if cosine > best:
                         best, found = cosine, (centers[0][i], centers[1][j])
                 error = np.hypot(found[0] - truth[0], found[1] - truth[1])
-                rows.append((first, other, number, error, error / max(encoder.img_size), *found, best))
-    names = ["reference", "query", "landmark", "error", "error_fraction", "row", "column", "similarity"]
+                rows.append(
+                    (first, other, number, error, error / max(encoder.img_size), *found, best)
+                )
+    names = [
+        "reference",
+        "query",
+        "landmark",
+        "error",
+        "error_fraction",
+        "row",
+        "column",
+        "similarity",
+    ]
     return pd.DataFrame(rows, columns=names)
 
 
 @pytest.mark.parametrize("remove_position", [False, True])
 @pytest.mark.parametrize("limit", [2**24, 1])
-def test_like_one_pair_at_a_time(remove_position: bool, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_like_one_pair_at_a_time(
+    remove_position: bool, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(implementation, "_MAX_SIMILARITIES", limit)
     torch.manual_seed(3)
     encoder = ViTEncoder(img_size=(24, 32), patch_size=8, hidden_size=12, num_layers=1, num_heads=2)
@@ -137,13 +161,17 @@ def test_like_one_pair_at_a_time(remove_position: bool, limit: int, monkeypatch:
     landmarks[1, 2], landmarks[3, 0, 1] = torch.nan, torch.nan
     landmarks[0, 1] = torch.tensor([-0.5, 31.5])  # the corner, beyond the last centers
     reference = [3, 0]
-    table = find(encoder, images, landmarks, reference=reference, stride=4, remove_position=remove_position)
+    table = find(
+        encoder, images, landmarks, reference=reference, stride=4, remove_position=remove_position
+    )
     expected = naive_table(encoder, images, landmarks, reference, 4, remove_position)
     pd.testing.assert_frame_equal(table, expected, check_dtype=False, rtol=1e-4)
 
 
 def test_the_baseline_by_hand() -> None:
-    landmarks = torch.tensor([[[0.0, 0.0], [5.0, 5.0]], [[3.0, 4.0], [5.0, 5.0]], [[6.0, 8.0], [torch.nan, 5.0]]])
+    landmarks = torch.tensor(
+        [[[0.0, 0.0], [5.0, 5.0]], [[3.0, 4.0], [5.0, 5.0]], [[6.0, 8.0], [torch.nan, 5.0]]]
+    )
     table = same_place_correspondence(landmarks, (20, 10), reference=[0, 1])
     assert table["reference"].tolist() == [0, 0, 0, 1, 1, 1]
     assert table["query"].tolist() == [1, 1, 2, 0, 0, 2]
@@ -154,7 +182,9 @@ def test_the_baseline_by_hand() -> None:
 
 def test_counted_references_are_spread_and_no_more_than_there_are() -> None:
     landmarks = torch.rand(10, 1, 2)
-    chosen = same_place_correspondence(landmarks, (4, 4), reference=5)["reference"].unique().tolist()
+    chosen = (
+        same_place_correspondence(landmarks, (4, 4), reference=5)["reference"].unique().tolist()
+    )
     assert chosen == [0, 2, 4, 6, 8]
     assert same_place_correspondence(landmarks, (4, 4), reference=99)["reference"].nunique() == 10
 
@@ -173,7 +203,9 @@ def test_counted_references_are_spread_and_no_more_than_there_are() -> None:
         (torch.rand(4, 2, 2), [1, 1], "different indices from 0 to 3"),
     ],
 )
-def test_refuses_what_does_not_fit(landmarks: torch.Tensor, reference: Sequence[int] | int, message: str) -> None:
+def test_refuses_what_does_not_fit(
+    landmarks: torch.Tensor, reference: Sequence[int] | int, message: str
+) -> None:
     encoder = PatchMeanEncoder(1, (16, 16), (8, 8))
     with pytest.raises(ValueError, match=message):
         find(encoder, torch.rand(4, 1, 16, 16), landmarks, reference=reference)
@@ -192,7 +224,9 @@ def test_landmarks_that_no_pair_shares() -> None:
 
 def test_volumes() -> None:
     torch.manual_seed(0)
-    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2, spatial_dims=3)
+    encoder = ViTEncoder(
+        img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2, spatial_dims=3
+    )
     images = torch.rand(1, 1, 16, 16, 16).expand(3, -1, -1, -1, -1)
     centers = torch.stack([axis[[0, 2, 3]] for axis in cell_centers(encoder, 4)], dim=-1)
     table = find(encoder, images, centers.expand(3, -1, -1), stride=4)
@@ -201,7 +235,9 @@ def test_volumes() -> None:
 
 
 def test_progress_counts_images(capsys: pytest.CaptureFixture[str]) -> None:
-    landmark_correspondence(PatchMeanEncoder(1, (16, 16), (8, 8)), torch.rand(4, 1, 16, 16), torch.rand(4, 1, 2), 2)
+    landmark_correspondence(
+        PatchMeanEncoder(1, (16, 16), (8, 8)), torch.rand(4, 1, 16, 16), torch.rand(4, 1, 2), 2
+    )
     assert "6/6" in capsys.readouterr().err
 
 
@@ -209,7 +245,10 @@ def test_features_that_know_the_anatomy_find_it_in_all_perturbations_where_copyi
     generator = torch.Generator().manual_seed(0)
     shifts = 4 * torch.rand(3, 2, generator=generator) - 2
     landmarks = 24 + 16 * torch.rand(5, 2, generator=generator) + shifts[:, None]
-    perturbations = (Perturbation("moved", shift=(0.15, -0.15)), Perturbation("turned", rotation=20))
+    perturbations = (
+        Perturbation("moved", shift=(0.15, -0.15)),
+        Perturbation("turned", rotation=20),
+    )
     images, places = with_perturbations(anatomy_images(shifts, (64, 64)), landmarks, perturbations)
     assert images.shape[0] == places.shape[0] == 9
     encoder = PatchMeanEncoder(4, (64, 64), (4, 4))
@@ -231,12 +270,19 @@ def test_anatomy_is_found_across_patients_and_perturbations() -> None:
     landmarks = 22 + 20 * torch.rand(4, 2, generator=generator) + shifts[:, None]
     images = StudyImages(anatomy_images(shifts, (64, 64)), landmarks=landmarks)
     encoder = PatchMeanEncoder(4, (64, 64), (8, 8))
-    result = CorrespondenceStudy(reference=2, stride=4, progress=False)({"anatomy": encoder}, images)
+    result = CorrespondenceStudy(reference=2, stride=4, progress=False)(
+        {"anatomy": encoder}, images
+    )
     found = result.table.filter(like="error_across").filter(regex="^(?!.*removed)")
     assert (found.loc["anatomy"] < 2.6).all()  # half of the stride
     assert found.loc["same place", "error_across_perturbations"] > 5
     assert result.table.loc["anatomy", "stride"] == 4
-    assert list(result.details["Across perturbations: error of each landmark in pixels"].index) == ["1", "2", "3", "4"]
+    assert list(result.details["Across perturbations: error of each landmark in pixels"].index) == [
+        "1",
+        "2",
+        "3",
+        "4",
+    ]
 
 
 def test_images_with_boxes_are_sampled_with_them() -> None:

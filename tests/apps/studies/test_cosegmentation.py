@@ -20,7 +20,9 @@ from monai_afire.apps.studies.cosegmentation import (
 )
 
 
-def organs(num_images: int = 8, on_grid: bool = False, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+def organs(
+    num_images: int = 8, on_grid: bool = False, seed: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Two organs that lie elsewhere in each image; images whose channels say the organ of each pixel."""
     generator = torch.Generator().manual_seed(seed)
     masks = torch.zeros(num_images, 2, 64, 64, dtype=torch.bool)
@@ -61,7 +63,9 @@ def test_copying_places_fails_where_organs_move() -> None:
     encoder = PositionEncoder((64, 64), (8, 8))
     labels = cosegment(encoder, torch.rand(8, 1, 64, 64), num_clusters=64, progress=False)
     assert score_segments(labels, masks, 3)[0]["dice"].mean() < 0.6
-    without = cosegment(encoder, torch.rand(8, 1, 64, 64), num_clusters=64, remove_position=True, progress=False)
+    without = cosegment(
+        encoder, torch.rand(8, 1, 64, 64), num_clusters=64, remove_position=True, progress=False
+    )
     assert without.unique().numel() == 1  # nothing is left
 
 
@@ -73,7 +77,9 @@ def test_dice_is_that_of_the_pixels() -> None:
     predicted = segments_to_masks(labels, clusters, (64, 64))
     assert sorted(table["image"].unique()) == [0, 2, 3, 5, 6, 7]
     for row in table.itertuples():
-        assert row.dice == pytest.approx(dice(predicted[row.image, row.organ], masks[row.image, row.organ]), abs=1e-6)
+        assert row.dice == pytest.approx(
+            dice(predicted[row.image, row.organ], masks[row.image, row.organ]), abs=1e-6
+        )
 
 
 def test_the_best_union_of_all() -> None:
@@ -96,7 +102,9 @@ def test_scored_images_are_not_looked_at() -> None:
     labels = torch.randint(5, (8, 8, 8), generator=torch.Generator().manual_seed(5))
     changed = masks.clone()
     changed[[1, 2, 3, 5, 6, 7]] = ~changed[[1, 2, 3, 5, 6, 7]]
-    assert torch.equal(organ_clusters(labels, masks, [0, 4]), organ_clusters(labels, changed, [0, 4]))
+    assert torch.equal(
+        organ_clusters(labels, masks, [0, 4]), organ_clusters(labels, changed, [0, 4])
+    )
 
 
 def test_degenerate() -> None:

@@ -51,13 +51,17 @@ def test_silhouette_is_that_of_scikit_learn(seed: int) -> None:
     expected = silhouette_score(features.double(), labels, metric="cosine")
     assert group_separation(features, labels)["silhouette"] == pytest.approx(expected, abs=1e-12)
     unknown = torch.cat([torch.full((1, 6), torch.nan), features])
-    assert group_separation(unknown, [7, *labels])["silhouette"] == pytest.approx(expected, abs=1e-12)
+    assert group_separation(unknown, [7, *labels])["silhouette"] == pytest.approx(
+        expected, abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("k", [1, 5])
 @pytest.mark.parametrize("limit", [1, 10**9])
-def test_purity_like_one_item_at_a_time(seed: int, k: int, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_purity_like_one_item_at_a_time(
+    seed: int, k: int, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(grouping, "_MAX_SIMILARITIES", limit)
     features, labels = random_groups(seed)
     assert neighbor_purity(features, labels, k) == pytest.approx(naive_purity(features, labels, k))
@@ -80,7 +84,9 @@ def test_features_without_meaning_are_at_chance() -> None:
 
 @pytest.mark.parametrize("value", [0.0, 1.0, 0.1])
 def test_rounding_is_no_silhouette(value: float) -> None:
-    features = torch.full((40, 3), value) * (1 + 1e-7 * torch.arange(40)[:, None])  # lengths and roundings differ
+    features = torch.full((40, 3), value) * (
+        1 + 1e-7 * torch.arange(40)[:, None]
+    )  # lengths and roundings differ
     assert group_separation(features, [0] * 20 + [1] * 20)["silhouette"] == 0
 
 
@@ -125,7 +131,9 @@ def test_map_of_few_or_equal_features(number: int) -> None:
 
 def test_map_keeps_clear_groups_apart_and_repeats_itself() -> None:
     labels = np.arange(45) % 3
-    features = torch.eye(3)[labels] + 0.01 * torch.rand(45, 3, generator=torch.Generator().manual_seed(0))
+    features = torch.eye(3)[labels] + 0.01 * torch.rand(
+        45, 3, generator=torch.Generator().manual_seed(0)
+    )
     points = tsne_map(features, seed=1)
     assert silhouette_score(points, labels) > 0.6
     np.testing.assert_array_equal(points, tsne_map(features, seed=1))
@@ -145,7 +153,9 @@ def test_maps_of_an_encoder_that_knows_positions_alone() -> None:
     assert table.loc["positions", "silhouette"] == pytest.approx(1, abs=1e-6)
     assert table.loc["raw pixels", "purity"] < 0.5
     landmarks = 6 + 20 * torch.rand(40, 3, 2, generator=torch.Generator().manual_seed(0))
-    windows = LandmarkMapStudy(progress=False)(encoders, study_images(40, landmarks=landmarks)).table
+    windows = LandmarkMapStudy(progress=False)(
+        encoders, study_images(40, landmarks=landmarks)
+    ).table
     assert windows.loc["positions", "purity"] == pytest.approx(1 / 3, abs=0.1)
 
 

@@ -37,7 +37,12 @@ class BlockColors(RadiographEncoder):
 
 
 def test_a_shifted_picture_is_found_where_it_went(tmp_path: Path) -> None:
-    pixels = np.random.default_rng(0).integers(0, 255, (16, 16, 3), dtype=np.uint8).repeat(4, 0).repeat(4, 1)
+    pixels = (
+        np.random.default_rng(0)
+        .integers(0, 255, (16, 16, 3), dtype=np.uint8)
+        .repeat(4, 0)
+        .repeat(4, 1)
+    )
     Image.fromarray(pixels).save(tmp_path / "a.png")
     Image.fromarray(np.roll(pixels, 8, axis=1)).save(tmp_path / "b.png")
     # two blocks of the file, of which the input has half the size: the place moves by 8 pixels, 4 of the input
@@ -61,7 +66,12 @@ def test_what_is_no_pair_is_refused() -> None:
     image = torch.rand(1, 8, 8)
     with pytest.raises(ValueError, match="has no image_2 and no landmarks_2"):
         read_landmark_pairs([{"image": image, "landmarks": [[1, 1]]}], dict)
-    unequal = {"image": image, "image_2": image, "landmarks": [[1, 1]], "landmarks_2": [[1, 1], [2, 2]]}
+    unequal = {
+        "image": image,
+        "image_2": image,
+        "landmarks": [[1, 1]],
+        "landmarks_2": [[1, 1], [2, 2]],
+    }
     with pytest.raises(ValueError, match="list each landmark in both"):
         read_landmark_pairs([unequal], dict)
     with pytest.raises(ValueError, match="no pair"):
@@ -74,7 +84,13 @@ def shifted(shift: int, group: str) -> dict:
     image, places = torch.rand(3, 32, 32), [[6.0, 6.0], [14.0, 10.0]]
     moved = [[row, column + shift] for row, column in places]
     second = image.roll(shift, dims=2)
-    return {"image": image, "image_2": second, "landmarks": places, "landmarks_2": moved, "group": group}
+    return {
+        "image": image,
+        "image_2": second,
+        "landmarks": places,
+        "landmarks_2": moved,
+        "group": group,
+    }
 
 
 def test_the_study_compares_encoders_with_copying() -> None:
@@ -95,5 +111,8 @@ def test_the_study_compares_encoders_with_copying() -> None:
 
 def test_places_of_pairs_are_no_landmarks_of_the_other_studies() -> None:
     """They are other places, and other numbers of them, in each pair."""
-    items = [shifted(4, "near"), {**shifted(4, "near"), "landmarks": [[1.0, 1.0]], "landmarks_2": [[1.0, 5.0]]}]
+    items = [
+        shifted(4, "near"),
+        {**shifted(4, "near"), "landmarks": [[1.0, 1.0]], "landmarks_2": [[1.0, 5.0]]},
+    ]
     assert read_study_images(items, dict, dataset_dir="fundus", progress=False).landmarks is None

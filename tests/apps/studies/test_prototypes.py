@@ -35,11 +35,21 @@ def one_hot(clusters: list[int], number: int) -> torch.Tensor:
 def small_network(**options: Any) -> AFiRe:
     torch.manual_seed(0)
     encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-    return AFiRe(encoder, num_clusters=8, head_dim=16, decoder_dim=16, decoder_layers=1, decoder_heads=2, **options)
+    return AFiRe(
+        encoder,
+        num_clusters=8,
+        head_dim=16,
+        decoder_dim=16,
+        decoder_layers=1,
+        decoder_heads=2,
+        **options,
+    )
 
 
 def test_atlas_of_hand_made_prototypes() -> None:
-    prototypes = torch.tensor([[0.7, 0.2, 0.1, 0.0], [0.0, 0.0, 1.0, 0.0], [0.25] * 4, [0.0, 0.5, 0.0, 0.5]])
+    prototypes = torch.tensor(
+        [[0.7, 0.2, 0.1, 0.0], [0.0, 0.0, 1.0, 0.0], [0.25] * 4, [0.0, 0.5, 0.0, 0.5]]
+    )
     atlas = prototype_atlas(prototypes, (2, 2))
     assert atlas[["row", "column"]].to_numpy().tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
     assert atlas["cluster"].tolist() == [0, 2, 0, 1]
@@ -86,9 +96,13 @@ def test_organ_information_of_soft_vectors_like_a_loop(seed: int) -> None:
     for position in range(6):
         for cluster in range(4):
             for organ in range(3):
-                joint[cluster, organ] += float(prototypes[position, cluster] * shares[position, organ]) / 6
+                joint[cluster, organ] += (
+                    float(prototypes[position, cluster] * shares[position, organ]) / 6
+                )
     information = sum(
-        joint[k, o] * np.log(joint[k, o] / (joint[k].sum() * joint[:, o].sum())) for k in range(4) for o in range(3)
+        joint[k, o] * np.log(joint[k, o] / (joint[k].sum() * joint[:, o].sum()))
+        for k in range(4)
+        for o in range(3)
     )
     entropy = -sum(p * np.log(p) for p in joint.sum(0))
     assert organ_information(prototypes, shares) == pytest.approx(information / entropy, abs=1e-6)
@@ -101,7 +115,9 @@ def test_an_atlas_of_organs_beats_permuted_positions() -> None:
     assert scores["organ_information_limit"] == pytest.approx(1)
     assert scores["organ_information_chance"] < 0.3
     own_clusters = atlas_scores(torch.eye(32), one_hot(organs, 3))  # nothing is left to permute
-    assert own_clusters["organ_information_chance"] == pytest.approx(own_clusters["organ_information"])
+    assert own_clusters["organ_information_chance"] == pytest.approx(
+        own_clusters["organ_information"]
+    )
 
 
 def test_shares_of_organs() -> None:
@@ -127,7 +143,8 @@ def test_patches_of_clusters_like_a_sort() -> None:
         assert table["rank"].tolist() == [0, 1, 2] * 2
         for cluster, rows in table.groupby("cluster"):
             strongest = sorted(
-                ((float(row.max()), i, int(row.argmax())) for i, row in enumerate(q[..., cluster])), reverse=True
+                ((float(row.max()), i, int(row.argmax())) for i, row in enumerate(q[..., cluster])),
+                reverse=True,
             )
             expected = pd.DataFrame(strongest[:3], columns=["probability", "image", "position"])
             np.testing.assert_allclose(rows["probability"], expected["probability"], rtol=1e-4)
@@ -150,11 +167,15 @@ def test_windows_show_the_patch_in_the_middle() -> None:
 
 def test_figures_show_clusters_and_patches() -> None:
     clusters = [0, 0, 1, 2]
-    figure = atlas_figure(torch.rand(1, 16, 16), prototype_atlas(one_hot(clusters, 4), (2, 2)), "a_$1$")
+    figure = atlas_figure(
+        torch.rand(1, 16, 16), prototype_atlas(one_hot(clusters, 4), (2, 2)), "a_$1$"
+    )
     assert [text.get_text() for text in figure.axes[1].texts] == ["0", "0", "1", "2"]
     assert len(figure.axes[1].lines) == 3  # between 0 and 1, 0 and 2, 1 and 2
     assert figure_to_array(figure).std() > 0
-    table = pd.DataFrame({"cluster": [7, 7, 3, 3], "rank": [0, 1] * 2, "probability": [0.9, 0.8, 0.7, 0.6]})
+    table = pd.DataFrame(
+        {"cluster": [7, 7, 3, 3], "rank": [0, 1] * 2, "probability": [0.9, 0.8, 0.7, 0.6]}
+    )
     figure = cluster_figure(torch.rand(4, 1, 24, 24), table)
     assert [axis.get_ylabel() for axis in figure.axes] == ["cluster 7", "", "cluster 3", ""]
     assert [axis.get_title() for axis in figure.axes] == ["0.90", "0.80", "0.70", "0.60"]

@@ -37,14 +37,20 @@ class Mean:
 
     needs: tuple[str, ...] = ("group",)
 
-    def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
+    def __call__(
+        self, encoders: Mapping[str, RadiographEncoder], images: StudyImages
+    ) -> StudyResult:
         with torch.no_grad():
-            means = {name: float(encoder(images.image).mean()) for name, encoder in encoders.items()}
+            means = {
+                name: float(encoder(images.image).mean()) for name, encoder in encoders.items()
+            }
         table = pd.DataFrame({"mean": means, "undefined": float("nan")})
         figure = Figure(figsize=(2, 1))
         figure.subplots().plot([0, 1])
         rows = pd.DataFrame({"group": images.group})
-        return StudyResult("Mean <of> & tokens", "One.\n\nTwo.", table, {'a "line"': figure}, {"groups": rows})
+        return StudyResult(
+            "Mean <of> & tokens", "One.\n\nTwo.", table, {'a "line"': figure}, {"groups": rows}
+        )
 
 
 class NeedsMasks(Mean):
@@ -52,12 +58,16 @@ class NeedsMasks(Mean):
 
 
 class FindsNothing(Mean):
-    def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
+    def __call__(
+        self, encoders: Mapping[str, RadiographEncoder], images: StudyImages
+    ) -> StudyResult:
         raise NothingToCompareError("all are the same")
 
 
 class Fails(Mean):
-    def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
+    def __call__(
+        self, encoders: Mapping[str, RadiographEncoder], images: StudyImages
+    ) -> StudyResult:
         raise ValueError("no such thing")
 
 
@@ -104,21 +114,27 @@ def test_report_is_one_file_with_everything(tmp_path: Path) -> None:
 
 
 def test_a_study_without_its_images_is_named(tmp_path: Path) -> None:
-    results = property_report({"ours": tiny_encoder()}, IMAGES, [NeedsMasks(), Mean()], tmp_path, progress=False)
+    results = property_report(
+        {"ours": tiny_encoder()}, IMAGES, [NeedsMasks(), Mean()], tmp_path, progress=False
+    )
     assert len(results) == 1
     assert read(tmp_path)["remarks"] == ["NeedsMasks was left out: the images have no masks."]
     assert "no masks" in (tmp_path / "report.html").read_text()
 
 
 def test_a_study_with_nothing_to_compare_is_named(tmp_path: Path) -> None:
-    results = property_report({"ours": tiny_encoder()}, IMAGES, [FindsNothing(), Mean()], tmp_path, progress=False)
+    results = property_report(
+        {"ours": tiny_encoder()}, IMAGES, [FindsNothing(), Mean()], tmp_path, progress=False
+    )
     assert [result.title for result in results] == ["Mean <of> & tokens"]
     assert read(tmp_path)["remarks"] == ["FindsNothing was left out: all are the same."]
 
 
 def test_a_failing_study_costs_only_itself(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"1 of 3 studies failed.*no such thing"):
-        property_report({"ours": tiny_encoder()}, IMAGES, [Mean(), Fails(), Mean()], tmp_path, progress=False)
+        property_report(
+            {"ours": tiny_encoder()}, IMAGES, [Mean(), Fails(), Mean()], tmp_path, progress=False
+        )
     content = read(tmp_path)
     assert len(content["studies"]) == 2
     assert "no such thing" in content["remarks"][0]
@@ -126,23 +142,33 @@ def test_a_failing_study_costs_only_itself(tmp_path: Path) -> None:
 
 def test_what_is_done_is_kept(tmp_path: Path) -> None:
     class Interrupted(Mean):
-        def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
+        def __call__(
+            self, encoders: Mapping[str, RadiographEncoder], images: StudyImages
+        ) -> StudyResult:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        property_report({"ours": tiny_encoder()}, IMAGES, [Mean(), Interrupted()], tmp_path, progress=False)
+        property_report(
+            {"ours": tiny_encoder()}, IMAGES, [Mean(), Interrupted()], tmp_path, progress=False
+        )
     assert len(read(tmp_path)["studies"]) == 1
 
 
 def test_a_folder_that_cannot_be_is_refused_first(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file"):
-        property_report({"ours": tiny_encoder()}, IMAGES, [Fails()], tmp_path / "file", progress=False)
+        property_report(
+            {"ours": tiny_encoder()}, IMAGES, [Fails()], tmp_path / "file", progress=False
+        )
 
 
-@pytest.mark.parametrize(("value", "text"), [(0.12345, "0.123"), (12345.6, "12346"), (float("nan"), "not defined")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.12345, "0.123"), (12345.6, "12346"), (float("nan"), "not defined")]
+)
 def test_numbers_to_read(value: float, text: str) -> None:
-    page = report_page("t", {}, [StudyResult("s", "q", pd.DataFrame({"x": [value]}, index=["ours"]))])
+    page = report_page(
+        "t", {}, [StudyResult("s", "q", pd.DataFrame({"x": [value]}, index=["ours"]))]
+    )
     assert f"<td>{text}</td>" in page
 
 

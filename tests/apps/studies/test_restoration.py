@@ -47,13 +47,19 @@ class CopyingDecoder(nn.Module):
     def forward(self, tokens: torch.Tensor, hidden: torch.Tensor | None = None) -> torch.Tensor:
         if hidden is None:
             return tokens
-        return torch.where(hidden.unsqueeze(-1), torch.as_tensor(self.gray, dtype=tokens.dtype), tokens)
+        return torch.where(
+            hidden.unsqueeze(-1), torch.as_tensor(self.gray, dtype=tokens.dtype), tokens
+        )
 
 
 def small_network(encoder: ViTEncoder | None = None) -> AFiRe:
     torch.manual_seed(0)
-    encoder = encoder or ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-    return AFiRe(encoder, num_clusters=8, head_dim=16, decoder_dim=16, decoder_layers=1, decoder_heads=2)
+    encoder = encoder or ViTEncoder(
+        img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2
+    )
+    return AFiRe(
+        encoder, num_clusters=8, head_dim=16, decoder_dim=16, decoder_layers=1, decoder_heads=2
+    )
 
 
 def copying_network() -> AFiRe:
@@ -66,7 +72,9 @@ def copying_network() -> AFiRe:
 
 def test_mask_tokens_take_lesions_out_of_what_else_is_copied() -> None:
     images = torch.full((6, 1, 32, 32), 0.5)
-    found = restorations(copying_network(), images, {"amplitude": (0.5, 0.5)}, batch_size=4, progress=False)
+    found = restorations(
+        copying_network(), images, {"amplitude": (0.5, 0.5)}, batch_size=4, progress=False
+    )
     assert (found.lesion != images).flatten(1).any(1).all()
     torch.testing.assert_close(found.without_mask, found.lesion, atol=1e-6, rtol=0)
     torch.testing.assert_close(found.normal_with_mask, images, atol=1e-6, rtol=0)
@@ -96,13 +104,19 @@ def test_like_one_image_at_a_time(batch_size: int) -> None:
         for name, (source, masked) in pairs.items():
             picture = (lesion[row, 0], images[row])[source][None]
             with torch.no_grad():
-                patches = network.decoder(network.encoder(picture), found.hidden[row : row + 1] if masked else None)
+                patches = network.decoder(
+                    network.encoder(picture), found.hidden[row : row + 1] if masked else None
+                )
             expected = torch.zeros(32, 32)
             for place, patch in enumerate(patches[0]):
                 top, left = 8 * (place // 4), 8 * (place % 4)
                 expected[top : top + 8, left : left + 8] = patch.reshape(8, 8)
-            expected = (expected * network.encoder.std[0, 0] + network.encoder.mean[0, 0]).clamp(0, 1)
-            torch.testing.assert_close(getattr(found, name)[row, 0], expected[0] if expected.ndim > 2 else expected)
+            expected = (expected * network.encoder.std[0, 0] + network.encoder.mean[0, 0]).clamp(
+                0, 1
+            )
+            torch.testing.assert_close(
+                getattr(found, name)[row, 0], expected[0] if expected.ndim > 2 else expected
+            )
     torch.testing.assert_close(network(images), found.normal_without_mask)
 
 
@@ -113,7 +127,13 @@ def test_scores_are_those_of_the_pixels_inside() -> None:
     for row in range(3):
         inside = np.kron(found.hidden[row].reshape(4, 4).numpy(), np.ones(PATCH)) > 0
         normal, lesion = found.normal[row, 0].numpy(), found.lesion[row, 0].numpy()
-        for name in ("with_mask", "without_mask", "normal_with_mask", "normal_without_mask", "lesion"):
+        for name in (
+            "with_mask",
+            "without_mask",
+            "normal_with_mask",
+            "normal_without_mask",
+            "lesion",
+        ):
             picture = getattr(found, name)[row, 0].numpy()
             expected = peak_signal_noise_ratio(normal[inside], picture[inside], data_range=1)
             assert table[f"psnr_{name}"][row] == pytest.approx(expected, rel=1e-4)
@@ -134,7 +154,9 @@ def test_lesions_that_change_nothing_do_not_count() -> None:
     assert table["psnr_normal_with_mask"].notna().all()
     assert np.isnan(restoration_summary(found, PATCH)["gain_with_mask"])
     # black has no texture to make a lesion of
-    black = restoration_scores(restorations(small_network(), torch.zeros(1, 1, 32, 32), progress=False), PATCH)
+    black = restoration_scores(
+        restorations(small_network(), torch.zeros(1, 1, 32, 32), progress=False), PATCH
+    )
     assert black.drop(columns="psnr_outside").isna().all().all()
 
 
@@ -146,7 +168,9 @@ def test_gains_are_pooled_over_images() -> None:
     found = Restorations(normal, lesion, hidden, restored, restored, normal, normal)
     assert restoration_scores(found, PATCH)["gain_with_mask"][1] < -9000
     summary = restoration_summary(found, PATCH)
-    assert summary["gain_with_mask"] == pytest.approx(1 - 2 * 0.1**2 / (0.4**2 + 0.001**2), rel=1e-5)
+    assert summary["gain_with_mask"] == pytest.approx(
+        1 - 2 * 0.1**2 / (0.4**2 + 0.001**2), rel=1e-5
+    )
     assert summary["psnr_with_mask"] == pytest.approx(20)
 
 
@@ -154,8 +178,12 @@ def test_study_takes_the_normal_images_of_every_network() -> None:
     torch.manual_seed(0)
     images = torch.rand(5, 1, 32, 32)
     images[1] = torch.nan  # not normal: it must not be looked at
-    study = RestorationStudy({"a": small_network(), "b": copying_network()}, num_pictures=2, progress=False)
-    result = study({}, StudyImages(images, group=["normal", "nodule", "normal", "normal", "normal"]))
+    study = RestorationStudy(
+        {"a": small_network(), "b": copying_network()}, num_pictures=2, progress=False
+    )
+    result = study(
+        {}, StudyImages(images, group=["normal", "nodule", "normal", "normal", "normal"])
+    )
     assert result.table.index.tolist() == ["a", "b"]
     assert np.isfinite(result.table.loc["a"]).all()
     assert "4 images" in result.question
@@ -181,8 +209,12 @@ def test_figure_shows_what_was_hidden() -> None:
 def test_several_channels() -> None:
     encoder = ViTEncoder(3, 16, 8, 24, num_layers=1, num_heads=2)
     torch.manual_seed(0)
-    network = AFiRe(encoder, num_clusters=8, head_dim=16, decoder_dim=24, decoder_layers=1, decoder_heads=2)
-    result = RestorationStudy({"net": network}, progress=False)({}, StudyImages(torch.rand(2, 3, 16, 16)))
+    network = AFiRe(
+        encoder, num_clusters=8, head_dim=16, decoder_dim=24, decoder_layers=1, decoder_heads=2
+    )
+    result = RestorationStudy({"net": network}, progress=False)(
+        {}, StudyImages(torch.rand(2, 3, 16, 16))
+    )
     assert result.table.notna().all().all()
 
 

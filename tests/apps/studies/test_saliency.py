@@ -52,12 +52,16 @@ def brightness_classifier(freeze: bool = False) -> TransferClassifier:
 
 def small_vit(layers: int = 2, **options: Any) -> ViTEncoder:
     torch.manual_seed(0)
-    return ViTEncoder(img_size=32, patch_size=8, hidden_size=12, num_layers=layers, num_heads=2, **options)
+    return ViTEncoder(
+        img_size=32, patch_size=8, hidden_size=12, num_layers=layers, num_heads=2, **options
+    )
 
 
 def small_swin() -> SwinEncoder:
     torch.manual_seed(0)
-    return SwinEncoder(img_size=32, patch_size=4, embed_dim=8, depths=(2, 2), num_heads=(2, 2), window_size=2)
+    return SwinEncoder(
+        img_size=32, patch_size=4, embed_dim=8, depths=(2, 2), num_heads=(2, 2), window_size=2
+    )
 
 
 def bright_spots(places: list[tuple[int, int]]) -> torch.Tensor:
@@ -78,7 +82,9 @@ def test_grad_cam_of_a_hand_made_classifier(freeze: bool) -> None:
     assert maps[2].eq(0).all()
 
 
-def naive_grad_cam(network: TransferClassifier, image: torch.Tensor, number: int, layer: str) -> torch.Tensor:
+def naive_grad_cam(
+    network: TransferClassifier, image: torch.Tensor, number: int, layer: str
+) -> torch.Tensor:
     """One image, by autograd on a plain function of the layer's output."""
     kept: dict[str, torch.Tensor] = {}
 
@@ -94,7 +100,10 @@ def naive_grad_cam(network: TransferClassifier, image: torch.Tensor, number: int
     if activation.ndim == 2:
         rows = [
             [
-                sum(gradient[:, d].mean() * activation[4 * r + c, d] for d in range(activation.shape[1]))
+                sum(
+                    gradient[:, d].mean() * activation[4 * r + c, d]
+                    for d in range(activation.shape[1])
+                )
                 for c in range(4)
             ]
             for r in range(4)
@@ -116,7 +125,9 @@ def naive_grad_cam(network: TransferClassifier, image: torch.Tensor, number: int
         (small_swin, "encoder.layers.1"),
     ],
 )
-def test_grad_cam_like_one_image_at_a_time(encoder: Callable[[], RadiographEncoder], layer: str) -> None:
+def test_grad_cam_like_one_image_at_a_time(
+    encoder: Callable[[], RadiographEncoder], layer: str
+) -> None:
     torch.manual_seed(0)
     network = TransferClassifier(encoder(), 3)
     network.classifier.weight.data.normal_()
@@ -125,14 +136,18 @@ def test_grad_cam_like_one_image_at_a_time(encoder: Callable[[], RadiographEncod
     maps = grad_cam(network, images, classes, layer, batch_size=2, progress=False)
     assert maps.amax() > 0
     for image, number, heat in zip(images, classes, maps, strict=True):
-        torch.testing.assert_close(heat, naive_grad_cam(network, image, number, layer), atol=1e-6, rtol=1e-4)
+        torch.testing.assert_close(
+            heat, naive_grad_cam(network, image, number, layer), atol=1e-6, rtol=1e-4
+        )
 
 
 def test_grad_cam_is_monais_where_that_works() -> None:
     network = TransferClassifier(small_vit(), 3).eval()
     images, layer = torch.rand(2, 1, 32, 32), "encoder.patch_embedding.patch_embeddings"
     maps = grad_cam(network, images, [1, 1], layer, progress=False)
-    expected = GradCAM(network, layer, postprocessing=lambda x: x)(images.clone().requires_grad_(), class_idx=1)
+    expected = GradCAM(network, layer, postprocessing=lambda x: x)(
+        images.clone().requires_grad_(), class_idx=1
+    )
     torch.testing.assert_close(maps, expected[:, 0])
 
 
@@ -163,7 +178,9 @@ def test_rollout_like_a_loop() -> None:
             for block in encoder.blocks:
                 x = block.norm1(tokens)
                 query, key, _ = block.attn.qkv(x)[0].reshape(16, 3, 2, 6).unbind(1)
-                mixing = sum(((query[:, h] @ key[:, h].T) / 6**0.5).softmax(-1) for h in range(2)) / 2
+                mixing = (
+                    sum(((query[:, h] @ key[:, h].T) / 6**0.5).softmax(-1) for h in range(2)) / 2
+                )
                 total = (0.5 * mixing + 0.5 * torch.eye(16)) @ total
                 tokens = block(tokens)
         share = total.mean(0)
@@ -219,7 +236,9 @@ def test_scores_by_hand() -> None:
     heat[3, 0, 0] = 1.0  # no box
     heat[4] = torch.arange(20.0).reshape(4, 5) - 7  # negative values are as good
     boxes = [[[1, 1, 1, 1]], [[0, 0, 2, 5]], [[0, 0, 4, 1], [0, 0, 2, 1]], [], [[3, 3, 1, 2]]]
-    table = localization_scores(heat, [torch.tensor(one, dtype=torch.float32).reshape(-1, 4) for one in boxes], top=0.2)
+    table = localization_scores(
+        heat, [torch.tensor(one, dtype=torch.float32).reshape(-1, 4) for one in boxes], top=0.2
+    )
     nan = np.nan
     np.testing.assert_allclose(table["pointing_game"], [0, 0.5, 0.2, nan, 1])
     np.testing.assert_allclose(table["pointing_game_chance"], [0.05, 0.5, 0.2, nan, 0.1], rtol=1e-6)
@@ -235,13 +254,19 @@ def test_noise_is_at_chance() -> None:
     boxes = [torch.tensor([[2.0, 3.0, 6.0, 5.0]])] * 3000
     means = localization_scores(heat, boxes).mean()
     for name in ("pointing_game", "iou_half", "iou_top"):
-        assert means[name] == pytest.approx(means[f"{name}_chance"], abs=0.03 if name == "pointing_game" else 0.01)
+        assert means[name] == pytest.approx(
+            means[f"{name}_chance"], abs=0.03 if name == "pointing_game" else 0.01
+        )
 
 
 def test_summary_by_kind() -> None:
     heat = torch.zeros(4, 4, 4)
     heat[:, 0, 0] = 1
-    boxes = [torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.tensor([[2.0, 2.0, 2.0, 2.0]]), torch.empty(0, 4)]
+    boxes = [
+        torch.tensor([[0.0, 0.0, 1.0, 1.0]]),
+        torch.tensor([[2.0, 2.0, 2.0, 2.0]]),
+        torch.empty(0, 4),
+    ]
     table = localization_scores(heat, [*boxes, boxes[0]])
     summary = localization_summary(table, ["b", "b", "a", "c"])
     assert summary.index.tolist() == ["b", "c", "all"]
@@ -262,7 +287,12 @@ def test_study_finds_the_bright_lesion() -> None:
     result = study({}, StudyImages(images, group=group, boxes=boxes))
     assert result.table.index.tolist() == ["net: Grad-CAM"]
     (detail,) = result.details.values()
-    assert detail["pointing_game"].to_dict() == {"bright": 1, "dark": 0, "unheard of": 0, "all": pytest.approx(1 / 3)}
+    assert detail["pointing_game"].to_dict() == {
+        "bright": 1,
+        "dark": 0,
+        "unheard of": 0,
+        "all": pytest.approx(1 / 3),
+    }
     assert detail["images"].to_dict() == {"bright": 1, "dark": 1, "unheard of": 1, "all": 3}
     # the class of "unheard of" is the predicted one: these images are dark on average
     (figure,) = result.figures.values()
@@ -274,11 +304,17 @@ def test_kinds_of_boxes_are_cases_of_their_own() -> None:
     images = bright_spots([(8, 16)])
     boxes = [torch.tensor([[8.0, 16.0, 8.0, 8.0], [0.0, 0.0, 8.0, 8.0], [24.0, 24.0, 8.0, 8.0]])]
     known = StudyImages(images, group=["x"], boxes=boxes, box_kinds=[["bright", "dark", "dark"]])
-    study = SaliencyStudy({"net": brightness_classifier()}, ["bright", "dark", "none"], progress=False)
+    study = SaliencyStudy(
+        {"net": brightness_classifier()}, ["bright", "dark", "none"], progress=False
+    )
     (detail,) = study({}, known).details.values()
     assert detail["pointing_game"]["bright"] == 1
     assert 0 < detail["pointing_game"]["dark"] < 0.2  # all that is dark is equally dark
-    assert detail["pointing_game_chance"].to_dict() == {"bright": 1 / 16, "dark": 2 / 16, "all": 1.5 / 16}
+    assert detail["pointing_game_chance"].to_dict() == {
+        "bright": 1 / 16,
+        "dark": 2 / 16,
+        "all": 1.5 / 16,
+    }
 
 
 @pytest.mark.parametrize("number", [1, 3])
@@ -293,11 +329,19 @@ def test_no_box_at_all(number: int) -> None:
 
 def test_constant_images_and_both_encoders() -> None:
     boxes = [torch.tensor([[0.0, 0.0, 16.0, 32.0]])] * 2
-    networks = {"vit": TransferClassifier(small_vit(), 2), "swin": TransferClassifier(small_swin(), 2)}
-    result = SaliencyStudy(networks, progress=False)({}, StudyImages(torch.zeros(2, 1, 32, 32), boxes=boxes))
+    networks = {
+        "vit": TransferClassifier(small_vit(), 2),
+        "swin": TransferClassifier(small_swin(), 2),
+    }
+    result = SaliencyStudy(networks, progress=False)(
+        {}, StudyImages(torch.zeros(2, 1, 32, 32), boxes=boxes)
+    )
     assert result.table.index.tolist() == ["vit: Grad-CAM", "vit: roll-out", "swin: Grad-CAM"]
     assert result.table.notna().all().all()
-    assert list(result.details["Localization by kind of lesion, vit: roll-out"].index) == ["lesion", "all"]
+    assert list(result.details["Localization by kind of lesion, vit: roll-out"].index) == [
+        "lesion",
+        "all",
+    ]
 
 
 def test_refuses_what_does_not_fit() -> None:

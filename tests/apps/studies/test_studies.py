@@ -78,7 +78,9 @@ def test_any_encoders_side_by_side(study: type[Any], number: int) -> None:
         pd.testing.assert_frame_equal(result.table, again.table)
 
 
-@pytest.mark.parametrize("study", [LandmarkMapStudy, CorrespondenceStudy, SymmetryStudy], ids=lambda s: s.__name__)
+@pytest.mark.parametrize(
+    "study", [LandmarkMapStudy, CorrespondenceStudy, SymmetryStudy], ids=lambda s: s.__name__
+)
 def test_unknown_landmarks(study: type[Any]) -> None:
     images = known_images()
     assert images.landmarks is not None
@@ -94,7 +96,9 @@ def test_three_dimensions_without_pictures() -> None:
     masks = torch.zeros(4, 1, 16, 16, 16, dtype=torch.bool)
     masks[:, :, 4:12] = True
     images = StudyImages(torch.rand(4, 1, 16, 16, 16), masks=masks, mask_names=["organ"])
-    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=24, num_layers=1, num_heads=2, spatial_dims=3)
+    encoder = ViTEncoder(
+        img_size=16, patch_size=8, hidden_size=24, num_layers=1, num_heads=2, spatial_dims=3
+    )
     result = CosegmentationStudy(3, reference=1, progress=False)({"volume": encoder}, images)
     check(result, ["volume"])
     assert len(result.figures) == 1

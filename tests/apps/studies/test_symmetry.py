@@ -23,7 +23,9 @@ PAIRS = [(0, 1), (2, 3)]
 def test_pairs_of_the_phantom() -> None:
     pairs = symmetric_pairs(LANDMARK_NAMES)
     assert pairs == [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)]
-    assert symmetric_pairs(["Left lung", "heart", "right lung", "right_heart", "bright", "bleft"]) == [(2, 0)]
+    assert symmetric_pairs(
+        ["Left lung", "heart", "right lung", "right_heart", "bright", "bleft"]
+    ) == [(2, 0)]
 
 
 def test_symmetric_body() -> None:
@@ -37,7 +39,8 @@ def test_symmetric_body() -> None:
     landmarks = places.expand(3, -1, -1)
     encoder = PatchMeanEncoder(3, (64, 64), (8, 8))
     features, mirrored = (
-        landmark_features(encoder, images, landmarks, 0.2, mirrored=flip, progress=False) for flip in (False, True)
+        landmark_features(encoder, images, landmarks, 0.2, mirrored=flip, progress=False)
+        for flip in (False, True)
     )
     summary = symmetry_summary(landmark_symmetry(features, mirrored, PAIRS))
     assert summary["partner_found"] == summary["partner_found_mirrored"] == 1
@@ -65,7 +68,9 @@ def test_random_features_are_at_chance() -> None:
 
 def test_equal_features_are_at_chance() -> None:
     summary = symmetry_summary(landmark_symmetry(torch.ones(4, 5, 3), torch.ones(4, 5, 3), PAIRS))
-    assert summary["partner_found"] == summary["partner_found_mirrored"] == summary["chance"] == 0.25
+    assert (
+        summary["partner_found"] == summary["partner_found_mirrored"] == summary["chance"] == 0.25
+    )
 
 
 def test_like_one_landmark_at_a_time() -> None:
@@ -93,7 +98,9 @@ def test_degenerate() -> None:
     two = landmark_symmetry(torch.eye(2)[None], torch.eye(2)[None], [(0, 1)])
     assert two["correct"].tolist() == [1, 1, 1, 1]  # there is no other
     assert two["others_cosine"].isna().all()
-    nothing = landmark_symmetry(torch.full((1, 2, 2), torch.nan), torch.full((1, 2, 2), torch.nan), [(0, 1)])
+    nothing = landmark_symmetry(
+        torch.full((1, 2, 2), torch.nan), torch.full((1, 2, 2), torch.nan), [(0, 1)]
+    )
     assert len(nothing) == 0
     with pytest.raises(ValueError, match="two different"):
         landmark_symmetry(torch.rand(1, 2, 3), torch.rand(1, 2, 3), [(1, 1)])
@@ -105,7 +112,9 @@ def test_degenerate() -> None:
 
 def test_symmetry_needs_partners() -> None:
     images = StudyImages(
-        torch.rand(2, 1, 32, 32), landmarks=torch.full((2, 2, 2), 9.0), landmark_names=["carina", "aortic_knob"]
+        torch.rand(2, 1, 32, 32),
+        landmarks=torch.full((2, 2, 2), 9.0),
+        landmark_names=["carina", "aortic_knob"],
     )
     encoders = {"positions": PositionEncoder((32, 32), (8, 8))}
     with pytest.raises(ValueError, match="give pairs"):

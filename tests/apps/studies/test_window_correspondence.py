@@ -23,17 +23,25 @@ def pixel(image: np.ndarray, place: tuple[int, ...]) -> np.ndarray:
     return image[(slice(None), *place)] if inside else np.zeros(len(image), dtype=image.dtype)
 
 
-def naive_feature(encoder: RadiographEncoder, image: np.ndarray, start: tuple[int, ...]) -> np.ndarray:
+def naive_feature(
+    encoder: RadiographEncoder, image: np.ndarray, start: tuple[int, ...]
+) -> np.ndarray:
     """Mean token of the window that begins at a pixel, which is filled one pixel after the other."""
     window = np.zeros((len(image), *encoder.img_size), dtype=np.float32)
     for step in itertools.product(*map(range, encoder.img_size)):
-        window[(slice(None), *step)] = pixel(image, tuple(a + b for a, b in zip(start, step, strict=True)))
+        window[(slice(None), *step)] = pixel(
+            image, tuple(a + b for a, b in zip(start, step, strict=True))
+        )
     with torch.no_grad():
         return encoder.eval()(torch.as_tensor(window)[None])[0].double().mean(0).numpy()
 
 
 def naive_table(
-    encoder: RadiographEncoder, images: np.ndarray, landmarks: np.ndarray, references: list[int], stride: int
+    encoder: RadiographEncoder,
+    images: np.ndarray,
+    landmarks: np.ndarray,
+    references: list[int],
+    stride: int,
 ) -> pd.DataFrame:
     middle = [(side - 1) / 2 for side in encoder.img_size]
     places = [
@@ -52,11 +60,19 @@ def naive_table(
             for candidate in itertools.product(*places):
                 distance = np.linalg.norm(wanted - naive_feature(encoder, images[query], candidate))
                 if distance < best:
-                    best, found = distance, tuple(a + m for a, m in zip(candidate, middle, strict=True))
+                    best, found = (
+                        distance,
+                        tuple(a + m for a, m in zip(candidate, middle, strict=True)),
+                    )
             error = np.linalg.norm(np.asarray(found) - truth)
-            rows.append((reference, query, number, error, error / max(images.shape[2:]), *found, best))
+            rows.append(
+                (reference, query, number, error, error / max(images.shape[2:]), *found, best)
+            )
     axes = ["row", "column", "slice"][: landmarks.shape[2]]
-    return pd.DataFrame(rows, columns=["reference", "query", "landmark", "error", "error_fraction", *axes, "distance"])
+    return pd.DataFrame(
+        rows,
+        columns=["reference", "query", "landmark", "error", "error_fraction", *axes, "distance"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,12 +85,19 @@ def test_like_one_window_at_a_time(
     torch.manual_seed(1)
     patch = tuple(side // 2 if side % 2 == 0 else side // 3 for side in window)
     encoder = ViTEncoder(
-        img_size=window, patch_size=patch, hidden_size=12, num_layers=1, num_heads=2, spatial_dims=len(size)
+        img_size=window,
+        patch_size=patch,
+        hidden_size=12,
+        num_layers=1,
+        num_heads=2,
+        spatial_dims=len(size),
     )
     images = torch.rand(3, 1, *size)
     landmarks = torch.rand(3, 2, len(size)) * torch.tensor(size) - 0.5
     landmarks[1, 0, 0] = torch.nan
-    landmarks[0, 1] = torch.tensor(size) - 0.5  # the corner: most of the window is beyond the border
+    landmarks[0, 1] = (
+        torch.tensor(size) - 0.5
+    )  # the corner: most of the window is beyond the border
     options = {"reference": [2, 0], "stride": stride, "progress": False, "batch_size": batch_size}
     table = window_correspondence(encoder, images, landmarks, **options)
     expected = naive_table(encoder, images.numpy(), landmarks.numpy(), [2, 0], stride)
@@ -100,7 +123,12 @@ def test_a_pattern_is_found_wherever_it_moved() -> None:
 
 def test_an_encoder_that_knows_nothing_finds_the_first_window() -> None:
     table = window_correspondence(
-        ConstantEncoder(32), torch.rand(3, 1, 40, 40), torch.rand(3, 2, 2), reference=1, stride=8, progress=False
+        ConstantEncoder(32),
+        torch.rand(3, 1, 40, 40),
+        torch.rand(3, 2, 2),
+        reference=1,
+        stride=8,
+        progress=False,
     )
     assert table[["row", "column"]].drop_duplicates().to_numpy().tolist() == [[0.5, 0.5]]
 
@@ -118,14 +146,19 @@ def test_an_encoder_that_knows_nothing_finds_the_first_window() -> None:
 def test_refuses_what_does_not_fit(images: torch.Tensor, stride: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         window_correspondence(
-            PatchMeanEncoder(1, (8, 8), (8, 8)), images, torch.full((len(images), 1, 2), 9.0), 1, stride
+            PatchMeanEncoder(1, (8, 8), (8, 8)),
+            images,
+            torch.full((len(images), 1, 2), 9.0),
+            1,
+            stride,
         )
 
 
 def test_study_adds_columns_in_its_own_pixels() -> None:
     generator = torch.Generator().manual_seed(0)
     images = StudyImages(
-        torch.rand(3, 1, 28, 28, generator=generator), landmarks=8 + 12 * torch.rand(3, 2, 2, generator=generator)
+        torch.rand(3, 1, 28, 28, generator=generator),
+        landmarks=8 + 12 * torch.rand(3, 2, 2, generator=generator),
     )
     encoder = ViTEncoder(img_size=28, patch_size=14, hidden_size=12, num_layers=1, num_heads=2)
     study = CorrespondenceStudy(reference=1, perturbations=(), windows=True, progress=False)

@@ -31,8 +31,13 @@ MISSING = [name for name in ("Orthanc", "storescu") if shutil.which(name) is Non
 
 def radiograph(path: Path, number: int) -> Path:
     """A study of one image of noise, in which something can be scored."""
-    write_source(path, number, StudyInstanceUID=f"1.2.{number}", SeriesInstanceUID=f"1.2.{number}.1")
-    source, noise = pydicom.dcmread(path), np.random.default_rng(number).integers(0, 4096, (64, 64), dtype=np.uint16)
+    write_source(
+        path, number, StudyInstanceUID=f"1.2.{number}", SeriesInstanceUID=f"1.2.{number}.1"
+    )
+    source, noise = (
+        pydicom.dcmread(path),
+        np.random.default_rng(number).integers(0, 4096, (64, 64), dtype=np.uint16),
+    )
     source.set_pixel_data(noise, "MONOCHROME2", 12, generate_instance_uid=False)
     source.save_as(path)
     return path
@@ -75,12 +80,16 @@ def answer(port: str, path: str) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)} (Debian packages orthanc, dcmtk)")
+@pytest.mark.skipif(
+    bool(MISSING), reason=f"not installed: {', '.join(MISSING)} (Debian packages orthanc, dcmtk)"
+)
 def test_results_land_in_the_study_of_their_source(tmp_path: Path, archive: dict[str, str]) -> None:
     sources = [radiograph(tmp_path / f"{number}.dcm", number) for number in (1, 2)]
     deadline = time.monotonic() + 120
     send = ["storescu", "-aec", "ARCHIVE", "localhost", archive["4242"], *map(str, sources)]
-    while subprocess.run(send, capture_output=True, check=False).returncode:  # until the archive listens
+    while subprocess.run(
+        send, capture_output=True, check=False
+    ).returncode:  # until the archive listens
         assert time.monotonic() < deadline, (tmp_path / "log.txt").read_text()[-3000:]
         time.sleep(0.5)
     while len(answer(archive["8042"], "series")) < 6:
@@ -91,8 +100,12 @@ def test_results_land_in_the_study_of_their_source(tmp_path: Path, archive: dict
         assert sorted(each["MainDicomTags"]["Modality"] for each in series) == ["DX", "OT", "SR"]
         assert [len(each["Instances"]) for each in series] == [1, 1, 1]
         uid = study["MainDicomTags"]["StudyInstanceUID"]
-        [instance] = next(each for each in series if each["MainDicomTags"]["Modality"] == "SR")["Instances"]
-        with urlopen(f"http://localhost:{archive['8042']}/instances/{instance}/file", timeout=10) as response:
+        [instance] = next(each for each in series if each["MainDicomTags"]["Modality"] == "SR")[
+            "Instances"
+        ]
+        with urlopen(
+            f"http://localhost:{archive['8042']}/instances/{instance}/file", timeout=10
+        ) as response:
             (tmp_path / "report.dcm").write_bytes(response.read())
         report = pydicom.dcmread(tmp_path / "report.dcm")
         assert (report.StudyInstanceUID, report.PatientID) == (uid, "4711")

@@ -20,7 +20,9 @@ def test_the_same_images_do_not_drift_and_a_shift_names_its_group() -> None:
     values = np.concatenate([random.normal(size=100), random.normal(2, 1, size=100)])
     scanners = ["A"] * 100 + ["B"] * 100
     drift = measure_drift(
-        {"fused": random.normal(size=200), "token_mean_density": values}, normal, {"scanner": scanners}
+        {"fused": random.normal(size=200), "token_mean_density": values},
+        normal,
+        {"scanner": scanners},
     )
     assert drift is not None
     assert drift.is_clear
@@ -30,7 +32,9 @@ def test_the_same_images_do_not_drift_and_a_shift_names_its_group() -> None:
 
 @pytest.mark.parametrize(("images", "normals"), [(19, 300), (300, 19), (300, 0)])
 def test_too_few_images_are_not_tested(images: int, normals: int) -> None:
-    assert measure_drift({"fused": np.arange(images) + 1e3}, {"fused": np.arange(normals)}, {}) is None
+    assert (
+        measure_drift({"fused": np.arange(images) + 1e3}, {"fused": np.arange(normals)}, {}) is None
+    )
 
 
 def test_flag_rates_count_known_groups_only() -> None:
@@ -42,7 +46,8 @@ def test_flag_rates_count_known_groups_only() -> None:
         }
     )
     rows = {
-        (row["property"], row["group"]): (row["images"], row["above"]) for row in flag_rates(table).to_dict("records")
+        (row["property"], row["group"]): (row["images"], row["above"])
+        for row in flag_rates(table).to_dict("records")
     }
     assert rows == {
         ("sex", "F"): (2, 1),

@@ -31,7 +31,10 @@ MODEL = Description("anomaly detector", digest=f"sha256:{64 * 'a'}", version="1.
 
 
 def reported(source: Path, **changes: Any) -> AnomalyResult:
-    return result(source, **{"p_value": 0.0125, "lung_zone": "right lung, upper zone", "model": MODEL, **changes})
+    return result(
+        source,
+        **{"p_value": 0.0125, "lung_zone": "right lung, upper zone", "model": MODEL, **changes},
+    )
 
 
 def measurement_group(path: Path) -> Any:
@@ -43,11 +46,17 @@ def measurement_group(path: Path) -> Any:
 
 
 def numbers(path: Path) -> dict[str, float]:
-    return {each.name.meaning: float(each.value) for each in measurement_group(path).get_measurements()}
+    return {
+        each.name.meaning: float(each.value) for each in measurement_group(path).get_measurements()
+    }
 
 
 def texts_of(path: Path) -> set[str]:
-    return {element.value for element in pydicom.dcmread(path).iterall() if element.keyword == "TextValue"}
+    return {
+        element.value
+        for element in pydicom.dcmread(path).iterall()
+        if element.keyword == "TextValue"
+    }
 
 
 def test_report_says_what_was_found_by_which_model(tmp_path: Path) -> None:
@@ -67,11 +76,25 @@ def test_report_says_what_was_found_by_which_model(tmp_path: Path) -> None:
 
 def test_report_lies_in_the_study_of_its_source(tmp_path: Path) -> None:
     source = write_source(tmp_path / "a.dcm", TimezoneOffsetFromUTC="+0530")
-    report, original = pydicom.dcmread(save_report(reported(source), tmp_path / "out")), pydicom.dcmread(source)
-    for keyword in ("StudyInstanceUID", "PatientName", "PatientID", "PatientBirthDate", "AccessionNumber", "StudyDate"):
+    report, original = (
+        pydicom.dcmread(save_report(reported(source), tmp_path / "out")),
+        pydicom.dcmread(source),
+    )
+    for keyword in (
+        "StudyInstanceUID",
+        "PatientName",
+        "PatientID",
+        "PatientBirthDate",
+        "AccessionNumber",
+        "StudyDate",
+    ):
         assert report[keyword].value == original[keyword].value, keyword
     assert report.SeriesInstanceUID != original.SeriesInstanceUID
-    assert (report.Modality, report.VerificationFlag, report.PreliminaryFlag) == ("SR", "UNVERIFIED", "PRELIMINARY")
+    assert (report.Modality, report.VerificationFlag, report.PreliminaryFlag) == (
+        "SR",
+        "UNVERIFIED",
+        "PRELIMINARY",
+    )
     assert "not for clinical use" in report.SeriesDescription
     again = pydicom.dcmread(save_report(reported(source), tmp_path / "again"))
     other = pydicom.dcmread(save_report(reported(source, score=2.6), tmp_path / "other"))
@@ -90,15 +113,21 @@ def test_report_lies_in_the_study_of_its_source(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_known_is_left_out(tmp_path: Path, place: str, expected: list) -> None:
-    given = reported(write_source(tmp_path / "a.dcm"), p_value=math.nan, threshold=math.nan, lung_zone=place)
+    given = reported(
+        write_source(tmp_path / "a.dcm"), p_value=math.nan, threshold=math.nan, lung_zone=place
+    )
     path = save_report(given, tmp_path / "out")
     assert numbers(path) == {"Anomaly score": 2.5}
-    assert [(site.value, site.laterality) for site in measurement_group(path).finding_sites] == expected
+    assert [
+        (site.value, site.laterality) for site in measurement_group(path).finding_sites
+    ] == expected
 
 
 def test_headers_that_break_the_rules_are_copied_or_refused(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="Invalid value"):
-        source = write_source(tmp_path / "a.dcm", PatientSex="male", PatientBirthDate="unknown", SeriesNumber=0)
+        source = write_source(
+            tmp_path / "a.dcm", PatientSex="male", PatientBirthDate="unknown", SeriesNumber=0
+        )
     report = pydicom.dcmread(save_report(reported(source), tmp_path / "out"))
     assert report.PatientSex == "male"
     for changes in ({"StudyInstanceUID": None}, {"SOPClassUID": "1.2.3.4"}):
@@ -129,7 +158,9 @@ def test_writer_reports_what_its_table_says(tmp_path: Path) -> None:
     found = numbers(out / "sr/a.dcm.dcm")
     assert found["Anomaly score"] == pytest.approx(float(row["score"]), rel=1e-5)
     assert found["Threshold Value"] == pytest.approx(float(row["threshold"]), rel=1e-5)
-    assert found["Conformal p-value of the anomaly score"] == pytest.approx(float(row["p_value"]), rel=1e-3)
+    assert found["Conformal p-value of the anomaly score"] == pytest.approx(
+        float(row["p_value"]), rel=1e-3
+    )
     assert f"digest {file.identity.digest}" in texts_of(out / "sr/a.dcm.dcm")
     assert bool(row["lung_zone"]) == bool(measurement_group(out / "sr/a.dcm.dcm").finding_sites)
 
@@ -144,7 +175,11 @@ def test_structured_report_needs_no_file() -> None:
     from monai_afire.apps.worklist import structured_report
 
     source = Dataset()
-    source.StudyInstanceUID, source.SeriesInstanceUID, source.SOPInstanceUID = "1.2.1", "1.2.2", "1.2.3"
+    source.StudyInstanceUID, source.SeriesInstanceUID, source.SOPInstanceUID = (
+        "1.2.1",
+        "1.2.2",
+        "1.2.3",
+    )
     with pytest.raises(NoStudyError, match="has no SOPClassUID"):
         structured_report(source, 1.0, 1.0, 1.0, "", MODEL)
 
@@ -158,7 +193,15 @@ def test_the_released_detector_has_a_version_and_a_digest(repository_root: Path)
 
 def test_a_file_without_the_present_description_is_refused(tmp_path: Path) -> None:
     """Files from before the first release had another header; nothing is guessed from it."""
-    settings = {"encoder": {"img_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}}
+    settings = {
+        "encoder": {
+            "img_size": 32,
+            "patch_size": 8,
+            "hidden_size": 24,
+            "num_layers": 1,
+            "num_heads": 2,
+        }
+    }
     header = {"format": "monai_afire detector 1", "settings": json.dumps(settings)}
     save_file({"map_mean": torch.zeros(2)}, tmp_path / "old.safetensors", metadata=header)
     with pytest.raises(ValueError, match=r"old\.safetensors does not say how to build its network"):

@@ -63,7 +63,9 @@ def scored(folder: Path, table: str = "worklist.csv") -> dict[str, list[str]]:
     """Names of the images on each batch's list."""
     batches = sorted(path for path in (folder / "out").glob("batch_*") if path.is_dir())
     return {
-        batch.name: sorted(Path(row["image"]).name for row in csv.DictReader((batch / table).open(newline="")))
+        batch.name: sorted(
+            Path(row["image"]).name for row in csv.DictReader((batch / table).open(newline=""))
+        )
         for batch in batches
     }
 
@@ -72,7 +74,9 @@ def nothing() -> None:
     """A pause in which nothing happens."""
 
 
-def test_a_file_is_scored_when_it_has_stopped_growing(tmp_path: Path, look: Callable[..., None]) -> None:
+def test_a_file_is_scored_when_it_has_stopped_growing(
+    tmp_path: Path, look: Callable[..., None]
+) -> None:
     write_images(tmp_path / "sent", 2)
     whole = (tmp_path / "sent/image_1.png").read_bytes()
     growing = tmp_path / "in/day 1/growing.png"
@@ -82,7 +86,13 @@ def test_a_file_is_scored_when_it_has_stopped_growing(tmp_path: Path, look: Call
         growing.parent.mkdir()
         growing.write_bytes(whole[:100])
 
-    look(begin, lambda: growing.write_bytes(whole[:200]), lambda: growing.write_bytes(whole), nothing, nothing)
+    look(
+        begin,
+        lambda: growing.write_bytes(whole[:200]),
+        lambda: growing.write_bytes(whole),
+        nothing,
+        nothing,
+    )
     assert scored(tmp_path) == {"batch_000001": ["whole.png"], "batch_000002": ["growing.png"]}
     assert list(scored(tmp_path, "rejected.csv").values()) == [[], []]
     assert not list((tmp_path / "out").glob(".*"))
@@ -180,14 +190,22 @@ def test_a_batch_that_was_begun_is_completed_first(
             patched.setattr(watch, "ConfigWorkflow", stop)
         elif place == "while scoring":
             forward, calls = AnomalyDetector.forward, iter([False, True])
-            patched.setattr(AnomalyDetector, "forward", lambda *images: stop() if next(calls) else forward(*images))
+            patched.setattr(
+                AnomalyDetector,
+                "forward",
+                lambda *images: stop() if next(calls) else forward(*images),
+            )
         else:
             patched.setattr(Path, "rename", stop)
         look(nothing, nothing)
     assert scored(tmp_path) == {}
     begun = tmp_path / "out/.batch_000001"
     assert (begun / "datalist.json").is_file()
-    rows = len((begun / "scores.csv").read_text().splitlines()) - 1 if (begun / "scores.csv").is_file() else 0
+    rows = (
+        len((begun / "scores.csv").read_text().splitlines()) - 1
+        if (begun / "scores.csv").is_file()
+        else 0
+    )
     assert rows == {"before scoring": 0, "while scoring": 2, "before it is shown": 5}[place]
     (tmp_path / "in/late.png").write_bytes((tmp_path / "in/image_0.png").read_bytes())
     look(nothing, nothing)
@@ -211,7 +229,9 @@ def test_a_batch_of_other_settings_is_named(
         patched.setattr(watch, "ConfigWorkflow", stop)
         look(nothing, nothing)
     monkeypatch.setattr(watch, "_score", refuse)
-    with pytest.raises(DatalistError, match=r"\.batch_000001 cannot be completed \(begun with other .*delete this"):
+    with pytest.raises(
+        DatalistError, match=r"\.batch_000001 cannot be completed \(begun with other .*delete this"
+    ):
         watch.watch_folder(tmp_path / "in", tmp_path / "out")
 
 
@@ -227,7 +247,9 @@ def test_many_files_come_in_several_batches(
 def test_folders_that_cannot_be_watched_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch.signal, "signal", lambda *arguments: None)  # what it changes in a process of its own
+    monkeypatch.setattr(
+        watch.signal, "signal", lambda *arguments: None
+    )  # what it changes in a process of its own
     monkeypatch.setattr(watch, "show_cause_last", lambda: None)
     assert watch.main([str(tmp_path), str(tmp_path / "out")]) == 1
     assert "where results would count as arrivals" in capsys.readouterr().err
@@ -239,7 +261,10 @@ def test_folders_that_cannot_be_watched_are_named(
 def test_one_watch_at_a_time_writes_to_a_folder(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "out").mkdir()
-    with holding_process(tmp_path / "out"), pytest.raises(RuntimeError, match="another run is writing"):
+    with (
+        holding_process(tmp_path / "out"),
+        pytest.raises(RuntimeError, match="another run is writing"),
+    ):
         watch.watch_folder(tmp_path / "in", tmp_path / "out")
 
 
@@ -249,7 +274,18 @@ def watching(folder: Path, detector: str) -> None:
     output = os.open("log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    words = ["in", "out", "--interval", "0.2", "--ckpt_path", detector, "--device", "cpu", "--saved", "overlays"]
+    words = [
+        "in",
+        "out",
+        "--interval",
+        "0.2",
+        "--ckpt_path",
+        detector,
+        "--device",
+        "cpu",
+        "--saved",
+        "overlays",
+    ]
     raise SystemExit(watch.main(words))
 
 

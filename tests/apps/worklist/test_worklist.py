@@ -21,7 +21,11 @@ from pydicom.datadict import dictionary_VR
 from pydicom.dataelem import RawDataElement
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.tag import Tag
-from pydicom.uid import CTImageStorage, DigitalXRayImageStorageForPresentation, ExplicitVRLittleEndian
+from pydicom.uid import (
+    CTImageStorage,
+    DigitalXRayImageStorageForPresentation,
+    ExplicitVRLittleEndian,
+)
 
 from monai_afire.apps.worklist.anomaly_writer import (
     AnomalyResult,
@@ -102,11 +106,21 @@ def test_capture_lies_in_the_study_of_its_source(tmp_path: Path) -> None:
     path = save_secondary_capture(result(source), tmp_path / "out")
     assert path == tmp_path / "out/a.dcm.dcm"
     capture, original = pydicom.dcmread(path), pydicom.dcmread(source)
-    for keyword in ("StudyInstanceUID", "PatientName", "PatientID", "AccessionNumber", "PatientOrientation"):
+    for keyword in (
+        "StudyInstanceUID",
+        "PatientName",
+        "PatientID",
+        "AccessionNumber",
+        "PatientOrientation",
+    ):
         assert capture[keyword].value == original[keyword].value, keyword
     assert str(capture.PatientName) == "Müller^Jörg"
     assert capture.SeriesInstanceUID != original.SeriesInstanceUID
-    assert capture.SOPInstanceUID == capture.file_meta.MediaStorageSOPInstanceUID != original.SOPInstanceUID
+    assert (
+        capture.SOPInstanceUID
+        == capture.file_meta.MediaStorageSOPInstanceUID
+        != original.SOPInstanceUID
+    )
     [reference] = capture.SourceImageSequence
     assert reference.ReferencedSOPInstanceUID == original.SOPInstanceUID
     assert reference.ReferencedSOPClassUID == original.SOPClassUID
@@ -119,7 +133,9 @@ def test_capture_lies_in_the_study_of_its_source(tmp_path: Path) -> None:
 def test_own_heat_maps_are_not_read_as_radiographs(tmp_path: Path) -> None:
     given = result(write_source(tmp_path / "a.dcm"))
     for save in (save_secondary_capture, save_overlay, save_thumbnail):
-        with pytest.raises(RadiographError, match="is a heat map that monai_afire wrote, not a radiograph"):
+        with pytest.raises(
+            RadiographError, match="is a heat map that monai_afire wrote, not a radiograph"
+        ):
             LoadRadiograph()(save(given, tmp_path / "out"))
 
 
@@ -127,8 +143,18 @@ def test_capture_shows_the_overlay_and_nothing_rescales_it(tmp_path: Path) -> No
     given = result(write_source(tmp_path / "a.dcm"))
     capture = pydicom.dcmread(save_secondary_capture(given, tmp_path))
     np.testing.assert_array_equal(capture.pixel_array, given.picture_with_heat())
-    assert (capture.PhotometricInterpretation, capture.BitsStored, capture.PixelRepresentation) == ("RGB", 8, 0)
-    for keyword in ("RescaleSlope", "RescaleIntercept", "WindowCenter", "WindowWidth", "VOILUTSequence"):
+    assert (capture.PhotometricInterpretation, capture.BitsStored, capture.PixelRepresentation) == (
+        "RGB",
+        8,
+        0,
+    )
+    for keyword in (
+        "RescaleSlope",
+        "RescaleIntercept",
+        "WindowCenter",
+        "WindowWidth",
+        "VOILUTSequence",
+    ):
         assert keyword not in capture, keyword
     del capture.SecondaryCaptureDeviceManufacturer  # with it, the picture is no radiograph to us
     capture.save_as(tmp_path / "a.dcm.dcm")
@@ -140,7 +166,11 @@ def test_capture_shows_the_overlay_and_nothing_rescales_it(tmp_path: Path) -> No
 def test_uids_follow_from_source_and_picture(tmp_path: Path) -> None:
     first, second = write_source(tmp_path / "a.dcm", 1), write_source(tmp_path / "b.dcm", 2)
     made = {}
-    for name, given in {"one": result(first), "score": result(first, score=2.6), "other": result(second)}.items():
+    for name, given in {
+        "one": result(first),
+        "score": result(first, score=2.6),
+        "other": result(second),
+    }.items():
         path = save_secondary_capture(given, tmp_path / name)
         made[name] = pydicom.dcmread(path)
         again = pydicom.dcmread(save_secondary_capture(given, tmp_path / name))
@@ -154,15 +184,23 @@ def test_uids_follow_from_source_and_picture(tmp_path: Path) -> None:
 @pytest.mark.parametrize("offset", [None, "+0545"])
 def test_capture_says_when_it_was_made(tmp_path: Path, offset: str | None) -> None:
     zone = datetime.strptime(offset, "%z").tzinfo if offset else None
-    source = write_source(tmp_path / "a.dcm", **({"TimezoneOffsetFromUTC": offset} if offset else {}))
+    source = write_source(
+        tmp_path / "a.dcm", **({"TimezoneOffsetFromUTC": offset} if offset else {})
+    )
     before = datetime.now(zone).replace(microsecond=0)
     capture = pydicom.dcmread(save_secondary_capture(result(source), tmp_path))
-    made = datetime.strptime(capture.ContentDate + capture.ContentTime, "%Y%m%d%H%M%S").replace(tzinfo=zone)
+    made = datetime.strptime(capture.ContentDate + capture.ContentTime, "%Y%m%d%H%M%S").replace(
+        tzinfo=zone
+    )
     assert before <= made <= datetime.now(zone)
 
 
 def test_what_was_lost_or_may_be_burned_in_is_not_forgotten(tmp_path: Path) -> None:
-    facts = {"LossyImageCompression": "01", "LossyImageCompressionRatio": 10, "BurnedInAnnotation": "NO"}
+    facts = {
+        "LossyImageCompression": "01",
+        "LossyImageCompressionRatio": 10,
+        "BurnedInAnnotation": "NO",
+    }
     source = write_source(tmp_path / "a.dcm", LossyImageCompressionMethod="ISO_10918_1", **facts)
     capture = pydicom.dcmread(save_secondary_capture(result(source), tmp_path))
     assert (capture.LossyImageCompression, capture.LossyImageCompressionRatio) == ("01", 10)
@@ -189,12 +227,28 @@ HEADERS: dict[str, dict[str, bytes | None]] = {
     "negative number": {"SeriesNumber": b"-2147483648"},
     "no number": {"SeriesNumber": b"CR 1", "InstanceNumber": b"1.5"},
     "no time zone": {"TimezoneOffsetFromUTC": b"CET"},
-    "Latin-1 as Unicode": {"SpecificCharacterSet": b"ISO_IR 192", "PatientName": NAME.encode("latin-1")},
+    "Latin-1 as Unicode": {
+        "SpecificCharacterSet": b"ISO_IR 192",
+        "PatientName": NAME.encode("latin-1"),
+    },
     "Unicode as nothing": {"SpecificCharacterSet": b"", "PatientName": NAME.encode()},
-    "Latin-1 as ASCII": {"SpecificCharacterSet": b"ISO_IR 6", "PatientName": NAME.encode("latin-1")},
-    "Latin-1 as another word": {"SpecificCharacterSet": b"LATIN1", "PatientName": NAME.encode("latin-1")},
-    "Latin-1 misspelled": {"SpecificCharacterSet": b"ISO-IR 100", "PatientName": NAME.encode("latin-1")},
-    "other texts": {"SpecificCharacterSet": b"", "AccessionNumber": "Ö-815".encode(), "PatientName": NAME.encode()},
+    "Latin-1 as ASCII": {
+        "SpecificCharacterSet": b"ISO_IR 6",
+        "PatientName": NAME.encode("latin-1"),
+    },
+    "Latin-1 as another word": {
+        "SpecificCharacterSet": b"LATIN1",
+        "PatientName": NAME.encode("latin-1"),
+    },
+    "Latin-1 misspelled": {
+        "SpecificCharacterSet": b"ISO-IR 100",
+        "PatientName": NAME.encode("latin-1"),
+    },
+    "other texts": {
+        "SpecificCharacterSet": b"",
+        "AccessionNumber": "Ö-815".encode(),
+        "PatientName": NAME.encode(),
+    },
 }
 
 
@@ -217,13 +271,19 @@ def assert_valid(path: Path, kind: str) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(pydicom.config.settings, "reading_validation_mode", pydicom.config.RAISE)
         elements = list(pydicom.dcmread(path).iterall())
-    numbers = [element.value for element in elements if element.VR == "IS" and element.value is not None]
+    numbers = [
+        element.value for element in elements if element.VR == "IS" and element.value is not None
+    ]
     assert all(abs(int(value)) < 2**31 for value in numbers)
     validator = shutil.which("dciodvfy")
     if validator is None:
-        assert "MONAI_AFIRE_CI" not in os.environ, "CI checks with dciodvfy: apt-get install dicom3tools"
+        assert "MONAI_AFIRE_CI" not in os.environ, (
+            "CI checks with dciodvfy: apt-get install dicom3tools"
+        )
         pytest.skip("dciodvfy (Debian package dicom3tools) is not installed")
-    said = subprocess.run([validator, str(path)], capture_output=True, text=True, errors="replace", check=False)
+    said = subprocess.run(
+        [validator, str(path)], capture_output=True, text=True, errors="replace", check=False
+    )
     assert kind in said.stderr + said.stdout
     assert "Error" not in said.stderr + said.stdout
 
@@ -231,7 +291,9 @@ def assert_valid(path: Path, kind: str) -> None:
 @pytest.mark.parametrize("name", HEADERS)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_captures_of_any_header_are_valid(tmp_path: Path, name: str) -> None:
-    path = save_secondary_capture(result(write_raw(tmp_path / "a.dcm", HEADERS[name])), tmp_path / "out")
+    path = save_secondary_capture(
+        result(write_raw(tmp_path / "a.dcm", HEADERS[name])), tmp_path / "out"
+    )
     capture = pydicom.dcmread(path)
     assert str(capture.PatientName) == NAME
     assert 1000 <= capture.SeriesNumber < 2**31
@@ -246,13 +308,21 @@ def test_a_map_lies_on_its_file(tmp_path: Path, affine: tuple[float, ...]) -> No
     values = np.random.default_rng(0).random((40, 50)).astype(np.float32)
     matrix = np.diag([*affine, 1.0])
     matrix[:3, 3] = 4, 5, 6
-    nibabel.Nifti1Image(np.expand_dims(values, affine.index(1)), matrix).to_filename(tmp_path / "a.nii")
+    nibabel.Nifti1Image(np.expand_dims(values, affine.index(1)), matrix).to_filename(
+        tmp_path / "a.nii"
+    )
     image = LoadRadiograph()(tmp_path / "a.nii")
-    facts = {"heat": np.asarray(image[0]), "spatial_shape": image.shape[1:], "affine": np.asarray(image.affine)}
+    facts = {
+        "heat": np.asarray(image[0]),
+        "spatial_shape": image.shape[1:],
+        "affine": np.asarray(image.affine),
+    }
     path = save_map(result(tmp_path / "a.nii", **facts), tmp_path / "out")
     saved = nibabel.load(path)
     saved = nibabel.Nifti1Image(saved.get_fdata()[..., None], saved.affine)
-    there, back = (nibabel.as_closest_canonical(image) for image in (nibabel.load(tmp_path / "a.nii"), saved))
+    there, back = (
+        nibabel.as_closest_canonical(image) for image in (nibabel.load(tmp_path / "a.nii"), saved)
+    )
     np.testing.assert_allclose(back.affine, there.affine, atol=1e-5)
     np.testing.assert_allclose(back.get_fdata(), there.get_fdata(), atol=1e-5)
 
@@ -273,19 +343,35 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 def test_the_most_suspicious_image_comes_first(tmp_path: Path) -> None:
     source = write_source(tmp_path / "b.dcm")
-    rows = [("a.png", "0", "-0.5", ""), (str(source), "1", "2.5", "upper left"), ("c, d.png", "0", "1e-3", "center")]
+    rows = [
+        ("a.png", "0", "-0.5", ""),
+        (str(source), "1", "2.5", "upper left"),
+        ("c, d.png", "0", "1e-3", "center"),
+    ]
     scores = write_scores(tmp_path / "scores.csv", rows)
     path = tmp_path / "worklist.csv"
     summary = write_worklist(scores, path, 2.0, lambda values: 10 * values, {})
     assert summary == WorklistSummary(3, 1)
     assert str(summary) == "1 of 3 above the threshold"
     first, second, third = read_csv(path)
-    assert (first["rank"], first["score"], first["threshold"], first["decision"]) == ("1", "2.5", "2", "above")
-    assert (first["percentile"], first["hottest"], first["image"]) == ("25.0", "upper left", str(source))
+    assert (first["rank"], first["score"], first["threshold"], first["decision"]) == (
+        "1",
+        "2.5",
+        "2",
+        "above",
+    )
+    assert (first["percentile"], first["hottest"], first["image"]) == (
+        "25.0",
+        "upper left",
+        str(source),
+    )
     uids = ["study_instance_uid", "series_instance_uid", "sop_instance_uid", "accession_number"]
     assert [first[name] for name in uids] == ["1.2.1", "1.2.2", "1.2.3.1", "A-815"]
     assert [second[name] for name in uids] == [""] * 4
-    assert [(row["image"], row["decision"]) for row in (second, third)] == [("c, d.png", "below"), ("a.png", "below")]
+    assert [(row["image"], row["decision"]) for row in (second, third)] == [
+        ("c, d.png", "below"),
+        ("a.png", "below"),
+    ]
 
 
 def test_patients_are_named_only_when_asked_for(tmp_path: Path) -> None:
@@ -296,17 +382,28 @@ def test_patients_are_named_only_when_asked_for(tmp_path: Path) -> None:
     assert str(summary) == "1 images by score; the detector has no threshold"
     for private in ("Müller", "4711", "1950"):
         assert private not in path.read_text(encoding="utf-8")
-    write_worklist(scores, path, math.nan, lambda values: values * math.nan, sources, patient_identifiers=True)
+    write_worklist(
+        scores, path, math.nan, lambda values: values * math.nan, sources, patient_identifiers=True
+    )
     [row] = read_csv(path)
-    assert (row["patient_id"], row["patient_name"], row["patient_birth_date"]) == ("4711", "Müller^Jörg", "19500101")
+    assert (row["patient_id"], row["patient_name"], row["patient_birth_date"]) == (
+        "4711",
+        "Müller^Jörg",
+        "19500101",
+    )
     assert (row["threshold"], row["decision"], row["percentile"]) == ("", "", "")
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)"])
 def test_no_spreadsheet_runs_what_a_header_says(tmp_path: Path, text: str) -> None:
     source = write_source(tmp_path / "b.dcm", PatientName=text, AccessionNumber=text)
-    scores, path = write_scores(tmp_path / "scores.csv", [(str(source), "", "-2.5", "")]), tmp_path / "worklist.csv"
-    write_worklist(scores, path, math.nan, lambda values: values * math.nan, {}, patient_identifiers=True)
+    scores, path = (
+        write_scores(tmp_path / "scores.csv", [(str(source), "", "-2.5", "")]),
+        tmp_path / "worklist.csv",
+    )
+    write_worklist(
+        scores, path, math.nan, lambda values: values * math.nan, {}, patient_identifiers=True
+    )
     [row] = read_csv(path)
     assert (row["patient_name"], row["accession_number"]) == ("'" + text, "'" + text)
     assert row["score"] == "-2.5"
@@ -327,9 +424,14 @@ def test_no_spreadsheet_runs_what_a_header_says(tmp_path: Path, text: str) -> No
         ({"PatientOrientation": ["P", "F"]}, "PatientOrientation P/F"),
     ],
 )
-def test_headers_of_another_view_are_named(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+def test_headers_of_another_view_are_named(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
     source = write_source(tmp_path / "b.dcm", **changes)
-    scores, path = write_scores(tmp_path / "scores.csv", [(str(source), "1", "2.5", "")]), tmp_path / "worklist.csv"
+    scores, path = (
+        write_scores(tmp_path / "scores.csv", [(str(source), "1", "2.5", "")]),
+        tmp_path / "worklist.csv",
+    )
     summary = write_worklist(scores, path, 2.0, np.array, {})
     assert read_csv(path)[0]["other_view"] == words
     assert ("1 are no frontal chest radiographs" in str(summary)) == bool(words)
@@ -340,7 +442,9 @@ def test_equal_scores_keep_their_order_and_an_empty_table_is_a_list(tmp_path: Pa
     scores = write_scores(tmp_path / "scores.csv", [(name, "0", "1", "") for name in "cab"])
     write_worklist(scores, path, 2.0, np.array, {})
     assert [row["image"] for row in read_csv(path)] == ["c", "a", "b"]
-    assert write_worklist(write_scores(scores, []), path, 2.0, np.array, {}) == WorklistSummary(0, 0)
+    assert write_worklist(write_scores(scores, []), path, 2.0, np.array, {}) == WorklistSummary(
+        0, 0
+    )
     assert read_csv(path) == []
 
 

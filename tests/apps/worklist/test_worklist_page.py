@@ -17,7 +17,12 @@ from monai_afire.apps.readers.__main__ import main as write_datalist
 from monai_afire.apps.worklist import write_worklist_page
 
 COLUMNS = ("rank", "score", "threshold", "decision", "percentile", "hottest", "image", "other_view")
-HOSTILE = ('<script>alert("1")</script>.png', '" onerror="alert(2).png', "day 1/a&b #1%.png", "Ünïcode.png")
+HOSTILE = (
+    '<script>alert("1")</script>.png',
+    '" onerror="alert(2).png',
+    "day 1/a&b #1%.png",
+    "Ünïcode.png",
+)
 
 
 def written(folder: Path, rows: list[tuple[str, str, str]]) -> str:
@@ -41,7 +46,9 @@ def test_every_text_of_others_is_escaped(tmp_path: Path) -> None:
     assert not elements.named("b")
     assert not any("onerror" in attributes for _, attributes in elements.found)
     assert all(
-        re.fullmatch(r"thumbnails/[\w./%~-]+", each["src"] or "") for each in elements.named("img") if "src" in each
+        re.fullmatch(r"thumbnails/[\w./%~-]+", each["src"] or "")
+        for each in elements.named("img")
+        if "src" in each
     )
 
 
@@ -76,7 +83,9 @@ def test_marks_become_a_table_that_the_reader_takes(tmp_path: Path) -> None:
     for name in images:
         Image.new("L", (8, 8)).save(tmp_path / name)
     decisions = ["above", "above", "below", "below", "above"]
-    text = written(tmp_path, [(name, decision, "") for name, decision in zip(images, decisions, strict=True)])
+    text = written(
+        tmp_path, [(name, decision, "") for name, decision in zip(images, decisions, strict=True)]
+    )
     marks = dict(zip(images, ["agree", "disagree", "agree", "disagree", "unsure"], strict=True))
     act = f"""<script>
         for (const [name, mark] of Object.entries({json.dumps(marks)}))
@@ -88,14 +97,35 @@ def test_marks_become_a_table_that_the_reader_takes(tmp_path: Path) -> None:
     (tmp_path / "acted.html").write_text(text.replace("</body>", act + "</body>"), encoding="utf-8")
     shown = shown_by_chromium(tmp_path / "acted.html", tmp_path / "profile")
     found = html.unescape(shown.split("<pre>")[1].split("</pre>")[0])
-    rows = {row["image"]: (row["abnormal"], row["mark"]) for row in csv.DictReader(found.splitlines())}
+    rows = {
+        row["image"]: (row["abnormal"], row["mark"]) for row in csv.DictReader(found.splitlines())
+    }
     labels = ["1", "0", "0", "1", "-1"]
     assert rows == {name: (label, marks[name]) for name, label in zip(images, labels, strict=True)}
     (tmp_path / "marks.csv").write_text(found)
-    words = ["--table", "marks.csv", "--label_columns", "abnormal", "--num_classes", "0", "--split", "random"]
-    write_datalist(["table", "--root", str(tmp_path), "--output", str(tmp_path / "list.json"), *words])
+    words = [
+        "--table",
+        "marks.csv",
+        "--label_columns",
+        "abnormal",
+        "--num_classes",
+        "0",
+        "--split",
+        "random",
+    ]
+    write_datalist(
+        ["table", "--root", str(tmp_path), "--output", str(tmp_path / "list.json"), *words]
+    )
     listed = json.loads((tmp_path / "list.json").read_text())
     found_labels = {
-        item["image"]: item["label"] for section in ("training", "validation", "test") for item in listed[section]
+        item["image"]: item["label"]
+        for section in ("training", "validation", "test")
+        for item in listed[section]
     }
-    assert found_labels == {"a.png": [1], "b.png": [0], 'c, "3".png': [0], "d.png": [1], "e.png": [-1]}
+    assert found_labels == {
+        "a.png": [1],
+        "b.png": [0],
+        'c, "3".png': [0],
+        "d.png": [1],
+        "e.png": [-1],
+    }

@@ -40,20 +40,26 @@ NEWEST_FOR_ALL_PYTHONS = {
 
 
 def metadata(bundle: str) -> dict[str, Any]:
-    return json.loads((ROOT / "bundles" / bundle / "configs/metadata.json").read_text(encoding="utf-8"))
+    return json.loads(
+        (ROOT / "bundles" / bundle / "configs/metadata.json").read_text(encoding="utf-8")
+    )
 
 
 def pins(bundle: str) -> dict[str, str]:
     """Name and version of all that the zoo's job installs, without this package."""
     content = metadata(bundle)
-    own = {name: content[f"{key}_version"] for key, name in (("monai", "monai"), ("pytorch", "torch"))}
+    own = {
+        name: content[f"{key}_version"] for key, name in (("monai", "monai"), ("pytorch", "torch"))
+    }
     packages = {**own, "numpy": content["numpy_version"], **content["required_packages_version"]}
     return {name: version for name, version in packages.items() if name != "monai-afire"}
 
 
 @pytest.mark.parametrize("bundle", BUNDLES)
 def test_metadata_follows_the_schema(bundle: str) -> None:
-    schema = json.loads(Path(__file__).with_name("metadata_schema.json").read_text(encoding="utf-8"))
+    schema = json.loads(
+        Path(__file__).with_name("metadata_schema.json").read_text(encoding="utf-8")
+    )
     jsonschema.Draft201909Validator.check_schema(schema)
     content = metadata(bundle)
     jsonschema.validate(content, schema)
@@ -78,7 +84,9 @@ def test_pins_satisfy_what_the_package_requires(bundle: str) -> None:
     pinned = pins(bundle)
     needed = [Requirement(text) for text in requires("monai-afire") or [] if "extra ==" not in text]
     wrong = [
-        str(need) for need in needed if need.name in pinned and not need.specifier.contains(Version(pinned[need.name]))
+        str(need)
+        for need in needed
+        if need.name in pinned and not need.specifier.contains(Version(pinned[need.name]))
     ]
     assert not wrong
 
@@ -87,11 +95,22 @@ def test_pins_satisfy_what_the_package_requires(bundle: str) -> None:
 @pytest.mark.parametrize("python", PYTHONS)
 def test_pins_resolve(python: str, tmp_path: Path) -> None:
     """What pip finds for another Python; skipped where it reaches no index."""
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--no-deps"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--dry-run",
+        "--ignore-installed",
+        "--no-deps",
+    ]
     pip += ["--python-version", python, "--only-binary=:all:", "--target", str(tmp_path)]
     every = {f"{name}=={version}" for bundle in BUNDLES for name, version in pins(bundle).items()}
     index = subprocess.run([*pip, "einops"], capture_output=True, timeout=120, check=False)
     if index.returncode:
         pytest.skip("pip reaches no index")
-    resolved = subprocess.run([*pip, *sorted(every)], capture_output=True, text=True, timeout=600, check=False)
+    resolved = subprocess.run(
+        [*pip, *sorted(every)], capture_output=True, text=True, timeout=600, check=False
+    )
     assert resolved.returncode == 0, resolved.stderr[-2000:]

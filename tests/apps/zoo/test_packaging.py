@@ -18,7 +18,13 @@ from monai.bundle import ConfigParser
 from monai_afire.apps.zoo import pack_bundle, package_for_zoo, zoo_problems
 from monai_afire_cli import main
 
-NAMES = ("LICENSE", "docs/data_license.txt", "docs/README.md", "configs/metadata.json", "models/model.pt")
+NAMES = (
+    "LICENSE",
+    "docs/data_license.txt",
+    "docs/README.md",
+    "configs/metadata.json",
+    "models/model.pt",
+)
 
 
 @pytest.fixture
@@ -35,7 +41,11 @@ def with_weights(bundle: str) -> Path:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def test_packing_a_bundle_into_its_own_parent_leaves_it(workspace: Path) -> None:
@@ -83,7 +93,9 @@ def test_released_files_are_packed_where_a_config_reads_them(workspace: Path) ->
     packed = pack_bundle("bundles/ace", "dist")
     assert not (packed / "released").exists()
     assert not (packed / "models/encoder_only").exists(), "a detector of the user's own images"
-    assert "2025/0272962" in (packed / "NOTICE").read_text(), "the notice of patents goes with the bundle"
+    assert "2025/0272962" in (packed / "NOTICE").read_text(), (
+        "the notice of patents goes with the bundle"
+    )
 
 
 def test_released_files_are_packed_where_the_card_names_them(workspace: Path) -> None:
@@ -100,8 +112,12 @@ def test_package_has_the_paths_of_the_zoo(workspace: Path) -> None:
     written = content(Path("zoo"))
     name = "chest_xray_mae_pretraining"
     assert {f"models/{name}/{file}" for file in NAMES} <= set(written)
-    assert {f"ci/unit_tests/{file}.py" for file in (f"test_{name}", "radiograph_bundles")} <= set(written)
-    assert {f"hf_models/{name}/{file}" for file in ("README.md", "LICENSE", "metadata.json")} <= set(written)
+    assert {f"ci/unit_tests/{file}.py" for file in (f"test_{name}", "radiograph_bundles")} <= set(
+        written
+    )
+    assert {
+        f"hf_models/{name}/{file}" for file in ("README.md", "LICENSE", "metadata.json")
+    } <= set(written)
     assert json.loads(written[f"hf_models/{name}/metadata.json"])["huggingface_url"] == url
     note = written["PULL_REQUEST.md"].decode()
     assert f'Add "{name}" to `exclude_verify_torchscript_list`' in note
@@ -118,7 +134,9 @@ def test_large_files_are_listed_not_packaged(workspace: Path) -> None:
     with open(bundle / "models/huge.pt", "wb") as file:
         file.truncate(25 * 2**20 + 1)
     assert package_for_zoo(bundle, "a", "https://huggingface.co/user/chest/", name="mine") == []
-    assert package_for_zoo(bundle, "b", name="mine") == ["models/huge.pt has no url in large_files.yml"]
+    assert package_for_zoo(bundle, "b", name="mine") == [
+        "models/huge.pt has no url in large_files.yml"
+    ]
     (listed,) = ConfigParser.load_config_file("a/models/mine/large_files.yml")["large_files"]
     assert listed["url"] == "https://huggingface.co/user/chest/resolve/main/models/huge.pt"
     assert not Path("a/models/mine/models/huge.pt").exists()
@@ -139,7 +157,9 @@ def test_problems_are_found(workspace: Path) -> None:
     (bundle / "models/model.pt").unlink()
     (bundle / "docs/data_license.txt").unlink()
     (bundle / "docs/README.md").write_text("# Title\n\n### **Authors**\n")
-    change_metadata(bundle, lambda m: m.update(version="9.9.9", required_packages_version={"einops": ">=0.7"}))
+    change_metadata(
+        bundle, lambda m: m.update(version="9.9.9", required_packages_version={"einops": ">=0.7"})
+    )
     found = zoo_problems(bundle)
     for text in (
         "models/model.pt is missing",

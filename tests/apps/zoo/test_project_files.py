@@ -20,7 +20,13 @@ def test_citation_names_this_version_and_all_papers() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert (citation["cff-version"], citation["version"]) == ("1.2.0", monai_afire.__version__)
     titles = " ".join(reference["title"] for reference in citation["references"])
-    for words in ("AFiRe", "Learning Anatomically", "ACE", "Masked Autoencoders", "Emerging Properties"):
+    for words in (
+        "AFiRe",
+        "Learning Anatomically",
+        "ACE",
+        "Masked Autoencoders",
+        "Emerging Properties",
+    ):
         assert words in titles
     assert all(reference["authors"] and reference["year"] for reference in citation["references"])
 
@@ -39,7 +45,9 @@ def test_github_files_are_read(path: Path) -> None:
 def test_hooks_are_local() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
     assert [repo["repo"] for repo in hooks["repos"]] == ["local"]
-    assert {"ruff-check", "ruff-format", "mypy"} <= {hook["id"] for hook in hooks["repos"][0]["hooks"]}
+    assert {"ruff-check", "ruff-format", "mypy"} <= {
+        hook["id"] for hook in hooks["repos"][0]["hooks"]
+    }
 
 
 @pytest.mark.parametrize("bundle", BUNDLES, ids=lambda path: path.name)

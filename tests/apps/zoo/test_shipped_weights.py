@@ -70,7 +70,9 @@ def test_zoo_takes_the_bundle(bundle: str) -> None:
     assert zoo_problems(BUNDLES / bundle) == []
 
 
-def test_monai_loads_and_exports_the_network(bundle_copy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_monai_loads_and_exports_the_network(
+    bundle_copy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = bundle_copy("radiograph_classification")
     monkeypatch.chdir(folder.parents[1])
     network = load(folder.name, bundle_dir="bundles", source="github", workflow_type="inference")

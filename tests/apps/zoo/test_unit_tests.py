@@ -19,13 +19,19 @@ BUNDLES = Path(__file__).resolve().parents[3] / "bundles"
 def test_every_bundle_has_one() -> None:
     tests = {path.name for path in (BUNDLES / "ci/unit_tests").glob("test_*.py")}
     assert tests == {f"test_{name}.py" for name in ZOO_NAMES.values()}
-    assert set(ZOO_NAMES) == {path.parents[1].name for path in BUNDLES.glob("*/configs/metadata.json")}
+    assert set(ZOO_NAMES) == {
+        path.parents[1].name for path in BUNDLES.glob("*/configs/metadata.json")
+    }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bundle", ZOO_NAMES)
-def test_unit_test_of_a_bundle(bundle: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ignore = shutil.ignore_patterns("checkpoint*.pt", "*_previous*", "output", "data", "__pycache__")
+def test_unit_test_of_a_bundle(
+    bundle: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ignore = shutil.ignore_patterns(
+        "checkpoint*.pt", "*_previous*", "output", "data", "__pycache__"
+    )
     copy = tmp_path / "models" / ZOO_NAMES[bundle]
     shutil.copytree(BUNDLES / bundle, copy, ignore=ignore)
     before = sorted(copy.rglob("*"))

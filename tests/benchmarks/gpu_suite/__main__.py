@@ -33,18 +33,30 @@ STAGES = {"checks": run_checks, "speed": measure_speed, "train": train}
 
 def parse_options(words: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--minutes", type=float, default=9, help="after which nothing new is begun")
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--stage", nargs="+", choices=list(STAGES), default=list(STAGES))
-    parser.add_argument("--size", choices=("paper", "tiny"), default="paper", help="networks of the speed stage")
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="of taking a step")
+    parser.add_argument(
+        "--size", choices=("paper", "tiny"), default="paper", help="networks of the speed stage"
+    )
+    parser.add_argument(
+        "--ways", nargs="+", choices=WAYS, default=list(WAYS), help="of taking a step"
+    )
     parser.add_argument("--device", default=str(default_device()))
     parser.add_argument("--images", type=Path, help="packed file to train from")
     parser.add_argument("--bundle", default="afire", help="to train")
-    parser.add_argument("--train_options", nargs="*", default=[], metavar="KEY=VALUE", help="of the training")
-    parser.add_argument("--overlays", nargs="*", default=[], help="configs of the bundle after train.json")
-    parser.add_argument("--prefixes", nargs="*", default=[""], help="of the weights that are kept, such as teacher_")
+    parser.add_argument(
+        "--train_options", nargs="*", default=[], metavar="KEY=VALUE", help="of the training"
+    )
+    parser.add_argument(
+        "--overlays", nargs="*", default=[], help="configs of the bundle after train.json"
+    )
+    parser.add_argument(
+        "--prefixes", nargs="*", default=[""], help="of the weights that are kept, such as teacher_"
+    )
     return parser.parse_args(words)
 
 

@@ -32,7 +32,19 @@ def run_checks(options: argparse.Namespace, results: Results, deadline: Deadline
     device = str(options.device).split(":")[0]
     paths = PATHS if device == "cuda" else PATHS[:1]
     chosen = "gpu" if options.size == "paper" else "gpu and not slow"
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-v", "-rfE", "--tb=short", "-m", chosen, *paths]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-n",
+        "0",
+        "-v",
+        "-rfE",
+        "--tb=short",
+        "-m",
+        chosen,
+        *paths,
+    ]
     log = options.out / "checks.log"
     with log.open("w", encoding="utf-8") as file:
         environment = os.environ | {"MONAI_AFIRE_TEST_DEVICE": device, "COLUMNS": "300"}

@@ -28,7 +28,11 @@ ANY_DIFFERENCE = math.inf  # outputs of a network that is not trained may consis
 
 
 def measure_inference(
-    options: argparse.Namespace, results: Results, device: torch.device, deadline: Deadline, needed: Mapping[str, float]
+    options: argparse.Namespace,
+    results: Results,
+    device: torch.device,
+    deadline: Deadline,
+    needed: Mapping[str, float],
 ) -> None:
     """
     A row of each way for which there is time; a way that fails is a row that says so.
@@ -43,7 +47,11 @@ def measure_inference(
     case = BundleCase("afire", options.size, device, 2)
     images, side = 2 if options.size == "tiny" else 256, case["image_size"]
     pictures = torch.rand(images, 1, side, side, device=device)
-    detector = AnomalyDetector(case["network"], memory_size=64 if options.size == "tiny" else 1024).to(device).eval()
+    detector = (
+        AnomalyDetector(case["network"], memory_size=64 if options.size == "tiny" else 1024)
+        .to(device)
+        .eval()
+    )
     detector.fit(torch.rand(16, 1, side, side, device=device).split(8))
     ways: dict[str, tuple[str, bool, Callable[[], Call]]] = {
         "float32": ("eager", False, lambda: detector),
@@ -60,13 +68,19 @@ def measure_inference(
             continue
         try:
             rate = images_per_second(make(), pictures, bf16, device)
-        except Exception as error:  # a runtime that is not installed, or an operator that it lacks, is a result
-            results.add("inference", name, f"{type(error).__name__}: {str(error).splitlines()[0][:200]}")
+        except (
+            Exception
+        ) as error:  # a runtime that is not installed, or an operator that it lacks, is a result
+            results.add(
+                "inference", name, f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+            )
             continue
         results.add("inference", name, {"images/s": round(rate, 1), "batch": images})
 
 
-def images_per_second(call: Call, pictures: torch.Tensor, bf16: bool, device: torch.device) -> float:
+def images_per_second(
+    call: Call, pictures: torch.Tensor, bf16: bool, device: torch.device
+) -> float:
     """Of the median of three calls, after one that is not counted."""
     with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
         seconds = take_turns({"": lambda: call(pictures)}, 3, device)[""]

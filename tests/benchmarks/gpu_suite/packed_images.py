@@ -31,7 +31,9 @@ SAMPLE = 64
 
 def encoded(path: str, size: int, quality: int) -> bytes:
     """A radiograph as the bundles read it, resized, as JPEG."""
-    image = Resize((size, size), mode="area", anti_aliasing=False)(torch.as_tensor(np.asarray(LoadRadiograph()(path))))
+    image = Resize((size, size), mode="area", anti_aliasing=False)(
+        torch.as_tensor(np.asarray(LoadRadiograph()(path)))
+    )
     gray = (255 * np.asarray(image)[0]).round().clip(0, 255).astype(np.uint8)
     file = io.BytesIO()
     Image.fromarray(gray).save(file, "JPEG", quality=quality)
@@ -55,15 +57,22 @@ def pack(paths: Sequence[str], output: Path, size: int, megabytes: float) -> int
         ValueError: when two files have one name, or not even the lowest quality is small enough.
     """
     if len({Path(path).stem for path in paths}) < len(paths):
-        raise ValueError("two radiographs have the same file name: rename one, or pack their folders one by one")
-    sample = [paths[index] for index in np.linspace(0, len(paths) - 1, min(SAMPLE, len(paths))).astype(int)]
+        raise ValueError(
+            "two radiographs have the same file name: rename one, or pack their folders one by one"
+        )
+    sample = [
+        paths[index]
+        for index in np.linspace(0, len(paths) - 1, min(SAMPLE, len(paths))).astype(int)
+    ]
     overhead = 300  # of an entry in the archive
     for quality in QUALITIES:
         mean = np.mean([len(encoded(path, size, quality)) for path in sample]) + overhead
         if 1.03 * mean * len(paths) <= megabytes * 1e6:
             break
     else:
-        raise ValueError(f"{len(paths)} images of {size} x {size} do not fit into {megabytes} MB: take fewer")
+        raise ValueError(
+            f"{len(paths)} images of {size} x {size} do not fit into {megabytes} MB: take fewer"
+        )
     with zipfile.ZipFile(output, "w", zipfile.ZIP_STORED) as archive:
         for path in tqdm(paths, desc="packing"):
             archive.writestr(f"{Path(path).stem}.jpg", encoded(path, size, quality))
@@ -80,7 +89,9 @@ def unpack(packed: Path, folder: Path) -> Path:
 
 def main() -> None:
     """Pack a folder."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--images", type=Path, required=True)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--size", type=int, default=224)
@@ -88,7 +99,9 @@ def main() -> None:
     options = parser.parse_args()
     paths = [str(options.images / name) for name in scan_radiographs(options.images)]
     quality = pack(paths, options.output, options.size, options.megabytes)
-    print(f"{len(paths)} images, JPEG quality {quality}, {options.output.stat().st_size / 1e6:.1f} MB")
+    print(
+        f"{len(paths)} images, JPEG quality {quality}, {options.output.stat().st_size / 1e6:.1f} MB"
+    )
 
 
 if __name__ == "__main__":

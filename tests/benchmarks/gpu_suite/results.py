@@ -57,13 +57,19 @@ class Results:
 
     def _write(self) -> None:
         self.path.write_text(json.dumps(self.sections, indent=2), encoding="utf-8")
-        self.path.with_suffix(".md").write_text("\n".join(map(self._table, self.sections)), encoding="utf-8")
+        self.path.with_suffix(".md").write_text(
+            "\n".join(map(self._table, self.sections)), encoding="utf-8"
+        )
 
     def _table(self, section: str) -> str:
         """A section as a table; rows that are dictionaries have a column per key."""
-        rows = {n: v if isinstance(v, dict) else {"value": v} for n, v in self.sections[section].items()}
+        rows = {
+            n: v if isinstance(v, dict) else {"value": v} for n, v in self.sections[section].items()
+        }
         columns = list(dict.fromkeys(key for row in rows.values() for key in row))
         table = pd.DataFrame(rows).T.reindex(columns=columns).fillna("")
         lines = ["| | " + " | ".join(columns) + " |", "|" + "---|" * (len(columns) + 1)]
-        lines += [f"| {name} | " + " | ".join(map(str, row)) + " |" for name, row in table.iterrows()]
+        lines += [
+            f"| {name} | " + " | ".join(map(str, row)) + " |" for name, row in table.iterrows()
+        ]
         return f"## {section}\n\n" + "\n".join(lines) + "\n"

@@ -16,7 +16,14 @@ import torch
 from monai_afire.transforms import synth_lesion_masks
 from tests.benchmarks.gpu_suite.inference import measure_inference
 from tests.benchmarks.gpu_suite.results import Deadline, Results
-from tests.benchmarks.pretraining_step import METHODS, OVERLAYS, PUBLISHED, BundleCase, TrainingStep, loader_rate
+from tests.benchmarks.pretraining_step import (
+    METHODS,
+    OVERLAYS,
+    PUBLISHED,
+    BundleCase,
+    TrainingStep,
+    loader_rate,
+)
 from tests.benchmarks.throughput import count_flops, matmul_peak, nominal_peak
 from tests.benchmarks.timing import take_turns
 
@@ -49,7 +56,12 @@ def measure_speed(options: argparse.Namespace, results: Results, deadline: Deadl
     results.add("about", "TFLOP/s that MFU is a share of", round(peak / 1e12, 3))
     measure_parts(options, results, device)
     sizes = ("tiny",) if options.size == "tiny" else tuple(OVERLAYS)
-    cases = [(method, size) for size in sizes for method in METHODS if method in OVERLAYS.get(size, METHODS)]
+    cases = [
+        (method, size)
+        for size in sizes
+        for method in METHODS
+        if method in OVERLAYS.get(size, METHODS)
+    ]
     for method, size in cases:
         measure_method(method, size, options.ways, device, peak, results, deadline)
     measure_inference(options, results, device, deadline, NEEDED)
@@ -75,8 +87,12 @@ def measure_method(
             continue
         try:
             row = measure_way(method, size, way, device, peak)
-        except Exception as error:  # one way that fails is a result, too, and must not cost the others
-            results.add("steps", name, f"{type(error).__name__}: {str(error).splitlines()[0][:200]}")
+        except (
+            Exception
+        ) as error:  # one way that fails is a result, too, and must not cost the others
+            results.add(
+                "steps", name, f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+            )
             continue
         naive_rate = row["images/s"] if way == "naive" else naive_rate
         if naive_rate:
@@ -84,20 +100,30 @@ def measure_method(
         results.add("steps", name, row)
 
 
-def measure_way(method: str, size: str, way: str, device: torch.device, peak: float) -> dict[str, Any]:
+def measure_way(
+    method: str, size: str, way: str, device: torch.device, peak: float
+) -> dict[str, Any]:
     """Images/s, MFU, memory and shares of one way at the largest batch that fits."""
     torch.manual_seed(0)
     case = BundleCase(method, size, device, VARIANTS if size != "tiny" else 2)
     torch.compiler.reset()  # else the graphs of the last method count against this one's limit
-    step = TrainingStep.naive(case, 0) if way == "naive" else TrainingStep.of_package(case, True, 0, way == "compiled")
-    eager = replace(step, run=step.network)  # memory is looked for, and operations are counted, without a graph
+    step = (
+        TrainingStep.naive(case, 0)
+        if way == "naive"
+        else TrainingStep.of_package(case, True, 0, way == "compiled")
+    )
+    eager = replace(
+        step, run=step.network
+    )  # memory is looked for, and operations are counted, without a graph
     batch = fitting_batch(case, eager, NAIVE_BATCH if way == "naive" else LARGEST_BATCH)
     images = len(next(iter(batch.values())))
     flops = count_flops(lambda: eager(dict(batch)))
     reset_memory(device)
     step(dict(batch))  # compiles, where it is to be compiled
     step.seconds()
-    seconds = take_turns({"": lambda: step(dict(batch))}, ROUNDS if size != "tiny" else 2, device)[""]
+    seconds = take_turns({"": lambda: step(dict(batch))}, ROUNDS if size != "tiny" else 2, device)[
+        ""
+    ]
     middle = median(seconds)
     row: dict[str, Any] = {
         "batch": images,
@@ -106,11 +132,15 @@ def measure_way(method: str, size: str, way: str, device: torch.device, peak: fl
         "range": f"{min(seconds):.4f} to {max(seconds):.4f}",
         "TFLOP/s": round(flops / middle / 1e12, 3),
         "MFU": f"{flops / middle / peak:.1%}",
-        "GiB": round(torch.cuda.max_memory_allocated(device) / 2**30, 2) if device.type == "cuda" else "",
+        "GiB": round(torch.cuda.max_memory_allocated(device) / 2**30, 2)
+        if device.type == "cuda"
+        else "",
     }
     parts = step.seconds()
     total = sum(parts.values())
-    row["shares"] = ", ".join(f"{part} {value / total:.0%}" for part, value in parts.items() if value)
+    row["shares"] = ", ".join(
+        f"{part} {value / total:.0%}" for part, value in parts.items() if value
+    )
     prepared = loader_rate(case, 8)
     row["loader images/s and process"] = round(prepared, 1)
     row["loader processes needed"] = round(images / middle / prepared, 1)
@@ -163,15 +193,27 @@ def measure_parts(options: argparse.Namespace, results: Results, device: torch.d
     given, _, others, _ = case["train::prepare_batch"](case.make_batch(2), device)
     # leaves, so that the losses' own gradient can be taken again and again
     outputs = {
-        name: value.detach().requires_grad_(value.is_floating_point()) if isinstance(value, torch.Tensor) else value
+        name: value.detach().requires_grad_(value.is_floating_point())
+        if isinstance(value, torch.Tensor)
+        else value
         for name, value in network(given, *others).items()
     }
     calls: dict[str, tuple[float, str, Callable[[], Any]]] = {
-        "lesion maps": (images * masks, "maps/s", lambda: synth_lesion_masks(pictures, masks, validate=False)),
-        "head, forward and backward": (len(tokens), "images/s", lambda: network.head(tokens).sum().backward()),
+        "lesion maps": (
+            images * masks,
+            "maps/s",
+            lambda: synth_lesion_masks(pictures, masks, validate=False),
+        ),
+        "head, forward and backward": (
+            len(tokens),
+            "images/s",
+            lambda: network.head(tokens).sum().backward(),
+        ),
         "losses, forward and backward": (2 * masks, "images/s", lambda: loss(outputs).backward()),
     }
     for name, (amount, unit, call) in calls.items():
         with torch.autocast(device.type, torch.bfloat16):
             seconds = median(take_turns({name: call}, 2 if tiny else 20, device)[name])
-        results.add("parts", name, {unit: round(amount / seconds, 1), "ms": round(1e3 * seconds, 3)})
+        results.add(
+            "parts", name, {unit: round(amount / seconds, 1), "ms": round(1e3 * seconds, 3)}
+        )

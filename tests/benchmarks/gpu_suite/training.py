@@ -44,7 +44,9 @@ def train(options: argparse.Namespace, results: Results, deadline: Deadline) -> 
     temporary = Path(tempfile.gettempdir()) / "monai_afire_gpu_suite"
     images = unpack(options.images, temporary / options.images.stem)
     given = dict(word.split("=", 1) for word in options.train_options)
-    configs = [f"bundles/{options.bundle}/configs/{name}" for name in ("train.json", *options.overlays)]
+    configs = [
+        f"bundles/{options.bundle}/configs/{name}" for name in ("train.json", *options.overlays)
+    ]
     epochs = int(given.get("epochs", 0))
     if not epochs:
         rate = step_rate(options, configs, given)
@@ -87,10 +89,14 @@ def run_until(command: list[str], log: Path, seconds: float) -> str:
     """Run a command, and end it when its time is over; how it ended."""
     with log.open("a", encoding="utf-8") as file:
         try:
-            code = subprocess.run(command, stdout=file, stderr=file, timeout=max(1, seconds), check=False).returncode
+            code = subprocess.run(
+                command, stdout=file, stderr=file, timeout=max(1, seconds), check=False
+            ).returncode
         except subprocess.TimeoutExpired:
             return "out of time: weights of the last complete epoch"
-    return f"exit code {code}" + ("" if code == 0 else ": " + log.read_text(encoding="utf-8")[-500:])
+    return f"exit code {code}" + (
+        "" if code == 0 else ": " + log.read_text(encoding="utf-8")[-500:]
+    )
 
 
 def keep(models: Path, output: Path, options: argparse.Namespace, results: Results) -> None:
@@ -102,4 +108,6 @@ def keep(models: Path, output: Path, options: argparse.Namespace, results: Resul
         results.add("train", "weights", "none: no epoch was complete")
         return
     pieces = write_pieces(weights, options.out, options.prefixes)
-    results.add("train", "weights", {path.name: round(path.stat().st_size / 1e6, 2) for path in pieces})
+    results.add(
+        "train", "weights", {path.name: round(path.stat().st_size / 1e6, 2) for path in pieces}
+    )

@@ -18,7 +18,9 @@ from safetensors.torch import load_file, save_file
 __all__ = ["join_pieces", "write_pieces"]
 
 
-def write_pieces(weights: Path, folder: Path, prefixes: Sequence[str] = ("",), megabytes: float = 15) -> list[Path]:
+def write_pieces(
+    weights: Path, folder: Path, prefixes: Sequence[str] = ("",), megabytes: float = 15
+) -> list[Path]:
     """
     Cut a state dict's file into safetensors files of limited size.
 
@@ -54,12 +56,17 @@ def join_pieces(folder: Path) -> dict[str, torch.Tensor]:
     state: dict[str, torch.Tensor] = {}
     for path in sorted(folder.glob("weights_*.safetensors")):
         state |= load_file(path)
-    return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
+    return {
+        name: tensor.float() if tensor.is_floating_point() else tensor
+        for name, tensor in state.items()
+    }
 
 
 def main() -> None:
     """Join pieces into one file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("output", type=Path)
     options = parser.parse_args()

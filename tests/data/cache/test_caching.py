@@ -15,14 +15,32 @@ import pytest
 import torch
 from ignite.engine import Engine, Events
 from monai.data import CacheDataset, DataLoader, Dataset, MetaTensor
-from monai.transforms import Compose, EnsureTyped, Lambdad, RandFlipd, RandGaussianNoised, Resized, Transform
+from monai.transforms import (
+    Compose,
+    EnsureTyped,
+    Lambdad,
+    RandFlipd,
+    RandGaussianNoised,
+    Resized,
+    Transform,
+)
 from PIL import Image
 
 from monai_afire.data.cache.cached_dataset import cached_dataset
-from monai_afire.data.cache.disk_cache import DiskCachedDataset, _source_files, pack_item, unpack_item
+from monai_afire.data.cache.disk_cache import (
+    DiskCachedDataset,
+    _source_files,
+    pack_item,
+    unpack_item,
+)
 from monai_afire.data.cache.unreadable import MemoryCachedDataset, UnreadableNamingDataset
 from monai_afire.handlers.random_state import EpochSeed
-from monai_afire.transforms import GridCropPaird, LoadRadiographd, ResizeToCoverd, StandardizeContrastd
+from monai_afire.transforms import (
+    GridCropPaird,
+    LoadRadiographd,
+    ResizeToCoverd,
+    StandardizeContrastd,
+)
 from monai_afire.transforms.radiograph_io.common import RadiographError
 
 CHOICES = ("memory", "disk", "disk16", "disk8", "none")
@@ -41,7 +59,10 @@ def items(tmp_path: Path) -> list[dict[str, Any]]:
 
 
 def steps(size: int = 16, random: bool = True) -> Compose:
-    fixed = [LoadRadiographd("image"), Resized("image", [size, size], mode="area", anti_aliasing=False)]
+    fixed = [
+        LoadRadiographd("image"),
+        Resized("image", [size, size], mode="area", anti_aliasing=False),
+    ]
     noise = [RandGaussianNoised("image", prob=1.0, std=0.1), RandFlipd("image", prob=0.5)]
     return Compose([*fixed, *(noise if random else [])])
 
@@ -70,11 +91,15 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, MetaTensor):
-        return torch.equal(one.as_tensor(), other.as_tensor()) and same(dict(one.meta), dict(other.meta))
+        return torch.equal(one.as_tensor(), other.as_tensor()) and same(
+            dict(one.meta), dict(other.meta)
+        )
     if isinstance(one, torch.Tensor):
         return one.dtype == other.dtype and torch.equal(one, other)
     if isinstance(one, (np.ndarray, np.generic)):
-        return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+        return one.dtype == other.dtype and np.array_equal(
+            one, other, equal_nan=one.dtype.kind == "f"
+        )
     return one == other
 
 
@@ -93,12 +118,20 @@ def test_all_exact_choices_give_the_same_items_in_every_pass(
     assert len(stored(tmp_path)) == (4 if choice == "disk" else 0)
 
 
-@pytest.mark.parametrize(("choice", "levels", "pixel_bytes"), [("disk16", 65535, 2), ("disk8", 255, 1)])
+@pytest.mark.parametrize(
+    ("choice", "levels", "pixel_bytes"), [("disk16", 65535, 2), ("disk8", 255, 1)]
+)
 def test_rounded_choices(
     choice: str, levels: int, pixel_bytes: int, items: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    exact, dataset = make(items, "none", tmp_path, steps(128, False)), make(items, choice, tmp_path, steps(128, False))
-    first, again = [dataset[number] for number in range(4)], [dataset[number] for number in range(4)]
+    exact, dataset = (
+        make(items, "none", tmp_path, steps(128, False)),
+        make(items, choice, tmp_path, steps(128, False)),
+    )
+    first, again = (
+        [dataset[number] for number in range(4)],
+        [dataset[number] for number in range(4)],
+    )
     assert all(map(same, first, again))
     for number in range(4):
         difference = (first[number]["image"] - exact[number]["image"]).abs().max()
@@ -112,7 +145,10 @@ def test_rounded_choices(
 def test_an_unscaled_picture_of_8_bits_is_stored_without_loss(
     choice: str, items: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    exact, dataset = (make(items, name, tmp_path, Compose([LoadRadiographd("image")])) for name in ("none", choice))
+    exact, dataset = (
+        make(items, name, tmp_path, Compose([LoadRadiographd("image")]))
+        for name in ("none", choice)
+    )
     assert all(same(exact[number], dataset[number]) for number in range(4))
     assert all(same(exact[number], dataset[number]) for number in range(4))
 
@@ -141,7 +177,8 @@ def test_items_of_every_kind_survive_the_safe_loading(tmp_path: Path) -> None:
         "view": whole[:2, :2],
         3: torch.tensor([1, 2]),
         "meta": MetaTensor(
-            torch.rand(1, 4, 4), meta={"spacing": np.array([np.nan, 1.0]), "affine": torch.eye(4), "space": "RAS"}
+            torch.rand(1, 4, 4),
+            meta={"spacing": np.array([np.nan, 1.0]), "affine": torch.eye(4), "space": "RAS"},
         ),
     }
     torch.save(pack_item(item), tmp_path / "item.pt")
@@ -150,7 +187,9 @@ def test_items_of_every_kind_survive_the_safe_loading(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_stored_is_refused_with_the_remedy() -> None:
-    with pytest.raises(TypeError, match=r"set cannot be kept in the cache on disk.*choose cache='memory'"):
+    with pytest.raises(
+        TypeError, match=r"set cannot be kept in the cache on disk.*choose cache='memory'"
+    ):
         pack_item({"a": {1, 2}})
 
 
@@ -167,7 +206,9 @@ class Darken(Transform):
         return {**item, "image": item["image"] * self.factor}
 
 
-def test_a_changed_setting_or_transform_makes_new_files(items: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_a_changed_setting_or_transform_makes_new_files(
+    items: list[dict[str, Any]], tmp_path: Path
+) -> None:
     load, resize = steps(random=False).transforms
     chains = [
         [load],
@@ -206,13 +247,23 @@ def test_changed_code_makes_new_files(items: list[dict[str, Any]], tmp_path: Pat
     )
     values = []
     for seed, factor in enumerate((1.0, 1.0, 0.5)):
-        (tmp_path / "own_transforms.py").write_text(f"def change(image):\n    return image * {factor}\n")
+        (tmp_path / "own_transforms.py").write_text(
+            f"def change(image):\n    return image * {factor}\n"
+        )
         root = Path(__file__).parents[2]
-        names = {"PYTHONPATH": str(root), "PYTHONHASHSEED": str(seed), "PYTHONDONTWRITEBYTECODE": "1"}
+        names = {
+            "PYTHONPATH": str(root),
+            "PYTHONHASHSEED": str(seed),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
         command = [sys.executable, "-c", program, str(tmp_path), items[0]["image"]]
-        run = subprocess.run(command, env={**os.environ, **names}, capture_output=True, text=True, check=True)
+        run = subprocess.run(
+            command, env={**os.environ, **names}, capture_output=True, text=True, check=True
+        )
         values.append(float(run.stdout.split()[-1]))
-        assert len(stored(tmp_path)) == (2 if factor == 0.5 else 1)  # other processes find what one has stored
+        assert len(stored(tmp_path)) == (
+            2 if factor == 0.5 else 1
+        )  # other processes find what one has stored
     assert values[0] == values[1] == pytest.approx(2 * values[2])
 
 
@@ -227,7 +278,9 @@ def test_a_changed_image_or_item_is_read_again(items: list[dict[str, Any]], tmp_
     path = Path(items[0]["image"])
     before = path.stat()
     write_image(path, seed=99)
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))  # even if the clock has not moved
+    os.utime(
+        path, ns=(before.st_atime_ns, before.st_mtime_ns + 1)
+    )  # even if the clock has not moved
     chain = steps(random=False)
     assert same(make(items, "disk", tmp_path, chain)[0], chain(dict(items[0])))
     relabeled = [{**items[1], "label": [0, 0, 0]}]
@@ -235,15 +288,22 @@ def test_a_changed_image_or_item_is_read_again(items: list[dict[str, Any]], tmp_
     assert make(relabeled, "disk", tmp_path)[0]["label"] == [0, 0, 0]
 
 
-@pytest.mark.parametrize(("named", "changed"), [("series", "series/2.dcm"), ("a.mhd", "a.raw"), ("b.mhd", "b.zraw")])
-def test_pixels_beside_the_named_file_are_read_again(named: str, changed: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("named", "changed"), [("series", "series/2.dcm"), ("a.mhd", "a.raw"), ("b.mhd", "b.zraw")]
+)
+def test_pixels_beside_the_named_file_are_read_again(
+    named: str, changed: str, tmp_path: Path
+) -> None:
     (tmp_path / "series").mkdir()
     for name in ("series/1.dcm", "series/2.dcm", "a.mhd", "a.raw", "b.mhd", "b.zraw"):
         (tmp_path / name).write_text("before")
     chain, item = Compose([Lambdad("image", texts_beside)]), {"image": str(tmp_path / named)}
     first = cached_dataset([item], chain, "disk", tmp_path / "cache", progress=False)[0]
     (tmp_path / changed).write_text("after it")
-    assert cached_dataset([item], chain, "disk", tmp_path / "cache", progress=False)[0]["image"] != first["image"]
+    assert (
+        cached_dataset([item], chain, "disk", tmp_path / "cache", progress=False)[0]["image"]
+        != first["image"]
+    )
 
 
 def test_new_items_leave_the_files_of_others(items: list[dict[str, Any]], tmp_path: Path) -> None:
@@ -255,7 +315,9 @@ def test_new_items_leave_the_files_of_others(items: list[dict[str, Any]], tmp_pa
 
 
 @pytest.mark.parametrize("damage", [b"", b"no archive", "cut", "zeros"])
-def test_damaged_files_are_made_anew(damage: bytes | str, items: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_damaged_files_are_made_anew(
+    damage: bytes | str, items: list[dict[str, Any]], tmp_path: Path
+) -> None:
     expected = make(items, "disk", tmp_path, steps(random=False))[0]
     [path] = stored(tmp_path)
     content = path.read_bytes()
@@ -280,7 +342,9 @@ def test_a_file_with_code_in_it_is_not_run(items: list[dict[str, Any]], tmp_path
 # ---- the random part
 
 
-def epochs(dataset: Dataset, count: int, after: int = 0, num_workers: int = 0) -> list[torch.Tensor]:
+def epochs(
+    dataset: Dataset, count: int, after: int = 0, num_workers: int = 0
+) -> list[torch.Tensor]:
     """The images of each epoch, from the epoch behind ``after`` on."""
     loader = DataLoader(dataset, batch_size=2, shuffle=True, num_workers=num_workers)
     batches: list[torch.Tensor] = []
@@ -294,7 +358,9 @@ def epochs(dataset: Dataset, count: int, after: int = 0, num_workers: int = 0) -
 
 
 @pytest.mark.parametrize("choice", CHOICES)
-def test_random_part_differs_by_epoch_and_resumes(choice: str, items: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_random_part_differs_by_epoch_and_resumes(
+    choice: str, items: list[dict[str, Any]], tmp_path: Path
+) -> None:
     plain = [{"image": item["image"]} for item in items]
     chain = Compose([*steps().transforms, EnsureTyped("image", track_meta=False)])
     first, second, third = epochs(make(plain, choice, tmp_path, chain), 3)
@@ -308,7 +374,9 @@ def test_random_part_differs_by_epoch_and_resumes(choice: str, items: list[dict[
 
 
 def test_workers_share_the_files(items: list[dict[str, Any]], tmp_path: Path) -> None:
-    plain = [{"image": item["image"]} for item in items] * 3  # the same files, asked for at the same time
+    plain = [
+        {"image": item["image"]} for item in items
+    ] * 3  # the same files, asked for at the same time
     chain = Compose([*steps(random=False).transforms, EnsureTyped("image", track_meta=False)])
     loader = DataLoader(make(plain, "disk", tmp_path, chain), batch_size=2, num_workers=2)
     images = torch.cat([batch["image"] for batch in loader])
@@ -355,7 +423,9 @@ def test_full_disk_is_an_error(items: list[dict[str, Any]], tmp_path: Path) -> N
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
-        with pytest.raises(OSError, match=r"cannot write to the cache .*File too large.*cache='none'"):
+        with pytest.raises(
+            OSError, match=r"cannot write to the cache .*File too large.*cache='none'"
+        ):
             dataset[0]
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -369,7 +439,10 @@ def damage(items: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
     """The same items, and behind each as many empty files."""
     for number in range(count):
         Path(items[0]["image"]).with_name(f"empty{number:02d}.png").touch()
-    empty = [{"image": items[0]["image"].replace("0.png", f"empty{number:02d}.png")} for number in range(count)]
+    empty = [
+        {"image": items[0]["image"].replace("0.png", f"empty{number:02d}.png")}
+        for number in range(count)
+    ]
     return [items[0], *empty, *items[1:]]
 
 
@@ -382,13 +455,17 @@ def test_all_files_that_cannot_be_read_are_named_at_once(
         make(damaged, choice, tmp_path)[1]
     lines = str(caught.value).splitlines()
     assert lines[0] == f"23 of {27 if choice == 'memory' else 26} items cannot be read:"
-    assert [f"empty{number:02d}.png: is empty" in line for number, line in enumerate(lines[1:21])] == [True] * 20
+    assert [
+        f"empty{number:02d}.png: is empty" in line for number, line in enumerate(lines[1:21])
+    ] == [True] * 20
     assert lines[21] == "  and 3 more"
     assert "leave them out" in lines[22]
 
 
 @pytest.mark.parametrize("choice", CHOICES)
-def test_one_file_that_cannot_be_read_is_told_as_ever(choice: str, items: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_one_file_that_cannot_be_read_is_told_as_ever(
+    choice: str, items: list[dict[str, Any]], tmp_path: Path
+) -> None:
     with pytest.raises(RadiographError, match=r"empty00\.png: is empty \(0 bytes\)") as caught:
         make(damage(items, 1), choice, tmp_path)[1]
     assert "\n" not in str(caught.value)
@@ -397,10 +474,14 @@ def test_one_file_that_cannot_be_read_is_told_as_ever(choice: str, items: list[d
 @pytest.mark.parametrize("choice", CHOICES)
 def test_other_errors_pass(choice: str, items: list[dict[str, Any]], tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="applying transform"):
-        make([*items, {"picture": "a.png"}], choice, tmp_path, Compose([LoadRadiographd("image")]))[4]
+        make([*items, {"picture": "a.png"}], choice, tmp_path, Compose([LoadRadiographd("image")]))[
+            4
+        ]
 
 
-def test_settings_that_cannot_be_told_apart_are_refused(items: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_settings_that_cannot_be_told_apart_are_refused(
+    items: list[dict[str, Any]], tmp_path: Path
+) -> None:
     chain = Compose([LoadRadiographd("image"), Lambdad("image", lambda image: image)])
     with pytest.raises(ValueError, match=r"cannot be hashed.*lambda.*cache='memory'"):
         make(items, "disk", tmp_path, chain)
@@ -414,7 +495,9 @@ def test_resizing_before_grid_crops_changes_none_of_them(seed: int) -> None:
     draw = np.random.default_rng(seed)
     grid, cell = int(draw.integers(16, 24)), int(draw.integers(2, 8))
     shape = tuple(int(length) for length in draw.integers(20, 200, 2))
-    image = MetaTensor(torch.rand(1, *shape), affine=torch.diag(torch.tensor([2.0, 3.0, 1.0, 1.0])).double())
+    image = MetaTensor(
+        torch.rand(1, *shape), affine=torch.diag(torch.tensor([2.0, 3.0, 1.0, 1.0])).double()
+    )
     crop = GridCropPaird("image", grid=grid, cell=cell, crops=(14, 14))
     whole = crop.set_random_state(seed)({"image": image})
     covered = ResizeToCoverd("image", grid * cell)({"image": image})
@@ -431,7 +514,9 @@ def test_size_to_cover_is_checked() -> None:
         ResizeToCoverd("image", 0)
 
 
-def test_nested_compositions_are_cached_like_one_list(items: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_nested_compositions_are_cached_like_one_list(
+    items: list[dict[str, Any]], tmp_path: Path
+) -> None:
     counted: list[Any] = []
 
     def count(value: Any) -> Any:

@@ -21,7 +21,9 @@ PHANTOM: dict[str, Any] = {
 }
 
 
-def write_list(folder: Path, *items: dict[str, Any], present: tuple[str, ...] = ("a.png", "b.png", "m.png")) -> Path:
+def write_list(
+    folder: Path, *items: dict[str, Any], present: tuple[str, ...] = ("a.png", "b.png", "m.png")
+) -> Path:
     for name in present:
         (folder / name).touch()
     path = folder / "list.json"
@@ -66,7 +68,12 @@ def test_missing_file_or_folder_is_named(tmp_path: Path) -> None:
 
 
 def test_missing_files_of_a_list_are_refused_unless_loading_finds_them(tmp_path: Path) -> None:
-    path = write_list(tmp_path, {"image": "a.png"}, {"image": "missing.png"}, {"image": "b.png", "mask": "missing.tif"})
+    path = write_list(
+        tmp_path,
+        {"image": "a.png"},
+        {"image": "missing.png"},
+        {"image": "b.png", "mask": "missing.tif"},
+    )
     with pytest.raises(DatalistError, match="names 2 of 4 files that cannot be used") as caught:
         bundle_items("test", datalist=str(path))
     assert "missing.png" in str(caught.value)
@@ -81,7 +88,12 @@ def test_missing_files_of_a_list_are_refused_unless_loading_finds_them(tmp_path:
 
 @pytest.mark.parametrize("key", ["mask", "lesion_truth"])
 def test_masks_are_paths_where_there_are_any(tmp_path: Path, key: str) -> None:
-    path = write_list(tmp_path, {"image": "a.png", key: "m.png"}, {"image": "b.png", key: None}, {"image": "b.png"})
+    path = write_list(
+        tmp_path,
+        {"image": "a.png", key: "m.png"},
+        {"image": "b.png", key: None},
+        {"image": "b.png"},
+    )
     assert bundle_items("test", datalist=str(path)) == [
         {"image": str(tmp_path / "a.png"), key: str(tmp_path / "m.png")},
         {"image": str(tmp_path / "b.png"), key: None},
@@ -89,7 +101,9 @@ def test_masks_are_paths_where_there_are_any(tmp_path: Path, key: str) -> None:
     ]
 
 
-def test_an_error_comes_without_the_advice_to_audit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_comes_without_the_advice_to_audit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
     with pytest.raises(DatalistError, match="no such folder"):
         bundle_items("training", str(tmp_path / "none"))
@@ -103,7 +117,9 @@ def test_an_error_comes_without_the_advice_to_audit(tmp_path: Path, caplog: pyte
 @pytest.mark.parametrize("value", [None, "", 3, [], ["a.png", None]])
 def test_the_image_itself_must_be_a_path(tmp_path: Path, value: Any) -> None:
     path = write_list(tmp_path, {"image": value})
-    with pytest.raises(DatalistError, match=r"item 0: 'image' is .*, where a file name is expected"):
+    with pytest.raises(
+        DatalistError, match=r"item 0: 'image' is .*, where a file name is expected"
+    ):
         load_radiograph_datalist(datalist=path, section="test", path_keys=("image", "mask"))
 
 

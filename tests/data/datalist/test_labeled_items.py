@@ -44,7 +44,8 @@ def write_list(folder: Path, header: dict[str, Any] | None = None, **sections: l
 
 def entries(section: str, count: int, images: int = 1) -> list[dict[str, Any]]:
     return [
-        {"image": f"{section}{n}.png", "label": n % 2, "patient_id": f"{section}{n // images}"} for n in range(count)
+        {"image": f"{section}{n}.png", "label": n % 2, "patient_id": f"{section}{n // images}"}
+        for n in range(count)
     ]
 
 
@@ -53,9 +54,13 @@ def entries(section: str, count: int, images: int = 1) -> list[dict[str, Any]]:
 
 def test_phantom_without_choices_is_its_sections(phantom_dir: str) -> None:
     for section, number in PHANTOM["num_patients"].items():
-        items = labeled_items(section, phantom=PhantomSet(phantom_dir, PHANTOM), required=("label", "organs"))
+        items = labeled_items(
+            section, phantom=PhantomSet(phantom_dir, PHANTOM), required=("label", "organs")
+        )
         assert [item["index"] for item in items] == list(range(number))
-        assert {item["patient_id"] for item in items} == {f"{section}_{n:05d}" for n in range(number)}
+        assert {item["patient_id"] for item in items} == {
+            f"{section}_{n:05d}" for n in range(number)
+        }
         for item in items:
             files = [item["image"], item["lesion_truth"], *item["organs"]]
             assert len(files) == 2 + len(ORGAN_NAMES)
@@ -110,28 +115,46 @@ def test_validation_is_held_out_where_the_list_has_none(tmp_path: Path) -> None:
     path = write_list(tmp_path, training=entries("t", 40, images=2))
     training, validation = (labeled_items(section, datalist=path) for section in SECTIONS[:2])
     assert len(training) + len(validation) == 40
-    assert not {item["patient_id"] for item in training} & {item["patient_id"] for item in validation}
+    assert not {item["patient_id"] for item in training} & {
+        item["patient_id"] for item in validation
+    }
 
 
-def test_folds_of_a_list_unite_the_sections_that_exist_and_count_an_image_once(tmp_path: Path) -> None:
+def test_folds_of_a_list_unite_the_sections_that_exist_and_count_an_image_once(
+    tmp_path: Path,
+) -> None:
     shared = entries("s", 1)
-    path = write_list(tmp_path, training=entries("t", 8) + shared, test=shared + entries("e", 3), validation=[])
+    path = write_list(
+        tmp_path, training=entries("t", 8) + shared, test=shared + entries("e", 3), validation=[]
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        items = [item for fold in range(3) for item in labeled_items("test", datalist=path, num_folds=3, fold=fold)]
+        items = [
+            item
+            for fold in range(3)
+            for item in labeled_items("test", datalist=path, num_folds=3, fold=fold)
+        ]
     assert len(items) == len({item["image"] for item in items}) == 12
 
 
 def test_folder_has_images_and_folds_but_no_labels(tmp_path: Path) -> None:
     for name in ("00000001_000.png", "00000001_001.png", "00000002_000.png", "00000003_000.png"):
         (tmp_path / name).touch()
-    tested = [labeled_items("test", str(tmp_path), num_folds=3, fold=fold, required=()) for fold in range(3)]
+    tested = [
+        labeled_items("test", str(tmp_path), num_folds=3, fold=fold, required=())
+        for fold in range(3)
+    ]
     assert sorted(len(items) for items in tested) == [1, 1, 2]
     with pytest.raises(DatalistError) as caught:
         labeled_items("test", str(tmp_path))
-    assert f"{tmp_path}: 4 of 4 items of section 'test' have no 'label': item 0 (" in str(caught.value)
+    assert f"{tmp_path}: 4 of 4 items of section 'test' have no 'label': item 0 (" in str(
+        caught.value
+    )
     assert "00000001_000.png" in str(caught.value)
-    assert "the first of them has image. Give each item its 'label' in a datalist; monai-afire" in str(caught.value)
+    assert (
+        "the first of them has image. Give each item its 'label' in a datalist; monai-afire"
+        in str(caught.value)
+    )
 
 
 # ---- what is refused
@@ -139,7 +162,10 @@ def test_folder_has_images_and_folds_but_no_labels(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [None, ""])
 def test_required_keys_count_and_name_the_items(tmp_path: Path, value: Any) -> None:
-    lacking: list[dict[str, Any]] = [{"image": "b.png", "label": value}, {"image": "c.png", "patient_id": 3}]
+    lacking: list[dict[str, Any]] = [
+        {"image": "b.png", "label": value},
+        {"image": "c.png", "patient_id": 3},
+    ]
     path = write_list(tmp_path, training=[*entries("t", 1), *lacking], validation=entries("v", 1))
     with pytest.raises(DatalistError) as caught:
         labeled_items("training", datalist=path, label_fraction=0.4)
@@ -168,16 +194,22 @@ def test_patient_in_two_sections_is_refused_without_a_warning(tmp_path: Path, se
         warnings.simplefilter("error")
         with pytest.raises(DatalistError) as caught:
             labeled_items(section, datalist=path)
-    assert str(caught.value).startswith(f"{path}: 1 patients are in two sections: t1 (training, test); results")
+    assert str(caught.value).startswith(
+        f"{path}: 1 patients are in two sections: t1 (training, test); results"
+    )
     assert "num_folds" in str(caught.value)
     assert labeled_items(section, datalist=path, num_folds=3)
 
 
-def test_patient_in_two_sections_is_found_by_the_file_name_and_numbers_are_texts(tmp_path: Path) -> None:
+def test_patient_in_two_sections_is_found_by_the_file_name_and_numbers_are_texts(
+    tmp_path: Path,
+) -> None:
     path = write_list(tmp_path, training=["00000007_000.png"], test=["00000007_001.png"])
     with pytest.raises(DatalistError, match=r"00000007 \(training, test\)"):
         labeled_items("test", datalist=path, required=())
-    one, other = ({"image": name, "patient_id": patient} for name, patient in (("a.png", 7), ("b.png", "7")))
+    one, other = (
+        {"image": name, "patient_id": patient} for name, patient in (("a.png", 7), ("b.png", "7"))
+    )
     path = write_list(tmp_path, training=[one], test=[other])
     with pytest.raises(DatalistError, match=r"7 \(training, test\)"):
         labeled_items("test", datalist=path, required=())
@@ -186,7 +218,10 @@ def test_patient_in_two_sections_is_found_by_the_file_name_and_numbers_are_texts
 def test_image_in_two_sections_is_refused_whoever_the_patients_are(tmp_path: Path) -> None:
     sections = {name: [{"image": "same.png", "patient_id": name}] for name in SECTIONS}
     path = write_list(tmp_path, **sections)
-    with pytest.raises(DatalistError, match=r"1 images are in two sections: same.png \(training, validation, test\)"):
+    with pytest.raises(
+        DatalistError,
+        match=r"1 images are in two sections: same.png \(training, validation, test\)",
+    ):
         labeled_items("test", datalist=path, required=())
 
 
@@ -201,7 +236,9 @@ def test_choices_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
         labeled_items("test", datalist=path, label_fraction=0.5, num_shots=2)
     with pytest.raises(DatalistError, match="fold 1 is given without num_folds"):
         labeled_items("test", datalist=path, fold=1)
-    with pytest.raises(DatalistError, match="sections are training, validation and test, not 'val'"):
+    with pytest.raises(
+        DatalistError, match="sections are training, validation and test, not 'val'"
+    ):
         labeled_items("val", datalist=path)
 
 
@@ -215,14 +252,18 @@ def test_choices_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
         ({"num_folds": 4, "fold": 4}, "fold is 4; with 4 folds"),
     ],
 )
-def test_impossible_choices_name_the_list(tmp_path: Path, choice: dict[str, Any], reason: str) -> None:
+def test_impossible_choices_name_the_list(
+    tmp_path: Path, choice: dict[str, Any], reason: str
+) -> None:
     path = write_list(tmp_path, training=entries("t", 4), validation=entries("v", 4))
     with pytest.raises(DatalistError, match=reason) as caught:
         labeled_items("training", datalist=path, **choice)
     assert str(caught.value).startswith(f"{path}: ")
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "3", '{"training": 3}', '{"training": []}', '{"test": [3]}'])
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "3", '{"training": 3}', '{"training": []}', '{"test": [3]}']
+)
 @pytest.mark.parametrize("choice", [{}, {"num_folds": 3}])
 def test_unreadable_lists_are_named(tmp_path: Path, content: str, choice: dict[str, Any]) -> None:
     path = tmp_path / "list.json"
@@ -268,15 +309,21 @@ def test_names_of_an_exported_phantom_are_those_of_the_phantom(phantom_dir: str)
         ({}, 3, ["class 0", "class 1", "class 2"]),
     ],
 )
-def test_names_of_a_list(tmp_path: Path, header: dict[str, Any], number: int | None, expected: list[str]) -> None:
+def test_names_of_a_list(
+    tmp_path: Path, header: dict[str, Any], number: int | None, expected: list[str]
+) -> None:
     assert class_names(write_list(tmp_path, header, test=["a.png"]), num_classes=number) == expected
 
 
 def test_names_that_do_not_fit_or_are_not_there_are_refused(tmp_path: Path) -> None:
     path = write_list(tmp_path, {"finding_names": ["Mass", "Edema", "Hernia"]}, test=["a.png"])
-    with pytest.raises(DatalistError, match=r"has 3 names for 'label' \(Mass, Edema, Hernia\), but 2 classes are"):
+    with pytest.raises(
+        DatalistError, match=r"has 3 names for 'label' \(Mass, Edema, Hernia\), but 2 classes are"
+    ):
         class_names(path, num_classes=2)
-    with pytest.raises(DatalistError, match=r"no names for 'organs'; add \"organ_names\": .* to the list, or"):
+    with pytest.raises(
+        DatalistError, match=r"no names for 'organs'; add \"organ_names\": .* to the list, or"
+    ):
         class_names(path, key="organs")
     with pytest.raises(DatalistError, match="has no names for 'label'; give num_classes"):
         class_names(dataset_dir=str(tmp_path))
@@ -286,7 +333,11 @@ def test_names_that_do_not_fit_or_are_not_there_are_refused(tmp_path: Path) -> N
 
 def test_names_of_a_list_with_findings_and_a_class(tmp_path: Path) -> None:
     path = tmp_path / "list.json"
-    path.write_text(json.dumps({"labels": {"0": "normal", "1": "sick"}, "finding_names": ["a", "b", "c"], "test": []}))
+    path.write_text(
+        json.dumps(
+            {"labels": {"0": "normal", "1": "sick"}, "finding_names": ["a", "b", "c"], "test": []}
+        )
+    )
     assert class_names(str(path)) == class_names(str(path), key="findings") == ["a", "b", "c"]
     assert class_names(str(path), num_classes=1) == ["sick"]
     assert class_names(str(path), num_classes=2) == ["normal", "sick"]
@@ -305,7 +356,10 @@ def made(folder: Path, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_another_label_takes_its_place_and_decides_the_subset(tmp_path: Path) -> None:
-    items = [{"image": f"{n}.png", "label": 0, "finding": int(n == 11), "patient_id": n} for n in range(40)]
+    items = [
+        {"image": f"{n}.png", "label": 0, "finding": int(n == 11), "patient_id": n}
+        for n in range(40)
+    ]
     path = write_list(tmp_path, training=made(tmp_path, items))
     settings: dict[str, Any] = {"datalist": path, "label_key": "finding", "class_names": ["nodule"]}
     chosen = labeled_items("training", label_fraction=0.05, **settings)

@@ -31,7 +31,9 @@ def write_list(folder: Path, training: Any, test: Any) -> str:
 
 @pytest.mark.parametrize("spelling", ["plain", "dot", "absolute", "link", "hard link", "copy"])
 def test_one_image_by_two_names(folder: Path, spelling: str) -> None:
-    other = {"plain": "a.png", "dot": "./a.png", "absolute": str(folder / "a.png")}.get(spelling, "z.png")
+    other = {"plain": "a.png", "dot": "./a.png", "absolute": str(folder / "a.png")}.get(
+        spelling, "z.png"
+    )
     make = {"link": os.symlink, "hard link": os.link, "copy": shutil.copy}.get(spelling)
     if make:
         make(folder / "a.png", folder / "z.png")
@@ -44,7 +46,10 @@ def test_one_image_by_two_names(folder: Path, spelling: str) -> None:
 
 @pytest.mark.parametrize(("one", "other"), [("p1", "p1 "), (13, 13.0), (13, "13")])
 def test_one_patient_by_two_spellings(folder: Path, one: Any, other: Any) -> None:
-    items = [{"image": f"{name}.png", "label": 0, "patient_id": id} for name, id in (("a", one), ("b", other))]
+    items = [
+        {"image": f"{name}.png", "label": 0, "patient_id": id}
+        for name, id in (("a", one), ("b", other))
+    ]
     path = write_list(folder, *items)
     with pytest.warns(UserWarning, match=r"1 patients are in two sections: .* \(training, test\)"):
         bundle_items("training", datalist=path)
@@ -52,7 +57,9 @@ def test_one_patient_by_two_spellings(folder: Path, one: Any, other: Any) -> Non
         labeled_items("training", datalist=path)
 
 
-def test_different_images_and_patients_are_no_leak(folder: Path, recwarn: pytest.WarningsRecorder) -> None:
+def test_different_images_and_patients_are_no_leak(
+    folder: Path, recwarn: pytest.WarningsRecorder
+) -> None:
     path = write_list(folder, {"image": "a.png", "label": 0}, {"image": "b.png", "label": 0})
     bundle_items("training", datalist=path)
     assert len(labeled_items("test", datalist=path)) == 1
@@ -64,7 +71,10 @@ def test_blank_patients_are_not_one_patient(folder: Path, blank: Any) -> None:
     items = [{"image": f"{name}.png", "patient_id": blank} for name in "abcd"]
     (folder / "list.json").write_text(json.dumps({"training": items}))
     with pytest.warns(UserWarning, match="the patients of 4 of 4 images are not known.*patient_id"):
-        sections = [bundle_items(section, datalist=str(folder / "list.json")) for section in ("training", "validation")]
+        sections = [
+            bundle_items(section, datalist=str(folder / "list.json"))
+            for section in ("training", "validation")
+        ]
     assert sum(map(len, sections)) == 4
     assert all(sections)
 
@@ -88,7 +98,9 @@ def test_dicom_files_are_divided_by_the_patient_in_their_headers(
     if kind == "list":
         (tmp_path / "list.json").write_text(json.dumps({"training": names}))
         source["datalist"] = str(tmp_path / "list.json")
-    training, validation = ([item["image"] for item in bundle_items(s, **source)] for s in ("training", "validation"))
+    training, validation = (
+        [item["image"] for item in bundle_items(s, **source)] for s in ("training", "validation")
+    )
     assert len(training) == len(validation) == 20
     parity = {int(path[-9:-6]) % 2 for path in training}
     assert len(parity) == 1
@@ -104,5 +116,8 @@ def test_a_folder_that_all_images_are_in_is_no_patient(tmp_path: Path) -> None:
     lists = tmp_path / "lists"  # the list lies elsewhere
     lists.mkdir()
     (lists / "list.json").write_text(json.dumps({"training": items[:2], "test": items[2:]}))
-    parts = [labeled_items(datalist=lists / "list.json", section=name) for name in ("training", "validation", "test")]
+    parts = [
+        labeled_items(datalist=lists / "list.json", section=name)
+        for name in ("training", "validation", "test")
+    ]
     assert [len(part) for part in parts] == [1, 1, 2]

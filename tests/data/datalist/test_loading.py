@@ -36,7 +36,9 @@ def write_list(tmp_path: Path) -> WriteList:
 
     def write(content: Any) -> Path:
         path = tmp_path / "list.json"
-        path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+        path.write_text(
+            content if isinstance(content, str) else json.dumps(content), encoding="utf-8"
+        )
         return path
 
     return write
@@ -58,14 +60,18 @@ def test_results_in_the_folder_are_left_out_and_counted(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     mark_results(tmp_path / "out", [str(tmp_path / "a.png")], ["overlays"])
-    with pytest.warns(UserWarning, match=r"3 pictures left out, .*: .*out; 1 radiographs are found"):
+    with pytest.warns(
+        UserWarning, match=r"3 pictures left out, .*: .*out; 1 radiographs are found"
+    ):
         assert scan_radiographs(tmp_path) == ["a.png"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(scan_radiographs(tmp_path / "out")) == 3  # who names the folder wants it
 
 
-def test_a_folder_of_results_with_the_images_themselves_is_searched_but_for_its_pictures(tmp_path: Path) -> None:
+def test_a_folder_of_results_with_the_images_themselves_is_searched_but_for_its_pictures(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "day").mkdir()
     (tmp_path / "day/a.png").touch()
     mark_results(tmp_path, [str(tmp_path / "day/a.png")], ["overlays"])
@@ -77,8 +83,15 @@ def test_a_folder_of_results_with_the_images_themselves_is_searched_but_for_its_
 # ---- datalist files
 
 
-def test_reads_items_in_order_and_leaves_other_values(write_list: WriteList, tmp_path: Path) -> None:
-    path = write_list({"name": "x", "training": [{"image": "b.png", "label": "a.png"}, {"image": "a.png", "age": 3}]})
+def test_reads_items_in_order_and_leaves_other_values(
+    write_list: WriteList, tmp_path: Path
+) -> None:
+    path = write_list(
+        {
+            "name": "x",
+            "training": [{"image": "b.png", "label": "a.png"}, {"image": "a.png", "age": 3}],
+        }
+    )
     assert load_radiograph_datalist(datalist=path) == [
         {"image": str(tmp_path / "b.png"), "label": "a.png"},
         {"image": str(tmp_path / "a.png"), "age": 3},
@@ -88,7 +101,12 @@ def test_reads_items_in_order_and_leaves_other_values(write_list: WriteList, tmp
 def test_agrees_with_monai(write_list: WriteList) -> None:
     from monai.data import load_decathlon_datalist
 
-    path = write_list({"training": [{"image": "b.png", "label": 1}, {"image": "a.png", "label": 0}], "test": ["c.png"]})
+    path = write_list(
+        {
+            "training": [{"image": "b.png", "label": 1}, {"image": "a.png", "label": 0}],
+            "test": ["c.png"],
+        }
+    )
     for section in ("training", "test"):
         expected = load_decathlon_datalist(path, is_segmentation=False, data_list_key=section)
         assert load_radiograph_datalist(datalist=path, section=section) == expected
@@ -99,7 +117,10 @@ def test_names_start_from_dataset_dir(write_list: WriteList, tmp_path: Path) -> 
     (tmp_path / "images" / "d.png").touch()
     path = write_list({"training": [{"image": "d.png"}, {"image": str(tmp_path / "a.png")}]})
     items = load_radiograph_datalist(tmp_path / "images", path)
-    assert [item["image"] for item in items] == [str(tmp_path / "images" / "d.png"), str(tmp_path / "a.png")]
+    assert [item["image"] for item in items] == [
+        str(tmp_path / "images" / "d.png"),
+        str(tmp_path / "a.png"),
+    ]
     assert "item 0 does not exist" in refused(datalist=path)
     assert "dataset_dir does not exist" in refused(dataset_dir=tmp_path / "none", datalist=path)
 
@@ -107,7 +128,10 @@ def test_names_start_from_dataset_dir(write_list: WriteList, tmp_path: Path) -> 
 def test_byte_order_mark_and_other_path_keys(write_list: WriteList, tmp_path: Path) -> None:
     path = write_list('\ufeff{"training": [{"image": ["a.png", "b.png"], "label": "c.png"}]}')
     [item] = load_radiograph_datalist(datalist=path, path_keys=("image", "label"))
-    assert item == {"image": [str(tmp_path / "a.png"), str(tmp_path / "b.png")], "label": str(tmp_path / "c.png")}
+    assert item == {
+        "image": [str(tmp_path / "a.png"), str(tmp_path / "b.png")],
+        "label": str(tmp_path / "c.png"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -116,7 +140,11 @@ def test_byte_order_mark_and_other_path_keys(write_list: WriteList, tmp_path: Pa
         ('{"training": [{"image": "a.png"},\n', "training", "line 2 column 1"),
         ("", "training", "line 1 column 1"),
         ([{"image": "a.png"}], "training", "top level is an array"),
-        ({"test": ["a.png"], "name": "x"}, "training", "no section 'training'; sections found: test."),
+        (
+            {"test": ["a.png"], "name": "x"},
+            "training",
+            "no section 'training'; sections found: test.",
+        ),
         ({"training": []}, "training", "section 'training' is empty"),
         ({"training": {"image": "a.png"}}, "training", "section 'training' is an object"),
         (
@@ -128,7 +156,11 @@ def test_byte_order_mark_and_other_path_keys(write_list: WriteList, tmp_path: Pa
         ({"training": [{"image": 7}]}, "training", "item 0: 'image' is 7"),
         ({"training": [{"image": ""}]}, "training", "item 0: 'image' is ''"),
         ({"training": [{"image": []}]}, "training", "item 0: 'image' is []"),
-        ({"validation": ["a.png", "folder.png"]}, "validation", "section 'validation' names 1 of 2 files"),
+        (
+            {"validation": ["a.png", "folder.png"]},
+            "validation",
+            "section 'validation' names 1 of 2 files",
+        ),
         ({"validation": ["a.png", "folder.png"]}, "validation", "item 1 is a folder"),
     ],
 )
@@ -144,7 +176,10 @@ def test_refused_lists(write_list: WriteList, content: Any, section: str, expect
     [
         ("[" * 200_000 + "]" * 200_000, "cannot be read"),
         ('{"training": [{"image": "a.png", "age": ' + "7" * 10_000 + "}]}", "cannot be read"),
-        ('{"training": ["a.png"], "test": ["b.png"], "training": ["c.png"]}', "has the key 'training' twice"),
+        (
+            '{"training": ["a.png"], "test": ["b.png"], "training": ["c.png"]}',
+            "has the key 'training' twice",
+        ),
         ('{"training": [{"image": "a.png", "label": 1, "label": 0}]}', "has the key 'label' twice"),
     ],
 )
@@ -165,7 +200,9 @@ def test_missing_list_and_no_argument(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [3, 40])  # asked for one by one, and by listing the folder
-def test_missing_files_are_counted_and_named(write_list: WriteList, tmp_path: Path, count: int) -> None:
+def test_missing_files_are_counted_and_named(
+    write_list: WriteList, tmp_path: Path, count: int
+) -> None:
     present = [f"p{i}.png" for i in range(count)]
     for name in present:
         (tmp_path / name).touch()
@@ -204,13 +241,31 @@ def touch(root: Path, *files: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*cannot be read. broken.png")
 def test_scan_finds_radiographs_only(tmp_path: Path) -> None:
-    touch(tmp_path, "z.png", "A/b (PA).PNG", "A/ü.jpeg", "c.nii.gz", "d.xyz", "notes", ".hidden.png", "__MACOSX/e.png")
+    touch(
+        tmp_path,
+        "z.png",
+        "A/b (PA).PNG",
+        "A/ü.jpeg",
+        "c.nii.gz",
+        "d.xyz",
+        "notes",
+        ".hidden.png",
+        "__MACOSX/e.png",
+    )
     touch(tmp_path, "folder.png/f.tif", "list.json")
     (tmp_path / "IM-0001").write_bytes(bytes(128) + b"DICM")
     (tmp_path / "1.2.840.7").write_bytes(bytes(128) + b"DICM")
     (tmp_path / "DICOMDIR").write_bytes(bytes(128) + b"DICM")
     os.symlink(tmp_path / "nowhere.png", tmp_path / "broken.png")
-    found = ["1.2.840.7", "A/b (PA).PNG", "A/ü.jpeg", "IM-0001", "c.nii.gz", "folder.png/f.tif", "z.png"]
+    found = [
+        "1.2.840.7",
+        "A/b (PA).PNG",
+        "A/ü.jpeg",
+        "IM-0001",
+        "c.nii.gz",
+        "folder.png/f.tif",
+        "z.png",
+    ]
     assert scan_radiographs(tmp_path) == found
     assert scan_radiographs(str(tmp_path) + "/") == found
 
@@ -253,7 +308,9 @@ def test_scan_ends_on_a_loop_of_links(tmp_path: Path) -> None:
 
 def test_a_link_that_leads_nowhere_costs_itself_alone(tmp_path: Path) -> None:
     """One in a circle ended the folder's list: how many files were found was a matter of their order on disk."""
-    os.symlink("circle", tmp_path / "circle")  # first on most file systems: what is made last is listed first
+    os.symlink(
+        "circle", tmp_path / "circle"
+    )  # first on most file systems: what is made last is listed first
     touch(tmp_path, *(f"{number:02d}.png" for number in range(40)), "below/x.png")
     os.symlink("circle.png", tmp_path / "below" / "circle.png")
     os.symlink("nowhere", tmp_path / "broken.png")
@@ -269,7 +326,9 @@ def test_a_link_that_leads_nowhere_costs_itself_alone(tmp_path: Path) -> None:
 def test_links_in_a_circle_are_missing_files_of_a_list(tmp_path: Path) -> None:
     touch(tmp_path, *(f"{number:02d}.png" for number in range(40)))
     os.symlink("circle.png", tmp_path / "circle.png")
-    (tmp_path / "list.json").write_text(json.dumps({"test": [*(f"{n:02d}.png" for n in range(40)), "circle.png"]}))
+    (tmp_path / "list.json").write_text(
+        json.dumps({"test": [*(f"{n:02d}.png" for n in range(40)), "circle.png"]})
+    )
     message = refused(datalist=tmp_path / "list.json", section="test")
     assert "1 of 41 files that cannot be used: item 40 is a link that leads nowhere" in message
 
@@ -300,13 +359,22 @@ def test_folder_without_radiographs(tmp_path: Path) -> None:
 
 
 def test_folder_is_parted_by_patient(tmp_path: Path) -> None:
-    touch(tmp_path, *(f"{patient:08d}_{number:03d}.png" for patient in range(40) for number in range(3)))
+    touch(
+        tmp_path,
+        *(f"{patient:08d}_{number:03d}.png" for patient in range(40) for number in range(3)),
+    )
     training = names(load_radiograph_datalist(tmp_path, validation_fraction=0.25))
-    validation = names(load_radiograph_datalist(tmp_path, section="validation", validation_fraction=0.25))
-    assert sorted(training + validation) == names(load_radiograph_datalist(tmp_path, section="test"))
+    validation = names(
+        load_radiograph_datalist(tmp_path, section="validation", validation_fraction=0.25)
+    )
+    assert sorted(training + validation) == names(
+        load_radiograph_datalist(tmp_path, section="test")
+    )
     assert not {name[:8] for name in training} & {name[:8] for name in validation}
     assert 4 * 3 <= len(validation) <= 16 * 3
-    assert training == names(load_radiograph_datalist(tmp_path, datalist="", validation_fraction=0.25))
+    assert training == names(
+        load_radiograph_datalist(tmp_path, datalist="", validation_fraction=0.25)
+    )
     assert training != names(load_radiograph_datalist(tmp_path, validation_fraction=0.25, seed=1))
     touch(tmp_path, "99999999_000.png")  # a new file moves no old one
     grown = names(load_radiograph_datalist(tmp_path, validation_fraction=0.25))
@@ -348,11 +416,21 @@ def test_lists_that_are_read(shared_data: Path) -> None:
     bad = shared_data / "bad"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert len(load_radiograph_datalist(datalist=bad / "list_no_training.json", section="test")) == 1
-        assert len(load_radiograph_datalist(datalist=bad / "list_bad_images.json", section="test")) == 7
+        assert (
+            len(load_radiograph_datalist(datalist=bad / "list_no_training.json", section="test"))
+            == 1
+        )
+        assert (
+            len(load_radiograph_datalist(datalist=bad / "list_bad_images.json", section="test"))
+            == 7
+        )
     with pytest.warns(UserWarning, match="1 images are in two sections"):
-        assert names(load_radiograph_datalist(datalist=bad / "list_no_label_key.json")) == ["ok.png"]
-    with pytest.warns(UserWarning, match="1 images are in two sections"):  # ok.png is in training and in test
+        assert names(load_radiograph_datalist(datalist=bad / "list_no_label_key.json")) == [
+            "ok.png"
+        ]
+    with pytest.warns(
+        UserWarning, match="1 images are in two sections"
+    ):  # ok.png is in training and in test
         assert len(load_radiograph_datalist(datalist=bad / "list_ok.json")) == 1
 
 
@@ -363,9 +441,13 @@ def test_label_lists(shared_data: Path) -> None:
     def items(name: str, section: str = "training") -> list[dict[str, Any]]:
         return load_radiograph_datalist(datalist=bad / name, section=section)
 
-    with pytest.raises(DatalistError, match=r"2 wrong labels: item 1 \(.*\): class 7, item 2 \(.*\): class -1"):
+    with pytest.raises(
+        DatalistError, match=r"2 wrong labels: item 1 \(.*\): class 7, item 2 \(.*\): class -1"
+    ):
         check_label_table(items("list_label_out_of_range.json"), 2)
-    with pytest.raises(DatalistError, match=r"item 1 .*: 'abnormal' for .* item 2 .*: no label, item 3 .*: 0.5 for"):
+    with pytest.raises(
+        DatalistError, match=r"item 1 .*: 'abnormal' for .* item 2 .*: no label, item 3 .*: 0.5 for"
+    ):
         check_label_table(items("list_label_wrong_type.json"), 2)
     with pytest.warns(UserWarning, match="left 1 abnormal"):
         assert len(normal_items(items("list_abnormal_in_training.json"))) == 1
@@ -405,7 +487,10 @@ def test_validation_is_held_out_of_a_list_without_it(tmp_path: Path) -> None:
         (tmp_path / entry["image"]).touch()
     source = tmp_path / "list.json"
     source.write_text(json.dumps({"training": entries}))
-    parts = [load_radiograph_datalist(None, source, part, hold_out=True) for part in ("training", "validation")]
+    parts = [
+        load_radiograph_datalist(None, source, part, hold_out=True)
+        for part in ("training", "validation")
+    ]
     patients = [{item["patient_id"] for item in part} for part in parts]
     assert sum(map(len, parts)) == 40
     assert all(patients)

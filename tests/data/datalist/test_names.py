@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from monai_afire.data import DatalistError, class_names, labeled_items, save_class_names, saved_class_names
+from monai_afire.data import (
+    DatalistError,
+    class_names,
+    labeled_items,
+    save_class_names,
+    saved_class_names,
+)
 from monai_afire.networks import TransferClassifier, ViTEncoder, save_network
 
 
@@ -28,7 +34,9 @@ def test_default_stands_in_for_a_missing_file(tmp_path: Path) -> None:
 
 
 def test_names_of_a_later_run_in_the_same_folder_are_not_the_models(tmp_path: Path) -> None:
-    network = TransferClassifier(ViTEncoder(img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2), 2)
+    network = TransferClassifier(
+        ViTEncoder(img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2), 2
+    )
     save_network(network, tmp_path / "model.pt", {"class_names": ["effusion", "nodule"]})
     save_class_names(["nodule", "effusion"], tmp_path)
     assert saved_class_names(tmp_path / "model.pt") == ["effusion", "nodule"]
@@ -65,7 +73,9 @@ def test_labels_follow_the_order_of_the_weights(
     found = [Path(path).name for path in item["label"]] if key == "organs" else item["label"]
     assert found == expected
     save_class_names(["effusion", "nodule", "fracture"], tmp_path / "models")
-    with pytest.raises(DatalistError, match="nodule, edema, effusion; the weights know effusion, nodule, fracture"):
+    with pytest.raises(
+        DatalistError, match="nodule, edema, effusion; the weights know effusion, nodule, fracture"
+    ):
         class_names(datalist, key=key, weights=weights)
     # a list without names is taken to be in the order of the weights
     (tmp_path / "list.json").write_text(json.dumps({"test": content["test"]}))

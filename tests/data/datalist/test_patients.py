@@ -36,12 +36,20 @@ def test_patient_of(name: str, patient: str) -> None:
     assert patient_of(name) == patient
 
 
-@given(st.lists(st.text(max_size=4), min_size=2, max_size=60), st.floats(0.01, 0.99), st.integers(0, 99))
-def test_split_never_parts_a_patient_and_leaves_no_side_empty(patients: list[str], fraction: float, seed: int) -> None:
+@given(
+    st.lists(st.text(max_size=4), min_size=2, max_size=60),
+    st.floats(0.01, 0.99),
+    st.integers(0, 99),
+)
+def test_split_never_parts_a_patient_and_leaves_no_side_empty(
+    patients: list[str], fraction: float, seed: int
+) -> None:
     if len(set(patients)) < 2:
         patients = [*patients, "another one"]
     chosen = split_by_patient(patients, fraction, seed)
-    sides = {p: {side for q, side in zip(patients, chosen, strict=True) if p == q} for p in patients}
+    sides = {
+        p: {side for q, side in zip(patients, chosen, strict=True) if p == q} for p in patients
+    }
     assert all(len(side) == 1 for side in sides.values())
     assert set(chosen) == {True, False}
 
@@ -62,7 +70,16 @@ def test_patients_are_told_by_the_item_then_by_the_file_then_by_the_image() -> N
         {"label": 1},
         {"label": 1},
     ]
-    expected = ["7", "00000013", "00000013", "patient00042", "other.png", "other.png", "item 6", "item 7"]
+    expected = [
+        "7",
+        "00000013",
+        "00000013",
+        "patient00042",
+        "other.png",
+        "other.png",
+        "item 6",
+        "item 7",
+    ]
     assert item_patients(items) == expected
 
 
@@ -70,7 +87,9 @@ def write_dicom(path: Path, patient: str) -> str:
     header = pydicom.Dataset()
     header.file_meta = pydicom.dataset.FileMetaDataset()
     header.file_meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
-    header.SOPClassUID = header.file_meta.MediaStorageSOPClassUID = pydicom.uid.DigitalXRayImageStorageForPresentation
+    header.SOPClassUID = header.file_meta.MediaStorageSOPClassUID = (
+        pydicom.uid.DigitalXRayImageStorageForPresentation
+    )
     header.SOPInstanceUID = header.file_meta.MediaStorageSOPInstanceUID = pydicom.uid.generate_uid()
     header.PatientID = patient
     path.parent.mkdir(exist_ok=True)
@@ -79,7 +98,15 @@ def write_dicom(path: Path, patient: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", ["00000013_000.dcm", "20240101_000.dcm", "p10000032/a.dcm", "patient1.dic", "sub-1", "0/00000013_000.img"]
+    "name",
+    [
+        "00000013_000.dcm",
+        "20240101_000.dcm",
+        "p10000032/a.dcm",
+        "patient1.dic",
+        "sub-1",
+        "0/00000013_000.img",
+    ],
 )
 def test_header_beats_the_name_of_the_file(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "set"
@@ -89,15 +116,22 @@ def test_header_beats_the_name_of_the_file(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("nobody", ["", "NA", " none", "ANONYMOUS", "Unknown"])
 def test_header_that_names_nobody_leaves_the_name_of_the_file(tmp_path: Path, nobody: str) -> None:
-    assert item_patients([{"image": write_dicom(tmp_path / "00000013_000.dcm", nobody)}]) == ["00000013"]
+    assert item_patients([{"image": write_dicom(tmp_path / "00000013_000.dcm", nobody)}]) == [
+        "00000013"
+    ]
 
 
 def test_folder_of_dicom_files_named_by_date_is_split_by_their_patients(tmp_path: Path) -> None:
     for patient in range(6):
         for day in (1, 2, 3):
             write_dicom(tmp_path / f"2024010{day}_{patient:03d}.dcm", f"PAT{patient}")
-    parts = [load_radiograph_datalist(tmp_path, section=s, validation_fraction=0.3) for s in ("training", "validation")]
-    training, validation = ({pydicom.dcmread(item["image"]).PatientID for item in part} for part in parts)
+    parts = [
+        load_radiograph_datalist(tmp_path, section=s, validation_fraction=0.3)
+        for s in ("training", "validation")
+    ]
+    training, validation = (
+        {pydicom.dcmread(item["image"]).PatientID for item in part} for part in parts
+    )
     assert training
     assert validation
     assert not training & validation
@@ -107,7 +141,9 @@ def test_folder_of_dicom_files_named_by_date_is_split_by_their_patients(tmp_path
 def test_one_number_is_one_patient_and_a_word_for_nothing_is_none() -> None:
     given = ["007", 7, "7.0", 7.0, "70", "NA", "None", "n/a", "-", "P007", "P7", "0", "000"]
     items = [{"image": f"{n}.png", "patient_id": patient} for n, patient in enumerate(given)]
-    expected = ["007"] * 4 + ["70"] + [f"{n}.png" for n in (5, 6, 7, 8)] + ["P007", "P7", "000", "000"]
+    expected = (
+        ["007"] * 4 + ["70"] + [f"{n}.png" for n in (5, 6, 7, 8)] + ["P007", "P7", "000", "000"]
+    )
     assert item_patients(items) == expected
 
 

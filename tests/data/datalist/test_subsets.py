@@ -66,7 +66,10 @@ def test_folder_around_all_images_is_no_patient_and_does_not_change_the_choice()
     here = [{"image": f"/data/patient1/set/{n}.png"} for n in range(20)]
     there = [{"image": f"/mnt/{n}.png"} for n in range(20)]
     assert len(set(item_patients(here))) == 20
-    chosen = [[item["image"].rsplit("/")[-1] for item in label_subset(items, 0.3)] for items in (here, there)]
+    chosen = [
+        [item["image"].rsplit("/")[-1] for item in label_subset(items, 0.3)]
+        for items in (here, there)
+    ]
     assert chosen[0] == chosen[1]
     assert len(chosen[0]) == 6
 
@@ -76,7 +79,9 @@ def test_folder_around_all_images_is_no_patient_and_does_not_change_the_choice()
 
 @given(cohorts(), st.floats(0.001, 1), st.integers(0, 3))
 @settings(max_examples=80, deadline=None)
-def test_fraction_takes_whole_patients_of_the_right_number(cohort: list[Item], fraction: float, seed: int) -> None:
+def test_fraction_takes_whole_patients_of_the_right_number(
+    cohort: list[Item], fraction: float, seed: int
+) -> None:
     chosen = label_subset(cohort, fraction, seed)
     number = len(patients(cohort))
     assert abs(len(patients(chosen)) - max(1.0, fraction * number)) <= 0.5 + 1e-9
@@ -87,8 +92,12 @@ def test_fraction_takes_whole_patients_of_the_right_number(cohort: list[Item], f
 
 @given(cohorts(), st.tuples(st.floats(0.001, 1), st.floats(0.001, 1)), st.integers(0, 3))
 @settings(max_examples=80, deadline=None)
-def test_fractions_are_nested(cohort: list[Item], fractions: tuple[float, float], seed: int) -> None:
-    small, large = (set(names(label_subset(cohort, fraction, seed))) for fraction in sorted(fractions))
+def test_fractions_are_nested(
+    cohort: list[Item], fractions: tuple[float, float], seed: int
+) -> None:
+    small, large = (
+        set(names(label_subset(cohort, fraction, seed))) for fraction in sorted(fractions)
+    )
     assert small <= large
 
 
@@ -106,7 +115,10 @@ def test_no_class_is_lost_where_there_are_as_many_patients_as_classes(
 
 
 def test_the_one_rare_positive_is_in_a_small_fraction_of_every_seed() -> None:
-    cohort = [{"image": f"{n}", "patient_id": n, "label": [int(n == 777), int(n % 2)]} for n in range(1000)]
+    cohort = [
+        {"image": f"{n}", "patient_id": n, "label": [int(n == 777), int(n % 2)]}
+        for n in range(1000)
+    ]
     for seed in range(20):
         chosen = label_subset(cohort, 0.01, seed)
         assert len(chosen) == 10
@@ -115,7 +127,9 @@ def test_the_one_rare_positive_is_in_a_small_fraction_of_every_seed() -> None:
 
 def test_fraction_keeps_the_share_of_a_common_class() -> None:
     cohort = [{"image": f"{n}", "patient_id": n, "label": int(n % 4 == 0)} for n in range(2000)]
-    shares = [np.mean([item["label"] for item in label_subset(cohort, 0.1, seed)]) for seed in range(10)]
+    shares = [
+        np.mean([item["label"] for item in label_subset(cohort, 0.1, seed)]) for seed in range(10)
+    ]
     assert np.mean(shares) == pytest.approx(0.25, abs=0.03)
 
 
@@ -136,12 +150,17 @@ def test_uncertain_and_missing_are_no_positives() -> None:
 
 
 def test_arrays_are_labels_too() -> None:
-    cohort = [{"image": f"{n}", "patient_id": n, "label": np.float32([n == 5, n == 6, 1])} for n in range(50)]
+    cohort = [
+        {"image": f"{n}", "patient_id": n, "label": np.float32([n == 5, n == 6, 1])}
+        for n in range(50)
+    ]
     assert {"5", "6"} <= set(names(label_subset(cohort, 0.06)))
 
 
 def test_items_are_new_and_the_label_can_have_another_name() -> None:
-    cohort: list[Item] = [{"image": f"{n}", "patient_id": n // 2, "finding": int(n == 30)} for n in range(40)]
+    cohort: list[Item] = [
+        {"image": f"{n}", "patient_id": n // 2, "finding": int(n == 30)} for n in range(40)
+    ]
     chosen = label_subset(cohort, 0.1, label_key="finding")
     assert "30" in names(chosen)
     assert "31" in names(chosen)
@@ -151,7 +170,9 @@ def test_items_are_new_and_the_label_can_have_another_name() -> None:
 
 @pytest.mark.parametrize("fraction", [0, 0.0, -0.1, 1.01, 100, float("nan"), "0.1", True])
 def test_impossible_fraction_is_refused(fraction: Any) -> None:
-    with pytest.raises(DatalistError, match=r"fraction of the labels is .*; choose a number above 0 and up to 1"):
+    with pytest.raises(
+        DatalistError, match=r"fraction of the labels is .*; choose a number above 0 and up to 1"
+    ):
         label_subset([{"image": "a"}], fraction)
 
 
@@ -165,7 +186,9 @@ def test_nothing_to_choose_from_is_refused() -> None:
 
 @given(cohorts(), st.data(), st.integers(0, 3))
 @settings(max_examples=80, deadline=None)
-def test_shots_are_of_different_patients_and_nested(cohort: list[Item], data: st.DataObject, seed: int) -> None:
+def test_shots_are_of_different_patients_and_nested(
+    cohort: list[Item], data: st.DataObject, seed: int
+) -> None:
     number = data.draw(st.integers(1, len(patients(cohort))))
     chosen = few_shots(cohort, number, seed)
     assert len(chosen) == number == len(patients(chosen))
@@ -190,14 +213,17 @@ def test_every_image_of_a_patient_can_be_the_shot() -> None:
 def test_too_many_shots_are_refused() -> None:
     cohort = [{"image": f"{n}", "patient_id": n // 2} for n in range(6)]
     with pytest.raises(
-        DatalistError, match="4 shots of different patients are wanted, but there are 3 patients with 6"
+        DatalistError,
+        match="4 shots of different patients are wanted, but there are 3 patients with 6",
     ):
         few_shots(cohort, 4)
 
 
 @pytest.mark.parametrize("number", [0, -1, 2.0, "null", True])
 def test_impossible_number_of_shots_is_refused(number: Any) -> None:
-    with pytest.raises(DatalistError, match=r"number of shots is .*; choose a whole number from 1, or None"):
+    with pytest.raises(
+        DatalistError, match=r"number of shots is .*; choose a whole number from 1, or None"
+    ):
         few_shots([{"image": "a"}, {"image": "b"}], number)
 
 
@@ -227,12 +253,18 @@ def test_no_patient_is_in_two_sections_and_each_is_tested_once(
         validated.append(names(validation))
     assert sorted(tested) == sorted(names(cohort))
     for fold in range(number):
-        assert validated[fold] == names(cross_validation_items(cohort, number, (fold + 1) % number, "test", seed))
+        assert validated[fold] == names(
+            cross_validation_items(cohort, number, (fold + 1) % number, "test", seed)
+        )
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_positives_are_spread_evenly_and_folds_are_of_one_size(seed: int) -> None:
-    labels = (np.random.default_rng(seed).random((300, 6)) < [0.02, 0.05, 0.1, 0.2, 0.4, 0.5]).astype(int).tolist()
+    labels = (
+        (np.random.default_rng(seed).random((300, 6)) < [0.02, 0.05, 0.1, 0.2, 0.4, 0.5])
+        .astype(int)
+        .tolist()
+    )
     cohort = [{"image": f"{n}", "patient_id": n, "label": label} for n, label in enumerate(labels)]
     folds = [cross_validation_items(cohort, 5, fold, "test", seed) for fold in range(5)]
     counts = np.array([np.sum([item["label"] for item in fold], axis=0) for fold in folds])
@@ -243,7 +275,10 @@ def test_positives_are_spread_evenly_and_folds_are_of_one_size(seed: int) -> Non
 
 def test_single_classes_are_dealt_exactly() -> None:
     cohort = [{"image": f"{n}", "patient_id": n, "label": int(n < 33)} for n in range(100)]
-    counts = [sum(item["label"] for item in cross_validation_items(cohort, 5, fold, "test")) for fold in range(5)]
+    counts = [
+        sum(item["label"] for item in cross_validation_items(cohort, 5, fold, "test"))
+        for fold in range(5)
+    ]
     assert sorted(counts) == [6, 6, 7, 7, 7]
 
 
@@ -255,14 +290,18 @@ def test_unlabeled_folds_differ_by_one_patient_at_most() -> None:
 
 def test_seeds_and_the_order_of_the_items() -> None:
     cohort = [{"image": f"{n}", "patient_id": n} for n in range(30)]
-    test = [frozenset(names(cross_validation_items(cohort, 5, 0, "test", seed))) for seed in range(4)]
+    test = [
+        frozenset(names(cross_validation_items(cohort, 5, 0, "test", seed))) for seed in range(4)
+    ]
     assert len(set(test)) == 4
     assert frozenset(names(cross_validation_items(cohort[::-1], 5, 0, "test", 0))) == test[0]
 
 
 @pytest.mark.parametrize("fold", [-1, 5, 1.0, "0", None, True])
 def test_fold_out_of_range_is_refused(fold: Any) -> None:
-    with pytest.raises(DatalistError, match=r"fold is .*; with 5 folds it is a whole number from 0 to 4"):
+    with pytest.raises(
+        DatalistError, match=r"fold is .*; with 5 folds it is a whole number from 0 to 4"
+    ):
         cross_validation_items([{"image": f"{n}"} for n in range(9)], 5, fold, "test")
 
 
@@ -274,7 +313,10 @@ def test_too_few_folds_are_refused(number: Any) -> None:
 
 def test_fewer_patients_than_folds_are_refused() -> None:
     cohort = [{"image": f"{n}", "patient_id": n % 4} for n in range(40)]
-    with pytest.raises(DatalistError, match="4 patients with 40 items cannot be divided into 5 folds; choose at most"):
+    with pytest.raises(
+        DatalistError,
+        match="4 patients with 40 items cannot be divided into 5 folds; choose at most",
+    ):
         cross_validation_items(cohort, 5, 0, "test")
 
 

@@ -20,15 +20,29 @@ from tqdm.auto import tqdm
 
 from monai_afire.apps.studies.features.dense import FeatureMaps, finest_stride
 from monai_afire.apps.studies.features.tokens import check_sources, token_features
-from monai_afire.apps.studies.images.affine import WINDOW, Perturbation, default_perturbations, with_perturbations
+from monai_afire.apps.studies.images.affine import (
+    WINDOW,
+    Perturbation,
+    default_perturbations,
+    with_perturbations,
+)
 from monai_afire.apps.studies.images.reading import native_size
-from monai_afire.apps.studies.images.study_images import StudyImages, names_or_numbers, reference_indices
+from monai_afire.apps.studies.images.study_images import (
+    StudyImages,
+    names_or_numbers,
+    reference_indices,
+)
 from monai_afire.apps.studies.study import SAME_PLACE, StudyResult, StudySettings, mean_by
 from monai_afire.networks.blocks.feature_pyramid import resize_features
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.encoders.raw_pixels import with_raw_pixels
 from monai_afire.visualize.dot_plot import dot_plot
-from monai_afire.visualize.outlines import CLASS_COLORS, TRUTH_COLOR, landmark_picture, picture_sheet
+from monai_afire.visualize.outlines import (
+    CLASS_COLORS,
+    TRUTH_COLOR,
+    landmark_picture,
+    picture_sheet,
+)
 
 ACROSS = ("patients", "perturbations", "patients_and_perturbations")
 """What a pair of images may differ in, see :func:`label_pairs`."""
@@ -99,11 +113,16 @@ def landmark_correspondence(
     places = checked_landmarks(landmarks, encoder.img_size, len(images))
     references = reference_indices(reference, len(images))
     total = len(images) + (len(images) if remove_position else len(references))
-    with tqdm(total=total, disable=not progress, unit="image", desc="correspondence") as bar, torch.no_grad():
+    with (
+        tqdm(total=total, disable=not progress, unit="image", desc="correspondence") as bar,
+        torch.no_grad(),
+    ):
         maps = FeatureMaps(encoder, images, stride, batch_size, bar)
         if remove_position:
             maps.remove_mean()
-        at_landmarks = [_at_landmarks(part, places[rows], maps.centers) for rows, part in maps(references)]
+        at_landmarks = [
+            _at_landmarks(part, places[rows], maps.centers) for rows, part in maps(references)
+        ]
         to_find = torch.cat(at_landmarks)
         found = [_most_similar(to_find, part, maps.centers) for _, part in maps(range(len(images)))]
     matches = [match for part in found for match in zip(*part, strict=True)]
@@ -162,20 +181,37 @@ def label_pairs(table: pd.DataFrame, num_images: int) -> pd.DataFrame:
     return table.assign(across=np.select([same_perturbation, same_patient], ACROSS[:2], ACROSS[2]))
 
 
-def checked_landmarks(landmarks: torch.Tensor | NDArray, img_size: Sequence[int], num_images: int) -> torch.Tensor:
+def checked_landmarks(
+    landmarks: torch.Tensor | NDArray, img_size: Sequence[int], num_images: int
+) -> torch.Tensor:
     """The landmarks as plain float32 on the CPU."""
-    places = convert_to_tensor(landmarks, dtype=torch.float32, device=torch.device("cpu"), track_meta=False)
-    if num_images < 2 or places.ndim != 3 or len(places) != num_images or places.shape[2] != len(img_size):
-        raise ValueError(f"expected landmarks (M, P, {len(img_size)}) of M >= 2 images, got {tuple(places.shape)}")
-    outside = (places < -0.5) | (places > torch.tensor(img_size) - 0.5)  # no comparison with NaN is true
+    places = convert_to_tensor(
+        landmarks, dtype=torch.float32, device=torch.device("cpu"), track_meta=False
+    )
+    if (
+        num_images < 2
+        or places.ndim != 3
+        or len(places) != num_images
+        or places.shape[2] != len(img_size)
+    ):
+        raise ValueError(
+            f"expected landmarks (M, P, {len(img_size)}) of M >= 2 images, got {tuple(places.shape)}"
+        )
+    outside = (places < -0.5) | (
+        places > torch.tensor(img_size) - 0.5
+    )  # no comparison with NaN is true
     if outside.any():
         image, landmark, _ = outside.nonzero()[0].tolist()
         at = f"landmark {landmark} of image {image} is at {places[image, landmark].tolist()}"
-        raise ValueError(f"{at}, outside of an image of {tuple(img_size)} pixels: give (row, column), NaN for unknown")
+        raise ValueError(
+            f"{at}, outside of an image of {tuple(img_size)} pixels: give (row, column), NaN for unknown"
+        )
     return places
 
 
-def _at_landmarks(features: torch.Tensor, places: torch.Tensor, centers: Sequence[torch.Tensor]) -> torch.Tensor:
+def _at_landmarks(
+    features: torch.Tensor, places: torch.Tensor, centers: Sequence[torch.Tensor]
+) -> torch.Tensor:
     """Features (m, D, *cells) at places (m, P, n), linear between cells and constant beyond the last: (m P, D)."""
     scaled = []
     for axis, center in enumerate(centers):
@@ -199,7 +235,11 @@ def _most_similar(
     for part in F.normalize(to_find, dim=1).split(rows):
         cosine, best = (part @ maps).max(-1)
         index = torch.unravel_index(best, cells)
-        places.append(torch.stack([center[cell] for cell, center in zip(index, centers, strict=True)], dim=-1).cpu())
+        places.append(
+            torch.stack(
+                [center[cell] for cell, center in zip(index, centers, strict=True)], dim=-1
+            ).cpu()
+        )
         cosines.append(cosine.cpu())
     return torch.cat(places, dim=1), torch.cat(cosines, dim=1)
 
@@ -213,7 +253,9 @@ def correspondence_table(
 ) -> pd.DataFrame:
     """The rows of matches, places (R P, n) and values (R P,) in each of M images, whose truth (M, P, n) is known."""
     shape = (len(places), len(references), places.shape[1])
-    predicted = torch.stack([place for place, _ in matches]).reshape(*shape, -1).transpose(0, 1).numpy()
+    predicted = (
+        torch.stack([place for place, _ in matches]).reshape(*shape, -1).transpose(0, 1).numpy()
+    )
     values = torch.stack([value for _, value in matches]).reshape(shape).transpose(0, 1).numpy()
     truth = places.numpy()
     other = np.asarray(references)[:, None] != np.arange(len(truth))
@@ -234,7 +276,9 @@ def correspondence_table(
     )
 
 
-def correspondence_figure(tables: Mapping[str, pd.DataFrame], names: Sequence[str], title: str) -> Figure:
+def correspondence_figure(
+    tables: Mapping[str, pd.DataFrame], names: Sequence[str], title: str
+) -> Figure:
     """
     The mean error of each landmark and encoder (ACE, Fig. 7 b).
 
@@ -351,7 +395,9 @@ class CorrespondenceStudy(StudySettings):
     windows: bool = False
     max_images: int = 50
 
-    def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
+    def __call__(
+        self, encoders: Mapping[str, RadiographEncoder], images: StudyImages
+    ) -> StudyResult:
         """Make the study, see :class:`monai_afire.apps.studies.Study`."""
         sampled = images.sample(self.max_images, self.seed)
         assert sampled.landmarks is not None
@@ -366,13 +412,21 @@ class CorrespondenceStudy(StudySettings):
             metrics[name] = {"stride": stride}
             for removed in (False, True) if self.remove_position else (False,):
                 table = landmark_correspondence(
-                    encoder, pictures, landmarks, references, stride, remove_position=removed, **self.encoding
+                    encoder,
+                    pictures,
+                    landmarks,
+                    references,
+                    stride,
+                    remove_position=removed,
+                    **self.encoding,
                 )
                 table = label_pairs(table, number)
                 metrics[name] |= _errors(table, "_position_removed" if removed else "")
                 tables.setdefault(name, table)  # of the features as they are
             if self.windows:
-                native = with_perturbations(sampled.detailed, sampled.detailed_landmarks(), perturbations)
+                native = with_perturbations(
+                    sampled.detailed, sampled.detailed_landmarks(), perturbations
+                )
                 table = _by_windows(encoder, *native, references, self.stride, self.encoding)
                 metrics[name] |= _errors(label_pairs(table, number), "_windows")
         copied = same_place_correspondence(landmarks, pictures.shape[2:], references)
@@ -383,10 +437,18 @@ class CorrespondenceStudy(StudySettings):
         return self._result(table, tables, sampled, (pictures, landmarks, references))
 
     def _perturbations(self, images: torch.Tensor) -> tuple[Perturbation, ...]:
-        return default_perturbations(images.ndim - 2) if self.perturbations is None else tuple(self.perturbations)
+        return (
+            default_perturbations(images.ndim - 2)
+            if self.perturbations is None
+            else tuple(self.perturbations)
+        )
 
     def _result(
-        self, metrics: pd.DataFrame, tables: Mapping[str, pd.DataFrame], images: StudyImages, pairs: tuple
+        self,
+        metrics: pd.DataFrame,
+        tables: Mapping[str, pd.DataFrame],
+        images: StudyImages,
+        pairs: tuple,
     ) -> StudyResult:
         pictures, landmarks, references = pairs
         names = names_or_numbers(images.landmark_names, landmarks.shape[1])
@@ -396,17 +458,27 @@ class CorrespondenceStudy(StudySettings):
             own = {name: table for name, table in own.items() if len(table)}
             if own:
                 title = f"Across {across.replace('_', ' ')}"
-                figures[f"{title}: error of each landmark"] = correspondence_figure(own, names, title)
-                details[f"{title}: error of each landmark in pixels"] = mean_by(own, "landmark", "error", names)
+                figures[f"{title}: error of each landmark"] = correspondence_figure(
+                    own, names, title
+                )
+                details[f"{title}: error of each landmark in pixels"] = mean_by(
+                    own, "landmark", "error", names
+                )
         number, first = len(images.image), references[0]
         queries = {"another patient": int(first == 0)} if number > 1 else {}
         for perturbation in self._perturbations(images.image)[:1]:
             queries[f"the same patient, {perturbation.name}"] = number + first
         if pictures.ndim == 4 and queries:
             encoders = {name: table for name, table in tables.items() if name != SAME_PLACE}
-            figures[_FOUND_CAPTION] = found_landmarks_figure(pictures, landmarks, encoders, first, queries)
-        question = _QUESTION.format(size=" x ".join(map(str, pictures.shape[2:])), same_place=SAME_PLACE)
-        return StudyResult("Landmarks across patients and perturbations", question, metrics, figures, details)
+            figures[_FOUND_CAPTION] = found_landmarks_figure(
+                pictures, landmarks, encoders, first, queries
+            )
+        question = _QUESTION.format(
+            size=" x ".join(map(str, pictures.shape[2:])), same_place=SAME_PLACE
+        )
+        return StudyResult(
+            "Landmarks across patients and perturbations", question, metrics, figures, details
+        )
 
 
 def _by_windows(
@@ -422,14 +494,19 @@ def _by_windows(
     larger = resize_features(pictures, size)
     scale = torch.tensor([new / old for new, old in zip(size, pictures.shape[2:], strict=True)])
     places = ((landmarks + 0.5) * scale - 0.5).minimum(torch.tensor(size) - 0.5)
-    table = window_correspondence(encoder, larger, places, references, max(1, round(stride / WINDOW)), **options)
+    table = window_correspondence(
+        encoder, larger, places, references, max(1, round(stride / WINDOW)), **options
+    )
     return table.assign(error=table["error"] * WINDOW)
 
 
 def _errors(table: pd.DataFrame, suffix: str) -> dict[str, float]:
     """The mean error across each of :data:`ACROSS`, NaN without a pair."""
     means = table.groupby("across")["error"].mean()
-    return {f"error_across_{across}{suffix}": float(means.get(across, float("nan"))) for across in ACROSS}
+    return {
+        f"error_across_{across}{suffix}": float(means.get(across, float("nan")))
+        for across in ACROSS
+    }
 
 
 def window_correspondence(
@@ -491,18 +568,29 @@ def window_correspondence(
     references = reference_indices(reference, len(images))
     middle = torch.tensor([(w - 1) / 2 for w in window])
     at_landmarks = (places.nan_to_num() - middle).round().long()
-    steps = [range(-((w - 1) // 2), s - (w - 1) // 2, stride) for s, w in zip(size, window, strict=True)]
+    steps = [
+        range(-((w - 1) // 2), s - (w - 1) // 2, stride) for s, w in zip(size, window, strict=True)
+    ]
     sliding = torch.tensor(list(product(*steps)))
     number = len(references) * places.shape[1] + len(images) * len(sliding)
     with tqdm(total=number, disable=not progress, unit="window", desc="windows") as bar:
-        to_find = torch.cat([_features(encoder, images[i], at_landmarks[i], batch_size, bar) for i in references])
-        matches = [_nearest(to_find, _features(encoder, image, sliding, batch_size, bar)) for image in images]
+        to_find = torch.cat(
+            [_features(encoder, images[i], at_landmarks[i], batch_size, bar) for i in references]
+        )
+        matches = [
+            _nearest(to_find, _features(encoder, image, sliding, batch_size, bar))
+            for image in images
+        ]
     found = [((sliding + middle)[index], distance) for index, distance in matches]
     return correspondence_table(found, places, references, size, "distance")
 
 
 def _features(
-    encoder: RadiographEncoder, image: torch.Tensor, starts: torch.Tensor, batch_size: int, bar: tqdm
+    encoder: RadiographEncoder,
+    image: torch.Tensor,
+    starts: torch.Tensor,
+    batch_size: int,
+    bar: tqdm,
 ) -> torch.Tensor:
     """Mean tokens (N, D) of the windows of an image (C, *S) that begin at starts (N, n), which may be outside of it."""
     window = encoder.img_size
@@ -513,7 +601,10 @@ def _features(
     def windows(rows: slice) -> torch.Tensor:
         parts = []
         for start in starts[rows].tolist():
-            box = (slice(None), *(slice(a + w, a + 2 * w) for a, w in zip(start, window, strict=True)))
+            box = (
+                slice(None),
+                *(slice(a + w, a + 2 * w) for a, w in zip(start, window, strict=True)),
+            )
             parts.append(padded[box])
         return torch.stack(parts) if parts else padded.new_empty((0, len(image), *window))
 
@@ -523,5 +614,7 @@ def _features(
 def _nearest(to_find: torch.Tensor, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Index and distance (N,) of the nearest of (M, D) features to each of (N, D), on the CPU."""
     # differences, not products: near features must not drown in rounding
-    smallest, index = torch.cdist(to_find, features, compute_mode="donot_use_mm_for_euclid_dist").min(1)
+    smallest, index = torch.cdist(
+        to_find, features, compute_mode="donot_use_mm_for_euclid_dist"
+    ).min(1)
     return index.cpu(), smallest.cpu()

@@ -12,11 +12,19 @@ import pandas as pd
 import torch
 from tqdm.auto import tqdm
 
-from monai_afire.apps.studies.correspondence.landmarks import landmark_correspondence, same_place_correspondence
+from monai_afire.apps.studies.correspondence.landmarks import (
+    landmark_correspondence,
+    same_place_correspondence,
+)
 from monai_afire.apps.studies.features.dense import finest_stride
 from monai_afire.apps.studies.images.reading import disease_set
 from monai_afire.apps.studies.images.study_images import StudyImages
-from monai_afire.apps.studies.study import SAME_PLACE, NothingToCompareError, StudyResult, StudySettings
+from monai_afire.apps.studies.study import (
+    SAME_PLACE,
+    NothingToCompareError,
+    StudyResult,
+    StudySettings,
+)
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.encoders.raw_pixels import with_raw_pixels
 from monai_afire.transforms.landmark_heatmap import landmark_array, pixels_of_file
@@ -66,7 +74,10 @@ def read_landmark_pairs(
 
 
 def pair_correspondence(
-    encoder: RadiographEncoder, pairs: Sequence[LandmarkPair], stride: int | None = None, progress: bool = True
+    encoder: RadiographEncoder,
+    pairs: Sequence[LandmarkPair],
+    stride: int | None = None,
+    progress: bool = True,
 ) -> pd.DataFrame:
     """
     Find the landmarks of the first image of each pair in the second by the most similar feature.
@@ -92,20 +103,33 @@ def pair_correspondence(
         ['pair', 'landmark', 'error', 'error_fraction', 'error_same_place']
     """
     if not pairs:
-        raise ValueError("there is no pair of images: give items with image, image_2, landmarks and landmarks_2")
+        raise ValueError(
+            "there is no pair of images: give items with image, image_2, landmarks and landmarks_2"
+        )
     tables = []
     for number, pair in enumerate(tqdm(pairs, desc="pairs", unit="pair", disable=not progress)):
-        found = landmark_correspondence(encoder, pair.images, pair.landmarks, [0], stride, progress=False)
+        found = landmark_correspondence(
+            encoder, pair.images, pair.landmarks, [0], stride, progress=False
+        )
         copied = same_place_correspondence(pair.landmarks, pair.images.shape[2:], [0])
-        table = found[["landmark", "error", "error_fraction"]].assign(error_same_place=copied["error"].to_numpy())
+        table = found[["landmark", "error", "error_fraction"]].assign(
+            error_same_place=copied["error"].to_numpy()
+        )
         table.insert(0, "pair", number)
         tables.append(table)
     return pd.concat(tables, ignore_index=True)
 
 
-def _read(item: Mapping[str, Any], transform: Callable[[dict[str, Any]], Mapping[str, Any]]) -> LandmarkPair:
+def _read(
+    item: Mapping[str, Any], transform: Callable[[dict[str, Any]], Mapping[str, Any]]
+) -> LandmarkPair:
     name = image_name(item)
-    lacking = [key + end for key in ("image", "landmarks") for end in ("", _SECOND) if item.get(key + end) is None]
+    lacking = [
+        key + end
+        for key in ("image", "landmarks")
+        for end in ("", _SECOND)
+        if item.get(key + end) is None
+    ]
     if lacking:
         raise ValueError(f"{name}: has no {' and no '.join(lacking)}, which a pair of images needs")
     images, places = [], []
@@ -116,8 +140,12 @@ def _read(item: Mapping[str, Any], transform: Callable[[dict[str, Any]], Mapping
         places.append(torch.as_tensor(pixels_of_file(points, image)).float())
     if images[0].shape != images[1].shape or places[0].shape != places[1].shape:
         shapes = [tuple(part.shape) for part in (*images, *places)]
-        raise ValueError(f"{name}: a pair of shapes {shapes}: resize to one size, and list each landmark in both")
-    return LandmarkPair(torch.stack([image.as_subclass(torch.Tensor) for image in images]), torch.stack(places))
+        raise ValueError(
+            f"{name}: a pair of shapes {shapes}: resize to one size, and list each landmark in both"
+        )
+    return LandmarkPair(
+        torch.stack([image.as_subclass(torch.Tensor) for image in images]), torch.stack(places)
+    )
 
 
 _QUESTION = (
@@ -160,7 +188,9 @@ class PairStudy(StudySettings):
     def __post_init__(self) -> None:
         self.items = [item for item in self.items if item.get("image_2") is not None]
 
-    def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
+    def __call__(
+        self, encoders: Mapping[str, RadiographEncoder], images: StudyImages
+    ) -> StudyResult:
         """Make the study, see :class:`monai_afire.apps.studies.Study`; the report's own images are not used."""
         if not self.items:
             raise NothingToCompareError("no item has an image_2, the second image of a pair")
@@ -172,18 +202,25 @@ class PairStudy(StudySettings):
         any_table = next(iter(tables.values()))
         tables[SAME_PLACE] = any_table.assign(error=any_table["error_same_place"])
         size = pairs[0].images.shape[2:]
-        metrics = pd.DataFrame({name: table["error"].agg(["mean", "median"]) for name, table in tables.items()}).T
+        metrics = pd.DataFrame(
+            {name: table["error"].agg(["mean", "median"]) for name, table in tables.items()}
+        ).T
         metrics = metrics.set_axis(["error", "median_error"], axis=1)
         metrics["error_fraction"] = metrics["error"] / max(size)
         shown = {"size": " x ".join(map(str, size)), "same_place": SAME_PLACE}
         question = _QUESTION.format(pairs=len(pairs), landmarks=len(any_table), **shown)
-        return StudyResult("Places in pairs of images", question, metrics, details=self._by_group(tables))
+        return StudyResult(
+            "Places in pairs of images", question, metrics, details=self._by_group(tables)
+        )
 
     def _by_group(self, tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
         """Mean error of each group of pairs, if there are several."""
         groups = [str(disease_set(item)) for item in self.items]
         if len(set(groups)) < 2:
             return {}
-        of_groups = {name: table.groupby(table["pair"].map(groups.__getitem__)) for name, table in tables.items()}
+        of_groups = {
+            name: table.groupby(table["pair"].map(groups.__getitem__))
+            for name, table in tables.items()
+        }
         means = {name: grouped["error"].mean() for name, grouped in of_groups.items()}
         return {"Mean error in pixels by group": pd.DataFrame(means).rename_axis(None)}

@@ -11,7 +11,12 @@ from monai_afire.apps.studies.features.dense import (
     finest_stride,
     shifts_per_axis,
 )
-from monai_afire.apps.studies.features.similarity import SAME_COSINE, l2_normalize, nearest_center, spherical_kmeans
+from monai_afire.apps.studies.features.similarity import (
+    SAME_COSINE,
+    l2_normalize,
+    nearest_center,
+    spherical_kmeans,
+)
 from monai_afire.apps.studies.features.tokens import (
     check_sources,
     image_features,

@@ -20,7 +20,10 @@ _ROUNDING = 1e-4  # what remains of a feature after its mean is subtracted and i
 
 
 def dense_features(
-    encoder: RadiographEncoder, images: torch.Tensor, stride: int | None = None, batch_size: int = 32
+    encoder: RadiographEncoder,
+    images: torch.Tensor,
+    stride: int | None = None,
+    batch_size: int = 32,
 ) -> torch.Tensor:
     r"""
     Features of every ``stride``-th pixel: encode shifted copies of the images and interleave their tokens.
@@ -68,13 +71,19 @@ def dense_features(
     copies = _shifted_copies(images, encoder, num_shifts)
 
     def batch(rows: slice) -> torch.Tensor:
-        return copies[torch.unravel_index(torch.arange(rows.start, rows.stop), copies.shape[: 1 + dims])]
+        return copies[
+            torch.unravel_index(torch.arange(rows.start, rows.stop), copies.shape[: 1 + dims])
+        ]
 
     number = len(images) * math.prod(num_shifts)
-    tokens = token_features(encoder, number, batch, lambda every: every, batch_size).to(images.device)
+    tokens = token_features(encoder, number, batch, lambda every: every, batch_size).to(
+        images.device
+    )
     cells = [count * size for count, size in zip(num_shifts, encoder.grid_size, strict=True)]
     interleaved = [
-        axis for pair in zip(range(1 + dims, 1 + 2 * dims), range(1, 1 + dims), strict=True) for axis in pair
+        axis
+        for pair in zip(range(1 + dims, 1 + 2 * dims), range(1, 1 + dims), strict=True)
+        for axis in pair
     ]
     tokens = tokens.reshape(len(images), *num_shifts, *encoder.grid_size, encoder.hidden_size)
     return tokens.permute(0, -1, *interleaved).reshape(len(images), encoder.hidden_size, *cells)
@@ -183,9 +192,13 @@ class FeatureMaps:
 
     def __post_init__(self) -> None:
         self.images = convert_to_tensor(self.images, track_meta=False)
-        self.centers = [axis.to(self.encoder.mean.device) for axis in cell_centers(self.encoder, self.stride)]
+        self.centers = [
+            axis.to(self.encoder.mean.device) for axis in cell_centers(self.encoder, self.stride)
+        ]
         # the shifted copies of an image fill a part of a batch already
-        self.chunk = max(1, self.batch_size // math.prod(shifts_per_axis(self.encoder, self.stride)))
+        self.chunk = max(
+            1, self.batch_size // math.prod(shifts_per_axis(self.encoder, self.stride))
+        )
         self.mean: torch.Tensor | None = None
 
     def remove_mean(self) -> None:
@@ -215,15 +228,21 @@ def _checked_stride(encoder: RadiographEncoder, stride: int | None) -> tuple[int
     if stride is None:
         return encoder.patch_size
     if stride not in _divisors(encoder):
-        raise ValueError(f"stride {stride} must divide {encoder.patch_size}: choose one of {_divisors(encoder)}")
+        raise ValueError(
+            f"stride {stride} must divide {encoder.patch_size}: choose one of {_divisors(encoder)}"
+        )
     return (stride,) * len(encoder.patch_size)
 
 
-def _shifted_copies(images: torch.Tensor, encoder: RadiographEncoder, num_shifts: Sequence[int]) -> torch.Tensor:
+def _shifted_copies(
+    images: torch.Tensor, encoder: RadiographEncoder, num_shifts: Sequence[int]
+) -> torch.Tensor:
     """View ``(B, *num_shifts, C, *S)`` of images whose border is repeated as far as the shifts reach."""
     steps = [p // count for p, count in zip(encoder.patch_size, num_shifts, strict=True)]
     before = [(p - step) // 2 for p, step in zip(encoder.patch_size, steps, strict=True)]
-    widths = [(b, p - step - b) for b, p, step in zip(before, encoder.patch_size, steps, strict=True)]
+    widths = [
+        (b, p - step - b) for b, p, step in zip(before, encoder.patch_size, steps, strict=True)
+    ]
     copies = F.pad(images, [width for pair in reversed(widths) for width in pair], mode="replicate")
     for axis, (side, step) in enumerate(zip(encoder.img_size, steps, strict=True)):
         copies = copies.unfold(2 + axis, side, step)

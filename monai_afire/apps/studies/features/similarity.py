@@ -36,7 +36,11 @@ def l2_normalize(features: torch.Tensor) -> torch.Tensor:
 
 @torch.no_grad()
 def spherical_kmeans(
-    features: torch.Tensor, num_clusters: int, seed: int = 0, restarts: int = 4, max_iterations: int = 50
+    features: torch.Tensor,
+    num_clusters: int,
+    seed: int = 0,
+    restarts: int = 4,
+    max_iterations: int = 50,
 ) -> torch.Tensor:
     r"""
     k-means of directions: centers that maximize the features' mean cosine with the nearest of them.
@@ -115,7 +119,9 @@ def _improve(points: torch.Tensor, centers: torch.Tensor, max_iterations: int) -
     for _ in range(max_iterations):
         sums = torch.zeros_like(centers).index_add_(0, label, points)
         # a center of no point, or of points that cancel out, stays where it is
-        centers = torch.where(sums.norm(dim=1, keepdim=True) > 1e-6, F.normalize(sums, dim=1), centers)
+        centers = torch.where(
+            sums.norm(dim=1, keepdim=True) > 1e-6, F.normalize(sums, dim=1), centers
+        )
         before, label = label, nearest_center(points, centers)
         if torch.equal(before, label):
             break

@@ -69,7 +69,9 @@ def token_features(
     """
     features = []
     with eval_mode(encoder), torch.no_grad():
-        for start in range(0, max(number, 1), batch_size):  # of no picture, a batch of none says the shape
+        for start in range(
+            0, max(number, 1), batch_size
+        ):  # of no picture, a batch of none says the shape
             rows = slice(start, min(start + batch_size, number))
             tokens = encoder(pictures(rows).to(encoder.mean))
             features.append(at_least_float32(reduce(tokens)))
@@ -107,7 +109,9 @@ def position_features(
         >>> position_features(encoder, torch.rand(3, 1, 32, 32), [0, 5], progress=False).shape
         torch.Size([3, 2, 24])
     """
-    return image_features(encoder, images, batch_size, progress, lambda tokens: tokens[:, list(positions)])
+    return image_features(
+        encoder, images, batch_size, progress, lambda tokens: tokens[:, list(positions)]
+    )
 
 
 def image_features(
@@ -142,7 +146,9 @@ def image_features(
     encoder.check_images(images)
     plain = convert_to_tensor(images, track_meta=False)
     with tqdm(total=len(plain), disable=not progress, unit="image", desc="tokens") as bar:
-        return token_features(encoder, len(plain), lambda rows: plain[rows], reduce, batch_size, bar).cpu()
+        return token_features(
+            encoder, len(plain), lambda rows: plain[rows], reduce, batch_size, bar
+        ).cpu()
 
 
 def landmark_features(
@@ -183,9 +189,13 @@ def landmark_features(
         torch.Size([2, 3, 24])
     """
     check_sources(encoder, images)
-    points = convert_to_tensor(landmarks, dtype=torch.float32, device=torch.device("cpu"), track_meta=False)
+    points = convert_to_tensor(
+        landmarks, dtype=torch.float32, device=torch.device("cpu"), track_meta=False
+    )
     if points.ndim != 3 or len(points) != len(images) or points.shape[2] != len(encoder.img_size):
-        raise ValueError(f"expected landmarks ({len(images)}, P, {len(encoder.img_size)}), got {tuple(points.shape)}")
+        raise ValueError(
+            f"expected landmarks ({len(images)}, P, {len(encoder.img_size)}), got {tuple(points.shape)}"
+        )
     known = ~points.isnan().any(-1)
     features = torch.full((*points.shape[:2], encoder.hidden_size), torch.nan)
     image_index, landmark_index = known.nonzero(as_tuple=True)
@@ -194,7 +204,9 @@ def landmark_features(
     def windows(rows: slice) -> torch.Tensor:
         image, landmark = image_index[rows], landmark_index[rows]
         sources = plain[image.to(plain.device)].to(encoder.mean)
-        cut = landmark_windows(sources, points[image, landmark][:, None], window, encoder.img_size)[:, 0]
+        cut = landmark_windows(sources, points[image, landmark][:, None], window, encoder.img_size)[
+            :, 0
+        ]
         return cut.flip(-1 if cut.ndim == 4 else 2) if mirrored else cut
 
     with tqdm(total=len(image_index), disable=not progress, unit="window", desc="windows") as bar:
@@ -216,7 +228,9 @@ def check_sources(encoder: RadiographEncoder, images: torch.Tensor) -> None:
     """
     if images.ndim != 2 + len(encoder.img_size) or images.shape[1] != encoder.in_channels:
         cut = (encoder.in_channels, *encoder.img_size)
-        raise ValueError(f"windows {cut}, as the encoder takes, cannot be cut out of images {tuple(images.shape)}")
+        raise ValueError(
+            f"windows {cut}, as the encoder takes, cannot be cut out of images {tuple(images.shape)}"
+        )
 
 
 def spread_positions(grid: Sequence[int], per_axis: int = 3) -> tuple[list[int], list[str]]:

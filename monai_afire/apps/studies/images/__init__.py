@@ -13,9 +13,18 @@ from monai_afire.apps.studies.images.affine import (
     perturbed_images,
     with_perturbations,
 )
-from monai_afire.apps.studies.images.boxes import box_masks, crop_and_resize, random_boxes, split_boxes
+from monai_afire.apps.studies.images.boxes import (
+    box_masks,
+    crop_and_resize,
+    random_boxes,
+    split_boxes,
+)
 from monai_afire.apps.studies.images.reading import disease_set, native_size, read_study_images
-from monai_afire.apps.studies.images.study_images import StudyImages, names_or_numbers, reference_indices
+from monai_afire.apps.studies.images.study_images import (
+    StudyImages,
+    names_or_numbers,
+    reference_indices,
+)
 
 __all__ = [
     "DEFAULT_PERTURBATIONS",

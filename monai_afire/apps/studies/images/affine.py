@@ -105,9 +105,13 @@ def perturbed_images(
     """
     size = images.shape[2:]
     if len(perturbation.shift) != len(size) or perturbation.scale <= 0:
-        raise ValueError(f"{perturbation} needs a shift along each of {len(size)} axes, and a scale above 0")
+        raise ValueError(
+            f"{perturbation} needs a shift along each of {len(size)} axes, and a scale above 0"
+        )
     if landmarks.shape[:1] != images.shape[:1] or landmarks.shape[2:] != (len(size),):
-        raise ValueError(f"expected landmarks ({len(images)}, P, {len(size)}), got {tuple(landmarks.shape)}")
+        raise ValueError(
+            f"expected landmarks ({len(images)}, P, {len(size)}), got {tuple(landmarks.shape)}"
+        )
     last, dims = np.array(size) - 1, len(size)
     turn = -math.radians(perturbation.rotation)  # rows towards columns; further axes stay
     forward = (
@@ -123,7 +127,9 @@ def perturbed_images(
 
 
 def with_perturbations(
-    images: torch.Tensor, landmarks: torch.Tensor, perturbations: Sequence[Perturbation] = DEFAULT_PERTURBATIONS
+    images: torch.Tensor,
+    landmarks: torch.Tensor,
+    perturbations: Sequence[Perturbation] = DEFAULT_PERTURBATIONS,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """
     The images as they are, followed by all of them in each perturbation.
@@ -147,7 +153,10 @@ def with_perturbations(
     """
     plain = convert_to_tensor(images, dtype=torch.float32, track_meta=False)
     points = convert_to_tensor(landmarks, dtype=torch.float32, track_meta=False)
-    pairs = [(plain, points), *[perturbed_images(plain, points, perturbation) for perturbation in perturbations]]
+    pairs = [
+        (plain, points),
+        *[perturbed_images(plain, points, perturbation) for perturbation in perturbations],
+    ]
     return torch.cat([image for image, _ in pairs]), torch.cat([moved for _, moved in pairs])
 
 
@@ -183,7 +192,9 @@ def landmark_windows(
     if not landmarks.numel():  # PyTorch resamples at least one image
         return images.new_empty((len(images), number, images.shape[1], *size))
     half = torch.tensor([(pixels - 1) / 2 for pixels in size], dtype=torch.float64)
-    step = torch.tensor([window * s / t for s, t in zip(images.shape[2:], size, strict=True)], dtype=torch.float64)
+    step = torch.tensor(
+        [window * s / t for s, t in zip(images.shape[2:], size, strict=True)], dtype=torch.float64
+    )
     points = landmarks.double().cpu().flatten(0, 1)
     theta = torch.eye(dims + 1, dtype=torch.float64).repeat(len(points), 1, 1)
     theta[:, :dims, :dims] *= step

@@ -14,7 +14,10 @@ from monai_afire.transforms.grid_crop.geometry import resize_separable
 
 
 def random_boxes(
-    number: int, img_size: Sequence[int], side: Sequence[float] = (0.3, 0.6), generator: torch.Generator | None = None
+    number: int,
+    img_size: Sequence[int],
+    side: Sequence[float] = (0.3, 0.6),
+    generator: torch.Generator | None = None,
 ) -> torch.Tensor:
     """
     Boxes of random size at random places, wholly inside the image.
@@ -41,7 +44,9 @@ def random_boxes(
     share = side[0] + (side[1] - side[0]) * torch.rand(number, 1, generator=generator)
     sizes = (2 * (share * size / 2).round().long()).clamp_min(2).minimum(size // 2 * 2)
     room = size - sizes + 1
-    starts = (torch.rand(number, len(img_size), generator=generator) * room).long().minimum(room - 1)
+    starts = (
+        (torch.rand(number, len(img_size), generator=generator) * room).long().minimum(room - 1)
+    )
     return torch.cat([starts, sizes], dim=1)
 
 
@@ -66,14 +71,18 @@ def split_boxes(boxes: torch.Tensor, parts: int, axes: torch.Tensor | None = Non
     """
     dims = boxes.shape[1] // 2
     if parts not in (2, 2**dims):
-        raise ValueError(f"a patch of {dims} axes is cut into 2 or {2**dims} parts, got parts={parts}")
+        raise ValueError(
+            f"a patch of {dims} axes is cut into 2 or {2**dims} parts, got parts={parts}"
+        )
     if parts == 2**dims:
         cut = torch.ones(len(boxes), dims, dtype=torch.long)
     else:
         cut = F.one_hot(torch.zeros(len(boxes), dtype=torch.long) if axes is None else axes, dims)
     sizes = boxes[:, dims:] // (1 + cut)
     corners = torch.tensor(list(product(range(2), repeat=dims)))
-    steps = corners.expand(len(boxes), -1, -1)[(corners <= cut.unsqueeze(1)).all(-1)].reshape(-1, parts, dims)
+    steps = corners.expand(len(boxes), -1, -1)[(corners <= cut.unsqueeze(1)).all(-1)].reshape(
+        -1, parts, dims
+    )
     starts = boxes[:, None, :dims] + steps * sizes.unsqueeze(1)
     return torch.cat([starts, sizes.unsqueeze(1).expand_as(starts)], dim=-1)
 

@@ -65,11 +65,20 @@ def read_study_images(
     if len(items) < 2:
         raise ValueError(f"a study compares images, so it needs at least two, got {len(items)}")
     number = len(items) if max_images is None else min(max_images, len(items))
-    taken = [items[index] for index in np.linspace(0, len(items), number, endpoint=False).astype(int)]
-    loaded = [transform(dict(item)) for item in tqdm(taken, desc="loading", unit="image", disable=not progress)]
+    taken = [
+        items[index] for index in np.linspace(0, len(items), number, endpoint=False).astype(int)
+    ]
+    loaded = [
+        transform(dict(item))
+        for item in tqdm(taken, desc="loading", unit="image", disable=not progress)
+    ]
     pictures = [item["image"] for item in loaded]
     landmarks, boxes = _landmarks(taken, pictures), _boxes(taken, pictures)
-    masks = _stack([item["organs"] for item in loaded], "organs") > 0 if all(i.get("organs") for i in taken) else None
+    masks = (
+        _stack([item["organs"] for item in loaded], "organs") > 0
+        if all(i.get("organs") for i in taken)
+        else None
+    )
 
     def names(key: str, number: int) -> list[str]:
         return class_names(datalist, dataset_dir, number, key, phantom=phantom)
@@ -83,7 +92,9 @@ def read_study_images(
         mask_names=None if masks is None else names("organs", masks.shape[1]),
         boxes=boxes,
         box_kinds=_box_kinds(taken, boxes),
-        native=None if native is None else _stack([native(dict(item))["image"] for item in taken], "image"),
+        native=None
+        if native is None
+        else _stack([native(dict(item))["image"] for item in taken], "image"),
     )
 
 
@@ -134,7 +145,9 @@ def disease_set(item: Mapping[str, Any], finding_names: Sequence[str] = ()) -> s
     return str(label) if isinstance(label, (int, str)) else None
 
 
-def _groups(items: Sequence[Mapping[str, Any]], names: Callable[[str, int], list[str]]) -> list[str] | None:
+def _groups(
+    items: Sequence[Mapping[str, Any]], names: Callable[[str, int], list[str]]
+) -> list[str] | None:
     lengths = {len(item["label"]) for item in items if isinstance(item.get("label"), list)}
     findings = names("label", lengths.pop()) if len(lengths) == 1 else []
     groups = [disease_set(item, findings) for item in items]
@@ -151,7 +164,9 @@ def _stack(arrays: Sequence[torch.Tensor], what: str) -> torch.Tensor:
     return torch.stack([convert_to_tensor(array, track_meta=False) for array in arrays])
 
 
-def _landmarks(items: Sequence[Mapping[str, Any]], pictures: Sequence[torch.Tensor]) -> torch.Tensor | None:
+def _landmarks(
+    items: Sequence[Mapping[str, Any]], pictures: Sequence[torch.Tensor]
+) -> torch.Tensor | None:
     dims = pictures[0].ndim - 1
     # those of a pair of images are any places, as many as were found, and not the same ones in other pairs
     own = [None if item.get("landmarks_2") else item.get("landmarks") for item in items]
@@ -160,20 +175,28 @@ def _landmarks(items: Sequence[Mapping[str, Any]], pictures: Sequence[torch.Tens
     if not shapes:
         return None
     if len(shapes) > 1:
-        raise ValueError(f"images have {sorted(shape[0] for shape in shapes)} landmarks: list all, None for unknown")
+        raise ValueError(
+            f"images have {sorted(shape[0] for shape in shapes)} landmarks: list all, None for unknown"
+        )
     unknown = np.full(shapes.pop(), np.nan)
     pairs = zip(known, pictures, strict=True)
-    moved = [unknown if points is None else pixels_of_file(points, picture) for points, picture in pairs]
+    moved = [
+        unknown if points is None else pixels_of_file(points, picture) for points, picture in pairs
+    ]
     return torch.as_tensor(np.stack(moved)).float()
 
 
-def _boxes(items: Sequence[Mapping[str, Any]], pictures: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+def _boxes(
+    items: Sequence[Mapping[str, Any]], pictures: Sequence[torch.Tensor]
+) -> list[torch.Tensor] | None:
     """Boxes (row, column, height, width) on the images; None if no item says whether it has some, and of volumes."""
     if pictures[0].ndim != 3 or not any("boxes" in item for item in items):
         return None
     moved = []
     for item, picture in zip(items, pictures, strict=True):
-        x, y, width, height = np.asarray(item.get("boxes") or np.zeros((0, 4)), dtype=np.float64).reshape(-1, 4).T
+        x, y, width, height = (
+            np.asarray(item.get("boxes") or np.zeros((0, 4)), dtype=np.float64).reshape(-1, 4).T
+        )
         # the edges of pixels, half a pixel beside their centers
         start = pixels_of_file(np.stack([y, x], 1) - 0.5, picture)
         end = pixels_of_file(np.stack([y + height, x + width], 1) - 0.5, picture)
@@ -181,10 +204,14 @@ def _boxes(items: Sequence[Mapping[str, Any]], pictures: Sequence[torch.Tensor])
     return moved
 
 
-def _box_kinds(items: Sequence[Mapping[str, Any]], boxes: list[torch.Tensor] | None) -> list[list[str]] | None:
+def _box_kinds(
+    items: Sequence[Mapping[str, Any]], boxes: list[torch.Tensor] | None
+) -> list[list[str]] | None:
     """The finding of each box; None unless all boxes have one."""
     if boxes is None or not any("box_findings" in item for item in items):
         return None
     kinds = [[str(finding) for finding in item.get("box_findings") or []] for item in items]
-    complete = all(len(own) == len(item.get("boxes") or []) for own, item in zip(kinds, items, strict=True))
+    complete = all(
+        len(own) == len(item.get("boxes") or []) for own, item in zip(kinds, items, strict=True)
+    )
     return kinds if complete else None

@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-_NAMES = ("landmark_names", "mask_names")  # of channels; every other field has one entry for each image
+_NAMES = (
+    "landmark_names",
+    "mask_names",
+)  # of channels; every other field has one entry for each image
 
 
 @dataclass(frozen=True)
@@ -53,16 +56,22 @@ class StudyImages:
     def __post_init__(self) -> None:
         for name, value in self._of_each_image():
             if len(value) != len(self.image):
-                raise ValueError(f"{len(value)} {name} for {len(self.image)} images: give one for each, or None")
+                raise ValueError(
+                    f"{len(value)} {name} for {len(self.image)} images: give one for each, or None"
+                )
         for number, kinds in enumerate(self.box_kinds or ()):
             if self.boxes is None or len(kinds) != len(self.boxes[number]):
                 count = 0 if self.boxes is None else len(self.boxes[number])
-                raise ValueError(f"image {number} has {count} boxes, but {len(kinds)} box_kinds: name the kind of each")
+                raise ValueError(
+                    f"image {number} has {count} boxes, but {len(kinds)} box_kinds: name the kind of each"
+                )
         named = {"landmark_names": self.landmarks, "mask_names": self.masks}
         for name, value in named.items():
             names = getattr(self, name)
             if value is not None and names is not None and len(names) != value.shape[1]:
-                raise ValueError(f"{len(names)} {name} for {value.shape[1]} channels: name each of them")
+                raise ValueError(
+                    f"{len(names)} {name} for {value.shape[1]} channels: name each of them"
+                )
 
     @property
     def detailed(self) -> torch.Tensor:
@@ -145,12 +154,18 @@ class StudyImages:
         known = {item.name for item in fields(self)}
         unknown = [name for name in needs if name not in known]
         if unknown:
-            raise ValueError(f"images have no {', '.join(unknown)}; known: {', '.join(sorted(known))}")
+            raise ValueError(
+                f"images have no {', '.join(unknown)}; known: {', '.join(sorted(known))}"
+            )
         return [name for name in needs if getattr(self, name) is None]
 
     def _of_each_image(self) -> list[tuple[str, Any]]:
         """The known fields that have an entry for each image."""
-        values = [(item.name, getattr(self, item.name)) for item in fields(self) if item.name not in _NAMES]
+        values = [
+            (item.name, getattr(self, item.name))
+            for item in fields(self)
+            if item.name not in _NAMES
+        ]
         return [(name, value) for name, value in values if value is not None]
 
 
@@ -169,7 +184,11 @@ def names_or_numbers(names: Sequence[str] | None, number: int) -> list[str]:
         >>> names_or_numbers(None, 2)
         ['1', '2']
     """
-    return [str(index + 1) for index in range(number)] if names is None else [str(name) for name in names]
+    return (
+        [str(index + 1) for index in range(number)]
+        if names is None
+        else [str(name) for name in names]
+    )
 
 
 def reference_indices(reference: Sequence[int] | int, num_images: int) -> list[int]:
@@ -193,8 +212,19 @@ def reference_indices(reference: Sequence[int] | int, num_images: int) -> list[i
     if isinstance(reference, (int, np.integer)):
         if reference < 1:
             raise ValueError(f"at least one reference image is needed, got reference={reference}")
-        return np.linspace(0, num_images, min(int(reference), num_images), endpoint=False).astype(int).tolist()
+        return (
+            np.linspace(0, num_images, min(int(reference), num_images), endpoint=False)
+            .astype(int)
+            .tolist()
+        )
     indices = [int(index) for index in reference]
-    if not indices or min(indices) < 0 or max(indices) >= num_images or len(set(indices)) < len(indices):
-        raise ValueError(f"reference must be different indices from 0 to {num_images - 1}, or a count, got {reference}")
+    if (
+        not indices
+        or min(indices) < 0
+        or max(indices) >= num_images
+        or len(set(indices)) < len(indices)
+    ):
+        raise ValueError(
+            f"reference must be different indices from 0 to {num_images - 1}, or a count, got {reference}"
+        )
     return indices

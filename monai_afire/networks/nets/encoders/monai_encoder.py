@@ -59,7 +59,9 @@ class MONAIEncoder(AdaptedEncoder):
     ) -> None:
         super().__init__()
         if not isinstance(model, MONAI_NETWORKS):
-            raise TypeError(f"expected MONAI's ViT, SwinTransformer or BasicUNet, got {type(model).__name__}")
+            raise TypeError(
+                f"expected MONAI's ViT, SwinTransformer or BasicUNet, got {type(model).__name__}"
+            )
         self.model: Any = model
         channels, patch = _channels_and_patch(model)
         size = _image_size(model, img_size, patch)
@@ -71,7 +73,11 @@ class MONAIEncoder(AdaptedEncoder):
         if isinstance(self.model, ViT):
             return {"model": _vit_definition(self.model, self.img_size)}
         widths = self.feature_channels
-        return {"model": _unet_definition(self.model, widths)} if isinstance(self.model, BasicUNet) else {}
+        return (
+            {"model": _unet_definition(self.model, widths)}
+            if isinstance(self.model, BasicUNet)
+            else {}
+        )
 
     def encode(self, pixels: torch.Tensor) -> torch.Tensor:
         """Tokens ``(B, L, D)``."""
@@ -84,7 +90,9 @@ class MONAIEncoder(AdaptedEncoder):
         if isinstance(self.model, SwinTransformer):
             return list(self.model(pixels))
         if isinstance(self.model, BasicUNet):
-            return list(itertools.accumulate(self.blocks(), lambda maps, stage: stage(maps), initial=pixels))[1:]
+            return list(
+                itertools.accumulate(self.blocks(), lambda maps, stage: stage(maps), initial=pixels)
+            )[1:]
         hidden = self.model(pixels)[1]
         tokens = [self._patch_tokens(hidden[layer]) for layer in spread_layers(len(hidden))[:-1]]
         tokens.append(self._patch_tokens(self.model.norm(hidden[-1])))
@@ -95,7 +103,13 @@ class MONAIEncoder(AdaptedEncoder):
         if isinstance(self.model, ViT):
             return list(self.model.blocks)
         if isinstance(self.model, BasicUNet):
-            return [self.model.conv_0, self.model.down_1, self.model.down_2, self.model.down_3, self.model.down_4]
+            return [
+                self.model.conv_0,
+                self.model.down_1,
+                self.model.down_2,
+                self.model.down_3,
+                self.model.down_4,
+            ]
         lists = [getattr(module, "blocks", None) for module in self.model.modules()]
         return [block for blocks in lists if isinstance(blocks, nn.ModuleList) for block in blocks]
 
@@ -119,23 +133,37 @@ def _channels_and_patch(model: Any) -> tuple[int, tuple[int, ...]]:
     return linear.in_features // math.prod(patch), patch
 
 
-def _image_size(model: Any, img_size: Sequence[int] | int | None, patch: Sequence[int]) -> tuple[int, ...]:
+def _image_size(
+    model: Any, img_size: Sequence[int] | int | None, patch: Sequence[int]
+) -> tuple[int, ...]:
     """As given, or that of a ViT, which follows from the number of its patches."""
     if not isinstance(model, ViT):
         if img_size is None:
             kind = type(model).__name__
-            raise ValueError(f"{kind} does not know the size of its images: give MONAIEncoder(model, size)")
+            raise ValueError(
+                f"{kind} does not know the size of its images: give MONAIEncoder(model, size)"
+            )
         return ensure_tuple_rep(img_size, len(patch))
     positions = model.patch_embedding.n_patches
     edge = round(positions ** (1 / len(patch)))
-    size = tuple(edge * each for each in patch) if img_size is None else ensure_tuple_rep(img_size, len(patch))
+    size = (
+        tuple(edge * each for each in patch)
+        if img_size is None
+        else ensure_tuple_rep(img_size, len(patch))
+    )
     if math.prod(pixels // each for pixels, each in zip(size, patch, strict=True)) != positions:
-        raise ValueError(f"the ViT was built for {positions} patches of {patch} pixels, an image of {size} has others")
+        raise ValueError(
+            f"the ViT was built for {positions} patches of {patch} pixels, an image of {size} has others"
+        )
     return size
 
 
 def _vit_definition(vit: Any, img_size: Sequence[int]) -> dict[str, Any]:
-    (channels, patch), embedding, block = _channels_and_patch(vit), vit.patch_embedding, vit.blocks[0]
+    (channels, patch), embedding, block = (
+        _channels_and_patch(vit),
+        vit.patch_embedding,
+        vit.blocks[0],
+    )
     head = getattr(vit, "classification_head", None)
     arguments = {
         "in_channels": channels,
@@ -145,7 +173,9 @@ def _vit_definition(vit: Any, img_size: Sequence[int]) -> dict[str, Any]:
         "mlp_dim": block.mlp.linear1.out_features,
         "num_layers": len(vit.blocks),
         "num_heads": block.attn.num_heads,
-        "proj_type": "perceptron" if isinstance(embedding.patch_embeddings, nn.Sequential) else "conv",
+        "proj_type": "perceptron"
+        if isinstance(embedding.patch_embeddings, nn.Sequential)
+        else "conv",
         "pos_embed_type": embedding.pos_embed_type,
         "classification": hasattr(vit, "cls_token"),
         "spatial_dims": len(img_size),
@@ -154,7 +184,10 @@ def _vit_definition(vit: Any, img_size: Sequence[int]) -> dict[str, Any]:
         "post_activation": "Tanh" if isinstance(head, nn.Sequential) else "x",
     }
     last = head[0] if isinstance(head, nn.Sequential) else head
-    return {"class": "ViT", "arguments": arguments if last is None else {**arguments, "num_classes": last.out_features}}
+    return {
+        "class": "ViT",
+        "arguments": arguments if last is None else {**arguments, "num_classes": last.out_features},
+    }
 
 
 def _unet_definition(unet: Any, widths: Sequence[int]) -> dict[str, Any] | None:
@@ -166,6 +199,12 @@ def _unet_definition(unet: Any, widths: Sequence[int]) -> dict[str, Any] | None:
         "features": [*widths, unet.final_conv.in_channels],
     }
     with torch.device("meta"):  # draws no random numbers
-        variants = [(each, BasicUNet(**each)) for each in (arguments, {**arguments, "norm": "batch"})]
-    same = ({"class": "BasicUNet", "arguments": each} for each, network in variants if str(network) == str(unet))
+        variants = [
+            (each, BasicUNet(**each)) for each in (arguments, {**arguments, "norm": "batch"})
+        ]
+    same = (
+        {"class": "BasicUNet", "arguments": each}
+        for each, network in variants
+        if str(network) == str(unet)
+    )
     return next(same, None)

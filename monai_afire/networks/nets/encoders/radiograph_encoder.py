@@ -91,15 +91,27 @@ class RadiographEncoder(nn.Module):
         self.patch_size = patch_size
         self.grid_size = grid_size(img_size, patch_size)
         self.hidden_size = hidden_size
-        self.feature_channels = (hidden_size,) if feature_channels is None else tuple(feature_channels)
-        strides = [patch_size] * len(self.feature_channels) if feature_strides is None else feature_strides
+        self.feature_channels = (
+            (hidden_size,) if feature_channels is None else tuple(feature_channels)
+        )
+        strides = (
+            [patch_size] * len(self.feature_channels)
+            if feature_strides is None
+            else feature_strides
+        )
         self.feature_strides = tuple(strides)
         if len(self.feature_strides) != len(self.feature_channels):
             raise ValueError("every feature map has channels and strides, but their numbers differ")
         per_channel = (1, -1, *[1] * len(img_size))
         # not in the state dict, which stays that of the network that the encoder is built on
-        self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float32).reshape(per_channel), persistent=False)
-        self.register_buffer("std", torch.as_tensor(std, dtype=torch.float32).reshape(per_channel), persistent=False)
+        self.register_buffer(
+            "mean",
+            torch.as_tensor(mean, dtype=torch.float32).reshape(per_channel),
+            persistent=False,
+        )
+        self.register_buffer(
+            "std", torch.as_tensor(std, dtype=torch.float32).reshape(per_channel), persistent=False
+        )
 
     def normalize(self, images: torch.Tensor) -> torch.Tensor:
         """Normalize intensities: ``(B, C, *S)`` in [0, 1] to mean 0 and standard deviation 1 of the reference data."""
@@ -153,7 +165,9 @@ class RadiographEncoder(nn.Module):
         Raises:
             NotImplementedError: when the encoder does not say.
         """
-        raise NotImplementedError(f"{type(self).__name__} lacks layers_by_depth(), the order of its layers")
+        raise NotImplementedError(
+            f"{type(self).__name__} lacks layers_by_depth(), the order of its layers"
+        )
 
     def parameters_by_depth(self) -> list[list[nn.Parameter]]:
         """
@@ -165,7 +179,10 @@ class RadiographEncoder(nn.Module):
         Raises:
             NotImplementedError: when the encoder does not say.
         """
-        return [[each for layer in layers for each in layer.parameters()] for layers in self.layers_by_depth()]
+        return [
+            [each for layer in layers for each in layer.parameters()]
+            for layers in self.layers_by_depth()
+        ]
 
     def check_images(self, images: torch.Tensor) -> None:
         """
@@ -179,4 +196,6 @@ class RadiographEncoder(nn.Module):
         """
         if images.shape[1:] != (self.in_channels, *self.img_size):
             wanted = f"(B, {self.in_channels}, {', '.join(map(str, self.img_size))})"
-            raise ValueError(f"this encoder takes images {wanted}, got {tuple(images.shape)}: resize the images")
+            raise ValueError(
+                f"this encoder takes images {wanted}, got {tuple(images.shape)}: resize the images"
+            )

@@ -10,7 +10,11 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from monai_afire.networks.blocks.patches import patchify
-from monai_afire.networks.nets.encoders.radiograph_encoder import GRAY_MEAN, GRAY_STD, RadiographEncoder
+from monai_afire.networks.nets.encoders.radiograph_encoder import (
+    GRAY_MEAN,
+    GRAY_STD,
+    RadiographEncoder,
+)
 
 RAW_PIXELS = "raw pixels"
 """The baseline's name in tables."""
@@ -30,10 +34,14 @@ class RawPixels(RadiographEncoder):
         torch.Size([2, 16, 64])
     """
 
-    def __init__(self, in_channels: int, img_size: Sequence[int], patch_size: Sequence[int]) -> None:
+    def __init__(
+        self, in_channels: int, img_size: Sequence[int], patch_size: Sequence[int]
+    ) -> None:
         super().__init__()
         width = in_channels * math.prod(patch_size)
-        self.set_interface(in_channels, tuple(img_size), tuple(patch_size), width, GRAY_MEAN, GRAY_STD)
+        self.set_interface(
+            in_channels, tuple(img_size), tuple(patch_size), width, GRAY_MEAN, GRAY_STD
+        )
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """

@@ -71,11 +71,17 @@ class ResidualEncoder(RadiographEncoder):
         factors = [2**k for k in range(NUM_FEATURE_MAPS - 1, -1, -1)]
         patches = [_SMALLEST_PATCH * factor for factor in (1, 2, 4)]
         if patch_size not in patches:
-            raise ValueError(f"patch_size must be one of {patches}, the strides of four stages, got {patch_size}")
+            raise ValueError(
+                f"patch_size must be one of {patches}, the strides of four stages, got {patch_size}"
+            )
         if hidden_size < 1 or hidden_size % (_GROUP_WIDTH * factors[0]):
-            raise ValueError(f"hidden_size must be a multiple of {_GROUP_WIDTH * factors[0]}, got {hidden_size}")
+            raise ValueError(
+                f"hidden_size must be a multiple of {_GROUP_WIDTH * factors[0]}, got {hidden_size}"
+            )
         if len(depths) != NUM_FEATURE_MAPS or min(depths) < 1:
-            raise ValueError(f"depths must be four numbers of residual blocks, each at least 1, got {list(depths)}")
+            raise ValueError(
+                f"depths must be four numbers of residual blocks, each at least 1, got {list(depths)}"
+            )
         widths = [hidden_size // factor for factor in factors]
         self.model = ResNet(
             block="basic",
@@ -92,7 +98,9 @@ class ResidualEncoder(RadiographEncoder):
         )
         image_shape = ensure_tuple_rep(img_size, spatial_dims)
         strides = [ensure_tuple_rep(patch_size // factor, spatial_dims) for factor in factors]
-        self.set_interface(in_channels, image_shape, strides[-1], hidden_size, mean, std, widths, strides)
+        self.set_interface(
+            in_channels, image_shape, strides[-1], hidden_size, mean, std, widths, strides
+        )
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """
@@ -144,7 +152,9 @@ class ResidualEncoder(RadiographEncoder):
         """
         self.check_images(images)
         *others, last = self._maps(images)
-        normalized = [F.layer_norm(each.movedim(1, -1), each.shape[1:2]).movedim(-1, 1) for each in others]
+        normalized = [
+            F.layer_norm(each.movedim(1, -1), each.shape[1:2]).movedim(-1, 1) for each in others
+        ]
         return [*normalized, last]
 
     def layers_by_depth(self) -> list[list[nn.Module]]:

@@ -18,7 +18,11 @@ from torch import nn
 from monai_afire.networks.blocks.heads import init_linear
 from monai_afire.networks.blocks.patches import grid_size
 from monai_afire.networks.definition import keeps_arguments
-from monai_afire.networks.nets.encoders.radiograph_encoder import GRAY_MEAN, GRAY_STD, RadiographEncoder
+from monai_afire.networks.nets.encoders.radiograph_encoder import (
+    GRAY_MEAN,
+    GRAY_STD,
+    RadiographEncoder,
+)
 
 
 @keeps_arguments
@@ -90,33 +94,47 @@ class SwinEncoder(RadiographEncoder):
         windows = ensure_tuple_rep(window_size, spatial_dims)
         widths = [embed_dim * 2**stage for stage in range(len(depths))]
         if not depths or len(depths) != len(num_heads) or min(*depths, *num_heads, *windows) < 1:
-            raise ValueError("depths and num_heads need one number of at least 1 for each stage, window_size too")
+            raise ValueError(
+                "depths and num_heads need one number of at least 1 for each stage, window_size too"
+            )
         if any(width % heads for width, heads in zip(widths, num_heads, strict=True)):
-            raise ValueError(f"widths {tuple(widths)} must be divisible by num_heads {tuple(num_heads)}")
+            raise ValueError(
+                f"widths {tuple(widths)} must be divisible by num_heads {tuple(num_heads)}"
+            )
         if not 0 <= drop_path_rate < 1:
             raise ValueError(f"drop_path_rate must be in [0, 1), got {drop_path_rate}")
         token_shape = tuple(p * 2 ** (len(depths) - 1) for p in patch_shape)
         strides = [tuple(p * 2**stage for p in patch_shape) for stage in range(len(depths))]
-        self.set_interface(in_channels, image_shape, token_shape, widths[-1], mean, std, widths, strides)
+        self.set_interface(
+            in_channels, image_shape, token_shape, widths[-1], mean, std, widths, strides
+        )
         first_grid = grid_size(image_shape, patch_shape)
         rates = iter(np.linspace(0, drop_path_rate, sum(depths)).tolist())
         self.window_size = windows
-        self.patch_embed = PatchEmbed(patch_shape, in_channels, embed_dim, nn.LayerNorm, spatial_dims)
+        self.patch_embed = PatchEmbed(
+            patch_shape, in_channels, embed_dim, nn.LayerNorm, spatial_dims
+        )
         self.layers = nn.ModuleList(
             BasicLayer(
                 dim=width,
                 depth=depth,
                 num_heads=heads,
                 # MONAI looks positions up in the table of the full window even where the window is cut to the grid
-                window_size=tuple(min(w, n // 2**stage) for w, n in zip(windows, first_grid, strict=True)),
+                window_size=tuple(
+                    min(w, n // 2**stage) for w, n in zip(windows, first_grid, strict=True)
+                ),
                 drop_path=list(islice(rates, depth)),
                 mlp_ratio=mlp_ratio,
                 qkv_bias=qkv_bias,
                 use_checkpoint=use_checkpoint,
             )
-            for stage, (width, depth, heads) in enumerate(zip(widths, depths, num_heads, strict=True))
+            for stage, (width, depth, heads) in enumerate(
+                zip(widths, depths, num_heads, strict=True)
+            )
         )
-        self.downsamples = nn.ModuleList(PatchMergingV2(width, spatial_dims=spatial_dims) for width in widths[:-1])
+        self.downsamples = nn.ModuleList(
+            PatchMergingV2(width, spatial_dims=spatial_dims) for width in widths[:-1]
+        )
         self.norm = nn.LayerNorm(widths[-1])
         self.apply(init_linear)
 

@@ -15,7 +15,12 @@ from monai.utils import ensure_tuple_rep
 from torch import nn
 
 from monai_afire.networks.definition import keeps_arguments
-from monai_afire.networks.nets.encoders.adapted_encoder import IMAGENET_MEAN, IMAGENET_STD, AdaptedEncoder, first_line
+from monai_afire.networks.nets.encoders.adapted_encoder import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    AdaptedEncoder,
+    first_line,
+)
 from monai_afire.networks.nets.encoders.radiograph_encoder import NUM_FEATURE_MAPS, spread_layers
 
 # models of radiographs by their authors' names: arguments of timm.create_model
@@ -73,13 +78,19 @@ class TimmEncoder(AdaptedEncoder):
         pretrained: bool = False,
     ) -> None:
         super().__init__()
-        self.model: Any = model if isinstance(model, nn.Module) else _create(model, img_size, pretrained)
+        self.model: Any = (
+            model if isinstance(model, nn.Module) else _create(model, img_size, pretrained)
+        )
         if not hasattr(self.model, "forward_intermediates"):
-            raise ValueError(f"{type(self.model).__name__} has no forward_intermediates(): choose another model")
+            raise ValueError(
+                f"{type(self.model).__name__} has no forward_intermediates(): choose another model"
+            )
         config = getattr(self.model, "pretrained_cfg", None) or {}
         own_size = getattr(getattr(self.model, "patch_embed", None), "img_size", None)
         size = img_size or own_size or config.get("input_size", (3, 224, 224))[1:]
-        channels = next(p for p in self.model.parameters() if p.ndim == 4).shape[1]  # of the first convolution
+        channels = next(p for p in self.model.parameters() if p.ndim == 4).shape[
+            1
+        ]  # of the first convolution
         mean = _of(config.get("mean", IMAGENET_MEAN), channels) if mean is None else mean
         std = _of(config.get("std", IMAGENET_STD), channels) if std is None else std
         self.adapt(in_channels, channels, ensure_tuple_rep(size, 2), mean, std)
@@ -93,7 +104,9 @@ class TimmEncoder(AdaptedEncoder):
         blocks = self._plain_blocks()
         layers = spread_layers(len(blocks)) if blocks else []
         different = sorted(set(layers))  # of few blocks some count twice, which timm gives once
-        final, maps = self.model.forward_intermediates(pixels, indices=different or NUM_FEATURE_MAPS)
+        final, maps = self.model.forward_intermediates(
+            pixels, indices=different or NUM_FEATURE_MAPS
+        )
         maps = [maps[different.index(layer)] for layer in layers] or maps
         tokens = self._tokens(final)
         return [*maps[:-1], tokens.transpose(1, 2).unflatten(2, maps[-1].shape[2:])]
@@ -101,15 +114,26 @@ class TimmEncoder(AdaptedEncoder):
     def blocks(self) -> list[nn.Module]:
         """The model's blocks, counted through its stages; of a network without blocks its stages."""
         stages = getattr(self.model, "layers", None) or getattr(self.model, "stages", None) or ()
-        blocks = self._plain_blocks() or [block for stage in stages for block in getattr(stage, "blocks", ())]
-        named = (self.model.get_submodule(stage["module"]) for stage in getattr(self.model, "feature_info", ()))
+        blocks = self._plain_blocks() or [
+            block for stage in stages for block in getattr(stage, "blocks", ())
+        ]
+        named = (
+            self.model.get_submodule(stage["module"])
+            for stage in getattr(self.model, "feature_info", ())
+        )
         return blocks or [stage for stage in named if any(True for _ in stage.parameters())]
 
-    def own_tensors(self, tensors: Mapping[str, torch.Tensor], file: str) -> dict[str, torch.Tensor]:
+    def own_tensors(
+        self, tensors: Mapping[str, torch.Tensor], file: str
+    ) -> dict[str, torch.Tensor]:
         """Tensors of a published file under the model's names and of its sizes, as timm translates such files."""
-        expected = {name: each for name, each in self.model.state_dict().items() if each.is_floating_point()}
+        expected = {
+            name: each for name, each in self.model.state_dict().items() if each.is_floating_point()
+        }
         translate = getattr(sys.modules[type(self.model).__module__], "checkpoint_filter_fn", None)
-        fits = all(name in tensors and tensors[name].shape == each.shape for name, each in expected.items())
+        fits = all(
+            name in tensors and tensors[name].shape == each.shape for name, each in expected.items()
+        )
         if translate is None or fits:
             return dict(tensors)
         try:
@@ -139,10 +163,17 @@ class TimmEncoder(AdaptedEncoder):
 def _create(name: str, img_size: Sequence[int] | int | None, pretrained: bool) -> nn.Module:
     try:
         import timm
-    except (ImportError, RuntimeError) as error:  # the latter where torch and torchvision are of different builds
-        raise ImportError(f"{error}; {name} is built by timm: pip install 'monai-afire[timm]'") from error
+    except (
+        ImportError,
+        RuntimeError,
+    ) as error:  # the latter where torch and torchvision are of different builds
+        raise ImportError(
+            f"{error}; {name} is built by timm: pip install 'monai-afire[timm]'"
+        ) from error
     if name in PUBLISHED and pretrained:
-        raise ValueError(f"timm has no weights of {name}: download its file and give it as --encoder_weights")
+        raise ValueError(
+            f"timm has no weights of {name}: download its file and give it as --encoder_weights"
+        )
     settings = {"model_name": name, **PUBLISHED.get(name, {})}
     build = functools.partial(timm.create_model, **settings, pretrained=pretrained, num_classes=0)
     try:

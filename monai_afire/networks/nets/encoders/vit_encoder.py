@@ -15,7 +15,10 @@ from torch import nn
 from monai_afire.networks.blocks.attention import prepare_transformer_blocks, through_blocks
 from monai_afire.networks.blocks.convolutional_stem import convolutional_stem
 from monai_afire.networks.blocks.patches import grid_size
-from monai_afire.networks.blocks.position_embedding import resize_position_embedding, without_meshgrid_warning
+from monai_afire.networks.blocks.position_embedding import (
+    resize_position_embedding,
+    without_meshgrid_warning,
+)
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.radiograph_encoder import (
     GRAY_MEAN,
@@ -90,12 +93,16 @@ class ViTEncoder(RadiographEncoder, ViT):
         use_checkpoint: bool = False,
     ) -> None:
         if not norm_eps > 0:
-            raise ValueError(f"norm_eps must be positive, since a layer norm divides by it, got {norm_eps}")
+            raise ValueError(
+                f"norm_eps must be positive, since a layer norm divides by it, got {norm_eps}"
+            )
         if stem not in STEMS:
             raise ValueError(f"stem must be one of {list(STEMS)}, got {stem!r}")
         image_shape = ensure_tuple_rep(img_size, spatial_dims)
         patch_shape = ensure_tuple_rep(patch_size, spatial_dims)
-        grid_size(image_shape, patch_shape)  # an image of another size is refused before MONAI says so less clearly
+        grid_size(
+            image_shape, patch_shape
+        )  # an image of another size is refused before MONAI says so less clearly
         with without_meshgrid_warning():
             super().__init__(
                 in_channels=in_channels,
@@ -111,7 +118,9 @@ class ViTEncoder(RadiographEncoder, ViT):
                 qkv_bias=qkv_bias,
             )
         if stem == "convolution":
-            self.patch_embedding.patch_embeddings = convolutional_stem(in_channels, hidden_size, patch_shape)
+            self.patch_embedding.patch_embeddings = convolutional_stem(
+                in_channels, hidden_size, patch_shape
+            )
         prepare_transformer_blocks(self.blocks)
         for layer in self.modules():
             if isinstance(layer, nn.LayerNorm):
@@ -182,7 +191,9 @@ class ViTEncoder(RadiographEncoder, ViT):
         positions = resize_position_embedding(embedding.position_embeddings, self.grid_size, grid)
         return self._through_blocks(embedding.dropout(tokens + positions))
 
-    def feature_maps(self, images: torch.Tensor, layers: Sequence[int] | None = None) -> list[torch.Tensor]:
+    def feature_maps(
+        self, images: torch.Tensor, layers: Sequence[int] | None = None
+    ) -> list[torch.Tensor]:
         r"""
         Encode images, with the outputs of several blocks, for dense prediction.
 
@@ -207,7 +218,9 @@ class ViTEncoder(RadiographEncoder, ViT):
         if layers is None:
             layers = spread_layers(count)
         if not layers or not all(0 <= layer < count for layer in layers):
-            raise ValueError(f"layers must name blocks of this encoder, 0 to {count - 1}, got {list(layers)}")
+            raise ValueError(
+                f"layers must name blocks of this encoder, 0 to {count - 1}, got {list(layers)}"
+            )
         tokens = self.patch_embedding(self.normalize(images))
         maps: dict[int, torch.Tensor] = {}
         for number, block in enumerate(self.blocks[: max(layers) + 1]):
@@ -231,5 +244,9 @@ class ViTEncoder(RadiographEncoder, ViT):
 
     def _as_map(self, tokens: torch.Tensor, last: bool) -> torch.Tensor:
         """Normalize (B, L, D) tokens and put them on the grid, (B, D, *grid)."""
-        normalized = self.norm(tokens) if last else F.layer_norm(tokens, tokens.shape[-1:], eps=self.norm.eps)
+        normalized = (
+            self.norm(tokens)
+            if last
+            else F.layer_norm(tokens, tokens.shape[-1:], eps=self.norm.eps)
+        )
         return normalized.transpose(1, 2).unflatten(2, self.grid_size)

@@ -16,14 +16,20 @@ from monai_afire.networks import SwinEncoder, ViTEncoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 
 
-def naive_dense(encoder: RadiographEncoder, images: torch.Tensor, stride: int) -> NDArray[np.float32]:
+def naive_dense(
+    encoder: RadiographEncoder, images: torch.Tensor, stride: int
+) -> NDArray[np.float32]:
     """One cell at a time: the image moved so that a token is centered where the documentation says."""
     size, patch = encoder.img_size, encoder.patch_size
     cells = [s // stride for s in size]
     features = np.zeros((len(images), encoder.hidden_size, *cells), dtype=np.float32)
     for cell in np.ndindex(*cells):
-        center = [j * stride - (p - stride) // 2 + (p - 1) / 2 for j, p in zip(cell, patch, strict=True)]
-        first = [int(c - (p - 1) / 2) for c, p in zip(center, patch, strict=True)]  # pixel at which the patch begins
+        center = [
+            j * stride - (p - stride) // 2 + (p - 1) / 2 for j, p in zip(cell, patch, strict=True)
+        ]
+        first = [
+            int(c - (p - 1) / 2) for c, p in zip(center, patch, strict=True)
+        ]  # pixel at which the patch begins
         token = [j * stride // p for j, p in zip(cell, patch, strict=True)]
         moves = [f - t * p for f, t, p in zip(first, token, patch, strict=True)]
         places = [np.clip(np.arange(s) + m, 0, s - 1) for s, m in zip(size, moves, strict=True)]
@@ -37,22 +43,30 @@ def naive_dense(encoder: RadiographEncoder, images: torch.Tensor, stride: int) -
 @pytest.mark.parametrize("stride", [2, 4, 8])
 def test_like_one_cell_at_a_time(stride: int) -> None:
     torch.manual_seed(0)
-    encoder = ViTEncoder(img_size=(16, 24), patch_size=8, hidden_size=12, num_layers=1, num_heads=2).eval()
+    encoder = ViTEncoder(
+        img_size=(16, 24), patch_size=8, hidden_size=12, num_layers=1, num_heads=2
+    ).eval()
     images = torch.rand(3, 1, 16, 24)
     features = dense_features(encoder, images, stride, batch_size=5)
     assert features.shape == (3, 12, 16 // stride, 24 // stride)
     np.testing.assert_allclose(features.numpy(), naive_dense(encoder, images, stride), atol=2e-6)
 
 
-@pytest.mark.parametrize(("patch", "stride"), [((8, 8), 4), ((8, 8), 1), ((6, 4), 2), ((3, 9), 3), ((6, 6), 3)])
+@pytest.mark.parametrize(
+    ("patch", "stride"), [((8, 8), 4), ((8, 8), 1), ((6, 4), 2), ((3, 9), 3), ((6, 6), 3)]
+)
 def test_cells_are_centered_where_stated(patch: tuple[int, int], stride: int) -> None:
     # the mean of a patch of a ramp is the coordinate of its center; inside, where no border is repeated
     size = (36, 36) if 36 % patch[0] == 0 and 36 % patch[1] == 0 else (32, 32)
-    rows, columns = torch.meshgrid(*[torch.arange(s, dtype=torch.float32) for s in size], indexing="ij")
+    rows, columns = torch.meshgrid(
+        *[torch.arange(s, dtype=torch.float32) for s in size], indexing="ij"
+    )
     encoder = PatchMeanEncoder(2, size, patch)
     features = dense_features(encoder, torch.stack([rows, columns])[None], stride)[0]
     for axis, centers in enumerate(cell_centers(encoder, stride)):
-        inside = (centers - (patch[axis] - 1) / 2 >= 0) & (centers + (patch[axis] - 1) / 2 <= size[axis] - 1)
+        inside = (centers - (patch[axis] - 1) / 2 >= 0) & (
+            centers + (patch[axis] - 1) / 2 <= size[axis] - 1
+        )
         assert inside.sum() > 3
         found = features[axis].movedim(axis, 0)[inside]
         torch.testing.assert_close(found, centers[inside][:, None].expand_as(found))
@@ -60,7 +74,9 @@ def test_cells_are_centered_where_stated(patch: tuple[int, int], stride: int) ->
 
 def test_one_pass_without_a_stride() -> None:
     torch.manual_seed(0)
-    encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=12, num_layers=1, num_heads=2).eval()
+    encoder = ViTEncoder(
+        img_size=32, patch_size=16, hidden_size=12, num_layers=1, num_heads=2
+    ).eval()
     images = torch.rand(2, 1, 32, 32)
     tokens = encoder(images).detach()
     torch.testing.assert_close(dense_features(encoder, images).flatten(2).transpose(1, 2), tokens)
@@ -74,7 +90,13 @@ def test_swin() -> None:
 
 def test_volumes() -> None:
     encoder = ViTEncoder(
-        img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2, spatial_dims=3, in_channels=1
+        img_size=16,
+        patch_size=8,
+        hidden_size=12,
+        num_layers=1,
+        num_heads=2,
+        spatial_dims=3,
+        in_channels=1,
     )
     assert dense_features(encoder, torch.rand(2, 1, 16, 16, 16), 4).shape == (2, 12, 4, 4, 4)
 
@@ -91,12 +113,16 @@ def test_batches_are_full_and_change_nothing(batch_size: int) -> None:
 
 
 def test_modes_are_given_back_even_after_an_error() -> None:
-    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=12, num_layers=2, num_heads=2, dropout_rate=0.5)
+    encoder = ViTEncoder(
+        img_size=16, patch_size=8, hidden_size=12, num_layers=2, num_heads=2, dropout_rate=0.5
+    )
     encoder.train()
     encoder.blocks[0].eval()  # a frozen layer
     before = [module.training for module in encoder.modules()]
     images = torch.rand(2, 1, 16, 16)
-    torch.testing.assert_close(dense_features(encoder, images, 4), dense_features(encoder, images, 4))
+    torch.testing.assert_close(
+        dense_features(encoder, images, 4), dense_features(encoder, images, 4)
+    )
     assert [module.training for module in encoder.modules()] == before
 
     def fail(*_: object) -> None:

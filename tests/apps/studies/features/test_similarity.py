@@ -7,14 +7,20 @@ from __future__ import annotations
 import pytest
 import torch
 
-from monai_afire.apps.studies.features.similarity import l2_normalize, nearest_center, spherical_kmeans
+from monai_afire.apps.studies.features.similarity import (
+    l2_normalize,
+    nearest_center,
+    spherical_kmeans,
+)
 
 
 def test_equal_features_of_any_length_are_equal() -> None:
     features = torch.tensor([[3.0, 4.0, 0.1]]) * torch.tensor([[1.0], [1e-6], [1e6]])
     normalized = l2_normalize(features)
     assert normalized.dtype == torch.float64
-    torch.testing.assert_close(normalized.norm(dim=1), torch.ones(3, dtype=torch.float64), atol=1e-7, rtol=0)
+    torch.testing.assert_close(
+        normalized.norm(dim=1), torch.ones(3, dtype=torch.float64), atol=1e-7, rtol=0
+    )
     assert (1 - normalized @ normalized.T).abs().max() < 1e-6
     assert l2_normalize(torch.zeros(2, 3)).eq(0).all()
 

@@ -32,13 +32,16 @@ def test_batches_are_those_of_one_pass(encoder: ViTEncoder, batch_size: int) -> 
     images = torch.rand(7, 1, 16, 16, dtype=torch.float64)  # taken in the encoder's own precision
     encoder.train()
     with tqdm(total=7, disable=True) as bar:
-        found = token_features(encoder, 7, lambda rows: images[rows], lambda tokens: tokens[:, 1:], batch_size, bar)
+        found = token_features(
+            encoder, 7, lambda rows: images[rows], lambda tokens: tokens[:, 1:], batch_size, bar
+        )
     assert encoder.training
     assert not found.requires_grad
     expected = encoder.eval()(images.float())
     torch.testing.assert_close(found, expected[:, 1:])
     torch.testing.assert_close(
-        token_features(encoder, 7, lambda rows: images[rows], batch_size=batch_size), expected.mean(1)
+        token_features(encoder, 7, lambda rows: images[rows], batch_size=batch_size),
+        expected.mean(1),
     )
 
 
@@ -56,13 +59,17 @@ def test_each_picture_is_asked_for_once(encoder: ViTEncoder) -> None:
 def test_no_picture_has_no_tokens(encoder: ViTEncoder) -> None:
     nothing = torch.empty(0, 1, 16, 16)
     assert token_features(encoder, 0, lambda rows: nothing[rows]).shape == (0, 12)
-    assert token_features(encoder, 0, lambda rows: nothing[rows], lambda tokens: tokens[:, :2]).shape == (0, 2, 12)
+    assert token_features(
+        encoder, 0, lambda rows: nothing[rows], lambda tokens: tokens[:, :2]
+    ).shape == (0, 2, 12)
 
 
 def test_positions_are_pure_where_features_are_positions() -> None:
     encoder = PositionEncoder((32, 40), (8, 8))
     positions, names = spread_positions(encoder.grid_size)
-    features = position_features(encoder, torch.rand(7, 1, 32, 40), positions, batch_size=3, progress=False)
+    features = position_features(
+        encoder, torch.rand(7, 1, 32, 40), positions, batch_size=3, progress=False
+    )
     found = group_separation(features.flatten(0, 1), names * 7)
     assert found["purity"] == 1
     assert found["silhouette"] == pytest.approx(1, abs=1e-6)
@@ -84,7 +91,9 @@ def test_each_position_is_the_token_there() -> None:
 def test_windows_know_nothing_of_the_place() -> None:
     encoder = PositionEncoder((32, 32), (8, 8))
     landmarks = 31 * torch.rand(6, 4, 2)
-    features = landmark_features(encoder, torch.rand(6, 1, 32, 32), landmarks, batch_size=5, progress=False)
+    features = landmark_features(
+        encoder, torch.rand(6, 1, 32, 32), landmarks, batch_size=5, progress=False
+    )
     spread = features.flatten(0, 1).std(0).max()
     assert spread < 1e-5
 
@@ -104,7 +113,10 @@ def test_landmark_features_are_those_of_the_window_and_its_mirror() -> None:
     flipped_place = torch.tensor([[[12.0, 31 - 20.0]]])
     mirrored = landmark_features(vit, picture, place, mirrored=True, progress=False)
     torch.testing.assert_close(
-        mirrored, landmark_features(vit, picture.flip(-1), flipped_place, progress=False), atol=1e-4, rtol=1e-3
+        mirrored,
+        landmark_features(vit, picture.flip(-1), flipped_place, progress=False),
+        atol=1e-4,
+        rtol=1e-3,
     )
     with pytest.raises(ValueError, match="expected landmarks"):
         landmark_features(vit, picture, landmarks, progress=False)
@@ -112,7 +124,9 @@ def test_landmark_features_are_those_of_the_window_and_its_mirror() -> None:
 
 def test_windows_of_volumes_are_mirrored_from_right_to_left() -> None:
     """The axes of volumes are right, front and up."""
-    vit = ViTEncoder(img_size=16, patch_size=8, hidden_size=24, num_layers=1, num_heads=2, spatial_dims=3)
+    vit = ViTEncoder(
+        img_size=16, patch_size=8, hidden_size=24, num_layers=1, num_heads=2, spatial_dims=3
+    )
     volume, place = torch.rand(1, 1, 16, 16, 16), torch.tensor([[[5.0, 9.0, 6.0]]])
     mirrored = landmark_features(vit, volume, place, mirrored=True, progress=False)
     other = torch.tensor([[[15 - 5.0, 9.0, 6.0]]])

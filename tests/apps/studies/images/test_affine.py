@@ -35,7 +35,9 @@ def value_at(image: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    "perturbation", [*DEFAULT_PERTURBATIONS, Perturbation("all", -25, 0.8, (0.1, 0.05))], ids=lambda change: change.name
+    "perturbation",
+    [*DEFAULT_PERTURBATIONS, Perturbation("all", -25, 0.8, (0.1, 0.05))],
+    ids=lambda change: change.name,
 )
 def test_landmarks_show_the_same_anatomy(perturbation: Perturbation) -> None:
     image = ramp((32, 40))
@@ -64,14 +66,18 @@ def test_three_dimensions() -> None:
     perturbed, moved = perturbed_images(image, places, Perturbation("", 20, 1.1, (0.1, 0, 0.1)))
     torch.testing.assert_close(value_at(perturbed[0], moved[0, 0]), places[0, 0], atol=1e-3, rtol=0)
     window = landmark_windows(image, places, 0.5)[0, 0]
-    torch.testing.assert_close(value_at(window, torch.tensor([3.5, 4.5, 2.5])), places[0, 0], atol=1e-3, rtol=0)
+    torch.testing.assert_close(
+        value_at(window, torch.tensor([3.5, 4.5, 2.5])), places[0, 0], atol=1e-3, rtol=0
+    )
 
 
 def test_window_covers_its_part() -> None:
     image = ramp((17, 33))
     window = landmark_windows(image, torch.tensor([[[8.0, 16.0], [torch.nan, 3.0]]]), 0.5)
     torch.testing.assert_close(window[0, 0, :, 0, 0], torch.tensor([4.0, 8.0]), atol=1e-4, rtol=0)
-    torch.testing.assert_close(window[0, 0, :, -1, -1], torch.tensor([12.0, 24.0]), atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        window[0, 0, :, -1, -1], torch.tensor([12.0, 24.0]), atol=1e-4, rtol=0
+    )
     assert window[0, 1].isnan().all()
 
 
@@ -89,7 +95,13 @@ def test_errors() -> None:
 
 def test_no_landmark_has_no_window() -> None:
     assert landmark_windows(ramp((8, 8)), torch.empty(1, 0, 2), 0.5).shape == (1, 0, 2, 8, 8)
-    assert landmark_windows(torch.empty(0, 1, 8, 8), torch.empty(0, 3, 2), 0.5).shape == (0, 3, 1, 8, 8)
+    assert landmark_windows(torch.empty(0, 1, 8, 8), torch.empty(0, 3, 2), 0.5).shape == (
+        0,
+        3,
+        1,
+        8,
+        8,
+    )
 
 
 def test_a_window_of_native_pixels_is_a_plain_cut() -> None:

@@ -7,7 +7,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from monai_afire.apps.studies.images.boxes import box_masks, crop_and_resize, random_boxes, split_boxes
+from monai_afire.apps.studies.images.boxes import (
+    box_masks,
+    crop_and_resize,
+    random_boxes,
+    split_boxes,
+)
 
 
 @pytest.mark.parametrize("img_size", [(32, 32), (33, 64), (5, 2), (16, 24, 20)])
@@ -26,7 +31,9 @@ def test_boxes_are_inside_and_even_and_of_the_sides_asked_for(img_size: tuple[in
         assert (lower + size == limit // 2 * 2).any()  # the far border is reached
 
 
-@pytest.mark.parametrize(("img_size", "parts"), [((32, 40), 2), ((32, 40), 4), ((16, 16, 16), 2), ((16, 16, 16), 8)])
+@pytest.mark.parametrize(
+    ("img_size", "parts"), [((32, 40), 2), ((32, 40), 4), ((16, 16, 16), 2), ((16, 16, 16), 8)]
+)
 def test_parts_cover_the_box_once(img_size: tuple[int, ...], parts: int) -> None:
     boxes = random_boxes(20, img_size, generator=torch.Generator().manual_seed(0))
     axes = torch.arange(20) % len(img_size)
@@ -45,7 +52,9 @@ def test_crops_are_those_of_interpolate() -> None:
     images = torch.rand(6, 2, 24, 40)
     boxes = random_boxes(6, (24, 40))
     crops = crop_and_resize(images, boxes, (24, 40))
-    for image, (row, column, height, width), crop in zip(images, boxes.tolist(), crops, strict=True):
+    for image, (row, column, height, width), crop in zip(
+        images, boxes.tolist(), crops, strict=True
+    ):
         part = image[None, :, row : row + height, column : column + width]
         expected = F.interpolate(part, size=(24, 40), mode="bilinear", align_corners=False)[0]
         torch.testing.assert_close(crop, expected, atol=2e-5, rtol=0)
@@ -60,7 +69,9 @@ def test_crops_of_volumes() -> None:
 
 
 def test_masks_of_boxes() -> None:
-    boxes = torch.tensor([[1.2, 0.0, 1.5, 2.0], [0.0, 0.0, 0.0, 0.0], [2.0, 3.0, 5.0, 5.0], [0.5, 1.0, 0.0, 2.0]])
+    boxes = torch.tensor(
+        [[1.2, 0.0, 1.5, 2.0], [0.0, 0.0, 0.0, 0.0], [2.0, 3.0, 5.0, 5.0], [0.5, 1.0, 0.0, 2.0]]
+    )
     masks = box_masks(boxes, (4, 4)).int()
     assert masks[0].tolist() == [[0, 0, 0, 0], [1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0]]
     assert masks[2].nonzero().tolist() == [[2, 3], [3, 3]]  # beyond the image there is no pixel

@@ -22,7 +22,12 @@ READ = Compose(
     [
         LoadRadiographd(keys="image"),
         LoadMasksd(keys="organs", allow_missing_keys=True),
-        Resized(keys=["image", "organs"], spatial_size=(32, 32), mode=["area", "nearest"], allow_missing_keys=True),
+        Resized(
+            keys=["image", "organs"],
+            spatial_size=(32, 32),
+            mode=["area", "nearest"],
+            allow_missing_keys=True,
+        ),
     ]
 )
 PATHS = ("image", "organs")
@@ -53,35 +58,58 @@ def test_phantom_has_everything(phantom: Path) -> None:
 
 def test_native_pixels_are_read_again(phantom: Path) -> None:
     items = load_radiograph_datalist(None, phantom, "test", path_keys=PATHS)
-    native = Compose([LoadRadiographd(keys="image"), Resized(keys="image", spatial_size=(64, 64), mode="area")])
+    native = Compose(
+        [LoadRadiographd(keys="image"), Resized(keys="image", spatial_size=(64, 64), mode="area")]
+    )
     images = read_study_images(items, READ, native=native, max_images=3, progress=False)
     assert images.native is not None
-    assert torch.equal(images.native[1], LoadRadiographd("image")(dict(items[2]))["image"].as_tensor())
-    torch.testing.assert_close(images.detailed_landmarks()[1], torch.tensor(items[2]["landmarks"]).float())
+    assert torch.equal(
+        images.native[1], LoadRadiographd("image")(dict(items[2]))["image"].as_tensor()
+    )
+    torch.testing.assert_close(
+        images.detailed_landmarks()[1], torch.tensor(items[2]["landmarks"]).float()
+    )
     assert native_size((224, 448)) == [512, 1024]
 
 
 def test_boxes_hold_the_lesions(phantom: Path) -> None:
-    items = [item for item in load_radiograph_datalist(None, phantom, "test", path_keys=PATHS) if item["boxes"]]
+    items = [
+        item
+        for item in load_radiograph_datalist(None, phantom, "test", path_keys=PATHS)
+        if item["boxes"]
+    ]
     boxes = read_study_images(items, READ, progress=False).boxes
     for item, own in zip(items, boxes, strict=True):
         lesion = (
-            np.asarray(Image.open(phantom.parent / item["lesion_truth"]).resize((32, 32), Image.Resampling.BOX)) > 64
+            np.asarray(
+                Image.open(phantom.parent / item["lesion_truth"]).resize(
+                    (32, 32), Image.Resampling.BOX
+                )
+            )
+            > 64
         )
         covered = np.zeros_like(lesion)
         for row, column, height, width in own.tolist():
-            covered[int(row) : int(np.ceil(row + height)), int(column) : int(np.ceil(column + width))] = True
+            covered[
+                int(row) : int(np.ceil(row + height)), int(column) : int(np.ceil(column + width))
+            ] = True
         assert covered[lesion].all()
 
 
 def test_own_names_of_a_datalist(tmp_path: Path) -> None:
     for name in "ab":
-        Image.fromarray(np.tile(np.arange(40, dtype=np.uint8) * 5, (40, 1))).save(tmp_path / f"{name}.png")
+        Image.fromarray(np.tile(np.arange(40, dtype=np.uint8) * 5, (40, 1))).save(
+            tmp_path / f"{name}.png"
+        )
     entries = [
         {"image": "a.png", "label": [0, 1], "landmarks": [[3, 4], None]},
         {"image": "b.png", "label": [1, 1]},
     ]
-    content = {"labels": ["mass", "effusion"], "landmark_names": ["carina", "apex"], "test": entries}
+    content = {
+        "labels": ["mass", "effusion"],
+        "landmark_names": ["carina", "apex"],
+        "test": entries,
+    }
     (tmp_path / "list.json").write_text(json.dumps(content))
     items = load_radiograph_datalist(None, tmp_path / "list.json", "test")
     images = read_study_images(items, READ, datalist=str(tmp_path / "list.json"), progress=False)
@@ -93,11 +121,18 @@ def test_own_names_of_a_datalist(tmp_path: Path) -> None:
 
 def test_a_plain_folder_has_images_alone(tmp_path: Path) -> None:
     for name in "abc":
-        Image.fromarray(np.tile(np.arange(40, dtype=np.uint8) * 5, (40, 1))).save(tmp_path / f"{name}.png")
+        Image.fromarray(np.tile(np.arange(40, dtype=np.uint8) * 5, (40, 1))).save(
+            tmp_path / f"{name}.png"
+        )
     items = load_radiograph_datalist(tmp_path, None, "test")
     images = read_study_images(items, READ, dataset_dir=str(tmp_path), max_images=2, progress=False)
     assert len(images.image) == 2
-    assert images.missing(["group", "landmarks", "masks", "boxes"]) == ["group", "landmarks", "masks", "boxes"]
+    assert images.missing(["group", "landmarks", "masks", "boxes"]) == [
+        "group",
+        "landmarks",
+        "masks",
+        "boxes",
+    ]
 
 
 def test_images_of_different_sizes_are_named() -> None:

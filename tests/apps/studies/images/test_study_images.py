@@ -48,7 +48,9 @@ def test_every_field_is_selected(name: str, rows: list[int]) -> None:
 
 def test_unknown_stays_unknown() -> None:
     selected = StudyImages(torch.rand(3, 1, 2, 2), group=["a", "b", "c"]).select([1])
-    assert [item.name for item in fields(StudyImages) if getattr(selected, item.name) is not None] == ["image", "group"]
+    assert [
+        item.name for item in fields(StudyImages) if getattr(selected, item.name) is not None
+    ] == ["image", "group"]
 
 
 def test_samples_are_in_order_and_repeat_themselves() -> None:
