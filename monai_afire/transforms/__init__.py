@@ -139,6 +139,7 @@ from monai_afire.transforms.radiograph_description import (
     DescribeRadiographd,
     DescribeRadiographDict,
 )
+from monai_afire.transforms.radiograph_input import RadiographInput
 from monai_afire.transforms.radiograph_io.common import RadiographError, RadiographWarning
 from monai_afire.transforms.radiograph_loading import (
     LoadRadiograph,
@@ -200,6 +201,7 @@ __all__ = [
     "MultiCropDict",
     "MultiCropd",
     "RadiographError",
+    "RadiographInput",
     "RadiographWarning",
     "RandAnatPaste",
     "RandAnatPasteD",

@@ -29,6 +29,7 @@ from monai_afire.transforms.radiograph_io.common import (
 from monai_afire.transforms.radiograph_io.dicom import read_dicom
 from monai_afire.transforms.radiograph_io.formats import identify_file, single_path
 from monai_afire.transforms.radiograph_io.intensity import check_span, repaired, scale_to_unit
+from monai_afire.transforms.radiograph_io.memory import NAME, read_memory
 from monai_afire.transforms.radiograph_io.pictures import read_picture
 from monai_afire.transforms.radiograph_io.planes import read_itk_plane, read_nifti
 
@@ -117,7 +118,27 @@ class LoadRadiograph(Transform):
             ``MetaTensor`` (a plain tensor under ``set_track_meta(False)``) of shape ``(channels, H, W)``.
         """
         path = single_path(filename)
-        pixels = self._read(path, identify_file(path))
+        return self._finished(path, self._read(path, identify_file(path)))
+
+    def from_memory(self, picture: Any) -> torch.Tensor:
+        """
+        Load a picture that is already in memory, by the same rules as its file.
+
+        Args:
+            picture: of Pillow, or an array or tensor: gray ``(H, W)`` or ``(1, H, W)``, or 8-bit colors ``(3, H, W)``
+                or ``(H, W, 3)``.
+
+        Returns:
+            As for a file.
+
+        Raises:
+            RadiographError: when it is no picture of an accepted size.
+        """
+        color = self.channels == 3 and self.scaling != "none"
+        return self._finished(NAME, read_memory(picture, self.limits, color))
+
+    def _finished(self, path: str, pixels: RadiographPixels) -> torch.Tensor:
+        """The image of decoded pixels."""
         if self.scaling == "none" and pixels.slope != (1.0, 0.0):
             pixels.values = pixels.values * pixels.slope[0] + pixels.slope[1]
         pixels.values = repaired(path, pixels.values)

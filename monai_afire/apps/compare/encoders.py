@@ -16,20 +16,16 @@ from torch.nn import functional as F
 from monai_afire import __version__
 from monai_afire.detection.field_of_view import in_field_of_view
 from monai_afire.networks.definition import definition_of
-from monai_afire.networks.nets.encoders import HuggingFaceEncoder, TimmEncoder
-from monai_afire.networks.nets.encoders.encoder_building import is_encoder_name, parse_encoder_name
+from monai_afire.networks.nets.encoders.encoder_building import IMAGENET, is_encoder_name
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
-from monai_afire.networks.weights import load_encoder_weights
 from monai_afire.networks.weights.description import tensor_digest
-from monai_afire.networks.weights.model_file import ModelFile
+from monai_afire.networks.weights.ready_encoder import load_encoder
 from monai_afire.networks.weights.released_files import RELEASED, weights_file
 from monai_afire.transforms import StandardizeContrast
 
 _RANDOM = ":random"  # behind a file, as behind the names of other libraries
 _SHORT = {"untrained": RELEASED + _RANDOM}
-ENCODER_WORDS = (
-    "untrained, released, released_224, model.pt, model.pt:random, hub:FOLDER or timm:NAME"
-)
+ENCODER_WORDS = "untrained, released, released_224, imagenet, model.pt, model.pt:random, hub:FOLDER or timm:NAME"
 
 
 @dataclass(frozen=True)
@@ -105,9 +101,9 @@ def compared_encoder(word: str, field_of_view: str = "lungs") -> ComparedEncoder
     Build an encoder by its word.
 
     Args:
-        word: "untrained" or "released" (the same network without and with its weights), "released_224", the file of a
-            run (``model.pt``, or ``model.pt:random`` for its network with random weights), "hub:FOLDER" or "timm:NAME"
-            (:func:`monai_afire.networks.build_encoder`); ``NAME=`` ahead of it gives it a name.
+        word: "untrained" or "released" (the same network without and with its weights), "released_224", "imagenet", the
+            file of a run (``model.pt``, or ``model.pt:random`` for its network with random weights), "hub:FOLDER" or
+            "timm:NAME" (:func:`monai_afire.networks.load_encoder`); ``NAME=`` ahead of it gives it a name.
         field_of_view: see :class:`ComparedEncoder`.
 
     Returns:
@@ -132,19 +128,13 @@ def compared_encoder(word: str, field_of_view: str = "lungs") -> ComparedEncoder
 
 def _built(source: str) -> tuple[Any, bool]:
     """The encoder, and whether its images have standardized contrast."""
-    if is_encoder_name(source):
-        library, model, pretrained = parse_encoder_name(source)
-        adapter = HuggingFaceEncoder if library == "hub" else TimmEncoder
-        return adapter(model, None, 1, pretrained=pretrained), False
     source = _SHORT.get(source, source)
-    path = weights_file(source.removesuffix(_RANDOM))
-    if not path.is_file():
-        raise FileNotFoundError(f"no encoder {source!r}: give {ENCODER_WORDS}")
-    file = ModelFile(path)
+    name = source
+    if not is_encoder_name(source):
+        name = source.removesuffix(_RANDOM)
+        if name != IMAGENET and not weights_file(name).is_file():
+            raise FileNotFoundError(f"no encoder {source!r}: give {ENCODER_WORDS}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        encoder = file.build_encoder()
-    if not source.endswith(_RANDOM):
-        load_encoder_weights(encoder, file.path)
-    preparation = file.description.preprocessing
-    return encoder, preparation is not None and preparation.standardize
+        encoder, transform = load_encoder(name, pretrained=name == source)
+    return encoder, transform.standardize is not None

@@ -15,7 +15,7 @@ from monai_afire.apps.runs.call import BundleCall, needs_evaluation
 from monai_afire.apps.runs.declarations import ENCODER_OPTIONS, OPTIONS
 from monai_afire.apps.runs.help_text import describe_default
 from monai_afire.networks.definition import encoder_definition
-from monai_afire.networks.nets.encoders.encoder_building import RESIDUAL
+from monai_afire.networks.nets.encoders.encoder_building import IMAGENET, RESIDUAL
 from monai_afire.networks.weights.model_file import read_description
 from monai_afire.networks.weights.released_files import weights_file
 
@@ -24,6 +24,7 @@ __all__ = ["described_options", "take_from_weights"]
 logger = logging.getLogger(__name__)
 
 _LIBRARIES = {"HuggingFaceEncoder": "hub", "TimmEncoder": "timm"}
+_NAMES = {"ResidualEncoder": RESIDUAL, "EfficientNetLiteEncoder": IMAGENET}
 _RESIZED = ("image_size", "patch_size")  # load_encoder_weights fits an encoder to other values
 
 
@@ -64,14 +65,12 @@ def _encoder_arguments(definition: Mapping[str, Any] | None) -> dict[str, Any]:
     kind, arguments = encoder["class"], encoder["arguments"]
     if kind in _LIBRARIES:
         return {"encoder": f"{_LIBRARIES[kind]}:{arguments['model']}"}
-    if kind not in ("ViTEncoder", "ResidualEncoder"):
+    if kind == "ViTEncoder":
+        return _renamed(arguments)
+    if kind not in _NAMES:
         return {}  # no options describe it
-    if kind == "ResidualEncoder":
-        arguments = {
-            name: arguments[name] for name in ("img_size", "patch_size") if name in arguments
-        }
-        return {"encoder": RESIDUAL, **_renamed(arguments)}
-    return _renamed(arguments)
+    sizes = {name: arguments[name] for name in ("img_size", "patch_size") if name in arguments}
+    return {"encoder": _NAMES[kind], **_renamed(sizes)}
 
 
 def _renamed(arguments: Mapping[str, Any]) -> dict[str, Any]:

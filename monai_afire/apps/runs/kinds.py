@@ -19,7 +19,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Typ
 
 from monai_afire.apps.phantom import export_phantom
 from monai_afire.apps.phantom.phantom_cohort import SECTIONS
-from monai_afire.networks.nets.encoders.encoder_building import RESIDUAL, parse_encoder_name
+from monai_afire.networks.nets.encoders.encoder_building import (
+    IMAGENET,
+    RESIDUAL,
+    parse_encoder_name,
+)
 from monai_afire.utils.device import ACCELERATORS, device_count
 
 _PHANTOM_ENTRIES = [
@@ -59,7 +63,7 @@ def _device(value: Any) -> str:
 
 
 def _encoder(value: str) -> str:
-    if value != RESIDUAL:
+    if value not in (RESIDUAL, IMAGENET):
         parse_encoder_name(value)
     return value
 

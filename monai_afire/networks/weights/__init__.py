@@ -12,6 +12,7 @@ from monai_afire.networks.weights.model_file import (
     read_description,
     save_network,
 )
+from monai_afire.networks.weights.ready_encoder import load_encoder
 from monai_afire.networks.weights.released_files import released_encoder
 from monai_afire.networks.weights.report import LoadReport
 from monai_afire.networks.weights.state_dict_export import export_encoder
@@ -24,6 +25,7 @@ __all__ = [
     "pretrained_afire",
     "read_description",
     "export_encoder",
+    "load_encoder",
     "load_encoder_weights",
     "load_network",
     "released_encoder",

@@ -12,12 +12,12 @@ from torch import nn
 
 from monai_afire.networks.weights.safetensors_files import read_safetensors
 
-__all__ = ["RELEASED", "released_encoder", "released_file", "with_released_weights"]
+__all__ = ["ENCODERS", "RELEASED", "released_encoder", "released_file", "with_released_weights"]
 
 RELEASED = "released"
 Network = TypeVar("Network", bound=nn.Module)
 
-_ENCODERS = {RELEASED: "encoder.safetensors", "released_224": "vit_tiny_patch16_224.safetensors"}
+ENCODERS = {RELEASED: "encoder.safetensors", "released_224": "vit_tiny_patch16_224.safetensors"}
 
 
 def released_encoder(name: str = RELEASED) -> Path:
@@ -39,14 +39,14 @@ def released_encoder(name: str = RELEASED) -> Path:
         >>> released_encoder().name
         'encoder.safetensors'
     """
-    if name not in _ENCODERS:
-        raise ValueError(f"no released encoder {name!r}: there are {', '.join(_ENCODERS)}")
-    return released_file(_ENCODERS[name])
+    if name not in ENCODERS:
+        raise ValueError(f"no released encoder {name!r}: there are {', '.join(ENCODERS)}")
+    return released_file(ENCODERS[name])
 
 
 def weights_file(path: str | os.PathLike) -> Path:
     """The file of a path, or of the name of a released encoder."""
-    return released_encoder(str(path)) if path in _ENCODERS else Path(path)
+    return released_encoder(str(path)) if path in ENCODERS else Path(path)
 
 
 def with_released_weights(network: Network, name: str) -> Network:

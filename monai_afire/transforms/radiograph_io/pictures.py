@@ -65,6 +65,14 @@ def read_picture(
         return _to_pixels(path, ImageOps.exif_transpose(image), image, file_format, raw, color)
 
 
+def opened_picture(
+    path: str, image: Image.Image, file_format: str, color: bool = False
+) -> RadiographPixels:
+    """A picture that Pillow has opened, as one upright picture; ``path`` names it in messages."""
+    _load(path, image, file_format)
+    return _to_pixels(path, ImageOps.exif_transpose(image), image, file_format, color=color)
+
+
 def picture_opacity(path: str | os.PathLike) -> np.ndarray | None:
     """
     How opaque each pixel of a picture is, upright.

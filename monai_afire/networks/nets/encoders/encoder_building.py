@@ -9,6 +9,10 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from monai_afire.networks.nets.encoders.efficientnet_lite_encoder import (
+    EfficientNetLiteEncoder,
+    imagenet_state_dict,
+)
 from monai_afire.networks.nets.encoders.hugging_face_encoder import HuggingFaceEncoder
 from monai_afire.networks.nets.encoders.monai_encoder import MONAI_NETWORKS, MONAIEncoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
@@ -18,6 +22,7 @@ from monai_afire.networks.nets.encoders.timm_encoder import TimmEncoder
 # whether the library's weights are loaded where the name does not say so
 LIBRARIES = {"hub": True, "timm": False}
 RESIDUAL = "residual"  # MONAI's ResNet, narrow enough for a CPU
+IMAGENET = "imagenet"  # EfficientNet-Lite0 with its weights
 _WEIGHTS = {"pretrained": True, "random": False}
 
 
@@ -69,7 +74,7 @@ def parse_encoder_name(text: str) -> EncoderName:
     if library not in LIBRARIES or not model:
         raise ValueError(
             f"encoder {text!r} names no encoder: give hub:FOLDER, hub:OWNER/NAME or timm:NAME, with :pretrained or "
-            f":random behind it, {RESIDUAL}, or null for the bundle's own"
+            f":random behind it, {RESIDUAL}, {IMAGENET}, or null for the bundle's own"
         )
     return EncoderName(library, model, pretrained)
 
@@ -147,6 +152,35 @@ def as_encoder(
     )
 
 
+def imagenet_encoder(
+    in_channels: int = 1, img_size: Sequence[int] | int = 224, pretrained: bool = True
+) -> EfficientNetLiteEncoder:
+    """
+    EfficientNet-Lite0 with ImageNet's weights, as arguments that say nothing of the weights.
+
+    A file of a network with this encoder holds its weights, so its reader needs no package of weights.
+
+    Args:
+        in_channels: 1 for gray, 3 for color.
+        img_size: spatial size in pixels; each axis a multiple of 32.
+        pretrained: False for random weights.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        ImportError: when the package of the weights is missing.
+
+    Example:
+        >>> imagenet_encoder(img_size=64, pretrained=False).grid_size
+        (2, 2)
+    """
+    encoder = EfficientNetLiteEncoder(in_channels, img_size)
+    if pretrained:
+        encoder.load_state_dict(imagenet_state_dict(in_channels))
+    return encoder
+
+
 def build_encoder(
     encoder: str | nn.Module | None, own: RadiographEncoder, pretrained: bool = True
 ) -> RadiographEncoder:
@@ -155,10 +189,11 @@ def build_encoder(
 
     Args:
         encoder: None for ``own``; "residual" for a :class:`monai_afire.networks.ResidualEncoder` with one block of each
-            of the widths 32, 64, 128 and 256. "hub:FOLDER" or "hub:OWNER/NAME" for a model of Hugging Face, with its
-            weights unless ":random" follows; "timm:NAME" for one of timm, with random weights unless ":pretrained"
-            follows. Or an encoder, or a network of MONAI, transformers or timm, see
-            :func:`monai_afire.networks.as_encoder`.
+            of the widths 32, 64, 128 and 256; "imagenet" for a :class:`monai_afire.networks.EfficientNetLiteEncoder`
+            with ImageNet's weights (extra ``imagenet``), whose patches have 32 pixels. "hub:FOLDER" or
+            "hub:OWNER/NAME" for a model of Hugging Face, with its weights unless ":random" follows; "timm:NAME" for one
+            of timm, with random weights unless ":pretrained" follows. Or an encoder, or a network of MONAI,
+            transformers or timm, see :func:`monai_afire.networks.as_encoder`.
         own: the bundle's encoder.
         pretrained: False for random weights whatever the name says, where others are to be loaded.
 
@@ -166,6 +201,7 @@ def build_encoder(
         The encoder.
 
     Raises:
+        ImportError: when the library or the weights of the encoder are not installed.
         TypeError: for a network that is no encoder.
         ValueError: when the name means nothing, the model cannot be built, or its channels, image or patch size are not
             those of ``own``: images are loaded and crops are cut by them.
@@ -188,6 +224,8 @@ def build_encoder(
         built = ResidualEncoder(
             own.in_channels, size, patch, 256, depths=(1, 1, 1, 1), spatial_dims=len(size)
         )
+    elif encoder == IMAGENET:
+        built = imagenet_encoder(own.in_channels, own.img_size, pretrained)
     else:
         name = parse_encoder_name(encoder)
         if len(own.img_size) != 2:

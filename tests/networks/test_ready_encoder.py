@@ -1,0 +1,181 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Encoders that are ready to use, against the steps of a bundle and against timm."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from monai.bundle import ConfigParser
+from PIL import Image
+
+from monai_afire.networks import (
+    EfficientNetLiteEncoder,
+    TransferClassifier,
+    ViTEncoder,
+    build_encoder,
+    load_encoder,
+    save_network,
+)
+from monai_afire.networks.nets.encoders import efficientnet_lite_encoder
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def radiograph(tmp_path: Path) -> Path:
+    """Smooth, with 12 of 16 bits."""
+    rows, columns = np.mgrid[0:150, 0:110]
+    values = 2000 + 1500 * np.sin(rows / 17) * np.cos(columns / 13)
+    path = tmp_path / "chest.png"
+    Image.fromarray(values.astype(np.uint16)).save(path)
+    return path
+
+
+def bundle_input(path: Path, **settings: Any) -> torch.Tensor:
+    """What the inference of the classification bundle makes of a file."""
+    parser = ConfigParser()
+    parser.read_config(ROOT / "bundles/radiograph_classification/configs/inference.json")
+    parser["input"] = settings
+    return parser.get_parsed_content("preprocessing")({"image": str(path)})["image"]
+
+
+@pytest.mark.parametrize(("name", "size"), [("released", 64), ("released_224", 224)])
+def test_images_are_prepared_as_in_a_bundle(radiograph: Path, name: str, size: int) -> None:
+    encoder, transform = load_encoder(name)
+    expected = bundle_input(radiograph, image_size=size, channels=1, standardize=True)
+    image = transform(radiograph)
+    assert type(image) is torch.Tensor
+    torch.testing.assert_close(image, torch.as_tensor(expected), rtol=0, atol=0)
+    assert encoder(image[None]).shape == (1, encoder.grid_size[0] ** 2, 192)
+    assert not encoder.training
+
+
+def test_a_file_and_what_is_in_it_give_the_same(radiograph: Path) -> None:
+    _, transform = load_encoder("released")
+    with Image.open(radiograph) as opened:
+        pixels = np.array(opened)
+        expected = transform(radiograph)
+        for given in (str(radiograph), opened, pixels, pixels[None], torch.from_numpy(pixels)):
+            torch.testing.assert_close(transform(given), expected)
+
+
+def test_colors_become_gray_and_a_picture_is_turned_upright(tmp_path: Path) -> None:
+    _, transform = load_encoder("released")
+    colors = np.random.default_rng(0).integers(0, 256, (90, 70, 3), dtype=np.uint8)
+    gray = transform(Image.fromarray(colors).convert("L"))
+    for given in (colors, np.moveaxis(colors, -1, 0)):
+        with pytest.warns(UserWarning, match="the given picture: is a color picture"):
+            image = transform(given)
+        torch.testing.assert_close(image, gray)
+    exif = Image.Exif()
+    exif[0x0112] = 3  # turned by 180 degrees
+    Image.fromarray(colors).convert("L").save(tmp_path / "turned.png", exif=exif)
+    with Image.open(tmp_path / "turned.png") as opened:
+        torch.testing.assert_close(transform(opened), transform(tmp_path / "turned.png"))
+    assert not torch.allclose(transform(tmp_path / "turned.png"), gray)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (np.zeros((4, 200, 200), np.uint8), "has the shape"),
+        (np.zeros((200, 200, 3)), "has the shape"),
+        (np.zeros((200, 200), complex), "complex"),
+        (np.full((200, 200), np.nan), "no finite pixel"),
+        (np.zeros((8, 200)), "200 x 8 pixels"),
+        (3, "an array is expected, got int"),
+    ],
+)
+def test_what_is_no_picture_is_refused(given: Any, reason: str) -> None:
+    _, transform = load_encoder("released")
+    with pytest.raises(ValueError, match=reason):
+        transform(given)
+
+
+def test_a_file_of_a_run_says_how_its_images_are_prepared(radiograph: Path, tmp_path: Path) -> None:
+    encoder = ViTEncoder(3, img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+    network = TransferClassifier(encoder, num_classes=1).eval()
+    for standardize in (False, True):
+        path = tmp_path / f"{standardize}.pt"
+        settings = {"image_size": 32, "standardize": standardize}
+        save_network(network, path, {"preprocessing": settings})
+        loaded, transform = load_encoder(path)
+        expected = torch.as_tensor(bundle_input(radiograph, channels=3, **settings))
+        torch.testing.assert_close(transform(radiograph), expected, rtol=0, atol=0)
+        torch.testing.assert_close(loaded(expected[None]), network.encoder(expected[None]))
+
+
+def test_random_weights_are_asked_for() -> None:
+    released, random = load_encoder("released")[0], load_encoder("released", pretrained=False)[0]
+    names = "patch_embedding.patch_embeddings.weight"
+    assert not torch.equal(released.state_dict()[names], random.state_dict()[names])
+
+
+def test_imagenet_is_a_name_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = EfficientNetLiteEncoder().state_dict()
+    asked = []
+
+    def state_dict(in_channels: int) -> dict[str, torch.Tensor]:
+        asked.append(in_channels)
+        return weights
+
+    place = "monai_afire.networks.nets.encoders.encoder_building.imagenet_state_dict"
+    monkeypatch.setattr(place, state_dict)
+    encoder, transform = load_encoder("imagenet")
+    assert transform(np.random.default_rng(0).random((300, 200))).shape == (1, 224, 224)
+    torch.testing.assert_close(encoder.state_dict(), weights)
+    own = ViTEncoder(img_size=96, patch_size=32, hidden_size=24, num_layers=1, num_heads=2)
+    built = build_encoder("imagenet", own)
+    assert (built.img_size, asked) == ((96, 96), [1, 1])
+    build_encoder("imagenet", own, pretrained=False)
+    assert asked == [1, 1]
+
+
+def test_without_the_weights_of_imagenet_the_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(efficientnet_lite_encoder, "_PACKAGE", "a_package_that_is_missing")
+    with pytest.raises(ImportError, match=r"monai-afire\[imagenet\]"):
+        load_encoder("imagenet")
+
+
+def test_what_is_no_encoder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="'releasd': give released, released_224, imagenet"):
+        load_encoder("releasd")
+    torch.save({"weight": torch.ones(2)}, tmp_path / "plain.pt")
+    with pytest.raises(ValueError, match="does not say how to build"):
+        load_encoder(tmp_path / "plain.pt")
+
+
+def printed_examples() -> dict[str, str]:
+    """The examples of Python in the section of docs/encoders.md, by the library that they begin with."""
+    text = (ROOT / "docs/encoders.md").read_text(encoding="utf-8")
+    section = text[text.index("## In five lines") : text.index("## In a bundle")]
+    found = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    return {"timm" if "import timm" in example else "torch": example for example in found}
+
+
+@pytest.mark.parametrize("library", ["torch", "timm"])
+def test_the_examples_of_the_documentation_run(
+    library: str, radiograph: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same embedding by this package and by timm."""
+    pytest.importorskip(library)
+    monkeypatch.chdir(radiograph.parent)
+    names: dict[str, Any] = {}
+    exec(printed_examples()[library], names)
+    encoder, transform = load_encoder("released")
+    with torch.inference_mode():
+        expected = encoder(transform("chest.png")[None]).mean(1)
+    torch.testing.assert_close(names["embedding"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_example_of_readme_is_the_one_of_the_page() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert printed_examples()["torch"] in readme
