@@ -21,7 +21,7 @@ from monai_afire.detection import moved
 from monai_afire.detection.field_of_view import LungView
 from monai_afire.metrics import bootstrap_aucs, patient_weights
 from monai_afire.metrics.principal_components import pca_errors
-from monai_afire.networks import released_encoder
+from monai_afire.networks import EfficientNetLiteEncoder, released_encoder
 from tests.evidence.radiograph_sets import in_section, part_of
 from tests.evidence.real_detection import lung_shapes, pixel_distances, read_set
 from tests.evidence.real_encoders import SHAPE, encoder, encoder_scores
@@ -29,6 +29,7 @@ from tests.evidence.real_encoders import SHAPE, encoder, encoder_scores
 SETS = ("childcxr", "nih_cxr_1k", "nih_cxr_7k")
 DETECTOR = "released encoder, square"
 SMALL_SETS = ("montgomery",)  # 28 test images: its abnormal training images are scored as well
+IMAGENET, IMAGENET_SIZE = "ImageNet encoder, square", 128  # a token of its network spans 32 pixels
 SAMPLES = 2000
 SHAPES = (0.5, 2.0)  # width over height of lungs that are believed
 
@@ -67,22 +68,38 @@ def control_scores(table: pd.DataFrame, images: torch.Tensor) -> pd.DataFrame:
     return rows.assign(blur=-rows["sharpness"], darkness=-rows["brightness"])
 
 
+def imagenet_scores(table: pd.DataFrame, images: torch.Tensor) -> np.ndarray:
+    """The detector's score of all but the training images, by ImageNet's network in the lungs' square."""
+    network = EfficientNetLiteEncoder(images.shape[-2:], pretrained=True).eval()
+    crops = lung_crops(images)["square"]
+    return encoder_scores(table, crops, network, copies=0)["fused"].to_numpy()
+
+
 def scored(folder: Path, output: Path, section: str) -> pd.DataFrame:
     """Scores of a section of a set, those on disk if there are any."""
     stored = output / f"{folder.name}_{section}.csv"
     if not stored.is_file():
         place = output / folder.name
         place.mkdir(parents=True, exist_ok=True)
-        table, images = read_set(
-            folder, place, SHAPE["image_size"], abnormal_training=folder.name in SMALL_SETS
+        small, large = (
+            section_of_set(folder, place, size, section)
+            for size in (SHAPE["image_size"], IMAGENET_SIZE)
         )
-        # no statistics are taken from abnormal images
-        table["section"] = table["section"].mask(
-            (table["section"] == "training") & (table["label"] == 1), section
-        )
-        kept = table["section"].isin(["training", section])
-        control_scores(*part_of(table, images, kept)).to_csv(stored, index=False)
+        rows = control_scores(*small)
+        rows[IMAGENET] = imagenet_scores(*large)
+        rows.to_csv(stored, index=False)
     return pd.read_csv(stored, dtype={"patient": str}, keep_default_na=False)
+
+
+def section_of_set(
+    folder: Path, place: Path, size: int, section: str
+) -> tuple[pd.DataFrame, torch.Tensor]:
+    """The normal training images and a section of a set, at a size."""
+    table, images = read_set(folder, place, size, abnormal_training=folder.name in SMALL_SETS)
+    # no statistics are taken from abnormal images
+    is_abnormal_training = (table["section"] == "training") & (table["label"] == 1)
+    table["section"] = table["section"].mask(is_abnormal_training, section)
+    return part_of(table, images, table["section"].isin(["training", section]))
 
 
 def auc_samples(rows: pd.DataFrame, name: str) -> np.ndarray:

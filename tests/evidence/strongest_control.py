@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from tests.evidence.fair_controls import DETECTOR, auc_samples, with_interval
+from tests.evidence.fair_controls import DETECTOR, IMAGENET, auc_samples, with_interval
 
 SCORES = Path(__file__).parent / "scores" / "detector_test.csv"
 UNTRAINED = "untrained encoder, square"
@@ -30,7 +30,14 @@ CONTROLS = (
     "blur",
     "darkness",
 )
-SCORE_NAMES = (DETECTOR, "released encoder, box", UNTRAINED, "untrained encoder, box", *CONTROLS)
+SCORE_NAMES = (
+    DETECTOR,
+    IMAGENET,
+    "released encoder, box",
+    UNTRAINED,
+    "untrained encoder, box",
+    *CONTROLS,
+)
 
 
 def pack(folder: Path, file: Path) -> None:
@@ -59,17 +66,22 @@ def record(rows: pd.DataFrame) -> pd.DataFrame:
     """A row per set: AUCs of detector, untrained encoder and strongest control, and the paired differences."""
     lines = []
     for name, part in rows.groupby("set"):
-        samples = {score: auc_samples(part, score) for score in (DETECTOR, UNTRAINED, *CONTROLS)}
+        samples = {
+            score: auc_samples(part, score) for score in (DETECTOR, IMAGENET, UNTRAINED, *CONTROLS)
+        }
         strongest = max(CONTROLS, key=lambda control: samples[control][0])
         less_untrained = samples[DETECTOR] - samples[UNTRAINED]
+        less_imagenet = samples[DETECTOR] - samples[IMAGENET]
         less_control = samples[DETECTOR] - samples[strongest]
         lines.append(
             {
                 "set": f"{name} ({len(part)} images)",
                 "detector": with_interval(samples[DETECTOR]),
+                "ImageNet": with_interval(samples[IMAGENET]),
                 "untrained": with_interval(samples[UNTRAINED]),
                 "strongest simple control": f"{strongest} {with_interval(samples[strongest])}",
                 "detector minus untrained": f"{with_interval(less_untrained, '+')}, {verdict(less_untrained)}",
+                "detector minus ImageNet": f"{with_interval(less_imagenet, '+')}, {verdict(less_imagenet)}",
                 "detector minus control": f"{with_interval(less_control, '+')}, {verdict(less_control)}",
             }
         )
