@@ -70,7 +70,7 @@ def control_scores(table: pd.DataFrame, images: torch.Tensor) -> pd.DataFrame:
 
 def imagenet_scores(table: pd.DataFrame, images: torch.Tensor) -> np.ndarray:
     """The detector's score of all but the training images, by ImageNet's network in the lungs' square."""
-    network = EfficientNetLiteEncoder(images.shape[-2:], pretrained=True).eval()
+    network = EfficientNetLiteEncoder(img_size=tuple(images.shape[-2:]), pretrained=True).eval()
     crops = lung_crops(images)["square"]
     return encoder_scores(table, crops, network, copies=0)["fused"].to_numpy()
 
