@@ -44,7 +44,7 @@ def header_of(file: Path) -> dict[str, Any]:
     return header | {name: json.loads(header[name]) for name in ("encoder", "config")}
 
 
-@pytest.mark.parametrize("layout", ["timm", "huggingface", "monai"])
+@pytest.mark.parametrize("layout", ["timm", "monai"])
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_round_trip_is_bit_equal(

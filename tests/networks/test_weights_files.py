@@ -143,7 +143,7 @@ def test_student_on_demand(name: str) -> None:
 
 
 def test_mae_decoder_is_dropped() -> None:
-    report = load_encoder_weights(build(5), CHECKPOINTS["mae"][0], source="mae", strict=True)
+    report = load_encoder_weights(build(5), CHECKPOINTS["mae"][0], strict=True)
     assert sorted(report.dropped) == sorted(DECODER)
 
 
@@ -151,7 +151,7 @@ def test_safetensors_by_name_or_content(tmp_path: Path) -> None:
     for name in ("weights.safetensors", "weights.bin"):
         save_file(ONE, tmp_path / name, metadata={"format": "pt"})
         encoder = build(5)
-        assert load_encoder_weights(encoder, str(tmp_path / name), source="timm").missing == []
+        assert load_encoder_weights(encoder, str(tmp_path / name)).missing == []
         assert same(encoder, STUDENT)
 
 
@@ -178,7 +178,7 @@ def test_own_training_runs(branch: str, file: str, tmp_path: Path) -> None:
     ResumableCheckpoint(str(tmp_path), network, {"optimizer": optimizer}).attach(engine)
     engine.run([0], max_epochs=1)
     encoder = build(5)
-    report = load_encoder_weights(encoder, tmp_path / file, source="afire", branch=branch)
+    report = load_encoder_weights(encoder, tmp_path / file, branch=branch)
     assert same(encoder, network.teacher_encoder if branch == "teacher" else network.encoder)
     assert (report.missing, report.unexpected) == ([], [])
     assert encoder.norm.eps == 1e-5
@@ -334,14 +334,7 @@ def test_nothing_matched_shows_both_sides(content: State) -> None:
     assert "patch_embedding.position_embeddings" in str(caught.value)
 
 
-def test_source_restricts_the_formats() -> None:
-    for source in ("timm", "dino", "mae", "afire", "auto"):
-        load_encoder_weights(build(5), ONE, source=source)
-    for source in ("huggingface", "monai"):
-        with pytest.raises(ValueError, match=rf"no encoder weights found .*names of {source}"):
-            load_encoder_weights(build(5), ONE, source=source)
-    with pytest.raises(ValueError, match=r"source must be one of .*'timm'.* got 'keras'"):
-        load_encoder_weights(build(5), ONE, source="keras")
+def test_branch_is_one_of_two() -> None:
     with pytest.raises(ValueError, match="branch must be"):
         load_encoder_weights(build(5), ONE, branch="both")
 

@@ -15,8 +15,7 @@ from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.nets.peac import PEAC
 from monai_afire.networks.weights import export_encoder, load_encoder_weights
 
-MEAN = torch.tensor([0.485, 0.456, 0.406], dtype=torch.float64).reshape(1, 3, 1, 1)
-STD = torch.tensor([0.229, 0.224, 0.225], dtype=torch.float64).reshape(1, 3, 1, 1)
+GRAY_MEAN, GRAY_STD = torch.tensor([0.449, 0.226]).double()  # single precision, as in the encoder
 WIDTH, DEPTHS, HEADS, PATCH, WINDOW = 8, (2, 1, 2), (2, 4, 2), 2, 3
 
 State = dict[str, torch.Tensor]
@@ -35,8 +34,8 @@ def build(**options: Any) -> SwinEncoder:
     return SwinEncoder(**(default | options)).double().eval()
 
 
-def timm_state(channels: int = 3, window: int = WINDOW, old: bool = False) -> State:
-    """Random values under timm's names; the old ones put the merging at the end of a stage."""
+def timm_state(channels: int = 3, window: int = WINDOW) -> State:
+    """Random values under timm's names."""
     generator = torch.Generator().manual_seed(0)
 
     def random(*shape: int) -> torch.Tensor:
@@ -66,7 +65,7 @@ def timm_state(channels: int = 3, window: int = WINDOW, old: bool = False) -> St
             linear(f"{block}.mlp.fc1", 4 * width, width)
             linear(f"{block}.mlp.fc2", width, 4 * width)
     for stage in range(len(DEPTHS) - 1):
-        merge = f"layers.{stage if old else stage + 1}.downsample"
+        merge = f"layers.{stage + 1}.downsample"
         norm(f"{merge}.norm", 4 * WIDTH * 2**stage)
         state[f"{merge}.reduction.weight"] = random(2 * WIDTH * 2**stage, 4 * WIDTH * 2**stage)
     norm("norm", WIDTH * 2 ** (len(DEPTHS) - 1))
@@ -144,25 +143,37 @@ def timm_forward(state: State, images: torch.Tensor) -> torch.Tensor:
     return norm(x, "norm").flatten(1, 2)
 
 
-@pytest.mark.parametrize("old", [False, True])
+def own_names(state: State) -> State:
+    """The same weights under this package's names."""
+    renamed: State = {}
+    for name, tensor in state.items():
+        name = name.replace(".mlp.fc", ".mlp.linear")
+        if ".downsample." in name:
+            _, stage, _, part = name.split(".", 3)
+            name = f"downsamples.{int(stage) - 1}.{part}"
+        renamed[name] = tensor
+    return renamed
+
+
 @pytest.mark.parametrize("reverse", [False, True])
-def test_timm_features_of_gray_images(old: bool, reverse: bool) -> None:
-    state, encoder = timm_state(), build()
+def test_features_are_those_of_a_plain_network(reverse: bool) -> None:
+    state, encoder = timm_state(channels=1), build()
     images = torch.rand(2, 1, 24, 24, dtype=torch.float64)
-    given = timm_state(old=old)
-    given |= {"head.fc.weight": torch.ones(2, 2), "layers.0.blocks.1.attn_mask": torch.ones(4)}
-    given["layers.0.blocks.1.attn.relative_position_index"] = torch.ones(2, dtype=torch.int64)
+    given = own_names(state)
     if reverse:
         given = dict(reversed(given.items()))
-    report = load_encoder_weights(encoder, {"model": given}, source="timm", strict=True)
-    expected = timm_forward(state, (images.expand(-1, 3, -1, -1) - MEAN) / STD)
+    load_encoder_weights(encoder, {"model": given}, strict=True)
+    expected = timm_forward(state, (images - GRAY_MEAN) / GRAY_STD)
     torch.testing.assert_close(encoder(images), expected, rtol=0, atol=1e-9)
-    assert sorted(report.dropped) == ["head.fc.weight", "layers.0.blocks.1.attn_mask"]
-    assert report.resized == ["patch_embed.proj.weight (8, 3, 2, 2) -> (8, 1, 2, 2)"]
+
+
+def test_a_swin_of_timm_comes_in_as_itself() -> None:
+    with pytest.raises(ValueError, match=r"no encoder weights found .* --encoder timm:NAME"):
+        load_encoder_weights(build(), timm_state())
 
 
 def test_another_window_and_patch() -> None:
-    state = timm_state(channels=1, window=4)
+    state = own_names(timm_state(channels=1, window=4))
     encoder = build(patch_size=4, img_size=48)
     report = load_encoder_weights(encoder, state)
     assert report.resized == [
@@ -178,7 +189,7 @@ def test_another_window_and_patch() -> None:
 
 
 def test_table_of_no_square_window() -> None:
-    state = timm_state()
+    state = own_names(timm_state(channels=1))
     name = "layers.1.blocks.0.attn.relative_position_bias_table"
     state[name] = state[name][:-2]
     with pytest.raises(ValueError, match=rf"{name} is \(23, 4\).*\(3, 3\).*window_size"):
@@ -217,15 +228,11 @@ def test_own_weights_of_a_network_with_a_teacher(spatial_dims: int) -> None:
 
 def test_other_sizes_and_architectures_are_refused() -> None:
     with pytest.raises(ValueError, match=r"embed_dim=8, depths=\[2, 1, 2\], num_heads=\[2, 4, 2\]"):
-        load_encoder_weights(build(num_heads=(1, 2, 4)), timm_state())
+        load_encoder_weights(build(num_heads=(1, 2, 4)), own_names(timm_state(channels=1)))
     with pytest.raises(ValueError, match="no encoder weights found"):
         load_encoder_weights(
             ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2), timm_state()
         )
-    with pytest.raises(
-        ValueError, match=r"source must be one of \['auto', 'timm', 'afire'\], got 'mae'"
-    ):
-        load_encoder_weights(build(), timm_state(), source="mae")
     with pytest.raises(
         TypeError, match="only ViTEncoder can be exported, this network has a SwinEncoder"
     ):

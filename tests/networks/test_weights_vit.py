@@ -97,37 +97,6 @@ def timm_forward(state: State, images: torch.Tensor, eps: float = 1e-6) -> torch
     return norm(x, "norm")
 
 
-def to_hugging_face(state: State, version: int = 4) -> State:
-    """The same weights under Hugging Face's names."""
-    names = {
-        "cls_token": "embeddings.cls_token",
-        "pos_embed": "embeddings.position_embeddings",
-        "patch_embed.proj": "embeddings.patch_embeddings.projection",
-        "blocks.": "encoder.layer." if version == 4 else "layers.",
-        "norm1": "layernorm_before",
-        "norm2": "layernorm_after",
-        "attn.proj": "attention.output.dense" if version == 4 else "attention.o_proj",
-        "mlp.fc1": "intermediate.dense" if version == 4 else "mlp.fc1",
-        "mlp.fc2": "output.dense" if version == 4 else "mlp.fc2",
-    }
-    parts = ["query", "key", "value"] if version == 4 else ["q_proj", "k_proj", "v_proj"]
-    inner = "attention.attention" if version == 4 else "attention"
-    result: State = {}
-    for name, tensor in state.items():
-        for old, new in names.items():
-            name = name.replace(old, new)
-        if name in ("norm.weight", "norm.bias"):
-            name = name.replace("norm", "layernorm")
-        if "attn.qkv" in name:
-            result |= {
-                name.replace("attn.qkv", f"{inner}.{p}"): t
-                for p, t in zip(parts, tensor.chunk(3), strict=True)
-            }
-        else:
-            result[name] = tensor
-    return result
-
-
 def gray_images(size: tuple[int, int] = (32, 32)) -> torch.Tensor:
     torch.manual_seed(7)
     return torch.rand(2, 1, *size, dtype=torch.float64)
@@ -162,28 +131,17 @@ def test_timm_features_in_single_precision() -> None:
     torch.testing.assert_close(encoder(images.float()), expected, rtol=0, atol=5e-6)
 
 
-@pytest.mark.parametrize("version", [4, 5])
-@pytest.mark.parametrize("prefix", ["", "vit.", "model.vit."])
-def test_hugging_face_features(version: int, prefix: str) -> None:
-    state, encoder, images = timm_state(), build(), gray_images()
-    theirs = {prefix + name: tensor for name, tensor in to_hugging_face(state, version).items()}
-    theirs |= {
-        f"{prefix}pooler.dense.weight": torch.rand(2, 2),
-        "classifier.weight": torch.rand(2, 2),
-    }
-    report = load_encoder_weights(encoder, theirs)
-    expected = timm_forward(state, as_photographs(images), eps=1e-12)
-    torch.testing.assert_close(encoder(images), expected, rtol=0, atol=1e-10)
-    assert (report.layout, report.prefix, report.missing, report.unexpected) == (
-        "huggingface",
-        prefix,
-        [],
-        [],
-    )
-    assert len(report.dropped) == 2
+def test_a_network_of_another_library_comes_in_as_itself() -> None:
+    theirs = {"embeddings.patch_embeddings.projection.weight": torch.rand(WIDTH, 3, 8, 8)}
+    theirs["encoder.layer.0.attention.attention.query.weight"] = torch.rand(WIDTH, WIDTH)
+    encoder = build()
+    before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
+    with pytest.raises(ValueError, match=r"no encoder weights found .* --encoder hub:FOLDER"):
+        load_encoder_weights(encoder, theirs)
+    assert all(torch.equal(before[name], each) for name, each in encoder.state_dict().items())
 
 
-@pytest.mark.parametrize("names", ["timm", "dinov2", "huggingface"])
+@pytest.mark.parametrize("names", ["timm", "dinov2"])
 def test_layer_scale_is_folded_exactly(names: str) -> None:
     state, images = timm_state(), gray_images()
     for i in range(DEPTH):
@@ -193,20 +151,6 @@ def test_layer_scale_is_folded_exactly(names: str) -> None:
         given = {
             name.replace("ls1.gamma", "gamma_1").replace("ls2.gamma", "gamma_2"): t
             for name, t in state.items()
-        }
-    if names == "huggingface":
-        renamed = to_hugging_face(state)
-        for old, new in {
-            "layernorm_before": "norm1",
-            "layernorm_after": "norm2",
-            "intermediate.dense": "mlp.fc1",
-        }.items():
-            renamed = {name.replace(old, new): tensor for name, tensor in renamed.items()}
-        given = {
-            name.replace("ls", "layer_scale").replace("gamma", "lambda1")
-            if ".ls" in name
-            else name: tensor
-            for name, tensor in renamed.items()
         }
     encoder = build()
     report = load_encoder_weights(encoder, given)
@@ -374,7 +318,7 @@ def test_monai_vit_with_and_without_class_token(proj_type: str, spatial_dims: in
     }
     vit = ViT(**settings, proj_type=proj_type, qkv_bias=True).double().eval()
     encoder = build(**settings)
-    report = load_encoder_weights(encoder, vit.state_dict(), source="monai", strict=True)
+    report = load_encoder_weights(encoder, vit.state_dict(), strict=True)
     assert "blocks.0.norm_cross_attn.weight" in report.loaded
     images = torch.rand(2, 2, *size, dtype=torch.float64)
     torch.testing.assert_close(

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Weights for Swin transformers: key names, and the fit of tables of relative positions and patch embedding."""
+"""Weights for Swin transformers: the fit of tables of relative positions and patch embedding."""
 
 from __future__ import annotations
 
@@ -17,45 +17,20 @@ from monai_afire.networks.weights.geometry import (
     source_grid,
 )
 
-__all__ = ["SWIN_SOURCES", "fit_swin", "swin_arguments"]
+__all__ = ["SWIN_FORMATS", "fit_swin", "swin_arguments"]
 
 TABLE = "attn.relative_position_bias_table"
 
-TIMM_RULES = {
-    r"(patch_embed\.(?:proj|norm)|norm)\.(weight|bias)": r"\1.\2",
-    r"(layers\.\d+\.blocks\.\d+\.(?:norm[12]|attn\.qkv|attn\.proj))\.(weight|bias)": r"\1.\2",
-    r"(layers\.\d+\.blocks\.\d+\.attn\.relative_position_bias_table)": r"\1",
-    r"(layers\.\d+\.blocks\.\d+)\.mlp\.fc([12])\.(weight|bias)": r"\1.mlp.linear\2.\3",
-    r"layers\.(\d+)\.downsample\.(norm\.weight|norm\.bias|reduction\.weight)": r"downsamples.\1.\2",
-}
 DROPPED = r"head|mask_token$|layers\.\d+\.blocks\.\d+\.attn_mask"
-
-
-def _finish_timm(conversion: Conversion) -> None:
-    """Name merges by the stage before them, as the original code and timm before 0.9 do."""
-    tensors = conversion.tensors
-    if not any(name.startswith("downsamples.0.") for name in tensors):
-        for name, tensor in {
-            name: tensors.pop(name) for name in list(tensors) if "downsamples." in name
-        }.items():
-            _, stage, part = name.split(".", 2)
-            tensors[f"downsamples.{int(stage) - 1}.{part}"] = tensor
 
 
 ANCHOR = ("patch_embed.proj.weight",)
 BLOCK = "layers.0.blocks.0.mlp."
-TIMM = CheckpointFilter(
-    "timm", ANCHOR, (f"{BLOCK}fc1.",), TIMM_RULES, DROPPED, True, finish=_finish_timm
-)
 OWN = CheckpointFilter(
     "afire", ANCHOR, (f"{BLOCK}linear1.",), {r"(.+)": r"\1"}, DROPPED, of_photographs=False
 )
 
-SWIN_SOURCES: dict[str, tuple[CheckpointFilter, ...]] = {
-    "auto": (OWN, TIMM),
-    "timm": (TIMM,),
-    "afire": (OWN, TIMM),
-}
+SWIN_FORMATS = (OWN,)
 
 
 def fit_swin(conversion: Conversion, encoder: Any) -> None:

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Weights for ViTs: key names of timm, Hugging Face and MONAI, and the fit of position and patch embeddings."""
+"""Weights for ViTs: key names of timm and MONAI, and the fit of position and patch embeddings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from monai_afire.networks.weights.geometry import (
     source_grid,
 )
 
-__all__ = ["VIT_SOURCES", "fit_vit", "vit_arguments"]
+__all__ = ["VIT_FORMATS", "fit_vit", "vit_arguments"]
 
 EMBEDDING = "patch_embedding.patch_embeddings"
 POSITIONS = "patch_embedding.position_embeddings"
@@ -31,26 +31,6 @@ TIMM_RULES = {
     r"(blocks\.\d+)\.(?:ls([12])\.gamma|gamma_([12]))": r"\1.layer_scale\2\3",
 }
 TIMM_DROPPED = r"(cls|dist|reg|mask)_token$|register_tokens$|head|decoder_|pre_logits"
-
-# transformers 5 has other names in memory ("layers.0.attention.q_proj") than in files
-HF_BLOCK = r"(?:encoder\.layer|layers)\.(\d+)"
-HUGGING_FACE_RULES = {
-    r"embeddings\.patch_embeddings\.projection\.(weight|bias)": rf"{EMBEDDING}.\1",
-    r"embeddings\.position_embeddings": POSITIONS,
-    HF_BLOCK
-    + r"\.attention(?:\.attention)?\.([qkv])(?:uery|ey|alue|_proj)\.(weight|bias)": r"blocks.\1.attn.\2.\3",
-    HF_BLOCK
-    + r"\.attention\.(?:output\.dense|o_proj)\.(weight|bias)": r"blocks.\1.attn.out_proj.\2",
-    HF_BLOCK + r"\.(?:layernorm_before|norm1)\.(weight|bias)": r"blocks.\1.norm1.\2",
-    HF_BLOCK + r"\.(?:layernorm_after|norm2)\.(weight|bias)": r"blocks.\1.norm2.\2",
-    HF_BLOCK + r"\.(?:intermediate\.dense|mlp\.fc1)\.(weight|bias)": r"blocks.\1.mlp.linear1.\2",
-    HF_BLOCK + r"\.(?:output\.dense|mlp\.fc2)\.(weight|bias)": r"blocks.\1.mlp.linear2.\2",
-    HF_BLOCK + r"\.layer_scale([12])\.lambda1": r"blocks.\1.layer_scale\2",
-    r"layernorm\.(weight|bias)": r"norm.\1",
-}
-HUGGING_FACE_DROPPED = (
-    r"embeddings\.(cls_token|mask_token|register_tokens)$|pooler\.|classifier\.|decoder\."
-)
 
 # a perceptron's linear layer stands behind a reshaping layer
 MONAI_RULES = {
@@ -77,13 +57,6 @@ def _finish_timm(conversion: Conversion) -> None:
     _fold_layer_scale(conversion)
 
 
-def _finish_hugging_face(conversion: Conversion) -> None:
-    if any(".layer_scale" in name for name in conversion.tensors):
-        conversion.layer_norm_eps = 1e-6  # DINOv2
-    _merge_query_key_value(conversion.tensors)
-    _fold_layer_scale(conversion)
-
-
 def _fold_layer_scale(conversion: Conversion) -> None:
     """Multiply LayerScale's factors into the layer before it, which is exact."""
     tensors = conversion.tensors
@@ -101,20 +74,6 @@ def _fold_layer_scale(conversion: Conversion) -> None:
         )
 
 
-def _merge_query_key_value(tensors: dict[str, torch.Tensor]) -> None:
-    for name in [name for name in tensors if name.endswith(".attn.q.weight")]:
-        attention = name.removesuffix(".q.weight")
-        for part in ("weight", "bias"):
-            parts = [tensors.pop(f"{attention}.{which}.{part}", None) for which in "qkv"]
-            present = [tensor for tensor in parts if tensor is not None]
-            if present:
-                # a projection without bias adds nothing
-                filled = [
-                    torch.zeros_like(present[0]) if tensor is None else tensor for tensor in parts
-                ]
-                tensors[f"{attention}.qkv.{part}"] = torch.cat(filled)
-
-
 TIMM = CheckpointFilter(
     "timm",
     ("patch_embed.proj.weight",),
@@ -125,31 +84,13 @@ TIMM = CheckpointFilter(
     1e-6,
     finish=_finish_timm,
 )
-HUGGING_FACE = CheckpointFilter(
-    "huggingface",
-    ("embeddings.patch_embeddings.projection.weight",),
-    ("encoder.layer.0.", "layers.0."),
-    HUGGING_FACE_RULES,
-    HUGGING_FACE_DROPPED,
-    of_photographs=True,
-    layer_norm_eps=1e-12,
-    finish=_finish_hugging_face,
-)
 # this package's, a perceptron's, and the first layer of a convolutional stem
 MONAI_ANCHORS = (f"{EMBEDDING}.weight", f"{EMBEDDING}.1.weight", f"{EMBEDDING}.0.conv.weight")
 MONAI = CheckpointFilter(
     "monai", MONAI_ANCHORS, ("blocks.0.",), MONAI_RULES, MONAI_DROPPED, of_photographs=False
 )
 
-VIT_SOURCES: dict[str, tuple[CheckpointFilter, ...]] = {
-    "auto": (MONAI, TIMM, HUGGING_FACE),
-    "timm": (TIMM,),
-    "dino": (TIMM,),
-    "mae": (TIMM,),
-    "afire": (MONAI, TIMM),
-    "huggingface": (HUGGING_FACE,),
-    "monai": (MONAI,),
-}
+VIT_FORMATS = (MONAI, TIMM)
 
 
 def fit_vit(conversion: Conversion, encoder: Any) -> None:

@@ -34,8 +34,8 @@ from monai_afire.networks.weights.filters import (
     is_teacher,
 )
 from monai_afire.networks.weights.report import LoadReport, shorten
-from monai_afire.networks.weights.swin import SWIN_SOURCES, fit_swin, swin_arguments
-from monai_afire.networks.weights.vit import VIT_SOURCES, fit_vit, vit_arguments
+from monai_afire.networks.weights.swin import SWIN_FORMATS, fit_swin, swin_arguments
+from monai_afire.networks.weights.vit import VIT_FORMATS, fit_vit, vit_arguments
 
 __all__ = ["encoders_of", "load_encoder_weights"]
 
@@ -43,17 +43,16 @@ logger = logging.getLogger(__name__)
 
 _BLOCK = re.compile(r"(?:.+?\.)?(?:blocks|layers?)\.\d+(?:\.blocks\.\d+)?(?=\.)")
 
-# formats by the argument `source`; the fit of tensors to an encoder; arguments of an encoder that tensors fit
+# formats that are looked for; the fit of tensors to an encoder; arguments of an encoder that tensors fit
 ARCHITECTURES: dict[type[nn.Module], tuple[Any, Any, Any]] = {
-    ViTEncoder: (VIT_SOURCES, fit_vit, vit_arguments),
-    SwinEncoder: (SWIN_SOURCES, fit_swin, swin_arguments),
+    ViTEncoder: (VIT_FORMATS, fit_vit, vit_arguments),
+    SwinEncoder: (SWIN_FORMATS, fit_swin, swin_arguments),
 }
 
 
 def load_encoder_weights(
     net: nn.Module,
     path_or_state_dict: str | os.PathLike | Mapping[str, Any],
-    source: str = "auto",
     key: str | None = None,
     branch: str = "teacher",
     source_normalization: tuple[Any, Any] | None = None,
@@ -63,11 +62,12 @@ def load_encoder_weights(
     allow_incomplete_blocks: bool = False,
 ) -> LoadReport:
     r"""
-    Load pre-trained weights of almost any ViT or Swin checkpoint into an encoder.
+    Load pre-trained weights into an encoder.
 
-    Understood are PyTorch and safetensors files with the key names of timm (as in DINO, DINOv2, MAE, DeiT, SimMIM, the
-    original Swin and the code of AFiRe's authors), of Hugging Face's ViT, ViT-MAE and DINOv2, and of MONAI (as in this
-    package's ``model.pt`` and ``checkpoint.pt``), nested and prefixed in any way. Files are read with
+    Understood are PyTorch and safetensors files with this package's key names (``model.pt``, ``checkpoint.pt``) and,
+    for a ``ViTEncoder``, MONAI's and timm's (as in DINO, DINOv2, MAE, DeiT and the code of AFiRe's authors), nested and
+    prefixed in any way. Other networks of timm and those of Hugging Face come in as themselves
+    (:class:`monai_afire.networks.TimmEncoder`, :class:`monai_afire.networks.HuggingFaceEncoder`). Files are read with
     ``weights_only=True``. Nothing in the network changes before all checks have passed. The steps, in this order:
 
     1. Read the file, find the encoder in it, take the teacher's where there are two, strip the prefix.
@@ -83,16 +83,15 @@ def load_encoder_weights(
     *Class token.* The encoder has none: the checkpoint's, its register tokens and their positions are dropped. All
     other weights are equal, but the patch tokens' features are not, since attention now has one key less.
 
-    *Layer norm.* The eps of timm's ViT is 1e-6, of Hugging Face's 1e-12, of MONAI's (and of every Swin) 1e-5. It is
-    not part of a state dict: for the saved result, build the encoder with that ``norm_eps``; else features change by
-    about 1e-5.
+    *Layer norm.* The eps of timm's ViT is 1e-6, of MONAI's (and of every Swin) 1e-5. It is not part of a state dict:
+    for the saved result, build the encoder with that ``norm_eps``; else features change by about 1e-5.
 
     *Attention heads.* Their number is not in a ViT's checkpoint; ``ViTEncoder`` must be built with the right one.
 
     *Encoders of other libraries* (:class:`monai_afire.networks.AdaptedEncoder`) take a file that has every tensor their
     tokens depend on, or the name of their model ("hub:...", "timm:..."). For a model of timm, timm translates the names
-    of published files and resizes their position embeddings; ``source``, ``source_normalization`` and ``source_grid``
-    do not count.
+    of published files and resizes their position embeddings; ``source_normalization`` and ``source_grid`` do not
+    count.
 
     Args:
         net: a ``ViTEncoder``, ``SwinEncoder`` or adapted encoder, or a network with one as `encoder` (``AFiRe``,
@@ -100,14 +99,12 @@ def load_encoder_weights(
             starts as the copy of its student.
         path_or_state_dict: the file, "released" or "released_224" for the weights that come with the package
             (:func:`monai_afire.networks.released_encoder`), or a state dict in memory.
-        source: "auto", or restrict to "timm", "dino", "mae", "afire" (ours or its authors'), "huggingface" or "monai";
-            a Swin has "timm" and "afire".
         key: part of the file to look in, e.g. "state_dict_ema" or "network.encoder"; needed where several encoders
             remain.
         branch: "teacher" (the papers' choice for transfer) or "student", where the checkpoint has both.
         source_normalization: mean and standard deviation that the checkpoint's images were normalized with, one
-            value or one per channel each. None: ImageNet's for three-channel weights in timm's or Hugging Face's
-            format (but Google's ViTs have ``(0.5, 0.5)``), else the encoder's own.
+            value or one per channel each. None: ImageNet's for three-channel weights in timm's format (but
+            Google's ViTs have ``(0.5, 0.5)``), else the encoder's own.
         source_grid: patches along each axis of the checkpoint's images; needed only where they are not square, and the
             file does not state its image size, as files of this package do.
         layer_norm_eps: eps for the layer norms; None for the source's.
@@ -144,12 +141,8 @@ def load_encoder_weights(
         conversion = _convert_exactly(encoder, targets[0], path_or_state_dict, key, branch)
         needed, arguments = "", {}
     else:
-        sources, fit, arguments_of = rules
-        if source not in sources:
-            raise ValueError(f"source must be one of {list(sources)}, got {source!r}")
-        conversion = _convert(
-            encoder, read_checkpoint(path_or_state_dict), sources[source], key, branch
-        )
+        formats, fit, arguments_of = rules
+        conversion = _convert(encoder, read_checkpoint(path_or_state_dict), formats, key, branch)
         conversion.normalization = source_normalization or conversion.normalization
         conversion.grid = conversion.grid if source_grid is None else tuple(source_grid)
         fit(conversion, encoder)
@@ -218,18 +211,18 @@ def encoders_of(net: nn.Module) -> list[nn.Module]:
 def _convert(
     encoder: Any,
     checkpoint: Checkpoint,
-    sources: Sequence[CheckpointFilter],
+    formats: Sequence[CheckpointFilter],
     key: str | None,
     branch: str,
 ) -> Conversion:
     """The encoder in a checkpoint under this package's names, with what the header of an export says of it."""
-    found = find_encoder(checkpoint.tensors, sources, branch, key)
+    found = find_encoder(checkpoint.tensors, formats, branch, key)
     if found is None:
-        formats = ", ".join(each.name for each in sources)
         keys = f"Its keys: {shorten(list(checkpoint.tensors))}. The encoder's: {shorten(list(encoder.state_dict()))}"
-        where = f"{checkpoint.name} (names of {formats})"
+        names = " or ".join(each.name for each in formats)
         raise ValueError(
-            f"no encoder weights found in {where}. {keys}. Rename other names to timm's or MONAI's."
+            f"no encoder weights found in {checkpoint.name} by the names of {names}. {keys}. A network of another "
+            "library comes in as itself: --encoder hub:FOLDER (Hugging Face) or --encoder timm:NAME."
         )
     conversion = convert_names(checkpoint, *found)
     header, stated = checkpoint.header, checkpoint.arguments
