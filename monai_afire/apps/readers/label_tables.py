@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from monai_afire.data.datalist.datalist_checks import DatalistError, parse_json
+from monai_afire.data.datalist.table_hint import list_command
 from monai_afire.utils.text import first_few
 
 Value = TypeVar("Value")
@@ -172,7 +173,11 @@ def read_text(path: Path) -> str:
 
 
 def read_table(
-    path: Path, required: Sequence[str], filled: Sequence[str] = (), unique: str = ""
+    path: Path,
+    required: Sequence[str],
+    filled: Sequence[str] = (),
+    unique: str = "",
+    names_are_options: bool = False,
 ) -> Table:
     """
     Read a label file with a header line.
@@ -182,6 +187,7 @@ def read_table(
         required: columns that must be there.
         filled: columns without empty cells.
         unique: column in which no value occurs twice.
+        names_are_options: whether the command has options for the names of the columns.
     """
     text = read_text(path)
     stated = _STATED_DELIMITER.match(text)
@@ -199,16 +205,7 @@ def read_table(
     header = lines.pop(next(iter(lines)))
     while header and not header[-1]:
         header.pop()
-    if absent := [name for name in required if name not in header]:
-        what = (
-            f"column {absent[0]!r} is"
-            if len(absent) == 1
-            else f"columns {', '.join(map(repr, absent))} are"
-        )
-        found = ", ".join(header) or "none"
-        raise DatalistError(
-            f"{path}: {what} missing; columns found: {found}. Rename them, or export the table again."
-        )
+    _require_columns(path, header, required, names_are_options)
     width = len(header)
     padded = [[*row[:width], *[""] * (width - len(row))] for row in lines.values()]
     cells = pd.DataFrame(padded, columns=header, index=list(lines))
@@ -230,6 +227,23 @@ def read_table(
     if unique:
         table.require_unique(unique)
     return table
+
+
+def _require_columns(
+    path: Path, header: Sequence[str], required: Sequence[str], names_are_options: bool
+) -> None:
+    """Refuse a table without some columns, with what to do about it."""
+    absent = [name for name in required if name not in header]
+    if not absent:
+        return
+    what = f"columns {', '.join(map(repr, absent))} are"
+    if len(absent) == 1:
+        what = f"column {absent[0]!r} is"
+    remedy = "Rename them, or export the table again."
+    if names_are_options:
+        remedy = f"This makes a list: {list_command(path, header)}"
+    found = ", ".join(header) or "none"
+    raise DatalistError(f"{path}: {what} missing; columns found: {found}. {remedy}")
 
 
 def _delimiter(text: str, required: Sequence[str]) -> str:

@@ -83,7 +83,8 @@ class TableReader(LabelReader):
             raise DatalistError(
                 "--separator is for one column that names the findings; give one of --label_columns."
             )
-        table = read_table(labels / self.table, [self.image_column, *self.label_columns])
+        columns = [self.image_column, *self.label_columns]
+        table = read_table(labels / self.table, columns, names_are_options=True)
         optional = [
             name for name in (self.patient_column, self.split_column) if name in table.cells
         ]

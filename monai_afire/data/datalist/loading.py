@@ -22,6 +22,7 @@ from monai_afire.data.datalist.datalist_checks import (
 from monai_afire.data.datalist.leaks import check_leaks
 from monai_afire.data.datalist.patients import file_patients, item_patients, split_by_patient
 from monai_afire.data.datalist.scanning import scan_radiographs
+from monai_afire.data.datalist.table_hint import is_table, list_command
 from monai_afire.transforms.radiograph_io.formats import supported_types
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.garbage_collection import garbage_collection_paused
@@ -152,6 +153,9 @@ def _folder_items(
 
 def read_sections(source: Path) -> dict[str, Any]:
     """Read the content of a datalist's JSON file: an object, of sections and of what describes them."""
+    if is_table(source) and source.is_file():
+        made = list_command(source)
+        raise DatalistError(f"{source}: is a table, not a datalist; make one of it: {made}")
     content = read_json(source, "the datalist", "check the name, or write it again")
     if not isinstance(content, dict):
         expected = 'an object with lists such as {"training": [{"image": "a.png"}, ...]}'
