@@ -36,7 +36,9 @@ CHEXPERT_HEADER = (
 
 def save_image(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    values = np.random.default_rng(zlib.crc32(str(path).encode())).integers(0, 256, (40, 40), dtype=np.uint8)
+    values = np.random.default_rng(zlib.crc32(str(path).encode())).integers(
+        0, 256, (40, 40), dtype=np.uint8
+    )
     Image.fromarray(values).save(path)
 
 
