@@ -52,7 +52,7 @@ class Preview(ABC):
         save_figure(figure, path)
         if self.summary_writer is not None:
             # TensorBoard shows one kind of data per name, and losses have names like "restoration" too
-            name = f"preview/{path.stem}"
+            name = f"pictures/{path.stem}"
             self.summary_writer.add_image(
                 name, figure_to_array(figure), engine.state.epoch, dataformats="HWC"
             )
@@ -73,7 +73,7 @@ class RestorationPreview(Preview):
     Args:
         encoder: encoder of the network, for the patch grid and the intensity normalization.
         path: the PNG file, or its folder and name; replaced at each preview. The stem is the name in TensorBoard, below
-            "preview/".
+            "pictures/".
         inputs: title of a column -> key of the batch, ``(B, C, *S)`` or ``(B, N, C, *S)``, whose first variant is
             shown.
         summary_writer: TensorBoard writer, None for the PNG only.
@@ -145,7 +145,7 @@ class CorrespondencePreview(Preview):
     Args:
         encoder: encoder of the network, for the reference's patch grid.
         path: the PNG file, or its folder and name; replaced at each preview. The stem is the name in TensorBoard, below
-            "preview/".
+            "pictures/".
         correspondence: called with the network's outputs for (nearest, matches), both ``(B, M)``: the reference's
             patch that is nearest to each of the other crop's M patches, and the one that shows the same place, -1 for
             none (e.g. :func:`monai_afire.metrics.ace_correspondence`).
@@ -213,7 +213,7 @@ class TokenColorPreview(Preview):
     Args:
         encoder: encoder of the network, for its patch grid.
         path: the PNG file, or its folder and name; replaced at each preview. The stem is the name in TensorBoard, below
-            "preview/".
+            "pictures/".
         crops: key of the crops of the network's output "teacher_tokens" ``(B, G, L, D)``, ``(B, G, C, H, W)``, G >= 1;
             the first two are shown.
         small_crops: key of the smaller crops, ``(B, N, C, h, w)``; the first is shown if there is one.

@@ -1,11 +1,14 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""TensorBoard writer of distributed training."""
+"""What TensorBoard shows: the writer of distributed training, and curves in groups."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from monai.utils import is_scalar
 from torch.utils.tensorboard import SummaryWriter
 
 from monai_afire.utils.distributed import global_rank
@@ -49,3 +52,39 @@ class MainRankSummaryWriter(SummaryWriter):
         """Close the log."""
         if self.is_main:
             super().close()
+
+
+@dataclass(eq=False)
+class ScalarCurves:
+    """
+    Curves below one name of TensorBoard's, as MONAI's ``TensorBoardStatsHandler`` takes their writers.
+
+    Args:
+        group: what comes before each name, such as "train".
+        values: called with the output of the engine for the values of a step.
+
+    Example:
+        >>> import tempfile
+        >>> from types import SimpleNamespace
+        >>> writer = MainRankSummaryWriter(tempfile.mkdtemp())
+        >>> state = SimpleNamespace(epoch=3, metrics={"auc": 0.8})
+        >>> ScalarCurves("validation").write_metrics(SimpleNamespace(state=state), writer)
+    """
+
+    group: str
+    values: Callable[[Any], Mapping[str, Any]] | None = None
+
+    def write_step(self, engine: Any, writer: SummaryWriter) -> None:
+        """Write the values of a training step by its iteration."""
+        values = {} if self.values is None else self.values(engine.state.output)
+        self._write(writer, values, engine.state.iteration)
+
+    def write_metrics(self, engine: Any, writer: SummaryWriter) -> None:
+        """Write the metrics of a validation by its epoch."""
+        self._write(writer, engine.state.metrics, engine.state.epoch)
+
+    def _write(self, writer: SummaryWriter, values: Mapping[str, Any], step: int) -> None:
+        for name, value in values.items():
+            if is_scalar(value):
+                writer.add_scalar(f"{self.group}/{name}", float(value), step)
+        writer.flush()

@@ -18,6 +18,7 @@ from monai_afire.handlers.checkpoint import ResumableCheckpoint
 from monai_afire.handlers.nonfinite_loss import NonFiniteLoss
 from monai_afire.handlers.progress import TrainingProgressBar
 from monai_afire.handlers.random_state import EpochSeed
+from monai_afire.handlers.summary import ScalarCurves
 from monai_afire.handlers.validation import EpochValidation, ResumableEarlyStop
 
 __all__ = ["TrainingRun"]
@@ -31,8 +32,8 @@ class TrainingRun:
     A trainer attaches those of :meth:`first_handlers`, its own, and those of :meth:`last_handlers`:
 
     * :class:`EpochSeed` and :class:`NonFiniteLoss` come first;
-    * :class:`EpochValidation`, TensorBoard's curves, :class:`TrainingProgressBar` and :class:`ResumableCheckpoint` come
-      last: what is saved has been validated.
+    * :class:`EpochValidation`, TensorBoard's curves (``train/``, ``validation/``), :class:`TrainingProgressBar` and
+      :class:`ResumableCheckpoint` come last: what is saved has been validated.
 
     The validator draws the same random numbers in every epoch, prints its metrics and adds them to the curves.
 
@@ -110,9 +111,13 @@ class TrainingRun:
                 )
             )
         if self.summary_writer is not None:
+            curves = ScalarCurves("train", scalars)
             handlers.append(
-                self._curves(
-                    iteration_log=self.record_interval, epoch_log=False, output_transform=scalars
+                TensorBoardStatsHandler(
+                    summary_writer=self.summary_writer,
+                    iteration_log=self.record_interval,
+                    iteration_event_writer=curves.write_step,
+                    epoch_log=False,
                 )
             )
         chosen_by = self.validator if self.keep_best else None
@@ -125,11 +130,12 @@ class TrainingRun:
         EpochSeed(constant=True).attach(validator)
         StatsHandler(name="validation", iteration_log=False).attach(validator)
         if self.summary_writer is not None:
-            self._curves(iteration_log=False).attach(validator)
-
-    def _curves(self, **settings: Any) -> TensorBoardStatsHandler:
-        """Values for TensorBoard."""
-        return TensorBoardStatsHandler(summary_writer=self.summary_writer, **settings)
+            curves = ScalarCurves("validation")
+            TensorBoardStatsHandler(
+                summary_writer=self.summary_writer,
+                iteration_log=False,
+                epoch_event_writer=curves.write_metrics,
+            ).attach(validator)
 
     def _checkpoint(self, chosen_by: Evaluator | None) -> ResumableCheckpoint:
         """The checkpoint of all that has a state."""

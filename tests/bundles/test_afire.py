@@ -75,7 +75,8 @@ def test_default_run_learns_and_says_where_things_are(workspace: Path) -> None:
 
     events = EventAccumulator(str(bundle / "output")).Reload()
     scalars = {
-        tag: [event.value for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]
+        tag.split("/")[-1]: [event.value for event in events.Scalars(tag)]
+        for tag in events.Tags()["scalars"]
     }
     for tag in (
         *(
@@ -141,7 +142,7 @@ def test_two_runs_with_one_seed_are_equal_and_another_seed_differs(workspace: Pa
     first, again, other = train(), train(), train(seed=1)
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["head.mlp.0.weight"], other["head.mlp.0.weight"])
-    assert set(served_pictures(workspace / "bundles/afire/output")) == {"preview/restoration"}
+    assert set(served_pictures(workspace / "bundles/afire/output")) == {"pictures/restoration"}
 
 
 ABLATIONS = sorted(

@@ -63,7 +63,10 @@ def train(method: str, **overrides: object) -> dict[str, torch.Tensor]:
 
 def scalars_of(folder: Path) -> dict[str, list[float]]:
     events = EventAccumulator(str(folder)).Reload()
-    return {tag: [event.value for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    return {
+        tag.split("/")[-1]: [event.value for event in events.Scalars(tag)]
+        for tag in events.Tags()["scalars"]
+    }
 
 
 @pytest.mark.slow
@@ -113,7 +116,7 @@ def test_runs_repeat_resume_and_feed_an_encoder(workspace: Path, method: str) ->
     torch.testing.assert_close(encoder.norm.weight, again["teacher_encoder.norm.weight"])
     pictures = served_pictures(workspace / f"bundles/{method}/output")
     assert set(pictures) == {
-        {"peac": "preview/restoration", "ace": "preview/correspondence"}[method]
+        {"peac": "pictures/restoration", "ace": "pictures/correspondence"}[method]
     }
 
 

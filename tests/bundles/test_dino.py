@@ -89,7 +89,8 @@ def test_default_run_learns(workspace: Path) -> None:
     assert Image.open(output / "tokens.png").size[0] > 500
     events = EventAccumulator(str(output)).Reload()
     scalars = {
-        tag: [event.value for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]
+        tag.split("/")[-1]: [event.value for event in events.Scalars(tag)]
+        for tag in events.Tags()["scalars"]
     }
     assert {
         "total",
@@ -117,7 +118,7 @@ def test_runs_repeat_resume_and_feed_an_encoder(
     report = load_encoder_weights(encoder, "bundles/dino/models/model.pt")
     assert report.missing == []
     torch.testing.assert_close(encoder.norm.weight, other["teacher_encoder.norm.weight"])
-    assert set(served_pictures(workspace / "bundles/dino/output")) == {"preview/tokens"}
+    assert set(served_pictures(workspace / "bundles/dino/output")) == {"pictures/tokens"}
     assert whole["center"].any()
 
 

@@ -66,7 +66,10 @@ def equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bo
 
 def scalars_of(folder: Path) -> dict[str, list[float]]:
     events = EventAccumulator(str(folder)).Reload()
-    return {tag: [event.value for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    return {
+        tag.split("/")[-1]: [event.value for event in events.Scalars(tag)]
+        for tag in events.Tags()["scalars"]
+    }
 
 
 @pytest.mark.slow
@@ -107,7 +110,7 @@ def test_runs_repeat_resume_in_mid_run_and_feed_an_encoder(workspace: Path) -> N
     encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
     assert load_encoder_weights(encoder, "bundles/mae/models/model.pt").missing == []
     torch.testing.assert_close(encoder.norm.weight, whole["encoder.norm.weight"])
-    assert set(served_pictures(workspace / "bundles/mae/output")) == {"preview/reconstruction"}
+    assert set(served_pictures(workspace / "bundles/mae/output")) == {"pictures/reconstruction"}
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,10 @@ def settings(bundle: str, **overrides: Any) -> dict[str, Any]:
 
 def scalars_of(folder: Path) -> dict[str, list[float]]:
     events = EventAccumulator(str(folder)).Reload()
-    return {tag: [event.value for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    return {
+        tag.split("/")[-1]: [event.value for event in events.Scalars(tag)]
+        for tag in events.Tags()["scalars"]
+    }
 
 
 def torchrun(folder: Path, bundle: str, **overrides: Any) -> subprocess.CompletedProcess[str]:

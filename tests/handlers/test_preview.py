@@ -88,7 +88,7 @@ def test_picture_is_written_and_sent_to_tensorboard(tmp_path: Path) -> None:
     assert [path.name for path in file.parent.iterdir()] == ["preview.png"]
 
     ((tag, (step, picture)),) = served_pictures(tmp_path / "events").items()
-    assert (tag, step) == ("preview/preview", 5)
+    assert (tag, step) == ("pictures/preview", 5)
     with Image.open(io.BytesIO(picture)) as served, Image.open(file) as written:
         assert served.size == written.size
         assert (
@@ -103,7 +103,7 @@ def test_tensorboard_shows_pictures_beside_curves_of_the_same_name(tmp_path: Pat
     writer.add_scalar("restoration", 0.5, 0)
     evaluate(network, preview)
     writer.close()
-    assert list(served_pictures(tmp_path)) == ["preview/restoration"]
+    assert list(served_pictures(tmp_path)) == ["pictures/restoration"]
 
 
 def test_fewer_images_than_rows_asked_for(tmp_path: Path) -> None:

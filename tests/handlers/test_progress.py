@@ -4,7 +4,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
+import struct
+import sys
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 import pytest
 import torch
@@ -29,7 +36,7 @@ def test_one_bar_over_all_epochs(capsys: pytest.CaptureFixture[str]) -> None:
         assert handler.bar is not None
         counts.append((handler.bar.n, handler.bar.total))
 
-    engine.add_event_handler(Events.EPOCH_COMPLETED, look)
+    engine.add_event_handler(Events.ITERATION_COMPLETED(every=3), look)
     engine.run([0, 1, 2], max_epochs=2)
     assert counts == [(3, 6), (6, 6)]
     assert handler.bar is None
@@ -126,3 +133,71 @@ def test_metrics_of_the_last_validation_are_shown(capsys: pytest.CaptureFixture[
     TrainingProgressBar(lambda output: {"loss": 2.0}, refresh=1, validator=validator).attach(engine)
     engine.run([0])
     assert "loss=2, auc=0.75" in capsys.readouterr().err
+
+
+@contextmanager
+def terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> Iterator[list[str]]:
+    """A terminal of so many columns in the place of the standard error; its text is in the list at the end."""
+    reading, writing = os.openpty()
+    fcntl.ioctl(writing, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    text: list[str] = []
+    with os.fdopen(writing, "w", encoding="utf-8") as stream, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", stream)
+        yield text
+    content = b""
+    with suppress(OSError):  # nothing is left
+        while part := os.read(reading, 4096):
+            content += part
+    os.close(reading)
+    text.append(content.decode("utf-8"))
+
+
+def shown_lines(text: str) -> list[str]:
+    """What stood on each line at any time."""
+    return [part for line in text.split("\n") for part in line.split("\r") if part.strip()]
+
+
+@pytest.mark.parametrize("columns", [80, 100, 200])
+def test_lines_fit_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    validator = quiet_engine()
+    validator.state.key_metric_name = "gain"
+    validator.state.metrics = {"a_metric_with_a_long_name": 0.5, "gain": 0.25}
+    values = {"total": 1.0, **{f"a_long_name_{n}": 1e-5 for n in range(9)}}
+    handler = TrainingProgressBar(lambda output: values, 1, "pre-training", validator)
+    engine = quiet_engine()
+    handler.attach(engine)
+    with terminal(monkeypatch, columns) as text:
+        engine.run(range(4), max_epochs=3)
+    lines = shown_lines(text[0])
+    assert max(map(len, lines)) <= columns
+    last = lines[-1].rstrip()
+    assert ("total=1, gain=0.25" in last) == (columns >= 100)
+    assert last.endswith("]")  # whole values, none cut
+    assert ("a_long_name_0=1e-05" in last) == (columns >= 200)
+
+
+def test_messages_of_any_logger_have_a_line_of_their_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    logger, handler = logging.getLogger("has its own handler"), logging.StreamHandler(sys.stderr)
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        engine = quiet_engine()
+        TrainingProgressBar(lambda output: {"loss": 1.0}, 1).attach(engine)
+        engine.add_event_handler(Events.EPOCH_COMPLETED, lambda: logger.warning("a message"))
+        engine.run(range(3), max_epochs=3)
+    finally:
+        logger.removeHandler(handler)
+    shown = capsys.readouterr().err
+    for line in shown.split("\n"):
+        assert "a message" not in line or line.split("\r")[-1] == "a message"
+    assert shown.count("a message") == 3
+
+
+def test_the_bar_is_closed_before_closing_words(capsys: pytest.CaptureFixture[str]) -> None:
+    engine = quiet_engine()
+    engine.add_event_handler(Events.COMPLETED, lambda: print("closing words", file=sys.stderr))
+    TrainingProgressBar(lambda output: {"loss": 1.0}, 1).attach(engine)
+    engine.run(range(3), max_epochs=2)
+    assert capsys.readouterr().err.split("\n")[-2] == "closing words"

@@ -153,13 +153,20 @@ def test_curves_have_the_loss_what_is_scheduled_and_the_validation(tmp_path: Pat
         str(tmp_path / "models"),
         writer,
     )
-    trainer_of(made, run=run, train_handlers=made["schedules"]).run()
+    trainer = trainer_of(made, run=run, train_handlers=made["schedules"])
+    trainer.run()
     writer.close()
     events = EventAccumulator(str(tmp_path))
     events.Reload()
-    tags = " ".join(events.Tags()["scalars"])
-    for name in ("loss", "learning_rate", "strength", "error"):
-        assert name in tags
+    assert set(events.Tags()["scalars"]) == {
+        "train/loss",
+        "train/learning_rate",
+        "train/strength",
+        "validation/error",
+    }
+    steps = [event.step for event in events.Scalars("train/loss")]
+    assert steps == list(range(run.record_interval, trainer.state.iteration + 1, 5))
+    assert [event.step for event in events.Scalars("validation/error")] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("keep_best", [True, False])
