@@ -15,6 +15,7 @@ from monai_afire.visualize.figures import (
     save_figure,
 )
 from monai_afire.visualize.heat_map import HEAT_COLORS, heat_panels, overlay_heat_map
+from monai_afire.visualize.interval_plot import interval_plot
 from monai_afire.visualize.token_colors import token_colors
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "heat_panels",
     "heat_range",
     "first_channel",
+    "interval_plot",
     "overlay_heat_map",
     "picture_grid",
     "roc_pr_figure",

@@ -18,6 +18,8 @@ from monai_afire.utils.files import write_text
 from monai_afire.utils.formatting import format_number
 from monai_afire.visualize.figures import figure_url
 from monai_afire.visualize.group_map import map_figure
+from monai_afire.visualize.interval_plot import interval_plot
+from monai_afire.visualize.style import on_dark
 
 _GROUPS = 5  # that have a color of their own
 
@@ -34,8 +36,18 @@ def write_page(
         maps: of :func:`embedding_maps`.
         facts: further values for the template.
     """
-    values = {"results": table.to_dict("records"), "maps": maps, "number": format_number, **facts}
+    shown = table.assign(best=_best(table))
+    values = {"results": shown.to_dict("records"), "maps": maps, "number": format_number, **facts}
+    values["plots"] = {
+        question: figure_url(on_dark(interval_plot(own)))
+        for question, own in table.groupby("question")
+    }
     write_text(path, render_page("monai_afire.apps.compare", "compare.html", **values))
+
+
+def _best(table: pd.DataFrame) -> pd.Series:
+    """Whether an AUC is the largest of its question and setting."""
+    return table["auc"] == table.groupby(["question", "setting"])["auc"].transform("max")
 
 
 def embedding_maps(
@@ -56,7 +68,7 @@ def embedding_maps(
     for by, own in groups.items():
         common = [group for group, _ in Counter(own).most_common(_GROUPS)]
         shown = [group if group in common else "other" for group in own]
-        picture = figure_url(map_figure({name: points}, {name: shown}))
+        picture = figure_url(on_dark(map_figure({name: points}, {name: shown})))
         maps.append(
             {
                 "name": name,

@@ -25,6 +25,7 @@ from monai_afire.apps.compare.questions import (
     controls,
     detection,
     nodule_items,
+    unasked_settings,
 )
 from monai_afire.apps.compare.results import results_table, verdict
 from monai_afire.apps.compare.stored_tokens import encode_images
@@ -74,7 +75,7 @@ def compare_encoders(
         >>> folder = tempfile.mkdtemp()
         >>> datalist = export_phantom(folder, {"training": 40, "test": 20}, image_size=64, progress=False)
         >>> compare_encoders(datalist, ["released"], f"{folder}/compare")
-        'On these 20 images ...'
+        'These 20 images are of too few patients ...'
     """
     compared = [compared_encoder(word, field_of_view) for word in encoders]
     names = Counter([PIXELS, _EXPOSURE, *CONTROLS, *(each.name for each in compared)])
@@ -142,6 +143,7 @@ def _write(
         **_findings(cohort),
     }
     facts |= {"learned_from": len(cohort.items) - len(evaluated), "field_of_view": view}
+    facts["unasked"] = unasked_settings(cohort)
     groups = {
         by: evaluated[by].tolist()
         for by in ("label", "scanner", "view")

@@ -27,6 +27,7 @@ PROBE, NEIGHBORS, DETECTION, NODULES = (
     "Painted nodules",
 )
 _FRACTIONS, _DRAWS = (0.01, 0.1, 1.0), 3  # of the patients to learn from
+_LEAST_LEARNED = 10  # patients: from fewer, nothing is learned but chance
 _SIZES, _CONTRASTS = (0.1, 0.2), (0.2, 0.4)  # of nodules
 _OWN_NORMALS = "own normal images"
 _STRONGEST = 0.03  # share of an image that tells of a nodule
@@ -62,10 +63,10 @@ def truth(cohort: Cohort, question: str) -> tuple[NDArray, NDArray]:
 
 
 def classification(cohort: Cohort, name: str, features: NDArray) -> Iterator[Answer]:
-    """Linear probe and nearest neighbors on features ``(N, D)`` with 1, 10 and 100 % of the labels."""
+    """Linear probe and nearest neighbors on features ``(N, D)`` with 1, 10 and 100 % of the labels, if they suffice."""
     choosing, evaluated, labels = cohort.rows(CHOOSE), cohort.rows(EVALUATE), cohort.labels
     learning = [{**cohort.items[row], "row": row} for row in cohort.rows(LEARN)]
-    for fraction in _FRACTIONS:
+    for fraction in asked_fractions(cohort):
         probed, voted = [], []
         for seed in range(_DRAWS if fraction < 1 else 1):
             rows = labeled_rows(learning, fraction, seed)
@@ -78,9 +79,25 @@ def classification(cohort: Cohort, name: str, features: NDArray) -> Iterator[Ans
             votes = knn_predict(centered[rows], torch.from_numpy(labels[rows]), centered[evaluated])
             probed.append(probe.logits(features[evaluated]))
             voted.append(votes.nan_to_num(0.0).numpy())
-        setting = f"{100 * fraction:g} % of the labels"
+        setting = _setting(fraction)
         yield PROBE, setting, name, np.stack(probed)
         yield NEIGHBORS, setting, name, np.stack(voted)
+
+
+def asked_fractions(cohort: Cohort) -> list[float]:
+    """Shares of the patients to learn from that are patients enough, all of them in any case."""
+    patients = cohort.table["patient"].iloc[cohort.rows(LEARN)].nunique()
+    return [each for each in _FRACTIONS if each == 1 or each * patients >= _LEAST_LEARNED]
+
+
+def unasked_settings(cohort: Cohort) -> list[str]:
+    """Settings with too few patients to learn from, for the page."""
+    asked = asked_fractions(cohort)
+    return [_setting(each) for each in _FRACTIONS if each not in asked]
+
+
+def _setting(fraction: float) -> str:
+    return f"{100 * fraction:g} % of the labels"
 
 
 def nodule_items(cohort: Cohort) -> list[dict[str, Any]]:

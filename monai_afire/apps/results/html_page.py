@@ -6,12 +6,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+_SHARED = "monai_afire.apps.results"
 
 
 def render_page(package: str, template: str, **values: Any) -> str:
     """
-    Fill in a template. Names of files and texts of DICOM headers can be of anybody's making: every text is escaped.
+    Fill in a template, which includes the look that all pages share, ``page_style.html``.
+
+    Names of files and texts of DICOM headers can be of anybody's making: every text is escaped.
 
     Args:
         package: that holds the template, such as "monai_afire.apps.audit".
@@ -25,7 +29,7 @@ def render_page(package: str, template: str, **values: Any) -> str:
         jinja2.UndefinedError: when the template names another value.
     """
     environment = Environment(
-        loader=PackageLoader(package, "."),
+        loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader(_SHARED, ".")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -103,7 +103,27 @@ def test_the_baseline_of_the_sentence_is_not_only_pixels() -> None:
         {"question": "Detection", "setting": "", "name": "a", "baseline": name, "better": False}
         for name in "xy"
     ]
+    rows = [{**row, "p_value": 0.5} for row in rows]
     assert (
         verdict(pd.DataFrame(rows), 5)
         == "On these 5 images no encoder is better than the best simple baseline."
     )
+
+
+@pytest.mark.parametrize(("patients", "rarer", "enough"), [(29, 14, 0), (30, 5, 0), (30, 6, 1)])
+def test_few_patients_have_no_p_and_the_sentence_says_so(
+    patients: int, rarer: int, enough: int
+) -> None:
+    labels = (np.arange(patients) < rarer).astype(np.float32)[:, None]
+    table = pd.DataFrame({"role": "evaluate", "patient": range(patients), "abnormal": labels[:, 0]})
+    cohort = Cohort([], table, labels, ["finding"])
+    answers = [
+        ("Detection", "a", "pixels", np.random.default_rng(0).random((1, patients, 1))),
+        ("Detection", "a", "perfect", labels[None]),
+    ]
+    found = results_table(cohort, answers, draws=100)
+    sentence = verdict(found, patients)
+    assert found["p_value"].notna().sum() == enough
+    assert found["better"].any() == bool(enough)
+    assert ("too few patients" in sentence) == (not enough)
+    assert ("perfect is better" in sentence) == bool(enough)
