@@ -76,6 +76,7 @@ def test_abnormal_training_images_are_scored_or_left_out_and_never_normal(
     rows = {"image": files, "patient_id": list("abcd"), "split": ["train", "train", "test", "test"]}
     pd.DataFrame({**rows, "label": [0, 1, 0, 1]}).to_csv(folder / "manifest.csv", index=False)
     monkeypatch.setattr(fair_controls, "control_scores", lambda table, images: table)
+    monkeypatch.setattr(fair_controls, "imagenet_scores", lambda table, images: np.ones(len(table)))
     found = scored(folder, tmp_path / "output", "test")
     assert found["section"].tolist() == sections
     assert found.loc[found["section"] == "training", "label"].tolist() == [0]
