@@ -14,7 +14,6 @@ from monai_afire_cli.bundles import (
     Bundle,
     BundleError,
     find_bundle,
-    find_local_bundle,
     packaged_bundles,
 )
 from monai_afire_cli.code_in_configs import code_in_config, config_paths, listing
@@ -51,9 +50,8 @@ examples:
 _RUN_HELP = """\
 Start a bundle as "python -m monai.bundle run" does, with everything from the first --key unchanged.
 
-The bundle is ./NAME or ./bundles/NAME. Where neither is a bundle, ./bundles/NAME becomes a copy of the one that
-comes with the package. What a run writes goes into this folder, too: models/, output/ and data/ (--bundle_root,
---ckpt_dir and --output_dir go elsewhere).
+The bundle is ./NAME or ./bundles/NAME or, where neither is a bundle, the one that comes with the package. Each run
+has a folder of its own, runs/NAME/<--name or the time>, to which runs/NAME/latest leads; --output_dir names another.
 """
 _DEMO_HELP = """\
 Pre-train AFiRe on drawn radiographs, smaller and shorter than by default: no data, GPU or download is needed. About two
@@ -152,12 +150,7 @@ def _options(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     if not options.config and {"--help", "-h"} & set(options.overrides):
         return _options(options)
-    bundle = find_local_bundle(options.name)
-    if bundle is None:
-        _checked_files(
-            find_bundle(options.name), options
-        )  # nothing is copied for a run that cannot start
-        bundle = _copy_bundle(options.name, Path("bundles", options.name))
+    bundle = find_bundle(options.name)
     is_given = any(word.partition("=")[0] == "--bundle_root" for word in options.overrides)
     root = [] if is_given else _root_option(bundle)
     command = bundle_command(_checked_files(bundle, options), [*root, *options.overrides])
@@ -187,17 +180,16 @@ def _check(options: argparse.Namespace) -> int:
 
 def _demo(options: argparse.Namespace) -> int:
     folder = Path(options.folder)
-    root = folder / "bundles" / "afire"
-    bundle = find_local_bundle(str(root)) or _copy_bundle("afire", root)
-    files = [path.relative_to(folder) for path in bundle.config_files(["train"])]
-    command = bundle_command(
-        files, [word for name, value in _DEMO.items() for word in (f"--{name}", str(value))]
-    )
+    folder.mkdir(parents=True, exist_ok=True)
+    bundle = packaged_bundles()["afire"]
+    settings = [word for name, value in _DEMO.items() for word in (f"--{name}", str(value))]
+    command = bundle_command(bundle.config_files(["train"]), [*_root_option(bundle), *settings])
     print(f"$ cd {shown([str(folder)])}\n$ {shown(command)}")
     status = run_in(folder, command)
+    picture = folder / "runs" / "afire" / "latest" / "restoration.png"
     if status == 0:
         print(
-            f"\nOpen {root / 'output' / 'restoration.png'}: normal radiographs, the same with painted lesions, where "
+            f"\nOpen {picture}: normal radiographs, the same with painted lesions, where "
             "these are, and what the network restores."
         )
     return status
@@ -217,7 +209,7 @@ def _package(options: argparse.Namespace) -> int:
 
 def _copy_bundle(name: str, folder: Path) -> Bundle:
     copy = find_bundle(name).copy_to(folder)
-    print(f"{copy.folder}: a copy of the bundle {name}; runs write there, too")
+    print(f"{copy.folder}: a copy of the bundle {name}")
     return copy
 
 

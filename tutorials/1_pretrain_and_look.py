@@ -21,6 +21,7 @@
 
 # %%
 import os
+import shutil
 from pathlib import Path
 
 # bundles are run from the root of the clone, wherever this notebook was started
@@ -73,6 +74,8 @@ plt.show()
 from monai.bundle import run
 
 output = Path("tutorials/output")
+for name in ("pretrained", "pretraining"):  # of an earlier walk: each run needs a folder of its own
+    shutil.rmtree(output / name, ignore_errors=True)
 run(
     config_file=["bundles/afire/configs/train.json", "tutorials/miniature.json"],
     epochs=16,

@@ -71,7 +71,8 @@ def write_dicom(path: Path, image: np.ndarray, inverted: bool) -> None:
     dataset.save_as(path, enforce_file_format=True)
 
 
-shutil.rmtree(output / "dicom", ignore_errors=True)
+for name in ("dicom", "detector", "adapting", "worklist"):  # of an earlier walk
+    shutil.rmtree(output / name, ignore_errors=True)
 for patient in range(256):
     phantom = draw_chest_phantom(1000 + patient, image_size=96)
     write_dicom(
@@ -230,13 +231,15 @@ for _, row in rejected.iterrows():
 # python -m monai.bundle run --config_file bundles/afire/configs/train.json --dataset_dir /path/to/normal
 # # 2. adapt, and fit statistics and threshold, on normal radiographs of the hospital that is to use it
 # python -m monai.bundle run --dataset_dir /path/to/normal \
-#     --config_file "['bundles/afire/configs/train.json','bundles/afire/configs/finetune_anomaly.json']"
+#     --config_file "['bundles/afire/configs/train.json','bundles/afire/configs/finetune_anomaly.json']" \
+#     --weights_of latest
 # # 3. judge new ones
-# python -m monai.bundle run --config_file bundles/afire/configs/inference.json --dataset_dir /path/to/new
+# python -m monai.bundle run --config_file bundles/afire/configs/inference.json \
+#     --weights_of latest --dataset_dir /path/to/new
 # ```
 #
 # Without `--dataset_dir` the first two take the phantom, to try it out. The list is
-# `bundles/afire/output/inference/worklist.csv`.
+# `runs/afire/latest/worklist.csv`.
 #
 # Before you use it for anything, measure it on labeled images with `evaluate.json`. Compare its AUC with those of
 # `darkness` and `sharpness` in the report.

@@ -51,9 +51,8 @@ class ResumableCheckpoint:
     The scaler is restored. A checkpoint of another architecture is refused, and the error names the first differences.
 
     ``save_dir`` has ``checkpoint.pt`` with all objects, the progress of the trainer and the scaler, and ``model.pt``
-    with the state dict of the network alone. A new run keeps the files of an older one as ``*_previous.pt``,
-    ``*_previous_2.pt`` and so on: the checkpoint when it starts, the model when it has one of its own. One run at a
-    time may write into the folder, which the machines of a run share. Attach it last, after validation.
+    with the state dict of the network alone. A folder with the files of another run is refused. One run at a time may
+    write into the folder, which the machines of a run share. Attach it last, after validation.
 
     A signal (SIGTERM: the cluster needs the machine; SIGUSR1: SLURM's ``--signal=USR1@120`` ahead of the time limit)
     saves after the current iteration and ends the process with code 143. The resumed run skips the batches that are
@@ -82,6 +81,7 @@ class ResumableCheckpoint:
     global batch.
 
     Raises:
+        FileExistsError: when training starts anew and ``save_dir`` has the files of another run.
         OSError: when training starts and ``save_dir`` cannot be written to or has no room for the files; while
             training, when a file cannot be written: the last complete one stays.
         RuntimeError: when another process is writing into the folder; when the checkpoint does not fit the network, or,
@@ -123,7 +123,7 @@ class ResumableCheckpoint:
         engine.add_event_handler(Events.EPOCH_COMPLETED, self.save_if_due)
 
     def start(self, engine: Any) -> None:
-        """Load the checkpoint to resume, or move that of an older run out of the way."""
+        """Load the checkpoint to resume, or make sure that no other run has written here."""
         # only now: an evaluation with the same evaluator, without training, must not write the model
         if self.validator is not None and not self.validator.has_event_handler(self.save_if_best):
             self.validator.add_event_handler(Events.COMPLETED, self.save_if_best)
@@ -133,8 +133,9 @@ class ResumableCheckpoint:
             return  # a later round of federated learning, for which the same trainer runs on
         self.best_metric = None
         is_resumed = self.resume and self.files.checkpoint.is_file()
-        self.files.is_first_write = not is_resumed
         if global_rank() == 0:
+            if not self.resume:
+                self.files.refuse_other_run()
             self.check_disk(is_resumed)
         self.stop_request.shield(getattr(self.validator, "data_loader", None))
         _check_all_see(self.files.checkpoint, is_resumed)
@@ -145,9 +146,6 @@ class ResumableCheckpoint:
             logger.warning(
                 f"nothing to resume: {self.files.checkpoint} does not exist; starting from the beginning"
             )
-        if global_rank() == 0:
-            # at once: this run, resumed before its first save, must not continue the older one
-            self.files.keep_older_checkpoint()
 
     def check_disk(self, is_resumed: bool) -> None:
         """Make sure that the files of this run can be written, each beside the one that it is going to replace."""

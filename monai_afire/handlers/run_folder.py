@@ -1,10 +1,9 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The folder that a training run saves to, and what happens to the files of the runs before it."""
+"""The folder that a training run saves to, and how its files are written."""
 
 from __future__ import annotations
 
-import logging
 import os
 import shutil
 from contextlib import ExitStack
@@ -14,10 +13,13 @@ from typing import Any
 import torch
 
 from monai_afire.networks.weights.checkpoint_files import write_pickle
-from monai_afire.utils.files import atomic_path, check_writable, keep_previous, remove_leftovers
+from monai_afire.utils.files import (
+    atomic_path,
+    check_writable,
+    refuse_existing,
+    remove_leftovers,
+)
 from monai_afire.utils.folder_lock import folder_lock, launcher_patience
-
-logger = logging.getLogger(__name__)
 
 _REMEDY = "run the same command with resume set to true (--resume true)"
 
@@ -32,7 +34,6 @@ class RunFolder:
             Path(folder) / name for name in ("checkpoint.pt", "checkpoint_epoch.pt", "model.pt")
         )
         self.is_epoch_complete = False  # that of the checkpoint on disk, if it is this run's
-        self.is_first_write = True
 
     def claim(self, resume: bool) -> ExitStack:
         """Keep other processes from writing into the folder."""
@@ -52,14 +53,12 @@ class RunFolder:
             self.checkpoint.parent, needed_bytes=2 * checkpoint_bytes + model_bytes - replaced
         )
 
-    def keep_older_checkpoint(self) -> None:
-        """Move an older run's checkpoint out of the way."""
-        for kept in keep_previous(self.checkpoint, self.epoch):
-            logger.info(f"the checkpoint of an older run is kept as {kept}")
+    def refuse_other_run(self) -> None:
+        """Keep the files of another run from being replaced by those of a new one."""
+        refuse_existing(self.checkpoint, self.epoch, self.model)
 
     def write_checkpoint(self, state: dict[str, Any], is_epoch_complete: bool) -> None:
         """Write ``checkpoint.pt``; that of a complete epoch stays beside one from within an epoch."""
-        self._keep_older_model()
         if self.is_epoch_complete and not is_epoch_complete:
             _keep_beside(self.checkpoint, self.epoch)
         write_pickle(state, self.checkpoint, _REMEDY)
@@ -69,15 +68,7 @@ class RunFolder:
 
     def write_model(self, state: dict[str, torch.Tensor]) -> None:
         """Write ``model.pt``."""
-        self._keep_older_model()
         write_pickle(state, self.model, _REMEDY)
-
-    def _keep_older_model(self) -> None:
-        """Move an older run's ``model.pt`` out of the way, once this run has something to write."""
-        if self.is_first_write:
-            for kept in keep_previous(self.model):
-                logger.info(f"the model of an older run is kept as {kept}")
-        self.is_first_write = False
 
 
 def _keep_beside(path: Path, other: Path) -> None:

@@ -35,8 +35,8 @@ from monai_afire.utils.files import (
     atomic_path,
     bundle_root,
     check_writable,
-    keep_previous,
     output_path,
+    refuse_existing,
 )
 from monai_afire.utils.folder_lock import folder_lock
 from monai_afire.utils.garbage_collection import garbage_collection_paused
@@ -58,7 +58,7 @@ __all__ = [
     "default_num_workers",
     "destroy_process_group",
     "folder_lock",
-    "keep_previous",
+    "refuse_existing",
     "full_matmul_precision",
     "garbage_collection_paused",
     "global_rank",

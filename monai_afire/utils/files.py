@@ -148,37 +148,25 @@ def check_writable(
     return path
 
 
-def keep_previous(*paths: str | os.PathLike) -> list[Path]:
+def refuse_existing(*paths: str | os.PathLike) -> None:
     """
-    Move the files of an earlier run out of the way of new ones; those of the runs before it stay where they are.
+    Refuse to write where another run has written, so that results of two runs are never mixed.
 
     Args:
-        paths: files, and folders of files, that belong together; they get the same number, and those that do not
-            exist are passed over.
-
-    Returns:
-        Where they are now: ``<stem>_previous<suffix>``, ``<stem>_previous_2<suffix>`` and so on.
+        paths: of the results of a new run, files and folders.
 
     Raises:
-        OSError: when a file cannot be moved.
+        FileExistsError: when one exists; the message names it.
 
     Example:
-        >>> import tempfile
-        >>> table = Path(tempfile.mkdtemp()) / "scores.csv"
-        >>> for text in ("first", "second"):
-        ...     _ = table.write_text(text)
-        ...     keep_previous(table)[0].name
-        'scores_previous.csv'
-        'scores_previous_2.csv'
+        >>> refuse_existing("no/such.csv")
     """
-    files, number = [Path(path) for path in paths], 1
-    while any(_previous(file, number).exists() for file in files):
-        number += 1
-    return [file.replace(_previous(file, number)) for file in files if file.exists()]
-
-
-def _previous(path: Path, number: int) -> Path:
-    return path.with_stem(f"{path.stem}_previous" + (f"_{number}" if number > 1 else ""))
+    found = next((path for path in map(Path, paths) if path.exists()), None)
+    if found is not None:
+        remedy = (
+            "choose another folder, or go on with that run by --resume true where it was stopped"
+        )
+        raise FileExistsError(f"{found} is of another run: {remedy}")
 
 
 def mark_results(

@@ -23,6 +23,7 @@ from imported_processes import run_python
 from monai.bundle import ConfigParser, run
 from PIL import Image
 
+from monai_afire.apps.runs.run_folder import newest_run
 from monai_afire.apps.zoo import pack_bundle
 from monai_afire.detection import AnomalyDetector
 
@@ -43,6 +44,13 @@ SAME_IN_ALL = (
     "initialize",
     "run",
 )
+
+
+LATEST = {"weights_of": "latest"}
+"""Settings of a step that goes on from the last training."""
+
+ON_IMAGES = {**LATEST, "phantom_weights": True}
+"""The same for a training on phantoms whose network is then used on pictures of noise."""
 
 
 def at(holder: str, **settings: Any) -> dict[str, Any]:
@@ -148,9 +156,16 @@ def train_in_process(config: str | list[str], overrides: Mapping[str, Any]) -> N
         torch.set_float32_matmul_precision(precision)
 
 
-def saved_weights(bundle: str) -> dict[str, torch.Tensor]:
-    """The weights that the last run of a bundle has saved."""
-    return torch.load(f"bundles/{bundle}/models/model.pt", weights_only=True)
+def last_run(bundle: str, file: str = "run.json") -> Path:
+    """Folder of a bundle's last run that has written a file."""
+    folder = newest_run(bundle, lambda folder: (folder / file).exists())
+    assert folder is not None, f"no run of {bundle} has written {file}"
+    return folder
+
+
+def saved_weights(bundle: str, file: str = "models/model.pt") -> dict[str, Any]:
+    """The weights, or the checkpoint, that the last run of a bundle has saved."""
+    return torch.load(last_run(bundle, file) / file, weights_only=True)
 
 
 def write_images(folder: Path, count: int, size: int = 48) -> list[str]:
@@ -175,6 +190,7 @@ def new_network(
     if outputs is not None:
         parser.update({"class_names": [f"class {number}" for number in range(outputs)]})
     parser.update(settings)
+    parser["train::run::description::trained_on"] = None  # no data is read
     torch.manual_seed(0)
     network = parser.get_parsed_content("network_def").eval()
     return network, parser.get_parsed_content("train::run::description")
@@ -200,6 +216,9 @@ def check_bundle(folder: Path, bundle: str) -> None:
     )
     if not tool.is_file():
         pytest.skip(SHARED_IS_MISSING)
+    weights = folder / "bundles" / bundle / "models" / "model.pt"
+    weights.parent.mkdir(exist_ok=True)
+    shutil.copy(folder / last_run(bundle, "models/model.pt") / "models/model.pt", weights)
     published = folder / "published"
     pack_bundle(folder / "bundles" / bundle, published / "bundles", url="https://example.org")
     for config in published.glob("bundles/*/configs/*.json"):

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from bundles.bundle_runs import (
+    LATEST,
     REPOSITORY_ROOT,
     TINY,
     all_messages,
@@ -23,6 +24,7 @@ from bundles.bundle_runs import (
     command,
     copy_bundles,
     environment,
+    last_run,
     run_bundle,
     saved_weights,
     train_in_process,
@@ -68,12 +70,12 @@ def test_default_run_learns_and_says_where_things_are(workspace: Path) -> None:
         assert words in last_lines
     for words in ("5/5", "structure="):  # the progress bar
         assert words in result.stderr
-    bundle = workspace / "bundles/afire"
-    assert (bundle / "models/model.pt").is_file()
-    assert (bundle / "models/checkpoint.pt").is_file()
-    assert Image.open(bundle / "output/restoration.png").size[0] > 500
+    folder = last_run("afire")
+    assert (folder / "models/model.pt").is_file()
+    assert (folder / "models/checkpoint.pt").is_file()
+    assert Image.open(folder / "restoration.png").size[0] > 500
 
-    events = EventAccumulator(str(bundle / "output")).Reload()
+    events = EventAccumulator(str(folder)).Reload()
     scalars = {
         tag.split("/")[-1]: [event.value for event in events.Scalars(tag)]
         for tag in events.Tags()["scalars"]
@@ -142,7 +144,7 @@ def test_two_runs_with_one_seed_are_equal_and_another_seed_differs(workspace: Pa
     first, again, other = train(), train(), train(seed=1)
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["head.mlp.0.weight"], other["head.mlp.0.weight"])
-    assert set(served_pictures(workspace / "bundles/afire/output")) == {"pictures/restoration"}
+    assert set(served_pictures(last_run("afire"))) == {"pictures/restoration"}
 
 
 ABLATIONS = sorted(
@@ -301,7 +303,7 @@ def test_checkpoint_of_another_architecture_is_refused(workspace: Path) -> None:
     with pytest.raises(RuntimeError) as error:
         train(hidden_size=36, resume="true")
     assert (
-        "36 contradicts bundles/afire/models/checkpoint.pt, which was trained with"
+        f"36 contradicts {last_run('afire') / 'models/checkpoint.pt'}, which was trained with"
         in all_messages(error.value)
     )
 
@@ -311,11 +313,11 @@ def test_restores_images(workspace: Path) -> None:
     config = ["bundles/afire/configs/inference.json", "bundles/afire/configs/restore.json"]
     run(
         config_file=config,
-        phantom_dir="bundles/afire/data/phantom",
         phantom=TINY["phantom"],
         batch_size=4,
+        **LATEST,
     )
-    restored = sorted((workspace / "bundles/afire/output/restored").glob("*.png"))
+    restored = sorted(last_run("afire").glob("*.png"))
     assert len(restored) == 4
     assert Image.open(restored[0]).size == (32, 32)
     assert (restored[0].parent / "restored.csv").read_text().count("\n") == 1 + 4

@@ -12,7 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from bundles.bundle_runs import TINY, all_messages, copy_bundles, run_bundle
+from bundles.bundle_runs import (
+    LATEST,
+    ON_IMAGES,
+    TINY,
+    all_messages,
+    copy_bundles,
+    last_run,
+    run_bundle,
+    saved_weights,
+)
 from monai.bundle import run
 from PIL import Image
 
@@ -36,15 +45,16 @@ def adapted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy_bundles(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        run(config_file=TRAIN, **TINY)
-        run(config_file=ADAPT, **{**TINY, "phantom": PHANTOM, "epochs": 4})
+        run(config_file=TRAIN, **TINY, name="pretrained")
+        settings = {**TINY, "phantom": PHANTOM, "epochs": 4, "name": "adapted"}
+        run(config_file=ADAPT, **settings, weights_of="pretrained")
     return folder
 
 
 @pytest.fixture
 def workspace(adapted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of that clone for one test."""
-    shutil.copytree(adapted, tmp_path / "clone")
+    shutil.copytree(adapted, tmp_path / "clone", symlinks=True)
     monkeypatch.chdir(tmp_path / "clone")
     return tmp_path / "clone"
 
@@ -62,11 +72,11 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 
 def test_adapting_stores_statistics_and_thresholds(adapted: Path) -> None:
-    state = torch.load(adapted / "bundles/afire/models/anomaly/model.pt", weights_only=True)
+    state = torch.load(adapted / "runs/afire/adapted/models/model.pt", weights_only=True)
     assert state["thresholds"].isfinite().all()
     assert state["density.num_images"] == 12
     assert not torch.equal(state["map_mean"], torch.zeros_like(state["map_mean"]))
-    pretrained = torch.load(adapted / "bundles/afire/models/model.pt", weights_only=True)
+    pretrained = torch.load(adapted / "runs/afire/pretrained/models/model.pt", weights_only=True)
     assert {f"network.{name}" for name in pretrained} < set(state)
     assert not torch.equal(pretrained["encoder.norm.weight"], state["network.encoder.norm.weight"])
 
@@ -77,23 +87,24 @@ def test_adapting_without_labels_validates_on_painted_lesions(workspace: Path) -
     result = run_bundle(
         workspace,
         str(ADAPT),
-        {**TINY, "dataset_dir": workspace / "images", "epochs": 2, "val_interval": 1},
+        {**TINY, **LATEST, "dataset_dir": workspace / "images", "epochs": 2, "val_interval": 1},
     )
     assert result.returncode == 0, result.stderr[-3000:]
     assert "auc_of_fused_score" in result.stdout + result.stderr
-    assert "models/anomaly/model.pt" in result.stdout
+    assert f"{last_run('afire').as_posix()}/models/model.pt" in result.stdout
 
 
 def test_adapting_stops_early(workspace: Path) -> None:
     settings = {
         **TINY,
+        **LATEST,
         "phantom": PHANTOM,
         "epochs": 30,
         "early_stopping::patience": 1,
         "learning_rate": 0.0,
     }
     run(config_file=ADAPT, **settings)
-    state = torch.load("bundles/afire/models/anomaly/checkpoint.pt", weights_only=True)
+    state = saved_weights("afire", "models/checkpoint.pt")
     assert (
         state["trainer"]["iteration"] // 3 == 2
     )  # nothing can improve at learning rate 0: stopped after the second
@@ -109,6 +120,7 @@ def test_adapting_leaves_abnormal_images_out(workspace: Path) -> None:
             config_file=ADAPT,
             **{
                 **TINY,
+                **LATEST,
                 "epochs": 1,
                 "dataset_dir": str(workspace / "images"),
                 "datalist": str(workspace / "list.json"),
@@ -122,14 +134,14 @@ def test_adapting_leaves_abnormal_images_out(workspace: Path) -> None:
         ({"pretrained": "models/none.pt"}, "pre-train with train.json first"),
         (
             {"hidden_size": 36},
-            "36 contradicts bundles/afire/models/model.pt, which was trained with 24: leave it out",
+            "36 contradicts runs/afire/pretrained/models/model.pt, which was trained with 24: leave it out",
         ),
         ({"score_fusion": ["magic"]}, "--score_fusion"),
     ],
 )
 def test_wrong_settings_are_named(workspace: Path, override: dict[str, object], words: str) -> None:
     with pytest.raises(Exception) as error:  # noqa: PT011  MONAI's parser wraps what it meets
-        run(config_file=ADAPT, **{**TINY, "phantom": PHANTOM, **override})
+        run(config_file=ADAPT, **{**TINY, **LATEST, "phantom": PHANTOM, **override})
     assert words in all_messages(error.value)
 
 
@@ -147,8 +159,8 @@ def test_weights_that_carry_code_are_refused(workspace: Path) -> None:
 
 
 def test_evaluation_reports_every_figure(workspace: Path) -> None:
-    run(config_file=EVALUATE, **{"phantom": PHANTOM, "report::num_bootstraps": 20})
-    folder = workspace / "bundles/afire/output/evaluation"
+    run(config_file=EVALUATE, **LATEST, **{"phantom": PHANTOM, "report::num_bootstraps": 20})
+    folder = last_run("afire", "metrics.json")
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["images"] == {"normal": 4, "abnormal": 4}
     for name in (
@@ -178,7 +190,7 @@ def test_evaluation_reports_every_figure(workspace: Path) -> None:
 def test_evaluation_of_unlabeled_images_is_refused(workspace: Path) -> None:
     write_images(workspace / "images", ["a.png", "b.png"])
     with pytest.raises(Exception) as error:  # noqa: PT011
-        run(config_file=EVALUATE, dataset_dir=str(workspace / "images"))
+        run(config_file=EVALUATE, **ON_IMAGES, dataset_dir=str(workspace / "images"))
     assert "have no label" in all_messages(error.value)
 
 
@@ -187,10 +199,10 @@ def test_inference_of_a_folder_with_bad_files(workspace: Path) -> None:
     images = workspace / "images"
     write_images(images, ["a.png", "day 1/a.png", "ünïcode.png"])
     (images / "truncated.png").write_bytes((images / "a.png").read_bytes()[:200])
-    result = run_bundle(workspace, INFER, {"dataset_dir": images, "batch_size": 3})
+    result = run_bundle(workspace, INFER, {**ON_IMAGES, "dataset_dir": images, "batch_size": 3})
     assert result.returncode == 2, result.stderr[-3000:]
     assert "1 of 4 files were rejected" in result.stderr
-    folder = workspace / "bundles/afire/output/inference"
+    folder = last_run("afire")
     assert len(read_csv(folder / "scores.csv")) == 3
     [rejected] = read_csv(folder / "rejected.csv")
     assert rejected["image"].endswith("truncated.png")
@@ -202,9 +214,9 @@ def test_inference_of_a_folder_with_bad_files(workspace: Path) -> None:
 @pytest.mark.slow
 def test_inference_of_one_file_and_of_a_list(workspace: Path) -> None:
     write_images(workspace / "images", ["a.png", "b.png"])
-    result = run_bundle(workspace, INFER, {"dataset_dir": workspace / "images/a.png"})
+    result = run_bundle(workspace, INFER, {**ON_IMAGES, "dataset_dir": workspace / "images/a.png"})
     assert result.returncode == 0, result.stderr[-3000:]
-    folder = workspace / "bundles/afire/output/inference"
+    folder = last_run("afire")
     [row] = read_csv(folder / "scores.csv")
     assert row["abnormal"] in ("0", "1")
 
@@ -216,8 +228,9 @@ def test_inference_of_one_file_and_of_a_list(workspace: Path) -> None:
         "datalist": workspace / "list.json",
         "saved": "[]",
     }
-    result = run_bundle(workspace, INFER, {**options})
+    result = run_bundle(workspace, INFER, {**ON_IMAGES, **options})
     assert result.returncode == 2
+    folder = last_run("afire")
     assert "does not exist" in read_csv(folder / "rejected.csv")[0]["reason"]
     assert len(read_csv(folder / "scores.csv")) == 1
 
@@ -225,14 +238,14 @@ def test_inference_of_one_file_and_of_a_list(workspace: Path) -> None:
 def test_inference_goes_on_where_it_was_stopped(workspace: Path) -> None:
     write_images(workspace / "images", [f"{number}.png" for number in range(6)])
     options = {"dataset_dir": str(workspace / "images"), "saved": ["overlays"], "batch_size": 2}
-    run(config_file=INFER, **options)
-    folder = workspace / "bundles/afire/output/inference"
+    run(config_file=INFER, **ON_IMAGES, **options)
+    folder = last_run("afire")
     table = folder / "scores.csv"
     lines = table.read_text().splitlines()
     table.write_text("\n".join(lines[:5])[:-9])  # as a kill may leave it
     kept = folder / "overlays/0.png.jpg"
     kept.unlink()  # would be drawn again, were the image judged again
-    run(config_file=INFER, **options, resume="true")
+    run(config_file=INFER, **ON_IMAGES, **options, resume="true")
     again = table.read_text().splitlines()
     assert [line.split(",")[0] for line in again] == [line.split(",")[0] for line in lines]
     assert again[:3] == lines[:3]
@@ -240,7 +253,7 @@ def test_inference_goes_on_where_it_was_stopped(workspace: Path) -> None:
         f"{n}.png.jpg" for n in range(1, 6)
     ]
     assert len(read_csv(folder / "worklist.csv")) == 6
-    assert not list(folder.glob("*_previous*"))
+    assert last_run("afire") == folder
 
 
 def test_same_picture_same_score_whatever_the_format(workspace: Path, shared_data: Path) -> None:
@@ -250,8 +263,8 @@ def test_same_picture_same_score_whatever_the_format(workspace: Path, shared_dat
     listed = {"test": [{"image": name} for name in names]}
     (workspace / "list.json").write_text(json.dumps(listed))
     options = {"dataset_dir": str(samples), "datalist": str(workspace / "list.json"), "saved": []}
-    run(config_file=INFER, **options)
-    rows = read_csv(workspace / "bundles/afire/output/inference/scores.csv")
+    run(config_file=INFER, **ON_IMAGES, **options)
+    rows = read_csv(last_run("afire") / "scores.csv")
     scores = {Path(row["image"]).name: float(row["fused"]) for row in rows}
     for name in names[1:6]:
         assert scores[name] == pytest.approx(scores["gray8.png"], abs=0.02), name

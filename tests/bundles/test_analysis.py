@@ -11,7 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from bundles.bundle_runs import at, copy_bundles, new_network, write_images
+from bundles.bundle_runs import (
+    at,
+    copy_bundles,
+    last_run,
+    new_network,
+    write_images,
+)
 from monai.bundle import run
 
 from monai_afire.apps.phantom import LESION_KINDS
@@ -63,7 +69,7 @@ def analyse(bundle: str, overlays: Sequence[str] = (), **overrides: Any) -> dict
         run(config_file=configs, **overrides)
     finally:
         torch.set_float32_matmul_precision(precision)
-    return json.loads(Path(f"bundles/{bundle}/output/analysis/report.json").read_text())
+    return json.loads((last_run(bundle) / "report.json").read_text())
 
 
 @pytest.fixture
@@ -113,9 +119,7 @@ def test_all_studies_on_the_phantom(bundle: str, workplace: Path) -> None:
     for study in report["studies"]:
         if study["title"] not in OF_AFIRE:
             assert list(study["table"])[:2] == [METHODS[bundle], "untrained"]
-    assert Path(f"bundles/{bundle}/output/analysis/report.html").read_text().count("<img") >= len(
-        titles
-    )
+    assert (last_run(bundle) / "report.html").read_text().count("<img") >= len(titles)
 
 
 def test_a_plain_folder_gets_what_needs_no_labels(workplace: Path) -> None:

@@ -10,12 +10,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from bundles.bundle_runs import TINY, all_messages, copy_bundles
+from bundles.bundle_runs import (
+    LATEST,
+    TINY,
+    all_messages,
+    copy_bundles,
+    last_run,
+    saved_weights,
+)
 from monai.bundle import run
 
 AFIRE = "bundles/afire/configs/"
 FIT = [AFIRE + name for name in ("train.json", "finetune_anomaly.json", "fit_encoder.json")]
-USE = [AFIRE + name for name in ("inference.json", "encoder_only.json")]
+USE = [AFIRE + "inference.json"]
 CLASSIFY = "bundles/radiograph_classification/configs/"
 VIT = {
     "_target_": "monai.networks.nets.ViT",
@@ -53,8 +60,8 @@ def decisions(folder: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_a_detector_is_fitted_to_an_encoder_without_training(clone: Path) -> None:
-    run(run_id="fit", config_file=[*FIT, "vit.json"], **SIZES)
-    file = clone / "bundles/afire/models/encoder_only/model.pt"
+    run(config_file=[*FIT, "vit.json"], **SIZES)
+    file = last_run("afire") / "models/model.pt"
     state = torch.load(file, weights_only=True)
     assert state["density.num_images"] == 12
     assert state["thresholds"].shape == (5,)
@@ -64,7 +71,7 @@ def test_a_detector_is_fitted_to_an_encoder_without_training(clone: Path) -> Non
     found = {}
     for specificity in (None, 0.01):
         output = clone / f"used_{specificity}"
-        run(config_file=USE, **RUN, output_dir=str(output), specificity=specificity)
+        run(config_file=USE, **RUN, **LATEST, output_dir=str(output), specificity=specificity)
         found[specificity] = decisions(output)
         assert (output / "worklist.csv").is_file()
         assert sum(path.is_file() for path in (output / "overlays").rglob("*")) == 8
@@ -72,6 +79,7 @@ def test_a_detector_is_fitted_to_an_encoder_without_training(clone: Path) -> Non
     run(
         config_file=[*USE, AFIRE + "evaluate.json"],
         **RUN,
+        **LATEST,
         output_dir="evaluated",
         **{"report::num_bootstraps": 2},
     )
@@ -91,7 +99,7 @@ def test_a_detector_is_fitted_to_an_encoder_without_training(clone: Path) -> Non
 @pytest.mark.slow
 def test_a_network_of_monai_is_pretrained_and_then_probed(clone: Path) -> None:
     run(config_file=[AFIRE + "train.json", "vit.json"], **{**TINY, "epochs": 1})
-    trained = torch.load(clone / "bundles/afire/models/model.pt", weights_only=True)
+    trained = torch.load(last_run("afire") / "models/model.pt", weights_only=True)
     names = [name for name in trained if name.startswith("teacher_encoder.model.blocks.")]
     assert names
     settings = {
@@ -102,12 +110,10 @@ def test_a_network_of_monai_is_pretrained_and_then_probed(clone: Path) -> None:
         "network_def::freeze_encoder": True,
     }
     settings["phantom"] = {**PHANTOM, "abnormal_fraction": 0.5}
-    weights = {"encoder_weights": str(clone / "bundles/afire/models/model.pt")}
+    weights = {"encoder_weights": str(last_run("afire"))}
     run(config_file=[CLASSIFY + "train.json", "vit.json"], **settings, **weights)
-    probe = torch.load(
-        clone / "bundles/radiograph_classification/models/model.pt", weights_only=True
-    )
+    probe = saved_weights("radiograph_classification")
     for name in names:
         assert torch.equal(probe[name.removeprefix("teacher_")], trained[name])
-    evaluation = {**RUN, "phantom": settings["phantom"], "report::num_bootstraps": 2}
+    evaluation = {**RUN, **LATEST, "phantom": settings["phantom"], "report::num_bootstraps": 2}
     run(config_file=[CLASSIFY + name for name in ("train.json", "evaluate.json")], **evaluation)

@@ -10,7 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bundles.bundle_runs import at, copy_bundles, saved_weights, train_in_process
+from bundles.bundle_runs import (
+    LATEST,
+    at,
+    copy_bundles,
+    last_run,
+    saved_weights,
+    train_in_process,
+)
 from PIL import Image
 from skimage.data import retina
 from sklearn.metrics import cohen_kappa_score
@@ -78,12 +85,13 @@ def test_afire_learns_adapts_and_judges(fundus: dict[str, str]) -> None:
         8,
         8,
     )
-    adapting = {**RUN, **fundus, "train::lr_schedule::warmup_epochs": 0}
+    adapting = {**RUN, **LATEST, **fundus, "train::lr_schedule::warmup_epochs": 0}
     train_in_process(
         ["bundles/afire/configs/train.json", "bundles/afire/configs/finetune_anomaly.json"],
         adapting,
     )
     inference = {
+        **LATEST,
         **fundus,
         "device": "cpu",
         "num_workers": 0,
@@ -91,10 +99,7 @@ def test_afire_learns_adapts_and_judges(fundus: dict[str, str]) -> None:
         "picture_size": 96,
     }
     train_in_process("bundles/afire/configs/inference.json", inference)
-    assert (
-        len(list(Path("bundles/afire/output/inference/overlays").rglob("*.jpg")))
-        == SECTIONS["test"]
-    )
+    assert len(list((last_run("afire") / "overlays").rglob("*.jpg"))) == SECTIONS["test"]
 
 
 @pytest.mark.parametrize("bundle", ["ace", "peac", "mae", "dino"])
@@ -126,7 +131,7 @@ def test_grading_starts_from_color_weights(fundus: dict[str, str]) -> None:
     train_in_process(
         configs("radiograph_classification", "train"), {**SHAPE, **RUN, **fundus, **steps}
     )
-    used = {**fundus, "device": "cpu", "num_workers": 0}
+    used = {**LATEST, **fundus, "device": "cpu", "num_workers": 0}
     # an evaluation and an inference know from the weights that images are in color and classes exclusive
     folder = "bundles/radiograph_classification/configs"
     train_in_process(
@@ -164,11 +169,11 @@ def test_pairs_of_photographs_are_compared(fundus: dict[str, str]) -> None:
         Path(f"FIRE/control_points_S0{number}_1_2.txt").write_text("\n".join(lines))
     assert main(["fire", "--root", "FIRE", "--output", "fire.json"]) == 0
     train_in_process(configs("mae", "train"), {**SHAPE, **MAE, **RUN, **fundus})
-    used = {"datalist": "fire.json", "device": "cpu", "num_workers": 0}
+    used = {**LATEST, "datalist": "fire.json", "device": "cpu", "num_workers": 0}
     train_in_process(
         [f"bundles/mae/configs/{name}.json" for name in ("inference", "analysis")], used
     )
-    report = json.loads(Path("bundles/mae/output/analysis/report.json").read_text())
+    report = json.loads((last_run("mae") / "report.json").read_text())
     [table] = [
         study["table"]
         for study in report["studies"]

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from bundles.bundle_runs import (
+    LATEST,
     REPOSITORY_ROOT,
     SAME_IN_ALL,
     all_messages,
@@ -20,6 +21,7 @@ from bundles.bundle_runs import (
     check_bundle,
     copy_bundles,
     has,
+    last_run,
     own_settings_aside,
     run_bundle,
     same_dataset,
@@ -89,9 +91,9 @@ def test_default_run_learns(
     assert result.returncode == 0, result.stderr[-3000:]
     for words in ("models/model.pt", f"{picture}.png", "tensorboard --logdir", "--encoder_weights"):
         assert words in result.stdout
-    bundle = workspace / "bundles" / method
-    assert Image.open(bundle / f"output/{picture}.png").size[0] > 500
-    scalars = scalars_of(bundle / "output")
+    folder = last_run(method)
+    assert Image.open(folder / f"{picture}.png").size[0] > 500
+    scalars = scalars_of(folder)
     assert np.mean(scalars["total"][-3:]) < 0.9 * np.mean(scalars["total"][:2])
     assert scalars[figure][-1] > scalars[figure][0]
     assert scalars[figure][-1] > 5 * chance
@@ -111,10 +113,10 @@ def test_runs_repeat_resume_and_feed_an_encoder(workspace: Path, method: str) ->
     assert all(torch.equal(whole[name], again[name]) for name in whole)
     assert any(not torch.equal(whole[name], other[name]) for name in whole)
     encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-    report = load_encoder_weights(encoder, f"bundles/{method}/models/model.pt")
+    report = load_encoder_weights(encoder, last_run(method))
     assert report.missing == []
     torch.testing.assert_close(encoder.norm.weight, again["teacher_encoder.norm.weight"])
-    pictures = served_pictures(workspace / f"bundles/{method}/output")
+    pictures = served_pictures(last_run(method))
     assert set(pictures) == {
         {"peac": "pictures/restoration", "ace": "pictures/correspondence"}[method]
     }
@@ -170,15 +172,15 @@ def test_wrong_options_are_named(
 def test_own_images_and_inference(workspace: Path, method: str) -> None:
     names = write_images(workspace / "images", 10, size=70)
     train(method, dataset_dir=str(workspace / "images"))
-    settings = {"dataset_dir": str(workspace / "images"), "batch_size": 4}
+    settings = {"dataset_dir": str(workspace / "images"), "batch_size": 4, **LATEST}
     run(config_file=f"bundles/{method}/configs/inference.json", **settings)
-    output = workspace / "bundles" / method / "output"
+    output = last_run(method)
     if method == "peac":
-        restored = sorted((output / "restored").glob("*.png"))
+        restored = sorted(output.glob("*.png"))
         assert len(restored) == len(names)
         assert Image.open(restored[0]).size == (32, 32)
     else:
-        with (output / "embeddings/embeddings.csv").open() as file:
+        with (output / "embeddings.csv").open() as file:
             rows = list(csv.reader(file))
         assert sorted(Path(row[0]).name for row in rows) == sorted(names)
         assert {len(row) for row in rows} == {1 + 24}

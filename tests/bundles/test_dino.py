@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 import torch
 from bundles.bundle_runs import (
+    LATEST,
     REPOSITORY_ROOT,
     all_messages,
     at,
     check_bundle,
     copy_bundles,
     has,
+    last_run,
     own_settings_aside,
     run_bundle,
     same_dataset,
@@ -85,7 +87,7 @@ def test_default_run_learns(workspace: Path) -> None:
     assert result.returncode == 0, result.stderr[-3000:]
     for words in ("models/model.pt", "tokens.png", "tensorboard --logdir", "--encoder_weights"):
         assert words in result.stdout
-    output = workspace / "bundles/dino/output"
+    output = last_run("dino")
     assert Image.open(output / "tokens.png").size[0] > 500
     events = EventAccumulator(str(output)).Reload()
     scalars = {
@@ -115,10 +117,10 @@ def test_runs_repeat_resume_and_feed_an_encoder(
     other = train(epochs=3, seed=1)
     assert any(not torch.equal(whole[name], other[name]) for name in whole)
     encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-    report = load_encoder_weights(encoder, "bundles/dino/models/model.pt")
+    report = load_encoder_weights(encoder, last_run("dino"))
     assert report.missing == []
     torch.testing.assert_close(encoder.norm.weight, other["teacher_encoder.norm.weight"])
-    assert set(served_pictures(workspace / "bundles/dino/output")) == {"pictures/tokens"}
+    assert set(served_pictures(last_run("dino"))) == {"pictures/tokens"}
     assert whole["center"].any()
 
 
@@ -179,8 +181,9 @@ def test_own_images_and_inference(workspace: Path) -> None:
         config_file="bundles/dino/configs/inference.json",
         dataset_dir=str(workspace / "images"),
         batch_size=4,
+        **LATEST,
     )
-    with (workspace / "bundles/dino/output/embeddings/embeddings.csv").open() as file:
+    with (last_run("dino") / "embeddings.csv").open() as file:
         rows = list(csv.reader(file))
     assert sorted(Path(row[0]).name for row in rows) == sorted(names)
     assert {len(row) for row in rows} == {1 + 24}

@@ -122,13 +122,13 @@ def test_wrong_kinds_say_what_to_do(workspace: Path) -> None:
         (
             "radiograph_segmentation",
             classifier,
-            "is a classifier, not a segmenter: fine-tune with train.json first",
+            "is a classifier, not a segmenter: fine-tune on your own images first",
         ),
         ("radiograph_segmentation", landmarks, "is a landmark detector, not a segmenter"),
         (
             "peac",
             detector,
-            "is an anomaly detector, not a pre-trained PEAC network: pre-train with train.json first",
+            "is an anomaly detector, not a pre-trained PEAC network: pre-train on your own images first",
         ),
     ):
         config = [f"bundles/{bundle}/configs/inference.json"]

@@ -23,6 +23,7 @@ from bundles.bundle_runs import (
     command,
     copy_bundles,
     environment,
+    last_run,
     saved_weights,
     train_in_process,
 )
@@ -69,7 +70,7 @@ def start(
 
 
 def wait_for_checkpoint(process: subprocess.Popen) -> None:
-    checkpoint, deadline = Path("bundles/afire/models/checkpoint.pt"), time.monotonic() + 300
+    checkpoint, deadline = Path("runs/afire/latest/models/checkpoint.pt"), time.monotonic() + 300
     while not checkpoint.is_file() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
     assert checkpoint.is_file(), process.communicate()[0][-3000:]
@@ -98,9 +99,7 @@ def test_sigterm_to_the_whole_job_saves_and_resumes_to_the_same_weights(workspac
         os.killpg(process.pid, signal.SIGTERM)
         output = process.communicate(timeout=120)[0]
         assert process.returncode == 143, output[-3000:]
-        iteration = torch.load("bundles/afire/models/checkpoint.pt", weights_only=True)["trainer"][
-            "iteration"
-        ]
+        iteration = saved_weights("afire", "models/checkpoint.pt")["trainer"]["iteration"]
     assert "stopped by SIGTERM in epoch" in output
     assert "--resume true" in output
     assert "Traceback" not in output
@@ -143,7 +142,7 @@ def test_a_loader_process_killed_by_the_system_is_explained(workspace: Path) -> 
     (advice,) = (line for line in output.splitlines() if line.startswith("What happened:"))
     for word in ("ended a loader process", "memory", "--num_workers", "--resume true"):
         assert word in advice
-    torch.load("bundles/afire/models/checkpoint.pt", weights_only=True)
+    assert saved_weights("afire", "models/checkpoint.pt")
 
 
 @linux_only
@@ -152,7 +151,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(workspace: Path) -> None:
     import resource
 
     train_in_process(CONFIG, {**TINY, "epochs": 1})
-    models = workspace / "bundles/afire/models"
+    models = last_run("afire") / "models"
     before = {path.name: path.read_bytes() for path in models.iterdir()}
     limit = len(before["checkpoint.pt"]) // 2
 
@@ -162,7 +161,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(workspace: Path) -> None:
     process = start(workspace, {**TINY, "epochs": 2, "resume": "true"}, limit_files)
     output = process.communicate(timeout=300)[0]
     assert process.returncode == 1
-    assert "cannot write bundles/afire/models/checkpoint.pt" in output
+    assert f"cannot write {models / 'checkpoint.pt'}" in output
     assert (
         "the last complete one stays as it was" in output[output.index("The cause: cannot write") :]
     )
@@ -206,7 +205,7 @@ def test_a_loss_that_is_no_number_names_the_images(workspace: Path, bundle: str)
         )
     message = all_messages(error.value)
     assert re.search(r"the loss is (nan|inf) in iteration \d \(epoch \d\).*\.png", message)
-    dump = torch.load(f"bundles/{bundle}/output/nonfinite_loss.pt", weights_only=True)
+    dump = saved_weights(bundle, "nonfinite_loss.pt")
     assert len(dump["files"]) == 4
     assert all(Path(name).is_file() for name in dump["files"])
     assert (
@@ -234,4 +233,4 @@ def test_every_bundle_is_guarded(bundle: str) -> None:
     steps = [config["select"]] if "select" in config else config["to_tensors"]["transforms"]
     (selected,) = (step["keys"] for step in steps if step["_target_"] == "SelectItemsd")
     assert "file" in selected
-    assert "check_writable" in config["run"][0]
+    assert "check_folders" in config["run"][0]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from bundles.bundle_runs import (
+    LATEST,
     REPOSITORY_ROOT,
     TINY_ENCODER,
     all_messages,
@@ -19,6 +20,7 @@ from bundles.bundle_runs import (
     check_bundle,
     copy_bundles,
     has,
+    last_run,
     own_settings_aside,
     run_bundle,
     saved_weights,
@@ -88,7 +90,7 @@ def test_default_run_learns(workspace: Path) -> None:
         "--encoder_weights",
     ):
         assert words in result.stdout
-    output = workspace / "bundles/mae/output"
+    output = last_run("mae")
     assert Image.open(output / "reconstruction.png").size[0] > 500
     scalars = scalars_of(output)
     assert np.mean(scalars["total"][-3:]) < 0.9 * np.mean(scalars["total"][:2])
@@ -108,9 +110,9 @@ def test_runs_repeat_resume_in_mid_run_and_feed_an_encoder(workspace: Path) -> N
     assert not equal(other, whole)
     assert equal(train(epochs=3), whole)
     encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-    assert load_encoder_weights(encoder, "bundles/mae/models/model.pt").missing == []
+    assert load_encoder_weights(encoder, last_run("mae")).missing == []
     torch.testing.assert_close(encoder.norm.weight, whole["encoder.norm.weight"])
-    assert set(served_pictures(workspace / "bundles/mae/output")) == {"pictures/reconstruction"}
+    assert set(served_pictures(last_run("mae"))) == {"pictures/reconstruction"}
 
 
 @pytest.mark.parametrize(
@@ -150,8 +152,9 @@ def test_own_images_and_embeddings(workspace: Path) -> None:
         config_file="bundles/mae/configs/inference.json",
         dataset_dir=str(workspace / "images"),
         batch_size=4,
+        **LATEST,
     )
-    with (workspace / "bundles/mae/output/embeddings/embeddings.csv").open() as file:
+    with (last_run("mae") / "embeddings.csv").open() as file:
         rows = list(csv.reader(file))
     assert sorted(Path(row[0]).name for row in rows) == sorted(names)
     assert {len(row) for row in rows} == {1 + 24}

@@ -12,7 +12,14 @@ from typing import Any
 import onnx
 import pytest
 import torch
-from bundles.bundle_runs import all_messages, copy_bundles, saved_weights, train_in_process
+from bundles.bundle_runs import (
+    LATEST,
+    all_messages,
+    copy_bundles,
+    last_run,
+    saved_weights,
+    train_in_process,
+)
 from monai.bundle import run
 
 from monai_afire.apps.phantom import export_phantom
@@ -62,13 +69,16 @@ def test_train_evaluate_and_use(workspace: Path, capsys: pytest.CaptureFixture[s
     weights = train()
     assert weights["thresholds"].isnan().all(), "the weights tell what they were trained for"
     assert weights["classifier.weight"].shape == (3, 24)
-    assert json.loads(Path(f"{ROOT}/models/class_names.json").read_text()) == NAMES
+    assert (
+        json.loads((last_run("radiograph_classification") / "models/class_names.json").read_text())
+        == NAMES
+    )
 
     train_in_process(
-        [f"{ROOT}/configs/{name}.json" for name in ("train", "evaluate")], settings(**RUN)
+        [f"{ROOT}/configs/{name}.json" for name in ("train", "evaluate")], settings(**RUN, **LATEST)
     )
     assert "quadratic kappa" in capsys.readouterr().out
-    output = Path(ROOT) / "output"
+    output = last_run("radiograph_classification")
     metrics = json.loads((output / "metrics.json").read_text())
     assert metrics["num_images"] == 8, "the image of an unknown class is left out"
     assert {
@@ -90,8 +100,9 @@ def test_train_evaluate_and_use(workspace: Path, capsys: pytest.CaptureFixture[s
         dataset_dir="phantom",
         datalist="list.json",
         batch_size=4,
+        **LATEST,
     )
-    with (output / "inference/predictions.csv").open() as file:
+    with (last_run("radiograph_classification") / "predictions.csv").open() as file:
         used = list(csv.DictReader(file))
     assert list(used[0]) == ["image", *(f"probability_{name}" for name in NAMES), "decision"]
     for row, other in zip(used, rows, strict=True):
@@ -99,9 +110,10 @@ def test_train_evaluate_and_use(workspace: Path, capsys: pytest.CaptureFixture[s
         assert sum(values) == pytest.approx(1, abs=1e-4)
         assert row["decision"] == NAMES[values.index(max(values))] == other["decision"]
 
-    run("export", config_file=f"{ROOT}/configs/inference.json")
+    run("export", config_file=f"{ROOT}/configs/inference.json", **LATEST)
     properties = {
-        entry.key: entry.value for entry in onnx.load(f"{ROOT}/models/model.onnx").metadata_props
+        entry.key: entry.value
+        for entry in onnx.load(last_run("radiograph_classification") / "model.onnx").metadata_props
     }
     assert json.loads(properties["label_kind"]) == "multiclass"
     assert json.loads(properties["thresholds"]) == [None] * 3
@@ -121,7 +133,8 @@ def test_a_network_of_the_other_kind_is_refused(workspace: Path) -> None:
         (["train", "evaluate"], refusals["evaluate"]),
         (["inference"], refusals["inference"]),
     ):
-        overrides = {"dataset_dir": "phantom", "datalist": "list.json", "label_kind": "multilabel"}
+        overrides = {**LATEST, **settings(label_kind="multilabel")}
+        overrides = {name: overrides[name] for name in overrides if name not in ENCODER}
         with pytest.raises(Exception) as error:  # noqa: PT011  MONAI's parser wraps what it meets
             train_in_process([f"{ROOT}/configs/{name}.json" for name in configs], overrides)
         assert f"--label_kind: {words}" in all_messages(error.value)
@@ -151,4 +164,4 @@ def test_wrong_labels_are_named_before_training(
     if not overrides:
         assert Path(content["training"][4]["image"]).name in messages
         assert "numbers from 0 to 2, or -1 (unknown)" in messages
-    assert not Path(f"{ROOT}/models/model.pt").exists()
+    assert not list(Path("runs").rglob("model.pt"))

@@ -112,8 +112,11 @@ def test_worklist_without_training(tmp_path: Path) -> None:
     assert {row["decision"] for row in rows} == {"above"}  # noise is no normal radiograph
 
 
-def test_released_detector_is_exported_as_it_is(repository_root: Path) -> None:
+def test_released_detector_is_exported_as_it_is(
+    repository_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The file has no teacher, so that loading it as a checkpoint would fail; the export itself is tested elsewhere."""
+    monkeypatch.chdir(tmp_path)
     configs = repository_root / "bundles" / "afire" / "configs"
     parser = ConfigParser()
     parser.read_config([str(configs / "inference.json"), str(configs / "released.json")])
@@ -121,4 +124,4 @@ def test_released_detector_is_exported_as_it_is(repository_root: Path) -> None:
     parser["export_network"] = {"network": "@detector_def", "path": "@export_path"}
     exported = parser.get_parsed_content("export")[-1]
     assert torch.isfinite(exported["network"].thresholds).all()
-    assert Path(exported["path"]).parent.name == "models"
+    assert Path(exported["path"]).parent.parent == Path("runs/afire")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from bundles.bundle_runs import (
     all_messages,
     at,
     copy_bundles,
+    last_run,
     new_detector,
     new_network,
     train_in_process,
@@ -169,16 +171,17 @@ def test_workflows_of_both_types(workspace: Path, bundle: str) -> None:
     train.run()
     train.finalize()
     if bundle == "afire":
-        write_weights(bundle, **ENCODER, **NETWORK[bundle])
-    chosen = {"phantom": settings["phantom"]}
+        shutil.copytree(last_run(bundle) / "models", f"{root}/models")
+        _, weights = write_weights(bundle, **ENCODER, **NETWORK[bundle])
+    else:
+        weights = last_run(bundle) / "models/model.pt"
+    chosen = {"phantom": settings["phantom"], "ckpt_path": str(weights)}
     infer = create_workflow(
         config_file=f"{root}/configs/inference.json", workflow_type="inference", **chosen
     )
     assert infer.check_properties() in (None, [])
     infer.evaluator.run()  # without the workflow's own run(), as MONAI Label and Deploy use it
-    saved = torch.load(
-        f"{root}/models/{'anomaly/' if bundle == 'afire' else ''}model.pt", weights_only=True
-    )
+    saved = torch.load(weights, weights_only=True)
     used = (
         infer.parser.get_parsed_content("detector_def") if bundle == "afire" else infer.network_def
     ).state_dict()
@@ -187,9 +190,7 @@ def test_workflows_of_both_types(workspace: Path, bundle: str) -> None:
         for name, value in saved.items()
         if not name.endswith(("thresholds", "normal_scores", "calibration_scores"))
     )
-    assert list(Path(f"{root}/output").rglob("*.csv")) or list(
-        Path(f"{root}/output").rglob("*.png")
-    )
+    assert [*last_run(bundle).rglob("*.csv"), *last_run(bundle).rglob("*.png")]
     infer.finalize()
 
 
@@ -252,7 +253,7 @@ def test_export_without_weights_says_what_to_do(workspace: Path) -> None:
         train_in_process(
             "bundles/radiograph_landmarks/configs/inference.json", {"run_id": "export"}
         )
-    assert "fine-tune with train.json first" in all_messages(error.value)
+    assert "fine-tune on your own images first" in all_messages(error.value)
 
 
 @pytest.mark.parametrize("bundle", BUNDLES)
@@ -263,7 +264,6 @@ def test_pushed_bundle_has_a_model_card_and_nothing_private(
     root = workspace / "bundles" / bundle
     private = (
         "models/checkpoint.pt",
-        "models/model_previous.pt",
         "models/anomaly/checkpoint.pt",
         "output/scores.csv",
     )
@@ -289,7 +289,7 @@ def test_pushed_bundle_has_a_model_card_and_nothing_private(
         "configs/inference.json",
         "models/model.pt",
     } <= names
-    assert not [name for name in names if re.search("output|data/|checkpoint|previous|tmp", name)]
+    assert not [name for name in names if re.search("output|data/|checkpoint|tmp", name)]
     version = json.loads((pushed / "configs/metadata.json").read_text())["version"]
     with zipfile.ZipFile(packed.parent / f"{bundle}_v{version}.zip") as file:
         zipped = {

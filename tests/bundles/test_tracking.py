@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from bundles.bundle_runs import TINY, at, copy_bundles, train_in_process
+from bundles.bundle_runs import (
+    TINY,
+    at,
+    copy_bundles,
+    last_run,
+    train_in_process,
+)
 from monai.bundle import ConfigParser
 from monai.bundle.utils import DEFAULT_MLFLOW_SETTINGS
 from monai.engines import SupervisedTrainer
@@ -72,7 +78,7 @@ def test_losses_and_metrics_are_logged(
         f"bundles/{bundle}/configs/train.json",
         {**settings, **RUN, "phantom": phantom, "tracking": "mlflow"},
     )
-    database = tmp_path / f"bundles/{bundle}/output/mlruns.db"
+    database = tmp_path / last_run(bundle) / "mlruns.db"
     client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{database}")
     (run,) = client.search_runs(
         [experiment.experiment_id for experiment in client.search_experiments()]

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 from bundles.bundle_runs import (
+    LATEST,
+    ON_IMAGES,
     REPOSITORY_ROOT,
     SAME_IN_ALL,
     all_messages,
@@ -20,6 +22,7 @@ from bundles.bundle_runs import (
     check_bundle,
     copy_bundles,
     has,
+    last_run,
     run_bundle,
     saved_weights,
     train_in_process,
@@ -68,11 +71,11 @@ def fine_tune(task: str, **overrides: object) -> dict[str, torch.Tensor]:
 
 
 def evaluate(task: str, **overrides: object) -> dict[str, Any]:
-    settings = {**ENCODER, **RUN, **overrides}
+    settings = {**ENCODER, **RUN, **LATEST, **overrides}
     if task == "classification":
         settings["report::num_bootstraps"] = 10
     train_in_process(configs(task, "train", "evaluate"), settings)
-    return json.loads(Path(f"bundles/radiograph_{task}/output/metrics.json").read_text())
+    return json.loads((last_run(f"radiograph_{task}") / "metrics.json").read_text())
 
 
 def write_list(folder: Path, name: str, key: str, values: list[Any]) -> str:
@@ -98,9 +101,9 @@ def test_fine_tune_evaluate_and_use(workspace: Path, task: str) -> None:
     )
     metrics = evaluate(task)
     assert 0 <= metrics[FIGURES[task]] <= 1
-    settings = {"phantom": PHANTOM}
+    settings = {"phantom": PHANTOM, **LATEST}
     run(config_file=configs(task, "inference"), **settings)
-    output = workspace / f"bundles/radiograph_{task}/output/inference"
+    output = last_run(f"radiograph_{task}")
     names = {
         "classification": "predictions",
         "landmarks": "landmarks",
@@ -119,7 +122,7 @@ def test_fine_tune_evaluate_and_use(workspace: Path, task: str) -> None:
     again = table.read_text().splitlines()
     assert [line.split(",")[0] for line in again] == [line.split(",")[0] for line in lines]
     assert again[:3] == lines[:3]
-    assert not list(output.glob("*_previous*"))
+    assert last_run(f"radiograph_{task}") == output
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -127,11 +130,11 @@ def test_inference_names_what_it_cannot_read(workspace: Path, task: str) -> None
     fine_tune(task, epochs=1)
     names = write_images(workspace / "images", 3)
     (workspace / "images" / names[1]).write_bytes(b"\x89PNG\r\n\x1a\n half of it")
-    settings = {"dataset_dir": str(workspace / "images")}
+    settings = {"dataset_dir": str(workspace / "images"), **ON_IMAGES}
     with pytest.raises(SystemExit) as end:
         run(config_file=configs(task, "inference"), **settings)
     assert end.value.code == 2
-    rejected = (workspace / f"bundles/radiograph_{task}/output/inference/rejected.csv").read_text()
+    rejected = (last_run(f"radiograph_{task}") / "rejected.csv").read_text()
     assert names[1] in rejected
     assert names[0] not in rejected
 
@@ -162,7 +165,7 @@ def pretrain(method: str, **overrides: object) -> str:
         pretraining["phantom"]["abnormal_fraction"] = 0.0
     settings = {**ENCODER, **METHODS[method], **pretraining, **overrides}
     train_in_process(f"bundles/{method}/configs/train.json", settings)
-    return f"bundles/{method}/models/model.pt"
+    return str(last_run(method) / "models/model.pt")
 
 
 @pytest.mark.slow
@@ -223,9 +226,7 @@ def test_few_labels_folds_and_early_stopping(
         assert metrics["num_images"] == 12  # of 36 patients in all
     settings = {"early_stopping::patience": 1, "learning_rate": 0.0, "train::lr_schedule::end": 0.0}
     fine_tune("landmarks", epochs=30, **settings)
-    progress = torch.load("bundles/radiograph_landmarks/models/checkpoint.pt", weights_only=True)[
-        "trainer"
-    ]
+    progress = saved_weights("radiograph_landmarks", "models/checkpoint.pt")["trainer"]
     assert progress["iteration"] < 30 * progress["epoch_length"]
 
 
@@ -239,9 +240,7 @@ def test_early_stopping_goes_on_counting_after_an_interruption(workspace: Path, 
         settings["train::warm_start::_disabled_"] = True
     fine_tune(task, **settings, epochs=2)
     fine_tune(task, **settings, epochs=9, resume="true")
-    progress = torch.load(f"bundles/radiograph_{task}/models/checkpoint.pt", weights_only=True)[
-        "trainer"
-    ]
+    progress = saved_weights(f"radiograph_{task}", "models/checkpoint.pt")["trainer"]
     assert progress["iteration"] == 3 * progress["epoch_length"]
 
 
@@ -368,11 +367,9 @@ def test_segmentation_learns_the_lungs(workspace: Path) -> None:
     for words in ("models/model.pt", "evaluate.json", "inference.json"):
         assert words in result.stdout
     both = str(configs("segmentation", "train", "evaluate"))
-    result = run_bundle(workspace, both, overrides)
+    result = run_bundle(workspace, both, {**overrides, **LATEST})
     assert result.returncode == 0, result.stderr[-3000:]
-    metrics = json.loads(
-        (workspace / "bundles/radiograph_segmentation/output/metrics.json").read_text()
-    )
+    metrics = json.loads((last_run("radiograph_segmentation") / "metrics.json").read_text())
     assert min(metrics["per_class"][name]["dice"] for name in ("lung_left", "lung_right")) > 0.85
 
 
@@ -425,8 +422,9 @@ def test_a_convolutional_encoder_trains_and_is_used(workspace: Path, task: str) 
     weights = saved_weights(f"radiograph_{task}")
     assert any("layer4" in name for name in weights)
     write_images(workspace / "images", 3, size=48)
-    run(config_file=configs(task, "inference"), dataset_dir=str(workspace / "images"), batch_size=2)
-    assert any((workspace / f"bundles/radiograph_{task}/output").rglob("*.csv"))
+    images = {"dataset_dir": str(workspace / "images"), "batch_size": 2}
+    run(config_file=configs(task, "inference"), **images, **ON_IMAGES)
+    assert any(last_run(f"radiograph_{task}").rglob("*.csv"))
 
 
 def test_a_unet_of_monai_is_pre_trained_and_segments(workspace: Path) -> None:
@@ -445,8 +443,9 @@ def test_a_unet_of_monai_is_pre_trained_and_segments(workspace: Path) -> None:
         config_file=configs("segmentation", "inference"),
         dataset_dir=str(workspace / "images"),
         batch_size=2,
+        **ON_IMAGES,
     )
-    assert any((workspace / "bundles/radiograph_segmentation/output").rglob("*.csv"))
+    assert any(last_run("radiograph_segmentation").rglob("*.csv"))
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 import torch
-from bundles.bundle_runs import all_messages, at, copy_bundles, run_bundle, train_in_process
+from bundles.bundle_runs import (
+    LATEST,
+    all_messages,
+    at,
+    copy_bundles,
+    last_run,
+    run_bundle,
+    train_in_process,
+)
 from monai.bundle import run
 
 from monai_afire.apps.runs import OptionError
@@ -66,12 +74,11 @@ def step(bundle: str, *names: str, **overrides: Any) -> None:
     train_in_process(configs(bundle, *names), {"phantom": PHANTOM, **overrides})
 
 
-def analyse(bundle: str) -> None:
+def analyse(bundle: str, weights: str) -> None:
     phantom = {**PHANTOM, "num_patients": {"test": 4}, "abnormal_fraction": 0.5}
     study = {"_target_": "monai_afire.apps.studies.CompositionStudy", "batch_size": 4}
-    weights = f"bundles/{bundle}/models/model.pt"
     step(bundle, "inference", "analysis", ckpt_path=weights, phantom=phantom, studies=[study])
-    assert Path(f"bundles/{bundle}/output/analysis/report.json").is_file()
+    assert (last_run(bundle) / "report.json").is_file()
 
 
 def metadata_of(path: str) -> dict[str, Any]:
@@ -88,6 +95,7 @@ def metadata_of(path: str) -> dict[str, Any]:
 def test_a_detector_from_pre_training_to_its_export(workspace: Path) -> None:
     first = run_bundle(workspace, configs("afire", "train")[0], {**SHAPE, **OWN["afire"], **RUN})
     assert first.returncode == 0, first.stderr[-3000:]
+    pretrained = str(last_run("afire") / "models/model.pt")
     following = next(line for line in first.stdout.splitlines() if line.startswith("next:"))
     assert "--pretrained" in following
     assert "--loss::similarity cosine" in following, "of the loss, not of the network"
@@ -95,21 +103,17 @@ def test_a_detector_from_pre_training_to_its_export(workspace: Path) -> None:
     assert not [name for name in (*SHAPE, *network) if f"--{name}" in following]
     detection = {"memory_size": 8, "aggregation": "mean", "fusion": ["token_neighbors"], "views": 2}
     overrides = {**RUN, **at("detector_def", **detection), "loss::similarity": "cosine"}
-    step("afire", "train", "finetune_anomaly", **overrides)
+    step("afire", "train", "finetune_anomaly", **overrides, **LATEST)
     for overlay in ("evaluate", "restore"):
-        pretrained = (
-            {"ckpt_path": "bundles/afire/models/model.pt"}
-            if overlay == "restore"
-            else {"report::num_bootstraps": 5}
-        )
-        step("afire", "inference", overlay, **pretrained)
-    step("afire", "inference")
-    analyse("afire")
+        figures = {"report::num_bootstraps": 5} if overlay == "evaluate" else {}
+        step("afire", "inference", overlay, **LATEST, **figures)
+    step("afire", "inference", **LATEST)
+    analyse("afire", pretrained)
     with pytest.raises((OptionError, RuntimeError)) as error:
         step("afire", "inference", num_layers=5, **{"detector_def::views": 1})
     assert "--num_layers: nothing reads it in this run" in all_messages(error.value)
     assert "--detector_def::views: leave it out: the network is built" in all_messages(error.value)
-    export = {"run_id": "export", "export_path": "detector.pt2"}
+    export = {"run_id": "export", "export_path": "detector.pt2", **LATEST}
     step("afire", "inference", **export)
     description = metadata_of("detector.pt2")["description"]
     detector = description["network"]["arguments"]
@@ -127,10 +131,10 @@ def test_a_detector_from_pre_training_to_its_export(workspace: Path) -> None:
 )
 def test_a_transfer_from_pre_training_to_its_use(workspace: Path, method: str, task: str) -> None:
     step(method, "train", **{**SHAPE, **OWN[method], **RUN})
-    weights = f"bundles/{method}/models/model.pt"
-    step(method, "inference")
+    weights = str(last_run(method) / "models/model.pt")
+    step(method, "inference", **LATEST)
     if task != "landmarks":
-        analyse(method)
+        analyse(method, weights)
     own: dict[str, Any] = {"network_def::channels": 8}
     if task == "classification":
         own = {
@@ -146,8 +150,8 @@ def test_a_transfer_from_pre_training_to_its_use(workspace: Path, method: str, t
         min_steps_per_epoch=1,
         **{**RUN, **own, "phantom": phantom},
     )
-    step(bundle, "train", "evaluate", phantom=phantom)
-    model = Path(f"bundles/{bundle}/models/model.pt")
+    model = last_run(bundle) / "models/model.pt"
+    step(bundle, "train", "evaluate", phantom=phantom, **LATEST)
     names = ModelFile(model).class_names
     (model.parent / "class_names.json").unlink()  # as when the weights alone are copied
     model.replace("copied.pt")

@@ -124,9 +124,10 @@ def test_nothing_is_overwritten(
     assert (tmp_path / "mine/configs/train.json").read_text() == "mine"
 
 
-def test_run_puts_a_copy_where_monai_finds_it(
+def test_run_starts_the_bundle_of_the_package_and_copies_nothing(
     tmp_path: Path, started: list[list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    folder = bundles_folder() / "afire"
     options = ["--epochs", "3", "--add_lesions::lesion_size", "[1, 2]", "--phantom::seed=4"]
     assert main(["run", "afire", "train", *options]) == 7, "the status is that of the run"
     assert started == [
@@ -136,13 +137,14 @@ def test_run_puts_a_copy_where_monai_finds_it(
             "monai.bundle",
             "run",
             "--config_file",
-            "bundles/afire/configs/train.json",
+            f"{folder}/configs/train.json",
+            "--bundle_root",
+            str(folder),
             *options,
         ]
     ]
-    assert files_below(tmp_path / "bundles/afire") == public_files("afire")
-    copied, shown = capsys.readouterr().out.splitlines()
-    assert copied.startswith("bundles/afire: ")
+    assert list(tmp_path.iterdir()) == []
+    (shown,) = capsys.readouterr().out.splitlines()
     assert shown == "$ " + " ".join(started[0]).replace("[1, 2]", "'[1, 2]'")
 
 
@@ -250,7 +252,7 @@ def test_help_of_run(started: list[list[str]], capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit) as end:
         main(["run", "--help"])
     assert end.value.code == 0
-    assert "./bundles/NAME becomes a copy" in capsys.readouterr().out
+    assert "Each run\nhas a folder of its own" in capsys.readouterr().out
     assert main(["run", "afire", "train", "--help"]) == 7, "of the options of a run, the run itself"
     assert started[0][-1] == "--help"
     capsys.readouterr()
@@ -260,7 +262,7 @@ def test_help_of_run(started: list[list[str]], capsys: pytest.CaptureFixture[str
 
 def test_overlays_in_folders_are_configs(started: list[list[str]]) -> None:
     assert main(["run", "afire", "train", "ablations/without_prototypes"]) == 7
-    folder = "bundles/afire/configs"
+    folder = (bundles_folder() / "afire/configs").as_posix()
     assert started[0][5] == f"['{folder}/train.json','{folder}/ablations/without_prototypes.json']"
 
 
@@ -290,12 +292,12 @@ def test_demo_trains_in_miniature_and_names_the_picture(
     ((folder, words), again) = runs
     assert again == (folder, words)
     assert (folder / words[5]).is_file()
-    assert files_below(tmp_path / folder / "bundles/afire") == public_files("afire")
+    assert list((tmp_path / folder).iterdir()) == []
     config = json.loads((folder / words[5]).read_text())
     assert {word[2:].split("::")[0] for word in words[6::2]} <= set(config), (
         "options that the config has"
     )
-    picture = "Open new folder/bundles/afire/output/restoration.png"
+    picture = "Open new folder/runs/afire/latest/restoration.png"
     assert (picture in capsys.readouterr().out) == (status == 0)
 
 

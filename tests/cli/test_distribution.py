@@ -39,7 +39,6 @@ PUBLIC = (
 )
 WRITTEN_BY_RUNS = (
     "models/checkpoint.pt",
-    "models/model_previous.pt",
     "output/scores.csv",
     "data/phantom/patient.png",
     "configs/.train.json.swp",
@@ -50,7 +49,7 @@ WRITTEN_BY_RUNS = (
 def distributions(repository_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the sdist, and the wheel made from it; the build leaves traces in a copy of the sources only."""
     sources, dist = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("dist")
-    ignore = shutil.ignore_patterns("__pycache__", "checkpoint.pt", "*_previous*", "output")
+    ignore = shutil.ignore_patterns("__pycache__", "checkpoint.pt", "output")
     for name in FOLDERS:
         shutil.copytree(repository_root / name, sources / name, ignore=ignore)
     for name in (*SOURCES, "CONTRIBUTING.md"):
@@ -138,12 +137,12 @@ def test_wheel_trains_in_an_empty_folder(distributions: Path, tmp_path: Path) ->
     result = run_installed(site, folder, ["run", "afire", "train", *overrides])
     assert result.returncode == 0, result.stderr[-3000:]
     assert (
-        "$ python -m monai.bundle run --config_file bundles/afire/configs/train.json "
+        f"$ python -m monai.bundle run --config_file {site}/monai_afire/bundles/afire/configs/train.json "
         in result.stdout
     )
-    assert (folder / "bundles/afire/models/model.pt").is_file()
-    assert (folder / "bundles/afire/output/restoration.png").is_file()
-    assert [path.name for path in folder.iterdir()] == ["bundles"]
+    assert (folder / "runs/afire/latest/models/model.pt").is_file()
+    assert (folder / "runs/afire/latest/restoration.png").is_file()
+    assert [path.name for path in folder.iterdir()] == ["runs"]
     assert sorted(site.rglob("*")) == installed, "nothing is written into the installation"
     result = run_installed(
         site, folder, ["run", "afire", "train", "--dataset_dir", "no/such/folder"]

@@ -189,41 +189,37 @@ def test_writer_streams_every_result(tmp_path: Path) -> None:
     assert exit_code.value.code == 2
 
 
-def test_writer_keeps_what_an_interrupted_run_has_and_the_previous_run(tmp_path: Path) -> None:
+def test_writer_keeps_what_an_interrupted_run_has(tmp_path: Path) -> None:
     data = Radiographs(tmp_path / "in", ["a.png", "b.png", "c.png", "d.png"])
     detector = fitted_detector()
     writer = AnomalyWriter(detector, data.items, str(tmp_path / "out"), saved=())
     engine = judging(detector)
     writer.attach(engine)
-    good = data.batches()
     with pytest.raises(KeyError):
-        engine.run([good[0], {"nothing": 1}])
+        engine.run([data.batches()[0], {"nothing": 1}])
     assert len(read_csv(tmp_path / "out/scores.csv")) == 2
     assert not (
         tmp_path / "out/worklist.csv"
     ).exists()  # half of a list would be taken for all of it
-    again = judging(detector)
-    writer.attach(again)
-    again.run(good)
-    assert len(read_csv(tmp_path / "out/scores.csv")) == 4
-    assert len(read_csv(tmp_path / "out/scores_previous.csv")) == 2
-    assert len(read_csv(tmp_path / "out/worklist.csv")) == 4
-    writer.exit_if_rejected()  # nothing was
 
 
-def test_files_of_an_earlier_run_are_moved_away_with_its_tables(tmp_path: Path) -> None:
+def test_files_of_an_earlier_run_are_refused_with_its_tables(tmp_path: Path) -> None:
+    """Pictures of one folder beside the scores of another would be another patient's."""
     detector, out = fitted_detector(), tmp_path / "out"
-    for names in (["a.png", "b.png"], ["c.png"]):
-        data, engine = Radiographs(tmp_path / "in", names), judging(detector)
-        AnomalyWriter(detector, data.items, str(out), saved=("overlays",)).attach(engine)
-        engine.run(data.batches())
-        (out / "overlays/.a.png.jpg.abcd.tmp").touch()  # of a killed run
-    assert [path.name for path in (out / "overlays").glob("*.jpg")] == ["c.png.jpg"]
-    assert sorted(path.name for path in (out / "overlays_previous").iterdir()) == [
+    data, engine = Radiographs(tmp_path / "in", ["a.png", "b.png"]), judging(detector)
+    AnomalyWriter(detector, data.items, str(out), saved=("overlays",)).attach(engine)
+    engine.run(data.batches())
+    for table in ("scores.csv", "rejected.csv", "worklist.csv"):
+        (out / table).unlink()
+    other, engine = Radiographs(tmp_path / "in", ["c.png"]), judging(detector)
+    AnomalyWriter(detector, other.items, str(out), saved=("overlays",)).attach(engine)
+    with pytest.raises(FileExistsError, match="overlays is of another run"):
+        engine.run(other.batches())
+    assert sorted(path.name for path in (out / "overlays").glob("*.jpg")) == [
         "a.png.jpg",
         "b.png.jpg",
     ]
-    with pytest.warns(UserWarning, match="3 pictures left out"):
+    with pytest.warns(UserWarning, match="2 pictures left out"):
         assert scan_radiographs(tmp_path) == ["in/a.png", "in/b.png", "in/c.png"]
 
 
@@ -354,7 +350,8 @@ def test_a_detector_on_images_far_from_its_training(
         caplog.clear()
         detector.thresholds.fill_(threshold)
         engine = judging(detector)
-        AnomalyWriter(detector, data.items, str(tmp_path / "out"), saved=()).attach(engine)
+        out = str(tmp_path / f"out_{threshold}")
+        AnomalyWriter(detector, data.items, out, saved=()).attach(engine)
         engine.run(data.batches(8))
         assert ("24 of 24 images are above the threshold of 'abnormal'" in caplog.text) == warned
         assert ("finetune_anomaly.json" in caplog.text) == warned

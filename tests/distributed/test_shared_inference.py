@@ -141,13 +141,12 @@ def test_each_process_refuses_other_weights_before_it_writes(tmp_path: Path, kil
     assert tables(folder) == tables(tmp_path / "whole"), "nothing was mixed"
 
 
-def test_what_a_killed_run_has_left_is_kept_when_another_starts_anew(
-    tmp_path: Path, killed: Path
-) -> None:
+def test_what_a_killed_run_has_left_is_refused_by_a_new_one(tmp_path: Path, killed: Path) -> None:
     folder = copy(killed, tmp_path / "out")
-    judge(0, 1, folder)
-    assert (folder / "parts_previous" / "1_landmarks.csv").is_file()
-    assert not (folder / "parts").exists()
+    before = {path: path.read_bytes() for path in folder.rglob("*.csv")}
+    with pytest.raises(FileExistsError, match="of another run"):
+        judge(0, 1, folder)
+    assert {path: path.read_bytes() for path in folder.rglob("*.csv")} == before
 
 
 CONFIGS = [f"bundles/afire/configs/{name}.json" for name in ("inference", "released")]

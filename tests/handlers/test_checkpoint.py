@@ -183,16 +183,13 @@ def test_unwritable_folder_is_told_before_training(tmp_path: Path) -> None:
 def test_a_disk_without_room_is_told_before_training(
     tmp_path: Path, free: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counting_engine(tmp_path, linear()).run([0])
     usage = SimpleNamespace(total=10**9, used=0, free=free)
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
     network = nn.Linear(20, 20)  # 420 numbers of 4 bytes, and 2 x 420 moments of Adam
     optimizer = torch.optim.AdamW(network.parameters())
     with pytest.raises(OSError, match=rf"the disk of {tmp_path} is too full.*free space"):
         counting_engine(tmp_path, network, objects={"optimizer": optimizer}).run([0])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.pt", "model.pt"], (
-        "the old files moved"
-    )
+    assert list(tmp_path.iterdir()) == []
     usage.free = 2 * 3 * 1680 + 1680
     counting_engine(tmp_path, network, objects={"optimizer": optimizer}).run([0])
 
@@ -235,14 +232,15 @@ def test_what_a_killed_process_was_writing_is_removed(tmp_path: Path) -> None:
     ]
 
 
-def test_the_files_of_all_older_runs_are_kept(tmp_path: Path) -> None:
-    for value in (10.0, 20.0, 30.0):
-        counting_engine(tmp_path, linear(value)).run([0])
-    values = {path.name: torch.load(path, weights_only=True) for path in tmp_path.iterdir()}
-    for suffix, value in (("", 31.0), ("_previous", 11.0), ("_previous_2", 21.0)):
-        assert values[f"model{suffix}.pt"]["bias"].item() == value
-        assert values[f"checkpoint{suffix}.pt"]["network"]["bias"].item() == value
-    assert len(values) == 6
+def test_a_folder_with_the_files_of_another_run_is_refused(tmp_path: Path) -> None:
+    counting_engine(tmp_path, linear(10.0)).run([0])
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(FileExistsError, match=r"checkpoint\.pt is of another run.*--resume true"):
+        counting_engine(tmp_path, linear(20.0)).run([0])
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    (tmp_path / "checkpoint.pt").unlink()
+    with pytest.raises(FileExistsError, match=r"model\.pt is of another run"):
+        counting_engine(tmp_path, linear(20.0)).run([0])
 
 
 class RunsCode:
@@ -350,13 +348,12 @@ def test_best_validation_is_known_after_resuming(tmp_path: Path) -> None:
     assert torch.load(tmp_path / "model.pt", weights_only=True)["bias"].item() == 5.0
 
 
-def test_another_run_of_the_trainer_has_a_best_validation_of_its_own(tmp_path: Path) -> None:
-    network = linear()
-    engine = validating_engine(tmp_path, network, [0.9, 0.2, 0.4, 0.5])
-    for _ in range(2):
+def test_another_run_of_the_trainer_needs_a_folder_of_its_own(tmp_path: Path) -> None:
+    engine = validating_engine(tmp_path, linear(), [0.9, 0.2, 0.4, 0.5])
+    engine.run([0], max_epochs=2)
+    with pytest.raises(FileExistsError, match="of another run"):
         engine.run([0], max_epochs=2)
-    assert torch.load(tmp_path / "model.pt", weights_only=True)["bias"].item() == 4.0
-    assert torch.load(tmp_path / "model_previous.pt", weights_only=True)["bias"].item() == 1.0
+    assert torch.load(tmp_path / "model.pt", weights_only=True)["bias"].item() == 1.0
 
 
 def test_smaller_is_better_where_the_validator_says_so(tmp_path: Path) -> None:
@@ -426,19 +423,12 @@ def test_schedules_end_in_time_with_epochs_of_another_length(
     assert f"an epoch has {length} batches now, 3 in the checkpoint" in caplog.text
 
 
-def test_a_run_that_fails_before_it_saves_leaves_the_old_model_in_place(tmp_path: Path) -> None:
-    counting_engine(tmp_path, linear(10.0)).run([0])
-    for _ in range(2):
-        engine = counting_engine(tmp_path, linear(20.0))
-        engine.add_event_handler(Events.ITERATION_STARTED, fail)
-        with pytest.raises(CrashError):
-            engine.run([0])
-    assert torch.load(tmp_path / "model.pt", weights_only=True)["bias"].item() == 11.0
-    # but nobody takes that run's progress for this one's
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "checkpoint_previous.pt",
-        "model.pt",
-    ]
+def test_a_run_that_fails_before_it_saves_leaves_nothing(tmp_path: Path) -> None:
+    engine = counting_engine(tmp_path, linear(20.0))
+    engine.add_event_handler(Events.ITERATION_STARTED, fail)
+    with pytest.raises(CrashError):
+        engine.run([0])
+    assert list(tmp_path.iterdir()) == []
 
 
 def fail() -> None:

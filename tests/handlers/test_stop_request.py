@@ -117,7 +117,7 @@ def test_gradients_that_are_being_accumulated_are_not_lost(tmp_path: Path) -> No
 def test_signals_and_loaders_are_given_back(tmp_path: Path, name: str) -> None:
     number = signal.Signals[name]
     before = signal.getsignal(number)
-    trainer = make_trainer(tmp_path, epochs=1, num_workers=1)
+    trainer = make_trainer(tmp_path / "whole", epochs=1, num_workers=1)
     init = trainer.data_loader.worker_init_fn  # type: ignore[union-attr]
 
     def is_restored() -> bool:
@@ -125,7 +125,7 @@ def test_signals_and_loaders_are_given_back(tmp_path: Path, name: str) -> None:
 
     trainer.run()
     assert is_restored()
-    trainer = make_trainer(tmp_path, epochs=2, num_workers=1)
+    trainer = make_trainer(tmp_path / "stopped", epochs=2, num_workers=1)
     init = trainer.data_loader.worker_init_fn  # type: ignore[union-attr]
     with pytest.raises(StoppedBySignal, match=name):
         signal_at(trainer, 2, number=number).run()
@@ -135,7 +135,7 @@ def test_signals_and_loaders_are_given_back(tmp_path: Path, name: str) -> None:
         assert not is_restored()
         raise KeyError("a fault")
 
-    trainer = make_trainer(tmp_path, epochs=1, num_workers=1)
+    trainer = make_trainer(tmp_path / "failed", epochs=1, num_workers=1)
     init = trainer.data_loader.worker_init_fn  # type: ignore[union-attr]
     trainer.add_event_handler(Events.ITERATION_COMPLETED, fail)
     with pytest.raises(KeyError, match="a fault"):
@@ -168,7 +168,7 @@ def test_without_signals_and_in_other_threads_nothing_is_taken_over(tmp_path: Pa
     trainer = make_trainer(tmp_path, epochs=1, stop_signals=())
     trainer.add_event_handler(Events.ITERATION_COMPLETED, look)
     trainer.run()
-    trainer = make_trainer(tmp_path, epochs=1)
+    trainer = make_trainer(tmp_path / "thread", epochs=1)
     trainer.add_event_handler(Events.ITERATION_COMPLETED, look)
     thread = threading.Thread(target=trainer.run)
     thread.start()

@@ -72,6 +72,7 @@ class BundleTest:
                 for name, value in training.items()
                 if not name.startswith("network_def::")
             }
+            known["ckpt_path"] = f"{folder}/model.pt"
             self.run_configs("train", "train", "evaluate", **known)
             self.assertTrue(os.path.isfile(f"{folder}/output/metrics.json"))
         inference = {**images, "output_dir": f"{folder}/inferred"}

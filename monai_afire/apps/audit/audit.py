@@ -43,9 +43,9 @@ from monai_afire.utils.distributed import by_main_rank
 from monai_afire.utils.files import (
     atomic_path,
     check_writable,
-    keep_previous,
     mark_results,
     path_from,
+    refuse_existing,
     remove_leftovers,
     write_text,
 )
@@ -103,8 +103,8 @@ def audit_images(
     Check whether images are fit for training. No image is changed or deleted. An interrupted call goes on.
 
     Writes ``audit.html`` (a page that needs no network), ``audit.csv`` (one row per image), ``audit.json`` (the
-    numbers) and ``datalist.json`` (without the excluded images; names relative to ``dataset_dir``). Those of an earlier
-    call are kept as ``*_previous``.
+    numbers) and ``datalist.json`` (without the excluded images; names relative to ``dataset_dir``). A folder with
+    those of an earlier call is refused.
 
     Args:
         dataset_dir: folder of radiographs, or that the names of the datalist start from. Subfolders "train", "val" and
@@ -121,6 +121,7 @@ def audit_images(
     Raises:
         DatalistError: when the folder or the list cannot be used.
         ValueError: when a check has another name.
+        FileExistsError: when the folder has the results of an earlier call.
         OSError: when the results cannot be written.
 
     Example:
@@ -137,6 +138,7 @@ def audit_images(
         )
     items, base = audited_items(dataset_dir, datalist)
     folder = check_writable(output_dir)
+    by_main_rank(refuse_existing, *_results(folder))
     mark_results(folder, [item["image"] for item in items])
     parts = measure_images(items, num_workers, folder)
     described = (
@@ -155,8 +157,7 @@ def _report(
     shown: int,
 ) -> AuditSummary:
     """Turn the measurements into findings, and write them."""
-    results = [folder / name for name in ("audit.html", "audit.csv", "audit.json", "datalist.json")]
-    for path in results:
+    for path in _results(folder):
         remove_leftovers(path)
     frame, pictures = read_measurements(parts, len(items))
     frame = frame.join(_origins(items, base))
@@ -181,7 +182,6 @@ def _report(
             name: int(count) for name, count in frame["scanner"].value_counts().items() if name
         },
     )
-    keep_previous(*results)
     _write_table(frame, found, kept, folder / "audit.csv")
     write_text(folder / "audit.json", json.dumps(asdict(summary), indent=1))
     cleaned = {**described, **_cleaned(items, frame, kept)}
@@ -190,6 +190,10 @@ def _report(
     write_page(summary, found, paths, list(frame["image"]), folder / "audit.html", exclude, shown)
     shutil.rmtree(parts.parent, ignore_errors=True)
     return summary
+
+
+def _results(folder: Path) -> list[Path]:
+    return [folder / name for name in ("audit.html", "audit.csv", "audit.json", "datalist.json")]
 
 
 def audited_items(

@@ -32,7 +32,7 @@ from monai_afire.apps.compare.stored_tokens import encode_images
 from monai_afire.metrics.principal_components import pixel_components
 from monai_afire.networks.nets.encoders.raw_pixels import RawPixels
 from monai_afire.utils.distributed import by_main_rank
-from monai_afire.utils.files import check_writable, keep_previous, remove_leftovers, write_text
+from monai_afire.utils.files import check_writable, remove_leftovers, write_text
 from monai_afire.utils.formatting import json_safe
 
 _PIXELS = (64, 64)
@@ -130,10 +130,8 @@ def _write(
     folder: Path, cohort: Cohort, table: pd.DataFrame, features: Mapping[str, NDArray], view: str
 ) -> str:
     """The three files; returns the sentence."""
-    results = [folder / f"compare.{kind}" for kind in ("html", "csv", "json")]
-    for path in results:
+    for path in (folder / f"compare.{kind}" for kind in ("html", "csv", "json")):
         remove_leftovers(path)
-    keep_previous(*results)
     evaluated = cohort.table[cohort.table["role"] == EVALUATE]
     sentence, patients = verdict(table, len(evaluated)), evaluated["patient"].nunique()
     facts = {

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import threading
@@ -229,15 +230,13 @@ def _train_and_evaluate(
             if reason := _pretrain(run.start, run.seed, processes, environment):
                 return reason
     folder = experiment.folder(run)
-    folder.mkdir(parents=True, exist_ok=True)
-    settings = experiment.settings(
-        run
-    )  # the files as they are now, whatever happens to them meanwhile
+    # the files as they are now, whatever happens to them meanwhile
+    settings = experiment.settings(run)
     started = folder / "started.json"
-    steps = experiment.steps(run, can_resume=_read_settings(started) == settings)
+    can_resume = _read_settings(started) == settings
+    steps = experiment.steps(run, can_resume)
+    _make_room(folder, goes_on=can_resume and experiment.resumes)
     write_text(started, json.dumps(settings, indent=2))
-    for name in ("settings.json", "metrics.json"):
-        (folder / name).unlink(missing_ok=True)
     with (folder / "log.txt").open("w", encoding="utf-8") as log:
         for step, arguments in steps.items():
             if reason := _call(step, arguments, processes, log, environment):
@@ -248,6 +247,16 @@ def _train_and_evaluate(
         return f"the evaluation left no metrics.json that can be read ({error}): {_last_line(folder / 'log.txt')}"
     write_text(folder / "settings.json", json.dumps(settings, indent=2))
     return ""
+
+
+def _make_room(folder: Path, goes_on: bool) -> None:
+    """Delete what an earlier try has left, or, where the training goes on, what its evaluation has."""
+    if goes_on:
+        for path in (folder / "settings.json", folder / "metrics.json", *folder.glob("*.csv")):
+            path.unlink(missing_ok=True)
+    elif (folder / "started.json").is_file():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def _read_settings(path: Path) -> dict[str, Any] | None:

@@ -183,6 +183,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _SET_PER_RUN = (
     "output_dir",
     "ckpt_dir",
+    "ckpt_path",
+    "name",
+    "weights_of",
     "encoder_weights",
     "seed",
     "items::label_fraction",
@@ -296,6 +299,11 @@ class Experiment:
         """Folder of a run's output."""
         return self.output_dir / "runs" / run.name
 
+    @property
+    def resumes(self) -> bool:
+        """Whether a run that was stopped goes on from its checkpoint, rather than anew."""
+        return str(self.overrides.get("resume", "")).lower() == "true"
+
     def steps(self, run: Run, can_resume: bool = True) -> dict[str, list[str]]:
         """
         Arguments of ``monai.bundle run`` for training and evaluation, by the step's name.
@@ -315,6 +323,7 @@ class Experiment:
         of_evaluation = {
             name: value for name, value in settings.items() if not name.startswith("network_def::")
         }
+        of_evaluation["ckpt_path"] = (folder / "models" / "model.pt").as_posix()
         return {
             "training": bundle_arguments(self.config_files, settings),
             "evaluation": bundle_arguments((*self.config_files, self.evaluate_file), of_evaluation),

@@ -18,7 +18,7 @@ from monai_afire.apps.phantom.phantom_cohort import MAX_LESIONS, Cohort
 from monai_afire.data.cache.disk_cache import DiskCachedDataset
 
 # Raise it with every change of the pictures: caches of other versions are then drawn again.
-PHANTOM_VERSION = 1
+PHANTOM_VERSION = 2
 
 
 class ChestPhantomDataset(Dataset):

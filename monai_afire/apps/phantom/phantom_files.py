@@ -18,6 +18,7 @@ from monai_afire.apps.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES
 from monai_afire.apps.phantom.lesions import LESION_KINDS
 from monai_afire.apps.phantom.phantom import ChestPhantom
 from monai_afire.apps.phantom.phantom_cohort import SECTIONS, Cohort
+from monai_afire.data.datalist.drawn_images import drawn_mark
 from monai_afire.utils.files import write_text
 
 _NAME = "chest phantom"  # by which its datalist is recognized
@@ -107,7 +108,7 @@ def _save(folder: Path, name: str, array: np.ndarray) -> str:
     """Write a picture; returns the name with its extension."""
     path = folder / f"{name}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(array.astype(np.uint8)).save(path, format="PNG")
+    Image.fromarray(array.astype(np.uint8)).save(path, format="PNG", pnginfo=drawn_mark())
     return path.relative_to(folder).as_posix()
 
 

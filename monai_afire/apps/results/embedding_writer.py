@@ -30,7 +30,7 @@ class EmbeddingWriter(ResultTables):
 
     Args:
         items: the data set's items, for the names of the files.
-        output_dir: where to write; earlier runs' tables are kept as ``*_previous.csv``, ``*_previous_2.csv``, ....
+        output_dir: where to write; a folder with the results of another run is refused.
         resume: continue a stopped run, see :class:`ResultTables`.
 
     Raises:

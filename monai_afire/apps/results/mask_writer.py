@@ -75,7 +75,7 @@ class SegmentationWriter(_PictureWriter):
     Args:
         items: the data set's items, for the names of the files.
         class_names: C names, in the order of the network's outputs.
-        output_dir: where to write; earlier runs' tables are kept as ``*_previous.csv``, ``*_previous_2.csv``, ....
+        output_dir: where to write; a folder with the results of another run is refused.
         threshold: smallest probability inside a mask, in (0, 1).
         overlays: whether to write the pictures.
         num_threads: threads that write masks and pictures.
@@ -161,7 +161,7 @@ class LandmarkWriter(_PictureWriter):
     Args:
         items: the data set's items, for the names of the files.
         landmark_names: P names, in the order of the network's outputs.
-        output_dir: where to write; earlier runs' tables are kept as ``*_previous.csv``, ``*_previous_2.csv``, ....
+        output_dir: where to write; a folder with the results of another run is refused.
         window: see :func:`monai_afire.metrics.landmark_positions`.
         overlays: whether to write the pictures.
         num_threads: threads that write pictures.

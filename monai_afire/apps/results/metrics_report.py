@@ -18,7 +18,7 @@ from monai.utils import convert_to_tensor
 from numpy.typing import NDArray
 
 from monai_afire.utils.distributed import world_size
-from monai_afire.utils.files import check_writable, keep_previous, mark_results, write_text
+from monai_afire.utils.files import check_writable, mark_results, refuse_existing, write_text
 from monai_afire.utils.formatting import json_safe
 from monai_afire.visualize.outlines import picture_sheet
 
@@ -29,8 +29,7 @@ class MetricsReport(ABC):
 
     A subclass collects ``self.rows``, a dictionary per image, in :meth:`collect`, and turns the table of them into
     metrics in :meth:`evaluate`. Written are the table and ``metrics.json``, each complete or absent; a metric that is
-    not defined (NaN) is ``null`` there. Those of an earlier evaluation stay as ``*_previous*``; its pictures are drawn
-    over. Attach it to an evaluator.
+    not defined (NaN) is ``null`` there. A folder with those of another run is refused. Attach it to an evaluator.
 
     Attributes:
         items: the data set's items, for the names of the files; each subclass has them as an argument.
@@ -38,6 +37,7 @@ class MetricsReport(ABC):
         table_name: file name of the table.
 
     Raises:
+        FileExistsError: when the run starts and ``output_dir`` has the results of another run.
         OSError: when the run starts and ``output_dir`` cannot be written to.
         RuntimeError: when it starts in several processes, each of which has a part of the images.
         ValueError: when the run ends without an image.
@@ -74,6 +74,7 @@ class MetricsReport(ABC):
                 "an evaluation needs one process: start it without torchrun and overlays for several GPUs"
             )
         self.folder = check_writable(self.output_dir)
+        refuse_existing(self.folder / self.table_name, self.folder / "metrics.json")
         mark_results(self.folder, (item["image"] for item in self.items))
         self.rows: list[dict[str, Any]] = []
 
@@ -91,7 +92,6 @@ class MetricsReport(ABC):
             raise ValueError("no image was evaluated: the section of the datalist is empty")
         table = pd.DataFrame(self.rows)
         metrics = self.evaluate(table)
-        keep_previous(self.folder / self.table_name, self.folder / "metrics.json")
         write_text(self.folder / self.table_name, table.to_csv(index=False))
         write_text(self.folder / "metrics.json", json.dumps(json_safe(metrics), indent=2))
         self.draw(table)

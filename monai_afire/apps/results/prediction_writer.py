@@ -46,7 +46,7 @@ class PredictionWriter(ResultTables):
     Args:
         items: the data set's items, for the names of the files.
         class_names: K names, in the order of the network's outputs.
-        output_dir: where to write; earlier runs' tables are kept as ``*_previous.csv``, ``*_previous_2.csv``, ....
+        output_dir: where to write; a folder with the results of another run is refused.
         thresholds: ``(K,)`` probabilities, read when the run starts; NaN leaves a class without decision.
         resume: continue a stopped run, see :class:`ResultTables`.
         label_kind: "multilabel" (sigmoid), or "multiclass" (softmax) for exclusive classes.

@@ -27,8 +27,8 @@ from monai_afire.utils.files import (
     atomic_path,
     check_writable,
     common_folder,
-    keep_previous,
     mark_results,
+    refuse_existing,
     remove_leftovers,
 )
 from monai_afire.utils.folder_lock import folder_lock, launcher_patience
@@ -98,8 +98,7 @@ class ResultTables(ABC):
     network need not wait. ``rejected.csv`` has one row per file without a result, with the reason.
 
     Both tables grow by whole batches, when the files of the batch are complete. So an interrupted run keeps its
-    results. The first row or file of a run moves the tables of an earlier run away. One run at a time may write into
-    the folder.
+    results. One run at a time may write into the folder, and one with the results of another run is refused.
 
     A run may have many processes (:func:`monai_afire.utils.init_process_group`), on one or many machines that share the
     folder. Each scores its share of the batches and has tables of its own, in ``parts``; at the end the main one joins
@@ -110,19 +109,19 @@ class ResultTables(ABC):
 
     Attributes:
         items: the data set's items, for the names of the files; each subclass has them as an argument.
-        output_dir: where to write, likewise; earlier runs' tables are kept as ``*_previous.csv``,
-            ``*_previous_2.csv``, ....
+        output_dir: where to write, likewise.
         table_name: file name of the table.
         resume: continue the tables of a stopped run with the same settings; :meth:`remaining` leaves its images out.
         num_threads: threads that write the submitted files.
-        derived: names of files and folders that belong to the table, and move with it.
+        derived: names of files and folders that belong to the table.
         folders: names of the folders that this run writes a file of each image to.
 
     Raises:
+        FileExistsError: when a new run starts and ``output_dir`` has the results of another one.
         OSError: when the run starts and ``output_dir`` cannot be written to.
         RuntimeError: when the run starts and another process writes into ``output_dir``; when the last rows of a
             resumed run differ; when the machines of a run do not share ``output_dir``.
-        ValueError: when the table of a resumed run has other columns.
+        ValueError: when the table of a resumed run has other columns, or images that are not in the present list.
 
     Example:
         >>> import tempfile, torch
@@ -174,7 +173,7 @@ class ResultTables(ABC):
             Items. In a resumed run each process begins with a batch that has a result, to compare.
 
         Raises:
-            ValueError: when none is left.
+            ValueError: when the stopped run had other images, or other columns.
         """
         if not self.resume and world_size() == 1:
             return self.items
@@ -207,6 +206,8 @@ class ResultTables(ABC):
             self.resources.enter_context(
                 folder_lock(check_writable(self.folder), launcher_patience(self.resume))
             )
+            if not self.resume:
+                refuse_existing(*self._paths())
             for path in self._paths():
                 remove_leftovers(path)
         self.expected = [
@@ -224,7 +225,7 @@ class ResultTables(ABC):
         if world_size() > 1:
             if global_rank() == 0:
                 self._open_tables()
-            barrier()  # the main one moves away what an earlier run has left
+            barrier()  # the main one removes what a stopped run has left
             self._open_tables()
 
     @cached_property
@@ -341,10 +342,18 @@ class ResultTables(ABC):
                 for path in paths
                 for image in complete_images(path, header, may_be_cut)
             }
-            found[name] = sorted(
-                images.values(), key=lambda image: places.get(image[0][0], len(places))
-            )
+            self._refuse_foreign([image for image in images if image not in places], name)
+            found[name] = sorted(images.values(), key=lambda image: places[image[0][0]])
         return found
+
+    def _refuse_foreign(self, images: Sequence[str], name: str) -> None:
+        """Keep a resumed run from mixing its results with those of other images."""
+        if images:
+            remedy = "resume with the images of the run that wrote it, or choose another folder"
+            raise ValueError(
+                f"{self.folder / name} has results of {len(images)} images that are not in the present list, such "
+                f"as {images[0]}: {remedy}"
+            )
 
     def _left(self, batches: _Batches) -> tuple[_Batches, _Batches]:
         """Of a stopped run, the batch with the last complete image, and those with images that have no result."""
@@ -363,11 +372,6 @@ class ResultTables(ABC):
                 compared.append(batch)
             elif own - done:
                 left.append(batch)
-        if not compared and not left:
-            raise ValueError(
-                f"nothing is left to do: {self.folder / self.table_name} has all {len(self.items)} images; set "
-                "resume to false to start anew"
-            )
         again = [item for batch in (*compared, *left) for item in batch]
         self.again = {written_name(item["image"]) for item in again}
         logger.info(f"{len(self.items) - len(again)} of {len(self.items)} images are done already")
@@ -384,12 +388,10 @@ class ResultTables(ABC):
         return [*tables, *(path for path in derived if path.suffix or path.is_dir())]
 
     def _open_tables(self) -> None:
-        """At the first row or file: a run that fails before it leaves the files of the earlier run where they are."""
+        """At the first row or file: a run that fails before it leaves none."""
         if self.files:
             return
         rank = global_rank()
-        if not rank and not self.resume:
-            keep_previous(*self._paths())
         if not rank:
             mark_results(self.folder, (item["image"] for item in self.items), self.folders)
         for name, header in self._headers().items():

@@ -11,6 +11,8 @@ from monai_afire.apps.runs.declarations import ENCODER_OPTIONS, OPTIONS, SECTION
 from monai_afire.apps.runs.described_options import described_options
 from monai_afire.apps.runs.help_text import describe_default, help_text
 from monai_afire.apps.runs.option import Option
+from monai_afire.apps.runs.phantom_weights import checked_items
+from monai_afire.apps.runs.run_folder import check_folders, run_folder, run_weights
 from monai_afire.apps.runs.running import current_call
 
 __all__ = [
@@ -23,10 +25,14 @@ __all__ = [
     "OptionError",
     "check",
     "check_call",
+    "check_folders",
+    "checked_items",
     "current_call",
     "describe_default",
     "help_text",
     "start_bundle",
     "described_options",
+    "run_folder",
+    "run_weights",
     "training_message",
 ]

@@ -102,9 +102,8 @@ class ClosingMessage:
     def about_model(self, path: str) -> str:
         """How a model was chosen and how to resume its training, in brackets."""
         state = getattr(self.validator, "state", None)
-        is_chosen = getattr(state, "best_metric_epoch", -1) > 0 and math.isfinite(
-            float(state.best_metric)
-        )  # type: ignore[union-attr]
+        has_best = getattr(state, "best_metric_epoch", -1) > 0
+        is_chosen = has_best and math.isfinite(float(getattr(state, "best_metric", math.nan)))
         facts = ["of the best validation"] if is_chosen else []
         if Path(path).with_name("checkpoint.pt").is_file():
             facts.append("resumable: checkpoint.pt beside it")
@@ -154,7 +153,8 @@ def _next_steps(configs: Path) -> dict[str, dict[str, Any]]:
             "ckpt_path": "model",
             "dataset_dir": "/path/to/images",
         }
-        return {"evaluate": {"configs": ["train.json", "evaluate.json"]}, "use": use}
+        evaluate = {"configs": ["train.json", "evaluate.json"], "ckpt_path": "model"}
+        return {"evaluate": evaluate, "use": use}
     if (configs / "finetune_anomaly.json").is_file():
         return {"next": {"configs": ["train.json", "finetune_anomaly.json"], "pretrained": "model"}}
     fine_tuning = configs.parents[1] / "radiograph_classification" / "configs" / "train.json"

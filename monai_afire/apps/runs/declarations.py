@@ -47,9 +47,19 @@ _DATA = (
     Option("section", TEXT, "section of the datalist to use: training, validation or test"),
     Option("label_key", TEXT, "key of the items that holds the label"),
     Option("bundle_root", PATH, "the bundle's folder, from which the other folders follow"),
-    Option("output_dir", PATH, "folder for results, pictures and curves"),
+    Option(
+        "name", TEXT, "of the run, whose folder is runs/<bundle>/<name>", null="the present time"
+    ),
+    Option(
+        "weights_of",
+        PATH,
+        "run whose weights to use: latest, its name or its folder",
+        null="the weights of the bundle",
+    ),
+    Option("output_dir", PATH, "folder for results, pictures and curves, in place of the run's"),
     Option("ckpt_dir", PATH, "folder for model.pt and checkpoint.pt of a training"),
     Option("ckpt_path", PATH, "file of the weights to use"),
+    Option("phantom_weights", SWITCH, "use weights of drawn phantoms alone for radiographs, too"),
     Option("export_path", PATH, "file to write with --run_id export: .onnx or .pt2"),
     Option("cache", choice(CACHES), "where decoded images are kept: disk16 and disk8 round them"),
     Option("cache_dir", PATH, "folder of the cache on disk"),

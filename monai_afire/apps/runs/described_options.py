@@ -14,6 +14,7 @@ from typing import Any
 from monai_afire.apps.runs.call import BundleCall, needs_evaluation
 from monai_afire.apps.runs.declarations import ENCODER_OPTIONS, OPTIONS
 from monai_afire.apps.runs.help_text import describe_default
+from monai_afire.apps.runs.run_folder import stopped_run
 from monai_afire.networks.definition import encoder_definition
 from monai_afire.networks.nets.encoders.encoder_building import IMAGENET, RESIDUAL
 from monai_afire.networks.weights.model_file import read_description
@@ -134,18 +135,28 @@ def _start_of(call: BundleCall) -> tuple[str, Path | None]:
     """The option that names the first file with a description of an encoder, and this file."""
     if call.files is None or "ckpt_path" in call.config:
         return "", None
-    names = [
-        *(["ckpt_dir"] if call.config.get("resume") is True else []),
-        "pretrained",
-        "encoder_weights",
-    ]
-    for name in names:
+    if call.config.get("resume") is True and (folder := _stopped_run(call)):
+        path = folder / "checkpoint.pt"
+        if described_options(path):
+            return "ckpt_dir", path
+    for name in ("pretrained", "encoder_weights"):
         value = call.value(name) if name in call.config and name in call.read_names else None
-        if value and isinstance(value, (str, os.PathLike)):
-            path = Path(value, "checkpoint.pt") if name == "ckpt_dir" else weights_file(value)
-            if described_options(path):
-                return name, path
+        if value and isinstance(value, (str, os.PathLike)) and described_options(value):
+            return name, weights_file(value)
     return "", None
+
+
+def _stopped_run(call: BundleCall) -> Path | None:
+    """Folder of the checkpoint of the run to resume; no folder is made for it yet."""
+    for name, inside in (("ckpt_dir", ""), ("output_dir", "models")):
+        value = call.config.get(name)
+        if isinstance(value, str) and not needs_evaluation(value):
+            return Path(value, inside)
+    if "run_dir" not in call.config:
+        return None
+    step = call.config["run_dir"]["step"]
+    found = stopped_run(call.value("bundle_root"), step, call.config.get("name"))
+    return None if found is None else found / "models"
 
 
 def _read(name: str, value: Any) -> Any:

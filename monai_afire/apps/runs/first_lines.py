@@ -28,7 +28,7 @@ def print_first_lines(call: BundleCall) -> None:
 
 def first_lines(call: BundleCall) -> Iterator[str]:
     """
-    The device and the precision of a run, and a hint at the paper's settings for a training on own images.
+    The device, the precision and the weights of a run, and a hint at the paper's settings for a training on own images.
 
     Args:
         call: the start of the run.
@@ -43,6 +43,8 @@ def first_lines(call: BundleCall) -> Iterator[str]:
     """
     if {"device", "bf16"} <= call.config.keys():
         yield described_precision(call.value("device"), bool(call.value("bf16")))
+    if "ckpt_path" in call.config and "ckpt_path" in call.read_names:
+        yield f"weights: {call.value('ckpt_path')}"
     has_own_images = call.config.get("dataset_dir") or call.config.get("datalist")
     if has_own_images and _could_be_as_in_paper(call):
         yield "these are small settings for a first try; those of the paper come with the overlay paper"

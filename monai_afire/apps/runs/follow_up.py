@@ -15,8 +15,11 @@ from typing import Any
 
 from monai_afire.apps.runs.overlays import completed
 
-_OF_ONE_RUN = {"resume", "config_file", "meta_file", "logging_file", "tracking"}
-_PLACES = {"output_dir", "ckpt_dir", "ckpt_path", "dataset_dir", "datalist", "section"}
+_OF_ONE_RUN = {
+    *("resume", "name", "weights_of", "output_dir", "ckpt_dir", "run_dir"),
+    *("config_file", "meta_file", "logging_file", "tracking"),
+}
+_PLACES = {"ckpt_path", "dataset_dir", "datalist", "section"}
 _PHANTOM = {"phantom", "phantom_dir"}
 
 

@@ -236,7 +236,7 @@ class AnomalyWriter(ResultTables):
     Args:
         detector: the evaluator's network.
         items: the data set's items, for the names of the files.
-        output_dir: where to write; an earlier run's tables and files are kept as ``*_previous``, ``*_previous_2``, ....
+        output_dir: where to write; a folder with the results of another run is refused.
         saved: which of "overlays", "thumbnails" (with ``worklist.html``, the work-list as a page), "dicom" (the
             overlays as Secondary Capture in the study of their source), "sr" (score, p-value and place as Structured
             Report in that study), "maps" and "embeddings" to write.

@@ -15,12 +15,10 @@ from typing import Any
 PUBLIC = ("LICENSE", "NOTICE", "configs", "docs", "models")
 PRIVATE = (
     "checkpoint*.pt",
-    "*_previous*.pt",
     ".*",
     "*.tmp",
     "__pycache__",
-    "encoder_only",
-)  # of runs: optimizer, older weights
+)  # of runs that were told to write here
 LARGE = 25 * 2**20  # bytes that the Model Zoo takes as one file
 LINK_TO_ANOTHER_BUNDLE = re.compile(r"\[([^\]]*)\]\(\.\./\.\./[^)]*\)")
 

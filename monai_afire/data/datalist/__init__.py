@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from monai_afire.data.datalist.datalist_checks import DatalistError
+from monai_afire.data.datalist.drawn_images import image_kind
 from monai_afire.data.datalist.labeled_items import labeled_items
 from monai_afire.data.datalist.labels import (
     abnormal_label,
@@ -27,6 +28,7 @@ __all__ = [
     "class_names",
     "cross_validation_items",
     "few_shots",
+    "image_kind",
     "indexed_images",
     "item_patients",
     "label_subset",

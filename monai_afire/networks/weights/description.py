@@ -90,6 +90,7 @@ class Description:
         preprocessing: of the images.
         class_names: names of the outputs in their order; None where there are none.
         label_kind: "multilabel" or "multiclass" of a classifier.
+        trained_on: what the images of the last training were; None where it is not known.
         settings: other values that later steps need, such as the size of a grid.
         digest: of the tensors, see :func:`tensor_digest`.
         version: of this package.
@@ -104,6 +105,7 @@ class Description:
     preprocessing: Preprocessing | None = None
     class_names: list[str] | None = None
     label_kind: Literal["multilabel", "multiclass"] | None = None
+    trained_on: Literal["phantoms", "radiographs"] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     digest: str | None = None
     version: str = ""
@@ -153,6 +155,7 @@ def describe(
     preprocessing: Mapping[str, Any] | None = None,
     class_names: Any = None,
     label_kind: str | None = None,
+    trained_on: str | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Description:
     """
@@ -165,6 +168,7 @@ def describe(
             not known.
         class_names: names of the outputs.
         label_kind: of a classifier.
+        trained_on: "phantoms" or "radiographs"; None where it is not known.
         settings: other values that later steps need. With a pre-processing, the encoder adds its "patch_size".
 
     Returns:
@@ -203,6 +207,7 @@ def describe(
         preprocessing=Preprocessing(**_plain(given)) if "image_size" in given else None,
         class_names=None if class_names is None else [str(name) for name in class_names],
         label_kind=label_kind,  # type: ignore[arg-type]
+        trained_on=trained_on,  # type: ignore[arg-type]
         settings=_plain(others),
         version=__version__,
     )

@@ -37,7 +37,7 @@ from monai_afire.networks.weights.released_files import weights_file
 from monai_afire.networks.weights.safetensors_files import read_safetensors
 from monai_afire.networks.weights.weight_loading import load_encoder_weights
 from monai_afire.utils.distributed import global_rank
-from monai_afire.utils.files import is_safetensors, joined_path, keep_previous
+from monai_afire.utils.files import is_safetensors, joined_path
 
 __all__ = [
     "ModelFile",
@@ -95,7 +95,7 @@ def save_network(
     description: Mapping[str, Any] | None = None,
 ) -> Path:
     """
-    Write a network's state dict for :func:`load_network`, complete or not at all; an older file is kept beside it.
+    Write a network's state dict for :func:`load_network`, complete or not at all.
 
     Args:
         network: unwrapped.
@@ -115,7 +115,6 @@ def save_network(
     """
     file = joined_path(path)
     if global_rank() == 0:
-        keep_previous(file)
         write_pickle(
             with_description(network.state_dict(), describe(network, **(description or {}))), file
         )
@@ -274,6 +273,10 @@ class ModelFile:
     )
     label_kind = property(
         attrgetter("description.label_kind"), doc="Kind of labels of a classifier."
+    )
+    trained_on = property(
+        attrgetter("description.trained_on"),
+        doc='"phantoms" or "radiographs"; None where the file does not say.',
     )
     settings = property(
         attrgetter("description.settings"), doc="Other values of the run that wrote the file."

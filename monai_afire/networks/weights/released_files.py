@@ -15,6 +15,8 @@ from monai_afire.networks.weights.safetensors_files import read_safetensors
 __all__ = ["ENCODERS", "RELEASED", "released_encoder", "released_file", "with_released_weights"]
 
 RELEASED = "released"
+MODEL_OF_RUN = Path("models", "model.pt")
+"""Where the folder of a run has its weights."""
 Network = TypeVar("Network", bound=nn.Module)
 
 ENCODERS = {RELEASED: "encoder.safetensors", "released_224": "vit_tiny_patch16_224.safetensors"}
@@ -45,8 +47,11 @@ def released_encoder(name: str = RELEASED) -> Path:
 
 
 def weights_file(path: str | os.PathLike) -> Path:
-    """The file of a path, or of the name of a released encoder."""
-    return released_encoder(str(path)) if path in ENCODERS else Path(path)
+    """The file of a path, of a run's folder, or of the name of a released encoder."""
+    if path in ENCODERS:
+        return released_encoder(str(path))
+    of_run = Path(path, MODEL_OF_RUN)
+    return of_run if of_run.is_file() else Path(path)
 
 
 def with_released_weights(network: Network, name: str) -> Network:

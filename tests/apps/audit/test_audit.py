@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -249,13 +250,13 @@ def test_a_folder_without_radiographs_is_an_error(
     assert "no radiographs" in capsys.readouterr().err
 
 
-def test_results_of_an_earlier_audit_are_kept(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "audit.csv").write_text("mine")
-    audit_images(folder, output_dir=tmp_path)
-    first = (tmp_path / "audit.html").read_bytes()
-    audit_images(folder / "test", output_dir=tmp_path)
-    assert (tmp_path / "audit_previous.csv").read_text() == "mine"
-    assert (tmp_path / "audit_previous_2.html").read_bytes() == first
+@pytest.mark.parametrize("name", ["audit.csv", "audit.html", "datalist.json"])
+def test_a_folder_with_other_results_is_refused(folder: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(FileExistsError, match=re.escape(f"{name} is of another run")):
+        audit_images(folder, output_dir=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "mine"
 
 
 def test_no_advice_to_train_on_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

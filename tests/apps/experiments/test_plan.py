@@ -138,7 +138,7 @@ def test_steps_are_training_and_evaluation_with_the_same_overrides(tmp_path: Pat
     evaluate = str(Path(config).parent / "evaluate.json")
     assert training[:2] == ["--config_file", f'["{config}", "{overlay}"]']
     assert evaluation[:2] == ["--config_file", f'["{config}", "{overlay}", "{evaluate}"]']
-    assert training[2:] == evaluation[2:]
+    assert evaluation[2:-2] == training[2:]
     options = dict(zip(training[2::2], training[3::2], strict=True))
     folder = f"{tmp_path.as_posix()}/results/runs/scratch-label_fraction_0.1-seed_1"
     assert options == {
@@ -149,6 +149,7 @@ def test_steps_are_training_and_evaluation_with_the_same_overrides(tmp_path: Pat
         "--items::label_fraction": "0.1",
         "--epochs": "2",
     }
+    assert evaluation[-2:] == ["--ckpt_path", f"{folder}/models/model.pt"]
 
 
 def test_settings_change_with_all_that_the_result_depends_on(tmp_path: Path, weights: str) -> None:

@@ -148,8 +148,9 @@ def test_second_run_starts_afresh(tmp_path: Path) -> None:
     items, logits, labels = data_of()
     report = ClassificationReport(items, NAMES, str(tmp_path))
     run(report, logits, labels)
+    report.output_dir = str(tmp_path / "second")
     run(report, logits[:10], labels[:10])
-    assert len(read_csv(tmp_path / "predictions.csv")) == 10
+    assert len(read_csv(tmp_path / "second/predictions.csv")) == 10
 
 
 def test_large_logits_keep_their_order(tmp_path: Path) -> None:

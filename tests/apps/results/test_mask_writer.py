@@ -143,9 +143,8 @@ def test_an_interrupted_run_keeps_what_it_has(tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         run(writer, [data[0], {"pred": torch.zeros(1, 2, 8, 8)}])
     assert len(read_csv(tmp_path / "out/segmentation.csv")) == 2
-    run(writer, data)
-    assert len(read_csv(tmp_path / "out/segmentation.csv")) == 3
-    assert len(read_csv(tmp_path / "out/segmentation_previous.csv")) == 2
+    with pytest.raises(FileExistsError, match=r"segmentation\.csv is of another run"):
+        run(writer, data)
 
 
 def test_what_goes_wrong_in_a_thread_is_raised(tmp_path: Path) -> None:

@@ -89,10 +89,11 @@ def test_a_second_run_starts_afresh(tmp_path: Path) -> None:
     engine = Engine(lambda engine, batch: None)
     report = Scores(str(tmp_path), 1)
     report.attach(engine)
-    for _ in range(2):
+    for name in ("first", "second"):
+        report.output_dir = str(tmp_path / name)
         engine.run([[1.0, 2.0]])
         assert report.scores == [1.0, 2.0]
-    assert (tmp_path / "sheet.png").exists()
+        assert (tmp_path / name / "sheet.png").exists()
 
 
 def test_at_least_one_picture(tmp_path: Path) -> None:
@@ -120,14 +121,13 @@ def test_pixel_sizes_by_hand() -> None:
     np.testing.assert_allclose(sizes[:2].numpy(), [[2.0, 0.8], [2.0, 0.4]])
 
 
-def test_an_earlier_evaluation_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Also one whose figures were damaged: only files move."""
-    shown(monkeypatch, tmp_path, [0.5], 1)
+def test_a_folder_with_another_evaluation_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "metrics.json").write_text("first")
-    shown(monkeypatch, tmp_path, [0.5], 1)
-    assert (tmp_path / "metrics_previous.json").read_text() == "first"
-    assert (tmp_path / "metrics.json").read_text() == "{}"
-    assert (tmp_path / "table_previous.csv").is_file()
+    with pytest.raises(FileExistsError, match=r"metrics\.json is of another run"):
+        shown(monkeypatch, tmp_path, [0.5], 1)
+    assert (tmp_path / "metrics.json").read_text() == "first"
 
 
 def test_a_part_of_the_images_is_not_evaluated(

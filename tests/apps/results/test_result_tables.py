@@ -91,31 +91,26 @@ def test_files_without_prediction(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "2 of 5 files were rejected" in capsys.readouterr().err
 
 
-def test_interrupted_and_previous_run(tmp_path: Path) -> None:
+def test_an_interrupted_run_keeps_its_rows_and_is_resumed_or_left(tmp_path: Path) -> None:
     writer = PredictionWriter(ITEMS, NAMES, str(tmp_path))
     with pytest.raises(KeyError):
         run(writer, [*batches(["x", "x", "", "x", "x"])[:2], {"nothing": 1}])
-    assert len(read_csv(tmp_path / "rejected.csv")) == 4
-    run(writer, batches())
-    assert writer.num_rejected == 0
-    writer.exit_if_rejected()  # nothing was
-    assert len(read_csv(tmp_path / "predictions.csv")) == 5
-    assert len(read_csv(tmp_path / "rejected_previous.csv")) == 4
-    assert len(read_csv(tmp_path / "rejected.csv")) == 0
-    run(writer, batches())
-    assert len(read_csv(tmp_path / "predictions_previous_2.csv")) == 5
-    assert len(read_csv(tmp_path / "rejected_previous.csv")) == 4, (
-        "the one that was there before is kept too"
-    )
-
-
-def test_runs_that_fail_before_the_first_row_leave_the_tables_alone(tmp_path: Path) -> None:
-    run(PredictionWriter(ITEMS, NAMES, str(tmp_path)), batches())
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    for _ in range(2):
-        with pytest.raises(KeyError):
-            run(PredictionWriter(ITEMS, NAMES, str(tmp_path)), [{"nothing": 1}])
-        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert len(read_csv(tmp_path / "rejected.csv")) == 4
+    with pytest.raises(FileExistsError, match=r"predictions\.csv is of another run"):
+        run(writer, batches())
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    other = PredictionWriter(ITEMS, NAMES, str(tmp_path / "other"))
+    run(other, batches())
+    assert other.num_rejected == 0
+    other.exit_if_rejected()  # nothing was
+    assert len(read_csv(tmp_path / "other/predictions.csv")) == 5
+
+
+def test_a_run_that_fails_before_the_first_row_leaves_no_table(tmp_path: Path) -> None:
+    with pytest.raises(KeyError):
+        run(PredictionWriter(ITEMS, NAMES, str(tmp_path)), [{"nothing": 1}])
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="without locks")
@@ -191,5 +186,5 @@ def test_a_model_on_images_that_it_was_not_made_for(
     for part in ("evaluate.json", "train.json", str(tmp_path / "predictions.csv")):
         assert (part in caplog.text) == warned
     caplog.clear()
-    run(PredictionWriter(items, NAMES, str(tmp_path)), data)  # decides nothing
+    run(PredictionWriter(items, NAMES, str(tmp_path / "second")), data)  # decides nothing
     assert caplog.text == ""

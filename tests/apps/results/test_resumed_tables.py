@@ -145,10 +145,16 @@ def test_new_files_of_a_growing_folder_are_added(tmp_path: Path) -> None:
     assert sorted(tables(tmp_path / "whole")["landmarks.csv"].splitlines()) == sorted(
         (tmp_path / "landmarks.csv").read_bytes().splitlines()
     )
-    with pytest.raises(
-        ValueError, match=r"nothing is left to do: .*landmarks\.csv has all 1 images"
-    ):
-        judge(tmp_path, resume=True, items=ITEMS[:1])
+    assert len(Landmarks(ITEMS, str(tmp_path), resume=True).remaining()) < len(ITEMS)
+
+
+@pytest.mark.parametrize("other", [ITEMS[:3], ITEMS[:2] + ITEMS[3:], [{"image": "x", "index": 0}]])
+def test_results_of_other_images_are_refused(tmp_path: Path, other: Sequence[Any]) -> None:
+    judge(tmp_path)
+    before = tables(tmp_path)
+    with pytest.raises(ValueError, match=r"\.csv has results of \d images that are not in the"):
+        judge(tmp_path, resume=True, items=other)
+    assert tables(tmp_path) == before
 
 
 def test_other_weights_are_refused_and_nothing_is_mixed(tmp_path: Path) -> None:

@@ -31,7 +31,18 @@ def test_small_settings_are_named_where_own_images_meet_them(
 ) -> None:
     first, *others = first_lines(call_of(run, device="cpu", bf16=False, **overrides))
     assert first == "computing on cpu in float32"
+    others = [line for line in others if not line.startswith("weights: ")]
     assert ["overlay paper" in line for line in others] == [True] * hint
+
+
+@pytest.mark.parametrize(
+    ("overrides", "path"),
+    [({}, "released/detector.safetensors"), ({"ckpt_path": "mine.pt"}, "mine.pt")],
+)
+def test_the_weights_in_use_are_named(overrides: dict[str, Any], path: str) -> None:
+    lines = list(first_lines(call_of(["afire/inference"], **IMAGES, **overrides)))
+    assert [line for line in lines if line.startswith("weights: ") and line.endswith(path)]
+    assert not any("weights: " in line for line in first_lines(call_of(["afire/train"], **IMAGES)))
 
 
 def test_one_process_speaks_for_all(

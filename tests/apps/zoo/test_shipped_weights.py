@@ -28,7 +28,7 @@ def bundle_copy(tmp_path: Path) -> Any:
     """Copies a bundle with its weights, of which nothing but the copy is written to."""
 
     def copy(bundle: str) -> Path:
-        ignore = shutil.ignore_patterns("checkpoint*.pt", "*_previous*", "output", "data")
+        ignore = shutil.ignore_patterns("checkpoint*.pt", "output", "data")
         return Path(shutil.copytree(BUNDLES / bundle, tmp_path / "bundles" / bundle, ignore=ignore))
 
     return copy

@@ -29,9 +29,7 @@ def test_every_bundle_has_one() -> None:
 def test_unit_test_of_a_bundle(
     bundle: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ignore = shutil.ignore_patterns(
-        "checkpoint*.pt", "*_previous*", "output", "data", "__pycache__"
-    )
+    ignore = shutil.ignore_patterns("checkpoint*.pt", "output", "data", "__pycache__")
     copy = tmp_path / "models" / ZOO_NAMES[bundle]
     shutil.copytree(BUNDLES / bundle, copy, ignore=ignore)
     before = sorted(copy.rglob("*"))

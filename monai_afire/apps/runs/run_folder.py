@@ -1,0 +1,286 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""One run, one folder: ``runs/<bundle>/<name or time>/`` below the current folder, and which of them to go on from."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+
+from monai_afire.networks.weights.model_file import read_description
+from monai_afire.networks.weights.released_files import MODEL_OF_RUN, weights_file
+from monai_afire.utils.distributed import by_main_rank, has_process_group, is_launched
+from monai_afire.utils.files import check_writable, refuse_existing, write_text
+
+__all__ = ["check_folders", "newest_run", "run_folder", "run_weights", "stopped_run"]
+
+logger = logging.getLogger(__name__)
+
+RUNS = "runs"
+LATEST = "latest"
+_RECORD = "run.json"  # makes a folder a run's
+_RESERVED = (LATEST, "data")
+_BEFORE_A_RUN = re.compile(r"run\.json|config_\w+\.json")  # the latter by MONAI's tracking
+_made: dict[tuple[Path, str, str | None], Path] = {}  # folders that this process has made
+
+
+def run_folder(bundle: str, step: str, name: str | None = None, resume: bool = False) -> str:
+    """
+    The folder of a run, made for it alone, or that of the stopped run to resume.
+
+    ``runs/<bundle>/latest`` leads to it: a link or, where there are none, a text file with its name. Of several
+    processes the main one decides.
+
+    Args:
+        bundle: folder or name of the bundle.
+        step: what the run does, such as "train"; a run is resumed by the same step alone.
+        name: of the run; None for the time.
+        resume: go on with the run of this name or, without a name, with the latest one of this step. Where there is
+            none, the run is a new one.
+
+    Returns:
+        Its path, relative to the current folder.
+
+    Raises:
+        FileExistsError: when a run has this name.
+        OSError: when the folder cannot be made.
+        RuntimeError: in one of several processes that have not joined yet.
+        ValueError: for a name that is no plain name, and when the run to resume is of another step.
+
+    Example:
+        >>> import pytest, tempfile
+        >>> with pytest.MonkeyPatch.context() as patch:
+        ...     patch.chdir(tempfile.mkdtemp())
+        ...     Path(run_folder("afire", "train", "hospital_a")).as_posix()
+        ...     Path(run_folder("afire", "train", "hospital_a", resume=True)).as_posix()
+        'runs/afire/hospital_a'
+        'runs/afire/hospital_a'
+    """
+    if is_launched() and not has_process_group():
+        remedy = "start a step for one process without torchrun, or give the folder (--output_dir)"
+        raise RuntimeError(f"the processes have not joined, so each would have a run: {remedy}")
+    # MONAI's tracking evaluates a config before the texts of the command line are read
+    is_resumed = str(resume).lower() == "true"
+    return by_main_rank(_run_folder, bundle, step, None if name is None else str(name), is_resumed)
+
+
+def stopped_run(bundle: str, step: str, name: str | None = None) -> Path | None:
+    """
+    The run to go on with by ``--resume true``.
+
+    Args:
+        bundle: folder or name of the bundle.
+        step: what the run does.
+        name: of the run; None for the latest one of this step.
+
+    Returns:
+        Its folder; None where there is none.
+
+    Raises:
+        ValueError: when the run of this name is of another step.
+
+    Example:
+        >>> stopped_run("no_such_bundle", "train") is None
+        True
+    """
+    if name is None:
+        return newest_run(bundle, lambda folder: _is_of(folder, step) and _can_go_on(folder))
+    folder = _parent(bundle) / name
+    if not folder.exists():
+        return None
+    if not _is_of(folder, step):
+        found = _record(folder).get("step", "something else")
+        raise ValueError(f"{folder} is a run of {found}, not of {step}: choose another --name")
+    return folder
+
+
+def newest_run(bundle: str, is_wanted: Callable[[Path], bool]) -> Path | None:
+    """
+    The run that was started last.
+
+    Args:
+        bundle: folder or name of the bundle.
+        is_wanted: says whether the run in a folder is one of those to choose from.
+
+    Returns:
+        Its folder; None for no run.
+
+    Example:
+        >>> newest_run("no_such_bundle", lambda folder: True) is None
+        True
+    """
+    wanted = [(_record(folder), folder) for folder in _runs(_parent(bundle)) if is_wanted(folder)]
+    return max(wanted, key=lambda run: run[0].get("started", ""))[1] if wanted else None
+
+
+def run_weights(
+    run: str | None, bundle: str, task: str | None = None, otherwise: str | None = None
+) -> str | None:
+    """
+    File of the weights of a run.
+
+    Args:
+        run: "latest", the name of a run of the bundle, or a path: of a run's folder or of a file. None for no run.
+        bundle: folder or name of the bundle.
+        task: of the network; "latest" is the latest run that has such a network. None for any.
+        otherwise: file where no run is named.
+
+    Returns:
+        The file.
+
+    Raises:
+        FileNotFoundError: when there is no such run; the message names those that there are.
+
+    Example:
+        >>> run_weights(None, "afire", otherwise="released")
+        'released'
+    """
+    if run is None:
+        return otherwise
+    parent = _parent(bundle)
+    own = parent / run
+    if run == LATEST:
+        newest = newest_run(bundle, lambda folder: _has_weights(folder, task))
+        if newest is not None:
+            return str(newest / MODEL_OF_RUN)
+    elif own.is_dir():
+        return str(own / MODEL_OF_RUN)
+    elif Path(run).exists():
+        return str(weights_file(run))
+    names = ", ".join(sorted(folder.name for folder in _runs(parent))) or "none"
+    kind = f" with {task} weights" if run == LATEST and task else ""
+    raise FileNotFoundError(
+        f"--weights_of {run}: no such run{kind} in {parent.absolute()} (there: {names}), and no such path"
+    )
+
+
+def check_folders(output_dir: str, ckpt_dir: str, resume: bool = False) -> None:
+    """
+    Make sure that a training can write to its folders, and that no other one has, before hours of work depend on it.
+
+    Args:
+        output_dir: of pictures and curves.
+        ckpt_dir: of the weights.
+        resume: whether the run goes on with what is there.
+
+    Raises:
+        FileExistsError: when a folder has the results of another run.
+        OSError: when a folder cannot be written to.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> check_folders(folder, f"{folder}/models")
+    """
+    by_main_rank(_check_folders, Path(output_dir), Path(ckpt_dir), resume)
+
+
+def _check_folders(output_dir: Path, ckpt_dir: Path, resume: bool) -> None:
+    check_writable(ckpt_dir, output_dir)
+    if not resume:
+        own = (
+            f".{os.getpid()}."  # TensorBoard's files have the number of the process in their names
+        )
+        curves = [path for path in output_dir.glob("events.out.tfevents*") if own not in path.name]
+        refuse_existing(ckpt_dir / "checkpoint.pt", ckpt_dir / "model.pt", *curves)
+
+
+def _run_folder(bundle: str, step: str, name: str | None, resume: bool) -> str:
+    parent = _parent(bundle)
+    if name is not None and (not name or Path(name).name != name or name in (*_RESERVED, "..")):
+        raise ValueError(f"--name {name}: needs a plain name of a folder, other than {_RESERVED}")
+    folder = stopped_run(bundle, step, name) if resume else None
+    folder = folder or _unused(parent, step, name)
+    if folder is None:
+        check_writable(parent)
+        folder = _named(parent / name) if name else _timed(parent)
+        _made[parent.absolute(), step, name] = folder
+        record = {"step": step, "started": datetime.now(timezone.utc).isoformat()}
+        write_text(folder / _RECORD, json.dumps(record))
+    _point_latest(folder)
+    return str(folder)
+
+
+def _unused(parent: Path, step: str, name: str | None) -> Path | None:
+    """A folder that this process has made for the same run: MONAI's tracking evaluates a config twice."""
+    folder = _made.get((parent.absolute(), step, name))
+    if folder is None or not (folder / _RECORD).is_file():
+        return None
+    written = [path.name for path in folder.rglob("*") if path.is_file()]
+    return folder if all(_BEFORE_A_RUN.fullmatch(name) for name in written) else None
+
+
+def _named(folder: Path) -> Path:
+    try:
+        folder.mkdir()
+    except FileExistsError as error:
+        remedy = "choose another --name, or go on with it by --resume true"
+        raise FileExistsError(f"there is a run {folder} already: {remedy}") from error
+    return folder
+
+
+def _timed(parent: Path) -> Path:
+    """A folder that no other run has, however many begin in the same second."""
+    now, number = time.strftime("%Y-%m-%d_%H%M%S"), 1
+    while True:
+        folder = parent / (now if number == 1 else f"{now}_{number}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return folder
+
+
+def _point_latest(folder: Path) -> None:
+    latest = folder.with_name(LATEST)
+    if latest.is_dir() and not latest.is_symlink():
+        logger.warning(f"{latest} is a folder, of a copy that followed the link: delete it")
+        return
+    link = folder.with_name(f".{LATEST}.{os.getpid()}")
+    try:
+        link.unlink(missing_ok=True)
+        link.symlink_to(folder.name)
+        link.replace(latest)
+    except OSError:  # a file system, or a system, without links
+        write_text(latest, f"{folder.name}\n")
+
+
+def _parent(bundle: str) -> Path:
+    """The folder of a bundle's runs; "." is a name, too, for who works in the bundle's folder."""
+    return Path(RUNS, Path(bundle).resolve().name)
+
+
+def _runs(parent: Path) -> Iterator[Path]:
+    for record in parent.glob(f"*/{_RECORD}"):
+        if record.parent.name != LATEST:
+            yield record.parent
+
+
+def _record(folder: Path) -> dict[str, str]:
+    """What a run says about itself; nothing for a folder that is no run's."""
+    try:
+        content = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _is_of(folder: Path, step: str) -> bool:
+    return _record(folder).get("step") == step
+
+
+def _can_go_on(folder: Path) -> bool:
+    """Whether a run has saved something to go on from; one that failed before is no run to resume."""
+    return (folder / "models" / "checkpoint.pt").is_file() or any(folder.glob("*.csv"))
+
+
+def _has_weights(folder: Path, task: str | None) -> bool:
+    description = read_description(folder / MODEL_OF_RUN)
+    return description is not None and task in (None, description.task)

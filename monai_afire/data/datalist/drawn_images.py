@@ -1,0 +1,62 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Drawn images, which stand in for radiographs, and how a file says that it is one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from PIL.PngImagePlugin import PngInfo
+
+_PNG = b"\x89PNG\r\n\x1a\n"
+_KEYWORD, _TEXT = "Source", "drawn by monai_afire"
+_HEAD = 256  # bytes; the mark comes right after the first chunk
+
+PHANTOMS, RADIOGRAPHS = "phantoms", "radiographs"
+
+
+def drawn_mark() -> PngInfo:
+    """The entry of a PNG file's header that says that the image is drawn, for ``PIL.Image.Image.save``."""
+    info = PngInfo()
+    info.add_text(_KEYWORD, _TEXT)
+    return info
+
+
+def is_drawn(path: Any) -> bool:
+    """
+    Whether the header of a file says that its image is drawn.
+
+    Args:
+        path: of any file; one that cannot be read is not drawn.
+
+    Example:
+        >>> is_drawn("no/such.png")
+        False
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        return False
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_HEAD)
+    except OSError:
+        return False
+    return head.startswith(_PNG) and f"{_KEYWORD}\0{_TEXT}".encode() in head
+
+
+def image_kind(items: Iterable[Mapping[str, Any]]) -> str:
+    """
+    What the images of items are.
+
+    Args:
+        items: of a datalist, each with "image", the path of a file.
+
+    Returns:
+        "phantoms" where every image is drawn, else "radiographs".
+
+    Example:
+        >>> image_kind([{"image": "patient.dcm"}])
+        'radiographs'
+    """
+    return PHANTOMS if all(is_drawn(item["image"]) for item in items) else RADIOGRAPHS

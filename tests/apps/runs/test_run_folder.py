@@ -1,0 +1,175 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""One run, one folder: named or by time, never shared, found again by name, by time, and by what is in it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from bundles.bundle_runs import environment
+from torch import nn
+
+from monai_afire.apps.runs import check_folders, run_folder, run_weights
+from monai_afire.apps.runs.run_folder import stopped_run
+from monai_afire.networks import save_network
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def train(name: str | None = None, task: str = "classifier", step: str = "train") -> Path:
+    """A run that has saved weights and can be resumed."""
+    folder = Path(run_folder("bundles/mine", step, name))
+    save_network(nn.Linear(1, 1), folder / "models/model.pt", {"task": task})
+    torch.save({}, folder / "models/checkpoint.pt")
+    return folder
+
+
+def test_runs_have_the_name_given_or_the_time_and_the_last_one_is_found() -> None:
+    first = Path(run_folder("bundles/mine", "train", "hospital_a"))
+    assert first == Path("runs/mine/hospital_a")
+    (first / "note.txt").write_text("")
+    second = Path(run_folder("mine", "train"))
+    (second / "note.txt").write_text("")
+    third = Path(run_folder("mine", "train"))
+    assert len({first, second, third}) == 3
+    assert Path("runs/mine/latest").is_symlink()
+    assert Path("runs/mine/latest").resolve() == third.resolve()
+    assert not Path("runs/mine/latest").readlink().is_absolute()
+
+
+def test_without_links_a_text_names_the_last_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("a required privilege is not held by the client")
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    folder = train()
+    assert Path("runs/mine/latest").read_text().strip() == folder.name
+    assert run_weights("latest", "mine") == str(folder / "models/model.pt")
+    assert stopped_run("mine", "train") == folder
+
+
+def test_a_copy_that_followed_the_link_is_no_run(caplog: pytest.LogCaptureFixture) -> None:
+    first = train()
+    Path("runs/mine/latest").unlink()
+    shutil.copytree(first, "runs/mine/latest")
+    assert stopped_run("mine", "train") == first
+    second = train()
+    assert "latest is a folder" in caplog.text
+    assert stopped_run("mine", "train") == second
+
+
+@pytest.mark.parametrize("name", ["latest", "data", "a/b", "..", ".", "", "/tmp"])
+def test_names_that_are_no_names_are_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="--name"):
+        run_folder("mine", "train", name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_name_is_given_once() -> None:
+    train("hospital_a")
+    with pytest.raises(FileExistsError, match=r"hospital_a already.*--resume true"):
+        run_folder("mine", "train", "hospital_a")
+
+
+@pytest.mark.parametrize("resume", [True, "true", "True"])
+def test_a_stopped_run_goes_on_in_its_folder(resume: bool | str) -> None:
+    named, last = train("hospital_a"), train()
+    failed = Path(run_folder("mine", "train"))  # before it had saved anything
+    (failed / "events").touch()
+    inferred = Path(run_folder("mine", "inference"))
+    (inferred / "scores.csv").touch()
+    assert Path(run_folder("mine", "train", resume=resume)) == last
+    assert Path("runs/mine/latest").resolve() == last.resolve()
+    assert Path(run_folder("mine", "train", "hospital_a", resume)) == named
+    assert Path(run_folder("mine", "inference", None, resume)) == inferred
+    with pytest.raises(ValueError, match="is a run of train, not of inference"):
+        run_folder("mine", "inference", "hospital_a", resume)
+    new = Path(run_folder("mine", "train", "hospital_b", resume))
+    assert new == Path("runs/mine/hospital_b")
+
+
+def test_false_on_the_command_line_resumes_nothing() -> None:
+    last = train()
+    assert Path(run_folder("mine", "train", resume="false")) != last
+
+
+def test_a_config_that_is_evaluated_twice_has_one_run() -> None:
+    """As MONAI's tracking does, which writes the config first."""
+    first = Path(run_folder("mine", "train", "a"))
+    (first / "config_20260101_000000.json").touch()
+    assert Path(run_folder("mine", "train", "a")) == first
+    (first / "events.out.tfevents.1").touch()
+    with pytest.raises(FileExistsError):
+        run_folder("mine", "train", "a")
+
+
+def test_weights_of_a_run_by_name_by_folder_and_the_latest_that_fit() -> None:
+    pretrained = train("first", task="pre-trained AFiRe network")
+    detector = train("second", task="anomaly detector")
+    Path(run_folder("mine", "inference"), "scores.csv").touch()
+    for run, task, folder in (
+        ("latest", None, detector),
+        ("latest", "anomaly detector", detector),
+        ("latest", "pre-trained AFiRe network", pretrained),
+        ("first", "anomaly detector", pretrained),
+        ("runs/mine/first", None, pretrained),
+        (str(pretrained.absolute() / "models/model.pt"), None, pretrained),
+    ):
+        found = run_weights(run, "bundles/mine", task, otherwise="shipped.pt")
+        assert found is not None
+        assert Path(found).resolve() == (folder / "models/model.pt").resolve(), run
+    assert run_weights(None, "mine", otherwise="shipped.pt") == "shipped.pt"
+
+
+@pytest.mark.parametrize(("run", "task"), [("third", None), ("latest", "segmenter")])
+def test_a_run_that_is_not_there_is_named_with_those_that_are(run: str, task: str | None) -> None:
+    train("first")
+    train("second")
+    with pytest.raises(FileNotFoundError, match=rf"--weights_of {run}.*first, second"):
+        run_weights(run, "mine", task)
+
+
+def test_two_processes_never_share_a_folder(tmp_path: Path) -> None:
+    script = (
+        "import sys; sys.stdin.readline(); from monai_afire.apps.runs import run_folder\n"
+        "print(run_folder('mine', 'train'))"
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", script],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment(),
+            cwd=tmp_path,
+        )
+        for _ in range(2)
+    ]
+    folders = [process.communicate("\n", timeout=300)[0].strip() for process in processes]
+    assert len(set(folders)) == 2, folders
+    assert all(Path(folder, "run.json").is_file() for folder in folders)
+
+
+def test_a_launched_process_waits_for_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    with pytest.raises(RuntimeError, match="--output_dir"):
+        run_folder("mine", "train")
+
+
+@pytest.mark.parametrize("name", ["events.out.tfevents.1.host", "models/model.pt"])
+def test_folders_with_another_run_are_refused_unless_it_goes_on(tmp_path: Path, name: str) -> None:
+    (tmp_path / "models").mkdir()
+    (tmp_path / name).touch()
+    with pytest.raises(FileExistsError, match="is of another run"):
+        check_folders(str(tmp_path), str(tmp_path / "models"))
+    check_folders(str(tmp_path), str(tmp_path / "models"), resume=True)
+    check_folders(str(tmp_path / "new"), str(tmp_path / "new/models"))
