@@ -23,6 +23,8 @@ from monai_afire.utils.files import joined_path
 from monai_afire.visualize.figures import figure_to_array, first_channel, picture_grid, save_figure
 from monai_afire.visualize.token_colors import token_colors
 
+_DIFFERENCE = "difference\nred: added, blue: removed"  # the colors of signed_colors
+
 
 class Preview(ABC):
     """Base of the picture grids of the first validation batch, for TensorBoard and as a PNG file."""
@@ -64,7 +66,7 @@ class Preview(ABC):
 
 @dataclass(eq=False, repr=False)
 class RestorationPreview(Preview):
-    """
+    r"""
     Pictures of the network's input and its output (of 3-D images the middle slice).
 
     With a `region`, such as the lesion mask, only the region is replaced by the restoration. The difference to the last
@@ -89,7 +91,7 @@ class RestorationPreview(Preview):
         >>> RestorationPreview(encoder, "preview.png", {"normal": "image", "with lesions": "lesion_image"}).columns
         ('normal', 'with lesions', 'restored')
         >>> RestorationPreview(encoder, "preview.png", {"with lesions": "lesion_image"}, region="lesion_mask").columns
-        ('with lesions', 'lesion mask', 'restored in place', 'difference')
+        ('with lesions', 'lesion mask', 'restored in place', 'difference\nred: added, blue: removed')
     """
 
     encoder: RadiographEncoder
@@ -101,7 +103,7 @@ class RestorationPreview(Preview):
     region: str | None = None
 
     def __post_init__(self) -> None:
-        in_place = (str(self.region).replace("_", " "), "restored in place", "difference")
+        in_place = (str(self.region).replace("_", " "), "restored in place", _DIFFERENCE)
         self.columns = (*self.inputs, *(self.outputs if self.region is None else in_place))
 
     def rows(self, batch: Any, outputs: dict[str, torch.Tensor]) -> list[list[np.ndarray]]:

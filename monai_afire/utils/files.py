@@ -206,9 +206,10 @@ def output_path(
     """
     Path of what is made from a file: below ``folder``, in the subfolders that the file has below ``root``.
 
-    The whole name of the source is kept, extension included, so that two sources never share an output. A source
-    outside of ``root`` goes to ``elsewhere/<hash of its folder>/``. Characters that other systems forbid are replaced
-    and long names cut; such a name ends in ``~`` and a hash.
+    The whole name of the source is kept, extension included, so that two sources never share an output; only a source
+    that has the output's own extension does not get it twice. A source outside of ``root`` goes to
+    ``elsewhere/<hash of its folder>/``. Characters that other systems forbid are replaced and long names cut; such a
+    name ends in ``~`` and a hash.
 
     Args:
         folder: the output folder.
@@ -225,20 +226,33 @@ def output_path(
     Example:
         >>> output_path("out", "/data/day 1/a.dcm", root="/data", suffix=".png").as_posix()
         'out/day 1/a.dcm.png'
+        >>> output_path("out", "/data/day 1/a.png", root="/data", suffix="_restored.png").as_posix()
+        'out/day 1/a_restored.png'
         >>> output_path("out", "/data/../etc/passwd", root="/data", suffix=".png").parts[:2]
         ('out', 'elsewhere')
     """
     absolute, base = Path(os.path.abspath(source)), Path(os.path.abspath(root))
     if base in absolute.parents:
-        parts = [_portable_name(part) for part in absolute.relative_to(base).parts]
+        folders = [_portable_name(part) for part in absolute.relative_to(base).parts[:-1]]
     else:
-        parts = [_ELSEWHERE, _digest(str(absolute.parent)), _portable_name(absolute.name)]
-    target = Path(folder, *parts[:-1], parts[-1] + suffix)
+        folders = [_ELSEWHERE, _digest(str(absolute.parent))]
+    target = Path(folder, *folders, _portable_name(_name_for(absolute, suffix)) + suffix)
+    if os.path.abspath(target) == str(absolute):  # never over the source
+        target = Path(folder, *folders, _portable_name(absolute.name) + suffix)
     if not target.resolve().is_relative_to(Path(folder).resolve()):
         raise ValueError(
             f"{target} leads outside of {folder} by a link: choose an empty output folder"
         )
     return target
+
+
+def _name_for(source: Path, suffix: str) -> str:
+    """Name of a source, without the extension that a suffix brings, if no other source has that name."""
+    _, dot, extension = suffix.partition(".")
+    short = source.name.removesuffix(dot + extension)
+    if short == source.name or not short or os.path.lexists(source.with_name(short)):
+        return source.name
+    return short
 
 
 def path_from(path: str | os.PathLike, folder: str | os.PathLike) -> str:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -43,6 +44,32 @@ def captioned(picture: NDArray[np.uint8], text: str = NOT_CLINICAL) -> NDArray[n
     ImageDraw.Draw(canvas).text(
         place, text, _WHITE, font, "ls", stroke_width=max(1, size // 10), stroke_fill=_BLACK
     )
+    return np.asarray(canvas)
+
+
+def with_legend(
+    picture: NDArray[np.uint8], legend: Mapping[str, tuple[int, int, int]]
+) -> NDArray[np.uint8]:
+    """
+    Write names in their colors into the upper left corner of a picture; what does not fit is cut.
+
+    Args:
+        picture: ``(H, W, 3)``.
+        legend: name -> its color.
+
+    Returns:
+        The new picture.
+
+    Example:
+        >>> with_legend(np.zeros((90, 90, 3), np.uint8), {"heart": (255, 0, 0)})[..., 0].max()
+        np.uint8(255)
+    """
+    size, canvas = text_size(picture), Image.fromarray(picture)
+    font, draw = ImageFont.truetype(_FONT, size), ImageDraw.Draw(canvas)
+    for line, (name, color) in enumerate(legend.items()):
+        place = (size // 2, size // 2 + round(1.3 * size * line))
+        edge = max(1, size // 10)
+        draw.text(place, name, color, font, "la", stroke_width=edge, stroke_fill=_BLACK)
     return np.asarray(canvas)
 
 

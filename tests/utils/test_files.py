@@ -168,8 +168,8 @@ def test_outputs_never_leave_their_folder(tmp_path: Path, source: str, root: str
         ("/data/a.dcm", "a.dcm.png"),
         ("/data/day 1/a.dcm", "day 1/a.dcm.png"),
         ("/data/IM-0001", "IM-0001.png"),
-        ("/data/x/../y/a.png", "y/a.png.png"),
-        ("/data/Müller/胸部.png", "Müller/胸部.png.png"),
+        ("/data/x/../y/a.png", "y/a.png"),
+        ("/data/Müller/胸部.png", "Müller/胸部.png"),
         ("/data/.hidden/..a", ".hidden/..a.png"),
         ("/data/study_20240131/1.2.840.10008", "study_20240131/1.2.840.10008.png"),
     ],
@@ -180,6 +180,24 @@ def test_harmless_names_are_kept(source: str, expected: str) -> None:
         output_path(Path("out"), Path(source), Path("/data/"), ".png").as_posix()
         == f"out/{expected}"
     )
+
+
+def test_names_with_and_without_the_extension_have_outputs_of_their_own(tmp_path: Path) -> None:
+    """As exports have it that put a preview beside a DICOM file without extension."""
+    for name in ("IM-1", "IM-1.jpg", "IM-2.jpg", "b.JPG"):
+        (tmp_path / name).touch()
+
+    def outputs(folder: str, suffix: str = ".jpg") -> list[str]:
+        names = ("IM-1", "IM-1.jpg", "IM-2.jpg", "b.JPG", "b")
+        paths = [output_path(tmp_path / folder, tmp_path / n, tmp_path, suffix) for n in names]
+        assert not {str(path) for path in paths} & {str(tmp_path / name) for name in names}
+        return [path.name for path in paths]
+
+    assert outputs("out") == ["IM-1.jpg", "IM-1.jpg.jpg", "IM-2.jpg", "b.JPG.jpg", "b.jpg"]
+    assert outputs("out", "_new.jpg")[2] == "IM-2_new.jpg"
+    # in the place of the sources themselves
+    beside = output_path(tmp_path, tmp_path / "IM-2.jpg", tmp_path, ".jpg")
+    assert beside.name == "IM-2.jpg.jpg"
 
 
 def test_relative_names_start_from_the_working_folder(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monai_afire.visualize.heat_map import heat_panels, overlay_heat_map
+from monai_afire.visualize.heat_map import emphasized_heat_map, heat_panels, overlay_heat_map
 
 HEADER, GAP = 20, 5  # of pictures up to 300 pixels, whose texts have the smallest size
 
@@ -27,7 +27,7 @@ def test_left_is_the_radiograph_and_right_its_overlay() -> None:
     np.testing.assert_array_equal(
         left, np.rint(image * 255).astype(np.uint8)[..., None].repeat(3, axis=2)
     )
-    np.testing.assert_array_equal(right, overlay_heat_map(image, heat, 1.0, 3.0))
+    np.testing.assert_array_equal(right, emphasized_heat_map(image, heat, 1.0, 3.0))
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,12 @@ def test_title_and_unit_fit_whatever_the_proportions(shape: tuple[int, int]) -> 
 def test_the_bar_has_the_colors_of_the_overlay() -> None:
     picture, _, _ = panels()
     column = picture[HEADER:220, 2 * 150 + GAP + 6]
-    np.testing.assert_array_equal(column[0], overlay_heat_map([[0.5]], [[3.0]], 1.0, 3.0)[0, 0])
-    np.testing.assert_array_equal(column[199], overlay_heat_map([[0.5]], [[1.0]], 1.0, 3.0)[0, 0])
+    np.testing.assert_array_equal(
+        column[0], overlay_heat_map([[0.5]], [[3.0]], 1.0, 3.0, 0.9)[0, 0]
+    )
+    np.testing.assert_array_equal(
+        column[199], overlay_heat_map([[0.5]], [[1.0]], 1.0, 3.0, 0.9)[0, 0]
+    )
 
 
 def test_the_strongest_color_leaves_more_than_half_of_the_contrast() -> None:

@@ -140,7 +140,7 @@ class AnomalyReport(MetricsReport):
             images.append(np.asarray(self.dataset[index][CommonKeys.IMAGE]).mean(0))
             heats.append(heat)
             kind = "abnormal" if row["label"] else "normal"
-            titles.append(f"{Path(row['image']).name}\n{kind}, fused {row['fused']:.2f}")
+            titles.append(f"{Path(row['image']).name}\n{kind}, fused {row['fused']:.3f}")
             truths.append(self.truths[index])
         low, high = self.detector.heat_range.tolist()
         known = sum(truth is not None for truth in truths)

@@ -22,8 +22,8 @@ from monai_afire.metrics.landmark_errors import landmark_positions, rescaled_pos
 from monai_afire.metrics.multilabel import check_class_names
 from monai_afire.utils.files import output_path, save_png
 from monai_afire.utils.precision import at_least_float32
-from monai_afire.visualize.captions import captioned
-from monai_afire.visualize.outlines import landmark_picture, outline_picture
+from monai_afire.visualize.captions import captioned, with_legend
+from monai_afire.visualize.outlines import class_color, landmark_picture, outline_picture
 
 
 class _PictureWriter(ResultTables):
@@ -61,8 +61,8 @@ class SegmentationWriter(_PictureWriter):
       :class:`monai_afire.transforms.LoadRadiograph` reads it (upright). Probabilities are interpolated linearly to that
       size before the threshold is applied, so that outlines have no steps;
     * ``overlays/<image>.png``: the outlines over the picture, each class in its color
-      (:func:`monai_afire.visualize.class_color`), in the proportions of the file, with the words that it is not for
-      clinical use;
+      (:func:`monai_afire.visualize.class_color`), in the proportions of the file, with a legend and the words that it
+      is not for clinical use;
     * ``segmentation.csv``: for each image and class the share of the image inside the mask, "area_<class>", at the
       resolution of the network;
     * ``rejected.csv``: files that could not be read, or for which the network's output is NaN, with the reason.
@@ -137,7 +137,9 @@ class SegmentationWriter(_PictureWriter):
     ) -> None:
         image = in_proportion(picture, file)
         masks = resized_maps(probabilities, image.shape) >= self.threshold
-        save_png(captioned(outline_picture(image, masks, side=max(image.shape))), path)
+        outlined = outline_picture(image, masks, side=max(image.shape))
+        legend = {name: class_color(number) for number, name in enumerate(self.class_names)}
+        save_png(captioned(with_legend(outlined, legend)), path)
 
 
 def _is_folder_name(name: str) -> bool:

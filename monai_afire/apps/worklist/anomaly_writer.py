@@ -43,7 +43,7 @@ from monai_afire.transforms.radiograph_io.common import WRITER
 from monai_afire.utils.files import atomic_path, output_path
 from monai_afire.utils.text import harmless
 from monai_afire.visualize.captions import NOT_CLINICAL
-from monai_afire.visualize.heat_map import heat_panels, overlay_heat_map
+from monai_afire.visualize.heat_map import emphasized_heat_map, heat_panels
 
 logger = logging.getLogger(__name__)
 
@@ -100,9 +100,9 @@ class AnomalyResult:
     def title(self) -> str:
         """Score, threshold and decision; no name, so that pictures can be shown to others."""
         if not np.isfinite(self.threshold):
-            return f"score {self.score:.2f}, no threshold"
+            return f"score {self.score:.3f}, no threshold"
         decision = "above" if self.score >= self.threshold else "below"
-        return f"score {self.score:.2f}, {decision} the threshold of {self.threshold:.2f}"
+        return f"score {self.score:.3f}, {decision} the threshold of {self.threshold:.3f}"
 
     def picture_with_heat(self) -> NDArray[np.uint8]:
         """
@@ -121,7 +121,7 @@ class AnomalyResult:
         gray = np.rint(255 * picture.clip(0, 1)).astype(np.uint8)
         small = ImageOps.contain(Image.fromarray(gray), (side, side), Image.Resampling.BILINEAR)
         values, hot = np.asarray(small) / 255, resized_maps(heat[None], small.size[::-1])[0]
-        colored = overlay_heat_map(values, hot, *self.heat_range)
+        colored = emphasized_heat_map(values, hot, *self.heat_range)
         sheet = Image.new("RGB", (2 * side, side))
         for place, half in enumerate((small, Image.fromarray(colored))):
             sheet.paste(

@@ -67,7 +67,7 @@ def test_masks_have_the_pixels_of_the_file(tmp_path: Path) -> None:
         SegmentationWriter(items, NAMES, str(tmp_path / "out")),
         batches(pred, (60, 40), picture=pictures),
     )
-    for name in ("a.png", "day 1/b.dcm", "c.png"):
+    for name in ("a", "day 1/b.dcm", "c"):
         for class_name, rows in (("left lung", slice(0, 30)), ("heart", slice(30, 60))):
             with Image.open(tmp_path / "out/masks" / class_name / f"{name}.png") as mask:
                 expected = np.zeros((60, 40), dtype=np.uint8)
@@ -100,7 +100,7 @@ def test_probabilities_are_interpolated_before_the_threshold(tmp_path: Path) -> 
         a, b = y - top, x - left
         cell = probability[top : top + 2, left : left + 2]
         expected[row, column] = np.array([1 - a, a]) @ cell @ np.array([1 - b, b]) >= 0.4
-    with Image.open(tmp_path / "out/masks/x/a.png.png") as mask:
+    with Image.open(tmp_path / "out/masks/x/a.png") as mask:
         np.testing.assert_array_equal(np.asarray(mask) == 255, expected)
     assert not (tmp_path / "out/overlays").exists()
     assert 0 < expected.mean() < 1
@@ -115,7 +115,7 @@ def test_empty_and_full_masks(tmp_path: Path) -> None:
     [row] = read_csv(tmp_path / "out/segmentation.csv")
     assert (row["area_left lung"], row["area_heart"]) == ("0", "1")
     for name, value in zip(NAMES, (0, 255), strict=True):
-        with Image.open(tmp_path / f"out/masks/{name}/a.png.png") as mask:
+        with Image.open(tmp_path / f"out/masks/{name}/a.png") as mask:
             assert mask.size == (9, 5)
             assert np.unique(np.asarray(mask)).tolist() == [value]
 
@@ -195,7 +195,7 @@ def test_landmarks_in_pixels_of_the_file(tmp_path: Path) -> None:
         ("74.50", "14.50", "1"),
         ("", "", "0"),
     ]
-    with Image.open(tmp_path / "out/overlays/a.png.png") as overlay:
+    with Image.open(tmp_path / "out/overlays/a.png") as overlay:
         assert overlay.size == (2, 8)
 
 
@@ -205,7 +205,7 @@ def test_landmarks_are_drawn_where_they_are(tmp_path: Path) -> None:
     picture = torch.zeros(1, 1, 320, 320, dtype=torch.uint8)
     writer = LandmarkWriter(items_of(tmp_path, "a.png"), ["apex"], str(tmp_path / "out"))
     run(writer, batches(maps, (100, 200), picture=picture))
-    with Image.open(tmp_path / "out/overlays/a.png.png") as overlay:
+    with Image.open(tmp_path / "out/overlays/a.png") as overlay:
         pixels = np.asarray(overlay).astype(int)
     assert pixels.shape == (160, 320, 3)
     rows, columns = np.nonzero(np.ptp(pixels, axis=-1) > 60)

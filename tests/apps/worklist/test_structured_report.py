@@ -155,14 +155,14 @@ def test_writer_reports_what_its_table_says(tmp_path: Path) -> None:
     torch.manual_seed(0)
     engine.run(data.batches())
     [row] = read_csv(out / "worklist.csv")
-    found = numbers(out / "sr/a.dcm.dcm")
+    found = numbers(out / "sr/a.dcm")
     assert found["Anomaly score"] == pytest.approx(float(row["score"]), rel=1e-5)
     assert found["Threshold Value"] == pytest.approx(float(row["threshold"]), rel=1e-5)
     assert found["Conformal p-value of the anomaly score"] == pytest.approx(
         float(row["p_value"]), rel=1e-3
     )
-    assert f"digest {file.identity.digest}" in texts_of(out / "sr/a.dcm.dcm")
-    assert bool(row["lung_zone"]) == bool(measurement_group(out / "sr/a.dcm.dcm").finding_sites)
+    assert f"digest {file.identity.digest}" in texts_of(out / "sr/a.dcm")
+    assert bool(row["lung_zone"]) == bool(measurement_group(out / "sr/a.dcm").finding_sites)
 
 
 def test_without_highdicom_nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
