@@ -10,6 +10,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from monai_afire_cli.overrides import did_you_mean
+
 __all__ = [
     "Bundle",
     "BundleError",
@@ -104,8 +106,9 @@ class Bundle:
                 else Path(name)
             )
             if not path.is_file() or path.suffix not in _SUFFIXES:
+                meant = did_you_mean(stem, [*complete, *overlays])
                 raise BundleError(
-                    f"{name!r} is neither a config of {self.name} nor a file: {choice}"
+                    f"{name!r} is neither a config of {self.name} nor a file: {choice}{meant}"
                 )
             files.append(path)
         if names[0].removesuffix(".json") in overlays:
@@ -200,5 +203,8 @@ def find_bundle(name: str) -> Bundle:
         return local
     packaged = packaged_bundles()
     if name not in packaged:
-        raise BundleError(f"{name!r} is neither a bundle's folder nor one of {', '.join(packaged)}")
+        raise BundleError(
+            f"{name!r} is neither a bundle's folder nor one of {', '.join(packaged)}"
+            f"{did_you_mean(name, list(packaged))}"
+        )
     return packaged[name]

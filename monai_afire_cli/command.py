@@ -17,7 +17,7 @@ from monai_afire_cli.bundles import (
     packaged_bundles,
 )
 from monai_afire_cli.code_in_configs import code_in_config, config_paths, listing
-from monai_afire_cli.overrides import wrong_paths
+from monai_afire_cli.overrides import literal_path, option_words, wrong_options
 from monai_afire_cli.starting import bundle_command, hand_over, run_in, shown
 
 __all__ = ["main"]
@@ -151,8 +151,7 @@ def _run(options: argparse.Namespace) -> int:
     if not options.config and {"--help", "-h"} & set(options.overrides):
         return _options(options)
     bundle = find_bundle(options.name)
-    is_given = any(word.partition("=")[0] == "--bundle_root" for word in options.overrides)
-    root = [] if is_given else _root_option(bundle)
+    root = [] if "bundle_root" in option_words(options.overrides) else _root_option(bundle)
     command = bundle_command(_checked_files(bundle, options), [*root, *options.overrides])
     print(f"$ {shown(command)}")
     return hand_over(command)
@@ -161,7 +160,7 @@ def _run(options: argparse.Namespace) -> int:
 def _checked_files(bundle: Bundle, options: argparse.Namespace) -> list[Path]:
     """Configs of a run, whose overrides have paths that are there."""
     files = bundle.config_files(options.config)
-    if problems := wrong_paths(files, options.overrides):
+    if problems := wrong_options(files, options.overrides):
         raise BundleError("nothing was started: " + "; ".join(problems))
     return files
 
@@ -215,8 +214,10 @@ def _copy_bundle(name: str, folder: Path) -> Bundle:
 
 def _root_option(bundle: Bundle) -> list[str]:
     """The option that names the bundle's folder; configs know ``bundles/NAME`` without it."""
-    folder = bundle.folder
-    return [] if folder == Path("bundles", bundle.name) else ["--bundle_root", folder.as_posix()]
+    name = bundle.folder.as_posix()
+    if bundle.folder == Path("bundles", bundle.name):
+        return []
+    return ["--bundle_root", literal_path(name)]  # a Path has lost a "./"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,45 +1,157 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Paths of a command line that a config does not have: MONAI ends at these before any config can explain them."""
+"""Options of a command line that cannot be right, found before the seconds in which PyTorch and MONAI are loaded."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-__all__ = ["wrong_paths"]
+__all__ = [
+    "INPUTS",
+    "PATHS",
+    "did_you_mean",
+    "literal_path",
+    "option_words",
+    "unknown_step",
+    "wrong_options",
+]
+
+INPUTS = ("dataset_dir", "datalist", "ckpt_path", "encoder_weights", "pretrained")
+"""Options that name a file or folder to read."""
+PATHS = (
+    *INPUTS,
+    *("bundle_root", "weights_of", "output_dir", "ckpt_dir"),
+    *("export_path", "cache_dir", "phantom_dir"),
+)
+"""Options that are paths, of all bundles."""
 
 _SEPARATOR = "::"
+_SIGILS = ("@", "$", "%")
+_FLAG = re.compile(r"--|-[a-zA-Z]")  # what Fire takes for the name of an option
+_NOTHING = ("", "none", "null")
+_STEPS = ("run", "export")
+_NAMES = (
+    "released",
+    "latest",
+    "imagenet",
+)  # what a path may be instead, alone or before an underscore
 
 
-def wrong_paths(files: Sequence[Path], overrides: Sequence[str]) -> list[str]:
+def option_words(arguments: Sequence[str]) -> dict[str, str | None]:
     """
-    Overrides inside of entries that no config has.
+    The words of a command line by option, as they were written.
 
     Args:
-        files: configs of the run. If one of them is not JSON, nothing is checked here.
+        arguments: words, of which those before the first option are left out.
+
+    Returns:
+        The word after each option by its id, with "::"; None for a switch, which has none.
+
+    Example:
+        >>> option_words(["run", "--dataset_dir", "ward #3", "--train#out-put=a=b", "--flag"])
+        {'dataset_dir': 'ward #3', 'train::out_put': 'a=b', 'flag': None}
+    """
+    words: dict[str, str | None] = {}
+    for place, argument in enumerate(arguments):
+        if not _FLAG.match(argument):
+            continue
+        name, is_joined, word = argument.lstrip("-").partition("=")
+        id = name.replace("-", "_").replace("#", _SEPARATOR)
+        following = arguments[place + 1 : place + 2]
+        if is_joined:
+            words[id] = word
+        elif following and not _FLAG.match(following[0]):
+            words[id] = following[0]
+        else:
+            words[id] = None
+    return words
+
+
+def wrong_options(files: Sequence[Path], overrides: Sequence[str]) -> list[str]:
+    """
+    Overrides that no config has, files that are not there, and paths that MONAI would not take literally.
+
+    Args:
+        files: configs of the run. Without any, or with one that is not JSON, only paths are checked.
         overrides: words of the command line.
 
     Returns:
-        A line for each, with the nearest name.
+        A line for each, with the remedy.
 
     Example:
         >>> from monai_afire_cli.bundles import bundles_folder
-        >>> wrong_paths([bundles_folder() / "afire/configs/train.json"], ["--train::lr_schedul::end", "0"])
-        ["--train::lr_schedul::end: train has no 'lr_schedul'; did you mean 'lr_schedule'?"]
+        >>> train = bundles_folder() / "afire/configs/train.json"
+        >>> wrong_options([train], ["--train::lr_schedul::end", "0", "--dataset_dir=%done"])[0]
+        "--train::lr_schedul::end: train has no 'lr_schedul'; did you mean 'lr_schedule'?"
     """
-    if any(path.suffix != ".json" for path in files):
-        return []
+    words = option_words(overrides)
+    problems = {name: _wrong_path(name, word) for name, word in words.items() if name in PATHS}
+    if files and all(path.suffix == ".json" for path in files):
+        config = _merged(files)
+        for name in words:
+            problems[name] = problems.get(name) or _unknown_part(config, _parts(name))
+        if "run_id" in words:
+            problems["run_id"] = unknown_step(words["run_id"], config)
+    return [f"--{name}: {problem}" for name, problem in problems.items() if problem]
+
+
+def literal_path(path: str) -> str:
+    """
+    A path that is read as a path by Fire and MONAI, whatever its first sign is.
+
+    Example:
+        >>> literal_path("@home"), literal_path("runs/one")
+        ('./@home', 'runs/one')
+    """
+    return f"./{path}" if path.startswith((*_SIGILS, "-")) else path
+
+
+def unknown_step(word: str | None, config: Mapping[str, Any]) -> str | None:
+    """
+    What is wrong with MONAI's option run_id.
+
+    Args:
+        word: its value.
+        config: whose entry it names.
+
+    Returns:
+        The problem, or None.
+
+    Example:
+        >>> unknown_step("exprt", {"run": [], "export": []})
+        "there is no step 'exprt': the steps are run, export; did you mean 'export'?"
+    """
+    if word in config:
+        return None
+    steps = [name for name in _STEPS if name in config]
+    return f"there is no step {word!r}: the steps are {', '.join(steps)}{did_you_mean(str(word), steps)}"
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """
+    A question after the nearest of some names.
+
+    Example:
+        >>> did_you_mean("releasd", ["released", "paper"])
+        "; did you mean 'released'?"
+    """
+    close = get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _merged(files: Sequence[Path]) -> dict[str, Any]:
+    """The config of some files, each of which changes those before it."""
     config: dict[str, Any] = {}
     for path in files:
         for id, value in json.loads(path.read_text(encoding="utf-8")).items():
             _set(config, _parts(id.lstrip("+")), value, merges=id.startswith("+"))
-    names = [word[2:].partition("=")[0] for word in overrides if word.startswith("--")]
-    problems = ((name, _problem(config, _parts(name))) for name in names)
-    return [f"--{name}: {problem}" for name, problem in problems if problem]
+    return config
 
 
 def _parts(id: str) -> list[str]:
@@ -50,25 +162,39 @@ def _set(config: dict[str, Any], id: list[str], value: Any, merges: bool) -> Non
     holder: Any = config
     for name in id[:-1]:
         holder = holder.setdefault(name, {}) if isinstance(holder, dict) else {}
-    if isinstance(holder, dict):
-        old = holder.get(id[-1])
-        holder[id[-1]] = (
-            {**old, **value}
-            if merges and isinstance(old, dict) and isinstance(value, dict)
-            else value
-        )
+    if not isinstance(holder, dict):
+        return
+    old = holder.get(id[-1])
+    if merges and isinstance(old, dict) and isinstance(value, dict):
+        value = {**old, **value}
+    holder[id[-1]] = value
 
 
-def _problem(config: dict[str, Any], id: list[str]) -> str | None:
+def _unknown_part(config: dict[str, Any], id: list[str]) -> str | None:
     """The first part of a path that its holder does not have; the last part may be new."""
     holder: Any = config
     for place, name in enumerate(id[:-1]):
         if not isinstance(holder, dict):
             return None
         if name not in holder:
-            close = get_close_matches(name, holder, n=1)
-            return f"{_SEPARATOR.join(id[:place]) or 'the config'} has no {name!r}" + (
-                f"; did you mean {close[0]!r}?" if close else ""
-            )
+            where = _SEPARATOR.join(id[:place]) or "the config"
+            return f"{where} has no {name!r}{did_you_mean(name, list(holder))}"
         holder = holder[name]
     return None
+
+
+def _wrong_path(name: str, word: str | None) -> str | None:
+    """What is wrong with a path."""
+    if word is None or word == "-":
+        return "a path is missing (one that begins with a hyphen is written ./-name)"
+    if word.startswith(_SIGILS):
+        return f"MONAI reads {word!r} as its own language, because of the {word[0]}: write ./{word}"
+    is_input = name in INPUTS and word.lower() not in _NOTHING
+    if is_input and not _is_there(word):
+        return f"{word}: there is no such file or folder"
+    return None
+
+
+def _is_there(path: str) -> bool:
+    """Whether a path exists, or is the name of something released."""
+    return path.partition("_")[0] in _NAMES or os.path.exists(os.path.expanduser(path))

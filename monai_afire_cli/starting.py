@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-__all__ = ["bundle_command", "hand_over", "run_in", "shown"]
+__all__ = ["bundle_command", "config_word", "hand_over", "run_in", "shown"]
+
+_WAIT_SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 
 
 def bundle_command(files: Sequence[Path], overrides: Sequence[str]) -> list[str]:
@@ -28,9 +30,23 @@ def bundle_command(files: Sequence[Path], overrides: Sequence[str]) -> list[str]
         >>> bundle_command([Path("a.json"), Path("b.json")], ["--epochs", "3"])
         ['python', '-m', 'monai.bundle', 'run', '--config_file', "['a.json','b.json']", '--epochs', '3']
     """
-    names = [path.as_posix() for path in files]
-    config = names[0] if len(names) == 1 else "[" + ",".join(map(repr, names)) + "]"
+    config = config_word([path.as_posix() for path in files])
     return ["python", "-m", "monai.bundle", "run", "--config_file", config, *overrides]
+
+
+def config_word(names: Sequence[str]) -> str:
+    """
+    Names of config files as one word of a command line, which Fire reads as Python.
+
+    Args:
+        names: of the files.
+
+    Example:
+        >>> config_word(["a.json"]), config_word(["ward #3/a.json"]), config_word(["a.json", "b.json"])
+        ('a.json', "['ward #3/a.json']", "['a.json','b.json']")
+    """
+    is_plain = len(names) == 1 and re.fullmatch(r"[\w./][\w./-]*", names[0], re.ASCII)
+    return names[0] if is_plain else "[" + ",".join(map(repr, names)) + "]"
 
 
 def shown(command: Sequence[str]) -> str:
@@ -67,8 +83,8 @@ def hand_over(command: Sequence[str]) -> int:
     words = [sys.executable, *command[1:]]
     sys.stdout.flush()
     if os.name == "posix":
-        os.execv(sys.executable, words)
-    return subprocess.run(words, check=False).returncode
+        os.execve(sys.executable, words, _environment())
+    return subprocess.run(words, check=False, env=_environment()).returncode
 
 
 def run_in(folder: Path, command: Sequence[str]) -> int:
@@ -79,12 +95,26 @@ def run_in(folder: Path, command: Sequence[str]) -> int:
         The exit status; 130 after Ctrl-C, which the command gets, too.
     """
     sys.stdout.flush()
-    with subprocess.Popen([sys.executable, *command[1:]], cwd=folder) as process:
+    words = [sys.executable, *command[1:]]
+    with subprocess.Popen(words, cwd=folder, env=_environment()) as process:
         try:
             return process.wait()
         except KeyboardInterrupt:
             process.wait()
             return 130
+
+
+def _environment() -> dict[str, str]:
+    """
+    The environment of a command, whose threads wait without using a core, unless someone chose how they wait.
+
+    By default each thread of OpenMP spins until the others are done. Where another program uses one of the cores, all
+    then wait for a thread that does not run. The setting is read when PyTorch is loaded, so it must stand there before.
+    """
+    environment = dict(os.environ)
+    if not any(name in environment for name in _WAIT_SETTINGS):
+        environment["OMP_WAIT_POLICY"] = "PASSIVE"
+    return environment
 
 
 def _quoted(word: str) -> str:

@@ -54,8 +54,9 @@ class ResumableCheckpoint:
     with the state dict of the network alone. A folder with the files of another run is refused. One run at a time may
     write into the folder, which the machines of a run share. Attach it last, after validation.
 
-    A signal (SIGTERM: the cluster needs the machine; SIGUSR1: SLURM's ``--signal=USR1@120`` ahead of the time limit)
-    saves after the current iteration and ends the process with code 143. The resumed run skips the batches that are
+    A signal (SIGTERM: the cluster needs the machine; SIGUSR1: SLURM's ``--signal=USR1@120`` ahead of the time limit;
+    SIGINT: Ctrl-C) saves after the current iteration and ends the process with code 143, or 130 for SIGINT. The
+    resumed run skips the batches that are
     done and restores the random state. With :class:`~monai_afire.handlers.EpochSeed` and the same settings, loader
     processes and ranks, it ends like a run without interruption. In the last iteration of an epoch the validation comes
     first. See :class:`~monai_afire.handlers.stop_request.StopRequest` for several processes.
@@ -106,7 +107,7 @@ class ResumableCheckpoint:
     resume: bool = False
     validator: Engine | None = None
     generators: Sequence[Any] = ()
-    stop_signals: Sequence[str] = ("SIGTERM", "SIGUSR1")
+    stop_signals: Sequence[str] = ("SIGTERM", "SIGUSR1", "SIGINT")
     description: Mapping[str, Any] = field(default_factory=dict)
     best_metric: float | None = field(default=None, init=False)
 

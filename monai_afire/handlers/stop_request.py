@@ -24,14 +24,19 @@ from monai_afire.utils.distributed import all_reduce_max, barrier, world_size
 STOPPED_EXIT_CODE = 143
 """128 + SIGTERM, as a shell reports it: not 0, so that no scheduler takes a stopped run for a finished one."""
 
+_STOPPING = b"\nCtrl-C: saving after this step; Ctrl-C again in five seconds stops at once\n"
 _SAME_REQUEST = 5.0  # seconds within which a second signal belongs to the first: a launcher repeats its scheduler's
 
 
-class StoppedBySignal(SystemExit):
-    """Ends the process with :data:`STOPPED_EXIT_CODE`, without a traceback."""
+INTERRUPTED_EXIT_CODE = 130
+"""128 + SIGINT: Ctrl-C."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(STOPPED_EXIT_CODE)
+
+class StoppedBySignal(SystemExit):
+    """Ends the process with the exit code of a signal, without a traceback."""
+
+    def __init__(self, message: str, code: int = STOPPED_EXIT_CODE) -> None:
+        super().__init__(code)
         self.message = message
 
     def __str__(self) -> str:
@@ -42,7 +47,7 @@ class StopRequest:
     """Whether a signal has asked the run to stop, agreed on by all processes of the run."""
 
     def __init__(
-        self, signals: Sequence[str] = ("SIGTERM", "SIGUSR1"), sync_interval: int = 10
+        self, signals: Sequence[str] = ("SIGTERM", "SIGUSR1", "SIGINT"), sync_interval: int = 10
     ) -> None:
         unknown = [name for name in signals if name not in signal.Signals.__members__]
         if unknown and sys.platform != "win32":  # Windows has few
@@ -93,6 +98,8 @@ class StopRequest:
         """Remember the signal; a signal handler must not do more."""
         if self.received is None:
             self.received, self.received_at = signal.Signals(number), time.monotonic()
+            if number == signal.SIGINT:
+                os.write(2, _STOPPING)  # print is not safe here
         elif time.monotonic() - self.received_at > _SAME_REQUEST:
             self.restore()
             os.kill(os.getpid(), number)
@@ -124,7 +131,9 @@ class StopRequest:
         """Leave the process, if it was this request that terminated the run."""
         self.restore()
         if self._message:
-            raise StoppedBySignal(self._message)
+            is_interrupt = self.received == signal.SIGINT
+            code = INTERRUPTED_EXIT_CODE if is_interrupt else STOPPED_EXIT_CODE
+            raise StoppedBySignal(self._message, code)
 
     def failed(self, engine: Engine, error: BaseException) -> None:
         """Restore the signals and raise the error."""

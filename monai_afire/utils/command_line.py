@@ -21,7 +21,7 @@ _STOPPED = 143  # exit code, as of a training that a signal stops
 _WHOLE_TRACEBACK = "MONAI_AFIRE_TRACEBACK"  # environment variable
 
 
-def show_cause_last() -> None:
+def show_cause_last(interrupted: str = "stopped by Ctrl-C") -> None:
     """
     Print the cause of an uncaught error last, and what to do about a fault of the machine.
 
@@ -31,6 +31,9 @@ def show_cause_last() -> None:
     the parser; the environment variable ``MONAI_AFIRE_TRACEBACK=1`` brings it back. Progress bars are closed before, or
     they would be drawn again below. Changes ``sys.excepthook`` of the process: for applications, such as a bundle's
     ``initialize``.
+
+    Args:
+        interrupted: what is said after Ctrl-C, in place of a traceback.
 
     Example:
         >>> before = sys.excepthook
@@ -45,6 +48,9 @@ def show_cause_last() -> None:
         # tqdm has no public list of its open bars; left open, they would be drawn again below the message
         for bar in list(tqdm._instances):
             bar.close()
+        if issubclass(kind, KeyboardInterrupt):
+            print(f"\n{interrupted}", file=sys.stderr, flush=True)
+            return
         cause = innermost_cause(error)
         is_short = _is_explained(cause) and not os.environ.get(_WHOLE_TRACEBACK)
         if is_short:

@@ -5,13 +5,20 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
+import time
+from functools import cache
+from pathlib import Path
 
 import torch
 
 from monai_afire.utils.device import accelerator_kind
 
-__all__ = ["tune_cpu"]
+__all__ = ["free_threads", "tune_cpu"]
+
+_TIMES, _MOMENT = Path("/proc/stat"), 0.25  # seconds
+_CHOSEN = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 # parameters of glibc's mallopt
 M_TRIM_THRESHOLD = -1
@@ -28,6 +35,7 @@ def tune_cpu() -> None:
     * Freed memory is kept for the next tensor instead of going back to the system in every step. Without this, the
       page faults of new memory take 10 to 25 % of a training step. PyTorch has no such setting, so glibc is called
       (Linux; elsewhere nothing happens).
+    * Threads are left to cores that other programs do not use, see :func:`free_threads`.
 
     With a GPU the precision is "high" (TF32), and the memory is left alone.
 
@@ -37,6 +45,7 @@ def tune_cpu() -> None:
         >>> torch.set_float32_matmul_precision(before)
     """
     has_gpu = accelerator_kind() is not None
+    _leave_busy_cores()
     torch.set_float32_matmul_precision("high" if has_gpu else "medium")
     if sys.platform == "linux" and not has_gpu:
         try:
@@ -46,3 +55,47 @@ def tune_cpu() -> None:
             libc.mallopt(M_TOP_PAD, 1 << 26)
         except (OSError, AttributeError):  # another C library
             pass
+
+
+@cache
+def _leave_busy_cores() -> None:
+    """Use fewer threads where other programs use cores; once, since later this process is the load itself."""
+    torch.set_num_threads(free_threads(torch.get_num_threads()))
+
+
+def free_threads(number: int) -> int:
+    """
+    The threads that find a core of their own at this moment.
+
+    A thread of OpenMP spins while it waits for the others. Where there are more of them than free cores, all wait for
+    one that does not run, and a step takes many times as long as with a single thread.
+
+    Args:
+        number: threads that are planned.
+
+    Returns:
+        At most this number and at least 1; the number itself where the environment says how many threads there are, and
+        on systems without ``/proc/stat``.
+
+    Example:
+        >>> free_threads(1)
+        1
+    """
+    if any(name in os.environ for name in _CHOSEN) or not _TIMES.is_file():
+        return number
+    return max(1, min(number, round(_idle_cores())))
+
+
+def _idle_cores() -> float:
+    """The cores that nobody used for a moment in which this process sleeps."""
+    idle, total = _cpu_times()
+    time.sleep(_MOMENT)
+    idle_after, total_after = _cpu_times()
+    share = (idle_after - idle) / max(1, total_after - total)
+    return share * (os.cpu_count() or 1)
+
+
+def _cpu_times() -> tuple[int, int]:
+    """Ticks for which all cores were idle, or waited for a disk, and all ticks, since the machine started (proc(5))."""
+    times = [int(word) for word in _TIMES.read_text().split("\n", 1)[0].split()[1:9]]
+    return times[3] + times[4], sum(times)

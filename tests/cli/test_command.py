@@ -12,9 +12,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from fire.parser import DefaultParseValue
 
 from monai_afire_cli import bundles_folder, command, main, starting
-from monai_afire_cli.overrides import wrong_paths
+from monai_afire_cli.overrides import PATHS, wrong_options
 
 BUNDLES = (
     *("ace", "afire", "dino", "mae", "peac"),
@@ -214,23 +215,92 @@ def test_mistakes_leave_nothing_behind(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["afir", "train"], "did you mean 'afire'?"),
+        (["afire", "inference", "releasd"], "did you mean 'released'?"),
+        (["afire", "train", "--run_id", "hospital_a"], "--run_id: there is no step 'hospital_a'"),
+        (["afire", "train", "--dataset_dir", "nowhere"], "nowhere: there is no such file"),
+        (["afire", "train", "--dataset_dir=nowhere"], "nowhere: there is no such file"),
+        (["afire", "inference", "--ckpt_path", "no.pt"], "no.pt: there is no such file"),
+        (["afire", "train", "--dataset_dir", "%done"], "write ./%done"),
+        (["afire", "train", "--output_dir", "@home"], "write ./@home"),
+        (["afire", "train", "--ckpt_dir", "$new"], "write ./$new"),
+        (["afire", "train", "--output_dir", "-new"], "./-name"),
+        (["afire", "train", "--output_dir", "-"], "./-name"),
+        (["afire", "train", "--train#lr_schedul#end", "0"], "did you mean 'lr_schedule'?"),
+    ],
+)
+def test_wrong_words_are_refused_before_anything_is_loaded(
+    started: list[list[str]], capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert main(["run", *words]) == 1
+    assert message in capsys.readouterr().err
+    assert started == []
+    assert list(Path.cwd().iterdir()) == []
+
+
+@pytest.mark.parametrize("word", ["null", "released", "released_224", "~"])
+def test_inputs_that_are_no_files_here_are_left_to_the_run(word: str) -> None:
+    assert wrong_options([], ["--encoder_weights", word]) == []
+
+
+def test_paths_are_those_of_the_declarations() -> None:
+    from monai_afire.apps.runs import OPTIONS
+
+    declared = {name for name, option in OPTIONS.items() if option.is_path}
+    assert declared - {"weights", "classifier_weights"} == set(PATHS)
+
+
+@pytest.mark.parametrize("name", ["study #2", "@mine", "-mine", "two words", "a,b", "it's"])
+def test_a_bundle_is_started_whatever_its_folder_is_called(
+    started: list[list[str]], name: str
+) -> None:
+    """Fire is asked what MONAI gets."""
+    main(["copy", "mae", f"./{name}"])
+    assert main(["run", f"./{name}", "train"]) == 7
+    words = started[0]
+    assert DefaultParseValue(words[5]) in (
+        f"{name}/configs/train.json",
+        [f"{name}/configs/train.json"],
+    )
+    assert words[6:] == ["--bundle_root", name if name[0] not in "@-" else f"./{name}"]
+
+
+@pytest.mark.parametrize("name", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"])
+def test_a_run_waits_without_using_a_core_unless_told_how_to_wait(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    given: list[dict[str, str]] = []
+    monkeypatch.setattr(os, "execve", lambda file, words, environment: given.append(environment))
+    for each in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"):
+        monkeypatch.delenv(each, raising=False)
+    starting.hand_over(["python", "-c", ""])
+    assert given[0]["OMP_WAIT_POLICY"] == "PASSIVE"
+    monkeypatch.setenv(name, "own")
+    starting.hand_over(["python", "-c", ""])
+    assert given[1][name] == "own"
+    assert given[1].get("OMP_WAIT_POLICY", "own") == "own"
+
+
 def test_overrides_of_merged_and_of_yaml_configs(tmp_path: Path) -> None:
     train = bundles_folder() / "afire/configs/train.json"
     merged = tmp_path / "merged.json"
     merged.write_text('{"+network_def": {"mine": {"width": 3}}}')
     assert (
-        wrong_paths(
+        wrong_options(
             [train, merged],
             ["--network_def::encoder::hidden_size=3", "--network_def::mine::width", "4"],
         )
         == []
     )
-    assert len(wrong_paths([train, merged], ["--network_def::encoders::hidden_size=3"])) == 1
+    assert len(wrong_options([train, merged], ["--network_def::encoders::hidden_size=3"])) == 1
     merged.write_text('{"network_def": {"mine": 2}}')
-    assert len(wrong_paths([train, merged], ["--network_def::encoder::hidden_size=3"])) == 1
+    assert len(wrong_options([train, merged], ["--network_def::encoder::hidden_size=3"])) == 1
     own = tmp_path / "own.yaml"
     own.write_text("my_part:\n  a: 1\n")
-    assert wrong_paths([train, own], ["--my_part::a", "3"]) == []
+    assert wrong_options([train, own], ["--my_part::a", "3"]) == []
 
 
 @pytest.mark.parametrize(
@@ -323,7 +393,7 @@ def test_a_folder_that_hides_an_editable_installation_is_named(
     (tmp_path / "monai_afire").mkdir()
     monkeypatch.setattr(sys, "path", [])
     calls: list[object] = []
-    monkeypatch.setattr(os, "execv", lambda *words: calls.append(words))
+    monkeypatch.setattr(os, "execve", lambda *words: calls.append(words))
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0))
     assert main(["audit", "images"]) == 1
     assert not calls

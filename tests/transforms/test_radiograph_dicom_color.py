@@ -18,6 +18,7 @@ from pydicom import uid
 from transforms.radiograph_files import GRAY8, load, metadata, refused, write_dicom
 
 from monai_afire.transforms.radiograph_io.common import RadiographWarning
+from monai_afire.transforms.radiograph_io.gdcm import decode_with_gdcm
 from monai_afire.transforms.radiograph_loading import LoadRadiograph
 
 ROWS, COLUMNS = GRAY8.shape
@@ -241,3 +242,27 @@ def test_damaged_palettes_are_refused(tmp_path: Path) -> None:
     assert "no usable palette" in refused(short, channels=3)
     long = write_palette(tmp_path / "b.dcm", GRAY8, np.zeros((512, 3), np.uint8))
     assert "512 entries of 8 bits" in refused(long, channels=3)
+
+
+@pytest.mark.parametrize("interleave", [0, 1, 2])
+@pytest.mark.parametrize("planar", [0, 1])
+@pytest.mark.parametrize("photometric", ["RGB", "YBR_FULL"])
+def test_colors_of_jpeg_ls_without_its_own_decoder(
+    tmp_path: Path, photometric: str, planar: int, interleave: int
+) -> None:
+    """GDCM, which comes with ITK, gives what CharLS was given; PS3.5 A.4.3 allows all interleave modes."""
+    jpeg_ls = pytest.importorskip("jpeg_ls")
+    stored = RGB if photometric == "RGB" else to_ybr(RGB)
+    planes = stored if interleave else np.ascontiguousarray(np.moveaxis(stored, -1, 0))
+    frame = bytes(jpeg_ls.encode_array(planes, interleave_mode=interleave))
+    dataset = pydicom.Dataset()
+    dataset.file_meta = pydicom.dataset.FileMetaDataset()
+    dataset.file_meta.TransferSyntaxUID = uid.JPEGLSLossless
+    dataset.Rows, dataset.Columns, dataset.SamplesPerPixel = ROWS, COLUMNS, 3
+    dataset.PhotometricInterpretation, dataset.PlanarConfiguration = photometric, planar
+    dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit = 8, 8, 7
+    dataset.PixelRepresentation = 0
+    dataset.PixelData = pydicom.encaps.encapsulate([frame])
+    decoded = decode_with_gdcm("a.dcm", dataset)
+    tolerance = 0 if photometric == "RGB" else 2
+    assert np.abs(decoded.astype(int) - RGB).max() <= tolerance

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from monai_afire.utils import tune_cpu
+from monai_afire.utils import cpu, tune_cpu
 from monai_afire.utils.cpu import M_MMAP_MAX, M_TOP_PAD, M_TRIM_THRESHOLD
 
 
@@ -76,3 +77,26 @@ def test_memory_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
     tune_cpu()
     assert settings == {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: 1 << 30, M_TOP_PAD: 1 << 26}
+
+
+@pytest.mark.parametrize(
+    ("idle", "cores", "planned", "expected"),
+    [(1.0, 8, 8, 8), (0.25, 8, 8, 2), (0.0, 8, 8, 1), (0.1, 64, 4, 4), (0.01, 64, 4, 1)],
+)
+def test_threads_are_left_to_free_cores(
+    monkeypatch: pytest.MonkeyPatch, idle: float, cores: int, planned: int, expected: int
+) -> None:
+    """Ticks of /proc/stat as proc(5) has them: user, nice, system, idle, iowait, irq, softirq, steal, guest twice."""
+    before = "cpu 100 0 50 1000 0 0 0 0 70 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n"
+    free = round(1000 * idle)
+    after = f"cpu {100 + 1000 - free} 0 50 {1000 + free} 0 0 0 0 70 0\ncpu0 1 2 3 4 5 6 7 8 9 0\n"
+    texts = iter([before, after])
+    monkeypatch.setattr(Path, "read_text", lambda path: next(texts))
+    monkeypatch.setattr(Path, "is_file", lambda path: True)
+    monkeypatch.setattr(cpu.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    assert cpu.free_threads(planned) == expected
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert cpu.free_threads(planned) == planned, "nobody's own setting is overruled"

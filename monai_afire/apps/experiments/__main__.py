@@ -30,6 +30,7 @@ from monai_afire.apps.experiments.plan import (
 )
 from monai_afire.utils.files import write_text
 from monai_afire.visualize.figures import save_figure
+from monai_afire_cli.overrides import wrong_options
 
 _PRETRAINING = "pretraining::"
 _EPILOG = """\
@@ -66,6 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options, {key.removeprefix(_PRETRAINING): v for key, v in pretraining.items()}
         )
         experiment = Experiment(tuple(options.config_file), Path(options.output_dir), overrides)
+        if problems := wrong_options([], [word.replace(_PRETRAINING, "") for word in further]):
+            raise ExperimentError("; ".join(problems))
         runs = plan_runs(
             compared,
             options.seed,

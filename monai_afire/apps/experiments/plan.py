@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from monai_afire.networks.weights.released_files import weights_file
+from monai_afire_cli.overrides import PATHS, literal_path
+from monai_afire_cli.starting import config_word
 
 
 class ExperimentError(ValueError):
@@ -24,9 +26,10 @@ class ExperimentError(ValueError):
 
 def bundle_arguments(configs: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
     """Arguments of ``python -m monai.bundle run``."""
-    words = ["--config_file", configs[0] if len(configs) == 1 else json.dumps(list(configs))]
+    words = ["--config_file", config_word(configs)]
     for name, value in settings.items():
-        words += [f"--{name}", str(value)]
+        is_path = name in PATHS and isinstance(value, str)
+        words += [f"--{name}", literal_path(value) if is_path else str(value)]
     return words
 
 
@@ -247,7 +250,7 @@ class Run:
     def overrides(self) -> dict[str, Any]:
         """Arguments of the bundle for this run, without its folders."""
         # MONAI drops an override that is None; an expression that gives None arrives
-        settings: dict[str, Any] = {"encoder_weights": self.weights or "$None", "seed": self.seed}
+        settings: dict[str, Any] = {"encoder_weights": self.weights or "null", "seed": self.seed}
         if self.is_random and self.weights:
             settings["load_encoder::_disabled_"] = True
         if self.is_frozen:

@@ -39,7 +39,10 @@ def component_arguments(
     defaults: dict[str, Any] = dict.fromkeys(ConfigComponent.non_arg_keys)
     # what a class takes as **kwargs it hands on to the one that it extends
     for each in found.__mro__ if inspect.isclass(found) else [found]:
-        parameters = inspect.signature(each).parameters
+        try:
+            parameters = inspect.signature(each).parameters
+        except ValueError:  # some of Python's own, such as dict, do not say
+            return None
         own = {name: None if p.default is p.empty else p.default for name, p in parameters.items()}
         defaults = {**own, **defaults}
         if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values()):

@@ -42,6 +42,7 @@ class BundleCall:
         files: content of the config's files before overrides; None where it is not known.
         overrides: values from the command line or the caller, by id (with "::").
         layers: content of each of these files alone, by its path, in their order.
+        words: overrides of the command line as someone wrote them, by id, see :func:`command_words`.
 
     Example:
         >>> call = BundleCall(ConfigParser({"epochs": 3, "run": ["$print(@epochs)"]}))
@@ -53,6 +54,7 @@ class BundleCall:
     files: ConfigParser | None = None
     overrides: Mapping[str, Any] = field(default_factory=dict)
     layers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    words: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def config(self) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from monai_afire.apps.runs.described_options import take_from_weights
 from monai_afire.apps.runs.first_lines import print_first_lines
 from monai_afire.apps.runs.help_text import describe_default, help_text
 from monai_afire.apps.runs.kinds import ANY_NUMBER, SWITCH, describe
+from monai_afire.apps.runs.literals import words_as_written
 from monai_afire.apps.runs.option import is_computed
 from monai_afire.apps.runs.overlays import undone_settings, wrong_order
 from monai_afire.apps.runs.running import current_call
@@ -30,10 +31,15 @@ from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.networks.nets.encoders.encoder_building import RESIDUAL
 from monai_afire.utils.command_line import innermost_cause, show_cause_last, stop_early
 from monai_afire.utils.cpu import tune_cpu
+from monai_afire_cli.overrides import unknown_step
 
 __all__ = ["OptionError", "check", "check_call", "start_bundle"]
 
 _MOST_SUGGESTIONS = 3
+_INTERRUPTED = "stopped by Ctrl-C: start the same command again"
+_RESUMABLE = (
+    "stopped by Ctrl-C: the same command with --resume true goes on after what was complete"
+)
 _OF_WEIGHTS = "leave it out: the network is built from the file of its weights, which says it"
 _BUILT_EARLY = (
     "encoder_def",
@@ -59,11 +65,13 @@ def start_bundle() -> None:
         OptionError: see :func:`check`.
         SystemExit: with code 0, after it printed the help.
     """
-    show_cause_last()
+    call = current_call()
+    goes_on = "resume" in call.read_names
+    show_cause_last(_RESUMABLE if goes_on else _INTERRUPTED)
     stop_early()
     check()
     tune_cpu()
-    print_first_lines(current_call())
+    print_first_lines(call)
 
 
 def check() -> None:
@@ -118,8 +126,8 @@ def check_call(call: BundleCall) -> None:
           --epoch: there is no such option; did you mean --epochs?
           --epochs: found 1.5, needs a whole number >= 1
     """
-    problems = [*_wrong_files(call), *_unread(call), *_wrong_entries(call)]
-    problems += _wrong_values(call)
+    problems = [*_wrong_files(call), *_wrong_step(call), *_unread(call), *words_as_written(call)]
+    problems += [*_wrong_entries(call), *_wrong_values(call)]
     problems = problems or [*_impossible_parts(call)]
     call.parser.parse()  # evaluation, which may have begun, goes on with the changed config
     if problems:
@@ -134,6 +142,12 @@ def _wrong_files(call: BundleCall) -> Iterator[tuple[str, str]]:
     """Configs in a wrong order, or of which one silently undoes another."""
     if problem := wrong_order(call.layers) or undone_settings(call.layers, call.overrides):
         yield "config_file", problem
+
+
+def _wrong_step(call: BundleCall) -> Iterator[tuple[str, str]]:
+    """A step that the config does not have: MONAI notices when everything is built, with a traceback."""
+    if "run_id" in call.words and (problem := unknown_step(call.words["run_id"], call.config)):
+        yield "run_id", problem
 
 
 def _unread(call: BundleCall) -> Iterator[tuple[str, str]]:

@@ -157,5 +157,7 @@ def _next_steps(configs: Path) -> dict[str, dict[str, Any]]:
         return {"evaluate": evaluate, "use": use}
     if (configs / "finetune_anomaly.json").is_file():
         return {"next": {"configs": ["train.json", "finetune_anomaly.json"], "pretrained": "model"}}
-    fine_tuning = configs.parents[1] / "radiograph_classification" / "configs" / "train.json"
+    root = configs.parent
+    bundles = root.parent if root.name else Path("..")  # "." has no name and no parent
+    fine_tuning = bundles / "radiograph_classification" / "configs" / "train.json"
     return {"next": {"configs": [str(fine_tuning)], "keep": [], "encoder_weights": "model"}}

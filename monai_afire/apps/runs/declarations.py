@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from monai_afire.apps.runs.kinds import (
     DEVICE,
-    DICTIONARY,
     ENCODER,
+    FILES,
     INTEGER,
     PATH,
+    PATH_OR_EMPTY,
     PHANTOM,
     POSITIVE_INTEGER,
     SHARE,
@@ -183,7 +184,7 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
     "Anomaly detection": (
         Option(
             "pretrained",
-            PATH,
+            PATH_OR_EMPTY,
             'weights to adapt; "" starts from scratch',
             null="start from scratch",
         ),
@@ -211,10 +212,10 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         Option("picture_size", POSITIVE_INTEGER, "side of the pictures in pixels"),
         Option(
             "weights",
-            DICTIONARY,
+            FILES,
             "encoders to compare: name and file, or null for an untrained one",
         ),
-        Option("classifier_weights", DICTIONARY, "classifiers to examine: name and file"),
+        Option("classifier_weights", FILES, "classifiers to examine: name and file"),
         Option(
             "stride", POSITIVE_INTEGER, "pixels between two dense features, a divisor of patch_size"
         ),

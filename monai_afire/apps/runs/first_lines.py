@@ -5,11 +5,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+from monai.bundle import ConfigParser
 
 from monai_afire.apps.runs.call import BundleCall
 from monai_afire.utils.device import described_precision
+from monai_afire_cli import bundles_folder
 
 _PAPER = "paper.json"
 
@@ -28,7 +31,7 @@ def print_first_lines(call: BundleCall) -> None:
 
 def first_lines(call: BundleCall) -> Iterator[str]:
     """
-    The device, the precision and the weights of a run, and a hint at the paper's settings for a training on own images.
+    Whose configs run, on what, with which weights, and a hint at the paper's settings for a training on own images.
 
     Args:
         call: the start of the run.
@@ -41,18 +44,50 @@ def first_lines(call: BundleCall) -> Iterator[str]:
         >>> list(first_lines(BundleCall(ConfigParser({"device": "cpu", "bf16": False}))))
         ['computing on cpu in float32']
     """
+    if call.layers:
+        yield origin(map(Path, call.layers))
     if {"device", "bf16"} <= call.config.keys():
         yield described_precision(call.value("device"), bool(call.value("bf16")))
     if "ckpt_path" in call.config and "ckpt_path" in call.read_names:
         yield f"weights: {call.value('ckpt_path')}"
     has_own_images = call.config.get("dataset_dir") or call.config.get("datalist")
     if has_own_images and _could_be_as_in_paper(call):
-        yield "these are small settings for a first try; those of the paper come with the overlay paper"
+        yield "the settings of train.json are small, for a first try; the overlay paper has those of the paper"
+
+
+def origin(paths: Iterable[Path]) -> str:
+    """
+    Whose configs a run is made of, beside MONAI's warning that configs are code.
+
+    Args:
+        paths: config files.
+
+    Returns:
+        A sentence: they are the package's, or which of them are not.
+
+    Example:
+        >>> from monai_afire_cli import bundles_folder
+        >>> origin([bundles_folder() / "mae/configs/train.json"])
+        'configs: as they come with monai_afire'
+    """
+    others = [path for path in paths if not _is_packaged(path)]
+    if not others:
+        return "configs: as they come with monai_afire"
+    return f"configs: not as monai_afire has them: {', '.join(map(str, others))}; monai-afire check says what they run"
+
+
+def _is_packaged(path: Path) -> bool:
+    """Whether a config has the content of one of the package's."""
+    content = path.read_bytes()
+    packaged = bundles_folder().glob(f"*/configs/**/{path.name}")
+    return any(each.read_bytes() == content for each in packaged)
 
 
 def _could_be_as_in_paper(call: BundleCall) -> bool:
-    """Whether a training has an overlay with the settings of its paper, and was started without any such."""
+    """Whether a training has an overlay with the settings of its paper, and was started with none of these."""
     paths = [Path(path) for path in call.layers]
-    trains = [path for path in paths if path.name == "train.json"]
-    has_overlay = any(path.with_name(_PAPER).is_file() for path in trains)
-    return has_overlay and not any(path.name.startswith("paper") for path in paths)
+    papers = [path.with_name(_PAPER) for path in paths if path.name == "train.json"]
+    papers = [path for path in papers if path.is_file()]
+    if not papers or any(path.name.startswith("paper") for path in paths):
+        return False
+    return not ConfigParser.load_config_file(papers[0]).keys() & call.overrides.keys()

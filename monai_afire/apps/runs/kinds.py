@@ -10,6 +10,7 @@ text, if any, is added to the message.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
@@ -41,6 +42,20 @@ def _not_a_switch(value: Any) -> Any:
 def _text(value: Any) -> Any:
     """A command line reads 2024 as a number."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _path(value: Any) -> Any:
+    """A command line has a switch where a value begins with a hyphen, and nothing where a variable is not set."""
+    if isinstance(value, bool):
+        raise ValueError("write ./-name for a path that begins with a hyphen")
+    if value == "":
+        raise ValueError("it is empty: is a variable of the shell unset?")
+    return with_home(_text(value))
+
+
+def with_home(value: Any) -> Any:
+    """A path from the home folder, which a shell leaves as it is after "=", in full."""
+    return os.path.expanduser(value) if isinstance(value, str) and value[:1] == "~" else value
 
 
 def _ascending(values: list[Any]) -> list[Any]:
@@ -148,7 +163,10 @@ POSITIVE = number("a number > 0", gt=0)
 SHARE = number("a number in [0, 1]", ge=0, le=1)
 SWITCH = Annotated[bool, Field(description="true or false")]
 TEXT = Annotated[str, BeforeValidator(_text), Field(strict=True, description="a text")]
-PATH = Annotated[str, BeforeValidator(_text), Field(strict=True, description="a path")]
+PATH = Annotated[str, BeforeValidator(_path), Field(strict=True, description="a path")]
+PATH_OR_EMPTY = Annotated[
+    str, BeforeValidator(_text), Field(strict=True, description='a path, or "" for none')
+]
 DEVICE = Annotated[
     str,
     PlainValidator(_device),
@@ -160,7 +178,9 @@ ENCODER = Annotated[
     Field(description="residual, hub:FOLDER, hub:OWNER/NAME or timm:NAME"),
 ]
 PHANTOM = Annotated[dict[str, Any], AfterValidator(_phantom), Field(description="a dictionary")]
-DICTIONARY = Annotated[dict[str, Any], Field(description="a dictionary")]
+FILES = Annotated[
+    dict[str, PATH | None], Field(description="a dictionary of names and files, or null")
+]
 ANY_NUMBER = Annotated[int | float, BeforeValidator(_not_a_switch), Field(description="a number")]
 SHARES = ascending_pair(number("a number in (0, 1]", gt=0, le=1))
 WINDOW = ascending_pair(number("a number"))

@@ -12,7 +12,7 @@ from monai.bundle.config_item import ConfigComponent, ConfigExpression
 from monai.bundle.utils import ID_REF_KEY
 from pydantic import TypeAdapter, ValidationError
 
-from monai_afire.apps.runs.kinds import describe
+from monai_afire.apps.runs.kinds import ENCODER, FILES, PATH, PATH_OR_EMPTY, TEXT, describe
 
 _NOTHING = ("none", "null")
 _LONGEST_VALUE = 60  # characters of a value in a message
@@ -49,6 +49,16 @@ class Option:
     def adapter(self) -> TypeAdapter:
         """The validator of the type."""
         return TypeAdapter(self.type)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the value is any text, such as a path or a name, so that the word of a command line is the value."""
+        return self.type in (PATH, PATH_OR_EMPTY, TEXT, ENCODER)
+
+    @property
+    def is_path(self) -> bool:
+        """Whether the value is a path, or holds paths."""
+        return self.type in (PATH, PATH_OR_EMPTY, FILES)
 
     @property
     def values(self) -> str:

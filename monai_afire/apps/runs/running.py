@@ -13,6 +13,7 @@ MONAI's current release.
 from __future__ import annotations
 
 import inspect
+import sys
 from traceback import walk_stack
 from typing import Any
 
@@ -21,6 +22,7 @@ from monai.bundle.reference_resolver import ReferenceResolver
 from monai.utils import ensure_tuple
 
 from monai_afire.apps.runs.call import BundleCall
+from monai_afire.apps.runs.literals import command_words
 
 __all__ = ["current_call"]
 
@@ -59,4 +61,5 @@ def current_call() -> BundleCall:
     paths = ensure_tuple(created["config_file"])
     files = ConfigParser(ConfigParser.load_config_files(paths))
     layers = {str(path): ConfigParser.load_config_file(path) for path in paths}
-    return BundleCall(evaluating["self"], files, overrides, layers)
+    words = command_words(sys.argv)
+    return BundleCall(evaluating["self"], files, overrides, layers, words)

@@ -21,13 +21,14 @@ from typing import Any
 from monai.bundle import ConfigWorkflow
 
 from monai_afire.apps.results.result_tables import written_name
+from monai_afire.apps.runs.literals import literal
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.scanning import scan_radiographs
 from monai_afire.detection.scores import SAVED_KINDS
 from monai_afire.transforms.radiograph_io.formats import MISSING, UNOPENED
 from monai_afire.utils.command_line import show_cause_last
 from monai_afire.utils.files import check_writable, write_text
-from monai_afire.utils.folder_lock import folder_lock
+from monai_afire.utils.folder_lock import LOCK_FILE, folder_lock
 from monai_afire_cli.bundles import find_bundle
 
 __all__ = ["main", "watch_folder"]
@@ -57,7 +58,7 @@ def watch_folder(
     A file is scored when neither its size nor its time changed between two looks; one that changes later has arrived
     anew. A batch is named first, in ``.batch_<number>/datalist.json``, then scored as by ``inference.json`` with
     ``resume``, then shown as ``batch_<number>``. So a process that is killed, at whatever point, loses no file, and the
-    next one scores none again. Files in the folder are only read. While the folder is away, such as a share without its
+    next one scores none again. Files in the folder are only read. While a folder is away, such as a share without its
     network, the watch waits; files that could not be opened then are scored once it is back.
 
     Args:
@@ -86,6 +87,8 @@ class _Watch:
 
     def __init__(self, folder: Path, out: Path, interval: float, overrides: dict[str, Any]) -> None:
         self.folder, self.out, self.interval, self.overrides = folder, out, interval, overrides
+        lock = out / LOCK_FILE
+        self.lock = lock if lock.exists() else None  # some systems have none
         self.known: set[Arrival] = set()
         self.tries: Counter[Arrival] = Counter()
 
@@ -99,7 +102,7 @@ class _Watch:
         while True:
             now = self._look() - self.known
             if settled := sorted(now & before)[:_MOST]:
-                self._score(_plan(self.out, self.folder, settled))
+                self._begin(settled)
                 before -= set(settled)  # one that could not be opened is tried again after a pause
             else:
                 before = now
@@ -115,14 +118,32 @@ class _Watch:
                 if self.folder.is_dir():
                     raise
 
-    def _wait(self) -> None:
-        """Wait while the folder is away, such as a share without its network, and say so once."""
-        if self.folder.is_dir():
+    def _begin(self, arrivals: Collection[Arrival]) -> None:
+        """Score a new batch, unless the folder of results went away before it was named."""
+        self._wait()
+        try:
+            batch = _plan(self.out, self.folder, arrivals)
+        except OSError:
+            if self._away() is None:
+                raise
             return
-        print(f"{self.folder} is away: waiting", flush=True)
-        while not self.folder.is_dir():
-            time.sleep(self.interval)
-        print(f"{self.folder} is back", flush=True)
+        self._score(batch)
+
+    def _away(self) -> Path | None:
+        """A folder that is away, such as a share without its network; None if both are there."""
+        if not self.folder.is_dir():
+            return self.folder
+        # an empty folder in the place of a share has no lock
+        is_there = self.out.is_dir() and (self.lock is None or self.lock.exists())
+        return None if is_there else self.out
+
+    def _wait(self) -> None:
+        """Wait while a folder is away, and say so once."""
+        while (away := self._away()) is not None:
+            print(f"{away} is away: waiting", flush=True)
+            while self._away() == away:
+                time.sleep(self.interval)
+            print(f"{away} is back", flush=True)
 
     def _complete(self, batch: Path) -> None:
         """Score what a stopped watch has left of a batch."""
@@ -134,18 +155,19 @@ class _Watch:
 
     def _score(self, batch: Path) -> None:
         """Score a batch, again where files went away meanwhile; those that are gone are no arrivals any more."""
-        while _leave_out_missing(batch, self._wait):
+        shown = None
+        while shown is None:
             try:
+                if not _leave_out_missing(batch, self._wait):
+                    shutil.rmtree(batch)
+                    return
                 shown = _score(batch, self.overrides)
-                break
+                found, planned = _scored(shown), _planned(shown)
             except Exception:
-                if self.folder.is_dir() and not _missing(batch):
+                shown = None
+                if self._away() is None and not _missing(batch):
                     raise
-        else:
-            shutil.rmtree(batch)
-            return
-        found = _scored(shown)
-        for arrival in _planned(shown) - found:
+        for arrival in planned - found:
             self.tries[arrival] += 1
         self.known |= found | {
             arrival for arrival, count in self.tries.items() if count >= _MOST_TRIES
@@ -217,13 +239,13 @@ def _score(batch: Path, overrides: dict[str, Any]) -> Path:
     workflow = ConfigWorkflow(
         workflow_type="inference",
         config_file=[str(path) for path in bundle.config_files(["inference", "released"])],
-        bundle_root=str(bundle.folder),
-        datalist=str(batch / _PLAN),
-        output_dir=str(batch),
+        bundle_root=literal(str(bundle.folder)),
+        datalist=literal(str(batch / _PLAN)),
+        output_dir=literal(str(batch)),
         resume=True,
         handlers=["@set_specificity", "@writer"],  # without those that address a person
         run=["$@evaluator.run()", "$@writer.print_summary()"],  # rejected files end no watch
-        **overrides,
+        **literal(overrides),
     )
     workflow.initialize()
     workflow.run()

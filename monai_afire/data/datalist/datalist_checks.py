@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 from monai.utils import ensure_tuple
 
 from monai_afire.utils.files import spelling_on_disk
-from monai_afire.utils.text import first_few
+from monai_afire.utils.text import first_few, is_absence
 
 SECTIONS = ("training", "validation", "test")
 PATH_KEYS = ("image", "image_2", "mask", "lesion_truth", "organs")
@@ -137,6 +138,29 @@ def _kind_of_path(path: str) -> str:
         return "is a link that leads nowhere"
     spelling = spelling_on_disk(path)
     return f"does not exist ({spelling})" if spelling else "does not exist"
+
+
+def check_finding_names(content: Mapping[str, Any], source: str | os.PathLike) -> None:
+    """Warn of a name such as "No Finding" among the findings of a list: an image that has it counts as abnormal."""
+    names = content.get("finding_names")
+    entries = list(names.values()) if isinstance(names, Mapping) else names
+    if not isinstance(entries, list):
+        return
+    absent = [str(name) for name in entries if is_absence(str(name))]
+    if absent and _has_lists_of_findings(content):
+        text = f"finding_names holds {first_few(map(repr, absent))}, which counts as a finding"
+        remedy = "leave it out there and in the labels: without any finding, an image is normal"
+        warnings.warn(f"{source}: {text}; {remedy}.", stacklevel=3)
+
+
+def _has_lists_of_findings(content: Mapping[str, Any]) -> bool:
+    """Whether labels are lists, not numbers of classes, of which one may be the normal one."""
+    for section in SECTIONS:
+        items = content.get(section)
+        for item in items if isinstance(items, list) else ():
+            if isinstance(item, Mapping) and isinstance(item.get("label"), list):
+                return True
+    return False
 
 
 def item_name(item: Mapping[str, Any], number: int) -> str:

@@ -15,6 +15,7 @@ from monai_afire.data.datalist.datalist_checks import (
     PATH_KEYS,
     SECTIONS,
     DatalistError,
+    check_finding_names,
     read_json,
     require_files,
     require_keys,
@@ -86,6 +87,7 @@ def load_radiograph_datalist(
         return _folder_items(dataset_dir, section, validation_fraction, seed)
     source = Path(datalist).expanduser()
     content = read_sections(source) if content is None else content
+    check_finding_names(content, source)
     divide = hold_out and section in ("training", "validation") and "validation" not in content
     listed = "training" if divide else section
     entries = _section(content, listed, source)

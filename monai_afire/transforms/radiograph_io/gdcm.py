@@ -10,6 +10,7 @@ import tempfile
 import numpy as np
 import pydicom
 from pydicom import uid
+from pydicom.pixels import convert_color_space
 from pydicom.pixels.utils import pixel_dtype
 
 from monai_afire.transforms.radiograph_io.common import first_line, refuse
@@ -26,19 +27,33 @@ GDCM_SYNTAXES = (
     uid.JPEG2000Lossless,
     uid.JPEG2000,
 )
+# whose decoders leave the colors as they were stored
+_KEEPS_COLORS = (
+    uid.JPEGLossless,
+    uid.JPEGLosslessSV1,
+    uid.JPEGLSLossless,
+    uid.JPEGLSNearLossless,
+)
 _END_OF_IMAGE = b"\xff\xd9"  # of the codecs of all of them
 
 
 def decode_with_gdcm(path: str, dataset: pydicom.Dataset) -> np.ndarray:
     """
-    Decode the one gray frame of a data set whose transfer syntax is one of ``GDCM_SYNTAXES``.
+    Decode the one frame of a data set whose transfer syntax is one of ``GDCM_SYNTAXES``.
+
+    Returns:
+        Numbers ``(H, W)``, or red, green and blue ``(H, W, 3)``.
 
     Raises:
-        RadiographError: When the frame is in color, is cut or cannot be decoded.
+        RadiographError: When the frame is cut, cannot be decoded, or has colors that the decoder may change.
     """
     syntax = dataset.file_meta.TransferSyntaxUID
-    if int(dataset.get("SamplesPerPixel") or 1) != 1:
-        reason = f"is a color picture compressed as {syntax.name}, of which only gray pictures are decoded"
+    samples = int(dataset.get("SamplesPerPixel") or 1)
+    is_byte = (
+        int(dataset.BitsAllocated) == 8
+    )  # ITK's Python package has no color pictures of 16 bits
+    if samples != 1 and (syntax not in _KEEPS_COLORS or not is_byte):
+        reason = f"is a color picture of {dataset.BitsAllocated} bits compressed as {syntax.name}, which is not decoded"
         raise refuse(path, reason, "store it in gray or uncompressed")
     try:
         frame = pydicom.encaps.get_frame(dataset.PixelData, 0, number_of_frames=1)
@@ -47,15 +62,22 @@ def decode_with_gdcm(path: str, dataset: pydicom.Dataset) -> np.ndarray:
             _END_OF_IMAGE
         ):  # GDCM fills the rest of a cut picture without a word
             raise ValueError("the frame has no end")
-        values = decode_frame(frame, syntax, header.rows, header.columns, header.precision)
+        size = (header.rows, header.columns)
+        values = decode_frame(frame, syntax, *size, header.precision, samples)
     except ValueError as error:
         reason = f"is cut or damaged: its pixel data cannot be decoded ({first_line(error)})"
         raise refuse(path, reason, "export it again") from error
-    return _as_stored(values, dataset, header.precision)
+    if samples == 1:
+        return _as_stored(values, dataset, header.precision)
+    stored = values.astype(pixel_dtype(dataset).newbyteorder("="))
+    photometric = str(dataset.PhotometricInterpretation)
+    return stored if photometric == "RGB" else convert_color_space(stored, photometric, "RGB")
 
 
-def decode_frame(frame: bytes, syntax: str, rows: int, columns: int, precision: int) -> np.ndarray:
-    """Decode one compressed gray frame into unsigned numbers ``(rows, columns)``."""
+def decode_frame(
+    frame: bytes, syntax: str, rows: int, columns: int, precision: int, samples: int = 1
+) -> np.ndarray:
+    """Decode one compressed frame into unsigned numbers ``(rows, columns)``, or ``(rows, columns, samples)``."""
     import itk
 
     bare = pydicom.Dataset()
@@ -65,17 +87,17 @@ def decode_frame(frame: bytes, syntax: str, rows: int, columns: int, precision: 
     bare.Rows, bare.Columns = rows, columns
     bare.BitsAllocated = 8 if precision <= 8 else 16
     bare.BitsStored, bare.HighBit = precision, precision - 1
-    bare.SamplesPerPixel, bare.PixelRepresentation, bare.PhotometricInterpretation = (
-        1,
-        0,
-        "MONOCHROME2",
-    )
+    bare.SamplesPerPixel, bare.PixelRepresentation = samples, 0
+    bare.PhotometricInterpretation = "MONOCHROME2"
+    if samples != 1:
+        bare.PhotometricInterpretation, bare.PlanarConfiguration = "RGB", 0
     bare.PixelData = pydicom.encaps.encapsulate([frame])
     bare["PixelData"].VR = "OB"
     with tempfile.TemporaryDirectory(prefix="monai_afire_") as folder:
         path = os.path.join(folder, "frame.dcm")
         bare.save_as(path, enforce_file_format=True)
-        return read_with_itk(path, itk.GDCMImageIO.New()).reshape(rows, columns)
+        values = read_with_itk(path, itk.GDCMImageIO.New())
+    return values.reshape((rows, columns) if samples == 1 else (rows, columns, samples))
 
 
 def _as_stored(values: np.ndarray, dataset: pydicom.Dataset, precision: int) -> np.ndarray:

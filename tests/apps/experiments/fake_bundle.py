@@ -60,7 +60,7 @@ def main(words: list[str]) -> None:
     is_random = "--load_encoder::_disabled_" in options
     seed, weights = (
         int(options["--seed"]),
-        "$None" if is_random else options.get("--encoder_weights", ""),
+        "null" if is_random else options.get("--encoder_weights", ""),
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit((folder / "terminated").write_text("")))
     environment = {
@@ -85,7 +85,7 @@ def main(words: list[str]) -> None:
         fraction = float(options.get("--items::label_fraction", 1))
         value = (
             0.9 * fraction**0.1
-            - 0.2 * (weights == "$None")
+            - 0.2 * (weights == "null")
             + 0.003 * (seed * (seed + 1)) * (1 + len(weights) % 3)
         )
         figures = {

@@ -96,7 +96,7 @@ def test_table_of_all_runs(
         experiment.results / "runs" / "scratch-label_fraction_0.1-seed_2" / "log.txt"
     ).read_text()
     assert log.count("$ python") == 2
-    assert "training with $None" in log
+    assert "training with null" in log
 
 
 def test_only_what_is_missing_is_done_again(experiment: ExperimentCommand) -> None:

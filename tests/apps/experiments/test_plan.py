@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,7 +48,7 @@ def test_every_combination_once_and_partners_by_name(weights: str) -> None:
 
 
 def test_only_what_was_asked_for_is_overridden() -> None:
-    assert plan_runs([SCRATCH])[0].overrides() == {"encoder_weights": "$None", "seed": 0}
+    assert plan_runs([SCRATCH])[0].overrides() == {"encoder_weights": "null", "seed": 0}
     assert plan_runs([SCRATCH])[0].name == "scratch-seed_0"
     assert Run("a", "w.pt", 3, 0.5, 1, 4).overrides() == {
         "encoder_weights": "w.pt",
@@ -136,15 +137,16 @@ def test_steps_are_training_and_evaluation_with_the_same_overrides(tmp_path: Pat
     run = Run("scratch", None, 1, 0.1)
     training, evaluation = experiment.steps(run).values()
     evaluate = str(Path(config).parent / "evaluate.json")
-    assert training[:2] == ["--config_file", f'["{config}", "{overlay}"]']
-    assert evaluation[:2] == ["--config_file", f'["{config}", "{overlay}", "{evaluate}"]']
+    assert training[0] == evaluation[0] == "--config_file"
+    assert ast.literal_eval(training[1]) == [config, overlay]
+    assert ast.literal_eval(evaluation[1]) == [config, overlay, evaluate]
     assert evaluation[2:-2] == training[2:]
     options = dict(zip(training[2::2], training[3::2], strict=True))
     folder = f"{tmp_path.as_posix()}/results/runs/scratch-label_fraction_0.1-seed_1"
     assert options == {
         "--output_dir": folder,
         "--ckpt_dir": f"{folder}/models",
-        "--encoder_weights": "$None",
+        "--encoder_weights": "null",
         "--seed": "1",
         "--items::label_fraction": "0.1",
         "--epochs": "2",

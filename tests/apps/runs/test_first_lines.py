@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from apps.runs.bundle_configs import call_of
 
-from monai_afire.apps.runs.first_lines import first_lines, print_first_lines
+from monai_afire.apps.runs.first_lines import first_lines, origin, print_first_lines
+from monai_afire_cli import bundles_folder
 
 IMAGES = {"dataset_dir": "/radiographs", "device": "cpu", "bf16": False}
 
@@ -20,6 +22,7 @@ IMAGES = {"dataset_dir": "/radiographs", "device": "cpu", "bf16": False}
         (["afire/train"], {"dataset_dir": "/radiographs"}, True),
         (["ace/train"], {"datalist": "list.json"}, True),
         (["afire/train"], {}, False),
+        (["afire/train"], {"dataset_dir": "/radiographs", "epochs": 800}, False),
         (["afire/train", "afire/paper"], {"dataset_dir": "/radiographs"}, False),
         (["peac/train", "peac/paper_vit"], {"dataset_dir": "/radiographs"}, False),
         (["afire/inference"], {"dataset_dir": "/radiographs"}, False),
@@ -29,7 +32,8 @@ IMAGES = {"dataset_dir": "/radiographs", "device": "cpu", "bf16": False}
 def test_small_settings_are_named_where_own_images_meet_them(
     run: list[str], overrides: dict[str, Any], hint: bool
 ) -> None:
-    first, *others = first_lines(call_of(run, device="cpu", bf16=False, **overrides))
+    origin, first, *others = first_lines(call_of(run, device="cpu", bf16=False, **overrides))
+    assert origin == "configs: as they come with monai_afire"
     assert first == "computing on cpu in float32"
     others = [line for line in others if not line.startswith("weights: ")]
     assert ["overlay paper" in line for line in others] == [True] * hint
@@ -54,4 +58,17 @@ def test_one_process_speaks_for_all(
     assert capsys.readouterr().out == ""
     monkeypatch.setenv("RANK", "0")
     print_first_lines(call)
-    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_other_configs_than_the_package_s_are_named(tmp_path: Path) -> None:
+    packaged = bundles_folder() / "mae/configs/train.json"
+    copy, changed, own = (tmp_path / name for name in ("train.json", "a/train.json", "own.json"))
+    changed.parent.mkdir()
+    copy.write_bytes(packaged.read_bytes())
+    changed.write_bytes(packaged.read_bytes() + b" ")
+    own.write_text("{}")
+    assert origin([copy, packaged]) == "configs: as they come with monai_afire"
+    line = origin([copy, changed, own])
+    assert f"{changed}, {own}" in line
+    assert str(copy) not in line

@@ -58,7 +58,7 @@ def test_what_the_config_computes_is_left_to_it(computed: str) -> None:
         (kinds.number("a number in (0, 1)", gt=0, lt=1), [1e-9, 0.5], [0, 1, "x"]),
         (kinds.POSITIVE_INTEGER, [1, 7.0, "3"], [0, 1.5, True]),
         (kinds.choice(("a", "b")), ["a"], ["c", 1]),
-        (kinds.PATH, ["a/b", "", 2024], [True, 1.5, None]),
+        (kinds.PATH, ["a/b", 2024], [True, 1.5, None]),
         (
             kinds.ascending_pair(kinds.POSITIVE_INTEGER),
             [[1, 4], (2, 2), ["$1 + 1", 3]],

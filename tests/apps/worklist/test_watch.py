@@ -141,6 +141,36 @@ def test_a_folder_that_goes_away_while_it_is_scored(
     assert sorted(names) == ["image_0.png", "image_1.png"]
 
 
+def test_the_folder_of_results_may_be_away_for_some_time(
+    tmp_path: Path,
+    look: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """An empty folder, such as the place where a share is mounted, is not the folder of results."""
+    there, away, score, calls = tmp_path / "out", tmp_path / "away", watch._score, iter([1, 2])
+
+    def come_back() -> None:
+        there.rmdir() if not any(there.iterdir()) else there.rename(tmp_path / "below")
+        away.rename(there)
+
+    def go_away() -> None:
+        there.rename(away)
+        there.mkdir()
+
+    def drop_out(*arguments: Any) -> Path:
+        if next(calls, 0) == 1:
+            go_away()
+        return score(*arguments)
+
+    monkeypatch.setattr(watch, "_score", drop_out)
+    write_images(tmp_path / "in", 1)
+    look(nothing, nothing, come_back, go_away, nothing, come_back, nothing)
+    assert scored(tmp_path) == {"batch_000001": ["image_0.png"]}
+    said = capsys.readouterr().out
+    assert said.count(f"{there} is away") == said.count(f"{there} is back") == 2
+
+
 def test_files_that_are_taken_away_before_they_are_scored(
     tmp_path: Path, look: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
