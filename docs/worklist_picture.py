@@ -32,14 +32,18 @@ def joined(rows: Sequence[Sequence[Image.Image]]) -> Image.Image:
     return sheet
 
 
+def overlay_of(name: str, folder: Path) -> Path:
+    """The overlay of an image, which has its own extension once."""
+    return folder / (name if name.endswith(".jpg") else f"{name}.jpg")
+
+
 def main() -> None:
     """Run after the README's first command."""
     folder = Path(sys.argv[1])
     names = [Path(image).name for image in pd.read_csv(folder / "worklist.csv")["image"]]
     ends = (names[:ENDS], names[-ENDS:])
-    sheet = joined(
-        [[Image.open(folder / "overlays" / f"{name}.jpg") for name in end] for end in ends]
-    )
+    overlays = folder / "overlays"
+    sheet = joined([[Image.open(overlay_of(name, overlays)) for name in end] for end in ends])
     sheet.resize((WIDTH, round(sheet.height * WIDTH / sheet.width)), Image.Resampling.LANCZOS).save(
         PICTURE, quality=85
     )

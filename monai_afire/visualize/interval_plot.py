@@ -44,7 +44,9 @@ def interval_plot(table: pd.DataFrame, label: str = "AUC") -> Figure:
     settings = list(dict.fromkeys(table["setting"]))
     num_rows = len(settings) + len(encoders)
     figure = plot_figure(_WIDTH, 1.2 + _ROW * num_rows)
-    axis, names, headings = figure.subplots(), [], []
+    axis = figure.subplots()
+    names: list[str] = []
+    headings = []
     for setting in settings:
         headings.append(len(names))
         own = table[table["setting"] == setting]

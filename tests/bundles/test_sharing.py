@@ -229,7 +229,7 @@ def test_export_as_a_user_runs_it(workspace: Path, bundle: str) -> None:
 
 @pytest.mark.parametrize("bundle", BUNDLES)
 def test_ckpt_export_by_tracing(workspace: Path, bundle: str) -> None:
-    """TorchScript, where a tool of the Model Zoo wants it, as docs/deployment.md gives the command."""
+    """TorchScript, where a tool of the Model Zoo wants it, as docs/other_programs.md gives the command."""
     settings = {**ENCODER, **NETWORK[bundle]}
     network, description = new_network(bundle, **settings)
     save_network(network, "model.pt", description)
