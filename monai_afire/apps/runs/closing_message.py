@@ -15,6 +15,8 @@ from ignite.engine import Engine, Events
 
 from monai_afire.apps.runs.described_options import described_options
 from monai_afire.apps.runs.follow_up import follow_up_command, given_options
+from monai_afire.data.datalist.drawn_images import PHANTOMS
+from monai_afire.networks.weights.model_file import read_description
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import joined_path
 
@@ -25,7 +27,7 @@ class ClosingMessage:
     Print where the results are and what to do next, when a run is complete.
 
     Only files that exist are named. Commands repeat what the present command line has overridden, except for what the
-    "model" carries and they take from there.
+    "model" carries and they take from there, and offer no radiographs to a model of phantoms.
 
     Args:
         files: what it is -> the file or folder, as text or as parts to be joined.
@@ -79,10 +81,13 @@ class ClosingMessage:
             configs = [
                 path if os.path.dirname(path) else str(folder / path) for path in entry["configs"]
             ]
+            left_out = (
+                "configs",
+                "keep",
+                *(["dataset_dir"] if self.knows_phantoms_alone() else []),
+            )
             options = {
-                key: self.text_of(value)
-                for key, value in entry.items()
-                if key not in ("configs", "keep")
+                key: self.text_of(value) for key, value in entry.items() if key not in left_out
             }
             command = follow_up_command(
                 configs, options, given, entry.get("keep"), self.described()
@@ -94,6 +99,11 @@ class ClosingMessage:
     def text_of(self, value: str | Sequence[str]) -> str:
         """An option of a command as text, from a name among the files, another text, or the parts of a path."""
         return self.paths.get(value) or value if isinstance(value, str) else str(joined_path(value))
+
+    def knows_phantoms_alone(self) -> bool:
+        """Whether the model would refuse radiographs."""
+        description = read_description(self.paths.get("model", ""))
+        return description is not None and description.trained_on == PHANTOMS
 
     def described(self) -> set[str]:
         """Names of the options that later steps take from the model."""

@@ -100,6 +100,18 @@ def test_commands_leave_out_what_the_model_says(
     assert message.lines()["next"] == f"{start} --seed 8 --ckpt_path a.pt"
 
 
+@pytest.mark.parametrize(("trained_on", "offered"), [("phantoms", False), ("radiographs", True)])
+def test_a_model_of_phantoms_is_not_offered_radiographs(
+    tmp_path: Path, trained_on: str, offered: bool
+) -> None:
+    (tmp_path / "inference.json").write_text('{"ckpt_path": "", "dataset_dir": null}')
+    path = save_network(torch.nn.Linear(1, 1), tmp_path / "model.pt", {"trained_on": trained_on})
+    use = {"configs": ["inference.json"], "ckpt_path": "model", "dataset_dir": "/path/to/images"}
+    lines = ClosingMessage({"model": str(path)}, {"use": use}, str(tmp_path)).lines()
+    assert f"--ckpt_path {path}" in lines["use"]
+    assert ("--dataset_dir /path/to/images" in lines["use"]) == offered
+
+
 def test_commands_repeat_the_overrides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "inference.json").write_text(
         '{"hidden_size": 192, "ckpt_path": "", "dataset_dir": null}'
