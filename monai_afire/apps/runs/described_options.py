@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from monai_afire.apps.runs.call import BundleCall, needs_evaluation
+from monai_afire.apps.runs.call import BundleCall, needs_evaluation, referenced_names
 from monai_afire.apps.runs.declarations import ENCODER_OPTIONS, OPTIONS
 from monai_afire.apps.runs.help_text import describe_default
 from monai_afire.apps.runs.run_folder import stopped_run
@@ -150,8 +150,8 @@ def _stopped_run(call: BundleCall) -> Path | None:
     """Folder of the checkpoint of the run to resume; no folder is made for it yet."""
     for name, inside in (("ckpt_dir", ""), ("output_dir", "models")):
         value = call.config.get(name)
-        if isinstance(value, str) and not needs_evaluation(value):
-            return Path(value, inside)
+        if value is not None and not referenced_names(value) & {"run_dir", "output_dir"}:
+            return Path(call.value(name), inside)
     if "run_dir" not in call.config:
         return None
     step = call.config["run_dir"]["step"]
