@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection
+from datetime import date, datetime
 from pathlib import Path
 
 import pydicom
@@ -17,9 +18,11 @@ from monai_afire.transforms.radiograph_io.formats import HEAD_BYTES, identify_co
 from monai_afire.utils.text import harmless
 
 __all__ = [
+    "AGE_ELEMENTS",
     "GROUP_ELEMENTS",
     "SCANNER_ELEMENTS",
     "NotDICOMError",
+    "age_in_years",
     "header_groups",
     "header_of",
     "read_header",
@@ -28,6 +31,8 @@ __all__ = [
 
 SCANNER_ELEMENTS = ("Manufacturer", "ManufacturerModelName")
 GROUP_ELEMENTS = ("PatientSex", "PatientAge", "ViewPosition", *SCANNER_ELEMENTS)
+AGE_ELEMENTS = ("PatientAge", "PatientBirthDate", "StudyDate")
+_YEARS = {"D": 1 / 365.25, "W": 7 / 365.25, "M": 1 / 12, "Y": 1.0}
 _UNREADABLE = (OSError, ValueError, TypeError, LookupError, AttributeError, NotImplementedError)
 
 
@@ -108,6 +113,38 @@ def header_groups(header: Dataset) -> dict[str, str]:
         "manufacturer": maker,
         "scanner": scanner_of(header),
     }
+
+
+def age_in_years(header: Dataset) -> float | None:
+    """
+    Age of the patient by PatientAge, or by the dates of birth and of the study.
+
+    Args:
+        header: with those of ``AGE_ELEMENTS`` that the file has.
+
+    Returns:
+        Years, None where the header does not say.
+
+    Example:
+        >>> header = Dataset()
+        >>> header.PatientAge = "018M"
+        >>> age_in_years(header)
+        1.5
+    """
+    found = re.fullmatch(r"(\d{1,3})([DWMY])", str(header.get("PatientAge") or "").strip())
+    if found and int(found[1]):  # de-identified files have 000Y
+        return int(found[1]) * _YEARS[found[2]]
+    birth, study = (_date(header.get(name)) for name in ("PatientBirthDate", "StudyDate"))
+    if birth is None or study is None or not birth <= study:
+        return None
+    return (study - birth).days / 365.25
+
+
+def _date(value: object) -> date | None:
+    try:
+        return datetime.strptime(str(value or "").strip(), "%Y%m%d").date()
+    except ValueError:
+        return None
 
 
 def scanner_of(header: Dataset) -> str:

@@ -119,6 +119,7 @@ _OTHER_PARTS = (
 )
 _SHORT_PARTS = ("ARM", "BWS", "EYE", "HIP", "HWS", "JAW", "LEG", "LWS", "TOE")  # whole words
 _FRONTAL = ("AP", "PA", "FRONT", "FRENTE", "FACE", "ANTERO", "POSTERO")
+_FRONTAL_VIEWS = {"PA": ("PA", "POSTERO"), "AP": ("AP", "ANTERO")}
 _OTHER_VIEWS = ("AXIAL", "DECUB", "LATER", "OBLI", "PERFIL", "PROFIL", "SCHRAG", "SEIT", "TANGENT")
 _SHORT_VIEWS = (
     *("CC", "LAO", "LAT", "LATS", "LL", "LLD", "LLO", "LM", "LMO", "LPO"),
@@ -156,6 +157,28 @@ def other_than_frontal_chest(header: Dataset) -> str:
     if len(directions) == 2 and set(directions) <= set(_DIRECTIONS) and directions != "LF":
         found.append(f"PatientOrientation {'/'.join(orientation)}")
     return ", ".join(found)
+
+
+def frontal_view(header: Dataset) -> str:
+    """
+    View of a frontal radiograph by the element ViewPosition.
+
+    Args:
+        header: with those of ``VIEW_ELEMENTS`` that the file has.
+
+    Returns:
+        "PA" or "AP", "" for another view or an unknown one.
+
+    Example:
+        >>> header = Dataset()
+        >>> header.ViewPosition = "A.P. supine"
+        >>> frontal_view(header)
+        'AP'
+    """
+    words = _words(header.get("ViewPosition") or "")
+    first = words[0] if words else ""
+    found = [view for view, starts in _FRONTAL_VIEWS.items() if first.startswith(starts)]
+    return found[0] if found else ""
 
 
 def _words(value: object) -> list[str]:

@@ -13,7 +13,20 @@ that it is evaluated on, ``evaluation`` computes how well it does. ``secondary_c
 
 from __future__ import annotations
 
-from monai_afire.detection.conformal import conformal_p_values, discoveries
+from monai_afire.detection.calibration import (
+    DetectorNormals,
+    Judgment,
+    NormalImages,
+    load_normals,
+    normals_from,
+    save_normals,
+)
+from monai_afire.detection.conformal import (
+    conformal_p_values,
+    discoveries,
+    normals_needed,
+    weighted_p_values,
+)
 from monai_afire.detection.detection_items import detection_items, lesion_truth, validation_items
 from monai_afire.detection.detector import AnomalyDetector
 from monai_afire.detection.detector_file import (
@@ -33,18 +46,24 @@ from monai_afire.detection.scores import (
     interior_tokens,
     prototype_distance,
 )
+from monai_afire.detection.support import FeatureSpace, ImageFacts
 from monai_afire.detection.token_features import FrozenEncoder, tokens_and_features
 
 __all__ = [
-    "MAP_NAMES",
-    "SCORE_NAMES",
     "AnomalyDetector",
     "DetectorAUC",
+    "DetectorNormals",
+    "FeatureSpace",
     "FrozenEncoder",
     "ImageDensity",
+    "ImageFacts",
+    "Judgment",
     "LungView",
+    "MAP_NAMES",
     "MaskedRestorationInferer",
+    "NormalImages",
     "NormalMemory",
+    "SCORE_NAMES",
     "TokenDensity",
     "aggregate_tokens",
     "anomaly_score",
@@ -57,11 +76,16 @@ __all__ = [
     "interior_tokens",
     "lesion_truth",
     "load_detector",
+    "load_normals",
     "moved",
+    "normals_from",
+    "normals_needed",
     "prototype_distance",
     "random_views",
     "save_detector",
+    "save_normals",
     "tokens_and_features",
     "validation_items",
+    "weighted_p_values",
     "with_student_as_teacher",
 ]

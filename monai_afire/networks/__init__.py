@@ -43,6 +43,7 @@ from monai_afire.networks.nets import (
     TransferClassifier,
     TransferNetwork,
     UPerNet,
+    ViewClassifier,
     ViTEncoder,
 )
 from monai_afire.networks.nets.encoders import (
@@ -106,6 +107,7 @@ __all__ = [
     "TransferNetwork",
     "UPerNet",
     "ViTEncoder",
+    "ViewClassifier",
     "as_encoder",
     "build_encoder",
     "export_encoder",

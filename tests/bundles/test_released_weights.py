@@ -27,7 +27,9 @@ def test_released_files_are_small_safetensors(repository_root: Path) -> None:
         "detector",
         "encoder",
         "lungs",
+        "normals",
         "pose",
+        "views",
         "vit_tiny_patch16_224",
     }
     for path in files:
@@ -46,7 +48,9 @@ def test_all_weights_together_are_at_most_60_megabytes(repository_root: Path) ->
     assert sum(path.stat().st_size for path in files) <= 60 * MEGABYTE
 
 
-@pytest.mark.parametrize("name", ["detector", "encoder", "lungs", "pose", "vit_tiny_patch16_224"])
+@pytest.mark.parametrize(
+    "name", ["detector", "encoder", "lungs", "normals", "pose", "views", "vit_tiny_patch16_224"]
+)
 def test_a_flipped_bit_of_a_released_file_is_seen(name: str, tmp_path: Path) -> None:
     content = bytearray(released_file(f"{name}.safetensors").read_bytes())
     content[len(content) // 2] ^= 1
@@ -109,7 +113,9 @@ def test_worklist_without_training(tmp_path: Path) -> None:
     with (folder / "out" / "worklist.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 3
-    assert {row["decision"] for row in rows} == {"above"}  # noise is no normal radiograph
+    # noise is no radiograph: nothing is said about it
+    assert {row["decision"] for row in rows} == {row["p_value"] for row in rows} == {""}
+    assert all(row["not_judged"].startswith("unlike picture") for row in rows)
 
 
 def test_released_detector_is_exported_as_it_is(

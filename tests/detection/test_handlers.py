@@ -284,7 +284,7 @@ def test_a_resumed_run_has_all_images_on_its_work_list(
     above = sum(row["decision"] == "above" for row in rows)
     said = capsys.readouterr().out.splitlines()[-1]
     assert said.startswith(f"{above} of 6 above the threshold; 0 at a false discovery rate of 10 %")
-    assert "p-values from 20 normal images: none is below 0.048" in said
+    assert "20 normal validation images of the detector (no p-value is below 0.048" in said
 
 
 def test_percentiles_are_shares_of_the_normal_images() -> None:

@@ -15,6 +15,8 @@ from monai_afire.apps.audit.audit_checks import CHECKS
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.utils.distributed import launched_group
 
+EXIT_CODE_FAILED = 3  # 1 is an error, 2 a wrong option
+
 _DESCRIPTION = """\
 Check the radiographs of a folder or a datalist: unreadable, blank, turned, mirrored, inverted, duplicates, patients in
 several splits, and more. Writes a page, a table, the numbers, and a cleaned datalist. No image is changed or deleted.
@@ -50,6 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--shown", type=int, default=24, help="pictures per check on the page (default: 24)"
     )
+    parser.add_argument(
+        "--fail_on",
+        type=_checks,
+        default=(),
+        metavar="CHECK,...",
+        help=f"end with exit code {EXIT_CODE_FAILED} if one of these checks finds an image, "
+        "before a training or a scoring",
+    )
     options = parser.parse_args(arguments)
     try:
         with launched_group(torch.device("cpu")):
@@ -64,7 +74,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else ""
     )
     print(f"{summary}\n\nOpen {folder}/audit.html.{train}")
+    if refusal := summary.refusal():
+        print(f"refused by --fail_on:\n{refusal}", file=sys.stderr)
+        return EXIT_CODE_FAILED
     return 0
+
+
+def _checks(text: str) -> tuple[str, ...]:
+    """Names of checks between commas."""
+    known = [check.name for check in CHECKS]
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if unknown := sorted(set(names) - set(known)):
+        raise argparse.ArgumentTypeError(f"no checks {unknown}: choose from {', '.join(known)}")
+    return names
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import shutil
 import warnings
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from monai_afire import __version__
-from monai_afire.apps.audit.audit_checks import CHECKS, THRESHOLDS, find
+from monai_afire.apps.audit.audit_checks import CHECKS, THRESHOLDS, find, published_rates
 from monai_afire.apps.audit.audit_page import write_page
 from monai_afire.apps.audit.duplicates import near_duplicates
 from monai_afire.apps.audit.measurements import MeasureRadiograph, lung_facts
@@ -32,6 +32,7 @@ from monai_afire.data.datalist.labels import abnormal_label
 from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
 from monai_afire.data.datalist.patients import file_patients
 from monai_afire.networks.nets.lung_finder import LungFinder
+from monai_afire.networks.nets.view_classifier import ViewClassifier
 from monai_afire.utils.batch_files import (
     batch_names,
     images_digest,
@@ -49,11 +50,12 @@ from monai_afire.utils.files import (
     remove_leftovers,
     write_text,
 )
-from monai_afire.utils.text import harmless, known_text
+from monai_afire.utils.text import first_few, harmless, known_text
 
 EXCLUDED = tuple(check.name for check in CHECKS if check.excludes)
 _SECTIONS = {"train": "training", "val": "validation", "valid": "validation", "testing": "test"}
 _SPLITS = ("training", "validation", "test")
+FROM_PIXELS = "(from pixels)"
 _BATCH = 64
 _MEASUREMENTS = "measurements"  # folder of them, while an audit lasts
 
@@ -72,6 +74,9 @@ class AuditSummary:
             goes by the picture.
         identifying_fields: name of a DICOM field -> number of files in which it is filled.
         scanners: by the headers -> number of images.
+        views: "PA" and "AP" by the headers, or "PA (from pixels)" -> number of images.
+        failed: name of a check of ``fail_on`` -> name of an image -> detail.
+        rates: name of a check by the picture -> its published sensitivity and false alarms.
     """
 
     images: int
@@ -81,6 +86,23 @@ class AuditSummary:
     abnormal_findings: dict[str, int]
     identifying_fields: dict[str, int]
     scanners: dict[str, int]
+    views: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, dict[str, str]] = field(default_factory=dict)
+    rates: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def refusal(self, shown: int = 5) -> str:
+        """
+        Which images fail a check of ``fail_on`` and why, "" for none.
+
+        Args:
+            shown: most images that are named of a check.
+        """
+        lines = []
+        for name, images in self.failed.items():
+            if images:
+                texts = (f"{image} ({detail})" for image, detail in images.items())
+                lines.append(f"{name}: {len(images):,} images: {first_few(texts, shown)}")
+        return "\n".join(lines)
 
     def __str__(self) -> str:
         found = [
@@ -98,13 +120,15 @@ def audit_images(
     exclude: Collection[str] = EXCLUDED,
     num_workers: int = 0,
     shown: int = 24,
+    fail_on: Collection[str] = (),
 ) -> AuditSummary:
     """
     Check whether images are fit for training. No image is changed or deleted. An interrupted call goes on.
 
     Writes ``audit.html`` (a page that needs no network), ``audit.csv`` (one row per image), ``audit.json`` (the
-    numbers) and ``datalist.json`` (without the excluded images; names relative to ``dataset_dir``). A folder with
-    those of an earlier call is refused.
+    numbers) and ``datalist.json`` (without the excluded images; names relative to ``dataset_dir``). Views that no
+    header names are told by the picture, and said to be "from pixels". A folder with those of an earlier call is
+    refused.
 
     Args:
         dataset_dir: folder of radiographs, or that the names of the datalist start from. Subfolders "train", "val" and
@@ -114,6 +138,7 @@ def audit_images(
         exclude: checks whose findings leave an image out of the cleaned datalist.
         num_workers: processes that read files; 0 reads in this one.
         shown: largest number of pictures per check on the page.
+        fail_on: checks whose images are named in "failed" of the numbers.
 
     Returns:
         The numbers.
@@ -132,7 +157,7 @@ def audit_images(
         >>> audit_images(datalist=datalist, output_dir=f"{folder}/audit").findings["unreadable"]
         0
     """
-    if unknown := set(exclude) - {check.name for check in CHECKS}:
+    if unknown := {*exclude, *fail_on} - {check.name for check in CHECKS}:
         raise ValueError(
             f"no checks {sorted(unknown)}: choose from {', '.join(check.name for check in CHECKS)}"
         )
@@ -144,7 +169,7 @@ def audit_images(
     described = (
         read_sections(Path(datalist).expanduser()) if datalist else {}
     )  # names of classes stay, too
-    return by_main_rank(_report, items, base, parts, folder, described, exclude, shown)
+    return by_main_rank(_report, items, base, parts, folder, described, exclude, shown, fail_on)
 
 
 def _report(
@@ -155,12 +180,14 @@ def _report(
     described: Mapping[str, Any],
     exclude: Collection[str],
     shown: int,
+    fail_on: Collection[str],
 ) -> AuditSummary:
     """Turn the measurements into findings, and write them."""
     for path in _results(folder):
         remove_leftovers(path)
     frame, pictures = read_measurements(parts, len(items))
     frame = frame.join(_origins(items, base))
+    frame["view"] = _views(frame)
     usable = np.flatnonzero((frame["unreadable"] == "") & (frame["spread"] >= THRESHOLDS["spread"]))
     pairs = near_duplicates(pictures[usable], THRESHOLDS["correlation"])
     found = find(
@@ -181,6 +208,12 @@ def _report(
         scanners={
             name: int(count) for name, count in frame["scanner"].value_counts().items() if name
         },
+        views={name: int(count) for name, count in frame["view"].value_counts().items() if name},
+        failed={
+            name: {frame["image"][index]: text for index, text in found[name].items()}
+            for name in fail_on
+        },
+        rates=published_rates(),
     )
     _write_table(frame, found, kept, folder / "audit.csv")
     write_text(folder / "audit.json", json.dumps(asdict(summary), indent=1))
@@ -245,6 +278,19 @@ def _origins(items: Sequence[Mapping[str, Any]], base: Path) -> pd.DataFrame:
     )
 
 
+def _views(frame: pd.DataFrame) -> list[str]:
+    """View by the header, else by the picture of a chest, "" for none."""
+    chest = (
+        (frame["unreadable"] == "")
+        & (frame["spread"] >= THRESHOLDS["spread"])
+        & (frame["not_chest"] <= THRESHOLDS["not_chest"])
+        & (frame["other_view"] == "")
+    )
+    seen = np.where(frame["ap"] > 0.5, "AP", "PA")
+    rows = zip(frame["view"], seen, chest, strict=True)
+    return [view or (f"{own} {FROM_PIXELS}" if is_chest else "") for view, own, is_chest in rows]
+
+
 def _labeled_abnormal(item: Mapping[str, Any]) -> int:
     """1 for an image that is labeled with findings, 0 for others; labels are not checked here."""
     try:
@@ -269,12 +315,12 @@ def measure_images(items: Sequence[Mapping[str, Any]], num_workers: int, folder:
         Folder of the measurements, for :func:`read_measurements`.
     """
     parts = folder / _MEASUREMENTS / images_digest(__version__, items)
-    classifier, finder = PoseClassifier.released(), LungFinder.released()
+    networks = PoseClassifier.released(), LungFinder.released(), ViewClassifier.released()
     for name, batch in remaining_batches(
         items, _BATCH, [parts], MeasureRadiograph(), num_workers, "audit"
     ):
         small = torch.stack([row.pop("small") for row in batch])
-        found = _probabilities(small, classifier, finder)
+        found = _probabilities(small, *networks)
         pictures = torch.nn.functional.avg_pool2d(small, 2)[:, 0].half()
         save_batch(
             [[{**row, **own} for row, own in zip(batch, found, strict=True)], pictures],
@@ -300,7 +346,7 @@ def read_measurements(parts: Path, count: int) -> tuple[pd.DataFrame, NDArray[np
 
 
 def _probabilities(
-    small: torch.Tensor, classifier: PoseClassifier, finder: LungFinder
+    small: torch.Tensor, classifier: PoseClassifier, finder: LungFinder, views: ViewClassifier
 ) -> list[dict[str, float]]:
     """What the networks say of pictures ``(B, 1, 64, 64)``."""
     poses, qualities = classifier(small)
@@ -309,6 +355,7 @@ def _probabilities(
         "rotated": 1 - poses[:, 0] - poses[:, 4],
         "mirrored": poses[:, 4:].sum(1),
         "quarter_turns": poses.argmax(1) % 4,
+        "ap": views(small)["ap"],
         **dict(zip(QUALITIES, qualities.sigmoid().T, strict=True)),
     }
     facts = {name: values.numpy() for name, values in columns.items()}
@@ -322,13 +369,23 @@ def _cleaned(
     sections: dict[str, list[dict[str, Any]]] = {
         str(name): [] for name in frame["section"].unique()
     }
-    for item, name, is_kept in zip(items, frame["image"], kept, strict=True):
+    rows = zip(items, frame["image"], frame["view"], kept, strict=True)
+    for item, name, view, is_kept in rows:
         if is_kept:
-            sections[item["section"]].append({**item, "image": name})
+            found = {**_seen_view(item, view), **item, "image": name}
+            sections[item["section"]].append(found)
     return {
         name: [{k: v for k, v in item.items() if k != "section"} for item in s]
         for name, s in sections.items()
     }
+
+
+def _seen_view(item: Mapping[str, Any], view: str) -> dict[str, str]:
+    """The view of an item that has none, and where it comes from."""
+    if known_text(item.get("view")) or not view:
+        return {}
+    name, _, source = view.partition(" ")
+    return {"view": name, "view_source": source.strip("()") or "header"}
 
 
 def _write_table(
@@ -340,10 +397,18 @@ def _write_table(
         temporary.open("w", newline="", encoding="utf-8", errors="replace") as file,
     ):
         table = csv.writer(file)
-        table.writerow(["image", "section", "width", "height", "kept", "findings", "details"])
+        table.writerow(
+            ["image", "section", "width", "height", "view", "kept", "findings", "details"]
+        )
         for index, row in enumerate(frame.to_dict("records")):
             own = {name: rows[index] for name, rows in found.items() if index in rows}
             details = "; ".join(f"{name}: {text}" for name, text in own.items())
             size = ("", "") if row["unreadable"] else (row["width"], row["height"])
-            cells = [harmless(row["image"]), harmless(row["section"]), *size, int(kept[index])]
+            cells = [
+                harmless(row["image"]),
+                harmless(row["section"]),
+                *size,
+                row["view"],
+                int(kept[index]),
+            ]
             table.writerow([*cells, " ".join(own), details])

@@ -19,7 +19,7 @@ from scipy import ndimage
 from scipy.sparse.csgraph import connected_components
 
 from monai_afire.data.dicom_header import SCANNER_ELEMENTS, header_of, scanner_of
-from monai_afire.data.header_view import other_than_frontal_chest
+from monai_afire.data.header_view import frontal_view, other_than_frontal_chest
 from monai_afire.transforms import LoadRadiographd
 from monai_afire.transforms.radiograph_io.common import RadiographWarning
 
@@ -91,17 +91,21 @@ def content_digest(path: str) -> str:
 
 def header_facts(header: Dataset) -> dict[str, str]:
     """
-    Scanner, objection against the view, and names of the identifying elements that are filled.
+    Scanner, view, objection against it, and names of the identifying elements that are filled.
 
     Example:
         >>> header = Dataset()
         >>> header.PatientName, header.Manufacturer = "Doe^Jane", "Acme"
         >>> header_facts(header)
-        {'scanner': 'Acme', 'other_view': '', 'identifying': 'PatientName'}
+        {'scanner': 'Acme', 'view': '', 'other_view': '', 'identifying': 'PatientName'}
     """
     filled = [keyword for keyword in IDENTIFYING if str(header.get(keyword) or "").strip()]
-    view = other_than_frontal_chest(header)
-    return {"scanner": scanner_of(header), "other_view": view, "identifying": ", ".join(filled)}
+    return {
+        "scanner": scanner_of(header),
+        "view": frontal_view(header),
+        "other_view": other_than_frontal_chest(header),
+        "identifying": ", ".join(filled),
+    }
 
 
 def exposure(image: NDArray[np.float32]) -> dict[str, float]:

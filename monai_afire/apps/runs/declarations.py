@@ -205,6 +205,18 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
             null="best F1; of a fitted one: as it is",
         ),
         Option(
+            "calibrate",
+            PATH,
+            "folder, datalist or file of your own normal images, which scores are compared with",
+            null="those that come with the detector",
+        ),
+        Option(
+            "shipped_normals",
+            PATH,
+            "file of the normal images that come with the detector",
+            null="its validation images",
+        ),
+        Option(
             "saved", list_of(choice(SAVED_KINDS)), "what to write for each image beside its scores"
         ),
     ),

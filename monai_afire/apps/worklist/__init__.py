@@ -7,6 +7,7 @@ from __future__ import annotations
 from monai_afire.apps.worklist.anomaly_writer import AnomalyWriter
 from monai_afire.apps.worklist.batch_report import Drift, flag_rates, measure_drift
 from monai_afire.apps.worklist.lung_zones import lung_zone
+from monai_afire.apps.worklist.run_normals import RunNormals
 from monai_afire.apps.worklist.secondary_capture import NoStudyError, read_source, secondary_capture
 from monai_afire.apps.worklist.structured_report import structured_report
 from monai_afire.apps.worklist.worklist import WorklistSummary, hottest_place, write_worklist
@@ -16,6 +17,7 @@ __all__ = [
     "AnomalyWriter",
     "Drift",
     "NoStudyError",
+    "RunNormals",
     "WorklistSummary",
     "flag_rates",
     "hottest_place",

@@ -8,7 +8,7 @@ import gzip
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from typing import Any
 import nibabel
 import numpy as np
 import pandas as pd
-import torch
 from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import NDArray
@@ -27,16 +26,22 @@ from monai_afire.apps.results.prediction_writer import warn_if_implausible
 from monai_afire.apps.results.result_pictures import batch_picture, in_proportion, resized_maps
 from monai_afire.apps.results.result_tables import ResultTables, written_name
 from monai_afire.apps.worklist.batch_report import Drift, measure_drift
+from monai_afire.apps.worklist.image_facts import ImageFactsReader
 from monai_afire.apps.worklist.lung_zones import lung_zone
+from monai_afire.apps.worklist.run_normals import RunNormals
 from monai_afire.apps.worklist.secondary_capture import NoStudyError, read_source, secondary_capture
 from monai_afire.apps.worklist.structured_report import highdicom_reports, structured_report
-from monai_afire.apps.worklist.worklist import WorklistSummary, hottest_place, write_worklist
+from monai_afire.apps.worklist.worklist import (
+    JUDGMENT_COLUMNS,
+    WorklistSummary,
+    hottest_place,
+    judgment_cells,
+    write_worklist,
+)
 from monai_afire.apps.worklist.worklist_page import write_worklist_page
-from monai_afire.data.dicom_header import header_of
-from monai_afire.data.header_view import other_than_frontal_chest
+from monai_afire.detection.calibration import DetectorNormals, Judgment, NormalImages
 from monai_afire.detection.detector import HEAT_UNIT, AnomalyDetector
 from monai_afire.detection.scores import SAVED_KINDS
-from monai_afire.networks.nets.lung_finder import LungFinder
 from monai_afire.networks.weights.description import Description
 from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.transforms.radiograph_io.common import WRITER
@@ -78,6 +83,7 @@ class AnomalyResult:
         score: fused score.
         threshold: of the fused score, NaN for none.
         p_value: conformal p-value of the score, NaN for none; of reports alone.
+        not_judged: why the normal images say nothing about this one; then there is no threshold and no p-value.
         lung_zone: of :func:`monai_afire.apps.worklist.lung_zone`.
         model: what the detector's file says about it, for reports.
     """
@@ -93,12 +99,15 @@ class AnomalyResult:
     score: float
     threshold: float
     p_value: float = np.nan
+    not_judged: str = ""
     lung_zone: str = ""
     model: Description = _UNDESCRIBED
 
     @property
     def title(self) -> str:
         """Score, threshold and decision; no name, so that pictures can be shown to others."""
+        if self.not_judged:
+            return f"score {self.score:.2f}, not judged: {self.not_judged}"
         if not np.isfinite(self.threshold):
             return f"score {self.score:.3f}, no threshold"
         decision = "above" if self.score >= self.threshold else "below"
@@ -164,7 +173,8 @@ def save_secondary_capture(result: AnomalyResult, folder: str | os.PathLike) -> 
 def save_report(result: AnomalyResult, folder: str | os.PathLike) -> Path:
     """Write score, p-value and place as DICOM Structured Report in the study of its source, as the picture."""
     facts = (result.score, result.threshold, result.p_value, result.lung_zone, result.model)
-    return _save_dicom(lambda source: structured_report(source, *facts), result, folder)
+    reason = result.not_judged
+    return _save_dicom(lambda source: structured_report(source, *facts, reason), result, folder)
 
 
 def _save_dicom(
@@ -245,6 +255,7 @@ class AnomalyWriter(ResultTables):
         patient_identifiers: have name, ID and birth date of DICOM files in the work-list.
         strict_view: reject DICOM files whose headers say that they are no frontal chest radiographs.
         model_file: of the detector, whose version and digest stand in reports.
+        normals: the normal images that scores are compared with; None for the detector's own, which judge every image.
 
     Raises:
         ImportError: for "sr" without the package highdicom.
@@ -265,6 +276,7 @@ class AnomalyWriter(ResultTables):
     patient_identifiers: bool = False
     strict_view: bool = False
     model_file: ModelFile | None = None
+    normals: RunNormals | None = None
     summary: WorklistSummary | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -283,11 +295,16 @@ class AnomalyWriter(ResultTables):
             self.model_file.identity if self.model_file and "sr" in self.saved else _UNDESCRIBED
         )
         self.low, self.high = self.detector.heat_range.tolist()
-        self.thresholds = self.detector.thresholds.tolist()
+        own = DetectorNormals(self.detector)
+        self.compared: NormalImages | DetectorNormals = own
+        if self.normals is not None:
+            self.compared = self.normals.load()
+        self.reader = ImageFactsReader(self.detector)
 
     def header(self) -> Sequence[str]:
-        """File, decision, scores with the fused one first, and the place of the strongest heat."""
-        return ["image", _DECISION, *reversed(self.detector.score_names), "hottest", "lung_zone"]
+        """File, decision, scores with the fused one first, place of the strongest heat, and the judgment."""
+        scores = reversed(self.detector.score_names)
+        return ["image", _DECISION, *scores, "hottest", "lung_zone", *JUDGMENT_COLUMNS]
 
     def collect(self, engine: Engine) -> None:
         """Add the rows of a batch and hand the rest to the threads."""
@@ -296,21 +313,25 @@ class AnomalyWriter(ResultTables):
         scores = outputs["scores"].float().cpu()
         heat = self.detector.heat_map(outputs["maps"][:, -1])[:, 0].float().cpu().numpy()
         tokens = outputs["tokens"].float().cpu().numpy()
-        lungs = self._lungs(batch[CommonKeys.IMAGE])
+        images = batch[CommonKeys.IMAGE]
+        lungs = self.reader.lungs(images)
+        sources = [self.items[index]["image"] for index in batch["index"].tolist()]
+        facts = self.reader.read(batch["picture"], outputs["tokens"], sources, lungs)
         # a comparison with NaN is false: such an image would be called normal
         for row, source in self.accepted(batch, scores.isfinite().all(1)):
-            if self.strict_view and (view := other_than_frontal_chest(header_of(source))):
+            if self.strict_view and facts[row].other_view:
+                view = facts[row].other_view
                 self.reject(source, f"is no frontal chest radiograph by its header ({view})")
                 continue
             values = scores[row].tolist()
-            decision = (
-                int(values[-1] >= self.thresholds[-1]) if np.isfinite(self.thresholds[-1]) else ""
-            )
-            numbers = [f"{value:.9g}" for value in reversed(values)]
+            judgment = self.compared.judge(values[-1], facts[row])
             zone = "" if lungs is None else lung_zone(heat[row], lungs[row], self.low)
-            self.add_row([source, decision, *numbers, hottest_place(heat[row], self.low), zone])
+            numbers = [f"{value:.9g}" for value in reversed(values)]
+            place = [hottest_place(heat[row], self.low), zone]
+            self.add_row([source, _decision(judgment), *numbers, *place, *judgment_cells(judgment)])
             if self.saved:
-                result = self._result(batch, row, source, heat[row], tokens[row], values[-1], zone)
+                result = self._result(batch, row, source, heat[row], tokens[row], values[-1])
+                result = replace(result, lung_zone=zone, **_judged(judgment))
                 for kind in self.saved:
                     self.submit(self._save, kind, result)
 
@@ -319,15 +340,8 @@ class AnomalyWriter(ResultTables):
         table = self.folder / self.table_name
         sources = {written_name(item["image"]): item["image"] for item in self.items}
         worklist = self.folder / _WORKLIST
-        percentiles, p_values = self.detector.normal_percentiles, self.detector.p_values
         self.summary = write_worklist(
-            table,
-            worklist,
-            self.thresholds[-1],
-            percentiles,
-            sources,
-            self.patient_identifiers,
-            p_values,
+            table, worklist, sources, self.patient_identifiers, str(self.compared)
         )
         drift = self._drift(self.summary.table)
         if drift is not None and drift.is_clear:
@@ -345,28 +359,10 @@ class AnomalyWriter(ResultTables):
                 f"{next(iter(self.without_study.values()))}"
             )
 
-    @torch.no_grad()
-    def _lungs(self, images: torch.Tensor) -> NDArray[np.float32] | None:
-        """Probability of lung ``(B, h, w)`` in gray pictures, to name places by; None for volumes and colors."""
-        if images.ndim != 4 or images.shape[1] != 1:
-            return None
-        return self.lung_finder(images.to(self.detector.thresholds.device))[:, 0].cpu().numpy()
-
-    @cached_property
-    def lung_finder(self) -> LungFinder:
-        """The network that finds lungs, loaded once it is needed."""
-        return LungFinder.released().to(self.detector.thresholds.device)
-
     def _drift(self, table: pd.DataFrame) -> Drift | None:
-        """Difference of this folder's scores from those of normal images, and the scanner or view behind it."""
-        names = [
-            name for name in ("fused", "token_mean_density") if name in self.detector.score_names
-        ]
-        return measure_drift(
-            {name: table[name].astype(float) for name in names},
-            {name: self.detector.calibration(name) for name in names},
-            {name: table[name].tolist() for name in ("view", "scanner")},
-        )
+        """Difference of the judged images' p-values from those of normal images, and the view or scanner behind it."""
+        groups = {name: table[name].tolist() for name in ("view", "scanner")}
+        return measure_drift(pd.to_numeric(table["p_value"], errors="coerce"), groups)
 
     def _write_page(self, worklist: Path, sources: Mapping[str, str], drift: Drift | None) -> None:
         listed = {harmless(name): source for name, source in sources.items()}
@@ -377,7 +373,12 @@ class AnomalyWriter(ResultTables):
             )
 
         write_worklist_page(
-            worklist, self.folder / _PAGE, picture("thumbnails"), picture("overlays"), drift
+            worklist,
+            self.folder / _PAGE,
+            picture("thumbnails"),
+            picture("overlays"),
+            drift,
+            str(self.compared),
         )
 
     def print_summary(self) -> None:
@@ -399,7 +400,6 @@ class AnomalyWriter(ResultTables):
         heat: np.ndarray,
         tokens: np.ndarray,
         score: float,
-        zone: str,
     ) -> AnomalyResult:
         return AnomalyResult(
             source=source,
@@ -411,8 +411,16 @@ class AnomalyWriter(ResultTables):
             affine=batch["affine"][row].numpy(),
             heat_range=(self.low, self.high),
             score=score,
-            threshold=self.thresholds[-1],
-            p_value=float(self.detector.p_values([score])[0]) if "sr" in self.saved else np.nan,
-            lung_zone=zone,
+            threshold=np.nan,
             model=self.model,
         )
+
+
+def _decision(judgment: Judgment) -> int | str:
+    return "" if judgment.above is None else int(judgment.above)
+
+
+def _judged(judgment: Judgment) -> dict[str, Any]:
+    """Fields of a result that the normal images say."""
+    names = ("threshold", "p_value", "not_judged")
+    return {name: getattr(judgment, name) for name in names}

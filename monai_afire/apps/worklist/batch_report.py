@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import binomtest, ks_2samp
+from scipy.stats import binomtest, kstest
 
 from monai_afire.metrics.group_metrics import group_rows
 
@@ -22,27 +22,25 @@ DRIFT_LEVEL = 0.001  # p-value below which the difference is reported
 @dataclass(frozen=True)
 class Drift:
     """
-    Difference between the scores of a folder and those of the detector's normal images.
+    Difference between the p-values of a folder and those of normal images, which are spread evenly from 0 to 1.
 
     Args:
-        score: name of the score that differs most.
-        p_value: of the two-sample Kolmogorov-Smirnov test, times the number of tested scores.
+        p_value: of the Kolmogorov-Smirnov test.
         statistic: largest difference of the two cumulative distributions, in [0, 1].
-        below_median: share of the folder's images below the median of the normal ones; 0.5 if nothing differs.
-        images: number of the folder's images.
+        above_middle: share of the folder's judged images with a p-value below 0.5; 0.5 if nothing differs.
+        images: number of the judged images.
         group: the view or scanner that differs most, such as "scanner ACME X1", or "".
 
     Example:
-        >>> print(Drift("fused", 1e-9, 0.6, 0.1, 200))
-        These 200 images differ from the detector's normal images: 90 % of them, not half, score higher than the middle
-        normal image (fused, p = 1e-09). Disease raises scores, too. For another scanner or hospital, fit the detector
-        to its own normal images.
+        >>> print(Drift(1e-9, 0.6, 0.9, 200))
+        As a group, the 200 judged images differ from the normal images: 90 % of them, not half, score higher than the
+        middle normal image. Disease raises scores, and so does another scanner: compare with normal images of your
+        own (--calibrate).
     """
 
-    score: str
     p_value: float
     statistic: float
-    below_median: float
+    above_middle: float
     images: int
     group: str = ""
 
@@ -54,66 +52,49 @@ class Drift:
     def __str__(self) -> str:
         driven = f" The difference is largest for {self.group}." if self.group else ""
         return (
-            f"These {self.images} images differ from the detector's normal images: "
-            f"{100 - 100 * self.below_median:.0f} % of them, not half, score higher than the middle normal image "
-            f"({self.score}, p = {self.p_value:.2g}).{driven} Disease raises scores, too. "
-            "For another scanner or hospital, fit the detector to its own normal images."
+            f"As a group, the {self.images} judged images differ from the normal images: "
+            f"{100 * self.above_middle:.0f} % of them, not half, score higher than the middle normal image.{driven} "
+            "Disease raises scores, and so does another scanner: compare with normal images of your own (--calibrate)."
         )
 
 
-def measure_drift(
-    scores: Mapping[str, ArrayLike],
-    normal_scores: Mapping[str, ArrayLike],
-    groups: Mapping[str, Sequence[str]],
-) -> Drift | None:
+def measure_drift(p_values: ArrayLike, groups: Mapping[str, Sequence[str]]) -> Drift | None:
     """
-    Compare a folder's scores with those of normal images, by the two-sample test of Kolmogorov and Smirnov.
+    Test whether the p-values of a folder are those of normal images, by the test of Kolmogorov and Smirnov.
 
     Args:
-        scores: name -> ``(M,)`` of the folder. "token_mean_density" is the distance of an image's embedding.
-        normal_scores: name -> ``(n,)`` of normal images that the detector was not fitted to; NaN is left out.
+        p_values: ``(M,)`` of the folder, NaN for images that are not judged.
         groups: name of a property -> its ``M`` values, "" for unknown.
 
     Returns:
-        The score that differs most, or None with fewer than 20 images on either side.
+        The difference, or None with fewer than 20 judged images.
 
     Example:
-        >>> normal = np.arange(100.0)
-        >>> drift = measure_drift({"fused": normal + 60}, {"fused": normal}, {"view": ["AP"] * 50 + ["PA"] * 50})
-        >>> drift.is_clear, drift.group, measure_drift({"fused": normal}, {"fused": normal}, {}).is_clear
-        (True, 'view PA', False)
+        >>> even = (np.arange(100) + 1) / 101
+        >>> drift = measure_drift(even**4, {"view": ["AP"] * 50 + ["PA"] * 50})
+        >>> drift.is_clear, drift.group, measure_drift(even, {}).is_clear
+        (True, 'view AP', False)
     """
-    found = []
-    for name, given in scores.items():
-        values, normal = _finite(given), _finite(normal_scores.get(name, ()))
-        if min(len(values), len(normal)) < _SMALLEST_SAMPLE:
-            continue
-        test = ks_2samp(values, normal)
-        share = float((values < np.median(normal)).mean())
-        found.append((float(test.pvalue), float(test.statistic), name, share, len(values)))
-    if not found:
+    values = np.asarray(p_values, dtype=float)
+    judged = values[np.isfinite(values)]
+    if len(judged) < _SMALLEST_SAMPLE:
         return None
-    p_value, statistic, name, share, count = min(found, key=lambda each: (each[0], -each[1]))
-    group = _largest_group(
-        np.asarray(scores[name], dtype=float), _finite(normal_scores[name]), groups
-    )
-    return Drift(name, min(1.0, p_value * len(found)), statistic, share, count, group)
+    test = kstest(judged, "uniform")
+    share = float((judged < 0.5).mean())
+    group = _largest_group(values, groups)
+    return Drift(float(test.pvalue), float(test.statistic), share, len(judged), group)
 
 
-def _finite(values: ArrayLike) -> NDArray[np.float64]:
-    array = np.asarray(values, dtype=float)
-    return array[np.isfinite(array)]
-
-
-def _largest_group(values: NDArray, normal: NDArray, groups: Mapping[str, Sequence[str]]) -> str:
-    """The group whose scores differ most, if a property has several groups of at least 20 images."""
+def _largest_group(values: NDArray, groups: Mapping[str, Sequence[str]]) -> str:
+    """The group whose p-values differ most, if a property has several groups of at least 20 judged images."""
     differences: dict[str, float] = {}
     for name, members in groups.items():
-        table = pd.Series(values).groupby(np.asarray(members, dtype=object))
+        known = pd.Series(values).dropna()
+        table = known.groupby(np.asarray(members, dtype=object)[known.index])
         sizable = {key: part for key, part in table if key and len(part) >= _SMALLEST_SAMPLE}
         if len(sizable) > 1:
             differences |= {
-                f"{name} {key}": float(ks_2samp(part, normal).statistic)
+                f"{name} {key}": float(kstest(part, "uniform").statistic)
                 for key, part in sizable.items()
             }
     return max(differences, key=lambda key: differences[key], default="")

@@ -27,6 +27,8 @@ from monai_afire.transforms.radiograph_io.common import WRITER
 _SCHEME = "99MONAIAFIRE"  # "99" begins private coding schemes (PS3.16, section 8.2)
 _SCORE = Code("score", _SCHEME, "Anomaly score")
 _P_VALUE = Code("p_value", _SCHEME, "Conformal p-value of the anomaly score")
+_NOT_JUDGED = Code("not_judged", _SCHEME, "Not like the images that the detector knows")
+_LONGEST_MEANING = 64  # characters of a Code Meaning
 _SERIES_OFFSET = 2000  # behind the series of the Secondary Captures
 _SIDES = {"right": codes.SCT.Right, "left": codes.SCT.Left}
 _ZONES = {
@@ -66,7 +68,13 @@ def highdicom_reports() -> Any:
 
 
 def structured_report(
-    source: Dataset, score: float, threshold: float, p_value: float, place: str, model: Description
+    source: Dataset,
+    score: float,
+    threshold: float,
+    p_value: float,
+    place: str,
+    model: Description,
+    not_judged: str = "",
 ) -> Dataset:
     """
     A score as Measurement Report (TID 1500 of PS3.16) in the study of its source, in a series of its own.
@@ -82,6 +90,7 @@ def structured_report(
         p_value: conformal p-value; NaN leaves it out.
         place: of :func:`monai_afire.apps.worklist.lung_zone`; "" leaves it out.
         model: name, version and digest of the detector, see :class:`monai_afire.networks.ModelFile`.
+        not_judged: why the normal images say nothing about this one; an evaluation then says so.
 
     Returns:
         The data set, to be saved.
@@ -104,7 +113,8 @@ def structured_report(
     measured = {
         name: float(f"{value:.6g}") for name, value in numbers.items() if math.isfinite(value)
     }
-    content = repr((list(measured.values()), place, model.digest))
+    reasons = [not_judged[:_LONGEST_MEANING]] if not_judged else []
+    content = repr((list(measured.values()), place, model.digest, not_judged))
     uid = _uid(source.SOPInstanceUID, sha256(content.encode()).hexdigest())
     algorithm = {
         "version": model.version or "unknown",
@@ -116,6 +126,9 @@ def structured_report(
         finding_sites=[sr.FindingSite(*_SITES[place])] if place else [],
         measurements=[
             sr.Measurement(name, value, codes.UCUM.NoUnits) for name, value in measured.items()
+        ],
+        qualitative_evaluations=[
+            sr.QualitativeEvaluation(_NOT_JUDGED, Code("reason", _SCHEME, text)) for text in reasons
         ],
         source_images=[
             sr.SourceImageForMeasurementGroup(source.SOPClassUID, source.SOPInstanceUID)

@@ -22,6 +22,7 @@ from monai.bundle import ConfigWorkflow
 
 from monai_afire.apps.results.result_tables import written_name
 from monai_afire.apps.runs.literals import literal
+from monai_afire.apps.worklist.watched_normals import WatchedNormals
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.scanning import scan_radiographs
 from monai_afire.detection.scores import SAVED_KINDS
@@ -50,6 +51,8 @@ def watch_folder(
     folder: str | os.PathLike,
     output_dir: str | os.PathLike,
     interval: float = 10.0,
+    calibrate: str | os.PathLike | None = None,
+    calibrate_weeks: float | None = None,
     **overrides: Any,
 ) -> None:
     """
@@ -65,6 +68,10 @@ def watch_folder(
         folder: where files arrive, in subfolders, too.
         output_dir: where batches are written; without a batch's folder, its files are scored again.
         interval: seconds between two looks.
+        calibrate: folder or datalist of normal images, or a file that a run has written, see
+            :class:`monai_afire.apps.worklist.RunNormals`; it is made once, as ``normals.safetensors`` in the output
+            folder.
+        calibrate_weeks: take the images of the folder ``calibrate`` that are at most so many weeks old, anew each day.
         overrides: settings of ``inference.json``, after those of ``released.json``.
 
     Raises:
@@ -79,16 +86,25 @@ def watch_folder(
         raise DatalistError(f"{folder}: no such folder: check the name, or connect its disk")
     out = check_writable(output_dir)
     with folder_lock(out):
-        _Watch(Path(folder), out, interval, overrides).run()
+        normals = WatchedNormals(out, calibrate, calibrate_weeks)
+        _Watch(Path(folder), out, interval, overrides, normals).run()
 
 
 class _Watch:
     """What a watch knows: the arrivals that were scored, and how often those that could not be opened were tried."""
 
-    def __init__(self, folder: Path, out: Path, interval: float, overrides: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        out: Path,
+        interval: float,
+        overrides: dict[str, Any],
+        normals: WatchedNormals,
+    ) -> None:
         self.folder, self.out, self.interval, self.overrides = folder, out, interval, overrides
         lock = out / LOCK_FILE
         self.lock = lock if lock.exists() else None  # some systems have none
+        self.normals = normals
         self.known: set[Arrival] = set()
         self.tries: Counter[Arrival] = Counter()
 
@@ -161,7 +177,8 @@ class _Watch:
                 if not _leave_out_missing(batch, self._wait):
                     shutil.rmtree(batch)
                     return
-                shown = _score(batch, self.overrides)
+                shown = _score(batch, {**self.overrides, **self.normals.option()})
+                self.normals.keep(shown)
                 found, planned = _scored(shown), _planned(shown)
             except Exception:
                 shown = None
@@ -268,6 +285,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--ckpt_path", help="file of the detector (default: the released one)")
     kinds = f"{', '.join(SAVED_KINDS)} (default: overlays thumbnails)"
     parser.add_argument("--saved", nargs="*", choices=SAVED_KINDS, metavar="KIND", help=kinds)
+    parser.add_argument(
+        "--calibrate", help="folder or datalist of your own normal images, or the file of a run"
+    )
+    parser.add_argument(
+        "--calibrate_weeks",
+        type=float,
+        metavar="N",
+        help="of that folder, take the images of the last N weeks, anew each day",
+    )
     parser.add_argument("--device", help="where the network computes, such as cpu or cuda:0")
     options = parser.parse_args(arguments)
     show_cause_last()

@@ -6,16 +6,18 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from monai_afire.apps.worklist.batch_report import GROUPS
 from monai_afire.data.dicom_header import GROUP_ELEMENTS, header_groups, header_of
 from monai_afire.data.header_view import other_than_frontal_chest
+from monai_afire.detection.calibration import Judgment
 from monai_afire.detection.conformal import discoveries
 from monai_afire.utils.files import atomic_path
 from monai_afire.utils.text import harmless
@@ -34,49 +36,69 @@ _IDENTIFIERS = {
 _DECISIONS = {"1": "above", "0": "below", "": ""}
 _OTHER_VIEW = "other_view"
 FALSE_DISCOVERY_RATE = 0.1
-_FEW_NORMALS = 200  # fewer cannot make a p-value below 0.005
 
 
 @dataclass(frozen=True)
 class WorklistSummary:
     """
-    How many images were scored, how many are above the threshold, and how many are not frontal chest radiographs.
+    How many images were scored, are above the threshold, are no frontal chest radiographs, and are not judged.
 
-    Without a threshold the second number is None. The third comes from the DICOM headers. The last two are the number
-    of images at a false discovery rate of 10 % and the smallest possible p-value, None without p-values. ``table`` has
-    the rows of the work-list in its order, with the columns of the scores and of ``GROUPS``.
+    Args:
+        images: number of them.
+        above: how many are above the threshold; None without one.
+        other_views: how many are no frontal chest radiographs by their headers.
+        discoveries: how many remain at a false discovery rate of 10 %, None without p-values.
+        not_judged: reason -> number of images.
+        normals: whose normal images the scores were compared with.
+        table: rows of the work-list in its order, with the columns of the scores and of ``GROUPS``.
 
     Example:
-        >>> print(WorklistSummary(650, 37, discoveries=12, smallest_p=1 / 301))
-        37 of 650 above the threshold; 12 at a false discovery rate of 10 % (p-values from 300 normal images)
-        >>> print(WorklistSummary(650, 37, discoveries=0, smallest_p=1 / 21))
-        37 of 650 above the threshold; 0 at a false discovery rate of 10 % (p-values from 20 normal images: none is
-        below 0.048; use at least 200)
+        >>> print(WorklistSummary(650, 37, discoveries=12, normals="300 normal images of here"))
+        37 of 650 above the threshold; 12 at a false discovery rate of 10 %; compared with 300 normal images of here
+        >>> print(WorklistSummary(650, 37, not_judged={"child (7 years)": 2}))
+        37 of 648 above the threshold; 2 not judged: 2 child (7 years)
     """
 
     images: int
     above: int | None
     other_views: int = 0
     discoveries: int | None = None
-    smallest_p: float | None = None
+    not_judged: Mapping[str, int] = field(default_factory=dict)
+    normals: str = ""
     table: pd.DataFrame | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
-        text = f"{self.above} of {self.images} above the threshold"
+        left = sum(self.not_judged.values())
+        parts = [f"{self.above} of {self.images - left} above the threshold"]
         if self.above is None:
-            text = f"{self.images} images by score; the detector has no threshold"
-        if self.discoveries is not None and self.smallest_p:
-            normal = round(1 / self.smallest_p) - 1
-            few = (
-                f": none is below {self.smallest_p:.2g}; use at least {_FEW_NORMALS}"
-                if normal < _FEW_NORMALS
-                else ""
+            parts = [f"{self.images} images by score; the detector has no threshold"]
+        if self.discoveries is not None:
+            rate = f"{100 * FALSE_DISCOVERY_RATE:.0f} %"
+            parts.append(f"{self.discoveries} at a false discovery rate of {rate}")
+        if left:
+            parts.append(f"{left} not judged: {reasons_in_words(self.not_judged)}")
+        if self.normals:
+            parts.append(f"compared with {self.normals}")
+        if self.other_views:
+            parts.append(
+                f"{self.other_views} are no frontal chest radiographs by their headers "
+                f"(column {_OTHER_VIEW})"
             )
-            text += f"; {self.discoveries} at a false discovery rate of {100 * FALSE_DISCOVERY_RATE:.0f} %"
-            text += f" (p-values from {normal} normal images{few})"
-        if not self.other_views:
-            return text
-        return f"{text}; {self.other_views} are no frontal chest radiographs by their headers (column {_OTHER_VIEW})"
+        return "; ".join(parts)
+
+
+def reasons_in_words(counts: Mapping[str, int]) -> str:
+    """
+    Reasons and how often they occur, the most frequent first; the ages of children are counted together.
+
+    Example:
+        >>> reasons_in_words({"child (7 years)": 1, "child (9 years)": 2, "lungs not found": 1})
+        '3 child, 1 lungs not found'
+    """
+    kinds: Counter[str] = Counter()
+    for reason, count in counts.items():
+        kinds[reason if len(counts) == 1 else reason.partition(" (")[0]] += count
+    return ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
 
 
 def hottest_place(heat: ArrayLike, low: float) -> str:
@@ -106,73 +128,104 @@ def hottest_place(heat: ArrayLike, low: float) -> str:
     return "center" if (height, width) == ("middle", "center") else f"{height} {width}"
 
 
+JUDGMENT_COLUMNS = ("seen_view", "threshold", "percentile", "p_value", "not_judged")
+
+
+def judgment_cells(judgment: Judgment) -> list[str]:
+    """
+    What the normal images say about an image, as cells of a table.
+
+    Args:
+        judgment: of :meth:`monai_afire.detection.NormalImages.judge`.
+
+    Returns:
+        A text for each of ``JUDGMENT_COLUMNS``, "" for none.
+
+    Example:
+        >>> judgment_cells(Judgment(0.0125, 2.0, 99.04, True, "AP"))
+        ['AP', '2', '99.0', '0.0125', '']
+    """
+    forms = (".6g", ".1f", ".4g")
+    numbers = zip((judgment.threshold, judgment.percentile, judgment.p_value), forms, strict=True)
+    texts = [format(value, form) if math.isfinite(value) else "" for value, form in numbers]
+    return [judgment.view, *texts, judgment.not_judged]
+
+
 def write_worklist(
     scores: str | os.PathLike,
     path: str | os.PathLike,
-    threshold: float,
-    percentiles: Callable[[NDArray[np.float64]], NDArray[np.float64]],
     sources: Mapping[str, str],
     patient_identifiers: bool = False,
-    p_values: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
+    normals: str = "",
 ) -> WorklistSummary:
     """
     Sort the table of scores by the fused score, and say of each image where it is and, of DICOM files, what it is.
 
+    Images that are not judged come last, in their own order.
+
     Args:
         scores: CSV table with the columns "image", "fused", "abnormal" ("1", "0", or "" without a threshold),
-            "hottest" and possibly "lung_zone"; equal scores keep its order.
+            "hottest", possibly "lung_zone", and possibly those of ``JUDGMENT_COLUMNS``; equal scores keep its order.
         path: the work-list, written whole or not at all. "rank" from 1, "score", "threshold", "decision" ("above",
             "below" or ""), "percentile", "p_value", "discovery" ("yes" for the images at a false discovery rate of
-            10 %), "hottest", "lung_zone", "image", the UIDs of study, series and instance, the accession number,
-            "other_view", what the header says against a frontal chest radiograph, and "sex", "age" in years, "view"
-            and "scanner". A cell that a spreadsheet would run as a formula begins with an apostrophe.
-        threshold: of the fused score, NaN for none.
-        percentiles: share of the normal images below each score in per cent, NaN where it is not known.
+            10 %), "not_judged", why the normal images say nothing about this one, "hottest", "lung_zone", "image",
+            the UIDs of study, series and instance, the accession number, "other_view", what the header says against a
+            frontal chest radiograph, "sex", "age" in years, "view", "scanner" and "seen_view", the view and where it
+            comes from. A cell that a spreadsheet would run as a formula begins with an apostrophe.
         sources: name in the table -> file, for the headers of DICOM files.
         patient_identifiers: add "patient_id", "patient_name" and "patient_birth_date".
-        p_values: conformal p-values of scores, NaN where they are not known; None leaves the columns empty.
+        normals: whose normal images the scores were compared with, for the summary.
 
     Returns:
         The numbers.
     """
-    table = pd.read_csv(scores, dtype=str, keep_default_na=False, encoding_errors="replace")
-    table["score"] = table["fused"].astype(float)
-    table = table.sort_values("score", ascending=False, kind="stable", ignore_index=True)
-    values = table["score"].to_numpy()
-    p = np.full(len(values), np.nan) if p_values is None else p_values(values)
+    table = _sorted_scores(scores)
+    p = pd.to_numeric(table["p_value"], errors="coerce").to_numpy()
     found = discoveries(p, FALSE_DISCOVERY_RATE)
     worklist = pd.DataFrame(
         {
             "rank": range(1, len(table) + 1),
             "score": table["fused"],
-            "threshold": f"{threshold:.6g}" if math.isfinite(threshold) else "",
+            "threshold": table["threshold"],
             "decision": table["abnormal"].map(_DECISIONS),
-            "percentile": [
-                f"{share:.1f}" if math.isfinite(share) else "" for share in percentiles(values)
-            ],
-            "p_value": [f"{each:.4g}" if math.isfinite(each) else "" for each in p],
+            "percentile": table["percentile"],
+            "p_value": table["p_value"],
             "discovery": np.where(found, "yes", ""),
+            "not_judged": table["not_judged"].map(harmless),
             "hottest": table["hottest"],
-            "lung_zone": table.get("lung_zone", ""),
+            "lung_zone": table["lung_zone"],
         }
     )
     elements = {**_UIDS, **(_IDENTIFIERS if patient_identifiers else {})}
     described = [_described(image, sources.get(image, image), elements) for image in table["image"]]
     names = ["image", *elements, _OTHER_VIEW, *GROUPS]
     worklist = pd.concat([worklist, pd.DataFrame(described, columns=names)], axis=1)
+    worklist["seen_view"] = table["seen_view"]
     with atomic_path(path) as temporary:
         worklist.to_csv(
             temporary, index=False, lineterminator="\r\n", encoding="utf-8", errors="replace"
         )
-    known = np.isfinite(p).any()
+    judged = table["not_judged"] == ""
     return WorklistSummary(
         len(worklist),
-        int((worklist["decision"] == "above").sum()) if math.isfinite(threshold) else None,
+        int((worklist["decision"] == "above").sum()) if (table["threshold"] != "").any() else None,
         int((worklist[_OTHER_VIEW] != "").sum()),
-        int(found.sum()) if known else None,
-        float(p_values(np.array([np.inf]))[0]) if p_values and known else None,
+        int(found.sum()) if np.isfinite(p).any() else None,
+        dict(Counter(table["not_judged"][~judged])),
+        normals,
         table.assign(**{name: worklist[name] for name in GROUPS}),
     )
+
+
+def _sorted_scores(scores: str | os.PathLike) -> pd.DataFrame:
+    """The table with all columns, the highest score first, and those that are not judged last."""
+    table = pd.read_csv(scores, dtype=str, keep_default_na=False, encoding_errors="replace")
+    for name in ("lung_zone", *JUDGMENT_COLUMNS):
+        table[name] = table.get(name, "")
+    table["score"] = table["fused"].astype(float)
+    table["unjudged"] = table["not_judged"] != ""
+    order = ["unjudged", "score"]
+    return table.sort_values(order, ascending=[True, False], kind="stable", ignore_index=True)
 
 
 def _described(image: str, source: str, elements: Mapping[str, str]) -> list[str]:

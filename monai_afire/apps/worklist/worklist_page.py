@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,9 +15,15 @@ import pandas as pd
 
 from monai_afire.apps.results.html_page import render_page
 from monai_afire.apps.worklist.batch_report import GROUPS, Drift, flag_rates
-from monai_afire.utils.files import path_from, write_text
+from monai_afire.apps.worklist.worklist import reasons_in_words
+from monai_afire.utils.files import common_folder, path_from, write_text
 
-_EMPTY = dict.fromkeys(("p_value", "discovery", "lung_zone", "sex", "age", "view", "scanner"), "")
+_OPTIONAL = (
+    *("p_value", "discovery", "not_judged", "lung_zone", "sex", "age", "view", "scanner"),
+    "seen_view",
+)
+_EMPTY = dict.fromkeys(_OPTIONAL, "")
+_MOST = 0.4  # p-value above which a count of images says less than a word
 
 
 def write_worklist_page(
@@ -25,6 +32,7 @@ def write_worklist_page(
     thumbnail_of: Callable[[str], Path],
     picture_of: Callable[[str], Path],
     drift: Drift | None = None,
+    normals: str = "",
 ) -> None:
     """
     Write the work-list as an HTML page: pictures in the order of the list, filters, marks, and their export.
@@ -39,6 +47,7 @@ def write_worklist_page(
         thumbnail_of: name in the table -> its thumbnail, radiograph and heat map side by side.
         picture_of: name in the table -> the larger picture that opens on a click.
         drift: shown above the list if it is clear.
+        normals: whose normal images the scores were compared with.
 
     Example:
         >>> import tempfile
@@ -55,20 +64,74 @@ def write_worklist_page(
     folder = Path(path).parent
     with Path(worklist).open(newline="", encoding="utf-8") as file:
         rows = [{**_EMPTY, **row} for row in csv.DictReader(file)]
+    root = common_folder(row["image"] for row in rows)
     for row in rows:
+        row["name"] = path_from(row["image"], root) if root else row["image"]
+        row["three"] = f"{float(row['score']):.3f}"
+        row["rarity"] = rarity(row["p_value"])
         row["thumbnail"] = _link(thumbnail_of(row["image"]), folder)
         picture = picture_of(row["image"])
         row["picture"] = _link(picture, folder) if picture.is_file() else row["thumbnail"]
     page = render_page(
         "monai_afire.apps.worklist",
         "worklist.html",
-        rows=rows,
-        above=sum(row["decision"] == "above" for row in rows),
+        parts=_parts(rows),
+        images=len(rows),
+        headline=headline(rows),
+        normals=normals,
         drift=drift if drift is not None and drift.is_clear else None,
         groups=flag_rates(pd.DataFrame(rows, columns=["decision", *GROUPS])).to_dict("records"),
         scanners=sorted({row["scanner"] for row in rows} - {""}),
     )
     write_text(path, page)
+
+
+def _parts(rows: list[dict[str, str]]) -> list[tuple[str, list[dict[str, str]]]]:
+    """Judged images, and under a title of their own those that are not."""
+    judged = [row for row in rows if not row["not_judged"]]
+    others = [row for row in rows if row["not_judged"]]
+    title = "Not judged: not like the images that this detector knows"
+    return [("", judged), *([(title, others)] if others else [])]
+
+
+def headline(rows: Sequence[Mapping[str, str]]) -> str:
+    """
+    One sentence on the list, from its own rows.
+
+    Args:
+        rows: with "decision", "not_judged" and "p_value".
+
+    Example:
+        >>> headline([{"decision": "above", "not_judged": "", "p_value": "0.01"}])
+        '1 of 1 judged images is above the threshold.'
+    """
+    judged = [row for row in rows if not row["not_judged"]]
+    left = reasons_in_words(Counter(row["not_judged"] for row in rows if row["not_judged"]))
+    rest = f" {len(rows) - len(judged)} are not judged: {left}." if left else ""
+    above = sum(row["decision"] == "above" for row in judged)
+    if not any(row["decision"] for row in judged):
+        return f"{len(judged)} images by score, without a threshold.{rest}"
+    verb = "is" if above == 1 else "are"
+    return f"{above} of {len(judged)} judged images {verb} above the threshold.{rest}"
+
+
+def rarity(p_value: str) -> str:
+    """
+    A p-value in plain words.
+
+    Args:
+        p_value: as in the table, "" for none.
+
+    Example:
+        >>> rarity("0.125"), rarity("0.62"), rarity("")
+        ('1 in 8 normal images scores as high', 'many normal images score as high', '')
+    """
+    if not p_value:
+        return ""
+    value = float(p_value)
+    if value > _MOST:
+        return "many normal images score as high"
+    return f"1 in {round(1 / value):,} normal images scores as high"
 
 
 def _link(target: Path, folder: Path) -> str:

@@ -18,6 +18,7 @@ from monai_afire.networks.nets.peac import PEAC
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.networks.nets.transfer_network import TransferNetwork
 from monai_afire.networks.nets.uper_net import UPerNet
+from monai_afire.networks.nets.view_classifier import ViewClassifier
 
 __all__ = [
     "ACE",
@@ -34,4 +35,5 @@ __all__ = [
     "TransferNetwork",
     "UPerNet",
     "ViTEncoder",
+    "ViewClassifier",
 ]

@@ -18,8 +18,9 @@ from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import ComputedRadiographyImageStorage, ExplicitVRLittleEndian, generate_uid
 
 from monai_afire.apps.audit import CHECKS, audit_images
-from monai_afire.apps.audit.__main__ import main
+from monai_afire.apps.audit.__main__ import EXIT_CODE_FAILED, main
 from monai_afire.apps.audit.audit import EXCLUDED
+from monai_afire.apps.audit.audit_checks import published_rates
 from monai_afire.apps.phantom import draw_chest_phantom
 from monai_afire.data import load_radiograph_datalist
 
@@ -173,6 +174,9 @@ def test_a_datalist_keeps_its_keys_and_loses_what_is_excluded(tmp_path: Path) ->
         tmp_path, tmp_path / "list.json", tmp_path / "out", exclude=["unreadable", "no_patient"]
     )
     cleaned = json.loads((tmp_path / "out" / "datalist.json").read_text())
+    [kept] = cleaned["training"]
+    assert kept.pop("view") in ("AP", "PA")
+    assert kept.pop("view_source") == "from pixels"
     assert cleaned == {
         "class_names": ["x"],
         "training": [{"image": "0.png", "patient_id": "a", "label": [0]}],
@@ -266,3 +270,47 @@ def test_no_advice_to_train_on_nothing(tmp_path: Path, capsys: pytest.CaptureFix
     printed = capsys.readouterr().out
     assert "0 of 1 images kept" in printed
     assert "Train with" not in printed
+
+
+def test_a_gate_names_which_images_and_why(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [str(folder), "--output_dir", str(tmp_path), "--fail_on", "blank,unreadable,text"]
+    assert main(options) == EXIT_CODE_FAILED
+    said = capsys.readouterr().err
+    assert "blank: 1 images: train/blank.png (one gray level" in said
+    assert "unreadable: 1 images: train/broken.png (" in said
+    assert "text:" not in said
+    written = json.loads((tmp_path / "audit.json").read_text())
+    assert set(written["failed"]) == {"blank", "unreadable", "text"}
+    assert list(written["failed"]["blank"]) == ["train/blank.png"]
+    assert written["rates"]["mirrored"]["sensitivity"] == 0.983
+    with pytest.raises(SystemExit):
+        main([str(folder), "--fail_on", "blank,nothing"])
+    assert "no checks ['nothing']" in capsys.readouterr().err
+
+
+def test_views_without_a_header_come_from_pixels_and_say_so(tmp_path: Path) -> None:
+    save(drawn(0), tmp_path / "in/a.png")
+    save_dicom(drawn(1), tmp_path / "in/b.dcm", ViewPosition="AP")
+    assert main([str(tmp_path / "in"), "--output_dir", str(tmp_path / "out")]) == 0
+    with (tmp_path / "out/audit.csv").open(newline="") as file:
+        views = {row["image"]: row["view"] for row in csv.DictReader(file)}
+    assert views["b.dcm"] == "AP"
+    assert views["a.png"] in ("AP (from pixels)", "PA (from pixels)", "")
+    items = json.loads((tmp_path / "out/datalist.json").read_text())["training"]
+    sources = {item["image"]: item.get("view_source") for item in items}
+    assert sources["b.dcm"] == "header"
+
+
+def test_published_rates_are_those_of_the_report(repository_root: Path) -> None:
+    lines = (repository_root / "docs/reports/audit_checks.md").read_text().splitlines()
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in lines if "| `" in line]
+    found: dict[str, float] = {}
+    for check, _, nih, *others in rows:
+        if len(others) == 2:
+            found[check] = min(float(nih), found.get(check, 1.0))
+    alarms = {row[0]: float(row[1]) for row in rows if len(row) == 4}
+    for check, rates in published_rates().items():
+        assert rates["sensitivity"] == found.get(check, 1.0), check
+        assert rates["false_alarms"] == alarms.get(check, 0.0), check

@@ -74,6 +74,18 @@ def test_report_says_what_was_found_by_which_model(tmp_path: Path) -> None:
     assert {"anomaly detector", "1.2.3", f"digest {MODEL.digest}"} <= texts_of(path)
 
 
+def test_a_report_of_an_image_that_is_not_judged_says_why(tmp_path: Path) -> None:
+    unknown = {"threshold": math.nan, "p_value": math.nan, "not_judged": "child (7 years)"}
+    path = save_report(reported(write_source(tmp_path / "a.dcm"), **unknown), tmp_path / "out")
+    assert numbers(path) == {"Anomaly score": 2.5}
+    [reason] = measurement_group(path).get_qualitative_evaluations()
+    assert reason.value.meaning == "child (7 years)"
+    assert reason.name.meaning == "Not like the images that the detector knows"
+    long = reported(write_source(tmp_path / "b.dcm", 2), not_judged="other view (" + "x" * 99 + ")")
+    [reason] = measurement_group(save_report(long, tmp_path / "out")).get_qualitative_evaluations()
+    assert len(reason.value.meaning) == 64
+
+
 def test_report_lies_in_the_study_of_its_source(tmp_path: Path) -> None:
     source = write_source(tmp_path / "a.dcm", TimezoneOffsetFromUTC="+0530")
     report, original = (

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import errno
+import json
 import multiprocessing
 import os
 import random
@@ -21,6 +22,7 @@ from bundles.bundle_runs import new_detector, write_images
 from handlers.lock_holder import holding_process
 
 from monai_afire.apps.worklist import watch
+from monai_afire.apps.worklist.watched_normals import WatchedNormals
 from monai_afire.data import DatalistError
 from monai_afire.detection import AnomalyDetector
 from monai_afire.networks import save_network
@@ -349,3 +351,32 @@ def test_kills_lose_no_file_and_score_none_twice(tmp_path: Path, detector: str) 
     assert counts == {f"image_{number}.png": 1 for number in range(24)}
     assert len(list((tmp_path / "out").glob("batch_*/overlays/*.jpg"))) == 24
     assert not list((tmp_path / "out").glob(".*"))
+
+
+def test_normal_images_are_scored_once_and_the_last_weeks_anew_each_day(tmp_path: Path) -> None:
+    out, folder = tmp_path / "out", tmp_path / "normals"
+    out.mkdir()
+    write_images(folder, 3)
+    old, *recent = sorted(folder.iterdir())
+    os.utime(old, (0, 0))
+    assert WatchedNormals(out, folder).option() == {"calibrate": str(folder)}
+    watched = WatchedNormals(out, folder, weeks=2)
+    [listed] = watched.option().values()
+    items = json.loads(Path(listed).read_text())["training"]
+    assert [item["image"] for item in items] == [str(path) for path in recent]
+    (tmp_path / "batch").mkdir()
+    (tmp_path / "batch/normals.safetensors").write_bytes(b"scores")
+    watched.keep(tmp_path / "batch")
+    kept = out / "normals.safetensors"
+    assert watched.option() == {"calibrate": str(kept)}
+    os.utime(kept, (1e9, 1e9))
+    assert watched.option() == {"calibrate": listed}
+    assert WatchedNormals(out, folder).option() == {"calibrate": str(kept)}
+
+
+def test_weeks_without_a_folder_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DatalistError, match="needs a folder"):
+        WatchedNormals(tmp_path, None, weeks=2)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DatalistError, match="no image of the last 2 weeks"):
+        WatchedNormals(tmp_path, tmp_path / "empty", weeks=2).option()

@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 import csv
-import math
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,14 @@ from monai_afire.apps.worklist.anomaly_writer import (
     save_thumbnail,
 )
 from monai_afire.apps.worklist.secondary_capture import NoStudyError, read_source
-from monai_afire.apps.worklist.worklist import WorklistSummary, hottest_place, write_worklist
+from monai_afire.apps.worklist.worklist import (
+    JUDGMENT_COLUMNS,
+    WorklistSummary,
+    hottest_place,
+    judgment_cells,
+    write_worklist,
+)
+from monai_afire.detection import Judgment
 from monai_afire.transforms.radiograph_io import RadiographError
 from monai_afire.transforms.radiograph_loading import LoadRadiograph
 
@@ -330,9 +337,15 @@ def test_a_map_lies_on_its_file(tmp_path: Path, affine: tuple[float, ...]) -> No
 # ---- work-list
 
 
-def write_scores(path: Path, rows: list[tuple[str, str, str, str]]) -> Path:
+def write_scores(
+    path: Path, rows: list[tuple[str, str, str, str]], judged: Sequence[Judgment] = ()
+) -> Path:
+    """A table of scores, with judgments where they are given."""
+    columns = ("image", "abnormal", "fused", "hottest", *(JUDGMENT_COLUMNS if judged else ()))
+    cells = [judgment_cells(each) for each in judged] or [[]] * len(rows)
     with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([("image", "abnormal", "fused", "hottest"), *rows])
+        lines = [[*row, *more] for row, more in zip(rows, cells, strict=True)]
+        csv.writer(file).writerows([columns, *lines])
     return path
 
 
@@ -348,9 +361,10 @@ def test_the_most_suspicious_image_comes_first(tmp_path: Path) -> None:
         (str(source), "1", "2.5", "upper left"),
         ("c, d.png", "0", "1e-3", "center"),
     ]
-    scores = write_scores(tmp_path / "scores.csv", rows)
+    judged = [Judgment(np.nan, 2.0, percentile) for percentile in (-5.0, 25.0, 0.01)]
+    scores = write_scores(tmp_path / "scores.csv", rows, judged)
     path = tmp_path / "worklist.csv"
-    summary = write_worklist(scores, path, 2.0, lambda values: 10 * values, {})
+    summary = write_worklist(scores, path, {})
     assert summary == WorklistSummary(3, 1)
     assert str(summary) == "1 of 3 above the threshold"
     first, second, third = read_csv(path)
@@ -374,17 +388,33 @@ def test_the_most_suspicious_image_comes_first(tmp_path: Path) -> None:
     ]
 
 
+def test_images_that_are_not_judged_come_last_and_move_no_other(tmp_path: Path) -> None:
+    rows = [("low.png", "0", "1", ""), ("child.png", "", "9", ""), ("high.png", "1", "5", "")]
+    rows.append(("lateral.png", "", "3", ""))
+    low, high = Judgment(0.5, 2.0, 50.0, False), Judgment(0.01, 2.0, 99.0, True)
+    left = [Judgment(not_judged=reason) for reason in ("child (7 years)", "lungs not found")]
+    scores = write_scores(tmp_path / "scores.csv", rows, [low, left[0], high, left[1]])
+    summary = write_worklist(scores, tmp_path / "worklist.csv", {}, normals="99 normal images")
+    found = read_csv(tmp_path / "worklist.csv")
+    assert [row["image"] for row in found] == ["high.png", "low.png", "child.png", "lateral.png"]
+    assert [row["not_judged"] for row in found] == ["", "", "child (7 years)", "lungs not found"]
+    for row in found[2:]:
+        assert (row["p_value"], row["decision"], row["threshold"], row["percentile"]) == ("",) * 4
+        assert row["score"] in ("9", "3")
+    assert (summary.above, summary.not_judged) == (1, {"child (7 years)": 1, "lungs not found": 1})
+    assert "1 of 2 above the threshold" in str(summary)
+    assert "compared with 99 normal images" in str(summary)
+
+
 def test_patients_are_named_only_when_asked_for(tmp_path: Path) -> None:
     source = write_source(tmp_path / "b.dcm")
     scores = write_scores(tmp_path / "scores.csv", [("as written", "", "2.5", "")])
     path, sources = tmp_path / "worklist.csv", {"as written": str(source)}
-    summary = write_worklist(scores, path, math.nan, lambda values: values * math.nan, sources)
+    summary = write_worklist(scores, path, sources)
     assert str(summary) == "1 images by score; the detector has no threshold"
     for private in ("Müller", "4711", "1950"):
         assert private not in path.read_text(encoding="utf-8")
-    write_worklist(
-        scores, path, math.nan, lambda values: values * math.nan, sources, patient_identifiers=True
-    )
+    write_worklist(scores, path, sources, patient_identifiers=True)
     [row] = read_csv(path)
     assert (row["patient_id"], row["patient_name"], row["patient_birth_date"]) == (
         "4711",
@@ -401,9 +431,7 @@ def test_no_spreadsheet_runs_what_a_header_says(tmp_path: Path, text: str) -> No
         write_scores(tmp_path / "scores.csv", [(str(source), "", "-2.5", "")]),
         tmp_path / "worklist.csv",
     )
-    write_worklist(
-        scores, path, math.nan, lambda values: values * math.nan, {}, patient_identifiers=True
-    )
+    write_worklist(scores, path, {}, patient_identifiers=True)
     [row] = read_csv(path)
     assert (row["patient_name"], row["accession_number"]) == ("'" + text, "'" + text)
     assert row["score"] == "-2.5"
@@ -432,7 +460,7 @@ def test_headers_of_another_view_are_named(
         write_scores(tmp_path / "scores.csv", [(str(source), "1", "2.5", "")]),
         tmp_path / "worklist.csv",
     )
-    summary = write_worklist(scores, path, 2.0, np.array, {})
+    summary = write_worklist(scores, path, {})
     assert read_csv(path)[0]["other_view"] == words
     assert ("1 are no frontal chest radiographs" in str(summary)) == bool(words)
 
@@ -440,11 +468,9 @@ def test_headers_of_another_view_are_named(
 def test_equal_scores_keep_their_order_and_an_empty_table_is_a_list(tmp_path: Path) -> None:
     path = tmp_path / "worklist.csv"
     scores = write_scores(tmp_path / "scores.csv", [(name, "0", "1", "") for name in "cab"])
-    write_worklist(scores, path, 2.0, np.array, {})
+    write_worklist(scores, path, {})
     assert [row["image"] for row in read_csv(path)] == ["c", "a", "b"]
-    assert write_worklist(write_scores(scores, []), path, 2.0, np.array, {}) == WorklistSummary(
-        0, 0
-    )
+    assert write_worklist(write_scores(scores, []), path, {}) == WorklistSummary(0, None)
     assert read_csv(path) == []
 
 

@@ -56,7 +56,7 @@ def test_the_page_needs_nothing_but_its_own_folder(tmp_path: Path) -> None:
     text = written(tmp_path, [("a.png", "above", ""), ("b.png", "below", "")])
     assert not re.search(r"https?://|//cdn|@import|<link", text)
     assert "default-src 'none'" in html.unescape(text)
-    assert "2 images, 1 above the threshold" in text
+    assert "1 of 2 judged images is above the threshold" in text
 
 
 def test_a_picture_that_was_not_saved_is_replaced_by_its_thumbnail(tmp_path: Path) -> None:

@@ -1,0 +1,195 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Which normal images a run compares with: those shipped with the detector, or a hospital's own."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from monai.data import DataLoader, Dataset
+from monai.utils import CommonKeys
+from tqdm import tqdm
+
+from monai_afire.apps.worklist.image_facts import ImageFactsReader
+from monai_afire.data.datalist.datalist_checks import SECTIONS, DatalistError
+from monai_afire.data.datalist.labels import normal_items
+from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
+from monai_afire.data.dicom_header import header_of
+from monai_afire.detection.calibration import (
+    DetectorNormals,
+    NormalImages,
+    OtherDetectorError,
+    load_normals,
+    normals_from,
+    save_normals,
+)
+from monai_afire.detection.detector import AnomalyDetector
+from monai_afire.detection.support import ImageFacts
+from monai_afire.networks.weights.model_file import ModelFile
+from monai_afire.utils.distributed import by_main_rank
+from monai_afire.utils.files import is_safetensors
+
+__all__ = ["NORMALS_FILE", "RunNormals"]
+
+logger = logging.getLogger(__name__)
+
+NORMALS_FILE = "normals.safetensors"
+_SPECIFICITY = 0.95
+
+
+@dataclass
+class RunNormals:
+    """
+    The normal images that a run compares with.
+
+    With ``calibrate`` they are a hospital's own. Images are scored once, and ``normals.safetensors`` beside the
+    results keeps their scores, for the next runs. Nothing is fitted.
+
+    Args:
+        detector: fitted.
+        model_file: of the detector, whose digest ties a file to it.
+        output_dir: of the results.
+        calibrate: folder or datalist of normal images, or a file that an earlier run has written; None for those that
+            come with the detector.
+        shipped: file that comes with the detector; None or a missing file for none.
+        preprocessing: transform of the items.
+        inferer: runs the detector.
+        batch_size: of the loader.
+        num_workers: of the loader.
+        specificity: share of normal images that stay below the threshold; None for 0.95.
+        resume: take the file that a stopped run has written.
+    """
+
+    detector: AnomalyDetector
+    model_file: ModelFile
+    output_dir: str | os.PathLike
+    calibrate: str | None = None
+    shipped: str | None = None
+    preprocessing: Callable[[Mapping[str, Any]], Any] | None = None
+    inferer: Callable[..., Any] | None = None
+    batch_size: int = 8
+    num_workers: int = 0
+    specificity: float | None = None
+    resume: bool = False
+
+    def load(self) -> NormalImages | DetectorNormals:
+        """
+        Read or make the normal images; the main process of several makes them for all.
+
+        Raises:
+            DatalistError: when folder or list cannot be used, or has too few images for the level.
+            ValueError: for a file of another detector.
+        """
+        if not self.calibrate:
+            return self._shipped() or DetectorNormals(self.detector)
+        return by_main_rank(self._own, str(self.calibrate))
+
+    @property
+    def level(self) -> float:
+        """P-value up to which an image is above the threshold."""
+        return 1 - (_SPECIFICITY if self.specificity is None else self.specificity)
+
+    def _shipped(self) -> NormalImages | None:
+        if not self.shipped or not Path(self.shipped).is_file():
+            return None
+        try:
+            return load_normals(self.shipped, self._digest, self.level)
+        except OtherDetectorError:  # --ckpt_path names a detector that it does not come with
+            return None
+
+    @property
+    def _digest(self) -> str:
+        return str(self.model_file.identity.digest)
+
+    def _own(self, source: str) -> NormalImages:
+        written = Path(self.output_dir) / NORMALS_FILE
+        if self.resume and written.is_file():
+            source = str(written)
+        if Path(source).is_file() and is_safetensors(source):
+            return load_normals(source, self._digest, self.level)
+        items = _items(source)
+        scores, facts = self._scored(items)
+        try:
+            normals = normals_from(
+                scores,
+                facts,
+                self.level,
+                self._shipped(),
+                origin=Path(os.path.abspath(source)).name,
+                made=_period(item["image"] for item in items),
+                detector=self._digest,
+            )
+        except ValueError as error:
+            raise DatalistError(f"--calibrate {source}: {error}") from error
+        save_normals(normals, written)
+        logger.info(f"compared with {normals}; the next runs may take --calibrate {written}")
+        return normals
+
+    @torch.no_grad()
+    def _scored(self, items: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[ImageFacts]]:
+        """Fused scores and facts of the images that can be read."""
+        data = Dataset(items, self.preprocessing)
+        loader = DataLoader(data, batch_size=self.batch_size, num_workers=self.num_workers)
+        reader, scores, facts, start = ImageFactsReader(self.detector), [], [], 0
+        for batch in tqdm(loader, "normal images", delay=3.0, leave=False):
+            images = batch[CommonKeys.IMAGE].to(self.detector.thresholds.device)
+            sources = [item["image"] for item in items[start : start + len(images)]]
+            start += len(images)
+            outputs = self._outputs(images)
+            fused = outputs["scores"][:, -1].float().cpu()
+            reasons = batch.get("rejected", [""] * len(images))
+            lungs = reader.lungs(images)
+            read = reader.read(batch["picture"], outputs["tokens"], sources, lungs)
+            for score, fact, reason in zip(fused.tolist(), read, reasons, strict=True):
+                if not reason and torch.isfinite(torch.tensor(score)):
+                    scores.append(score)
+                    facts.append(fact)
+        if len(scores) < len(items):
+            logger.warning(f"{len(items) - len(scores)} normal images could not be read")
+        return scores, facts
+
+    def _outputs(self, images: torch.Tensor) -> dict[str, torch.Tensor]:
+        return (
+            self.detector(images) if self.inferer is None else self.inferer(images, self.detector)
+        )
+
+
+def _items(source: str) -> list[dict[str, Any]]:
+    """Images of a folder, or those of a datalist that have no label of a finding."""
+    if not Path(source).expanduser().exists():
+        raise DatalistError(f"--calibrate {source}: no such folder or file: check the name")
+    if Path(source).expanduser().is_dir():
+        return load_radiograph_datalist(source, section="all", check_files=False)
+    content = read_sections(Path(source).expanduser())
+    items: list[dict[str, Any]] = []
+    for section in SECTIONS:
+        if content.get(section):
+            items += load_radiograph_datalist(None, source, section, check_files=False)
+    return normal_items(items)
+
+
+def _period(sources: Iterable[str]) -> str:
+    """Dates of the first and the last study, of files without a header when they were changed."""
+    dates = sorted(filter(None, map(_date_of, sources)))
+    if not dates:
+        return "of unknown dates"
+    return dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+
+
+def _date_of(source: str) -> str:
+    study = str(header_of(source, ["StudyDate"]).get("StudyDate") or "")
+    try:
+        return datetime.strptime(study, "%Y%m%d").date().isoformat()
+    except ValueError:
+        pass
+    try:
+        return datetime.fromtimestamp(os.path.getmtime(source)).date().isoformat()
+    except OSError:
+        return ""

@@ -1,0 +1,128 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Work-lists that compare with a hospital's own normal images, and those of images that are not judged."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pydicom
+import pytest
+import torch
+from apps.worklist.test_worklist import result, write_source
+from detection.test_handlers import Radiographs, fitted_detector, judging, read_csv
+
+from monai_afire.apps.worklist import AnomalyWriter, RunNormals
+from monai_afire.apps.worklist.anomaly_writer import save_secondary_capture
+from monai_afire.data import DatalistError
+from monai_afire.detection import AnomalyDetector, DetectorNormals, load_normals
+
+DIGEST = "sha256:1"
+
+
+def normals_of(detector: AnomalyDetector, folder: Path, **changes: Any) -> RunNormals:
+    """Own normal images, loaded as pictures of noise that depend on their file."""
+
+    def load(item: dict[str, Any]) -> dict[str, Any]:
+        pixels = np.frombuffer(Path(item["image"]).read_bytes()[-64:], np.uint8)
+        generator = torch.Generator().manual_seed(int(pixels.sum()))
+        reason = "broken" if "bad" in item["image"] else ""
+        picture = torch.randint(0, 255, (1, 48, 48), dtype=torch.uint8, generator=generator)
+        image = torch.rand(1, 32, 32, generator=generator)
+        return {"image": image, "picture": picture, "rejected": reason}
+
+    file: Any = SimpleNamespace(identity=SimpleNamespace(digest=DIGEST))
+    options = {"preprocessing": load, **changes}
+    return RunNormals(detector, file, str(folder / "out"), **options)
+
+
+def test_own_normal_images_are_scored_kept_and_named(tmp_path: Path) -> None:
+    detector = fitted_detector()
+    names = [f"n{i}.png" for i in range(24)] + ["bad.png"]
+    Radiographs(tmp_path / "ward", names)
+    calibrate = str(tmp_path / "ward")
+    found = normals_of(detector, tmp_path, calibrate=calibrate).load()
+    assert found.number == 24  # one could not be read
+    assert str(found).startswith("24 normal images of ward, 20")
+    path = tmp_path / "out/normals.safetensors"
+    assert path.stat().st_size < 100_000
+    read = load_normals(path, DIGEST)
+    again = normals_of(detector, tmp_path / "next", calibrate=str(path)).load()
+    np.testing.assert_array_equal(again.scores, read.scores)
+    np.testing.assert_allclose(found.scores, read.scores, rtol=1e-6)
+    other = normals_of(detector, tmp_path, calibrate=calibrate, resume=True, preprocessing=None)
+    np.testing.assert_array_equal(other.load().scores, read.scores)  # nothing is scored again
+
+
+def test_too_few_normal_images_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    detector = fitted_detector()
+    data = Radiographs(tmp_path / "ward", [f"n{i}.png" for i in range(18)])
+    normals = normals_of(detector, tmp_path, calibrate=str(tmp_path / "ward"))
+    with pytest.raises(DatalistError, match=r"ward: 18 normal images .* give at least 19"):
+        normals.load()
+    engine = judging(detector)
+    AnomalyWriter(detector, data.items, str(tmp_path / "out"), normals=normals).attach(engine)
+    with pytest.raises(DatalistError):
+        engine.run(data.batches())
+    assert not list((tmp_path / "out").glob("*.csv"))
+    with pytest.raises(DatalistError, match="no such folder or file"):
+        normals_of(detector, tmp_path, calibrate=str(tmp_path / "none")).load()
+
+
+def test_abnormal_images_of_a_datalist_are_no_normal_images(tmp_path: Path) -> None:
+    data = Radiographs(tmp_path / "ward", [f"n{i}.png" for i in range(25)])
+    items = [{"image": item["image"], "label": int(i < 5)} for i, item in enumerate(data.items)]
+    listed = tmp_path / "list.json"
+    listed.write_text(json.dumps({"training": items[:10], "test": items[10:]}))
+    assert normals_of(fitted_detector(), tmp_path, calibrate=str(listed)).load().number == 20
+
+
+def test_normal_images_of_another_detector_do_not_count(tmp_path: Path) -> None:
+    detector = fitted_detector()
+    Radiographs(tmp_path / "ward", [f"n{i}.png" for i in range(20)])
+    normals_of(detector, tmp_path, calibrate=str(tmp_path / "ward")).load()
+    file: Any = SimpleNamespace(identity=SimpleNamespace(digest="sha256:2"))
+    path = str(tmp_path / "out/normals.safetensors")
+    shipped = RunNormals(detector, file, str(tmp_path), shipped=path)
+    assert isinstance(shipped.load(), DetectorNormals)
+    with pytest.raises(ValueError, match="another detector"):
+        RunNormals(detector, file, str(tmp_path), calibrate=path).load()
+
+
+def test_an_image_that_is_not_judged_has_no_number_anywhere_but_its_score(tmp_path: Path) -> None:
+    detector, ward = fitted_detector(), tmp_path / "ward"
+    Radiographs(ward, [f"n{i}.png" for i in range(20)])
+    normals = normals_of(detector, tmp_path, calibrate=str(ward))
+    data = Radiographs(tmp_path / "in", ["a.png", "b.png"])
+    items = [
+        {"image": str(write_source(tmp_path / f"{view}.dcm", ViewPosition=view))}
+        for view in ("LL", "PA")
+    ]
+    engine, out = judging(detector), tmp_path / "out"
+    AnomalyWriter(detector, items, str(out), saved=("thumbnails", "dicom"), normals=normals).attach(
+        engine
+    )
+    engine.run(data.batches())
+    rows = {Path(row["image"]).name: row for row in read_csv(out / "worklist.csv")}
+    assert rows["LL.dcm"]["not_judged"] == "other view (ViewPosition LL)"
+    for name in ("p_value", "decision", "threshold", "percentile"):
+        assert rows["LL.dcm"][name] == ""
+    assert math.isfinite(float(rows["LL.dcm"]["score"]))
+    assert {row["image"] for row in read_csv(out / "scores.csv")} == {i["image"] for i in items}
+    page = (out / "worklist.html").read_text()
+    assert "Compared with 20 normal images of ward" in page
+    assert "not like the images this detector knows: other view (ViewPosition LL)" in page
+    capture = pydicom.dcmread(out / "dicom/LL.dcm.dcm")
+    assert "not judged: other view (ViewPosition LL)" in capture.DerivationDescription
+
+
+def test_a_capture_says_why_its_image_is_not_judged(tmp_path: Path) -> None:
+    facts = {"threshold": math.nan, "not_judged": "child (7 years)"}
+    given = result(write_source(tmp_path / "a.dcm"), **facts)
+    capture = pydicom.dcmread(save_secondary_capture(given, tmp_path))
+    assert "score 2.50, not judged: child (7 years)" in capture.DerivationDescription
