@@ -211,12 +211,6 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
             null="those that come with the detector",
         ),
         Option(
-            "shipped_normals",
-            PATH,
-            "file of the normal images that come with the detector",
-            null="its validation images",
-        ),
-        Option(
             "saved", list_of(choice(SAVED_KINDS)), "what to write for each image beside its scores"
         ),
     ),

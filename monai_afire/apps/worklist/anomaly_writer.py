@@ -107,7 +107,7 @@ class AnomalyResult:
     def title(self) -> str:
         """Score, threshold and decision; no name, so that pictures can be shown to others."""
         if self.not_judged:
-            return f"score {self.score:.2f}, not judged: {self.not_judged}"
+            return f"score {self.score:.3f}, not judged: {self.not_judged}"
         if not np.isfinite(self.threshold):
             return f"score {self.score:.3f}, no threshold"
         decision = "above" if self.score >= self.threshold else "below"

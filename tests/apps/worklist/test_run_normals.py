@@ -117,7 +117,7 @@ def test_an_image_that_is_not_judged_has_no_number_anywhere_but_its_score(tmp_pa
     page = (out / "worklist.html").read_text()
     assert "Compared with 20 normal images of ward" in page
     assert "not like the images this detector knows: other view (ViewPosition LL)" in page
-    capture = pydicom.dcmread(out / "dicom/LL.dcm.dcm")
+    capture = pydicom.dcmread(out / "dicom/LL.dcm")
     assert "not judged: other view (ViewPosition LL)" in capture.DerivationDescription
 
 
@@ -125,4 +125,4 @@ def test_a_capture_says_why_its_image_is_not_judged(tmp_path: Path) -> None:
     facts = {"threshold": math.nan, "not_judged": "child (7 years)"}
     given = result(write_source(tmp_path / "a.dcm"), **facts)
     capture = pydicom.dcmread(save_secondary_capture(given, tmp_path))
-    assert "score 2.50, not judged: child (7 years)" in capture.DerivationDescription
+    assert "score 2.500, not judged: child (7 years)" in capture.DerivationDescription
