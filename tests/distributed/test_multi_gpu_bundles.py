@@ -23,6 +23,7 @@ from bundles.bundle_runs import (
     command,
     copy_bundles,
     environment,
+    last_run,
     saved_weights,
     train_in_process,
     write_images,
@@ -174,9 +175,10 @@ def test_pretraining_by_two_processes_and_resuming(workspace: Path) -> None:
     for words in ("models/model.pt (resumable", "Epoch[2] Metrics"):
         assert whole.stdout.count(words) == 1, words
     assert whole.stderr.count("Loading dataset:   0%") == 2, "of training and of validation"
-    output = workspace / "bundles/afire/output"
+    assert len(list(Path("runs/afire").glob("*/run.json"))) == 2, "one run, and the latest"
+    output = last_run("afire")
     assert len(list(output.glob("events.*"))) == 1
-    progress = torch.load("bundles/afire/models/checkpoint.pt", weights_only=True)["trainer"]
+    progress = saved_weights("afire", "models/checkpoint.pt")["trainer"]
     assert progress["epoch_length"] == 2, "21 images are dealt to 2 ranks in batches of 4 each"
     curves = scalars_of(output)
     assert len(curves["restoration_gain"]) == 2
@@ -200,11 +202,9 @@ def test_fine_tuning_by_two_processes(workspace: Path) -> None:
     assert result.returncode == 0, result.stderr[-3000:]
     assert result.stdout.count("evaluate.json") == 1
     assert result.stdout.count("Epoch[2] Metrics") == 1
-    output = workspace / "bundles/radiograph_classification/output"
+    output = last_run("radiograph_classification")
     assert len(list(output.glob("events.*"))) == 1
-    files = sorted(
-        path.name for path in (workspace / "bundles/radiograph_classification/models").iterdir()
-    )
+    files = sorted(path.name for path in (output / "models").iterdir())
     assert files == ["checkpoint.pt", "class_names.json", "model.pt"]
     assert len(scalars_of(output)["mean_auc"]) == 3, "of the warm start and of two epochs"
     assert (saved_weights("radiograph_classification")["thresholds"] != 0.5).any()
@@ -253,7 +253,7 @@ def test_processes_without_torchrun_end_with_the_code_of_a_stopped_run(workspace
             subprocess.Popen(arguments, cwd=workspace, env=variables, start_new_session=True)
         )
     checkpoint, deadline = (
-        workspace / "bundles/afire/models/checkpoint.pt",
+        workspace / "runs/afire/latest/models/checkpoint.pt",
         time.monotonic() + TIMEOUT,
     )
     try:
