@@ -46,7 +46,7 @@ def interval_plot(table: pd.DataFrame, label: str = "AUC") -> Figure:
     figure = plot_figure(_WIDTH, 1.2 + _ROW * num_rows)
     axis = figure.subplots()
     names: list[str] = []
-    headings = []
+    headings: list[int] = []
     for setting in settings:
         headings.append(len(names))
         own = table[table["setting"] == setting]

@@ -177,9 +177,9 @@ def test_overlay_has_the_hot_spot_in_place(shape: tuple[int, int]) -> None:
 
 
 def test_title_says_score_threshold_and_decision_and_no_name() -> None:
-    assert result().title == "score 2.50, above the threshold of 2.00"
-    assert result(threshold=2.6).title == "score 2.50, below the threshold of 2.60"
-    assert result(threshold=float("nan")).title == "score 2.50, no threshold"
+    assert result().title == "score 2.500, above the threshold of 2.000"
+    assert result(threshold=2.6).title == "score 2.500, below the threshold of 2.600"
+    assert result(threshold=float("nan")).title == "score 2.500, no threshold"
 
 
 # ---- map
