@@ -21,7 +21,7 @@ from monai_afire.utils.distributed import global_rank
 
 __all__ = ["TrainingProgressBar"]
 
-_WIDTH = 100  # of a line that goes into a file
+_WIDTH = 120  # of a line that goes into a file
 _LEAST_BAR = 4  # columns that the bar itself keeps
 
 
