@@ -296,9 +296,9 @@ class AnomalyWriter(ResultTables):
         )
         self.low, self.high = self.detector.heat_range.tolist()
         own = DetectorNormals(self.detector)
-        self.compared: NormalImages | DetectorNormals = own
+        self.reference: NormalImages | DetectorNormals = own
         if self.normals is not None:
-            self.compared = self.normals.load()
+            self.reference = self.normals.load()
         self.reader = ImageFactsReader(self.detector)
 
     def header(self) -> Sequence[str]:
@@ -324,7 +324,7 @@ class AnomalyWriter(ResultTables):
                 self.reject(source, f"is no frontal chest radiograph by its header ({view})")
                 continue
             values = scores[row].tolist()
-            judgment = self.compared.judge(values[-1], facts[row])
+            judgment = self.reference.judge(values[-1], facts[row])
             zone = "" if lungs is None else lung_zone(heat[row], lungs[row], self.low)
             numbers = [f"{value:.9g}" for value in reversed(values)]
             place = [hottest_place(heat[row], self.low), zone]
@@ -341,7 +341,7 @@ class AnomalyWriter(ResultTables):
         sources = {written_name(item["image"]): item["image"] for item in self.items}
         worklist = self.folder / _WORKLIST
         self.summary = write_worklist(
-            table, worklist, sources, self.patient_identifiers, str(self.compared)
+            table, worklist, sources, self.patient_identifiers, str(self.reference)
         )
         drift = self._drift(self.summary.table)
         if drift is not None and drift.is_clear:
@@ -378,7 +378,7 @@ class AnomalyWriter(ResultTables):
             picture("thumbnails"),
             picture("overlays"),
             drift,
-            str(self.compared),
+            str(self.reference),
         )
 
     def print_summary(self) -> None:
