@@ -44,6 +44,10 @@ _ABSENCE = {
         "unremarkable",
         "none",
     ),
+    # German, French, Spanish, Portuguese, Italian
+    *("kein befund", "ohne befund", "unauffällig", "sans anomalie", "aucune anomalie", "normale"),
+    *("sin hallazgos", "sem achados", "nessun reperto", "nella norma"),
+    *("no abnormalities", "no acute findings", "no acute abnormality", "within normal limits"),
 }
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what spreadsheets run (OWASP, CSV injection)
 

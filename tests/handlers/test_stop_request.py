@@ -113,7 +113,7 @@ def test_gradients_that_are_being_accumulated_are_not_lost(tmp_path: Path) -> No
     assert iteration_in(tmp_path) == 5
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1", "SIGINT"])
 def test_signals_and_loaders_are_given_back(tmp_path: Path, name: str) -> None:
     number = signal.Signals[name]
     before = signal.getsignal(number)
@@ -127,8 +127,9 @@ def test_signals_and_loaders_are_given_back(tmp_path: Path, name: str) -> None:
     assert is_restored()
     trainer = make_trainer(tmp_path / "stopped", epochs=2, num_workers=1)
     init = trainer.data_loader.worker_init_fn  # type: ignore[union-attr]
-    with pytest.raises(StoppedBySignal, match=name):
+    with pytest.raises(StoppedBySignal, match=name) as stopped:
         signal_at(trainer, 2, number=number).run()
+    assert stopped.value.code == (130 if name == "SIGINT" else 143)
     assert is_restored()
 
     def fail(engine: Engine) -> None:

@@ -16,3 +16,13 @@ def test_a_warning_before_the_training_ends_as_a_stopped_run() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 143
     assert "stopped by SIGUSR1" in done.stderr
+
+
+def test_ctrl_c_says_how_to_go_on_in_a_line() -> None:
+    code = (
+        "from monai_afire.utils.command_line import show_cause_last; show_cause_last('go on so');"
+        "raise KeyboardInterrupt"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    assert done.stderr.strip().splitlines() == ["go on so"]

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -14,6 +15,7 @@ from monai_afire.apps.audit.audit import EXCLUDED, audit_images
 from monai_afire.apps.audit.audit_checks import CHECKS
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.utils.distributed import launched_group
+from monai_afire_cli.overrides import literal_path
 
 EXIT_CODE_FAILED = 3  # 1 is an error, 2 a wrong option
 
@@ -67,12 +69,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (DatalistError, OSError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    folder, images = options.output_dir, options.dataset_dir
-    train = (
-        f" Train with --dataset_dir {images} --datalist {folder}/datalist.json"
-        if summary.kept
-        else ""
-    )
+    folder = options.output_dir
+    given = {"dataset_dir": options.dataset_dir, "datalist": f"{folder}/datalist.json"}
+    words = [
+        f"--{name} {shlex.quote(literal_path(str(path)))}" for name, path in given.items() if path
+    ]
+    train = f" Train with {' '.join(words)}" if summary.kept else ""
     print(f"{summary}\n\nOpen {folder}/audit.html.{train}")
     if refusal := summary.refusal():
         print(f"refused by --fail_on:\n{refusal}", file=sys.stderr)

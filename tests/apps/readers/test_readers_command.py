@@ -243,7 +243,19 @@ def test_several_findings_in_a_cell(root: Path, tmp_path: Path, refused: Run) ->
 
 
 @pytest.mark.parametrize(
-    "word", ["No finding", "no_finding", " NO  FINDING ", "None", "normal", "nan", "N/A", "NA", ""]
+    "word",
+    [
+        "No finding",
+        "kein Befund",
+        "no_finding",
+        " NO  FINDING ",
+        "None",
+        "normal",
+        "nan",
+        "N/A",
+        "NA",
+        "",
+    ],
 )
 def test_words_for_none_are_no_finding_whatever_their_case(
     root: Path, tmp_path: Path, word: str

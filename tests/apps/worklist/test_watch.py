@@ -173,6 +173,28 @@ def test_the_folder_of_results_may_be_away_for_some_time(
     assert said.count(f"{there} is away") == said.count(f"{there} is back") == 2
 
 
+@pytest.mark.parametrize(
+    ("arrivals", "results"), [("in #1", "out #2"), ("@in", "$out"), ("%a", "1e3")]
+)
+def test_folders_may_have_names_that_monai_reads_as_its_language(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, detector: str, arrivals: str, results: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_images(tmp_path / arrivals, 1)
+    own = Path(detector).rename(tmp_path / "@model #1.pt")
+    pauses = iter([None])
+
+    def pause(seconds: float) -> None:
+        if next(pauses, "no more") == "no more":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(watch.time, "sleep", pause)
+    with pytest.raises(KeyboardInterrupt):
+        watch.watch_folder(arrivals, results, 1.0, ckpt_path=own.name, **SMALL)
+    assert (tmp_path / results / "batch_000001/worklist.csv").is_file()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([own.name, arrivals, results])
+
+
 def test_files_that_are_taken_away_before_they_are_scored(
     tmp_path: Path, look: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
