@@ -22,7 +22,10 @@ __all__ = [
     "wrong_options",
 ]
 
-INPUTS = ("dataset_dir", "datalist", "ckpt_path", "encoder_weights", "pretrained")
+INPUTS = (
+    *("dataset_dir", "datalist", "calibrate"),
+    *("ckpt_path", "encoder_weights", "pretrained"),
+)
 """Options that name a file or folder to read."""
 PATHS = (
     *INPUTS,
