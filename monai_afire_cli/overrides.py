@@ -94,11 +94,13 @@ def wrong_options(files: Sequence[Path], overrides: Sequence[str]) -> list[str]:
         "--train::lr_schedul::end: train has no 'lr_schedul'; did you mean 'lr_schedule'?"
     """
     words = option_words(overrides)
-    problems = {name: _wrong_path(name, word) for name, word in words.items() if name in PATHS}
+    problems = {
+        name: _wrong_path(name, word) if name in PATHS else None for name, word in words.items()
+    }
     if files and all(path.suffix == ".json" for path in files):
         config = _merged(files)
         for name in words:
-            problems[name] = problems.get(name) or _unknown_part(config, _parts(name))
+            problems[name] = problems[name] or _unknown_part(config, _parts(name))
         if "run_id" in words:
             problems["run_id"] = unknown_step(words["run_id"], config)
     return [f"--{name}: {problem}" for name, problem in problems.items() if problem]

@@ -100,15 +100,19 @@ def test_default_run_learns_and_says_where_things_are(workspace: Path) -> None:
     assert 0.02 < np.mean(scalars["abnormal_fraction"]) < 0.5
 
 
+def checkpoints_beside(started: set[Path]) -> list[Path]:
+    """Checkpoints of the runs that have begun since some others."""
+    found = Path("runs/afire").glob("2*/models/checkpoint.pt")
+    return [path for path in found if path.parents[1] not in started]
+
+
 @pytest.mark.slow
 def test_killed_run_resumes_to_the_same_weights(workspace: Path) -> None:
     overrides = {**TINY, "epochs": 8, "learning_rate": 0.003}
     whole = run_bundle(workspace, CONFIG, overrides)
     assert whole.returncode == 0, whole.stderr[-3000:]
-    models = workspace / "bundles/afire/models"
-    expected = torch.load(models / "model.pt", weights_only=True)
-    for file in models.iterdir():
-        file.unlink()
+    expected = saved_weights("afire")
+    started = set(Path("runs/afire").iterdir())
 
     process = subprocess.Popen(
         command(CONFIG, overrides),
@@ -119,21 +123,20 @@ def test_killed_run_resumes_to_the_same_weights(workspace: Path) -> None:
     )
     deadline = time.monotonic() + 300
     while (
-        not (models / "checkpoint.pt").is_file()
-        and process.poll() is None
-        and time.monotonic() < deadline
+        not checkpoints_beside(started) and process.poll() is None and time.monotonic() < deadline
     ):
         time.sleep(0.01)
     time.sleep(0.15)  # into some later epoch
     process.send_signal(signal.SIGKILL)
     process.wait()
-    epoch = torch.load(models / "checkpoint.pt", weights_only=True)["trainer"]["iteration"] // 3
+    (checkpoint,) = checkpoints_beside(started)
+    epoch = torch.load(checkpoint, weights_only=True)["trainer"]["iteration"] // 3
     assert 1 <= epoch < 8, "the run was not interrupted half-way"
 
     resumed = run_bundle(workspace, CONFIG, {**overrides, "resume": "true"})
     assert resumed.returncode == 0, resumed.stderr[-3000:]
     assert f"after epoch {epoch} of 8" in resumed.stdout + resumed.stderr
-    weights = torch.load(models / "model.pt", weights_only=True)
+    weights = torch.load(checkpoint.with_name("model.pt"), weights_only=True)
     assert weights.keys() == expected.keys()
     for name, value in expected.items():
         torch.testing.assert_close(weights[name], value, rtol=0, atol=0, msg=name)

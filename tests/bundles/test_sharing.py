@@ -200,11 +200,11 @@ def test_export_as_a_user_runs_it(workspace: Path, bundle: str) -> None:
     settings = {**ENCODER, **NETWORK[bundle]}
     network, path = write_weights(bundle, **settings)
     config = f"bundles/{bundle}/configs/inference.json"
-    train_in_process(config, {"run_id": "export"})
-    train_in_process(config, {"run_id": "export", "export_path": str(path.with_suffix(".pt2"))})
-    session = onnxruntime.InferenceSession(
-        path.with_suffix(".onnx"), providers=["CPUExecutionProvider"]
-    )
+    weights = {"run_id": "export", "ckpt_path": str(path)}
+    train_in_process(config, weights)
+    train_in_process(config, {**weights, "export_path": str(path.with_suffix(".pt2"))})
+    (exported_file,) = Path(f"runs/{bundle}").rglob("model.onnx")
+    session = onnxruntime.InferenceSession(exported_file, providers=["CPUExecutionProvider"])
     program = torch.export.load(path.with_suffix(".pt2")).module()
     for batch in (1, 3):
         images = torch.rand(batch, 1, 32, 32)
@@ -218,8 +218,7 @@ def test_export_as_a_user_runs_it(workspace: Path, bundle: str) -> None:
             torch.testing.assert_close(torch.from_numpy(value), expected, rtol=0, atol=1e-4 * scale)
             torch.testing.assert_close(exported[name], expected, rtol=0, atol=1e-4 * scale)
     notes = {
-        entry.key: json.loads(entry.value)
-        for entry in onnx.load(path.with_suffix(".onnx")).metadata_props
+        entry.key: json.loads(entry.value) for entry in onnx.load(exported_file).metadata_props
     }
     if bundle == "afire":
         assert tuple(notes["scores"]) == SCORE_NAMES

@@ -331,7 +331,7 @@ def test_the_command_with_monai_bundle(tmp_path: Path, repository_root: Path) ->
     )
     trained_with = {
         "seed": 3,
-        "weights": None,
+        "weights": "null",  # which options of a bundle read as None
         "quality": 0.25,
         "label_fraction": 0.1,
         "fold": None,
