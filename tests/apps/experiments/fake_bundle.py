@@ -37,7 +37,8 @@ EVALUATE = {
     "model": "$json.loads(pathlib.Path(@ckpt_dir + '/model.json').read_text())",
     "run": [
         "$@write(@output_dir + '/metrics.json', {'mean_auc': @model['quality'] + 0.01 * @model['seed'], "
-        "'num_images': 12, 'from_scratch': @encoder_weights in (None, 'null'), 'trained_with': @model, 'seed_seen': @seed})"
+        "'num_images': 12, 'from_scratch': @encoder_weights in (None, 'null'), "
+        "'trained_with': @model, 'seed_seen': @seed})"
     ],
 }
 
