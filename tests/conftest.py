@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,14 @@ def find_shared() -> Path | None:
         REPOSITORY_ROOT / "shared",
     ]
     return next((Path(c) for c in candidates if c and Path(c).is_dir()), None)
+
+
+@pytest.fixture(autouse=True)
+def settings_of_a_new_process() -> Iterator[None]:
+    """A run chooses threads and precision for its whole process: the next test has PyTorch's again."""
+    yield
+    torch.set_num_threads(1)
+    torch.set_float32_matmul_precision("highest")
 
 
 @pytest.fixture(scope="session")
