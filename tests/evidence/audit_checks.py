@@ -188,6 +188,27 @@ def rates(files: list[Path]) -> dict[tuple[str, str], float]:
     return table
 
 
+def false_alarms_by_findings(data: Path, split: str) -> pd.DataFrame:
+    """Shares of untouched NIH images that each check reports, without and with findings of disease."""
+    listed = pd.read_csv(data / "nih_cxr_7k" / "manifest.csv")
+    listed = listed[listed["split"] == split].reset_index(drop=True)
+    files = [data / "nih_cxr_7k" / name for name in listed["image"]]
+    found = find(measured(files)[0], [])
+    is_ill = listed["findings"] != "No Finding"
+    reported = {name: listed.index.isin(list(rows)) for name, rows in found.items()}
+    table = pd.DataFrame(
+        {
+            f"no finding ({(~is_ill).sum()})": {
+                name: each[~is_ill].mean() for name, each in reported.items()
+            },
+            f"findings ({is_ill.sum()})": {
+                name: each[is_ill].mean() for name, each in reported.items()
+            },
+        }
+    )
+    return table[table.any(axis=1)]
+
+
 def other_pictures() -> float:
     """Share of noise and drawings that is no chest radiograph to the audit; photographs were trained on."""
     random, texts = np.random.default_rng(0), []
@@ -240,7 +261,7 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
     parser.add_argument("--split", choices=("val", "test"), default="test")
-    parser.add_argument("--only", choices=("checks", "duplicates", "speed"))
+    parser.add_argument("--only", choices=("checks", "findings", "duplicates", "speed"))
     parser.add_argument("--most", type=int, default=2000, help="images of a set")
     parser.add_argument("--sets", nargs="+", default=("nih_cxr_7k", "jsrt", "montgomery"))
     options = parser.parse_args()
@@ -255,6 +276,9 @@ def main() -> None:
                 print(frame[list(MEASURED)].quantile([0.005, 0.01, 0.5, 0.99, 0.995]).T.to_string())
         print(pd.DataFrame(columns).to_string(float_format="{:.3f}".format))
         print(f"not_chest, noise and drawings: {other_pictures():.3f}")
+    if options.only in (None, "findings"):
+        by_findings = false_alarms_by_findings(options.data, options.split)
+        print(by_findings.to_string(float_format="{:.3f}".format))
     if options.only in (None, "duplicates"):
         print(known_duplicates(options.data))
     if options.only in (None, "speed"):
