@@ -22,6 +22,7 @@ from monai_afire.visualize.interval_plot import interval_plot
 from monai_afire.visualize.style import on_dark
 
 _GROUPS = 5  # that have a color of their own
+_MIN_IMAGES = 3
 
 
 def write_page(
@@ -62,9 +63,13 @@ def embedding_maps(
         groups: way to color, such as "view" -> group of each image. The rare groups share a color.
 
     Returns:
-        "name", "by", "groups" (name -> images) and "picture" of each.
+        "name", "by", "groups" (name -> images) and "picture" of each; none for fewer than three images, which span no
+        plane.
     """
-    points, maps = PCA(2, random_state=0).fit_transform(features), []
+    maps: list[dict[str, Any]] = []
+    if len(features) < _MIN_IMAGES:
+        return maps
+    points = PCA(2, random_state=0).fit_transform(features)
     for by, own in groups.items():
         common = [group for group, _ in Counter(own).most_common(_GROUPS)]
         shown = [group if group in common else "other" for group in own]
