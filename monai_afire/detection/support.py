@@ -17,11 +17,11 @@ from sklearn.covariance import LedoitWolf
 from monai_afire.data.dicom_header import age_in_years
 from monai_afire.data.header_view import frontal_view, other_than_frontal_chest
 from monai_afire.detection.conformal import conformal_p_values, normals_needed
+from monai_afire.networks.nets.lung_finder import SMALLEST_LUNGS
 
 # p-values up to which a picture is unlike the normal ones, chosen on validation images
 LEVELS = {"child": 0.03, "ap": 0.02, "distance": 0.01}
 CHILD_AGE = 16.0  # years, below which a patient is a child
-SMALLEST_LUNGS = 0.05  # share of the picture; below it no lungs were found
 LOOKS = {
     "child": "child (by the picture)",
     "ap": "other view (by the picture)",

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.ndimage import distance_transform_edt
 
-_SMALLEST = 0.05  # share of the picture; below it no lungs were found
+from monai_afire.networks.nets.lung_finder import SMALLEST_LUNGS
+
 _RIM = 0.03  # of the side: as near to a lung counts as in it
 _ZONES = ("upper", "middle", "lower")
 
@@ -36,7 +37,7 @@ def lung_zone(heat: ArrayLike, lungs: ArrayLike, low: float) -> str:
         ('right lung, lower zone', 'left lung, upper zone', 'left lung, lower zone')
     """
     values, mask = np.asarray(heat), np.asarray(lungs) >= 0.5
-    if not values.max() > low or mask.mean() < _SMALLEST:
+    if not values.max() > low or mask.mean() < SMALLEST_LUNGS:
         return ""
     hottest = np.unravel_index(values.argmax(), values.shape)
     row, column = (

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -148,7 +149,7 @@ class RunNormals:
             lungs = reader.lungs(images)
             read = reader.read(batch["picture"], outputs["tokens"], sources, lungs)
             for score, fact, reason in zip(fused.tolist(), read, reasons, strict=True):
-                if not reason and torch.isfinite(torch.tensor(score)):
+                if not reason and math.isfinite(score):
                     scores.append(score)
                     facts.append(fact)
         if len(scores) < len(items):

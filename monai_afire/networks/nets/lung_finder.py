@@ -16,7 +16,7 @@ _SIDE = 64
 _FEATURES = (16, 16, 32, 64, 96, 16)
 _TAIL = 0.03  # of the lungs, beyond each side of their box: a few wrong pixels do not move it
 _MARGIN = 1.2
-_SMALLEST = 0.05  # share of the picture; below it no lungs were found
+SMALLEST_LUNGS = 0.05  # share of the picture; below it no lungs were found
 
 
 class LungFinder(nn.Module):
@@ -81,7 +81,7 @@ class LungFinder(nn.Module):
             and shift ``(B, 2)``, of the center, as a fraction of the side, along rows and columns.
         """
         lungs = self(images)[:, 0]
-        found = lungs.mean((1, 2)) >= _SMALLEST
+        found = lungs.mean((1, 2)) >= SMALLEST_LUNGS
         rows, columns = _extent(lungs.sum(2)), _extent(lungs.sum(1))
         side = _MARGIN * ((rows[1] - rows[0]) * (columns[1] - columns[0])).clamp_min(1e-6).sqrt()
         center = torch.stack([(low + high) / 2 - 0.5 for low, high in (rows, columns)], 1)
