@@ -11,13 +11,16 @@ chosen by it.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
 from monai.losses import DiceLoss
 from PIL import Image
 from scipy import ndimage
+from torch import nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
@@ -43,6 +46,7 @@ LESIONS = [
     ("consolidation", "effusion"),
 ]
 Masked = tuple[torch.Tensor, torch.Tensor]
+Finder = TypeVar("Finder", bound=nn.Module)
 
 
 def read(path: Path, side: int = SIDE) -> np.ndarray:
@@ -105,7 +109,11 @@ def found_lungs(finder: LungFinder, folder: Path) -> Masked:
 
 
 def varied(images: torch.Tensor, masks: torch.Tensor, generator: torch.Generator) -> Masked:
-    """Pictures placed and exposed in another way, opacities over the lungs of some; of the network's size."""
+    """
+    Pictures placed and exposed in another way, opacities over the lungs of some; of the network's size.
+
+    The first two masks are the lungs, apart or together.
+    """
     count = len(images)
 
     def uniform(low: float, high: float, *shape: int) -> torch.Tensor:
@@ -117,7 +125,8 @@ def varied(images: torch.Tensor, masks: torch.Tensor, generator: torch.Generator
     grid = F.affine_grid(torch.stack(rows, 1), [count, 1, INPUT, INPUT], align_corners=False)
     outside = "border" if torch.rand(1, generator=generator) < 0.5 else "zeros"
     picture = F.grid_sample(images, grid, padding_mode=outside, align_corners=False)
-    lungs = F.grid_sample(masks, grid, align_corners=False)
+    organs = F.grid_sample(masks, grid, align_corners=False)
+    lungs = organs[:, :2].amax(1, keepdim=True)
     cloud = F.interpolate(uniform(0, 1, 1, 5, 5), (INPUT, INPUT), mode="bicubic").clamp(0, 1)
     dense = (uniform(0, 1, 1, 1, 1) < 0.5) * uniform(0, 0.6, 1, 1, 1)
     picture = picture + dense * cloud * (1 - picture) * lungs
@@ -125,22 +134,24 @@ def varied(images: torch.Tensor, masks: torch.Tensor, generator: torch.Generator
     if torch.rand(1, generator=generator) < 0.4:
         picture = F.avg_pool2d(F.pad(picture, (1, 1, 1, 1), mode="replicate"), 3, 1)
     noise = torch.randn(picture.shape, generator=generator)
-    return picture + 0.03 * noise * uniform(0, 1, 1, 1, 1), lungs
+    return picture + 0.03 * noise * uniform(0, 1, 1, 1, 1), organs
 
 
-def trained(images: torch.Tensor, masks: torch.Tensor, steps: int) -> LungFinder:
+def trained(
+    images: torch.Tensor, masks: torch.Tensor, steps: int, build: Callable[[], Finder] = LungFinder
+) -> Finder:
     """A new finder, by cross-entropy and Dice."""
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
-    finder = LungFinder()
+    finder = build()
     dice_loss = DiceLoss(smooth_nr=1, smooth_dr=1)
     optimizer = torch.optim.AdamW(finder.parameters(), 1e-3, weight_decay=1e-2)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=steps)
     for _ in tqdm(range(steps), "training"):
         chosen = torch.randint(len(images), (BATCH,), generator=generator)
-        picture, lungs = varied(images[chosen], masks[chosen], generator)
+        picture, organs = varied(images[chosen], masks[chosen], generator)
         found = finder(picture).clamp(1e-6, 1 - 1e-6)
-        loss = F.binary_cross_entropy(found, lungs.clamp(0, 1)) + dice_loss(found, lungs)
+        loss = F.binary_cross_entropy(found, organs.clamp(0, 1)) + dice_loss(found, organs)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -1,0 +1,155 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Lists and masks for the segmenter that comes with the package, without an organ that somebody has outlined.
+
+``python -m tests.evidence.organ_segmenter --normals /path/to/adult_normals/images --output results/organs`` learns the
+lungs and the heart of drawn radiographs. What it finds in real normal ones, where it looks like two lungs and a heart
+between them, is written as masks with a datalist, and the bundle learns from them::
+
+    monai-afire run radiograph_segmentation train residual --dataset_dir / --datalist results/organs/organs.json ...
+
+``--check /path/to/sets --weights_of RUN`` compares a run with JSRT's and Montgomery's outlines. Nothing is chosen by it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from monai.networks.nets import BasicUNet
+from PIL import Image
+from scipy import ndimage
+from torch import nn
+from torch.nn import functional as F
+from tqdm import tqdm
+
+from monai_afire.apps.phantom import draw_chest_phantom
+from tests.evidence.lung_finder import (
+    EVERY,
+    INPUT,
+    LESIONS,
+    PHANTOMS,
+    SIDE,
+    STEPS,
+    Masked,
+    read,
+    trained,
+    two_lungs,
+)
+from tests.evidence.radiograph_sets import other_normals
+
+ORGANS = ("right lung", "left lung", "heart")
+LARGE = 224  # pixels of the masks, as of the radiographs
+VALIDATION = 10  # every tenth radiograph validates
+
+
+class OrganFinder(nn.Module):
+    """Probabilities ``(B, 3, 64, 64)`` of the organs in frontal radiographs ``(B, 1, H, W)``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = BasicUNet(
+            spatial_dims=2,
+            in_channels=1,
+            out_channels=len(ORGANS),
+            features=(16, 16, 32, 64, 96, 16),
+            norm=("group", {"num_groups": 8}),
+        )
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        small = F.interpolate(images, (INPUT, INPUT), mode="area")
+        mean, spread = small.mean((2, 3), keepdim=True), small.std((2, 3), keepdim=True)
+        return self.net((small - mean) / (spread + 1e-6)).sigmoid()
+
+
+def drawn_organs() -> Masked:
+    """Phantoms with their lungs and heart."""
+    drawn = [
+        draw_chest_phantom(900000 + i, SIDE, LESIONS[i % len(LESIONS)])
+        for i in tqdm(range(PHANTOMS), "drawing")
+    ]
+    masks = np.stack([phantom.organs[: len(ORGANS)] for phantom in drawn])
+    return torch.from_numpy(np.stack([x.image for x in drawn])), torch.from_numpy(masks).float()
+
+
+def plausible(found: np.ndarray) -> np.ndarray | None:
+    """
+    The organs of one radiograph, one part each, if they lie as organs do, else None.
+
+    Args:
+        found: bool ``(3, 64, 64)``.
+    """
+    if two_lungs(found[:2].any(0)) is None:
+        return None
+    organs = np.stack([_largest_part(mask) for mask in found])
+    areas = organs.sum((1, 2))
+    if areas.min() < 150:
+        return None
+    columns = [ndimage.center_of_mass(organ)[1] for organ in organs]
+    rows = [ndimage.center_of_mass(organ)[0] for organ in organs]
+    is_between = columns[0] < columns[2] < columns[1]
+    is_low = rows[2] > max(rows[0], rows[1])
+    is_smaller = areas[2] < areas[:2].sum()
+    return organs if is_between and is_low and is_smaller else None
+
+
+def _largest_part(mask: np.ndarray) -> np.ndarray:
+    """The largest connected part, without holes."""
+    parts, number = ndimage.label(mask)
+    if number == 0:
+        return np.zeros_like(mask)
+    areas = ndimage.sum(mask, parts, range(1, number + 1))
+    return ndimage.binary_fill_holes(parts == np.argmax(areas) + 1)
+
+
+@torch.no_grad()
+def found_organs(finder: OrganFinder, paths: list[Path]) -> dict[Path, np.ndarray]:
+    """Masks ``(3, 64, 64)`` of the radiographs in which the organs look right."""
+    images = torch.from_numpy(np.stack([read(path) for path in paths])).unsqueeze(1)
+    found = torch.cat([finder(part) for part in tqdm(images.split(64), "finding")]).numpy() > 0.5
+    organs = {path: plausible(masks) for path, masks in zip(paths, found, strict=True)}
+    kept = {path: masks for path, masks in organs.items() if masks is not None}
+    print(f"organs found in {len(kept)} of {len(paths)} radiographs")
+    return kept
+
+
+def write_list(organs: dict[Path, np.ndarray], folder: Path) -> None:
+    """Masks as PNG, and a datalist of them."""
+    sections: dict[str, list[dict[str, object]]] = {"training": [], "validation": []}
+    (folder / "masks").mkdir(parents=True, exist_ok=True)
+    for number, (path, masks) in enumerate(tqdm(organs.items(), "writing")):
+        files = [f"masks/{path.stem}_{name.replace(' ', '_')}.png" for name in ORGANS]
+        for mask, file in zip(_enlarged(masks), files, strict=True):
+            Image.fromarray(mask).save(folder / file)
+        section = "training" if number % VALIDATION else "validation"
+        item = {"image": str(path), "organs": files, "patient_id": path.stem}
+        sections[section].append(item)
+    names = {str(number): name for number, name in enumerate(ORGANS)}
+    (folder / "organs.json").write_text(json.dumps({**sections, "labels": names}))
+
+
+def _enlarged(masks: np.ndarray) -> np.ndarray:
+    """Masks of 0 and 255 with the pixels of the radiographs and smooth outlines."""
+    large = F.interpolate(torch.from_numpy(masks).float()[None], LARGE, mode="bilinear")[0]
+    return ((large > 0.5).numpy() * 255).astype(np.uint8)
+
+
+def main() -> None:
+    """Run from the repository's root."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--normals", type=Path, required=True, help="normal frontal radiographs")
+    parser.add_argument("--output", type=Path, default=Path("results/organs"))
+    options = parser.parse_args()
+    of_phantoms = trained(*drawn_organs(), STEPS["phantoms"], OrganFinder)
+    torch.save(of_phantoms.state_dict(), "/work/run/organ_phantom.pt")
+    organs = found_organs(of_phantoms, other_normals(options.normals, EVERY))
+    write_list(organs, options.output)
+
+
+if __name__ == "__main__":
+    main()
