@@ -6,19 +6,25 @@
 lungs and the heart of drawn radiographs. What it finds in real normal ones, where it looks like two lungs and a heart
 between them, is written as masks with a datalist, and the bundle learns from them::
 
-    monai-afire run radiograph_segmentation train residual --dataset_dir / --datalist results/organs/organs.json ...
+    monai-afire run radiograph_segmentation train residual --dataset_dir / --datalist results/organs/organs.json \\
+        --label_key organs --image_size 128 --patch_size 16 --standardize true --bf16 false --epochs 12 --name organs
 
-``--check /path/to/sets --weights_of RUN`` compares a run with JSRT's and Montgomery's outlines. Nothing is chosen by it.
+``--check /path/to/sets --weights MODEL`` compares the result with JSRT's and Montgomery's outlines, image by image.
+Nothing is chosen by it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
+from monai.bundle import run
 from monai.networks.nets import BasicUNet
 from PIL import Image
 from scipy import ndimage
@@ -40,6 +46,7 @@ from tests.evidence.lung_finder import (
     two_lungs,
 )
 from tests.evidence.radiograph_sets import other_normals
+from tests.evidence.real_lungs import INFERENCE, dice, mask
 
 ORGANS = ("right lung", "left lung", "heart")
 LARGE = 224  # pixels of the masks, as of the radiographs
@@ -121,14 +128,14 @@ def write_list(organs: dict[Path, np.ndarray], folder: Path) -> None:
     sections: dict[str, list[dict[str, object]]] = {"training": [], "validation": []}
     (folder / "masks").mkdir(parents=True, exist_ok=True)
     for number, (path, masks) in enumerate(tqdm(organs.items(), "writing")):
-        files = [f"masks/{path.stem}_{name.replace(' ', '_')}.png" for name in ORGANS]
+        names = [f"{path.stem}_{name.replace(' ', '_')}.png" for name in ORGANS]
+        files = [str((folder / "masks" / name).resolve()) for name in names]
         for mask, file in zip(_enlarged(masks), files, strict=True):
-            Image.fromarray(mask).save(folder / file)
+            Image.fromarray(mask).save(file)
         section = "training" if number % VALIDATION else "validation"
         item = {"image": str(path), "organs": files, "patient_id": path.stem}
         sections[section].append(item)
-    names = {str(number): name for number, name in enumerate(ORGANS)}
-    (folder / "organs.json").write_text(json.dumps({**sections, "labels": names}))
+    (folder / "organs.json").write_text(json.dumps({**sections, "organ_names": list(ORGANS)}))
 
 
 def _enlarged(masks: np.ndarray) -> np.ndarray:
@@ -137,16 +144,61 @@ def _enlarged(masks: np.ndarray) -> np.ndarray:
     return ((large > 0.5).numpy() * 255).astype(np.uint8)
 
 
+OUTLINES = {
+    "jsrt": {"heart": ["masks/heart"], "lungs": ["masks/right lung", "masks/left lung"]},
+    "montgomery": {"lungs": ["lungs"]},
+}
+"""Folders of the outlines of each structure, below the folder of a set."""
+
+FOUND = {"heart": ["heart"], "lungs": ["right lung", "left lung"]}
+"""The segmenter's classes of each structure."""
+
+
+def compared(weights: Path, data: Path) -> pd.DataFrame:
+    """Columns "set", "image", "structure" and "dice", in the pixels of the files."""
+    return pd.DataFrame([row for name in OUTLINES for row in _rows_of(weights, data, name)])
+
+
+def _rows_of(weights: Path, data: Path, name: str) -> Iterator[dict[str, object]]:
+    with tempfile.TemporaryDirectory() as folder:
+        images, output = data / name / "images", Path(folder)
+        run(
+            config_file=INFERENCE,
+            ckpt_path=str(weights),
+            dataset_dir=str(images),
+            output_dir=folder,
+        )
+        for structure, outlines in OUTLINES[name].items():
+            for path in sorted(images.glob("*.png")):
+                truth = _union([data / name / outline / path.name for outline in outlines])
+                files = [f"masks/{organ}/{path.name}.png" for organ in FOUND[structure]]
+                found = _union([next(output.rglob(file)) for file in files])
+                value = round(dice(found, truth), 4)
+                yield {"set": name, "image": path.name, "structure": structure, "dice": value}
+
+
+def _union(paths: list[Path]) -> np.ndarray:
+    """The pixels in one of the masks."""
+    return np.any([mask(path) for path in paths if path.is_file()], axis=0)
+
+
 def main() -> None:
     """Run from the repository's root."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--normals", type=Path, required=True, help="normal frontal radiographs")
+    parser.add_argument("--normals", type=Path, help="normal frontal radiographs")
     parser.add_argument("--output", type=Path, default=Path("results/organs"))
+    parser.add_argument("--check", type=Path, help="folder with jsrt and montgomery")
+    parser.add_argument("--weights", type=Path, help="model.pt to check")
     options = parser.parse_args()
+    if options.check:
+        options.output.mkdir(parents=True, exist_ok=True)
+        table = compared(options.weights, options.check)
+        table.to_csv(options.output / "dice.csv", index=False)
+        print(table.groupby(["set", "structure"])["dice"].describe().round(3).to_string())
+        return
     of_phantoms = trained(*drawn_organs(), STEPS["phantoms"], OrganFinder)
-    torch.save(of_phantoms.state_dict(), "/work/run/organ_phantom.pt")
     organs = found_organs(of_phantoms, other_normals(options.normals, EVERY))
     write_list(organs, options.output)
 

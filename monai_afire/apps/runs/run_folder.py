@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
@@ -115,8 +117,7 @@ def newest_run(bundle: str, is_wanted: Callable[[Path], bool]) -> Path | None:
         >>> newest_run("no_such_bundle", lambda folder: True) is None
         True
     """
-    wanted = [(_record(folder), folder) for folder in _runs(_parent(bundle)) if is_wanted(folder)]
-    return max(wanted, key=lambda run: run[0].get("started", ""))[1] if wanted else None
+    return _newest(_parent(bundle), is_wanted)
 
 
 def run_weights(
@@ -203,6 +204,7 @@ def _run_folder(bundle: str, step: str, name: str | None, resume: bool) -> str:
         _made[parent.absolute(), step, name] = folder
         record = {"step": step, "started": datetime.now(timezone.utc).isoformat()}
         write_text(folder / _RECORD, json.dumps(record))
+        atexit.register(_leave_if_unused, folder.absolute())
     _point_latest(folder)
     return str(folder)
 
@@ -210,10 +212,25 @@ def _run_folder(bundle: str, step: str, name: str | None, resume: bool) -> str:
 def _unused(parent: Path, step: str, name: str | None) -> Path | None:
     """A folder that this process has made for the same run: MONAI's tracking evaluates a config twice."""
     folder = _made.get((parent.absolute(), step, name))
-    if folder is None or not (folder / _RECORD).is_file():
-        return None
+    return folder if folder is not None and _is_unused(folder) else None
+
+
+def _is_unused(folder: Path) -> bool:
+    """Whether nothing was written to the folder of a run but what stands there before it begins."""
     written = [path.name for path in folder.rglob("*") if path.is_file()]
-    return folder if all(_BEFORE_A_RUN.fullmatch(name) for name in written) else None
+    return _RECORD in written and all(_BEFORE_A_RUN.fullmatch(name) for name in written)
+
+
+def _leave_if_unused(folder: Path) -> None:
+    """At the end of a process: free the name of a run that failed before it began."""
+    if not folder.is_dir() or not _is_unused(folder):
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    newest = _newest(folder.parent, lambda _: True)
+    if newest is not None:
+        _point_latest(newest)
+    else:
+        (folder.parent / LATEST).unlink(missing_ok=True)
 
 
 def _named(folder: Path) -> Path:
@@ -255,6 +272,11 @@ def _point_latest(folder: Path) -> None:
 def _parent(bundle: str) -> Path:
     """The folder of a bundle's runs; "." is a name, too, for who works in the bundle's folder."""
     return Path(RUNS, Path(bundle).resolve().name)
+
+
+def _newest(parent: Path, is_wanted: Callable[[Path], bool]) -> Path | None:
+    wanted = [(_record(folder), folder) for folder in _runs(parent) if is_wanted(folder)]
+    return max(wanted, key=lambda run: run[0].get("started", ""))[1] if wanted else None
 
 
 def _runs(parent: Path) -> Iterator[Path]:

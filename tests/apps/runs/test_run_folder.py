@@ -141,7 +141,7 @@ def test_a_run_that_is_not_there_is_named_with_those_that_are(run: str, task: st
 def test_two_processes_never_share_a_folder(tmp_path: Path) -> None:
     script = (
         "import sys; sys.stdin.readline(); from monai_afire.apps.runs import run_folder\n"
-        "print(run_folder('mine', 'train'))"
+        "folder = run_folder('mine', 'train'); print(folder); open(folder + '/note.txt', 'w')"
     )
     processes = [
         subprocess.Popen(
@@ -157,6 +157,19 @@ def test_two_processes_never_share_a_folder(tmp_path: Path) -> None:
     folders = [process.communicate("\n", timeout=300)[0].strip() for process in processes]
     assert len(set(folders)) == 2, folders
     assert all(Path(folder, "run.json").is_file() for folder in folders)
+
+
+def test_a_run_that_failed_before_it_began_leaves_its_name_free(tmp_path: Path) -> None:
+    before = train("before")
+    script = "from monai_afire.apps.runs import run_folder; run_folder('mine', 'train', 'a'); raise SystemExit(1)"
+    command = [sys.executable, "-c", script]
+    for _ in range(2):
+        assert subprocess.run(command, env=environment(), cwd=tmp_path).returncode == 1
+        assert not Path("runs/mine/a").exists()
+        assert Path("runs/mine/latest").resolve() == before.resolve()
+    shutil.rmtree(before)
+    subprocess.run(command, env=environment(), cwd=tmp_path)
+    assert list(Path("runs/mine").iterdir()) == []
 
 
 def test_a_launched_process_waits_for_its_group(monkeypatch: pytest.MonkeyPatch) -> None:
