@@ -130,8 +130,8 @@ def write_list(organs: dict[Path, np.ndarray], folder: Path) -> None:
     for number, (path, masks) in enumerate(tqdm(organs.items(), "writing")):
         names = [f"{path.stem}_{name.replace(' ', '_')}.png" for name in ORGANS]
         files = [str((folder / "masks" / name).resolve()) for name in names]
-        for mask, file in zip(_enlarged(masks), files, strict=True):
-            Image.fromarray(mask).save(file)
+        for large, file in zip(_enlarged(masks), files, strict=True):
+            Image.fromarray(large).save(file)
         section = "training" if number % VALIDATION else "validation"
         item = {"image": str(path), "organs": files, "patient_id": path.stem}
         sections[section].append(item)
