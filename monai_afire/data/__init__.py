@@ -26,12 +26,14 @@ from monai_afire.data.datalist import (
     scan_radiographs,
     split_by_patient,
 )
+from monai_afire.data.loaders import TrainingLoader, loader_like
 from monai_afire.data.samplers import DistributedRandomSampler, training_sampler
 
 __all__ = [
     "DatalistError",
     "DiskCachedDataset",
     "DistributedRandomSampler",
+    "TrainingLoader",
     "abnormal_label",
     "bundle_items",
     "cached_dataset",
@@ -45,6 +47,7 @@ __all__ = [
     "label_subset",
     "labeled_items",
     "load_radiograph_datalist",
+    "loader_like",
     "normal_items",
     "patient_of",
     "save_class_names",

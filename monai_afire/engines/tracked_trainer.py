@@ -26,6 +26,9 @@ class TrackedTrainer(SupervisedTrainer):
     a number. For a trainer that does not decollate it is a tuple, and MLflow fails. This class replaces such a tuple by
     metrics to log. Other outputs of the handler's ``output_transform`` stay.
 
+    Unlike MONAI's, it copies batches to the device without waiting, frees gradients after each step, and does not
+    decollate: nothing here looks at single images.
+
     With ``accumulation_steps``, a step has the mean gradient of its batches. So has the last one of an epoch for which
     fewer are left; MONAI alone divides it by ``accumulation_steps``, too.
 
@@ -35,12 +38,14 @@ class TrackedTrainer(SupervisedTrainer):
     Args:
         run: what every run has; None for none of it.
         scalars: called with the engine's output for the metrics to log, name -> number or scalar tensor. By default the
-            loss or its terms, and what the schedules among the handlers change.
+            loss or its terms, what the schedules among the handlers change, and what the method has to watch
+            (:func:`monai_afire.handlers.scheduled_scalars`).
         tracking_interval: iterations between two records; each one waits for the device and the data base.
         total_epochs: of all calls together, for schedules; None for ``max_epochs``. Federated learning needs it, where
             each round is a call.
         train_handlers: as of ``SupervisedTrainer``.
-        kwargs: of ``SupervisedTrainer``, by name.
+        kwargs: of ``SupervisedTrainer``, by name; ``non_blocking`` and ``optim_set_to_none`` are True by default,
+            ``decollate`` is False.
 
     Raises:
         ValueError: when ``accumulation_steps`` is larger than an epoch, which MONAI would shorten without a warning.
@@ -49,7 +54,7 @@ class TrackedTrainer(SupervisedTrainer):
         >>> from torch import nn, optim
         >>> network = nn.Linear(2, 1)
         >>> trainer = TrackedTrainer(
-        ...     device=torch.device("cpu"), max_epochs=1, network=network, loss_function=nn.MSELoss(), decollate=False,
+        ...     device=torch.device("cpu"), max_epochs=1, network=network, loss_function=nn.MSELoss(),
         ...     train_data_loader=[{"image": torch.rand(4, 2), "label": torch.rand(4, 1)}],
         ...     optimizer=optim.SGD(network.parameters(), lr=0.1), scalars=lambda output: {"error": output["loss"]},
         ... )
@@ -66,8 +71,10 @@ class TrackedTrainer(SupervisedTrainer):
         train_handlers: Sequence[Any] | None = None,
         **kwargs: Any,
     ) -> None:
+        kwargs = {"non_blocking": True, "decollate": False, "optim_set_to_none": True, **kwargs}
         own = list(train_handlers or ())
-        self.scalars = scalars or scheduled_scalars(kwargs["loss_function"], own)
+        self.training_run = run
+        self.scalars = scalars or scheduled_scalars(kwargs["loss_function"], own, kwargs["network"])
         self.tracking_interval = tracking_interval
         self.total_epochs = total_epochs
         for handler in own:

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from torch.utils.tensorboard import SummaryWriter
 from monai_afire.networks.blocks.patches import unpatchify
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.distributed import global_rank
-from monai_afire.utils.files import joined_path
 from monai_afire.visualize.figures import figure_to_array, first_channel, picture_grid, save_figure
 from monai_afire.visualize.token_colors import token_colors
 
@@ -29,7 +29,7 @@ _DIFFERENCE = "difference\nred: added, blue: removed"  # the colors of signed_co
 class Preview(ABC):
     """Base of the picture grids of the first validation batch, for TensorBoard and as a PNG file."""
 
-    path: str | Sequence[str]
+    path: str
     columns: tuple[str, ...]
     summary_writer: SummaryWriter | None = None
     num_images = 4
@@ -50,7 +50,7 @@ class Preview(ABC):
         if not rows:
             return
         figure = picture_grid(rows, self.columns, f"epoch {engine.state.epoch}")
-        path = joined_path(self.path)
+        path = Path(self.path)
         save_figure(figure, path)
         if self.summary_writer is not None:
             # TensorBoard shows one kind of data per name, and losses have names like "restoration" too
@@ -74,7 +74,7 @@ class RestorationPreview(Preview):
 
     Args:
         encoder: encoder of the network, for the patch grid and the intensity normalization.
-        path: the PNG file, or its folder and name; replaced at each preview. The stem is the name in TensorBoard, below
+        path: the PNG file; replaced at each preview. The stem is the name in TensorBoard, below
             "pictures/".
         inputs: title of a column -> key of the batch, ``(B, C, *S)`` or ``(B, N, C, *S)``, whose first variant is
             shown.
@@ -95,7 +95,7 @@ class RestorationPreview(Preview):
     """
 
     encoder: RadiographEncoder
-    path: str | Sequence[str]
+    path: str
     inputs: Mapping[str, str]
     summary_writer: SummaryWriter | None = None
     num_images: int = 4
@@ -146,7 +146,7 @@ class CorrespondencePreview(Preview):
 
     Args:
         encoder: encoder of the network, for the reference's patch grid.
-        path: the PNG file, or its folder and name; replaced at each preview. The stem is the name in TensorBoard, below
+        path: the PNG file; replaced at each preview. The stem is the name in TensorBoard, below
             "pictures/".
         correspondence: called with the network's outputs for (nearest, matches), both ``(B, M)``: the reference's
             patch that is nearest to each of the other crop's M patches, and the one that shows the same place, -1 for
@@ -167,7 +167,7 @@ class CorrespondencePreview(Preview):
     columns = ("patches by place", "same place", "most similar patch")
 
     encoder: RadiographEncoder
-    path: str | Sequence[str]
+    path: str
     correspondence: Callable[[dict[str, torch.Tensor]], tuple[torch.Tensor, torch.Tensor]]
     reference: str
     other: str
@@ -214,7 +214,7 @@ class TokenColorPreview(Preview):
 
     Args:
         encoder: encoder of the network, for its patch grid.
-        path: the PNG file, or its folder and name; replaced at each preview. The stem is the name in TensorBoard, below
+        path: the PNG file; replaced at each preview. The stem is the name in TensorBoard, below
             "pictures/".
         crops: key of the crops of the network's output "teacher_tokens" ``(B, G, L, D)``, ``(B, G, C, H, W)``, G >= 1;
             the first two are shown.
@@ -230,7 +230,7 @@ class TokenColorPreview(Preview):
     """
 
     encoder: RadiographEncoder
-    path: str | Sequence[str]
+    path: str
     crops: str
     small_crops: str
     summary_writer: SummaryWriter | None = None

@@ -14,6 +14,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from monai_afire.handlers.schedules import AttributeSchedule, OptimizerSchedule
+from monai_afire.losses.afire import AFiReLoss
 from monai_afire.metrics.pretraining import prototype_entropy, prototype_information
 
 _LABELS = {"lr": "learning_rate"}
@@ -65,14 +66,18 @@ class TrainingScalars:
         }
 
 
-def scheduled_scalars(loss_function: nn.Module, handlers: Iterable[Any]) -> TrainingScalars:
+def scheduled_scalars(
+    loss_function: nn.Module, handlers: Iterable[Any], network: nn.Module | None = None
+) -> TrainingScalars:
     """
-    The loss, and what the schedules of a training change.
+    The loss, what the schedules of a training change, and what its method has to watch.
 
     Args:
-        loss_function: see :class:`TrainingScalars`.
+        loss_function: see :class:`TrainingScalars`; with :class:`monai_afire.losses.AFiReLoss` the values are those of
+            :class:`AFiReScalars`.
         handlers: of the training, among them its :class:`~monai_afire.handlers.OptimizerSchedule` and
             :class:`~monai_afire.handlers.AttributeSchedule`.
+        network: also within ``DistributedDataParallel``; its attributes named by ``tracked_attributes`` are logged.
 
     Returns:
         The values to log.
@@ -86,13 +91,16 @@ def scheduled_scalars(loss_function: nn.Module, handlers: Iterable[Any]) -> Trai
     """
     handlers = list(handlers)
     optimizers = [handler for handler in handlers if isinstance(handler, OptimizerSchedule)]
-    attributes = [handler for handler in handlers if isinstance(handler, AttributeSchedule)]
-    return TrainingScalars(
+    schedules = [handler for handler in handlers if isinstance(handler, AttributeSchedule)]
+    plain = getattr(network, "module", network)
+    attributes = [*getattr(plain, "tracked_attributes", ()), *(each.name for each in schedules)]
+    kind = AFiReScalars if isinstance(loss_function, AFiReLoss) else TrainingScalars
+    return kind(
         loss_function,
         optimizers[0].optimizer if optimizers else None,
         [schedule.name for schedule in optimizers],
-        attributes[0].owner if attributes else None,
-        [schedule.name for schedule in attributes],
+        schedules[0].owner if schedules else plain,
+        attributes,
     )
 
 

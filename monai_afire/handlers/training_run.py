@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,10 +16,12 @@ from monai.handlers import StatsHandler, TensorBoardStatsHandler
 from torch import nn
 
 from monai_afire.handlers.checkpoint import ResumableCheckpoint
+from monai_afire.handlers.class_names_file import ClassNamesFile
 from monai_afire.handlers.nonfinite_loss import NonFiniteLoss
+from monai_afire.handlers.preview import Preview
 from monai_afire.handlers.progress import TrainingProgressBar
 from monai_afire.handlers.random_state import EpochSeed
-from monai_afire.handlers.summary import ScalarCurves
+from monai_afire.handlers.summary import MainRankSummaryWriter, ScalarCurves
 from monai_afire.handlers.validation import EpochValidation, ResumableEarlyStop
 
 __all__ = ["TrainingRun"]
@@ -31,19 +34,21 @@ class TrainingRun:
 
     A trainer attaches those of :meth:`first_handlers`, its own, and those of :meth:`last_handlers`:
 
-    * :class:`EpochSeed` and :class:`NonFiniteLoss` come first;
+    * :class:`EpochSeed` and :class:`NonFiniteLoss` come first, and :class:`ClassNamesFile` where the description has
+      names of classes;
     * :class:`EpochValidation`, TensorBoard's curves (``train/``, ``validation/``), :class:`TrainingProgressBar` and
       :class:`ResumableCheckpoint` come last: what is saved has been validated.
 
-    The validator draws the same random numbers in every epoch, prints its metrics and adds them to the curves.
+    The validator draws the same random numbers in every epoch, prints its metrics, adds them to the curves, and draws
+    the preview.
 
     Args:
         network: the network, unwrapped.
         optimizer: its state is part of the checkpoint.
         validator: evaluates the network.
-        output_dir: folder of what the guard writes.
+        output_dir: folder of the curves, the preview, and what the guard writes.
         ckpt_dir: folder of ``checkpoint.pt`` and ``model.pt``.
-        summary_writer: of TensorBoard.
+        summary_writer: of TensorBoard; None for a :class:`MainRankSummaryWriter` into ``output_dir``.
         seed: of the run, a whole number >= 0.
         resume: continue from ``checkpoint.pt``.
         val_interval: epochs between two validations, at least 1.
@@ -52,6 +57,7 @@ class TrainingRun:
         first_validation: whether the first epoch is validated, too.
         keep_best: whether ``model.pt`` is the network of the best validation, rather than the last one.
         early_stopping: ends the run when validation no longer improves; None for never.
+        preview: a picture of each validation; a name without a folder is that of a file in ``output_dir``.
         objects: further ones with a state, for the checkpoint.
         generators: of random numbers, besides the global ones.
         description: what the files say about the network, arguments of :func:`monai_afire.networks.describe`.
@@ -83,14 +89,26 @@ class TrainingRun:
     first_validation: bool = False
     keep_best: bool = False
     early_stopping: ResumableEarlyStop | None = None
+    preview: Preview | None = None
     objects: Mapping[str, Any] = field(default_factory=dict)
     generators: Sequence[torch.Generator] = ()
     description: Mapping[str, Any] = field(default_factory=dict)
     title: str = "training"
 
+    def __post_init__(self) -> None:
+        if self.summary_writer is None:
+            self.summary_writer = MainRankSummaryWriter(self.output_dir)
+        if self.preview is not None:
+            self.preview.path = os.path.join(self.output_dir, self.preview.path)
+            self.preview.summary_writer = self.summary_writer
+
     def first_handlers(self) -> list[Any]:
         """Handlers that act before the trainer's own."""
-        return [EpochSeed(self.seed, generators=self.generators), NonFiniteLoss(self.output_dir)]
+        handlers: list[Any] = [EpochSeed(self.seed, generators=self.generators)]
+        handlers.append(NonFiniteLoss(self.output_dir))
+        if self.description.get("class_names") is not None:
+            handlers.append(ClassNamesFile(self.description["class_names"], self.ckpt_dir))
+        return handlers
 
     def last_handlers(self, scalars: Callable[[Any], Mapping[str, Any]]) -> list[Any]:
         """
@@ -110,32 +128,30 @@ class TrainingRun:
                     self.validator, self.val_interval, self.early_stopping, self.first_validation
                 )
             )
-        if self.summary_writer is not None:
-            curves = ScalarCurves("train", scalars)
-            handlers.append(
-                TensorBoardStatsHandler(
-                    summary_writer=self.summary_writer,
-                    iteration_log=self.record_interval,
-                    iteration_event_writer=curves.write_step,
-                    epoch_log=False,
-                )
+        handlers.append(
+            TensorBoardStatsHandler(
+                summary_writer=self.summary_writer,
+                iteration_log=self.record_interval,
+                iteration_event_writer=ScalarCurves("train", scalars).write_step,
+                epoch_log=False,
             )
+        )
         chosen_by = self.validator if self.keep_best else None
         handlers.append(TrainingProgressBar(None, self.record_interval, self.title, chosen_by))
         handlers.append(self._checkpoint(chosen_by))
         return handlers
 
     def _describe_validation(self, validator: Engine) -> None:
-        """Let a validation draw the same numbers each time, print its metrics and add them to the curves."""
+        """Let a validation draw the same numbers each time, print its metrics, and add them to the curves."""
         EpochSeed(constant=True).attach(validator)
         StatsHandler(name="validation", iteration_log=False).attach(validator)
-        if self.summary_writer is not None:
-            curves = ScalarCurves("validation")
-            TensorBoardStatsHandler(
-                summary_writer=self.summary_writer,
-                iteration_log=False,
-                epoch_event_writer=curves.write_metrics,
-            ).attach(validator)
+        TensorBoardStatsHandler(
+            summary_writer=self.summary_writer,
+            iteration_log=False,
+            epoch_event_writer=ScalarCurves("validation").write_metrics,
+        ).attach(validator)
+        if self.preview is not None:
+            self.preview.attach(validator)
 
     def _checkpoint(self, chosen_by: Evaluator | None) -> ResumableCheckpoint:
         """The checkpoint of all that has a state."""

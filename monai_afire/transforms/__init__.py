@@ -148,6 +148,7 @@ from monai_afire.transforms.radiograph_loading import (
     LoadRadiographDict,
 )
 from monai_afire.transforms.random_views import random_views, solarized
+from monai_afire.transforms.tensor_selection import select_tensors
 
 __all__ = [
     "AddControlledLesionD",
@@ -274,4 +275,5 @@ __all__ = [
     "segment_lungs",
     "solarized",
     "synth_lesion_masks",
+    "select_tensors",
 ]

@@ -5,8 +5,11 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Hashable, Mapping
+from typing import Any
 
 import torch
+from monai.config import KeysCollection
 from monai.config.type_definitions import NdarrayOrTensor
 from monai.data.meta_obj import get_track_meta
 from monai.networks.layers import gaussian_1d
@@ -102,6 +105,7 @@ class StandardizeContrastd(ArrayTransformd):
     Args:
         keys: keys of the images.
         settings: as for :class:`StandardizeContrast`.
+        enabled: False leaves the images as they are.
         allow_missing_keys: do not raise an error if a key is missing.
 
     Example:
@@ -111,6 +115,21 @@ class StandardizeContrastd(ArrayTransformd):
     """
 
     array_class = StandardizeContrast
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        *settings: Any,
+        enabled: bool = True,
+        allow_missing_keys: bool = False,
+        **named_settings: Any,
+    ) -> None:
+        super().__init__(keys, *settings, allow_missing_keys=allow_missing_keys, **named_settings)
+        self.enabled = enabled
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        """Standardize the images of one item. The item itself does not change."""
+        return super().__call__(data) if self.enabled else dict(data)
 
 
 StandardizeContrastD = StandardizeContrastDict = StandardizeContrastd

@@ -233,16 +233,20 @@ class FileLoaderd(ArrayTransformd):
         *settings: Any,
         allow_missing_keys: bool = False,
         rejected_key: str | None = None,
+        file_key: str | None = None,
         **named_settings: Any,
     ) -> None:
         super().__init__(keys, *settings, allow_missing_keys=allow_missing_keys, **named_settings)
         self.rejected_key = rejected_key
+        self.file_key = file_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Load the files of one item. The item itself does not change."""
         item = dict(data)
         if self.rejected_key is not None:
             item[self.rejected_key] = ""
+        if self.file_key is not None:
+            item[self.file_key] = data[self.first_key(item)]
         for key in self.key_iterator(item):
             try:
                 item[key] = self.transform(data[key])
@@ -263,6 +267,7 @@ class LoadRadiographd(FileLoaderd):
         allow_missing_keys: skip keys that an item lacks instead of raising.
         rejected_key: None raises on a file that cannot be read. With a key, one bad file does not stop a run over
             thousands: the item gets a black picture instead and, under this key, the reason ("" for a good one).
+        file_key: None forgets the name of the file, of the first key; else it is kept under this one.
 
     Example:
         >>> import os, tempfile

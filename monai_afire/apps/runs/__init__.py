@@ -6,7 +6,11 @@ from __future__ import annotations
 
 from monai_afire.apps.runs.call import BundleCall
 from monai_afire.apps.runs.check import OptionError, check, check_call, start_bundle
-from monai_afire.apps.runs.closing_message import ClosingMessage, training_message
+from monai_afire.apps.runs.closing_message import (
+    ClosingMessage,
+    run_training,
+    training_message,
+)
 from monai_afire.apps.runs.declarations import ENCODER_OPTIONS, OPTIONS, SECTIONS
 from monai_afire.apps.runs.described_options import described_options
 from monai_afire.apps.runs.help_text import describe_default, help_text
@@ -33,6 +37,7 @@ __all__ = [
     "start_bundle",
     "described_options",
     "run_folder",
+    "run_training",
     "run_weights",
     "training_message",
 ]

@@ -16,6 +16,8 @@ from ignite.engine import Engine, Events
 from monai_afire.apps.runs.described_options import described_options
 from monai_afire.apps.runs.follow_up import follow_up_command, given_options
 from monai_afire.data.datalist.drawn_images import PHANTOMS
+from monai_afire.detection import AnomalyDetector
+from monai_afire.engines import TrackedTrainer
 from monai_afire.networks.weights.model_file import read_description
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import joined_path
@@ -121,51 +123,76 @@ class ClosingMessage:
 
 
 def training_message(
-    output_dir: str,
+    network: Any,
     ckpt_dir: str,
     bundle_root: str,
-    picture: str | None = None,
+    output_dir: str | None = None,
+    preview: Any = None,
     validator: Any = None,
 ) -> ClosingMessage:
     """
     The message of a training: its model, its curves, and the steps that the bundle's other configs make possible.
 
-    A bundle with ``evaluate.json`` is evaluated and used; one with ``finetune_anomaly.json`` is adapted to a detector;
-    the encoder of another one is fine-tuned by ``radiograph_classification``.
+    A detector, and the network of a fine-tuning bundle, are evaluated and used; a network of the bundle with
+    ``finetune_anomaly.json`` is adapted to a detector; the encoder of another one is fine-tuned by
+    ``radiograph_classification``.
 
     Args:
-        output_dir: folder of the curves and the picture.
+        network: what was trained.
         ckpt_dir: folder of ``model.pt``.
         bundle_root: folder of the bundle.
-        picture: name of a picture in ``output_dir``.
+        output_dir: folder of the curves; None for none.
+        preview: a handler that draws a picture; None for none.
         validator: see :class:`ClosingMessage`.
 
     Returns:
         The handler.
 
     Example:
-        >>> message = training_message("output", "models", "bundles/peac")
+        >>> message = training_message(None, "models", "bundles/peac")
         >>> sorted(message.commands)
         ['next']
     """
     configs = Path(bundle_root) / "configs"
-    files: dict[str, Sequence[str]] = {"model": [ckpt_dir, "model.pt"]}
-    if picture is not None:
-        files["picture"] = [output_dir, picture]
-    return ClosingMessage(files, _next_steps(configs), str(configs), output_dir, validator)
+    files: dict[str, str | Sequence[str]] = {"model": [ckpt_dir, "model.pt"]}
+    if preview is not None:
+        files["picture"] = preview.path
+    steps = _next_steps(configs, isinstance(network, AnomalyDetector))
+    return ClosingMessage(files, steps, str(configs), output_dir, validator)
 
 
-def _next_steps(configs: Path) -> dict[str, dict[str, Any]]:
+def run_training(trainer: TrackedTrainer, bundle_root: str) -> None:
+    """
+    Train, and print where the results are and what to do next.
+
+    Args:
+        trainer: with a :class:`monai_afire.handlers.TrainingRun`.
+        bundle_root: folder of the bundle.
+    """
+    run = trainer.training_run
+    if run is not None:
+        chosen_by = run.validator if run.keep_best else None
+        training_message(
+            run.network, run.ckpt_dir, bundle_root, run.output_dir, run.preview, chosen_by
+        ).attach(trainer)
+    trainer.run()
+
+
+def _next_steps(configs: Path, is_detector: bool) -> dict[str, dict[str, Any]]:
     """Commands that go on from a training."""
-    if (configs / "evaluate.json").is_file() and not (configs / "finetune_anomaly.json").is_file():
+    is_pretrained = (configs / "finetune_anomaly.json").is_file() and not is_detector
+    if (configs / "evaluate.json").is_file() and not is_pretrained:
         use = {
             "configs": ["inference.json"],
             "ckpt_path": "model",
             "dataset_dir": "/path/to/images",
         }
-        evaluate = {"configs": ["train.json", "evaluate.json"], "ckpt_path": "model"}
-        return {"evaluate": evaluate, "use": use}
-    if (configs / "finetune_anomaly.json").is_file():
+        first = "inference.json" if is_detector else "train.json"
+        return {
+            "evaluate": {"configs": [first, "evaluate.json"], "ckpt_path": "model"},
+            "use": use,
+        }
+    if is_pretrained:
         return {"next": {"configs": ["train.json", "finetune_anomaly.json"], "pretrained": "model"}}
     root = configs.parent
     bundles = root.parent if root.name else Path("..")  # "." has no name and no parent

@@ -85,6 +85,8 @@ class ACE(TeacherNetwork):
         torch.Size([3, 24, 4, 4])
     """
 
+    tracked_attributes = ("logit_scale",)
+
     center: torch.Tensor
     teacher_encoder: RadiographEncoder
 
