@@ -40,7 +40,6 @@ SAME_IN_ALL = (
     "own_encoder",
     "optimizer",
     "network",
-    "summary_writer",
     "initialize",
     "run",
 )

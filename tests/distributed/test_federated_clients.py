@@ -64,7 +64,12 @@ def settings(root: Path, client: int, ranks: int) -> dict[str, Any]:
             "_target_": "monai_afire.data.DistributedRandomSampler",
             "dataset": "@train::dataset",
         }
-        values["train::sampler"] = {**sampler, "seed": "@seed", "num_replicas": 1, "rank": 0}
+        values["train::dataloader::sampler"] = {
+            **sampler,
+            "seed": "@seed",
+            "num_replicas": 1,
+            "rank": 0,
+        }
     return values
 
 

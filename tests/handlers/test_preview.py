@@ -230,7 +230,7 @@ def test_composed_patches_are_coarser_than_the_reference() -> None:
 def test_correspondence_is_drawn_to_a_file(tmp_path: Path) -> None:
     indices = torch.tensor([[0, 1, 2, 3]] * 2)
     encoder: Any = SimpleNamespace(grid_size=(2, 2))
-    file = [str(tmp_path), "preview.png"]
+    file = str(tmp_path / "preview.png")
     preview = CorrespondencePreview(
         encoder, file, lambda outputs: (indices, indices), "image", "lesion_mask"
     )

@@ -227,7 +227,7 @@ def test_the_early_construction_uses_up_no_random_numbers() -> None:
             "own_encoder::norm_epss",
             "own_encoder has no 'norm_epss'; did you mean 'norm_eps'?",
         ),
-        (TRAIN, "train::sampler_", "train has no 'sampler_'; did you mean 'sampler'?"),
+        (TRAIN, "train::dataset_", "train has no 'dataset_'; did you mean 'dataset'?"),
         (TRAIN, "phantom::sead", "--phantom: it has no entry 'sead'; did you mean 'seed'?"),
         (TRAIN, "phantom::num_patients::trainig", "no entry 'num_patients::trainig'; did you mean"),
     ],
