@@ -99,7 +99,7 @@ class AnomalyDetector(ScoreThresholds):
         memory_size: normal images that the neighbors are searched in.
         score_fusion: image scores that are fused.
         copies: of each normal image, with another field of view (:func:`monai_afire.detection.random_views`), that
-            :meth:`fit` adds to it. Without them a detector finds abnormal whoever is placed differently.
+            :meth:`fit` adds to it, where normal images are few or alike.
         views: fields of view in which an image is scored (:func:`monai_afire.detection.fixed_view`), of which the one
             most like normal anatomy counts: the smallest of "fused" and of each score in it. Maps and other scores are
             of the image as it is.
@@ -144,7 +144,7 @@ class AnomalyDetector(ScoreThresholds):
         masked_restoration: MaskedRestorationInferer | None = None,
         memory_size: int = 1024,
         score_fusion: Sequence[str] = ("token_mean_density", "token_neighbors"),
-        copies: int = 1,
+        copies: int = 0,
         views: int = 1,
         layers: str = "last",
         field_of_view: str = "image",
