@@ -64,7 +64,7 @@ class ThresholdFit(ValidationFit):
     network. Its output has the logits ``(B, K)`` as "pred" and the labels ``(B, K)`` as "label".
 
     Args:
-        network: its ``thresholds`` are set.
+        network: its ``thresholds`` are set, unless its labels are "multiclass": the largest probability decides there.
         uncertain: what the label -1 counts as, see :func:`monai_afire.utils.resolve_uncertain`.
 
     Raises:
@@ -87,6 +87,11 @@ class ThresholdFit(ValidationFit):
 
     def __post_init__(self) -> None:
         check_uncertain_policy(self.uncertain)
+
+    def attach(self, engine: Engine) -> None:
+        """Register with an evaluator."""
+        if self.network.label_kind != "multiclass":
+            super().attach(engine)
 
     def predictions(self, output: Mapping[str, Any]) -> torch.Tensor:
         """The logits."""

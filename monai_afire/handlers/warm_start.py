@@ -46,9 +46,9 @@ class HeadWarmStart:
     Args:
         network: unwrapped; its linear layer and the statistics of its feature standardization are set.
         train_batches: loader of the training images without random transforms: "image" and "label" ``(B, K)``.
-        val_batches: loader of the validation images, which choose the penalty.
+        val_batches: loader of the validation images, which choose the penalty; None for that of the validator.
         validator: run once after the head is set; None for no validation.
-        label_kind: "multilabel" or "multiclass".
+        label_kind: "multilabel" or "multiclass"; None for that of the network.
         uncertain: what the label -1 counts as, see :func:`monai_afire.utils.resolve_uncertain`.
 
     Raises:
@@ -68,12 +68,20 @@ class HeadWarmStart:
 
     network: TransferClassifier
     train_batches: Iterable[Mapping[str, Any]]
-    val_batches: Iterable[Mapping[str, Any]]
+    val_batches: Iterable[Mapping[str, Any]] | None = None
     validator: Engine | None = None
-    label_kind: str = "multilabel"
+    label_kind: str | None = None
     uncertain: str = "ignore"
 
     def __post_init__(self) -> None:
+        if self.val_batches is None:
+            if self.validator is None:
+                raise ValueError(
+                    "a warm start needs validation images: give val_batches or validator"
+                )
+            self.val_batches = self.validator.data_loader  # type: ignore[attr-defined]
+        if self.label_kind is None:
+            self.label_kind = self.network.label_kind
         check_label_kind(self.label_kind, uncertain=self.uncertain)
         if isinstance(self.network.standardize, nn.Identity):
             raise ValueError(

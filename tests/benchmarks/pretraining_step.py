@@ -70,7 +70,7 @@ TINY_ENCODER = {
 }
 
 # what makes the whole image that an example is drawn from
-WHOLE_IMAGE = ("@load_image", "@standardize_image", "@resize")
+WHOLE_IMAGE = ("@load_image", "@standardize_image")
 PARTS = ("data", "teacher", "student", "loss", "backward", "optimizer", "teacher update")
 
 

@@ -190,8 +190,8 @@ def test_what_the_methods_share_is_the_same_text() -> None:
         ConfigParser.load_config_file(str(REPOSITORY_ROOT / f"bundles/{name}/configs/train.json"))
         for name in ("mae", "ace")
     )
-    shared = ("imports", "dataset_dir", "output_dir", "ckpt_dir", "device", "network", "resize")
-    for name in (*shared, "load_image", "standardize_image", "initialize", "run"):
+    shared = ("imports", "dataset_dir", "output_dir", "ckpt_dir", "device", "network")
+    for name in (*shared, "load_image", "initialize", "run"):
         assert mae[name] == ace[name], name
     assert mae["encoder_def"] == ace["own_encoder"]  # what drops tokens needs a ViT of this package
     for part in ("trainer", "dataset", "dataloader", "inferer", "lr_schedule", "run"):

@@ -44,7 +44,6 @@ _OF_WEIGHTS = "leave it out: the network is built from the file of its weights, 
 _BUILT_EARLY = (
     "encoder_def",
     "load_image",
-    "resize",
     "make_crops",
     "draw_landmarks",
 )  # they need no data

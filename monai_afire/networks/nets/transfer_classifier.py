@@ -69,6 +69,7 @@ class TransferClassifier(TransferNetwork):
     ) -> None:
         super().__init__(encoder, num_classes, freeze_encoder)
         check_label_kind(label_kind, num_classes)
+        self.label_kind = label_kind
         width = self.encoder.hidden_size
         self.standardize = (
             nn.BatchNorm1d(width, affine=False) if standardize_features else nn.Identity()
