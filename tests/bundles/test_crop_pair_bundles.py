@@ -231,7 +231,7 @@ def test_what_the_methods_share_is_the_same_text() -> None:
         )
         for method in ("afire", *METHODS)
     }
-    shared = (*SAME_IN_ALL, "standardize_image", "learning_rate")
+    shared = (*SAME_IN_ALL, "learning_rate")
     for method in METHODS:
         for name in shared:
             assert configs[method][name] == configs["afire"][name], name

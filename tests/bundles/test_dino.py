@@ -212,7 +212,7 @@ def test_the_same_encoder_and_engine_as_the_other_methods() -> None:
         for p in ("../../afire/configs/train.json", "train.json")
     )
     shared = ("imports", "dataset_dir", "output_dir", "ckpt_dir", "device", "optimizer", "network")
-    shared += ("load_image", "initialize", "run", "learning_rate")
+    shared += ("initialize", "run", "learning_rate")
     shared += ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")
     for name in shared:
         assert dino[name] == afire[name], name
