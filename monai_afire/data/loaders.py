@@ -75,5 +75,7 @@ def loader_like(loader: DataLoader, items: Sequence[Mapping[str, Any]]) -> DataL
         >>> [batch["image"].tolist() for batch in loader_like(validation, [{"image": 3.0}, {"image": 5.0}])]
         [[3.0, 5.0]]
     """
-    dataset = Dataset(items, transform=loader.dataset.transform)
-    return DataLoader(dataset, loader.num_workers, batch_size=loader.batch_size)
+    source: Any = loader.dataset
+    return DataLoader(
+        Dataset(items, source.transform), loader.num_workers, batch_size=loader.batch_size
+    )

@@ -74,15 +74,14 @@ class HeadWarmStart:
     uncertain: str = "ignore"
 
     def __post_init__(self) -> None:
-        if self.val_batches is None:
-            if self.validator is None:
-                raise ValueError(
-                    "a warm start needs validation images: give val_batches or validator"
-                )
-            self.val_batches = self.validator.data_loader  # type: ignore[attr-defined]
-        if self.label_kind is None:
-            self.label_kind = self.network.label_kind
-        check_label_kind(self.label_kind, uncertain=self.uncertain)
+        validation: Any = self.val_batches
+        if validation is None:
+            validation = getattr(self.validator, "data_loader", None)
+        if validation is None:
+            raise ValueError("a warm start needs validation images: give val_batches or validator")
+        self.validation: Iterable[Mapping[str, Any]] = validation
+        self.kind = self.label_kind or self.network.label_kind
+        check_label_kind(self.kind, uncertain=self.uncertain)
         if isinstance(self.network.standardize, nn.Identity):
             raise ValueError(
                 "a warm start needs standardize_features: set it to true, or disable warm_start"
@@ -108,7 +107,7 @@ class HeadWarmStart:
         """Fit the head on the features as they are now."""
         with eval_mode(self.network):
             training, train_pixels, labels = self._extract(self.train_batches, "train_batches")
-            validation, val_pixels, val_labels = self._extract(self.val_batches, "val_batches")
+            validation, val_pixels, val_labels = self._extract(self.validation, "val_batches")
         components = pixel_components(
             np.concatenate([train_pixels, val_pixels]), np.arange(len(labels))
         )
@@ -119,7 +118,7 @@ class HeadWarmStart:
         ]
         # one process's probe for all, as rounding differs between machines
         probe, plain = all_gather_object(
-            [fit_linear_probe(*fit, label_kind=self.label_kind) for fit in fits]
+            [fit_linear_probe(*fit, label_kind=self.kind) for fit in fits]
         )[0]
         aucs = f"encoder {probe.validation_auc:.4f}, pixels alone {plain.validation_auc:.4f}"
         logger.info(f"linear probe, validation AUC: {aucs}; fine-tuning starts at the encoder's")

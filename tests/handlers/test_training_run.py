@@ -17,6 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
+from monai_afire.data import saved_class_names
 from monai_afire.engines import TrackedTrainer
 from monai_afire.handlers import (
     AttributeSchedule,
@@ -27,6 +28,7 @@ from monai_afire.handlers import (
     ResumableCheckpoint,
     TrainingRun,
 )
+from monai_afire.handlers.preview import Preview
 
 
 class Jitter(nn.Module):
@@ -208,3 +210,38 @@ class EpochLogger:
         engine.add_event_handler(
             Events.EPOCH_COMPLETED, lambda engine: self.epochs.append(engine.state.epoch)
         )
+
+
+def test_a_run_names_its_classes_and_draws_its_preview(tmp_path: Path) -> None:
+    made = parts()
+    seen: list[str] = []
+
+    class Picture(Preview):
+        path = "picture.png"
+        columns = ()
+
+        def rows(self, batch: Any, outputs: Any) -> list:
+            seen.append(str(self.path))
+            return []
+
+    validator = SupervisedEvaluator(
+        device="cpu",
+        val_data_loader=made["loader"],
+        network=made["network"],
+        decollate=False,
+    )
+    run = TrainingRun(
+        made["network"],
+        made["optimizer"],
+        validator,
+        str(tmp_path),
+        str(tmp_path / "models"),
+        preview=Picture(),
+        description={"class_names": ["nodule"]},
+    )
+    trainer_of(made, epochs=2, run=run).run()
+    assert seen == [str(tmp_path / "picture.png")] * 2
+    assert saved_class_names(tmp_path / "models" / "model.pt") == ["nodule"]
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert "train/loss" in events.Tags()["scalars"]

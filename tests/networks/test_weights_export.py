@@ -41,7 +41,11 @@ def build(seed: int, **options: Any) -> ViTEncoder:
 def header_of(file: Path) -> dict[str, Any]:
     with safe_open(file, framework="pt") as content:
         header = content.metadata()
-    return header | {name: json.loads(header[name]) for name in ("encoder", "config")}
+    return header | {name: json.loads(header[name]) for name in ("description", "config")}
+
+
+def arguments_of(file: Path) -> dict[str, Any]:
+    return header_of(file)["description"]["network"]["arguments"]
 
 
 @pytest.mark.parametrize("layout", ["timm", "monai"])
@@ -76,8 +80,9 @@ def test_header_builds_the_encoder(tmp_path: Path) -> None:
             "monai_afire",
             "timm",
         )
-        settings = header["encoder"]
-        assert settings.pop("layer_norm_eps") == 1e-5
+        assert "encoder" not in header  # one description
+        settings = arguments_of(tmp_path / "x.safetensors")
+        assert settings["norm_eps"] == 1e-5
         rebuilt = ViTEncoder(**settings).eval()
         load_encoder_weights(rebuilt, tmp_path / "x.safetensors", strict=True)
         images = torch.rand(2, encoder.in_channels, *encoder.img_size)
@@ -131,7 +136,7 @@ def test_timm_names_and_settings(tmp_path: Path) -> None:
     expected |= {"mlp_ratio": 4.0, "qkv_bias": True, "num_classes": 0}
     expected |= {"class_token": False, "global_pool": "avg", "fc_norm": False}
     assert header_of(file)["config"] == expected
-    assert header_of(file)["encoder"]["mean"] == pytest.approx([0.449])
+    assert arguments_of(file)["mean"] == pytest.approx([0.449])
     narrow = export_encoder(build(0, mlp_dim=36), tmp_path / "x.safetensors")
     assert header_of(narrow)["config"]["mlp_ratio"] == 1.5
 
@@ -217,7 +222,9 @@ def test_a_told_number_of_heads_needs_no_advice(tmp_path: Path) -> None:
 def test_damaged_header(tmp_path: Path) -> None:
     file = export_encoder(build(0), tmp_path / "x.safetensors")
     for settings in ("{", "{}", "[]"):
-        save_file(load_file(file), file, metadata={"producer": "monai_afire", "encoder": settings})
+        save_file(
+            load_file(file), file, metadata={"producer": "monai_afire", "description": settings}
+        )
         with pytest.raises(ValueError, match="is not a readable safetensors file"):
             load_encoder_weights(build(1), file)
 

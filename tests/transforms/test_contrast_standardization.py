@@ -272,3 +272,11 @@ def test_missing_keys() -> None:
 def test_settings_out_of_range(arguments: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         StandardizeContrast(**arguments)
+
+
+def test_switched_off_it_leaves_the_image_as_it_is() -> None:
+    item = {"image": random_image(1, 16, 16), "file": "a.png"}
+    same = StandardizeContrastd("image", enabled=False)(item)
+    assert same == item
+    assert same is not item
+    assert not torch.equal(StandardizeContrastd("image")(item)["image"], item["image"])

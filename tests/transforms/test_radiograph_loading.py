@@ -494,3 +494,12 @@ def test_numbers_of_the_other_byte_order_are_kept(tmp_path: Path) -> None:
     )
     assert len(torch.as_tensor(first).unique()) == 12 * 16
     torch.testing.assert_close(torch.as_tensor(first), torch.as_tensor(second))
+
+
+def test_the_name_of_the_file_is_kept_where_it_is_asked_for(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.png")
+    Image.fromarray(GRAY8).save(path)
+    item = LoadRadiographd("image", file_key="file")({"image": path})
+    assert item["file"] == path
+    assert item["image"].shape == (1, HEIGHT, WIDTH)
+    assert "file" not in LoadRadiographd("image")({"image": path})

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from monai.utils import ensure_tuple, ensure_tuple_rep
 
 from monai_afire.networks.definition import encoder_definition
-from monai_afire.networks.weights.description import ENTRY, parse_description
+from monai_afire.networks.weights.description import ENTRY, HEADER, parse_description
 from monai_afire.networks.weights.released_files import weights_file
 from monai_afire.networks.weights.safetensors_files import read_safetensors
 from monai_afire.utils.files import atomic_path, is_safetensors
@@ -37,7 +38,6 @@ PRODUCER = "monai_afire"
 _COPY_AGAIN = (
     "copy or download it again, or save the network's state dict with torch.save or safetensors"
 )
-_HEADER_KEYS = ("img_size", "patch_size", "mean", "std", "num_heads", "layer_norm_eps")
 
 
 @dataclass
@@ -157,12 +157,23 @@ def _check_is_file(path: Path) -> None:
 
 
 def _encoder_header(metadata: Mapping[str, str], path: Path) -> dict[str, Any]:
-    """What the metadata of an exported encoder say; nothing for a file of another program."""
+    """What the description of an exported encoder says; nothing for a file of another program."""
     if metadata.get("producer") != PRODUCER:
         return {}
     try:
-        header = json.loads(metadata["encoder"])
-        return {name: header[name] for name in _HEADER_KEYS}
+        definition: Any = parse_description(metadata[HEADER]).network
+        stated = definition["arguments"]
+        axes = stated["spatial_dims"]
+        # as the encoder's buffers hold them: 0.449 itself is another number
+        mean, std = (torch.tensor(ensure_tuple(stated[name])).tolist() for name in ("mean", "std"))
+        return {
+            "img_size": ensure_tuple_rep(stated["img_size"], axes),
+            "patch_size": ensure_tuple_rep(stated["patch_size"], axes),
+            "mean": mean,
+            "std": std,
+            "num_heads": stated["num_heads"],
+            "layer_norm_eps": stated["norm_eps"],
+        }
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path} is not a readable safetensors file (header: {error}); {_COPY_AGAIN}"

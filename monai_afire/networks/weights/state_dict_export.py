@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -54,10 +55,10 @@ def export_encoder(
     """
     Write an encoder's weights under another library's key names.
 
-    The safetensors header holds "encoder", the keyword arguments of ``ViTEncoder`` plus its ``layer_norm_eps`` and
-    grid, "config", those of the other library's class, and "description", which a bundle builds from
-    (:class:`monai_afire.networks.ModelFile`), all as JSON, so that the file can be used on its own.
-    :func:`load_encoder_weights` reads it back bit by bit. Images must be normalized by the header's mean and std.
+    The safetensors header holds "description", with the keyword arguments of ``ViTEncoder``, which a bundle builds from
+    (:class:`monai_afire.networks.ModelFile`), and "config", those of the other library's class, both as JSON, so that
+    the file can be used on its own. :func:`load_encoder_weights` reads it back bit by bit. Images must be normalized by
+    the description's mean and std.
 
     * "timm": fits ``timm.models.VisionTransformer(**config, norm_layer=partial(nn.LayerNorm, eps=layer_norm_eps))``,
       which then gives the same features in ``forward_features``.
@@ -111,12 +112,14 @@ def export_encoder(
     rename, config_of = _LAYOUTS[layout]
     state = {name: tensor.detach().cpu() for name, tensor in encoder.state_dict().items()}
     tensors = {name: tensor.clone().contiguous() for name, tensor in rename(state).items()}
-    described = describe(encoder, **{"task": "encoder", "preprocessing": {}, **(description or {})})
+    described = replace(
+        describe(encoder, **{"task": "encoder", "preprocessing": {}, **(description or {})}),
+        network={"class": "ViTEncoder", "arguments": settings},  # as it is, however it was built
+    )
     header = {
         "format": "pt",  # what transformers asks for
         "producer": PRODUCER,
         "layout": layout,
-        "encoder": json.dumps(settings),
         "config": json.dumps(config_of(settings)),
     }
     return write_safetensors(tensors, path, described, header)
@@ -137,7 +140,7 @@ def _settings(encoder: ViTEncoder) -> dict[str, Any]:
         "spatial_dims": len(encoder.img_size),
         "mean": encoder.mean.flatten().tolist(),
         "std": encoder.std.flatten().tolist(),
-        "layer_norm_eps": encoder.norm.eps,
+        "norm_eps": encoder.norm.eps,
     }
 
 
@@ -189,7 +192,7 @@ def _hugging_face_config(settings: Mapping[str, Any]) -> dict[str, Any]:
         "num_attention_heads": settings["num_heads"],
         "intermediate_size": settings["mlp_dim"],
         "hidden_act": "gelu",
-        "layer_norm_eps": settings["layer_norm_eps"],
+        "layer_norm_eps": settings["norm_eps"],
         "image_size": one_for_all(settings["img_size"]),
         "patch_size": one_for_all(settings["patch_size"]),
         "num_channels": settings["in_channels"],
@@ -198,7 +201,7 @@ def _hugging_face_config(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _monai_config(settings: Mapping[str, Any]) -> dict[str, Any]:
-    own = ("mean", "std", "layer_norm_eps")
+    own = ("mean", "std", "norm_eps")
     return {name: value for name, value in settings.items() if name not in own}
 
 
