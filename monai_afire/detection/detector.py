@@ -90,7 +90,7 @@ class AnomalyDetector(ScoreThresholds):
         network: the pre-trained network, or an encoder, which is then frozen.
         fusion: maps that are fused to the heat map; None for "token_neighbors" and, of a pre-trained network,
             "prototype_distance" and "residual_neighbors".
-        aggregation: of the token maps to their image scores, "interior_mean", "mean", "max" or "top_k", see
+        aggregation: of the token maps to their image scores, "interior_mean", "mean" or "top_k", see
             :func:`monai_afire.detection.aggregate_tokens`.
         k_fraction: share of the tokens for "focal" and "top_k".
         similarity: of the contrastive losses that the network was trained with; None takes "cosine" for a network that

@@ -60,7 +60,7 @@ def check_names(
     raise ValueError(f"{argument} must name some of {tuple(possible)}{without}, got {tuple(names)}")
 
 
-AGGREGATIONS = ("mean", "interior_mean", "max", "top_k")
+AGGREGATIONS = ("mean", "interior_mean", "top_k")
 
 
 @torch.no_grad()
@@ -173,8 +173,8 @@ def aggregate_tokens(
 
     Args:
         token_map: ``(B, L)``, the larger, the more abnormal.
-        how: "mean" over the tokens (diffuse disease), "interior_mean" over those off the border, "max" (a single small
-            lesion, sensitive to noise) or "top_k", the mean of the largest values, between the two.
+        how: "mean" over the tokens (diffuse disease), "interior_mean" over those off the border, or "top_k", the mean
+            of the largest values (a small lesion).
         k_fraction: share of the L tokens that "top_k" averages, in (0, 1]; k is rounded to the nearest, at least 1.
         interior: ``(L,)`` bool of :func:`interior_tokens`, for "interior_mean".
 
@@ -187,8 +187,8 @@ def aggregate_tokens(
 
     Example:
         >>> token_map = torch.tensor([[1.0, 2.0, 6.0, 3.0]])
-        >>> [aggregate_tokens(token_map, how, k_fraction=0.5).item() for how in ("mean", "max", "top_k")]
-        [3.0, 6.0, 4.5]
+        >>> [aggregate_tokens(token_map, how, k_fraction=0.5).item() for how in ("mean", "top_k")]
+        [3.0, 4.5]
     """
     if token_map.ndim != 2 or token_map.shape[1] == 0:
         raise ValueError(
@@ -209,7 +209,5 @@ def aggregate_tokens(
         # a product with 0 or 1 has a fixed shape, which a graph needs; where keeps a border's NaN out
         weights = interior.to(token_map)  # type: ignore[union-attr]
         return torch.where(weights > 0, token_map, 0).sum(-1) / weights.sum()
-    if how == "max":
-        return token_map.amax(-1)
     k = max(1, math.floor(k_fraction * token_map.shape[1] + 0.5))
     return token_map.topk(k, dim=-1, sorted=False).values.mean(-1)
