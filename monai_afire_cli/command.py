@@ -17,8 +17,9 @@ from monai_afire_cli.bundles import (
     packaged_bundles,
 )
 from monai_afire_cli.code_in_configs import code_in_config, config_paths, listing
-from monai_afire_cli.overrides import literal_path, option_words, wrong_options
+from monai_afire_cli.overrides import wrong_options
 from monai_afire_cli.starting import bundle_command, hand_over, run_in, shown
+from monai_afire_cli.words import option_words, passed_on, passed_word
 
 __all__ = ["main"]
 
@@ -48,7 +49,8 @@ examples:
   monai-afire watch IN OUT                      score what arrives in a folder
 """
 _RUN_HELP = """\
-Start a bundle as "python -m monai.bundle run" does, with everything from the first --key unchanged.
+Start a bundle as "python -m monai.bundle run" does. Paths and names are taken as they are written, whatever signs they
+have, and true, false and null as Python's constants; every other word from the first --key on is MONAI's.
 
 The bundle is ./NAME or ./bundles/NAME or, where neither is a bundle, the one that comes with the package. Each run
 has a folder of its own, runs/NAME/<--name or the time>, to which runs/NAME/latest leads; --output_dir names another.
@@ -152,7 +154,9 @@ def _run(options: argparse.Namespace) -> int:
         return _options(options)
     bundle = find_bundle(options.name)
     root = [] if "bundle_root" in option_words(options.overrides) else _root_option(bundle)
-    command = bundle_command(_checked_files(bundle, options), [*root, *options.overrides])
+    command = bundle_command(
+        _checked_files(bundle, options), [*root, *passed_on(options.overrides)]
+    )
     print(f"$ {shown(command)}")
     return hand_over(command)
 
@@ -217,7 +221,7 @@ def _root_option(bundle: Bundle) -> list[str]:
     name = bundle.folder.as_posix()
     if bundle.folder == Path("bundles", bundle.name):
         return []
-    return ["--bundle_root", literal_path(name)]  # a Path has lost a "./"
+    return ["--bundle_root", passed_word("bundle_root", name)]
 
 
 def _parser() -> argparse.ArgumentParser:

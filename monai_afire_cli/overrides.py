@@ -6,37 +6,21 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "INPUTS",
-    "PATHS",
-    "did_you_mean",
-    "literal_path",
-    "option_words",
-    "unknown_step",
-    "wrong_options",
-]
+from monai_afire_cli.words import PATHS, option_words
+
+__all__ = ["INPUTS", "did_you_mean", "unknown_step", "wrong_options"]
 
 INPUTS = (
     *("dataset_dir", "datalist", "calibrate"),
     *("ckpt_path", "encoder_weights", "pretrained"),
 )
 """Options that name a file or folder to read."""
-PATHS = (
-    *INPUTS,
-    *("bundle_root", "weights_of", "output_dir", "ckpt_dir"),
-    *("export_path", "cache_dir", "phantom_dir"),
-)
-"""Options that are paths, of all bundles."""
-
 _SEPARATOR = "::"
-_SIGILS = ("@", "$", "%")
-_FLAG = re.compile(r"--|-[a-zA-Z]")  # what Fire takes for the name of an option
 _NOTHING = ("", "none", "null")
 _STEPS = ("run", "export")
 _NAMES = (
@@ -46,39 +30,9 @@ _NAMES = (
 )  # what a path may be instead, alone or before an underscore
 
 
-def option_words(arguments: Sequence[str]) -> dict[str, str | None]:
-    """
-    The words of a command line by option, as they were written.
-
-    Args:
-        arguments: words, of which those before the first option are left out.
-
-    Returns:
-        The word after each option by its id, with "::"; None for a switch, which has none.
-
-    Example:
-        >>> option_words(["run", "--dataset_dir", "ward #3", "--train#out-put=a=b", "--flag"])
-        {'dataset_dir': 'ward #3', 'train::out_put': 'a=b', 'flag': None}
-    """
-    words: dict[str, str | None] = {}
-    for place, argument in enumerate(arguments):
-        if not _FLAG.match(argument):
-            continue
-        name, is_joined, word = argument.lstrip("-").partition("=")
-        id = name.replace("-", "_").replace("#", _SEPARATOR)
-        following = arguments[place + 1 : place + 2]
-        if is_joined:
-            words[id] = word
-        elif following and not _FLAG.match(following[0]):
-            words[id] = following[0]
-        else:
-            words[id] = None
-    return words
-
-
 def wrong_options(files: Sequence[Path], overrides: Sequence[str]) -> list[str]:
     """
-    Overrides that no config has, files that are not there, and paths that MONAI would not take literally.
+    Overrides that no config has, paths that are missing, and files that are not there.
 
     Args:
         files: configs of the run. Without any, or with one that is not JSON, only paths are checked.
@@ -90,7 +44,7 @@ def wrong_options(files: Sequence[Path], overrides: Sequence[str]) -> list[str]:
     Example:
         >>> from monai_afire_cli.bundles import bundles_folder
         >>> train = bundles_folder() / "afire/configs/train.json"
-        >>> wrong_options([train], ["--train::lr_schedul::end", "0", "--dataset_dir=%done"])[0]
+        >>> wrong_options([train], ["--train::lr_schedul::end", "0", "--dataset_dir=nowhere"])[0]
         "--train::lr_schedul::end: train has no 'lr_schedul'; did you mean 'lr_schedule'?"
     """
     words = option_words(overrides)
@@ -104,17 +58,6 @@ def wrong_options(files: Sequence[Path], overrides: Sequence[str]) -> list[str]:
         if "run_id" in words:
             problems["run_id"] = unknown_step(words["run_id"], config)
     return [f"--{name}: {problem}" for name, problem in problems.items() if problem]
-
-
-def literal_path(path: str) -> str:
-    """
-    A path that is read as a path by Fire and MONAI, whatever its first sign is.
-
-    Example:
-        >>> literal_path("@home"), literal_path("runs/one")
-        ('./@home', 'runs/one')
-    """
-    return f"./{path}" if path.startswith((*_SIGILS, "-")) else path
 
 
 def unknown_step(word: str | None, config: Mapping[str, Any]) -> str | None:
@@ -192,8 +135,6 @@ def _wrong_path(name: str, word: str | None) -> str | None:
     """What is wrong with a path."""
     if word is None or word == "-":
         return "a path is missing (one that begins with a hyphen is written ./-name)"
-    if word.startswith(_SIGILS):
-        return f"MONAI reads {word!r} as its own language, because of the {word[0]}: write ./{word}"
     is_input = name in INPUTS and word.lower() not in _NOTHING
     if is_input and not _is_there(word):
         return f"{word}: there is no such file or folder"

@@ -21,7 +21,7 @@ from monai_afire.utils.files import (
 )
 from monai_afire.utils.folder_lock import folder_lock, launcher_patience
 
-_REMEDY = "run the same command with resume set to true (--resume true)"
+_REMEDY = "run the same command with resume set to true (--resume True)"
 
 
 class RunFolder:

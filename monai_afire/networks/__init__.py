@@ -59,6 +59,7 @@ from monai_afire.networks.weights import (
     LoadReport,
     ModelFile,
     describe,
+    described,
     export_encoder,
     load_encoder,
     load_encoder_weights,
@@ -67,6 +68,7 @@ from monai_afire.networks.weights import (
     read_description,
     released_encoder,
     save_network,
+    starting_encoder,
 )
 
 __all__ = [
@@ -86,6 +88,7 @@ __all__ = [
     "build_network",
     "definition_of",
     "describe",
+    "described",
     "pretrained_afire",
     "read_description",
     "MAE",
@@ -125,6 +128,7 @@ __all__ = [
     "save_network",
     "sinkhorn_knopp",
     "spread_parts",
+    "starting_encoder",
     "unpatchify",
     "update_ema",
 ]

@@ -98,7 +98,7 @@ def run_device() -> torch.device:
     return rank_device() if is_launched() else default_device()
 
 
-def join_process_group(device: torch.device) -> None:
+def join_process_group(device: torch.device | str) -> None:
     """
     Join the processes that ``torchrun`` started, see :func:`init_process_group`; without ``torchrun`` do nothing.
 
@@ -111,11 +111,11 @@ def join_process_group(device: torch.device) -> None:
         1
     """
     if is_launched():
-        init_process_group(device)
+        init_process_group(torch.device(device))
 
 
 def parallel_network(
-    network: nn.Module, device: torch.device, find_unused_parameters: bool = False
+    network: nn.Module, device: torch.device | str, find_unused_parameters: bool = False
 ) -> nn.Module:
     """
     A network as a run trains it: on its device, and in a process group within ``DistributedDataParallel``.
@@ -134,6 +134,7 @@ def parallel_network(
     """
     if not has_process_group():
         return network.to(device)
+    device = torch.device(device)
     device_ids = None if device.type == "cpu" else [device]
     return nn.parallel.DistributedDataParallel(
         synchronized(network, device),

@@ -15,14 +15,14 @@ _SHARED_MEMORY = (
 _WORKER_KILLED = (
     "the operating system has ended a loader process, nearly always because the memory was used up (dmesg or the "
     "cluster's log says so). Ask for more memory, use fewer loader processes (--num_workers), keep fewer images in "
-    "memory (--cache none) or make the batch smaller (--batch_size). Then go on with --resume true."
+    "memory (--cache none) or make the batch smaller (--batch_size). Then go on with --resume True."
 )
 _DISK_FULL = (
     "the disk is full or a quota is used up: free space or choose another folder (--output_dir; in training also "
-    "--ckpt_dir). What was complete before is untouched: the same command with --resume true goes on from there."
+    "--ckpt_dir). What was complete before is untouched: the same command with --resume True goes on from there."
 )
 _NO_COMPILER = (
-    "--train::trainer::compile true builds code while training, and found no compiler to do so: install g++ (in a "
+    "--train::trainer::compile True builds code while training, and found no compiler to do so: install g++ (in a "
     "container, build-essential; another one is named by the environment variable CXX) and, for a GPU, PyTorch's "
     "triton; or train without --train::trainer::compile."
 )

@@ -164,7 +164,7 @@ def refuse_existing(*paths: str | os.PathLike) -> None:
     found = next((path for path in map(Path, paths) if path.exists()), None)
     if found is not None:
         remedy = (
-            "choose another folder, or go on with that run by --resume true where it was stopped"
+            "choose another folder, or go on with that run by --resume True where it was stopped"
         )
         raise FileExistsError(f"{found} is of another run: {remedy}")
 

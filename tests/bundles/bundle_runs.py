@@ -37,7 +37,6 @@ SAME_IN_ALL = (
     "ckpt_dir",
     "device",
     "encoder_def",
-    "own_encoder",
     "optimizer",
     "network",
     "initialize",

@@ -136,7 +136,7 @@ def test_adapting_leaves_abnormal_images_out(workspace: Path) -> None:
             {"hidden_size": 36},
             "36 contradicts runs/afire/pretrained/models/model.pt, which was trained with 24: leave it out",
         ),
-        ({"score_fusion": ["magic"]}, "--score_fusion"),
+        ({"score_fusion": ["magic"]}, "magic"),
     ],
 )
 def test_wrong_settings_are_named(workspace: Path, override: dict[str, object], words: str) -> None:
@@ -245,7 +245,7 @@ def test_inference_goes_on_where_it_was_stopped(workspace: Path) -> None:
     table.write_text("\n".join(lines[:5])[:-9])  # as a kill may leave it
     kept = folder / "overlays/0.png.jpg"
     kept.unlink()  # would be drawn again, were the image judged again
-    run(config_file=INFER, **ON_IMAGES, **options, resume="true")
+    run(config_file=INFER, **ON_IMAGES, **options, resume=True)
     again = table.read_text().splitlines()
     assert [line.split(",")[0] for line in again] == [line.split(",")[0] for line in lines]
     assert again[:3] == lines[:3]

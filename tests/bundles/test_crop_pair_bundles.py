@@ -134,7 +134,7 @@ def test_runs_repeat_resume_and_feed_an_encoder(workspace: Path, method: str) ->
         ("ace", {"loss::global_weight": 0}),
         ("ace", {"loss::composition_weight": 0}),
         ("ace", {"loss::decomposition_weight": 0}),
-        ("ace", {"standardize": "true"}),
+        ("ace", {"standardize": True}),
         ("ace", {"augment_crops::prob": 1.0}),
     ],
 )
@@ -218,7 +218,7 @@ def test_paper_overlays_set_the_papers_values(method: str, overlay: str) -> None
     size = 224 if (method, overlay) == ("peac", "paper_vit") else 448
     assert parser.get_parsed_content("image_size") == size
     if overlay == "paper":
-        encoder = parser.get_parsed_content("own_encoder", instantiate=False)
+        encoder = parser.get_parsed_content("encoder_def::encoder", instantiate=False)
         assert encoder.get_config()["_target_"] == "monai_afire.networks.SwinEncoder"
         assert size // parser.get_parsed_content("patch_size") == 14
 

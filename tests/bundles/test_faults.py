@@ -94,14 +94,14 @@ def test_sigterm_to_the_whole_job_saves_and_resumes_to_the_same_weights(workspac
     iteration = 0
     while iteration % 6 == 0:  # at an epoch's end nothing special is to be saved
         if iteration:
-            process = start(workspace, {**LONG, "resume": "true"})
+            process = start(workspace, {**LONG, "resume": True})
             time.sleep(8)
         os.killpg(process.pid, signal.SIGTERM)
         output = process.communicate(timeout=120)[0]
         assert process.returncode == 143, output[-3000:]
         iteration = saved_weights("afire", "models/checkpoint.pt")["trainer"]["iteration"]
     assert "stopped by SIGTERM in epoch" in output
-    assert "--resume true" in output
+    assert "--resume True" in output
     assert "Traceback" not in output
     # a few epochs more are enough, of a run that would go on as long
     epochs = iteration // 6 + 3
@@ -140,7 +140,7 @@ def test_a_loader_process_killed_by_the_system_is_explained(workspace: Path) -> 
     output = process.communicate()[0]
     assert process.returncode == 1, output[-3000:]
     (advice,) = (line for line in output.splitlines() if line.startswith("What happened:"))
-    for word in ("ended a loader process", "memory", "--num_workers", "--resume true"):
+    for word in ("ended a loader process", "memory", "--num_workers", "--resume True"):
         assert word in advice
     assert saved_weights("afire", "models/checkpoint.pt")
 
@@ -158,7 +158,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(workspace: Path) -> None:
     def limit_files() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-    process = start(workspace, {**TINY, "epochs": 2, "resume": "true"}, limit_files)
+    process = start(workspace, {**TINY, "epochs": 2, "resume": True}, limit_files)
     output = process.communicate(timeout=300)[0]
     assert process.returncode == 1
     assert f"cannot write {models / 'checkpoint.pt'}" in output

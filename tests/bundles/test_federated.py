@@ -145,7 +145,7 @@ def test_differences_of_weights_are_sent_and_nothing_older_is_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    client = join(tmp_path, "afire", 0, send_weight_diff=True, resume="true")
+    client = join(tmp_path, "afire", 0, send_weight_diff=True, resume=True)
     received = {
         name: torch.zeros_like(value) for name, value in client.trainer.network.state_dict().items()
     }

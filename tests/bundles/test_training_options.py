@@ -268,7 +268,7 @@ def test_compiled_run_saves_what_an_ordinary_one_does(
         config,
         {
             **settings,
-            "train::trainer::compile": "true",
+            "train::trainer::compile": True,
             "train::trainer::compile_kwargs": {"backend": "eager"},
         },
     )

@@ -118,7 +118,7 @@ def test_fine_tune_evaluate_and_use(workspace: Path, task: str) -> None:
     table = output / f"{names[task]}.csv"
     lines = table.read_text().splitlines()
     table.write_text("\n".join(lines)[: len("\n".join(lines)) // 2])  # as a kill may leave it
-    run(config_file=configs(task, "inference"), **settings, resume="true")
+    run(config_file=configs(task, "inference"), **settings, resume=True)
     again = table.read_text().splitlines()
     assert [line.split(",")[0] for line in again] == [line.split(",")[0] for line in lines]
     assert again[:3] == lines[:3]
@@ -239,7 +239,7 @@ def test_early_stopping_goes_on_counting_after_an_interruption(workspace: Path, 
     ):  # a warm start is validated before, and the statistics of its features go on changing
         settings["train::warm_start::_disabled_"] = True
     fine_tune(task, **settings, epochs=2)
-    fine_tune(task, **settings, epochs=9, resume="true")
+    fine_tune(task, **settings, epochs=9, resume=True)
     progress = saved_weights(f"radiograph_{task}", "models/checkpoint.pt")["trainer"]
     assert progress["iteration"] == 3 * progress["epoch_length"]
 
@@ -248,7 +248,7 @@ def test_runs_repeat_and_resume(workspace: Path) -> None:
     whole = fine_tune("classification", epochs=2, val_interval=3)
     again = fine_tune("classification", epochs=2, val_interval=3)
     assert all(torch.equal(whole[name], again[name]) for name in whole)
-    resumed = fine_tune("classification", epochs=3, resume="true")
+    resumed = fine_tune("classification", epochs=3, resume=True)
     assert resumed.keys() == whole.keys()
 
 
@@ -378,7 +378,7 @@ def test_what_the_tasks_share_is_the_same_text() -> None:
         task: ConfigParser.load_config_file(str(REPOSITORY_ROOT / configs(task, "train")[0]))
         for task in TASKS
     }
-    shared = (*SAME_IN_ALL, "early_stopping", "load_encoder")
+    shared = (*SAME_IN_ALL, "early_stopping")
     for text in texts.values():  # besides these, a file says what its own task needs
         description = text["train"]["run"]["description"]
         text["train"]["run"]["description"] = {

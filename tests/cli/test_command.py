@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 from fire.parser import DefaultParseValue
+from monai.bundle import ConfigParser
 
 from monai_afire_cli import bundles_folder, command, main, starting
-from monai_afire_cli.overrides import PATHS, wrong_options
+from monai_afire_cli.overrides import wrong_options
+from monai_afire_cli.words import DICTIONARIES, NAMES, PATHS
 
 BUNDLES = (
     *("ace", "afire", "dino", "mae", "peac"),
@@ -224,9 +226,7 @@ def test_mistakes_leave_nothing_behind(
         (["afire", "train", "--dataset_dir", "nowhere"], "nowhere: there is no such file"),
         (["afire", "train", "--dataset_dir=nowhere"], "nowhere: there is no such file"),
         (["afire", "inference", "--ckpt_path", "no.pt"], "no.pt: there is no such file"),
-        (["afire", "train", "--dataset_dir", "%done"], "write ./%done"),
-        (["afire", "train", "--output_dir", "@home"], "write ./@home"),
-        (["afire", "train", "--ckpt_dir", "$new"], "write ./$new"),
+        (["afire", "train", "--dataset_dir", "%done"], "%done: there is no such file"),
         (["afire", "train", "--output_dir", "-new"], "./-name"),
         (["afire", "train", "--output_dir", "-"], "./-name"),
         (["afire", "train", "--train#lr_schedul#end", "0"], "did you mean 'lr_schedule'?"),
@@ -249,8 +249,19 @@ def test_inputs_that_are_no_files_here_are_left_to_the_run(word: str) -> None:
 def test_paths_are_those_of_the_declarations() -> None:
     from monai_afire.apps.runs import OPTIONS
 
-    declared = {name for name, option in OPTIONS.items() if option.is_path}
-    assert declared - {"weights", "classifier_weights"} == set(PATHS)
+    paths = {name for name, option in OPTIONS.items() if option.is_path}
+    assert paths == {*PATHS, *DICTIONARIES}
+    texts = {name for name, option in OPTIONS.items() if option.is_text}
+    assert texts - paths == set(NAMES)
+
+
+def test_paths_and_constants_are_handed_on_as_they_are_meant(started: list[list[str]]) -> None:
+    words = ["--output_dir", "@home", "--ckpt_dir=ward #3", "--resume", "true", "--epochs", "3"]
+    assert main(["run", "afire", "train", *words]) == 7
+    assert started[0][-7:] == [
+        *("--output_dir", "$'\\x40home'", "--ckpt_dir=$'ward \\x233'"),
+        *("--resume", "True", "--epochs", "3"),
+    ]
 
 
 @pytest.mark.parametrize("name", ["study #2", "@mine", "-mine", "two words", "a,b", "it's"])
@@ -265,7 +276,9 @@ def test_a_bundle_is_started_whatever_its_folder_is_called(
         f"{name}/configs/train.json",
         [f"{name}/configs/train.json"],
     )
-    assert words[6:] == ["--bundle_root", name if name[0] not in "@-" else f"./{name}"]
+    assert words[6] == "--bundle_root"
+    parser = ConfigParser({"bundle_root": DefaultParseValue(words[7])})
+    assert parser.get_parsed_content("bundle_root") == name
 
 
 @pytest.mark.parametrize("name", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"])

@@ -189,7 +189,7 @@ def test_pretraining_by_two_processes_and_resuming(workspace: Path) -> None:
     schedules = {f"train::{name}::epochs": 2 for name in names}
     cut = torchrun(workspace, "afire", **{"train::trainer::max_epochs": 1, **schedules})
     assert cut.returncode == 0, cut.stderr[-3000:]
-    resumed = torchrun(workspace, "afire", resume="true")
+    resumed = torchrun(workspace, "afire", resume=True)
     assert resumed.returncode == 0, resumed.stderr[-3000:]
     assert resumed.stdout.count("resumed from") == 1
     for name, value in saved_weights("afire").items():

@@ -203,7 +203,7 @@ def test_worklist_of_two_processes_one_of_which_is_killed(tmp_path: Path) -> Non
     launcher.communicate(timeout=TIMEOUT)
     assert launcher.returncode != 0
     assert not (folder / "two" / "worklist.csv").exists()
-    launcher = launch(folder, **options, output_dir=folder / "two", resume="true")
+    launcher = launch(folder, **options, output_dir=folder / "two", resume=True)
     _, errors = launcher.communicate(timeout=TIMEOUT)
     assert launcher.returncode == 0, errors[-3000:]
     assert errors.count("1 of 41 files were rejected") == 1

@@ -35,9 +35,9 @@ SHAPE = {
     "hidden_size": 192,
     "num_layers": 6,
     "num_heads": 6,
-    "standardize": "true",
+    "standardize": True,
 }
-MACHINE = {"bf16": "false"}  # so small a network is faster without, on a CPU
+MACHINE = {"bf16": False}  # so small a network is faster without, on a CPU
 FINDINGS = ("Atelectasis", "Effusion", "Infiltration", "Consolidation", "Edema")
 CONTOUR_STEP = 6  # every sixth becomes a landmark
 

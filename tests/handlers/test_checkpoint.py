@@ -211,7 +211,7 @@ def test_a_save_that_fails_leaves_the_last_good_checkpoint(tmp_path: Path) -> No
     try:
         with pytest.raises(
             OSError,
-            match=r"cannot write .*checkpoint\.pt.*the last complete one stays.*--resume true",
+            match=r"cannot write .*checkpoint\.pt.*the last complete one stays.*--resume True",
         ):
             engine.run([0], max_epochs=3)
     finally:
@@ -235,7 +235,7 @@ def test_what_a_killed_process_was_writing_is_removed(tmp_path: Path) -> None:
 def test_a_folder_with_the_files_of_another_run_is_refused(tmp_path: Path) -> None:
     counting_engine(tmp_path, linear(10.0)).run([0])
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(FileExistsError, match=r"checkpoint\.pt is of another run.*--resume true"):
+    with pytest.raises(FileExistsError, match=r"checkpoint\.pt is of another run.*--resume True"):
         counting_engine(tmp_path, linear(20.0)).run([0])
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     (tmp_path / "checkpoint.pt").unlink()

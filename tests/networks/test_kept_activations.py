@@ -134,12 +134,14 @@ def test_the_option_reaches_every_transformer(
         parser.read_config([folder / name for name in ("train.json", overlay) if name])
         sizes: dict[str, Any] = {**TINY, **OWN.get(bundle, {}), "patch_size": 32 if overlay else 16}
         parser.update(sizes)
-        encoder = "own_encoder" if "own_encoder" in parser else "encoder_def"
+        encoder = "encoder_def::encoder" if overlay else "encoder_def"
         parser[f"{encoder}::use_checkpoint"] = switch
         if bundle in WITH_DECODER:
             parser["network_def::use_checkpoint"] = switch
         if overlay:
-            parser.update({f"own_encoder::{name}": value for name, value in TINY_SWIN.items()})
+            parser.update(
+                {f"encoder_def::encoder::{name}": value for name, value in TINY_SWIN.items()}
+            )
         network = parser.get_parsed_content(
             "network_def" if bundle in WITH_DECODER else "encoder_def"
         )

@@ -25,7 +25,7 @@ def test_the_remedy_is_printed_below_the_traceback(
         sys.excepthook(type(error), error, None)
     printed = capsys.readouterr().err
     assert printed.count("What happened: the operating system has ended a loader process") == 1
-    for word in ("memory", "--num_workers", "--cache none", "--resume true"):
+    for word in ("memory", "--num_workers", "--cache none", "--resume True"):
         assert word in printed
 
 
@@ -68,5 +68,5 @@ def test_other_errors_get_no_advice(error: Exception) -> None:
 def test_a_full_disk_is_no_matter_of_training_alone() -> None:
     hint = hint_for(OSError(errno.ENOSPC, "No space left on device", "scores.csv")) or ""
     assert "checkpoint" not in hint
-    for words in ("--output_dir", "in training also --ckpt_dir", "--resume true"):
+    for words in ("--output_dir", "in training also --ckpt_dir", "--resume True"):
         assert words in hint

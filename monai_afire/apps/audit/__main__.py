@@ -15,7 +15,6 @@ from monai_afire.apps.audit.audit import EXCLUDED, audit_images
 from monai_afire.apps.audit.audit_checks import CHECKS
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.utils.distributed import launched_group
-from monai_afire_cli.overrides import literal_path
 
 EXIT_CODE_FAILED = 3  # 1 is an error, 2 a wrong option
 
@@ -71,9 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     folder = options.output_dir
     given = {"dataset_dir": options.dataset_dir, "datalist": f"{folder}/datalist.json"}
-    words = [
-        f"--{name} {shlex.quote(literal_path(str(path)))}" for name, path in given.items() if path
-    ]
+    words = [f"--{name} {shlex.quote(str(path))}" for name, path in given.items() if path]
     train = f" Train with {' '.join(words)}" if summary.kept else ""
     print(f"{summary}\n\nOpen {folder}/audit.html.{train}")
     if refusal := summary.refusal():

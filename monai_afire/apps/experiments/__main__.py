@@ -43,7 +43,7 @@ examples:
       --label_fraction 0.01 0.1 1.0 --seed 0 1 2 --num_processes 2 --metrics mean_auc
 
   monai-afire experiments --config_file bundles/radiograph_classification/configs/train.json \\
-      --output_dir results --arms arms.json --seed 0 1 2 --network_def::freeze_encoder true \\
+      --output_dir results --arms arms.json --seed 0 1 2 --network_def::freeze_encoder True \\
       --pretraining::dataset_dir normals
 
 with arms.json. The first arm is the reference of the others, and null means an untrained encoder of the same shape:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from monai_afire.networks.weights.released_files import weights_file
-from monai_afire_cli.overrides import PATHS, literal_path
 from monai_afire_cli.starting import config_word
+from monai_afire_cli.words import passed_word
 
 
 class ExperimentError(ValueError):
@@ -28,8 +28,7 @@ def bundle_arguments(configs: Sequence[str], settings: Mapping[str, Any]) -> lis
     """Arguments of ``python -m monai.bundle run``."""
     words = ["--config_file", config_word(configs)]
     for name, value in settings.items():
-        is_path = name in PATHS and isinstance(value, str)
-        words += [f"--{name}", literal_path(value) if is_path else str(value)]
+        words += [f"--{name}", passed_word(name, str(value))]
     return words
 
 
@@ -252,7 +251,7 @@ class Run:
         # MONAI drops an override that is None; an expression that gives None arrives
         settings: dict[str, Any] = {"encoder_weights": self.weights or "null", "seed": self.seed}
         if self.is_random and self.weights:
-            settings["load_encoder::_disabled_"] = True
+            settings["encoder_def::pretrained"] = False
         if self.is_frozen:
             settings["network_def::freeze_encoder"] = True
         if self.label_fraction is not None:

@@ -5,19 +5,18 @@
 from __future__ import annotations
 
 from monai_afire.apps.runs.call import BundleCall
-from monai_afire.apps.runs.check import OptionError, check, check_call, start_bundle
+from monai_afire.apps.runs.check import OptionError, check_call, start_bundle
 from monai_afire.apps.runs.closing_message import (
     ClosingMessage,
     run_training,
     training_message,
 )
+from monai_afire.apps.runs.command_line import bundle_call
 from monai_afire.apps.runs.declarations import ENCODER_OPTIONS, OPTIONS, SECTIONS
-from monai_afire.apps.runs.described_options import described_options
 from monai_afire.apps.runs.help_text import describe_default, help_text
 from monai_afire.apps.runs.option import Option
 from monai_afire.apps.runs.phantom_weights import checked_items
 from monai_afire.apps.runs.run_folder import check_folders, run_folder, run_weights
-from monai_afire.apps.runs.running import current_call
 
 __all__ = [
     "ENCODER_OPTIONS",
@@ -27,15 +26,13 @@ __all__ = [
     "ClosingMessage",
     "Option",
     "OptionError",
-    "check",
+    "bundle_call",
     "check_call",
     "check_folders",
     "checked_items",
-    "current_call",
     "describe_default",
     "help_text",
     "start_bundle",
-    "described_options",
     "run_folder",
     "run_training",
     "run_weights",

@@ -42,7 +42,7 @@ class BundleCall:
         files: content of the config's files before overrides; None where it is not known.
         overrides: values from the command line or the caller, by id (with "::").
         layers: content of each of these files alone, by its path, in their order.
-        words: overrides of the command line as someone wrote them, by id, see :func:`command_words`.
+        words: overrides of the command line as someone wrote them, by id.
 
     Example:
         >>> call = BundleCall(ConfigParser({"epochs": 3, "run": ["$print(@epochs)"]}))
@@ -65,12 +65,6 @@ class BundleCall:
         """A top-level entry, with expressions and references evaluated."""
         value = self.config[name]
         return self.parser.get_parsed_content(name) if needs_evaluation(value) else value
-
-    def replace(self, id: str, value: Any) -> None:
-        """Change an entry of the config; :meth:`ConfigParser.parse` must follow before anything is evaluated."""
-        old = self.parser[id]
-        if type(old) is not type(value) or old != value:
-            self.parser[id] = value
 
     @cached_property
     def read_names(self) -> frozenset[str]:

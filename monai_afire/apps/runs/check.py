@@ -4,49 +4,41 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-import torch
 from monai.bundle import ConfigComponent
 from monai.bundle.reference_resolver import ReferenceResolver
 from monai.bundle.utils import ID_REF_KEY, ID_SEP_KEY
 from pydantic import TypeAdapter, ValidationError
 
 from monai_afire.apps.runs.arguments import component_arguments, ids_of
-from monai_afire.apps.runs.call import BundleCall, referenced_names, top_level
+from monai_afire.apps.runs.call import BundleCall, top_level
+from monai_afire.apps.runs.command_line import bundle_call
 from monai_afire.apps.runs.declarations import OPTIONS
-from monai_afire.apps.runs.described_options import take_from_weights
 from monai_afire.apps.runs.first_lines import print_first_lines
 from monai_afire.apps.runs.help_text import describe_default, help_text
 from monai_afire.apps.runs.kinds import ANY_NUMBER, SWITCH, describe
-from monai_afire.apps.runs.literals import words_as_written
-from monai_afire.apps.runs.option import is_computed
+from monai_afire.apps.runs.literals import changed_words, text_of
+from monai_afire.apps.runs.option import NULL, is_computed
 from monai_afire.apps.runs.overlays import undone_settings, wrong_order
-from monai_afire.apps.runs.running import current_call
-from monai_afire.data.datalist.datalist_checks import DatalistError
-from monai_afire.networks.nets.encoders.encoder_building import RESIDUAL
-from monai_afire.utils.command_line import innermost_cause, show_cause_last, stop_early
+from monai_afire.utils.command_line import show_cause_last, stop_early
 from monai_afire.utils.cpu import tune_cpu
+from monai_afire.utils.device import chosen_device
 from monai_afire_cli.overrides import unknown_step
 
-__all__ = ["OptionError", "check", "check_call", "start_bundle"]
+__all__ = ["OptionError", "check_call", "start_bundle"]
 
 _MOST_SUGGESTIONS = 3
 _INTERRUPTED = "stopped by Ctrl-C: start the same command again"
 _RESUMABLE = (
-    "stopped by Ctrl-C: the same command with --resume true goes on after what was complete"
+    "stopped by Ctrl-C: the same command with --resume True goes on after what was complete"
 )
 _OF_WEIGHTS = "leave it out: the network is built from the file of its weights, which says it"
-_BUILT_EARLY = (
-    "encoder_def",
-    "load_image",
-    "make_crops",
-    "draw_landmarks",
-)  # they need no data
 
 
 class OptionError(ValueError):
@@ -57,64 +49,44 @@ def start_bundle() -> None:
     """
     Prepare the process for a bundle's run; the first entry of every ``initialize``.
 
-    Errors name their cause last (:func:`monai_afire.utils.show_cause_last`), options are checked (:func:`check`), a CPU
-    is made fast (:func:`monai_afire.utils.tune_cpu`), and the device is named. Changes settings of the whole process.
+    A CPU is made fast (:func:`monai_afire.utils.tune_cpu`). Where ``python -m monai.bundle`` runs, its words in
+    ``sys.argv`` are checked (:func:`check_call`) or ``--help`` is answered, errors name their cause last
+    (:func:`monai_afire.utils.show_cause_last`), and device and weights are named. What a Python program passes to MONAI
+    is not checked. Changes settings of the whole process.
 
     Raises:
-        OptionError: see :func:`check`.
-        SystemExit: with code 0, after it printed the help.
-    """
-    call = current_call()
-    goes_on = "resume" in call.read_names
-    show_cause_last(_RESUMABLE if goes_on else _INTERRUPTED)
-    stop_early()
-    check()
-    tune_cpu()
-    print_first_lines(call)
-
-
-def check() -> None:
-    """
-    Check all options of the config that evaluates this, or answer ``--help``.
-
-    It stands in ``initialize``, before everything that builds or writes something::
-
-        "initialize": ["$monai_afire.apps.runs.check()", ...]
-
-    Options that the command line gave as text ("false", "cpu") are replaced in the config by what they mean, before
-    anything refers to them.
-
-    Raises:
-        OptionError: for options that are unknown, unread or wrong, each with the remedy.
+        OptionError: see :func:`check_call`.
         SystemExit: with code 0, after it printed the help.
 
     Example:
-        >>> from monai.bundle import ConfigParser
-        >>> config = {"resume": "false", "initialize": ["$monai_afire.apps.runs.check()"], "fresh": "$not @resume"}
-        >>> parser = ConfigParser(config)
-        >>> parser.globals["monai_afire"] = __import__("monai_afire")
-        >>> _ = parser.get_parsed_content("initialize")
-        >>> parser.get_parsed_content("fresh")
-        True
+        >>> start_bundle()
     """
-    call = current_call()
-    # MONAI's command line gives "--help" and "-h" as overrides
-    if "help" in call.config or call.config.get("h") is True:
-        print(help_text(call))
-        raise SystemExit(0)
-    check_call(call)
+    stop_early()
+    call = bundle_call(sys.argv)
+    if call is not None:
+        show_cause_last(_RESUMABLE if "resume" in call.read_names else _INTERRUPTED)
+        # MONAI's command line takes "--help" and "-h" for overrides
+        if "help" in call.overrides or "h" in call.overrides:
+            print(help_text(call))
+            raise SystemExit(0)
+        check_call(call)
+        if "device" in call.overrides:
+            chosen_device(str(call.value("device")))
+    tune_cpu()
+    if call is not None:
+        print_first_lines(call)
 
 
 def check_call(call: BundleCall) -> None:
     """
-    Check the options of a start of a bundle, and complete them by what the weights of a training say.
+    Check the options of a start of a bundle; nothing is changed.
 
     Args:
-        call: the start; its config is changed: text becomes what it means, see also :func:`take_from_weights`.
+        call: the start.
 
     Raises:
-        OptionError: for options that are unknown, unread or wrong. One that has a default in the files, but that
-            nothing reads any more once they are put together, is a warning.
+        OptionError: for options that are unknown, unread or wrong, each with the remedy. One that has a default in the
+            files, but that nothing reads any more once they are put together, is a warning.
 
     Example:
         >>> from monai.bundle import ConfigParser
@@ -125,12 +97,12 @@ def check_call(call: BundleCall) -> None:
           --epoch: there is no such option; did you mean --epochs?
           --epochs: found 1.5, needs a whole number >= 1
     """
-    problems = [*_wrong_files(call), *_wrong_step(call), *_unread(call), *words_as_written(call)]
-    problems += [*_wrong_entries(call), *_wrong_values(call)]
-    problems = problems or [*_impossible_parts(call)]
-    call.parser.parse()  # evaluation, which may have begun, goes on with the changed config
+    checks = (_wrong_files, _wrong_step, _unread, changed_words, _wrong_entries, _wrong_values)
+    problems: dict[str, str] = {}
+    for find in checks:
+        problems = {**dict(find(call)), **problems}  # the first problem of an option counts
     if problems:
-        lines = "".join(f"\n  --{name}: {problem}" for name, problem in problems)
+        lines = "".join(f"\n  --{name}: {problem}" for name, problem in sorted(problems.items()))
         number = "1 option" if len(problems) == 1 else f"{len(problems)} options"
         raise OptionError(
             f"{number} cannot be used, and nothing was started (--help lists all):{lines}"
@@ -208,7 +180,7 @@ def _suggestion(name: str, ids: list[str], call: BundleCall) -> str:
 
 
 def _wrong_entries(call: BundleCall) -> Iterator[tuple[str, str]]:
-    """Overrides inside of entries that have no such name, or another type there; changes text to what it means."""
+    """Overrides inside of entries that have no such name, or another type there."""
     for id, value in call.overrides.items() if call.files else ():
         holder_id, name = ReferenceResolver.split_id(id, last=True)
         known = _entries(call, holder_id) if holder_id else None
@@ -233,12 +205,9 @@ def _wrong_entries(call: BundleCall) -> Iterator[tuple[str, str]]:
         ):
             kind: Any = SWITCH if isinstance(known[name], bool) else ANY_NUMBER
             try:
-                read = TypeAdapter(kind).validate_python(value)
+                TypeAdapter(kind).validate_python(value, strict=True)
             except ValidationError:
                 yield id, f"found {value!r}, needs {describe(kind)}"
-                continue
-            for each in [id, *_copies(call, id)]:
-                call.replace(each, read)
 
 
 def _entries(call: BundleCall, id: str) -> dict[str, Any] | None:
@@ -265,77 +234,17 @@ def _entries(call: BundleCall, id: str) -> dict[str, Any] | None:
     )
 
 
-def _copies(call: BundleCall, id: str) -> Iterator[str]:
-    """Ids of the same entry in the lists of handlers, into which MONAI has copied what "%train::..." names."""
-    for section in ("train", "validate"):
-        handlers = call.files.get(f"{section}::handlers") if call.files else None
-        for place, entry in enumerate(handlers if isinstance(handlers, list) else ()):
-            holder = entry[1:] if isinstance(entry, str) else ""
-            if holder and id.startswith(holder + ID_SEP_KEY):
-                yield f"{section}::handlers::{place}{id[len(holder) :]}"
-
-
 def _wrong_values(call: BundleCall) -> Iterator[tuple[str, str]]:
-    """Values that their options cannot have, or that contradict the weights; puts the others into the config."""
-    wrong = set()
+    """Values that their options cannot have."""
     for name in [name for name in call.config if name in OPTIONS]:
-        try:
-            call.replace(name, OPTIONS[name].read(call.config[name]))
-        except ValueError as error:
-            wrong.add(name)
-            yield name, f"{error}{_example(name, call)}"
-    yield from take_from_weights(call, wrong)
-
-
-def _impossible_parts(call: BundleCall) -> Iterator[tuple[str, str]]:
-    """What constructors say about values that do not go together, before data is read or anything is written."""
-    if "model_file" in call.config:  # says what fits its network
-        return
-    yield from _features_as_probabilities(call)
-    for id in call.read_names & set(_BUILT_EARLY) & call.config.keys():
-        if id == "encoder_def" and call.config.get("encoder") not in (
-            None,
-            RESIDUAL,
-        ):  # its library loads or computes
+        value = call.config[name]
+        if value is None and name in call.overrides:
+            yield name, f"MONAI leaves out an option that is None: write '{NULL}'"
             continue
         try:
-            with (
-                torch.device("meta"),
-                torch.random.fork_rng(),
-            ):  # nothing is computed, no random number is used up
-                call.parser.get_parsed_content(id)
-        except Exception as error:
-            if isinstance(
-                cause := innermost_cause(error), DatalistError
-            ):  # names the list and the remedy
-                yield "datalist" if call.config.get("datalist") else "dataset_dir", str(cause)
-                continue
-            names = [name for name in _options_of(call, id) if call.config.get(name) is not None]
-            values = ", ".join(f"{name} {describe_default(call.config[name])}" for name in names)
-            culprit = next((name for name in names if name in call.overrides), id)
-            yield culprit, f"{id} cannot have {values}: {cause}"
-
-
-def _features_as_probabilities(call: BundleCall) -> Iterator[tuple[str, str]]:
-    """No constructor sees network and loss together."""
-    space, similarity = (
-        call.parser.get(id) for id in ("network_def::contrast_space", "loss::similarity")
-    )
-    if space == "features" and similarity != "cosine" and "loss" in call.read_names:
-        yield (
-            "network_def::contrast_space",
-            "features are no probabilities; give --loss::similarity cosine",
-        )
-
-
-def _options_of(call: BundleCall, id: str) -> list[str]:
-    """Options that a part of the config refers to, also by other parts."""
-    names, seen = {id}, set[str]()
-    while names - seen:
-        name = (names - seen).pop()
-        seen.add(name)
-        names |= referenced_names(call.config.get(name))
-    return [name for name in OPTIONS if name in seen]
+            OPTIONS[name].read(text_of(value))
+        except ValueError as error:
+            yield name, f"{error}{_example(name, call)}"
 
 
 def _example(name: str, call: BundleCall) -> str:

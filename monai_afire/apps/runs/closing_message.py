@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +14,9 @@ from typing import Any
 
 from ignite.engine import Engine, Events
 
-from monai_afire.apps.runs.described_options import described_options
-from monai_afire.apps.runs.follow_up import follow_up_command, given_options
+from monai_afire.apps.runs.command_line import given_words
+from monai_afire.apps.runs.declarations import ENCODER_OPTIONS
+from monai_afire.apps.runs.follow_up import follow_up_command
 from monai_afire.data.datalist.drawn_images import PHANTOMS
 from monai_afire.detection import AnomalyDetector
 from monai_afire.engines import TrackedTrainer
@@ -77,7 +79,8 @@ class ClosingMessage:
         }
         if self.curves is not None:
             lines["curves"] = f"tensorboard --logdir {self.curves}"
-        given = given_options()
+        words = given_words(sys.argv)
+        given = {name: "True" if word is None else word for name, word in words.items()}
         for name, entry in self.commands.items():
             folder = joined_path(self.config_dir)
             configs = [
@@ -109,7 +112,10 @@ class ClosingMessage:
 
     def described(self) -> set[str]:
         """Names of the options that later steps take from the model."""
-        return set(described_options(self.paths.get("model", "")))
+        description = read_description(self.paths.get("model", ""))
+        if description is None:
+            return set()
+        return {*ENCODER_OPTIONS, "class_names", "label_kind", *description.settings}
 
     def about_model(self, path: str) -> str:
         """How a model was chosen and how to resume its training, in brackets."""

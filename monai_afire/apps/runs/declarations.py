@@ -80,6 +80,7 @@ _INPUT = (
     Option("channels", integer(1, 3), "channels of pictures: 1 for gray, 3 for color"),
     Option("image_size", per_axis(POSITIVE_INTEGER), "side of the network's input in pixels"),
 )
+_OF_THE_WEIGHTS = "as the weights to start from say; else {}"
 _NETWORK = (
     Option(
         "encoder",
@@ -91,13 +92,25 @@ _NETWORK = (
         "patch_size",
         per_axis(POSITIVE_INTEGER),
         "side of a patch, which becomes one token, in pixels",
+        null=_OF_THE_WEIGHTS.format(16),
     ),
-    Option("hidden_size", POSITIVE_INTEGER, "width of a token in the ViT"),
-    Option("num_layers", POSITIVE_INTEGER, "number of transformer blocks of the ViT"),
+    Option(
+        "hidden_size",
+        POSITIVE_INTEGER,
+        "width of a token in the ViT",
+        null=_OF_THE_WEIGHTS.format(192),
+    ),
+    Option(
+        "num_layers",
+        POSITIVE_INTEGER,
+        "number of transformer blocks of the ViT",
+        null=_OF_THE_WEIGHTS.format(5),
+    ),
     Option(
         "num_heads",
         POSITIVE_INTEGER,
         "number of attention heads of the ViT, a divisor of hidden_size",
+        null=_OF_THE_WEIGHTS.format(6),
     ),
 )
 

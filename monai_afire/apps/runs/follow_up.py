@@ -7,13 +7,12 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import sys
 from collections.abc import Collection, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from monai_afire.apps.runs.overlays import completed
+from monai_afire_cli.words import passed_word
 
 _OF_ONE_RUN = {
     *("resume", "name", "weights_of", "output_dir", "ckpt_dir", "run_dir"),
@@ -21,20 +20,6 @@ _OF_ONE_RUN = {
 }
 _PLACES = {"ckpt_path", "dataset_dir", "datalist", "section"}
 _PHANTOM = {"phantom", "phantom_dir"}
-
-
-def given_options(arguments: Sequence[str] | None = None) -> dict[str, str]:
-    """The options of a ``python -m monai.bundle run`` command line."""
-    if arguments is None:
-        is_bundle = Path(sys.argv[0]).parts[-2:] == ("bundle", "__main__.py")
-        arguments = sys.argv[1:] if is_bundle else []
-    options: dict[str, str] = {}
-    words = [word for word in arguments if word != "run"]
-    for word, following in pairwise([*words, ""]):
-        if word.startswith("--"):
-            name, equals, value = word[2:].partition("=")
-            options[name] = value if equals else following
-    return options
 
 
 def follow_up_command(
@@ -71,8 +56,9 @@ def follow_up_command(
         repeated = {name: value for name, value in repeated.items() if _has(entries, name)}
     if keep is not None:
         repeated = {name: value for name, value in repeated.items() if _top(name) in keep}
+    added_words = {name: passed_word(name, value) for name, value in options.items()}
     words = "".join(
-        f" --{name} {shlex.quote(value)}" for name, value in {**repeated, **options}.items()
+        f" --{name} {shlex.quote(value)}" for name, value in {**repeated, **added_words}.items()
     )
     files = completed([configs[0], *fitting, *configs[1:]])
     return f"python -m monai.bundle run --config_file {_file_list(files)}{words}"

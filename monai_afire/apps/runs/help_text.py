@@ -18,6 +18,7 @@ __all__ = ["describe_default", "help_text"]
 
 _MARGIN = 32
 _FOLDER = re.compile(r"\$@(\w+) \+ '(/[\w./]*)'")
+_DESCRIBED = re.compile(r"\$monai_afire\.networks\.described\(@(\w+), '\w+', (\w+)\)")
 
 
 def help_text(call: BundleCall) -> str:
@@ -69,6 +70,8 @@ def describe_default(value: Any) -> str:
     """
     if isinstance(value, str) and (folder := _FOLDER.fullmatch(value)):
         return f"<{folder[1]}>{folder[2]}"
+    if isinstance(value, str) and (described := _DESCRIBED.fullmatch(value)):
+        return f"{described[2].lower()} (or that of {described[1]})"
     if is_computed(value):
         return f"({value['_target_'] if isinstance(value, dict) else value.lstrip('$')})"
     is_word = isinstance(value, (str, int, float)) and not isinstance(value, bool)

@@ -10,7 +10,6 @@ text, if any, is added to the message.
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
@@ -32,30 +31,15 @@ _PHANTOM_ENTRIES = [
 ]
 
 
-def _not_a_switch(value: Any) -> Any:
-    """Python counts True as 1."""
-    if isinstance(value, bool):
-        raise ValueError
-    return value
-
-
-def _text(value: Any) -> Any:
-    """A command line reads 2024 as a number."""
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
 def _path(value: Any) -> Any:
     """A command line has a switch where a value begins with a hyphen, and nothing where a variable is not set."""
     if isinstance(value, bool):
         raise ValueError("write ./-name for a path that begins with a hyphen")
     if value == "":
         raise ValueError("it is empty: is a variable of the shell unset?")
-    return with_home(_text(value))
-
-
-def with_home(value: Any) -> Any:
-    """A path from the home folder, which a shell leaves as it is after "=", in full."""
-    return os.path.expanduser(value) if isinstance(value, str) and value[:1] == "~" else value
+    if isinstance(value, str) and value.startswith("~"):
+        raise ValueError("write the home folder in full")
+    return value
 
 
 def _ascending(values: list[Any]) -> list[Any]:
@@ -65,7 +49,7 @@ def _ascending(values: list[Any]) -> list[Any]:
 
 
 def _device(value: Any) -> str:
-    """An expression, since configs ask for the device's type and must stay writable as JSON."""
+    """The name of a device that this machine has."""
     try:
         device = torch.device(value)
     except (RuntimeError, TypeError) as error:
@@ -74,7 +58,7 @@ def _device(value: Any) -> str:
         raise ValueError
     if (device.index or 0) >= (count := device_count(device.type)):
         raise ValueError(f"this machine has {count} {device.type.upper()} devices")
-    return f"$monai_afire.utils.chosen_device({str(device)!r})"
+    return str(device)
 
 
 def _encoder(value: str) -> str:
@@ -109,22 +93,19 @@ def describe(kind: Any) -> str:
 
 
 def integer(minimum: int, maximum: int | None = None) -> Any:
-    """Whole numbers of an interval; 1e3 is one, too."""
+    """Whole numbers of an interval."""
     words = (
         f"a whole number >= {minimum}"
         if maximum is None
         else f"a whole number in [{minimum}, {maximum}]"
     )
-    return Annotated[
-        int, BeforeValidator(_not_a_switch), Field(ge=minimum, le=maximum, description=words)
-    ]
+    return Annotated[int, Field(ge=minimum, le=maximum, description=words)]
 
 
 def number(description: str, **bounds: Any) -> Any:
     """Finite numbers; the bounds are pydantic's: ge, gt, le, lt."""
     return Annotated[
         float,
-        BeforeValidator(_not_a_switch),
         Field(allow_inf_nan=False, description=description, **bounds),
     ]
 
@@ -159,14 +140,11 @@ def list_of(kind: Any) -> Any:
 
 POSITIVE_INTEGER = integer(1)
 INTEGER = integer(0)
-POSITIVE = number("a number > 0", gt=0)
 SHARE = number("a number in [0, 1]", ge=0, le=1)
-SWITCH = Annotated[bool, Field(description="true or false")]
-TEXT = Annotated[str, BeforeValidator(_text), Field(strict=True, description="a text")]
-PATH = Annotated[str, BeforeValidator(_path), Field(strict=True, description="a path")]
-PATH_OR_EMPTY = Annotated[
-    str, BeforeValidator(_text), Field(strict=True, description='a path, or "" for none')
-]
+SWITCH = Annotated[bool, Field(description="True or False")]
+TEXT = Annotated[str, Field(description="a text")]
+PATH = Annotated[str, BeforeValidator(_path), Field(description="a path")]
+PATH_OR_EMPTY = Annotated[str, Field(description='a path, or "" for none')]
 DEVICE = Annotated[
     str,
     PlainValidator(_device),
@@ -181,6 +159,5 @@ PHANTOM = Annotated[dict[str, Any], AfterValidator(_phantom), Field(description=
 FILES = Annotated[
     dict[str, PATH | None], Field(description="a dictionary of names and files, or null")
 ]
-ANY_NUMBER = Annotated[int | float, BeforeValidator(_not_a_switch), Field(description="a number")]
+ANY_NUMBER = Annotated[int | float, Field(description="a number")]
 SHARES = ascending_pair(number("a number in (0, 1]", gt=0, le=1))
-WINDOW = ascending_pair(number("a number"))

@@ -1,143 +1,119 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""
-Paths and names of a command line, kept from the two parsers that they go through.
-
-Python Fire reads each word as Python (``ward #3`` ends at the comment, ``1e3`` is a number, ``a,b`` two values), and
-MONAI reads texts of a config as its own language (``#`` separates ids; ``@``, ``$`` and ``%`` begin references,
-expressions and macros).
-"""
+"""Paths and names of a command line or a config that Fire or MONAI would read as something else."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+import ast
+from collections.abc import Iterator
 from typing import Any
 
 from fire.parser import DefaultParseValue
-from monai.bundle.utils import EXPR_KEY, ID_REF_KEY, ID_SEP_KEY, MACRO_KEY
+from monai.bundle.utils import EXPR_KEY
 
-from monai_afire.apps.runs.call import BundleCall, needs_evaluation, top_level
+from monai_afire.apps.runs.call import BundleCall, needs_evaluation
 from monai_afire.apps.runs.declarations import OPTIONS
-from monai_afire.apps.runs.kinds import with_home
-from monai_afire.apps.runs.option import Option
-from monai_afire_cli.overrides import option_words
+from monai_afire.apps.runs.option import NULL, Option
+from monai_afire_cli.words import SIGILS, literal
 
-__all__ = ["command_words", "literal", "words_as_written"]
+__all__ = ["changed_words", "text_of"]
 
-_SIGILS = (ID_REF_KEY, EXPR_KEY, MACRO_KEY)
-_LANGUAGE = re.compile(r"^[@$%]|#|[@%]::")
-_MONAI = ("monai", "bundle", "__main__.py")
+_AS_WRITTEN = "monai-afire run takes it as written"
 
 
-def literal(value: Any) -> Any:
+def changed_words(call: BundleCall) -> Iterator[tuple[str, str]]:
     """
-    A value that MONAI's config parser leaves as it is.
+    Find texts that would not stay as somebody wrote them.
 
     Args:
-        value: a text, or a list or dictionary with texts in it; anything else is returned unchanged.
-
-    Returns:
-        The value; a text that the parser would read as its own language becomes an expression for this very text.
-
-    Example:
-        >>> literal("ward 3"), literal("ward #3"), literal(["@home"])
-        ('ward 3', "$'ward \\\\x233'", ["$'\\\\x40home'"])
-    """
-    if isinstance(value, dict):
-        return {name: literal(below) for name, below in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [literal(below) for below in value]
-    if not isinstance(value, str) or not _LANGUAGE.search(value):
-        return value
-    text = repr(value)
-    for sign in ("#", ID_REF_KEY, MACRO_KEY):
-        text = text.replace(sign, f"\\x{ord(sign):02x}")
-    return EXPR_KEY + text
-
-
-def command_words(arguments: Sequence[str]) -> dict[str, str]:
-    """
-    The overrides of a command line as they were written.
-
-    Args:
-        arguments: ``sys.argv``.
-
-    Returns:
-        The word after each option by its id, with "::"; none unless the process is ``python -m monai.bundle``.
-
-    Example:
-        >>> command_words(["monai/bundle/__main__.py", "run", "--dataset_dir", "ward #3", "--flag"])
-        {'dataset_dir': 'ward #3'}
-    """
-    if not arguments or Path(arguments[0]).parts[-3:] != _MONAI:
-        return {}
-    return {id: word for id, word in option_words(arguments).items() if word is not None}
-
-
-def words_as_written(call: BundleCall) -> Iterator[tuple[str, str]]:
-    """
-    Put paths and names into the config as someone wrote them.
-
-    Args:
-        call: the start; its config is changed.
+        call: the start.
 
     Yields:
-        Name and problem of each option whose value is MONAI's language, though it should be a path or a name.
+        Name, and the problem with its remedy.
     """
     for id, word in call.words.items():
-        if id not in call.parser:
-            continue  # an option of MONAI, such as config_file
         option = OPTIONS.get(id)
-        is_text = option is not None and option.is_text
-        value = with_home(word) if is_text else _as_fire_reads(word)
-        problem = _problem(value, option) if option is not None else None
+        if id not in call.overrides:
+            continue  # an option of MONAI, such as config_file
+        if option is not None and option.is_text:
+            problem = _changed_text(option, word)
+        else:
+            problem = _changed_entries(option, word)
         if problem:
             yield id, problem
-        elif is_text or ("#" in word and not needs_evaluation(value)):
-            call.replace(id, literal(value))
-    for id, value in _of_files(call).items():
+    for id, value in _plain_values(call).items():
         if literal(value) != value:
-            call.replace(id, literal(value))
+            yield id, f"MONAI reads the # in {value!r} as its own language: write {literal(value)}"
 
 
-def _as_fire_reads(word: str) -> Any:
-    """Fire's reading of a word, but for a text, of which it drops what follows a "#"."""
-    value = DefaultParseValue(word)
-    return word if isinstance(value, str) and "#" in word else value
+def text_of(value: Any) -> Any:
+    """
+    The text of an expression that is nothing but a text; other values as they are.
+
+    Example:
+        >>> text_of("$'ward \\\\x233'"), text_of("$1 + 1"), text_of(3)
+        ('ward #3', '$1 + 1', 3)
+    """
+    if not isinstance(value, str) or not value.startswith((f"{EXPR_KEY}'", f'{EXPR_KEY}"')):
+        return value
+    try:
+        return ast.literal_eval(value[len(EXPR_KEY) :])
+    except (SyntaxError, ValueError):
+        return value
 
 
-def _problem(value: Any, option: Option) -> str | None:
-    """Why MONAI cannot take a value literally."""
-    texts = [value] if isinstance(value, str) else _texts_below(value)
-    for text in texts:
-        if text.startswith(_SIGILS):
-            remedy = f"write ./{text}" if option.is_path else "choose another name"
-            return f"MONAI reads {text!r} as its own language, because of the {text[0]}: {remedy}"
-    if isinstance(value, dict) and any("#" in str(name) for name in value):
-        return "names in it cannot hold a #, which separates ids in MONAI: choose others"
+def _changed_text(option: Option, word: str) -> str | None:
+    """What becomes of a path or a name."""
+    read = DefaultParseValue(word)
+    if option.null and word == NULL:
+        return None
+    if option.null and word.lower() in ("none", "null"):
+        return f"MONAI would not read it as nothing: write '{NULL}'"
+    other = f"write ./{word}" if option.is_path else "choose another name"
+    if word.startswith("~"):
+        return f"the shell has left the ~ in {word!r} as it is: write the folder in full"
+    if text_of(word) != word:
+        return None  # as monai-afire run writes it
+    if read != word:
+        return f"Fire reads {word!r} as {read!r}: {_AS_WRITTEN}, or {other}"
+    if word.startswith(SIGILS):
+        reason = f"MONAI reads {word!r} as its own language, because of the {word[0]}"
+        return f"{reason}: {other}, or start it by monai-afire run"
+    if literal(word) != word:
+        return f"MONAI reads the signs in {word!r} as its own language: {_AS_WRITTEN}"
     return None
 
 
-def _texts_below(value: Any) -> list[str]:
+def _changed_entries(option: Option | None, word: str) -> str | None:
+    """What becomes of another word, which may be a list or a dictionary."""
+    value = DefaultParseValue(word)
+    if isinstance(value, dict) and any("#" in str(name) for name in value):
+        return "names in it cannot hold a #, which separates ids in MONAI: choose others"
+    if option is not None and option.is_path:
+        for text in _texts(value):
+            if text.startswith(SIGILS) and text_of(text) == text:
+                return f"MONAI reads {text!r} as its own language: write ./{text}"
+    lost = isinstance(value, str) and "#" in word and not needs_evaluation(value)
+    if lost or any("#" in text for text in _texts(value) if not needs_evaluation(text)):
+        return f"Fire and MONAI read the # in {word!r} as their language: {_AS_WRITTEN}"
+    return None
+
+
+def _texts(value: Any) -> list[str]:
     """The texts directly in a list or a dictionary."""
-    entries = value.values() if isinstance(value, dict) else value
     if not isinstance(value, (dict, list, tuple)):
         return []
+    entries = value.values() if isinstance(value, dict) else value
     return [entry for entry in entries if isinstance(entry, str)]
 
 
-def _of_files(call: BundleCall) -> dict[str, Any]:
-    """Plain values of options in config files and from a caller, before MONAI read them."""
-    written: dict[str, Any] = {}
-    for content in (*call.layers.values(), call.overrides):
-        for id, value in content.items():
-            entries = value.items() if isinstance(value, dict) else ()
-            written |= {f"{id}{ID_SEP_KEY}{name}": entry for name, entry in entries}
-            written[id] = None if isinstance(value, dict) else value
+def _plain_values(call: BundleCall) -> dict[str, Any]:
+    """Options in config files that are texts, or that have texts in them, rather than to be evaluated."""
+    values: dict[str, Any] = {}
+    for content in call.layers.values():
+        values |= {id: value for id, value in content.items() if id in OPTIONS}
     return {
         id: value
-        for id, value in written.items()
-        if top_level(id) in OPTIONS and id not in call.words and not needs_evaluation(value)
+        for id, value in values.items()
+        if id not in call.overrides and not needs_evaluation(value)
     }

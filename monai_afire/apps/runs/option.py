@@ -14,6 +14,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from monai_afire.apps.runs.kinds import ENCODER, FILES, PATH, PATH_OR_EMPTY, TEXT, describe
 
+NULL = "$None"
+"""Nothing as a word of a command line: MONAI leaves out an option that is None."""
+
 _NOTHING = ("none", "null")
 _LONGEST_VALUE = 60  # characters of a value in a message
 
@@ -27,12 +30,12 @@ class Option:
         name: key in the config, and after ``--`` on the command line.
         type: the values that it takes, see :mod:`monai_afire.apps.runs.kinds`.
         meaning: one line without a full stop at its end.
-        null: what ``null`` (on the command line also the text "null") means; None where it is not allowed.
+        null: what ``null`` means; None where it is not allowed.
 
     Example:
         >>> from monai_afire.apps.runs.kinds import POSITIVE_INTEGER
         >>> shots = Option("num_shots", POSITIVE_INTEGER, "training items to learn from", null="all")
-        >>> shots.read("null"), shots.read(5)
+        >>> shots.read(None), shots.read(5)
         (None, 5)
         >>> shots.read(0)
         Traceback (most recent call last):
@@ -67,21 +70,24 @@ class Option:
 
     def read(self, value: Any) -> Any:
         """
-        The value for the config. Text of the command line becomes a number, a switch, or None.
+        Check a value of the config.
 
         Args:
-            value: from a config; what the config computes itself is returned unchanged.
+            value: from a config; what the config computes itself is not checked.
+
+        Returns:
+            The value.
 
         Raises:
             ValueError: when it is of another type; the message says what was found and what is needed.
         """
-        parts = value if isinstance(value, list) else [value]
-        if any(is_computed(part) for part in parts):
+        parts = list(value) if isinstance(value, (list, tuple)) else [value]
+        if any(is_computed(part) for part in parts) or (self.null and value is None):
             return value
-        if self.null and (value is None or str(value).lower() in _NOTHING):
-            return None
         try:
-            return self.adapter.validate_python(value)
+            return self.adapter.validate_python(
+                parts if isinstance(value, tuple) else value, strict=True
+            )
         except ValidationError as error:
             raise ValueError(self._complaint(value, error)) from None
 
@@ -95,6 +101,8 @@ class Option:
             return reasons[0]
         found = repr(value)
         short = found if len(found) <= _LONGEST_VALUE else found[:_LONGEST_VALUE] + "..."
+        if self.null and str(value).lower() in _NOTHING:
+            reasons = [f"write '{NULL}'"]
         return f"found {short}, needs {self.values}" + (f" ({reasons[0]})" if reasons else "")
 
 

@@ -39,6 +39,6 @@ def checked_items(
     other = next((item["image"] for item in items if not is_drawn(item["image"])), None)
     if other is not None:
         reason = f"{model_file.path} was trained on drawn phantoms alone, and {other} is none"
-        remedy = f"{model_file.hint or 'take other weights'}; --phantom_weights true allows it"
+        remedy = f"{model_file.hint or 'take other weights'}; --phantom_weights True allows it"
         raise ValueError(f"{reason}: {remedy}")
     return items

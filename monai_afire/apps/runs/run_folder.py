@@ -74,7 +74,7 @@ def run_folder(bundle: str, step: str, name: str | None = None, resume: bool = F
 
 def stopped_run(bundle: str, step: str, name: str | None = None) -> Path | None:
     """
-    The run to go on with by ``--resume true``.
+    The run to go on with by ``--resume True``.
 
     Args:
         bundle: folder or name of the bundle.
@@ -237,7 +237,7 @@ def _named(folder: Path) -> Path:
     try:
         folder.mkdir()
     except FileExistsError as error:
-        remedy = "choose another --name, or go on with it by --resume true"
+        remedy = "choose another --name, or go on with it by --resume True"
         raise FileExistsError(f"there is a run {folder} already: {remedy}") from error
     return folder
 

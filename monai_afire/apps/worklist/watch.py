@@ -21,7 +21,6 @@ from typing import Any
 from monai.bundle import ConfigWorkflow
 
 from monai_afire.apps.results.result_tables import written_name
-from monai_afire.apps.runs.literals import literal
 from monai_afire.apps.worklist.watched_normals import WatchedNormals
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.scanning import scan_radiographs
@@ -31,6 +30,7 @@ from monai_afire.utils.command_line import show_cause_last
 from monai_afire.utils.files import check_writable, write_text
 from monai_afire.utils.folder_lock import LOCK_FILE, folder_lock
 from monai_afire_cli.bundles import find_bundle
+from monai_afire_cli.words import literal
 
 __all__ = ["main", "watch_folder"]
 

@@ -116,7 +116,7 @@ class TransferClassifier(TransferNetwork):
         if self.training and len(images) == 1 and not isinstance(self.standardize, nn.Identity):
             raise ValueError(
                 "a batch of one image cannot be standardized in training: give --batch_size 2 or more (with "
-                "--accumulation_steps for a larger step), or --network_def::standardize_features false"
+                "--accumulation_steps for a larger step), or --network_def::standardize_features False"
             )
         features = self.features(images).to(self.classifier.weight.dtype)
         # a rare finding's logits differ by less than bfloat16 resolves beside a bias of -4: images would tie

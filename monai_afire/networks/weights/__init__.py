@@ -15,6 +15,7 @@ from monai_afire.networks.weights.model_file import (
 from monai_afire.networks.weights.ready_encoder import load_encoder
 from monai_afire.networks.weights.released_files import released_encoder
 from monai_afire.networks.weights.report import LoadReport
+from monai_afire.networks.weights.starting_encoder import described, starting_encoder
 from monai_afire.networks.weights.state_dict_export import export_encoder
 from monai_afire.networks.weights.weight_loading import load_encoder_weights
 
@@ -22,6 +23,7 @@ __all__ = [
     "LoadReport",
     "ModelFile",
     "describe",
+    "described",
     "pretrained_afire",
     "read_description",
     "export_encoder",
@@ -30,4 +32,5 @@ __all__ = [
     "load_network",
     "released_encoder",
     "save_network",
+    "starting_encoder",
 ]

@@ -257,7 +257,12 @@ def with_description(
 def one_for_all(sizes: Iterable[int]) -> int | list[int]:
     """One number where all axes have the same."""
     sizes = list(sizes)
-    return sizes[0] if len(set(sizes)) == 1 else sizes
+    return sizes[0] if sizes and sizes == sizes[:1] * len(sizes) else sizes
+
+
+def contradiction(name: str, given: Any, path: Any, trained: Any) -> str:
+    """Message for a value of a run that differs from the one that a file was trained with."""
+    return f"--{name}: {given} contradicts {path}, which was trained with {trained}: leave it out, or give {trained}"
 
 
 def _plain(value: Any) -> Any:

@@ -28,7 +28,9 @@ from monai_afire.networks.weights.description import (
     TASKS,
     Description,
     Preprocessing,
+    contradiction,
     describe,
+    one_for_all,
     parse_description,
     tensor_digest,
     with_description,
@@ -49,7 +51,7 @@ __all__ = [
 ]
 
 _COPY_AGAIN = (
-    "copy the file again, or let the run write it again from checkpoint.pt (--resume true)"
+    "copy the file again, or let the run write it again from checkpoint.pt (--resume True)"
 )
 _OWN_NAMES = ("patch_embedding.", "layers.")  # of encoders
 _STUDENT = re.compile(r"^(network\.)?(encoder|head)\.")
@@ -368,8 +370,7 @@ class ModelFile:
         """
         for name, value in given.items():
             if value != (own := getattr(self, name)):
-                reason = f"contradicts {self.path}, which was trained with {own}: leave it out"
-                raise ValueError(f"--{name}: {value} {reason}")
+                raise ValueError(contradiction(name, value, self.path, own))
 
     def build_encoder(self) -> Any:
         """
@@ -413,14 +414,15 @@ def pretrained_afire(path: str | os.PathLike | None, hint: str = "", **arguments
     Args:
         path: the file; empty for a new network.
         hint: what to do if there is no such file, for the message.
-        arguments: of ``AFiRe``. With a file, only the temperature of the teacher counts; the others are the file's.
+        arguments: of ``AFiRe``. With a file, only the temperature of the teacher counts; the others are the file's,
+            and an ``encoder`` says the sizes of the images and patches.
 
     Returns:
         The network, with teacher and decoder.
 
     Raises:
         FileNotFoundError: when there is no such file.
-        ValueError: when it holds no pre-trained AFiRe network.
+        ValueError: when it holds no pre-trained AFiRe network, or one of other sizes than those of the encoder.
 
     Example:
         >>> from monai_afire.networks import ViTEncoder
@@ -433,7 +435,20 @@ def pretrained_afire(path: str | os.PathLike | None, hint: str = "", **arguments
     temperature = {
         name: value for name, value in arguments.items() if name == "teacher_temperature"
     }
-    return ModelFile(path, TASKS["AFiRe"], hint).build(contrast=True, restore=True, **temperature)
+    network = ModelFile(path, TASKS["AFiRe"], hint).build(
+        contrast=True, restore=True, **temperature
+    )
+    if "encoder" in arguments:
+        _check_sizes(arguments["encoder"], network.encoder, path)
+    return network
+
+
+def _check_sizes(given: Any, trained: Any, path: str | os.PathLike) -> None:
+    """Refuse images that a whole network does not take: only encoders are fitted to other sizes."""
+    for option, name in (("image_size", "img_size"), ("patch_size", "patch_size")):
+        chosen, own = one_for_all(getattr(given, name)), one_for_all(getattr(trained, name))
+        if chosen != own:
+            raise ValueError(contradiction(option, chosen, path, own))
 
 
 def _network_state(content: Any, path: Path) -> Any:

@@ -37,7 +37,7 @@ EVALUATE = {
     "model": "$json.loads(pathlib.Path(@ckpt_dir + '/model.json').read_text())",
     "run": [
         "$@write(@output_dir + '/metrics.json', {'mean_auc': @model['quality'] + 0.01 * @model['seed'], "
-        "'num_images': 12, 'from_scratch': @encoder_weights in (None, 'null'), "
+        "'num_images': 12, 'from_scratch': @encoder_weights is None, "
         "'trained_with': @model, 'seed_seen': @seed})"
     ],
 }
@@ -58,10 +58,10 @@ def main(words: list[str]) -> None:
     files = ast.literal_eval(options["--config_file"]) if evaluating else [options["--config_file"]]
     assert Path(files[-1]).name == ("evaluate.json" if evaluating else "train.json")
     folder, models = Path(options["--output_dir"]), Path(options["--ckpt_dir"])
-    is_random = "--load_encoder::_disabled_" in options
+    is_random = "--encoder_def::pretrained" in options
     seed, weights = (
         int(options["--seed"]),
-        "null" if is_random else options.get("--encoder_weights", ""),
+        "$None" if is_random else options.get("--encoder_weights", ""),
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit((folder / "terminated").write_text("")))
     environment = {
@@ -86,7 +86,7 @@ def main(words: list[str]) -> None:
         fraction = float(options.get("--items::label_fraction", 1))
         value = (
             0.9 * fraction**0.1
-            - 0.2 * (weights == "null")
+            - 0.2 * (weights == "$None")
             + 0.003 * (seed * (seed + 1)) * (1 + len(weights) % 3)
         )
         figures = {

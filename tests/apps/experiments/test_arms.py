@@ -81,12 +81,12 @@ def test_each_arm_is_pretrained_once_per_seed_and_then_compared(
     assert all("--dataset_dir" not in call["options"] for call in fine_tuned)
     # untrained encoders have the shape of those of the first arm
     untrained = [call["options"] for call in fine_tuned if "untrained" in call["folder"]]
-    assert {options["--load_encoder::_disabled_"] for options in untrained} == {"True"}
+    assert {options["--encoder_def::pretrained"] for options in untrained} == {"False"}
     assert {options["--encoder_weights"] for options in untrained} == {
         (root / f"full-seed_{seed}" / "models" / "model.pt").as_posix() for seed in (0, 1)
     }
     assert all(
-        "--load_encoder::_disabled_" not in call["options"]
+        "--encoder_def::pretrained" not in call["options"]
         for call in fine_tuned
         if "full" in call["folder"]
     )

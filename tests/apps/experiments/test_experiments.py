@@ -96,7 +96,7 @@ def test_table_of_all_runs(
         experiment.results / "runs" / "scratch-label_fraction_0.1-seed_2" / "log.txt"
     ).read_text()
     assert log.count("$ python") == 2
-    assert "training with null" in log
+    assert "training with $None" in log
 
 
 def test_only_what_is_missing_is_done_again(experiment: ExperimentCommand) -> None:
@@ -331,7 +331,7 @@ def test_the_command_with_monai_bundle(tmp_path: Path, repository_root: Path) ->
     )
     trained_with = {
         "seed": 3,
-        "weights": "null",  # which options of a bundle read as None
+        "weights": None,
         "quality": 0.25,
         "label_fraction": 0.1,
         "fold": None,

@@ -61,7 +61,7 @@ def test_only_what_was_asked_for_is_overridden() -> None:
 
 def test_random_weights_are_in_the_encoder_that_they_are_compared_with(weights: str) -> None:
     scratch, trained = plan_runs([SCRATCH, ("afire", weights)])
-    assert scratch.overrides() == {**trained.overrides(), "load_encoder::_disabled_": True}
+    assert scratch.overrides() == {**trained.overrides(), "encoder_def::pretrained": False}
 
 
 def test_an_evaluation_builds_its_network_from_the_file(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_steps_are_training_and_evaluation_with_the_same_overrides(tmp_path: Pat
     assert options == {
         "--output_dir": folder,
         "--ckpt_dir": f"{folder}/models",
-        "--encoder_weights": "null",
+        "--encoder_weights": "$None",
         "--seed": "1",
         "--items::label_fraction": "0.1",
         "--epochs": "2",

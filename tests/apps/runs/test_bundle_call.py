@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The check where it stands, in a config's ``initialize``: what MONAI was called with is found and answered."""
+"""The check where it stands, in a config's ``initialize``: the words of MONAI's command are answered."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from apps.runs.bundle_configs import paths_of
-from monai.bundle import ConfigWorkflow, create_workflow
+from monai.bundle import create_workflow
 
-from monai_afire.apps.runs import OptionError, current_call
-from tests.bundles.bundle_runs import all_messages, copy_bundles, run_bundle
+from monai_afire.apps.runs import OptionError, bundle_call, start_bundle
+from tests.bundles.bundle_runs import copy_bundles, run_bundle
 
 
 @pytest.fixture(autouse=True)
@@ -30,74 +29,67 @@ def no_trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     torch.set_rng_state(state)
 
 
-def start(key: str, **options: Any) -> ConfigWorkflow:
-    return create_workflow(config_file=paths_of([key]), **options)
+def call_with(monkeypatch: pytest.MonkeyPatch, *words: str, key: str = "afire/train") -> None:
+    """Prepare a bundle in a process with the words of MONAI's command."""
+    arguments = ["run", "--config_file", paths_of([key])[0], *words]
+    monkeypatch.setattr("sys.argv", ["site-packages/monai/bundle/__main__.py", *arguments])
+    start_bundle()
 
 
-def test_texts_are_read_before_anything_refers_to_them() -> None:
-    workflow = start("afire/inference", bf16="no", device="cpu", logging_file=False)
-    assert workflow.parser.get_parsed_content("inferer").enabled is False
-    assert workflow.parser.get_parsed_content("device") == torch.device("cpu")
-    json.dumps(workflow.parser.get())  # MLflow stores the config
+def test_what_a_program_passes_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in a program whose own command line has options of other meanings."""
+    monkeypatch.setattr("sys.argv", ["my_program.py", "--epoch", "3"])
+    workflow = create_workflow(
+        config_file=paths_of(["afire/inference"]), epoch=3, device="cpu", logging_file=False
+    )
+    assert workflow.parser["epoch"] == 3
+    assert bundle_call(["my_program.py", "--config_file", *paths_of(["afire/train"])]) is None
 
 
-def test_an_override_of_a_workflow_is_refused() -> None:
-    with pytest.raises(RuntimeError) as caught:
-        start("peac/train", epoch=3, **{"train::trainer::max_epocs": 3})
-    assert isinstance(caught.value.__cause__, OptionError)
-    assert "--epoch: there is no such option; did you mean --epochs?" in all_messages(caught.value)
-    assert "train::trainer has no 'max_epocs'" in all_messages(caught.value)
+def test_words_are_refused_with_all_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OptionError) as caught:
+        call_with(monkeypatch, "--epoch", "3", "--train#trainer#max_epocs=3", "--resume", "false")
+    assert "--epoch: there is no such option; did you mean --epochs?" in str(caught.value)
+    assert "train::trainer has no 'max_epocs'" in str(caught.value)
+    assert "--resume: found 'false', needs True or False" in str(caught.value)
 
 
-def test_overrides_of_a_file_of_arguments_are_refused(tmp_path: Path) -> None:
+def test_overrides_of_a_file_of_arguments_are_checked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     arguments = tmp_path / "arguments.json"
     arguments.write_text(json.dumps({"config_file": paths_of(["ace/train"]), "num_classes": 7}))
-    with pytest.raises(RuntimeError) as caught:
-        create_workflow(args_file=str(arguments))
-    assert "--num_classes: nothing reads it in this run" in all_messages(caught.value)
+    words = ["site-packages/monai/bundle/__main__.py", "run", "--args_file", str(arguments)]
+    monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(OptionError, match="--num_classes: nothing reads it in this run"):
+        start_bundle()
 
 
-def test_a_workflow_built_without_monais_command_is_checked_too() -> None:
-    """As in federated learning, where only the config is known, not what it was overridden with."""
-    workflow = ConfigWorkflow(config_file=paths_of(["afire/train"]), epoch=3, epochs="abc")
-    with pytest.raises(RuntimeError) as caught:
-        workflow.initialize()
-    assert "--epoch: there is no such option; did you mean --epochs?" in all_messages(caught.value)
-    assert "--epochs: found 'abc'" in all_messages(caught.value)
+def test_arguments_of_monai_are_no_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["--run_id", "run", "--init_id", "initialize", "--logging_file=False"]
+    call_with(monkeypatch, *words, "--workflow_type", "train", key="radiograph_landmarks/train")
+    call_with(monkeypatch, "--tracking", "mlflow", "--run_name", "first")
 
 
-def test_arguments_of_monai_are_no_options() -> None:
-    start(
-        "radiograph_landmarks/train",
-        run_id="run",
-        init_id="initialize",
-        logging_file=False,
-        workflow_type="train",
+def test_the_device_of_a_run_may_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    call_with(monkeypatch, "--device", "cpu", "--bf16", "False")
+    workflow = create_workflow(
+        config_file=paths_of(["afire/inference"]), device="cpu", logging_file=False
     )
-
-
-def test_entries_that_tracking_adds_are_no_options(tmp_path: Path) -> None:
-    pytest.importorskip("mlflow")
-    start(
-        "afire/train",
-        tracking="mlflow",
-        run_name="first",
-        output_dir=str(tmp_path),
-        logging_file=False,
-    )
-
-
-def test_there_is_no_call_outside_of_a_config() -> None:
-    with pytest.raises(RuntimeError, match="checked by an expression in a config"):
-        current_call()
+    evaluator = workflow.parser.get_parsed_content("device")
+    assert torch.device(evaluator) == torch.device("cpu")
 
 
 @pytest.mark.parametrize("option", ["help", "h"])
 def test_help_lists_what_the_run_reads_and_ends(
-    option: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    option: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    words = [f"-{option}" if len(option) == 1 else f"--{option}", "--epochs", "3"]
     with pytest.raises(SystemExit) as caught:
-        start("radiograph_classification/train", **{option: True}, epochs=3)
+        call_with(monkeypatch, *words, key="radiograph_classification/train")
     assert caught.value.code == 0
     printed = capsys.readouterr().out
     assert "\n  --epochs 60                   passes over the training images" in printed
@@ -141,7 +133,7 @@ def test_command_refuses_a_wrong_value_and_writes_nothing(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_command_with_help_runs_nothing(tmp_path: Path) -> None:
-    done, changed = run_command(tmp_path, help="true")
+    done, changed = run_command(tmp_path, help="True")
     assert done.returncode == 0, done.stderr
     assert "--learning_rate 0.001" in done.stdout
     assert not changed

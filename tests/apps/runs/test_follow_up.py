@@ -12,7 +12,7 @@ import pytest
 from apps.runs.bundle_configs import call_of, paths_of
 
 from monai_afire.apps.runs import check_call
-from monai_afire.apps.runs.follow_up import follow_up_command, given_options
+from monai_afire.apps.runs.follow_up import follow_up_command
 
 FILES: dict[str, dict[str, Any]] = {
     "train": {
@@ -44,16 +44,6 @@ def configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, content in FILES.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
     return tmp_path
-
-
-def test_options_of_a_command_line() -> None:
-    words = ["run", "--config_file", "['a.json','b.json']", "--phantom#seed=3", "--flag"]
-    assert given_options(words) == {
-        "config_file": "['a.json','b.json']",
-        "phantom#seed": "3",
-        "flag": "",
-    }
-    assert given_options() == {}, "the tests are no bundle"
 
 
 def test_the_same_training_goes_on_with_all_that_the_added_config_leaves(configs: Path) -> None:

@@ -76,7 +76,7 @@ def test_names_that_are_no_names_are_refused(name: str, tmp_path: Path) -> None:
 
 def test_a_name_is_given_once() -> None:
     train("hospital_a")
-    with pytest.raises(FileExistsError, match=r"hospital_a already.*--resume true"):
+    with pytest.raises(FileExistsError, match=r"hospital_a already.*--resume True"):
         run_folder("mine", "train", "hospital_a")
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fire.parser import DefaultParseValue
 
-from monai_afire.apps.runs import OPTIONS
 from tests.benchmarks.gpu_suite.packed_images import unpack
 from tests.benchmarks.gpu_suite.results import Deadline, Results
 from tests.benchmarks.gpu_suite.weight_pieces import write_pieces
@@ -77,7 +77,7 @@ def step_rate(options: argparse.Namespace, configs: list[str], given: dict[str, 
     """Images per second of a training step with the options of the run."""
     case = BundleCase(options.bundle, "default", torch.device(options.device), 1)
     case.parser.read_config(configs)
-    values = {name: OPTIONS[name].read(value) for name, value in given.items()}
+    values = {name: DefaultParseValue(value) for name, value in given.items()}
     case.parser.update({**values, "device": f"$torch.device({options.device!r})"})
     images = int(case["batch_size"])
     step, batch = TrainingStep.of_package(case, True, 0, False), case.make_batch(images)

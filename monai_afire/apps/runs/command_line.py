@@ -1,0 +1,92 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What ``python -m monai.bundle`` was started with, by the words of its command line."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fire.parser import DefaultParseValue
+from monai.bundle import ConfigParser, ConfigWorkflow
+from monai.bundle.reference_resolver import ReferenceResolver
+from monai.utils import ensure_tuple
+
+from monai_afire.apps.runs.call import BundleCall
+from monai_afire_cli.words import option_words
+
+__all__ = ["bundle_call", "given_words"]
+
+_MONAI = ("monai", "bundle", "__main__.py")
+_OF_MONAI = frozenset(
+    {"args_file", "workflow_name", *inspect.signature(ConfigWorkflow.__init__).parameters}
+)
+
+
+def given_words(arguments: Sequence[str]) -> dict[str, str | None]:
+    """
+    The words of MONAI's command by option.
+
+    Args:
+        arguments: ``sys.argv``.
+
+    Returns:
+        What :func:`monai_afire_cli.words.option_words` finds; nothing for another program.
+
+    Example:
+        >>> given_words(["monai/bundle/__main__.py", "run", "--epochs", "3"])
+        {'epochs': '3'}
+    """
+    is_bundle = bool(arguments) and Path(arguments[0]).parts[-3:] == _MONAI
+    return option_words(arguments[1:]) if is_bundle else {}
+
+
+def bundle_call(arguments: Sequence[str]) -> BundleCall | None:
+    """
+    The start of a bundle from a command line. Its configs are read once more, the running ones are left alone.
+
+    Args:
+        arguments: ``sys.argv``.
+
+    Returns:
+        The start; None for another process, such as a Python program or a notebook that calls MONAI.
+
+    Example:
+        >>> bundle_call(["my_program.py", "--epochs", "3"]) is None
+        True
+    """
+    words = given_words(arguments)
+    given: dict[str, Any] = {
+        id: True if word is None else DefaultParseValue(word) for id, word in words.items()
+    }
+    if "args_file" in given:
+        given = {**_normalized(ConfigParser.load_config_file(given["args_file"])), **given}
+    paths = [str(path) for path in ensure_tuple(given.get("config_file", ()))]
+    if not paths:
+        return None
+    overrides = {id: value for id, value in given.items() if id not in _OF_MONAI}
+    layers = {path: ConfigParser.load_config_file(path) for path in paths}
+    return BundleCall(
+        parser=_parser(paths, given.get("meta_file"), overrides),
+        files=ConfigParser(ConfigParser.load_config_files(paths)),
+        overrides=overrides,
+        layers=layers,
+        words={id: word for id, word in words.items() if word is not None},
+    )
+
+
+def _normalized(content: dict[str, Any]) -> dict[str, Any]:
+    return {ReferenceResolver.normalize_id(id): value for id, value in content.items()}
+
+
+def _parser(paths: Sequence[str], meta_file: Any, overrides: dict[str, Any]) -> ConfigParser:
+    """The whole config, as MONAI reads it."""
+    parser = ConfigParser(ConfigParser.load_config_files(paths))
+    meta = Path(paths[0]).with_name("metadata.json") if meta_file is None else meta_file
+    if meta_file is not None or Path(meta).is_file():
+        parser.read_meta(meta)
+    parser.update(overrides)
+    parser.resolve_macro_and_relative_ids()
+    return parser

@@ -1,0 +1,172 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What a training has from the file of weights that it starts from: an encoder to load them into, and its images."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from torch import nn
+
+from monai_afire.networks.definition import build_network, definition_of, encoder_definition
+from monai_afire.networks.nets.encoders.encoder_building import build_encoder
+from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
+from monai_afire.networks.weights.description import contradiction, one_for_all
+from monai_afire.networks.weights.model_file import read_description
+from monai_afire.networks.weights.weight_loading import load_encoder_weights
+
+__all__ = ["described", "starting_encoder"]
+
+_PATCH_SIZE = 16
+_SIZES = {"hidden_size": 192, "num_layers": 5, "num_heads": 6}  # of the ViT without a file
+
+
+def described(path: str | os.PathLike | None, name: str, default: Any) -> Any:
+    """
+    How the images of a network were prepared, as its file says, for a training that goes on from it.
+
+    Args:
+        path: the file, or the name of a released one; None for no file.
+        name: of the value: "image_size", "channels" or "standardize".
+        default: without a file, or where it does not say it.
+
+    Returns:
+        The value; one number where all axes have the same.
+
+    Raises:
+        ValueError: when the file has a wrong description.
+
+    Example:
+        >>> described("released", "image_size", 128), described(None, "image_size", 128)
+        (64, 128)
+    """
+    description = read_description(path) if path else None
+    if description is None:
+        return default
+    definition = encoder_definition(description.network) or {"arguments": {}}
+    arguments = definition["arguments"]
+    found = {"image_size": arguments.get("img_size"), "channels": arguments.get("in_channels")}
+    if description.preprocessing is not None:
+        found |= asdict(description.preprocessing)
+    value = found.get(name)
+    return default if value is None else _sides(value)
+
+
+def starting_encoder(
+    weights: str | os.PathLike | None = None,
+    pretrained: bool = False,
+    branch: str = "teacher",
+    encoder: str | nn.Module | None = None,
+    channels: int = 1,
+    image_size: Sequence[int] | int = 128,
+    patch_size: Sequence[int] | int | None = None,
+    hidden_size: int | None = None,
+    num_layers: int | None = None,
+    num_heads: int | None = None,
+    standardize: bool | None = None,
+    stem: str = "patch",
+    use_checkpoint: bool = False,
+) -> RadiographEncoder:
+    """
+    Build the encoder that a file of weights describes, or another one where there is no file, and load the weights.
+
+    Args:
+        weights: the file, or the name of a released one. Without a description, it is as if there were none.
+        pretrained: whether the weights are loaded, too; without a file, there are none.
+        branch: which of two encoders in the file is loaded, "teacher" or "student".
+        encoder: one of :func:`monai_afire.networks.build_encoder`, with random weights if they come from the file.
+        channels: C, channels of the images.
+        image_size: spatial size of the images in pixels, which may differ from the file's.
+        patch_size: edge length of a patch in pixels, which may differ from the file's; None for the file's, or 16.
+        hidden_size: D, width of the tokens of a ViT; None for the file's, or 192.
+        num_layers: number of transformer blocks of a ViT; None for the file's, or 5.
+        num_heads: attention heads of a ViT; None for the file's, or 6.
+        standardize: whether the contrast of the images is standardized; None for not to be checked.
+        stem: of a ViT without a file.
+        use_checkpoint: of a transformer.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        FileNotFoundError: when there is no file to load.
+        ValueError: when a value contradicts the file, both are named; and when the encoder is impossible, or the
+            weights do not fit it.
+
+    Example:
+        >>> starting_encoder("released").hidden_size, starting_encoder(image_size=64).hidden_size
+        (192, 192)
+        >>> starting_encoder("released", image_size=64, num_layers=5, standardize=True)
+        Traceback (most recent call last):
+        ValueError: --num_layers: 5 contradicts released, which was trained with 6: leave it out, or give 6
+    """
+    sizes = {"hidden_size": hidden_size, "num_layers": num_layers, "num_heads": num_heads}
+    description = read_description(weights) if weights else None
+    definition = encoder_definition(description.network) if description is not None else None
+    if description is not None and description.preprocessing is not None:
+        _check("standardize", standardize, description.preprocessing.standardize, weights)
+    if definition is None or encoder is not None:
+        patch = patch_size or _patch_of(definition) or _PATCH_SIZE
+        chosen: dict[str, Any] = {name: value or _SIZES[name] for name, value in sizes.items()}
+        chosen |= {"stem": stem, "use_checkpoint": use_checkpoint}
+        own = ViTEncoder(channels, image_size, patch, **chosen)
+        built = build_encoder(encoder, own, pretrained=definition is None)
+        _check_class(encoder, built, definition, weights)
+    else:
+        _check("channels", channels, definition["arguments"].get("in_channels", 1), weights)
+        for name, value in sizes.items() if definition["class"] == ViTEncoder.__name__ else ():
+            _check(name, value, definition["arguments"].get(name), weights)
+        sides = {"img_size": image_size, "patch_size": patch_size}
+        replaced = _resized(definition, sides)
+        if use_checkpoint and "use_checkpoint" in definition["arguments"]:
+            replaced["use_checkpoint"] = True
+        built = build_network(definition, str(weights), **replaced)
+    if weights and pretrained:
+        load_encoder_weights(built, weights, branch=branch)
+    return built
+
+
+def _check(name: str, given: Any, trained: Any, path: str | os.PathLike | None) -> None:
+    """Refuse a value that is given and differs."""
+    if given is not None and given != trained:
+        raise ValueError(contradiction(name, given, path, trained))
+
+
+def _check_class(
+    name: str | nn.Module | None,
+    built: RadiographEncoder,
+    definition: Mapping[str, Any] | None,
+    path: str | os.PathLike | None,
+) -> None:
+    """Refuse an encoder that cannot take the weights of a file."""
+    if definition is None:
+        return
+    own = definition_of(built) or {"class": type(built).__name__, "arguments": {}}
+    model, trained = (str(each["arguments"].get("model", "")) for each in (own, definition))
+    is_same_model = model == trained or own["class"] == "MONAIEncoder"
+    if own["class"] != definition["class"] or not is_same_model:
+        other = f"{definition['class']} {trained}".strip()
+        raise ValueError(f"--encoder: {name} contradicts {path}, which has {other}: leave it out")
+
+
+def _patch_of(definition: Mapping[str, Any] | None) -> Any:
+    return None if definition is None else definition["arguments"].get("patch_size")
+
+
+def _resized(definition: Mapping[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """Sizes that differ from the file's, of those that the class takes."""
+    trained = definition["arguments"]
+    return {
+        name: size
+        for name, size in sizes.items()
+        if name in trained and size is not None and _sides(size) != _sides(trained[name])
+    }
+
+
+def _sides(value: Any) -> Any:
+    """A size as a file says it, one number where all axes have the same."""
+    return one_for_all(value) if isinstance(value, (list, tuple)) else value
