@@ -2,8 +2,9 @@
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
 """Train the classifier of views on NIH 7k's headers: AP or PA, child or adult.
 
-``python -m tests.evidence.view_classifier --data /path/to/nih_cxr_7k`` trains on its train patients and prints the
-accuracy of its val patients. ``--split test`` prints that of its test patients instead, and trains nothing.
+``python -m tests.evidence.view_classifier --data /path/to/sets`` trains on its train patients and prints the accuracy
+of its val patients. ``--split test`` prints that of its test patients instead, and trains nothing. Children of
+ChildCXR's train folder and adults of ``adult_normals`` teach the age, too, since NIH 7k has few children.
 Pictures are copied as by other scanners, and marked and covered at random, so that a scanner's habits teach little.
 """
 
@@ -25,31 +26,53 @@ from monai_afire.networks.weights.description import Description
 from monai_afire.networks.weights.safetensors_files import write_safetensors
 from tests.evidence.other_scanners import OtherScanners
 from tests.evidence.pose_classifier import Examples, read
+from tests.evidence.radiograph_sets import other_normals
 
 STEPS, PEAK, BATCH = 3000, 4e-3, 64
 CHILD, ADULT = 13, 18  # oldest child and youngest adult of the training, in years
-CHILDREN = 16  # of a batch
+# of a batch; the rest are AP and PA views of NIH of all ages, as many of each
+COUNTS = {"children of NIH": 8, "children of ChildCXR": 8, "adult normals": 8}
+EVERY = 3  # of the adult normals
 
 
 def rows_of(data: Path, split: str) -> pd.DataFrame:
-    """Rows of a split of NIH 7k."""
-    table = pd.read_csv(data / "manifest.csv", dtype={"patient_id": str})
-    return table[table["split"] == split].reset_index(drop=True)
+    """Rows of a split of NIH 7k: "path", "view" and "age"."""
+    table = pd.read_csv(data / "nih_cxr_7k" / "manifest.csv", dtype={"patient_id": str})
+    table = table[table["split"] == split].reset_index(drop=True)
+    table["path"] = [str(data / "nih_cxr_7k" / name) for name in table["image"]]
+    return table
 
 
-def pictures_of(data: Path, table: pd.DataFrame) -> torch.Tensor:
+def training_rows(data: Path) -> pd.DataFrame:
+    """NIH 7k's train patients, and pictures of others with an age alone, by "source"."""
+    nih = rows_of(data, "train").assign(source="NIH")
+    left_out = set()
+    for split in ("val", "test"):
+        left_out |= set(rows_of(data, split)["same_image_in_adult_normals"].dropna())
+    normals = other_normals(data / "adult_normals" / "images", EVERY)
+    adults = [str(path) for path in normals if path.name not in left_out]
+    children = [str(path) for path in sorted((data / "childcxr" / "train").rglob("*.jpeg"))]
+    others = [
+        pd.DataFrame({"path": adults, "view": "", "age": ADULT, "source": "adult normals"}),
+        pd.DataFrame({"path": children, "view": "", "age": 1, "source": "children of ChildCXR"}),
+    ]
+    table = pd.concat([nih, *others], ignore_index=True)
+    table.loc[(table["source"] == "NIH") & (table["age"] <= CHILD), "source"] = "children of NIH"
+    return table
+
+
+def pictures_of(table: pd.DataFrame) -> torch.Tensor:
     """uint8 ``(N, 1, 96, 96)``."""
-    read_all = [read(data / name) for name in tqdm(table["image"], "reading", leave=False)]
+    read_all = [read(Path(name)) for name in tqdm(table["path"], "reading", leave=False)]
     return torch.from_numpy(np.stack(read_all)).unsqueeze(1)
 
 
 def drawn(table: pd.DataFrame, random: np.random.Generator) -> np.ndarray:
-    """Rows of a batch: some children, and as many AP as PA views of all ages."""
-    children = np.flatnonzero(table["age"] <= CHILD)
-    views = [np.flatnonzero(table["view"] == view) for view in ("AP", "PA")]
-    half = (BATCH - CHILDREN) // 2
-    chosen = [random.choice(children, CHILDREN)] + [random.choice(rows, half) for rows in views]
-    return np.concatenate(chosen)
+    """Rows of a batch."""
+    groups = [(np.flatnonzero(table["source"] == name), count) for name, count in COUNTS.items()]
+    half = (BATCH - sum(COUNTS.values())) // 2
+    groups += [(np.flatnonzero(table["view"] == view), half) for view in ("AP", "PA")]
+    return np.concatenate([random.choice(rows, count) for rows, count in groups])
 
 
 def train(classifier: ViewClassifier, images: torch.Tensor, table: pd.DataFrame) -> None:
@@ -59,6 +82,7 @@ def train(classifier: ViewClassifier, images: torch.Tensor, table: pd.DataFrame)
     optimizer = torch.optim.AdamW(classifier.parameters(), 1e-3, weight_decay=2e-2)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, PEAK, total_steps=STEPS)
     ap = torch.tensor((table["view"] == "AP").to_numpy()).float()
+    has_view = torch.tensor((table["view"] != "").to_numpy())
     age = torch.tensor(table["age"].to_numpy())
     bar = tqdm(range(STEPS), "training")
     for _ in bar:
@@ -67,9 +91,10 @@ def train(classifier: ViewClassifier, images: torch.Tensor, table: pd.DataFrame)
         if examples.uniform(0, 1, 1) < 0.4:
             picture = examples.with_patch(picture)
         logits = classifier.logits(picture)
+        seen = has_view[rows]
         known = (age[rows] <= CHILD) | (age[rows] >= ADULT)
         child = (age[rows][known] <= CHILD).float()
-        loss = F.binary_cross_entropy_with_logits(logits[:, 0], ap[rows])
+        loss = F.binary_cross_entropy_with_logits(logits[seen, 0], ap[rows][seen])
         loss = loss + F.binary_cross_entropy_with_logits(logits[known, 1], child)
         optimizer.zero_grad()
         loss.backward()
@@ -103,7 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, required=True, help="folder nih_cxr_7k")
+    parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
     parser.add_argument("--split", choices=("val", "test"), default="val")
     parser.add_argument("--output", type=Path, default=Path("results/views.safetensors"))
     options = parser.parse_args()
@@ -111,8 +136,8 @@ def main() -> None:
     if options.split == "test":
         classifier = ViewClassifier.released()
     else:
-        classifier, table = ViewClassifier(), rows_of(options.data, "train")
-        train(classifier, pictures_of(options.data, table), table)
+        classifier, table = ViewClassifier(), training_rows(options.data)
+        train(classifier, pictures_of(table), table)
         tensors = {
             name: each.half() if each.is_floating_point() else each
             for name, each in classifier.eval().state_dict().items()
@@ -120,7 +145,7 @@ def main() -> None:
         description = Description("classifier of views", version=__version__)
         write_safetensors(tensors, options.output, description)
     table = rows_of(options.data, options.split)
-    row = measured(classifier.eval(), pictures_of(options.data, table), table)
+    row = measured(classifier.eval(), pictures_of(table), table)
     print(pd.DataFrame([row]).round(3).to_markdown(index=False))
 
 
