@@ -115,7 +115,7 @@ class NormalImages:
     Args:
         scores: ``(n,)`` fused scores.
         ap: ``(n,)`` probability that the view is AP; 0 or 1 where the header says so.
-        looks: "child", "ap" and "distance" of normal images, each ``(m,)``; none of what is not asked.
+        looks: "pose", "child", "ap" and "distance" of normal images, each ``(m,)``; none of what is not asked.
         shipped_looks: of those that came with the detector; for fewer than 99 own ones.
         space: of the features; None for none.
         by_view: whether views are told apart.
@@ -238,9 +238,11 @@ class NormalImages:
         """
         Numbers of an image that are compared with ``looks``; the larger, the less like the normal ones.
 
-        The features come first: of what is no radiograph, view and age mean nothing.
+        Pose and features come first: of what is no radiograph, view and age mean nothing.
         """
         found: dict[str, float] = {}
+        if facts.is_frontal:
+            found["pose"] = facts.wrong_pose
         if self.space is not None and facts.features is not None:
             view = int(self.by_view and facts.probability_of_ap > 0.5)
             found["distance"] = float(self.space.distances(facts.features[None], [view])[0])
@@ -340,6 +342,7 @@ def _with_looks(
     looks: dict[str, NDArray[np.float64]] = {}
     if all(each.is_frontal for each in facts):
         looks = {name: np.array([each.looks[name] for each in facts]) for name in ("child", "ap")}
+        looks["pose"] = np.array([each.wrong_pose for each in facts])
     if any(each.features is None for each in facts):
         return replace(normals, looks=looks)
     features = np.stack([each.features for each in facts])  # type: ignore[misc]

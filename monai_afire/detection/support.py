@@ -20,9 +20,10 @@ from monai_afire.detection.conformal import conformal_p_values, normals_needed
 from monai_afire.networks.nets.lung_finder import SMALLEST_LUNGS
 
 # p-values up to which a picture is unlike the normal ones, chosen on validation images
-LEVELS = {"child": 0.03, "ap": 0.02, "distance": 0.01}
+LEVELS = {"pose": 0.01, "child": 0.03, "ap": 0.02, "distance": 0.01}
 CHILD_AGE = 16.0  # years, below which a patient is a child
 LOOKS = {
+    "pose": "turned, inverted, or no single chest (by the picture)",
     "child": "child (by the picture)",
     "ap": "other view (by the picture)",
     "distance": "unlike picture (by its features)",
@@ -39,7 +40,8 @@ class ImageFacts:
         view: "PA" or "AP" by the header, "" for unknown.
         other_view: what the header says against a frontal radiograph of the chest.
         lungs: share of the picture that is lung, NaN where lungs are not sought, as in volumes.
-        looks: numbers of the picture, of :class:`monai_afire.networks.ViewClassifier`: logits "ap" and "child".
+        looks: numbers of the picture: logits "ap" and "child" of :class:`monai_afire.networks.ViewClassifier`, and
+            "pose" of :meth:`monai_afire.networks.PoseClassifier.objection`.
         features: ``(D,)`` of the encoder, None for none.
 
     Example:
@@ -65,6 +67,11 @@ class ImageFacts:
         if self.age is not None:
             return self.age < CHILD_AGE
         return self.looks.get("child", -1.0) > 0
+
+    @property
+    def wrong_pose(self) -> float:
+        """How clearly the picture is turned, inverted, or no single chest; 0 for a chest."""
+        return max(self.looks.get("pose", 0.0), 0.0)
 
     @property
     def probability_of_ap(self) -> float:

@@ -19,7 +19,6 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from monai_afire.apps.audit.pose import POSES, PoseClassifier, turned
 from monai_afire.apps.compare.encoders import ComparedEncoder, compared_encoder
 from monai_afire.apps.compare.stored_tokens import encode_images
 from monai_afire.detection import load_detector
@@ -28,6 +27,7 @@ from monai_afire.metrics.group_metrics import FEWEST_IMAGES, GROUP_METRICS, PROP
 from monai_afire.metrics.patient_bootstrap import weighted_metrics
 from monai_afire.networks import LungFinder
 from monai_afire.networks.nets.encoders.raw_pixels import RawPixels
+from monai_afire.networks.nets.pose_classifier import POSES, PoseClassifier, turned
 from monai_afire.networks.weights.model_file import ModelFile
 from tests.evidence.lung_finder import two_lungs
 from tests.evidence.nih_findings import FINDINGS, SECTIONS, findings_of

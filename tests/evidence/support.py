@@ -11,7 +11,7 @@ scores and features. The protocol is in ``docs/reports/support.md``.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,16 +79,11 @@ def jsrt_table(folder: Path) -> pd.DataFrame:
 
 
 def child_table(folder: Path) -> pd.DataFrame:
-    """ChildCXR's folders val and test, and each fourth picture of train."""
-    paths = sorted(folder.glob("*/*/*.jpeg"))
-    kept = [
-        path
-        for place, path in enumerate(paths)
-        if path.parent.parent.name != "train" or place % 4 == 0
-    ]
-    abnormal = [int(path.parent.name != "NORMAL") for path in kept]
-    names = [path.name for path in kept]
-    return pd.DataFrame({"path": map(str, kept), "abnormal": abnormal, "patient": names})
+    """ChildCXR's folders val and test; train teaches the classifier of age."""
+    paths = [path for part in ("test", "val") for path in sorted((folder / part).glob("*/*.jpeg"))]
+    abnormal = [int(path.parent.name != "NORMAL") for path in paths]
+    names = [path.name for path in paths]
+    return pd.DataFrame({"path": map(str, paths), "abnormal": abnormal, "patient": names})
 
 
 def raw_pictures(paths: list[str]) -> torch.Tensor:
@@ -104,13 +99,33 @@ def standardized(pictures: torch.Tensor) -> torch.Tensor:
     return torch.stack([torch.as_tensor(np.asarray(standardize(each))) for each in pictures])
 
 
-@torch.no_grad()
 def rows_of(detector: AnomalyDetector, data: Path, cache: Path, name: str) -> Rows:
     """Scores, features and facts of a set, from the cache if they are there."""
     path = cache / f"{name}.npz"
-    if path.is_file():
-        return dict(np.load(path))
-    raw = raw_pictures(table_of(data, name)["path"].tolist())
+    if not path.is_file():
+        raw = raw_pictures(table_of(data, name)["path"].tolist())
+        np.savez(path, **scored_rows(detector, raw, name))
+    return dict(np.load(path))
+
+
+SPOILED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "turned": lambda pictures: torch.rot90(pictures, 1, (2, 3)),
+    "inverted": lambda pictures: 1 - pictures,
+}
+
+
+def spoiled_rows(detector: AnomalyDetector, data: Path, cache: Path, way: str) -> Rows:
+    """Each fourth picture of NIH 7k's validation patients, turned or inverted, which must not be judged."""
+    path = cache / f"{way}.npz"
+    if not path.is_file():
+        raw = raw_pictures(table_of(data, "nih_val")["path"][::4].tolist())
+        np.savez(path, **scored_rows(detector, SPOILED[way](raw), way))
+    return dict(np.load(path))
+
+
+@torch.no_grad()
+def scored_rows(detector: AnomalyDetector, raw: torch.Tensor, name: str) -> Rows:
+    """Scores, features and facts of pictures."""
     reader, parts = ImageFactsReader(detector), []
     for batch in tqdm(raw.split(BATCH), f"scoring {name}"):
         image = standardized(batch)
@@ -121,19 +136,19 @@ def rows_of(detector: AnomalyDetector, data: Path, cache: Path, name: str) -> Ro
             parts.append(
                 {"scores": score, "features": fact.features, "lungs": fact.lungs, **fact.looks}
             )
-    rows = {key: np.stack([part[key] for part in parts]) for key in parts[0]}
-    np.savez(path, **rows)
-    return rows
+    return {key: np.stack([part[key] for part in parts]) for key in parts[0]}
 
 
 @torch.no_grad()
-def copied_features(detector: AnomalyDetector, paths: list[str], cache: Path) -> NDArray:
+def copied_features(
+    detector: AnomalyDetector, paths: list[str], cache: Path, name: str, seed: int
+) -> NDArray:
     """Features of one copy of each radiograph."""
-    path = cache / "nih_train_copies.npz"
+    path = cache / f"{name}_copies.npz"
     if path.is_file():
         return np.load(path)["features"]
     found = []
-    for batch in OtherScanners(seed=1)(raw_pictures(paths)).split(BATCH):
+    for batch in OtherScanners(seed)(raw_pictures(paths)).split(BATCH):
         tokens, _ = tokens_and_features(detector.network.encoder, standardized(batch), "last")
         found.append(tokens[:, detector.interior].mean(1).numpy())
     np.savez(path, features=np.concatenate(found))
@@ -146,7 +161,7 @@ def facts_of(rows: Rows, views: list[str]) -> list[ImageFacts]:
         ImageFacts(
             view=view,
             lungs=float(rows["lungs"][i]),
-            looks={"ap": float(rows["ap"][i]), "child": float(rows["child"][i])},
+            looks={name: float(rows[name][i]) for name in ("ap", "child", "pose")},
             features=rows["features"][i],
         )
         for i, view in enumerate(views)
@@ -175,13 +190,15 @@ class Sources:
         both = pd.concat(self.tables.values())
         self.normal = {name: unknown_normals(table, both) for name, table in self.tables.items()}
         self.space = self._space(detector, cache)
+        paths = self.tables["val"]["path"].tolist()
+        self.copied = copied_features(detector, paths, cache, "val", seed=2)
 
     def _space(self, detector: AnomalyDetector, cache: Path) -> FeatureSpace:
         """Directions of adult train patients, and of the copies of each second of their images."""
         table = self.tables["train"]
         adult, half = (table["age"] >= CHILD_AGE).to_numpy(), np.arange(len(table)) % 2 == 0
         views = (table["view"] == "AP").to_numpy().astype(int)
-        copied = copied_features(detector, table["path"][half].tolist(), cache)
+        copied = copied_features(detector, table["path"][half].tolist(), cache, "train", seed=1)
         features = [self.rows["train"]["features"][adult & half], copied[adult[half]]]
         space = FeatureSpace.fit(np.concatenate(features), np.tile(views[adult & half], 2), 2)
         return space.moved(features[0], views[adult & half])
@@ -200,11 +217,13 @@ class Sources:
         named = {"origin": "NIH ChestX-ray14", "made": "1992 to 2015", "detector": digest}
         found = normals_from(scores, facts, LEVEL, **named)
         last = self.tables["val"]
-        reference = (last["age"] >= CHILD_AGE) & (last["abnormal"] == 0)
-        rows, facts = self.part("val", reference.to_numpy())
+        reference = ((last["age"] >= CHILD_AGE) & (last["abnormal"] == 0)).to_numpy()
+        rows, facts = self.part("val", reference)
         views = np.array([fact.view == "AP" for fact in facts]).astype(int)
         looks = {"child": rows["child"], "ap": rows["ap"]}
-        looks["distance"] = self.space.distances(rows["features"], views)
+        looks["pose"] = np.array([fact.wrong_pose for fact in facts])
+        # of copies, since another hospital's adults are as far away as those
+        looks["distance"] = self.space.distances(self.copied[reference], views)
         return replace(found, looks=looks, space=self.space, children=False, adults=True)
 
 
@@ -306,6 +325,14 @@ def main() -> None:
     tables = {name: table_of(options.data, name) for name in names}
     rows = {name: rows_of(detector, options.data, options.cache, name) for name in names}
     table = figures(normals, tables, rows, own=True)
+    if options.sets == "val":
+        spoiled = {way: spoiled_rows(detector, options.data, options.cache, way) for way in SPOILED}
+        nothing = {way: np.zeros(len(each["scores"]), int) for way, each in spoiled.items()}
+        lines = [
+            measured(way, normals, each, facts_of(each, [""] * len(nothing[way])), nothing[way])
+            for way, each in spoiled.items()
+        ]
+        table = pd.concat([table, pd.DataFrame(lines)])
     print(table.to_markdown(index=False, floatfmt=".3f"))
 
 

@@ -3,7 +3,7 @@
 """
 Audit: are these images fit for training?
 
-``measurements`` reads each file once, ``pose`` tells how it is turned, ``duplicates`` finds what shows the same,
+``measurements`` reads each file once and asks how it is turned, ``duplicates`` finds what shows the same,
 ``checks`` turns this into findings, ``audit`` joins them and ``page`` shows them.
 """
 
@@ -18,14 +18,12 @@ from monai_afire.apps.audit.audit import (
 from monai_afire.apps.audit.audit_checks import CHECKS, Check
 from monai_afire.apps.audit.duplicates import near_duplicates
 from monai_afire.apps.audit.measurements import MeasureRadiograph
-from monai_afire.apps.audit.pose import PoseClassifier
 
 __all__ = [
     "AuditSummary",
     "CHECKS",
     "Check",
     "MeasureRadiograph",
-    "PoseClassifier",
     "audit_images",
     "measure_images",
     "near_duplicates",

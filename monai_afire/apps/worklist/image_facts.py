@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What is known of the images of a batch besides their scores: header, lungs, view, age and features."""
+"""What is known of the images of a batch besides their scores: header, lungs, pose, view, age and features."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from monai_afire.data.dicom_header import AGE_ELEMENTS, header_of
 from monai_afire.detection.detector import AnomalyDetector
 from monai_afire.detection.support import ImageFacts, facts_of_header, mean_features
 from monai_afire.networks.nets.lung_finder import LungFinder
+from monai_afire.networks.nets.pose_classifier import PoseClassifier
 from monai_afire.networks.nets.view_classifier import ViewClassifier
 
 _LUNG = 0.5  # probability
@@ -22,7 +23,7 @@ _LUNG = 0.5  # probability
 
 class ImageFactsReader:
     """
-    Facts of the images of a batch; lungs, view and age by the picture only of gray pictures.
+    Facts of the images of a batch; lungs, pose, view and age by the picture only of gray pictures.
 
     Args:
         detector: whose features they are.
@@ -75,9 +76,11 @@ class ImageFactsReader:
         ]
 
     def _looks(self, pictures: torch.Tensor) -> list[dict[str, float]]:
-        """Logits of view and age."""
-        found = self._classifier(pictures.to(self._device).float() / 255)
+        """Logits of view, age and pose."""
+        images = pictures.to(self._device).float() / 255
+        found = self._classifier(images)
         logits = {name: value.double().logit(eps=1e-6).tolist() for name, value in found.items()}
+        logits["pose"] = self._pose_classifier.objection(images).double().tolist()
         return [dict(zip(logits, row, strict=True)) for row in zip(*logits.values(), strict=True)]
 
     @property
@@ -91,6 +94,10 @@ class ImageFactsReader:
     @cached_property
     def _classifier(self) -> ViewClassifier:
         return ViewClassifier.released().to(self._device)
+
+    @cached_property
+    def _pose_classifier(self) -> PoseClassifier:
+        return PoseClassifier.released().to(self._device)
 
 
 def _are_gray_pictures(images: torch.Tensor) -> bool:

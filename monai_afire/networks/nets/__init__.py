@@ -15,6 +15,7 @@ from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.nets.lung_finder import LungFinder
 from monai_afire.networks.nets.mae import MAE
 from monai_afire.networks.nets.peac import PEAC
+from monai_afire.networks.nets.pose_classifier import PoseClassifier
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.networks.nets.transfer_network import TransferNetwork
 from monai_afire.networks.nets.uper_net import UPerNet
@@ -35,5 +36,6 @@ __all__ = [
     "TransferNetwork",
     "UPerNet",
     "ViTEncoder",
+    "PoseClassifier",
     "ViewClassifier",
 ]

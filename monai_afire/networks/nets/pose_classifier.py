@@ -81,6 +81,26 @@ class PoseClassifier(nn.Module):
         """
         return with_released_weights(cls(), "pose.safetensors")
 
+    def objection(self, images: torch.Tensor) -> torch.Tensor:
+        """
+        Whether pictures are anything but one upright frontal chest, mirrored or not.
+
+        Args:
+            images: ``(B, 1, H, W)``, dense parts bright.
+
+        Returns:
+            Logits ``(B,)``: of the strongest of turned, inverted, no chest, and two views.
+
+        Example:
+            >>> PoseClassifier().eval().objection(torch.rand(2, 1, 96, 80)).shape
+            torch.Size([2])
+        """
+        poses, qualities = self(images)
+        upright = [0, POSES // 2]
+        others = [pose for pose in range(POSES) if pose not in upright]
+        turned_logit = poses[:, others].logsumexp(1) - poses[:, upright].logsumexp(1)
+        return torch.cat([turned_logit[:, None], qualities], 1).amax(1)
+
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """
         Score pictures.
