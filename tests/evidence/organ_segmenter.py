@@ -171,7 +171,7 @@ def _rows_of(weights: Path, data: Path, name: str) -> Iterator[dict[str, object]
         for structure, outlines in OUTLINES[name].items():
             for path in sorted(images.glob("*.png")):
                 truth = _union([data / name / outline / path.name for outline in outlines])
-                files = [f"masks/{organ}/{path.name}.png" for organ in FOUND[structure]]
+                files = [f"masks/{organ}/{path.stem}.png" for organ in FOUND[structure]]
                 found = _union([next(output.rglob(file)) for file in files])
                 value = round(dice(found, truth), 4)
                 yield {"set": name, "image": path.name, "structure": structure, "dice": value}

@@ -46,7 +46,7 @@ def lung_dice(weights: Path, data: Path) -> list[float]:
         masks = {name: next(Path(folder).rglob(f"masks/{name}")) for name in LUNGS}
         return [
             dice(
-                np.logical_or(*(mask(masks[name] / f"{path.name}.png") for name in LUNGS)),
+                np.logical_or(*(mask(masks[name] / f"{path.stem}.png") for name in LUNGS)),
                 mask(path),
             )
             for path in truths
