@@ -1,22 +1,37 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
 """
-Writes ``tutorials/*.ipynb`` from the scripts ``tutorials/*.py``: ``python docs/notebooks.py``.
+Writes ``tutorials/*.ipynb`` from the scripts ``tutorials/*.py``, and executes them: ``python docs/notebooks.py``.
 
-The scripts are the source, as their changes read well; the notebooks are what Jupyter and the documentation show.
+The scripts are the source, as their changes read well; the notebooks are what Jupyter and the documentation show. Their
+outputs are made small: pictures become JPEG, progress bars are left out, long prints are cut. ``python docs/notebooks.py
+tutorials/4_parts_in_your_pipeline.py`` executes one.
 """
 
 from __future__ import annotations
 
+import base64
+import re
+import sys
+from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 
 import jupytext
 import nbformat
+from nbclient import NotebookClient
+from PIL import Image
 
-__all__ = ["TUTORIALS", "as_notebook", "main"]
+__all__ = ["TUTORIALS", "as_notebook", "main", "smaller_outputs"]
 
-TUTORIALS = Path(__file__).resolve().parents[1] / "tutorials"
+ROOT = Path(__file__).resolve().parents[1]
+TUTORIALS = ROOT / "tutorials"
 _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+_TIMEOUT = 1800  # seconds of a cell
+_WIDTH = 800  # pixels of a picture
+_QUALITY = 80  # of JPEG
+_MOST_LINES = 40  # of a print
+_PATHS = re.compile(r"(?<![\w.])/(?:[\w.@+-]+/)+")  # absolute folders, which are of this machine
 
 
 def as_notebook(script: Path) -> str:
@@ -29,6 +44,37 @@ def as_notebook(script: Path) -> str:
     Returns:
         Text of the ``.ipynb`` file, without outputs, the same at each call.
     """
+    return _text(_without_outputs(script))
+
+
+def smaller_outputs(notebook: nbformat.NotebookNode) -> None:
+    """
+    Leave of a notebook's outputs what a reader needs, and nothing of the machine.
+
+    Args:
+        notebook: executed; it is changed.
+    """
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            continue
+        cell.metadata.pop("execution", None)  # times
+        kept = [each for each in cell.outputs if each.get("name") != "stderr"]  # progress bars
+        for output in kept:
+            _make_smaller(output)
+        cell.outputs = kept
+
+
+def main(names: Sequence[str] = ()) -> None:
+    """Write and execute the notebook of each script, or of those that are named."""
+    for script in [Path(name) for name in names] or sorted(TUTORIALS.glob("*.py")):
+        notebook = _without_outputs(script)
+        print(f"executing {script.name}", flush=True)
+        NotebookClient(notebook, timeout=_TIMEOUT, resources={"metadata": {"path": ROOT}}).execute()
+        smaller_outputs(notebook)
+        script.with_suffix(".ipynb").write_text(_text(notebook), encoding="utf-8")
+
+
+def _without_outputs(script: Path) -> nbformat.NotebookNode:
     notebook = jupytext.read(script, fmt="py:percent")
     notebook.metadata = nbformat.NotebookNode(kernelspec=_KERNEL)
     if notebook.cells and notebook.cells[0].source.startswith("# Copyright"):
@@ -36,15 +82,41 @@ def as_notebook(script: Path) -> str:
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number}"
     notebook.nbformat, notebook.nbformat_minor = 4, 5
+    return notebook
+
+
+def _text(notebook: nbformat.NotebookNode) -> str:
+    notebook.metadata = nbformat.NotebookNode(kernelspec=_KERNEL)  # not the version of this Python
     nbformat.validate(notebook)
     return nbformat.writes(notebook) + "\n"
 
 
-def main() -> None:
-    """Write the notebook of each script."""
-    for script in sorted(TUTORIALS.glob("*.py")):
-        script.with_suffix(".ipynb").write_text(as_notebook(script), encoding="utf-8")
+def _make_smaller(output: nbformat.NotebookNode) -> None:
+    if "text" in output:
+        output.text = _shorter(output.text)
+    data = output.get("data", {})
+    if "image/png" in data:
+        data["image/jpeg"] = _jpeg(data.pop("image/png"))
+    if "text/plain" in data:
+        data["text/plain"] = _shorter(data["text/plain"])
+
+
+def _shorter(text: str) -> str:
+    """A print without folders of this machine, of at most so many lines."""
+    lines = _PATHS.sub("", text.replace(f"{ROOT}/", "")).splitlines(keepends=True)
+    if len(lines) <= _MOST_LINES:
+        return "".join(lines)
+    half = _MOST_LINES // 2
+    return "".join([*lines[:half], "...\n", *lines[-half:]])
+
+
+def _jpeg(png: str) -> str:
+    picture = Image.open(BytesIO(base64.b64decode(png))).convert("RGB")
+    picture.thumbnail((_WIDTH, _WIDTH), Image.Resampling.LANCZOS)
+    file = BytesIO()
+    picture.save(file, "JPEG", quality=_QUALITY, optimize=True)
+    return base64.b64encode(file.getvalue()).decode()
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -115,8 +115,8 @@ def code_in_config(path: Path) -> list[Code]:
 
     Example:
         >>> from monai_afire_cli.bundles import bundles_folder
-        >>> [code.text for code in code_in_config(bundles_folder() / "afire/configs/released.json")]
-        ["$@bundle_root + '/released/detector.safetensors'"]
+        >>> code_in_config(bundles_folder() / "afire/configs/inference.json")[0].text
+        '$import monai_afire'
     """
     if path.suffix != ".json":
         raise ValueError(f"{path}: only JSON is checked; rewrite a YAML config as JSON")

@@ -13,11 +13,11 @@
 # The real thing is
 #
 # ```bash
-# python -m monai.bundle run --config_file bundles/afire/configs/train.json
+# monai-afire run afire train
 # ```
 #
 # for 1,024 phantoms of 128 x 128 pixels (3 to 6 minutes on two cores), with `--dataset_dir
-# /path/to/images` for yours.
+# /path/to/images` for yours. The images are drawn here, because patients' images do not come with the package.
 
 # %%
 import os
@@ -59,13 +59,11 @@ plt.show()
 # %% [markdown]
 # ## Pre-train
 #
-# `monai.bundle.run` is the Python form of `python -m monai.bundle run`: a list of config files, of which each
-# overrides the one before, and single values after them. In a shell the next cell reads
+# `monai.bundle.run` is the Python form of `monai-afire run`: a list of config files, of which each overrides the one
+# before, and single values after them. In a shell the next cell reads
 #
 # ```bash
-# python -m monai.bundle run \
-#     --config_file "['bundles/afire/configs/train.json','tutorials/miniature.json']" \
-#     --epochs 16 --val_interval 2 \
+# monai-afire run afire train tutorials/miniature.json --epochs 16 --val_interval 2 \
 #     --ckpt_dir tutorials/output/pretrained --output_dir tutorials/output/pretraining \
 #     --phantom_dir tutorials/output/phantom
 # ```

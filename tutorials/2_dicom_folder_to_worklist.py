@@ -8,8 +8,8 @@
 # and the new ones. A list comes out, the most suspicious image first, with a heat map for each, and a list of the
 # files that could not be read.
 #
-# The folders are made here from the embedded phantom, and everything is a **miniature** of a minute or two (see
-# [tutorial 1](1_pretrain_and_look.ipynb)). [The last section](#your-own-folders) has the three commands for your own
+# The folders are made here from the drawn phantom, because patients' images do not come with the package. Everything
+# is a **miniature** of a minute or two (see [tutorial 1](1_pretrain_and_look.ipynb)). [The last section](#your-own-folders) has the three commands for your own
 # folders. Not for clinical use.
 
 # %%
@@ -223,20 +223,22 @@ for _, row in rejected.iterrows():
 # %% [markdown]
 # ## Your own folders
 #
-# The same at full scale, in a shell, from the root of the clone. DICOM, PNG, JPEG, TIFF and NIfTI may be mixed,
-# folders nested.
+# The same at full scale, in a shell. DICOM, PNG, JPEG, TIFF and NIfTI may be mixed, folders nested.
 #
 # ```bash
 # # 1. pre-train on normal radiographs, as many as there are
-# python -m monai.bundle run --config_file bundles/afire/configs/train.json --dataset_dir /path/to/normal
+# monai-afire run afire train --dataset_dir /path/to/normal
 # # 2. adapt, and fit statistics and threshold, on normal radiographs of the hospital that is to use it
-# python -m monai.bundle run --dataset_dir /path/to/normal \
-#     --config_file "['bundles/afire/configs/train.json','bundles/afire/configs/finetune_anomaly.json']" \
-#     --weights_of latest
+# monai-afire run afire train finetune_anomaly --weights_of latest --dataset_dir /path/to/normal
 # # 3. judge new ones
-# python -m monai.bundle run --config_file bundles/afire/configs/inference.json \
-#     --weights_of latest --dataset_dir /path/to/new
+# monai-afire run afire inference --weights_of latest --dataset_dir /path/to/new
 # ```
+#
+# Without the first two steps and `--weights_of`, the third uses the released detector for adults. This is the first
+# and the last of its list on 60 real radiographs, half of them with pneumonia (images: NIH Clinical Center,
+# ChestX-ray14):
+#
+# ![six radiographs beside their heat maps](../bundles/afire/docs/worklist.jpg)
 #
 # Without `--dataset_dir` the first two take the phantom, to try it out. The list is
 # `runs/afire/latest/worklist.csv`.

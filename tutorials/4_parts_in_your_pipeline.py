@@ -21,7 +21,7 @@ from monai_afire.transforms import GridCropPaird, SynthLesionMaskd
 set_determinism(seed=0)
 
 # %% [markdown]
-# The images are those of the embedded phantom. With files, put `LoadRadiographd(keys="image")` first: it reads DICOM,
+# The images are drawn, because patients' images do not come with the package. With files, put `LoadRadiographd(keys="image")` first: it reads DICOM,
 # PNG, JPEG, TIFF and NIfTI into `(1, H, W)` in [0, 1], upright and bright = dense.
 
 # %%

@@ -15,8 +15,7 @@
 # real thing is
 #
 # ```bash
-# python -m monai.bundle run \
-#     --config_file "['bundles/afire/configs/inference.json','bundles/afire/configs/analysis.json']"
+# monai-afire run afire inference analysis --weights_of latest
 # ```
 #
 # after `train.json`, with `--dataset_dir /path/to/images --datalist /path/to/list.json` for your images;
@@ -59,13 +58,11 @@ if not pretrained.is_file():
 # %% [markdown]
 # ## The report
 #
-# `ConfigWorkflow` is what `python -m monai.bundle run` runs; here it also hands out images and encoders afterwards.
+# `ConfigWorkflow` is what `monai-afire run` runs; here it also hands out images and encoders afterwards.
 # In a shell the next cell reads
 #
 # ```bash
-# python -m monai.bundle run \
-#     --config_file "['bundles/afire/configs/inference.json','tutorials/miniature.json',\
-#                     'bundles/afire/configs/analysis.json']" \
+# monai-afire run afire inference tutorials/miniature.json analysis \
 #     --ckpt_path tutorials/output/pretrained/model.pt --output_dir tutorials/output/report \
 #     --phantom_dir tutorials/output/phantom_report --phantom::num_patients "{'test': 16}" --images::max_images 16
 # ```

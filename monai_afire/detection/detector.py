@@ -258,6 +258,28 @@ class AnomalyDetector(ScoreThresholds):
             token_map.unflatten(1, encoder.grid_size).unsqueeze(1), encoder.img_size
         )
 
+    @torch.no_grad()
+    def judged_tokens(self, image: torch.Tensor) -> torch.Tensor:
+        """
+        Which tokens of a picture the image scores count: by "interior_mean" those off the border of what is scored.
+
+        Args:
+            image: ``(B, C, *S)``.
+
+        Returns:
+            ``(B, L)``, 1 where a token counts and 0 where not; between the two where it does in part, since a field of
+            view need not end where a token does.
+        """
+        if self.aggregation == "interior_mean":
+            judged = self.interior.float()
+        else:
+            judged = torch.ones(len(self.interior), device=image.device)
+        judged = judged.expand(len(image), 1, -1)
+        if self.field_of_view is not None:
+            _, field = self.field_of_view(image)
+            judged = self.field_of_view.to_picture(judged, self.network.encoder.grid_size, field)
+        return judged[:, 0]
+
     def describe_outputs(self) -> dict[str, list]:
         """Names of the scores and maps in their order, and the thresholds, for an exported graph."""
         return {

@@ -17,7 +17,7 @@ from monai_afire.networks import ViTEncoder, load_encoder_weights, released_enco
 from monai_afire.networks.weights.released_files import released_file
 from monai_afire.networks.weights.safetensors_files import read_safetensors
 
-CONFIGS = "['bundles/afire/configs/inference.json','bundles/afire/configs/released.json']"
+CONFIGS = "bundles/afire/configs/inference.json"
 MEGABYTE = 10**6
 
 
@@ -125,7 +125,7 @@ def test_released_detector_is_exported_as_it_is(
     monkeypatch.chdir(tmp_path)
     configs = repository_root / "bundles" / "afire" / "configs"
     parser = ConfigParser()
-    parser.read_config([str(configs / "inference.json"), str(configs / "released.json")])
+    parser.read_config(str(configs / "inference.json"))
     parser["bundle_root"] = str(configs.parent)
     parser["export_network"] = {"network": "@detector_def", "path": "@export_path"}
     exported = parser.get_parsed_content("export")[-1]

@@ -392,10 +392,15 @@ def test_report_of_an_evaluation(tmp_path: Path, capsys: pytest.CaptureFixture[s
         "sharpness": torch.rand(12),
     }
     engine = judging(detector)
-    AnomalyReport(
+    report = AnomalyReport(
         detector, dataset, items, str(tmp_path), num_bootstraps=20, num_pictures=6
-    ).attach(engine)
+    )
+    report.attach(engine)
     engine.run([batch])
+    # the heat of a sheet's pictures ends where the scores look no more
+    heat = report._judged_heat(images[0], torch.ones(len(detector.interior)))
+    assert heat[16, 16] == 1
+    assert heat[0].max() == heat[-1].max() == heat[:, 0].max() == heat[:, -1].max() == 0
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert metrics["images"] == {"normal": 4, "abnormal": 4}
     assert set(metrics["detection"]) == {*SCORE_NAMES, "darkness", "sharpness"}

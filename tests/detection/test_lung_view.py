@@ -93,6 +93,19 @@ def test_maps_are_put_back_where_they_came_from() -> None:
     torch.testing.assert_close(view.to_picture(maps, (8, 8), whole), maps)
 
 
+def test_tokens_count_where_scores_look(images: torch.Tensor) -> None:
+    of_lungs, of_picture = twins()
+    ring = torch.zeros(8, 8)
+    ring[1:-1, 1:-1] = 1
+    assert torch.equal(of_picture.judged_tokens(images[:2]).reshape(2, 8, 8), ring.expand(2, 8, 8))
+    view = LungView()
+    _, field = view(images[:2])
+    expected = view.to_picture(ring.expand(2, 1, 8, 8).flatten(2), (8, 8), field)[:, 0]
+    torch.testing.assert_close(of_lungs.judged_tokens(images[:2]), expected)
+    of_picture.aggregation = "mean"
+    assert of_picture.judged_tokens(images[:2]).eq(1).all()
+
+
 def test_finder_stays_as_it_is_in_training() -> None:
     detector = twins()[0].train()
     assert not detector.field_of_view.finder.training

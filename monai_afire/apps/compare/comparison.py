@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,13 @@ from tqdm.auto import tqdm
 
 from monai_afire.apps.compare.cohort import EVALUATE, LEARN, Cohort, read_cohort
 from monai_afire.apps.compare.compare_page import embedding_maps, write_page
+from monai_afire.apps.compare.earlier_results import (
+    NUMBERS,
+    PAGE,
+    TABLE,
+    asked,
+    refuse_other_results,
+)
 from monai_afire.apps.compare.encoders import ComparedEncoder, compared_encoder
 from monai_afire.apps.compare.questions import (
     CONTROLS,
@@ -51,7 +59,8 @@ def compare_encoders(
     Compare encoders with each other and with simple baselines on labeled images.
 
     Writes ``compare.html`` (a page that needs no network), ``compare.json`` and ``compare.csv`` (the numbers), and
-    ``tokens/``, from which the next call with the same images and encoders goes on.
+    ``tokens/``, from which the next call goes on. A folder has one comparison: further encoders join it, and another
+    one, of other images or settings, is refused.
 
     Args:
         datalist: JSON file with sections of labeled images, or a CSV table, see :func:`read_cohort`.
@@ -67,6 +76,7 @@ def compare_encoders(
     Raises:
         DatalistError: when the list or an image cannot be used.
         ValueError: for an encoder that cannot be built, or that has the name of another one.
+        FileExistsError: when the folder has the results of another comparison.
         OSError: when the results cannot be written.
 
     Example:
@@ -83,6 +93,8 @@ def compare_encoders(
         raise ValueError(
             f"encoder {taken[0]!r}: the name is taken; give each its own, as in mine=model.pt"
         )
+    question = asked(Path(datalist).expanduser(), dataset_dir, section, compared)
+    by_main_rank(refuse_other_results, Path(output_dir), question)
     folder, stored = check_writable(output_dir), check_writable(Path(output_dir, "tokens"))
     cohort = read_cohort(Path(datalist), folder, dataset_dir, section)
     pixels = RawPixels(1, _PIXELS, _PIXELS)
@@ -93,7 +105,7 @@ def compare_encoders(
     ]
     tokens = encode_images(cohort.items, [exposure, *seen], stored, "images")
     painted = encode_images(nodule_items(cohort), seen, stored, "painted nodules")
-    return by_main_rank(_report, folder, cohort, seen, tokens, painted)
+    return by_main_rank(_report, folder, cohort, seen, tokens, painted, question)
 
 
 def _report(
@@ -102,6 +114,7 @@ def _report(
     seen: Sequence[ComparedEncoder],
     tokens: Mapping[str, NDArray],
     painted: Mapping[str, NDArray],
+    question: Mapping[str, Any],
 ) -> str:
     """Ask all questions and write the answers; returns the sentence."""
     features = {each.name: tokens[each.name].mean(1, dtype=np.float32) for each in seen}
@@ -115,7 +128,7 @@ def _report(
                 cohort, each.name, each.encoder.grid_size, tokens[each.name], painted[each.name]
             )
     table = results_table(cohort, tqdm(answers, desc="intervals", unit="answer"))
-    return _write(folder, cohort, table, features, seen[0].field_of_view)
+    return _write(folder, cohort, table, features, seen[0].field_of_view, question)
 
 
 def _findings(cohort: Cohort) -> dict[str, list[str]]:
@@ -127,11 +140,16 @@ def _findings(cohort: Cohort) -> dict[str, list[str]]:
 
 
 def _write(
-    folder: Path, cohort: Cohort, table: pd.DataFrame, features: Mapping[str, NDArray], view: str
+    folder: Path,
+    cohort: Cohort,
+    table: pd.DataFrame,
+    features: Mapping[str, NDArray],
+    view: str,
+    question: Mapping[str, Any],
 ) -> str:
     """The three files; returns the sentence."""
-    for path in (folder / f"compare.{kind}" for kind in ("html", "csv", "json")):
-        remove_leftovers(path)
+    for name in (PAGE, TABLE, NUMBERS):
+        remove_leftovers(folder / name)
     evaluated = cohort.table[cohort.table["role"] == EVALUATE]
     sentence, patients = verdict(table, len(evaluated)), evaluated["patient"].nunique()
     facts = {
@@ -152,8 +170,10 @@ def _write(
         for name, own in features.items()
         for each in embedding_maps(name, own[evaluated.index], groups)
     ]
-    write_page(folder / "compare.html", table, maps, **facts)
-    write_text(folder / "compare.csv", table.to_csv(index=False))
-    numbers = json_safe({**facts, "results": table.to_dict("records")})
-    write_text(folder / "compare.json", json.dumps(numbers, indent=1))
+    numbers = json_safe({**facts, "asked": question, "results": table.to_dict("records")})
+    write_text(
+        folder / NUMBERS, json.dumps(numbers, indent=1)
+    )  # first: it says whose the others are
+    write_text(folder / TABLE, table.to_csv(index=False))
+    write_page(folder / PAGE, table, maps, **facts)
     return sentence

@@ -136,9 +136,9 @@ class AnomalyReport(MetricsReport):
         images, heats, titles, truths = [], [], [], []
         for row in self._pictured(originals):
             index = row["number"]
-            heat = upsampled(self.maps[index][-1], self.encoder.grid_size, self.encoder.img_size)
-            images.append(np.asarray(self.dataset[index][CommonKeys.IMAGE]).mean(0))
-            heats.append(heat)
+            image = torch.as_tensor(self.dataset[index][CommonKeys.IMAGE])
+            images.append(np.asarray(image).mean(0))
+            heats.append(self._judged_heat(image, self.maps[index][-1]))
             kind = "abnormal" if row["label"] else "normal"
             titles.append(f"{Path(row['image']).name}\n{kind}, fused {row['fused']:.3f}")
             truths.append(self.truths[index])
@@ -147,12 +147,21 @@ class AnomalyReport(MetricsReport):
         title = (
             f"{len(images)} of {len(originals)} images: {known} with a known lesion, outlined in cyan, by falling "
             "score; then of the others the highest scores and the lowest\nColor: more heat than 95 % of the normal "
-            "images' patches have; the strongest: more than any of them"
+            "images' patches have; the strongest: more than any of them; none where no score looks, as at the border"
         )
         path = self.folder / "heat_maps.png"
         contact_sheet(
             images, heats, titles, path, truths, low, high, title=title, meaning=HEAT_UNIT
         )
+
+    def _judged_heat(self, image: torch.Tensor, token_map: torch.Tensor) -> np.ndarray:
+        """Heat ``(H, W)`` where the scores count it: elsewhere normal images are hot, too, and it means nothing."""
+        device = self.detector.interior.device
+        judged = self.detector.judged_tokens(image[None].to(device))[0].cpu()
+        shares, heat = upsampled(
+            torch.stack([judged, token_map]), self.encoder.grid_size, self.encoder.img_size
+        )
+        return shares * heat
 
     def _pictured(self, originals: pd.DataFrame) -> list[dict[str, Any]]:
         """Up to half of the sheet for known lesions, then the most and the least suspicious of the others."""

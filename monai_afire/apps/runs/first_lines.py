@@ -49,10 +49,19 @@ def first_lines(call: BundleCall) -> Iterator[str]:
     if {"device", "bf16"} <= call.config.keys():
         yield described_precision(call.value("device"), bool(call.value("bf16")))
     if "ckpt_path" in call.config and "ckpt_path" in call.read_names:
-        yield f"weights: {call.value('ckpt_path')}"
+        yield _weights_line(call)
     has_own_images = call.config.get("dataset_dir") or call.config.get("datalist")
     if has_own_images and _could_be_as_in_paper(call):
         yield "the settings of train.json are small, for a first try; the overlay paper has those of the paper"
+
+
+def _weights_line(call: BundleCall) -> str:
+    """Which weights run, and whether someone chose them."""
+    line = f"weights: {call.value('ckpt_path')}"
+    is_chosen = "ckpt_path" in call.overrides or call.config.get("weights_of") is not None
+    return (
+        line if is_chosen else f"{line}, which come with the bundle (--weights_of takes your own)"
+    )
 
 
 def origin(paths: Iterable[Path]) -> str:

@@ -72,7 +72,7 @@ def watch_folder(
             :class:`monai_afire.apps.worklist.RunNormals`; it is made once, as ``normals.safetensors`` in the output
             folder.
         calibrate_weeks: take the images of the folder ``calibrate`` that are at most so many weeks old, anew each day.
-        overrides: settings of ``inference.json``, after those of ``released.json``.
+        overrides: settings of ``inference.json``.
 
     Raises:
         DatalistError: when there is no such folder, or the output folder lies in it.
@@ -255,7 +255,7 @@ def _score(batch: Path, overrides: dict[str, Any]) -> Path:
     bundle = find_bundle("afire")
     workflow = ConfigWorkflow(
         workflow_type="inference",
-        config_file=[str(path) for path in bundle.config_files(["inference", "released"])],
+        config_file=[str(path) for path in bundle.config_files(["inference"])],
         bundle_root=literal(str(bundle.folder)),
         datalist=literal(str(batch / _PLAN)),
         output_dir=literal(str(batch)),

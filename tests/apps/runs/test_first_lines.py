@@ -40,12 +40,20 @@ def test_small_settings_are_named_where_own_images_meet_them(
 
 
 @pytest.mark.parametrize(
-    ("overrides", "path"),
-    [({}, "released/detector.safetensors"), ({"ckpt_path": "mine.pt"}, "mine.pt")],
+    ("run", "overrides", "path", "is_own"),
+    [
+        ("afire/inference", {}, "released/detector.safetensors", False),
+        ("afire/inference", {"ckpt_path": "mine.pt"}, "mine.pt", True),
+        ("radiograph_classification/inference", {}, "released/nih_findings.pt", False),
+    ],
 )
-def test_the_weights_in_use_are_named(overrides: dict[str, Any], path: str) -> None:
-    lines = list(first_lines(call_of(["afire/inference"], **IMAGES, **overrides)))
-    assert [line for line in lines if line.startswith("weights: ") and line.endswith(path)]
+def test_the_weights_in_use_are_named(
+    run: str, overrides: dict[str, Any], path: str, is_own: bool
+) -> None:
+    lines = list(first_lines(call_of([run], **IMAGES, **overrides)))
+    [line] = [line for line in lines if line.startswith("weights: ")]
+    assert path in line
+    assert ("come with the bundle" in line) is not is_own
     assert not any("weights: " in line for line in first_lines(call_of(["afire/train"], **IMAGES)))
 
 

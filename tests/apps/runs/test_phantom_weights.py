@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from bundles.bundle_runs import REPOSITORY_ROOT, all_messages, write_images
-from monai.bundle import run
+from monai.bundle import ConfigParser, run
 from torch import nn
 
 from monai_afire.apps.phantom import PhantomSet
@@ -17,7 +17,8 @@ from monai_afire.data import bundle_items
 from monai_afire.networks import ModelFile, save_network
 from monai_afire.networks.weights.model_file import read_description
 
-BUNDLES = sorted(path.parent.parent for path in REPOSITORY_ROOT.glob("bundles/*/models/model.pt"))
+WEIGHTS = sorted(REPOSITORY_ROOT.glob("bundles/*/models/model.pt"))
+OF_PHANTOMS = [path.parent.parent for path in WEIGHTS if path.parts[-3].startswith("radiograph_")]
 
 
 def model_file(folder: Path, trained_on: str | None) -> ModelFile:
@@ -39,21 +40,27 @@ def test_only_radiographs_for_weights_of_phantoms_are_refused(tmp_path: Path) ->
         checked_items(model_file(tmp_path / str(known), known), radiographs)
 
 
-@pytest.mark.parametrize("bundle", BUNDLES, ids=lambda folder: folder.name)
-def test_the_weights_of_every_bundle_refuse_radiographs(
+@pytest.mark.parametrize("weights", WEIGHTS, ids=lambda path: path.parts[-3])
+def test_weights_say_of_what_images_their_card_says(weights: Path) -> None:
+    card = (weights.parents[1] / "docs" / "README.md").read_text(encoding="utf-8")
+    section = card.split("`models/model.pt` (", 1)[1].split("\n\n", 1)[0]
+    is_of_nih = "training images" in section and "of NIH ChestX-ray14" in section
+    assert is_of_nih != ("**drawn phantoms**" in section)
+    expected = "radiographs" if is_of_nih else "phantoms"
+    assert read_description(weights).trained_on == expected
+
+
+@pytest.mark.parametrize("bundle", OF_PHANTOMS, ids=lambda folder: folder.name)
+def test_weights_of_phantoms_that_come_with_a_bundle_refuse_radiographs(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     weights = bundle / "models" / "model.pt"
-    assert read_description(weights).trained_on == "phantoms"
     write_images(tmp_path / "images", 2)
     before = sorted(tmp_path.rglob("*"))
-    configs = [f"{bundle}/configs/inference.json"]
-    if bundle.name == "afire":
-        configs += [f"{bundle}/configs/released.json", f"{bundle}/configs/restore.json"]
     with pytest.raises(Exception) as refusal:  # noqa: PT011  the resolver's, with the cause in it
         run(
-            config_file=configs,
+            config_file=f"{bundle}/configs/inference.json",
             bundle_root=str(bundle),
             ckpt_path=str(weights),
             dataset_dir="images",
@@ -63,3 +70,25 @@ def test_the_weights_of_every_bundle_refuse_radiographs(
     assert "was trained on drawn phantoms alone" in message
     assert "train.json" in message
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("given", "file"),
+    [
+        ({}, "models/model.pt"),
+        ({"dataset_dir": "images"}, "released/nih_findings.pt"),
+        ({"datalist": "labels.json"}, "released/nih_findings.pt"),
+        ({"dataset_dir": "images", "weights_of": "own.pt"}, "own.pt"),
+    ],
+)
+def test_released_findings_answer_for_radiographs_where_no_weights_are_named(
+    given: dict[str, str], file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.pt").touch()
+    bundle = REPOSITORY_ROOT / "bundles" / "radiograph_classification"
+    parser = ConfigParser()
+    parser.read_config(str(bundle / "configs" / "inference.json"))
+    parser.update({"bundle_root": str(bundle), **given})
+    assert parser.get_parsed_content("ckpt_path").endswith(file)
+    assert not (tmp_path / "runs").exists()

@@ -18,8 +18,7 @@ from monai_afire.networks import ModelFile
 
 BUNDLES = Path(__file__).resolve().parents[3] / "bundles"
 MEGABYTE = 10**6
-CONFIGS = [*((name, ("inference",)) for name in ZOO_NAMES if name != "afire")]
-CONFIGS += [("afire", ("inference", "released")), ("afire", ("inference", "restore"))]
+CONFIGS = [*((name, ("inference",)) for name in ZOO_NAMES), ("afire", ("inference", "restore"))]
 TWO_IMAGES = {"num_patients": {"training": 2, "validation": 2, "test": 2}, "seed": 0}
 
 
