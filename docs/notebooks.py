@@ -3,9 +3,9 @@
 """
 Writes ``tutorials/*.ipynb`` from the scripts ``tutorials/*.py``, and executes them: ``python docs/notebooks.py``.
 
-The scripts are the source, as their changes read well; the notebooks are what Jupyter and the documentation show. Their
-outputs are made small: pictures become JPEG, progress bars are left out, long prints are cut. ``python docs/notebooks.py
-tutorials/4_parts_in_your_pipeline.py`` executes one.
+The scripts are the source, as their changes read well; the notebooks are what Jupyter and the documentation show.
+Their outputs are made small: pictures become JPEG, progress bars are left out, long prints are cut. ``python
+docs/notebooks.py tutorials/4_parts_in_your_pipeline.py`` executes one.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@
 # files that could not be read.
 #
 # The folders are made here from the drawn phantom, because patients' images do not come with the package. Everything
-# is a **miniature** of a minute or two (see [tutorial 1](1_pretrain_and_look.ipynb)). [The last section](#your-own-folders) has the three commands for your own
-# folders. Not for clinical use.
+# is a **miniature** of a minute or two (see [tutorial 1](1_pretrain_and_look.ipynb)). [The last
+# section](#your-own-folders) has the three commands for your own folders. Not for clinical use.
 
 # %%
 import os

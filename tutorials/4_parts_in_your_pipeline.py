@@ -21,8 +21,9 @@ from monai_afire.transforms import GridCropPaird, SynthLesionMaskd
 set_determinism(seed=0)
 
 # %% [markdown]
-# The images are drawn, because patients' images do not come with the package. With files, put `LoadRadiographd(keys="image")` first: it reads DICOM,
-# PNG, JPEG, TIFF and NIfTI into `(1, H, W)` in [0, 1], upright and bright = dense.
+# The images are drawn, because patients' images do not come with the package. With files, put
+# `LoadRadiographd(keys="image")` first: it reads DICOM, PNG, JPEG, TIFF and NIfTI into `(1, H, W)` in [0, 1], upright
+# and bright = dense.
 
 # %%
 items = [{"image": draw_chest_phantom(patient, image_size=96).image} for patient in range(72)]

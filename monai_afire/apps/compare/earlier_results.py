@@ -29,16 +29,14 @@ def asked(
     What a comparison asks, by which its results are known again: JSON data.
 
     Args:
-        datalist: the list, of which the content counts.
+        datalist: the list, of which the content counts; who reads it says what is wrong with one that is not there.
         dataset_dir: folder that its names start from; None for that of the list.
         section: that is evaluated.
         encoders: by name, with what they are.
-
-    Raises:
-        OSError: when the list cannot be read.
     """
+    content = datalist.read_bytes() if datalist.is_file() else b""
     return {
-        "datalist": _digest(datalist.read_bytes()),
+        "datalist": _digest(content),
         "dataset_dir": os.path.abspath(dataset_dir or datalist.parent),
         "section": section,
         _ENCODERS: {each.name: _digest(each.key.encode()) for each in encoders},

@@ -199,7 +199,7 @@ def write_datalist(
     }
     content = {
         "name": reader.title,
-        "description": f"Made by monai_afire.data from the label files of {reader.title}.",
+        "description": f"Made by monai-afire data from the label files of {reader.title}.",
         "reference": reader.reference,
         "tensorImageSize": "2D",
         "modality": {"0": "CR/DX"},
