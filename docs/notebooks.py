@@ -61,7 +61,7 @@ def smaller_outputs(notebook: nbformat.NotebookNode) -> None:
         kept = [each for each in cell.outputs if each.get("name") != "stderr"]  # progress bars
         for output in kept:
             _make_smaller(output)
-        cell.outputs = kept
+        cell.outputs = _joined(kept)
 
 
 def main(names: Sequence[str] = ()) -> None:
@@ -91,6 +91,17 @@ def _text(notebook: nbformat.NotebookNode) -> str:
     return nbformat.writes(notebook) + "\n"
 
 
+def _joined(outputs: Sequence[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:
+    """Prints in a row as one: each line of a log is an output of its own, with an empty line after it."""
+    joined: list[nbformat.NotebookNode] = []
+    for output in outputs:
+        if joined and output.output_type == joined[-1].output_type == "stream":
+            joined[-1].text = _shorter(joined[-1].text + output.text)
+        else:
+            joined.append(output)
+    return joined
+
+
 def _make_smaller(output: nbformat.NotebookNode) -> None:
     if "text" in output:
         output.text = _shorter(output.text)
@@ -103,7 +114,8 @@ def _make_smaller(output: nbformat.NotebookNode) -> None:
 
 def _shorter(text: str) -> str:
     """A print without folders of this machine, of at most so many lines."""
-    lines = _PATHS.sub("", text.replace(f"{ROOT}/", "")).splitlines(keepends=True)
+    text = _PATHS.sub("", text.replace(f"{ROOT}/", ""))
+    lines = [line for line in text.splitlines(keepends=True) if line.strip()]
     if len(lines) <= _MOST_LINES:
         return "".join(lines)
     half = _MOST_LINES // 2

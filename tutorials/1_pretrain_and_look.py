@@ -123,14 +123,14 @@ curves.groupby("name")["value"].agg(["first", "last"]).round(4)
 
 # %%
 groups = {
-    "losses": ["structure", "category", "restoration"],
-    "what tells": ["restoration_gain", "prototype_information"],
-    "what does not": ["position_accuracy"],
+    "losses": ["train/structure", "train/category", "train/restoration"],
+    "what tells": ["validation/restoration_gain", "train/prototype_information"],
+    "what does not": ["validation/position_accuracy"],
 }
 figure, axes = plt.subplots(1, 3, figsize=(12, 3.2), layout="compressed")
 for axis, (title, names) in zip(axes, groups.items(), strict=True):
     for name in names:
-        curve = curves[curves["name"] == name]
+        curve = curves.set_index("name").loc[[name]]
         steps = curve["step"] / curve["step"].max()  # figures are logged by step or by epoch
         axis.plot(steps, curve["value"], marker="." if len(curve) < 20 else None, label=name)
     axis.set(title=title, xlabel="share of the run")
