@@ -72,7 +72,8 @@ def test_outputs_are_whole_and_small_and_of_no_machine(script: Path) -> None:
     for output in outputs:
         assert output["output_type"] != "error"
         assert output.get("name") != "stderr"
-        texts = [output.get("text", []), output.get("data", {}).get("text/plain", [])]
+        data = output.get("data", {})
+        texts = [output.get("text", []), data.get("text/plain", []), data.get("text/html", [])]
         for text in ("".join(text) for text in texts):
             assert "Traceback" not in text
             assert not re.search(r"(?<![\w.])/(?:[\w.-]+/)+", text), text

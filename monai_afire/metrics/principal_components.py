@@ -18,7 +18,10 @@ def pixel_components(pixels: NDArray, training: NDArray, seed: int = 0) -> NDArr
     # centered, N images span N - 1 axes: a further component would be rounding, which standardization makes a feature
     rank = max(1, min(len(known) - 1, known.shape[1]))
     components = PCA(min(_FEATURE_COMPONENTS, rank), svd_solver="randomized", random_state=seed)
-    return components.fit(known).transform(pixels)
+    with np.errstate(
+        invalid="ignore"
+    ):  # one image has no variance, of which scikit-learn takes shares
+        return components.fit(known).transform(pixels)
 
 
 def pca_errors(normal: NDArray, scored: NDArray, strongest: float = 1.0) -> NDArray:

@@ -202,7 +202,7 @@ def _structure(path: Any, values: torch.Tensor) -> torch.Tensor:
     opacity = picture_opacity(path)
     if opacity is None or opacity.min() == opacity.max():
         return values
-    opaque = torch.as_tensor(opacity, dtype=torch.float32)[None]
+    opaque = torch.tensor(opacity, dtype=torch.float32)[None]  # a copy: a file's are read-only
     if values.min() < values.max() and not torch.equal(
         _binary(path, values), _binary(path, opaque)
     ):

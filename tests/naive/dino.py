@@ -19,7 +19,7 @@ __all__ = ["dino_loss", "ema", "entropy", "head_scores", "moved_center", "softma
 
 def softmax(scores: Tensor, temperature: float) -> Tensor:
     """Probabilities (K,) of scores (K,)."""
-    peak = max(float(score) for score in scores)
+    peak = max(float(score) for score in scores.detach())
     exponentials = [((score - peak) / temperature).exp() for score in scores]
     return torch.stack(exponentials) / torch.stack(exponentials).sum()
 

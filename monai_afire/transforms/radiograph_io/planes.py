@@ -101,7 +101,8 @@ def _known_plane(affine: np.ndarray) -> np.ndarray:
     normal = np.cross(affine[:3, 0], affine[:3, 1])
     if not np.isfinite(affine[:, [0, 1, 3]]).all() or not normal.any():
         return planar_affine()
-    volume = np.linalg.det(affine[:3, :3])
+    axes = affine[:3, :3]
+    volume = np.linalg.det(axes) if np.isfinite(axes).all() else np.nan
     if volume == 0 or not np.isfinite(volume):
         affine = affine.copy()
         affine[:3, 2] = normal / np.linalg.norm(normal)

@@ -31,7 +31,8 @@ def test_a_phantom_is_known_by_its_file_alone(phantom: Path, tmp_path: Path) -> 
     copy = shutil.copyfile(items[0]["image"], tmp_path / "renamed.bin")
     assert is_drawn(copy)
     # an independent reader of PNG finds the mark, too
-    assert Image.open(copy).info["Source"] == "drawn by monai_afire"
+    with Image.open(copy) as picture:
+        assert picture.info["Source"] == "drawn by monai_afire"
 
 
 def test_one_other_image_makes_a_set_of_radiographs(phantom: Path, tmp_path: Path) -> None:
