@@ -149,7 +149,7 @@ def test_what_a_killed_run_has_left_is_refused_by_a_new_one(tmp_path: Path, kill
     assert {path: path.read_bytes() for path in folder.rglob("*.csv")} == before
 
 
-CONFIGS = [f"bundles/afire/configs/{name}.json" for name in ("inference", "released")]
+CONFIGS = ["bundles/afire/configs/inference.json"]
 
 
 def launch(folder: Path, **overrides: object) -> subprocess.Popen[str]:

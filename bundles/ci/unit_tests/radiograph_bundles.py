@@ -27,13 +27,13 @@ class BundleTest:
     Attributes:
         name: of the bundle in the zoo.
         settings: of a network and a training that are small, added to those above.
-        inference: overlays of inference.json that bring weights of their own; empty for the weights just trained.
+        brings_weights: whether inference uses weights that come with the bundle, instead of those just trained.
         evaluates: whether evaluate.json belongs to the training config.
     """
 
     name: ClassVar[str]
     settings: ClassVar[Mapping[str, Any]] = {}
-    inference: ClassVar[tuple[str, ...]] = ()
+    brings_weights: ClassVar[bool] = False
     evaluates: ClassVar[bool] = False
 
     def run_configs(self, workflow_type: str, *names: str, **settings: Any) -> None:
@@ -76,7 +76,7 @@ class BundleTest:
             self.run_configs("train", "train", "evaluate", **known)
             self.assertTrue(os.path.isfile(f"{folder}/output/metrics.json"))
         inference = {**images, "output_dir": f"{folder}/inferred"}
-        if not self.inference:
+        if not self.brings_weights:
             inference["ckpt_path"] = f"{folder}/model.pt"
-        self.run_configs("inference", "inference", *self.inference, **inference)
+        self.run_configs("inference", "inference", **inference)
         self.assertTrue(os.listdir(f"{folder}/inferred"))

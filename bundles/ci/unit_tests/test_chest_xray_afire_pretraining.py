@@ -21,7 +21,7 @@ class TestConfigs(BundleTest, unittest.TestCase):
         "network_def::decoder_layers": 1,
         "network_def::decoder_heads": 2,
     }
-    inference = ("released",)  # by the detector that the bundle brings
+    brings_weights = True  # the released detector
 
 
 if __name__ == "__main__":

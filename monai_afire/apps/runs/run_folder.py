@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
+from monai_afire.data.datalist.drawn_images import PHANTOMS
 from monai_afire.networks.weights.model_file import read_description
 from monai_afire.networks.weights.released_files import MODEL_OF_RUN, weights_file
 from monai_afire.utils.distributed import by_main_rank, has_process_group, is_launched
@@ -121,7 +122,11 @@ def newest_run(bundle: str, is_wanted: Callable[[Path], bool]) -> Path | None:
 
 
 def run_weights(
-    run: str | None, bundle: str, task: str | None = None, otherwise: str | None = None
+    run: str | None,
+    bundle: str,
+    task: str | None = None,
+    otherwise: str | None = None,
+    released: str | None = None,
 ) -> str | None:
     """
     File of the weights of a run.
@@ -131,6 +136,7 @@ def run_weights(
         bundle: folder or name of the bundle.
         task: of the network; "latest" is the latest run that has such a network. None for any.
         otherwise: file where no run is named.
+        released: file in the place of ``otherwise``, for radiographs, where that was trained on phantoms or is missing.
 
     Returns:
         The file.
@@ -143,7 +149,7 @@ def run_weights(
         'released'
     """
     if run is None:
-        return otherwise
+        return otherwise if released is None or _knows_radiographs(otherwise) else released
     parent = _parent(bundle)
     own = parent / run
     if run == LATEST:
@@ -301,6 +307,14 @@ def _is_of(folder: Path, step: str) -> bool:
 def _can_go_on(folder: Path) -> bool:
     """Whether a run has saved something to go on from; one that failed before is no run to resume."""
     return (folder / "models" / "checkpoint.pt").is_file() or any(folder.glob("*.csv"))
+
+
+def _knows_radiographs(path: str | None) -> bool:
+    """Whether there is a file of weights that does not say that it was trained on phantoms."""
+    if path is None or not Path(path).is_file():
+        return False
+    description = read_description(path)
+    return description is None or description.trained_on != PHANTOMS
 
 
 def _has_weights(folder: Path, task: str | None) -> bool:

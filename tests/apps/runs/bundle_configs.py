@@ -14,7 +14,7 @@ from monai_afire.apps.runs import BundleCall
 
 BUNDLES = Path(__file__).resolve().parents[3] / "bundles"
 # overlays of inference.json; evaluate.json is one of train.json in the fine-tuning bundles
-_OF_INFERENCE = {"analysis", "released", "restore"}
+_OF_INFERENCE = {"analysis", "restore"}
 
 
 def config_files() -> dict[str, dict[str, Any]]:

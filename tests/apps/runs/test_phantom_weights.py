@@ -12,7 +12,7 @@ from monai.bundle import ConfigParser, run
 from torch import nn
 
 from monai_afire.apps.phantom import PhantomSet
-from monai_afire.apps.runs import checked_items
+from monai_afire.apps.runs import checked_items, run_weights
 from monai_afire.data import bundle_items
 from monai_afire.networks import ModelFile, save_network
 from monai_afire.networks.weights.model_file import read_description
@@ -92,3 +92,23 @@ def test_released_findings_answer_for_radiographs_where_no_weights_are_named(
     parser.update({"bundle_root": str(bundle), **given})
     assert parser.get_parsed_content("ckpt_path").endswith(file)
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("trained_on", "file"),
+    [
+        ("phantoms", "released.pt"),
+        ("radiographs", "model.pt"),
+        (None, "model.pt"),
+        ("missing", "released.pt"),
+    ],
+)
+def test_own_weights_in_a_bundle_come_before_released_ones(
+    trained_on: str | None, file: str, tmp_path: Path
+) -> None:
+    own = tmp_path / "model.pt"
+    if trained_on != "missing":
+        model_file(tmp_path, trained_on)
+    found = run_weights(None, "bundle", otherwise=str(own), released=str(tmp_path / "released.pt"))
+    assert found == str(tmp_path / file)
+    assert run_weights(None, "bundle", otherwise=str(own)) == str(own)
