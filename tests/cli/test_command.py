@@ -221,7 +221,7 @@ def test_mistakes_leave_nothing_behind(
     ("words", "message"),
     [
         (["afir", "train"], "did you mean 'afire'?"),
-        (["afire", "inference", "releasd"], "did you mean 'released'?"),
+        (["afire", "inference", "restor"], "did you mean 'restore'?"),
         (["afire", "train", "--run_id", "hospital_a"], "--run_id: there is no step 'hospital_a'"),
         (["afire", "train", "--dataset_dir", "nowhere"], "nowhere: there is no such file"),
         (["afire", "train", "--dataset_dir=nowhere"], "nowhere: there is no such file"),
