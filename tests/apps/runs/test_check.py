@@ -109,7 +109,7 @@ def test_an_overlay_after_one_that_follows_it_is_refused_with_the_right_order(la
 @pytest.mark.parametrize(
     "run",
     [
-        ["afire/restore", "afire/inference"],
+        ["afire/color", "afire/inference"],
         ["peac/color", "peac/train"],
         ["radiograph_classification/color", "radiograph_classification/train"],
     ],
