@@ -25,6 +25,10 @@
 import os
 from pathlib import Path
 
+import matplotlib.pyplot as plt
+
+plt.switch_backend("module://matplotlib_inline.backend_inline")  # the notebook shows figures
+
 # bundles are run from the root of the clone, wherever this notebook was started
 root = next(
     folder

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from monai.bundle import ConfigParser
@@ -58,7 +58,8 @@ def first_lines(call: BundleCall) -> Iterator[str]:
 def _weights_line(call: BundleCall) -> str:
     """Which weights run, and whether someone chose them."""
     line = f"weights: {call.value('ckpt_path')}"
-    is_chosen = "ckpt_path" in call.overrides or call.config.get("weights_of") is not None
+    is_default = isinstance(call.config["ckpt_path"], Mapping)  # else somebody has named a file
+    is_chosen = not is_default or call.config.get("weights_of") is not None
     return (
         line if is_chosen else f"{line}, which come with the bundle (--weights_of takes your own)"
     )
