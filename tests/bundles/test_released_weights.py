@@ -40,12 +40,12 @@ def test_released_files_are_small_safetensors(repository_root: Path) -> None:
         )
 
 
-def test_all_weights_together_are_at_most_60_megabytes(repository_root: Path) -> None:
+def test_all_weights_together_are_at_most_64_megabytes(repository_root: Path) -> None:
     files = [
         *repository_root.glob("bundles/*/models/model.pt"),
         *repository_root.glob("bundles/*/released/*.*t*"),
     ]
-    assert sum(path.stat().st_size for path in files) <= 60 * MEGABYTE
+    assert sum(path.stat().st_size for path in files) <= 64 * MEGABYTE
 
 
 @pytest.mark.parametrize(
