@@ -69,6 +69,7 @@ from monai_afire.networks.weights import (
     read_description,
     released_encoder,
     save_network,
+    saved_network,
     starting_encoder,
 )
 
@@ -128,6 +129,7 @@ __all__ = [
     "prepare_transformer_blocks",
     "released_encoder",
     "save_network",
+    "saved_network",
     "sinkhorn_knopp",
     "spread_parts",
     "starting_encoder",

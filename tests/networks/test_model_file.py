@@ -311,11 +311,9 @@ def test_a_description_is_not_trusted(
     tmp_path: Path, entries: dict[str, Any], message: str
 ) -> None:
     path = edited(export_encoder(vit(), tmp_path / "encoder.safetensors", "monai"), **entries)
-    begun = time.perf_counter()
     with pytest.raises(ValueError, match=message) as caught:
         ModelFile(path).build()
     assert str(path) in str(caught.value)
-    assert time.perf_counter() - begun < 5
 
 
 @pytest.mark.parametrize("header", ["{", "[1]", "null", "3", "[" * 100_000])

@@ -11,6 +11,7 @@ from monai_afire.networks.weights.model_file import (
     pretrained_afire,
     read_description,
     save_network,
+    saved_network,
 )
 from monai_afire.networks.weights.ready_encoder import load_encoder
 from monai_afire.networks.weights.released_files import released_encoder
@@ -32,5 +33,6 @@ __all__ = [
     "load_network",
     "released_encoder",
     "save_network",
+    "saved_network",
     "starting_encoder",
 ]

@@ -48,6 +48,7 @@ __all__ = [
     "pretrained_afire",
     "read_description",
     "save_network",
+    "saved_network",
 ]
 
 _COPY_AGAIN = (
@@ -386,6 +387,27 @@ class ModelFile:
         if definition is None:
             raise ValueError(f"{self.path} describes no encoder")
         return build_network(definition, str(self.path))
+
+
+def saved_network(file: ModelFile, **replaced: Any) -> nn.Module:
+    """
+    The network that a file describes, with its weights, for configs.
+
+    Args:
+        file: with a description.
+        replaced: arguments of the network's class in the place of the file's.
+
+    Returns:
+        The network, in evaluation mode; see :meth:`ModelFile.build`.
+
+    Example:
+        >>> import tempfile
+        >>> from monai_afire.networks import ViTEncoder
+        >>> path = save_network(ViTEncoder(img_size=32), [tempfile.mkdtemp(), "model.pt"], {"task": "encoder"})
+        >>> saved_network(ModelFile(path, "encoder")).grid_size
+        (2, 2)
+    """
+    return file.build(**replaced)
 
 
 def _shapes(

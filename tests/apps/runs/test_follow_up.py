@@ -94,7 +94,14 @@ def test_some_names_only(configs: Path) -> None:
 
 def test_what_is_built_from_the_weights_is_not_repeated(configs: Path) -> None:
     (configs / "evaluate.json").write_text(
-        json.dumps({"network_def": {"_target_": "$@model_file.build"}})
+        json.dumps(
+            {
+                "network_def": {
+                    "_target_": "monai_afire.networks.saved_network",
+                    "file": "@model_file",
+                }
+            }
+        )
     )
     given = {"config_file": "train.json", "network_def::channels": "8", "encoder::depth": "2"}
     command = follow_up_command(["train.json", "evaluate.json"], {}, given)
