@@ -474,6 +474,7 @@ ARMS = {
     "vit_tiny_probe": Arm("probe", "vit_tiny", weights="--weights", size=224),
     "imagenet_probe": Arm("probe", "efficientnet", weights="imagenet", size=128),
     "imagenet_untrained_probe": Arm("probe", "efficientnet", size=128),
+    "imagenet_continued_probe": Arm("probe", "efficientnet", weights="--weights", size=128),
     "imagenet_tuned": Arm("tuned", "efficientnet", weights="imagenet", size=96, recipe=IMAGENET),
     "cnn_128": Arm("tuned", "cnn", size=128, recipe=replace(SCRATCH, learning_rate=2e-3)),
 }

@@ -1,0 +1,103 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Does pre-training on radiographs lift ImageNet's weights? Contrast goes on from them, on NIH 7k's training images.
+
+``python -m tests.evidence.imagenet_pretraining --data /path/to/nih_cxr_7k --epochs 3`` writes ``imagenet_contrast.pt``,
+the weights for the arm ``imagenet_continued_probe`` of ``nih_findings``. An interrupted command goes on at its last
+epoch. The protocol is part 6 of ``docs/reports/imagenet.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.optim.lr_scheduler import OneCycleLR
+from tqdm import tqdm
+
+from monai_afire.networks import EfficientNetLiteEncoder, save_network
+from monai_afire.networks.nets.encoders.efficientnet_lite_encoder import imagenet_state_dict
+from monai_afire.optimizers import weight_decay_groups
+from tests.evidence.convolutional_pretraining import info_nce, view_of
+from tests.evidence.nih_findings import batches, read_set
+
+SIZE, VIEW = 128, 96  # pixels of the images and of the views
+BATCH, PEAK, WIDTH = 64, 5e-4, 256
+
+
+class Contrast(nn.Module):
+    """SimCLR (Chen et al., ICML 2020): the loss of images ``(B, 1, 128, 128)``, as in convolutional_pretraining."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = EfficientNetLiteEncoder(img_size=VIEW)
+        self.encoder.load_state_dict(imagenet_state_dict())
+        width = self.encoder.hidden_size
+        self.projection = nn.Sequential(nn.Linear(width, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 64))
+
+    def forward(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """InfoNCE over the 2 B views."""
+        views = torch.cat([view_of(images, generator, VIEW) for _ in range(2)])
+        features = self.encoder(views.contiguous(memory_format=torch.channels_last)).mean(1)
+        return info_nce(F.normalize(self.projection(features), dim=1))
+
+
+def continued(images: torch.Tensor, epochs: int, file: Path) -> Contrast:
+    """Train for some epochs, from the file of the last one where there is one."""
+    torch.manual_seed(0)
+    contrast = Contrast().to(memory_format=torch.channels_last)
+    optimizer = torch.optim.AdamW(weight_decay_groups(contrast, 0.05), PEAK)
+    steps = len(images) // BATCH * epochs
+    schedule = OneCycleLR(optimizer, PEAK, steps, pct_start=0.15, cycle_momentum=False)
+    parts = {"contrast": contrast, "optimizer": optimizer, "schedule": schedule}
+    history: list[float] = []
+    if file.is_file():
+        saved = torch.load(file, weights_only=True)
+        for name, part in parts.items():
+            part.load_state_dict(saved[name])
+        history = saved["history"]
+    while len(history) < epochs:
+        generator = torch.Generator().manual_seed(len(history))
+        losses = []
+        bar = tqdm(range(len(images) // BATCH), f"epoch {len(history) + 1}/{epochs}")
+        for _, numbers in zip(bar, batches(np.arange(len(images)), BATCH, generator), strict=False):
+            loss = contrast.train()(images[numbers], generator)
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(contrast.parameters(), 3.0)
+            optimizer.step()
+            schedule.step()
+            losses.append(loss.item())
+            bar.set_postfix(loss=f"{losses[-1]:.3f}")
+        history.append(float(np.mean(losses)))
+        states = {name: part.state_dict() for name, part in parts.items()}
+        torch.save({**states, "history": history}, file)
+    print(json.dumps({"loss": history}))
+    return contrast
+
+
+def main() -> None:
+    """Run from the repository's root."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True, help="folder nih_cxr_7k")
+    parser.add_argument("--output", type=Path, default=Path("results/imagenet"))
+    parser.add_argument("--epochs", type=int, default=3)
+    options = parser.parse_args()
+    (options.output / "cache").mkdir(parents=True, exist_ok=True)
+    data = read_set(options.data, SIZE, options.output / "cache")
+    images = data.images[torch.from_numpy(data.rows("training"))]
+    contrast = continued(images, options.epochs, options.output / "imagenet_contrast.checkpoint")
+    encoder = EfficientNetLiteEncoder(img_size=SIZE)
+    encoder.load_state_dict(contrast.encoder.state_dict())
+    save_network(encoder, options.output / "imagenet_contrast.pt", {"task": "encoder"})
+
+
+if __name__ == "__main__":
+    main()
