@@ -2,7 +2,7 @@
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
 """Does pre-training on radiographs lift ImageNet's weights? Contrast goes on from them, on NIH 7k's training images.
 
-``python -m tests.evidence.imagenet_pretraining --data /path/to/nih_cxr_7k --epochs 3`` writes ``imagenet_contrast.pt``,
+``python -m tests.evidence.imagenet_pretraining --data /path/to/nih_cxr_7k --epochs 15`` writes ``imagenet_contrast.pt``,
 the weights for the arm ``imagenet_continued_probe`` of ``nih_findings``. An interrupted command goes on at its last
 epoch. The protocol is part 6 of ``docs/reports/imagenet.md``.
 """
@@ -88,7 +88,7 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, required=True, help="folder nih_cxr_7k")
     parser.add_argument("--output", type=Path, default=Path("results/imagenet"))
-    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=15)
     options = parser.parse_args()
     (options.output / "cache").mkdir(parents=True, exist_ok=True)
     data = read_set(options.data, SIZE, options.output / "cache")
