@@ -90,8 +90,7 @@ def test_overlays_differ_in_what_the_methods_differ_in(workplace: Path) -> None:
         "add_lesions"
     ]["amplitude"]
     only_afire = {
-        name: afire.pop(name)
-        for name in ("_follows", "ckpt_path", "network_def", "model_file::hint")
+        name: afire.pop(name) for name in ("ckpt_path", "network_def", "model_file::hint")
     }
     assert all(only_afire.values())
     for content in (

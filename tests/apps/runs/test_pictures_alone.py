@@ -49,7 +49,7 @@ def test_images_may_have_two_sides() -> None:
     [
         (PICTURES, {"channels": 2}, "load_image"),
         (["peac/train"], {"image_size": [32, 48]}, "make_crops"),
-        (["mae/train"], {"image_size": [32, 48]}, "resize"),
+        (["mae/train"], {"image_size": [32, 48]}, "load_image"),
     ],
 )
 def test_parts_refuse_images_that_they_do_not_take(
