@@ -2,7 +2,7 @@
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
 """Does pre-training on radiographs lift ImageNet's weights? Contrast goes on from them, on NIH 7k's training images.
 
-``python -m tests.evidence.imagenet_pretraining --data /path/to/nih_cxr_7k --epochs 15`` writes ``imagenet_contrast.pt``,
+``python -m tests.evidence.imagenet_pretraining --data /path/to/nih_cxr_7k`` writes ``imagenet_contrast.pt``,
 the weights for the arm ``imagenet_continued_probe`` of ``nih_findings``. An interrupted command goes on at its last
 epoch. The protocol is part 6 of ``docs/reports/imagenet.md``.
 """

@@ -11,9 +11,10 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from monai_afire.data.datalist.drawn_images import PHANTOMS
 from monai_afire.networks.weights.model_file import read_description
@@ -127,6 +128,7 @@ def run_weights(
     task: str | None = None,
     otherwise: str | None = None,
     released: str | None = None,
+    images: Sequence[Any] | None = None,
 ) -> str | None:
     """
     File of the weights of a run.
@@ -137,6 +139,8 @@ def run_weights(
         task: of the network; "latest" is the latest run that has such a network. None for any.
         otherwise: file where no run is named.
         released: file in the place of ``otherwise``, for radiographs, where that was trained on phantoms or is missing.
+        images: what names the user's images, None for each that is not given: without any, they are phantoms. None for
+            radiographs.
 
     Returns:
         The file.
@@ -149,7 +153,10 @@ def run_weights(
         'released'
     """
     if run is None:
-        return otherwise if released is None or _knows_radiographs(otherwise) else released
+        are_phantoms = images is not None and not any(images)
+        if released is None or are_phantoms or _knows_radiographs(otherwise):
+            return otherwise
+        return released
     parent = _parent(bundle)
     own = parent / run
     if run == LATEST:

@@ -19,6 +19,7 @@ PRIVATE = (
     "*.tmp",
     "__pycache__",
 )  # of runs that were told to write here
+PICTURES = (".png", ".jpg")  # of the card, which is copied beside it
 LARGE = 25 * 2**20  # bytes that the Model Zoo takes as one file
 LINK_TO_ANOTHER_BUNDLE = re.compile(r"\[([^\]]*)\]\(\.\./\.\./[^)]*\)")
 
@@ -96,8 +97,9 @@ def copy_public_files(source: Path, target: Path, url: str) -> None:
         else:
             target.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, target / path.name)
-    for picture in (target / "docs").glob("*.png"):
-        shutil.copy2(picture, target)
+    for picture in (target / "docs").iterdir():
+        if picture.suffix in PICTURES:
+            shutil.copy2(picture, target)
     card = target / "docs" / "README.md"
     card.write_text(
         LINK_TO_ANOTHER_BUNDLE.sub(r"\1", card.read_text(encoding="utf-8")), encoding="utf-8"
