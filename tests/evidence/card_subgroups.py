@@ -10,14 +10,17 @@ among the adult normals are left out, since files were trained on them. Test ima
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
+from monai.transforms import Compose, Resize
 from numpy.typing import NDArray
+from torch.nn import functional as F
+from tqdm import tqdm
 
 from monai_afire.apps.compare.encoders import ComparedEncoder, compared_encoder
 from monai_afire.apps.compare.stored_tokens import encode_images
@@ -29,13 +32,16 @@ from monai_afire.networks import LungFinder
 from monai_afire.networks.nets.encoders.raw_pixels import RawPixels
 from monai_afire.networks.nets.pose_classifier import POSES, PoseClassifier, turned
 from monai_afire.networks.weights.model_file import ModelFile
-from tests.evidence.lung_finder import two_lungs
+from monai_afire.transforms import LoadRadiograph, StandardizeContrast
+from tests.evidence.lung_finder import INPUT, two_lungs
 from tests.evidence.nih_findings import FINDINGS, SECTIONS, findings_of
+from tests.evidence.organ_segmenter import plausible
 from tests.evidence.real_detection import detector_scores
 from tests.evidence.real_lungs import dice
 
 DETECTOR = "bundles/afire/released/detector.safetensors"
 CLASSIFIER = "bundles/radiograph_classification/released/nih_findings.pt"
+SEGMENTER = "bundles/radiograph_segmentation/released/lungs_and_heart.pt"
 ENCODERS = {
     "encoder.safetensors": "released",
     "vit_tiny_patch16_224.safetensors": "released_224",
@@ -232,6 +238,27 @@ def lungs_found(images: torch.Tensor) -> Answered:
     return Answered(pd.DataFrame({"Two lungs": two, "Mirrored Dice": same}))
 
 
+@torch.inference_mode()
+def organs_found(paths: Sequence[str]) -> Answered:
+    """How often masks lie as lungs and heart do, and the Dice of the lungs with those of the mirrored picture."""
+    file = ModelFile(SEGMENTER, "segmenter")
+    network = file.build()
+    load = Compose(
+        [LoadRadiograph(), Resize((file.image_size,) * 2, mode="area"), StandardizeContrast()]
+    )
+    rows = []
+    for path in tqdm(paths, "segmenting"):
+        image = torch.as_tensor(np.asarray(load(path)))[None]
+        found = network(image)[0] > 0
+        mirrored = (network(image.flip(3)).flip(3)[0] > 0)[:2].any(0).numpy()
+        small = F.interpolate(found[None].float(), (INPUT, INPUT), mode="area")[0] > 0.5
+        lungs = found[:2].any(0).numpy()
+        same = dice(lungs, mirrored) if lungs.any() else 0.0
+        as_organs = float(plausible(small.numpy()) is not None)
+        rows.append({"Lungs and heart": as_organs, "Mirrored Dice": same})
+    return Answered(pd.DataFrame(rows))
+
+
 def results(table: pd.DataFrame, folder: Path) -> Iterator[tuple[str, Decided | Answered]]:
     """Each file with what it gives on the validation images that were not seen before."""
     pixels = RawPixels(1, SIDE, SIDE)
@@ -250,6 +277,7 @@ def results(table: pd.DataFrame, folder: Path) -> Iterator[tuple[str, Decided | 
     yield "nih_findings.pt", classified(labels, own["standardized"])
     yield "pose.safetensors", posed(own["raw"])
     yield "lungs.safetensors", lungs_found(own["raw"])
+    yield "lungs_and_heart.pt", organs_found(table["image"].iloc[evaluated].tolist())
     for each in encoders:
         yield each.name, probed(table, tokens[each.name].mean(1, dtype=np.float32), evaluated)
 

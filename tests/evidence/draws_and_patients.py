@@ -13,7 +13,9 @@ both with replacement: an interval over patients alone is too narrow for a state
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,10 +27,11 @@ from tests.evidence.nih_findings import findings_of
 
 SCORES = Path(__file__).parent / "scores" / "imagenet.npz"
 SAMPLES = 2000
-COMPARISONS = (
-    ("vit_tiny_probe", "imagenet_probe"),
-    ("released_probe", "imagenet_probe"),
-)
+FAMILIES = {
+    "part 1": (("vit_tiny_probe", "imagenet_probe"), ("released_probe", "imagenet_probe")),
+    "part 6": (("imagenet_continued_probe", "imagenet_probe"),),
+}
+"""Comparisons by the part of the protocol; p-values are corrected within each."""
 
 
 def resampled_means(aucs: NDArray[np.float64], chosen: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -51,7 +54,7 @@ def resampled_means(aucs: NDArray[np.float64], chosen: NDArray[np.int64]) -> NDA
 
 
 def pack(folder: Path, data: Path, file: Path) -> None:
-    """Put the test scores of all runs of a folder into one file, with what tables need of the list."""
+    """Put the test scores of all runs of a folder into one file, with what tables need of the list; runs in it stay."""
     table = pd.read_csv(data / "manifest.csv", dtype={"patient_id": str})
     test = np.flatnonzero(table["split"] == "test")
     packed = {
@@ -59,6 +62,9 @@ def pack(folder: Path, data: Path, file: Path) -> None:
         "image": table["image"].iloc[test].to_numpy(str),
         "labels": findings_of(table)[test].astype(np.int8),
     }
+    if file.is_file():
+        with np.load(file) as content:
+            packed |= {name: content[name] for name in content.files if name.startswith("run:")}
     for run in sorted(folder.glob("*.npz")):
         with np.load(run) as content:
             places = np.searchsorted(content["rows"], test)
@@ -121,27 +127,32 @@ def arms_table(found: dict[tuple[str, str], dict[str, NDArray[np.float64]]]) -> 
 
 def differences_table(found: dict[tuple[str, str], dict[str, NDArray[np.float64]]]) -> pd.DataFrame:
     """A row per comparison and share of the labels: the paired difference, its interval over both, and p after Holm."""
-    rows, p_values = [], []
+    tables = []
+    for family, comparisons in FAMILIES.items():
+        table = pd.DataFrame(_differences(found, comparisons))
+        if len(table):
+            tables.append(table.assign(**{"p, Holm": holm(table["p"].to_numpy()), "of": family}))
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
+
+
+def _differences(
+    found: dict[tuple[str, str], dict[str, NDArray[np.float64]]],
+    comparisons: Sequence[tuple[str, str]],
+) -> Iterator[dict[str, Any]]:
     for fraction in sorted({fraction for fraction, _ in found}):
-        for arm, other in COMPARISONS:
+        for arm, other in comparisons:
             first, second = found.get((fraction, arm), {}), found.get((fraction, other), {})
             draws = sorted(set(first) & set(second))
             if not draws:
                 continue
             paired = both_ways({draw: first[draw] - second[draw] for draw in draws}, draws)
-            p_values.append(bootstrap_p_value(paired[1:]))
-            rows.append(
-                {
-                    "labels": fraction,
-                    "difference": f"{arm} - {other}",
-                    "draws": len(draws),
-                    "AUC": interval(paired),
-                }
-            )
-    table = pd.DataFrame(rows)
-    table["p"] = p_values
-    table["p, Holm"] = holm(np.array(p_values))
-    return table
+            yield {
+                "labels": fraction,
+                "difference": f"{arm} - {other}",
+                "draws": len(draws),
+                "AUC": interval(paired),
+                "p": bootstrap_p_value(paired[1:]),
+            }
 
 
 def main() -> None:

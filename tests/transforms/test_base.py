@@ -96,7 +96,7 @@ def test_equal_keys_are_refused(keys: Any, new_keys: tuple[str, ...]) -> None:
     [
         (GridCropPaird, ["keys", "offset_keys", "allow_missing_keys"]),
         (SynthLesionMaskd, ["keys", "lesion_key", "mask_key", "fixed_by", "allow_missing_keys"]),
-        (StandardizeContrastd, ["keys", "allow_missing_keys"]),
+        (StandardizeContrastd, ["keys", "enabled", "allow_missing_keys"]),
     ],
 )
 def test_signatures_name_the_settings_of_the_array_transform(
