@@ -14,7 +14,7 @@ from monai.bundle.properties import InferProperties, TrainProperties
 from monai.bundle.reference_resolver import ReferenceResolver
 from monai.bundle.utils import DEFAULT_MLFLOW_SETTINGS, EXPR_KEY, ID_REF_KEY, MACRO_KEY
 
-__all__ = ["BundleCall", "needs_evaluation", "referenced_names", "top_level"]
+__all__ = ["BundleCall", "is_of_weights", "needs_evaluation", "referenced_names", "top_level"]
 
 
 def top_level(id: str) -> str:
@@ -30,6 +30,9 @@ _READ_BY_MONAI = frozenset(
     | {top_level(entry["id"]) for entry in _PROPERTIES.values()}
     | set(_TRACKING["configs"])
 )
+
+
+_SAVED_NETWORK = "monai_afire.networks.saved_network"
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,19 @@ class BundleCall:
         # macros ("%name") are replaced in the config by now, so they are found in the files alone
         sources = (self.config, self.files.get() if self.files else {}, dict(self.overrides))
         return _READ_BY_MONAI.union(*map(referenced_names, sources))
+
+
+def is_of_weights(entry: Any) -> bool:
+    """
+    Whether an entry of a config is built or read from the file of the weights, so that nothing in it can be set.
+
+    Example:
+        >>> [is_of_weights(entry) for entry in ("$@model_file.image_size", {"_target_": "torch.nn.ReLU"})]
+        [True, False]
+    """
+    if isinstance(entry, dict) and entry.get("_target_") == _SAVED_NETWORK:
+        return True
+    return "$@model_file." in str(entry)
 
 
 def needs_evaluation(value: Any) -> bool:

@@ -17,7 +17,7 @@ from monai.bundle.utils import ID_REF_KEY, ID_SEP_KEY
 from pydantic import TypeAdapter, ValidationError
 
 from monai_afire.apps.runs.arguments import component_arguments, ids_of
-from monai_afire.apps.runs.call import BundleCall, top_level
+from monai_afire.apps.runs.call import BundleCall, is_of_weights, top_level
 from monai_afire.apps.runs.command_line import bundle_call
 from monai_afire.apps.runs.declarations import OPTIONS
 from monai_afire.apps.runs.first_lines import print_first_lines
@@ -154,11 +154,7 @@ def _is_plain(value: Any) -> bool:
 def _is_of_weights(call: BundleCall, id: str) -> bool:
     """Whether the file of the weights says what an entry is."""
     name = top_level(id)
-    return (
-        call.files is not None
-        and name in call.files
-        and "$@model_file." in str(call.files.get(name))
-    )
+    return call.files is not None and name in call.files and is_of_weights(call.files.get(name))
 
 
 def _suggestion(name: str, ids: list[str], call: BundleCall) -> str:

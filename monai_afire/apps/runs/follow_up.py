@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from monai_afire.apps.runs.call import is_of_weights
 from monai_afire.apps.runs.overlays import completed
 from monai_afire_cli.words import passed_word
 
@@ -37,7 +38,7 @@ def follow_up_command(
     base, added = _content(configs[:1]), _content(configs[1:])
     entries = base | added
     # what is built from the file of the weights cannot be set
-    known = {name for name, value in entries.items() if not _is_of_the_weights(value)}
+    known = {name for name, value in entries.items() if not is_of_weights(value)}
     overlays = [path for path in present[1:] if path not in configs]
     fitting = (
         overlays if goes_on and keep is None else []
@@ -62,11 +63,6 @@ def follow_up_command(
     )
     files = completed([configs[0], *fitting, *configs[1:]])
     return f"python -m monai.bundle run --config_file {_file_list(files)}{words}"
-
-
-def _is_of_the_weights(entry: Any) -> bool:
-    """Whether an entry of a config is built or read from the file of the weights."""
-    return "$@model_file." in str(entry) or "saved_network" in str(entry)
 
 
 def _has(entries: Any, name: str) -> bool:
