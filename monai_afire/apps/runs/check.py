@@ -247,4 +247,6 @@ def _example(name: str, call: BundleCall) -> str:
     """The value in the config's files, if they have one that can be given."""
     default = call.files.get(name) if call.files else None
     plain = default is not None and name in call.overrides and _is_plain(default)
-    return f", such as --{name} {describe_default(default)}" if plain else ""
+    # MONAI's own command takes Python's True and False alone
+    shown = str(default) if isinstance(default, bool) else describe_default(default)
+    return f", such as --{name} {shown}" if plain else ""
