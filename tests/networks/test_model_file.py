@@ -300,7 +300,6 @@ def edited(path: Path, **entries: Any) -> Path:
         ({"label_kind": "ordinal"}, "label_kind is ordinal"),
         ({"preprocessing": {"image_size": 10**6}}, "image_size is 1000000: Input"),
         ({"preprocessing": {"image_size": 32, "color": 3}}, "preprocessing.color is 3: Unexpected"),
-        ({"preprocessing": {"image_size": 32, "spacing": float("nan")}}, "spacing is nan"),
         ({"preprocessing": {"image_size": 32, "standardize": "no"}}, "standardize is no: Input"),
         ({"preprocessing": [32]}, r"preprocessing is \[32\]: Input"),
         ({"network": changed(definition_of(vit()), "hidden_size", 16_368)}, "another architecture"),

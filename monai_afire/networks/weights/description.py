@@ -40,8 +40,6 @@ TASKS = {
 _STRICT = ConfigDict(extra="forbid", strict=True)
 _Axes = Field(min_length=1, max_length=3)
 _Pixels = Annotated[int, Field(ge=1, le=16_384)]
-_Millimeters = Annotated[float, Field(ge=1e-6, le=1e6)]
-_Intensity = Annotated[float, Field(ge=-1e9, le=1e9)]
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -52,9 +50,6 @@ class Preprocessing:
     Args:
         image_size: pixels along each axis, or one number for all axes, from 1 to 16384.
         channels: 1 for gray, 3 for color.
-        spatial_dims: 2 for pictures, 3 for volumes.
-        spacing: millimeters per pixel that images are resampled to, one number or one per axis; None for no resampling.
-        intensity_window: lowest and highest value of the window; None for the one in the file.
         standardize: whether the contrast is standardized.
 
     Raises:
@@ -67,16 +62,7 @@ class Preprocessing:
 
     image_size: _Pixels | Annotated[list[_Pixels], _Axes]
     channels: Annotated[int, Field(ge=1, le=3)] = 1
-    spatial_dims: Literal[2, 3] = 2
-    spacing: _Millimeters | Annotated[list[_Millimeters], _Axes] | None = None
-    intensity_window: Annotated[list[_Intensity], Field(min_length=2, max_length=2)] | None = None
     standardize: bool = False
-
-    def __post_init__(self) -> None:
-        if self.intensity_window and not self.intensity_window[0] < self.intensity_window[1]:
-            raise ValueError(
-                f"intensity_window is {self.intensity_window}: the first value must be below the second"
-            )
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -195,8 +181,8 @@ def describe(
         None,
     )
     if preprocessing is not None and encoder is not None:
-        shape = {"channels": encoder.in_channels, "spatial_dims": len(encoder.img_size)}
-        given = {"image_size": one_for_all(encoder.img_size), **shape, **given}
+        shape = {"image_size": one_for_all(encoder.img_size), "channels": encoder.in_channels}
+        given = {**shape, **given}
         others = {"patch_size": one_for_all(encoder.patch_size), **others}
     return Description(
         task=task

@@ -264,13 +264,6 @@ class ModelFile:
         attrgetter("preprocessing.image_size"), doc="Pixels along each axis, or one number."
     )
     channels = property(attrgetter("preprocessing.channels"), doc="Channels of the images.")
-    spatial_dims = property(attrgetter("preprocessing.spatial_dims"), doc="Axes of the images.")
-    spacing = property(
-        attrgetter("preprocessing.spacing"), doc="Millimeters per pixel; None for no resampling."
-    )
-    intensity_window = property(
-        attrgetter("preprocessing.intensity_window"), doc="Ends of the window."
-    )
     standardize = property(
         attrgetter("preprocessing.standardize"), doc="Whether the contrast is standardized."
     )
