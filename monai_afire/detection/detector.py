@@ -243,20 +243,26 @@ class AnomalyDetector(ScoreThresholds):
             maps = self.field_of_view.to_picture(maps, self.network.encoder.grid_size, field)
         return {"scores": scores, "maps": maps, "tokens": at_least_float32(tokens)}
 
-    def heat_map(self, token_map: torch.Tensor) -> torch.Tensor:
+    @torch.no_grad()
+    def heat_map(self, image: torch.Tensor, token_map: torch.Tensor) -> torch.Tensor:
         """
-        Upsample token maps to the size of the images.
+        Upsample the token maps of images to their size, where the image scores count them.
+
+        Elsewhere, as at the border, normal images are hot, too, and heat means nothing.
 
         Args:
-            token_map: ``(B, L)``.
+            image: ``(B, C, *S)`` in [0, 1].
+            token_map: ``(B, L)`` of these images.
 
         Returns:
-            ``(B, 1, *S)``, linearly interpolated.
+            ``(B, 1, *S)``, linearly interpolated; 0 where no score looks, see :meth:`judged_tokens`.
         """
         encoder = self.network.encoder
-        return resize_features(
-            token_map.unflatten(1, encoder.grid_size).unsqueeze(1), encoder.img_size
-        )
+        maps = torch.stack([self.judged_tokens(image).to(token_map), token_map], 1)
+        judged, heat = resize_features(
+            maps.unflatten(2, encoder.grid_size), encoder.img_size
+        ).split(1, 1)
+        return judged * heat
 
     @torch.no_grad()
     def judged_tokens(self, image: torch.Tensor) -> torch.Tensor:

@@ -289,6 +289,7 @@ def test_a_list_in_another_order_has_the_same_result(workspace: Path) -> None:
     assert one == other
 
 
+@pytest.mark.filterwarnings("ignore:.*so its mean AUC is nan")
 def test_one_class_in_the_test_set_is_not_a_crash(workspace: Path) -> None:
     path = write_list(workspace, "list.json", "label", [[0, 0]] * 6 + [[1, 0], [0, 1], [1, 1]] * 4)
     settings = {"dataset_dir": str(workspace / "images"), "datalist": path, "num_classes": 2}

@@ -359,11 +359,15 @@ def test_heat_map_is_upsampled_in_place() -> None:
     detector = AnomalyDetector(make_network())
     token_map = torch.zeros(1, 16)
     token_map[0, 6] = 1.0  # second row, third column of 4 x 4
-    heat = detector.heat_map(token_map)
+    heat = detector.heat_map(torch.rand(1, 1, 32, 32), token_map)
     assert heat.shape == (1, 1, 32, 32)
     row, column = divmod(int(heat.argmax()), 32)
     assert 8 <= row < 16
     assert 16 <= column < 24
+    # normal images, too, are hot at the border, where no score looks
+    heat = detector.heat_map(torch.rand(1, 1, 32, 32), torch.ones(1, 16))
+    assert heat[..., 14:18, 14:18].eq(1).all()
+    assert heat[..., 0].eq(0).all()
 
 
 def test_half_precision_ranks_the_phantom_alike(

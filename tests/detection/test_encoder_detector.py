@@ -103,7 +103,8 @@ def test_an_encoder_is_frozen_and_one_of_monai_will_do() -> None:
     assert not vit.training
     detector.fit([images(8)])
     assert detector(images(2))["scores"].isfinite().all()
-    assert detector.heat_map(detector(images(2))["maps"][:, -1]).shape == (2, 1, 32, 32)
+    maps = detector(images(2))["maps"]
+    assert detector.heat_map(images(2), maps[:, -1]).shape == (2, 1, 32, 32)
     # a file of it is read into a detector of the same encoder, without any fit
     other = AnomalyDetector(
         MONAIEncoder(

@@ -144,6 +144,7 @@ def whole(
     return request.param, files(folder), results
 
 
+@pytest.mark.slow
 def test_processes_write_what_one_writes_even_if_one_has_no_batch(
     whole: Any, images: Path, tmp_path: Path
 ) -> None:
@@ -156,6 +157,7 @@ def test_processes_write_what_one_writes_even_if_one_has_no_batch(
 
 
 @pytest.mark.parametrize(("victim", "place"), [(1, "an image"), (0, "file"), (0, "all are there")])
+@pytest.mark.slow
 def test_a_killed_run_goes_on(
     whole: Any, images: Path, tmp_path: Path, victim: int, place: str
 ) -> None:

@@ -61,7 +61,7 @@ def test_each_step_has_the_gradient_of_all_its_images_as_one_batch(
         decollate=False,
     )
     run.add_event_handler(
-        Events.ITERATION_COMPLETED, lambda engine: losses.append(float(engine.state.output["loss"]))
+        Events.ITERATION_COMPLETED, lambda engine: losses.append(engine.state.output["loss"].item())
     )
     run.run()
     expected = []

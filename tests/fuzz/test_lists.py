@@ -10,6 +10,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mutations import Mutation, bounded, mutated, mutations
@@ -89,6 +90,7 @@ def make_images(folder: Path) -> None:
             (folder / item["image"]).touch()
 
 
+@pytest.mark.filterwarnings("ignore:.*are in two sections")
 def test_the_undamaged_list_is_read(tmp_path: Path) -> None:
     make_images(tmp_path)
     (tmp_path / "list.json").write_text(json.dumps(GOOD))

@@ -8,6 +8,7 @@ import pytest
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGUSR1")
+@pytest.mark.slow
 def test_a_warning_before_the_training_ends_as_a_stopped_run() -> None:
     code = (
         "import os, signal; from monai_afire.apps.runs.check import stop_early; stop_early();"
@@ -18,6 +19,7 @@ def test_a_warning_before_the_training_ends_as_a_stopped_run() -> None:
     assert "stopped by SIGUSR1" in done.stderr
 
 
+@pytest.mark.slow
 def test_ctrl_c_says_how_to_go_on_in_a_line() -> None:
     code = (
         "from monai_afire.utils.command_line import show_cause_last; show_cause_last('go on so');"

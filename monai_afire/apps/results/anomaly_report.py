@@ -21,7 +21,7 @@ from monai_afire.apps.results.patient_groups import item_groups, reported_patien
 from monai_afire.detection.detection_items import lesion_truth
 from monai_afire.detection.detector import HEAT_UNIT, AnomalyDetector
 from monai_afire.detection.evaluation import evaluate_scores
-from monai_afire.metrics.localization import POSITION_ONLY, localization_row, map_aupro, upsampled
+from monai_afire.metrics.localization import POSITION_ONLY, localization_row, map_aupro
 from monai_afire.utils.formatting import format_number, table_lines
 from monai_afire.visualize import contact_sheet, roc_pr_figure
 
@@ -138,7 +138,9 @@ class AnomalyReport(MetricsReport):
             index = row["number"]
             image = torch.as_tensor(self.dataset[index][CommonKeys.IMAGE])
             images.append(np.asarray(image).mean(0))
-            heats.append(self._judged_heat(image, self.maps[index][-1]))
+            device = self.detector.interior.device
+            fused = self.maps[index][None, -1].to(device)
+            heats.append(self.detector.heat_map(image[None].to(device), fused)[0, 0].cpu().numpy())
             kind = "abnormal" if row["label"] else "normal"
             titles.append(f"{Path(row['image']).name}\n{kind}, fused {row['fused']:.3f}")
             truths.append(self.truths[index])
@@ -153,15 +155,6 @@ class AnomalyReport(MetricsReport):
         contact_sheet(
             images, heats, titles, path, truths, low, high, title=title, meaning=HEAT_UNIT
         )
-
-    def _judged_heat(self, image: torch.Tensor, token_map: torch.Tensor) -> np.ndarray:
-        """Heat ``(H, W)`` where the scores count it: elsewhere normal images are hot, too, and it means nothing."""
-        device = self.detector.interior.device
-        judged = self.detector.judged_tokens(image[None].to(device))[0].cpu()
-        shares, heat = upsampled(
-            torch.stack([judged, token_map]), self.encoder.grid_size, self.encoder.img_size
-        )
-        return shares * heat
 
     def _pictured(self, originals: pd.DataFrame) -> list[dict[str, Any]]:
         """Up to half of the sheet for known lesions, then the most and the least suspicious of the others."""

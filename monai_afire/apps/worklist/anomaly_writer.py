@@ -311,9 +311,10 @@ class AnomalyWriter(ResultTables):
         batch: Any = engine.state.batch
         outputs = engine.state.output[CommonKeys.PRED]  # type: ignore[index]
         scores = outputs["scores"].float().cpu()
-        heat = self.detector.heat_map(outputs["maps"][:, -1])[:, 0].float().cpu().numpy()
         tokens = outputs["tokens"].float().cpu().numpy()
         images = batch[CommonKeys.IMAGE]
+        fused = outputs["maps"][:, -1].float()
+        heat = self.detector.heat_map(images.to(fused), fused)[:, 0].cpu().numpy()
         lungs = self.reader.lungs(images)
         sources = [self.items[index]["image"] for index in batch["index"].tolist()]
         facts = self.reader.read(batch["picture"], outputs["tokens"], sources, lungs)

@@ -141,24 +141,26 @@ def _kind_of_path(path: str) -> str:
 
 
 def check_finding_names(content: Mapping[str, Any], source: str | os.PathLike) -> None:
-    """Warn of a name such as "No Finding" among the findings of a list: an image that has it counts as abnormal."""
+    """Warn of a name such as "No Finding" among the findings of a list by which its images count as abnormal."""
     names = content.get("finding_names")
     entries = list(names.values()) if isinstance(names, Mapping) else names
     if not isinstance(entries, list):
         return
     absent = [str(name) for name in entries if is_absence(str(name))]
-    if absent and _has_lists_of_findings(content):
+    if absent and _findings_decide(content):
         text = f"finding_names holds {first_few(map(repr, absent))}, which counts as a finding"
         remedy = "leave it out there and in the labels: without any finding, an image is normal"
         warnings.warn(f"{source}: {text}; {remedy}.", stacklevel=3)
 
 
-def _has_lists_of_findings(content: Mapping[str, Any]) -> bool:
-    """Whether labels are lists, not numbers of classes, of which one may be the normal one."""
+def _findings_decide(content: Mapping[str, Any]) -> bool:
+    """Whether an image is abnormal by a list of findings: no class, and no "abnormal" of its own, which comes first."""
     for section in SECTIONS:
         items = content.get(section)
         for item in items if isinstance(items, list) else ():
-            if isinstance(item, Mapping) and isinstance(item.get("label"), list):
+            if not isinstance(item, Mapping) or "abnormal" in item:
+                continue
+            if isinstance(item.get("label"), list):
                 return True
     return False
 

@@ -30,7 +30,7 @@ def written(text: str, side: int, level: int) -> np.ndarray:
     return np.asarray(picture, dtype=np.float32) / 255
 
 
-@pytest.mark.parametrize("side", [384, 1600])
+@pytest.mark.parametrize("side", [384, pytest.param(1600, marks=pytest.mark.slow)])
 def test_a_line_of_text_is_counted(side: int) -> None:
     assert longest_text(written("MILLER 1952", side, 255)) >= 5
     assert longest_text(written("", side, 255)) < 5

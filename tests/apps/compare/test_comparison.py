@@ -53,6 +53,7 @@ def output(datalist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_all_questions_are_answered_by_all(output: Path) -> None:
     table = pd.read_csv(output / "compare.csv")
     settings = table.groupby("question")["setting"].nunique().to_dict()

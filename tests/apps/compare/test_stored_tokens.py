@@ -94,6 +94,7 @@ def test_a_new_encoder_leaves_the_others_alone(items: list[dict[str, Any]], tmp_
     assert (old.encoder.encoded, new.encoder.encoded) == (0, 10)
 
 
+@pytest.mark.filterwarnings("ignore:.*is blank")
 def test_a_changed_image_and_a_lesion_are_encoded_anew(
     items: list[dict[str, Any]], tmp_path: Path
 ) -> None:

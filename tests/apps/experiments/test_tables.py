@@ -58,6 +58,7 @@ def test_no_p_value_where_no_test_is_possible(
     assert math.isnan(welch_p_value(first, second))
 
 
+@pytest.mark.filterwarnings("ignore:Precision loss occurred")
 def test_one_side_that_does_not_vary_is_no_obstacle() -> None:
     assert welch_p_value([1.0, 1.0, 1.0], [2.0, 2.1, 1.9]) == pytest.approx(
         naive_welch([1.0] * 3, [2.0, 2.1, 1.9])
@@ -146,6 +147,7 @@ def test_decimals_follow_the_size_of_the_value(values: list[float], text: str) -
     assert f"| scratch | {text} (2) |" in comparison_markdown(comparison_table(runs, ["error"]))
 
 
+@pytest.mark.filterwarnings("ignore:Precision loss occurred")
 def test_figure_has_a_panel_per_metric_and_a_line_per_initialization() -> None:
     table = runs_of(VALUES)
     table["$a_metric$"] = table["mean_auc"] * 2

@@ -138,6 +138,7 @@ def test_a_run_that_is_not_there_is_named_with_those_that_are(run: str, task: st
         run_weights(run, "mine", task)
 
 
+@pytest.mark.slow
 def test_two_processes_never_share_a_folder(tmp_path: Path) -> None:
     script = (
         "import sys; sys.stdin.readline(); from monai_afire.apps.runs import run_folder\n"
@@ -159,6 +160,7 @@ def test_two_processes_never_share_a_folder(tmp_path: Path) -> None:
     assert all(Path(folder, "run.json").is_file() for folder in folders)
 
 
+@pytest.mark.slow
 def test_a_run_that_failed_before_it_began_leaves_its_name_free(tmp_path: Path) -> None:
     before = train("before")
     script = "from monai_afire.apps.runs import run_folder; run_folder('mine', 'train', 'a'); raise SystemExit(1)"

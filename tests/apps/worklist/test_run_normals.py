@@ -74,6 +74,7 @@ def test_too_few_normal_images_are_refused_before_anything_is_written(tmp_path: 
         normals_of(detector, tmp_path, calibrate=str(tmp_path / "none")).load()
 
 
+@pytest.mark.filterwarnings("ignore:.*left 5 abnormal")
 def test_abnormal_images_of_a_datalist_are_no_normal_images(tmp_path: Path) -> None:
     data = Radiographs(tmp_path / "ward", [f"n{i}.png" for i in range(25)])
     items = [{"image": item["image"], "label": int(i < 5)} for i, item in enumerate(data.items)]

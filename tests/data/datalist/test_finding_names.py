@@ -14,9 +14,11 @@ import pytest
 from monai_afire.data.datalist.loading import load_radiograph_datalist
 
 
-def load(folder: Path, names: Any, labels: list[Any]) -> list[str]:
+def load(folder: Path, names: Any, labels: list[Any], **facts: Any) -> list[str]:
     """Warnings when a list is read."""
-    items = [{"image": f"{number}.png", "label": label} for number, label in enumerate(labels)]
+    items = [
+        {"image": f"{number}.png", "label": label, **facts} for number, label in enumerate(labels)
+    ]
     path = folder / "list.json"
     path.write_text(json.dumps({"finding_names": names, "training": items, "validation": items}))
     with warnings.catch_warnings(record=True) as caught:
@@ -37,3 +39,8 @@ def test_classes_may_be_called_normal(tmp_path: Path) -> None:
     assert load(tmp_path, ["normal", "pneumonia"], [0, 1]) == []
     assert load(tmp_path, ["Effusion", "Nodule"], [[0, 1], [1, 0]]) == []
     assert load(tmp_path, None, [[0, 1], [1, 0]]) == []
+
+
+def test_images_that_say_it_themselves_need_no_warning(tmp_path: Path) -> None:
+    # as those of CheXpert and MIMIC-CXR, whose first column is "No Finding"
+    assert load(tmp_path, ["No Finding", "Edema"], [[1, 0], [1, 0]], abnormal=0) == []

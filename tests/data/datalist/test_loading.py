@@ -282,6 +282,7 @@ def test_scan_finds_dicom_of_any_extension(tmp_path: Path, name: str) -> None:
         np.testing.assert_allclose(load(tmp_path / name), GRAY12 / 4095, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:.*is blank")
 def test_scan_names_what_may_hold_radiographs(tmp_path: Path) -> None:
     """Texts and tables are none; pictures that nothing here reads, or by another extension, are counted and named."""
     touch(tmp_path, "a.png", "notes.txt", "list.json", "more.zip", "labels.csv")
@@ -406,6 +407,7 @@ LISTS: dict[str, str] = {
 
 
 @pytest.mark.parametrize("name", LISTS)
+@pytest.mark.filterwarnings("ignore:.*are in two sections")
 def test_bad_lists_are_refused(shared_data: Path, name: str) -> None:
     message = refused(datalist=shared_data / "bad" / name)
     assert name in message
@@ -455,6 +457,7 @@ def test_label_lists(shared_data: Path) -> None:
         items("list_leak.json")
 
 
+@pytest.mark.filterwarnings("ignore:.*which may hold radiographs")
 def test_folder_of_samples(shared_data: Path) -> None:
     found = scan_radiographs(shared_data / "samples")
     assert "IM-0001-0001" in found
