@@ -1,7 +1,7 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
 """
-Writes bundles/afire/docs/worklist.jpg, the ends of a work-list, from what inference has written.
+Writes bundles/afire/docs/worklist.jpg, the ends of a work-list's judged images, from what inference has written.
 
 ``python docs/worklist_picture.py FOLDER``, where FOLDER is the ``--output_dir`` of the README's first command on a
 folder of radiographs: for the picture that is there, the first 30 of both labels of NIH 1k's test images by name.
@@ -40,7 +40,9 @@ def overlay_of(name: str, folder: Path) -> Path:
 def main() -> None:
     """Run after the README's first command."""
     folder = Path(sys.argv[1])
-    names = [Path(image).name for image in pd.read_csv(folder / "worklist.csv")["image"]]
+    worklist = pd.read_csv(folder / "worklist.csv")
+    judged = worklist[worklist["not_judged"].isna()]
+    names = [Path(image).name for image in judged["image"]]
     ends = (names[:ENDS], names[-ENDS:])
     overlays = folder / "overlays"
     sheet = joined([[Image.open(overlay_of(name, overlays)) for name in end] for end in ends])

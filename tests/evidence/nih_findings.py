@@ -12,6 +12,7 @@ docs/reports/transfer_nih.md.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import copy
 import json
 import math
@@ -253,11 +254,19 @@ def in_batches(network: nn.Module, images: torch.Tensor) -> NDArray[np.float32]:
 
 def cached_features(arm: Arm, data: Set, seed: int, folder: Path) -> NDArray[np.float32]:
     """Features of all images; those of random weights are computed anew for each of three seeds, others once."""
-    weights = Path(arm.weights).stem if arm.weights else f"random_{seed % 3}"
+    weights = _weights_key(arm.weights) if arm.weights else f"random_{seed % 3}"
     file = folder / f"features_{arm.network}_{arm.size}_{weights}.npy"
     if not file.is_file():
         np.save(file, in_batches(features_of(arm, seed % 3), data.images))
     return np.load(file)
+
+
+def _weights_key(weights: str) -> str:
+    """Tells the features of two files apart that have the same name; a released one has a name of its own."""
+    path = Path(weights)
+    if not path.is_file():
+        return path.stem
+    return f"{path.stem}_{hashlib.sha256(path.read_bytes()).hexdigest()[:8]}"
 
 
 def _has_depthwise(network: nn.Module) -> bool:

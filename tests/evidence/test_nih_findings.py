@@ -15,7 +15,7 @@ import torch
 from skimage import img_as_ubyte, io
 
 from monai_afire.apps.phantom import draw_chest_phantom
-from monai_afire.networks import LungFinder
+from monai_afire.networks import LungFinder, save_network
 from tests.evidence import nih_findings
 from tests.evidence.nih_findings import ARMS, FINDINGS, Recipe, Set, Training, table
 
@@ -137,3 +137,18 @@ def test_an_ensemble_is_the_mean_of_its_arms(tmp_path: Path) -> None:
     with np.load(tmp_path / "cnn+vit_tiny_0.1_2.npz") as content:
         assert (content["scores"] == 2.5).all()
         assert content["rows"].tolist() == [0, 1, 2]
+
+
+def test_features_of_two_files_of_one_name_are_kept_apart(data: Set, tmp_path: Path) -> None:
+    found = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        path = tmp_path / str(seed) / "encoder.pt"
+        path.parent.mkdir()
+        encoder = nih_findings.encoder_of("vit", 64)
+        save_network(encoder, path, {"task": "encoder"})
+        arm = replace(ARMS["released_probe"], weights=str(path))
+        found.append(nih_findings.cached_features(arm, data, 0, tmp_path))
+        again = nih_findings.cached_features(arm, data, 0, tmp_path)
+        np.testing.assert_array_equal(found[-1], again)
+    assert not np.allclose(*found)
