@@ -12,8 +12,8 @@ docs/reports/transfer_nih.md.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import copy
+import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator
