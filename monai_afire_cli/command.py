@@ -80,6 +80,10 @@ _MODULES = {
         "monai_afire.apps.experiments",
         "repeat a bundle over seeds, label fractions and initializations",
     ),
+    "package": (
+        "monai_afire.apps.zoo",
+        "write a pull request to MONAI's Model Zoo, and run the zoo's checks",
+    ),
     "watch": (
         "monai_afire.apps.worklist.watch",
         "score the radiographs that arrive in a folder, each once",
@@ -137,16 +141,8 @@ def _copy(options: argparse.Namespace) -> int:
 def _options(options: argparse.Namespace) -> int:
     bundle = find_bundle(options.name)
     files = bundle.config_files(options.config or ["train"])
-    # imports of seconds, which the other commands do without
-    from monai.bundle import ConfigParser
-
-    parser = ConfigParser()
-    parser.read_meta(bundle.folder / "configs" / "metadata.json")
-    parser.read_config(files)
-    from monai_afire.apps.runs import BundleCall, help_text
-
-    print(help_text(BundleCall(parser, files=parser)))
-    return 0
+    metadata = bundle.folder / "configs" / "metadata.json"
+    return hand_over(["python", "-m", "monai_afire.apps.runs", *map(str, (metadata, *files))])
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -196,18 +192,6 @@ def _demo(options: argparse.Namespace) -> int:
             "these are, and what the network restores."
         )
     return status
-
-
-def _package(options: argparse.Namespace) -> int:
-    folder = find_bundle(options.name).folder
-    # imports of seconds, which the other commands do without
-    from monai_afire.apps.zoo import package_for_zoo
-
-    problems = package_for_zoo(folder, options.folder, options.url, options.zoo_name)
-    print(f"{options.folder}: read PULL_REQUEST.md")
-    for problem in problems:
-        print(f"not met: {problem}")
-    return 1 if problems else 0
 
 
 def _copy_bundle(name: str, folder: Path) -> Bundle:
@@ -268,17 +252,6 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         help="JSON file, or a folder of them, such as a bundle",
     )
-    argument = add(
-        "package", _package, "write a pull request to MONAI's Model Zoo, and run the zoo's checks"
-    )
-    argument("name", metavar="BUNDLE", help="folder of a trained bundle, or its name")
-    argument("folder", metavar="OUTPUT", help="new folder, with the paths of the zoo's repository")
-    argument(
-        "--url",
-        default="",
-        help="repository on the Hugging Face Hub, for large files and hf_models",
-    )
-    argument("--zoo_name", help="name in the zoo (default: one with modality and task)")
     for name, (_, summary) in _MODULES.items():
         commands.add_parser(name, help=summary)
     return parser

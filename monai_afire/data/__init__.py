@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Data: datalists, readers of label files, caches, and the embedded phantom."""
+"""Data: datalists, caches, loaders, and what headers say."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ import pytest
 from fire.parser import DefaultParseValue
 from monai.bundle import ConfigParser
 
+from monai_afire.apps.runs.__main__ import main as show_options
 from monai_afire_cli import bundles_folder, command, main, starting
 from monai_afire_cli.overrides import wrong_options
 from monai_afire_cli.words import DICTIONARIES, NAMES, PATHS
@@ -323,6 +324,7 @@ def test_overrides_of_merged_and_of_yaml_configs(tmp_path: Path) -> None:
         ("compare", "compare"),
         ("data", "readers"),
         ("experiments", "experiments"),
+        ("package", "zoo"),
         ("watch", "worklist.watch"),
     ],
 )
@@ -339,8 +341,9 @@ def test_help_of_run(started: list[list[str]], capsys: pytest.CaptureFixture[str
     assert main(["run", "afire", "train", "--help"]) == 7, "of the options of a run, the run itself"
     assert started[0][-1] == "--help"
     capsys.readouterr()
-    assert main(["run", "afire", "--help"]) == 0, "of a bundle, its training"
-    assert "--epochs 9 " in capsys.readouterr().out
+    assert main(["run", "afire", "--help"]) == 7, "of a bundle, its training"
+    assert started[1][2] == "monai_afire.apps.runs"
+    assert started[1][-1].endswith("afire/configs/train.json")
 
 
 def test_overlays_in_folders_are_configs(started: list[list[str]]) -> None:
@@ -352,13 +355,16 @@ def test_overlays_in_folders_are_configs(started: list[list[str]]) -> None:
 def test_options_are_those_of_the_config(
     started: list[list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["options", "afire"]) == 0
-    train = capsys.readouterr().out
-    assert "--epochs 9 " in train
-    assert main(["options", "afire", "train", "paper"]) == 0
-    assert "--epochs 800 " in capsys.readouterr().out
-    assert main(["options", "afire", "inference"]) == 0
-    assert "--epochs" not in capsys.readouterr().out
+    for words in (["afire"], ["afire", "train", "paper"], ["afire", "inference"]):
+        assert main(["options", *words]) == 7
+    shown = []
+    for _, _, module, *files in started:
+        assert module == "monai_afire.apps.runs"
+        assert show_options(files) == 0
+        shown.append(capsys.readouterr().out)
+    assert "--epochs 9 " in shown[0]
+    assert "--epochs 800 " in shown[1]
+    assert "--epochs" not in shown[2]
 
 
 @pytest.mark.parametrize("status", [0, 3])

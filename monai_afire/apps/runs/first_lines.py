@@ -12,7 +12,7 @@ from monai.bundle import ConfigParser
 
 from monai_afire.apps.runs.call import BundleCall
 from monai_afire.utils.device import described_precision
-from monai_afire_cli import bundles_folder
+from monai_afire_cli.bundles import bundles_folder
 
 _PAPER = "paper.json"
 
@@ -76,7 +76,7 @@ def origin(paths: Iterable[Path]) -> str:
         A sentence: they are the package's, or which of them are not.
 
     Example:
-        >>> from monai_afire_cli import bundles_folder
+        >>> from monai_afire_cli.bundles import bundles_folder
         >>> origin([bundles_folder() / "mae/configs/train.json"])
         'configs: as they come with monai_afire'
     """

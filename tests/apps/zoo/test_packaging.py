@@ -16,7 +16,7 @@ from bundles.bundle_runs import REPOSITORY_ROOT, copy_bundles
 from monai.bundle import ConfigParser
 
 from monai_afire.apps.zoo import pack_bundle, package_for_zoo, zoo_problems
-from monai_afire_cli import main
+from monai_afire.apps.zoo.__main__ import main
 
 NAMES = (
     "LICENSE",
@@ -183,13 +183,13 @@ def test_problems_of_the_network_are_found(workspace: Path) -> None:
 
 def test_command(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with_weights("mae")
-    assert main(["package", "mae", "zoo", "--zoo_name", "my_mae"]) == 0
+    assert main(["mae", "zoo", "--zoo_name", "my_mae"]) == 0
     assert "zoo: read PULL_REQUEST.md" in capsys.readouterr().out
     assert Path("zoo/models/my_mae/models/model.pt").is_file()
-    assert main(["package", "mae", "zoo"]) == 1
+    assert main(["mae", "zoo"]) == 1
     assert "error: zoo is there already" in capsys.readouterr().err
-    assert main(["package", "dino", "other"]) == 1
+    assert main(["dino", "other"]) == 1
     assert "has no models/model.pt" in capsys.readouterr().err
     Path("bundles/mae/docs/data_license.txt").unlink()
-    assert main(["package", "mae", "third"]) == 1
+    assert main(["mae", "third"]) == 1
     assert "not met: docs/data_license.txt is missing" in capsys.readouterr().out

@@ -1,0 +1,27 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""``python -m monai_afire.apps.runs METADATA CONFIG ...``: what can be set in a run, for ``monai-afire options``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from monai.bundle import ConfigParser
+
+from monai_afire.apps.runs.call import BundleCall
+from monai_afire.apps.runs.help_text import help_text
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    metadata, *files = sys.argv[1:] if arguments is None else arguments
+    parser = ConfigParser()
+    parser.read_meta(metadata)
+    parser.read_config(files)
+    print(help_text(BundleCall(parser, files=parser)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
