@@ -86,7 +86,7 @@ _NETWORK = (
         "encoder",
         ENCODER,
         "an encoder of Hugging Face, with its weights (:random for without), or timm (:pretrained for with)",
-        null="a ViT of the sizes below",
+        null="as the weights to start from say; else residual to fine-tune, vit to pre-train",
     ),
     Option(
         "patch_size",

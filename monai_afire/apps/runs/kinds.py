@@ -19,11 +19,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Typ
 
 from monai_afire.apps.phantom import export_phantom
 from monai_afire.apps.phantom.phantom_cohort import SECTIONS
-from monai_afire.networks.nets.encoders.encoder_building import (
-    IMAGENET,
-    RESIDUAL,
-    parse_encoder_name,
-)
+from monai_afire.networks.nets.encoders.encoder_building import OWN_NAMES, parse_encoder_name
 from monai_afire.utils.device import ACCELERATORS, device_count
 
 _PHANTOM_ENTRIES = [
@@ -62,7 +58,7 @@ def _device(value: Any) -> str:
 
 
 def _encoder(value: str) -> str:
-    if value not in (RESIDUAL, IMAGENET):
+    if value not in OWN_NAMES:
         parse_encoder_name(value)
     return value
 
@@ -153,7 +149,7 @@ DEVICE = Annotated[
 ENCODER = Annotated[
     str,
     AfterValidator(_encoder),
-    Field(description="residual, hub:FOLDER, hub:OWNER/NAME or timm:NAME"),
+    Field(description=f"{', '.join(OWN_NAMES)}, hub:FOLDER, hub:OWNER/NAME or timm:NAME"),
 ]
 PHANTOM = Annotated[dict[str, Any], AfterValidator(_phantom), Field(description="a dictionary")]
 FILES = Annotated[

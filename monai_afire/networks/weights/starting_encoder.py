@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from monai_afire.networks.definition import build_network, definition_of, encoder_definition
-from monai_afire.networks.nets.encoders.encoder_building import build_encoder
+from monai_afire.networks.nets.encoders.encoder_building import RESIDUAL, VIT, build_encoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.weights.description import contradiction, one_for_all
@@ -70,15 +70,17 @@ def starting_encoder(
     standardize: bool | None = None,
     stem: str = "patch",
     use_checkpoint: bool = False,
+    otherwise: str = RESIDUAL,
 ) -> RadiographEncoder:
     """
     Build the encoder that a file of weights describes, or another one where there is no file, and load the weights.
 
     Args:
-        weights: the file, or the name of a released one. Without a description, it is as if there were none.
+        weights: the file, or the name of a released one. One without a description is of a ViT of the sizes given.
         pretrained: whether the weights are loaded, too; without a file, there are none.
         branch: which of two encoders in the file is loaded, "teacher" or "student".
-        encoder: one of :func:`monai_afire.networks.build_encoder`, with random weights if they come from the file.
+        encoder: one of :func:`monai_afire.networks.build_encoder`, with random weights if they come from the file. None
+            for the file's, or else ``otherwise``.
         channels: C, channels of the images.
         image_size: spatial size of the images in pixels, which may differ from the file's.
         patch_size: edge length of a patch in pixels, which may differ from the file's; None for the file's, or 16.
@@ -88,46 +90,91 @@ def starting_encoder(
         standardize: whether the contrast of the images is standardized; None for not to be checked.
         stem: of a ViT without a file.
         use_checkpoint: of a transformer.
+        otherwise: the encoder where neither ``weights`` nor ``encoder`` is given: "residual" learns most from labels
+            alone; "vit" is what the methods of pre-training were made for.
 
     Returns:
         The encoder.
 
     Raises:
         FileNotFoundError: when there is no file to load.
-        ValueError: when a value contradicts the file, both are named; and when the encoder is impossible, or the
-            weights do not fit it.
+        ValueError: when a value contradicts the file, both are named; when a value is for a ViT and the encoder is
+            none; and when the encoder is impossible, or the weights do not fit it.
 
     Example:
-        >>> starting_encoder("released").hidden_size, starting_encoder(image_size=64).hidden_size
-        (192, 192)
+        >>> [type(starting_encoder(*given)).__name__ for given in (["released"], [])]
+        ['ViTEncoder', 'ResidualEncoder']
+        >>> starting_encoder(encoder="vit", image_size=64, num_layers=2).hidden_size
+        192
         >>> starting_encoder("released", image_size=64, num_layers=5, standardize=True)
         Traceback (most recent call last):
         ValueError: --num_layers: 5 contradicts released, which was trained with 6: leave it out, or give 6
     """
     sizes = {"hidden_size": hidden_size, "num_layers": num_layers, "num_heads": num_heads}
+    sides = {"img_size": image_size, "patch_size": patch_size}
     description = read_description(weights) if weights else None
     definition = encoder_definition(description.network) if description is not None else None
     if description is not None and description.preprocessing is not None:
         _check("standardize", standardize, description.preprocessing.standardize, weights)
-    if definition is None or encoder is not None:
-        patch = patch_size or _patch_of(definition) or _PATCH_SIZE
-        chosen: dict[str, Any] = {name: value or _SIZES[name] for name, value in sizes.items()}
-        chosen |= {"stem": stem, "use_checkpoint": use_checkpoint}
-        own = ViTEncoder(channels, image_size, patch, **chosen)
-        built = build_encoder(encoder, own, pretrained=definition is None)
-        _check_class(encoder, built, definition, weights)
-    else:
+    chosen = encoder if weights or encoder is not None else otherwise
+    if definition is not None and _is_of_the_file(chosen, definition):
         _check("channels", channels, definition["arguments"].get("in_channels", 1), weights)
-        for name, value in sizes.items() if definition["class"] == ViTEncoder.__name__ else ():
-            _check(name, value, definition["arguments"].get(name), weights)
-        sides = {"img_size": image_size, "patch_size": patch_size}
-        replaced = _resized(definition, sides)
-        if use_checkpoint and "use_checkpoint" in definition["arguments"]:
-            replaced["use_checkpoint"] = True
-        built = build_network(definition, str(weights), **replaced)
+        built = _described_encoder(definition, weights, sizes, sides, use_checkpoint)
+    else:
+        sides["patch_size"] = patch_size or _patch_of(definition) or _PATCH_SIZE
+        own = ViTEncoder(channels, **sides, **_vit_arguments(sizes, stem, use_checkpoint))
+        built = build_encoder(chosen, own, pretrained=definition is None)
+        _check_class(chosen, built, definition, weights)
+        given = {
+            "stem": stem if stem != "patch" else None,
+            "use_checkpoint": use_checkpoint or None,
+        }
+        _check_is_vit(built, weights, {f"encoder_def::{name}": given[name] for name in given})
+    _check_is_vit(built, weights, sizes)
     if weights and pretrained:
         load_encoder_weights(built, weights, branch=branch)
     return built
+
+
+def _is_of_the_file(chosen: str | nn.Module | None, definition: Mapping[str, Any]) -> bool:
+    """Whether the encoder to build is the one that the file describes; a ViT by name may be it."""
+    return chosen is None or (chosen == VIT and definition["class"] == ViTEncoder.__name__)
+
+
+def _described_encoder(
+    definition: Mapping[str, Any],
+    path: str | os.PathLike | None,
+    sizes: Mapping[str, Any],
+    sides: Mapping[str, Any],
+    use_checkpoint: bool,
+) -> RadiographEncoder:
+    """The encoder of a file for images or patches that may be larger."""
+    if definition["class"] == ViTEncoder.__name__:
+        for name, value in sizes.items():
+            _check(name, value, definition["arguments"].get(name), path)
+    replaced = _resized(definition, sides)
+    if use_checkpoint and "use_checkpoint" in definition["arguments"]:
+        replaced["use_checkpoint"] = True
+    return build_network(definition, str(path), **replaced)
+
+
+def _vit_arguments(sizes: Mapping[str, Any], stem: str, use_checkpoint: bool) -> dict[str, Any]:
+    """Arguments of a new ViT."""
+    given = {name: value or _SIZES[name] for name, value in sizes.items()}
+    return {**given, "stem": stem, "use_checkpoint": use_checkpoint}
+
+
+def _check_is_vit(
+    built: RadiographEncoder, path: str | os.PathLike | None, given: Mapping[str, Any]
+) -> None:
+    """Refuse what is given for a ViT to an encoder that would ignore it."""
+    if isinstance(built, ViTEncoder):
+        return
+    remedy = "leave it out" if path else f"leave it out, or give --encoder {VIT}"
+    for name, value in given.items():
+        if value is not None:
+            found = type(built).__name__
+            raise ValueError(f"--{name}: {value} is for a ViT, and this is a {found}: {remedy}")
 
 
 def _check(name: str, given: Any, trained: Any, path: str | os.PathLike | None) -> None:

@@ -21,8 +21,10 @@ from monai_afire.networks.nets.encoders.timm_encoder import TimmEncoder
 
 # whether the library's weights are loaded where the name does not say so
 LIBRARIES = {"hub": True, "timm": False}
+VIT = "vit"  # of the sizes that a bundle's options give
 RESIDUAL = "residual"  # MONAI's ResNet, narrow enough for a CPU
 IMAGENET = "imagenet"  # EfficientNet-Lite0 with its weights
+OWN_NAMES = (VIT, RESIDUAL, IMAGENET)
 _WEIGHTS = {"pretrained": True, "random": False}
 
 
@@ -74,7 +76,7 @@ def parse_encoder_name(text: str) -> EncoderName:
     if library not in LIBRARIES or not model:
         raise ValueError(
             f"encoder {text!r} names no encoder: give hub:FOLDER, hub:OWNER/NAME or timm:NAME, with :pretrained or "
-            f":random behind it, {RESIDUAL}, {IMAGENET}, or null for the bundle's own"
+            f":random behind it, {', '.join(OWN_NAMES)}, or null for the bundle's own"
         )
     return EncoderName(library, model, pretrained)
 
@@ -188,13 +190,13 @@ def build_encoder(
     Choose between a bundle's own encoder and another one for the same images and patches.
 
     Args:
-        encoder: None for ``own``; "residual" for a :class:`monai_afire.networks.ResidualEncoder` with one block of each
-            of the widths 32, 64, 128 and 256; "imagenet" for a :class:`monai_afire.networks.EfficientNetLiteEncoder`
-            with ImageNet's weights (extra ``imagenet``), whose patches have 32 pixels. "hub:FOLDER" or
-            "hub:OWNER/NAME" for a model of Hugging Face, with its weights unless ":random" follows; "timm:NAME" for one
-            of timm, with random weights unless ":pretrained" follows. Or an encoder, or a network of MONAI,
-            transformers or timm, see :func:`monai_afire.networks.as_encoder`.
-        own: the bundle's encoder.
+        encoder: None or "vit" for ``own``; "residual" for a :class:`monai_afire.networks.ResidualEncoder` with one
+            block of each of the widths 32, 64, 128 and 256; "imagenet" for a
+            :class:`monai_afire.networks.EfficientNetLiteEncoder` with ImageNet's weights (extra ``imagenet``), whose
+            patches have 32 pixels. "hub:FOLDER" or "hub:OWNER/NAME" for a model of Hugging Face, with its weights
+            unless ":random" follows; "timm:NAME" for one of timm, with random weights unless ":pretrained" follows. Or
+            an encoder, or a network of MONAI, transformers or timm, see :func:`monai_afire.networks.as_encoder`.
+        own: the bundle's ViT.
         pretrained: False for random weights whatever the name says, where others are to be loaded.
 
     Returns:
@@ -215,7 +217,7 @@ def build_encoder(
         Traceback (most recent call last):
         ValueError: encoder 'dinov2' names no encoder: give hub:FOLDER, hub:OWNER/NAME or timm:NAME, ...
     """
-    if encoder is None:
+    if encoder is None or encoder == VIT:
         return own
     if isinstance(encoder, nn.Module):
         built = as_encoder(encoder, own.img_size)
