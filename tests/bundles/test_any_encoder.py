@@ -13,6 +13,7 @@ import torch
 from bundles.bundle_runs import (
     LATEST,
     TINY,
+    TINY_ENCODER,
     copy_bundles,
     last_run,
     saved_weights,
@@ -92,7 +93,8 @@ def test_a_detector_is_fitted_to_an_encoder_without_training(clone: Path) -> Non
 
 @pytest.mark.slow
 def test_a_network_of_monai_is_pretrained_and_then_probed(clone: Path) -> None:
-    run(config_file=[AFIRE + "train.json", "vit.json"], **{**TINY, "epochs": 1})
+    of_afire = {name: value for name, value in TINY.items() if name not in TINY_ENCODER}
+    run(config_file=[AFIRE + "train.json", "vit.json"], **{**of_afire, **SIZES, "epochs": 1})
     trained = torch.load(last_run("afire") / "models/model.pt", weights_only=True)
     names = [name for name in trained if name.startswith("teacher_encoder.model.blocks.")]
     assert names

@@ -129,7 +129,8 @@ def test_grading_starts_from_color_weights(fundus: dict[str, str]) -> None:
         "label_kind": "multiclass",
     }
     train_in_process(
-        configs("radiograph_classification", "train"), {**SHAPE, **RUN, **fundus, **steps}
+        configs("radiograph_classification", "train"),
+        {"encoder": "vit", **SHAPE, **RUN, **fundus, **steps},
     )
     used = {**LATEST, **fundus, "device": "cpu", "num_workers": 0}
     # an evaluation and an inference know from the weights that images are in color and classes exclusive

@@ -218,7 +218,7 @@ def test_paper_overlays_set_the_papers_values(method: str, overlay: str) -> None
     size = 224 if (method, overlay) == ("peac", "paper_vit") else 448
     assert parser.get_parsed_content("image_size") == size
     if overlay == "paper":
-        encoder = parser.get_parsed_content("encoder_def::encoder", instantiate=False)
+        encoder = parser.get_parsed_content("encoder", instantiate=False)
         assert encoder.get_config()["_target_"] == "monai_afire.networks.SwinEncoder"
         assert size // parser.get_parsed_content("patch_size") == 14
 

@@ -193,6 +193,7 @@ def test_a_loss_that_is_no_number_names_the_images(workspace: Path, bundle: str)
     }
     overrides = {
         **encoder,
+        "encoder": "vit",
         "learning_rate": 1e30,
         "train::lr_schedule::warmup_epochs": 0,
         "epochs": 2,

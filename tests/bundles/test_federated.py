@@ -22,6 +22,7 @@ TASK = {
         name: TINY[name]
         for name in ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")
     },
+    "encoder": "vit",
     "batch_size": 4,
     "min_steps_per_epoch": 2,
 }

@@ -14,6 +14,7 @@ import pytest
 import torch
 from bundles.bundle_runs import (
     LATEST,
+    TINY_ENCODER,
     all_messages,
     copy_bundles,
     last_run,
@@ -25,7 +26,7 @@ from monai.bundle import run
 from monai_afire.apps.phantom import export_phantom
 
 ROOT = "bundles/radiograph_classification"
-ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
+ENCODER = {**TINY_ENCODER, "encoder": "vit"}
 PATIENTS = {"training": 12, "validation": 6, "test": 9}
 NAMES = ["none", "one", "several"]
 RUN = {"epochs": 2, "batch_size": 4, "min_steps_per_epoch": 2, "report::num_bootstraps": 10}

@@ -68,9 +68,9 @@ NETWORK: dict[str, dict[str, Any]] = {
     "ace": {},
     "mae": {**at("network_def", decoder_dim=8, decoder_layers=1, decoder_heads=2)},
     "dino": {**at("network_def", head_dim=8, bottleneck_dim=4, num_prototypes=8)},
-    "radiograph_classification": {},
-    "radiograph_segmentation": {"network_def::channels": 8},
-    "radiograph_landmarks": {"network_def::channels": 8},
+    "radiograph_classification": {"encoder": "vit"},
+    "radiograph_segmentation": {"encoder": "vit", "network_def::channels": 8},
+    "radiograph_landmarks": {"encoder": "vit", "network_def::channels": 8},
 }
 
 

@@ -68,16 +68,17 @@ def test_a_run_has_the_encoder_and_the_images_of_its_file(
     assert images == [64, 1, True]
 
 
-def test_a_run_without_a_file_has_the_encoder_of_the_bundle(tmp_path: Path) -> None:
+def test_a_file_that_says_nothing_is_of_a_vit(tmp_path: Path) -> None:
     path = tmp_path / "plain.pt"
     torch.save(nn.Linear(1, 1).state_dict(), path)
-    for weights in (None, str(path), str(tmp_path / "none.pt")):
+    for weights in (str(path), str(tmp_path / "none.pt")):
         parser = config(TRANSFER, encoder_weights=weights, **{"encoder_def::pretrained": False})
         encoder = parser.get_parsed_content("encoder_def")
         assert (encoder.img_size, encoder.patch_size) == ((128, 128), (16, 16))
         assert (encoder.hidden_size, len(encoder.blocks)) == (192, 5)
         assert parser.get_parsed_content("standardize") is False
-    assert len(encoder_of(TRANSFER, num_layers=2, hidden_size=96).blocks) == 2
+    sizes = {"encoder_def::pretrained": False, "num_layers": 2, "hidden_size": 96}
+    assert len(encoder_of(TRANSFER, encoder_weights=str(path), **sizes).blocks) == 2
 
 
 def test_an_encoder_that_no_option_describes_is_built_too(tmp_path: Path) -> None:

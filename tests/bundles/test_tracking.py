@@ -36,7 +36,7 @@ ENCODER = {
 }
 PHANTOM = {"num_patients": {"training": 8, "validation": 4, "test": 4}, "image_size": 64, "seed": 0}
 RUN = {"epochs": 2, "batch_size": 4, "val_interval": 1, "train::trainer::tracking_interval": 1}
-TASK = {**ENCODER, "min_steps_per_epoch": 2}
+TASK = {**ENCODER, "encoder": "vit", "min_steps_per_epoch": 2}
 CASES: dict[str, tuple[dict[str, Any], set[str]]] = {
     "afire": (
         TINY,

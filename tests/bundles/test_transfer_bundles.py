@@ -31,10 +31,12 @@ from bundles.bundle_runs import (
 from monai.bundle import ConfigParser, run
 from PIL import Image
 
-from monai_afire.networks import ResidualEncoder, SwinEncoder, ViTEncoder, export_encoder
+from monai_afire.networks import SwinEncoder, ViTEncoder, export_encoder
 
 TASKS = ("classification", "landmarks", "segmentation")
-ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 2, "num_heads": 2}
+IMAGES = {"image_size": 32, "patch_size": 8}
+ENCODER = {**IMAGES, "hidden_size": 24, "num_layers": 2, "num_heads": 2}
+VIT = {**ENCODER, "encoder": "vit"}
 DECODER = {
     "classification": {},
     "landmarks": {"network_def::channels": 8},
@@ -65,13 +67,15 @@ def configs(task: str, *names: str) -> list[str]:
     return [f"bundles/radiograph_{task}/configs/{name}.json" for name in names]
 
 
-def fine_tune(task: str, **overrides: object) -> dict[str, torch.Tensor]:
-    train_in_process(configs(task, "train"), {**ENCODER, **DECODER[task], **RUN, **overrides})
+def fine_tune(
+    task: str, network: dict[str, Any] = VIT, **overrides: object
+) -> dict[str, torch.Tensor]:
+    train_in_process(configs(task, "train"), {**network, **DECODER[task], **RUN, **overrides})
     return saved_weights(f"radiograph_{task}")
 
 
 def evaluate(task: str, **overrides: object) -> dict[str, Any]:
-    settings = {**ENCODER, **RUN, **LATEST, **overrides}
+    settings = {**IMAGES, **RUN, **LATEST, **overrides}
     if task == "classification":
         settings["report::num_bootstraps"] = 10
     train_in_process(configs(task, "train", "evaluate"), settings)
@@ -95,7 +99,8 @@ def write_list(folder: Path, name: str, key: str, values: list[Any]) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_fine_tune_evaluate_and_use(workspace: Path, task: str) -> None:
-    weights = fine_tune(task)
+    weights = fine_tune(task, network=IMAGES)
+    assert weights["encoder.model.layer4.0.conv2.weight"].shape == (256, 256, 3, 3)
     assert all(
         bool(value.isfinite().all()) for value in weights.values() if value.is_floating_point()
     )
@@ -153,7 +158,7 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-def pretrain(method: str, **overrides: object) -> str:
+def pretrain(method: str, network: dict[str, Any] = ENCODER, **overrides: object) -> str:
     """One epoch; the path of the weights."""
     pretraining = {
         "epochs": 1,
@@ -163,7 +168,7 @@ def pretrain(method: str, **overrides: object) -> str:
     }
     if method == "afire":
         pretraining["phantom"]["abnormal_fraction"] = 0.0
-    settings = {**ENCODER, **METHODS[method], **pretraining, **overrides}
+    settings = {**network, **METHODS[method], **pretraining, **overrides}
     train_in_process(f"bundles/{method}/configs/train.json", settings)
     return str(last_run(method) / "models/model.pt")
 
@@ -188,11 +193,12 @@ def test_encoders_of_every_method_feed_every_task(workspace: Path, method: str) 
 def test_a_convolutional_encoder_is_pre_trained_and_fine_tuned_without_a_word(
     workspace: Path, method: str
 ) -> None:
-    source = pretrain(method, encoder="residual")
+    source = pretrain(method, {**IMAGES, "encoder": "residual"})
     expected = torch.load(source, weights_only=True)["teacher_encoder.model.layer4.0.conv2.weight"]
     assert expected.shape == (256, 256, 3, 3)
     weights = fine_tune(
         "classification",
+        network=IMAGES,
         encoder_weights=source,
         **{"network_def::freeze_encoder": True, "epochs": 1},
     )
@@ -402,7 +408,6 @@ def test_other_encoders_are_one_overlay(workspace: Path, task: str) -> None:
     overlays = (
         ("vit_b", ViTEncoder, (14, 14)),
         ("swin_b", SwinEncoder, (14, 14)),
-        ("residual", ResidualEncoder, (8, 8)),
     )
     for overlay, kind, grid in overlays:
         known = ConfigParser.load_config_file(configs(task, "train")[0])
@@ -417,10 +422,8 @@ def test_other_encoders_are_one_overlay(workspace: Path, task: str) -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_convolutional_encoder_trains_and_is_used(workspace: Path, task: str) -> None:
-    small = {**ENCODER, **DECODER[task], "hidden_size": 64}
-    train_in_process(configs(task, "train", "residual"), {**small, **RUN, "epochs": 1})
-    weights = saved_weights(f"radiograph_{task}")
+def test_the_network_of_the_default_trains_and_is_used(workspace: Path, task: str) -> None:
+    weights = fine_tune(task, network=IMAGES, epochs=1)
     assert any("layer4" in name for name in weights)
     write_images(workspace / "images", 3, size=48)
     images = {"dataset_dir": str(workspace / "images"), "batch_size": 2}
@@ -435,7 +438,7 @@ def test_a_unet_of_monai_is_pre_trained_and_segments(workspace: Path) -> None:
         "features": [8, 8, 16, 16, 32, 8],
     }
     small = {"encoder": unet, "image_size": 64, "patch_size": 16}
-    source = pretrain("ace", **small)
+    source = pretrain("ace", small)
     settings = {**DECODER["segmentation"], **RUN, **small, "epochs": 1, "encoder_weights": source}
     train_in_process(configs("segmentation", "train"), settings)
     assert any("down_4" in name for name in saved_weights("radiograph_segmentation"))

@@ -41,6 +41,7 @@ def settings(root: Path, client: int, ranks: int) -> dict[str, Any]:
     }
     values: dict[str, Any] = {
         **TINY_ENCODER,
+        "encoder": "vit",
         "bundle_root": str(root),
         "seed": client,
         "phantom": {**phantom, "abnormal_fraction": 0.75},

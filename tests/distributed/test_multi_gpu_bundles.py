@@ -37,6 +37,7 @@ pytestmark = needs_gloo
 
 PRETRAINING = ("afire", "peac", "ace", "mae", "dino")
 TRANSFER = ("radiograph_classification", "radiograph_segmentation", "radiograph_landmarks")
+TASK = {"encoder": "vit", "min_steps_per_epoch": 2}
 TIMEOUT = 240  # seconds until a run that hangs is ended
 
 TINY = {
@@ -57,9 +58,9 @@ TINY = {
         "make_crops::local_size": 16,
         **at("network_def", head_dim=8, bottleneck_dim=4, num_prototypes=8),
     },
-    "radiograph_classification": {"min_steps_per_epoch": 2},
-    "radiograph_segmentation": {"min_steps_per_epoch": 2, "network_def::channels": 8},
-    "radiograph_landmarks": {"min_steps_per_epoch": 2, "network_def::channels": 8},
+    "radiograph_classification": TASK,
+    "radiograph_segmentation": {**TASK, "network_def::channels": 8},
+    "radiograph_landmarks": {**TASK, "network_def::channels": 8},
 }
 ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 2, "num_heads": 2}
 RUN = {"epochs": 2, "batch_size": 4, "val_interval": 1}

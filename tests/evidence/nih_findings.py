@@ -207,7 +207,7 @@ class Classifier(nn.Module):
 
 def encoder_of(network: str, size: int) -> RadiographEncoder:
     """
-    With random weights: "residual", that of the overlay; "vit", the released shape; "stem", the same with convolutions;
+    With random weights: "residual", that of the bundles; "vit", the released shape; "stem", the same with convolutions;
     "vit_tiny", the shape of ``vit_tiny_patch16_224``; "swin", a small Swin; "convnext", timm's ConvNeXt-Atto; or
     "efficientnet", EfficientNet-Lite0.
     """

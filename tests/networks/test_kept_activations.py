@@ -77,14 +77,8 @@ def checkpointed(part: nn.Module) -> bool | None:
     return bool(part.use_checkpoint) if isinstance(part, BasicLayer) else None
 
 
-TINY = {
-    "hidden_size": 48,
-    "num_layers": 1,
-    "num_heads": 2,
-    "channels": 1,
-    "spatial_dims": 2,
-    "image_size": 64,
-}
+TINY = {"channels": 1, "spatial_dims": 2, "image_size": 64}
+TINY_VIT = {"patch_size": 16, "hidden_size": 48, "num_layers": 1, "num_heads": 2}
 TINY_SWIN = {"depths": [1, 1, 1, 1], "embed_dim": 24, "num_heads": [2, 2, 2, 2], "window_size": 2}
 WITH_DECODER = ("afire", "mae")
 BUNDLES = (
@@ -132,16 +126,16 @@ def test_the_option_reaches_every_transformer(
     for overlay in ("", *overlays_of(bundle)):
         parser = ConfigParser()
         parser.read_config([folder / name for name in ("train.json", overlay) if name])
-        sizes: dict[str, Any] = {**TINY, **OWN.get(bundle, {}), "patch_size": 32 if overlay else 16}
+        sizes: dict[str, Any] = {**TINY, **OWN.get(bundle, {})}
+        sizes |= {"patch_size": 32} if overlay else TINY_VIT
+        if bundle.startswith("radiograph") and not overlay:
+            sizes["encoder"] = "vit"
         parser.update(sizes)
-        encoder = "encoder_def::encoder" if overlay else "encoder_def"
-        parser[f"{encoder}::use_checkpoint"] = switch
+        parser[f"{'encoder' if overlay else 'encoder_def'}::use_checkpoint"] = switch
         if bundle in WITH_DECODER:
             parser["network_def::use_checkpoint"] = switch
         if overlay:
-            parser.update(
-                {f"encoder_def::encoder::{name}": value for name, value in TINY_SWIN.items()}
-            )
+            parser.update({f"encoder::{name}": value for name, value in TINY_SWIN.items()})
         network = parser.get_parsed_content(
             "network_def" if bundle in WITH_DECODER else "encoder_def"
         )

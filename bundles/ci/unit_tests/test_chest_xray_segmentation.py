@@ -14,7 +14,11 @@ class TestConfigs(BundleTest, unittest.TestCase):
     """Each config runs."""
 
     name = "chest_xray_segmentation"
-    settings: ClassVar[dict[str, Any]] = {"network_def::channels": 8, "min_steps_per_epoch": 1}
+    settings: ClassVar[dict[str, Any]] = {
+        "network_def::channels": 8,
+        "encoder": "vit",
+        "min_steps_per_epoch": 1,
+    }
     evaluates = True
 
 

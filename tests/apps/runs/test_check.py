@@ -137,11 +137,6 @@ def test_files_that_no_overlay_has_to_follow_come_in_any_order() -> None:
         check_call(call_of([f"{bundle}/train", *(f"{bundle}/{name}" for name in order)]))
 
 
-def test_what_a_part_that_is_not_built_would_refuse_is_no_problem() -> None:
-    """A Swin has no hidden_size: the num_heads that a ViT would refuse must not stop it."""
-    check_call(call_of(["peac/train", "peac/paper"], hidden_size=190))
-
-
 @pytest.mark.parametrize(
     ("run", "id", "message"),
     [

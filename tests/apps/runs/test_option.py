@@ -71,7 +71,7 @@ def test_what_the_config_computes_is_left_to_it(computed: str) -> None:
         ),
         (kinds.SWITCH, [True, False], [2, 0, "no", "true", None]),
         (kinds.DEVICE, ["cpu"], ["gpu", "", -1, "meta", "cpu:1"]),
-        (kinds.ENCODER, ["timm:vit_small_patch16_224"], ["vit", 3]),
+        (kinds.ENCODER, ["timm:vit_small_patch16_224", "vit", "residual"], ["dinov3", 3]),
     ],
 )
 def test_types_hold_their_bounds(kind: Any, inside: list[Any], outside: list[Any]) -> None:
