@@ -130,7 +130,7 @@ def test_the_recipe_can_be_chosen_as_a_whole_or_in_part() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"hidden_size": 96}, "--hidden_size: 96 is for a ViT, and this is a ResidualEncoder"),
+        ({"hidden_size": 100}, "--hidden_size: 100 is for a ViT, and the encoder is residual"),
         ({"num_layers": 2, "encoder": "residual"}, "leave it out, or give --encoder vit"),
         ({"encoder_def::stem": "convolution"}, "--encoder_def::stem: convolution is for a ViT"),
         ({"encoder_def::use_checkpoint": True}, "--encoder_def::use_checkpoint: True is for"),
@@ -149,7 +149,7 @@ def test_a_vit_by_name_may_be_the_one_of_the_file_and_no_other(tmp_path: Path) -
     save_network(starting_encoder(image_size=32), path, {"preprocessing": {}})
     with pytest.raises(ValueError, match=r"--encoder: vit contradicts .*which has ResidualEncoder"):
         starting_encoder(path, encoder="vit", image_size=32)
-    with pytest.raises(ValueError, match=r"--num_heads: 3 is for a ViT, .* leave it out$"):
+    with pytest.raises(ValueError, match=r"ViT, and .* has ResidualEncoder: leave it out$"):
         starting_encoder(path, image_size=32, num_heads=3)
 
 

@@ -122,15 +122,10 @@ def starting_encoder(
         built = _described_encoder(definition, weights, sizes, sides, use_checkpoint)
     else:
         sides["patch_size"] = patch_size or _patch_of(definition) or _PATCH_SIZE
-        own = ViTEncoder(channels, **sides, **_vit_arguments(sizes, stem, use_checkpoint))
+        of_vit = _vit_arguments(chosen, weights, sizes, stem, use_checkpoint)
+        own = ViTEncoder(channels, **sides, **of_vit)
         built = build_encoder(chosen, own, pretrained=definition is None)
         _check_class(chosen, built, definition, weights)
-        given = {
-            "stem": stem if stem != "patch" else None,
-            "use_checkpoint": use_checkpoint or None,
-        }
-        _check_is_vit(built, weights, {f"encoder_def::{name}": given[name] for name in given})
-    _check_is_vit(built, weights, sizes)
     if weights and pretrained:
         load_encoder_weights(built, weights, branch=branch)
     return built
@@ -152,29 +147,38 @@ def _described_encoder(
     if definition["class"] == ViTEncoder.__name__:
         for name, value in sizes.items():
             _check(name, value, definition["arguments"].get(name), path)
+    else:
+        _check_unused(sizes, definition["class"], path)
     replaced = _resized(definition, sides)
     if use_checkpoint and "use_checkpoint" in definition["arguments"]:
         replaced["use_checkpoint"] = True
     return build_network(definition, str(path), **replaced)
 
 
-def _vit_arguments(sizes: Mapping[str, Any], stem: str, use_checkpoint: bool) -> dict[str, Any]:
-    """Arguments of a new ViT."""
+def _vit_arguments(
+    chosen: str | nn.Module | None,
+    path: str | os.PathLike | None,
+    sizes: Mapping[str, Any],
+    stem: str,
+    use_checkpoint: bool,
+) -> dict[str, Any]:
+    """Arguments of a new ViT. Another encoder takes only the images and the patches from it."""
+    if chosen is not None and chosen != VIT:
+        found = chosen if isinstance(chosen, str) else type(chosen).__name__
+        others = {"stem": stem != "patch" and stem, "use_checkpoint": use_checkpoint}
+        parts = {f"encoder_def::{name}": value or None for name, value in others.items()}
+        _check_unused({**sizes, **parts}, found, path)
     given = {name: value or _SIZES[name] for name, value in sizes.items()}
     return {**given, "stem": stem, "use_checkpoint": use_checkpoint}
 
 
-def _check_is_vit(
-    built: RadiographEncoder, path: str | os.PathLike | None, given: Mapping[str, Any]
-) -> None:
-    """Refuse what is given for a ViT to an encoder that would ignore it."""
-    if isinstance(built, ViTEncoder):
-        return
+def _check_unused(given: Mapping[str, Any], encoder: str, path: str | os.PathLike | None) -> None:
+    """Refuse what is given for a ViT and what another encoder would ignore."""
     remedy = "leave it out" if path else f"leave it out, or give --encoder {VIT}"
     for name, value in given.items():
         if value is not None:
-            found = type(built).__name__
-            raise ValueError(f"--{name}: {value} is for a ViT, and this is a {found}: {remedy}")
+            found = f"{path} has {encoder}" if path else f"the encoder is {encoder}"
+            raise ValueError(f"--{name}: {value} is for a ViT, and {found}: {remedy}")
 
 
 def _check(name: str, given: Any, trained: Any, path: str | os.PathLike | None) -> None:
