@@ -111,7 +111,7 @@ def starting_encoder(
         ValueError: --num_layers: 5 contradicts released, which was trained with 6: leave it out, or give 6
     """
     sizes = {"hidden_size": hidden_size, "num_layers": num_layers, "num_heads": num_heads}
-    sides = {"img_size": image_size, "patch_size": patch_size}
+    sides: dict[str, Any] = {"img_size": image_size, "patch_size": patch_size}
     description = read_description(weights) if weights else None
     definition = encoder_definition(description.network) if description is not None else None
     if description is not None and description.preprocessing is not None:
