@@ -122,7 +122,8 @@ def test_fine_tune_evaluate_and_use(workspace: Path, task: str) -> None:
         assert Image.open(mask).size == (48, 48), "masks have the size of the file"
     table = output / f"{names[task]}.csv"
     lines = table.read_text().splitlines()
-    table.write_text("\n".join(lines)[: len("\n".join(lines)) // 2])  # as a kill may leave it
+    per_image = (len(lines) - 1) // 8
+    table.write_text("\n".join([*lines[: 1 + 4 * per_image], ""]))  # of a list that has grown since
     run(config_file=configs(task, "inference"), **settings, resume=True)
     again = table.read_text().splitlines()
     assert [line.split(",")[0] for line in again] == [line.split(",")[0] for line in lines]

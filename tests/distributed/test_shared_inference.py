@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -84,9 +85,7 @@ def test_machines_that_do_not_share_the_folder_are_refused(tmp_path: Path) -> No
         mp.ProcessRaisedException, match=r"10 of 21 images have no result: .* the same folder"
     ):
         run_on_two_ranks(partial(judge_apart, folder=tmp_path), tmp_path)
-    assert (tmp_path / "machine_1" / "parts" / "1_landmarks.csv").read_text().count("\n") > 1, (
-        "nothing is lost"
-    )
+    assert list((tmp_path / "machine_1" / "parts").glob("*.pt")), "nothing is lost"
 
 
 @pytest.fixture(scope="module")
@@ -95,18 +94,12 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("killed")
     with pytest.raises(mp.ProcessExitedException):
         judge_by_two(folder, folder / "out", killed=4)
-    assert (folder / "out" / "parts" / "1_landmarks.csv").is_file()
+    assert list((folder / "out" / "parts").glob("*.pt"))
     return folder / "out"
 
 
 def copy(folder: Path, target: Path) -> Path:
-    target.mkdir()
-    for name, content in (
-        (path.relative_to(folder), path.read_bytes()) for path in folder.rglob("*.csv")
-    ):
-        (target / name).parent.mkdir(exist_ok=True)
-        (target / name).write_bytes(content)
-    return target
+    return Path(shutil.copytree(folder, target))
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -143,10 +136,10 @@ def test_each_process_refuses_other_weights_before_it_writes(tmp_path: Path, kil
 
 def test_what_a_killed_run_has_left_is_refused_by_a_new_one(tmp_path: Path, killed: Path) -> None:
     folder = copy(killed, tmp_path / "out")
-    before = {path: path.read_bytes() for path in folder.rglob("*.csv")}
+    before = files(folder)
     with pytest.raises(FileExistsError, match="of another run"):
         judge(0, 1, folder)
-    assert {path: path.read_bytes() for path in folder.rglob("*.csv")} == before
+    assert files(folder) == before
 
 
 CONFIGS = ["bundles/afire/configs/inference.json"]
@@ -168,9 +161,9 @@ def launch(folder: Path, **overrides: object) -> subprocess.Popen[str]:
 
 
 def kill_one(launcher: subprocess.Popen[str], sign: Path) -> None:
-    """Kill the last process that a launcher has started, when a file has lines."""
+    """Kill the last process that a launcher has started, when batches are finished."""
     deadline = time.monotonic() + TIMEOUT
-    while not (sign.is_file() and sign.read_text().count("\n") > 1):
+    while len(list(sign.glob("*.pt"))) < 3:
         assert launcher.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -199,7 +192,7 @@ def test_worklist_of_two_processes_one_of_which_is_killed(tmp_path: Path) -> Non
     assert one.returncode == 2, one.stderr[-3000:]
 
     launcher = launch(folder, **options, output_dir=folder / "two")
-    kill_one(launcher, folder / "two" / "parts" / "1_scores.csv")
+    kill_one(launcher, folder / "two" / "parts")
     launcher.communicate(timeout=TIMEOUT)
     assert launcher.returncode != 0
     assert not (folder / "two" / "worklist.csv").exists()

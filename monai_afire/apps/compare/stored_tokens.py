@@ -18,14 +18,14 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from monai_afire.apps.compare.encoders import ComparedEncoder
-from monai_afire.transforms import AddControlledLesiond, LoadRadiographd, fit_images
-from monai_afire.utils.batch_files import (
+from monai_afire.apps.results.batch_files import (
     batch_names,
     images_digest,
     remaining_batches,
     save_batch,
     saved_batches,
 )
+from monai_afire.transforms import AddControlledLesiond, LoadRadiographd, fit_images
 from monai_afire.utils.device import default_device, default_num_workers
 from monai_afire.utils.distributed import by_main_rank
 from monai_afire.utils.files import atomic_path, remove_leftovers

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Base of the writers: tables of results and of rejected files, which grow while a network runs."""
+"""Base of the writers: tables of results and of rejected files."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import shutil
 import sys
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import cached_property
-from itertools import groupby
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 from ignite.engine import Engine, Events
 
+from monai_afire.apps.results.batch_files import save_batch, saved_batches
 from monai_afire.utils.distributed import barrier, global_rank, share_of, world_size
 from monai_afire.utils.files import (
     atomic_path,
@@ -34,6 +35,7 @@ from monai_afire.utils.files import (
 from monai_afire.utils.folder_lock import folder_lock, launcher_patience
 
 _Batches = list[Sequence[Mapping[str, Any]]]
+_Rows = dict[str, list[tuple[str, list[str]]]]  # by image: the table and the cells of each row
 _TOLERANCE = (
     0.01  # relative; batches of another size change the last digits, reduced precision a few
 )
@@ -44,30 +46,32 @@ def written_name(source: str) -> str:
     return source.encode("utf-8", "backslashreplace").decode()
 
 
-def complete_images(
-    path: Path, header: Sequence[str], may_be_cut: bool = True
-) -> list[list[list[str]]]:
-    """Rows of each image in a table; in that of a stopped run the last image may be cut, and is left out."""
+def table_rows(path: Path, header: Sequence[str]) -> list[list[str]]:
+    """Rows of a table that a run has written; none where there is none."""
     if not path.is_file():
         return []
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
         rows = list(csv.reader(file))
-    found, rows = rows[: bool(header)], rows[bool(header) :]
-    if rows and header and found != [list(header)]:
+    if header:
+        check_columns(path, rows.pop(0), header)
+    return rows
+
+
+def check_columns(path: Path, found: Sequence[str], header: Sequence[str]) -> None:
+    """Keep a resumed run from mixing its results with those of another kind."""
+    if list(found) != list(header):
         raise ValueError(
-            f"{path} has the columns {found[0]}, not {list(header)}: resume with the settings of the run that wrote "
-            "it, or start anew with resume set to false"
+            f"{path} has the columns {list(found)}, not {list(header)}: resume with the settings of the run that "
+            "wrote it, or start anew with resume set to false"
         )
-    images = [list(image) for _, image in groupby(rows, key=lambda row: row[:1])]
-    return images[:-1] if may_be_cut else images
 
 
-def check_same_row(expected: Sequence[str], found: Sequence[Any], path: Path) -> None:
+def check_same_row(expected: Sequence[str], found: Sequence[str], path: Path) -> None:
     """Compare a row that was computed again with the one that a stopped run had written."""
-    if not all(map(_is_same, expected, map(str, found))):
+    if not all(map(_is_same, expected, found)):
         raise RuntimeError(
-            f"{path} has {list(expected)}, but now the result is {[str(cell) for cell in found]}: other weights or "
-            "settings made it. Resume with those, or start anew with resume set to false"
+            f"{path} has {expected}, but now the result is {found}: other weights or settings made it. Resume with "
+            "those, or start anew with resume set to false"
         )
 
 
@@ -75,14 +79,14 @@ def _is_same(expected: str, found: str) -> bool:
     try:
         return math.isclose(float(expected), float(found), rel_tol=_TOLERANCE, abs_tol=1e-4)
     except ValueError:
-        return expected == written_name(found)
+        return expected == found
 
 
 logger = logging.getLogger(__name__)
 
 EXIT_CODE_REJECTED = 2
 _REJECTED = "rejected.csv"
-_PARTS = "parts"  # folder of the tables of all ranks but the main one, while a run lasts
+_PARTS = "parts"  # folder of the finished batches, until a run ends
 _WAITING = 64  # files that may still have to be written; each may hold large arrays
 OUTPUT_IS_NAN = (
     "the network's output is NaN or infinite: check the intensities of the image and the weights"
@@ -97,12 +101,13 @@ class ResultTables(ABC):
     the first cell its file, and may submit functions that write further files. Threads call these functions, so the
     network need not wait. ``rejected.csv`` has one row per file without a result, with the reason.
 
-    Both tables grow by whole batches, when the files of the batch are complete. So an interrupted run keeps its
-    results. One run at a time may write into the folder, and one with the results of another run is refused.
+    The rows of a batch go to a file in ``parts``, when the files of the batch are complete. At the end they become the
+    tables, also after an error; those of a killed run stay in ``parts`` until it is resumed. One run at a time may
+    write into the folder, and one with the results of another run is refused.
 
     A run may have many processes (:func:`monai_afire.utils.init_process_group`), on one or many machines that share the
-    folder. Each scores its share of the batches and has tables of its own, in ``parts``; at the end the main one joins
-    them in the order of the list. A stopped run may be resumed by another number of processes.
+    folder. Each scores its share of the batches; at the end the main one joins them in the order of the list. A stopped
+    run may be resumed by another number of processes.
 
     Attach it to an evaluator. Its batches need "index" (the number in ``items``) and may have "rejected" (per image a
     reason, empty for none), see :class:`monai_afire.transforms.LoadRadiographd`.
@@ -147,10 +152,7 @@ class ResultTables(ABC):
     resume = False
     num_threads = 2
     num_rejected = 0
-    again: Collection[str] = frozenset()  # names of the images that a resumed run computes
-    compared: Collection[str] = (
-        frozenset()
-    )  # of the one among them whose rows must be those of the stopped run
+    compared = ""  # image whose rows must be those of the stopped run
     derived: Sequence[str] = ()
     folders: Sequence[str] = ()
 
@@ -188,11 +190,11 @@ class ResultTables(ABC):
 
     def attach(self, engine: Engine) -> None:
         """Register with an evaluator."""
-        self.batches: deque[tuple[int, list[tuple[str, list[Any]]]]] = (
-            deque()
-        )  # files to wait for, and rows
+        # files to wait for, name, and rows
+        self.batches: deque[tuple[int, str, _Rows]] = deque()
         self.pending: deque[Future] = deque()
         self.resources = ExitStack()
+        self.is_marked = False
         engine.add_event_handler(Events.STARTED, self.start)
         engine.add_event_handler(Events.ITERATION_COMPLETED, self.write)
         engine.add_event_handler(Events.COMPLETED, self.close)
@@ -200,7 +202,10 @@ class ResultTables(ABC):
 
     def start(self, engine: Engine) -> None:
         """Make sure that results can be written, by this run alone, and start the threads."""
-        found = self._images_on_disk() if self.resume else {name: [] for name in self._headers()}
+        found = self._finished() if self.resume else {}
+        self.expected = [
+            cells for name, cells in found.get(self.compared, ()) if name == self.table_name
+        ]
         barrier()  # nobody writes before all have read
         if global_rank() == 0:
             self.resources.enter_context(
@@ -210,23 +215,12 @@ class ResultTables(ABC):
                 refuse_existing(*self._paths())
             for path in self._paths():
                 remove_leftovers(path)
-        self.expected = [
-            row for image in found[self.table_name] if image[0][0] in self.compared for row in image
-        ]
-        self.kept = {
-            name: [] if global_rank() else self._kept(images) for name, images in found.items()
-        }
-        self.num_rejected, self.num_saved = len(self.kept[_REJECTED]), 0
-        self.rows: list[tuple[str, list[Any]]] = []  # of the batch: table and cells
-        self.files: dict[str, TextIO] = {}
+        barrier()  # nor before the main one has looked
+        self.num_rejected, self.num_saved = 0, 0
+        self.rows: _Rows = {}  # of the batch
         self.batches.clear()
         self.pending.clear()
         self.pool = self.resources.enter_context(ThreadPoolExecutor(self.num_threads))
-        if world_size() > 1:
-            if global_rank() == 0:
-                self._open_tables()
-            barrier()  # the main one removes what a stopped run has left
-            self._open_tables()
 
     @cached_property
     def root(self) -> str:
@@ -244,8 +238,9 @@ class ResultTables(ABC):
     def write(self, engine: Engine) -> None:
         """Submit the files of a batch, and write the rows of those batches whose files are complete."""
         self.collect(engine)
-        self.batches.append((self.num_saved + len(self.pending), self.rows))
-        self.rows = []
+        name = sha256("\n".join(self.rows).encode()).hexdigest()[:16]
+        self.batches.append((self.num_saved + len(self.pending), f"{name}.pt", self.rows))
+        self.rows = {}
         self._wait_until(_WAITING)
         self._write_complete()
 
@@ -273,16 +268,20 @@ class ResultTables(ABC):
 
     def add_row(self, cells: Iterable[Any]) -> None:
         """Add a row to the table."""
-        self.rows.append((self.table_name, list(cells)))
+        self._add(self.table_name, cells)
 
     def reject(self, source: str, reason: str) -> None:
         """Count a file as rejected and record the reason."""
         self.num_rejected += 1
-        self.rows.append((_REJECTED, [source, reason]))
+        self._add(_REJECTED, [source, reason])
+
+    def _add(self, table: str, cells: Iterable[Any]) -> None:
+        texts = ["" if cell is None else written_name(str(cell)) for cell in cells]
+        self.rows.setdefault(texts[0], []).append((table, texts))
 
     def submit(self, save: Callable[..., Any], *arguments: Any) -> None:
         """Let a thread save a file of the present batch."""
-        self._open_tables()
+        self._mark()
         self.pending.append(self.pool.submit(save, *arguments))
         self._wait_until(_WAITING)
 
@@ -294,20 +293,18 @@ class ResultTables(ABC):
         self._wait_until(0)  # after an error of a thread close_after_error closes
         self._write_complete()
         with self.resources:  # no other run may write before complete() has
-            for file in self.files.values():
-                file.close()
             barrier()
-            if self.files and global_rank() == 0:
-                if self.resume or world_size() > 1:
-                    self._join()
+            if global_rank() == 0 and self._join():
                 self.complete()
 
     def close_after_error(self, engine: Engine, error: BaseException) -> None:
-        """Keep what is complete, close the files and raise the error."""
+        """Keep what is complete, and raise the error."""
         with suppress(Exception):  # of a thread: it is the one that is raised, or comes after it
             self._wait_until(0)
         self._write_complete()
-        self.resources.close()
+        with self.resources:
+            if self.is_marked and world_size() == 1:  # not where the run was refused
+                self._join()
         raise error
 
     def exit_if_rejected(self) -> None:
@@ -331,55 +328,49 @@ class ResultTables(ABC):
     def _headers(self) -> dict[str, Sequence[str]]:
         return {self.table_name: self.header(), _REJECTED: ["image", "reason"]}
 
-    def _images_on_disk(self, may_be_cut: bool = True) -> dict[str, list[list[list[str]]]]:
-        """By table, the rows of each image that all processes of a run have completed, in the order of the list."""
+    def _finished(self) -> _Rows:
+        """The rows of each image that has a result, in the order of the list."""
+        found: _Rows = {}
+        headers = self._headers()
+        for table, header in headers.items():
+            for cells in table_rows(self.folder / table, header):
+                found.setdefault(cells[0], []).append((table, cells))
+        parts = self.folder / _PARTS
+        for header, rows in saved_batches(parts, sorted(path.name for path in parts.glob("*.pt"))):
+            check_columns(self.folder / self.table_name, header, headers[self.table_name])
+            found.update(rows)
         places = {written_name(item["image"]): place for place, item in enumerate(self.items)}
-        found = {}
-        for name, header in self._headers().items():
-            paths = [self.folder / name, *(self.folder / _PARTS).glob(f"*_{name}")]
-            images = {
-                image[0][0]: image
-                for path in paths
-                for image in complete_images(path, header, may_be_cut)
-            }
-            self._refuse_foreign([image for image in images if image not in places], name)
-            found[name] = sorted(images.values(), key=lambda image: places[image[0][0]])
-        return found
+        self._refuse_foreign([image for image in found if image not in places])
+        return {image: found[image] for image in sorted(found, key=lambda image: places[image])}
 
-    def _refuse_foreign(self, images: Sequence[str], name: str) -> None:
+    def _refuse_foreign(self, images: Sequence[str]) -> None:
         """Keep a resumed run from mixing its results with those of other images."""
         if images:
             remedy = "resume with the images of the run that wrote it, or choose another folder"
             raise ValueError(
-                f"{self.folder / name} has results of {len(images)} images that are not in the present list, such "
-                f"as {images[0]}: {remedy}"
+                f"{self.folder / self.table_name} has results of {len(images)} images that are not in the present "
+                f"list, such as {images[0]}: {remedy}"
             )
 
     def _left(self, batches: _Batches) -> tuple[_Batches, _Batches]:
-        """Of a stopped run, the batch with the last complete image, and those with images that have no result."""
-        found = self._images_on_disk()
-        done = {image[0][0] for images in found.values() for image in images[:-1]}
-        # a complete image is computed again first, to compare: not of a short batch, or the others would be cut anew
+        """Of a stopped run, the batch with the last image that has a result, and those with images that have none."""
+        found = self._finished()
+        # that image is computed again first, to compare: not of a short batch, or the others would be cut anew
         cut = [batch for batch in batches if len(batch) < len(batches[0])]
         short = {written_name(item["image"]) for batch in cut for item in batch}
-        names = [image[0][0] for image in found[self.table_name]]
-        self.compared = set(([name for name in names if name not in short] or names)[-1:])
+        scored = [image for image, rows in found.items() if rows[0][0] == self.table_name]
+        self.compared = ([image for image in scored if image not in short] or scored or [""])[-1]
         compared: _Batches = []
         left: _Batches = []
         for batch in batches:
             own = {written_name(item["image"]) for item in batch}
-            if own & self.compared:
+            if self.compared in own:
                 compared.append(batch)
-            elif own - done:
+            elif own - found.keys():
                 left.append(batch)
-        again = [item for batch in (*compared, *left) for item in batch]
-        self.again = {written_name(item["image"]) for item in again}
-        logger.info(f"{len(self.items) - len(again)} of {len(self.items)} images are done already")
+        again = sum(map(len, (*compared, *left)))
+        logger.info(f"{len(self.items) - again} of {len(self.items)} images are done already")
         return compared, left
-
-    def _kept(self, images: list[list[list[str]]]) -> list[list[list[str]]]:
-        """Those images of a stopped run that are not computed again; the last one always is."""
-        return [image for image in images[:-1] if image[0][0] not in self.again]
 
     def _paths(self) -> list[Path]:
         """The tables, and the files and folders that belong to them; a file named like a folder is not ours."""
@@ -387,53 +378,39 @@ class ResultTables(ABC):
         tables = [self.folder / name for name in self._headers()]
         return [*tables, *(path for path in derived if path.suffix or path.is_dir())]
 
-    def _open_tables(self) -> None:
-        """At the first row or file: a run that fails before it leaves none."""
-        if self.files:
-            return
-        rank = global_rank()
-        if not rank:
+    def _mark(self) -> None:
+        """At the first batch or file: a run that fails before it leaves nothing."""
+        if not self.is_marked and global_rank() == 0:
             mark_results(self.folder, (item["image"] for item in self.items), self.folders)
-        for name, header in self._headers().items():
-            path = self.folder / _PARTS / f"{rank}_{name}" if rank else self.folder / name
-            _write_table(path, header, self.kept[name], flush=self.resume)
-            self.files[name] = self.resources.enter_context(
-                # names of files need not be valid text
-                path.open("a", newline="", encoding="utf-8", errors="backslashreplace")
-            )
-        if not rank:
-            shutil.rmtree(
-                self.folder / _PARTS, ignore_errors=True
-            )  # of a stopped run: their rows are kept
+        self.is_marked = True
 
-    def _join(self) -> None:
-        """Bring the rows of all processes into the order of the list."""
-        found = self._images_on_disk(may_be_cut=False)
-        read = {image[0][0] for images in found.values() for image in images}
-        missing = {written_name(item["image"]) for item in self.items} - read
+    def _join(self) -> bool:
+        """Write the tables, in the order of the list, if there is any result."""
+        found = self._finished()
+        missing = {written_name(item["image"]) for item in self.items} - found.keys()
         if missing and world_size() > 1:
             raise RuntimeError(
                 f"{len(missing)} of {len(self.items)} images have no result: all processes need the same list of "
                 f"images, and all machines the same folder {self.folder}"
             )
-        for name, header in self._headers().items():
-            _write_table(self.folder / name, header, found[name])
-        self.num_rejected = len(found[_REJECTED])
+        if not found:
+            return False
+        rows = [row for image in found.values() for row in image]
+        for table, header in self._headers().items():
+            own = [cells for name, cells in rows if name == table]
+            _write_table(self.folder / table, [header, *own] if header else own)
+        self.num_rejected = sum(name == _REJECTED for name, _ in rows)
         shutil.rmtree(self.folder / _PARTS, ignore_errors=True)
+        return True
 
     def _write_complete(self) -> None:
         while self.batches and self.batches[0][0] <= self.num_saved:
-            for name, cells in self.batches.popleft()[1]:
-                if (
-                    name == self.table_name
-                    and self.expected
-                    and written_name(cells[0]) == self.expected[0][0]
-                ):
-                    check_same_row(self.expected.pop(0), cells, self.folder / name)
-                self._open_tables()
-                csv.writer(self.files[name]).writerow(cells)
-            for file in self.files.values():
-                file.flush()
+            _, name, rows = self.batches.popleft()
+            for table, cells in rows.get(self.compared, ()):
+                if table == self.table_name and self.expected:
+                    check_same_row(self.expected.pop(0), cells, self.folder / table)
+            self._mark()
+            save_batch((list(self.header()), rows), self.folder / _PARTS / name)
 
     def _wait_until(self, remaining: int) -> None:
         """Wait for the oldest files, and raise their errors, so that neither memory nor errors pile up."""
@@ -445,12 +422,9 @@ class ResultTables(ABC):
             self.num_saved += 1
 
 
-def _write_table(
-    path: Path, header: Sequence[str], images: Iterable[list[list[str]]], flush: bool = True
-) -> None:
+def _write_table(path: Path, rows: Iterable[Sequence[str]]) -> None:
     with (
-        atomic_path(path, flush) as temporary,
-        temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
+        atomic_path(path) as temporary,
+        temporary.open("w", newline="", encoding="utf-8") as file,
     ):
-        csv.writer(file).writerows([header] if header else [])
-        csv.writer(file).writerows(row for image in images for row in image)
+        csv.writer(file).writerows(rows)

@@ -52,8 +52,8 @@ def test_probabilities_of_every_image(tmp_path: Path) -> None:
     run(PredictionWriter(ITEMS, NAMES, str(tmp_path / "new" / "out")), batches())
     rows = read_csv(tmp_path / "new/out/predictions.csv")
     assert list(rows[0]) == ["image", "probability_Edema", "probability_Pleural Effusion"]
-    assert [row["image"][-5] for row in rows] == list("daebc")
-    for row, logits in zip(rows, LOGITS[[3, 0, 4, 1, 2]].tolist(), strict=True):
+    assert [row["image"][-5] for row in rows] == list("abcde")
+    for row, logits in zip(rows, LOGITS.tolist(), strict=True):
         expected = [1 / (1 + math.exp(-logit)) for logit in logits]
         assert [float(row[f"probability_{name}"]) for name in NAMES] == pytest.approx(
             expected, rel=1e-5
@@ -81,7 +81,7 @@ def test_files_without_prediction(tmp_path: Path, capsys: pytest.CaptureFixture[
     data = batches(["", "no pixels", "", "", ""])
     data[0]["image"] = torch.tensor([[0.0, math.nan], [1.0, 1.0]])
     run(writer, data)
-    assert [row["image"][-5] for row in read_csv(tmp_path / "predictions.csv")] == list("aec")
+    assert [row["image"][-5] for row in read_csv(tmp_path / "predictions.csv")] == list("ace")
     rejected = {row["image"][-5]: row["reason"] for row in read_csv(tmp_path / "rejected.csv")}
     assert rejected["b"] == "no pixels"
     assert "NaN" in rejected["d"]
@@ -127,12 +127,13 @@ def test_two_runs_do_not_write_into_one_folder(tmp_path: Path) -> None:
 def test_rows_are_on_disk_after_each_batch(tmp_path: Path) -> None:
     engine, sizes = Engine(lambda engine, batch: {"pred": batch["image"]}), []
     PredictionWriter(ITEMS, NAMES, str(tmp_path)).attach(engine)
-    path = tmp_path / "predictions.csv"
     engine.add_event_handler(
-        Events.ITERATION_COMPLETED, lambda _: sizes.append(len(path.read_text().splitlines()))
+        Events.ITERATION_COMPLETED,
+        lambda _: sizes.append(len(list((tmp_path / "parts").glob("*.pt")))),
     )
     engine.run(batches())
-    assert sizes == [3, 5, 6]
+    assert sizes == [1, 2, 3]
+    assert not (tmp_path / "parts").exists()
 
 
 def test_names_that_are_no_valid_text(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import os
+import shutil
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -72,13 +73,17 @@ def batches(items: Sequence[Any], size: int = 2) -> list[dict[str, Any]]:
 
 
 def judge(
-    folder: Path, resume: bool = False, shift: float = 0.0, items: Sequence[Any] = ITEMS
+    folder: Path,
+    resume: bool = False,
+    shift: float = 0.0,
+    items: Sequence[Any] = ITEMS,
+    size: int = 1,
 ) -> Landmarks:
     """A whole run; `shift` stands for other weights."""
     writer = Landmarks(items, str(folder), resume)
     engine = Engine(lambda engine, batch: None)
     writer.attach(engine)
-    data = batches(writer.remaining())
+    data = batches(writer.remaining(size), 2)
     for batch in data:
         batch["image"] += shift
     engine.run(data)
@@ -89,36 +94,32 @@ def tables(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_stopped_after_any_byte_the_tables_end_as_those_of_a_whole_run(tmp_path: Path) -> None:
-    assert judge(tmp_path / "whole").num_rejected == 2
-    whole = tables(tmp_path / "whole")
-    text, rejected = whole["landmarks.csv"], whole["rejected.csv"]
-    for length in range(0, len(text) + 1, 19):
-        for lost in (
-            0,
-            len(rejected) - rejected.index(b"\n") - 4,
-        ):  # flushed after the other table, or not
-            folder = tmp_path / f"{length}_{lost}"
-            folder.mkdir()
-            (folder / "landmarks.csv").write_bytes(text[:length])
-            done = sum(name.encode("utf-8", "backslashreplace") in text[:length] for name in NAMES)
-            complete = (
-                rejected
-                if done > 6
-                else rejected[: rejected.index(b"/data/d") if b"/data/d" in rejected else None]
-            )
-            (folder / "rejected.csv").write_bytes(
-                complete[: len(complete) - lost] if lost else complete
-            )
-            assert judge(folder, resume=True).num_rejected == 2
-            assert tables(folder) == whole, (length, lost)
+def test_killed_after_any_batch_the_tables_end_as_those_of_a_whole_run(tmp_path: Path) -> None:
+    folder = tmp_path / "whole"
+    writer, engine = Landmarks(ITEMS, str(folder)), Engine(lambda engine, batch: None)
+    writer.attach(engine)
+
+    def keep(engine: Engine) -> None:
+        copy = tmp_path / f"killed_{engine.state.iteration}"
+        shutil.copytree(folder, copy)
+        (copy / "parts" / ".half.pt.0.tmp").write_bytes(b"half")
+
+    engine.add_event_handler(Events.ITERATION_COMPLETED, keep)
+    engine.run(batches(ITEMS))
+    assert writer.num_rejected == 2
+    whole = tables(folder)
+    for finished in range(1, 5):
+        copy = tmp_path / f"killed_{finished}"
+        left = Landmarks(ITEMS, str(copy), resume=True).remaining(2)
+        assert [item["index"] for item in left][2:] == [*range(2 * finished, 8)]
+        assert judge(copy, resume=True, size=2).num_rejected == 2
+        assert tables(copy) == whole, finished
 
 
 def test_only_what_is_missing_is_judged_again(tmp_path: Path) -> None:
     judge(tmp_path)
     left = Landmarks(ITEMS, str(tmp_path), resume=True).remaining()
-    # of each table the last two: what a kill may have cut, and what shows that the weights are the same, which is first
-    assert [item["index"] for item in left] == [6, 2, 5, 7]
+    assert [item["index"] for item in left] == [7], "it shows that the weights are the same"
     assert Landmarks(ITEMS, str(tmp_path)).remaining() is ITEMS
     assert Landmarks(ITEMS, str(tmp_path / "new"), resume=True).remaining() == ITEMS
 
@@ -135,7 +136,7 @@ def test_batches_stay_whole_where_a_short_one_was_done_before_others(tmp_path: P
         with (tmp_path / name).open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows(rows)
     left = Landmarks(ITEMS, str(tmp_path), resume=True).remaining(3)
-    assert [item["index"] for item in left] == [*range(8)]
+    assert [item["index"] for item in left] == [*range(6)]
 
 
 def test_new_files_of_a_growing_folder_are_added(tmp_path: Path) -> None:
@@ -208,12 +209,11 @@ def picture_items(names: str) -> list[dict[str, Any]]:
 
 
 def listed(folder: Path) -> list[str]:
-    return (
-        (folder / "table.csv").read_text().split()[1:] if (folder / "table.csv").is_file() else []
-    )
+    parts = [torch.load(path, weights_only=True) for path in (folder / "parts").glob("*.pt")]
+    return [image for _, rows in parts for image in rows]
 
 
-def test_an_image_has_a_row_when_its_files_are_complete(tmp_path: Path) -> None:
+def test_a_batch_is_finished_when_its_files_are_complete(tmp_path: Path) -> None:
     items = picture_items("a b c d e f")
     writer, engine = Pictures(items, str(tmp_path)), Engine(lambda engine, batch: None)
     writer.attach(engine)
@@ -229,7 +229,7 @@ def test_an_image_has_a_row_when_its_files_are_complete(tmp_path: Path) -> None:
     engine.add_event_handler(Events.ITERATION_COMPLETED, look)
     engine.run([{"index": torch.tensor([i, i + 1])} for i in (0, 2, 4)])
     assert max(map(len, seen)) <= 2
-    assert listed(tmp_path) == [item["image"] for item in items]
+    assert (tmp_path / "table.csv").read_text().split()[1:] == [item["image"] for item in items]
 
 
 def test_rows_of_complete_files_outlive_an_error(tmp_path: Path) -> None:
@@ -239,5 +239,5 @@ def test_rows_of_complete_files_outlive_an_error(tmp_path: Path) -> None:
     writer.attach(engine)
     with pytest.raises(OSError, match="no room"):
         engine.run([{"index": torch.tensor([i, i + 1])} for i in (0, 2, 4)])
-    assert listed(tmp_path) == ["/data/a.png", "/data/b.png"]
+    assert (tmp_path / "table.csv").read_text().split()[1:] == ["/data/a.png", "/data/b.png"]
     assert (tmp_path / "d.png").is_file()
