@@ -39,7 +39,7 @@ class ImageFacts:
         age: of the patient in years by the header, None for unknown.
         view: "PA" or "AP" by the header, "" for unknown.
         other_view: what the header says against a frontal radiograph of the chest.
-        lungs: share of the picture that is lung, NaN where lungs are not sought, as in volumes.
+        lungs: share of the picture that is lung, NaN where lungs are not sought.
         looks: numbers of the picture: logits "ap" and "child" of :class:`monai_afire.networks.ViewClassifier`, and
             "pose" of :meth:`monai_afire.networks.PoseClassifier.objection`.
         features: ``(D,)`` of the encoder, None for none.

@@ -67,10 +67,10 @@ class Preview(ABC):
 @dataclass(eq=False, repr=False)
 class RestorationPreview(Preview):
     r"""
-    Pictures of the network's input and its output (of 3-D images the middle slice).
+    Pictures of the network's input and its output.
 
     With a `region`, such as the lesion mask, only the region is replaced by the restoration. The difference to the last
-    of the inputs follows: removed in blue, added in red. Of 3-D images, the slice with most of the region is shown.
+    of the inputs follows: removed in blue, added in red.
 
     Args:
         encoder: encoder of the network, for the patch grid and the intensity normalization.
@@ -137,8 +137,7 @@ class RestorationPreview(Preview):
 @dataclass(eq=False, repr=False)
 class CorrespondencePreview(Preview):
     """
-    Pictures of the patch of one crop that is most similar to each patch of the other (of volumes in the
-    middle slice).
+    Pictures of the patch of one crop that is most similar to each patch of the other.
 
     Every patch of the reference crop has a color by its place. The other crop is shown twice: with the colors of
     the patches that show the same place (none where the crops do not overlap), and with those of the patches that the

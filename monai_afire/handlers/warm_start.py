@@ -27,7 +27,7 @@ from monai_afire.utils.uncertain_labels import check_label_kind
 
 logger = logging.getLogger(__name__)
 
-_PIXELS_PER_AXIS = {2: 32, 3: 12}
+_PIXELS_PER_AXIS = 32
 
 
 @dataclass(eq=False, repr=False)
@@ -149,6 +149,6 @@ class HeadWarmStart:
 
 
 def _reduced(images: torch.Tensor) -> torch.Tensor:
-    """Pixels ``(B, P)`` of images of at most 32 pixels along each axis, of volumes 12."""
-    size = [min(side, _PIXELS_PER_AXIS[images.ndim - 2]) for side in images.shape[2:]]
+    """Pixels ``(B, P)`` of images of at most 32 pixels along each axis."""
+    size = [min(side, _PIXELS_PER_AXIS) for side in images.shape[2:]]
     return F.interpolate(images.float(), size=size, mode="area").flatten(1)

@@ -149,11 +149,9 @@ POSITION_ONLY = "position_only"
 
 
 def upsampled(token_map: torch.Tensor, grid_size: Sequence[int], size: Sequence[int]) -> np.ndarray:
-    """Token maps ``(..., L)`` of a 2-D or 3-D grid as pictures or volumes ``(..., *S)``, linearly interpolated."""
-    mode = {2: "bilinear", 3: "trilinear"}[len(grid_size)]
-    pictures = F.interpolate(
-        token_map.float().reshape(-1, 1, *grid_size), size=tuple(size), mode=mode
-    )
+    """Token maps ``(..., L)`` as pictures ``(..., H, W)``, linearly interpolated."""
+    maps = token_map.float().reshape(-1, 1, *grid_size)
+    pictures = F.interpolate(maps, size=tuple(size), mode="bilinear")
     return pictures.reshape(*token_map.shape[:-1], *size).numpy()
 
 

@@ -31,7 +31,6 @@ VISIBLE_SHARE = 0.1  # of the contrast that must have been added for a pixel to 
 TYPICAL_QUANTILE = (
     0.95  # of the changes in a pasted lesion: its largest may be that of a single odd pixel
 )
-BLACK_SHARE = 0.05  # of a volume's largest value, below which there is air around the patient
 RADIUS_IN_SIGMAS = math.sqrt(
     -2 * math.log(VISIBLE_SHARE)
 )  # where a Gaussian has fallen to this share
@@ -40,7 +39,7 @@ NO_LESION: dict[str, Any] = {"kind": "", "contrast": 0.0, "size": 0.0, "seed": 0
 
 class SoftNodule(OccasionalTransform):
     """
-    Add one soft round nodule to the lungs of a radiograph, or to a volume (bright = dense).
+    Add one soft round nodule to the lungs of a radiograph (bright = dense).
 
     The nodule is a Gaussian without any edge, ``x' = min(1, x + contrast * exp(-r² / (2 s²)))``, and the same in every
     channel. Its place is drawn uniformly among the places in the lungs (``segment_lungs``; the whole image where none
@@ -80,11 +79,11 @@ class SoftNodule(OccasionalTransform):
         Add a nodule to a copy of the image.
 
         Args:
-            img: radiograph (C, H, W) or volume (C, X, Y, Z), floating point in [0, 1].
+            img: radiograph (C, H, W), floating point in [0, 1].
             randomize: draw a new place; False repeats that of the last call.
 
         Returns:
-            The lesion image, and the mask (1, *S), bool, of the pixels to which at least a tenth of the
+            The lesion image, and the mask (1, H, W), bool, of the pixels to which at least a tenth of the
             contrast was added: fewer than those of the circle where the image was white before. Both have the metadata
             of ``img``.
 
@@ -110,18 +109,11 @@ class SoftNodule(OccasionalTransform):
         return _like(exact + added, image, plain.dtype), _like(mask, image, torch.bool)
 
     def _center(self, image: Tensor, radius: float) -> tuple[int, ...]:
-        gray = image.float().mean(0)
-        region = (
-            segment_lungs(gray).cpu().numpy()
-            if gray.ndim == 2
-            else _inner_tissue(gray.cpu().numpy())
-        )
+        region = segment_lungs(image.float().mean(0)).cpu().numpy()
         if not region.any():
             region = np.ones_like(region)
-        inner = (slice(1, -1),) * region.ndim
-        depth = ndimage.distance_transform_edt(np.pad(region, 1))[
-            inner
-        ]  # the image's border is a rim, too
+        # the image's border is a rim, too
+        depth = ndimage.distance_transform_edt(np.pad(region, 1))[1:-1, 1:-1]
         places = np.flatnonzero(depth >= (radius if radius <= depth.max() else depth.max() / 2))
         rank = min(int((self.uniform or 0.0) * len(places)), len(places) - 1)
         return tuple(int(index) for index in np.unravel_index(places[rank], depth.shape))
@@ -131,7 +123,7 @@ def controlled_lesion(
     image: NdarrayOrTensor, kind: str, contrast: float, size: float, seed: int
 ) -> tuple[Tensor, Tensor]:
     """
-    Paint one lesion of a given kind, contrast and size into a radiograph or a volume.
+    Paint one lesion of a given kind, contrast and size into a radiograph.
 
     The result depends on the arguments only: neither on the global state of any random generator nor on earlier calls.
     The place and, for the pasting kinds, the source depend on image, kind, size and seed, not on the contrast.
@@ -143,8 +135,8 @@ def controlled_lesion(
     contrast, or to be 1 (nothing of the original left at the strongest pixel) where that does not suffice.
 
     Args:
-        image: radiograph (C, H, W) or volume (C, X, Y, Z), floating point in [0, 1], which does not change.
-        kind: one of ``CONTROLLED_LESION_KINDS``; AnatPaste, which looks for lungs in a projection, is for radiographs.
+        image: radiograph (C, H, W), floating point in [0, 1], which does not change.
+        kind: one of ``CONTROLLED_LESION_KINDS``.
         contrast: how much the intensity changes, in (0, 1].
         size: how large, in (0, 1).
         seed: of place and source.
@@ -169,8 +161,7 @@ def controlled_lesion(
         return nodule(image)
     source = convert_to_tensor(image, track_meta=get_track_meta())
     plain = _checked_image(source)
-    share = size ** (plain.ndim - 1)
-    paste: LesionVariants = CutPaste(area=(share, share), aspect_ratio=(1.0, 1.0))
+    paste: LesionVariants = CutPaste(area=(size**2, size**2), aspect_ratio=(1.0, 1.0))
     if kind == "AnatPaste":
         paste = AnatPaste(patch_size=(size, size), strength=(1.0, 1.0))
     exact = plain.to(torch.promote_types(plain.dtype, torch.float32))
@@ -192,7 +183,7 @@ class AddControlledLesiond(MapTransform):
     that neither seeds, nor workers, nor the order of the items matter, and cached datasets may cache its result.
 
     Args:
-        keys: keys of the images (C, *S), 2-D or 3-D, floating point in [0, 1], before intensity normalization. They are
+        keys: keys of the images (C, H, W), floating point in [0, 1], before intensity normalization. They are
             replaced, not changed in place. All keys get the same lesion.
         spec_key: key of the lesion, ``{"kind": ..., "contrast": ..., "size": ..., "seed": ...}``. None, an empty kind
             or no such key stands for no lesion. In the output every item has all four, so that items with and without
@@ -337,32 +328,19 @@ def _hash(*parts: object) -> int:
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4], "little")
 
 
-def _inner_tissue(volume: np.ndarray) -> np.ndarray:
-    """Places of a volume that may be tissue of any organ: neither air around it nor the densest or lightest."""
-    smooth = ndimage.gaussian_filter(volume, sigma=min(volume.shape) / 64)
-    inside = smooth > smooth.max() * BLACK_SHARE
-    if not inside.any():
-        return inside
-    low, high = np.quantile(smooth[inside], (0.1, 0.9))
-    return inside & (smooth >= low) & (smooth <= high)
-
-
 def _gaussian(center: tuple[int, ...], sigma: float, like: Tensor) -> Tensor:
-    """Gaussian (*S) of height 1 around a pixel, at least in float32."""
+    """Gaussian (H, W) of height 1 around a pixel, at least in float32."""
     dtype = torch.promote_types(like.dtype, torch.float32)
-    squares = [
+    rows, columns = (
         ((torch.arange(length, device=like.device, dtype=dtype) - middle) / sigma).square()
         for length, middle in zip(like.shape[1:], center, strict=True)
-    ]
-    total = squares[0]
-    for square in squares[1:]:
-        total = total.unsqueeze(-1) + square
-    return torch.exp(-total / 2)
+    )
+    return torch.exp(-(rows[:, None] + columns) / 2)
 
 
 def _checked_image(image: Tensor) -> Tensor:
     plain = convert_to_tensor(image, track_meta=False)
-    check_image_range(plain, validate=True)
+    check_image_range(plain, validate=True, spatial_dims=(2,))
     return plain
 
 

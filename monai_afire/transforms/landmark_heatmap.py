@@ -64,32 +64,28 @@ class LandmarkHeatmap(Transform):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """
         Args:
-            landmarks: ``(P, dims)`` positions, (row, column) or of a volume along its three axes, in pixels, 0 is the
-                center of the first one; None or NaN for a landmark that is not known.
-            size: rows and columns of the maps, or their sides.
+            landmarks: ``(P, 2)`` positions, (row, column) in pixels, 0 is the center of the first one; None or NaN for
+                a landmark that is not known.
+            size: rows and columns of the maps.
 
         Returns:
-            The maps ``(P, *S)`` float32 in [0, 1], zeros for a landmark that lies outside and NaN for one that is not
+            The maps ``(P, H, W)`` float32 in [0, 1], zeros for a landmark that lies outside and NaN for one that is not
             known (:class:`monai_afire.losses.HeatmapLoss` leaves it out); and ``(P,)`` bool, False for these.
 
         Raises:
             ValueError: for landmarks or a size of another shape.
         """
-        if len(size) not in (2, 3):
-            raise ValueError(
-                f"the size is two numbers, rows and columns, or three, got {tuple(size)}"
-            )
-        points = torch.as_tensor(landmark_array(landmarks, len(size)))
+        if len(size) != 2:
+            raise ValueError(f"the size is two numbers, rows and columns, got {tuple(size)}")
+        points = torch.as_tensor(landmark_array(landmarks))
         limits = torch.tensor(tuple(size), dtype=points.dtype)
         pixels = (points + 0.5).floor()
         valid = ((pixels >= 0) & (pixels < limits)).all(dim=1)  # False for NaN
         # a Gaussian, and a square window, are products of functions of one axis each
-        first, *others = (
+        rows, columns = (
             self._profile(pixels[:, axis], int(length)) for axis, length in enumerate(size)
         )
-        maps = first * valid[:, None]
-        for profile in others:
-            maps = maps.unsqueeze(-1) * profile.reshape(len(profile), *[1] * (maps.ndim - 1), -1)
+        maps = (rows * valid[:, None])[:, :, None] * columns[:, None]
         maps[~points.isfinite().all(1)] = torch.nan
         return maps, valid
 
@@ -155,11 +151,11 @@ class LandmarkHeatmapd(ArrayTransformd):
         item = dict(data)
         for key in self.key_iterator(item):
             image = item.get(self.image_key)
-            if not isinstance(image, torch.Tensor) or image.ndim not in (3, 4):
-                found = f"{image_name(data, self.image_key)}: {self.image_key!r} is not a loaded image (C, *S)"
+            if not isinstance(image, torch.Tensor) or image.ndim != 3:
+                found = f"{image_name(data, self.image_key)}: {self.image_key!r} is not a loaded image (C, H, W)"
                 raise ValueError(f"{found}; put LoadRadiographd before the heat maps")
             try:
-                points = landmark_array(data[key], image.ndim - 1)
+                points = landmark_array(data[key])
                 _check_inside(points, image)
             except ValueError as error:
                 raise ValueError(f"{image_name(data, self.image_key)}: {key!r}: {error}") from error
@@ -180,16 +176,15 @@ class LandmarkHeatmapd(ArrayTransformd):
 LandmarkHeatmapD = LandmarkHeatmapDict = LandmarkHeatmapd
 
 
-def landmark_array(landmarks: Sequence[Any] | NdarrayOrTensor, dims: int = 2) -> np.ndarray:
+def landmark_array(landmarks: Sequence[Any] | NdarrayOrTensor) -> np.ndarray:
     """
     Landmarks of a datalist as numbers.
 
     Args:
-        landmarks: P positions (row, column), or along three axes; None, or None within, for one that is not known.
-        dims: number of axes.
+        landmarks: P positions (row, column); None, or None within, for one that is not known.
 
     Returns:
-        ``(P, dims)`` float64, NaN for what is not known.
+        ``(P, 2)`` float64, NaN for what is not known.
 
     Raises:
         ValueError: for anything else.
@@ -199,15 +194,14 @@ def landmark_array(landmarks: Sequence[Any] | NdarrayOrTensor, dims: int = 2) ->
         [[1.0, 2.0], [nan, nan]]
     """
     if isinstance(landmarks, (list, tuple)):
-        landmarks = [(np.nan,) * dims if point is None else point for point in landmarks]
+        landmarks = [(np.nan, np.nan) if point is None else point for point in landmarks]
     try:
         points = np.asarray(landmarks, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"landmarks are a list of [row, column], got {landmarks!r}") from error
-    if points.ndim != 2 or points.shape[1] != dims or not len(points):
-        each = "a row and a column" if dims == 2 else "a place along three axes"
+    if points.ndim != 2 or points.shape[1] != 2 or not len(points):
         raise ValueError(
-            f"landmarks are (P, {dims}), {each} for each, got the shape {points.shape}"
+            f"landmarks are (P, 2), a row and a column for each, got the shape {points.shape}"
         )
     return points
 
@@ -239,12 +233,12 @@ def pixels_of_file(points: np.ndarray, image: torch.Tensor) -> np.ndarray:
     Positions of a file's points in the image that transforms made of it.
 
     Args:
-        points: ``(P, dims)`` positions in pixels of the file, 0 is the center of the first one.
-        image: ``(C, *S)``, which MONAI's transforms made of what :py:class:`LoadRadiograph`
-            loaded. A plain tensor counts as the unchanged picture of the file.
+        points: ``(P, 2)`` positions in pixels of the file, 0 is the center of the first one.
+        image: ``(C, H, W)``, which MONAI's transforms made of what :py:class:`LoadRadiograph` loaded. A
+            plain tensor counts as the unchanged picture of the file.
 
     Returns:
-        ``(P, dims)`` positions in pixels of the image.
+        ``(P, 2)`` positions in pixels of the image.
 
     Example:
         >>> from monai.transforms import Resize
@@ -261,5 +255,4 @@ def pixels_of_file(points: np.ndarray, image: torch.Tensor) -> np.ndarray:
         # of an array that came from no file; transforms that MONAI tracks began with its default, the identity
         file = np.eye(len(now)) if image.applied_operations else now
     change = np.linalg.solve(now, np.asarray(file, dtype=np.float64))
-    dims = points.shape[1]
-    return points @ change[:dims, :dims].T + change[:dims, -1]
+    return points @ change[:2, :2].T + change[:2, -1]

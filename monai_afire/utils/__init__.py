@@ -28,7 +28,6 @@ from monai_afire.utils.distributed import (
     per_process_batch,
     rank_device,
     run_device,
-    synchronized,
     world_size,
 )
 from monai_afire.utils.files import (
@@ -74,7 +73,6 @@ __all__ = [
     "rank_device",
     "resolve_uncertain",
     "show_cause_last",
-    "synchronized",
     "tune_cpu",
     "without_autocast",
     "world_size",

@@ -120,8 +120,11 @@ def parallel_network(
     """
     A network as a run trains it: on its device, and in a process group within ``DistributedDataParallel``.
 
+    There its batch norms take their statistics of the global batch. PyTorch has such norms for GPUs only; on a CPU they
+    stay as they are.
+
     Args:
-        network: changed in place, see :func:`synchronized`.
+        network: changed in place but for its own batch norms, if it is one.
         device: of this process.
         find_unused_parameters: whether steps may leave parameters without a gradient.
 
@@ -134,12 +137,11 @@ def parallel_network(
     """
     if not has_process_group():
         return network.to(device)
-    device = torch.device(device)
-    device_ids = None if device.type == "cpu" else [device]
+    device, device_ids = torch.device(device), None
+    if device.type != "cpu":
+        network, device_ids = nn.SyncBatchNorm.convert_sync_batchnorm(network), [device]
     return nn.parallel.DistributedDataParallel(
-        synchronized(network, device),
-        device_ids=device_ids,
-        find_unused_parameters=find_unused_parameters,
+        network.to(device), device_ids=device_ids, find_unused_parameters=find_unused_parameters
     )
 
 
@@ -167,28 +169,6 @@ def init_process_group(device: torch.device) -> None:
         for handler in logging.getLogger().handlers:
             handler.setLevel(max(handler.level, logging.WARNING))
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  until the process ends
-
-
-def synchronized(network: nn.Module, device: torch.device) -> nn.Module:
-    """
-    Move a network to the device of a rank, with batch norms that take their statistics of the global batch.
-
-    PyTorch has such norms for GPUs only; on a CPU they stay as they are.
-
-    Args:
-        network: changed in place but for its own batch norms, if it is one.
-        device: of this rank.
-
-    Returns:
-        The network.
-
-    Example:
-        >>> type(synchronized(nn.BatchNorm2d(3), torch.device("cpu"))).__name__
-        'BatchNorm2d'
-    """
-    if device.type != "cpu":
-        network = nn.SyncBatchNorm.convert_sync_batchnorm(network)
-    return network.to(device)
 
 
 def destroy_process_group() -> None:
@@ -239,7 +219,7 @@ def world_size() -> int:
         >>> world_size()
         1
     """
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    return dist.get_world_size() if has_process_group() else 1
 
 
 def global_rank() -> int:
@@ -253,7 +233,7 @@ def global_rank() -> int:
         >>> global_rank()
         0
     """
-    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+    return dist.get_rank() if has_process_group() else 0
 
 
 def per_process_batch(global_batch: int, accumulation_steps: int = 1) -> int:

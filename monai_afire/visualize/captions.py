@@ -23,13 +23,12 @@ _SMALLEST_TEXT = 10  # pixels
 _TEXT_PER_SIDE = 1 / 30  # size of the text in sides of the radiograph
 
 
-def captioned(picture: NDArray[np.uint8], text: str = NOT_CLINICAL) -> NDArray[np.uint8]:
+def captioned(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """
-    Write a line of text into the lower left corner of a picture; what does not fit is cut.
+    Write that it is no clinical result into the lower left corner of a picture; what does not fit is cut.
 
     Args:
         picture: ``(H, W, 3)``.
-        text: to write, in white with a black edge.
 
     Returns:
         The new picture.
@@ -42,7 +41,7 @@ def captioned(picture: NDArray[np.uint8], text: str = NOT_CLINICAL) -> NDArray[n
     place = (size // 2, picture.shape[0] - size // 2)
     font = ImageFont.truetype(_FONT, size)
     ImageDraw.Draw(canvas).text(
-        place, text, _WHITE, font, "ls", stroke_width=max(1, size // 10), stroke_fill=_BLACK
+        place, NOT_CLINICAL, _WHITE, font, "ls", stroke_width=max(1, size // 10), stroke_fill=_BLACK
     )
     return np.asarray(canvas)
 

@@ -18,13 +18,12 @@ _DOT, _BAND = SERIES_COLORS[4], SERIES_COLORS[5]
 _LEGEND = ("encoder, 95 % interval", "best baseline, 95 % interval", "chance")
 
 
-def interval_plot(table: pd.DataFrame, label: str = "AUC") -> Figure:
+def interval_plot(table: pd.DataFrame) -> Figure:
     """
     A block for each setting: the band of the best baseline, and on it a dot with its interval for each encoder.
 
     Args:
         table: rows with "setting", "name", "is_encoder", "auc", "low" and "high".
-        label: of the axis of values.
 
     Returns:
         The figure.
@@ -52,7 +51,7 @@ def interval_plot(table: pd.DataFrame, label: str = "AUC") -> Figure:
         own = table[table["setting"] == setting]
         _draw_block(axis, own, len(names))
         names += [setting, *own.loc[own["is_encoder"], "name"]]
-    frame(axis, "", label, grid="x")
+    frame(axis, "", "AUC", grid="x")
     axis.set_yticks(range(len(names)), names, parse_math=False)
     for row in headings:
         axis.get_yticklabels()[row].set_fontweight("bold")

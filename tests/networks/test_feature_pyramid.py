@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
 
 from monai_afire.networks.blocks.feature_pyramid import (
     FeaturePyramid,
@@ -132,12 +131,4 @@ def test_levels_are_enlarged_whatever_their_sizes() -> None:
     pyramid = FeaturePyramid(2, (3, 4, 5), 6)
     maps = [torch.rand(2, width, *size) for width, size in zip((3, 4, 5, 6), sizes, strict=True)]
     assert pyramid(maps).shape == (2, 6, 13, 7)
-    assert FeaturePyramid(3, (), 6)([torch.rand(1, 6, 2, 3, 4)]).shape == (1, 6, 2, 3, 4)
-
-
-@pytest.mark.parametrize("size", [(2, 2, 2), (6, 5, 7), (3, 12, 1)])
-def test_volumes_are_pooled_as_by_pytorch_whatever_the_sides(size: tuple[int, ...]) -> None:
-    pools = [branch[0] for branch in PyramidPooling(3, in_channels=2, channels=2).branches]
-    features = torch.rand(2, 2, *size)
-    for pool, elements in zip(pools, (1, 2, 3, 6), strict=True):
-        torch.testing.assert_close(pool(features), nn.AdaptiveAvgPool3d(elements)(features))
+    assert FeaturePyramid(2, (), 6)([torch.rand(1, 6, 2, 3)]).shape == (1, 6, 2, 3)

@@ -91,16 +91,9 @@ def test_blocks_of_a_swin_are_checked_too() -> None:
         load_encoder_weights(swin(1), state)
 
 
-def test_a_deeper_encoder_is_a_choice() -> None:
-    state = timm_names(vit(0))
-    with pytest.raises(
-        ValueError, match=r"blocks\.2\..*fewer blocks.*allow_incomplete_blocks=True"
-    ):
-        load_encoder_weights(vit(1, num_layers=3), state)
-    encoder = vit(1, num_layers=3)
-    report = load_encoder_weights(encoder, state, allow_incomplete_blocks=True)
-    assert all(name.startswith("blocks.2.") for name in report.missing)
-    assert torch.equal(encoder.blocks[1].mlp.linear1.weight, state["blocks.1.mlp.fc1.weight"])
+def test_a_deeper_encoder_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"blocks\.2\..*fewer blocks"):
+        load_encoder_weights(vit(1, num_layers=3), timm_names(vit(0)))
 
 
 def test_a_missing_norm_is_reported_only() -> None:

@@ -199,7 +199,7 @@ def test_settings_that_cannot_be_are_refused() -> None:
 @pytest.mark.parametrize("image", ["a.png", None, torch.zeros(32, 32)])
 def test_image_must_be_loaded(image: Any) -> None:
     with pytest.raises(
-        ValueError, match=r"'image' is not a loaded image \(C, \*S\); put LoadRadiographd before"
+        ValueError, match=r"'image' is not a loaded image \(C, H, W\); put LoadRadiographd before"
     ):
         LandmarkHeatmapd()({"image": image, "landmarks": [[1, 2]]})
 

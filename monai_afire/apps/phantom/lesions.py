@@ -38,7 +38,7 @@ class Lesion:
 
     Attributes:
         kind: one of ``LESION_KINDS``.
-        mask: bool ``(H, W)``, of a volume ``(X, Y, Z)``.
+        mask: bool ``(H, W)``.
         box: tight box of the mask, see :func:`tight_box`.
     """
 
@@ -52,18 +52,17 @@ class Lesion:
 
 
 def tight_box(mask: np.ndarray) -> tuple[int, ...]:
-    """Smallest box about a mask, ``(x, y, width, height)``, of a volume with ``z`` and depth; zeros if it is empty."""
+    """Smallest box about a mask, ``(x, y, width, height)``; zeros if it is empty."""
     if not mask.any():
-        return (0,) * (2 * mask.ndim)
-    [sides] = find_objects(mask.astype(np.uint8))
-    if mask.ndim == 2:
-        sides = sides[::-1]  # x runs along the columns of a picture
-    return (*(side.start for side in sides), *(side.stop - side.start for side in sides))
+        return 0, 0, 0, 0
+    [(rows, columns)] = find_objects(mask.astype(np.uint8))
+    width, height = columns.stop - columns.start, rows.stop - rows.start
+    return columns.start, rows.start, width, height
 
 
 @dataclass(frozen=True)
 class DrawnChest:
-    """A drawn chest and what a radiograph and a volume have in common."""
+    """A drawn chest: its radiograph, organs, landmarks and lesions."""
 
     image: np.ndarray
     organs: np.ndarray

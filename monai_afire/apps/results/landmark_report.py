@@ -38,7 +38,7 @@ class LandmarkReport(PicturedReport):
     Write ``landmarks.csv``, ``metrics.json`` and ``landmarks.png``, and print the metrics.
 
     The evaluator's output has "pred", heat maps ``(B, P, *S)``. The batches need "index", "image" ``(B, C, *S)`` and
-    "landmarks" ``(B, P, dims)``, the truth in pixels of "image", 0 at the center of the
+    "landmarks" ``(B, P, 2)``, the truth in pixels of "image", 0 at the center of the
     first pixel, NaN where it is not known; for errors in mm the items need "pixel_size", see
     :meth:`PicturedReport.pixel_sizes`. Heat maps may be coarser than the image. ``decollate`` must be False.
 
@@ -60,7 +60,7 @@ class LandmarkReport(PicturedReport):
         output_dir: where to write.
         radii: of the success rates, as fractions of the side.
         window: see :func:`monai_afire.metrics.landmark_positions`.
-        num_pictures: pictures of each kind: worst, median, best; of volumes the projection to the front.
+        num_pictures: pictures of each kind: worst, median, best.
         spacing: see :meth:`PicturedReport.pixel_sizes`.
 
     Raises:

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Writer of what a network restores: pictures, and volumes on the voxels of their files."""
+"""Writer of what a network restores."""
 
 from __future__ import annotations
 

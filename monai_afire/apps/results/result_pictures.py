@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 
 def batch_picture(batch: Mapping[str, Any], row: int) -> NDArray[np.uint8]:
-    """Gray "picture" of an image in a batch, ``(rows, columns)`` or a volume; else the image itself."""
+    """Gray "picture" of an image in a batch, ``(rows, columns)``; else the image itself."""
     if "picture" in batch:
         return torch.as_tensor(batch["picture"][row]).float().mean(0).to(torch.uint8).cpu().numpy()
     image = batch[CommonKeys.IMAGE][row].float().mean(0).cpu()

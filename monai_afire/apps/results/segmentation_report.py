@@ -49,7 +49,7 @@ class SegmentationReport(PicturedReport):
         class_names: of the C classes.
         output_dir: where to write.
         threshold: smallest probability inside a mask, in (0, 1).
-        num_pictures: pictures of each kind: worst, median, best; of volumes the axial plane that holds most.
+        num_pictures: pictures of each kind: worst, median, best.
         spacing: see :meth:`PicturedReport.pixel_sizes`.
 
     Raises:

@@ -352,7 +352,7 @@ class CompositionStudy(StudySettings):
     Composition, decomposition and retrieval of patches (ACE, section 5.1) as a study of the report.
 
     Args:
-        parts: see :func:`monai_afire.apps.studies.compositionality`; None for 2 and 4, of volumes 2 and 8.
+        parts: see :func:`monai_afire.apps.studies.compositionality`.
         patches_per_image: see there.
         side: smallest and largest side of a patch as a share of the image's.
         gallery: see :func:`monai_afire.apps.studies.decomposition_and_retrieval`.
@@ -369,7 +369,7 @@ class CompositionStudy(StudySettings):
         0.25
     """
 
-    parts: Sequence[int] | None = None
+    parts: Sequence[int] = (2, 4)
     patches_per_image: int = 4
     side: Sequence[float] = (0.3, 0.6)
     gallery: int = 32
@@ -379,11 +379,10 @@ class CompositionStudy(StudySettings):
     ) -> StudyResult:
         """Make the study, see :class:`monai_afire.apps.studies.Study`."""
         compositions, summaries = {}, {}
-        parts = (2, 2 ** (images.image.ndim - 2)) if self.parts is None else tuple(self.parts)
         options = {"side": self.side, "seed": self.seed, **self.encoding}
         for name, encoder in encoders.items():
             compositions[name] = compositionality(
-                encoder, images.detailed, parts, self.patches_per_image, **options
+                encoder, images.detailed, self.parts, self.patches_per_image, **options
             )
             matches = decomposition_and_retrieval(
                 encoder, images.image, gallery=self.gallery, native=images.native, **options

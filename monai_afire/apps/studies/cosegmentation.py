@@ -472,7 +472,7 @@ class CosegmentationStudy(StudySettings):
         shown = [index for index in range(len(masks)) if index not in references][
             : self.num_pictures
         ]
-        if sampled.image.ndim == 4 and shown:
+        if shown:
             pictures, found = (
                 sampled.image[shown],
                 {name: own[shown] for name, own in segments.items()},

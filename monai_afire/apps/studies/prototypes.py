@@ -49,7 +49,7 @@ def prototype_atlas(prototypes: torch.Tensor, grid_size: Sequence[int]) -> pd.Da
         grid_size: positions along each axis; their product is L.
 
     Returns:
-        A row per position, row-major: "row", "column" (in 3-D "slice" too), the dominating "cluster" with its
+        A row per position, row-major: "row", "column", the dominating "cluster" with its
         "probability", and the "entropy" of the prototype as a share of the largest possible, log K.
 
     Raises:
@@ -66,7 +66,7 @@ def prototype_atlas(prototypes: torch.Tensor, grid_size: Sequence[int]) -> pd.Da
         )
     axes = np.unravel_index(range(len(rows)), tuple(grid_size))
     probability, cluster = rows.max(1)
-    columns = dict(zip(("row", "column", "slice"), axes, strict=False))
+    columns = dict(zip(("row", "column"), axes, strict=True))
     entropy = [float(prototype_entropy(row[None])) for row in rows]
     return pd.DataFrame(
         {**columns, "cluster": cluster, "probability": probability, "entropy": entropy}

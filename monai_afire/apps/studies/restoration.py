@@ -219,7 +219,7 @@ def restoration_figure(
     Args:
         found: of :func:`monai_afire.apps.studies.restorations`.
         patch_size: pixels per token along each axis.
-        rows: indices of the images to show; of volumes the middle slice.
+        rows: indices of the images to show.
         title: of the whole.
         lesions: True restores the images with lesions (Fig. 9), False the normal ones (Fig. 10).
 

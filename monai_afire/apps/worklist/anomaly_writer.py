@@ -74,7 +74,7 @@ class AnomalyResult:
     Attributes:
         source: its file.
         root: folder that its place in the output folder is relative to.
-        heat: ``(h, w)`` fused heat at the resolution of the network's input, of a volume ``(x, y, z)``.
+        heat: ``(h, w)`` fused heat at the resolution of the network's input.
         tokens: ``(L, D)``.
         picture: ``(h, w)`` uint8 to draw the overlay on.
         spatial_shape: (rows, columns) of the file.

@@ -35,7 +35,7 @@ class ImageFactsReader:
     @torch.no_grad()
     def lungs(self, images: torch.Tensor) -> NDArray[np.float32] | None:
         """
-        Probability of lung ``(B, h, w)`` in gray pictures; None for volumes and colors.
+        Probability of lung ``(B, h, w)`` in gray pictures; None for colors.
 
         Args:
             images: ``(B, C, *S)``.

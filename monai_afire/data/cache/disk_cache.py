@@ -164,8 +164,6 @@ def _states(item: Mapping[str, Any]) -> list[Any]:
 
 def _state(path: str) -> Any:
     try:
-        if os.path.isdir(path):  # a series, whose slices may change alone
-            return [(name, _state(os.path.join(path, name))) for name in sorted(os.listdir(path))]
         status = os.stat(path)
     except OSError:
         return None

@@ -13,8 +13,6 @@ from monai.networks.blocks import Convolution
 from monai.networks.layers import Conv, Pool, get_act_layer, get_norm_layer
 from torch import nn
 
-from monai_afire.utils.precision import at_least_float32, without_autocast
-
 # the choice of Wu and He (ECCV 2018) where the number of groups is not fixed
 CHANNELS_PER_GROUP = 16
 
@@ -31,7 +29,7 @@ def normalized_convolution(
     spatial_dims: int, in_channels: int, out_channels: int, kernel_size: int
 ) -> Convolution:
     """Convolution that keeps the size, group norm, ReLU."""
-    return _Convolution(
+    return Convolution(
         spatial_dims,
         in_channels,
         out_channels,
@@ -41,17 +39,6 @@ def normalized_convolution(
         act="relu",
         bias=False,  # the norm has one
     )
-
-
-class _Convolution(Convolution):
-    """MONAI's block, in float32 for volumes that are thinner than the kernel, on a CPU."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        is_thin = x.ndim == 5 and x.shape[2] < self.get_parameter("conv.weight").shape[2]
-        if not is_thin or x.device.type != "cpu":
-            return super().forward(x)
-        with without_autocast("cpu"):
-            return super().forward(at_least_float32(x))
 
 
 LINEAR_MODES = {1: "linear", 2: "bilinear", 3: "trilinear"}
@@ -99,8 +86,7 @@ class PyramidPooling(nn.Module):
             raise ValueError(
                 f"pool_sizes must be at least 1, channels at least 2, got {pool_sizes} and {channels}"
             )
-        # ONNX has no pooling of volumes to a grid of a fixed size
-        pool = _GridOfVolume if spatial_dims == 3 else Pool[Pool.ADAPTIVEAVG, spatial_dims]
+        pool = Pool[Pool.ADAPTIVEAVG, spatial_dims]
         self.branches = nn.ModuleList(
             nn.Sequential(
                 pool(size),
@@ -125,21 +111,6 @@ class PyramidPooling(nn.Module):
             resize_features(branch(features), features.shape[2:]) for branch in self.branches
         ]
         return self.join(torch.cat([features, *context], dim=1))
-
-
-class _GridOfVolume(nn.Module):
-    """``nn.AdaptiveAvgPool3d`` by two poolings of planes."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.size = size
-
-    def forward(self, features: torch.Tensor) -> torch.Tensor:
-        size, depth = self.size, features.shape[2]
-        planes = (
-            F.adaptive_avg_pool2d(features.flatten(1, 2), size).unflatten(1, (-1, depth)).flatten(3)
-        )
-        return F.adaptive_avg_pool2d(planes, (size, size**2)).unflatten(3, (size, size))
 
 
 class FeaturePyramid(nn.Module):

@@ -57,9 +57,7 @@ def load_encoder_weights(
     branch: str = "teacher",
     source_normalization: tuple[Any, Any] | None = None,
     source_grid: Sequence[int] | None = None,
-    layer_norm_eps: float | None = None,
     strict: bool = False,
-    allow_incomplete_blocks: bool = False,
 ) -> LoadReport:
     r"""
     Load pre-trained weights into an encoder.
@@ -107,11 +105,7 @@ def load_encoder_weights(
             Google's ViTs have ``(0.5, 0.5)``), else the encoder's own.
         source_grid: patches along each axis of the checkpoint's images; needed only where they are not square, and the
             file does not state its image size, as files of this package do.
-        layer_norm_eps: eps for the layer norms; None for the source's.
         strict: whether any missing or unexpected key is an error.
-        allow_incomplete_blocks: whether the checkpoint may lack attention or MLP tensors of some blocks, which keep
-            their random values, or have more blocks than the encoder: for an encoder that is deeper or shallower than
-            the checkpoint's. Otherwise that is an error, since checkpoints with other key names would seem to load.
 
     Returns:
         What was loaded, missing, unexpected, resized and dropped; also logged.
@@ -151,14 +145,13 @@ def load_encoder_weights(
         arguments = arguments_of(conversion.tensors)
     report = _compare(conversion, targets[0], getattr(encoder, "unused", ()), arguments)
     absent = [name for name in report.missing if re.search(needed, name)]
-    if absent and not allow_incomplete_blocks:
+    if absent:
         raise ValueError(_lacks(report, absent))
     surplus = _surplus_blocks(conversion.tensors, targets[0])
-    if surplus and not allow_incomplete_blocks:
+    if surplus:
         raise ValueError(
             f"{report.file} has {len(surplus)} blocks that the encoder lacks ({shorten(surplus)}), and a network cut "
-            f"short gives other tokens: build an encoder of its depth{_given(arguments)}, or set "
-            "allow_incomplete_blocks=True to take the first blocks alone"
+            f"short gives other tokens: build an encoder of its depth{_given(arguments)}"
         )
     if strict and (report.missing or report.unexpected):
         raise ValueError(f"the checkpoint does not fit exactly, and strict is set:\n{report}")
@@ -166,9 +159,7 @@ def load_encoder_weights(
         target.load_state_dict(
             {name: conversion.tensors[name] for name in report.loaded}, strict=False
         )
-    _set_layer_norm_eps(
-        encoders, conversion.layer_norm_eps if layer_norm_eps is None else layer_norm_eps, report
-    )
+    _set_layer_norm_eps(encoders, conversion.layer_norm_eps, report)
     incomplete = bool(report.missing or report.unexpected)
     logger.log(logging.WARNING if incomplete else logging.INFO, str(report))
     return report
@@ -408,7 +399,7 @@ def _lacks(report: LoadReport, absent: Sequence[str]) -> str:
         f"keep their values. Take a checkpoint of this model (files of Hugging Face are read as hub:FOLDER, of EVA-X "
         f"with --encoder timm:eva_x_small_patch16), rename keys that mean nothing to the encoder "
         f"({shorten(report.unexpected) or 'none'}) to timm's or MONAI's names, or, "
-        "for a checkpoint with fewer blocks, build an encoder of its depth or set allow_incomplete_blocks=True"
+        "for a checkpoint with fewer blocks, build an encoder of its depth"
     )
 
 

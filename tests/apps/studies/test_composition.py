@@ -212,14 +212,6 @@ def test_few_images_and_constant_ones(number: int) -> None:
         assert figure_to_array(figure).std() > 0
 
 
-def test_volumes() -> None:
-    encoder = ViTEncoder(
-        img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2, spatial_dims=3
-    )
-    table = compositionality(encoder, torch.rand(2, 1, 16, 16, 16), (2, 8), 3, progress=False)
-    assert sorted(table["parts"].unique()) == [2, 8]
-
-
 def test_every_encoder_sees_the_same_and_seeds_differ() -> None:
     images = torch.rand(6, 1, 32, 32)
     first, again, other = (

@@ -222,18 +222,6 @@ def test_landmarks_that_no_pair_shares() -> None:
     assert len(table) == 0
 
 
-def test_volumes() -> None:
-    torch.manual_seed(0)
-    encoder = ViTEncoder(
-        img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2, spatial_dims=3
-    )
-    images = torch.rand(1, 1, 16, 16, 16).expand(3, -1, -1, -1, -1)
-    centers = torch.stack([axis[[0, 2, 3]] for axis in cell_centers(encoder, 4)], dim=-1)
-    table = find(encoder, images, centers.expand(3, -1, -1), stride=4)
-    assert {"row", "column", "slice"} <= set(table.columns)
-    assert table["error"].max() == 0  # the same image: a feature is most like itself
-
-
 def test_progress_counts_images(capsys: pytest.CaptureFixture[str]) -> None:
     landmark_correspondence(
         PatchMeanEncoder(1, (16, 16), (8, 8)), torch.rand(4, 1, 16, 16), torch.rand(4, 1, 2), 2

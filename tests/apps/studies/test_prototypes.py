@@ -161,8 +161,6 @@ def test_windows_show_the_patch_in_the_middle() -> None:
     assert torch.equal(windows[0], images[1, :, 0:6, 0:6])  # position 5 is row 1, column 1
     assert torch.equal(windows[1, :, 2:, 2:], images[0, :, :4, :4])
     assert windows[1, 0, :3, :3].eq(images[0, 0, 0, 0]).sum() == 9
-    volume = patch_windows(torch.rand(1, 1, 4, 4, 4), table[1:], (2, 2, 2), context=1)
-    assert volume.shape == (1, 1, 6, 6, 6)
 
 
 def test_figures_show_clusters_and_patches() -> None:

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What the studies of features have in common: any encoders side by side, unknown landmarks, volumes."""
+"""What the studies of features have in common: any encoders side by side, unknown landmarks."""
 
 from __future__ import annotations
 
@@ -90,16 +90,3 @@ def test_unknown_landmarks(study: type[Any]) -> None:
     encoders = {"positions": PositionEncoder((32, 32), (8, 8))}
     result = study(progress=False)(encoders, images)
     check(result, encoders)
-
-
-def test_three_dimensions_without_pictures() -> None:
-    masks = torch.zeros(4, 1, 16, 16, 16, dtype=torch.bool)
-    masks[:, :, 4:12] = True
-    images = StudyImages(torch.rand(4, 1, 16, 16, 16), masks=masks, mask_names=["organ"])
-    encoder = ViTEncoder(
-        img_size=16, patch_size=8, hidden_size=24, num_layers=1, num_heads=2, spatial_dims=3
-    )
-    result = CosegmentationStudy(3, reference=1, progress=False)({"volume": encoder}, images)
-    check(result, ["volume"])
-    assert len(result.figures) == 1
-    check(PositionMapStudy(2, progress=False)({"volume": encoder}, images), ["volume"])

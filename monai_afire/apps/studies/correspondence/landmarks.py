@@ -21,9 +21,9 @@ from tqdm.auto import tqdm
 from monai_afire.apps.studies.features.dense import FeatureMaps, finest_stride
 from monai_afire.apps.studies.features.tokens import check_sources, token_features
 from monai_afire.apps.studies.images.affine import (
+    DEFAULT_PERTURBATIONS,
     WINDOW,
     Perturbation,
-    default_perturbations,
     with_perturbations,
 )
 from monai_afire.apps.studies.images.reading import native_size
@@ -47,7 +47,7 @@ from monai_afire.visualize.outlines import (
 ACROSS = ("patients", "perturbations", "patients_and_perturbations")
 """What a pair of images may differ in, see :func:`label_pairs`."""
 
-_AXES = ("row", "column", "slice")
+_AXES = ("row", "column")
 _MAX_SIMILARITIES = 2**24  # so many similarities are held at a time, 64 MiB of float32
 
 
@@ -94,8 +94,8 @@ def landmark_correspondence(
 
     Returns:
         A row per reference image, other image and landmark known in both, with "reference", "query" and "landmark"
-        (indices), "error" in pixels, "error_fraction" (of the image's longest side), the found "row" and "column" (in
-        3-D "slice" too) and its "similarity", the cosine in [-1, 1]. Equally similar places: the first counts.
+        (indices), "error" in pixels, "error_fraction" (of the image's longest side), the found "row" and "column"
+        and its "similarity", the cosine in [-1, 1]. Equally similar places: the first counts.
 
     Raises:
         ValueError: when shapes do not fit, for landmarks outside of the image, fewer than two images, or a reference
@@ -366,7 +366,7 @@ class CorrespondenceStudy(StudySettings):
         reference: indices of the reference images, or how many to take.
         stride: pixels between two places that are compared; PEAC and ACE take 8. Where it does not divide an encoder's
             patch, the next smaller that does.
-        perturbations: synthetic ones of each image; None for :func:`monai_afire.apps.studies.default_perturbations`.
+        perturbations: synthetic ones of each image.
         remove_position: whether to add the errors without the mean feature map.
         windows: whether to add the errors by sliding windows, see
             :func:`monai_afire.apps.studies.window_correspondence`: a pass of the encoder for each place. Images are
@@ -390,7 +390,7 @@ class CorrespondenceStudy(StudySettings):
     needs = ("landmarks",)
     reference: Sequence[int] | int = 5
     stride: int = 8
-    perturbations: Sequence[Perturbation] | None = None
+    perturbations: Sequence[Perturbation] = DEFAULT_PERTURBATIONS
     remove_position: bool = True
     windows: bool = False
     max_images: int = 50
@@ -403,8 +403,9 @@ class CorrespondenceStudy(StudySettings):
         assert sampled.landmarks is not None
         number = len(sampled.image)
         references = reference_indices(self.reference, number)
-        perturbations = self._perturbations(sampled.image)
-        pictures, landmarks = with_perturbations(sampled.image, sampled.landmarks, perturbations)
+        pictures, landmarks = with_perturbations(
+            sampled.image, sampled.landmarks, self.perturbations
+        )
         tables: dict[str, pd.DataFrame] = {}
         metrics: dict[str, dict[str, Any]] = {}
         for name, encoder in with_raw_pixels(encoders).items():
@@ -425,7 +426,7 @@ class CorrespondenceStudy(StudySettings):
                 tables.setdefault(name, table)  # of the features as they are
             if self.windows:
                 native = with_perturbations(
-                    sampled.detailed, sampled.detailed_landmarks(), perturbations
+                    sampled.detailed, sampled.detailed_landmarks(), self.perturbations
                 )
                 table = _by_windows(encoder, *native, references, self.stride, self.encoding)
                 metrics[name] |= _errors(label_pairs(table, number), "_windows")
@@ -435,13 +436,6 @@ class CorrespondenceStudy(StudySettings):
         table = pd.DataFrame.from_dict(metrics, orient="index")
         table = table[[*[column for column in table if column != "stride"], "stride"]]
         return self._result(table, tables, sampled, (pictures, landmarks, references))
-
-    def _perturbations(self, images: torch.Tensor) -> tuple[Perturbation, ...]:
-        return (
-            default_perturbations(images.ndim - 2)
-            if self.perturbations is None
-            else tuple(self.perturbations)
-        )
 
     def _result(
         self,
@@ -466,9 +460,9 @@ class CorrespondenceStudy(StudySettings):
                 )
         number, first = len(images.image), references[0]
         queries = {"another patient": int(first == 0)} if number > 1 else {}
-        for perturbation in self._perturbations(images.image)[:1]:
+        for perturbation in self.perturbations[:1]:
             queries[f"the same patient, {perturbation.name}"] = number + first
-        if pictures.ndim == 4 and queries:
+        if queries:
             encoders = {name: table for name, table in tables.items() if name != SAME_PLACE}
             figures[_FOUND_CAPTION] = found_landmarks_figure(
                 pictures, landmarks, encoders, first, queries

@@ -135,7 +135,7 @@ def _read(
     images, places = [], []
     for end in ("", _SECOND):
         image = transform({"image": item["image" + end]})["image"]
-        points = landmark_array(item["landmarks" + end], image.ndim - 1)
+        points = landmark_array(item["landmarks" + end])
         images.append(torch.as_tensor(image))
         places.append(torch.as_tensor(pixels_of_file(points, image)).float())
     if images[0].shape != images[1].shape or places[0].shape != places[1].shape:

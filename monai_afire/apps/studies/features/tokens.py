@@ -171,7 +171,7 @@ def landmark_features(
         images: ``(M, C, *S)`` in [0, 1], of any size; with that of :func:`native_size` windows show the file's pixels.
         landmarks: ``(M, P, n)`` in pixels, rows before columns; NaN where one is not known.
         window: side of the window as a fraction of the image's; ACE takes 448 of 1024 pixels.
-        mirrored: whether to mirror the windows left to right, along the last axis of images, the first of volumes.
+        mirrored: whether to mirror the windows left to right.
         batch_size: windows in a pass.
         progress: whether to show a progress bar over the windows.
 
@@ -207,7 +207,7 @@ def landmark_features(
         cut = landmark_windows(sources, points[image, landmark][:, None], window, encoder.img_size)[
             :, 0
         ]
-        return cut.flip(-1 if cut.ndim == 4 else 2) if mirrored else cut
+        return cut.flip(-1) if mirrored else cut
 
     with tqdm(total=len(image_index), disable=not progress, unit="window", desc="windows") as bar:
         means = token_features(encoder, len(image_index), windows, batch_size=batch_size, bar=bar)

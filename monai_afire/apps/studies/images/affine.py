@@ -50,26 +50,6 @@ DEFAULT_PERTURBATIONS = (
 )
 """Perturbations that move a landmark by about a tenth of the image's side."""
 
-_OF_VOLUMES = (
-    Perturbation("moved right, front and up", shift=(0.1, 0.05, 0.12)),
-    Perturbation("turned about the long axis", rotation=12.0, shift=(0.0, 0.0, 0.0)),
-    Perturbation("enlarged, moved", rotation=-6.0, scale=1.15, shift=(-0.08, 0.0, -0.06)),
-)
-
-
-def default_perturbations(spatial_dims: int) -> tuple[Perturbation, ...]:
-    """
-    Perturbations that move a landmark by about a tenth of the side of a picture or a volume.
-
-    Args:
-        spatial_dims: 2 for :data:`DEFAULT_PERTURBATIONS`; 3 for the same along the axes of a volume.
-
-    Example:
-        >>> [len(perturbation.shift) for perturbation in default_perturbations(3)]
-        [3, 3, 3]
-    """
-    return _OF_VOLUMES if spatial_dims == 3 else DEFAULT_PERTURBATIONS
-
 
 def perturbed_images(
     images: torch.Tensor, landmarks: torch.Tensor, perturbation: Perturbation
@@ -113,11 +93,11 @@ def perturbed_images(
             f"expected landmarks ({len(images)}, P, {len(size)}), got {tuple(landmarks.shape)}"
         )
     last, dims = np.array(size) - 1, len(size)
-    turn = -math.radians(perturbation.rotation)  # rows towards columns; further axes stay
+    turn = -math.radians(perturbation.rotation)  # rows towards columns
     forward = (
         create_translate(dims, (last / 2 + np.array(perturbation.shift) * size).tolist())
         @ create_scale(dims, (perturbation.scale,) * dims)
-        @ create_rotate(dims, turn if dims == 2 else (0, 0, turn))
+        @ create_rotate(dims, turn)
         @ create_translate(dims, (-last / 2).tolist())
     )
     moved = landmarks.double().cpu().numpy() @ forward[:dims, :dims].T + forward[:dims, dims]

@@ -167,10 +167,9 @@ def _stack(arrays: Sequence[torch.Tensor], what: str) -> torch.Tensor:
 def _landmarks(
     items: Sequence[Mapping[str, Any]], pictures: Sequence[torch.Tensor]
 ) -> torch.Tensor | None:
-    dims = pictures[0].ndim - 1
     # those of a pair of images are any places, as many as were found, and not the same ones in other pairs
     own = [None if item.get("landmarks_2") else item.get("landmarks") for item in items]
-    known = [landmark_array(points, dims) if points else None for points in own]
+    known = [landmark_array(points) if points else None for points in own]
     shapes = {points.shape for points in known if points is not None}
     if not shapes:
         return None
@@ -189,8 +188,8 @@ def _landmarks(
 def _boxes(
     items: Sequence[Mapping[str, Any]], pictures: Sequence[torch.Tensor]
 ) -> list[torch.Tensor] | None:
-    """Boxes (row, column, height, width) on the images; None if no item says whether it has some, and of volumes."""
-    if pictures[0].ndim != 3 or not any("boxes" in item for item in items):
+    """Boxes (row, column, height, width) on the images; None if no item says whether it has some."""
+    if not any("boxes" in item for item in items):
         return None
     moved = []
     for item, picture in zip(items, pictures, strict=True):

@@ -88,19 +88,6 @@ def test_swin() -> None:
     assert dense_features(encoder, torch.rand(1, 1, 32, 32), 2).shape == (1, 16, 16, 16)
 
 
-def test_volumes() -> None:
-    encoder = ViTEncoder(
-        img_size=16,
-        patch_size=8,
-        hidden_size=12,
-        num_layers=1,
-        num_heads=2,
-        spatial_dims=3,
-        in_channels=1,
-    )
-    assert dense_features(encoder, torch.rand(2, 1, 16, 16, 16), 4).shape == (2, 12, 4, 4, 4)
-
-
 @pytest.mark.parametrize("batch_size", [1, 3, 7, 100])
 def test_batches_are_full_and_change_nothing(batch_size: int) -> None:
     torch.manual_seed(1)

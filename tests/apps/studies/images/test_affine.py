@@ -60,17 +60,6 @@ def test_clockwise_enlarged_and_shifted_by_hand() -> None:
     assert gone.isnan().all()
 
 
-def test_three_dimensions() -> None:
-    image = ramp((8, 10, 6))
-    places = torch.tensor([[[4.0, 5.0, 2.0]]])
-    perturbed, moved = perturbed_images(image, places, Perturbation("", 20, 1.1, (0.1, 0, 0.1)))
-    torch.testing.assert_close(value_at(perturbed[0], moved[0, 0]), places[0, 0], atol=1e-3, rtol=0)
-    window = landmark_windows(image, places, 0.5)[0, 0]
-    torch.testing.assert_close(
-        value_at(window, torch.tensor([3.5, 4.5, 2.5])), places[0, 0], atol=1e-3, rtol=0
-    )
-
-
 def test_window_covers_its_part() -> None:
     image = ramp((17, 33))
     window = landmark_windows(image, torch.tensor([[[8.0, 16.0], [torch.nan, 3.0]]]), 0.5)

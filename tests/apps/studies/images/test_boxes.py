@@ -60,14 +60,6 @@ def test_crops_are_those_of_interpolate() -> None:
         torch.testing.assert_close(crop, expected, atol=2e-5, rtol=0)
 
 
-def test_crops_of_volumes() -> None:
-    torch.manual_seed(0)
-    volume = torch.rand(1, 1, 8, 10, 12)
-    crop = crop_and_resize(volume, torch.tensor([[2, 4, 6, 4, 2, 6]]), (8, 10, 12))
-    expected = F.interpolate(volume[:, :, 2:6, 4:6, 6:12], size=(8, 10, 12), mode="trilinear")
-    torch.testing.assert_close(crop, expected, atol=2e-5, rtol=0)
-
-
 def test_masks_of_boxes() -> None:
     boxes = torch.tensor(
         [[1.2, 0.0, 1.5, 2.0], [0.0, 0.0, 0.0, 0.0], [2.0, 3.0, 5.0, 5.0], [0.5, 1.0, 0.0, 2.0]]
