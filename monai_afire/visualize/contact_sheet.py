@@ -20,6 +20,7 @@ from monai_afire.visualize.heat_map import overlay_heat_map
 from monai_afire.visualize.style import MARK_COLOR
 
 MAX_PICTURES = 400
+_PAIRS_PER_ROW = 4
 PICTURE_INCHES = 1.9  # side of one picture
 DPI = 150
 TITLE_COLUMNS = 54  # characters of 7 points that fit above a pair of pictures
@@ -65,7 +66,6 @@ def contact_sheet(
     masks_or_boxes: Sequence[ArrayLike | None] | None = None,
     low: float | None = None,
     high: float | None = None,
-    pairs_per_row: int = 4,
     title: str = "",
     meaning: str = "anomaly per pixel",
 ) -> Figure:
@@ -84,7 +84,6 @@ def contact_sheet(
             ``(boxes, 4)``, ``[x, y, width, height]`` in pixels. What has the shape of the image is a mask.
         low: largest heat that is not shown; by default that of :func:`heat_range`.
         high: smallest heat in the strongest color; by default that of :func:`heat_range`.
-        pairs_per_row: how many pairs stand side by side.
         title: of the whole sheet, and how its images were chosen; long ones are broken.
         meaning: of the heat, beside the color bar.
 
@@ -92,8 +91,8 @@ def contact_sheet(
         The figure.
 
     Raises:
-        ValueError: for no image, more than 400, unequal numbers, a mask or box of wrong shape, and as
-            :func:`overlay_heat_map`; the message names the image.
+        ValueError: for no image, more than 400, a mask or box of wrong shape, and as :func:`overlay_heat_map`; the
+            message names the image.
 
     Example:
         >>> import tempfile
@@ -104,14 +103,13 @@ def contact_sheet(
         'PNG'
     """
     targets = [None] * len(images) if masks_or_boxes is None else masks_or_boxes
-    _check_numbers(
-        len(images), {"heat maps": heat_maps, "titles": titles, "masks or boxes": targets}
-    )
-    if pairs_per_row < 1:
-        raise ValueError(f"pairs_per_row must be at least 1, got {pairs_per_row}")
+    if not 1 <= len(images) <= MAX_PICTURES:
+        raise ValueError(
+            f"{len(images)} images: a sheet shows 1 to {MAX_PICTURES}; choose some, or make several sheets"
+        )
     shared = heat_range(heat_maps)
     low, high = shared[0] if low is None else low, shared[1] if high is None else high
-    columns = min(pairs_per_row, len(images))
+    columns = min(_PAIRS_PER_ROW, len(images))
     headings = [wrapped_title(text, TITLE_COLUMNS, TITLE_LINES) for text in titles]
     lines = max(text.count("\n") + 1 for text in headings)
     heading = wrapped_title(title, int(columns * _SHEET_TITLE_COLUMNS))
@@ -129,17 +127,6 @@ def contact_sheet(
     _draw_color_bar(bar, low, high, meaning)
     save_figure(figure, path)
     return figure
-
-
-def _check_numbers(count: int, others: dict[str, Sequence]) -> None:
-    """Refuse too many images, and lists of other lengths."""
-    if not 1 <= count <= MAX_PICTURES:
-        raise ValueError(
-            f"{count} images: a sheet shows 1 to {MAX_PICTURES}; choose some, or make several sheets"
-        )
-    for name, values in others.items():
-        if len(values) != count:
-            raise ValueError(f"{count} images, but {len(values)} {name}: give one per image")
 
 
 def _page(columns: int, rows: int, title_lines: int, title: str) -> tuple[Figure, list[Axes], Axes]:
@@ -218,10 +205,6 @@ def _outlines(target: ArrayLike | None, shape: tuple[int, ...]) -> list[tuple[ND
         found = f"lesions of shape {values.shape} are neither a mask of the image's shape {shape}"
         raise ValueError(f"{found} nor boxes [x, y, width, height]")
     boxes = values.reshape(-1, 4).astype(float)
-    if not np.isfinite(boxes).all() or (boxes[:, 2:] <= 0).any():
-        raise ValueError(
-            f"boxes {boxes.tolist()} must be finite [x, y, width, height] with sides above 0"
-        )
     return [
         (np.array([x, x + w, x + w, x, x]), np.array([y, y, y + h, y + h, y]))
         for x, y, w, h in boxes

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import pickle
 import re
@@ -19,7 +18,11 @@ import torch
 from monai.utils import ensure_tuple, ensure_tuple_rep
 
 from monai_afire.networks.definition import encoder_definition
-from monai_afire.networks.weights.description import ENTRY, HEADER, parse_description
+from monai_afire.networks.weights.description import (
+    HEADER,
+    carried_description,
+    parse_description,
+)
 from monai_afire.networks.weights.released_files import weights_file
 from monai_afire.networks.weights.safetensors_files import read_safetensors
 from monai_afire.utils.files import atomic_path, is_safetensors
@@ -99,13 +102,9 @@ def read_checkpoint(path_or_state_dict: str | os.PathLike | Mapping[str, Any]) -
 def _described_arguments(content: Any) -> dict[str, Any]:
     """Arguments of the encoder by the description that a state dict, or the network's in a checkpoint, carries."""
     state = content.get("network") if isinstance(content.get("network"), Mapping) else content
-    metadata = getattr(state, "_metadata", None)
-    whole = metadata.get("") if isinstance(metadata, Mapping) else None
-    data = whole.get(ENTRY) if isinstance(whole, Mapping) else None
-    if not isinstance(data, Mapping):
-        return {}
-    found = encoder_definition(parse_description(json.dumps(data)).network)
-    return {} if found is None else dict(found["arguments"])
+    found = carried_description(state)
+    encoder = None if found is None else encoder_definition(found.network)
+    return {} if encoder is None else dict(encoder["arguments"])
 
 
 def flatten_tensors(content: Any, prefix: str = "") -> Iterator[tuple[str, torch.Tensor]]:

@@ -240,6 +240,14 @@ def with_description(
     return described
 
 
+def carried_description(state: Any) -> Description | None:
+    """What :func:`with_description` has put beside the tensors of a state dict; None without it."""
+    metadata = getattr(state, "_metadata", None)
+    whole = metadata.get("") if isinstance(metadata, Mapping) else None
+    data = whole.get(ENTRY) if isinstance(whole, Mapping) else None
+    return parse_description(json.dumps(data)) if isinstance(data, Mapping) else None
+
+
 def one_for_all(sizes: Iterable[int]) -> int | list[int]:
     """One number where all axes have the same."""
     sizes = list(sizes)

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import warnings
@@ -23,11 +22,11 @@ from monai_afire.networks.definition import build_network, encoder_definition
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.weights.checkpoint_files import read_own, read_pickle, write_pickle
 from monai_afire.networks.weights.description import (
-    ENTRY,
     HEADER,
     TASKS,
     Description,
     Preprocessing,
+    carried_description,
     contradiction,
     describe,
     one_for_all,
@@ -484,12 +483,7 @@ def _description(path: Path, header: Mapping[str, str], state: Any) -> Descripti
             return parse_description(header[HEADER])
         if header:
             return None  # of another program
-        metadata = getattr(state, "_metadata", None)
-        whole = metadata.get("") if isinstance(metadata, Mapping) else None
-        data = whole.get(ENTRY) if isinstance(whole, Mapping) else None
-        if not isinstance(data, Mapping):
-            return None
-        return parse_description(json.dumps(data))
+        return carried_description(state)
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         remedy = "copy the file again, or update this package if a newer version wrote it"
         raise ValueError(f"{path} has a wrong description: {error}; {remedy}") from error
