@@ -64,8 +64,10 @@ def test_pairs_stand_in_the_order_given(tmp_path: Path) -> None:
         assert left == pytest.approx([255 * level] * 3, abs=1)
         assert right == tuple(overlay_heat_map(picture(level), heat, 0, 1)[0, 0])
     boxes = [axis.get_position() for axis in figure.axes[:6]]
-    assert boxes[0].y0 == boxes[3].y0 > boxes[4].y0
-    assert boxes[0].x0 == boxes[4].x0 < boxes[1].x0
+    assert boxes[0].y0 == pytest.approx(boxes[3].y0)
+    assert boxes[0].y0 > boxes[4].y0
+    assert boxes[0].x0 == pytest.approx(boxes[4].x0)
+    assert boxes[0].x0 < boxes[1].x0
     assert not figure.axes[5].get_visible()
     with Image.open(tmp_path / "a.png") as saved:
         np.testing.assert_array_equal(np.asarray(saved.convert("RGB")), figure_to_array(figure))

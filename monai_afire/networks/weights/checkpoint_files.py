@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from monai.utils import ensure_tuple, ensure_tuple_rep
 
 from monai_afire.networks.definition import encoder_definition
 from monai_afire.networks.weights.description import (
     HEADER,
+    Description,
     carried_description,
     parse_description,
 )
@@ -37,7 +37,7 @@ __all__ = [
     "write_pickle",
 ]
 
-PRODUCER = "monai_afire"
+PRODUCER = "monai_afire"  # entry of the header of an exported encoder
 _COPY_AGAIN = (
     "copy or download it again, or save the network's state dict with torch.save or safetensors"
 )
@@ -51,13 +51,11 @@ class Checkpoint:
     Attributes:
         name: the file, for messages.
         tensors: floating-point tensors by dotted path, e.g. "teacher.backbone.norm.weight".
-        header: what :func:`monai_afire.networks.weights.export_encoder` wrote about the encoder, else empty.
-        arguments: of the encoder's class, where a run of this package wrote the file, else empty.
+        arguments: of the encoder's class, where this package wrote the file, else empty.
     """
 
     name: str
     tensors: dict[str, torch.Tensor]
-    header: dict[str, Any] = field(default_factory=dict)
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
@@ -79,7 +77,7 @@ def read_checkpoint(path_or_state_dict: str | os.PathLike | Mapping[str, Any]) -
         >>> read_checkpoint({"model": {"norm.weight": torch.ones(2)}, "epoch": 3}).tensors
         {'model.norm.weight': tensor([1., 1.])}
     """
-    header: dict[str, Any] = {}
+    metadata: dict[str, str] = {}
     if isinstance(path_or_state_dict, Mapping):
         name, content = "the given state dict", path_or_state_dict
     else:
@@ -88,7 +86,6 @@ def read_checkpoint(path_or_state_dict: str | os.PathLike | Mapping[str, Any]) -
         _check_is_file(path)
         if path.suffix == ".safetensors" or is_safetensors(path):
             content, metadata = read_safetensors(path)
-            header = _encoder_header(metadata, path)
         else:
             content = read_pickle(path)
     tensors = dict(flatten_tensors(content))
@@ -96,13 +93,19 @@ def read_checkpoint(path_or_state_dict: str | os.PathLike | Mapping[str, Any]) -
         raise ValueError(
             f"{name} holds no floating-point tensors, it is a {type(content).__name__}: is it weights?"
         )
-    return Checkpoint(name, tensors, header, _described_arguments(content))
+    try:
+        return Checkpoint(name, tensors, _stated_arguments(content, metadata))
+    except ValueError as error:
+        raise ValueError(f"{name} has a wrong description: {error}; {_COPY_AGAIN}") from error
 
 
-def _described_arguments(content: Any) -> dict[str, Any]:
-    """Arguments of the encoder by the description that a state dict, or the network's in a checkpoint, carries."""
-    state = content.get("network") if isinstance(content.get("network"), Mapping) else content
-    found = carried_description(state)
+def _stated_arguments(content: Any, metadata: Mapping[str, str]) -> dict[str, Any]:
+    """Arguments of the encoder, by the description in a file's header, or beside a state dict or a checkpoint's."""
+    if metadata.get("producer") == PRODUCER:
+        found: Description | None = parse_description(metadata.get(HEADER, ""))
+    else:
+        state = content.get("network")
+        found = carried_description(state if isinstance(state, Mapping) else content)
     encoder = None if found is None else encoder_definition(found.network)
     return {} if encoder is None else dict(encoder["arguments"])
 
@@ -153,30 +156,6 @@ def _check_is_file(path: Path) -> None:
         raise FileNotFoundError(
             f"there is no checkpoint {path}: check the path (relative to {Path.cwd()})"
         )
-
-
-def _encoder_header(metadata: Mapping[str, str], path: Path) -> dict[str, Any]:
-    """What the description of an exported encoder says; nothing for a file of another program."""
-    if metadata.get("producer") != PRODUCER:
-        return {}
-    try:
-        definition: Any = parse_description(metadata[HEADER]).network
-        stated = definition["arguments"]
-        axes = stated["spatial_dims"]
-        # as the encoder's buffers hold them: 0.449 itself is another number
-        mean, std = (torch.tensor(ensure_tuple(stated[name])).tolist() for name in ("mean", "std"))
-        return {
-            "img_size": ensure_tuple_rep(stated["img_size"], axes),
-            "patch_size": ensure_tuple_rep(stated["patch_size"], axes),
-            "mean": mean,
-            "std": std,
-            "num_heads": stated["num_heads"],
-            "layer_norm_eps": stated["norm_eps"],
-        }
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{path} is not a readable safetensors file (header: {error}); {_COPY_AGAIN}"
-        ) from error
 
 
 def read_own(path: str | os.PathLike, remedy: str) -> Any:

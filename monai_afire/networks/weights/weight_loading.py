@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
-from monai.utils import ensure_tuple_rep
+from monai.utils import ensure_tuple, ensure_tuple_rep
 from torch import nn
 
 from monai_afire.networks.blocks.position_embedding import resize_position_embedding
@@ -206,7 +206,7 @@ def _convert(
     key: str | None,
     branch: str,
 ) -> Conversion:
-    """The encoder in a checkpoint under this package's names, with what the header of an export says of it."""
+    """The encoder in a checkpoint under this package's names, with what its file says of it."""
     found = find_encoder(checkpoint.tensors, formats, branch, key)
     if found is None:
         keys = f"Its keys: {shorten(list(checkpoint.tensors))}. The encoder's: {shorten(list(encoder.state_dict()))}"
@@ -216,7 +216,7 @@ def _convert(
             "library comes in as itself: --encoder hub:FOLDER (Hugging Face) or --encoder timm:NAME."
         )
     conversion = convert_names(checkpoint, *found)
-    header, stated = checkpoint.header, checkpoint.arguments
+    stated = checkpoint.arguments
     if stated.get("img_size") and stated.get("patch_size"):
         axes = len(encoder.grid_size)
         sizes = zip(
@@ -224,16 +224,18 @@ def _convert(
             strict=True,
         )
         conversion.grid = tuple(size // patch for size, patch in sizes)
-    if header:
-        own, heads = encoder.blocks[0].attn.num_heads, header["num_heads"]
+    if isinstance(heads := stated.get("num_heads"), int):
+        own = encoder.blocks[0].attn.num_heads
         if heads != own:
             raise ValueError(
                 f"it has {heads} attention heads, not {own}: build the network with num_heads={heads}"
             )
-        conversion.num_heads, conversion.normalization = heads, (header["mean"], header["std"])
-        sizes = zip(header["img_size"], header["patch_size"], strict=True)
-        conversion.grid = tuple(size // patch for size, patch in sizes)
-        conversion.layer_norm_eps = header["layer_norm_eps"]
+        conversion.num_heads = heads
+    if {"mean", "std"} <= stated.keys():
+        # as the encoder's buffers hold them: 0.449 itself is another number
+        mean, std = (torch.tensor(ensure_tuple(stated[name])) for name in ("mean", "std"))
+        conversion.normalization = mean, std
+    conversion.layer_norm_eps = stated.get("norm_eps", conversion.layer_norm_eps)
     return conversion
 
 
