@@ -47,6 +47,7 @@ from monai_afire.utils.precision import at_least_float32, without_autocast
 
 HEAT_UNIT = "standard deviations of normal images"
 _TOKEN_DIRECTIONS = 32
+_SHRINKAGE = 0.05  # of the token density's covariance
 _RESIDUAL_CELLS = 4  # along each axis of a patch
 _FUSION = ("prototype_distance", "token_neighbors", "residual_neighbors")
 _OF_THE_DECODER = frozenset({"restoration", "masked_restoration", "residual_neighbors"})
@@ -295,7 +296,7 @@ class AnomalyDetector(ScoreThresholds):
         }
 
     @torch.no_grad()
-    def fit(self, batches: Iterable[torch.Tensor], shrinkage: float = 0.05) -> None:
+    def fit(self, batches: Iterable[torch.Tensor]) -> None:
         """
         Take the statistics of normal tokens, maps and scores from normal images and their copies.
 
@@ -303,7 +304,6 @@ class AnomalyDetector(ScoreThresholds):
 
         Args:
             batches: images ``(B, C, *S)`` in [0, 1]; iterated twice, so not a generator.
-            shrinkage: of the token density's covariance.
 
         Raises:
             RuntimeError: for fewer images than the neighbors need, or when all tokens are equal.
@@ -323,7 +323,7 @@ class AnomalyDetector(ScoreThresholds):
                 self.residual_memory.update(self._coarse_error(masked, target), owner)
             owners.append(owner)
         warn_if_few(len(torch.cat(owners).unique()), "the detector is fitted")
-        self.density.finalize(shrinkage)
+        self.density.finalize(_SHRINKAGE)
         distances = self.image_density.held_out_distances(torch.cat(owners))
         for part in statistics[1:]:
             part.finalize()

@@ -117,7 +117,6 @@ class DetectorFit(ValidationFit):
         detector: the evaluator's network.
         normal_batches: loader of normal images, dictionaries with "image" ``(B, C, *S)``.
         specificity: see :meth:`monai_afire.detection.AnomalyDetector.fit_thresholds`.
-        shrinkage: of the token density's covariance.
 
     Example:
         >>> from monai_afire.networks import AFiRe, ViTEncoder
@@ -136,14 +135,13 @@ class DetectorFit(ValidationFit):
     detector: AnomalyDetector
     normal_batches: Iterable[dict[str, torch.Tensor]]
     specificity: float | None = 0.95
-    shrinkage: float = 0.05
 
     def start(self, engine: Engine) -> None:
         """Forget the previous validation, and fit the statistics to the normal images."""
         super().start(engine)
         was_training = self.detector.training
         device = self.detector.thresholds.device
-        self.detector.eval().fit(_Images(self.normal_batches, device), self.shrinkage)
+        self.detector.eval().fit(_Images(self.normal_batches, device))
         self.detector.train(was_training)
 
     def predictions(self, output: Mapping[str, Any]) -> torch.Tensor:

@@ -420,7 +420,6 @@ class CosegmentationStudy(StudySettings):
         num_clusters: segments that the images are cut into.
         reference: indices among these images, or how many, whose masks say which segments are an organ.
         stride: pixels per cell; where it does not divide an encoder's patch, the next smaller that does.
-        remove_position: whether to add the Dice without the mean feature map.
         max_images: the most images to use; a seeded sample of more.
         num_pictures: how many of them to show.
         seed: of the sampling and of the clusters.
@@ -440,7 +439,6 @@ class CosegmentationStudy(StudySettings):
     num_clusters: int = 16
     reference: Sequence[int] | int = 5
     stride: int = 8
-    remove_position: bool = True
     max_images: int = 50
     num_pictures: int = 3
 
@@ -461,7 +459,7 @@ class CosegmentationStudy(StudySettings):
             LIMIT: best_dice(positions, masks, references)
         }
         metrics = {name: _organ_metrics(table, organs) for name, table in tables.items()}
-        for name, encoder in every.items() if self.remove_position else ():
+        for name, encoder in every.items():
             removed, _ = score_segments(
                 self._segments(encoder, sampled.image, True), masks, references
             )

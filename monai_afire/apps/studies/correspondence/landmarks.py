@@ -367,7 +367,6 @@ class CorrespondenceStudy(StudySettings):
         stride: pixels between two places that are compared; PEAC and ACE take 8. Where it does not divide an encoder's
             patch, the next smaller that does.
         perturbations: synthetic ones of each image.
-        remove_position: whether to add the errors without the mean feature map.
         windows: whether to add the errors by sliding windows, see
             :func:`monai_afire.apps.studies.window_correspondence`: a pass of the encoder for each place. Images are
             the native ones, where the size differs resized so that a window of the encoder's size is 448 / 1024 of the
@@ -391,7 +390,6 @@ class CorrespondenceStudy(StudySettings):
     reference: Sequence[int] | int = 5
     stride: int = 8
     perturbations: Sequence[Perturbation] = DEFAULT_PERTURBATIONS
-    remove_position: bool = True
     windows: bool = False
     max_images: int = 50
 
@@ -411,7 +409,7 @@ class CorrespondenceStudy(StudySettings):
         for name, encoder in with_raw_pixels(encoders).items():
             stride = finest_stride(encoder, self.stride)
             metrics[name] = {"stride": stride}
-            for removed in (False, True) if self.remove_position else (False,):
+            for removed in (False, True):
                 table = landmark_correspondence(
                     encoder,
                     pictures,
