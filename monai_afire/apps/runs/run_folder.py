@@ -313,7 +313,12 @@ def _is_of(folder: Path, step: str) -> bool:
 
 def _can_go_on(folder: Path) -> bool:
     """Whether a run has saved something to go on from; one that failed before is no run to resume."""
-    return (folder / "models" / "checkpoint.pt").is_file() or any(folder.glob("*.csv"))
+    saved = (
+        "models/checkpoint.pt",
+        "parts/*.pt",
+        "*.csv",
+    )  # of a training; of tables, unfinished or not
+    return any(any(folder.glob(pattern)) for pattern in saved)
 
 
 def _knows_radiographs(path: str | None) -> bool:

@@ -80,13 +80,15 @@ def test_a_name_is_given_once() -> None:
         run_folder("mine", "train", "hospital_a")
 
 
+@pytest.mark.parametrize("saved", ["scores.csv", "parts/0a1b.pt"])
 @pytest.mark.parametrize("resume", [True, "true", "True"])
-def test_a_stopped_run_goes_on_in_its_folder(resume: bool | str) -> None:
+def test_a_stopped_run_goes_on_in_its_folder(resume: bool | str, saved: str) -> None:
     named, last = train("hospital_a"), train()
     failed = Path(run_folder("mine", "train"))  # before it had saved anything
     (failed / "events").touch()
     inferred = Path(run_folder("mine", "inference"))
-    (inferred / "scores.csv").touch()
+    (inferred / saved).parent.mkdir(exist_ok=True)
+    (inferred / saved).touch()
     assert Path(run_folder("mine", "train", resume=resume)) == last
     assert Path("runs/mine/latest").resolve() == last.resolve()
     assert Path(run_folder("mine", "train", "hospital_a", resume)) == named
