@@ -115,7 +115,7 @@ def choice(words: tuple[str, ...]) -> Any:
 
 def per_axis(kind: Any) -> Any:
     """A value for all axes of an image, or a list of one for each."""
-    sides = Annotated[list[kind], Field(min_length=2, max_length=3)]
+    sides = Annotated[list[kind], Field(min_length=2, max_length=2)]
     return Annotated[
         kind | sides, Field(description=f"{describe(kind)}, or a list of one for each axis")
     ]
