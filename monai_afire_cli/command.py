@@ -148,13 +148,24 @@ def _options(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     if not options.config and {"--help", "-h"} & set(options.overrides):
         return _options(options)
-    bundle = find_bundle(options.name)
+    bundle = _bundle_to_run(options)
     root = [] if "bundle_root" in option_words(options.overrides) else _root_option(bundle)
     command = bundle_command(
         _checked_files(bundle, options), [*root, *passed_on(options.overrides)]
     )
     print(f"$ {shown(command)}")
     return hand_over(command)
+
+
+def _bundle_to_run(options: argparse.Namespace) -> Bundle:
+    """The bundle by its name, which comes before that of the config."""
+    try:
+        return find_bundle(options.name)
+    except BundleError as error:
+        first = next(iter(options.config), "")
+        if first not in packaged_bundles():
+            raise
+        raise BundleError(f"{error}; the bundle comes first: run {first} {options.name}") from None
 
 
 def _checked_files(bundle: Bundle, options: argparse.Namespace) -> list[Path]:

@@ -23,11 +23,11 @@ INPUTS = (
 _SEPARATOR = "::"
 _NOTHING = ("", "none", "null")
 _STEPS = ("run", "export")
-_NAMES = (
-    "released",
-    "latest",
-    "imagenet",
-)  # what a path may be instead, alone or before an underscore
+_OF_MONAI = (
+    *("run_id", "init_id", "final_id", "meta_file", "config_file"),
+    *("logging_file", "tracking", "args_file"),
+)
+_NAMES = ("released", "imagenet")  # what a path may be instead, alone or before an underscore
 
 
 def wrong_options(files: Sequence[Path], overrides: Sequence[str]) -> list[str]:
@@ -54,7 +54,8 @@ def wrong_options(files: Sequence[Path], overrides: Sequence[str]) -> list[str]:
     if files and all(path.suffix == ".json" for path in files):
         config = _merged(files)
         for name in words:
-            problems[name] = problems[name] or _unknown_part(config, _parts(name))
+            problem = _unknown_part(config, _parts(name)) or _misspelt(config, name, overrides)
+            problems[name] = problems[name] or problem
         if "run_id" in words:
             problems["run_id"] = unknown_step(words["run_id"], config)
     return [f"--{name}: {problem}" for name, problem in problems.items() if problem]
@@ -131,13 +132,22 @@ def _unknown_part(config: dict[str, Any], id: list[str]) -> str | None:
     return None
 
 
+def _misspelt(config: Mapping[str, Any], name: str, overrides: Sequence[str]) -> str | None:
+    """An option that is near to one of the config, unless it is a new entry that another one refers to."""
+    is_known = name in config or name in _OF_MONAI or _SEPARATOR in name
+    is_referred_to = any(f"@{name}" in word for word in overrides)
+    meant = did_you_mean(name, list(config))
+    return None if is_known or is_referred_to or not meant else f"there is no such option{meant}"
+
+
 def _wrong_path(name: str, word: str | None) -> str | None:
     """What is wrong with a path."""
     if word is None or word == "-":
         return "a path is missing (one that begins with a hyphen is written ./-name)"
     is_input = name in INPUTS and word.lower() not in _NOTHING
     if is_input and not _is_there(word):
-        return f"{word}: there is no such file or folder"
+        hint = "; the weights of a run are runs/BUNDLE/latest" if word == "latest" else ""
+        return f"{word}: there is no such file or folder{hint}"
     return None
 
 

@@ -36,9 +36,9 @@ class HeadWarmStart:
     Set a classifier's linear layer to a logistic regression on the features of its encoder, before the first step.
 
     Fine-tuning then starts at the linear probe (Kumar et al., ICLR 2022): random gradients of a new head do not harm
-    the encoder, and rare findings start at their frequency instead of 0.5. The handler validates the probe as epoch 0,
-    so the saved model cannot be worse than the probe on validation. The log also has the validation AUC of a logistic
-    regression on the pixels alone: an encoder that is no better has learned nothing that these labels need.
+    the encoder, and rare findings start at their frequency instead of 0.5. The handler validates the probe before the
+    first epoch, so the saved model cannot be worse than the probe on validation. The log also has the validation AUC of
+    a logistic regression on the pixels alone: an encoder that is no better has learned nothing that these labels need.
 
     Attach it to the trainer. A resumed run is left as it is. Under distributed training each process fits the same
     head, on all images.

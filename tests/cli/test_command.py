@@ -223,6 +223,9 @@ def test_mistakes_leave_nothing_behind(
     [
         (["afir", "train"], "did you mean 'afire'?"),
         (["afire", "inference", "restor"], "did you mean 'restore'?"),
+        (["inference", "afire"], "the bundle comes first: run afire inference"),
+        (["afire", "train", "--dataset_dri", "a"], "did you mean 'dataset_dir'?"),
+        (["mae", "train", "--encoder_weights", "latest"], "runs/BUNDLE/latest"),
         (["afire", "train", "--run_id", "hospital_a"], "--run_id: there is no step 'hospital_a'"),
         (["afire", "train", "--dataset_dir", "nowhere"], "nowhere: there is no such file"),
         (["afire", "train", "--dataset_dir=nowhere"], "nowhere: there is no such file"),
@@ -240,6 +243,14 @@ def test_wrong_words_are_refused_before_anything_is_loaded(
     assert message in capsys.readouterr().err
     assert started == []
     assert list(Path.cwd().iterdir()) == []
+
+
+def test_a_new_entry_that_another_refers_to_is_no_slip() -> None:
+    train = [bundles_folder() / "afire/configs/train.json"]
+    words = ["--learning_rat", "0.1", "--optimizer::lr", "@learning_rat"]
+    assert wrong_options(train, words[:2]) != []
+    assert wrong_options(train, words) == []
+    assert wrong_options(train, ["--tracking", "mlflow", "--run_id", "run", "--help"]) == []
 
 
 @pytest.mark.parametrize("word", ["null", "released", "released_224", "~"])

@@ -127,7 +127,7 @@ def test_two_processes_resume_what_one_began(tmp_path: Path) -> None:
 
 def test_each_process_refuses_other_weights_before_it_writes(tmp_path: Path, killed: Path) -> None:
     folder = copy(killed, tmp_path / "out")
-    with pytest.raises(mp.ProcessRaisedException, match="other weights or settings"):
+    with pytest.raises(mp.ProcessRaisedException, match="the weights or the settings"):
         judge_by_two(tmp_path, folder, resume=True, shift=0.3)
     judge(0, 1, folder, resume=True)
     judge(0, 1, tmp_path / "whole")

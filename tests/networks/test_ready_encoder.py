@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -179,3 +180,23 @@ def test_the_examples_of_the_documentation_run(
 def test_the_example_of_readme_is_the_one_of_the_page() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert printed_examples()["torch"] in readme
+
+
+def test_latest_is_the_last_run_with_weights(tmp_path: Path) -> None:
+    for number, name in enumerate(("first", "second", "scored")):
+        folder = tmp_path / "runs" / "afire" / name
+        folder.mkdir(parents=True)
+        if name != "scored":
+            encoder = ViTEncoder(
+                img_size=32, patch_size=16, hidden_size=12 + 12 * number, num_heads=2
+            )
+            path = save_network(encoder, folder / "models" / "model.pt")
+            os.utime(path, (number, number))
+    latest = tmp_path / "runs" / "afire" / "latest"
+    latest.symlink_to("scored")
+    assert load_encoder(latest).encoder.hidden_size == 24
+    latest.unlink()
+    latest.symlink_to("first")  # it leads to weights, so these are meant
+    assert load_encoder(latest).encoder.hidden_size == 12
+    with pytest.raises(FileNotFoundError, match="latest"):
+        load_encoder(tmp_path / "latest")

@@ -14,6 +14,7 @@ import torch
 from monai_afire.apps.audit.audit import EXCLUDED, audit_images
 from monai_afire.apps.audit.audit_checks import CHECKS
 from monai_afire.data.datalist.datalist_checks import DatalistError
+from monai_afire.utils.command_line import show_cause_last
 from monai_afire.utils.distributed import launched_group
 
 EXIT_CODE_FAILED = 3  # 1 is an error, 2 a wrong option
@@ -89,4 +90,5 @@ def _checks(text: str) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
+    show_cause_last("stopped by Ctrl-C: the same command goes on after what was read")
     sys.exit(main())

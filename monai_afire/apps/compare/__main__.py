@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from monai_afire.apps.compare.comparison import compare_encoders
 from monai_afire.apps.compare.encoders import ENCODER_WORDS
 from monai_afire.detection.field_of_view import FIELDS_OF_VIEW
-from monai_afire.utils.command_line import innermost_cause
+from monai_afire.utils.command_line import innermost_cause, show_cause_last
 from monai_afire.utils.distributed import launched_group
 
 _DESCRIPTION = "Compare encoders with pixels on labeled radiographs: a page and a table. Run it again to go on."
@@ -51,4 +51,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    show_cause_last("stopped by Ctrl-C: the same command goes on after what was encoded")
     sys.exit(main())

@@ -14,6 +14,7 @@ from typing import Any
 
 from monai_afire.apps.readers import READERS, DatalistReport, LabelReader, write_datalist
 from monai_afire.data.datalist.datalist_checks import DatalistError
+from monai_afire.utils.command_line import show_cause_last
 
 _EXAMPLES = """\
 examples:
@@ -121,4 +122,5 @@ def _add_option(parser: argparse.ArgumentParser, field: dataclasses.Field) -> No
 
 
 if __name__ == "__main__":
+    show_cause_last()
     sys.exit(main())

@@ -68,10 +68,12 @@ def check_columns(path: Path, found: Sequence[str], header: Sequence[str]) -> No
 
 def check_same_row(expected: Sequence[str], found: Sequence[str], path: Path) -> None:
     """Compare a row that was computed again with the one that a stopped run had written."""
-    if not all(map(_is_same, expected, found)):
+    differing = [pair for pair in zip(expected, found, strict=True) if not _is_same(*pair)]
+    if differing:
+        before, now = differing[0]
         raise RuntimeError(
-            f"{path} has {expected}, but now the result is {found}: other weights or settings made it. Resume with "
-            "those, or start anew with resume set to false"
+            f"{path}: the result of {expected[0]} was {before!r} and is now {now!r}: its picture, the weights or the "
+            "settings are others. Resume with those of the stopped run, or start anew with resume set to false"
         )
 
 

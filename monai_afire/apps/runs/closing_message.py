@@ -36,8 +36,8 @@ class ClosingMessage:
     Args:
         files: what it is -> the file or folder, as text or as parts to be joined.
         commands: what it does -> "configs", their files (of ``config_dir`` if without a folder), "keep", the names of
-            the overrides to repeat (all that fit by default), and further entries, options of the command: a name among
-            ``files``, another text, or parts to be joined.
+            the overrides to repeat (all that fit by default), "same_images", whether the images are those of this run,
+            and further entries, options of the command: a name among ``files``, another text, or parts to be joined.
         config_dir: folder of the configs.
         curves: folder of TensorBoard's log.
         validator: where "model" is chosen by validation, the evaluator; the message says so if there was one.
@@ -89,13 +89,19 @@ class ClosingMessage:
             left_out = (
                 "configs",
                 "keep",
+                "same_images",
                 *(["dataset_dir"] if self.knows_phantoms_alone() else []),
             )
             options = {
                 key: self.text_of(value) for key, value in entry.items() if key not in left_out
             }
             command = follow_up_command(
-                configs, options, given, entry.get("keep"), self.described()
+                configs,
+                options,
+                given,
+                entry.get("keep"),
+                self.described(),
+                entry.get("same_images", False),
             )
             if command is not None:
                 lines[name] = command
@@ -195,7 +201,11 @@ def _next_steps(configs: Path, is_detector: bool) -> dict[str, dict[str, Any]]:
         }
         first = "inference.json" if is_detector else "train.json"
         return {
-            "evaluate": {"configs": [first, "evaluate.json"], "ckpt_path": "model"},
+            "evaluate": {
+                "configs": [first, "evaluate.json"],
+                "ckpt_path": "model",
+                "same_images": True,
+            },
             "use": use,
         }
     if is_pretrained:

@@ -51,6 +51,8 @@ def first_lines(call: BundleCall) -> Iterator[str]:
     if "ckpt_path" in call.config and "ckpt_path" in call.read_names:
         yield _weights_line(call)
     has_own_images = call.config.get("dataset_dir") or call.config.get("datalist")
+    if not has_own_images and "phantom" in call.read_names:
+        yield "images: drawn phantoms, since neither --dataset_dir nor --datalist is given"
     if has_own_images and _could_be_as_in_paper(call):
         yield "the settings of train.json are small, for a first try; the overlay paper has those of the paper"
 

@@ -19,7 +19,7 @@ _OF_ONE_RUN = {
     *("resume", "name", "weights_of", "output_dir", "ckpt_dir", "run_dir"),
     *("config_file", "meta_file", "logging_file", "tracking"),
 }
-_PLACES = {"ckpt_path", "dataset_dir", "datalist", "section"}
+_IMAGES = {"dataset_dir", "datalist"}
 _PHANTOM = {"phantom", "phantom_dir"}
 
 
@@ -29,8 +29,9 @@ def follow_up_command(
     given: Mapping[str, str],
     keep: Sequence[str] | None = None,
     known_otherwise: Collection[str] = (),
+    same_images: bool = False,
 ) -> str | None:
-    """A command that goes on from the run that was started with the options given."""
+    """A command that goes on from the run that was started with the options given, perhaps on the same images."""
     if not all(os.path.isfile(path) for path in configs):
         return None
     present = _config_files(given.get("config_file", ""))
@@ -43,13 +44,11 @@ def follow_up_command(
     fitting = (
         overlays if goes_on and keep is None else []
     )  # elsewhere the weights bring what overlays set
-    left_out = (
-        _OF_ONE_RUN
-        | set(added)
-        | set(options)
-        | set(known_otherwise)
-        | (set() if goes_on else _PLACES)
-    )
+    left_out = _OF_ONE_RUN | set(added) | set(options) | set(known_otherwise)
+    if not goes_on:
+        left_out |= {"ckpt_path", "section"}
+    if not goes_on and not same_images:
+        left_out |= _IMAGES
     if "dataset_dir" in options:
         left_out |= _PHANTOM
     repeated = {name: value for name, value in given.items() if _top(name) in (known - left_out)}

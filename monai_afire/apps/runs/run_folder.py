@@ -13,12 +13,13 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from monai_afire.data.datalist.drawn_images import PHANTOMS
 from monai_afire.networks.weights.model_file import read_description
-from monai_afire.networks.weights.released_files import MODEL_OF_RUN, weights_file
+from monai_afire.networks.weights.released_files import LATEST, MODEL_OF_RUN, weights_file
 from monai_afire.utils.distributed import by_main_rank, has_process_group, is_launched
 from monai_afire.utils.files import check_writable, refuse_existing, write_text
 
@@ -27,7 +28,6 @@ __all__ = ["check_folders", "newest_run", "run_folder", "run_weights", "stopped_
 logger = logging.getLogger(__name__)
 
 RUNS = "runs"
-LATEST = "latest"
 _RECORD = "run.json"  # makes a folder a run's
 _RESERVED = (LATEST, "data")
 _BEFORE_A_RUN = re.compile(r"run\.json|config_\w+\.json")  # the latter by MONAI's tracking
@@ -169,8 +169,10 @@ def run_weights(
         return str(weights_file(run))
     names = ", ".join(sorted(folder.name for folder in _runs(parent))) or "none"
     kind = f" with {task} weights" if run == LATEST and task else ""
+    close = get_close_matches(run, [folder.name for folder in _runs(parent)], n=1)
+    meant = f"; did you mean {close[0]}?" if close else ""
     raise FileNotFoundError(
-        f"--weights_of {run}: no such run{kind} in {parent.absolute()} (there: {names}), and no such path"
+        f"--weights_of {run}: no such run{kind} in {parent.absolute()} (there: {names}), and no such path{meant}"
     )
 
 

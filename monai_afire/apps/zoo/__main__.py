@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from monai_afire.apps.zoo.model_zoo import package_for_zoo
+from monai_afire.utils.command_line import show_cause_last
 from monai_afire_cli.bundles import find_bundle
 
 _DESCRIPTION = "Write a pull request to MONAI's Model Zoo, and run the zoo's checks."
@@ -41,4 +42,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    show_cause_last()
     sys.exit(main())

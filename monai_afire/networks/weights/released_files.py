@@ -17,6 +17,8 @@ __all__ = ["ENCODERS", "RELEASED", "released_encoder", "released_file", "with_re
 RELEASED = "released"
 MODEL_OF_RUN = Path("models", "model.pt")
 """Where the folder of a run has its weights."""
+LATEST = "latest"
+"""Beside the runs of a bundle, what leads to the last one."""
 Network = TypeVar("Network", bound=nn.Module)
 
 ENCODERS = {RELEASED: "encoder.safetensors", "released_224": "vit_tiny_patch16_224.safetensors"}
@@ -47,11 +49,20 @@ def released_encoder(name: str = RELEASED) -> Path:
 
 
 def weights_file(path: str | os.PathLike) -> Path:
-    """The file of a path, of a run's folder, or of the name of a released encoder."""
+    """
+    The file of a path, of a run's folder, or of the name of a released encoder.
+
+    What the path "latest" beside the runs of a bundle stands for is the latest run that has weights.
+    """
     if path in ENCODERS:
         return released_encoder(str(path))
     of_run = Path(path, MODEL_OF_RUN)
-    return of_run if of_run.is_file() else Path(path)
+    if of_run.is_file():
+        return of_run
+    if Path(path).name == LATEST:
+        models = Path(path).parent.glob(f"*/{MODEL_OF_RUN.as_posix()}")
+        return max(models, key=lambda model: model.stat().st_mtime, default=Path(path))
+    return Path(path)
 
 
 def with_released_weights(network: Network, name: str) -> Network:

@@ -67,7 +67,7 @@ def test_resumed_without_some_rows_it_ends_as_a_whole_run(tmp_path: Path) -> Non
 
 def test_other_weights_are_refused(tmp_path: Path) -> None:
     encode(tmp_path)
-    with pytest.raises(RuntimeError, match="other weights or settings"):
+    with pytest.raises(RuntimeError, match="the weights or the settings"):
         encode(tmp_path, resume=True, shift=0.3)
 
 

@@ -161,7 +161,8 @@ def test_results_of_other_images_are_refused(tmp_path: Path, other: Sequence[Any
 def test_other_weights_are_refused_and_nothing_is_mixed(tmp_path: Path) -> None:
     judge(tmp_path, items=ITEMS[:6])
     with pytest.raises(
-        RuntimeError, match=r"landmarks\.csv has .*other weights or settings.*resume set to false"
+        RuntimeError,
+        match=r"landmarks\.csv: the result of .*the weights or the settings.*resume set to false",
     ):
         judge(tmp_path, resume=True, shift=0.3)
     judge(tmp_path, resume=True, shift=1e-4)  # rounding

@@ -35,7 +35,7 @@ def test_small_settings_are_named_where_own_images_meet_them(
     origin, first, *others = first_lines(call_of(run, device="cpu", bf16=False, **overrides))
     assert origin == "configs: as they come with monai_afire"
     assert first == "computing on cpu in float32"
-    others = [line for line in others if not line.startswith("weights: ")]
+    others = [line for line in others if not line.startswith(("weights: ", "images: "))]
     assert ["overlay paper" in line for line in others] == [True] * hint
 
 
@@ -55,6 +55,16 @@ def test_the_weights_in_use_are_named(
     assert path in line
     assert ("come with the bundle" in line) is not is_own
     assert not any("weights: " in line for line in first_lines(call_of(["afire/train"], **IMAGES)))
+
+
+def test_drawn_images_are_named_where_none_are_given() -> None:
+    def drawn(run: str, **overrides: Any) -> list[str]:
+        return [line for line in first_lines(call_of([run], **overrides)) if "phantoms" in line]
+
+    for run in ("afire/inference", "afire/train", "radiograph_segmentation/train"):
+        [line] = drawn(run)
+        assert "--dataset_dir" in line
+        assert drawn(run, dataset_dir="/radiographs") == drawn(run, datalist="list.json") == []
 
 
 def test_one_process_speaks_for_all(

@@ -75,6 +75,14 @@ def test_another_config_gets_the_settings_but_no_folders_and_no_overlays(configs
     assert command == RUN + "inference.json --encoder timm:vit --ckpt_path m.pt"
 
 
+def test_an_evaluation_is_on_the_images_of_the_run(configs: Path) -> None:
+    given = {"config_file": "train.json", "dataset_dir": "/hospital a", "ckpt_path": "old.pt"}
+    start = RUN + "inference.json"
+    assert follow_up_command(["inference.json"], {}, given) == start
+    command = follow_up_command(["inference.json"], {}, given, same_images=True)
+    assert command == f"{start} --dataset_dir '/hospital a'"
+
+
 def test_another_config_gets_no_part_that_its_entry_lacks(configs: Path) -> None:
     (configs / "inference.json").write_text(
         json.dumps({"items": {"section": "test"}, "ckpt_path": "m"})
