@@ -159,13 +159,13 @@ def write_worklist(
     normals: str = "",
 ) -> WorklistSummary:
     """
-    Sort the table of scores by the fused score, and say of each image where it is and, of DICOM files, what it is.
+    Sort the table of scores, and say of each image where it is and, of DICOM files, what it is.
 
-    Images that are not judged come last, in their own order.
+    The order is that of :func:`most_suspicious_first`.
 
     Args:
         scores: CSV table with the columns "image", "fused", "abnormal" ("1", "0", or "" without a threshold),
-            "hottest", possibly "lung_zone", and possibly those of ``JUDGMENT_COLUMNS``; equal scores keep its order.
+            "hottest", possibly "lung_zone", and possibly those of ``JUDGMENT_COLUMNS``.
         path: the work-list, written whole or not at all. "rank" from 1, "score", "threshold", "decision" ("above",
             "below" or ""), "percentile", "p_value", "discovery" ("yes" for the images at a false discovery rate of
             10 %), "not_judged", why the normal images say nothing about this one, "hottest", "lung_zone", "image",
@@ -179,7 +179,7 @@ def write_worklist(
     Returns:
         The numbers.
     """
-    table = _sorted_scores(scores)
+    table = most_suspicious_first(_read_scores(scores))
     p = pd.to_numeric(table["p_value"], errors="coerce").to_numpy()
     found = discoveries(p, FALSE_DISCOVERY_RATE)
     worklist = pd.DataFrame(
@@ -217,15 +217,42 @@ def write_worklist(
     )
 
 
-def _sorted_scores(scores: str | os.PathLike) -> pd.DataFrame:
-    """The table with all columns, the highest score first, and those that are not judged last."""
+def most_suspicious_first(table: pd.DataFrame) -> pd.DataFrame:
+    """
+    Order images for reading: the smallest p-value first, of equal ones the highest score.
+
+    Scores of images with different normal images, such as AP and PA ones, do not compare; their p-values do. Where no
+    image has a p-value, the score alone decides. Images that are not judged come last, by score.
+
+    Args:
+        table: a row per image, with "fused", its score, "p_value", "" for none, and "not_judged", "" for judged ones.
+
+    Returns:
+        The rows in their new order, numbered anew; images that are equal in all this keep theirs.
+
+    Example:
+        >>> columns = ["image", "fused", "p_value", "not_judged"]
+        >>> rows = [["child", "3", "", "child"], ["AP", "2.1", "0.07", ""], ["PA", "1.3", "0.04", ""]]
+        >>> most_suspicious_first(pd.DataFrame(rows, columns=columns))["image"].tolist()
+        ['PA', 'AP', 'child']
+    """
+    keys = pd.DataFrame(
+        {
+            "unjudged": table["not_judged"] != "",
+            "p_value": pd.to_numeric(table["p_value"], errors="coerce"),
+            "falling_score": -table["fused"].astype(float),
+        }
+    )
+    order = keys.sort_values(["unjudged", "p_value", "falling_score"], kind="stable").index
+    return table.loc[order].reset_index(drop=True)
+
+
+def _read_scores(scores: str | os.PathLike) -> pd.DataFrame:
+    """The table of scores with all columns, as texts."""
     table = pd.read_csv(scores, dtype=str, keep_default_na=False, encoding_errors="replace")
     for name in ("lung_zone", *JUDGMENT_COLUMNS):
         table[name] = table.get(name, "")
-    table["score"] = table["fused"].astype(float)
-    table["unjudged"] = table["not_judged"] != ""
-    order = ["unjudged", "score"]
-    return table.sort_values(order, ascending=[True, False], kind="stable", ignore_index=True)
+    return table
 
 
 def _described(image: str, source: str, elements: Mapping[str, str]) -> list[str]:

@@ -17,6 +17,8 @@ from monai_afire.apps.results.html_page import render_page
 from monai_afire.apps.worklist.batch_report import GROUPS, Drift, flag_rates
 from monai_afire.apps.worklist.worklist import reasons_in_words
 from monai_afire.utils.files import common_folder, path_from, write_text
+from monai_afire.visualize.heat_map import ANCHORS, OPACITY
+from monai_afire.visualize.style import MARK_COLOR
 
 _OPTIONAL = (
     *("p_value", "discovery", "not_judged", "lung_zone", "sex", "age", "view", "scanner"),
@@ -82,6 +84,9 @@ def write_worklist_page(
         drift=drift if drift is not None and drift.is_clear else None,
         groups=flag_rates(pd.DataFrame(rows, columns=["decision", *GROUPS])).to_dict("records"),
         scanners=sorted({row["scanner"] for row in rows} - {""}),
+        by_p_value=any(row["p_value"] for row in rows),
+        heat_colors=[f"rgb({r} {g} {b} / {OPACITY})" for r, g, b in ANCHORS],
+        mark_color=MARK_COLOR,
     )
     write_text(path, page)
 

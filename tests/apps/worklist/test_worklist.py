@@ -388,6 +388,37 @@ def test_the_most_suspicious_image_comes_first(tmp_path: Path) -> None:
     ]
 
 
+def test_images_of_two_views_are_ordered_by_their_own_normal_images(tmp_path: Path) -> None:
+    """A score of 2.1 is below the threshold of AP images, one of 1.3 above that of PA images."""
+    listed = [
+        ("ap below.png", "2.1", Judgment(0.0697, 2.257, 93.0, False, "AP")),
+        ("child.png", "9", Judgment(not_judged="child (7 years)")),
+        ("pa below.png", "-0.5", Judgment(0.6, 1.15, 40.0, False, "PA")),
+        ("ap equal.png", "2.6", Judgment(0.03, 2.257, 97.0, True, "AP")),
+        ("pa equal.png", "1.3", Judgment(0.03, 1.15, 97.0, True, "PA")),
+        ("pa first.png", "1.9", Judgment(9.5e-05, 1.15, 99.99, True, "PA")),
+        ("lateral.png", "9.5", Judgment(not_judged="lateral view")),
+    ]
+    rows = [
+        (name, "1" if judgment.above else "0", score, "")
+        for name, score, judgment in reversed(listed)
+    ]
+    scores = write_scores(tmp_path / "scores.csv", rows, [each[2] for each in reversed(listed)])
+    write_worklist(scores, tmp_path / "worklist.csv", {})
+    found = read_csv(tmp_path / "worklist.csv")
+    assert [row["image"] for row in found] == [
+        "pa first.png",
+        "ap equal.png",
+        "pa equal.png",
+        "ap below.png",
+        "pa below.png",
+        "lateral.png",
+        "child.png",
+    ]
+    assert [row["rank"] for row in found] == list("1234567")
+    assert [row["score"] for row in found] == ["1.9", "2.6", "1.3", "2.1", "-0.5", "9.5", "9"]
+
+
 def test_images_that_are_not_judged_come_last_and_move_no_other(tmp_path: Path) -> None:
     rows = [("low.png", "0", "1", ""), ("child.png", "", "9", ""), ("high.png", "1", "5", "")]
     rows.append(("lateral.png", "", "3", ""))

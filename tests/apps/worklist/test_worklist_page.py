@@ -10,11 +10,14 @@ import json
 import re
 from pathlib import Path
 
-from html_pages import Elements, needs_chromium, shown_by_chromium
+import pytest
+from html_pages import Elements, needs_chromium, shown_by_chromium, shown_width
 from PIL import Image
 
 from monai_afire.apps.readers.__main__ import main as write_datalist
 from monai_afire.apps.worklist import write_worklist_page
+from monai_afire.visualize.heat_map import HEAT_COLORS, OPACITY
+from monai_afire.visualize.style import MARK_COLOR
 
 COLUMNS = ("rank", "score", "threshold", "decision", "percentile", "hottest", "image", "other_view")
 HOSTILE = (
@@ -75,6 +78,22 @@ def test_every_control_has_a_label(tmp_path: Path) -> None:
         inside = len(re.findall(rf"<label>[^<]*<{tag}\b", text))
         assert inside == text.count(f"<{tag} "), tag
     assert all(each.get("alt") is not None for each in Elements(text).named("img"))
+
+
+def test_the_key_has_the_colors_of_the_pictures(tmp_path: Path) -> None:
+    text = written(tmp_path, [("a.png", "above", "")])
+    found = re.findall(r"rgb\((\d+) (\d+) (\d+) / ([\d.]+)\)", text)
+    colors = [[int(part) for part in each[:3]] for each in found]
+    assert colors == HEAT_COLORS[[0, 85, 170, 255]].tolist()
+    assert {float(each[3]) for each in found} == {OPACITY}
+    assert f"solid {MARK_COLOR}" in text
+
+
+@needs_chromium
+@pytest.mark.parametrize("width", [1280, 390])
+def test_nothing_is_wider_than_the_window(width: int, tmp_path: Path) -> None:
+    text = written(tmp_path, [("a.png", "above", ""), ("b.png", "below", "")])
+    assert shown_width(text, width, tmp_path) <= width
 
 
 @needs_chromium
