@@ -40,6 +40,12 @@ def test_weights_are_small() -> None:
     assert sum([*sizes.values(), *released]) <= 64 * MEGABYTE
 
 
+@pytest.mark.parametrize("task", ["classification", "landmarks", "segmentation"])
+def test_a_task_shows_the_kind_of_network_that_it_trains(task: str) -> None:
+    network = ModelFile(BUNDLES / f"radiograph_{task}/models/model.pt").description.network
+    assert network["arguments"]["encoder"]["class"] == "ResidualEncoder"
+
+
 @pytest.mark.parametrize(("bundle", "configs"), CONFIGS)
 def test_inference_right_away(
     bundle: str, configs: tuple[str, ...], bundle_copy: Any, monkeypatch: pytest.MonkeyPatch
