@@ -253,7 +253,7 @@ def test_a_new_entry_that_another_refers_to_is_no_slip() -> None:
     assert wrong_options(train, ["--tracking", "mlflow", "--run_id", "run", "--help"]) == []
 
 
-@pytest.mark.parametrize("word", ["null", "released", "released_224", "~"])
+@pytest.mark.parametrize("word", ["null", "released", "released_224", "released_cnn", "~"])
 def test_inputs_that_are_no_files_here_are_left_to_the_run(word: str) -> None:
     assert wrong_options([], ["--encoder_weights", word]) == []
 

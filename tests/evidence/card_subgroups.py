@@ -45,6 +45,7 @@ SEGMENTER = "bundles/radiograph_segmentation/released/lungs_and_heart.pt"
 ENCODERS = {
     "encoder.safetensors": "released",
     "vit_tiny_patch16_224.safetensors": "released_224",
+    "efficientnet_lite0_contrast.safetensors": "released_cnn",
     **{name: f"bundles/{name}/models/model.pt" for name in ("afire", "peac", "ace", "dino", "mae")},
 }
 SIDE = (64, 64)

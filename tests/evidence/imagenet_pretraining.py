@@ -3,8 +3,8 @@
 """Does pre-training on radiographs lift ImageNet's weights? Contrast goes on from them, on NIH 7k's training images.
 
 ``python -m tests.evidence.imagenet_pretraining --data /path/to/nih_cxr_7k`` writes ``imagenet_contrast.pt``,
-the weights for the arm ``imagenet_continued_probe`` of ``nih_findings``. An interrupted command goes on at its last
-epoch. The protocol is part 6 of ``docs/reports/imagenet.md``.
+the weights for the arm ``imagenet_continued_probe`` of ``nih_findings``, and the same in half precision. An interrupted
+command goes on at its last epoch. The protocols are parts 6 and 7 of ``docs/reports/imagenet.md``.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ from tqdm import tqdm
 
 from monai_afire.networks import EfficientNetLiteEncoder, save_network
 from monai_afire.networks.nets.encoders.efficientnet_lite_encoder import imagenet_state_dict
+from monai_afire.networks.weights.description import describe
+from monai_afire.networks.weights.safetensors_files import write_safetensors
 from monai_afire.optimizers import weight_decay_groups
 from tests.evidence.convolutional_pretraining import info_nce, view_of
 from tests.evidence.nih_findings import batches, read_set
 
 SIZE, VIEW = 128, 96  # pixels of the images and of the views
 BATCH, PEAK, WIDTH = 64, 5e-4, 256
+RELEASED_AS = "efficientnet_lite0_contrast.safetensors"
 
 
 class Contrast(nn.Module):
@@ -81,6 +84,17 @@ def continued(images: torch.Tensor, epochs: int, file: Path) -> Contrast:
     return contrast
 
 
+def release(encoder: EfficientNetLiteEncoder, path: Path) -> None:
+    """Write the encoder in half precision, as it comes with the package; counts of steps stay whole numbers."""
+    images = {"image_size": SIZE, "standardize": True}
+    description = describe(encoder, task="encoder", preprocessing=images, trained_on="radiographs")
+    tensors = {
+        name: value.half() if value.is_floating_point() else value
+        for name, value in encoder.state_dict().items()
+    }
+    write_safetensors(tensors, path, description)
+
+
 def main() -> None:
     """Run from the repository's root."""
     parser = argparse.ArgumentParser(
@@ -97,6 +111,7 @@ def main() -> None:
     encoder = EfficientNetLiteEncoder(img_size=SIZE)
     encoder.load_state_dict(contrast.encoder.state_dict())
     save_network(encoder, options.output / "imagenet_contrast.pt", {"task": "encoder"})
+    release(encoder, options.output / RELEASED_AS)
 
 
 if __name__ == "__main__":

@@ -46,14 +46,16 @@ def bundle_input(path: Path, **settings: Any) -> torch.Tensor:
     return parser.get_parsed_content("preprocessing")({"image": str(path)})["image"]
 
 
-@pytest.mark.parametrize(("name", "size"), [("released", 64), ("released_224", 224)])
+@pytest.mark.parametrize(
+    ("name", "size"), [("released", 64), ("released_224", 224), ("released_cnn", 128)]
+)
 def test_images_are_prepared_as_in_a_bundle(radiograph: Path, name: str, size: int) -> None:
     encoder, transform = load_encoder(name)
     expected = bundle_input(radiograph, image_size=size, channels=1, standardize=True)
     image = transform(radiograph)
     assert type(image) is torch.Tensor
     torch.testing.assert_close(image, torch.as_tensor(expected), rtol=0, atol=0)
-    assert encoder(image[None]).shape == (1, encoder.grid_size[0] ** 2, 192)
+    assert encoder(image[None]).shape == (1, encoder.grid_size[0] ** 2, encoder.hidden_size)
     assert not encoder.training
 
 
@@ -147,7 +149,9 @@ def test_without_the_weights_of_imagenet_the_extra_is_named(
 
 
 def test_what_is_no_encoder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="'releasd': give released, released_224, imagenet"):
+    with pytest.raises(
+        FileNotFoundError, match="'releasd': give released, released_224, released_cnn, imagenet"
+    ):
         load_encoder("releasd")
     torch.save({"weight": torch.ones(2)}, tmp_path / "plain.pt")
     with pytest.raises(ValueError, match="does not say how to build"):

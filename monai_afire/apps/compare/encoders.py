@@ -25,7 +25,10 @@ from monai_afire.transforms import StandardizeContrast
 
 _RANDOM = ":random"  # behind a file, as behind the names of other libraries
 _SHORT = {"untrained": RELEASED + _RANDOM}
-ENCODER_WORDS = "untrained, released, released_224, imagenet, model.pt, model.pt:random, hub:FOLDER or timm:NAME"
+ENCODER_WORDS = (
+    "untrained, released, released_224, released_cnn, imagenet, model.pt, model.pt:random, "
+    "hub:FOLDER or timm:NAME"
+)
 
 
 @dataclass(frozen=True)
@@ -101,9 +104,10 @@ def compared_encoder(word: str, field_of_view: str = "lungs") -> ComparedEncoder
     Build an encoder by its word.
 
     Args:
-        word: "untrained" or "released" (the same network without and with its weights), "released_224", "imagenet", the
-            file of a run (``model.pt``, or ``model.pt:random`` for its network with random weights), "hub:FOLDER" or
-            "timm:NAME" (:func:`monai_afire.networks.load_encoder`); ``NAME=`` ahead of it gives it a name.
+        word: "untrained" or "released" (the same network without and with its weights), "released_224", "released_cnn",
+            "imagenet", the file of a run (``model.pt``, or ``model.pt:random`` for its network with random weights),
+            "hub:FOLDER" or "timm:NAME" (:func:`monai_afire.networks.load_encoder`); ``NAME=`` ahead of it gives it a
+            name.
         field_of_view: see :class:`ComparedEncoder`.
 
     Returns:

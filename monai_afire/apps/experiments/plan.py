@@ -431,7 +431,7 @@ def plan_runs(
 
 def as_initialization(text: str) -> tuple[str, str | None]:
     """
-    Read ``NAME=FILE``, ``NAME=released`` or ``NAME=released_224``, or ``NAME=`` for random weights.
+    Read ``NAME=FILE``, ``NAME=released`` or another released encoder, or ``NAME=`` for random weights.
 
     Args:
         text: a word of the command line.

@@ -156,7 +156,7 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         Option(
             "encoder_weights",
             PATH,
-            "pre-trained encoder: file, released, released_224",
+            "pre-trained encoder: file, released, released_224, released_cnn",
             null="start from scratch",
         ),
         Option(

@@ -41,8 +41,9 @@ def load_encoder(source: str | os.PathLike = RELEASED, pretrained: bool = True) 
     Load an encoder for pictures with the pre-processing that it was trained with.
 
     Args:
-        source: "released" (ViT, 64 x 64 pixels), "released_224" (ViT-Ti/16, 224 x 224 pixels), "imagenet"
-            (EfficientNet-Lite0, 224 x 224 pixels, extra ``imagenet``), or a file of this package, such as the
+        source: "released" (ViT, 64 x 64 pixels), "released_224" (ViT-Ti/16, 224 x 224 pixels),
+            "released_cnn" (EfficientNet-Lite0, 128 x 128 pixels), "imagenet" (the same with ImageNet's weights, 224 x
+            224 pixels, extra ``imagenet``), or a file of this package, such as the
             ``model.pt`` of a run; also "hub:FOLDER" and "timm:NAME:pretrained"
             (:func:`monai_afire.networks.build_encoder`). What a file says about its images becomes the transform. The
             images of other sources keep their contrast.

@@ -21,16 +21,21 @@ LATEST = "latest"
 """Beside the runs of a bundle, what leads to the last one."""
 Network = TypeVar("Network", bound=nn.Module)
 
-ENCODERS = {RELEASED: "encoder.safetensors", "released_224": "vit_tiny_patch16_224.safetensors"}
+ENCODERS = {
+    RELEASED: "encoder.safetensors",
+    "released_224": "vit_tiny_patch16_224.safetensors",
+    "released_cnn": "efficientnet_lite0_contrast.safetensors",
+}
 
 
 def released_encoder(name: str = RELEASED) -> Path:
     """
-    Find a released encoder in timm's layout.
+    Find a released encoder.
 
     Args:
         name: "released" for the ViT of 6 layers of width 192 for 64 x 64 pixels in patches of 8, "released_224" for the
-            ViT-Ti/16 (12 layers of width 192) for 224 x 224 pixels.
+            ViT-Ti/16 (12 layers of width 192) for 224 x 224 pixels, both in timm's layout; "released_cnn" for
+            EfficientNet-Lite0 for 128 x 128 pixels, pre-trained on ImageNet and then on radiographs.
 
     Returns:
         The file; its model card is beside it.

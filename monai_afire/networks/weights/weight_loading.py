@@ -95,8 +95,8 @@ def load_encoder_weights(
         net: a ``ViTEncoder``, ``SwinEncoder`` or adapted encoder, or a network with one as `encoder` (``AFiRe``,
             ``PEAC``, ``ACE``, classifiers). If it has a `teacher_encoder`, that gets the same weights, since a teacher
             starts as the copy of its student.
-        path_or_state_dict: the file, "released" or "released_224" for the weights that come with the package
-            (:func:`monai_afire.networks.released_encoder`), or a state dict in memory.
+        path_or_state_dict: the file, "released", "released_224" or "released_cnn" for the weights that come with
+            the package (:func:`monai_afire.networks.released_encoder`), or a state dict in memory.
         key: part of the file to look in, e.g. "state_dict_ema" or "network.encoder"; needed where several encoders
             remain.
         branch: "teacher" (the papers' choice for transfer) or "student", where the checkpoint has both.

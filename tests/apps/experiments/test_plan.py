@@ -117,7 +117,7 @@ def test_refuses_initializations_of_another_form(text: str) -> None:
         as_initialization(text)
 
 
-@pytest.mark.parametrize("word", ["released", "released_224"])
+@pytest.mark.parametrize("word", ["released", "released_224", "released_cnn"])
 def test_a_released_encoder_is_a_file(word: str) -> None:
     name, path = as_initialization(f"mine={word}")
     assert path is not None

@@ -37,7 +37,7 @@ def test_weights_are_small() -> None:
     sizes = {name: (BUNDLES / name / "models/model.pt").stat().st_size for name in ZOO_NAMES}
     assert max(sizes.values()) <= 6 * MEGABYTE, sizes
     released = [path.stat().st_size for path in BUNDLES.glob("*/released/*")]
-    assert sum([*sizes.values(), *released]) <= 64 * MEGABYTE
+    assert sum([*sizes.values(), *released]) <= 72 * MEGABYTE
 
 
 @pytest.mark.parametrize("task", ["classification", "landmarks", "segmentation"])
