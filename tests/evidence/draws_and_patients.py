@@ -30,6 +30,10 @@ SAMPLES = 2000
 FAMILIES = {
     "part 1": (("vit_tiny_probe", "imagenet_probe"), ("released_probe", "imagenet_probe")),
     "part 6": (("imagenet_continued_probe", "imagenet_probe"),),
+    "part 7": (
+        ("imagenet_continued_60_probe", "imagenet_continued_probe"),
+        ("imagenet_continued_60_probe", "imagenet_probe"),
+    ),
 }
 """Comparisons by the part of the protocol; p-values are corrected within each."""
 
