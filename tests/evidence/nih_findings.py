@@ -485,6 +485,9 @@ ARMS = {
     "imagenet_untrained_probe": Arm("probe", "efficientnet", size=128),
     "imagenet_continued_probe": Arm("probe", "efficientnet", weights="--weights", size=128),
     "imagenet_tuned": Arm("tuned", "efficientnet", weights="imagenet", size=96, recipe=IMAGENET),
+    "imagenet_continued_tuned": Arm(
+        "tuned", "efficientnet", weights="--weights", size=96, recipe=IMAGENET
+    ),
     "cnn_128": Arm("tuned", "cnn", size=128, recipe=replace(SCRATCH, learning_rate=2e-3)),
 }
 
