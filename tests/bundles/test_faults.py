@@ -133,7 +133,7 @@ def test_a_loader_process_killed_by_the_system_is_explained(workspace: Path) -> 
             with contextlib.suppress(
                 subprocess.TimeoutExpired
             ):  # a second kill would strike the error's report
-                process.wait(10)
+                process.wait(60)
         time.sleep(0.05)
     if process.poll() is None:
         process.kill()

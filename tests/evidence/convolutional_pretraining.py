@@ -100,7 +100,7 @@ def without_test(data: Set) -> Set:
     kept = (data.table["section"] != "test").to_numpy()
     return Set(
         data.table[kept].reset_index(drop=True),
-        data.images[torch.from_numpy(kept)],
+        data.images[torch.tensor(kept)],
         data.labels[kept],
     )
 

@@ -165,11 +165,6 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
             "which of two encoders in the file to use",
         ),
         Option(
-            "residual_from_scratch",
-            SWITCH,
-            "learn everywhere at one rate, as residual without weights does, rather than as from weights",
-        ),
-        Option(
             "num_classes",
             POSITIVE_INTEGER,
             "number of classes or landmarks",

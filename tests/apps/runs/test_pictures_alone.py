@@ -28,7 +28,7 @@ def volume_encoder(**options: Any) -> ViTEncoder:
         (lambda: AnatPaste()(torch.rand(1, 16, 16, 16)), "volumes"),
         (
             lambda: controlled_lesion(torch.rand(1, 16, 16, 16), "AnatPaste", 0.5, 0.2, 0),
-            "for volumes take",
+            "2 spatial dimensions",
         ),
     ],
 )

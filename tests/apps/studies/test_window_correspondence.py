@@ -68,16 +68,24 @@ def naive_table(
             rows.append(
                 (reference, query, number, error, error / max(images.shape[2:]), *found, best)
             )
-    axes = ["row", "column", "slice"][: landmarks.shape[2]]
     return pd.DataFrame(
         rows,
-        columns=["reference", "query", "landmark", "error", "error_fraction", *axes, "distance"],
+        columns=[
+            "reference",
+            "query",
+            "landmark",
+            "error",
+            "error_fraction",
+            "row",
+            "column",
+            "distance",
+        ],
     )
 
 
 @pytest.mark.parametrize(
     ("size", "window", "stride", "batch_size"),
-    [((12, 16), (8, 8), 4, 5), ((9, 10), (6, 9), 3, 32), ((8, 8, 6), (4, 4, 4), 4, 7)],
+    [((12, 16), (8, 8), 4, 5), ((9, 10), (6, 9), 3, 32)],
 )
 def test_like_one_window_at_a_time(
     size: tuple[int, ...], window: tuple[int, ...], stride: int, batch_size: int
