@@ -21,6 +21,7 @@ from bundles.bundle_runs import command, copy_bundles, environment, run_bundle, 
 from ignite.engine import Engine, Events
 
 from distributed.two_ranks import needs_gloo, run_on_two_ranks
+from monai_afire.utils.folder_lock import LOCK_FILE
 
 pytestmark = needs_gloo
 
@@ -172,10 +173,11 @@ def kill_one(launcher: subprocess.Popen[str], sign: Path) -> None:
 
 
 def files(folder: Path) -> dict[str, bytes]:
+    """What is in a folder but the lock, which a killed process may leave and the next one takes over."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in folder.rglob("*")
-        if path.is_file()
+        if path.is_file() and path.name != LOCK_FILE
     }
 
 
