@@ -187,7 +187,7 @@ class AnomalyDetector(ScoreThresholds):
         self.masked_restoration = masked_restoration or MaskedRestorationInferer()
         self.copies = copies
         self.views = views
-        self.field_of_view = field_of_view_module(field_of_view)
+        self.field_of_view = field_of_view_module(field_of_view, len(encoder.grid_size))
         # what another view is measured by, and which scores it can lower
         measured = {*score_fusion, *(fusion if "focal" in score_fusion else ())}
         self.view_maps = {

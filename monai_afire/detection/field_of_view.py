@@ -204,14 +204,20 @@ class LungView(nn.Module):
         return back.flatten(2)
 
 
-def field_of_view_module(name: str) -> LungView | None:
+def field_of_view_module(name: str, spatial_dims: int) -> LungView | None:
     """What a detector applies to its images first."""
     if name not in FIELDS_OF_VIEW:
         raise ValueError(f"field_of_view must be one of {FIELDS_OF_VIEW}, got {name!r}")
-    return LungView() if name == "lungs" else None
+    if name == "image":
+        return None
+    if spatial_dims != 2:
+        raise ValueError(
+            "lungs are found in frontal radiographs alone: leave field_of_view at 'image' for volumes"
+        )
+    return LungView()
 
 
 def in_field_of_view(images: torch.Tensor, name: str) -> torch.Tensor:
     """The part of radiographs ``(B, C, H, W)`` that a detector with this field of view scores."""
-    view = field_of_view_module(name)
+    view = field_of_view_module(name, spatial_dims=2)
     return images if view is None else torch.cat([view(batch)[0] for batch in images.split(_BATCH)])

@@ -21,12 +21,17 @@ class NormalStatistics(nn.Module):
 
     Args:
         shape: of one image's features, ``(L, D)`` or ``(D,)``.
+
+    Raises:
+        ValueError: when a size is not positive.
     """
 
     num_images: torch.Tensor
 
     def __init__(self, *shape: int) -> None:
         super().__init__()
+        if min(shape) < 1:
+            raise ValueError(f"all sizes must be positive, got {shape}")
         self.shape = shape
         self.register_buffer("num_images", torch.zeros((), dtype=torch.long))
         self.reset()
@@ -138,6 +143,9 @@ class TokenDensity(_Gaussian):
         num_tokens: L, number of token positions.
         dim: D, width of a token.
 
+    Raises:
+        ValueError: when a size is not positive.
+
     Example:
         >>> density = TokenDensity(num_tokens=1, dim=2)
         >>> density.update(torch.tensor([[[1.0, 1.0]], [[-1.0, 1.0]], [[1.0, -1.0]], [[-1.0, -1.0]]]))
@@ -193,8 +201,11 @@ class TokenDensity(_Gaussian):
             shrinkage: λ in [0, 1], 0 for the plain covariance, 1 for a multiple of the identity.
 
         Raises:
+            ValueError: for a shrinkage out of range.
             RuntimeError: with fewer than two images, or when the covariance cannot be inverted.
         """
+        if not 0 <= shrinkage <= 1:
+            raise ValueError(f"shrinkage must be in [0, 1], got {shrinkage}")
         _check_count(self._count)
         mean = torch.as_tensor(self._sum) / self._count
         covariance = (self._products - self._count * mean.T @ mean) / (
@@ -221,6 +232,9 @@ class ImageDensity(_Gaussian):
 
     Args:
         dim: D, number of features.
+
+    Raises:
+        ValueError: when D is not positive.
 
     Example:
         >>> density = ImageDensity(2)
@@ -309,6 +323,9 @@ class NormalMemory(NormalStatistics):
         capacity: R, how many normal images can be kept.
         num_neighbors: k.
 
+    Raises:
+        ValueError: when a size is not positive, or dim above in_dim.
+
     Example:
         >>> memory = NormalMemory(num_tokens=1, in_dim=1, dim=1, capacity=4, num_neighbors=1)
         >>> memory.update(torch.tensor([[[0.0]], [[2.0]], [[4.0]]]))
@@ -331,6 +348,11 @@ class NormalMemory(NormalStatistics):
         num_neighbors: int = 3,
     ) -> None:
         super().__init__(num_tokens, in_dim)
+        sizes = (dim, capacity, num_neighbors)
+        if min(sizes) < 1 or dim > in_dim:
+            raise ValueError(
+                f"dim (at most {in_dim}), capacity and num_neighbors must be positive, got {sizes}"
+            )
         self.capacity = capacity
         self.num_neighbors = num_neighbors
         self.register_buffer(

@@ -157,11 +157,16 @@ def bootstrap_interval(
         Lower and upper end, numbers or lists of K; samples of patients that lack a class are left out. NaN where
         the metric is never defined, or not on some sample of images.
 
+    Raises:
+        ValueError: also for no sample.
+
     Example:
         >>> bootstrap_interval(roc_auc, [0, 0, 1, 1], [0.1, 0.2, 0.8, 0.9], num_samples=20)
         (1.0, 1.0)
     """
     truth, values = checked_labels(labels, scores)
+    if num_samples < 1:
+        raise ValueError(f"num_samples must be >= 1, got {num_samples}")
     results = [
         metric(truth[drawn], values[drawn])
         for drawn in _samples(truth, num_samples, seed, patients)
@@ -209,13 +214,24 @@ def matched_pairs(
     Returns:
         ``(pairs, 2)`` indices (abnormal, normal), in the order of the abnormal images.
 
+    Raises:
+        ValueError: also for a negative caliper, an infinite brightness or another number of groups.
+
     Example:
         >>> matched_pairs([1, 0, 0, 1], [0.50, 0.40, 0.52, 0.90], ["PA", "PA", "PA", "AP"], caliper=0.1).tolist()
         [[0, 2]]
     """
     truth, values = checked_labels(labels, brightness, "brightness")
+    if not caliper >= 0:
+        raise ValueError(f"caliper must be >= 0, got {caliper}")
+    if np.isinf(values).any():
+        raise ValueError(
+            f"brightness at index {np.flatnonzero(np.isinf(values)).tolist()} is infinite"
+        )
     names: Sequence[object] | NDArray = [""] * truth.size if groups is None else groups
     codes, _ = pd.factorize(pd.Series(list(names), dtype=object))
+    if len(codes) != truth.size:
+        raise ValueError(f"{truth.size} labels, but {len(codes)} groups: give one group per image")
     pairs: list[tuple[int, int]] = []
     for group in (np.flatnonzero(codes == code) for code in set(codes)):
         pairs += _match(group[truth[group]], group[~truth[group]], values, caliper)
@@ -233,6 +249,9 @@ def matched_pair_auc(scores: ArrayLike, pairs: ArrayLike) -> float:
     Returns:
         In [0, 1]; NaN without a pair.
 
+    Raises:
+        ValueError: when `pairs` has another shape or an index that no score has.
+
     Example:
         >>> matched_pair_auc([0.9, 0.1, 0.5, 0.5], [[0, 1], [2, 3]])
         0.75
@@ -240,6 +259,15 @@ def matched_pair_auc(scores: ArrayLike, pairs: ArrayLike) -> float:
     values, indices = checked_numbers(scores, "scores"), np.asarray(pairs)
     if indices.size == 0:
         return NAN
+    if (
+        indices.ndim != 2
+        or indices.shape[1] != 2
+        or indices.min() < 0
+        or indices.max() >= values.size
+    ):
+        raise ValueError(
+            f"pairs must be (pairs, 2) indices of scores, got {indices.shape}: use matched_pairs()"
+        )
     abnormal, normal = values[indices[:, 0]], values[indices[:, 1]]
     return float(np.mean((abnormal > normal) + 0.5 * (abnormal == normal)))
 

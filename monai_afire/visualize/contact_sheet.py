@@ -91,8 +91,8 @@ def contact_sheet(
         The figure.
 
     Raises:
-        ValueError: for no image, more than 400, a mask or box of wrong shape, and as :func:`overlay_heat_map`; the
-            message names the image.
+        ValueError: for no image, more than 400, unequal numbers, a mask or box of wrong shape, and as
+            :func:`overlay_heat_map`; the message names the image.
 
     Example:
         >>> import tempfile
@@ -103,10 +103,9 @@ def contact_sheet(
         'PNG'
     """
     targets = [None] * len(images) if masks_or_boxes is None else masks_or_boxes
-    if not 1 <= len(images) <= MAX_PICTURES:
-        raise ValueError(
-            f"{len(images)} images: a sheet shows 1 to {MAX_PICTURES}; choose some, or make several sheets"
-        )
+    _check_numbers(
+        len(images), {"heat maps": heat_maps, "titles": titles, "masks or boxes": targets}
+    )
     shared = heat_range(heat_maps)
     low, high = shared[0] if low is None else low, shared[1] if high is None else high
     columns = min(_PAIRS_PER_ROW, len(images))
@@ -127,6 +126,17 @@ def contact_sheet(
     _draw_color_bar(bar, low, high, meaning)
     save_figure(figure, path)
     return figure
+
+
+def _check_numbers(count: int, others: dict[str, Sequence]) -> None:
+    """Refuse too many images, and lists of other lengths."""
+    if not 1 <= count <= MAX_PICTURES:
+        raise ValueError(
+            f"{count} images: a sheet shows 1 to {MAX_PICTURES}; choose some, or make several sheets"
+        )
+    for name, values in others.items():
+        if len(values) != count:
+            raise ValueError(f"{count} images, but {len(values)} {name}: give one per image")
 
 
 def _page(columns: int, rows: int, title_lines: int, title: str) -> tuple[Figure, list[Axes], Axes]:
@@ -205,6 +215,10 @@ def _outlines(target: ArrayLike | None, shape: tuple[int, ...]) -> list[tuple[ND
         found = f"lesions of shape {values.shape} are neither a mask of the image's shape {shape}"
         raise ValueError(f"{found} nor boxes [x, y, width, height]")
     boxes = values.reshape(-1, 4).astype(float)
+    if not np.isfinite(boxes).all() or (boxes[:, 2:] <= 0).any():
+        raise ValueError(
+            f"boxes {boxes.tolist()} must be finite [x, y, width, height] with sides above 0"
+        )
     return [
         (np.array([x, x + w, x + w, x, x]), np.array([y, y, y + h, y + h, y]))
         for x, y, w, h in boxes

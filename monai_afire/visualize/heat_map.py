@@ -57,7 +57,7 @@ def overlay_heat_map(
         ``(H, W, 3)``, the colors red, green and blue.
 
     Raises:
-        ValueError: for other shapes, an image beyond [0, 1], NaN, or a range that is none.
+        ValueError: for other shapes, an image beyond [0, 1], NaN, or a range or opacity that is none.
 
     Example:
         >>> overlay_heat_map([[0.0, 0.0, 1.0]], [[0.1, 0.2, 0.9]], low=0.2, high=0.8, alpha=1.0).tolist()
@@ -69,7 +69,11 @@ def overlay_heat_map(
         raise ValueError(
             f"low must be below high and both finite, got {low} and {high}: take quantiles of the heat"
         )
+    if not 0 < alpha <= 1:
+        raise ValueError(f"alpha must be in (0, 1], got {alpha}")
     top = high if top is None else top
+    if not low < top <= high:
+        raise ValueError(f"top must be above {low} and at most {high}, got {top}")
     level = np.subtract(values, low)
     with np.errstate(over="ignore"):  # a huge heat becomes infinite, the hottest
         level *= (LEVELS - 1) / (top - low)

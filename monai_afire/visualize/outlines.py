@@ -51,6 +51,10 @@ def outline_picture(
         if masks is None:
             continue
         stack = np.asarray(masks)
+        if stack.ndim != 3 or 0 in stack.shape:
+            raise ValueError(
+                f"masks must be (C, h, w) with pixels, one channel per class, got {stack.shape}"
+            )
         scale = np.array([canvas.width / stack.shape[2], canvas.height / stack.shape[1]])
         for number, mask in enumerate(stack != 0):
             color, width = (
@@ -73,6 +77,10 @@ def landmark_picture(
     canvas = _canvas(image, side)
     points = np.asarray(predicted, dtype=float)
     targets = np.full_like(points, np.nan) if truth is None else np.asarray(truth, dtype=float)
+    if points.ndim != 2 or points.shape[1] != 2 or points.shape != targets.shape:
+        raise ValueError(
+            f"landmarks must be (P, 2), row and column, got {points.shape} and {targets.shape}"
+        )
     scale = canvas.width / np.asarray(image).shape[1]
     # x before y, in the coordinates of the canvas, where a pixel's center lies half a pixel inside
     points, targets = ((p[:, ::-1] + 0.5) * scale for p in (points, targets))
@@ -100,6 +108,11 @@ def picture_sheet(
     title: str = "",
 ) -> Figure:
     """A page of colored pictures in reading order, with a legend of the colors."""
+    if not pictures or len(pictures) != len(titles) or columns < 1:
+        given = f"{len(pictures)} pictures, {len(titles)} titles and {columns} columns"
+        raise ValueError(
+            f"{given}: give one picture or more, a title for each, and one column or more"
+        )
     across = min(columns, len(pictures))
     down = -(-len(pictures) // across)
     headings = [wrapped_title(text, TITLE_COLUMNS, TITLE_LINES) for text in titles]
@@ -131,6 +144,10 @@ def picture_sheet(
 def _canvas(image: ArrayLike, side: int) -> Image.Image:
     """The picture in colors, larger than wanted by SMOOTHING."""
     values = np.asarray(image, dtype=np.float32)
+    if values.ndim != 2 or values.size == 0 or side < 1:
+        raise ValueError(
+            f"image must be (H, W) with pixels and side above 0, got {values.shape} and {side}"
+        )
     low, high = float(values.min()), float(values.max())
     if not np.isfinite([low, high]).all():
         raise ValueError(

@@ -54,6 +54,13 @@ def recipe(parser: ConfigParser) -> tuple[float, float, int, bool]:
     return max(group["lr"] for group in groups), min(shares), len(shares), is_warm
 
 
+def recipe_of_weights(task: str, num_blocks: int) -> tuple[Any, ...]:
+    """What :func:`recipe` gives of a ViT: a share for each block, the embedding and the head."""
+    is_classification = task == "classification"
+    rate = 0.001 if is_classification else 0.002
+    return rate, pytest.approx(0.6 ** (num_blocks + 1)), num_blocks + 2, is_classification
+
+
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("given", [{}, {"encoder": "residual"}, {"encoder_weights": ""}])
 def test_without_weights_a_residual_network_learns_everywhere_alike(
@@ -73,9 +80,7 @@ def test_weights_bring_their_network_and_learn_slower_below(task: str) -> None:
     encoder = parser.get_parsed_content("encoder_def")
     assert isinstance(encoder, ViTEncoder)
     assert (encoder.img_size, encoder.hidden_size, len(encoder.blocks)) == ((64, 64), 192, 6)
-    is_classification = task == "classification"
-    rate = 0.001 if is_classification else 0.002
-    assert recipe(parser) == (rate, pytest.approx(0.6**7), 8, is_classification)
+    assert recipe(parser) == recipe_of_weights(task, num_blocks=6)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -84,9 +89,7 @@ def test_a_vit_from_scratch_is_reached_by_name(task: str) -> None:
     encoder = parser.get_parsed_content("encoder_def")
     assert isinstance(encoder, ViTEncoder)
     assert (encoder.img_size, encoder.hidden_size, len(encoder.blocks)) == ((128, 128), 192, 5)
-    is_classification = task == "classification"
-    rate = 0.001 if is_classification else 0.002
-    assert recipe(parser) == (rate, pytest.approx(0.6**6), 7, is_classification)
+    assert recipe(parser) == recipe_of_weights(task, num_blocks=5)
     small = config(task, encoder="vit", hidden_size=96, num_layers=4, num_heads=3)
     assert len(small.get_parsed_content("encoder_def").blocks) == 4
 

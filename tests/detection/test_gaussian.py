@@ -147,6 +147,10 @@ def test_misuse() -> None:
     density.update(torch.ones(5, 3, 4))
     with pytest.raises(RuntimeError, match="singular"):
         density.finalize()
+    with pytest.raises(ValueError, match="shrinkage"):
+        density.finalize(1.5)
+    with pytest.raises(ValueError, match="positive"):
+        TokenDensity(0, 4)
     few = TokenDensity(1, 8)
     few.update(torch.randn(3, 1, 8, generator=torch.Generator().manual_seed(0)))
     with pytest.raises(RuntimeError, match="raise the shrinkage"):

@@ -110,3 +110,5 @@ def test_wrong_input_is_named() -> None:
     density.update(torch.ones(4, 3))
     with pytest.raises(RuntimeError, match="collapsed"):
         density.finalize()
+    with pytest.raises(ValueError, match="positive"):
+        ImageDensity(0)

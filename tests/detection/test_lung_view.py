@@ -123,7 +123,11 @@ def test_a_file_keeps_the_field_of_view(images: torch.Tensor, tmp_path: Path) ->
     )  # half precision, in deviations of 8 images
 
 
-def test_another_field_of_view_is_refused() -> None:
-    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+def test_what_it_is_not_for_is_refused() -> None:
+    encoder = ViTEncoder(
+        img_size=16, patch_size=8, hidden_size=24, num_layers=1, num_heads=2, spatial_dims=3
+    )
+    with pytest.raises(ValueError, match="lungs are found in frontal radiographs alone"):
+        AnomalyDetector(encoder, field_of_view="lungs")
     with pytest.raises(ValueError, match="field_of_view must be one of"):
         AnomalyDetector(encoder, field_of_view="heart")

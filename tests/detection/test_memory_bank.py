@@ -104,6 +104,8 @@ def test_half_precision_input_gives_float32() -> None:
 
 
 def test_wrong_input_is_named() -> None:
+    with pytest.raises(ValueError, match="positive"):
+        NormalMemory(2, 4, dim=5)
     memory = NormalMemory(2, 4, 4, 20, 2)
     with pytest.raises(ValueError, match=r"\(3, 4, 2\) instead of \(B, 2, 4\)"):
         memory.update(torch.rand(3, 4, 2))

@@ -77,11 +77,10 @@ def test_right_answers_by_group() -> None:
 
 
 def card_of(file: Path) -> str:
-    """The card beside a released file, or that of its bundle."""
-    beside = file.parent / "README.md"
-    return (beside if beside.is_file() else file.parents[1] / "docs" / "README.md").read_text(
-        encoding="utf-8"
-    )
+    """The card beside a released file, if it describes this file, or that of its bundle."""
+    cards = (file.parent / "README.md", file.parents[1] / "docs" / "README.md")
+    texts = [card.read_text(encoding="utf-8") for card in cards if card.is_file()]
+    return next(text for text in texts if file.name in text)
 
 
 @pytest.mark.parametrize("file", RELEASED, ids=lambda file: str(file.relative_to(ROOT / "bundles")))

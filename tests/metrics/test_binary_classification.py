@@ -174,6 +174,8 @@ def test_bootstrap_interval() -> None:
     assert (upper - lower) / 3.92 == pytest.approx(
         math.sqrt(variance / (abnormal * normal)), rel=0.25
     )
+    with pytest.raises(ValueError, match="num_samples"):
+        bootstrap_interval(roc_auc, labels, scores, num_samples=0)
 
 
 def best_matching(
@@ -227,6 +229,14 @@ def test_matching_by_hand() -> None:
         [1, 0, 0], [0.5, 0.4, 0.5], [("a", 1), ("b", 2), ("a", 1)], caliper=0
     ).tolist() == [[0, 2]]
     assert matched_pairs([1, 1], [0.5, 0.5]).shape == (0, 2)
+    for arguments, message in (
+        (([1, 0], [0.5, 0.5], ["PA"]), "1 groups"),
+        (([1, 0], [0.5, 0.5], None, -1), "caliper"),
+        (([1, 0], [0.5, 0.5], None, math.nan), "caliper"),
+        (([1, 0], [0.5, math.inf]), "infinite"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            matched_pairs(*arguments)
 
 
 def test_a_detector_of_brightness_is_at_chance_on_matched_pairs() -> None:
@@ -243,5 +253,8 @@ def test_a_detector_of_brightness_is_at_chance_on_matched_pairs() -> None:
 def test_matched_pair_auc_by_hand() -> None:
     assert matched_pair_auc([3, 1, 2, 2, 0], [[0, 1], [2, 3], [4, 0]]) == 0.5
     assert math.isnan(matched_pair_auc([1.0, 2.0], np.empty((0, 2), dtype=int)))
+    for pairs in ([[0, 2]], [[-1, 0]], [0, 1], [[0, 1, 1]]):
+        with pytest.raises(ValueError, match="matched_pairs"):
+            matched_pair_auc([1.0, 2.0], pairs)
     with pytest.raises(ValueError, match=r"index \[1\]"):
         matched_pair_auc([1.0, math.nan], [[0, 1]])

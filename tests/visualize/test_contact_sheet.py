@@ -201,6 +201,9 @@ def test_a_long_title_is_broken_and_stands_above_the_pictures() -> None:
     [
         ({"images": []}, "0 images: a sheet shows 1 to 400"),
         ({"images": [picture(0)] * 401}, "401 images"),
+        ({"heat_maps": []}, "2 images, but 0 heat maps"),
+        ({"titles": ["a"]}, "2 images, but 1 titles"),
+        ({"targets": [None]}, "2 images, but 1 masks or boxes"),
         (
             {"heat_maps": [picture(0), picture(0)[:3]]},
             r"image 1 \(image 1\): .*resize the heat map",
@@ -211,6 +214,8 @@ def test_a_long_title_is_broken_and_stands_above_the_pictures() -> None:
             r"image 1 \(image 1\): lesions of shape \(3, 3\) are neither a mask",
         ),
         ({"targets": [[1, 2, 3], None]}, r"image 0 .*neither a mask"),
+        ({"targets": [[1, 2, 0, 4], None]}, "sides above 0"),
+        ({"targets": [[1, 2, np.nan, 4], None]}, "must be finite"),
         ({"low": 2.0}, "low must be below high"),
     ],
 )

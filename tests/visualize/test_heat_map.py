@@ -104,6 +104,8 @@ def test_types_and_untouched_input(kind: Any) -> None:
         ({"low": 1.0}, "low must be below high"),
         ({"low": np.nan}, "low must be below high"),
         ({"high": np.inf}, "low must be below high"),
+        ({"alpha": 0.0}, "alpha"),
+        ({"alpha": 1.5}, "alpha"),
     ],
 )
 def test_hostile_input(changes: dict[str, Any], message: str) -> None:
@@ -125,6 +127,9 @@ def test_weak_heat_is_as_opaque_as_strong_heat_and_keeps_its_color() -> None:
     assert overlay[0, :2].max() == 0
     np.testing.assert_allclose(overlay[0, 3], HEAT_COLORS[128], atol=1)
     np.testing.assert_allclose(overlay[0, 2], HEAT_COLORS[64] / 2, atol=2)
+    for top in (1.0, 5.1, np.nan):
+        with pytest.raises(ValueError, match="top must be above"):
+            overlay_heat_map(np.zeros((1, 4)), heat, 1.0, 5.0, top=top)
 
 
 @pytest.mark.parametrize(

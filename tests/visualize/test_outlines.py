@@ -103,8 +103,17 @@ def test_colors_differ_and_repeat() -> None:
 
 
 def test_refuses_what_cannot_be_drawn() -> None:
+    image, masks = np.zeros((8, 8)), np.zeros((1, 8, 8))
+    for picture in (np.zeros((1, 8, 8)), np.zeros((0, 8))):
+        with pytest.raises(ValueError, match=r"\(H, W\)"):
+            outline_picture(picture, masks)
     with pytest.raises(ValueError, match="NaN"):
-        outline_picture(np.full((8, 8), np.nan), np.zeros((1, 8, 8)))
+        outline_picture(np.full((8, 8), np.nan), masks)
+    for wrong in (np.zeros((8, 8)), np.zeros((1, 0, 8))):
+        with pytest.raises(ValueError, match=r"\(C, h, w\)"):
+            outline_picture(image, wrong)
+    with pytest.raises(ValueError, match=r"\(P, 2\)"):
+        landmark_picture(image, np.zeros((3, 2)), np.zeros((2, 2)))
 
 
 def test_landmarks_lie_where_they_are() -> None:
@@ -147,6 +156,14 @@ def test_sheet(tmp_path: Path) -> None:
 def test_sheet_of_one_picture(tmp_path: Path) -> None:
     picture_sheet([np.zeros((9, 9, 3), np.uint8)], ["one"], tmp_path / "sheet.png")
     assert (tmp_path / "sheet.png").stat().st_size > 500
+
+
+@pytest.mark.parametrize(("number", "titles", "columns"), [(0, 0, 4), (2, 1, 4), (1, 1, 0)])
+def test_sheet_refuses_other_numbers(number: int, titles: int, columns: int) -> None:
+    with pytest.raises(ValueError, match="title for each"):
+        picture_sheet(
+            [np.zeros((4, 4, 3), np.uint8)] * number, ["a"] * titles, None, columns=columns
+        )
 
 
 def test_a_caption_stands_in_the_lower_corner_of_any_picture() -> None:

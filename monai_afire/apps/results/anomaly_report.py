@@ -134,11 +134,11 @@ class AnomalyReport(MetricsReport):
 
     def _draw_heat_maps(self, originals: pd.DataFrame) -> None:
         images, heats, titles, truths = [], [], [], []
+        device = self.detector.interior.device
         for row in self._pictured(originals):
             index = row["number"]
             image = torch.as_tensor(self.dataset[index][CommonKeys.IMAGE])
             images.append(np.asarray(image).mean(0))
-            device = self.detector.interior.device
             fused = self.maps[index][None, -1].to(device)
             heats.append(self.detector.heat_map(image[None].to(device), fused)[0, 0].cpu().numpy())
             kind = "abnormal" if row["label"] else "normal"

@@ -13,7 +13,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from monai_afire.networks.weights.model_file import read_description
 from monai_afire.networks.weights.released_files import LATEST, MODEL_OF_RUN, weights_file
 from monai_afire.utils.distributed import by_main_rank, has_process_group, is_launched
 from monai_afire.utils.files import check_writable, refuse_existing, write_text
+from monai_afire_cli.overrides import did_you_mean
 
 __all__ = ["check_folders", "newest_run", "run_folder", "run_weights", "stopped_run"]
 
@@ -167,12 +167,12 @@ def run_weights(
         return str(own / MODEL_OF_RUN)
     elif Path(run).exists():
         return str(weights_file(run))
-    names = ", ".join(sorted(folder.name for folder in _runs(parent))) or "none"
+    names = sorted(folder.name for folder in _runs(parent))
     kind = f" with {task} weights" if run == LATEST and task else ""
-    close = get_close_matches(run, [folder.name for folder in _runs(parent)], n=1)
-    meant = f"; did you mean {close[0]}?" if close else ""
+    there = ", ".join(names) or "none"
     raise FileNotFoundError(
-        f"--weights_of {run}: no such run{kind} in {parent.absolute()} (there: {names}), and no such path{meant}"
+        f"--weights_of {run}: no such run{kind} in {parent.absolute()} (there: {there}), and no such path"
+        f"{did_you_mean(run, names)}"
     )
 
 
@@ -315,11 +315,8 @@ def _is_of(folder: Path, step: str) -> bool:
 
 def _can_go_on(folder: Path) -> bool:
     """Whether a run has saved something to go on from; one that failed before is no run to resume."""
-    saved = (
-        "models/checkpoint.pt",
-        "parts/*.pt",
-        "*.csv",
-    )  # of a training; of tables, unfinished or not
+    # of a training; of tables, unfinished or not
+    saved = ("models/checkpoint.pt", "parts/*.pt", "*.csv")
     return any(any(folder.glob(pattern)) for pattern in saved)
 
 
