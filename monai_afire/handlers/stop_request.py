@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import atexit
+import multiprocessing
 import os
 import signal
 import sys
@@ -89,6 +91,8 @@ class StopRequest:
                 _ignore_signals, [int(number) for number in self.signals], former
             )
             self._undo.callback(setattr, loader, "worker_init_fn", former)
+            atexit.unregister(_end_loader_processes)
+            atexit.register(_end_loader_processes)
 
     def call_at_end(self, function: Callable[[], object]) -> None:
         """Have a function called when the run ends, in whichever way."""
@@ -144,6 +148,16 @@ class StopRequest:
         """Restore signals and loaders."""
         self._is_listening = False
         self._undo.close()
+
+
+def _end_loader_processes() -> None:
+    """End what is left of the loader processes, which ignore the signal by which Python would end them.
+
+    After an error they may still wait for work, and Python would wait for them without end.
+    """
+    for process in multiprocessing.active_children():
+        if process.daemon:
+            process.kill()
 
 
 def _ignore_signals(

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
@@ -43,6 +42,8 @@ LONG = {
     "learning_rate": 0.003,
 }
 
+OUTPUT = Path("output.txt")
+
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and process groups")
 
 
@@ -56,24 +57,27 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def start(
     folder: Path, overrides: dict, before: Callable[[], None] | None = None
 ) -> subprocess.Popen:
-    """A run in a process group of its own."""
-    return subprocess.Popen(
-        command(CONFIG, overrides),
-        cwd=folder,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-        preexec_fn=before,
-    )
+    """A run in a process group of its own.
+
+    It prints into a file: a pipe that nobody reads is full after 64 KiB, and the run would wait.
+    """
+    with OUTPUT.open("w") as output:
+        return subprocess.Popen(
+            command(CONFIG, overrides),
+            cwd=folder,
+            env=environment(),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=before,
+        )
 
 
 def wait_for_checkpoint(process: subprocess.Popen) -> None:
     checkpoint, deadline = Path("runs/afire/latest/models/checkpoint.pt"), time.monotonic() + 300
     while not checkpoint.is_file() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert checkpoint.is_file(), process.communicate()[0][-3000:]
+    assert checkpoint.is_file(), OUTPUT.read_text()[-3000:]
 
 
 def loader_processes(process: subprocess.Popen) -> list[int]:
@@ -97,7 +101,8 @@ def test_sigterm_to_the_whole_job_saves_and_resumes_to_the_same_weights(workspac
             process = start(workspace, {**LONG, "resume": True})
             time.sleep(8)
         os.killpg(process.pid, signal.SIGTERM)
-        output = process.communicate(timeout=120)[0]
+        process.wait(timeout=120)
+        output = OUTPUT.read_text()
         assert process.returncode == 143, output[-3000:]
         iteration = saved_weights("afire", "models/checkpoint.pt")["trainer"]["iteration"]
     assert "stopped by SIGTERM in epoch" in output
@@ -124,20 +129,20 @@ def test_sigterm_to_the_whole_job_saves_and_resumes_to_the_same_weights(workspac
 def test_a_loader_process_killed_by_the_system_is_explained(workspace: Path) -> None:
     process = start(workspace, LONG)
     wait_for_checkpoint(process)
-    deadline = time.monotonic() + 60
-    while (
-        process.poll() is None and time.monotonic() < deadline
-    ):  # one that was done already is not missed
-        for worker in loader_processes(process)[:1]:
-            os.kill(worker, signal.SIGKILL)
-            with contextlib.suppress(
-                subprocess.TimeoutExpired
-            ):  # a second kill would strike the error's report
-                process.wait(60)
+    deadline = time.monotonic() + 120
+    struck: set[int] = set()
+    while process.poll() is None and time.monotonic() < deadline:
+        loaders = loader_processes(process)
+        # one of each epoch: a process whose last batch was delivered already is not missed,
+        # and a second one of the same epoch would strike the error's report
+        if len(loaders) == LONG["num_workers"] and struck.isdisjoint(loaders):
+            os.kill(loaders[0], signal.SIGKILL)
+            struck.update(loaders)
         time.sleep(0.05)
     if process.poll() is None:
         process.kill()
-    output = process.communicate()[0]
+    process.wait()
+    output = OUTPUT.read_text()
     assert process.returncode == 1, output[-3000:]
     (advice,) = (line for line in output.splitlines() if line.startswith("What happened:"))
     for word in ("ended a loader process", "memory", "--num_workers", "--resume True"):
@@ -159,7 +164,8 @@ def test_a_full_disk_leaves_the_last_checkpoint(workspace: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     process = start(workspace, {**TINY, "epochs": 2, "resume": True}, limit_files)
-    output = process.communicate(timeout=300)[0]
+    process.wait(timeout=300)
+    output = OUTPUT.read_text()
     assert process.returncode == 1
     assert f"cannot write {models / 'checkpoint.pt'}" in output
     assert (

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -69,6 +71,33 @@ def test_stopped_and_resumed_run_ends_as_an_uninterrupted_one(
     assert seen == list(range(iterations[-1] + 1, 13))
     assert resumed.state.epoch == 4
     assert_same(final_state(resumed), final_state(whole))
+
+
+LEFT_OVER = """
+from torch.utils.data import DataLoader
+from ignite.engine import Engine, Events
+from monai_afire.handlers.stop_request import StopRequest
+
+loader = DataLoader(range(100), num_workers=2)
+batches = []
+
+def fail(engine, batch):
+    batches.append(iter(loader))  # loader processes that nobody ends, as those of a raised error
+    next(batches[0])
+    raise RuntimeError("in a step")
+
+trainer = Engine(fail)
+StopRequest().attach(trainer)
+trainer.run(loader)
+"""
+
+
+def test_a_failed_run_ends_although_its_loader_processes_ignore_signals() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", LEFT_OVER], capture_output=True, text=True, timeout=TIMEOUT
+    )
+    assert result.returncode == 1
+    assert "in a step" in result.stderr
 
 
 def test_the_random_state_matters_and_is_restored(
