@@ -1,16 +1,18 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Does pre-training on radiographs lift ImageNet's weights? Contrast goes on from them, on NIH 7k's training images.
+"""Does pre-training on radiographs lift ImageNet's weights? An objective goes on from them on NIH 7k's training images.
 
-``python -m tests.evidence.imagenet_pretraining --data /path/to/nih_cxr_7k`` writes ``imagenet_contrast.pt``,
-the weights for the arm ``imagenet_continued_probe`` of ``nih_findings``, and the same in half precision. An interrupted
-command goes on at its last epoch. The protocols are parts 6 and 7 of ``docs/reports/imagenet.md``.
+``python -m tests.evidence.imagenet_pretraining --data /path/to/nih_cxr_7k`` writes ``imagenet_contrast.pt``, or
+``imagenet_lejepa.pt`` with ``--objective lejepa``, the weights for the arm ``imagenet_continued_probe`` of
+``nih_findings``, and the same in half precision. An interrupted command goes on at its last epoch. The protocols are
+parts 6, 7 and 9 of ``docs/reports/imagenet.md``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from abc import abstractmethod
 from pathlib import Path
 
 import numpy as np
@@ -26,38 +28,74 @@ from monai_afire.networks.weights.description import describe
 from monai_afire.networks.weights.safetensors_files import write_safetensors
 from monai_afire.optimizers import weight_decay_groups
 from tests.evidence.convolutional_pretraining import info_nce, view_of
+from tests.evidence.isotropic_gaussian import lejepa_loss
 from tests.evidence.nih_findings import batches, read_set
 
 SIZE, VIEW = 128, 96  # pixels of the images and of the views
 BATCH, PEAK, WIDTH = 64, 5e-4, 256
-RELEASED_AS = "efficientnet_lite0_contrast.safetensors"
 
 
-class Contrast(nn.Module):
-    """SimCLR (Chen et al., ICML 2020): the loss of images ``(B, 1, 128, 128)``, as in convolutional_pretraining."""
+class TwoViews(nn.Module):
+    """An objective of two views of images ``(B, 1, 128, 128)``, from ImageNet's weights on."""
 
     def __init__(self) -> None:
         super().__init__()
         self.encoder = EfficientNetLiteEncoder(img_size=VIEW)
         self.encoder.load_state_dict(imagenet_state_dict())
-        width = self.encoder.hidden_size
-        self.projection = nn.Sequential(nn.Linear(width, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 64))
+        self.projection = self.projection_of(self.encoder.hidden_size)
+
+    @staticmethod
+    def projection_of(width: int) -> nn.Module:
+        """The layers between the mean token and the loss."""
+        return nn.Sequential(nn.Linear(width, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 64))
+
+    def projected(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Projected mean tokens ``(2 B, 64)``; rows k and k + B are the views of image k."""
+        views = torch.cat([view_of(images, generator, VIEW) for _ in range(2)])
+        features = self.encoder(views.contiguous(memory_format=torch.channels_last)).mean(1)
+        return self.projection(features)
+
+    @abstractmethod
+    def forward(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """The loss."""
+
+
+class Contrast(TwoViews):
+    """SimCLR (Chen et al., ICML 2020), as in convolutional_pretraining."""
 
     def forward(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """InfoNCE over the 2 B views."""
-        views = torch.cat([view_of(images, generator, VIEW) for _ in range(2)])
-        features = self.encoder(views.contiguous(memory_format=torch.channels_last)).mean(1)
-        return info_nce(F.normalize(self.projection(features), dim=1))
+        return info_nce(F.normalize(self.projected(images, generator), dim=1))
 
 
-def continued(images: torch.Tensor, epochs: int, file: Path) -> Contrast:
+class LeJEPA(TwoViews):
+    """Agreement of the views and an isotropic Gaussian."""
+
+    @staticmethod
+    def projection_of(width: int) -> nn.Module:
+        """With batch normalization, as the paper's projector."""
+        return nn.Sequential(
+            nn.Linear(width, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU(), nn.Linear(WIDTH, 64)
+        )
+
+    def forward(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """The loss of both views."""
+        return lejepa_loss(self.projected(images, generator).unflatten(0, (2, -1)), generator)
+
+
+OBJECTIVES: dict[str, type[TwoViews]] = {"contrast": Contrast, "lejepa": LeJEPA}
+
+
+def continued(
+    objective: type[TwoViews], images: torch.Tensor, epochs: int, file: Path
+) -> EfficientNetLiteEncoder:
     """Train for some epochs, from the file of the last one where there is one."""
     torch.manual_seed(0)
-    contrast = Contrast().to(memory_format=torch.channels_last)
-    optimizer = torch.optim.AdamW(weight_decay_groups(contrast, 0.05), PEAK)
+    network = objective().to(memory_format=torch.channels_last)
+    optimizer = torch.optim.AdamW(weight_decay_groups(network, 0.05), PEAK)
     steps = len(images) // BATCH * epochs
     schedule = OneCycleLR(optimizer, PEAK, steps, pct_start=0.15, cycle_momentum=False)
-    parts = {"contrast": contrast, "optimizer": optimizer, "schedule": schedule}
+    parts = {"network": network, "optimizer": optimizer, "schedule": schedule}
     history: list[float] = []
     if file.is_file():
         saved = torch.load(file, weights_only=True)
@@ -69,10 +107,10 @@ def continued(images: torch.Tensor, epochs: int, file: Path) -> Contrast:
         losses = []
         bar = tqdm(range(len(images) // BATCH), f"epoch {len(history) + 1}/{epochs}")
         for _, numbers in zip(bar, batches(np.arange(len(images)), BATCH, generator), strict=False):
-            loss = contrast.train()(images[numbers], generator)
+            loss = network.train()(images[numbers], generator)
             optimizer.zero_grad()
             loss.backward()
-            nn.utils.clip_grad_norm_(contrast.parameters(), 3.0)
+            nn.utils.clip_grad_norm_(network.parameters(), 3.0)
             optimizer.step()
             schedule.step()
             losses.append(loss.item())
@@ -81,7 +119,7 @@ def continued(images: torch.Tensor, epochs: int, file: Path) -> Contrast:
         states = {name: part.state_dict() for name, part in parts.items()}
         torch.save({**states, "history": history}, file)
     print(json.dumps({"loss": history}))
-    return contrast
+    return network.encoder
 
 
 def release(encoder: EfficientNetLiteEncoder, path: Path) -> None:
@@ -102,16 +140,20 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, required=True, help="folder nih_cxr_7k")
     parser.add_argument("--output", type=Path, default=Path("results/imagenet"))
+    parser.add_argument("--objective", choices=list(OBJECTIVES), default="contrast")
     parser.add_argument("--epochs", type=int, default=15)
     options = parser.parse_args()
     (options.output / "cache").mkdir(parents=True, exist_ok=True)
     data = read_set(options.data, SIZE, options.output / "cache")
     images = data.images[torch.from_numpy(data.rows("training"))]
-    contrast = continued(images, options.epochs, options.output / "imagenet_contrast.checkpoint")
+    name = options.objective
+    trained = continued(
+        OBJECTIVES[name], images, options.epochs, options.output / f"imagenet_{name}.checkpoint"
+    )
     encoder = EfficientNetLiteEncoder(img_size=SIZE)
-    encoder.load_state_dict(contrast.encoder.state_dict())
-    save_network(encoder, options.output / "imagenet_contrast.pt", {"task": "encoder"})
-    release(encoder, options.output / RELEASED_AS)
+    encoder.load_state_dict(trained.state_dict())
+    save_network(encoder, options.output / f"imagenet_{name}.pt", {"task": "encoder"})
+    release(encoder, options.output / f"efficientnet_lite0_{name}.safetensors")
 
 
 if __name__ == "__main__":
