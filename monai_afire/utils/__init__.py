@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from monai_afire.utils.command_line import show_cause_last
-from monai_afire.utils.cpu import tune_cpu
 from monai_afire.utils.device import (
     chosen_device,
     default_device,
@@ -72,8 +70,6 @@ __all__ = [
     "pins_memory",
     "rank_device",
     "resolve_uncertain",
-    "show_cause_last",
-    "tune_cpu",
     "without_autocast",
     "world_size",
 ]

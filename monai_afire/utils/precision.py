@@ -30,7 +30,7 @@ def at_least_float32(x: torch.Tensor) -> torch.Tensor:
 @contextmanager
 def full_matmul_precision() -> Iterator[None]:
     """
-    Compute matrix products of float32 with all its digits for a while, whatever :func:`tune_cpu` has chosen.
+    Compute matrix products of float32 with all its digits for a while, whatever the process has chosen.
 
     Example:
         >>> with full_matmul_precision():

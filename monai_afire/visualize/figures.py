@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import io
 import os
-import textwrap
 from base64 import b64encode
 from collections.abc import Sequence
 
@@ -142,11 +141,3 @@ def mask_outlines(mask: NDArray) -> list[NDArray]:
     """Closed lines of points ``(n, 2)``, x before y, around a mask, where pixel i covers [i, i + 1]."""
     lines = find_contours(np.pad(mask != 0, 1).astype(np.float32), 0.5)
     return [line[:, ::-1] - 0.5 for line in lines]
-
-
-def wrapped_title(title: str, columns: int, most_lines: int | None = None) -> str:
-    """A title in lines of so many characters; with too many lines the last one ends in an ellipsis."""
-    lines = [part for line in title.splitlines() for part in textwrap.wrap(line, columns) or [""]]
-    if most_lines is not None and len(lines) > most_lines:
-        lines = [*lines[: most_lines - 1], lines[most_lines - 1][: columns - 1] + "…"]
-    return "\n".join(lines)

@@ -14,13 +14,13 @@ from skimage.measure import label
 
 from monai_afire.visualize.captions import text_picture, text_size
 from monai_afire.visualize.figures import mask_outlines
-from monai_afire.visualize.style import MARK_COLOR
 
 LEVELS = 256
 OPACITY = 0.45  # of the strongest color: more would hide what the radiograph shows below it
 _ZONE = 0.5  # of the strongest heat above the lowest that is shown
 ANCHORS = ((255, 225, 60), (255, 150, 30), (240, 50, 30), (190, 0, 70))
-
+# cyan, as in no radiograph or heat map, seen on black and on white: frames, outlines
+MARK_COLOR = "#00E5FF"
 
 _COLOR_MAP = LinearSegmentedColormap.from_list("heat", np.divide(ANCHORS, 255), N=LEVELS)
 

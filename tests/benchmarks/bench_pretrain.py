@@ -34,7 +34,8 @@ from statistics import median
 import torch
 from tqdm.auto import tqdm
 
-from monai_afire.utils import default_device, tune_cpu
+from monai_afire.apps.runs import tune_cpu
+from monai_afire.utils import default_device
 from tests.benchmarks.pretraining_step import (
     METHODS,
     PARTS,

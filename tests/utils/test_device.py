@@ -13,10 +13,10 @@ import torch
 from bundles.bundle_runs import REPOSITORY_ROOT
 from monai.bundle import ConfigParser
 
-from monai_afire.apps.runs import OPTIONS
+from monai_afire.apps.runs import OPTIONS, tune_cpu
 from monai_afire.handlers.random_state import random_state, set_random_state
 from monai_afire.inferers import AutocastInferer
-from monai_afire.utils import default_num_workers, rank_device, tune_cpu
+from monai_afire.utils import default_num_workers, rank_device
 from monai_afire.utils.device import (
     accelerator_kind,
     chosen_device,

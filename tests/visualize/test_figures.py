@@ -13,8 +13,6 @@ from matplotlib import pyplot
 from matplotlib.figure import Figure
 from PIL import Image
 
-from monai_afire.visualize.contact_sheet import contact_sheet
-from monai_afire.visualize.curves import roc_pr_figure
 from monai_afire.visualize.figures import figure_to_array, picture_grid, save_figure
 
 FLAT = [np.full((8, 8), level) for level in (0.0, 0.25, 0.5, 0.75)]
@@ -66,6 +64,4 @@ def test_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
 def test_pyplot_knows_nothing_of_the_figures() -> None:
     before = pyplot.get_fignums(), matplotlib.get_backend(), dict(matplotlib.rcParams)
     figure_to_array(picture_grid([FLAT[:1]], ["a"], "b"))
-    figure_to_array(contact_sheet(FLAT[:1], FLAT[:1], ["a"], None))
-    figure_to_array(roc_pr_figure([0, 1], {"a": [0, 1]}, None))
     assert (pyplot.get_fignums(), matplotlib.get_backend(), dict(matplotlib.rcParams)) == before

@@ -15,12 +15,12 @@ from monai.data import MetaTensor
 
 from monai_afire.visualize.heat_map import (
     HEAT_COLORS,
+    MARK_COLOR,
     emphasized_heat_map,
     hottest_zone,
     overlay_heat_map,
     own_top,
 )
-from monai_afire.visualize.style import MARK_COLOR
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 

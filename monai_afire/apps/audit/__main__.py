@@ -13,8 +13,8 @@ import torch
 
 from monai_afire.apps.audit.audit import EXCLUDED, audit_images
 from monai_afire.apps.audit.audit_checks import CHECKS
+from monai_afire.apps.runs.process_end import show_cause_last
 from monai_afire.data.datalist.datalist_checks import DatalistError
-from monai_afire.utils.command_line import show_cause_last
 from monai_afire.utils.distributed import launched_group
 
 EXIT_CODE_FAILED = 3  # 1 is an error, 2 a wrong option

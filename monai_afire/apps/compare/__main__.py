@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from monai_afire.apps.compare.comparison import compare_encoders
 from monai_afire.apps.compare.encoders import ENCODER_WORDS
+from monai_afire.apps.runs.process_end import innermost_cause, show_cause_last
 from monai_afire.detection.field_of_view import FIELDS_OF_VIEW
-from monai_afire.utils.command_line import innermost_cause, show_cause_last
 from monai_afire.utils.distributed import launched_group
 
 _DESCRIPTION = "Compare encoders with pixels on labeled radiographs: a page and a table. Run it again to go on."

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from monai_afire.apps.readers import READERS, DatalistReport, LabelReader, write_datalist
+from monai_afire.apps.runs.process_end import show_cause_last
 from monai_afire.data.datalist.datalist_checks import DatalistError
-from monai_afire.utils.command_line import show_cause_last
 
 _EXAMPLES = """\
 examples:

@@ -19,6 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from monai_afire.apps.results.metrics_report import MetricsReport
 from monai_afire.apps.results.patient_groups import item_groups, reported_patients, subgroup_lines
+from monai_afire.apps.results.pictures.confusion import confusion_figure
+from monai_afire.apps.results.pictures.curves import class_roc_figure
 from monai_afire.metrics.group_metrics import subgroup_metrics
 from monai_afire.metrics.multiclass import UNKNOWN, confusion_matrix, multiclass_metrics
 from monai_afire.metrics.multilabel import (
@@ -35,8 +37,6 @@ from monai_afire.utils.uncertain_labels import (
     class_probabilities,
     resolve_uncertain,
 )
-from monai_afire.visualize.confusion import confusion_figure
-from monai_afire.visualize.curves import class_roc_figure
 
 _TITLES = {"auc": "AUC", "average_precision": "AP", "f1": "F1"}  # others have their names
 

@@ -16,6 +16,11 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import NDArray
 
+from monai_afire.apps.results.pictures.outlines import (
+    class_color,
+    landmark_picture,
+    outline_picture,
+)
 from monai_afire.apps.results.result_pictures import batch_picture, in_proportion, resized_maps
 from monai_afire.apps.results.result_tables import ResultTables
 from monai_afire.metrics.landmark_errors import landmark_positions, rescaled_positions
@@ -23,7 +28,6 @@ from monai_afire.metrics.multilabel import check_class_names
 from monai_afire.utils.files import output_path, save_png
 from monai_afire.utils.precision import at_least_float32
 from monai_afire.visualize.captions import captioned, with_legend
-from monai_afire.visualize.outlines import class_color, landmark_picture, outline_picture
 
 
 class _PictureWriter(ResultTables):
@@ -60,9 +64,8 @@ class SegmentationWriter(_PictureWriter):
     * ``masks/<class>/<image>.png``: 255 inside, 0 outside, with the rows and columns of the file as
       :class:`monai_afire.transforms.LoadRadiograph` reads it (upright). Probabilities are interpolated linearly to that
       size before the threshold is applied, so that outlines have no steps;
-    * ``overlays/<image>.png``: the outlines over the picture, each class in its color
-      (:func:`monai_afire.visualize.class_color`), in the proportions of the file, with a legend and the words that it
-      is not for clinical use;
+    * ``overlays/<image>.png``: the outlines over the picture, each class in its color, in the proportions of the
+      file, with a legend and the words that it is not for clinical use;
     * ``segmentation.csv``: for each image and class the share of the image inside the mask, "area_<class>", at the
       resolution of the network;
     * ``rejected.csv``: files that could not be read, or for which the network's output is NaN, with the reason.

@@ -17,10 +17,10 @@ from ignite.engine import Engine, Events
 from monai.utils import convert_to_tensor
 from numpy.typing import NDArray
 
+from monai_afire.apps.results.pictures.outlines import picture_sheet
 from monai_afire.utils.distributed import world_size
 from monai_afire.utils.files import check_writable, mark_results, refuse_existing, write_text
 from monai_afire.utils.formatting import json_safe
-from monai_afire.visualize.outlines import picture_sheet
 
 
 class MetricsReport(ABC):

@@ -12,10 +12,12 @@ from monai_afire.apps.runs.closing_message import (
     training_message,
 )
 from monai_afire.apps.runs.command_line import bundle_call
+from monai_afire.apps.runs.cpu import tune_cpu
 from monai_afire.apps.runs.declarations import ENCODER_OPTIONS, OPTIONS, SECTIONS
 from monai_afire.apps.runs.help_text import describe_default, help_text
 from monai_afire.apps.runs.option import Option
 from monai_afire.apps.runs.phantom_weights import checked_items
+from monai_afire.apps.runs.process_end import show_cause_last
 from monai_afire.apps.runs.run_folder import check_folders, run_folder, run_weights
 
 __all__ = [
@@ -36,5 +38,7 @@ __all__ = [
     "run_folder",
     "run_training",
     "run_weights",
+    "show_cause_last",
     "training_message",
+    "tune_cpu",
 ]

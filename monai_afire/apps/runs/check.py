@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from monai_afire.apps.runs.arguments import component_arguments, ids_of
 from monai_afire.apps.runs.call import BundleCall, is_of_weights, top_level
 from monai_afire.apps.runs.command_line import bundle_call
+from monai_afire.apps.runs.cpu import tune_cpu
 from monai_afire.apps.runs.declarations import OPTIONS
 from monai_afire.apps.runs.first_lines import print_first_lines
 from monai_afire.apps.runs.help_text import describe_default, help_text
@@ -26,8 +27,7 @@ from monai_afire.apps.runs.kinds import ANY_NUMBER, SWITCH, describe
 from monai_afire.apps.runs.literals import changed_words, text_of
 from monai_afire.apps.runs.option import NULL, is_computed
 from monai_afire.apps.runs.overlays import undone_settings, wrong_order
-from monai_afire.utils.command_line import show_cause_last, stop_early
-from monai_afire.utils.cpu import tune_cpu
+from monai_afire.apps.runs.process_end import show_cause_last, stop_early
 from monai_afire.utils.device import chosen_device
 from monai_afire_cli.overrides import unknown_step
 
@@ -49,10 +49,9 @@ def start_bundle() -> None:
     """
     Prepare the process for a bundle's run; the first entry of every ``initialize``.
 
-    A CPU is made fast (:func:`monai_afire.utils.tune_cpu`). Where ``python -m monai.bundle`` runs, its words in
-    ``sys.argv`` are checked (:func:`check_call`) or ``--help`` is answered, errors name their cause last
-    (:func:`monai_afire.utils.show_cause_last`), and device and weights are named. What a Python program passes to MONAI
-    is not checked. Changes settings of the whole process.
+    A CPU is made fast (:func:`tune_cpu`). Where ``python -m monai.bundle`` runs, its words in ``sys.argv`` are checked
+    (:func:`check_call`) or ``--help`` is answered, errors name their cause last (:func:`show_cause_last`), and device
+    and weights are named. What a Python program passes to MONAI is not checked. Changes settings of the whole process.
 
     Raises:
         OptionError: see :func:`check_call`.

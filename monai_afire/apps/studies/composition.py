@@ -16,6 +16,14 @@ from matplotlib.figure import Figure
 from monai.utils import convert_to_tensor
 from tqdm.auto import tqdm
 
+from monai_afire.apps.results.pictures.style import (
+    LABEL_SIZE,
+    SERIES_COLORS,
+    frame,
+    legend_below,
+    plot_figure,
+)
+from monai_afire.apps.studies.dot_plot import dot_plot
 from monai_afire.apps.studies.features.tokens import check_sources, token_features
 from monai_afire.apps.studies.images.boxes import (
     box_masks,
@@ -26,8 +34,6 @@ from monai_afire.apps.studies.images.boxes import (
 from monai_afire.apps.studies.images.study_images import StudyImages
 from monai_afire.apps.studies.study import StudyResult, StudySettings
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
-from monai_afire.visualize.dot_plot import dot_plot
-from monai_afire.visualize.style import LABEL_SIZE, SERIES_COLORS, frame, legend_below, plot_figure
 
 _ROWS = 256  # queries that are compared at a time
 

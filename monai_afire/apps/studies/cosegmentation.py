@@ -18,6 +18,14 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
+from monai_afire.apps.results.pictures.outlines import (
+    TRUTH_COLOR,
+    class_color,
+    outline_picture,
+    picture_sheet,
+)
+from monai_afire.apps.results.pictures.style import HEAT_COLORS
+from monai_afire.apps.studies.dot_plot import dot_plot
 from monai_afire.apps.studies.features.dense import FeatureMaps, finest_stride
 from monai_afire.apps.studies.features.similarity import nearest_center, spherical_kmeans
 from monai_afire.apps.studies.images.study_images import (
@@ -28,10 +36,7 @@ from monai_afire.apps.studies.images.study_images import (
 from monai_afire.apps.studies.study import SAME_PLACE, StudyResult, StudySettings, mean_by
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.encoders.raw_pixels import with_raw_pixels
-from monai_afire.visualize.dot_plot import dot_plot
 from monai_afire.visualize.figures import picture_grid
-from monai_afire.visualize.outlines import TRUTH_COLOR, class_color, outline_picture, picture_sheet
-from monai_afire.visualize.style import HEAT_COLORS
 
 _MAX_POINTS = 20_000  # cells from which the clusters are learned, 60 MiB of a ViT-B's features
 

@@ -19,6 +19,13 @@ from matplotlib.patches import Rectangle
 from monai.utils import convert_to_tensor
 from numpy.typing import NDArray
 
+from monai_afire.apps.results.pictures.style import (
+    HEAT_COLORS,
+    LABEL_SIZE,
+    TICK_SIZE,
+    TITLE_SIZE,
+    plot_figure,
+)
 from monai_afire.apps.studies.features.tokens import image_features
 from monai_afire.apps.studies.images.study_images import StudyImages
 from monai_afire.apps.studies.study import StudyResult, StudySettings
@@ -28,14 +35,7 @@ from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.eval_mode import eval_mode
 from monai_afire.visualize.figures import first_channel
-from monai_afire.visualize.style import (
-    HEAT_COLORS,
-    LABEL_SIZE,
-    MARK_COLOR,
-    TICK_SIZE,
-    TITLE_SIZE,
-    plot_figure,
-)
+from monai_afire.visualize.heat_map import MARK_COLOR
 
 _PERMUTATIONS = 20
 

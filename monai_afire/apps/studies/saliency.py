@@ -23,6 +23,7 @@ from monai.visualize import GradCAM
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
+from monai_afire.apps.results.pictures.style import LABEL_SIZE, TITLE_SIZE, plot_figure
 from monai_afire.apps.studies.features.tokens import image_features
 from monai_afire.apps.studies.images.boxes import box_masks
 from monai_afire.apps.studies.images.study_images import StudyImages
@@ -33,8 +34,7 @@ from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEnco
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.utils.eval_mode import eval_mode
 from monai_afire.visualize.figures import first_channel
-from monai_afire.visualize.heat_map import overlay_heat_map
-from monai_afire.visualize.style import LABEL_SIZE, MARK_COLOR, TITLE_SIZE, plot_figure
+from monai_afire.visualize.heat_map import MARK_COLOR, overlay_heat_map
 
 LOCALIZATION_SCORES = tuple(
     f"{score}{chance}"

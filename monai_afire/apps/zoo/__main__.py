@@ -8,8 +8,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from monai_afire.apps.runs.process_end import show_cause_last
 from monai_afire.apps.zoo.model_zoo import package_for_zoo
-from monai_afire.utils.command_line import show_cause_last
 from monai_afire_cli.bundles import find_bundle
 
 _DESCRIPTION = "Write a pull request to MONAI's Model Zoo, and run the zoo's checks."

@@ -25,7 +25,7 @@ from monai_afire.networks import AFiRe, ViTEncoder
 from monai_afire.networks.blocks.patches import patch_labels, patchify
 from monai_afire.transforms import synth_lesion_masks
 from monai_afire.visualize.figures import figure_to_array
-from monai_afire.visualize.style import MARK_COLOR
+from monai_afire.visualize.heat_map import MARK_COLOR
 
 PATCH = (8, 8)
 

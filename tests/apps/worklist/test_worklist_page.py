@@ -16,8 +16,7 @@ from PIL import Image
 
 from monai_afire.apps.readers.__main__ import main as write_datalist
 from monai_afire.apps.worklist import write_worklist_page
-from monai_afire.visualize.heat_map import HEAT_COLORS, OPACITY
-from monai_afire.visualize.style import MARK_COLOR
+from monai_afire.visualize.heat_map import HEAT_COLORS, MARK_COLOR, OPACITY
 
 COLUMNS = ("rank", "score", "threshold", "decision", "percentile", "hottest", "image", "other_view")
 HOSTILE = (

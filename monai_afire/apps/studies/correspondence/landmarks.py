@@ -18,6 +18,13 @@ from monai.utils import convert_to_tensor
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
+from monai_afire.apps.results.pictures.outlines import (
+    CLASS_COLORS,
+    TRUTH_COLOR,
+    landmark_picture,
+    picture_sheet,
+)
+from monai_afire.apps.studies.dot_plot import dot_plot
 from monai_afire.apps.studies.features.dense import FeatureMaps, finest_stride
 from monai_afire.apps.studies.features.tokens import check_sources, token_features
 from monai_afire.apps.studies.images.affine import (
@@ -36,13 +43,6 @@ from monai_afire.apps.studies.study import SAME_PLACE, StudyResult, StudySetting
 from monai_afire.networks.blocks.feature_pyramid import resize_features
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.encoders.raw_pixels import with_raw_pixels
-from monai_afire.visualize.dot_plot import dot_plot
-from monai_afire.visualize.outlines import (
-    CLASS_COLORS,
-    TRUTH_COLOR,
-    landmark_picture,
-    picture_sheet,
-)
 
 ACROSS = ("patients", "perturbations", "patients_and_perturbations")
 """What a pair of images may differ in, see :func:`label_pairs`."""

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from monai_afire.utils import cpu, tune_cpu
-from monai_afire.utils.cpu import M_MMAP_MAX, M_TOP_PAD, M_TRIM_THRESHOLD
+from monai_afire.apps.runs import cpu, tune_cpu
+from monai_afire.apps.runs.cpu import M_MMAP_MAX, M_TOP_PAD, M_TRIM_THRESHOLD
 
 
 def has_matrix_units() -> bool:

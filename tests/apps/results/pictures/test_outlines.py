@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from monai_afire.visualize.captions import captioned
-from monai_afire.visualize.outlines import (
+from monai_afire.apps.results.pictures.outlines import (
     CLASS_COLORS,
     TRUTH_COLOR,
     class_color,
@@ -164,14 +163,3 @@ def test_sheet_refuses_other_numbers(number: int, titles: int, columns: int) -> 
         picture_sheet(
             [np.zeros((4, 4, 3), np.uint8)] * number, ["a"] * titles, None, columns=columns
         )
-
-
-def test_a_caption_stands_in_the_lower_corner_of_any_picture() -> None:
-    for level in (0, 128, 255):
-        picture = np.full((300, 400, 3), level, np.uint8)
-        changed = np.abs(captioned(picture).astype(int) - level).max(-1) > 100
-        rows, columns = np.nonzero(changed)
-        assert rows.min() > 270
-        assert columns.max() < 200
-        assert changed.sum() > 200
-    assert captioned(np.zeros((2, 8, 3), np.uint8)).shape == (2, 8, 3)

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from monai_afire.visualize.style import SERIES_COLORS, frame, legend_below, plot_figure
+from monai_afire.apps.results.pictures.style import SERIES_COLORS, frame, legend_below, plot_figure
 
 _WIDTH, _ROW = 3.7, 0.21  # inches
 _CHANCE = 0.5

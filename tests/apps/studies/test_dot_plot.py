@@ -1,26 +1,16 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Marks of a dot plot are at their values, and its legend stays on the page."""
 
 from __future__ import annotations
-
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from monai_afire.visualize.dot_plot import dot_plot
+from monai_afire.apps.results.pictures.style import legend_columns
+from monai_afire.apps.studies.dot_plot import dot_plot
 from monai_afire.visualize.figures import figure_to_array
-from monai_afire.visualize.style import legend_columns, series_style
-
-
-def test_series_are_told_apart() -> None:
-    styles = [tuple(series_style(number).values()) for number in range(42)]
-    assert len(set(styles)) == 42
-    # neighbors differ in both, for readers and printers without colors
-    for first, second in pairwise(styles):
-        assert first[0] != second[0]
-        assert first[1] != second[1]
 
 
 def test_marks_are_at_their_values() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from monai_afire.visualize.style import (
+from monai_afire.apps.results.pictures.style import (
     frame,
     legend_below,
     legend_columns,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from monai_afire.visualize.confusion import confusion_figure
+from monai_afire.apps.results.pictures.confusion import confusion_figure
 
 
 def test_rows_are_true_classes(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_a_warning_before_the_training_ends_as_a_stopped_run() -> None:
 @pytest.mark.slow
 def test_ctrl_c_says_how_to_go_on_in_a_line() -> None:
     code = (
-        "from monai_afire.utils.command_line import show_cause_last; show_cause_last('go on so');"
+        "from monai_afire.apps.runs.process_end import show_cause_last; show_cause_last('go on so');"
         "raise KeyboardInterrupt"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)

@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from monai_afire.visualize.contact_sheet import contact_sheet, heat_range
+from monai_afire.apps.results.pictures.contact_sheet import contact_sheet, heat_range
 from monai_afire.visualize.figures import figure_to_array
 from monai_afire.visualize.heat_map import overlay_heat_map
 

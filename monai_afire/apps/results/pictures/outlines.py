@@ -13,8 +13,8 @@ from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageDraw
 
-from monai_afire.visualize.figures import mask_outlines, save_figure, wrapped_title
-from monai_afire.visualize.style import legend_below
+from monai_afire.apps.results.pictures.style import legend_below, wrapped_title
+from monai_afire.visualize.figures import mask_outlines, save_figure
 
 Color = tuple[int, int, int]
 

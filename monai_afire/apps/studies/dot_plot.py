@@ -7,7 +7,7 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from monai_afire.visualize.style import (
+from monai_afire.apps.results.pictures.style import (
     frame,
     legend_below,
     legend_columns,

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from monai_afire.utils import show_cause_last
-from monai_afire.utils.error_hints import hint_for
+from monai_afire.apps.runs import show_cause_last
+from monai_afire.apps.runs.error_hints import hint_for
 
 
 def test_the_remedy_is_printed_below_the_traceback(

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What a bundle changes in its process: errors name their cause last, and a cluster's warning ends it in words."""
+"""How a process of an application ends: errors name their cause last, and a cluster's warning ends it in words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import FrameType, TracebackType
 
 from tqdm import tqdm
 
-from monai_afire.utils.error_hints import hint_for
+from monai_afire.apps.runs.error_hints import hint_for
 
 __all__ = ["innermost_cause", "show_cause_last", "stop_early"]
 

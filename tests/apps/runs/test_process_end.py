@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What the command line shows of an error."""
+"""What a terminal shows of an error at the end of a process."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from monai.bundle import ConfigParser
 from tqdm.auto import tqdm
 
+from monai_afire.apps.runs import show_cause_last
 from monai_afire.networks import load_network
-from monai_afire.utils import show_cause_last
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, fail: Callable[[], object]) -> list[str]:

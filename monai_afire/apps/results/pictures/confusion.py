@@ -11,8 +11,14 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
+from monai_afire.apps.results.pictures.style import (
+    HEAT_COLORS,
+    LABEL_SIZE,
+    TICK_SIZE,
+    frame,
+    plot_figure,
+)
 from monai_afire.visualize.figures import save_figure
-from monai_afire.visualize.style import HEAT_COLORS, LABEL_SIZE, TICK_SIZE, frame, plot_figure
 
 _MARGIN, _CELL = 1.8, 0.62  # inches
 

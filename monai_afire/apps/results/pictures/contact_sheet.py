@@ -15,9 +15,9 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
-from monai_afire.visualize.figures import mask_outlines, save_figure, wrapped_title
-from monai_afire.visualize.heat_map import overlay_heat_map
-from monai_afire.visualize.style import MARK_COLOR
+from monai_afire.apps.results.pictures.style import wrapped_title
+from monai_afire.visualize.figures import mask_outlines, save_figure
+from monai_afire.visualize.heat_map import MARK_COLOR, overlay_heat_map
 
 MAX_PICTURES = 400
 _PAIRS_PER_ROW = 4

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,9 +17,6 @@ SERIES_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00
 SERIES_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 HEAT_COLORS = "viridis"
 _DARK_PAPER, _LIGHT_INK = "#1c1c1c", "#dddddd"
-MARK_COLOR = (
-    "#00E5FF"  # cyan, as in no radiograph or heat map, seen on black and on white: frames, outlines
-)
 
 TITLE_SIZE, LABEL_SIZE, TICK_SIZE = 9, 8, 7
 
@@ -50,6 +48,14 @@ def frame(
     if grid is not None:
         axis.set_axisbelow(True)
         axis.grid(visible=True, axis=grid, color="0.88", linewidth=0.6)  # type: ignore[arg-type]
+
+
+def wrapped_title(title: str, columns: int, most_lines: int | None = None) -> str:
+    """A title in lines of so many characters; with too many lines the last one ends in an ellipsis."""
+    lines = [part for line in title.splitlines() for part in textwrap.wrap(line, columns) or [""]]
+    if most_lines is not None and len(lines) > most_lines:
+        lines = [*lines[: most_lines - 1], lines[most_lines - 1][: columns - 1] + "…"]
+    return "\n".join(lines)
 
 
 def legend_columns(names: Sequence[str], width: float) -> int:
