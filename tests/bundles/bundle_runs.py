@@ -23,9 +23,9 @@ from imported_processes import run_python
 from monai.bundle import ConfigParser, run
 from PIL import Image
 
-from monai_afire.apps.runs.run_folder import newest_run
 from monai_afire.apps.zoo import pack_bundle
 from monai_afire.detection import AnomalyDetector
+from monai_afire.utils.run_records import newest_run
 
 REPOSITORY_ROOT = Path(__file__).resolve().parents[2]
 
@@ -156,7 +156,7 @@ def train_in_process(config: str | list[str], overrides: Mapping[str, Any]) -> N
 
 def last_run(bundle: str, file: str = "run.json") -> Path:
     """Folder of a bundle's last run that has written a file."""
-    folder = newest_run(bundle, lambda folder: (folder / file).exists())
+    folder = newest_run(Path("runs", bundle), lambda folder: (folder / file).exists())
     assert folder is not None, f"no run of {bundle} has written {file}"
     return folder
 

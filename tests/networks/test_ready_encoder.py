@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -190,12 +191,14 @@ def test_latest_is_the_last_run_with_weights(tmp_path: Path) -> None:
     for number, name in enumerate(("first", "second", "scored")):
         folder = tmp_path / "runs" / "afire" / name
         folder.mkdir(parents=True)
+        record = {"step": "train", "started": f"2026-01-0{number + 1}T00:00:00+00:00"}
+        (folder / "run.json").write_text(json.dumps(record))
         if name != "scored":
             encoder = ViTEncoder(
                 img_size=32, patch_size=16, hidden_size=12 + 12 * number, num_heads=2
             )
             path = save_network(encoder, folder / "models" / "model.pt")
-            os.utime(path, (number, number))
+            os.utime(path, (9 - number, 9 - number))  # as a copy may leave them
     latest = tmp_path / "runs" / "afire" / "latest"
     latest.symlink_to("scored")
     assert load_encoder(latest).encoder.hidden_size == 24

@@ -5,30 +5,35 @@
 from __future__ import annotations
 
 import atexit
-import json
 import logging
 import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timezone
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from monai_afire.data.datalist.drawn_images import PHANTOMS
 from monai_afire.networks.weights.model_file import read_description
-from monai_afire.networks.weights.released_files import LATEST, MODEL_OF_RUN, weights_file
+from monai_afire.networks.weights.released_files import MODEL_OF_RUN, weights_file
 from monai_afire.utils.distributed import by_main_rank, has_process_group, is_launched
 from monai_afire.utils.files import check_writable, refuse_existing, write_text
+from monai_afire.utils.run_records import (
+    LATEST,
+    RECORD,
+    newest_run,
+    read_record,
+    run_folders,
+    write_record,
+)
 from monai_afire_cli.overrides import did_you_mean
 
-__all__ = ["check_folders", "newest_run", "run_folder", "run_weights", "stopped_run"]
+__all__ = ["check_folders", "run_folder", "run_weights", "stopped_run"]
 
 logger = logging.getLogger(__name__)
 
 RUNS = "runs"
-_RECORD = "run.json"  # makes a folder a run's
 _RESERVED = (LATEST, "data")
 _BEFORE_A_RUN = re.compile(r"run\.json|config_\w+\.json")  # the latter by MONAI's tracking
 _made: dict[tuple[Path, str, str | None], Path] = {}  # folders that this process has made
@@ -94,32 +99,16 @@ def stopped_run(bundle: str, step: str, name: str | None = None) -> Path | None:
         True
     """
     if name is None:
-        return newest_run(bundle, lambda folder: _is_of(folder, step) and _can_go_on(folder))
+        return newest_run(
+            _parent(bundle), lambda folder: _is_of(folder, step) and _can_go_on(folder)
+        )
     folder = _parent(bundle) / name
     if not folder.exists():
         return None
     if not _is_of(folder, step):
-        found = _record(folder).get("step", "something else")
+        found = read_record(folder).get("step", "something else")
         raise ValueError(f"{folder} is a run of {found}, not of {step}: choose another --name")
     return folder
-
-
-def newest_run(bundle: str, is_wanted: Callable[[Path], bool]) -> Path | None:
-    """
-    The run that was started last.
-
-    Args:
-        bundle: folder or name of the bundle.
-        is_wanted: says whether the run in a folder is one of those to choose from.
-
-    Returns:
-        Its folder; None for no run.
-
-    Example:
-        >>> newest_run("no_such_bundle", lambda folder: True) is None
-        True
-    """
-    return _newest(_parent(bundle), is_wanted)
 
 
 def run_weights(
@@ -160,14 +149,14 @@ def run_weights(
     parent = _parent(bundle)
     own = parent / run
     if run == LATEST:
-        newest = newest_run(bundle, lambda folder: _has_weights(folder, task))
+        newest = newest_run(parent, lambda folder: _has_weights(folder, task))
         if newest is not None:
             return str(newest / MODEL_OF_RUN)
     elif own.is_dir():
         return str(own / MODEL_OF_RUN)
     elif Path(run).exists():
         return str(weights_file(run))
-    names = sorted(folder.name for folder in _runs(parent))
+    names = [folder.name for folder in run_folders(parent)]
     kind = f" with {task} weights" if run == LATEST and task else ""
     there = ", ".join(names) or "none"
     raise FileNotFoundError(
@@ -217,9 +206,8 @@ def _run_folder(bundle: str, step: str, name: str | None, resume: bool) -> str:
         check_writable(parent)
         folder = _named(parent / name) if name else _timed(parent)
         _made[parent.absolute(), step, name] = folder
-        record = {"step": step, "started": datetime.now(timezone.utc).isoformat()}
-        write_text(folder / _RECORD, json.dumps(record))
         atexit.register(_leave_if_unused, folder.absolute())
+    write_record(folder, step)
     _point_latest(folder)
     return str(folder)
 
@@ -233,7 +221,7 @@ def _unused(parent: Path, step: str, name: str | None) -> Path | None:
 def _is_unused(folder: Path) -> bool:
     """Whether nothing was written to the folder of a run but what stands there before it begins."""
     written = [path.name for path in folder.rglob("*") if path.is_file()]
-    return _RECORD in written and all(_BEFORE_A_RUN.fullmatch(name) for name in written)
+    return RECORD in written and all(_BEFORE_A_RUN.fullmatch(name) for name in written)
 
 
 def _leave_if_unused(folder: Path) -> None:
@@ -241,7 +229,7 @@ def _leave_if_unused(folder: Path) -> None:
     if not folder.is_dir() or not _is_unused(folder):
         return
     shutil.rmtree(folder, ignore_errors=True)
-    newest = _newest(folder.parent, lambda _: True)
+    newest = newest_run(folder.parent, lambda _: True)
     if newest is not None:
         _point_latest(newest)
     else:
@@ -289,28 +277,8 @@ def _parent(bundle: str) -> Path:
     return Path(RUNS, Path(bundle).resolve().name)
 
 
-def _newest(parent: Path, is_wanted: Callable[[Path], bool]) -> Path | None:
-    wanted = [(_record(folder), folder) for folder in _runs(parent) if is_wanted(folder)]
-    return max(wanted, key=lambda run: run[0].get("started", ""))[1] if wanted else None
-
-
-def _runs(parent: Path) -> Iterator[Path]:
-    for record in parent.glob(f"*/{_RECORD}"):
-        if record.parent.name != LATEST:
-            yield record.parent
-
-
-def _record(folder: Path) -> dict[str, str]:
-    """What a run says about itself; nothing for a folder that is no run's."""
-    try:
-        content = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
 def _is_of(folder: Path, step: str) -> bool:
-    return _record(folder).get("step") == step
+    return read_record(folder).get("step") == step
 
 
 def _can_go_on(folder: Path) -> bool:

@@ -11,14 +11,13 @@ from typing import TypeVar
 from torch import nn
 
 from monai_afire.networks.weights.safetensors_files import read_safetensors
+from monai_afire.utils.run_records import LATEST, newest_run
 
 __all__ = ["ENCODERS", "RELEASED", "released_encoder", "released_file", "with_released_weights"]
 
 RELEASED = "released"
 MODEL_OF_RUN = Path("models", "model.pt")
 """Where the folder of a run has its weights."""
-LATEST = "latest"
-"""Beside the runs of a bundle, what leads to the last one."""
 Network = TypeVar("Network", bound=nn.Module)
 
 ENCODERS = {
@@ -57,17 +56,18 @@ def weights_file(path: str | os.PathLike) -> Path:
     """
     The file of a path, of a run's folder, or of the name of a released encoder.
 
-    What the path "latest" beside the runs of a bundle stands for is the latest run that has weights.
+    Where "latest" beside the runs of a bundle leads to no weights, it stands for the newest run that has some.
     """
     if path in ENCODERS:
         return released_encoder(str(path))
-    of_run = Path(path, MODEL_OF_RUN)
-    if of_run.is_file():
-        return of_run
-    if Path(path).name == LATEST:
-        models = Path(path).parent.glob(f"*/{MODEL_OF_RUN.as_posix()}")
-        return max(models, key=lambda model: model.stat().st_mtime, default=Path(path))
-    return Path(path)
+    folder = Path(path)
+    if folder.name == LATEST and not _has_weights(folder):
+        folder = newest_run(folder.parent, _has_weights) or folder
+    return folder / MODEL_OF_RUN if _has_weights(folder) else folder
+
+
+def _has_weights(folder: Path) -> bool:
+    return (folder / MODEL_OF_RUN).is_file()
 
 
 def with_released_weights(network: Network, name: str) -> Network:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from torch import nn
 from monai_afire.apps.runs import check_folders, run_folder, run_weights
 from monai_afire.apps.runs.run_folder import stopped_run
 from monai_afire.networks import save_network
+from monai_afire.networks.weights.released_files import weights_file
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +99,23 @@ def test_a_stopped_run_goes_on_in_its_folder(resume: bool | str, saved: str) -> 
         run_folder("mine", "inference", "hospital_a", resume)
     new = Path(run_folder("mine", "train", "hospital_b", resume))
     assert new == Path("runs/mine/hospital_b")
+
+
+def test_latest_is_by_the_records_whatever_the_times_of_the_files_are() -> None:
+    first, second = train(), train()
+    os.utime(second / "models/model.pt", (1, 1))
+    os.utime(second / "run.json", (1, 1))
+    newest = (second / "models/model.pt").resolve()
+    Path(run_folder("mine", "inference"), "scores.csv").touch()  # latest leads here
+    assert Path(run_weights("latest", "mine") or "").resolve() == newest
+    assert weights_file("runs/mine/latest").resolve() == newest
+    assert stopped_run("mine", "train") == second
+    # who goes on with the first makes it the last
+    assert Path(run_folder("mine", "train", first.name, resume=True)) == first
+    newest = (first / "models/model.pt").resolve()
+    assert Path(run_weights("latest", "mine") or "").resolve() == newest
+    assert weights_file("runs/mine/latest").resolve() == newest
+    assert stopped_run("mine", "train") == first
 
 
 def test_false_on_the_command_line_resumes_nothing() -> None:

@@ -1,0 +1,102 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Which of the runs beside each other is the newest: each says in a record of its own when it was started."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+
+from monai_afire.utils.files import write_text
+
+__all__ = ["LATEST", "RECORD", "newest_run", "read_record", "run_folders", "write_record"]
+
+RECORD = "run.json"
+"""Makes a folder a run's."""
+LATEST = "latest"
+"""Beside the runs of a bundle, what leads to the last one."""
+
+
+def write_record(folder: str | os.PathLike, step: str) -> None:
+    """
+    Note in a run's folder that it starts now; a run that goes on starts again.
+
+    Args:
+        folder: of the run.
+        step: what the run does, such as "train".
+
+    Raises:
+        OSError: when the folder cannot be written to.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> write_record(folder, "train")
+        >>> read_record(folder)["step"]
+        'train'
+    """
+    record = {"step": step, "started": datetime.now(timezone.utc).isoformat()}
+    write_text(Path(folder, RECORD), json.dumps(record))
+
+
+def read_record(folder: str | os.PathLike) -> dict[str, str]:
+    """
+    What a run says about itself.
+
+    Args:
+        folder: any.
+
+    Returns:
+        "step" and "started", a time in ISO 8601; nothing for a folder that is no run's.
+
+    Example:
+        >>> read_record("no_such_folder")
+        {}
+    """
+    try:
+        content = json.loads(Path(folder, RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(content, dict):
+        return {}
+    return {name: value for name, value in content.items() if isinstance(value, str)}
+
+
+def run_folders(parent: str | os.PathLike) -> list[Path]:
+    """
+    The folders of the runs in a folder; "latest", which leads to one of them, is none.
+
+    Args:
+        parent: of the runs, such as ``runs/afire``.
+
+    Returns:
+        The folders by name.
+
+    Example:
+        >>> run_folders("no_such_folder")
+        []
+    """
+    folders = sorted(path.parent for path in Path(parent).glob(f"*/{RECORD}"))
+    return [folder for folder in folders if folder.name != LATEST]
+
+
+def newest_run(parent: str | os.PathLike, is_wanted: Callable[[Path], bool]) -> Path | None:
+    """
+    The run that was started last, by its record: the times of files change when a folder is copied.
+
+    Args:
+        parent: of the runs, such as ``runs/afire``.
+        is_wanted: says whether the run in a folder is one of those to choose from.
+
+    Returns:
+        Its folder; None for no run.
+
+    Example:
+        >>> newest_run("no_such_folder", lambda folder: True) is None
+        True
+    """
+    wanted = [folder for folder in run_folders(parent) if is_wanted(folder)]
+    return max(wanted, key=lambda folder: read_record(folder).get("started", ""), default=None)
