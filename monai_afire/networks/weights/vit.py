@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from monai_afire.networks.weights.filters import CheckpointFilter, Conversion
-from monai_afire.networks.weights.geometry import (
+from monai_afire.networks.weights.resizing import (
     fit_patch_embedding,
     resize_position_embedding,
     source_grid,

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from monai_afire.networks.weights.geometry import (
+from monai_afire.networks.weights.resizing import (
     convert_channels,
     resize_matrix,
     resize_patch_kernel,
