@@ -93,8 +93,6 @@ class CategoryConsistencyLoss(nn.Module):
         similarity: "paper", "teacher_ce" or "cosine", see :class:`StructureConsistencyLoss`.
         include_abnormal_pairs: also pull abnormal tokens of a position together, against the normal ones and the
             prototype (ablation, Table 4 row 4; it harms).
-        gather: False takes b from this rank's images alone: cheaper, but with fewer positives and negatives, a loss
-            that depends on the number of ranks.
 
     Example:
         >>> q = torch.softmax(torch.rand(4, 9, 8), -1)
@@ -108,12 +106,10 @@ class CategoryConsistencyLoss(nn.Module):
         temperature: float = 1.0,
         similarity: str = "paper",
         include_abnormal_pairs: bool = False,
-        gather: bool = True,
     ) -> None:
         super().__init__()
         self.similarity = TokenSimilarity(temperature, similarity)
         self.include_abnormal_pairs = include_abnormal_pairs
-        self.gather = gather
 
     def forward(
         self, q: torch.Tensor, prototypes: torch.Tensor, normal: torch.Tensor
@@ -135,14 +131,14 @@ class CategoryConsistencyLoss(nn.Module):
         _check_shapes(q, prototypes, normal)
         with torch.autocast(q.device.type, enabled=False):
             tokens = at_least_float32(q)
-            others = self._of_all_ranks(tokens)
+            others = all_gather(tokens)
             pairs, own_prototype = self._scores(tokens, others, prototypes)
             pairs = pairs.masked_fill(self._same_image(len(q), len(others), q.device), NEGLIGIBLE)
             is_normal, other_is_normal = (
                 normal.transpose(0, 1),
-                self._of_all_ranks(normal).transpose(0, 1),
+                all_gather(normal).transpose(0, 1),
             )
-            prototypes_of_others = self._of_all_ranks(own_prototype.transpose(0, 1)).transpose(0, 1)
+            prototypes_of_others = all_gather(own_prototype.transpose(0, 1)).transpose(0, 1)
             pull = _masked_logsumexp(prototypes_of_others, ~other_is_normal).unsqueeze(1)
             loss, anchors = _contrast(pairs, is_normal, other_is_normal, pull)
             if self.include_abnormal_pairs:
@@ -152,9 +148,6 @@ class CategoryConsistencyLoss(nn.Module):
                 loss = torch.where(is_normal, loss, abnormal_loss)
                 anchors = anchors | abnormal_anchors
             return global_mean(loss, anchors)
-
-    def _of_all_ranks(self, x: torch.Tensor) -> torch.Tensor:
-        return all_gather(x) if self.gather else x
 
     def _same_image(self, num_anchors: int, num_others: int, device: torch.device) -> torch.Tensor:
         """``(B anchors, B others)``: where an anchor meets itself among the others."""
@@ -261,7 +254,6 @@ class AFiReLoss(CompositeLoss):
         similarity: "paper", "teacher_ce" or "cosine", see :class:`StructureConsistencyLoss`.
         include_abnormal_pairs: see :class:`CategoryConsistencyLoss`.
         abnormal_weight: see :class:`AnomalyRestorationLoss`.
-        gather: see :class:`CategoryConsistencyLoss`.
         contrast_weight: weight w of both consistency losses.
         reduction: of the restoration, see :class:`AnomalyRestorationLoss`.
 
@@ -285,7 +277,6 @@ class AFiReLoss(CompositeLoss):
         similarity: str = "paper",
         include_abnormal_pairs: bool = False,
         abnormal_weight: float = 5.0,
-        gather: bool = True,
         contrast_weight: float = 1.0,
         reduction: str = "mean",
     ) -> None:
@@ -302,9 +293,7 @@ class AFiReLoss(CompositeLoss):
         }
         super().__init__(terms, "build the network with contrast=True and restore=True")
         self.structure = StructureConsistencyLoss(temperature, similarity)
-        self.category = CategoryConsistencyLoss(
-            temperature, similarity, include_abnormal_pairs, gather
-        )
+        self.category = CategoryConsistencyLoss(temperature, similarity, include_abnormal_pairs)
         self.restoration = AnomalyRestorationLoss(abnormal_weight, reduction)
 
     def _structure(

@@ -21,7 +21,6 @@ SECTIONS = ("training", "validation", "test")
 PATH_KEYS = ("image", "image_2", "mask", "lesion_truth", "organs")
 _LESION_MASKS = ("mask", "lesion_truth")  # a normal image needs none
 _SCAN_FROM = 16  # so many items of one folder are cheaper to check by listing the folder
-_FOLDER = "is a folder"
 
 
 class DatalistError(ValueError):
@@ -81,11 +80,7 @@ def require_keys(
 
 
 def require_files(
-    items: Sequence[Mapping[str, Any]],
-    keys: Sequence[str],
-    section: str,
-    source: Path,
-    folders: bool = False,
+    items: Sequence[Mapping[str, Any]], keys: Sequence[str], section: str, source: Path
 ) -> None:
     """Refuse a section that names files which do not exist, or folders."""
 
@@ -95,10 +90,7 @@ def require_files(
                 for path in ensure_tuple(item.get(key) or ()):
                     yield number, path
 
-    reasons = _unusable_files(path for _, path in paths())
-    wrong = {
-        path: reason for path, reason in reasons.items() if not (folders and reason == _FOLDER)
-    }
+    wrong = _unusable_files(path for _, path in paths())
     if wrong:
         total = sum(1 for _ in paths())
         found = [
@@ -131,7 +123,7 @@ def _unusable_files(paths: Iterator[str]) -> dict[str, str]:
 def _kind_of_path(path: str) -> str:
     """Say why a path is not that of a file."""
     if os.path.isdir(path):
-        return _FOLDER
+        return "is a folder"
     if os.path.exists(path):
         return "is no regular file"
     if os.path.islink(path):

@@ -9,18 +9,19 @@ from torch import Tensor
 
 from monai_afire.utils.device import widest_float
 
+_NUM_BINS = 256
 
-def otsu_threshold(images: Tensor, num_bins: int = 256) -> Tensor:
+
+def otsu_threshold(images: Tensor) -> Tensor:
     """
     Otsu's threshold of each image, for a whole batch at once and without host synchronization.
 
-    The threshold maximizes the between-class variance of the image's histogram, whose ``num_bins`` bins span its own
+    The threshold maximizes the between-class variance of the image's histogram, whose 256 bins span its own
     range [min, max]. It equals ``skimage.filters.threshold_otsu`` to one bin width. A constant image has no two
     classes; its threshold is defined as its only value.
 
     Args:
         images: floating-point images (B, ...), finite values in any range.
-        num_bins: number of bins of the histogram.
 
     Returns:
         Thresholds (B,) in the dtype of ``images``; the foreground is ``images > threshold``.
@@ -32,14 +33,14 @@ def otsu_threshold(images: Tensor, num_bins: int = 256) -> Tensor:
     """
     flat = images.flatten(1)
     low, high = flat.amin(1, keepdim=True), flat.amax(1, keepdim=True)
-    bin_width = (high - low) / num_bins
+    bin_width = (high - low) / _NUM_BINS
     per_width = torch.where(high > low, 1 / bin_width, torch.zeros_like(bin_width))
-    bins = ((flat - low) * per_width).long().clamp_(max=num_bins - 1)
-    counts = torch.zeros((flat.shape[0], num_bins), dtype=torch.long, device=flat.device)
+    bins = ((flat - low) * per_width).long().clamp_(max=_NUM_BINS - 1)
+    counts = torch.zeros((flat.shape[0], _NUM_BINS), dtype=torch.long, device=flat.device)
     counts.scatter_add_(1, bins, torch.ones_like(counts[:, :1]).expand_as(bins))
     # Integer sums are exact on every device, so that ties (empty bins between two modes) resolve alike everywhere.
     count_below = counts.cumsum(1)
-    level_below = (counts * torch.arange(num_bins, device=flat.device)).cumsum(1)
+    level_below = (counts * torch.arange(_NUM_BINS, device=flat.device)).cumsum(1)
     exact = widest_float(flat.device)
     weight = count_below.to(exact) / flat.shape[1]
     level = level_below.to(exact) / flat.shape[1]

@@ -13,9 +13,8 @@ import torch.nn.functional as F
 from monai.utils import ensure_tuple_rep
 from torch import nn
 
-from monai_afire.networks.blocks.patches import grid_size
 from monai_afire.networks.definition import keeps_arguments
-from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.encoders.convolutional_encoder import ConvolutionalEncoder
 
 __all__ = ["EfficientNetLiteEncoder", "imagenet_state_dict"]
 
@@ -101,7 +100,7 @@ class _InvertedResidual(nn.Module):
 
 
 @keeps_arguments
-class EfficientNetLiteEncoder(RadiographEncoder):
+class EfficientNetLiteEncoder(ConvolutionalEncoder):
     """
     EfficientNet-Lite0 (Tan and Le, ICML 2019, without squeeze-and-excitation, with ReLU6) as an encoder.
 
@@ -153,39 +152,9 @@ class EfficientNetLiteEncoder(RadiographEncoder):
         if pretrained:
             self.load_state_dict(imagenet_state_dict(in_channels))
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """
-        Encode images.
-
-        Args:
-            images: ``(B, C, H, W)`` in [0, 1].
-
-        Returns:
-            ``(B, L, 1280)`` tokens in row-major order.
-
-        Raises:
-            ValueError: when channels or size differ from the encoder's.
-        """
-        self.check_images(images)
-        return self.encode_any_size(images)
-
-    def encode_any_size(self, images: torch.Tensor) -> torch.Tensor:
-        """
-        Encode images of another size: convolutions need no position embedding.
-
-        Args:
-            images: ``(B, C, H, W)`` in [0, 1], each axis a multiple of 32.
-
-        Returns:
-            ``(B, L', 1280)`` tokens in row-major order of the images' own grid.
-
-        Raises:
-            ValueError: when the channels differ from the encoder's, or an axis is not a multiple of 32.
-        """
-        if images.shape[1] != self.in_channels:
-            self.check_images(images)
-        grid_size(images.shape[2:], self.patch_size)  # refuses what is not whole patches
-        return self.head(self._maps(images)[-1]).flatten(2).transpose(1, 2)
+    def last_map(self, images: torch.Tensor) -> torch.Tensor:
+        """The output of the convolution behind the last stage, of 1280 channels."""
+        return self.head(self._maps(images)[-1])
 
     def feature_maps(self, images: torch.Tensor) -> list[torch.Tensor]:
         """

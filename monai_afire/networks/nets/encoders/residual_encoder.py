@@ -12,13 +12,12 @@ from monai.networks.nets import ResNet
 from monai.utils import ensure_tuple_rep
 from torch import nn
 
-from monai_afire.networks.blocks.patches import grid_size
 from monai_afire.networks.definition import keeps_arguments
+from monai_afire.networks.nets.encoders.convolutional_encoder import ConvolutionalEncoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import (
     GRAY_MEAN,
     GRAY_STD,
     NUM_FEATURE_MAPS,
-    RadiographEncoder,
 )
 
 _SMALLEST_PATCH = 2 ** (NUM_FEATURE_MAPS - 1)  # every stage after the first halves the map
@@ -26,7 +25,7 @@ _GROUP_WIDTH = 8
 
 
 @keeps_arguments
-class ResidualEncoder(RadiographEncoder):
+class ResidualEncoder(ConvolutionalEncoder):
     """
     MONAI's ``ResNet`` as an encoder: the last feature map is the grid of tokens, its four stages are the pyramid.
 
@@ -102,39 +101,9 @@ class ResidualEncoder(RadiographEncoder):
             in_channels, image_shape, strides[-1], hidden_size, mean, std, widths, strides
         )
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """
-        Encode images.
-
-        Args:
-            images: ``(B, C, *S)`` in [0, 1].
-
-        Returns:
-            ``(B, L, D)`` tokens, the last feature map in row-major order.
-
-        Raises:
-            ValueError: when channels or size differ from the encoder's.
-        """
-        self.check_images(images)
-        return self.encode_any_size(images)
-
-    def encode_any_size(self, images: torch.Tensor) -> torch.Tensor:
-        """
-        Encode images of another size: convolutions need no position embedding.
-
-        Args:
-            images: ``(B, C, *S)`` in [0, 1], each axis a multiple of the patch.
-
-        Returns:
-            ``(B, L', D)`` tokens in row-major order of the images' own grid.
-
-        Raises:
-            ValueError: when the channels differ from the encoder's, or an axis is not a multiple of the patch.
-        """
-        if images.shape[1] != self.in_channels:
-            self.check_images(images)
-        grid_size(images.shape[2:], self.patch_size)  # refuses what is not whole patches
-        return self._maps(images)[-1].flatten(2).transpose(1, 2)
+    def last_map(self, images: torch.Tensor) -> torch.Tensor:
+        """The last stage's output."""
+        return self._maps(images)[-1]
 
     def feature_maps(self, images: torch.Tensor) -> list[torch.Tensor]:
         """
