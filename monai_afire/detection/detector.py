@@ -5,52 +5,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
+from monai_afire.detection.described_images import DescribedImages
 from monai_afire.detection.field_of_view import (
     MAX_VIEWS,
     field_of_view_module,
     fixed_view,
     random_views,
 )
+from monai_afire.detection.image_score import ImageScore, MeasuredImages, ScoreSettings, TokenMap
 from monai_afire.detection.masked_restoration import MaskedRestorationInferer
-from monai_afire.detection.normal_statistics import (
-    ImageDensity,
-    NormalMemory,
-    NormalStatistics,
-    TokenDensity,
-)
+from monai_afire.detection.score_equations import interior_tokens
 from monai_afire.detection.score_thresholds import ScoreThresholds
-from monai_afire.detection.scores import (
-    MAP_NAMES,
-    SCORE_NAMES,
-    aggregate_tokens,
-    anomaly_score,
-    check_names,
-    interior_tokens,
-    possible_maps,
-    possible_scores,
-    prototype_distance,
-)
-from monai_afire.detection.token_features import FrozenEncoder, feature_width, tokens_and_features
+from monai_afire.detection.scores import FUSED, SCORES
+from monai_afire.detection.token_features import FrozenEncoder, feature_width
 from monai_afire.networks.blocks.feature_pyramid import resize_features
-from monai_afire.networks.blocks.patches import patchify
 from monai_afire.networks.definition import definition_of, keeps_arguments
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.utils.few_images import warn_if_few
-from monai_afire.utils.precision import at_least_float32, without_autocast
+from monai_afire.utils.precision import at_least_float32
 
 HEAT_UNIT = "standard deviations of normal images"
-_TOKEN_DIRECTIONS = 32
-_SHRINKAGE = 0.05  # of the token density's covariance
-_RESIDUAL_CELLS = 4  # along each axis of a patch
-_FUSION = ("prototype_distance", "token_neighbors", "residual_neighbors")
-_OF_THE_DECODER = frozenset({"restoration", "masked_restoration", "residual_neighbors"})
 
 
 @keeps_arguments
@@ -58,22 +38,10 @@ class AnomalyDetector(ScoreThresholds):
     r"""
     Scores, heat map and decision for radiographs, from a network that has learned what normal ones look like.
 
-    Image scores, the larger the more abnormal, in the order of ``SCORE_NAMES``:
-
-    * "restoration": Eq. 51, :func:`monai_afire.detection.anomaly_score`;
-    * "masked_restoration": squared error of the restoration of each token from the others;
-    * "prototype_distance": cross-entropy of each token to its prototype;
-    * "token_density": Mahalanobis distance of each token to the normal images' tokens at its position;
-    * "token_neighbors": distance of each token to the nearest ones of normal images at its position
-      (:class:`monai_afire.detection.NormalMemory`);
-    * "residual_neighbors": distance of the coarse error of the masked restoration, with its sign, to the nearest ones
-      of normal images at its position: what the decoder cannot know, such as the ribs' exact course, is in their
-      errors too, a lesion is not;
-    * "restoration_mean": squared error of the restoration, the mean over the pixels in place of Eq. 51;
-    * "token_mean_density": Mahalanobis distance of the mean token off the border to those of normal images
-      (:class:`monai_afire.detection.ImageDensity`), for disease that is spread over the lungs;
-    * "focal": the strongest ``k_fraction`` of the mean of the ``fusion`` maps, for a single small lesion;
-    * "fused": mean of the ``score_fusion`` scores, each in standard deviations of the normal images.
+    The image scores, the larger the more abnormal, are those of ``SCORES``, in this order, and at last "fused": the
+    mean of the ``score_fusion`` scores, each in standard deviations of the normal images. The classes of
+    ``monai_afire.detection.scores`` say what each of them is. A subclass with other ``score_kinds`` has other scores,
+    see :class:`monai_afire.detection.ImageScore`.
 
     An encoder alone, of any library and without any training (:func:`monai_afire.networks.as_encoder`), has the scores
     that need neither decoder nor prototypes: "token_density", "token_neighbors", "token_mean_density", "focal" and
@@ -127,13 +95,14 @@ class AnomalyDetector(ScoreThresholds):
         ('token_density', 'token_neighbors', 'token_mean_density', 'focal', 'fused')
     """
 
+    score_kinds: ClassVar[Sequence[type[ImageScore]]] = SCORES
+
     map_mean: torch.Tensor
     map_std: torch.Tensor
     score_mean: torch.Tensor
     score_std: torch.Tensor
     heat_range: torch.Tensor
     interior: torch.Tensor
-    in_views: torch.Tensor
 
     def __init__(
         self,
@@ -150,12 +119,8 @@ class AnomalyDetector(ScoreThresholds):
         layers: str = "last",
         field_of_view: str = "image",
     ) -> None:
-        maps = possible_maps(network)
-        super().__init__(possible_scores(maps))
-        self.map_names = maps
-        fusion = [name for name in _FUSION if name in maps] if fusion is None else fusion
-        check_names("fusion", fusion, maps, MAP_NAMES)
-        check_names("score_fusion", score_fusion, self.score_names[:-1], SCORE_NAMES[:-1])
+        kinds = self._possible_kinds(network)
+        super().__init__([*(kind.name for kind in kinds), FUSED])
         if copies < 0 or not 1 <= views <= MAX_VIEWS:
             raise ValueError(
                 f"copies must be at least 0 and views in [1, {MAX_VIEWS}], got {copies} and {views}"
@@ -166,45 +131,58 @@ class AnomalyDetector(ScoreThresholds):
             )
         self.network: Any = network if isinstance(network, AFiRe) else FrozenEncoder(network)
         encoder = self.network.encoder
-        num_tokens, width = math.prod(encoder.grid_size), feature_width(encoder, layers)
-        self.patch_pixels = encoder.in_channels * math.prod(encoder.patch_size)
-        self.density = TokenDensity(num_tokens, width)
-        self.image_density = ImageDensity(width)
-        cells = _RESIDUAL_CELLS ** len(encoder.grid_size)
-        self.token_memory = NormalMemory(
-            num_tokens, width, min(_TOKEN_DIRECTIONS, width), memory_size
-        )
-        self.residual_memory: NormalMemory | None = None
-        if "residual_neighbors" in maps:
-            self.residual_memory = NormalMemory(num_tokens, cells, cells, memory_size)
+        compares_features = getattr(network, "contrast_space", None) == "features"
+        similarity = similarity or ("cosine" if compares_features else "paper")
+        width = feature_width(encoder, layers)
+        self._build_scores(kinds, ScoreSettings(self.network, width, memory_size, similarity))
+        self._choose_fusions(fusion, score_fusion)
         self.layers = layers
-        self.fusion = [maps.index(name) for name in fusion]
-        self.score_fusion = [self.score_names.index(name) for name in score_fusion]
         self.aggregation = aggregation
         self.k_fraction = k_fraction
-        compares_features = getattr(network, "contrast_space", None) == "features"
-        self.similarity = similarity or ("cosine" if compares_features else "paper")
         self.masked_restoration = masked_restoration or MaskedRestorationInferer()
         self.copies = copies
         self.views = views
         self.field_of_view = field_of_view_module(field_of_view, len(encoder.grid_size))
-        # what another view is measured by, and which scores it can lower
-        measured = {*score_fusion, *(fusion if "focal" in score_fusion else ())}
-        self.view_maps = {
-            "restoration" if name == "restoration_mean" else name for name in measured
-        } & set(maps)
-        for name in ("map_mean", "map_std"):
-            self.register_buffer(
-                name, torch.full((len(maps), num_tokens), float(name == "map_std"))
-            )
-        for name in ("score_mean", "score_std"):
-            self.register_buffer(
-                name, torch.full((len(self.score_names) - 1,), float(name == "score_std"))
-            )
+        maps, scores = (len(self.token_maps), math.prod(encoder.grid_size)), len(self.image_scores)
+        self.register_buffer("map_mean", torch.zeros(maps))
+        self.register_buffer("map_std", torch.ones(maps))
+        self.register_buffer("score_mean", torch.zeros(scores))
+        self.register_buffer("score_std", torch.ones(scores))
         self.register_buffer("heat_range", torch.tensor([0.0, 1.0]))
-        in_views = torch.tensor([name in {*score_fusion, "fused"} for name in self.score_names])
-        self.register_buffer("in_views", in_views, persistent=False)
         self.register_buffer("interior", interior_tokens(encoder.grid_size), persistent=False)
+
+    def _possible_kinds(self, network: nn.Module) -> list[type[ImageScore]]:
+        """Scores that a network can give: an encoder alone has neither decoder nor prototypes."""
+        pretrained = isinstance(network, AFiRe)
+        return [kind for kind in self.score_kinds if pretrained or not kind.pretrained]
+
+    def _build_scores(self, kinds: Sequence[type[ImageScore]], settings: ScoreSettings) -> None:
+        """One score of each kind; their statistics become parts of the detector."""
+        self.image_scores = tuple(kind(settings) for kind in kinds)
+        self.token_maps = {
+            each.name: each for each in self.image_scores if isinstance(each, TokenMap)
+        }
+        self.map_names = tuple(self.token_maps)
+        for each in self.image_scores:
+            if each.statistics is not None:
+                self.add_module(each.kept_as or each.name, each.statistics)
+
+    def _choose_fusions(self, fusion: Sequence[str] | None, score_fusion: Sequence[str]) -> None:
+        """Names of the maps and of the scores that are fused."""
+        if fusion is None:
+            fusion = [name for name, each in self.token_maps.items() if each.in_heat_map]
+        self._check_names("fusion", fusion, self.map_names)
+        self._check_names("score_fusion", score_fusion, self.score_names[:-1])
+        self.fusion = tuple(fusion)
+        self.score_fusion = tuple(score_fusion)
+
+    def _check_names(self, argument: str, names: Sequence[str], possible: Sequence[str]) -> None:
+        """Refuse a fusion of nothing, or of what there is not."""
+        if names and set(names) <= set(possible):
+            return
+        without = " of an encoder alone, which has neither decoder nor prototypes"
+        owner = "" if isinstance(self.network, AFiRe) else without
+        raise ValueError(f"{argument} must name some of {possible}{owner}, got {tuple(names)}")
 
     def changed_arguments(self) -> dict[str, Any]:
         """The adapter around an encoder of another library, whose file can be built again."""
@@ -229,20 +207,23 @@ class AnomalyDetector(ScoreThresholds):
             RuntimeError: before :meth:`fit`, or loading a fitted one.
         """
         image, field = self._in_field_of_view(image)
-        raw, eq_51, mean_token, tokens = self._token_maps(image)
-        maps = self._standardized(raw)
-        scores = self._scores(raw, maps, eq_51, self.image_density(mean_token))
+        described = self._described(image)
+        images = self._measured_by_network(described)
+        scores = self._scores(images)
         for number in range(1, self.views):
-            raw, eq_51, mean_token, _ = self._token_maps(
-                fixed_view(image, number), needed=self.view_maps
-            )
-            other = self._scores(
-                raw, self._standardized(raw), eq_51, self.image_density(mean_token)
-            )
-            scores = torch.where(self.in_views, scores.minimum(other), scores)
+            view = self._measured_by_network(self._described(fixed_view(image, number)))
+            for name, score in self._scores(view, self.score_fusion).items():
+                scores[name] = scores[name].minimum(score)
+        maps = [*(images.standard(name) for name in self.map_names), images.fused_map]
+        on_grid = torch.stack(maps, 1)
         if self.field_of_view is not None:
-            maps = self.field_of_view.to_picture(maps, self.network.encoder.grid_size, field)
-        return {"scores": scores, "maps": maps, "tokens": at_least_float32(tokens)}
+            grid_size = self.network.encoder.grid_size
+            on_grid = self.field_of_view.to_picture(on_grid, grid_size, field)
+        return {
+            "scores": torch.stack([scores[name] for name in self.score_names], 1),
+            "maps": on_grid,
+            "tokens": at_least_float32(described.teacher_tokens),
+        }
 
     @torch.no_grad()
     def heat_map(self, image: torch.Tensor, token_map: torch.Tensor) -> torch.Tensor:
@@ -308,152 +289,93 @@ class AnomalyDetector(ScoreThresholds):
         Raises:
             RuntimeError: for fewer images than the neighbors need, or when all tokens are equal.
         """
-        statistics: list[NormalStatistics] = [self.density, self.image_density, self.token_memory]
-        statistics += [] if self.residual_memory is None else [self.residual_memory]
-        for part in statistics:
-            part.reset()
-        owners = []
-        for image, owner in self._with_copies(batches):
-            student, features = self._described(image)
-            self.density.update(self._described_by_teacher(image, student, features)[1])
-            self.image_density.update(self._mean_token(features))
-            self.token_memory.update(features, owner)
-            if self.residual_memory is not None:
-                masked, target = self._restored(image, student)
-                self.residual_memory.update(self._coarse_error(masked, target), owner)
-            owners.append(owner)
-        warn_if_few(len(torch.cat(owners).unique()), "the detector is fitted")
-        self.density.finalize(_SHRINKAGE)
-        distances = self.image_density.held_out_distances(torch.cat(owners))
-        for part in statistics[1:]:
-            part.finalize()
-        every = [self._token_maps(image, owner)[:2] for image, owner in self._with_copies(batches)]
-        if sum(len(raw) for raw, _ in every) < self.density.num_images:
+        owners = self._fit_statistics(batches)
+        raw = [self._raw_maps(image, owner) for image, owner in self._with_copies(batches)]
+        if sum(map(len, raw)) < len(owners):
             raise RuntimeError(
                 "the normal images can be iterated only once: give a list or a loader"
             )
-        self._fit_scales(
-            torch.cat([raw for raw, _ in every]),
-            torch.cat([eq_51 for _, eq_51 in every]),
-            distances,
-        )
+        self._fit_scales(torch.cat(raw))
 
-    def _fit_scales(self, raw: torch.Tensor, eq_51: torch.Tensor, distances: torch.Tensor) -> None:
-        """Mean and spread of maps ``(N, 6, L)`` and image scores ``(N,)`` of normal images, and the heat's range."""
+    def _fit_statistics(self, batches: Iterable[torch.Tensor]) -> torch.Tensor:
+        """Fit what each score knows of normal images; the images' numbers, ``(N,)``."""
+        for score in self.image_scores:
+            score.reset()
+        numbers = []
+        for image, owner in self._with_copies(batches):
+            described = self._described(image, owner)
+            for score in self.image_scores:
+                score.update(described)
+            numbers.append(owner)
+        owners = torch.cat(numbers)
+        warn_if_few(len(owners.unique()), "the detector is fitted")
+        for score in self.image_scores:
+            score.finalize(owners)
+        return owners
+
+    def _raw_maps(self, image: torch.Tensor, owners: torch.Tensor) -> torch.Tensor:
+        """All maps of normal images as measured, ``(B, maps, L)``."""
+        described = self._described(image, owners)
+        return torch.stack([each.map_of(described) for each in self.token_maps.values()], 1)
+
+    def _fit_scales(self, raw: torch.Tensor) -> None:
+        """Mean and spread of maps ``(N, maps, L)`` and scores of normal images, and the heat's range."""
         self.map_mean.copy_(raw.mean(0))
         # positions outside of the chest can be the same in all images
         spread = raw.std(0)
         self.map_std.copy_(spread.clamp_min(1e-6).maximum(1e-3 * spread.mean(1, keepdim=True)))
-        maps = self._standardized(raw)
-        scores = self._scores(raw, maps, eq_51, distances)[:, :-1]
+        normal = self._measured(dict(zip(self.map_names, raw.unbind(1), strict=True)).__getitem__)
+        scores = torch.stack([each.measure_normal(normal) for each in self.image_scores], 1)
         self.score_mean.copy_(scores.mean(0))
         self.score_std.copy_(scores.std(0).clamp_min(1e-6))
-        fused = maps[:, -1].flatten().sort().values
+        fused = normal.fused_map.flatten().sort().values
         # what one normal token in twenty reaches is not worth a color; the strongest is for what none reaches
         self.heat_range.copy_(torch.stack([fused[int(0.95 * (len(fused) - 1))], fused[-1] + 1e-6]))
 
-    def _standardized(self, raw: torch.Tensor) -> torch.Tensor:
-        """Maps ``(B, 6, L)`` as measured -> ``(B, 7, L)`` in standard deviations of normal images, fused one last."""
-        maps = (raw - self.map_mean) / self.map_std
-        return torch.cat([maps, maps[:, self.fusion].mean(1, keepdim=True)], 1)
+    def _described(
+        self, image: torch.Tensor, owners: torch.Tensor | None = None
+    ) -> DescribedImages:
+        """Images as the network sees them."""
+        return DescribedImages(
+            self.network, image, self.interior, self.layers, self.masked_restoration, owners
+        )
+
+    def _measured(
+        self, measure: Callable[[str], torch.Tensor], described: DescribedImages | None = None
+    ) -> MeasuredImages:
+        """Images with the maps that a function gives by name, in the scales of the normal images."""
+        scales = zip(self.map_mean, self.map_std, strict=True)
+        return MeasuredImages(
+            measure,
+            dict(zip(self.map_names, scales, strict=True)),
+            self.fusion,
+            self.aggregation,
+            self.k_fraction,
+            self.interior,
+            described,
+        )
+
+    def _measured_by_network(self, described: DescribedImages) -> MeasuredImages:
+        """Images whose maps are measured when a score asks for them."""
+        return self._measured(lambda name: self.token_maps[name].map_of(described), described)
 
     def _scores(
-        self, raw: torch.Tensor, maps: torch.Tensor, eq_51: torch.Tensor, distances: torch.Tensor
-    ) -> torch.Tensor:
-        """Image scores ``(B, 10)`` from maps as measured and standardized, and the two that no map gives ``(B,)``."""
+        self, images: MeasuredImages, names: Sequence[str] | None = None
+    ) -> dict[str, torch.Tensor]:
+        """Scores ``(B,)`` of images by name, all or those named, and their fused one."""
         scores = {
-            name: aggregate_tokens(maps[:, i], self.aggregation, self.k_fraction, self.interior)
-            for i, name in enumerate(self.map_names)
+            each.name: each.measure(images)
+            for each in self.image_scores
+            if names is None or each.name in names
         }
-        scores["restoration"] = eq_51
-        scores["restoration_mean"] = raw[:, 0].mean(-1) / self.patch_pixels
-        scores["token_mean_density"] = distances
-        scores["focal"] = aggregate_tokens(maps[:, -1], "top_k", self.k_fraction)
-        every = torch.stack([scores[name] for name in self.score_names[:-1]], 1)
-        fused = ((every - self.score_mean) / self.score_std)[:, self.score_fusion].mean(
-            1, keepdim=True
-        )
-        return torch.cat([every, fused], 1)
+        columns = [self.score_names.index(name) for name in self.score_fusion]
+        fused = torch.stack([scores[name] for name in self.score_fusion], 1)
+        standard = (fused - self.score_mean[columns]) / self.score_std[columns]
+        return {**scores, FUSED: standard.mean(1)}
 
     def _in_field_of_view(self, image: torch.Tensor) -> tuple[torch.Tensor, Any]:
         """The part of the images that is scored, and where it lies in them."""
         return (image, None) if self.field_of_view is None else self.field_of_view(image)
-
-    def _mean_token(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Mean over the tokens off the border, ``(B, D)``; a product, since a graph wants no choice by a mask."""
-        weights = self.interior.to(at_least_float32(tokens)) / self.interior.sum()
-        return weights @ at_least_float32(tokens)
-
-    def _described(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The student's tokens and features."""
-        return tokens_and_features(self.network.encoder, image, self.layers)
-
-    def _described_by_teacher(
-        self, image: torch.Tensor, tokens: torch.Tensor, features: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The teacher's; an encoder alone is its own."""
-        if not isinstance(self.network, AFiRe):
-            return tokens, features
-        return tokens_and_features(self.network.teacher_encoder, image, self.layers)
-
-    def _token_maps(
-        self,
-        image: torch.Tensor,
-        owners: torch.Tensor | None = None,
-        needed: Collection[str] | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Maps ``(B, 6, L)`` as measured, Eq. 51 ``(B,)``, the student's mean token and its or the teacher's tokens."""
-        needed = self.map_names if needed is None else needed
-        student, features = self._described(image)
-        maps = dict(
-            zip(
-                self.map_names,
-                self.map_mean.unsqueeze(1).expand(-1, image.shape[0], -1),
-                strict=True,
-            )
-        )
-        eq_51, tokens = maps[self.map_names[0]][:, 0], student
-        # the distances are differences of like numbers: half precision would leave little of them
-        if self.residual_memory is not None and not _OF_THE_DECODER.isdisjoint(needed):
-            masked, target = self._restored(image, student)
-            restored = self.network.decoder(student) if "restoration" in needed else None
-            with without_autocast(image.device.type):
-                if restored is not None:
-                    eq_51, maps["restoration"] = anomaly_score(restored, target)
-                _, maps["masked_restoration"] = anomaly_score(masked, target)
-                maps["residual_neighbors"] = self.residual_memory(
-                    self._coarse_error(masked, target), owners
-                )
-        described = features
-        if "token_density" in needed:
-            tokens, described = self._described_by_teacher(image, student, features)
-        with without_autocast(image.device.type):
-            if "token_density" in needed:
-                maps["token_density"] = self.density(described)
-            if "prototype_distance" in self.map_names:
-                q = self.network.token_probabilities(at_least_float32(student))
-                maps["prototype_distance"] = prototype_distance(
-                    q, self.network.bank.prototypes, self.similarity
-                )
-            maps["token_neighbors"] = self.token_memory(features, owners)
-            mean_token = self._mean_token(features)
-        return torch.stack([maps[name] for name in self.map_names], 1), eq_51, mean_token, tokens
-
-    def _restored(
-        self, image: torch.Tensor, student: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """From the student's tokens the patches, each restored while it is hidden, and the image's own."""
-        network = self.network
-        target = patchify(network.encoder.normalize(image), network.encoder.patch_size)
-        return self.masked_restoration.restore_patches(student, network), target
-
-    def _coarse_error(self, restored: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """Signed error of each patch, averaged over a few cells along each axis: ``(B, L, cells)``."""
-        encoder = self.network.encoder
-        error = at_least_float32(target) - at_least_float32(restored)
-        pixels = error.unflatten(-1, (encoder.in_channels, *encoder.patch_size)).mean(2)
-        pool = {2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}[len(encoder.patch_size)]
-        return pool(pixels, _RESIDUAL_CELLS).flatten(2)
 
     def _with_copies(
         self, batches: Iterable[torch.Tensor]

@@ -1,28 +1,24 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Anomaly scores of images and tokens: their names, and how they follow from a network's outputs."""
+"""The scores of abnormality that a detector has: one class each, in the order of its outputs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
-from torch import nn
+from torch.nn import functional as F
 
-from monai_afire.losses.token_similarity import TokenSimilarity
-from monai_afire.networks.nets.afire import AFiRe
+from monai_afire.detection.described_images import DescribedImages
+from monai_afire.detection.image_score import ImageScore, MeasuredImages, ScoreSettings, TokenMap
+from monai_afire.detection.normal_statistics import ImageDensity, NormalMemory, TokenDensity
+from monai_afire.detection.score_equations import (
+    log_mean_exp,
+    prototype_distance,
+    squared_distances,
+)
 from monai_afire.utils.precision import at_least_float32
 
-MAP_NAMES = (
-    "restoration",
-    "masked_restoration",
-    "prototype_distance",
-    "token_density",
-    "token_neighbors",
-    "residual_neighbors",
-)
-SCORE_NAMES = (*MAP_NAMES, "restoration_mean", "token_mean_density", "focal", "fused")
 SAVED_KINDS = (
     "overlays",
     "thumbnails",
@@ -32,182 +28,231 @@ SAVED_KINDS = (
     "embeddings",
 )  # files of a scored image
 
-_OF_AN_ENCODER = ("token_density", "token_neighbors")
+_TOKEN_DIRECTIONS = 32
+_SHRINKAGE = 0.05  # of the token density's covariance
+_RESIDUAL_CELLS = 4  # along each axis of a patch
 
 
-def possible_maps(network: nn.Module) -> tuple[str, ...]:
-    """Token maps that a network can give: all of a pre-trained AFiRe network, two of an encoder alone."""
-    return MAP_NAMES if isinstance(network, AFiRe) else _OF_AN_ENCODER
+class RestorationMap(TokenMap):
+    """Squared error of each restored patch; the image score is Eq. 51, :func:`monai_afire.detection.anomaly_score`."""
+
+    name = "restoration"
+    pretrained = True
+
+    def look(self, images: DescribedImages) -> torch.Tensor:
+        """Errors of the patches, ``(B, L, P)``."""
+        return images.error
+
+    def measure_tokens(
+        self, seen: torch.Tensor, owners: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Their squared lengths."""
+        return squared_distances(seen)
+
+    def measure(self, images: MeasuredImages) -> torch.Tensor:
+        """Eq. 51, of the map as measured."""
+        return log_mean_exp(images.raw(self.name))
 
 
-def possible_scores(maps: Sequence[str]) -> tuple[str, ...]:
-    """Image scores that follow from token maps, in the order of ``SCORE_NAMES``."""
-    needed = {name: name for name in MAP_NAMES} | {"restoration_mean": "restoration"}
-    return tuple(name for name in SCORE_NAMES if needed.get(name, maps[0]) in maps)
+class MaskedRestorationMap(TokenMap):
+    """Squared error of the restoration of each token from the others."""
+
+    name = "masked_restoration"
+    pretrained = True
+
+    def look(self, images: DescribedImages) -> torch.Tensor:
+        """Errors of the patches, each restored while it is hidden, ``(B, L, P)``."""
+        return images.masked_error
+
+    def measure_tokens(
+        self, seen: torch.Tensor, owners: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Their squared lengths."""
+        return squared_distances(seen)
 
 
-def check_names(
-    argument: str, names: Sequence[str], possible: Sequence[str], known: Sequence[str]
-) -> None:
-    """Refuse a fusion of nothing, or of what there is not."""
-    if names and set(names) <= set(possible):
-        return
-    without = (
-        " of an encoder alone, which has neither decoder nor prototypes"
-        if set(names) <= set(known)
-        else ""
-    )
-    raise ValueError(f"{argument} must name some of {tuple(possible)}{without}, got {tuple(names)}")
+class PrototypeDistanceMap(TokenMap):
+    """Cross-entropy of each token to its prototype, :func:`monai_afire.detection.prototype_distance`."""
+
+    name = "prototype_distance"
+    pretrained = True
+    in_heat_map = True
+
+    def look(self, images: DescribedImages) -> torch.Tensor:
+        """The student's tokens, ``(B, L, D)``."""
+        return images.student_tokens
+
+    def measure_tokens(
+        self, seen: torch.Tensor, owners: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Distances of their probabilities to the prototypes."""
+        network = self.settings.network
+        probabilities = network.token_probabilities(at_least_float32(seen))
+        return prototype_distance(probabilities, network.bank.prototypes, self.settings.similarity)
 
 
-AGGREGATIONS = ("mean", "interior_mean", "top_k")
+class TokenDensityMap(TokenMap):
+    """Mahalanobis distance of each of the teacher's tokens to those of normal images at its position."""
+
+    name = "token_density"
+    kept_as = "density"
+    statistics: TokenDensity
+
+    def __init__(self, settings: ScoreSettings) -> None:
+        super().__init__(settings)
+        self.statistics = TokenDensity(settings.num_tokens, settings.width)
+
+    def look(self, images: DescribedImages) -> torch.Tensor:
+        """The teacher's features, ``(B, L, F)``."""
+        return images.teacher_features
+
+    def update(self, images: DescribedImages) -> None:
+        """Add a batch of normal images to the Gaussian."""
+        self.statistics.update(self.look(images))
+
+    def finalize(self, owners: torch.Tensor) -> None:
+        """Fit the Gaussian."""
+        self.statistics.finalize(_SHRINKAGE)
+
+    def measure_tokens(
+        self, seen: torch.Tensor, owners: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Mahalanobis distances."""
+        return self.statistics(seen)
 
 
-@torch.no_grad()
-def anomaly_score(
-    restored: torch.Tensor, target: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    r"""
-    AFiRe's anomaly score of each image and its map over the tokens: the larger, the more abnormal.
+class TokenNeighborsMap(TokenMap):
+    """Distance of each token to the nearest ones of normal images at its position."""
 
-    .. math:: s_i = \log \frac1L \sum_j \exp(d_{ij}), \qquad d_{ij} = \lVert y_{ij} - x_{ij} \rVert^2
+    name = "token_neighbors"
+    kept_as = "token_memory"
+    in_heat_map = True
+    statistics: NormalMemory
 
-    This is :math:`-\log A(x_i)` of Eq. 51, whose A is a normality that overflows from d = 89 in float32. The ranking
-    of the images is the same; s stays within [0, max d] and is finite for any finite input (distances too large for
-    the number format are set to its largest number).
-
-    Args:
-        restored: ``(B, L, P)`` restored patches y.
-        target: ``(B, L, P)`` patches x of the image, in the same intensity.
-
-    Returns:
-        Scores s ``(B,)`` and maps d ``(B, L)``, both >= 0; float32 for half precision. NaN input gives NaN.
-
-    Raises:
-        ValueError: when the shapes differ or are not (B, L, P).
-
-    Example:
-        >>> score, token_map = anomaly_score(torch.tensor([[[0.0, 0.0], [3.0, 1.0]]]), torch.zeros(1, 2, 2))
-        >>> score, token_map
-        (tensor([9.3069]), tensor([[ 0., 10.]]))
-    """
-    if restored.ndim != 3 or restored.shape != target.shape or 0 in restored.shape[1:]:
-        shapes = f"{tuple(restored.shape)} and target {tuple(target.shape)}"
-        raise ValueError(
-            f"restored has shape {shapes}, both must be the same (B, L, P) with L, P > 0"
+    def __init__(self, settings: ScoreSettings) -> None:
+        super().__init__(settings)
+        directions = min(_TOKEN_DIRECTIONS, settings.width)
+        self.statistics = NormalMemory(
+            settings.num_tokens, settings.width, directions, settings.memory_size
         )
-    distances = (at_least_float32(restored) - at_least_float32(target)).square().sum(-1)
-    distances = distances.clamp(max=torch.finfo(distances.dtype).max)
-    largest = distances.amax(-1, keepdim=True)
-    # the mean of exponentials in [0, 1], at least one of them 1, before the logarithm: no large log L to cancel
-    return largest.squeeze(-1) + (distances - largest).exp().mean(-1).log(), distances
+
+    def look(self, images: DescribedImages) -> torch.Tensor:
+        """The student's features, ``(B, L, F)``."""
+        return images.student_features
+
+    def update(self, images: DescribedImages) -> None:
+        """Add a batch of normal images to the memory."""
+        self.statistics.update(self.look(images), images.owners)
+
+    def measure_tokens(
+        self, seen: torch.Tensor, owners: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Distances to the neighbors that are not of the same owner."""
+        return self.statistics(seen, owners)
 
 
-@torch.no_grad()
-def prototype_distance(
-    q: torch.Tensor, prototypes: torch.Tensor, similarity: str = "paper"
-) -> torch.Tensor:
-    r"""
-    Cross-entropy of each token to the structural prototype of its own position: the larger, the more abnormal.
-
-    .. math:: H(q_{ij}, c_j) = -\sum_k q_{ijk} \log(c_{jk} + \varepsilon)
-
-    Args:
-        q: ``(B, L, K)`` token probabilities.
-        prototypes: ``(L, K)``, see :class:`monai_afire.networks.PrototypeBank`.
-        similarity: of the contrastive losses the network was trained with, "paper" (above), "teacher_ce" (q and c
-            exchanged) or "cosine" (the negative inner product of normalized features).
-
-    Returns:
-        ``(B, L)``; float32 for half precision.
-
-    Raises:
-        ValueError: when the shapes do not fit each other, and for an unknown similarity.
-
-    Example:
-        >>> q = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]])
-        >>> prototype_distance(q, torch.tensor([[0.75, 0.25]]))
-        tensor([[0.2877],
-                [1.3863]])
+class ResidualNeighborsMap(TokenMap):
     """
-    if q.ndim != 3 or q.shape[1:] != prototypes.shape:
-        shapes = f"{tuple(q.shape)} and the prototypes {tuple(prototypes.shape)}"
-        raise ValueError(
-            f"q has shape {shapes} instead of (B, L, K) and (L, K): take both from the same network"
-        )
-    # one pair per position, so both get an axis of length 1 for the pairs
-    likeness = TokenSimilarity(1.0, similarity)(q.unsqueeze(-2), prototypes.unsqueeze(-2))
-    return -likeness.squeeze(-1).squeeze(-1)
+    Distance of the coarse error of the masked restoration, with its sign, to the nearest ones of normal images.
 
-
-def interior_tokens(grid_size: Sequence[int]) -> torch.Tensor:
+    What the decoder cannot know, such as the ribs' exact course, is in normal images' errors too, a lesion is not.
     """
-    Which tokens lie off the border of the image, where arms, cables, markers and collimation are.
 
-    Args:
-        grid_size: patches along each of n axes; an axis of fewer than three is all interior.
+    name = "residual_neighbors"
+    kept_as = "residual_memory"
+    pretrained = True
+    in_heat_map = True
+    statistics: NormalMemory
 
-    Returns:
-        ``(L,)`` bool, L in row-major order.
+    def __init__(self, settings: ScoreSettings) -> None:
+        super().__init__(settings)
+        cells = _RESIDUAL_CELLS ** len(settings.network.encoder.grid_size)
+        self.statistics = NormalMemory(settings.num_tokens, cells, cells, settings.memory_size)
 
-    Example:
-        >>> interior_tokens((3, 4)).int().tolist()
-        [0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0]
+    def look(self, images: DescribedImages) -> torch.Tensor:
+        """Signed errors of the patches, averaged over a few cells along each axis, ``(B, L, cells)``."""
+        encoder = self.settings.network.encoder
+        pixels = images.masked_error.unflatten(-1, (encoder.in_channels, *encoder.patch_size))
+        pool = {2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}[len(encoder.patch_size)]
+        return pool(pixels.mean(2), _RESIDUAL_CELLS).flatten(2)
+
+    def update(self, images: DescribedImages) -> None:
+        """Add a batch of normal images to the memory."""
+        self.statistics.update(self.look(images), images.owners)
+
+    def measure_tokens(
+        self, seen: torch.Tensor, owners: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Distances to the neighbors that are not of the same owner."""
+        return self.statistics(seen, owners)
+
+
+class RestorationMean(ImageScore):
+    """Squared error of the restoration, the mean over the pixels in place of Eq. 51."""
+
+    name = "restoration_mean"
+    pretrained = True
+
+    def measure(self, images: MeasuredImages) -> torch.Tensor:
+        """Mean of the restoration's map, per pixel."""
+        encoder = self.settings.network.encoder
+        pixels = encoder.in_channels * math.prod(encoder.patch_size)
+        return images.raw(RestorationMap.name).mean(-1) / pixels
+
+
+class TokenMeanDensity(ImageScore):
     """
-    inside = torch.ones(tuple(grid_size), dtype=torch.bool)
-    for axis, size in enumerate(grid_size):
-        if size >= 3:
-            inside.select(axis, 0).fill_(False)
-            inside.select(axis, size - 1).fill_(False)
-    return inside.flatten()
+    Mahalanobis distance of the mean token off the border to those of normal images.
 
-
-def aggregate_tokens(
-    token_map: torch.Tensor,
-    how: str = "mean",
-    k_fraction: float = 0.1,
-    interior: torch.Tensor | None = None,
-) -> torch.Tensor:
+    For disease that is spread over the lungs. Distances of the normal images themselves are to a Gaussian of others.
     """
-    One score per image from a map over its tokens.
 
-    Args:
-        token_map: ``(B, L)``, the larger, the more abnormal.
-        how: "mean" over the tokens (diffuse disease), "interior_mean" over those off the border, or "top_k", the mean
-            of the largest values (a small lesion).
-        k_fraction: share of the L tokens that "top_k" averages, in (0, 1]; k is rounded to the nearest, at least 1.
-        interior: ``(L,)`` bool of :func:`interior_tokens`, for "interior_mean".
+    name = "token_mean_density"
+    kept_as = "image_density"
+    statistics: ImageDensity
 
-    Returns:
-        ``(B,)``; float32 for half precision. NaN where a token is NaN.
+    def __init__(self, settings: ScoreSettings) -> None:
+        super().__init__(settings)
+        self.statistics = ImageDensity(settings.width)
 
-    Raises:
-        ValueError: when the map is not (B, L) with L > 0, for an unknown `how`, a fraction out of range, and for
-            "interior_mean" without an interior.
+    def update(self, images: DescribedImages) -> None:
+        """Add a batch of normal images to the Gaussian."""
+        self.statistics.update(images.mean_feature)
 
-    Example:
-        >>> token_map = torch.tensor([[1.0, 2.0, 6.0, 3.0]])
-        >>> [aggregate_tokens(token_map, how, k_fraction=0.5).item() for how in ("mean", "top_k")]
-        [3.0, 4.5]
-    """
-    if token_map.ndim != 2 or token_map.shape[1] == 0:
-        raise ValueError(
-            f"token_map has shape {tuple(token_map.shape)} instead of (B, L) with L > 0"
-        )
-    if how not in AGGREGATIONS:
-        raise ValueError(f"how must be one of {AGGREGATIONS}, got {how!r}")
-    if not 0 < k_fraction <= 1:
-        raise ValueError(f"k_fraction must be in (0, 1], got {k_fraction}")
-    if how == "interior_mean" and interior is None:
-        raise ValueError(
-            "interior_mean needs to know which tokens are off the border: give interior"
-        )
-    token_map = at_least_float32(token_map)
-    if how == "mean":
-        return token_map.mean(-1)
-    if how == "interior_mean":
-        # a product with 0 or 1 has a fixed shape, which a graph needs; where keeps a border's NaN out
-        weights = interior.to(token_map)  # type: ignore[union-attr]
-        return torch.where(weights > 0, token_map, 0).sum(-1) / weights.sum()
-    k = max(1, math.floor(k_fraction * token_map.shape[1] + 0.5))
-    return token_map.topk(k, dim=-1, sorted=False).values.mean(-1)
+    def finalize(self, owners: torch.Tensor) -> None:
+        """Fit the Gaussian, after the distances to those of the halves."""
+        self.held_out = self.statistics.held_out_distances(owners)
+        self.statistics.finalize()
+
+    def measure(self, images: MeasuredImages) -> torch.Tensor:
+        """Mahalanobis distances."""
+        return self.statistics(images.described.mean_feature)
+
+    def measure_normal(self, images: MeasuredImages) -> torch.Tensor:
+        """Distances to the Gaussian of the half that an image is not in."""
+        return self.held_out
+
+
+class Focal(ImageScore):
+    """The strongest ``k_fraction`` of the heat map, for a single small lesion."""
+
+    name = "focal"
+
+    def measure(self, images: MeasuredImages) -> torch.Tensor:
+        """Mean of the largest values."""
+        return images.aggregated(images.fused_map, "top_k")
+
+
+SCORES: tuple[type[ImageScore], ...] = (
+    RestorationMap,
+    MaskedRestorationMap,
+    PrototypeDistanceMap,
+    TokenDensityMap,
+    TokenNeighborsMap,
+    ResidualNeighborsMap,
+    RestorationMean,
+    TokenMeanDensity,
+    Focal,
+)
+FUSED = "fused"  # mean of some of them, each in standard deviations of normal images
+SCORE_NAMES = (*(score.name for score in SCORES), FUSED)

@@ -11,7 +11,11 @@ import pytest
 import torch
 from naive import afire
 
-from monai_afire.detection.scores import aggregate_tokens, anomaly_score, prototype_distance
+from monai_afire.detection.score_equations import (
+    aggregate_tokens,
+    anomaly_score,
+    prototype_distance,
+)
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 30.0])
