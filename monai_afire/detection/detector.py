@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -20,6 +19,7 @@ from monai_afire.detection.field_of_view import (
 )
 from monai_afire.detection.image_score import ImageScore, MeasuredImages, ScoreSettings, TokenMap
 from monai_afire.detection.masked_restoration import MaskedRestorationInferer
+from monai_afire.detection.normal_statistics import NormalStatistics
 from monai_afire.detection.score_equations import interior_tokens
 from monai_afire.detection.score_thresholds import ScoreThresholds
 from monai_afire.detection.scores import FUSED, SCORES
@@ -121,35 +121,23 @@ class AnomalyDetector(ScoreThresholds):
     ) -> None:
         kinds = self._possible_kinds(network)
         super().__init__([*(kind.name for kind in kinds), FUSED])
-        if copies < 0 or not 1 <= views <= MAX_VIEWS:
-            raise ValueError(
-                f"copies must be at least 0 and views in [1, {MAX_VIEWS}], got {copies} and {views}"
-            )
-        if isinstance(network, AFiRe) and not (network.contrast and network.restore):
-            raise ValueError(
-                "the detector needs teacher and decoder: build the network with contrast and restore True"
-            )
+        _check_arguments(network, copies, views)
         self.network: Any = network if isinstance(network, AFiRe) else FrozenEncoder(network)
         encoder = self.network.encoder
-        compares_features = getattr(network, "contrast_space", None) == "features"
-        similarity = similarity or ("cosine" if compares_features else "paper")
-        width = feature_width(encoder, layers)
-        self._build_scores(kinds, ScoreSettings(self.network, width, memory_size, similarity))
-        self._choose_fusions(fusion, score_fusion)
-        self.layers = layers
         self.aggregation = aggregation
         self.k_fraction = k_fraction
         self.masked_restoration = masked_restoration or MaskedRestorationInferer()
         self.copies = copies
         self.views = views
+        self.layers = layers
         self.field_of_view = field_of_view_module(field_of_view, len(encoder.grid_size))
-        maps, scores = (len(self.token_maps), math.prod(encoder.grid_size)), len(self.image_scores)
-        self.register_buffer("map_mean", torch.zeros(maps))
-        self.register_buffer("map_std", torch.ones(maps))
-        self.register_buffer("score_mean", torch.zeros(scores))
-        self.register_buffer("score_std", torch.ones(scores))
-        self.register_buffer("heat_range", torch.tensor([0.0, 1.0]))
+        compares_features = getattr(network, "contrast_space", None) == "features"
+        similarity = similarity or ("cosine" if compares_features else "paper")
+        width = feature_width(encoder, layers)
+        self._build_scores(kinds, ScoreSettings(self.network, width, memory_size, similarity))
+        self._choose_fusions(fusion, score_fusion)
         self.register_buffer("interior", interior_tokens(encoder.grid_size), persistent=False)
+        self._register_scales()
 
     def _possible_kinds(self, network: nn.Module) -> list[type[ImageScore]]:
         """Scores that a network can give: an encoder alone has neither decoder nor prototypes."""
@@ -163,9 +151,17 @@ class AnomalyDetector(ScoreThresholds):
             each.name: each for each in self.image_scores if isinstance(each, TokenMap)
         }
         self.map_names = tuple(self.token_maps)
+        if len({*self.score_names}) < len(self.score_names):
+            raise ValueError(f"each score needs a name of its own, got {self.score_names}")
         for each in self.image_scores:
             if each.statistics is not None:
-                self.add_module(each.kept_as or each.name, each.statistics)
+                self._keep(each.kept_as or each.name, each.statistics)
+
+    def _keep(self, name: str, statistics: NormalStatistics) -> None:
+        """Make statistics a part of the detector."""
+        if hasattr(self, name):
+            raise ValueError(f"the detector has a {name!r} already: give the score another kept_as")
+        self.add_module(name, statistics)
 
     def _choose_fusions(self, fusion: Sequence[str] | None, score_fusion: Sequence[str]) -> None:
         """Names of the maps and of the scores that are fused."""
@@ -183,6 +179,15 @@ class AnomalyDetector(ScoreThresholds):
         without = " of an encoder alone, which has neither decoder nor prototypes"
         owner = "" if isinstance(self.network, AFiRe) else without
         raise ValueError(f"{argument} must name some of {possible}{owner}, got {tuple(names)}")
+
+    def _register_scales(self) -> None:
+        """Buffers for mean and spread of the maps and scores of normal images, and for the heat's range."""
+        num_tokens, num_scores = len(self.interior), len(self.image_scores)
+        self.register_buffer("map_mean", torch.zeros(len(self.token_maps), num_tokens))
+        self.register_buffer("map_std", torch.ones(len(self.token_maps), num_tokens))
+        self.register_buffer("score_mean", torch.zeros(num_scores))
+        self.register_buffer("score_std", torch.ones(num_scores))
+        self.register_buffer("heat_range", torch.tensor([0.0, 1.0]))
 
     def changed_arguments(self) -> dict[str, Any]:
         """The adapter around an encoder of another library, whose file can be built again."""
@@ -214,14 +219,13 @@ class AnomalyDetector(ScoreThresholds):
             view = self._measured_by_network(self._described(fixed_view(image, number)))
             for name, score in self._scores(view, self.score_fusion).items():
                 scores[name] = scores[name].minimum(score)
-        maps = [*(images.standard(name) for name in self.map_names), images.fused_map]
-        on_grid = torch.stack(maps, 1)
+        standard = [images.standard(name) for name in self.map_names]
+        maps = torch.stack([*standard, images.fused_map], 1)
         if self.field_of_view is not None:
-            grid_size = self.network.encoder.grid_size
-            on_grid = self.field_of_view.to_picture(on_grid, grid_size, field)
+            maps = self.field_of_view.to_picture(maps, self.network.encoder.grid_size, field)
         return {
             "scores": torch.stack([scores[name] for name in self.score_names], 1),
-            "maps": on_grid,
+            "maps": maps,
             "tokens": at_least_float32(described.teacher_tokens),
         }
 
@@ -389,3 +393,15 @@ class AnomalyDetector(ScoreThresholds):
             yield image, numbers
             for copy in range(self.copies):
                 yield random_views(image, numbers, seed=copy), numbers
+
+
+def _check_arguments(network: nn.Module, copies: int, views: int) -> None:
+    """Refuse what no detector can be built of."""
+    if copies < 0 or not 1 <= views <= MAX_VIEWS:
+        raise ValueError(
+            f"copies must be at least 0 and views in [1, {MAX_VIEWS}], got {copies} and {views}"
+        )
+    if isinstance(network, AFiRe) and not (network.contrast and network.restore):
+        raise ValueError(
+            "the detector needs teacher and decoder: build the network with contrast and restore True"
+        )

@@ -17,14 +17,8 @@ from monai_afire.networks.weights.safetensors_files import write_safetensors
 
 __all__ = ["load_detector", "save_detector", "with_student_as_teacher"]
 
-_HALVED = (
-    "network.encoder.",
-    "network.head.",
-    "network.decoder.",
-    "token_memory.references",
-    "residual_memory.references",
-    "field_of_view.",
-)
+_HALVED = ("network.encoder.", "network.head.", "network.decoder.", "field_of_view.")
+_REFERENCES = ".references"  # normal images' features, of each NormalMemory
 _TEACHER = ("network.teacher_encoder.", "network.teacher_head.")
 ADAPT = "adapt a pre-trained network with finetune_anomaly.json first"
 
@@ -54,7 +48,8 @@ def save_detector(
     tensors = {}
     for name, value in detector.state_dict().items():
         if not name.startswith(_TEACHER):
-            halved = value.is_floating_point() and name.startswith(_HALVED)
+            large = name.startswith(_HALVED) or name.endswith(_REFERENCES)
+            halved = value.is_floating_point() and large
             tensors[name] = (value.half() if halved else value).contiguous().cpu().clone()
     return write_safetensors(tensors, path, describe(detector, **(description or {})), notes)
 

@@ -121,13 +121,28 @@ class TokenDensityMap(TokenMap):
         return self.statistics(seen)
 
 
-class TokenNeighborsMap(TokenMap):
+class _NeighborsMap(TokenMap):
+    """Base of the distances to what is nearest among normal images at the same position."""
+
+    in_heat_map = True
+    statistics: NormalMemory
+
+    def update(self, images: DescribedImages) -> None:
+        """Add a batch of normal images to the memory."""
+        self.statistics.update(self.look(images), images.owners)
+
+    def measure_tokens(
+        self, seen: torch.Tensor, owners: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Distances to the neighbors that are not of the same owner."""
+        return self.statistics(seen, owners)
+
+
+class TokenNeighborsMap(_NeighborsMap):
     """Distance of each token to the nearest ones of normal images at its position."""
 
     name = "token_neighbors"
     kept_as = "token_memory"
-    in_heat_map = True
-    statistics: NormalMemory
 
     def __init__(self, settings: ScoreSettings) -> None:
         super().__init__(settings)
@@ -140,18 +155,8 @@ class TokenNeighborsMap(TokenMap):
         """The student's features, ``(B, L, F)``."""
         return images.student_features
 
-    def update(self, images: DescribedImages) -> None:
-        """Add a batch of normal images to the memory."""
-        self.statistics.update(self.look(images), images.owners)
 
-    def measure_tokens(
-        self, seen: torch.Tensor, owners: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Distances to the neighbors that are not of the same owner."""
-        return self.statistics(seen, owners)
-
-
-class ResidualNeighborsMap(TokenMap):
+class ResidualNeighborsMap(_NeighborsMap):
     """
     Distance of the coarse error of the masked restoration, with its sign, to the nearest ones of normal images.
 
@@ -161,8 +166,6 @@ class ResidualNeighborsMap(TokenMap):
     name = "residual_neighbors"
     kept_as = "residual_memory"
     pretrained = True
-    in_heat_map = True
-    statistics: NormalMemory
 
     def __init__(self, settings: ScoreSettings) -> None:
         super().__init__(settings)
@@ -175,16 +178,6 @@ class ResidualNeighborsMap(TokenMap):
         pixels = images.masked_error.unflatten(-1, (encoder.in_channels, *encoder.patch_size))
         pool = {2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}[len(encoder.patch_size)]
         return pool(pixels.mean(2), _RESIDUAL_CELLS).flatten(2)
-
-    def update(self, images: DescribedImages) -> None:
-        """Add a batch of normal images to the memory."""
-        self.statistics.update(self.look(images), images.owners)
-
-    def measure_tokens(
-        self, seen: torch.Tensor, owners: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Distances to the neighbors that are not of the same owner."""
-        return self.statistics(seen, owners)
 
 
 class RestorationMean(ImageScore):
