@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from monai_afire.detection.masked_restoration import MaskedRestorationInferer
 from monai_afire.detection.token_features import tokens_and_features
 from monai_afire.networks.blocks.patches import patchify
 from monai_afire.networks.nets.afire import AFiRe
+from monai_afire.utils.computed_once import computed_once
 from monai_afire.utils.precision import at_least_float32, without_autocast
 
 
@@ -65,7 +65,7 @@ class DescribedImages:
         """``(B, L, F)`` of the encoder's layers."""
         return self._student[1]
 
-    @cached_property
+    @computed_once
     def mean_feature(self) -> torch.Tensor:
         """``(B, F)``, the student's mean over the tokens off the border; float32 for half precision."""
         features = at_least_float32(self.student_features)
@@ -84,29 +84,29 @@ class DescribedImages:
         """``(B, L, F)`` of the teacher's layers."""
         return self._teacher[1]
 
-    @cached_property
+    @computed_once
     def patches(self) -> torch.Tensor:
         """``(B, L, P)`` of the image, in normalized intensity."""
         encoder = self.network.encoder
         return patchify(encoder.normalize(self.image), encoder.patch_size)
 
-    @cached_property
+    @computed_once
     def error(self) -> torch.Tensor:
         """``(B, L, P)``, what the image has and its restoration has not; float32 for half precision."""
         restored = self.network.decoder(self.student_tokens)
         return at_least_float32(self.patches) - at_least_float32(restored)
 
-    @cached_property
+    @computed_once
     def masked_error(self) -> torch.Tensor:
         """The same of the masked restoration: each patch is restored while its token is hidden."""
         restored = self.masked_restoration.restore_patches(self.student_tokens, self.network)
         return at_least_float32(self.patches) - at_least_float32(restored)
 
-    @cached_property
+    @computed_once
     def _student(self) -> tuple[torch.Tensor, torch.Tensor]:
         return tokens_and_features(self.network.encoder, self.image, self.layers)
 
-    @cached_property
+    @computed_once
     def _teacher(self) -> tuple[torch.Tensor, torch.Tensor]:
         if not isinstance(self.network, AFiRe):
             return self._student

@@ -8,7 +8,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -16,6 +15,7 @@ import torch
 from monai_afire.detection.described_images import DescribedImages
 from monai_afire.detection.normal_statistics import NormalStatistics
 from monai_afire.detection.score_equations import aggregate_tokens
+from monai_afire.utils.computed_once import computed_once
 from monai_afire.utils.precision import without_autocast
 
 
@@ -81,6 +81,7 @@ class MeasuredImages:
         self._k_fraction = k_fraction
         self._described = described
         self._raw: dict[str, torch.Tensor] = {}
+        self._standard: dict[str, torch.Tensor] = {}
 
     @property
     def described(self) -> DescribedImages:
@@ -104,10 +105,12 @@ class MeasuredImages:
 
     def standard(self, name: str) -> torch.Tensor:
         """A map in standard deviations of normal images at the same position, ``(B, L)``."""
-        mean, spread = self._scales[name]
-        return (self.raw(name) - mean) / spread
+        if name not in self._standard:
+            mean, spread = self._scales[name]
+            self._standard[name] = (self.raw(name) - mean) / spread
+        return self._standard[name]
 
-    @cached_property
+    @computed_once
     def fused_map(self) -> torch.Tensor:
         """Mean of the ``fusion`` maps in standard deviations, ``(B, L)``: the heat map."""
         return torch.stack([self.standard(name) for name in self._fusion], 1).mean(1)
