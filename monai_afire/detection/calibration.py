@@ -26,6 +26,7 @@ from monai_afire.detection.support import (
 )
 from monai_afire.networks.weights.description import HEADER, Description, parse_description
 from monai_afire.networks.weights.safetensors_files import read_safetensors, write_safetensors
+from monai_afire.utils.text import counted
 
 __all__ = [
     "DetectorNormals",
@@ -74,8 +75,11 @@ class DetectorNormals:
     """
     The normal validation images of a detector, without a look at view and age: every image is judged.
 
+    With fewer of them than the level needs, nothing is said of any image.
+
     Args:
         detector: fitted, with or without thresholds.
+        level: p-value that must be within reach.
 
     Example:
         >>> from monai_afire.networks import ViTEncoder
@@ -86,14 +90,30 @@ class DetectorNormals:
     """
 
     detector: AnomalyDetector
+    level: float = 0.05
 
     @property
     def number(self) -> int:
         """Of normal images."""
         return len(self.detector.calibration())
 
+    @property
+    def shortage(self) -> str:
+        """How many normal images there are and how many are needed; "" for enough, or a threshold without any."""
+        needed = normals_needed(self.level)
+        has_threshold_alone = not self.number and bool(self.detector.thresholds[-1].isfinite())
+        if self.number >= needed or has_threshold_alone:
+            return ""
+        found = counted(self.number, "normal validation image")
+        return (
+            f"the detector has {found}, and a threshold needs {needed}: fit it to more images, or compare with "
+            f"{needed} or more normal images of your own (--calibrate FOLDER)"
+        )
+
     def judge(self, score: float, facts: ImageFacts) -> Judgment:
         """Compare a score; see :meth:`NormalImages.judge`."""
+        if self.shortage:
+            return Judgment(view=facts.seen_view)
         threshold = float(self.detector.thresholds[-1])
         return Judgment(
             float(self.detector.p_values([score])[0]),
@@ -104,7 +124,8 @@ class DetectorNormals:
         )
 
     def __str__(self) -> str:
-        return f"{self.number} normal validation images of the detector{_few(self.number)}"
+        found = counted(self.number, "normal validation image")
+        return f"{found} of the detector{_few(self.number)}"
 
 
 @dataclass(frozen=True)
@@ -124,7 +145,8 @@ class NormalImages:
         origin: whose they are, such as a folder.
         made: from when they are, such as "2026-10-01 to 2026-11-27".
         detector: digest of the detector's file.
-        level: p-value up to which an image is above the threshold.
+        level: p-value up to which an image is above the threshold; :func:`normals_from` and :func:`load_normals` refuse
+            fewer images than it needs.
 
     Example:
         >>> normals = NormalImages(np.arange(99.0), np.zeros(99), level=0.05)
@@ -150,6 +172,11 @@ class NormalImages:
     def number(self) -> int:
         """Of normal images."""
         return len(self.scores)
+
+    @property
+    def shortage(self) -> str:
+        """As of :class:`DetectorNormals`: "", since fewer than the level needs are refused."""
+        return ""
 
     def __str__(self) -> str:
         text = f"{self.number} normal images of {self.origin}, {self.made}"
@@ -298,16 +325,13 @@ def normals_from(
         ValueError: 2 normal images cannot make a p-value of 0.05: give at least 19, better some hundred
     """
     values, needed = np.asarray(scores, dtype=float), normals_needed(level)
-    if len(values) < needed:
-        raise ValueError(
-            f"{len(values)} normal images cannot make a p-value of {level:.4g}: give at least {needed}, "
-            "better some hundred"
-        )
+    _check_number(len(values), "", level)
     ap = np.array([each.probability_of_ap for each in facts])
     by_view = _are_views_told_apart(facts, ap, needed)
     if not by_view:
         kept = _of_major_view(facts, ap)
         facts, values, ap = [facts[i] for i in kept], values[kept], ap[kept]
+        _check_number(len(values), " of one view", level)
     normals = NormalImages(
         values,
         ap,
@@ -321,6 +345,16 @@ def normals_from(
         level=level,
     )
     return _with_looks(normals, facts, shipped)
+
+
+def _check_number(number: int, which: str, level: float) -> None:
+    """Refuse fewer images than the level needs: none could be above the threshold."""
+    needed = normals_needed(level)
+    if number < needed:
+        found = counted(number, "normal image")
+        raise ValueError(
+            f"{found}{which} cannot make a p-value of {level:.4g}: give at least {needed}, better some hundred"
+        )
 
 
 def _are_views_told_apart(facts: Sequence[ImageFacts], ap: NDArray, needed: int) -> bool:

@@ -59,6 +59,22 @@ def first_few(texts: Iterable[object], shown: int = 5) -> str:
     return ", ".join(everything[:shown]) + (f" and {more:,} more" if more > 0 else "")
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """
+    A number and what it counts.
+
+    Args:
+        number: how many.
+        one: name of one.
+        many: name of several; "" for that of one with an "s".
+
+    Example:
+        >>> counted(1, "image"), counted(1200, "image"), counted(0, "is", "are")
+        ('1 image', '1,200 images', '0 are')
+    """
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
 def image_name(item: Mapping[Any, Any], key: Hashable = "image") -> str:
     """Name an item in a message by its image, be it a file name or loaded from one."""
     image = item.get(key)

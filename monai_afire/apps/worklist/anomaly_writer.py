@@ -295,8 +295,7 @@ class AnomalyWriter(ResultTables):
             self.model_file.identity if self.model_file and "sr" in self.saved else _UNDESCRIBED
         )
         self.low, self.high = self.detector.heat_range.tolist()
-        own = DetectorNormals(self.detector)
-        self.reference: NormalImages | DetectorNormals = own
+        self.reference: NormalImages | DetectorNormals = DetectorNormals(self.detector)
         if self.normals is not None:
             self.reference = self.normals.load()
         self.reader = ImageFactsReader(self.detector)
@@ -342,7 +341,7 @@ class AnomalyWriter(ResultTables):
         sources = {written_name(item["image"]): item["image"] for item in self.items}
         worklist = self.folder / _WORKLIST
         self.summary = write_worklist(
-            table, worklist, sources, self.patient_identifiers, str(self.reference)
+            table, worklist, sources, self.patient_identifiers, self._comparison()
         )
         drift = self._drift(self.summary.table)
         if drift is not None and drift.is_clear:
@@ -363,7 +362,8 @@ class AnomalyWriter(ResultTables):
     def _drift(self, table: pd.DataFrame) -> Drift | None:
         """Difference of the judged images' p-values from those of normal images, and the view or scanner behind it."""
         groups = {name: table[name].tolist() for name in ("view", "scanner")}
-        return measure_drift(pd.to_numeric(table["p_value"], errors="coerce"), groups)
+        p_values = pd.to_numeric(table["p_value"], errors="coerce")
+        return measure_drift(p_values, groups, self.reference.number or None)
 
     def _write_page(self, worklist: Path, sources: Mapping[str, str], drift: Drift | None) -> None:
         listed = {harmless(name): source for name, source in sources.items()}
@@ -379,8 +379,12 @@ class AnomalyWriter(ResultTables):
             picture("thumbnails"),
             picture("overlays"),
             drift,
-            str(self.reference),
+            self._comparison(),
         )
+
+    def _comparison(self) -> str:
+        """What the scores were compared with, or why with nothing."""
+        return self.reference.shortage or f"compared with {self.reference}"
 
     def print_summary(self) -> None:
         """Say how many images are above the threshold; for the command line."""

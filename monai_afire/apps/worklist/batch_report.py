@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import binomtest, kstest
+from scipy.stats import binomtest, ks_2samp, kstest
 
 from monai_afire.metrics.group_metrics import group_rows
 
@@ -27,7 +28,8 @@ class Drift:
     Args:
         p_value: of the Kolmogorov-Smirnov test.
         statistic: largest difference of the two cumulative distributions, in [0, 1].
-        above_middle: share of the folder's judged images with a p-value below 0.5; 0.5 if nothing differs.
+        above_middle: share of the folder's judged images that score higher than the middle normal image, which are
+            those with a p-value of at most 0.5; half of them if nothing differs.
         images: number of the judged images.
         group: the view or scanner that differs most, such as "scanner ACME X1", or "".
 
@@ -58,13 +60,17 @@ class Drift:
         )
 
 
-def measure_drift(p_values: ArrayLike, groups: Mapping[str, Sequence[str]]) -> Drift | None:
+def measure_drift(
+    p_values: ArrayLike, groups: Mapping[str, Sequence[str]], normals: int | None = None
+) -> Drift | None:
     """
     Test whether the p-values of a folder are those of normal images, by the test of Kolmogorov and Smirnov.
 
     Args:
         p_values: ``(M,)`` of the folder, NaN for images that are not judged.
         groups: name of a property -> its ``M`` values, "" for unknown.
+        normals: number of the normal images, which are a sample, too: the fewer they are, the larger a difference may
+            be by chance. None for so many that their number does not matter.
 
     Returns:
         The difference, or None with fewer than 20 judged images.
@@ -79,10 +85,19 @@ def measure_drift(p_values: ArrayLike, groups: Mapping[str, Sequence[str]]) -> D
     judged = values[np.isfinite(values)]
     if len(judged) < _SMALLEST_SAMPLE:
         return None
-    test = kstest(judged, "uniform")
-    share = float((judged < 0.5).mean())
+    test = _kolmogorov_smirnov(judged, normals)
+    share = float((judged <= 0.5).mean())
     group = _largest_group(values, groups)
     return Drift(float(test.pvalue), float(test.statistic), share, len(judged), group)
+
+
+def _kolmogorov_smirnov(p_values: NDArray, normals: int | None) -> Any:
+    """The test of one sample, or of two where the normal images are few enough to be one."""
+    if normals is None:
+        return kstest(p_values, "uniform")
+    # an image below k normal ones has (k + 1) / (n + 1): the k-th is half a step lower, the next half a step higher
+    places = (np.arange(1, normals + 1) + 0.5) / (normals + 1)
+    return ks_2samp(p_values, places)
 
 
 def _largest_group(values: NDArray, groups: Mapping[str, Sequence[str]]) -> str:

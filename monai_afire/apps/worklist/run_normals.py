@@ -36,6 +36,7 @@ from monai_afire.detection.support import ImageFacts
 from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.utils.distributed import by_main_rank
 from monai_afire.utils.files import is_safetensors
+from monai_afire.utils.text import counted
 
 __all__ = ["NORMALS_FILE", "RunNormals"]
 
@@ -89,7 +90,7 @@ class RunNormals:
             ValueError: for a file of another detector.
         """
         if not self.calibrate:
-            return self._shipped() or DetectorNormals(self.detector)
+            return self._shipped() or DetectorNormals(self.detector, self.level)
         return by_main_rank(self._own, str(self.calibrate))
 
     @property
@@ -153,7 +154,8 @@ class RunNormals:
                     scores.append(score)
                     facts.append(fact)
         if len(scores) < len(items):
-            logger.warning(f"{len(items) - len(scores)} normal images could not be read")
+            unread = counted(len(items) - len(scores), "normal image")
+            logger.warning(f"{unread} could not be read")
         return scores, facts
 
     def _outputs(self, images: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -20,7 +20,7 @@ from monai_afire.data.header_view import other_than_frontal_chest
 from monai_afire.detection.calibration import Judgment
 from monai_afire.detection.conformal import discoveries
 from monai_afire.utils.files import atomic_path
-from monai_afire.utils.text import harmless
+from monai_afire.utils.text import counted, harmless
 
 _UIDS = {
     "study_instance_uid": "StudyInstanceUID",
@@ -49,14 +49,14 @@ class WorklistSummary:
         other_views: how many are no frontal chest radiographs by their headers.
         discoveries: how many remain at a false discovery rate of 10 %, None without p-values.
         not_judged: reason -> number of images.
-        normals: whose normal images the scores were compared with.
+        comparison: what the scores were compared with, or why with nothing.
         table: rows of the work-list in its order, with the columns of the scores and of ``GROUPS``.
 
     Example:
-        >>> print(WorklistSummary(650, 37, discoveries=12, normals="300 normal images of here"))
-        37 of 650 above the threshold; 12 at a false discovery rate of 10 %; compared with 300 normal images of here
+        >>> print(WorklistSummary(650, 37, discoveries=12, comparison="compared with 300 normal images"))
+        37 of 650 above the threshold; 12 at a false discovery rate of 10 %; compared with 300 normal images
         >>> print(WorklistSummary(650, 37, not_judged={"child (7 years)": 2}))
-        37 of 648 above the threshold; 2 not judged: 2 child (7 years)
+        37 of 648 above the threshold; 2 not judged: child (7 years)
     """
 
     images: int
@@ -64,26 +64,26 @@ class WorklistSummary:
     other_views: int = 0
     discoveries: int | None = None
     not_judged: Mapping[str, int] = field(default_factory=dict)
-    normals: str = ""
+    comparison: str = ""
     table: pd.DataFrame | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
         left = sum(self.not_judged.values())
         parts = [f"{self.above} of {self.images - left} above the threshold"]
         if self.above is None:
-            parts = [f"{self.images} images by score; the detector has no threshold"]
+            images = counted(self.images, "image")
+            parts = [f"{images} by score, without a threshold"]
         if self.discoveries is not None:
             rate = f"{100 * FALSE_DISCOVERY_RATE:.0f} %"
             parts.append(f"{self.discoveries} at a false discovery rate of {rate}")
         if left:
             parts.append(f"{left} not judged: {reasons_in_words(self.not_judged)}")
-        if self.normals:
-            parts.append(f"compared with {self.normals}")
+        if self.comparison:
+            parts.append(self.comparison)
         if self.other_views:
-            parts.append(
-                f"{self.other_views} are no frontal chest radiographs by their headers "
-                f"(column {_OTHER_VIEW})"
-            )
+            one, many = "is no frontal chest radiograph", "are no frontal chest radiographs"
+            others = counted(self.other_views, one, many)
+            parts.append(f"{others} by the header (column {_OTHER_VIEW})")
         return "; ".join(parts)
 
 
@@ -93,12 +93,16 @@ def reasons_in_words(counts: Mapping[str, int]) -> str:
 
     Example:
         >>> reasons_in_words({"child (7 years)": 1, "child (9 years)": 2, "lungs not found": 1})
-        '3 child, 1 lungs not found'
+        'child (3), lungs not found (1)'
+        >>> reasons_in_words({"child (7 years)": 1})
+        'child (7 years)'
     """
+    if len(counts) == 1:
+        return next(iter(counts))
     kinds: Counter[str] = Counter()
     for reason, count in counts.items():
-        kinds[reason if len(counts) == 1 else reason.partition(" (")[0]] += count
-    return ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+        kinds[reason.partition(" (")[0]] += count
+    return ", ".join(f"{kind} ({count})" for kind, count in kinds.most_common())
 
 
 def hottest_place(heat: ArrayLike, low: float) -> str:
@@ -156,7 +160,7 @@ def write_worklist(
     path: str | os.PathLike,
     sources: Mapping[str, str],
     patient_identifiers: bool = False,
-    normals: str = "",
+    comparison: str = "",
 ) -> WorklistSummary:
     """
     Sort the table of scores, and say of each image where it is and, of DICOM files, what it is.
@@ -174,7 +178,7 @@ def write_worklist(
             comes from. A cell that a spreadsheet would run as a formula begins with an apostrophe.
         sources: name in the table -> file, for the headers of DICOM files.
         patient_identifiers: add "patient_id", "patient_name" and "patient_birth_date".
-        normals: whose normal images the scores were compared with, for the summary.
+        comparison: what the scores were compared with, or why with nothing, for the summary.
 
     Returns:
         The numbers.
@@ -212,7 +216,7 @@ def write_worklist(
         int((worklist[_OTHER_VIEW] != "").sum()),
         int(found.sum()) if np.isfinite(p).any() else None,
         dict(Counter(table["not_judged"][~judged])),
-        normals,
+        comparison,
         table.assign(**{name: worklist[name] for name in GROUPS}),
     )
 

@@ -17,6 +17,7 @@ from monai_afire.apps.results.html_page import render_page
 from monai_afire.apps.worklist.batch_report import GROUPS, Drift, flag_rates
 from monai_afire.apps.worklist.worklist import reasons_in_words
 from monai_afire.utils.files import common_folder, path_from, write_text
+from monai_afire.utils.text import counted
 from monai_afire.visualize.heat_map import ANCHORS, MARK_COLOR, OPACITY
 
 _OPTIONAL = (
@@ -33,7 +34,7 @@ def write_worklist_page(
     thumbnail_of: Callable[[str], Path],
     picture_of: Callable[[str], Path],
     drift: Drift | None = None,
-    normals: str = "",
+    comparison: str = "",
 ) -> None:
     """
     Write the work-list as an HTML page: pictures in the order of the list, filters, marks, and their export.
@@ -48,7 +49,7 @@ def write_worklist_page(
         thumbnail_of: name in the table -> its thumbnail, radiograph and heat map side by side.
         picture_of: name in the table -> the larger picture that opens on a click.
         drift: shown above the list if it is clear.
-        normals: whose normal images the scores were compared with.
+        comparison: what the scores were compared with, or why with nothing.
 
     Example:
         >>> import tempfile
@@ -79,7 +80,7 @@ def write_worklist_page(
         parts=_parts(rows),
         images=len(rows),
         headline=headline(rows),
-        normals=normals,
+        comparison=f"{comparison[:1].upper()}{comparison[1:]}",
         drift=drift if drift is not None and drift.is_clear else None,
         groups=flag_rates(pd.DataFrame(rows, columns=["decision", *GROUPS])).to_dict("records"),
         scanners=sorted({row["scanner"] for row in rows} - {""}),
@@ -107,16 +108,17 @@ def headline(rows: Sequence[Mapping[str, str]]) -> str:
 
     Example:
         >>> headline([{"decision": "above", "not_judged": "", "p_value": "0.01"}])
-        '1 of 1 judged images is above the threshold.'
+        '1 of 1 judged image is above the threshold.'
     """
     judged = [row for row in rows if not row["not_judged"]]
     left = reasons_in_words(Counter(row["not_judged"] for row in rows if row["not_judged"]))
-    rest = f" {len(rows) - len(judged)} are not judged: {left}." if left else ""
+    unjudged = counted(len(rows) - len(judged), "is", "are")
+    rest = f" {unjudged} not judged: {left}." if left else ""
     above = sum(row["decision"] == "above" for row in judged)
     if not any(row["decision"] for row in judged):
-        return f"{len(judged)} images by score, without a threshold.{rest}"
+        return f"{counted(len(judged), 'image')} by score, without a threshold.{rest}"
     verb = "is" if above == 1 else "are"
-    return f"{above} of {len(judged)} judged images {verb} above the threshold.{rest}"
+    return f"{above} of {counted(len(judged), 'judged image')} {verb} above the threshold.{rest}"
 
 
 def rarity(p_value: str) -> str:

@@ -7,8 +7,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import ks_2samp
 
 from monai_afire.apps.worklist import flag_rates, lung_zone, measure_drift
+from monai_afire.detection import conformal_p_values
 
 
 def test_the_same_images_do_not_drift_and_a_shift_names_its_group() -> None:
@@ -23,7 +25,7 @@ def test_the_same_images_do_not_drift_and_a_shift_names_its_group() -> None:
     assert drift is not None
     assert drift.is_clear
     assert (drift.group, drift.images) == ("scanner B", 199)
-    assert drift.above_middle == (values[np.isfinite(values)] < 0.5).mean()
+    assert drift.above_middle == (values[np.isfinite(values)] <= 0.5).mean()
 
 
 def test_too_few_images_are_not_tested() -> None:
@@ -71,3 +73,33 @@ def test_places_are_named_as_the_patient_has_them(row: int, column: int, name: s
     assert lung_zone(heat, lungs, low=1.0) == name
     assert lung_zone(heat, np.zeros((64, 64)), low=1.0) == ""
     assert lung_zone(heat, lungs, low=3.0) == ""
+
+
+@pytest.mark.parametrize("number", [1, 2, 19, 20, 101])
+def test_the_share_above_the_middle_is_counted_by_the_scores(number: int) -> None:
+    """Scores of one digit, so that many are equal; of an even number, the middle is the upper one of two."""
+    random = np.random.default_rng(number)
+    normal, scores = random.integers(0, 10, number), random.integers(0, 12, 60)
+    drift = measure_drift(conformal_p_values(scores, normal), {}, number)
+    assert drift is not None
+    assert drift.above_middle == (scores > np.sort(normal)[number // 2]).mean()
+
+
+def test_the_difference_is_that_of_two_samples() -> None:
+    random = np.random.default_rng(0)
+    normal, scores = random.normal(size=19), random.normal(size=400)
+    drift = measure_drift(conformal_p_values(scores, normal), {}, 19)
+    expected = ks_2samp(scores, normal)
+    assert drift is not None
+    assert (drift.statistic, drift.p_value) == pytest.approx(expected[:2])
+
+
+def test_a_few_normal_images_do_not_make_images_of_the_same_kind_differ() -> None:
+    """As one sample against all normal images, every third such folder would differ."""
+    random = np.random.default_rng(0)
+    alarms = 0
+    for _ in range(200):
+        p_values = conformal_p_values(random.normal(size=500), random.normal(size=19))
+        drift = measure_drift(p_values, {}, 19)
+        alarms += drift is not None and drift.is_clear
+    assert alarms <= 2

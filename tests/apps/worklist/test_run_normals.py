@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,8 @@ from detection.test_handlers import Radiographs, fitted_detector, judging, read_
 from monai_afire.apps.worklist import AnomalyWriter, RunNormals
 from monai_afire.apps.worklist.anomaly_writer import save_secondary_capture
 from monai_afire.data import DatalistError
-from monai_afire.detection import AnomalyDetector, DetectorNormals, load_normals
+from monai_afire.detection import AnomalyDetector, DetectorNormals, load_normals, normals_from
+from monai_afire.detection.support import ImageFacts
 
 DIGEST = "sha256:1"
 
@@ -120,6 +122,53 @@ def test_an_image_that_is_not_judged_has_no_number_anywhere_but_its_score(tmp_pa
     assert "not like the images this detector knows: other view (ViewPosition LL)" in page
     capture = pydicom.dcmread(out / "dicom/LL.dcm")
     assert "not judged: other view (ViewPosition LL)" in capture.DerivationDescription
+
+
+@pytest.mark.parametrize(
+    ("number", "specificity", "needed"), [(1, None, 19), (18, None, 19), (25, 0.99, 99)]
+)
+def test_too_few_normal_images_of_the_detector_decide_nothing(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    number: int,
+    specificity: float | None,
+    needed: int,
+) -> None:
+    detector = fitted_detector()
+    detector.fit_thresholds(detector(torch.rand(number, 1, 32, 32))["scores"].detach())
+    data, out = Radiographs(tmp_path / "in", [f"{i}.png" for i in range(24)]), tmp_path / "out"
+    normals = normals_of(detector, tmp_path, specificity=specificity)
+    engine = judging(detector)
+    writer = AnomalyWriter(detector, data.items, str(out), saved=("thumbnails",), normals=normals)
+    writer.attach(engine)
+    engine.run(data.batches())
+    rows = read_csv(out / "worklist.csv")
+    for name in ("decision", "threshold", "percentile", "p_value", "discovery", "not_judged"):
+        assert {row[name] for row in rows} == {""}
+    assert {row["abnormal"] for row in read_csv(out / "scores.csv")} == {""}
+    writer.print_summary()
+    page, said = (out / "worklist.html").read_text(), capsys.readouterr().out
+    shortage = (
+        f"{number} normal validation image{'s' * (number > 1)}, and a threshold needs {needed}"
+    )
+    for text in (page, said):
+        assert text.count(shortage) == 1
+        assert "--calibrate FOLDER" in text
+        assert "As a group" not in text
+    assert set(re.findall('<li class="(.*?)"', page)) == {""}
+
+
+def test_enough_normal_images_of_the_detector_decide(tmp_path: Path) -> None:
+    detector = fitted_detector()
+    detector.fit_thresholds(detector(torch.rand(19, 1, 32, 32))["scores"].detach())
+    assert normals_of(detector, tmp_path).load().judge(99.0, ImageFacts()).above is True
+
+
+def test_a_folder_of_two_views_with_too_few_of_each_is_refused(tmp_path: Path) -> None:
+    """Views are not told apart then, and those of the rarer one are left out."""
+    facts = [ImageFacts(view=view) for view in ["PA"] * 12 + ["AP"] * 10]
+    with pytest.raises(ValueError, match="12 normal images of one view .* at least 19"):
+        normals_from(np.arange(22.0), facts, level=0.05)
 
 
 def test_a_capture_says_why_its_image_is_not_judged(tmp_path: Path) -> None:

@@ -425,7 +425,9 @@ def test_images_that_are_not_judged_come_last_and_move_no_other(tmp_path: Path) 
     low, high = Judgment(0.5, 2.0, 50.0, False), Judgment(0.01, 2.0, 99.0, True)
     left = [Judgment(not_judged=reason) for reason in ("child (7 years)", "lungs not found")]
     scores = write_scores(tmp_path / "scores.csv", rows, [low, left[0], high, left[1]])
-    summary = write_worklist(scores, tmp_path / "worklist.csv", {}, normals="99 normal images")
+    summary = write_worklist(
+        scores, tmp_path / "worklist.csv", {}, comparison="compared with 99 normal images"
+    )
     found = read_csv(tmp_path / "worklist.csv")
     assert [row["image"] for row in found] == ["high.png", "low.png", "child.png", "lateral.png"]
     assert [row["not_judged"] for row in found] == ["", "", "child (7 years)", "lungs not found"]
@@ -442,7 +444,7 @@ def test_patients_are_named_only_when_asked_for(tmp_path: Path) -> None:
     scores = write_scores(tmp_path / "scores.csv", [("as written", "", "2.5", "")])
     path, sources = tmp_path / "worklist.csv", {"as written": str(source)}
     summary = write_worklist(scores, path, sources)
-    assert str(summary) == "1 images by score; the detector has no threshold"
+    assert str(summary) == "1 image by score, without a threshold"
     for private in ("Müller", "4711", "1950"):
         assert private not in path.read_text(encoding="utf-8")
     write_worklist(scores, path, sources, patient_identifiers=True)
