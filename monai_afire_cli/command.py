@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from monai_afire_cli.bundles import (
 )
 from monai_afire_cli.code_in_configs import code_in_config, config_paths, listing
 from monai_afire_cli.overrides import wrong_options
+from monai_afire_cli.pipes import until_unread
 from monai_afire_cli.starting import bundle_command, hand_over, run_in, shown
 from monai_afire_cli.words import option_words, passed_on, passed_word
 
@@ -106,15 +108,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         1
     """
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    return until_unread(lambda: _started(words)) or 0
+
+
+def _started(words: list[str]) -> int:
+    """Do what the words say."""
     try:
         if words[0] in _MODULES:
             return hand_over(["python", "-m", _MODULES[words[0]][0], *words[1:]])
         own, overrides = _split(words) if words[0] == "run" else (words, [])
         options = _parser().parse_args(own, argparse.Namespace(overrides=overrides))
         return options.function(options)
+    except BrokenPipeError:
+        raise
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+
+
+def _version() -> str:
+    """Of the installed package, which is not imported."""
+    try:
+        return version("monai-afire")
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
@@ -224,6 +241,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "monai-afire", description=_DESCRIPTION, epilog=_EXAMPLES, formatter_class=layout
     )
+    parser.add_argument("--version", action="version", version=f"monai-afire {_version()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
 
     def add(

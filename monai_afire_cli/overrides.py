@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from monai_afire_cli.runs import wrong_run
 from monai_afire_cli.words import PATHS, option_words
 
 __all__ = ["INPUTS", "did_you_mean", "unknown_step", "wrong_options"]
@@ -27,6 +29,7 @@ _OF_MONAI = (
     *("run_id", "init_id", "final_id", "meta_file", "config_file"),
     *("logging_file", "tracking", "args_file"),
 )
+_ENCODERS = ("released", "released_224", "released_cnn", "imagenet")
 _NAMES = ("released", "imagenet")  # what a path may be instead, alone or before an underscore
 
 
@@ -56,6 +59,8 @@ def wrong_options(files: Sequence[Path], overrides: Sequence[str]) -> list[str]:
         for name in words:
             problem = _unknown_part(config, _parts(name)) or _misspelt(config, name, overrides)
             problems[name] = problems[name] or problem
+        if words.get("weights_of"):
+            problems["weights_of"] = wrong_run(str(words["weights_of"]), files[0], config)
         if "run_id" in words:
             problems["run_id"] = unknown_step(words["run_id"], config)
     return [f"--{name}: {problem}" for name, problem in problems.items() if problem]
@@ -79,7 +84,11 @@ def unknown_step(word: str | None, config: Mapping[str, Any]) -> str | None:
     if word in config:
         return None
     steps = [name for name in _STEPS if name in config]
-    return f"there is no step {word!r}: the steps are {', '.join(steps)}{did_you_mean(str(word), steps)}"
+    meant = (
+        did_you_mean(str(word), steps)
+        or f"; a run gets its name by --name {shlex.quote(str(word))}"
+    )
+    return f"there is no step {word!r}: the steps are {', '.join(steps)}{meant}"
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
@@ -147,6 +156,8 @@ def _wrong_path(name: str, word: str | None) -> str | None:
     is_input = name in INPUTS and word.lower() not in _NOTHING
     if is_input and not _is_there(word):
         hint = "; the weights of a run are runs/BUNDLE/latest" if word == "latest" else ""
+        if name == "encoder_weights" and not os.path.dirname(word):
+            hint = hint or did_you_mean(word, _ENCODERS)
         return f"{word}: there is no such file or folder{hint}"
     return None
 

@@ -227,6 +227,14 @@ def test_mistakes_leave_nothing_behind(
         (["afire", "train", "--dataset_dri", "a"], "did you mean 'dataset_dir'?"),
         (["mae", "train", "--encoder_weights", "latest"], "runs/BUNDLE/latest"),
         (["afire", "train", "--run_id", "hospital_a"], "--run_id: there is no step 'hospital_a'"),
+        (["afire", "train", "--run_id", "hospital_a"], "by --name hospital_a"),
+        (["afire", "inference", "--run_id", "exprt"], "did you mean 'export'?"),
+        (
+            ["radiograph_classification", "train", "--encoder_weights", "releasd"],
+            "did you mean 'released'?",
+        ),
+        (["radiograph_classification", "train", "--encoder_weights", "./releasd"], "no such file"),
+        (["afire", "inference", "--weights_of", "released"], "leave --weights_of out"),
         (["afire", "train", "--dataset_dir", "nowhere"], "nowhere: there is no such file"),
         (["afire", "train", "--dataset_dir=nowhere"], "nowhere: there is no such file"),
         (["afire", "inference", "--ckpt_path", "no.pt"], "no.pt: there is no such file"),
@@ -445,3 +453,11 @@ def test_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
         runpy.run_module("monai_afire", run_name="__main__")
     assert end.value.code == 0
     assert capsys.readouterr().out.startswith("ace ")
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    from monai_afire import __version__
+
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out.split()[-1] in (__version__, "installed")

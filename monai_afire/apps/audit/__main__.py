@@ -16,6 +16,7 @@ from monai_afire.apps.audit.audit_checks import CHECKS
 from monai_afire.apps.runs.process_end import show_cause_last
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.utils.distributed import launched_group
+from monai_afire_cli.pipes import until_unread
 
 EXIT_CODE_FAILED = 3  # 1 is an error, 2 a wrong option
 
@@ -91,4 +92,4 @@ def _checks(text: str) -> tuple[str, ...]:
 
 if __name__ == "__main__":
     show_cause_last("stopped by Ctrl-C: the same command goes on after what was read")
-    sys.exit(main())
+    sys.exit(until_unread(main))

@@ -245,7 +245,9 @@ def audited_items(
             return items, base
         source = Path(datalist).expanduser()
         names = [
-            name for name, listed in read_sections(source).items() if _is_section(name, listed)
+            name
+            for name, listed in read_sections(source, dataset_dir).items()
+            if _is_section(name, listed)
         ]
         items = []
         for name in names:

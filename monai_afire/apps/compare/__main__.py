@@ -13,6 +13,7 @@ from monai_afire.apps.compare.encoders import ENCODER_WORDS
 from monai_afire.apps.runs.process_end import innermost_cause, show_cause_last
 from monai_afire.detection.field_of_view import FIELDS_OF_VIEW
 from monai_afire.utils.distributed import launched_group
+from monai_afire_cli.pipes import until_unread
 
 _DESCRIPTION = "Compare encoders with pixels on labeled radiographs: a page and a table. Run it again to go on."
 _ENCODERS = f"{ENCODER_WORDS}; NAME= ahead of it gives a name"
@@ -52,4 +53,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 if __name__ == "__main__":
     show_cause_last("stopped by Ctrl-C: the same command goes on after what was encoded")
-    sys.exit(main())
+    sys.exit(until_unread(main))

@@ -31,6 +31,7 @@ from monai_afire.apps.experiments.plan import (
 from monai_afire.utils.files import write_text
 from monai_afire.visualize.figures import save_figure
 from monai_afire_cli.overrides import wrong_options
+from monai_afire_cli.pipes import until_unread
 
 _PRETRAINING = "pretraining::"
 _EPILOG = """\
@@ -235,4 +236,4 @@ def _terminate(signal_number: int, frame: FrameType | None) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, _terminate)
-    sys.exit(main())
+    sys.exit(until_unread(main))

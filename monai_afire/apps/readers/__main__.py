@@ -15,6 +15,7 @@ from typing import Any
 from monai_afire.apps.readers import READERS, DatalistReport, LabelReader, write_datalist
 from monai_afire.apps.runs.process_end import show_cause_last
 from monai_afire.data.datalist.datalist_checks import DatalistError
+from monai_afire_cli.pipes import until_unread
 
 _EXAMPLES = """\
 examples:
@@ -29,10 +30,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
     options = vars(_parser().parse_args(arguments))
     try:
-        print(options.pop("run")(**options))
+        report = options.pop("run")(**options)
     except (DatalistError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    print(report)
     return 0
 
 
@@ -123,4 +125,4 @@ def _add_option(parser: argparse.ArgumentParser, field: dataclasses.Field) -> No
 
 if __name__ == "__main__":
     show_cause_last()
-    sys.exit(main())
+    sys.exit(until_unread(main))

@@ -29,7 +29,7 @@ from monai_afire.utils.files import (
     write_text,
 )
 from monai_afire.utils.formatting import table_lines
-from monai_afire.utils.text import first_few
+from monai_afire.utils.text import counted, first_few
 
 
 @dataclass(frozen=True)
@@ -214,11 +214,7 @@ def write_datalist(
         notes.append(
             f"no official split: the patients are divided at random with the seed {seed}, {shares}"
         )
-    if 0 < counts["validation"] < FEW_IMAGES:
-        few = (
-            f"validation has only {counts['validation']} images: what it chooses is largely chance"
-        )
-        notes.append(f"{few}; give it {FEW_IMAGES} or more by --val_fraction or the table")
+    notes += _notes_on_validation(header, kept)
     if dropped:
         notes.append(f"{dropped:,} images left out, whose patient is in a later section, too")
     return DatalistReport(
@@ -233,6 +229,31 @@ def write_datalist(
         absent=[image.name for image in images if image.file is None],
         notes=notes,
     )
+
+
+def _notes_on_validation(header: Mapping[str, Any], images: Sequence[LabeledImage]) -> list[str]:
+    """Whether validation is too small, or has labels of which no figure can be made."""
+    labels = [image.item["label"] for image in images if image.section == "validation"]
+    notes = []
+    if 0 < len(labels) < FEW_IMAGES:
+        found = counted(len(labels), "image")
+        few = f"warning: validation has only {found}: what it chooses is largely chance"
+        notes.append(f"{few}; give it {FEW_IMAGES} or more by --val_fraction or the table")
+    if constant := _constant_findings(header, labels):
+        text = f"warning: in validation, no two images differ in {first_few(constant)}"
+        remedy = "list more images, or raise --val_fraction"
+        notes.append(f"{text}: their AUC is nan there; {remedy}")
+    return notes
+
+
+def _constant_findings(header: Mapping[str, Any], labels: Sequence[Any]) -> list[str]:
+    """Names of the findings that all images have, or none."""
+    constant = []
+    for place, name in enumerate(header.get("finding_names", ())):
+        values = {label[place] for label in labels} & {0, 1}
+        if labels and len(values) < 2:
+            constant.append(name)
+    return constant
 
 
 def _check_arguments(

@@ -11,6 +11,7 @@ from monai.bundle import ConfigParser
 
 from monai_afire.apps.runs.call import BundleCall
 from monai_afire.apps.runs.help_text import help_text
+from monai_afire_cli.pipes import until_unread
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,4 +25,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(until_unread(main))

@@ -30,6 +30,7 @@ from monai_afire.apps.runs.overlays import undone_settings, wrong_order
 from monai_afire.apps.runs.process_end import show_cause_last, stop_early
 from monai_afire.utils.device import chosen_device
 from monai_afire_cli.overrides import unknown_step
+from monai_afire_cli.pipes import until_unread
 
 __all__ = ["OptionError", "check_call", "start_bundle"]
 
@@ -66,8 +67,7 @@ def start_bundle() -> None:
         show_cause_last(_RESUMABLE if "resume" in call.read_names else _INTERRUPTED)
         # MONAI's command line takes "--help" and "-h" for overrides
         if "help" in call.overrides or "h" in call.overrides:
-            print(help_text(call))
-            raise SystemExit(0)
+            raise SystemExit(until_unread(lambda: print(help_text(call))))
         check_call(call)
         if "device" in call.overrides:
             chosen_device(str(call.value("device")))

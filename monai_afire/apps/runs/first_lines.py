@@ -11,10 +11,13 @@ from pathlib import Path
 from monai.bundle import ConfigParser
 
 from monai_afire.apps.runs.call import BundleCall
+from monai_afire.data.datalist.drawn_images import PHANTOMS
+from monai_afire.networks.weights.model_file import read_description
 from monai_afire.utils.device import described_precision
 from monai_afire_cli.bundles import bundles_folder
 
 _PAPER = "paper.json"
+_STARTS = ("encoder_weights", "pretrained")  # files that a training goes on from
 
 
 def print_first_lines(call: BundleCall) -> None:
@@ -55,16 +58,36 @@ def first_lines(call: BundleCall) -> Iterator[str]:
         yield "images: drawn phantoms, since neither --dataset_dir nor --datalist is given"
     if has_own_images and _could_be_as_in_paper(call):
         yield "the settings of train.json are small, for a first try; the overlay paper has those of the paper"
+    if has_own_images:
+        yield from _phantom_encoders(call)
 
 
 def _weights_line(call: BundleCall) -> str:
     """Which weights run, and whether someone chose them."""
-    line = f"weights: {call.value('ckpt_path')}"
+    path = str(call.value("ckpt_path"))
+    line = f"weights: {path}"
     is_default = isinstance(call.config["ckpt_path"], Mapping)  # else somebody has named a file
     is_chosen = not is_default or call.config.get("weights_of") is not None
-    return (
-        line if is_chosen else f"{line}, which come with the bundle (--weights_of takes your own)"
-    )
+    if not is_chosen:
+        line = f"{line}, which come with the bundle (--weights_of takes your own)"
+    return f"{line}; they were trained on drawn phantoms" if _is_of_phantoms(path) else line
+
+
+def _phantom_encoders(call: BundleCall) -> Iterator[str]:
+    """A warning for each file to start from that knows drawn phantoms alone."""
+    for name in _STARTS:
+        if name not in call.config or name not in call.read_names:
+            continue
+        path = call.value(name)
+        if isinstance(path, (str, os.PathLike)) and path and _is_of_phantoms(path):
+            remedy = "for radiographs take --encoder_weights released, or pre-train on your own"
+            yield f"warning: {path} was trained on drawn phantoms alone; {remedy}"
+
+
+def _is_of_phantoms(path: str | os.PathLike) -> bool:
+    """Whether a file of weights says that it was trained on drawn phantoms alone."""
+    description = read_description(path)
+    return description is not None and description.trained_on == PHANTOMS
 
 
 def origin(paths: Iterable[Path]) -> str:
@@ -96,10 +119,11 @@ def _is_packaged(path: Path) -> bool:
 
 
 def _could_be_as_in_paper(call: BundleCall) -> bool:
-    """Whether a training has an overlay with the settings of its paper, and was started with none of these."""
+    """Whether a pre-training has an overlay with the settings of its paper, and was started with none of these."""
     paths = [Path(path) for path in call.layers]
     papers = [path.with_name(_PAPER) for path in paths if path.name == "train.json"]
     papers = [path for path in papers if path.is_file()]
-    if not papers or any(path.name.startswith("paper") for path in paths):
+    is_detector = "detector_def" in call.config  # fitted or adapted, from an encoder that is there
+    if not papers or is_detector or any(path.name.startswith("paper") for path in paths):
         return False
     return not ConfigParser.load_config_file(papers[0]).keys() & call.overrides.keys()

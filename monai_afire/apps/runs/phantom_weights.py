@@ -4,17 +4,32 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from monai_afire.data.datalist.drawn_images import PHANTOMS, is_drawn
-from monai_afire.networks.weights.model_file import ModelFile
+from monai_afire.networks.weights.model_file import ModelFile, read_description
+from monai_afire_cli.bundles import find_local_bundle, packaged_bundles
 
 __all__ = ["checked_items"]
 
+# steps that make a network of radiographs, where it is not train.json alone
+_STEPS = {
+    "anomaly detector": "train finetune_anomaly fit_encoder --encoder_weights released --field_of_view lungs"
+}
+_LABELED = ("classifier", "segmenter", "landmark detector")
+
 
 def checked_items(
-    model_file: ModelFile, items: Sequence[Mapping[str, Any]], phantom_weights: bool = False
+    model_file: ModelFile,
+    items: Sequence[Mapping[str, Any]],
+    phantom_weights: bool = False,
+    bundle_root: str | os.PathLike | None = None,
+    dataset_dir: str | os.PathLike | None = None,
+    datalist: str | os.PathLike | None = None,
 ) -> Sequence[Mapping[str, Any]]:
     """
     Refuse radiographs for a network that was trained on drawn phantoms alone, before anything is written.
@@ -23,6 +38,9 @@ def checked_items(
         model_file: of the network; one that does not say what it was trained on is not refused.
         items: what the network is going to be used on, each with "image", the path of a file.
         phantom_weights: True allows it.
+        bundle_root: folder of the bundle, for a command that trains its network on radiographs; None for none.
+        dataset_dir: folder of the radiographs, for that command.
+        datalist: list of them, for that command.
 
     Returns:
         The items.
@@ -39,6 +57,44 @@ def checked_items(
     other = next((item["image"] for item in items if not is_drawn(item["image"])), None)
     if other is not None:
         reason = f"{model_file.path} was trained on drawn phantoms alone, and {other} is none"
-        remedy = f"{model_file.hint or 'take other weights'}; --phantom_weights True allows it"
-        raise ValueError(f"{reason}: {remedy}")
+        remedy = model_file.hint or "take other weights"
+        if bundle_root is not None:
+            bundle, task = Path(bundle_root), str(model_file.task)
+            command = _training_command(bundle, task, dataset_dir, datalist)
+            remedy = f"train it on your own images ({command}), or {_released(bundle, task)}"
+        raise ValueError(f"{reason}: {remedy}; --phantom_weights True allows it")
     return items
+
+
+def _training_command(
+    bundle: Path,
+    task: str,
+    dataset_dir: str | os.PathLike | None,
+    datalist: str | os.PathLike | None,
+) -> str:
+    """What to type for a network of one's own images."""
+    words = ["monai-afire run", _name(bundle), _STEPS.get(task, "train")]
+    if dataset_dir:
+        words.append(f"--dataset_dir {shlex.quote(os.fspath(dataset_dir))}")
+    if datalist:
+        words.append(f"--datalist {shlex.quote(os.fspath(datalist))}")
+    elif task in _LABELED:
+        words.append("--datalist LABELS.json")
+    return " ".join(words)
+
+
+def _name(bundle: Path) -> str:
+    """How ``monai-afire run`` finds a bundle: by its name, or else by its folder."""
+    name = bundle.resolve().name
+    found = find_local_bundle(name) or packaged_bundles().get(name)
+    is_found = found is not None and found.folder.resolve() == bundle.resolve()
+    return name if is_found else shlex.quote(str(bundle))
+
+
+def _released(bundle: Path, task: str) -> str:
+    """The bundle's released model for the same task, if it has one."""
+    for path in sorted((bundle / "released").glob("*")):
+        description = read_description(path)
+        if description is not None and description.task == task:
+            return f"take the released one (--ckpt_path {shlex.quote(str(path))})"
+    return "take other weights: no released ones come with this bundle"

@@ -14,6 +14,7 @@ from types import FrameType, TracebackType
 from tqdm import tqdm
 
 from monai_afire.apps.runs.error_hints import hint_for
+from monai_afire_cli.pipes import is_output_unread
 
 __all__ = ["innermost_cause", "show_cause_last", "stop_early"]
 
@@ -52,6 +53,8 @@ def show_cause_last(interrupted: str = "stopped by Ctrl-C") -> None:
             print(f"\n{interrupted}", file=sys.stderr, flush=True)
             return
         cause = innermost_cause(error)
+        if isinstance(cause, BrokenPipeError) and is_output_unread():
+            return
         is_short = _is_explained(cause) and not os.environ.get(_WHOLE_TRACEBACK)
         if is_short:
             print(

@@ -30,6 +30,7 @@ from monai_afire.transforms.radiograph_io.formats import MISSING, UNOPENED
 from monai_afire.utils.files import check_writable, write_text
 from monai_afire.utils.folder_lock import LOCK_FILE, folder_lock
 from monai_afire_cli.bundles import find_bundle
+from monai_afire_cli.pipes import until_unread
 from monai_afire_cli.words import literal
 
 __all__ = ["main", "watch_folder"]
@@ -302,6 +303,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         watch_folder(**{name: value for name, value in vars(options).items() if value is not None})
     except KeyboardInterrupt:
         print("stopped; the same command goes on", flush=True)
+    except BrokenPipeError:  # see until_unread
+        raise
     except (DatalistError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -309,4 +312,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(until_unread(main))

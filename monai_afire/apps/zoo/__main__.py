@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from monai_afire.apps.runs.process_end import show_cause_last
 from monai_afire.apps.zoo.model_zoo import package_for_zoo
 from monai_afire_cli.bundles import find_bundle
+from monai_afire_cli.pipes import until_unread
 
 _DESCRIPTION = "Write a pull request to MONAI's Model Zoo, and run the zoo's checks."
 
@@ -43,4 +44,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 if __name__ == "__main__":
     show_cause_last()
-    sys.exit(main())
+    sys.exit(until_unread(main))

@@ -73,7 +73,7 @@ def class_names(
         return classes_of_weights(weights, datalist, dataset_dir, num_classes, key, phantom)[0]
     names: list[str] = []
     if datalist:
-        content = read_sections(Path(datalist).expanduser())
+        content = read_sections(Path(datalist).expanduser(), dataset_dir)
         found = [
             names
             for header in _HEADERS.get(key, ())

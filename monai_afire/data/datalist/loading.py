@@ -86,7 +86,7 @@ def load_radiograph_datalist(
     if not datalist:
         return _folder_items(dataset_dir, section, validation_fraction, seed)
     source = Path(datalist).expanduser()
-    content = read_sections(source) if content is None else content
+    content = read_sections(source, dataset_dir) if content is None else content
     check_finding_names(content, source)
     divide = hold_out and section in ("training", "validation") and "validation" not in content
     listed = "training" if divide else section
@@ -153,10 +153,14 @@ def _folder_items(
     return [{"image": start + name.replace("/", os.sep)} for name in names]
 
 
-def read_sections(source: Path) -> dict[str, Any]:
-    """Read the content of a datalist's JSON file: an object, of sections and of what describes them."""
+def read_sections(source: Path, dataset_dir: str | os.PathLike | None = None) -> dict[str, Any]:
+    """
+    Read the content of a datalist's JSON file: an object, of sections and of what describes them.
+
+    The folder of the images stands in the command that makes a list of a table.
+    """
     if is_table(source) and source.is_file():
-        made = list_command(source)
+        made = list_command(source, images=dataset_dir)
         raise DatalistError(f"{source}: is a table, not a datalist; make one of it: {made}")
     content = read_json(source, "the datalist", "check the name, or write it again")
     if not isinstance(content, dict):

@@ -168,9 +168,15 @@ def file_patients(
     if source and (unknown := found.count("")):
         text = f"the patients of {unknown:,} of {len(found):,} images are not known, and each counts as another patient"
         remedy = 'if some are of one patient, give "patient_id" in a datalist'
-        warnings.warn(f"{source}: {text}; {remedy}.", stacklevel=3)
+        _warn_once(f"{source}: {text}; {remedy}.")
     found = _with_one_spelling(found)
     return [patient or name for patient, name in zip(found, names, strict=True)]
+
+
+@lru_cache
+def _warn_once(text: str) -> None:
+    """Warn, though other code changes the filters of warnings between the sections of a list, which repeats them."""
+    warnings.warn(text, stacklevel=4)
 
 
 def _with_one_spelling(patients: Sequence[str]) -> list[str]:

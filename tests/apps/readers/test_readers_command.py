@@ -352,7 +352,7 @@ def test_a_small_validation_is_named(
 ) -> None:
     assert "validation" in read(root, tmp_path / "list.json")
     assert (
-        "validation has only 1 images: what it chooses is largely chance" in capsys.readouterr().out
+        "validation has only 1 image: what it chooses is largely chance" in capsys.readouterr().out
     )
 
 

@@ -4,13 +4,16 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from monai_afire.apps.readers import datalist_writing
+from monai_afire.apps.readers.__main__ import main
 from monai_afire.apps.readers.datalist_writing import Division
 from monai_afire.apps.readers.label_reader import LabeledImage
 from monai_afire.data.datalist.datalist_checks import SECTIONS
@@ -140,3 +143,25 @@ def test_too_few_patients() -> None:
         divide(images_of([1, 1]), Division(test_fraction=0))
     sections, _ = divide(images_of([1, 1]), Division(0, 0))
     assert len(sections["training"]) == 2
+
+
+def test_validation_that_cannot_be_measured_is_told_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def report(number: int) -> str:
+        names = [f"{each}.png" for each in range(number)]
+        for name in names:
+            (tmp_path / name).touch()
+        rows = [f"{name},{place % 2},{int(place == 0)}" for place, name in enumerate(names)]
+        (tmp_path / "labels.csv").write_text("\n".join(["image,edema,effusion", *rows]) + "\n")
+        words = ["--label_columns", "edema", "effusion", "--output", str(tmp_path / "list.json")]
+        assert main(["table", "--root", str(tmp_path), *words]) == 0
+        return capsys.readouterr().out
+
+    few = report(30)
+    assert re.search(r"validation has only \d+ images?: .* --val_fraction", few)
+    assert re.search(r"no two images differ in .*effusion: .* nan .* --val_fraction", few)
+    many = report(800)
+    assert "validation has only" not in many
+    assert "differ in effusion" in many  # of one image alone
+    assert "edema" not in many.split("differ in")[1].split(":")[0]

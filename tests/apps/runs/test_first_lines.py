@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from apps.runs.bundle_configs import call_of
+from torch import nn
 
 from monai_afire.apps.runs.first_lines import first_lines, origin, print_first_lines
+from monai_afire.networks import save_network
 from monai_afire_cli import bundles_folder
 
 IMAGES = {"dataset_dir": "/radiographs", "device": "cpu", "bf16": False}
@@ -25,6 +27,12 @@ IMAGES = {"dataset_dir": "/radiographs", "device": "cpu", "bf16": False}
         (["afire/train"], {"dataset_dir": "/radiographs", "epochs": 800}, False),
         (["afire/train", "afire/paper"], {"dataset_dir": "/radiographs"}, False),
         (["peac/train", "peac/paper_vit"], {"dataset_dir": "/radiographs"}, False),
+        (["afire/train", "afire/finetune_anomaly"], {"dataset_dir": "/radiographs"}, False),
+        (
+            ["afire/train", "afire/finetune_anomaly", "afire/fit_encoder"],
+            {"dataset_dir": "/radiographs", "encoder_weights": "released"},
+            False,
+        ),
         (["afire/inference"], {"dataset_dir": "/radiographs"}, False),
         (["radiograph_classification/train"], {"dataset_dir": "/radiographs"}, False),
     ],
@@ -55,6 +63,41 @@ def test_the_weights_in_use_are_named(
     assert path in line
     assert ("come with the bundle" in line) is not is_own
     assert not any("weights: " in line for line in first_lines(call_of(["afire/train"], **IMAGES)))
+
+
+def test_weights_of_phantoms_are_called_so() -> None:
+    landmarks, segmentation = "radiograph_landmarks/inference", "radiograph_segmentation/inference"
+    for run, given, is_of_phantoms in (
+        (landmarks, IMAGES, True),
+        (segmentation, {"device": "cpu", "bf16": False}, True),
+        (segmentation, IMAGES, False),
+    ):
+        [line] = [line for line in first_lines(call_of([run], **given)) if "weights: " in line]
+        assert ("trained on drawn phantoms" in line) is is_of_phantoms
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        ["radiograph_classification/train"],
+        ["afire/train", "afire/finetune_anomaly", "afire/fit_encoder"],
+    ],
+)
+def test_an_encoder_of_phantoms_gets_one_warning_where_radiographs_meet_it(
+    run: list[str], tmp_path: Path
+) -> None:
+    def warned(trained_on: str | None, **given: Any) -> list[str]:
+        path = save_network(
+            nn.Linear(1, 1), tmp_path / f"{trained_on}.pt", {"trained_on": trained_on}
+        )
+        lines = first_lines(call_of(run, encoder_weights=str(path), **given))
+        return [line for line in lines if line.startswith("warning: ")]
+
+    [line] = warned("phantoms", **IMAGES)
+    assert "phantoms.pt was trained on drawn phantoms alone" in line
+    assert "--encoder_weights released" in line
+    assert warned("radiographs", **IMAGES) == warned(None, **IMAGES) == []
+    assert warned("phantoms", device="cpu", bf16=False) == []
 
 
 def test_drawn_images_are_named_where_none_are_given() -> None:

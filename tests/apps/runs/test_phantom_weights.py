@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,11 @@ from monai_afire.networks import ModelFile, save_network
 from monai_afire.networks.weights.model_file import read_description
 
 WEIGHTS = sorted(REPOSITORY_ROOT.glob("bundles/*/models/model.pt"))
+RELEASED = {
+    "radiograph_classification": ["nih_findings.pt"],
+    "radiograph_landmarks": [],
+    "radiograph_segmentation": ["lungs_and_heart.pt"],
+}
 OF_PHANTOMS = [path.parent.parent for path in WEIGHTS if path.parts[-3].startswith("radiograph_")]
 
 
@@ -56,20 +62,48 @@ def test_weights_of_phantoms_that_come_with_a_bundle_refuse_radiographs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     weights = bundle / "models" / "model.pt"
-    write_images(tmp_path / "images", 2)
+    write_images(tmp_path / "my images", 2)
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(Exception) as refusal:  # noqa: PT011  the resolver's, with the cause in it
         run(
             config_file=f"{bundle}/configs/inference.json",
             bundle_root=str(bundle),
             ckpt_path=str(weights),
-            dataset_dir="images",
+            dataset_dir="my images",
             output_dir="out",
         )
     message = all_messages(refusal.value)
     assert "was trained on drawn phantoms alone" in message
-    assert "train.json" in message
+    command = (
+        f"monai-afire run {bundle.name} train --dataset_dir 'my images' --datalist LABELS.json"
+    )
+    assert f"({command})" in message
+    released = re.findall(r"--ckpt_path (\S+)\)", message)
+    assert [Path(path).name for path in released] == RELEASED[bundle.name]
+    assert all(Path(path).is_file() for path in released)
+    assert ("no released ones come" in message) is not bool(released)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_command_fits_detectors_lists_and_bundles_elsewhere(tmp_path: Path) -> None:
+    images = [{"image": "a.dcm"}]
+
+    def refused(task: str, bundle: Path, **given: str) -> str:
+        description = {"task": task, "trained_on": "phantoms"}
+        path = save_network(nn.Linear(1, 1), tmp_path / "model.pt", description)
+        with pytest.raises(ValueError, match="phantoms alone") as refusal:
+            checked_items(ModelFile(path, task), images, bundle_root=bundle, **given)
+        return str(refusal.value)
+
+    afire = REPOSITORY_ROOT / "bundles" / "afire"
+    said = refused("anomaly detector", afire, dataset_dir="in")
+    assert "run afire train finetune_anomaly fit_encoder --encoder_weights released" in said
+    assert "released/detector.safetensors" in said
+    said = refused("pre-trained AFiRe network", afire, datalist="list.json")
+    assert "(monai-afire run afire train --datalist list.json)" in said
+    own = tmp_path / "my bundle"
+    own.mkdir()
+    assert f"monai-afire run '{own}' train " in refused("classifier", own, dataset_dir="in")
 
 
 @pytest.mark.parametrize(

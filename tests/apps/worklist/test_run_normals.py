@@ -167,7 +167,7 @@ def test_enough_normal_images_of_the_detector_decide(tmp_path: Path) -> None:
 def test_a_folder_of_two_views_with_too_few_of_each_is_refused(tmp_path: Path) -> None:
     """Views are not told apart then, and those of the rarer one are left out."""
     facts = [ImageFacts(view=view) for view in ["PA"] * 12 + ["AP"] * 10]
-    with pytest.raises(ValueError, match="12 normal images of one view .* at least 19"):
+    with pytest.raises(ValueError, match=r"12 normal images of one view .* at least 19"):
         normals_from(np.arange(22.0), facts, level=0.05)
 
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pydicom
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from monai_afire.data import load_radiograph_datalist
 from monai_afire.data.datalist.patients import item_patients, patient_of, split_by_patient
@@ -156,3 +158,14 @@ def test_single_item_of_a_folder_is_its_patient() -> None:
 def test_images_on_two_drives_keep_their_whole_paths() -> None:
     items = [{"image": "/c/00000013_004.png"}, {"image": "/d/b.png"}]
     assert item_patients(items) == ["00000013", "/d/b.png"]
+
+
+def test_unknown_patients_are_told_once_for_all_sections(tmp_path: Path) -> None:
+    """Code that changes the filters of warnings makes Python repeat what was said before."""
+    for number in range(20):
+        Image.new("L", (8, 8)).save(tmp_path / f"{number}.png")
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for section in ("training", "validation"):
+            load_radiograph_datalist(tmp_path, section=section)
+    assert len([each for each in found if "are not known" in str(each.message)]) == 1

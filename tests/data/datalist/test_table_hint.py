@@ -1,0 +1,52 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""A label table in the place of a datalist: the command that the message suggests makes the list."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from monai_afire.apps.readers.__main__ import main
+from monai_afire.data import DatalistError, bundle_items, labeled_items
+
+HEADER = "Image Index,Finding Labels,Patient ID,View Position"
+NAMES = [f"0000000{number}_000.png" for number in range(1, 9)]
+
+
+def nih_folder(folder: Path) -> Path:
+    """Radiographs in a folder with a blank in its name, and the published table beside them."""
+    folder.mkdir()
+    for name in NAMES:
+        Image.new("L", (16, 16)).save(folder / name)
+    rows = [f"{name},Mass,{name[:8]},PA" for name in NAMES]
+    (folder / "Data_Entry_2017.csv").write_text("\n".join([HEADER, *rows]) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize("has_lists", [False, True])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_the_suggested_command_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_lists: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = nih_folder(tmp_path / "nih images")
+    if has_lists:
+        (folder / "lists").mkdir()
+        (folder / "lists/train_val_list.txt").write_text("\n".join(NAMES[:6]))
+        (folder / "test_list.txt").write_text("\n".join(NAMES[6:]))
+    for load in (bundle_items, labeled_items):
+        with pytest.raises(DatalistError, match="is a table") as refusal:
+            load("training", "nih images", "nih images/Data_Entry_2017.csv")
+        assert "IMAGES" not in str(refusal.value)
+    command = re.search(r"monai-afire data (.*)", str(refusal.value))
+    assert command is not None
+    words = shlex.split(command[1])
+    assert words[:3] == ["nih", "--root", "nih images"]
+    assert ("random" in words) is not has_lists
+    assert main(words) == 0
+    assert (tmp_path / "labels.json").is_file()
