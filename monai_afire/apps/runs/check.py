@@ -67,7 +67,7 @@ def start_bundle() -> None:
         show_cause_last(_RESUMABLE if "resume" in call.read_names else _INTERRUPTED)
         # MONAI's command line takes "--help" and "-h" for overrides
         if "help" in call.overrides or "h" in call.overrides:
-            raise SystemExit(until_unread(lambda: print(help_text(call))))
+            raise SystemExit(until_unread(lambda: print(help_text(call))) or 0)
         check_call(call)
         if "device" in call.overrides:
             chosen_device(str(call.value("device")))
