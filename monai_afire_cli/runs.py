@@ -13,6 +13,7 @@ from typing import Any
 __all__ = ["wrong_run"]
 
 _LATEST, _RELEASED = "latest", "released"
+_RECORD = "run.json"
 _SHOWN = 5
 
 
@@ -58,7 +59,14 @@ def _how_to_get_released(config: Mapping[str, Any]) -> str:
 
 
 def _newest_first(parent: Path) -> list[str]:
-    """Names of the runs of a bundle."""
-    folders = [path for path in parent.glob("*") if path.is_dir() and path.name != _LATEST]
-    newest_first = sorted(folders, key=lambda path: path.stat().st_mtime, reverse=True)
-    return [path.name for path in newest_first]
+    """Names of the runs of a bundle, by what their records say."""
+    folders = [path.parent for path in parent.glob(f"*/{_RECORD}") if path.parent.name != _LATEST]
+    return [folder.name for folder in sorted(folders, key=_started, reverse=True)]
+
+
+def _started(folder: Path) -> str:
+    """When a run was started, "" for not known; the package that writes the record takes seconds to import."""
+    try:
+        return str(json.loads((folder / _RECORD).read_text(encoding="utf-8"))["started"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""

@@ -7,6 +7,8 @@ from __future__ import annotations
 import json
 import pkgutil
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -158,3 +160,22 @@ def test_the_plain_loops_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ]
         assert len(moved) > 20
     assert (tmp_path / "vit.pt").is_file()
+
+
+@pytest.mark.skipif(
+    not (ROOT / ".git").exists() or shutil.which("git") is None, reason="needs a clone and git"
+)
+def test_git_ignores_the_lists_that_commands_of_the_pages_write_and_no_tracked_file() -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    written = sorted(set(re.findall(r"--output (\w+\.json)", text)))
+    assert "labels.json" in written
+
+    def git(*words: str) -> list[str]:
+        found = subprocess.run(
+            ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+        )
+        return found.stdout.splitlines()
+
+    assert git("check-ignore", *written) == written
+    assert git("ls-files", "--cached", "--ignored", "--exclude-standard") == []

@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
+from monai_afire.utils.run_records import write_record
 from monai_afire_cli import bundles_folder
 from monai_afire_cli.overrides import wrong_options
 
@@ -26,7 +26,8 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for number in range(7):
         folder = tmp_path / f"runs/afire/ward_{number}"
         folder.mkdir(parents=True)
-        os.utime(folder, (number, number))
+        write_record(folder, "train")
+    (tmp_path / "runs/afire/no_run").mkdir()
     (tmp_path / "runs/afire/latest").symlink_to(folder)
     return tmp_path
 

@@ -46,7 +46,7 @@ from monai_afire.networks.weights.description import Description
 from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.transforms.radiograph_io.common import WRITER
 from monai_afire.utils.files import atomic_path, output_path
-from monai_afire.utils.text import harmless
+from monai_afire.utils.text import counted, harmless
 from monai_afire.visualize.captions import NOT_CLINICAL
 from monai_afire.visualize.heat_map import emphasized_heat_map, heat_panels
 
@@ -354,8 +354,9 @@ class AnomalyWriter(ResultTables):
         """Close the files; each process says which of its own images have no Secondary Capture."""
         super().close(engine)
         if self.without_study:
+            have = counted(len(self.without_study), "image has", "images have")
             logger.warning(
-                f"{len(self.without_study)} images have no Secondary Capture or report, such as: "
+                f"{have} no Secondary Capture or report, such as: "
                 f"{next(iter(self.without_study.values()))}"
             )
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from monai_afire.data.datalist.datalist_checks import SECTIONS, DatalistError
 from monai_afire.data.datalist.patients import file_patients, relative_names
-from monai_afire.utils.text import first_few, known_text
+from monai_afire.utils.text import counted, first_few, known_text
 
 _MOST_READ = 10_000  # images; a question for each of more files takes minutes on a network's disk
 _HEAD_BYTES = 4096  # tell nearly all images of one size apart
@@ -124,11 +124,12 @@ def check_leaks(sections: Mapping[str, Any], source: Path, base: Path, leaks: st
     if leaks == "refuse":  # sections of other names are not trained or tested on
         sections = {name: sections[name] for name in SECTIONS if name in sections}
     shared = shared_between(sections, base)
-    for what, several in (("patients", shared["patient"]), ("images", shared["file"])):
+    for what, several in (("patient", shared["patient"]), ("image", shared["file"])):
         if several:
+            found = counted(len(several), f"{what} is", f"{what}s are")
             shown = first_few(f"{name} ({', '.join(own)})" for name, own in several.items())
             text = (
-                f"{source}: {len(several):,} {what} are in two sections: {shown}; results on them would be too good. "
+                f"{source}: {found} in two sections: {shown}; results on them would be too good. "
                 "Keep each in one section, or divide the patients anew with num_folds; where items have no "
                 '"patient_id", the names or DICOM headers of the files give the patients.'
             )

@@ -195,7 +195,7 @@ def test_patient_in_two_sections_is_refused_without_a_warning(tmp_path: Path, se
         with pytest.raises(DatalistError) as caught:
             labeled_items(section, datalist=path)
     assert str(caught.value).startswith(
-        f"{path}: 1 patients are in two sections: t1 (training, test); results"
+        f"{path}: 1 patient is in two sections: t1 (training, test); results"
     )
     assert "num_folds" in str(caught.value)
     assert labeled_items(section, datalist=path, num_folds=3)
@@ -220,7 +220,7 @@ def test_image_in_two_sections_is_refused_whoever_the_patients_are(tmp_path: Pat
     path = write_list(tmp_path, **sections)
     with pytest.raises(
         DatalistError,
-        match=r"1 images are in two sections: same.png \(training, validation, test\)",
+        match=r"1 image is in two sections: same.png \(training, validation, test\)",
     ):
         labeled_items("test", datalist=path, required=())
 

@@ -38,9 +38,9 @@ def test_one_image_by_two_names(folder: Path, spelling: str) -> None:
     if make:
         make(folder / "a.png", folder / "z.png")
     path = write_list(folder, {"image": "a.png", "label": 0}, {"image": other, "label": 0})
-    with pytest.warns(UserWarning, match=r"1 images are in two sections: .* \(training, test\)"):
+    with pytest.warns(UserWarning, match=r"1 image is in two sections: .* \(training, test\)"):
         bundle_items("training", datalist=path)
-    with pytest.raises(DatalistError, match="1 images are in two sections"):
+    with pytest.raises(DatalistError, match="1 image is in two sections"):
         labeled_items("training", datalist=path)
 
 
@@ -51,9 +51,9 @@ def test_one_patient_by_two_spellings(folder: Path, one: Any, other: Any) -> Non
         for name, id in (("a", one), ("b", other))
     ]
     path = write_list(folder, *items)
-    with pytest.warns(UserWarning, match=r"1 patients are in two sections: .* \(training, test\)"):
+    with pytest.warns(UserWarning, match=r"1 patient is in two sections: .* \(training, test\)"):
         bundle_items("training", datalist=path)
-    with pytest.raises(DatalistError, match="1 patients are in two sections"):
+    with pytest.raises(DatalistError, match="1 patient is in two sections"):
         labeled_items("training", datalist=path)
 
 

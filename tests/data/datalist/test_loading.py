@@ -225,8 +225,8 @@ def test_leaks_between_sections_give_a_warning(write_list: WriteList) -> None:
     with pytest.warns(UserWarning, match="in two sections") as caught:
         load_radiograph_datalist(datalist=path)
     text = " ".join(str(warning.message) for warning in caught)
-    assert "1 images are in two sections: a.png (training, test)" in text
-    assert "1 patients are in two sections: 1 (training, validation)" in text
+    assert "1 image is in two sections: a.png (training, test)" in text
+    assert "1 patient is in two sections: 1 (training, validation)" in text
     assert len(caught) == 2
 
 
@@ -426,12 +426,12 @@ def test_lists_that_are_read(shared_data: Path) -> None:
             len(load_radiograph_datalist(datalist=bad / "list_bad_images.json", section="test"))
             == 7
         )
-    with pytest.warns(UserWarning, match="1 images are in two sections"):
+    with pytest.warns(UserWarning, match="1 image is in two sections"):
         assert names(load_radiograph_datalist(datalist=bad / "list_no_label_key.json")) == [
             "ok.png"
         ]
     with pytest.warns(
-        UserWarning, match="1 images are in two sections"
+        UserWarning, match="1 image is in two sections"
     ):  # ok.png is in training and in test
         assert len(load_radiograph_datalist(datalist=bad / "list_ok.json")) == 1
 
@@ -453,7 +453,7 @@ def test_label_lists(shared_data: Path) -> None:
         check_label_table(items("list_label_wrong_type.json"), 2)
     with pytest.warns(UserWarning, match="left 1 abnormal"):
         assert len(normal_items(items("list_abnormal_in_training.json"))) == 1
-    with pytest.warns(UserWarning, match=r"1 patients are in two sections: 1 "):
+    with pytest.warns(UserWarning, match=r"1 patient is in two sections: 1 "):
         items("list_leak.json")
 
 
