@@ -218,7 +218,7 @@ def test_inference_of_one_file_and_of_a_list(workspace: Path) -> None:
     assert result.returncode == 0, result.stderr[-3000:]
     folder = last_run("afire")
     [row] = read_csv(folder / "scores.csv")
-    assert row["abnormal"] in ("0", "1")
+    assert row["abnormal"] == ""  # the detector has fewer normal images than a threshold needs
 
     (workspace / "list.json").write_text(
         json.dumps({"test": [{"image": "a.png"}, {"image": "missing.png"}]})

@@ -75,7 +75,9 @@ def test_a_detector_is_fitted_to_an_encoder_without_training(clone: Path) -> Non
         found[specificity] = decisions(output)
         assert (output / "worklist.csv").is_file()
         assert sum(path.is_file() for path in (output / "overlays").rglob("*")) == 8
-    assert sum(map(int, found[None])) < sum(map(int, found[0.01]))
+    assert set(found[None]) == {""}  # of 4 normal validation images, where 0.95 needs 19
+    assert "1" in found[0.01]
+    assert set(found[0.01]) <= {"0", "1"}
     run(
         config_file=[*USE, AFIRE + "evaluate.json"],
         **RUN,
