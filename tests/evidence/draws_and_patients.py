@@ -13,7 +13,8 @@ both with replacement: an interval over patients alone is too narrow for a state
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,46 @@ from tests.evidence.nih_findings import findings_of
 
 SCORES = Path(__file__).parent / "scores" / "imagenet.npz"
 SAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Family:
+    """Comparisons of a part of the protocol, whose p-values are corrected together."""
+
+    comparisons: tuple[tuple[str, str], ...]
+    labels: tuple[str, ...] = ("0.01", "0.1", "1")
+
+
 FAMILIES = {
-    "part 1": (("vit_tiny_probe", "imagenet_probe"), ("released_probe", "imagenet_probe")),
-    "part 6": (("imagenet_continued_probe", "imagenet_probe"),),
-    "part 7": (
-        ("imagenet_continued_60_probe", "imagenet_continued_probe"),
-        ("imagenet_continued_60_probe", "imagenet_probe"),
+    "part 1": Family(
+        (("vit_tiny_probe", "imagenet_probe"), ("released_probe", "imagenet_probe")),
+    ),
+    "part 6": Family((("imagenet_continued_probe", "imagenet_probe"),)),
+    "part 7": Family(
+        (
+            ("imagenet_continued_60_probe", "imagenet_continued_probe"),
+            ("imagenet_continued_60_probe", "imagenet_probe"),
+        )
+    ),
+    "part 7, fine-tuned": Family(
+        (("imagenet_continued_tuned_1e-3", "imagenet_tuned_1e-3"),), labels=("0.1",)
+    ),
+    "part 8": Family(
+        (
+            ("imagenet_continued_tuned_RATE", "imagenet_tuned_RATE"),
+            ("imagenet_continued_tuned_RATE", "cnn"),
+            ("imagenet_continued_tuned_RATE", "residual"),
+        ),
+        labels=("1",),
+    ),
+    "part 9": Family(
+        (
+            ("imagenet_continued_probe_lejepa", "imagenet_continued_probe"),
+            ("imagenet_continued_probe_lejepa", "imagenet_probe"),
+        )
     ),
 }
-"""Comparisons by the part of the protocol; p-values are corrected within each."""
+"""By the part of the protocol."""
 
 
 def resampled_means(aucs: NDArray[np.float64], chosen: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -132,19 +164,19 @@ def arms_table(found: dict[tuple[str, str], dict[str, NDArray[np.float64]]]) -> 
 def differences_table(found: dict[tuple[str, str], dict[str, NDArray[np.float64]]]) -> pd.DataFrame:
     """A row per comparison and share of the labels: the paired difference, its interval over both, and p after Holm."""
     tables = []
-    for family, comparisons in FAMILIES.items():
-        table = pd.DataFrame(_differences(found, comparisons))
+    for name, family in FAMILIES.items():
+        table = pd.DataFrame(_differences(found, family))
         if len(table):
-            tables.append(table.assign(**{"p, Holm": holm(table["p"].to_numpy()), "of": family}))
+            tables.append(table.assign(**{"p, Holm": holm(table["p"].to_numpy()), "of": name}))
     return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
 
 
 def _differences(
     found: dict[tuple[str, str], dict[str, NDArray[np.float64]]],
-    comparisons: Sequence[tuple[str, str]],
+    family: Family,
 ) -> Iterator[dict[str, Any]]:
-    for fraction in sorted({fraction for fraction, _ in found}):
-        for arm, other in comparisons:
+    for fraction in family.labels:
+        for arm, other in family.comparisons:
             first, second = found.get((fraction, arm), {}), found.get((fraction, other), {})
             draws = sorted(set(first) & set(second))
             if not draws:
