@@ -19,15 +19,6 @@ from monai_afire.detection.score_equations import (
 )
 from monai_afire.utils.precision import at_least_float32
 
-SAVED_KINDS = (
-    "overlays",
-    "thumbnails",
-    "dicom",
-    "sr",
-    "maps",
-    "embeddings",
-)  # files of a scored image
-
 _TOKEN_DIRECTIONS = 32
 _SHRINKAGE = 0.05  # of the token density's covariance
 _RESIDUAL_CELLS = 4  # along each axis of a patch

@@ -21,10 +21,10 @@ from ignite.engine import Engine
 from PIL import Image
 
 from monai_afire.apps.results import AnomalyReport
+from monai_afire.apps.runs.declarations import SAVED_KINDS
 from monai_afire.apps.worklist import AnomalyWriter
 from monai_afire.data import scan_radiographs
 from monai_afire.detection import SCORE_NAMES, AnomalyDetector, ImageDensity, detection_items
-from monai_afire.detection.scores import SAVED_KINDS
 from monai_afire.handlers import DetectorFit
 from monai_afire.networks import AFiRe, ViTEncoder
 

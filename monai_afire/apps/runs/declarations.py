@@ -27,10 +27,12 @@ from monai_afire.apps.runs.option import Option
 from monai_afire.data.cache.cached_dataset import CACHES
 from monai_afire.detection import SCORE_NAMES
 from monai_afire.detection.field_of_view import FIELDS_OF_VIEW
-from monai_afire.detection.scores import SAVED_KINDS
 from monai_afire.utils.uncertain_labels import LABEL_KINDS, UNCERTAIN_POLICIES
 
-__all__ = ["ENCODER_OPTIONS", "OPTIONS", "SECTIONS"]
+__all__ = ["ENCODER_OPTIONS", "OPTIONS", "SAVED_KINDS", "SECTIONS"]
+
+SAVED_KINDS = ("overlays", "thumbnails", "dicom", "sr", "maps", "embeddings")
+"""Files of a scored image beside its row in the table."""
 
 _DATA = (
     Option(

@@ -25,6 +25,7 @@ from pydicom.dataset import Dataset
 from monai_afire.apps.results.prediction_writer import warn_if_implausible
 from monai_afire.apps.results.result_pictures import batch_picture, in_proportion, resized_maps
 from monai_afire.apps.results.result_tables import ResultTables, written_name
+from monai_afire.apps.runs.declarations import SAVED_KINDS
 from monai_afire.apps.worklist.batch_report import Drift, measure_drift
 from monai_afire.apps.worklist.image_facts import ImageFactsReader
 from monai_afire.apps.worklist.lung_zones import lung_zone
@@ -41,7 +42,6 @@ from monai_afire.apps.worklist.worklist import (
 from monai_afire.apps.worklist.worklist_page import write_worklist_page
 from monai_afire.detection.calibration import DetectorNormals, Judgment, NormalImages
 from monai_afire.detection.detector import HEAT_UNIT, AnomalyDetector
-from monai_afire.detection.scores import SAVED_KINDS
 from monai_afire.networks.weights.description import Description
 from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.transforms.radiograph_io.common import WRITER

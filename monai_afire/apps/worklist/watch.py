@@ -21,11 +21,11 @@ from typing import Any
 from monai.bundle import ConfigWorkflow
 
 from monai_afire.apps.results.result_tables import written_name
+from monai_afire.apps.runs.declarations import SAVED_KINDS
 from monai_afire.apps.runs.process_end import show_cause_last
 from monai_afire.apps.worklist.watched_normals import WatchedNormals
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.scanning import scan_radiographs
-from monai_afire.detection.scores import SAVED_KINDS
 from monai_afire.transforms.radiograph_io.formats import MISSING, UNOPENED
 from monai_afire.utils.files import check_writable, write_text
 from monai_afire.utils.folder_lock import LOCK_FILE, folder_lock
