@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-__all__ = ["bundle_command", "config_word", "hand_over", "run_in", "shown"]
+__all__ = ["bundle_command", "config_word", "hand_over", "quoted", "run_in", "shown"]
 
 _WAIT_SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 
@@ -57,7 +57,21 @@ def shown(command: Sequence[str]) -> str:
         >>> print(shown(["python", "-c", "['a','b']", "two words"]))
         python -c "['a','b']" 'two words'
     """
-    return " ".join(map(_quoted, command))
+    return " ".join(map(quoted, command))
+
+
+def quoted(word: str) -> str:
+    """
+    One word for a shell. With single quotes in it, it stands in double quotes, rather than with each one escaped.
+
+    Example:
+        >>> print(quoted("a b"), quoted("['a','b']"), quoted("$'2024'"))
+        'a b' "['a','b']" "\\$'2024'"
+    """
+    if "'" not in word or re.search(r'["`!]', word):
+        return shlex.quote(word)
+    escaped = word.replace("\\", "\\\\").replace("$", "\\$")
+    return f'"{escaped}"'
 
 
 def hand_over(command: Sequence[str]) -> int:
@@ -115,8 +129,3 @@ def _environment() -> dict[str, str]:
     if not any(name in environment for name in _WAIT_SETTINGS):
         environment["OMP_WAIT_POLICY"] = "PASSIVE"
     return environment
-
-
-def _quoted(word: str) -> str:
-    """A list of files in double quotes, as the documentation writes it, rather than with each of its own escaped."""
-    return f'"{word}"' if "'" in word and not re.search(r'["$`\\!]', word) else shlex.quote(word)

@@ -43,6 +43,9 @@ SIGILS = ("@", "$", "%")
 _FLAG = re.compile(r"--|-[a-zA-Z]")  # what Fire takes for the name of an option
 _LANGUAGE = re.compile(r"^[@$%]|#|[@%]::")
 _SEPARATED = re.compile(r"^(?![@$%]).*#", re.DOTALL)  # a text that is no reference or expression
+_DIGITS = re.compile(
+    r"\d[\d_]*(-[\d_]+)+", re.ASCII
+)  # no number of Python: the name of a run by its time
 _OF_PYTHON = ("True", "False", "None", "...")
 _PLAIN = re.compile(r"[A-Za-z_./]([\w./:~ -]*[\w./:~-])?", re.ASCII)
 # MONAI leaves out an option that is None, so null is an expression
@@ -155,7 +158,7 @@ def passed_word(id: str, word: str) -> str:
 def _text(text: str) -> str:
     if text.lower() in ("none", "null"):
         return _CONSTANTS["null"]
-    is_plain = _PLAIN.fullmatch(text) and text not in _OF_PYTHON
+    is_plain = (_PLAIN.fullmatch(text) and text not in _OF_PYTHON) or _DIGITS.fullmatch(text)
     return text if is_plain or not text else _expression(text)
 
 

@@ -18,6 +18,7 @@ from monai.engines.utils import default_metric_cmp_fn
 from torch import nn
 from torch.optim import Optimizer
 
+from monai_afire.data.datalist.image_list import image_fingerprint
 from monai_afire.handlers.epoch_progress import (
     RemainingBatches,
     adapt_progress,
@@ -28,13 +29,18 @@ from monai_afire.handlers.epoch_progress import (
     saved_division,
 )
 from monai_afire.handlers.random_state import random_state, set_random_state
-from monai_afire.handlers.run_folder import RunFolder
+from monai_afire.handlers.run_folder import BACKUP, RunFolder
 from monai_afire.handlers.stop_request import StopRequest
 from monai_afire.handlers.teacher import is_optimizer_step
 from monai_afire.networks.weights.checkpoint_files import read_own
-from monai_afire.networks.weights.description import describe, with_description
+from monai_afire.networks.weights.description import (
+    carried_description,
+    describe,
+    with_description,
+)
 from monai_afire.networks.weights.model_file import check_fits
-from monai_afire.utils.distributed import all_gather_object, global_rank
+from monai_afire.utils.distributed import all_gather_object, by_main_rank, global_rank
+from monai_afire.utils.text import first_few
 
 __all__ = ["ResumableCheckpoint"]
 
@@ -78,14 +84,17 @@ class ResumableCheckpoint:
             :func:`monai_afire.networks.describe`.
 
     A checkpoint of a complete epoch may be resumed by any number of processes and with epochs of another length
-    (another batch size, other images). Progress and schedules follow the new length. A warning names changes of the
-    global batch.
+    (another batch size). Progress and schedules follow the new length. A warning names changes of the global batch.
+
+    A checkpoint knows its training images by :func:`monai_afire.data.datalist.image_list.image_fingerprint`, and the
+    names of its classes. It is not resumed with others. The images may lie in another folder.
 
     Raises:
         FileExistsError: when training starts anew and ``save_dir`` has the files of another run.
         OSError: when training starts and ``save_dir`` cannot be written to or has no room for the files; while
             training, when a file cannot be written: the last complete one stays.
-        RuntimeError: when another process is writing into the folder; when the checkpoint does not fit the network, or,
+        RuntimeError: when another process is writing into the folder; when the checkpoint is of other images or
+            classes, does not fit the network, or,
             made in the midst of an epoch, neither the processes nor the loader, with no complete epoch to go back to;
             when the processes of a run see different checkpoints.
         ValueError: when the checkpoint is damaged, by its checksums, or carries code.
@@ -110,6 +119,7 @@ class ResumableCheckpoint:
     stop_signals: Sequence[str] = ("SIGTERM", "SIGUSR1", "SIGINT")
     description: Mapping[str, Any] = field(default_factory=dict)
     best_metric: float | None = field(default=None, init=False)
+    images: dict[str, Any] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.files = RunFolder(self.save_dir)
@@ -133,6 +143,7 @@ class ResumableCheckpoint:
         if engine.state.iteration > 0:
             return  # a later round of federated learning, for which the same trainer runs on
         self.best_metric = None
+        self.images = by_main_rank(_images_of, engine.state.dataloader)
         is_resumed = self.resume and self.files.checkpoint.is_file()
         if global_rank() == 0:
             if not self.resume:
@@ -189,8 +200,7 @@ class ResumableCheckpoint:
         self.stop_request.leave(
             engine,
             f"stopped by {reason} in epoch {state.epoch} of {state.max_epochs}, after iteration {state.iteration}; "
-            f"saved to {self.files.checkpoint}. Run the same command with resume set to true (--resume True) to go on; "
-            "of several stopped runs, its folder's name (--name) says which",
+            f"saved to {self.files.checkpoint}. Run the same command with resume set to true (--resume True) to go on",
         )
 
     def save_if_best(self, validator: Any) -> None:
@@ -214,6 +224,7 @@ class ResumableCheckpoint:
             "network": self.network_state(),
             "trainer": engine.state_dict(),
             "dealing": epoch_division(engine.state.dataloader),
+            "images": self.images,
             "scaler": None if scaler is None else scaler.state_dict(),
             "best_metric": self.best_metric,
             "random_states": random_states,
@@ -233,17 +244,30 @@ class ResumableCheckpoint:
 
     def read(self, path: Path) -> dict[str, Any]:
         """A checkpoint's content, once it is known to fit."""
-        backup = "take it from a backup, or start anew with resume set to false (model.pt beside it may be whole)"
-        state = read_own(path, backup)
+        state = read_own(path, BACKUP)
         missing = [name for name in ("network", "trainer", *self.objects) if name not in state]
         if missing:
             found = f"{path} has no {' and no '.join(missing)}, only {sorted(state)}"
             raise RuntimeError(
                 f"{found}: a run with other settings wrote it; start anew with resume set to false"
             )
+        if problem := self.files.other_images(self.images, state):
+            raise RuntimeError(problem)
         remedy = "resume with the settings of the run that wrote it, or start anew with resume set to false"
+        self.refuse_other_classes(state["network"], path, remedy)
         check_fits(state["network"], self.network.state_dict(), path, remedy)
         return state
+
+    def refuse_other_classes(self, network_state: Any, path: Path, remedy: str) -> None:
+        """Keep a run from going on with a checkpoint whose outputs mean something else."""
+        found = carried_description(network_state)
+        then, now = (
+            None if each is None else each.class_names for each in (found, self.network_description)
+        )
+        if then is None or now is None or then == now:
+            return
+        classes = f"{first_few(then)} ({len(then)}) there, {first_few(now)} ({len(now)}) now"
+        raise RuntimeError(f"{path} is of a run with other classes ({classes}): {remedy}")
 
     def load(self, engine: Any) -> None:
         """Resume from the checkpoint, or from the last complete epoch if the rest of an epoch cannot be repeated."""
@@ -317,6 +341,12 @@ class ResumableCheckpoint:
             text = "the network of the last epoch, not the one of the best validation"
             logger.warning(f"{self.files.model} is missing: what is written now is {text}")
         self.write_model()
+
+
+def _images_of(loader: Any) -> dict[str, Any] | None:
+    """Fingerprint of the images that a loader of a MONAI ``Dataset`` reads; None where it does not say them."""
+    dataset = getattr(loader, "dataset", None)
+    return image_fingerprint(getattr(dataset, "data", None))
 
 
 def _is_within_epoch(engine: Any) -> bool:

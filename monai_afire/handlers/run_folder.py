@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from monai_afire.networks.weights.checkpoint_files import write_pickle
+from monai_afire.data.datalist.image_list import image_difference
+from monai_afire.networks.weights.checkpoint_files import read_pickle, write_pickle
 from monai_afire.utils.files import (
     atomic_path,
     check_writable,
@@ -22,6 +24,7 @@ from monai_afire.utils.files import (
 from monai_afire.utils.folder_lock import folder_lock, launcher_patience
 
 _REMEDY = "run the same command with resume set to true (--resume True)"
+BACKUP = "take it from a backup, or start anew with resume set to false (model.pt beside it may be whole)"
 
 
 class RunFolder:
@@ -56,6 +59,28 @@ class RunFolder:
     def refuse_other_run(self) -> None:
         """Keep the files of another run from being replaced by those of a new one."""
         refuse_existing(self.checkpoint, self.epoch, self.model)
+
+    def other_images(
+        self, images: Mapping[str, Any] | None, state: Mapping[str, Any] | None = None
+    ) -> str | None:
+        """
+        Why a run on these images must not go on with the checkpoint; None where it may, or where there is none.
+
+        Args:
+            images: of this run, see :func:`monai_afire.data.datalist.image_list.image_fingerprint`.
+            state: content of the checkpoint; None to read it.
+        """
+        if state is None and not self.checkpoint.is_file():
+            return None
+        content = read_pickle(self.checkpoint, BACKUP, mmap=True) if state is None else state
+        difference = image_difference(content.get("images"), images)
+        if difference is None:
+            return None
+        return (
+            f"{self.checkpoint} is of a run on other images ({difference}), and this run would overwrite it: "
+            "resume with the images of that run (--dataset_dir or --datalist), or start a new run without --resume "
+            f"(with --pretrained or --encoder_weights {self.model} it begins with these weights)"
+        )
 
     def write_checkpoint(self, state: dict[str, Any], is_epoch_complete: bool) -> None:
         """Write ``checkpoint.pt``; that of a complete epoch stays beside one from within an epoch."""

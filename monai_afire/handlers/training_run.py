@@ -34,10 +34,10 @@ class TrainingRun:
 
     A trainer attaches those of :meth:`first_handlers`, its own, and those of :meth:`last_handlers`:
 
-    * :class:`EpochSeed` and :class:`NonFiniteLoss` come first, and :class:`ClassNamesFile` where the description has
-      names of classes;
+    * :class:`EpochSeed` and :class:`NonFiniteLoss` come first;
     * :class:`EpochValidation`, TensorBoard's curves (``train/``, ``validation/``), :class:`TrainingProgressBar` and
-      :class:`ResumableCheckpoint` come last: what is saved has been validated.
+      :class:`ResumableCheckpoint` come last: what is saved has been validated. :class:`ClassNamesFile` follows where
+      the description has names of classes.
 
     The validator draws the same random numbers in every epoch, prints its metrics, adds them to the curves, and draws
     the preview.
@@ -106,8 +106,6 @@ class TrainingRun:
         """Handlers that act before the trainer's own."""
         handlers: list[Any] = [EpochSeed(self.seed, generators=self.generators)]
         handlers.append(NonFiniteLoss(self.output_dir))
-        if self.description.get("class_names") is not None:
-            handlers.append(ClassNamesFile(self.description["class_names"], self.ckpt_dir))
         return handlers
 
     def last_handlers(self, scalars: Callable[[Any], Mapping[str, Any]]) -> list[Any]:
@@ -139,6 +137,9 @@ class TrainingRun:
         chosen_by = self.validator if self.keep_best else None
         handlers.append(TrainingProgressBar(None, self.record_interval, self.title, chosen_by))
         handlers.append(self._checkpoint(chosen_by))
+        if self.description.get("class_names") is not None:
+            # after the checkpoint, which refuses to be resumed with other classes
+            handlers.append(ClassNamesFile(self.description["class_names"], self.ckpt_dir))
         return handlers
 
     def _describe_validation(self, validator: Engine) -> None:

@@ -6,13 +6,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from monai_afire.utils.files import write_text
 
-__all__ = ["LATEST", "RECORD", "newest_run", "read_record", "run_folders", "write_record"]
+__all__ = [
+    "LATEST",
+    "RECORD",
+    "mark_finished",
+    "newest_run",
+    "read_record",
+    "run_folders",
+    "write_record",
+]
 
 RECORD = "run.json"
 """Makes a folder a run's."""
@@ -20,13 +29,16 @@ LATEST = "latest"
 """Beside the runs of a bundle, what leads to the last one."""
 
 
-def write_record(folder: str | os.PathLike, step: str) -> None:
+def write_record(
+    folder: str | os.PathLike, step: str, facts: Mapping[str, Any] | None = None
+) -> None:
     """
     Note in a run's folder that it starts now; a run that goes on starts again.
 
     Args:
         folder: of the run.
         step: what the run does, such as "train".
+        facts: what else to note, JSON data; what stands there stays.
 
     Raises:
         OSError: when the folder cannot be written to.
@@ -38,11 +50,28 @@ def write_record(folder: str | os.PathLike, step: str) -> None:
         >>> read_record(folder)["step"]
         'train'
     """
-    record = {"step": step, "started": datetime.now(timezone.utc).isoformat()}
+    now = {"step": step, "started": datetime.now(timezone.utc).isoformat()}
+    record = {**read_record(folder), **(facts or {}), **now}
     write_text(Path(folder, RECORD), json.dumps(record))
 
 
-def read_record(folder: str | os.PathLike) -> dict[str, str]:
+def mark_finished(folder: str | os.PathLike, is_finished: bool) -> None:
+    """
+    Note whether a run is complete. A folder without a record, which is no run's, stays as it is.
+
+    Args:
+        folder: of the run.
+        is_finished: whether it is complete.
+
+    Example:
+        >>> mark_finished("no_such_folder", True)
+    """
+    record = read_record(folder)
+    if record and record.get("finished", False) != is_finished:
+        write_text(Path(folder, RECORD), json.dumps({**record, "finished": is_finished}))
+
+
+def read_record(folder: str | os.PathLike) -> dict[str, Any]:
     """
     What a run says about itself.
 
@@ -50,7 +79,7 @@ def read_record(folder: str | os.PathLike) -> dict[str, str]:
         folder: any.
 
     Returns:
-        "step" and "started", a time in ISO 8601; nothing for a folder that is no run's.
+        "step", "started", a time in ISO 8601, and what else was noted; nothing for a folder that is no run's.
 
     Example:
         >>> read_record("no_such_folder")
@@ -62,7 +91,13 @@ def read_record(folder: str | os.PathLike) -> dict[str, str]:
         return {}
     if not isinstance(content, dict):
         return {}
-    return {name: value for name, value in content.items() if isinstance(value, str)}
+    # a file that somebody has changed: a time of another type could not be compared
+    texts = ("step", "started")
+    return {
+        name: value
+        for name, value in content.items()
+        if name not in texts or isinstance(value, str)
+    }
 
 
 def run_folders(parent: str | os.PathLike) -> list[Path]:

@@ -16,13 +16,16 @@ from ignite.engine import Engine, Events
 
 from monai_afire.apps.runs.command_line import given_words
 from monai_afire.apps.runs.declarations import ENCODER_OPTIONS
-from monai_afire.apps.runs.follow_up import follow_up_command
+from monai_afire.apps.runs.follow_up import follow_up_command, resume_command
+from monai_afire.apps.runs.run_folder import run_name
 from monai_afire.data.datalist.drawn_images import PHANTOMS
 from monai_afire.detection import AnomalyDetector
 from monai_afire.engines import TrackedTrainer
+from monai_afire.handlers.stop_request import StoppedBySignal
 from monai_afire.networks.weights.model_file import read_description
-from monai_afire.utils.distributed import global_rank
+from monai_afire.utils.distributed import by_main_rank, global_rank, is_launched
 from monai_afire.utils.files import joined_path
+from monai_afire.utils.run_records import mark_finished
 
 
 @dataclass(eq=False, repr=False)
@@ -79,8 +82,7 @@ class ClosingMessage:
         }
         if self.curves is not None:
             lines["curves"] = f"tensorboard --logdir {self.curves}"
-        words = given_words(sys.argv)
-        given = {name: "True" if word is None else word for name, word in words.items()}
+        given = _given()
         for name, entry in self.commands.items():
             folder = joined_path(self.config_dir)
             configs = [
@@ -187,7 +189,32 @@ def run_training(trainer: TrackedTrainer, bundle_root: str) -> None:
         training_message(
             run.network, run.ckpt_dir, bundle_root, run.output_dir, run.preview, chosen_by
         ).attach(trainer)
-    trainer.run()
+        by_main_rank(mark_finished, run.output_dir, False)
+    try:
+        trainer.run()
+    except StoppedBySignal:
+        if run is not None:
+            _say_how_to_go_on(run.output_dir)
+        raise
+    if run is not None:
+        by_main_rank(mark_finished, run.output_dir, True)
+
+
+def _say_how_to_go_on(output_dir: str) -> None:
+    """Print the command that resumes a training, once for all ranks."""
+    given = _given()
+    if not given or global_rank():
+        return
+    command = resume_command(given, run_name(output_dir))
+    if is_launched():
+        command = f"{command.replace('python', 'torchrun ...', 1)} (torchrun with its options)"
+    print(f"go on by:  {command}", flush=True)
+
+
+def _given() -> dict[str, str]:
+    """The options of MONAI's command; none in another program."""
+    words = given_words(sys.argv)
+    return {name: "True" if word is None else word for name, word in words.items()}
 
 
 def _next_steps(configs: Path, is_detector: bool) -> dict[str, dict[str, Any]]:

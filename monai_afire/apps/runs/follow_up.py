@@ -6,19 +6,20 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from monai_afire.apps.runs.call import is_of_weights
 from monai_afire.apps.runs.overlays import completed
+from monai_afire_cli.starting import quoted
 from monai_afire_cli.words import passed_word
 
 _OF_ONE_RUN = {
     *("resume", "name", "weights_of", "output_dir", "ckpt_dir", "run_dir"),
     *("config_file", "meta_file", "logging_file", "tracking"),
 }
+_STARTING_WEIGHTS = {"encoder_weights", "encoder_branch", "pretrained"}
 _IMAGES = {"dataset_dir", "datalist"}
 _PHANTOM = {"phantom", "phantom_dir"}
 
@@ -34,7 +35,7 @@ def follow_up_command(
     """A command that goes on from the run that was started with the options given, perhaps on the same images."""
     if not all(os.path.isfile(path) for path in configs):
         return None
-    present = _config_files(given.get("config_file", ""))
+    present = config_files(given.get("config_file", ""))
     goes_on = bool(present) and os.path.abspath(present[0]) == os.path.abspath(configs[0])
     base, added = _content(configs[:1]), _content(configs[1:])
     entries = base | added
@@ -51,17 +52,35 @@ def follow_up_command(
         left_out |= _IMAGES
     if "dataset_dir" in options:
         left_out |= _PHANTOM
+    if "ckpt_path" in options:  # the whole network comes from there
+        left_out |= _STARTING_WEIGHTS
     repeated = {name: value for name, value in given.items() if _top(name) in (known - left_out)}
     if not goes_on:  # another config may lack a part of an entry of the same name
         repeated = {name: value for name, value in repeated.items() if _has(entries, name)}
     if keep is not None:
         repeated = {name: value for name, value in repeated.items() if _top(name) in keep}
-    added_words = {name: passed_word(name, value) for name, value in options.items()}
-    words = "".join(
-        f" --{name} {shlex.quote(value)}" for name, value in {**repeated, **added_words}.items()
-    )
     files = completed([configs[0], *fitting, *configs[1:]])
-    return f"python -m monai.bundle run --config_file {_file_list(files)}{words}"
+    return _command(files, {**repeated, **_passed(options)})
+
+
+def resume_command(given: Mapping[str, str], name: str | None) -> str:
+    """The command that goes on with the run that was started with the options given, by its name if it has one."""
+    options = {"resume": "True"} if name is None else {"name": name, "resume": "True"}
+    left_out = {"config_file", *options}
+    repeated = {id: word for id, word in given.items() if id not in left_out}
+    files = config_files(given.get("config_file", ""))
+    return _command(files, {**repeated, **_passed(options)})
+
+
+def _passed(options: Mapping[str, str]) -> dict[str, str]:
+    return {name: passed_word(name, value) for name, value in options.items()}
+
+
+def _command(files: Sequence[str], options: Mapping[str, str]) -> str:
+    """A command with its options, whose words are those that Fire reads."""
+    config = [f"--config_file {_file_list(files)}"] if files else []
+    words = [f"--{name} {quoted(word)}" for name, word in options.items()]
+    return " ".join(["python -m monai.bundle run", *config, *words])
 
 
 def _has(entries: Any, name: str) -> bool:
@@ -79,13 +98,13 @@ def _top(name: str) -> str:
 
 def _file_list(files: Sequence[str]) -> str:
     return (
-        shlex.quote(files[0])
+        quoted(files[0])
         if len(files) == 1
         else '"[' + ",".join(f"'{file}'" for file in files) + ']"'
     )
 
 
-def _config_files(text: str) -> list[str]:
+def config_files(text: str) -> list[str]:
     """One file, or a list of them as the command line writes it."""
     if not text.strip().startswith("["):
         return [text] if text else []
