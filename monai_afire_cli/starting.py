@@ -15,6 +15,8 @@ from pathlib import Path
 
 __all__ = ["bundle_command", "config_word", "hand_over", "quoted", "run_in", "shown"]
 
+# what a shell changes within double quotes: there a $ before a single quote is none of it
+_SPECIAL_WITHIN = re.compile(r"""["`!]|\$(?!')|\\(?=[\\$]|$)""")
 _WAIT_SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 
 
@@ -66,12 +68,10 @@ def quoted(word: str) -> str:
 
     Example:
         >>> print(quoted("a b"), quoted("['a','b']"), quoted("$'2024'"))
-        'a b' "['a','b']" "\\$'2024'"
+        'a b' "['a','b']" "$'2024'"
     """
-    if "'" not in word or re.search(r'["`!]', word):
-        return shlex.quote(word)
-    escaped = word.replace("\\", "\\\\").replace("$", "\\$")
-    return f'"{escaped}"'
+    is_plain_within = "'" in word and not _SPECIAL_WITHIN.search(word)
+    return f'"{word}"' if is_plain_within else shlex.quote(word)
 
 
 def hand_over(command: Sequence[str]) -> int:

@@ -56,8 +56,8 @@ def adapt_progress(
         )
     if _changed(then, now, "batches"):
         changes.append(
-            f"an epoch has {now['batches']} batches now, {then['batches']} in the checkpoint (another batch size, "
-            "other images or processes): progress and schedules follow the new length"
+            f"an epoch has {now['batches']} batches now, {then['batches']} in the checkpoint (another batch size "
+            "or number of processes): progress and schedules follow the new length"
         )
         engine.state.epoch_length = now["batches"]
         engine.state.iteration = engine.state.epoch * now["batches"]

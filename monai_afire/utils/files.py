@@ -104,7 +104,10 @@ def joined_path(path: str | os.PathLike | Sequence[str | os.PathLike]) -> Path:
 
 
 def check_writable(
-    folder: str | os.PathLike, *others: str | os.PathLike, needed_bytes: int = 0
+    folder: str | os.PathLike,
+    *others: str | os.PathLike,
+    needed_bytes: int = 0,
+    option: str = "",
 ) -> Path:
     """
     Make sure that files can be written into a folder, before hours of work depend on it.
@@ -115,6 +118,7 @@ def check_writable(
         folder: the folder; made if missing.
         others: further folders.
         needed_bytes: what is going to be written; more must be free.
+        option: that names the folder, such as "--cache_dir", for the message; "" for an output folder.
 
     Returns:
         The first folder.
@@ -128,8 +132,9 @@ def check_writable(
         True
     """
     for other in others:
-        check_writable(other, needed_bytes=needed_bytes)
+        check_writable(other, needed_bytes=needed_bytes, option=option)
     path = Path(folder)
+    elsewhere = f"another folder by {option}" if option else "another output folder"
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path, prefix=".writable.") as file:
@@ -137,14 +142,12 @@ def check_writable(
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        remedy = "free space, change its permissions or choose another output folder"
+        remedy = f"free space, change its permissions or choose {elsewhere}"
         raise OSError(f"cannot write to {path}: {error.strerror or error}; {remedy}") from error
     disk = shutil.disk_usage(path)
     if disk.total and disk.free < needed_bytes:  # a total of 0: the file system does not know
         sizes = f"{disk.free / 1e6:,.0f} MB are free, about {needed_bytes / 1e6:,.0f} MB are going to be written"
-        raise OSError(
-            f"the disk of {path} is too full: {sizes}; free space or choose another output folder"
-        )
+        raise OSError(f"the disk of {path} is too full: {sizes}; free space or choose {elsewhere}")
     return path
 
 

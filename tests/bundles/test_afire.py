@@ -302,6 +302,28 @@ def test_checkpoint_of_another_architecture_is_refused(workspace: Path) -> None:
     assert f"{last_run('afire') / 'models/checkpoint.pt'}" in all_messages(error.value)
 
 
+def test_a_run_goes_on_with_its_own_images_alone(workspace: Path) -> None:
+    for name, count in (("a", 8), ("b", 5)):
+        write_images(workspace / name, count)
+        train(epochs=1, dataset_dir=name, num_workers=0)
+    run_of_a, run_of_b = sorted(Path("runs/afire").glob("2*"))
+    before = {path.name: path.read_bytes() for path in (run_of_b / "models").iterdir()}
+    train(epochs=2, dataset_dir=str(workspace / "a"), num_workers=0, resume=True)
+    checkpoint = torch.load(run_of_a / "models/checkpoint.pt", weights_only=True)
+    assert checkpoint["trainer"]["iteration"] == 2 * checkpoint["trainer"]["epoch_length"]
+    (workspace / "a").rename(workspace / "c")
+    with pytest.raises(ValueError, match="Failed") as unknown:
+        train(epochs=3, dataset_dir="c", num_workers=0, resume=True)
+    assert f"--name {run_of_a.name}" in all_messages(unknown.value)
+    with pytest.raises(RuntimeError) as other:
+        train(epochs=3, dataset_dir="c", num_workers=0, resume=True, name=run_of_b.name)
+    assert f"{run_of_b / 'models/checkpoint.pt'} is of a run on other images" in all_messages(
+        other.value
+    )
+    assert {path.name: path.read_bytes() for path in (run_of_b / "models").iterdir()} == before
+    train(epochs=3, dataset_dir="c", num_workers=0, resume=True, name=run_of_a.name)
+
+
 def test_restores_images(workspace: Path) -> None:
     train()
     config = ["bundles/afire/configs/inference.json", "bundles/afire/configs/restore.json"]

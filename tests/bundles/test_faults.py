@@ -106,7 +106,10 @@ def test_sigterm_to_the_whole_job_saves_and_resumes_to_the_same_weights(workspac
         assert process.returncode == 143, output[-3000:]
         iteration = saved_weights("afire", "models/checkpoint.pt")["trainer"]["iteration"]
     assert "stopped by SIGTERM in epoch" in output
-    assert "--resume True" in output
+    name = last_run("afire").name
+    (command,) = (line for line in output.splitlines() if line.startswith("go on by:"))
+    for words in (f"--config_file {CONFIG}", f"--name {name}", "--resume True", "--epochs"):
+        assert words in command
     assert "Traceback" not in output
     # a few epochs more are enough, of a run that would go on as long
     epochs = iteration // 6 + 3

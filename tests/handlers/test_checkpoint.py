@@ -412,7 +412,7 @@ def test_resuming_a_complete_run_keeps_the_best_model(
 def test_schedules_end_in_time_with_epochs_of_another_length(
     tmp_path: Path, length: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Another batch size, or other images."""
+    """Another batch size."""
     counting_engine(tmp_path, linear()).run([0] * 3, max_epochs=2)
     engine, steps = counting_engine(tmp_path, linear(), resume=True), []
     engine.add_event_handler(Events.ITERATION_STARTED, lambda: steps.append(engine.state.iteration))
@@ -421,6 +421,54 @@ def test_schedules_end_in_time_with_epochs_of_another_length(
     assert steps == list(range(2 * length + 1, 4 * length + 1))
     assert (engine.state.epoch, engine.state.epoch_length) == (4, length)
     assert f"an epoch has {length} batches now, 3 in the checkpoint" in caplog.text
+
+
+class Listed(list):
+    """Batches of a loader that says which items it reads, as those of MONAI's data sets do."""
+
+    def __init__(self, names: list[Path]) -> None:
+        super().__init__([0] * len(names))
+        self.dataset = SimpleNamespace(data=[{"image": str(name)} for name in names])
+
+
+def images(folder: Path, count: int, size: int = 1) -> Listed:
+    folder.mkdir()
+    names = [folder / f"{number}.png" for number in range(count)]
+    for name in names:
+        name.write_bytes(bytes(size))
+    return Listed(names)
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "words"),
+    [(3, 1, "3 training images now, 2 in"), (2, 7, "other training images of the same names")],
+)
+def test_a_run_on_other_images_is_refused_before_anything_is_written(
+    tmp_path: Path, count: int, size: int, words: str
+) -> None:
+    run = tmp_path / "run"
+    counting_engine(run, linear()).run(images(tmp_path / "a", 2), max_epochs=1)
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    others = images(tmp_path / "b", count, size)
+    with pytest.raises(RuntimeError, match=words) as caught:
+        counting_engine(run, linear(), resume=True).run(others, max_epochs=2)
+    for remedy in (str(run / "checkpoint.pt"), "--dataset_dir", "--encoder_weights", "--resume"):
+        assert remedy in str(caught.value)
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+    staged = images(tmp_path / "c", 2)
+    counting_engine(run, linear(), resume=True).run(staged, max_epochs=2)
+    assert torch.load(run / "checkpoint.pt", weights_only=True)["trainer"]["iteration"] == 4
+
+
+@pytest.mark.parametrize("now", [["Mass"], ["Nodule", "Mass"]])
+def test_a_run_with_other_classes_is_refused_by_their_names(tmp_path: Path, now: list[str]) -> None:
+    old = {"class_names": ["Nodule"]}
+    counting_engine(tmp_path, linear(), description=old).run([0], max_epochs=1)
+    new = {"description": {"class_names": now}, "resume": True}
+    with pytest.raises(
+        RuntimeError, match=rf"other classes \(Nodule.*{now[0]}.*resume set to false"
+    ):
+        counting_engine(tmp_path, nn.Linear(1, len(now)), **new).run([0], max_epochs=2)
 
 
 def test_a_run_that_fails_before_it_saves_leaves_nothing(tmp_path: Path) -> None:

@@ -98,6 +98,8 @@ def test_unwritable_folders_are_named(tmp_path: Path, below: str) -> None:
         check_writable(folder)
     assert str(folder) in str(caught.value)
     assert (tmp_path / "file").read_text() == "not a folder"
+    with pytest.raises(OSError, match="another folder by --cache_dir"):
+        check_writable(folder, option="--cache_dir")
 
 
 @pytest.mark.skipif(

@@ -90,7 +90,8 @@ class PhantomSet:
     def _draw(self) -> None:
         """Draw, unless another process does so meanwhile."""
         recipe = Path(self.folder) / "recipe.json"
-        with folder_lock(check_writable(self.folder), LONGEST_WAIT.total_seconds()):
+        folder = check_writable(self.folder, option="--phantom_dir")
+        with folder_lock(folder, LONGEST_WAIT.total_seconds()):
             if self._is_drawn():
                 return
             recipe.unlink(missing_ok=True)

@@ -17,7 +17,9 @@ from ignite.engine import Engine, Events
 from monai_afire.apps.runs.command_line import given_words
 from monai_afire.apps.runs.declarations import ENCODER_OPTIONS
 from monai_afire.apps.runs.follow_up import follow_up_command, resume_command
+from monai_afire.apps.runs.literals import text_of
 from monai_afire.apps.runs.run_folder import run_name
+from monai_afire.data import DatalistError, abnormal_label, load_radiograph_datalist
 from monai_afire.data.datalist.drawn_images import PHANTOMS
 from monai_afire.detection import AnomalyDetector
 from monai_afire.engines import TrackedTrainer
@@ -40,6 +42,7 @@ class ClosingMessage:
         files: what it is -> the file or folder, as text or as parts to be joined.
         commands: what it does -> "configs", their files (of ``config_dir`` if without a folder), "keep", the names of
             the overrides to repeat (all that fit by default), "same_images", whether the images are those of this run,
+            "needs_labels", whether to leave the command out where these images have no labels,
             and further entries, options of the command: a name among ``files``, another text, or parts to be joined.
         config_dir: folder of the configs.
         curves: folder of TensorBoard's log.
@@ -84,6 +87,8 @@ class ClosingMessage:
             lines["curves"] = f"tensorboard --logdir {self.curves}"
         given = _given()
         for name, entry in self.commands.items():
+            if entry.get("needs_labels") and not _are_labeled(given):
+                continue
             folder = joined_path(self.config_dir)
             configs = [
                 path if os.path.dirname(path) else str(folder / path) for path in entry["configs"]
@@ -92,6 +97,7 @@ class ClosingMessage:
                 "configs",
                 "keep",
                 "same_images",
+                "needs_labels",
                 *(["dataset_dir"] if self.knows_phantoms_alone() else []),
             )
             options = {
@@ -211,6 +217,20 @@ def _say_how_to_go_on(output_dir: str) -> None:
     print(f"go on by:  {command}", flush=True)
 
 
+def _are_labeled(given: Mapping[str, str]) -> bool:
+    """Whether a detector can be evaluated on the images of a command: phantoms, or a list with labels."""
+    dataset_dir, datalist = (text_of(given.get(name)) for name in ("dataset_dir", "datalist"))
+    if not datalist:
+        return not dataset_dir  # a folder alone has no labels
+    try:
+        items = load_radiograph_datalist(
+            dataset_dir, datalist, "test", check_files=False, leaks="ignore"
+        )
+    except DatalistError:
+        return False
+    return all(abnormal_label(item) is not None for item in items)
+
+
 def _given() -> dict[str, str]:
     """The options of MONAI's command; none in another program."""
     words = given_words(sys.argv)
@@ -232,6 +252,7 @@ def _next_steps(configs: Path, is_detector: bool) -> dict[str, dict[str, Any]]:
                 "configs": [first, "evaluate.json"],
                 "ckpt_path": "model",
                 "same_images": True,
+                "needs_labels": is_detector,  # other networks have learned from labels
             },
             "use": use,
         }

@@ -28,7 +28,7 @@ from monai_afire.utils.distributed import (
     has_process_group,
     is_launched,
 )
-from monai_afire.utils.files import check_writable, refuse_existing
+from monai_afire.utils.files import check_writable, refuse_existing, write_text
 from monai_afire.utils.run_records import (
     LATEST,
     RECORD,

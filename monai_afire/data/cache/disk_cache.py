@@ -80,7 +80,8 @@ class DiskCachedDataset(UnreadableNamingDataset, PersistentDataset):
             raise ValueError(f"bits must be 8, 16 or None, got {bits!r}")
         super().__init__(data, transform, cache_dir=None)
         self.bits = bits
-        self.folder = check_writable(Path(cache_dir).expanduser() / self._recipe())
+        folder = Path(cache_dir).expanduser() / self._recipe()
+        self.folder = check_writable(folder, option="--cache_dir")
         self.cache_dir = self.folder
 
     def set_data(self, data: Sequence[Mapping[str, Any]]) -> None:

@@ -132,3 +132,31 @@ def test_commands_repeat_the_overrides(tmp_path: Path, monkeypatch: pytest.Monke
     assert message.lines() == {
         "use": f"{command} --ckpt_path 'my models/model.pt' --dataset_dir /path/to/images"
     }
+
+
+@pytest.mark.parametrize(
+    ("given", "labels", "is_shown"),
+    [
+        ([], [], True),  # phantoms
+        (["--dataset_dir", "."], [], False),
+        (["--datalist", "list.json"], [0, 1], True),
+        (["--datalist", "list.json"], [0, None], False),
+        (["--datalist", "list.json", "--dataset_dir", "."], [1], True),
+    ],
+)
+def test_an_evaluation_needs_labels(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: list[str],
+    labels: list[int | None],
+    is_shown: bool,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "inference.json").write_text('{"dataset_dir": null, "datalist": null}')
+    items = [{"image": f"{number}.png", "label": label} for number, label in enumerate(labels)]
+    (tmp_path / "list.json").write_text(json.dumps({"training": ["a.png"], "test": items}))
+    start = ["/site/monai/bundle/__main__.py", "run", "--config_file", "train.json"]
+    monkeypatch.setattr(sys, "argv", [*start, *given])
+    entry = {"configs": ["inference.json"], "same_images": True, "needs_labels": True}
+    lines = ClosingMessage(commands={"evaluate": entry}, config_dir=str(tmp_path)).lines()
+    assert ("evaluate" in lines) == is_shown

@@ -5,14 +5,20 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from apps.runs.bundle_configs import call_of, paths_of
+from fire.parser import DefaultParseValue
 
 from monai_afire.apps.runs import check_call
-from monai_afire.apps.runs.follow_up import follow_up_command
+from monai_afire.apps.runs.follow_up import follow_up_command, resume_command
+from monai_afire.apps.runs.literals import text_of
+from monai_afire_cli.words import option_words
 
 FILES: dict[str, dict[str, Any]] = {
     "train": {
@@ -128,3 +134,53 @@ def test_what_settles_two_overlays_is_added() -> None:
     command = follow_up_command([train, adapt], {}, given)
     assert command == RUN + f"\"['{train}','{paper}','{adapt}','{settling}']\""
     check_call(call_of(run, pretrained=""))
+
+
+def test_a_stopped_run_goes_on_by_its_command_and_its_name() -> None:
+    given = {
+        "config_file": "['train.json','paper.json']",
+        "dataset_dir": "/hospital a",
+        "epochs": "9",
+        "resume": "False",
+        "train::run::seed": "3",
+    }
+    words = shlex.split(resume_command(given, "2026-11-28_101420"))
+    assert words[:4] == ["python", "-m", "monai.bundle", "run"]
+    found = option_words(words[4:])
+    assert found == {**given, "name": "2026-11-28_101420", "resume": "True"}
+
+
+def test_a_run_in_a_folder_of_its_own_goes_on_there() -> None:
+    given = {"config_file": "train.json", "output_dir": "/x", "ckpt_dir": "/y"}
+    start = RUN + "train.json --output_dir /x --ckpt_dir /y --resume True"
+    assert resume_command(given, None) == start
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["2026-11-28_101420", "2026-01-05_091420_2", "1-2", "2024", "ward #3", "1e3", "it's $5", "-x"],
+)
+def test_a_printed_name_is_read_as_the_name(name: str) -> None:
+    """By a shell, Fire and MONAI; names of digits and dashes need no signs around them."""
+    command = resume_command({"config_file": "train.json"}, name)
+    read = ["sh", "-c", f"printf '%s\\n' {command}"]
+    typed = subprocess.run(read, capture_output=True, text=True, check=True).stdout.splitlines()
+    word = option_words(typed)["name"]
+    assert text_of(DefaultParseValue(word)) == name
+    if re.fullmatch(r"[\d_]+-[\d_-]+", name):
+        assert f"--name {name} " in command
+
+
+def test_weights_to_start_from_are_not_repeated_beside_the_whole_network(configs: Path) -> None:
+    entries = {"encoder_weights": None, "encoder_branch": "teacher", "ckpt_path": "", "seed": 0}
+    (configs / "train.json").write_text(json.dumps(entries))
+    (configs / "evaluate.json").write_text("{}")
+    given = {
+        "config_file": "train.json",
+        "encoder_weights": "released",
+        "encoder_branch": "student",
+    }
+    start = RUN + "\"['train.json','evaluate.json']\""
+    files = ["train.json", "evaluate.json"]
+    assert follow_up_command(files, {"ckpt_path": "m.pt"}, given) == start + " --ckpt_path m.pt"
+    assert "--encoder_weights released" in str(follow_up_command(files, {}, given))

@@ -16,9 +16,11 @@ from bundles.bundle_runs import environment
 from torch import nn
 
 from monai_afire.apps.runs import check_folders, run_folder, run_weights
-from monai_afire.apps.runs.run_folder import stopped_run
+from monai_afire.apps.runs.run_folder import run_name, stopped_run
+from monai_afire.data.datalist.image_list import image_fingerprint
 from monai_afire.networks import save_network
 from monai_afire.networks.weights.released_files import weights_file
+from monai_afire.utils.run_records import mark_finished
 
 
 @pytest.fixture(autouse=True)
@@ -118,6 +120,80 @@ def test_latest_is_by_the_records_whatever_the_times_of_the_files_are() -> None:
     assert stopped_run("mine", "train") == first
 
 
+def started(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
+    """Let the process be one that MONAI's command has started."""
+    program = "/site/monai/bundle/__main__.py"
+    monkeypatch.setattr(sys, "argv", [program, "run", "--config_file", "train.json", *words])
+
+
+def train_on(folder: str | None, name: str | None = None) -> Path:
+    run = Path(run_folder("mine", "train", name, images=[folder, None]))
+    (run / "models").mkdir()
+    (run / "models/checkpoint.pt").touch()
+    return run
+
+
+def test_without_a_name_the_run_of_the_same_images_goes_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first, other, phantom = train_on("a"), train_on("b"), train_on(None)
+    for folder, run in (
+        (str(tmp_path / "a"), first),
+        ("b/", other),
+        (None, phantom),
+        ("", phantom),
+    ):
+        assert stopped_run("mine", "train", None, [folder, None]) == run
+    newer = train_on("a")
+    assert stopped_run("mine", "train", None, ["a", None]) == newer
+    mark_finished(newer, True)
+    assert stopped_run("mine", "train", None, ["a", None]) == first  # the one that is not complete
+    mark_finished(first, True)
+    assert stopped_run("mine", "train", None, ["a", None]) == newer
+    mark_finished(first, False)
+    assert stopped_run("mine", "train", None, ["a", None]) == first
+
+
+def test_without_a_name_the_run_of_the_same_options_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started(monkeypatch, "--seed", "1", "--epochs", "9")
+    first = train_on("a")
+    started(monkeypatch, "--seed", "2", "--name", "b")
+    second = train_on("a", "b")
+    started(monkeypatch, "--seed", "1", "--epochs", "20", "--device", "cpu", "--resume", "True")
+    assert stopped_run("mine", "train", None, ["a", None]) == first
+    started(monkeypatch, "--seed", "2", "--resume", "True")
+    assert stopped_run("mine", "train", None, ["a", None]) == second
+    started(monkeypatch, "--seed", "3", "--resume", "True")
+    with pytest.raises(ValueError, match="--name b"):
+        stopped_run("mine", "train", None, ["a", None])
+    monkeypatch.setattr(sys, "argv", ["my_program.py"])  # has no options to compare
+    assert stopped_run("mine", "train", None, ["a", None]) == second
+
+
+def test_runs_of_other_images_are_listed_by_name(tmp_path: Path) -> None:
+    first, named = train_on("a"), train_on("b", "ward 3")
+    with pytest.raises(ValueError, match="--resume True: no run") as caught:
+        run_folder("mine", "train", resume=True, images=["c", None])
+    lines = str(caught.value).splitlines()[1:]
+    assert lines[0].startswith("  --name 'ward 3' (")
+    assert str(tmp_path / "b") in lines[0]
+    assert lines[1].startswith(f"  --name {first.name} (")
+    assert str(tmp_path / "a") in lines[1]
+    assert {path.name for path in Path("runs/mine").iterdir()} == {first.name, named.name, "latest"}
+    # no run at all: a new one
+    assert Path(run_folder("mine", "fit", resume=True, images=["c", None])).is_dir()
+
+
+def test_a_folder_of_results_has_no_name(tmp_path: Path) -> None:
+    run = train_on("a")
+    assert run_name(run) == run.name
+    assert run_name(tmp_path) is None
+    mark_finished(tmp_path, True)
+    assert not (tmp_path / "run.json").exists()
+
+
 def test_false_on_the_command_line_resumes_nothing() -> None:
     last = train()
     assert Path(run_folder("mine", "train", resume="false")) != last
@@ -209,3 +285,29 @@ def test_folders_with_another_run_are_refused_unless_it_goes_on(tmp_path: Path, 
         check_folders(str(tmp_path), str(tmp_path / "models"))
     check_folders(str(tmp_path), str(tmp_path / "models"), resume=True)
     check_folders(str(tmp_path / "new"), str(tmp_path / "new/models"))
+
+
+def test_a_checkpoint_of_other_images_is_refused_before_the_folder_is_touched(
+    tmp_path: Path,
+) -> None:
+    models = tmp_path / "models"
+    items = [{"image": str(tmp_path / f"{number}.png")} for number in range(3)]
+    models.mkdir()
+    torch.save({"images": image_fingerprint(items)}, models / "checkpoint.pt")
+    check_folders(str(tmp_path), str(models), True, items)
+    with pytest.raises(RuntimeError, match="1 training images now, 3 in that run"):
+        check_folders(str(tmp_path / "new"), str(models), True, items[:1])
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.slow
+def test_no_empty_folder_stays_of_a_run_that_failed_before_it_began(tmp_path: Path) -> None:
+    script = (
+        "from pathlib import Path; from monai_afire.apps.runs import check_folders\n"
+        "check_folders('a/b', 'a/b/models'); check_folders('c', 'c/models')\n"
+        "Path('c/note.txt').touch(); raise SystemExit(1)"
+    )
+    (tmp_path / "a").mkdir()
+    subprocess.run([sys.executable, "-c", script], env=environment(), cwd=tmp_path)
+    found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")}
+    assert found == {"a", "c", "c/note.txt"}
