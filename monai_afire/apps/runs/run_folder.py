@@ -247,6 +247,9 @@ def check_folders(
     if resume and (problem := by_main_rank(_other_images, ckpt_dir, items)):
         raise RuntimeError(problem)
     by_main_rank(_check_folders, Path(output_dir), Path(ckpt_dir), resume)
+    step = read_record(Path(output_dir)).get("step")
+    if resume and step:
+        by_main_rank(_begin_again, Path(output_dir), step)
 
 
 def _other_images(ckpt_dir: str, items: Sequence[Any]) -> str | None:
@@ -289,10 +292,16 @@ def _run_folder(
         _made[parent.absolute(), step, name] = folder
         atexit.register(_leave_if_unused, folder.absolute())
         write_record(folder, step, {"images": _absolute(images), "options": _options()})
-    else:
-        write_record(folder, step)
-    _point_latest(folder)
+        _point_latest(folder)
+    elif read_record(folder).get("images") == _absolute(images):
+        _begin_again(folder, step)
     return str(folder)
+
+
+def _begin_again(folder: Path, step: str) -> None:
+    """Make a run that goes on the newest one, as soon as it is known that it does."""
+    write_record(folder, step)
+    _point_latest(folder)
 
 
 def _fitting_run(parent: Path, step: str, images: Sequence[str | None]) -> Path | None:
@@ -332,9 +341,13 @@ def _no_run_fits(step: str, folders: Sequence[Path]) -> str:
 def _described(record: Mapping[str, Any]) -> str:
     """What a person knows a run by, in brackets."""
     images = [str(each) for each in record.get("images", ()) if each]
+    is_training = record.get("step") == "train"
     state = "complete" if record.get("finished") else "not complete"
+    of_training = f"{state}, " if is_training else ""  # other steps do not record their end
     started = str(record.get("started", ""))[:19].replace("T", " ")
-    return f" ({state}, started {started} UTC, images: {' and '.join(images) or 'drawn phantoms'})"
+    return (
+        f" ({of_training}started {started} UTC, images: {' and '.join(images) or 'drawn phantoms'})"
+    )
 
 
 def _absolute(images: Sequence[str | None]) -> list[str | None]:
@@ -381,7 +394,7 @@ def _named(folder: Path) -> Path:
     try:
         folder.mkdir()
     except FileExistsError as error:
-        remedy = "choose another --name, or go on with it by --resume True"
+        remedy = "choose another --name, or go on with it, with the same images, by --resume True"
         raise FileExistsError(f"there is a run {folder} already: {remedy}") from error
     return folder
 

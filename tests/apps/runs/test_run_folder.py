@@ -311,3 +311,17 @@ def test_no_empty_folder_stays_of_a_run_that_failed_before_it_began(tmp_path: Pa
     subprocess.run([sys.executable, "-c", script], env=environment(), cwd=tmp_path)
     found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")}
     assert found == {"a", "c", "c/note.txt"}
+
+
+def test_a_run_of_other_images_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    older = Path(run_folder("afire", "train", "a", images=["a", None]))
+    newer = Path(run_folder("afire", "train", "b", images=["b", None]))
+    (older / "models").mkdir()
+    (older / "models/checkpoint.pt").touch()
+    before = (older / "run.json").read_bytes()
+    assert Path(run_folder("afire", "train", "a", True, ["b", None])) == older
+    assert (older / "run.json").read_bytes() == before
+    assert (Path("runs/afire/latest")).resolve() == newer.resolve()
