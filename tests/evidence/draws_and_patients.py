@@ -54,9 +54,9 @@ FAMILIES = {
     ),
     "part 8": Family(
         (
-            ("imagenet_continued_tuned_RATE", "imagenet_tuned_RATE"),
-            ("imagenet_continued_tuned_RATE", "cnn"),
-            ("imagenet_continued_tuned_RATE", "residual"),
+            ("imagenet_continued_tuned_1e-3", "imagenet_tuned_1e-3"),
+            ("imagenet_continued_tuned_1e-3", "cnn"),
+            ("imagenet_continued_tuned_1e-3", "residual"),
         ),
         labels=("1",),
     ),
