@@ -63,6 +63,7 @@ class PrepareLesionBatch(PrepareBatchExtraInput):
         lesions: the transform that would make the lesions of one image, a ``SynthLesionMaskd`` or ``SynthLesionMask``;
             or options of :func:`monai_afire.transforms.synth_lesion_masks`, e.g. ``{"num_masks": 9}``.
         seed: of the generator before a handler seeds it anew (:class:`monai_afire.handlers.EpochSeed`).
+        backend: of :func:`monai_afire.transforms.synth_lesion_masks`.
 
     Raises:
         TypeError: for a transform of other lesions: those of ``SynthLesionMask`` alone can be made of a whole batch.
@@ -78,9 +79,10 @@ class PrepareLesionBatch(PrepareBatchExtraInput):
         self,
         lesions: Mapping[str, Any] | SynthLesionMaskd | SynthLesionMask | None = None,
         seed: int = 0,
+        backend: str = "auto",
     ) -> None:
         super().__init__(extra_keys=["lesion_image", "lesion_mask"])
-        self.lesions = _options_of(lesions)
+        self.lesions = {"backend": backend, **_options_of(lesions)}
         self.seed = seed
         self.state: torch.Tensor | None = None
         self.generator: torch.Generator | None = None
