@@ -93,13 +93,15 @@ class DescribedImages:
     @computed_once
     def error(self) -> torch.Tensor:
         """``(B, L, P)``, what the image has and its restoration has not; float32 for half precision."""
-        restored = self.network.decoder(self.student_tokens)
-        return at_least_float32(self.patches) - at_least_float32(restored)
+        return self._error_of(self.network.decoder(self.student_tokens))
 
     @computed_once
     def masked_error(self) -> torch.Tensor:
         """The same of the masked restoration: each patch is restored while its token is hidden."""
         restored = self.masked_restoration.restore_patches(self.student_tokens, self.network)
+        return self._error_of(restored)
+
+    def _error_of(self, restored: torch.Tensor) -> torch.Tensor:
         return at_least_float32(self.patches) - at_least_float32(restored)
 
     @computed_once

@@ -24,42 +24,40 @@ _SHRINKAGE = 0.05  # of the token density's covariance
 _RESIDUAL_CELLS = 4  # along each axis of a patch
 
 
-class RestorationMap(TokenMap):
-    """Squared error of each restored patch; the image score is Eq. 51, :func:`monai_afire.detection.anomaly_score`."""
+class _ErrorMap(TokenMap):
+    """Base of the squared errors of restored patches."""
 
-    name = "restoration"
     pretrained = True
-
-    def look(self, images: DescribedImages) -> torch.Tensor:
-        """Errors of the patches, ``(B, L, P)``."""
-        return images.error
 
     def measure_tokens(
         self, seen: torch.Tensor, owners: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Their squared lengths."""
+        """Squared lengths of the errors."""
         return squared_distances(seen)
+
+
+class RestorationMap(_ErrorMap):
+    """Squared error of each restored patch; the image score is Eq. 51, :func:`monai_afire.detection.anomaly_score`."""
+
+    name = "restoration"
+
+    def look(self, images: DescribedImages) -> torch.Tensor:
+        """Errors of the patches, ``(B, L, P)``."""
+        return images.error
 
     def measure(self, images: MeasuredImages) -> torch.Tensor:
         """Eq. 51, of the map as measured."""
         return log_mean_exp(images.raw(self.name))
 
 
-class MaskedRestorationMap(TokenMap):
+class MaskedRestorationMap(_ErrorMap):
     """Squared error of the restoration of each token from the others."""
 
     name = "masked_restoration"
-    pretrained = True
 
     def look(self, images: DescribedImages) -> torch.Tensor:
         """Errors of the patches, each restored while it is hidden, ``(B, L, P)``."""
         return images.masked_error
-
-    def measure_tokens(
-        self, seen: torch.Tensor, owners: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Their squared lengths."""
-        return squared_distances(seen)
 
 
 class PrototypeDistanceMap(TokenMap):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ __all__ = [
     "LATEST",
     "RECORD",
     "mark_finished",
+    "newest_first",
     "newest_run",
     "read_record",
     "run_folders",
@@ -118,6 +119,23 @@ def run_folders(parent: str | os.PathLike) -> list[Path]:
     return [folder for folder in folders if folder.name != LATEST]
 
 
+def newest_first(folders: Iterable[Path]) -> list[Path]:
+    """
+    Runs by their records: the one that was started last comes first.
+
+    Args:
+        folders: of the runs.
+
+    Returns:
+        The folders in this order; those that do not say when they were started come last.
+
+    Example:
+        >>> newest_first([])
+        []
+    """
+    return sorted(folders, key=lambda folder: read_record(folder).get("started", ""), reverse=True)
+
+
 def newest_run(parent: str | os.PathLike, is_wanted: Callable[[Path], bool]) -> Path | None:
     """
     The run that was started last, by its record: the times of files change when a folder is copied.
@@ -134,4 +152,4 @@ def newest_run(parent: str | os.PathLike, is_wanted: Callable[[Path], bool]) -> 
         True
     """
     wanted = [folder for folder in run_folders(parent) if is_wanted(folder)]
-    return max(wanted, key=lambda folder: read_record(folder).get("started", ""), default=None)
+    return next(iter(newest_first(wanted)), None)

@@ -18,9 +18,9 @@ from monai_afire.apps.runs.command_line import given_words
 from monai_afire.apps.runs.declarations import ENCODER_OPTIONS
 from monai_afire.apps.runs.follow_up import follow_up_command, resume_command
 from monai_afire.apps.runs.literals import text_of
+from monai_afire.apps.runs.phantom_weights import are_of_phantoms
 from monai_afire.apps.runs.run_folder import run_name
 from monai_afire.data import DatalistError, abnormal_label, load_radiograph_datalist
-from monai_afire.data.datalist.drawn_images import PHANTOMS
 from monai_afire.detection import AnomalyDetector
 from monai_afire.engines import TrackedTrainer
 from monai_afire.handlers.stop_request import StoppedBySignal
@@ -121,8 +121,7 @@ class ClosingMessage:
 
     def knows_phantoms_alone(self) -> bool:
         """Whether the model would refuse radiographs."""
-        description = read_description(self.paths.get("model", ""))
-        return description is not None and description.trained_on == PHANTOMS
+        return are_of_phantoms(self.paths.get("model", ""))
 
     def described(self) -> set[str]:
         """Names of the options that later steps take from the model."""

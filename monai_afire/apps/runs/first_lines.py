@@ -11,8 +11,7 @@ from pathlib import Path
 from monai.bundle import ConfigParser
 
 from monai_afire.apps.runs.call import BundleCall
-from monai_afire.data.datalist.drawn_images import PHANTOMS
-from monai_afire.networks.weights.model_file import read_description
+from monai_afire.apps.runs.phantom_weights import are_of_phantoms
 from monai_afire.utils.device import described_precision
 from monai_afire_cli.bundles import bundles_folder
 
@@ -70,7 +69,7 @@ def _weights_line(call: BundleCall) -> str:
     is_chosen = not is_default or call.config.get("weights_of") is not None
     if not is_chosen:
         line = f"{line}, which come with the bundle (--weights_of takes your own)"
-    return f"{line}; they were trained on drawn phantoms" if _is_of_phantoms(path) else line
+    return f"{line}; they were trained on drawn phantoms" if are_of_phantoms(path) else line
 
 
 def _phantom_encoders(call: BundleCall) -> Iterator[str]:
@@ -79,15 +78,9 @@ def _phantom_encoders(call: BundleCall) -> Iterator[str]:
         if name not in call.config or name not in call.read_names:
             continue
         path = call.value(name)
-        if isinstance(path, (str, os.PathLike)) and path and _is_of_phantoms(path):
+        if isinstance(path, (str, os.PathLike)) and path and are_of_phantoms(path):
             remedy = "for radiographs take --encoder_weights released, or pre-train on your own"
             yield f"warning: {path} was trained on drawn phantoms alone; {remedy}"
-
-
-def _is_of_phantoms(path: str | os.PathLike) -> bool:
-    """Whether a file of weights says that it was trained on drawn phantoms alone."""
-    description = read_description(path)
-    return description is not None and description.trained_on == PHANTOMS
 
 
 def origin(paths: Iterable[Path]) -> str:

@@ -14,13 +14,31 @@ from monai_afire.data.datalist.drawn_images import PHANTOMS, is_drawn
 from monai_afire.networks.weights.model_file import ModelFile, read_description
 from monai_afire_cli.bundles import find_local_bundle, packaged_bundles
 
-__all__ = ["checked_items"]
+__all__ = ["are_of_phantoms", "checked_items"]
 
 # steps that make a network of radiographs, where it is not train.json alone
 _STEPS = {
     "anomaly detector": "train finetune_anomaly fit_encoder --encoder_weights released --field_of_view lungs"
 }
 _LABELED = ("classifier", "segmenter", "landmark detector")
+
+
+def are_of_phantoms(path: str | os.PathLike) -> bool:
+    """
+    Whether a file of weights says that it was trained on drawn phantoms alone.
+
+    Args:
+        path: of the file.
+
+    Returns:
+        False, too, where the file does not say it or is missing.
+
+    Example:
+        >>> are_of_phantoms("no/model.pt")
+        False
+    """
+    description = read_description(path)
+    return description is not None and description.trained_on == PHANTOMS
 
 
 def checked_items(

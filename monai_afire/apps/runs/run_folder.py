@@ -18,7 +18,7 @@ from typing import Any
 
 from monai_afire.apps.runs.command_line import given_words
 from monai_afire.apps.runs.follow_up import config_files
-from monai_afire.data.datalist.drawn_images import PHANTOMS
+from monai_afire.apps.runs.phantom_weights import are_of_phantoms
 from monai_afire.data.datalist.image_list import image_fingerprint
 from monai_afire.handlers.run_folder import RunFolder
 from monai_afire.networks.weights.model_file import read_description
@@ -32,6 +32,7 @@ from monai_afire.utils.files import check_writable, refuse_existing, write_text
 from monai_afire.utils.run_records import (
     LATEST,
     RECORD,
+    newest_first,
     newest_run,
     read_record,
     run_folders,
@@ -312,8 +313,8 @@ def _fitting_run(parent: Path, step: str, images: Sequence[str | None]) -> Path 
     fitting = [folder for folder in folders if _fits(read_record(folder), images)]
     unfinished = [folder for folder in fitting if not read_record(folder).get("finished")]
     if folders and not fitting:
-        raise ValueError(_no_run_fits(step, _newest_first(folders)))
-    newest = _newest_first(unfinished or fitting)
+        raise ValueError(_no_run_fits(step, newest_first(folders)))
+    newest = newest_first(unfinished or fitting)
     return newest[0] if newest else None
 
 
@@ -431,10 +432,6 @@ def _parent(bundle: str) -> Path:
     return Path(RUNS, Path(bundle).resolve().name)
 
 
-def _newest_first(folders: Sequence[Path]) -> list[Path]:
-    return sorted(folders, key=lambda folder: read_record(folder).get("started", ""), reverse=True)
-
-
 def _is_of(folder: Path, step: str) -> bool:
     return read_record(folder).get("step") == step
 
@@ -448,10 +445,7 @@ def _can_go_on(folder: Path) -> bool:
 
 def _knows_radiographs(path: str | None) -> bool:
     """Whether there is a file of weights that does not say that it was trained on phantoms."""
-    if path is None or not Path(path).is_file():
-        return False
-    description = read_description(path)
-    return description is None or description.trained_on != PHANTOMS
+    return path is not None and Path(path).is_file() and not are_of_phantoms(path)
 
 
 def _has_weights(folder: Path, task: str | None) -> bool:
