@@ -28,10 +28,10 @@ class TrainingLoader(DataLoader):
         dataset: the data set.
         batch_size: images in a batch of one process.
         num_workers: processes that load images.
-        seed: of the order in a process group, see :func:`monai_afire.data.training_sampler`.
+        seed: of the order in a process group, see ``training_sampler``.
         min_batches: least number of batches per epoch of each process.
         device: that the run trains on.
-        sampler: None for :func:`monai_afire.data.training_sampler`.
+        sampler: None for ``training_sampler``.
         kwargs: further arguments of ``DataLoader``.
 
     Example:

@@ -23,10 +23,10 @@ class DescribedImages:
     An output costs its pass of the network when it is first asked for, and nothing if no score needs it.
 
     Args:
-        network: a pre-trained AFiRe network, or a :class:`monai_afire.detection.FrozenEncoder`.
+        network: a pre-trained AFiRe network, or a ``FrozenEncoder``.
         image: ``(B, C, *S)`` in [0, 1].
-        interior: ``(L,)`` bool, the tokens off the border, see :func:`monai_afire.detection.interior_tokens`.
-        layers: of the features, see :func:`monai_afire.detection.tokens_and_features`.
+        interior: ``(L,)`` bool, the tokens off the border, see ``interior_tokens``.
+        layers: of the features, see ``tokens_and_features``.
         masked_restoration: how tokens are hidden.
         owners: ``(B,)`` numbers of the normal images that these are, or are copies of; None for new images.
 

@@ -29,7 +29,7 @@ def detection_items(
 
     Args:
         items: of a datalist, each with a label.
-        lesions: "kinds", "contrasts" and "sizes" of :func:`monai_afire.transforms.controlled_lesion_items`; None or
+        lesions: "kinds", "contrasts" and "sizes" of ``controlled_lesion_items``; None or
             empty for no copies.
         section: name of the section, for messages.
 

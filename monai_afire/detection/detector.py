@@ -60,21 +60,21 @@ class AnomalyDetector(ScoreThresholds):
         fusion: maps that are fused to the heat map; None for "token_neighbors" and, of a pre-trained network,
             "prototype_distance" and "residual_neighbors".
         aggregation: of the token maps to their image scores, "interior_mean", "mean" or "top_k", see
-            :func:`monai_afire.detection.aggregate_tokens`.
+            ``aggregate_tokens``.
         k_fraction: share of the tokens for "focal" and "top_k".
         similarity: of the contrastive losses that the network was trained with; None takes "cosine" for a network that
             contrasts features, and "paper" for any other.
         masked_restoration: how tokens are hidden.
         memory_size: normal images that the neighbors are searched in.
         score_fusion: image scores that are fused.
-        copies: of each normal image, with another field of view (:func:`monai_afire.detection.random_views`), that
+        copies: of each normal image, with another field of view (``random_views``), that
             :meth:`fit` adds to it, where normal images are few or alike.
-        views: fields of view in which an image is scored (:func:`monai_afire.detection.fixed_view`), of which the one
+        views: fields of view in which an image is scored (``fixed_view``), of which the one
             most like normal anatomy counts: the smallest of "fused" and of each score in it. Maps and other scores are
             of the image as it is.
         layers: what "token_density", "token_neighbors" and "token_mean_density" are measured by: "last" for the tokens,
-            "all" for the encoder's feature maps, see :func:`monai_afire.detection.tokens_and_features`.
-        field_of_view: "lungs" scores the square around the lungs (:class:`monai_afire.detection.LungView`) of frontal
+            "all" for the encoder's feature maps, see ``tokens_and_features``.
+        field_of_view: "lungs" scores the square around the lungs (``LungView``) of frontal
             radiographs, "image" all of it. Maps are of the image in both cases.
 
     Raises:

@@ -39,7 +39,7 @@ def save_detector(
     Args:
         detector: fitted, with thresholds.
         path: the file to write, complete or not at all.
-        description: arguments of :func:`monai_afire.networks.describe`, such as ``preprocessing``.
+        description: arguments of ``describe``, such as ``preprocessing``.
         notes: further entries of the header, such as "data" or "license".
 
     Returns:

@@ -68,7 +68,7 @@ def evaluate_scores(
       baselines, which know nothing of lesions.
     * "within_view": AUC among the images of one view.
     * "subgroups": AUC, sensitivity and specificity of the last score by sex, age, view and manufacturer, where the
-      table has "sex", see :func:`monai_afire.metrics.subgroup_metrics`.
+      table has "sex", see ``subgroup_metrics``.
     * "matched_pairs": AUC on pairs of an abnormal and a normal image of the same view and brightness.
     * "localization": mean over the abnormal images of the columns "pixel_auroc_<name>" and "pointing_<name>".
     * "controlled": AUC of the same normal images with against without a painted lesion, by kind, contrast and size.

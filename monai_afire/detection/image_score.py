@@ -25,7 +25,7 @@ class ScoreSettings:
     What the scores of a detector are built for.
 
     Args:
-        network: a pre-trained AFiRe network, or a :class:`monai_afire.detection.FrozenEncoder`.
+        network: a pre-trained AFiRe network, or a ``FrozenEncoder``.
         width: number of features of a token.
         memory_size: normal images that neighbors are searched in.
         similarity: of tokens and prototypes, see :func:`monai_afire.detection.prototype_distance`.
@@ -50,7 +50,7 @@ class MeasuredImages:
         measure: the map ``(B, L)`` of a name.
         scales: of each name the mean and the spread of normal images' maps, ``(L,)`` each.
         fusion: names of the maps that are fused to the heat map.
-        aggregation: of a map to a score, see :func:`monai_afire.detection.aggregate_tokens`.
+        aggregation: of a map to a score, see ``aggregate_tokens``.
         k_fraction: share of the tokens for "top_k".
         interior: ``(L,)`` bool, the tokens off the border.
         described: the images themselves; None where the maps alone have been kept.

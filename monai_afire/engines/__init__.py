@@ -8,4 +8,9 @@ from monai_afire.engines.augmented_batch import PrepareAugmentedBatch
 from monai_afire.engines.prepare_batch import PrepareInputs, PrepareLesionBatch
 from monai_afire.engines.tracked_trainer import TrackedTrainer
 
-__all__ = ["PrepareAugmentedBatch", "PrepareInputs", "PrepareLesionBatch", "TrackedTrainer"]
+__all__ = [
+    "PrepareAugmentedBatch",
+    "PrepareInputs",
+    "PrepareLesionBatch",
+    "TrackedTrainer",
+]

@@ -12,10 +12,10 @@ import torch
 from monai.engines.utils import PrepareBatch, PrepareBatchExtraInput
 from monai.utils import CommonKeys
 
-from monai_afire.transforms.lesion_synthesis import (
+from monai_afire.transforms.lesion_synthesis.batched import synth_lesion_masks
+from monai_afire.transforms.lesion_synthesis.synth_lesion_mask import (
     SynthLesionMask,
     SynthLesionMaskd,
-    synth_lesion_masks,
 )
 
 

@@ -39,7 +39,7 @@ class TrackedTrainer(SupervisedTrainer):
         run: what every run has; None for none of it.
         scalars: called with the engine's output for the metrics to log, name -> number or scalar tensor. By default the
             loss or its terms, what the schedules among the handlers change, and what the method has to watch
-            (:func:`monai_afire.handlers.scheduled_scalars`).
+            (``scheduled_scalars``).
         tracking_interval: iterations between two records; each one waits for the device and the data base.
         total_epochs: of all calls together, for schedules; None for ``max_epochs``. Federated learning needs it, where
             each round is a call.

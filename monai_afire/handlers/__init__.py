@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from monai_afire.handlers.checkpoint import ResumableCheckpoint
-from monai_afire.handlers.class_names_file import ClassNamesFile
 from monai_afire.handlers.feature_probe import KNNProbe
 from monai_afire.handlers.gradients import FreezeParameters, GradientClipping
 from monai_afire.handlers.nonfinite_loss import NonFiniteLoss
@@ -16,33 +15,22 @@ from monai_afire.handlers.preview import (
 )
 from monai_afire.handlers.progress import TrainingProgressBar
 from monai_afire.handlers.random_state import EpochSeed
-from monai_afire.handlers.scalars import AFiReScalars, TrainingScalars, scheduled_scalars
-from monai_afire.handlers.schedules import (
-    AttributeSchedule,
-    OptimizerSchedule,
-    cosine_schedule,
-    linear_schedule,
-)
-from monai_afire.handlers.summary import MainRankSummaryWriter
-from monai_afire.handlers.teacher import TeacherUpdate, is_optimizer_step
+from monai_afire.handlers.schedules import AttributeSchedule, OptimizerSchedule, cosine_schedule
+from monai_afire.handlers.teacher import TeacherUpdate
 from monai_afire.handlers.threshold_fit import DetectorFit, ThresholdFit, ThresholdsAt
 from monai_afire.handlers.training_run import TrainingRun
-from monai_afire.handlers.validation import EpochValidation, ResumableEarlyStop
+from monai_afire.handlers.validation import ResumableEarlyStop
 from monai_afire.handlers.warm_start import HeadWarmStart
 
 __all__ = [
-    "AFiReScalars",
     "AttributeSchedule",
-    "ClassNamesFile",
     "CorrespondencePreview",
     "DetectorFit",
     "EpochSeed",
-    "EpochValidation",
     "FreezeParameters",
     "GradientClipping",
     "HeadWarmStart",
     "KNNProbe",
-    "MainRankSummaryWriter",
     "NonFiniteLoss",
     "OptimizerSchedule",
     "RestorationPreview",
@@ -54,9 +42,5 @@ __all__ = [
     "TokenColorPreview",
     "TrainingProgressBar",
     "TrainingRun",
-    "TrainingScalars",
     "cosine_schedule",
-    "is_optimizer_step",
-    "linear_schedule",
-    "scheduled_scalars",
 ]

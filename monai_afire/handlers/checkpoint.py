@@ -81,7 +81,7 @@ class ResumableCheckpoint:
         generators: generators of random numbers besides the global ones, with ``get_state`` and ``set_state``.
         stop_signals: signals that save and end the run, none for never.
         description: what the files say about the network besides its definition, arguments of
-            :func:`monai_afire.networks.describe`.
+            ``describe``.
 
     A checkpoint of a complete epoch may be resumed by any number of processes and with epochs of another length
     (another batch size). Progress and schedules follow the new length. A warning names changes of the global batch.

@@ -20,7 +20,7 @@ class ClassNamesFile:
     should write nothing.
 
     Args:
-        names: see :func:`monai_afire.data.save_class_names`.
+        names: see ``save_class_names``.
         model_dir: folder of the weights.
 
     Example:

@@ -50,7 +50,7 @@ class KNNProbe:
         temperature: the smaller, the more the nearest count.
         interval: probe after every so many epochs.
         name: of the metric.
-        uncertain: what the label -1 counts as, see :func:`monai_afire.utils.resolve_uncertain`.
+        uncertain: what the label -1 counts as, see ``resolve_uncertain``.
 
     Raises:
         ValueError: for an option out of range, and when the probe runs for loaders without batches or with

@@ -65,7 +65,7 @@ class ThresholdFit(ValidationFit):
 
     Args:
         network: its ``thresholds`` are set, unless its labels are "multiclass": the largest probability decides there.
-        uncertain: what the label -1 counts as, see :func:`monai_afire.utils.resolve_uncertain`.
+        uncertain: what the label -1 counts as, see ``resolve_uncertain``.
 
     Raises:
         ValueError: for an unknown policy.

@@ -60,7 +60,7 @@ class TrainingRun:
         preview: a picture of each validation; a name without a folder is that of a file in ``output_dir``.
         objects: further ones with a state, for the checkpoint.
         generators: of random numbers, besides the global ones.
-        description: what the files say about the network, arguments of :func:`monai_afire.networks.describe`.
+        description: what the files say about the network, arguments of ``describe``.
         title: of the progress bar.
 
     Raises:

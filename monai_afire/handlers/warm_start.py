@@ -49,7 +49,7 @@ class HeadWarmStart:
         val_batches: loader of the validation images, which choose the penalty; None for that of the validator.
         validator: run once after the head is set; None for no validation.
         label_kind: "multilabel" or "multiclass"; None for that of the network.
-        uncertain: what the label -1 counts as, see :func:`monai_afire.utils.resolve_uncertain`.
+        uncertain: what the label -1 counts as, see ``resolve_uncertain``.
 
     Raises:
         ValueError: for an unknown kind of labels, or a network without feature standardization.

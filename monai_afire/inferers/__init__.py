@@ -6,4 +6,6 @@ from __future__ import annotations
 
 from monai_afire.inferers.autocast import AutocastInferer
 
-__all__ = ["AutocastInferer"]
+__all__ = [
+    "AutocastInferer",
+]

@@ -9,7 +9,6 @@ from monai_afire.losses.ace import (
     MatchingLoss,
     composition_alpha,
     decomposition_alpha,
-    matching_balance,
     matching_target,
 )
 from monai_afire.losses.afire import (
@@ -23,9 +22,9 @@ from monai_afire.losses.classification import (
     MaskedMultilabelLoss,
     classification_loss,
 )
-from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
+from monai_afire.losses.composite_loss import CompositeLoss
 from monai_afire.losses.dino import DINOLoss, MultiCropCrossEntropy
-from monai_afire.losses.global_mean import global_mean, global_weighted_mean
+from monai_afire.losses.global_mean import global_mean
 from monai_afire.losses.heatmap import HeatmapLoss
 from monai_afire.losses.mae import MAELoss, MaskedReconstructionLoss
 from monai_afire.losses.peac import (
@@ -35,7 +34,6 @@ from monai_afire.losses.peac import (
     OrderClassificationLoss,
     PEACLoss,
 )
-from monai_afire.losses.token_similarity import TokenSimilarity
 
 __all__ = [
     "ACELoss",
@@ -43,6 +41,7 @@ __all__ = [
     "AnomalyRestorationLoss",
     "AppearanceRestorationLoss",
     "CategoryConsistencyLoss",
+    "CompositeLoss",
     "DINOLoss",
     "GlobalConsistencyLoss",
     "HeatmapLoss",
@@ -56,14 +55,9 @@ __all__ = [
     "OrderClassificationLoss",
     "PEACLoss",
     "StructureConsistencyLoss",
-    "TokenSimilarity",
-    "CompositeLoss",
-    "LossTerm",
     "classification_loss",
     "composition_alpha",
     "decomposition_alpha",
     "global_mean",
-    "global_weighted_mean",
-    "matching_balance",
     "matching_target",
 ]

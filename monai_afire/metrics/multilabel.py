@@ -55,7 +55,7 @@ def classification_metrics(
         class_names: K names.
         thresholds: ``(K,)`` in [0, 1]: a class is called present when its probability is >= its threshold, which was
             found on other images than these; NaN leaves a class without decision. None: 0.5 for all.
-        uncertain: what -1 counts as, see :func:`monai_afire.utils.resolve_uncertain`.
+        uncertain: what -1 counts as, see ``resolve_uncertain``.
         num_bootstraps: samples of the interval of the mean AUC, 0 for none.
         patients: ``(M,)``, the patient of each image; None for as many patients as images.
 
@@ -110,7 +110,7 @@ def mean_auc(labels: ArrayLike, probabilities: ArrayLike, uncertain: str = "igno
     Args:
         labels: ``(M, K)`` of 1, 0, -1 and NaN; ``(M,)`` is one class.
         probabilities: of the same shape; logits give the same.
-        uncertain: what -1 counts as, see :func:`monai_afire.utils.resolve_uncertain`.
+        uncertain: what -1 counts as, see ``resolve_uncertain``.
 
     Returns:
         In [0, 1]; NaN when no class has both.
@@ -130,7 +130,7 @@ class MeanAUC(EpochMetric):
     The mean AUC (:func:`mean_auc`) of all images of a validation, as a metric of MONAI's evaluators.
 
     Args:
-        uncertain: what the label -1 counts as, see :func:`monai_afire.utils.resolve_uncertain`.
+        uncertain: what the label -1 counts as, see ``resolve_uncertain``.
         label_kind: "multilabel", or "multiclass" with one-hot labels: then the softmax probability of each class
             separates it from the others.
 
@@ -170,7 +170,7 @@ def best_thresholds(
     Args:
         labels: ``(M, K)`` of 1, 0, -1 and NaN, of the validation set.
         probabilities: ``(M, K)``.
-        uncertain: what -1 counts as, see :func:`monai_afire.utils.resolve_uncertain`.
+        uncertain: what -1 counts as, see ``resolve_uncertain``.
 
     Returns:
         ``(K,)``, see :func:`best_f1_threshold`; 0.5 for a class that has not both labels.

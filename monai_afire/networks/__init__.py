@@ -4,135 +4,86 @@
 
 from __future__ import annotations
 
-from monai_afire.networks.blocks import (
-    Composer,
-    Decomposer,
-    DeviceSelfAttention,
-    DistillationHead,
-    FeaturePyramid,
-    MultiScaleNeck,
-    PositionwiseLinear,
-    ProjectionMLP,
-    PrototypeBank,
-    PyramidPooling,
-    RestorationDecoder,
-    TokenProbabilityHead,
-    gather_parts,
-    grid_size,
-    patch_labels,
-    patch_statistics,
-    patchify,
-    prepare_transformer_blocks,
-    sinkhorn_knopp,
-    spread_parts,
-    unpatchify,
-    update_ema,
-)
-from monai_afire.networks.definition import build_network, definition_of
-from monai_afire.networks.nets import (
-    ACE,
-    DINO,
-    MAE,
-    PEAC,
-    AFiRe,
-    EfficientNetLiteEncoder,
-    LungFinder,
-    PoseClassifier,
-    RadiographEncoder,
-    ResidualEncoder,
-    SwinEncoder,
-    TransferClassifier,
-    TransferNetwork,
-    UPerNet,
-    ViewClassifier,
-    ViTEncoder,
-)
-from monai_afire.networks.nets.encoders import (
-    AdaptedEncoder,
-    HuggingFaceEncoder,
-    MONAIEncoder,
-    TimmEncoder,
-    as_encoder,
-    build_encoder,
-)
+from monai_afire.networks.blocks.composition_heads import Composer, Decomposer
+from monai_afire.networks.blocks.heads import DistillationHead, TokenProbabilityHead
+from monai_afire.networks.blocks.patches import patch_labels, patchify, unpatchify
+from monai_afire.networks.blocks.prototype_bank import PrototypeBank
+from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
+from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
+from monai_afire.networks.nets.ace import ACE
+from monai_afire.networks.nets.afire import AFiRe
+from monai_afire.networks.nets.dino import DINO
+from monai_afire.networks.nets.encoders.efficientnet_lite_encoder import EfficientNetLiteEncoder
+from monai_afire.networks.nets.encoders.encoder_building import as_encoder, build_encoder
+from monai_afire.networks.nets.encoders.hugging_face_encoder import HuggingFaceEncoder
+from monai_afire.networks.nets.encoders.monai_encoder import MONAIEncoder
+from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.encoders.residual_encoder import ResidualEncoder
+from monai_afire.networks.nets.encoders.swin_encoder import SwinEncoder
+from monai_afire.networks.nets.encoders.timm_encoder import TimmEncoder
+from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
+from monai_afire.networks.nets.lung_finder import LungFinder
+from monai_afire.networks.nets.mae import MAE
+from monai_afire.networks.nets.peac import PEAC
+from monai_afire.networks.nets.pose_classifier import PoseClassifier
+from monai_afire.networks.nets.transfer_classifier import TransferClassifier
+from monai_afire.networks.nets.uper_net import UPerNet
+from monai_afire.networks.nets.view_classifier import ViewClassifier
 from monai_afire.networks.network_export import export_network
-from monai_afire.networks.weights import (
-    LoadReport,
+from monai_afire.networks.weights.model_file import (
     ModelFile,
-    describe,
-    described,
-    export_encoder,
-    load_encoder,
-    load_encoder_weights,
     load_network,
     pretrained_afire,
-    read_description,
-    released_encoder,
     save_network,
     saved_network,
-    starting_encoder,
 )
+from monai_afire.networks.weights.ready_encoder import load_encoder
+from monai_afire.networks.weights.released_files import released_encoder
+from monai_afire.networks.weights.starting_encoder import described, starting_encoder
+from monai_afire.networks.weights.state_dict_export import export_encoder
+from monai_afire.networks.weights.weight_loading import load_encoder_weights
 
 __all__ = [
     "ACE",
     "AFiRe",
-    "AdaptedEncoder",
     "Composer",
     "DINO",
     "Decomposer",
-    "DeviceSelfAttention",
     "DistillationHead",
-    "FeaturePyramid",
+    "EfficientNetLiteEncoder",
     "HuggingFaceEncoder",
-    "LoadReport",
     "LungFinder",
-    "ModelFile",
-    "build_network",
-    "definition_of",
-    "describe",
-    "described",
-    "pretrained_afire",
-    "read_description",
     "MAE",
     "MONAIEncoder",
-    "MultiScaleNeck",
+    "ModelFile",
     "PEAC",
-    "PositionwiseLinear",
-    "ProjectionMLP",
+    "PoseClassifier",
     "PrototypeBank",
-    "PyramidPooling",
     "RadiographEncoder",
-    "RestorationDecoder",
-    "EfficientNetLiteEncoder",
     "ResidualEncoder",
+    "RestorationDecoder",
     "SwinEncoder",
     "TimmEncoder",
     "TokenProbabilityHead",
     "TransferClassifier",
-    "TransferNetwork",
     "UPerNet",
     "ViTEncoder",
-    "PoseClassifier",
     "ViewClassifier",
     "as_encoder",
     "build_encoder",
+    "described",
     "export_encoder",
     "export_network",
-    "gather_parts",
-    "grid_size",
     "load_encoder",
     "load_encoder_weights",
     "load_network",
     "patch_labels",
-    "patch_statistics",
     "patchify",
-    "prepare_transformer_blocks",
+    "pretrained_afire",
     "released_encoder",
     "save_network",
     "saved_network",
     "sinkhorn_knopp",
-    "spread_parts",
     "starting_encoder",
     "unpatchify",
-    "update_ema",
 ]

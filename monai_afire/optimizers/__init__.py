@@ -10,4 +10,8 @@ from monai_afire.optimizers.parameter_groups import (
     weight_decay_groups,
 )
 
-__all__ = ["layer_decay_groups", "scaled_lr", "weight_decay_groups"]
+__all__ = [
+    "layer_decay_groups",
+    "scaled_lr",
+    "weight_decay_groups",
+]

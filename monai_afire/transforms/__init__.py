@@ -9,16 +9,6 @@ from monai_afire.transforms.appearance_distortion import (
     DistortAppearanceD,
     DistortAppearanced,
     DistortAppearanceDict,
-    RandDistortAppearance,
-    RandDistortAppearanceD,
-    RandDistortAppearanced,
-    RandDistortAppearanceDict,
-    bezier_curve,
-)
-from monai_afire.transforms.base import (
-    RandomArrayTransformD,
-    RandomArrayTransformd,
-    RandomArrayTransformDict,
 )
 from monai_afire.transforms.contrast_standardization import (
     StandardizeContrast,
@@ -27,31 +17,24 @@ from monai_afire.transforms.contrast_standardization import (
     StandardizeContrastDict,
 )
 from monai_afire.transforms.controlled_lesions import (
-    CONTROLLED_LESION_KINDS,
     AddControlledLesionD,
     AddControlledLesiond,
     AddControlledLesionDict,
-    RandSoftNodule,
     SoftNodule,
-    controlled_lesion,
-    controlled_lesion_items,
 )
-from monai_afire.transforms.grid_crop import (
+from monai_afire.transforms.grid_crop.correspondence import matching_patches, overlap_masks
+from monai_afire.transforms.grid_crop.cover import (
+    ResizeToCover,
+    ResizeToCoverD,
+    ResizeToCoverd,
+    ResizeToCoverDict,
+)
+from monai_afire.transforms.grid_crop.pair import (
     GRID_CROP_SETTINGS,
     GridCropPair,
     GridCropPairD,
     GridCropPaird,
     GridCropPairDict,
-    RandGridCropPair,
-    RandGridCropPairD,
-    RandGridCropPaird,
-    RandGridCropPairDict,
-    ResizeToCover,
-    ResizeToCoverD,
-    ResizeToCoverd,
-    ResizeToCoverDict,
-    matching_patches,
-    overlap_masks,
 )
 from monai_afire.transforms.image_fitting import fit_images, input_shape
 from monai_afire.transforms.label_vector import (
@@ -65,64 +48,29 @@ from monai_afire.transforms.landmark_heatmap import (
     LandmarkHeatmapD,
     LandmarkHeatmapd,
     LandmarkHeatmapDict,
-    landmark_array,
-    pixels_of_file,
 )
-from monai_afire.transforms.lesion_synthesis import (
+from monai_afire.transforms.lesion_synthesis.anat_paste import (
     AnatPaste,
     AnatPasteD,
     AnatPasted,
     AnatPasteDict,
+)
+from monai_afire.transforms.lesion_synthesis.batched import synth_lesion_masks
+from monai_afire.transforms.lesion_synthesis.cut_paste import (
     CutPaste,
     CutPasteD,
     CutPasted,
     CutPasteDict,
-    LesionParameters,
-    LesionSettings,
-    LesionVariants,
-    LesionVariantsD,
-    LesionVariantsd,
-    LesionVariantsDict,
-    RandAnatPaste,
-    RandAnatPasteD,
-    RandAnatPasted,
-    RandAnatPasteDict,
-    RandCutPaste,
-    RandCutPasteD,
-    RandCutPasted,
-    RandCutPasteDict,
-    RandSynthLesionMask,
-    RandSynthLesionMaskD,
-    RandSynthLesionMaskd,
-    RandSynthLesionMaskDict,
+)
+from monai_afire.transforms.lesion_synthesis.synth_lesion_mask import (
     SynthLesionMask,
     SynthLesionMaskD,
     SynthLesionMaskd,
     SynthLesionMaskDict,
-    add_lesion_maps,
-    draw_lesion_parameters,
-    num_lesion_uniforms,
-    otsu_threshold,
-    render_lesion_maps,
-    segment_lungs,
-    synth_lesion_masks,
 )
 from monai_afire.transforms.mask_loading import LoadMasks, LoadMasksD, LoadMasksd, LoadMasksDict
-from monai_afire.transforms.multi_crop import (
-    MultiCrop,
-    MultiCropD,
-    MultiCropd,
-    MultiCropDict,
-    RandMultiCrop,
-    RandMultiCropD,
-    RandMultiCropd,
-    RandMultiCropDict,
-)
+from monai_afire.transforms.multi_crop import MultiCrop, MultiCropD, MultiCropd, MultiCropDict
 from monai_afire.transforms.patch_distortion import (
-    RandShufflePatches,
-    RandShufflePatchesD,
-    RandShufflePatchesd,
-    RandShufflePatchesDict,
     ShufflePatches,
     ShufflePatchesD,
     ShufflePatchesd,
@@ -139,7 +87,6 @@ from monai_afire.transforms.radiograph_description import (
     DescribeRadiographd,
     DescribeRadiographDict,
 )
-from monai_afire.transforms.radiograph_input import RadiographInput
 from monai_afire.transforms.radiograph_io.common import RadiographError, RadiographWarning
 from monai_afire.transforms.radiograph_loading import (
     LoadRadiograph,
@@ -147,7 +94,7 @@ from monai_afire.transforms.radiograph_loading import (
     LoadRadiographd,
     LoadRadiographDict,
 )
-from monai_afire.transforms.random_views import random_views, solarized
+from monai_afire.transforms.random_views import random_views
 from monai_afire.transforms.tensor_selection import select_tensors
 
 __all__ = [
@@ -158,7 +105,6 @@ __all__ = [
     "AnatPasteD",
     "AnatPasteDict",
     "AnatPasted",
-    "CONTROLLED_LESION_KINDS",
     "CutPaste",
     "CutPasteD",
     "CutPasteDict",
@@ -183,12 +129,6 @@ __all__ = [
     "LandmarkHeatmapD",
     "LandmarkHeatmapDict",
     "LandmarkHeatmapd",
-    "LesionParameters",
-    "LesionSettings",
-    "LesionVariants",
-    "LesionVariantsD",
-    "LesionVariantsDict",
-    "LesionVariantsd",
     "LoadMasks",
     "LoadMasksD",
     "LoadMasksDict",
@@ -202,44 +142,11 @@ __all__ = [
     "MultiCropDict",
     "MultiCropd",
     "RadiographError",
-    "RadiographInput",
     "RadiographWarning",
-    "RandAnatPaste",
-    "RandAnatPasteD",
-    "RandAnatPasteDict",
-    "RandAnatPasted",
-    "RandCutPaste",
-    "RandCutPasteD",
-    "RandCutPasteDict",
-    "RandCutPasted",
-    "RandDistortAppearance",
-    "RandDistortAppearanceD",
-    "RandDistortAppearanceDict",
-    "RandDistortAppearanced",
-    "RandGridCropPair",
-    "RandGridCropPairD",
-    "RandGridCropPairDict",
-    "RandGridCropPaird",
-    "RandMultiCrop",
-    "RandMultiCropD",
-    "RandMultiCropDict",
-    "RandMultiCropd",
-    "RandShufflePatches",
-    "RandShufflePatchesD",
-    "RandShufflePatchesDict",
-    "RandShufflePatchesd",
-    "RandSoftNodule",
-    "RandSynthLesionMask",
-    "RandSynthLesionMaskD",
-    "RandSynthLesionMaskDict",
-    "RandSynthLesionMaskd",
     "RandVisiblePatches",
     "RandVisiblePatchesD",
     "RandVisiblePatchesDict",
     "RandVisiblePatchesd",
-    "RandomArrayTransformD",
-    "RandomArrayTransformDict",
-    "RandomArrayTransformd",
     "ResizeToCover",
     "ResizeToCoverD",
     "ResizeToCoverDict",
@@ -257,23 +164,11 @@ __all__ = [
     "SynthLesionMaskD",
     "SynthLesionMaskDict",
     "SynthLesionMaskd",
-    "add_lesion_maps",
-    "bezier_curve",
-    "controlled_lesion",
-    "controlled_lesion_items",
-    "draw_lesion_parameters",
     "fit_images",
     "input_shape",
-    "landmark_array",
     "matching_patches",
-    "num_lesion_uniforms",
-    "otsu_threshold",
     "overlap_masks",
-    "pixels_of_file",
     "random_views",
-    "render_lesion_maps",
-    "segment_lungs",
-    "solarized",
-    "synth_lesion_masks",
     "select_tensors",
+    "synth_lesion_masks",
 ]

@@ -292,6 +292,4 @@ def _look_up(values: Tensor, curve: Tensor) -> Tensor:
     return torch.lerp(curve[index], curve[index + 1], position - lower).clamp(0, 1)
 
 
-RandDistortAppearance = DistortAppearance
 DistortAppearanceD = DistortAppearanceDict = DistortAppearanced
-RandDistortAppearanceD = RandDistortAppearanceDict = RandDistortAppearanced = DistortAppearanced

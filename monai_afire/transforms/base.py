@@ -164,9 +164,6 @@ class RandomArrayTransformd(RandomizableTransform, ArrayTransformd):
             drawn = True
 
 
-RandomArrayTransformD = RandomArrayTransformDict = RandomArrayTransformd
-
-
 def _signature(cls: type[ArrayTransformd]) -> inspect.Signature:
     """The arguments of a dictionary transform: its own, and those of its array transform if it passes some on."""
     own = list(inspect.signature(cls.__init__).parameters.values())[1:]

@@ -248,7 +248,6 @@ class AddControlledLesiond(MapTransform):
         return output
 
 
-RandSoftNodule = SoftNodule
 AddControlledLesionD = AddControlledLesionDict = AddControlledLesiond
 
 

@@ -252,6 +252,4 @@ class MultiCropd(RandomArrayTransformd):
         return output
 
 
-RandMultiCrop = MultiCrop
 MultiCropD = MultiCropDict = MultiCropd
-RandMultiCropD = RandMultiCropDict = RandMultiCropd = MultiCropd

@@ -153,6 +153,4 @@ class ShufflePatchesd(RandomArrayTransformd):
         return output
 
 
-RandShufflePatches = ShufflePatches
 ShufflePatchesD = ShufflePatchesDict = ShufflePatchesd
-RandShufflePatchesD = RandShufflePatchesDict = RandShufflePatchesd = ShufflePatchesd

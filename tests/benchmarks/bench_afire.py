@@ -16,7 +16,7 @@ from torch import nn
 
 from monai_afire.apps.runs import tune_cpu
 from monai_afire.losses import CategoryConsistencyLoss, StructureConsistencyLoss
-from monai_afire.networks import PositionwiseLinear
+from monai_afire.networks.blocks.heads import PositionwiseLinear
 from tests.benchmarks.timing import compare, in_own_process, machine, peak_memory, reset_peak_memory
 from tests.naive.published_step import LoopedLastLayer, loop_contrastive_loss
 

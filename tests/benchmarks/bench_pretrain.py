@@ -35,7 +35,7 @@ import torch
 from tqdm.auto import tqdm
 
 from monai_afire.apps.runs import tune_cpu
-from monai_afire.utils import default_device
+from monai_afire.utils.device import default_device
 from tests.benchmarks.pretraining_step import (
     METHODS,
     PARTS,

@@ -33,7 +33,7 @@ from monai.bundle import ConfigParser, ckpt_export, create_workflow, load, push_
 from monai.bundle.utils import load_bundle_config
 
 from monai_afire.apps.zoo import pack_bundle
-from monai_afire.detection import SCORE_NAMES
+from monai_afire.detection.scores import SCORE_NAMES
 from monai_afire.networks import save_network
 
 METHODS = ("afire", "peac", "ace", "mae", "dino")

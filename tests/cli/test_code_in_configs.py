@@ -26,7 +26,7 @@ def _reasons(folder: Path, **entries: Any) -> dict[str, str]:
     "text",
     [
         "$import monai_afire",
-        "$monai_afire.utils.default_device()",
+        "$monai_afire.utils.device.default_device()",
         "$@bundle_root + '/models'",
         "$[item for item in @items if len(item) > @image_size // 2]",
         "$lambda section: torch.ones(section) * @network_def::width#0",

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monai_afire.data import DistributedRandomSampler
+from monai_afire.data.samplers import DistributedRandomSampler
 
 
 def shares(

@@ -17,18 +17,10 @@ from pydicom.dataset import Dataset
 
 from monai_afire.data.dicom_header import age_in_years
 from monai_afire.data.header_view import frontal_view
-from monai_afire.detection import (
-    FeatureSpace,
-    ImageFacts,
-    NormalImages,
-    conformal_p_values,
-    load_normals,
-    normals_from,
-    normals_needed,
-    save_normals,
-    weighted_p_values,
-)
-from monai_afire.detection.support import header_objection, is_unlike
+from monai_afire.detection import conformal_p_values, load_normals, normals_from, save_normals
+from monai_afire.detection.calibration import NormalImages
+from monai_afire.detection.conformal import normals_needed, weighted_p_values
+from monai_afire.detection.support import FeatureSpace, ImageFacts, header_objection, is_unlike
 from monai_afire.networks.weights.description import Description
 from monai_afire.networks.weights.safetensors_files import write_safetensors
 

@@ -15,7 +15,9 @@ from scipy.stats import spearmanr
 from sklearn.covariance import LedoitWolf
 
 from monai_afire.apps.phantom import ChestPhantomDataset
-from monai_afire.detection import SCORE_NAMES, AnomalyDetector, fixed_view, random_views
+from monai_afire.detection import AnomalyDetector
+from monai_afire.detection.field_of_view import fixed_view, random_views
+from monai_afire.detection.scores import SCORE_NAMES
 from monai_afire.inferers import AutocastInferer
 from monai_afire.networks import AFiRe, ViTEncoder
 

@@ -13,7 +13,8 @@ from ignite.engine import Engine
 from monai.networks.nets import ViT
 from torch.nn import functional as F
 
-from monai_afire.detection import AnomalyDetector, load_detector, save_detector, tokens_and_features
+from monai_afire.detection import AnomalyDetector, load_detector, save_detector
+from monai_afire.detection.token_features import tokens_and_features
 from monai_afire.handlers import DetectorFit, ThresholdsAt
 from monai_afire.networks import AFiRe, MONAIEncoder, SwinEncoder, ViTEncoder
 

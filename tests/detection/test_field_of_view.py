@@ -9,8 +9,7 @@ import math
 import pytest
 import torch
 
-from monai_afire.detection import fixed_view, moved, random_views
-from monai_afire.detection.field_of_view import MAX_VIEWS
+from monai_afire.detection.field_of_view import MAX_VIEWS, fixed_view, moved, random_views
 
 
 def smooth(*shape: int) -> torch.Tensor:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.covariance import LedoitWolf
 
-from monai_afire.detection import ImageDensity
+from monai_afire.detection.normal_statistics import ImageDensity
 
 
 def random_features(images: int = 15, dim: int = 6, seed: int = 0) -> torch.Tensor:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from monai_afire.detection import NormalMemory
+from monai_afire.detection.normal_statistics import NormalMemory
 
 
 def fitted(

@@ -10,12 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from monai_afire.detection import (
-    AnomalyDetector,
-    load_detector,
-    save_detector,
-    with_student_as_teacher,
-)
+from monai_afire.detection import AnomalyDetector, load_detector, save_detector
+from monai_afire.detection.detector_file import with_student_as_teacher
 from monai_afire.networks import AFiRe, ViTEncoder
 
 

@@ -62,7 +62,7 @@ def settings(root: Path, client: int, ranks: int) -> dict[str, Any]:
     }
     if ranks == 1:  # the order of the sampler of several
         sampler = {
-            "_target_": "monai_afire.data.DistributedRandomSampler",
+            "_target_": "monai_afire.data.samplers.DistributedRandomSampler",
             "dataset": "@train::dataset",
         }
         values["train::dataloader::sampler"] = {

@@ -17,7 +17,8 @@ from handlers.miniature_training import make_trainer
 from ignite.engine import Engine, Events
 
 from monai_afire.handlers.stop_request import StopRequest
-from monai_afire.utils import destroy_process_group, init_process_group
+from monai_afire.utils import destroy_process_group
+from monai_afire.utils.distributed import init_process_group
 
 EPOCHS, BATCHES, GLOBAL_BATCH = 4, 5, 8
 KILLED_AT, STOPPED_AT = 7, 16  # iterations in the midst of the second and of the fourth epoch

@@ -17,9 +17,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from monai_afire.detection import moved
-from monai_afire.detection.field_of_view import LungView
-from monai_afire.metrics import bootstrap_aucs, patient_weights
+from monai_afire.detection.field_of_view import LungView, moved
+from monai_afire.metrics.patient_bootstrap import bootstrap_aucs, patient_weights
 from monai_afire.metrics.principal_components import pca_errors
 from monai_afire.networks import EfficientNetLiteEncoder, released_encoder
 from tests.evidence.radiograph_sets import in_section, part_of

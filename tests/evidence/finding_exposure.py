@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from monai_afire.metrics import roc_auc
+from monai_afire.metrics.binary_classification import roc_auc
 from tests.evidence.radiograph_sets import pictures
 from tests.evidence.real_tasks import FINDINGS, listed_findings
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from monai_afire.detection import moved
+from monai_afire.detection.field_of_view import moved
 
 _ZOOM, _ASPECT, _TURN, _SHIFT = 0.3, 0.15, 0.1, 0.08
 _GAMMA, _SHARPER, _BLURRED, _NOISE, _FLATTER = 0.7, 0.8, 1.0, 0.03, 0.5

@@ -25,8 +25,7 @@ from torch import nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from monai_afire.detection import moved
-from monai_afire.detection.field_of_view import LungView
+from monai_afire.detection.field_of_view import LungView, moved
 from monai_afire.metrics.principal_components import pca_errors
 from monai_afire.networks import released_encoder
 from tests.evidence.fair_controls import auc_samples, with_interval

@@ -35,7 +35,7 @@ from monai_afire.apps.studies import (
     score_segments,
 )
 from monai_afire.apps.studies.features.dense import FeatureMaps
-from monai_afire.metrics import patient_weights
+from monai_afire.metrics.patient_bootstrap import patient_weights
 from monai_afire.networks import RadiographEncoder, released_encoder
 from monai_afire.networks.nets.encoders.raw_pixels import RawPixels
 from tests.evidence.jsrt_correspondence import ORGANS, SIZE, contour_points, scaled

@@ -27,7 +27,7 @@ from monai_afire.apps.experiments import (
     pretrained_weights,
     read_arms,
 )
-from monai_afire.metrics import roc_auc
+from monai_afire.metrics.binary_classification import roc_auc
 from monai_afire.networks import ViTEncoder
 from tests.evidence.radiograph_sets import in_section, part_of
 from tests.evidence.real_detection import read_set

@@ -25,9 +25,10 @@ import torch
 from monai.bundle import ConfigParser, run
 from sklearn.neighbors import NearestNeighbors
 
-from monai_afire.detection import SCORE_NAMES, AnomalyDetector, evaluate_scores, load_detector
+from monai_afire.detection import AnomalyDetector, evaluate_scores, load_detector
 from monai_afire.detection.field_of_view import FIELDS_OF_VIEW, in_field_of_view
-from monai_afire.metrics import roc_auc
+from monai_afire.detection.scores import SCORE_NAMES
+from monai_afire.metrics.binary_classification import roc_auc
 from monai_afire.metrics.principal_components import pca_errors
 from monai_afire.networks import LungFinder, load_network
 from tests.evidence.radiograph_sets import (

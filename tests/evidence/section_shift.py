@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 
 from monai_afire.detection.field_of_view import FIELDS_OF_VIEW
-from monai_afire.metrics import roc_auc
+from monai_afire.metrics.binary_classification import roc_auc
 from monai_afire.networks import ViTEncoder, released_encoder
 from tests.evidence.radiograph_sets import file_kind, part_of
 from tests.evidence.real_detection import figures, read_set, summary

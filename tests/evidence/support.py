@@ -26,17 +26,15 @@ from tqdm import tqdm
 from monai_afire.apps.worklist.image_facts import ImageFactsReader
 from monai_afire.detection import (
     AnomalyDetector,
-    FeatureSpace,
-    ImageFacts,
-    NormalImages,
     load_detector,
     load_normals,
     normals_from,
     save_normals,
 )
-from monai_afire.detection.support import CHILD_AGE
+from monai_afire.detection.calibration import NormalImages
+from monai_afire.detection.support import CHILD_AGE, FeatureSpace, ImageFacts
 from monai_afire.detection.token_features import tokens_and_features
-from monai_afire.metrics import roc_auc
+from monai_afire.metrics.binary_classification import roc_auc
 from monai_afire.networks import ModelFile
 from monai_afire.transforms import LoadRadiograph, StandardizeContrast
 from tests.evidence.other_scanners import OtherScanners

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from monai_afire.metrics import roc_auc
+from monai_afire.metrics.binary_classification import roc_auc
 from tests.evidence.card_subgroups import Answered, Decided, card, gaps
 
 ROOT = Path(__file__).resolve().parents[2]

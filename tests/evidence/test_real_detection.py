@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
-from monai_afire.detection import LungView
+from monai_afire.detection.field_of_view import LungView
 from tests.evidence.radiograph_sets import radiograph_table
 from tests.evidence.real_detection import controls, in_field_of_view, pixel_distances
 

@@ -31,7 +31,8 @@ from torch.nn import functional as F
 from torch.optim.lr_scheduler import OneCycleLR
 from tqdm import trange
 
-from monai_afire.metrics import landmark_positions, radial_errors
+from monai_afire.metrics import radial_errors
+from monai_afire.metrics.landmark_errors import landmark_positions
 from tests.evidence.radiograph_sets import pictures
 from tests.evidence.real_lungs import dice as dice_of_masks
 from tests.evidence.real_lungs import mask

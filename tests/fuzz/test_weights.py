@@ -18,7 +18,7 @@ from mutations import Mutation, bounded, mutated, mutations
 from safetensors.torch import save
 
 from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
-from monai_afire.networks.weights import load_encoder_weights
+from monai_afire.networks.weights.weight_loading import load_encoder_weights
 
 
 def encoder() -> ViTEncoder:

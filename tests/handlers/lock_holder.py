@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from monai_afire.utils import folder_lock
+from monai_afire.utils.folder_lock import folder_lock
 
 __all__ = ["holding_process"]
 

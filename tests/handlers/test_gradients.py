@@ -17,12 +17,8 @@ from monai.engines.utils import IterationEvents
 from naive import afire_training
 from torch import nn
 
-from monai_afire.handlers import (
-    FreezeParameters,
-    GradientClipping,
-    TeacherUpdate,
-    is_optimizer_step,
-)
+from monai_afire.handlers import FreezeParameters, GradientClipping, TeacherUpdate
+from monai_afire.handlers.teacher import is_optimizer_step
 
 Data = list[dict[str, torch.Tensor]]
 

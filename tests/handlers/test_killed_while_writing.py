@@ -19,7 +19,7 @@ WRITER = """
 import os, signal, sys, time
 from pathlib import Path
 import torch
-from monai_afire.data.cache import DiskCachedDataset
+from monai_afire.data.cache.disk_cache import DiskCachedDataset
 from monai_afire.networks.weights.checkpoint_files import write_pickle
 from monai.transforms import Lambdad
 

@@ -8,12 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from monai_afire.handlers import (
-    AFiReScalars,
-    AttributeSchedule,
-    TrainingScalars,
-    scheduled_scalars,
-)
+from monai_afire.handlers import AttributeSchedule
+from monai_afire.handlers.scalars import AFiReScalars, TrainingScalars, scheduled_scalars
 from monai_afire.losses import AFiReLoss
 from monai_afire.networks import ACE, AFiRe, ViTEncoder
 

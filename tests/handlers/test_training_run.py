@@ -22,13 +22,13 @@ from monai_afire.engines import TrackedTrainer
 from monai_afire.handlers import (
     AttributeSchedule,
     EpochSeed,
-    EpochValidation,
     NonFiniteLoss,
     OptimizerSchedule,
     ResumableCheckpoint,
     TrainingRun,
 )
 from monai_afire.handlers.preview import Preview
+from monai_afire.handlers.validation import EpochValidation
 
 
 class Jitter(nn.Module):

@@ -12,7 +12,8 @@ from ignite.engine import Engine, Events
 from monai.data import DataLoader
 from monai.engines import SupervisedEvaluator
 
-from monai_afire.handlers import EpochValidation, ResumableEarlyStop
+from monai_afire.handlers import ResumableEarlyStop
+from monai_afire.handlers.validation import EpochValidation
 
 
 def evaluator(metrics: list[float]) -> SupervisedEvaluator:

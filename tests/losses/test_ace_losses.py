@@ -16,7 +16,7 @@ from naive import ace
 
 from monai_afire.losses.ace import ACELoss, MatchingLoss, matching_target, patches_per_axis
 from monai_afire.networks.blocks.patches import patchify
-from monai_afire.transforms.grid_crop import GRID_CROP_SETTINGS, GridCropPair
+from monai_afire.transforms.grid_crop.pair import GRID_CROP_SETTINGS, GridCropPair
 
 SEEDS = range(3)
 

@@ -9,7 +9,8 @@ import copy
 import pytest
 import torch
 
-from monai_afire.losses import CompositeLoss, LossTerm
+from monai_afire.losses import CompositeLoss
+from monai_afire.losses.composite_loss import LossTerm
 
 OUTPUTS = {"x": torch.tensor([3.0]), "y": torch.tensor([4.0])}
 

@@ -9,7 +9,8 @@ import torch
 from naive import mae
 
 from monai_afire.losses import MAELoss, MaskedReconstructionLoss
-from monai_afire.networks import MAE, ViTEncoder, patch_statistics
+from monai_afire.networks import MAE, ViTEncoder
+from monai_afire.networks.blocks.patches import patch_statistics
 
 PATCH = 4
 

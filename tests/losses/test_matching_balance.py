@@ -7,12 +7,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from monai_afire.losses import (
-    composition_alpha,
-    decomposition_alpha,
-    matching_balance,
-    matching_target,
-)
+from monai_afire.losses import composition_alpha, decomposition_alpha, matching_target
+from monai_afire.losses.ace import matching_balance
 
 
 def counted(grid: int, patch_cells: int, alpha: float, dims: int = 2) -> float:

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 
-from monai_afire.metrics import patient_weights
 from monai_afire.metrics.binary_classification import (
     average_precision,
     best_f1_threshold,
@@ -23,6 +22,7 @@ from monai_afire.metrics.binary_classification import (
     metrics_at_threshold,
     roc_auc,
 )
+from monai_afire.metrics.patient_bootstrap import patient_weights
 
 RANKED = (roc_auc, average_precision, best_f1_threshold)
 

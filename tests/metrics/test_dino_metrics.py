@@ -7,7 +7,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from monai_afire.metrics import DINOMetrics, crop_accuracy, dino_metrics
+from monai_afire.metrics import DINOMetrics, crop_accuracy
+from monai_afire.metrics.dino import dino_metrics
 
 
 def difference(row: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from monai_afire.metrics import MAEMetrics, mae_metrics, reconstruction_gain, reconstruction_variety
+from monai_afire.metrics import MAEMetrics, reconstruction_gain, reconstruction_variety
+from monai_afire.metrics.mae import mae_metrics
 
 
 def case(images: int = 5) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

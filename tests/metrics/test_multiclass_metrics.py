@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as oracle
 
-from monai_afire.metrics import (
+from monai_afire.metrics import multiclass_metrics
+from monai_afire.metrics.multiclass import (
     confusion_matrix,
     expected_calibration_error,
-    multiclass_metrics,
-    patient_weights,
     quadratic_weighted_kappa,
 )
+from monai_afire.metrics.patient_bootstrap import patient_weights
 
 
 def case(seed: int, images: int, classes: int) -> tuple[np.ndarray, np.ndarray, list[str]]:

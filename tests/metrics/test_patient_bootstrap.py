@@ -11,7 +11,8 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from monai_afire.metrics import bootstrap_aucs, bootstrap_p_value, mean_auc, patient_weights
+from monai_afire.metrics import mean_auc
+from monai_afire.metrics.patient_bootstrap import bootstrap_aucs, bootstrap_p_value, patient_weights
 
 
 def made(seed: int = 0) -> tuple[NDArray, NDArray, NDArray]:

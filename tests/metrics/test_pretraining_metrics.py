@@ -19,12 +19,12 @@ from monai_afire.metrics import (
     AFiReMetrics,
     PEACMetrics,
     PretrainingMetrics,
-    afire_metrics,
     position_accuracy,
-    prototype_entropy,
     prototype_information,
     restoration_gain,
 )
+from monai_afire.metrics.afire import afire_metrics
+from monai_afire.metrics.pretraining import prototype_entropy
 from monai_afire.networks import AFiRe, ViTEncoder
 
 

@@ -27,8 +27,11 @@ from monai_afire.networks import (
     build_encoder,
     load_encoder_weights,
 )
-from monai_afire.networks.nets.encoders import parse_encoder_name
-from monai_afire.networks.nets.encoders.encoder_building import INTERFACE, missing_parts
+from monai_afire.networks.nets.encoders.encoder_building import (
+    INTERFACE,
+    missing_parts,
+    parse_encoder_name,
+)
 from monai_afire.optimizers import layer_decay_groups
 
 SIZES = {"hidden_size": 24, "mlp_dim": 48, "num_layers": 5, "num_heads": 2, "spatial_dims": 2}

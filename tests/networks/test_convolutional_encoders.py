@@ -20,10 +20,9 @@ from monai_afire.networks import (
     ViTEncoder,
     as_encoder,
     build_encoder,
-    build_network,
-    definition_of,
     load_encoder_weights,
 )
+from monai_afire.networks.definition import build_network, definition_of
 from monai_afire.optimizers import layer_decay_groups
 
 SMALL: dict[str, Any] = {"img_size": 32, "patch_size": 8, "hidden_size": 64}

@@ -17,7 +17,7 @@ from torch import nn
 
 from monai_afire.losses import ACELoss
 from monai_afire.networks import ViTEncoder
-from monai_afire.networks.blocks import RestorationDecoder
+from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
 
 
 def kept_bytes(function: Callable[[], torch.Tensor], but: set[int] = frozenset()) -> int:  # type: ignore[assignment]

@@ -30,17 +30,15 @@ from monai_afire.networks import (
     TransferClassifier,
     UPerNet,
     ViTEncoder,
-    build_network,
-    definition_of,
-    describe,
     export_encoder,
     load_network,
-    read_description,
     released_encoder,
     save_network,
 )
+from monai_afire.networks.definition import build_network, definition_of
 from monai_afire.networks.weights.checkpoint_files import read_pickle
-from monai_afire.networks.weights.description import Preprocessing, tensor_digest
+from monai_afire.networks.weights.description import Preprocessing, describe, tensor_digest
+from monai_afire.networks.weights.model_file import read_description
 
 
 def vit(**changed: Any) -> ViTEncoder:

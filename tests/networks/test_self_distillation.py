@@ -13,7 +13,7 @@ from naive import dino
 from torch import nn
 
 from monai_afire.losses import DINOLoss
-from monai_afire.metrics import dino_metrics
+from monai_afire.metrics.dino import dino_metrics
 from monai_afire.networks import DINO, DistillationHead, SwinEncoder, ViTEncoder, sinkhorn_knopp
 
 WIDTH, PROTOTYPES = 12, 6

@@ -12,7 +12,7 @@ from torch import nn
 
 from monai_afire.networks.nets.encoders.swin_encoder import SwinEncoder
 from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
-from monai_afire.networks.weights import load_encoder_weights
+from monai_afire.networks.weights.weight_loading import load_encoder_weights
 
 State = dict[str, torch.Tensor]
 

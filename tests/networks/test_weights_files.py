@@ -22,8 +22,8 @@ from monai_afire.handlers.checkpoint import ResumableCheckpoint
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
-from monai_afire.networks.weights import load_encoder_weights
 from monai_afire.networks.weights.description import describe, with_description
+from monai_afire.networks.weights.weight_loading import load_encoder_weights
 
 State = dict[str, torch.Tensor]
 

@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from monai_afire.networks.nets.encoders.swin_encoder import SwinEncoder
 from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.nets.peac import PEAC
-from monai_afire.networks.weights import export_encoder, load_encoder_weights
+from monai_afire.networks.weights.state_dict_export import export_encoder
+from monai_afire.networks.weights.weight_loading import load_encoder_weights
 
 GRAY_MEAN, GRAY_STD = torch.tensor([0.449, 0.226]).double()  # single precision, as in the encoder
 WIDTH, DEPTHS, HEADS, PATCH, WINDOW = 8, (2, 1, 2), (2, 4, 2), 2, 3

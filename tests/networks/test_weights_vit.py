@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from monai.networks.nets import ViT
 
 from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
-from monai_afire.networks.weights import load_encoder_weights
+from monai_afire.networks.weights.weight_loading import load_encoder_weights
 
 IMAGENET_MEAN = torch.tensor([0.485, 0.456, 0.406], dtype=torch.float64).reshape(1, 3, 1, 1)
 IMAGENET_STD = torch.tensor([0.229, 0.224, 0.225], dtype=torch.float64).reshape(1, 3, 1, 1)

@@ -19,8 +19,10 @@ from monai.utils import set_determinism
 from monai_afire.transforms.appearance_distortion import DistortAppearanced
 from monai_afire.transforms.base import RandomArrayTransformd
 from monai_afire.transforms.contrast_standardization import StandardizeContrastd
-from monai_afire.transforms.grid_crop import GridCropPaird
-from monai_afire.transforms.lesion_synthesis import AnatPasted, CutPasted, SynthLesionMaskd
+from monai_afire.transforms.grid_crop.pair import GridCropPaird
+from monai_afire.transforms.lesion_synthesis.anat_paste import AnatPasted
+from monai_afire.transforms.lesion_synthesis.cut_paste import CutPasted
+from monai_afire.transforms.lesion_synthesis.synth_lesion_mask import SynthLesionMaskd
 from monai_afire.transforms.patch_distortion import ShufflePatchesd
 
 MAKERS: dict[str, Callable[[], RandomArrayTransformd]] = {

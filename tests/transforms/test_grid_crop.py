@@ -16,14 +16,13 @@ import pytest
 import torch
 from monai.data import DataLoader, Dataset, MetaTensor
 
-from monai_afire.transforms.grid_crop import (
+from monai_afire.transforms.grid_crop.correspondence import matching_patches, overlap_masks
+from monai_afire.transforms.grid_crop.pair import (
     GRID_CROP_SETTINGS,
     GridCropPair,
     GridCropPairD,
     GridCropPaird,
     GridCropPairDict,
-    matching_patches,
-    overlap_masks,
 )
 
 # cells of 4 pixels in the papers' proportions keep the tests fast

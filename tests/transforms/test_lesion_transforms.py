@@ -18,20 +18,21 @@ from monai.data import DataLoader, Dataset, MetaTensor
 from monai.transforms import Compose, ScaleIntensityd
 from monai.utils import set_determinism
 
-from monai_afire.transforms.lesion_synthesis import (
+from monai_afire.transforms.lesion_synthesis.anat_paste import (
+    AnatPaste,
     AnatPasted,
     AnatPasteDict,
-    CutPasted,
-    CutPasteDict,
-    LesionVariants,
+    segment_lungs,
+)
+from monai_afire.transforms.lesion_synthesis.batched import render_lesion_maps
+from monai_afire.transforms.lesion_synthesis.cut_paste import CutPaste, CutPasted, CutPasteDict
+from monai_afire.transforms.lesion_synthesis.parameters import draw_lesion_parameters
+from monai_afire.transforms.lesion_synthesis.synth_lesion_mask import (
     SynthLesionMask,
     SynthLesionMaskd,
     SynthLesionMaskDict,
 )
-from monai_afire.transforms.lesion_synthesis.anat_paste import AnatPaste, segment_lungs
-from monai_afire.transforms.lesion_synthesis.batched import render_lesion_maps
-from monai_afire.transforms.lesion_synthesis.cut_paste import CutPaste
-from monai_afire.transforms.lesion_synthesis.parameters import draw_lesion_parameters
+from monai_afire.transforms.lesion_synthesis.variants import LesionVariants
 
 ARRAY = [SynthLesionMask, AnatPaste, CutPaste]
 DICTIONARY = [SynthLesionMaskd, AnatPasted, CutPasted]

@@ -34,7 +34,11 @@ from radiograph_files import (
     write_dicom,
 )
 
-from monai_afire.transforms.radiograph_io import RadiographError, RadiographWarning, SizeLimits
+from monai_afire.transforms.radiograph_io.common import (
+    RadiographError,
+    RadiographWarning,
+    SizeLimits,
+)
 from monai_afire.transforms.radiograph_io.dicom import read_dicom
 from monai_afire.transforms.radiograph_io.gdcm import decode_frame, decode_with_gdcm
 

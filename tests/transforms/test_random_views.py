@@ -11,7 +11,8 @@ import pytest
 import torch
 from monai.data import MetaTensor
 
-from monai_afire.transforms import random_views, solarized
+from monai_afire.transforms import random_views
+from monai_afire.transforms.random_views import solarized
 
 _DRAWS = 300
 

@@ -16,7 +16,7 @@ from monai.bundle import ConfigParser
 from monai_afire.apps.runs import OPTIONS, tune_cpu
 from monai_afire.handlers.random_state import random_state, set_random_state
 from monai_afire.inferers import AutocastInferer
-from monai_afire.utils import default_num_workers, rank_device
+from monai_afire.utils import default_num_workers
 from monai_afire.utils.device import (
     accelerator_kind,
     chosen_device,
@@ -29,6 +29,7 @@ from monai_afire.utils.device import (
     pins_memory,
     widest_float,
 )
+from monai_afire.utils.distributed import rank_device
 
 KINDS = ["cuda", "xpu", "mps"]
 

@@ -12,8 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monai_afire.utils import atomic_path, check_writable
-from monai_afire.utils.files import common_folder, output_path, path_from
+from monai_afire.utils.files import (
+    atomic_path,
+    check_writable,
+    common_folder,
+    output_path,
+    path_from,
+)
 
 
 def names(folder: Path) -> list[str]:

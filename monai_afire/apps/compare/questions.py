@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from monai_afire.apps.compare.cohort import CHOOSE, EVALUATE, LEARN, Cohort, labeled_rows
 from monai_afire.detection import AnomalyDetector
-from monai_afire.metrics import fit_linear_probe, knn_predict, roc_auc
+from monai_afire.metrics import fit_linear_probe, knn_predict
+from monai_afire.metrics.binary_classification import roc_auc
 from monai_afire.metrics.principal_components import pca_errors
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
-from monai_afire.transforms import controlled_lesion_items
+from monai_afire.transforms.controlled_lesions import controlled_lesion_items
 
 PIXELS, CONTROLS = "pixels", ("darkness", "sharpness", "view alone")
 PROBE, NEIGHBORS, DETECTION, NODULES = (

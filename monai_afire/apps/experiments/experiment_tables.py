@@ -208,7 +208,7 @@ def comparison_figure(comparison: pd.DataFrame) -> Figure:
         comparison: of :func:`comparison_table`.
 
     Returns:
-        The figure, for :func:`monai_afire.visualize.save_figure`.
+        The figure, for ``save_figure``.
 
     Example:
         >>> runs = pd.DataFrame({"initialization": ["a", "a", "b"], "label_fraction": 1.0, "auc": [0.5, 0.7, 0.8]})

@@ -29,7 +29,7 @@ def patient_p_values(
     Two-sided p of the difference of the mean AUC from the first initialization, by patient.
 
     Patients are drawn with replacement. The differences of runs of the same seed and fold are averaged, see
-    :func:`monai_afire.metrics.bootstrap_p_value`. So it says whether other patients would give the
+    ``bootstrap_p_value``. So it says whether other patients would give the
     same order, given these trained networks; the t-tests say whether other seeds would.
 
     Args:

@@ -11,7 +11,8 @@ import torch.distributed as dist
 from monai.fl.client import MonaiAlgo
 from monai.fl.utils.exchange_object import ExchangeObject
 
-from monai_afire.utils import global_rank, world_size
+from monai_afire.utils import global_rank
+from monai_afire.utils.distributed import world_size
 
 # the others wait while the main process waits for the server, which waits for the slowest client
 LONGEST_ROUND = timedelta(days=30)

@@ -99,7 +99,7 @@ class _ProbabilityReport(MetricsReport):
     def subgroups(
         self, table: pd.DataFrame, labels: NDArray, thresholds: Sequence[float]
     ) -> dict[str, Any]:
-        """See :func:`monai_afire.metrics.subgroup_metrics`."""
+        """See ``subgroup_metrics``."""
         values = self.values(table, "probability")
         return subgroup_metrics(
             table, labels, values, thresholds, self.class_names, self.num_bootstraps
@@ -136,7 +136,7 @@ class ClassificationReport(_ProbabilityReport):
     Write ``predictions.csv``, ``metrics.json`` and ``roc.png``, and print the metrics of each class.
 
     See :func:`monai_afire.metrics.classification_metrics` and, for groups of patients,
-    :func:`monai_afire.metrics.subgroup_metrics` for what is reported. The table has the columns "image", "patient_id",
+    ``subgroup_metrics`` for what is reported. The table has the columns "image", "patient_id",
     "sex", "age", "view", "manufacturer" (from the items or DICOM headers, empty where unknown), "label_<class>" (1, 0,
     -1 uncertain, empty where missing) and "probability_<class>".
 
@@ -149,7 +149,7 @@ class ClassificationReport(_ProbabilityReport):
         output_dir: where to write.
         thresholds: ``(K,)`` probabilities from which a class is called present, found on other images; they are read
             when the run is complete. None: 0.5 for all.
-        uncertain: what the label -1 counts as, see :func:`monai_afire.utils.resolve_uncertain`.
+        uncertain: what the label -1 counts as, see ``resolve_uncertain``.
         num_bootstraps: samples of the interval of the mean AUC, 0 for none.
 
     Raises:

@@ -59,7 +59,7 @@ class LandmarkReport(PicturedReport):
         landmark_names: of the P landmarks.
         output_dir: where to write.
         radii: of the success rates, as fractions of the side.
-        window: see :func:`monai_afire.metrics.landmark_positions`.
+        window: see ``landmark_positions``.
         num_pictures: pictures of each kind: worst, median, best.
         spacing: see :meth:`PicturedReport.pixel_sizes`.
 

@@ -167,7 +167,7 @@ class LandmarkWriter(_PictureWriter):
         items: the data set's items, for the names of the files.
         landmark_names: P names, in the order of the network's outputs.
         output_dir: where to write; a folder with the results of another run is refused.
-        window: see :func:`monai_afire.metrics.landmark_positions`.
+        window: see ``landmark_positions``.
         overlays: whether to write the pictures.
         num_threads: threads that write pictures.
         resume: continue a stopped run, see :class:`ResultTables`.

@@ -75,7 +75,7 @@ def subgroup_lines(subgroups: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> 
     A table with a line per group, and the properties that are not known of any image.
 
     Args:
-        subgroups: of :func:`monai_afire.metrics.subgroup_metrics`.
+        subgroups: of ``subgroup_metrics``.
 
     Returns:
         The lines to print.

@@ -20,7 +20,8 @@ from monai_afire.apps.runs.follow_up import follow_up_command, resume_command
 from monai_afire.apps.runs.literals import text_of
 from monai_afire.apps.runs.phantom_weights import are_of_phantoms
 from monai_afire.apps.runs.run_folder import run_name
-from monai_afire.data import DatalistError, abnormal_label, load_radiograph_datalist
+from monai_afire.data import DatalistError, load_radiograph_datalist
+from monai_afire.data.datalist.labels import abnormal_label
 from monai_afire.detection import AnomalyDetector
 from monai_afire.engines import TrackedTrainer
 from monai_afire.handlers.stop_request import StoppedBySignal

@@ -25,8 +25,8 @@ from monai_afire.apps.runs.kinds import (
 )
 from monai_afire.apps.runs.option import Option
 from monai_afire.data.cache.cached_dataset import CACHES
-from monai_afire.detection import SCORE_NAMES
 from monai_afire.detection.field_of_view import FIELDS_OF_VIEW
+from monai_afire.detection.scores import SCORE_NAMES
 from monai_afire.utils.uncertain_labels import LABEL_KINDS, UNCERTAIN_POLICIES
 
 __all__ = ["ENCODER_OPTIONS", "OPTIONS", "SAVED_KINDS", "SECTIONS"]

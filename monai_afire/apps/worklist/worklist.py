@@ -140,7 +140,7 @@ def judgment_cells(judgment: Judgment) -> list[str]:
     What the normal images say about an image, as cells of a table.
 
     Args:
-        judgment: of :meth:`monai_afire.detection.NormalImages.judge`.
+        judgment: of ``NormalImages.judge``.
 
     Returns:
         A text for each of ``JUDGMENT_COLUMNS``, "" for none.

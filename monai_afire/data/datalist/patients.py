@@ -119,7 +119,7 @@ def item_patients(
 
     Returns:
         The item's "patient_id". Without it, the patient in a DICOM file's header, or else in the image's name
-        (:func:`monai_afire.data.patient_of`), else the image: an item whose patient is not known counts as a patient
+        (``patient_of``), else the image: an item whose patient is not known counts as a patient
         of its own. Numbers that differ in zeros before them, "007" and "7", are one patient.
 
     Example:

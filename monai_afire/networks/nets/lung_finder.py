@@ -77,7 +77,7 @@ class LungFinder(nn.Module):
             images: as for :meth:`forward`.
 
         Returns:
-            As :func:`monai_afire.detection.moved` takes them: zoom ``(B, 2)``, the side as a fraction of the picture's,
+            As ``moved`` takes them: zoom ``(B, 2)``, the side as a fraction of the picture's,
             and shift ``(B, 2)``, of the center, as a fraction of the side, along rows and columns.
         """
         lungs = self(images)[:, 0]

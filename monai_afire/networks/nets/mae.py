@@ -27,7 +27,7 @@ class MAE(nn.Module):
 
     .. math:: \tilde x_j = (x_j - m_j) / s_j
 
-    with mean and standard deviation of the patch itself (:func:`monai_afire.networks.patch_statistics`).
+    with mean and standard deviation of the patch itself (``patch_statistics``).
 
     Why not MONAI's ``MaskedAutoEncoderViT``: its encoder always attends to a class token, which ``ViTEncoder`` and the
     fine-tuning of this package do not have, so that equal weights give other features; its normalization is named

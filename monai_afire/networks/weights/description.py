@@ -72,7 +72,7 @@ class Description:
 
     Args:
         task: what the network is for, such as "classifier" or "pre-trained AFiRe network".
-        network: its definition, see :func:`monai_afire.networks.definition_of`; None for a class of another package.
+        network: its definition, see ``definition_of``; None for a class of another package.
         preprocessing: of the images.
         class_names: names of the outputs in their order; None where there are none.
         label_kind: "multilabel" or "multiclass" of a classifier.

@@ -102,7 +102,7 @@ def save_network(
     Args:
         network: unwrapped.
         path: the file, or its parts to be joined. Only the first process of several writes it.
-        description: arguments of :func:`monai_afire.networks.describe` besides the network.
+        description: arguments of ``describe`` besides the network.
 
     Returns:
         The file.

@@ -7,14 +7,15 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from monai_afire.networks.nets.encoders import HuggingFaceEncoder, TimmEncoder
 from monai_afire.networks.nets.encoders.encoder_building import (
     IMAGENET,
     imagenet_encoder,
     is_encoder_name,
     parse_encoder_name,
 )
+from monai_afire.networks.nets.encoders.hugging_face_encoder import HuggingFaceEncoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.encoders.timm_encoder import TimmEncoder
 from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.networks.weights.released_files import ENCODERS, RELEASED, weights_file
 from monai_afire.networks.weights.weight_loading import load_encoder_weights

@@ -32,7 +32,7 @@ def shorten(names: Sequence[str], limit: int = 4) -> str:
 @dataclass
 class LoadReport:
     """
-    The outcome of :func:`monai_afire.networks.weights.load_encoder_weights`; ``print`` it for a summary.
+    The outcome of ``load_encoder_weights``; ``print`` it for a summary.
 
     Attributes:
         file: where the weights came from.

@@ -72,7 +72,7 @@ def export_encoder(
         path: the file to write, complete or not at all.
         layout: "timm", "huggingface" or "monai".
         branch: "teacher" or "student", which encoder of a network to take that has both.
-        description: further arguments of :func:`monai_afire.networks.describe`. Without ``preprocessing``, that of the
+        description: further arguments of ``describe``. Without ``preprocessing``, that of the
             encoder's own images: gray, of its size, contrast not standardized.
 
     Returns:

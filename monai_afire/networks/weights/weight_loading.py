@@ -86,7 +86,7 @@ def load_encoder_weights(
 
     *Attention heads.* Their number is not in a ViT's checkpoint; ``ViTEncoder`` must be built with the right one.
 
-    *Encoders of other libraries* (:class:`monai_afire.networks.AdaptedEncoder`) take a file that has every tensor their
+    *Encoders of other libraries* (``AdaptedEncoder``) take a file that has every tensor their
     tokens depend on, or the name of their model ("hub:...", "timm:..."). For a model of timm, timm translates the names
     of published files and resizes their position embeddings; ``source_normalization`` and ``source_grid`` do not
     count.

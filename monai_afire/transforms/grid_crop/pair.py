@@ -233,6 +233,4 @@ class GridCropPaird(RandomArrayTransformd):
         return output
 
 
-RandGridCropPair = GridCropPair
 GridCropPairD = GridCropPairDict = GridCropPaird
-RandGridCropPairD = RandGridCropPairDict = RandGridCropPaird = GridCropPaird

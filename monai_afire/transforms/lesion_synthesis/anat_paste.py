@@ -182,9 +182,7 @@ class AnatPasted(LesionVariantsd):
     array_class = AnatPaste
 
 
-RandAnatPaste = AnatPaste
 AnatPasteD = AnatPasteDict = AnatPasted
-RandAnatPasteD = RandAnatPasteDict = RandAnatPasted = AnatPasted
 
 
 def _hill(length: int, like: Tensor) -> Tensor:

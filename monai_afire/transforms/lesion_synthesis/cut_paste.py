@@ -120,9 +120,7 @@ class CutPasted(LesionVariantsd):
     array_class = CutPaste
 
 
-RandCutPaste = CutPaste
 CutPasteD = CutPasteDict = CutPasted
-RandCutPasteD = RandCutPasteDict = RandCutPasted = CutPasted
 
 
 def _place(

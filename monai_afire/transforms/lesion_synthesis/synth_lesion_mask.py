@@ -102,6 +102,4 @@ class SynthLesionMaskd(LesionVariantsd):
     array_class = SynthLesionMask
 
 
-RandSynthLesionMask = SynthLesionMask
 SynthLesionMaskD = SynthLesionMaskDict = SynthLesionMaskd
-RandSynthLesionMaskD = RandSynthLesionMaskDict = RandSynthLesionMaskd = SynthLesionMaskd

@@ -162,6 +162,3 @@ class LesionVariantsd(RandomArrayTransformd):
         for key, lesion_images_and_maps in self.transformed(data):
             output.update(zip(new_keys[key], lesion_images_and_maps, strict=True))
         return output
-
-
-LesionVariantsD = LesionVariantsDict = LesionVariantsd

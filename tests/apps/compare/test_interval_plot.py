@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 
 from monai_afire.apps.compare.interval_plot import interval_plot
 from monai_afire.apps.results.pictures.style import on_dark
-from monai_afire.visualize import figure_to_array
+from monai_afire.visualize.figures import figure_to_array
 
 COLUMNS = ["setting", "name", "is_encoder", "auc", "low", "high"]
 ROWS = [

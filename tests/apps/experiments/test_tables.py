@@ -20,7 +20,7 @@ from monai_afire.apps.experiments.experiment_tables import (
     welch_p_value,
 )
 from monai_afire.apps.experiments.plan import ExperimentError
-from monai_afire.visualize import figure_to_array
+from monai_afire.visualize.figures import figure_to_array
 
 
 def naive_welch(first: Sequence[float], second: Sequence[float]) -> float:

@@ -13,7 +13,8 @@ from apps.runs.bundle_configs import call_of
 
 from monai_afire.apps.runs import check_call
 from monai_afire.networks import ViTEncoder, build_encoder
-from monai_afire.transforms import AnatPaste, controlled_lesion
+from monai_afire.transforms import AnatPaste
+from monai_afire.transforms.controlled_lesions import controlled_lesion
 
 
 def volume_encoder(**options: Any) -> ViTEncoder:

@@ -21,7 +21,8 @@ from detection.test_handlers import Radiographs, fitted_detector, judging, read_
 from monai_afire.apps.worklist import AnomalyWriter, RunNormals
 from monai_afire.apps.worklist.anomaly_writer import save_secondary_capture
 from monai_afire.data import DatalistError
-from monai_afire.detection import AnomalyDetector, DetectorNormals, load_normals, normals_from
+from monai_afire.detection import AnomalyDetector, load_normals, normals_from
+from monai_afire.detection.calibration import DetectorNormals
 from monai_afire.detection.support import ImageFacts
 
 DIGEST = "sha256:1"

@@ -42,8 +42,8 @@ from monai_afire.apps.worklist.worklist import (
     judgment_cells,
     write_worklist,
 )
-from monai_afire.detection import Judgment
-from monai_afire.transforms.radiograph_io import RadiographError
+from monai_afire.detection.calibration import Judgment
+from monai_afire.transforms.radiograph_io.common import RadiographError
 from monai_afire.transforms.radiograph_loading import LoadRadiograph
 
 

@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 from monai_afire.apps.runs import tune_cpu
-from monai_afire.utils import default_device
+from monai_afire.utils.device import default_device
 from tests.benchmarks.gpu_suite.checks import run_checks
 from tests.benchmarks.gpu_suite.results import Deadline, Results
 from tests.benchmarks.gpu_suite.speed import WAYS, measure_speed

@@ -10,13 +10,8 @@ from typing import Any
 
 import pytest
 
-from monai_afire.data import (
-    DatalistError,
-    class_names,
-    labeled_items,
-    save_class_names,
-    saved_class_names,
-)
+from monai_afire.data import DatalistError, class_names, labeled_items, saved_class_names
+from monai_afire.data.datalist.labels import save_class_names
 from monai_afire.networks import TransferClassifier, ViTEncoder, save_network
 
 
