@@ -99,10 +99,9 @@ class DetectorNormals:
 
     @property
     def shortage(self) -> str:
-        """How many normal images there are and how many are needed; "" for enough, or a threshold without any."""
+        """How many normal images there are and how many are needed; "" for enough."""
         needed = normals_needed(self.level)
-        has_threshold_alone = not self.number and bool(self.detector.thresholds[-1].isfinite())
-        if self.number >= needed or has_threshold_alone:
+        if self.number >= needed:
             return ""
         found = counted(self.number, "normal validation image")
         return (

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,9 +12,11 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
-from monai_afire.detection.conformal import conformal_p_values
+from monai_afire.detection.conformal import conformal_p_values, normals_needed
 from monai_afire.metrics.binary_classification import best_f1_threshold
 from monai_afire.utils.few_images import warn_if_few
+
+logger = logging.getLogger(__name__)
 
 _CALIBRATION_SIZE = 1024  # normal images whose scores are kept: a p-value can be as small as 0.001
 
@@ -56,12 +59,12 @@ class ScoreThresholds(nn.Module):
         Args:
             scores: ``(M, scores)`` of validation images.
             labels: ``(M,)`` of 0 (normal) and 1; None: all are normal.
-            specificity: share of the normal images that may stay below the threshold, which is their quantile; None
-                takes the best F1, for which abnormal images are needed.
+            specificity: share of the normal images that may stay below the threshold, which is their quantile, and NaN
+                for fewer of them than ``normals_needed``; None takes the best F1, for which abnormal images are needed.
 
         Raises:
-            ValueError: for scores that are no finite numbers, without a normal image, or without an abnormal one for
-                the best F1.
+            ValueError: for scores that are no finite numbers, a specificity out of range, without a normal image, or
+                without an abnormal one for the best F1.
 
         Example:
             >>> scores = ScoreThresholds(["fused"])
@@ -89,7 +92,7 @@ class ScoreThresholds(nn.Module):
         self.normal_scores.copy_(torch.quantile(scores[~abnormal], shares, dim=0))
         self.keep_calibration(scores[~abnormal])
         if specificity is not None:
-            self.thresholds.copy_(torch.quantile(scores[~abnormal], specificity, dim=0))
+            self._take_quantile(scores[~abnormal], specificity)
         elif abnormal.any():
             best = [best_f1_threshold(abnormal.numpy(), column.numpy()) for column in scores.T]
             self.thresholds.copy_(torch.tensor(best))
@@ -128,8 +131,8 @@ class ScoreThresholds(nn.Module):
         """
         Move every threshold to what another share of the normal validation images stays below.
 
-        Between whole per cents the stored scores are interpolated; above the share of one image, 1 - 1 / M, a threshold
-        rests on that one.
+        Between whole per cents the stored scores are interpolated. Where there are fewer images than
+        ``normals_needed``, the thresholds become NaN.
 
         Args:
             specificity: share in (0, 1).
@@ -145,14 +148,25 @@ class ScoreThresholds(nn.Module):
             >>> scores.thresholds[0]
             tensor(98.5000)
         """
-        if not 0 < specificity < 1:
-            raise ValueError(f"specificity must be in (0, 1), got {specificity}")
         if not self.normal_scores.isfinite().all():
             raise RuntimeError(
                 "no scores of normal validation images are stored: fit the detector's thresholds first"
             )
         # the rows are equally spaced quantiles, so a quantile of the rows is one of the images, up to rounding
-        self.thresholds.copy_(torch.quantile(self.normal_scores.double(), specificity, dim=0))
+        self._take_quantile(self.normal_scores.double(), specificity)
+
+    def _take_quantile(self, normal: torch.Tensor, specificity: float) -> None:
+        """Thresholds at a specificity, for which there must be enough normal images."""
+        if not 0 < specificity < 1:
+            raise ValueError(f"specificity must be in (0, 1), got {specificity}")
+        number, needed = len(self.calibration()), normals_needed(1 - specificity)
+        if number >= needed:
+            self.thresholds.copy_(torch.quantile(normal, specificity, dim=0))
+            return
+        self.thresholds.fill_(torch.nan)
+        logger.warning(
+            f"no threshold: a specificity of {specificity:g} needs {needed} normal validation images, not {number}"
+        )
 
     def normal_percentiles(self, scores: ArrayLike, name: str = "fused") -> NDArray[np.float64]:
         """
@@ -182,7 +196,7 @@ class ScoreThresholds(nn.Module):
             name: of the score.
 
         Returns:
-            ``(n,)``; none before :meth:`fit_thresholds`, or in a file of version 1.0.
+            ``(n,)``; none before :meth:`fit_thresholds`.
 
         Example:
             >>> scores = ScoreThresholds(["fused"])

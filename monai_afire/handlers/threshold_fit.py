@@ -122,9 +122,9 @@ class DetectorFit(ValidationFit):
         >>> from monai_afire.networks import AFiRe, ViTEncoder
         >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
         >>> detector = AnomalyDetector(AFiRe(encoder, 8, 16, 16, 1, 2)).eval()
-        >>> normal = [{"image": torch.rand(8, 1, 32, 32)}]
+        >>> normal = [{"image": torch.rand(20, 1, 32, 32)}]
         >>> def score(engine, batch):
-        ...     return {"pred": detector(batch["image"]), "label": torch.zeros(8)}
+        ...     return {"pred": detector(batch["image"]), "label": torch.zeros(20)}
         >>> evaluator = Engine(score)
         >>> DetectorFit(detector, normal).attach(evaluator)
         >>> _ = evaluator.run(normal)

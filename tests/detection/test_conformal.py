@@ -70,8 +70,32 @@ def test_few_normal_validation_images_are_named(caplog: pytest.LogCaptureFixture
     scores.fit_thresholds(torch.arange(30.0)[:, None])
     assert not caplog.records
     scores.fit_thresholds(torch.arange(40.0)[:, None], labels=torch.arange(40) > 2)
-    [record] = caplog.records
     assert (
         "thresholds and p-values follow from normal validation images, with 3 images alone"
-        in record.message
+        in caplog.records[0].message
     )
+
+
+@pytest.mark.parametrize(("specificity", "needed"), [(0.95, 19), (0.99, 99), (0.75, 3)])
+def test_too_few_normal_images_decide_nothing(
+    specificity: float, needed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    scores = ScoreThresholds(["focal", "fused"])
+    for number in (needed, needed - 1):
+        images = torch.rand(number + 5, 2)
+        labels = torch.arange(len(images)) >= number  # the abnormal ones do not count
+        scores.fit_thresholds(images, labels, specificity)
+        assert bool(scores.thresholds.isfinite().all()) == (number >= needed)
+        assert (f"needs {needed} normal validation images" in caplog.text) == (number < needed)
+    scores.fit_thresholds(torch.rand(2 * needed, 2), specificity=specificity)
+    assert scores.thresholds.isfinite().all()
+    scores.set_specificity(1 - 0.1 / needed)
+    assert scores.thresholds.isnan().all(), "another specificity needs more of them"
+    scores.set_specificity(specificity)
+    assert scores.thresholds.isfinite().all()
+
+
+@pytest.mark.parametrize("specificity", [0.0, 1.0])
+def test_a_threshold_needs_a_specificity_within_0_and_1(specificity: float) -> None:
+    with pytest.raises(ValueError, match=r"specificity must be in \(0, 1\)"):
+        ScoreThresholds(["fused"]).fit_thresholds(torch.rand(50, 1), specificity=specificity)

@@ -317,6 +317,14 @@ def test_quantile_threshold_keeps_the_specificity() -> None:
     assert ((below - 0.9).abs() < 0.01).all()
 
 
+def test_an_exported_graph_of_few_normal_images_carries_no_threshold() -> None:
+    detector = AnomalyDetector(make_network())
+    detector.fit_thresholds(torch.rand(18, len(SCORE_NAMES)))
+    assert np.isnan(detector.describe_outputs()["thresholds"]).all()
+    detector.fit_thresholds(torch.rand(19, len(SCORE_NAMES)))
+    assert np.isfinite(detector.describe_outputs()["thresholds"]).all()
+
+
 def test_best_f1_threshold_separates() -> None:
     detector = AnomalyDetector(make_network())
     scores = torch.cat([torch.rand(20, 10), 2 + torch.rand(20, 10)])

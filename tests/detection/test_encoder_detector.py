@@ -185,9 +185,9 @@ def test_the_specificity_of_a_fitted_detector_can_be_changed() -> None:
 
 def test_an_evaluator_sets_the_specificity_when_it_starts() -> None:
     detector = fitted()
-    batch = {"image": images(8)}
+    batch = {"image": images(12)}
     engine = Engine(
-        lambda engine, batch: {"pred": detector(batch["image"]), "label": torch.zeros(8)}
+        lambda engine, batch: {"pred": detector(batch["image"]), "label": torch.zeros(12)}
     )
     DetectorFit(detector, [batch], specificity=0.5).attach(engine)
     engine.run([batch])
