@@ -10,7 +10,6 @@ import torch
 
 from monai_afire.detection.masked_restoration import MaskedRestorationInferer
 from monai_afire.detection.token_features import tokens_and_features
-from monai_afire.networks.blocks.patches import patchify
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.utils.computed_once import computed_once
 from monai_afire.utils.precision import at_least_float32, without_autocast
@@ -87,8 +86,7 @@ class DescribedImages:
     @computed_once
     def patches(self) -> torch.Tensor:
         """``(B, L, P)`` of the image, in normalized intensity."""
-        encoder = self.network.encoder
-        return patchify(encoder.normalize(self.image), encoder.patch_size)
+        return self.network.encoder.to_patches(self.image)
 
     @computed_once
     def error(self) -> torch.Tensor:

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from monai.inferers import Inferer
 
-from monai_afire.networks.blocks.patches import unpatchify
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.afire import AFiRe
 
@@ -87,9 +86,8 @@ class MaskedRestorationInferer(Inferer):
         Returns:
             ``(B, C, *S)`` in [0, 1].
         """
-        encoder = network.encoder
-        patches = self.restore_patches(encoder(inputs), network)
-        return encoder.denormalize(unpatchify(patches, encoder.grid_size, encoder.patch_size))
+        patches = self.restore_patches(network.encoder(inputs), network)
+        return network.encoder.to_images(patches)
 
     def restore_patches(self, tokens: torch.Tensor, network: AFiRe) -> torch.Tensor:
         """

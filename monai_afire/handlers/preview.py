@@ -17,7 +17,6 @@ from ignite.engine import Engine, Events
 from monai.utils import CommonKeys
 from torch.utils.tensorboard import SummaryWriter
 
-from monai_afire.networks.blocks.patches import unpatchify
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.distributed import global_rank
 from monai_afire.visualize.figures import figure_to_array, first_channel, picture_grid, save_figure
@@ -127,11 +126,7 @@ class RestorationPreview(Preview):
 
     def _images(self, patches: torch.Tensor) -> torch.Tensor:
         """The first images of (B, L, P)."""
-        encoder = self.encoder
-        images = unpatchify(
-            patches[: self.num_images].float(), encoder.grid_size, encoder.patch_size
-        )
-        return encoder.denormalize(images)
+        return self.encoder.to_images(patches[: self.num_images].float())
 
 
 @dataclass(eq=False, repr=False)

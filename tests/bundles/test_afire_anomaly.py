@@ -46,7 +46,7 @@ def adapted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         run(config_file=TRAIN, **TINY, name="pretrained")
-        settings = {**TINY, "phantom": PHANTOM, "epochs": 4, "name": "adapted"}
+        settings = {**TINY, "phantom": PHANTOM, "epochs": 4, "specificity": 0.75, "name": "adapted"}
         run(config_file=ADAPT, **settings, weights_of="pretrained")
     return folder
 

@@ -332,8 +332,5 @@ def _restored(
     pictures = [normal, lesion, hidden]
     for tokens in (encoder(lesion), encoder(normal)):
         for mask in (hidden, None):
-            patches = network.decoder(tokens, mask)
-            pictures.append(
-                encoder.denormalize(unpatchify(patches, encoder.grid_size, encoder.patch_size))
-            )
+            pictures.append(encoder.to_images(network.decoder(tokens, mask)))
     return tuple(pictures)

@@ -176,7 +176,7 @@ class ACE(TeacherNetwork):
         """
         if image_2 is None:
             tokens = self.encoder(image_1)
-            return tokens.transpose(1, 2).unflatten(2, self.encoder.grid_size)
+            return self.encoder.to_map(tokens)
         if offset_1 is None or offset_2 is None:
             names = "image_1, image_2, offset_1, offset_2"
             raise ValueError(

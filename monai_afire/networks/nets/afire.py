@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from monai_afire.networks.blocks.ema import TeacherNetwork
 from monai_afire.networks.blocks.heads import TokenProbabilityHead
-from monai_afire.networks.blocks.patches import patch_labels, patchify, unpatchify
+from monai_afire.networks.blocks.patches import patch_labels
 from monai_afire.networks.blocks.prototype_bank import PrototypeBank
 from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
 from monai_afire.networks.blocks.shapes import check_shapes
@@ -178,22 +178,16 @@ class AFiRe(TeacherNetwork):
         if self.restore:
             restored = self.decoder(tokens, abnormal if self.use_mask_tokens else None)
             outputs["restored"] = restored.unflatten(0, variants)
-            outputs["target"] = self._patches(image).unsqueeze(1)
+            outputs["target"] = self.encoder.to_patches(image).unsqueeze(1)
             if not self.training:
-                outputs["corrupted"] = self._patches(lesion_image.flatten(0, 1)).unflatten(
-                    0, variants
-                )
+                outputs["corrupted"] = self.encoder.to_patches(
+                    lesion_image.flatten(0, 1)
+                ).unflatten(0, variants)
         return outputs
 
     def restore_image(self, image: torch.Tensor) -> torch.Tensor:
         """Restore images without hiding a token: ``(B, C, *S)`` in [0, 1] to the same."""
-        patches = self.decoder(self.encoder(image))
-        return self.encoder.denormalize(
-            unpatchify(patches, self.encoder.grid_size, self.encoder.patch_size)
-        )
-
-    def _patches(self, images: torch.Tensor) -> torch.Tensor:
-        return patchify(self.encoder.normalize(images), self.encoder.patch_size)
+        return self.encoder.to_images(self.decoder(self.encoder(image)))
 
     def token_probabilities(self, tokens: torch.Tensor) -> torch.Tensor:
         """

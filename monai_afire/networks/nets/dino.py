@@ -129,7 +129,7 @@ class DINO(TeacherNetwork):
             ValueError: when the shapes do not fit.
         """
         if local_crops is None:
-            return self.teacher_encoder(image).transpose(1, 2).unflatten(2, self.encoder.grid_size)
+            return self.encoder.to_map(self.teacher_encoder(image))
         self._check_crops(image, local_crops)
         crops = image.shape[:2]
         embeddings = self.encoder(image.flatten(0, 1)).mean(1).unflatten(0, crops)

@@ -9,7 +9,7 @@ import math
 import torch
 from torch import nn
 
-from monai_afire.networks.blocks.patches import patch_statistics, patchify
+from monai_afire.networks.blocks.patches import patch_statistics
 from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
@@ -101,7 +101,7 @@ class MAE(nn.Module):
             ValueError: when the places do not fit the images.
         """
         if visible is None:
-            return self.encoder(image).transpose(1, 2).unflatten(2, self.encoder.grid_size)
+            return self.encoder.to_map(self.encoder(image))
         self._check_places(image, visible)
         tokens = self.encoder.visible_tokens(image, visible)
         hidden = visible.new_ones(
@@ -111,7 +111,7 @@ class MAE(nn.Module):
         places = visible.unsqueeze(-1).expand_as(tokens)
         spread = tokens.new_zeros((*hidden.shape, tokens.shape[2])).scatter(1, places, tokens)
         reconstructed = self.decoder(spread, hidden)
-        patches = patchify(self.encoder.normalize(image), self.encoder.patch_size)
+        patches = self.encoder.to_patches(image)
         mean, std = patch_statistics(patches)
         target = (patches - mean) / std if self.normalize_target else patches
         outputs = {"hidden": hidden, "reconstructed": reconstructed, "target": target}

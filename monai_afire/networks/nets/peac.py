@@ -11,7 +11,6 @@ from torch import nn
 
 from monai_afire.networks.blocks.ema import TeacherNetwork, move_center
 from monai_afire.networks.blocks.heads import ProjectionMLP, init_linear
-from monai_afire.networks.blocks.patches import patchify, unpatchify
 from monai_afire.networks.blocks.shapes import check_shapes
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.encoder_building import as_encoder
@@ -226,9 +225,9 @@ class PEAC(TeacherNetwork):
             outputs["order_logits"] = self.order_head(distorted_tokens)
         if self.restore:
             outputs["restored"] = self.restoration_head(distorted_tokens)
-            outputs["target"] = self._patches(image_1)
+            outputs["target"] = self.encoder.to_patches(image_1)
             if not self.training:
-                outputs["corrupted"] = self._patches(distorted)
+                outputs["corrupted"] = self.encoder.to_patches(distorted)
         if consistency:
             outputs |= self._embeddings(tokens, torch.cat([image_1, image_2]))
         if self.local_consistency:
@@ -239,10 +238,7 @@ class PEAC(TeacherNetwork):
 
     def restore_image(self, image: torch.Tensor) -> torch.Tensor:
         """Restore the appearance of images: ``(B, C, *S)`` in [0, 1] to the same."""
-        patches = self.restoration_head(self.encoder(image))
-        return self.encoder.denormalize(
-            unpatchify(patches, self.encoder.grid_size, self.encoder.patch_size)
-        )
+        return self.encoder.to_images(self.restoration_head(self.encoder(image)))
 
     def _embeddings(self, tokens: torch.Tensor, crops: torch.Tensor) -> dict[str, torch.Tensor]:
         """Both networks' embeddings, from the student's tokens (2 B, L, D) and the teacher's images (2 B, C, *S)."""
@@ -276,6 +272,3 @@ class PEAC(TeacherNetwork):
         if self.training:
             move_center(self.global_center, embeddings, self.center_momentum)
         return centered
-
-    def _patches(self, images: torch.Tensor) -> torch.Tensor:
-        return patchify(self.encoder.normalize(images), self.encoder.patch_size)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from monai_afire.networks.blocks.patches import grid_size
+from monai_afire.networks.blocks.patches import grid_size, patchify, unpatchify
 
 # mean and standard deviation of ImageNet's photographs in gray, the paper's choice
 GRAY_MEAN = 0.449
@@ -121,6 +121,18 @@ class RadiographEncoder(nn.Module):
         """Undo :meth:`normalize`, clipped to the valid range [0, 1]."""
         return (images * self.std + self.mean).clamp(0, 1)
 
+    def to_patches(self, images: torch.Tensor) -> torch.Tensor:
+        """Patches ``(B, L, P)`` in normalized intensity of images ``(B, C, *S)`` in [0, 1]: what is to be restored."""
+        return patchify(self.normalize(images), self.patch_size)
+
+    def to_images(self, patches: torch.Tensor) -> torch.Tensor:
+        """Undo :meth:`to_patches`: images ``(B, C, *S)`` in [0, 1] of patches ``(B, L, P)``."""
+        return self.denormalize(unpatchify(patches, self.grid_size, self.patch_size))
+
+    def to_map(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Put tokens ``(B, L, D)`` on their grid: ``(B, D, *grid_size)``."""
+        return tokens.transpose(1, 2).unflatten(2, self.grid_size)
+
     def feature_maps(self, images: torch.Tensor) -> list[torch.Tensor]:
         """
         Encode images for dense prediction.
@@ -135,7 +147,7 @@ class RadiographEncoder(nn.Module):
         Raises:
             ValueError: when channels or size differ from the encoder's.
         """
-        return [self(images).transpose(1, 2).unflatten(2, self.grid_size)]
+        return [self.to_map(self(images))]
 
     def encode_any_size(self, images: torch.Tensor) -> torch.Tensor:
         """

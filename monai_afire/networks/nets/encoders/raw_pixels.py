@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from monai_afire.networks.blocks.patches import patchify
 from monai_afire.networks.nets.encoders.radiograph_encoder import (
     GRAY_MEAN,
     GRAY_STD,
@@ -57,7 +56,7 @@ class RawPixels(RadiographEncoder):
             ValueError: when channels or size differ from the encoder's.
         """
         self.check_images(images)
-        return patchify(self.normalize(images), self.patch_size)
+        return self.to_patches(images)
 
 
 def with_raw_pixels(encoders: Mapping[str, RadiographEncoder]) -> dict[str, RadiographEncoder]:

@@ -249,4 +249,4 @@ class ViTEncoder(RadiographEncoder, ViT):
             if last
             else F.layer_norm(tokens, tokens.shape[-1:], eps=self.norm.eps)
         )
-        return normalized.transpose(1, 2).unflatten(2, self.grid_size)
+        return self.to_map(normalized)
