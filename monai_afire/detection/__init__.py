@@ -14,7 +14,6 @@ one in one file, ``calibration`` compares its scores with those of normal images
 
 from __future__ import annotations
 
-from monai_afire.detection.calibration import load_normals, normals_from, save_normals
 from monai_afire.detection.conformal import conformal_p_values
 from monai_afire.detection.detection_items import detection_items, validation_items
 from monai_afire.detection.detector import AnomalyDetector
@@ -37,10 +36,7 @@ __all__ = [
     "detection_items",
     "evaluate_scores",
     "load_detector",
-    "load_normals",
-    "normals_from",
     "prototype_distance",
     "save_detector",
-    "save_normals",
     "validation_items",
 ]

@@ -5,11 +5,10 @@
 from __future__ import annotations
 
 from monai_afire.visualize.figures import picture_grid
-from monai_afire.visualize.heat_map import heat_panels, overlay_heat_map
+from monai_afire.visualize.heat_map import overlay_heat_map
 from monai_afire.visualize.token_colors import token_colors
 
 __all__ = [
-    "heat_panels",
     "overlay_heat_map",
     "picture_grid",
     "token_colors",

@@ -21,9 +21,9 @@ from monai_afire.apps.worklist.anomaly_writer import (
     save_map,
     save_overlay,
 )
+from monai_afire.apps.worklist.heat_panels import heat_panels
 from monai_afire.transforms.radiograph_description import DescribeRadiographd
 from monai_afire.transforms.radiograph_loading import LoadRadiographd
-from monai_afire.visualize.heat_map import heat_panels
 
 Saver = Callable[[AnomalyResult, Path], Path]
 SAVERS: dict[str, Saver] = {".jpg": save_overlay, ".nii.gz": save_map, ".npz": save_embedding}

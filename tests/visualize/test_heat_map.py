@@ -13,14 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from monai.data import MetaTensor
 
-from monai_afire.visualize.heat_map import (
-    HEAT_COLORS,
-    MARK_COLOR,
-    emphasized_heat_map,
-    hottest_zone,
-    overlay_heat_map,
-    own_top,
-)
+from monai_afire.visualize.heat_map import HEAT_COLORS, overlay_heat_map
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
@@ -130,35 +123,3 @@ def test_weak_heat_is_as_opaque_as_strong_heat_and_keeps_its_color() -> None:
     for top in (1.0, 5.1, np.nan):
         with pytest.raises(ValueError, match="top must be above"):
             overlay_heat_map(np.zeros((1, 4)), heat, 1.0, 5.0, top=top)
-
-
-@pytest.mark.parametrize(
-    ("largest", "top"), [(0.5, 5.0), (1.0, 5.0), (3.0, 3.0), (9.0, 5.0), (np.inf, 5.0)]
-)
-def test_an_images_own_top_stays_in_the_common_range(largest: float, top: float) -> None:
-    assert own_top([[0.0, largest]], 1.0, 5.0) == top
-
-
-def test_the_hottest_zone_is_one_and_cold_images_have_none() -> None:
-    heat = np.zeros((8, 8))
-    heat[1:3, 1:4] = 2.0
-    heat[1, 1] = 3.0
-    heat[6, 6] = 2.5  # apart from the strongest
-    expected = np.zeros((8, 8), dtype=bool)
-    expected[1:3, 1:4] = True
-    np.testing.assert_array_equal(hottest_zone(heat, 1.0), expected)
-    assert not hottest_zone(heat, 3.0).any()
-    image = np.full((8, 8), 0.5)
-    plain = np.stack([np.full((8, 8), 128, np.uint8)] * 3, -1)
-    np.testing.assert_array_equal(emphasized_heat_map(image, heat, 3.0, 9.0), plain)
-
-
-def test_the_outline_is_around_the_hottest_zone() -> None:
-    heat = np.zeros((64, 64))
-    heat[20:40, 30:50] = 2.0
-    shown = emphasized_heat_map(np.zeros((64, 64)), heat, 1.0, 50.0)
-    cyan = np.array([int(MARK_COLOR[n : n + 2], 16) for n in (1, 3, 5)])
-    rows, columns = np.nonzero((shown == cyan).all(-1))
-    assert [rows.min(), columns.min()] == pytest.approx([20, 30], abs=1)
-    assert [rows.max(), columns.max()] == pytest.approx([39, 49], abs=1)
-    assert shown[30, 40].max() > 100  # seen, though weak on the common scale

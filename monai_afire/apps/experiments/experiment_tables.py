@@ -18,7 +18,7 @@ from scipy import stats
 
 from monai_afire.apps.experiments.execution import Outcome, read_metrics
 from monai_afire.apps.experiments.plan import Experiment, ExperimentError
-from monai_afire.utils.formatting import format_number
+from monai_afire.apps.results.report_text import format_number
 
 _FACTS = (
     "name",

@@ -18,6 +18,7 @@ from monai.utils import ensure_tuple
 
 from monai_afire.apps.readers.images import progress_bar, stem_of
 from monai_afire.apps.readers.label_reader import LabeledImage, LabelReader
+from monai_afire.apps.results.report_text import table_lines
 from monai_afire.data.datalist.datalist_checks import SECTIONS, DatalistError
 from monai_afire.data.datalist.patients import split_by_patient
 from monai_afire.utils.few_images import FEW_IMAGES
@@ -28,7 +29,6 @@ from monai_afire.utils.files import (
     spelling_on_disk,
     write_text,
 )
-from monai_afire.utils.formatting import table_lines
 from monai_afire.utils.text import counted, first_few
 
 

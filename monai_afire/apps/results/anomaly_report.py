@@ -20,11 +20,11 @@ from monai_afire.apps.results.metrics_report import MetricsReport
 from monai_afire.apps.results.patient_groups import item_groups, reported_patients, subgroup_lines
 from monai_afire.apps.results.pictures.contact_sheet import contact_sheet
 from monai_afire.apps.results.pictures.curves import roc_pr_figure
+from monai_afire.apps.results.report_text import format_number, table_lines
 from monai_afire.detection.detection_items import lesion_truth
 from monai_afire.detection.detector import HEAT_UNIT, AnomalyDetector
 from monai_afire.detection.evaluation import evaluate_scores
 from monai_afire.metrics.localization import POSITION_ONLY, localization_row, map_aupro
-from monai_afire.utils.formatting import format_number, table_lines
 
 
 @dataclass(eq=False, repr=False)

@@ -21,6 +21,7 @@ from monai_afire.apps.results.metrics_report import MetricsReport
 from monai_afire.apps.results.patient_groups import item_groups, reported_patients, subgroup_lines
 from monai_afire.apps.results.pictures.confusion import confusion_figure
 from monai_afire.apps.results.pictures.curves import class_roc_figure
+from monai_afire.apps.results.report_text import format_number, table_lines
 from monai_afire.metrics.group_metrics import subgroup_metrics
 from monai_afire.metrics.multiclass import UNKNOWN, confusion_matrix, multiclass_metrics
 from monai_afire.metrics.multilabel import (
@@ -30,7 +31,6 @@ from monai_afire.metrics.multilabel import (
     classification_metrics,
     known_of_class,
 )
-from monai_afire.utils.formatting import format_number, table_lines
 from monai_afire.utils.uncertain_labels import (
     check_label_kind,
     check_thresholds_of_kind,

@@ -16,6 +16,7 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import NDArray
 
+from monai_afire.apps.results.pictures.captions import captioned, with_legend
 from monai_afire.apps.results.pictures.outlines import (
     class_color,
     landmark_picture,
@@ -27,7 +28,6 @@ from monai_afire.metrics.landmark_errors import landmark_positions, rescaled_pos
 from monai_afire.metrics.multilabel import check_class_names
 from monai_afire.utils.files import output_path, save_png
 from monai_afire.utils.precision import at_least_float32
-from monai_afire.visualize.captions import captioned, with_legend
 
 
 class _PictureWriter(ResultTables):

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from monai_afire.apps.results.report_text import format_number, table_lines
 from monai_afire.data.datalist.patients import item_patients
 from monai_afire.data.dicom_header import GROUP_ELEMENTS, header_groups, header_of
 from monai_afire.metrics.group_metrics import (
@@ -15,7 +16,6 @@ from monai_afire.metrics.group_metrics import (
     PROPERTIES,
     UNKNOWN_GROUP,
 )
-from monai_afire.utils.formatting import format_number, table_lines
 from monai_afire.utils.text import known_text
 
 _TOO_FEW = "too few"

@@ -22,13 +22,16 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from pydicom.dataset import Dataset
 
+from monai_afire.apps.results.pictures.captions import NOT_CLINICAL
 from monai_afire.apps.results.prediction_writer import warn_if_implausible
 from monai_afire.apps.results.result_pictures import batch_picture, in_proportion, resized_maps
 from monai_afire.apps.results.result_tables import ResultTables, written_name
 from monai_afire.apps.runs.declarations import SAVED_KINDS
 from monai_afire.apps.worklist.batch_report import Drift, measure_drift
+from monai_afire.apps.worklist.heat_panels import emphasized_heat_map, heat_panels
 from monai_afire.apps.worklist.image_facts import ImageFactsReader
 from monai_afire.apps.worklist.lung_zones import lung_zone
+from monai_afire.apps.worklist.normal_images import DetectorNormals, Judgment, NormalImages
 from monai_afire.apps.worklist.run_normals import RunNormals
 from monai_afire.apps.worklist.secondary_capture import NoStudyError, read_source, secondary_capture
 from monai_afire.apps.worklist.structured_report import highdicom_reports, structured_report
@@ -40,15 +43,12 @@ from monai_afire.apps.worklist.worklist import (
     write_worklist,
 )
 from monai_afire.apps.worklist.worklist_page import write_worklist_page
-from monai_afire.detection.calibration import DetectorNormals, Judgment, NormalImages
 from monai_afire.detection.detector import HEAT_UNIT, AnomalyDetector
 from monai_afire.networks.weights.description import Description
 from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.transforms.radiograph_io.common import WRITER
 from monai_afire.utils.files import atomic_path, output_path
 from monai_afire.utils.text import counted, harmless
-from monai_afire.visualize.captions import NOT_CLINICAL
-from monai_afire.visualize.heat_map import emphasized_heat_map, heat_panels
 
 logger = logging.getLogger(__name__)
 

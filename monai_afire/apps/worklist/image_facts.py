@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from monai_afire.apps.worklist.support import ImageFacts, facts_of_header, mean_features
 from monai_afire.data.dicom_header import AGE_ELEMENTS, header_of
 from monai_afire.detection.detector import AnomalyDetector
-from monai_afire.detection.support import ImageFacts, facts_of_header, mean_features
 from monai_afire.networks.nets.lung_finder import LungFinder
 from monai_afire.networks.nets.pose_classifier import PoseClassifier
 from monai_afire.networks.nets.view_classifier import ViewClassifier

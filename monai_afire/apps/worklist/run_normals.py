@@ -19,11 +19,7 @@ from monai.utils import CommonKeys
 from tqdm import tqdm
 
 from monai_afire.apps.worklist.image_facts import ImageFactsReader
-from monai_afire.data.datalist.datalist_checks import SECTIONS, DatalistError
-from monai_afire.data.datalist.labels import normal_items
-from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
-from monai_afire.data.dicom_header import header_of
-from monai_afire.detection.calibration import (
+from monai_afire.apps.worklist.normal_images import (
     DetectorNormals,
     NormalImages,
     OtherDetectorError,
@@ -31,8 +27,12 @@ from monai_afire.detection.calibration import (
     normals_from,
     save_normals,
 )
+from monai_afire.apps.worklist.support import ImageFacts
+from monai_afire.data.datalist.datalist_checks import SECTIONS, DatalistError
+from monai_afire.data.datalist.labels import normal_items
+from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
+from monai_afire.data.dicom_header import header_of
 from monai_afire.detection.detector import AnomalyDetector
-from monai_afire.detection.support import ImageFacts
 from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.utils.distributed import by_main_rank
 from monai_afire.utils.files import is_safetensors

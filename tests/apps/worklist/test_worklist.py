@@ -34,6 +34,7 @@ from monai_afire.apps.worklist.anomaly_writer import (
     save_secondary_capture,
     save_thumbnail,
 )
+from monai_afire.apps.worklist.normal_images import Judgment
 from monai_afire.apps.worklist.secondary_capture import NoStudyError, read_source
 from monai_afire.apps.worklist.worklist import (
     JUDGMENT_COLUMNS,
@@ -42,7 +43,6 @@ from monai_afire.apps.worklist.worklist import (
     judgment_cells,
     write_worklist,
 )
-from monai_afire.detection.calibration import Judgment
 from monai_afire.transforms.radiograph_io.common import RadiographError
 from monai_afire.transforms.radiograph_loading import LoadRadiograph
 

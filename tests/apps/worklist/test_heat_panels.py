@@ -7,7 +7,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monai_afire.visualize.heat_map import emphasized_heat_map, heat_panels, overlay_heat_map
+from monai_afire.apps.worklist.heat_panels import (
+    emphasized_heat_map,
+    heat_panels,
+    hottest_zone,
+    own_top,
+)
+from monai_afire.visualize.heat_map import MARK_COLOR, overlay_heat_map
 
 HEADER, GAP = 20, 5  # of pictures up to 300 pixels, whose texts have the smallest size
 
@@ -64,3 +70,35 @@ def test_other_titles_change_the_title_only() -> None:
     first, second = panels(title="score 1")[0], panels(title="score 2")[0]
     assert (first[:HEADER] != second[:HEADER]).any()
     np.testing.assert_array_equal(first[HEADER:], second[HEADER:])
+
+
+@pytest.mark.parametrize(
+    ("largest", "top"), [(0.5, 5.0), (1.0, 5.0), (3.0, 3.0), (9.0, 5.0), (np.inf, 5.0)]
+)
+def test_an_images_own_top_stays_in_the_common_range(largest: float, top: float) -> None:
+    assert own_top([[0.0, largest]], 1.0, 5.0) == top
+
+
+def test_the_hottest_zone_is_one_and_cold_images_have_none() -> None:
+    heat = np.zeros((8, 8))
+    heat[1:3, 1:4] = 2.0
+    heat[1, 1] = 3.0
+    heat[6, 6] = 2.5  # apart from the strongest
+    expected = np.zeros((8, 8), dtype=bool)
+    expected[1:3, 1:4] = True
+    np.testing.assert_array_equal(hottest_zone(heat, 1.0), expected)
+    assert not hottest_zone(heat, 3.0).any()
+    image = np.full((8, 8), 0.5)
+    plain = np.stack([np.full((8, 8), 128, np.uint8)] * 3, -1)
+    np.testing.assert_array_equal(emphasized_heat_map(image, heat, 3.0, 9.0), plain)
+
+
+def test_the_outline_is_around_the_hottest_zone() -> None:
+    heat = np.zeros((64, 64))
+    heat[20:40, 30:50] = 2.0
+    shown = emphasized_heat_map(np.zeros((64, 64)), heat, 1.0, 50.0)
+    cyan = np.array([int(MARK_COLOR[n : n + 2], 16) for n in (1, 3, 5)])
+    rows, columns = np.nonzero((shown == cyan).all(-1))
+    assert [rows.min(), columns.min()] == pytest.approx([20, 30], abs=1)
+    assert [rows.max(), columns.max()] == pytest.approx([39, 49], abs=1)
+    assert shown[30, 40].max() > 100  # seen, though weak on the common scale

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from monai_afire.visualize.captions import captioned, with_legend
+from monai_afire.apps.results.pictures.captions import captioned, with_legend
 
 
 def test_names_have_lines_of_their_own_in_their_colors() -> None:

@@ -14,9 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from monai_afire.detection.conformal import normals_needed, weighted_p_values
-from monai_afire.detection.detector import AnomalyDetector
-from monai_afire.detection.support import (
+from monai_afire.apps.worklist.support import (
     LEVELS,
     LOOKS,
     FeatureSpace,
@@ -24,6 +22,8 @@ from monai_afire.detection.support import (
     header_objection,
     is_unlike,
 )
+from monai_afire.detection.conformal import normals_needed, weighted_p_values
+from monai_afire.detection.detector import AnomalyDetector
 from monai_afire.networks.weights.description import HEADER, Description, parse_description
 from monai_afire.networks.weights.safetensors_files import read_safetensors, write_safetensors
 from monai_afire.utils.text import counted
