@@ -14,6 +14,7 @@ from monai_afire.metrics.mae import MAEMetrics, reconstruction_gain, reconstruct
 from monai_afire.metrics.multiclass import multiclass_metrics
 from monai_afire.metrics.multilabel import MeanAUC, classification_metrics, mean_auc
 from monai_afire.metrics.nearest_neighbors import knn_predict
+from monai_afire.metrics.patient_bootstrap import bootstrap_aucs, bootstrap_p_value, patient_weights
 from monai_afire.metrics.peac import PEACMetrics, order_accuracy
 from monai_afire.metrics.pretraining import (
     PretrainingMetrics,
@@ -36,6 +37,8 @@ __all__ = [
     "PretrainingMetrics",
     "ace_correspondence",
     "aupro",
+    "bootstrap_aucs",
+    "bootstrap_p_value",
     "classification_metrics",
     "correspondence_accuracy",
     "crop_accuracy",
@@ -45,6 +48,7 @@ __all__ = [
     "mean_auc",
     "multiclass_metrics",
     "order_accuracy",
+    "patient_weights",
     "pixel_auroc",
     "pointing_game",
     "position_accuracy",
