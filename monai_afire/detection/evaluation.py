@@ -24,6 +24,7 @@ from monai_afire.utils.formatting import json_safe
 
 # scores that know nothing of lesions, see DescribeRadiographd: column and the sign that is abnormal
 EXPOSURE_BASELINES = {"darkness": ("brightness", -1.0), "sharpness": ("sharpness", 1.0)}
+CALIPER = 0.02  # largest difference of brightness within a pair, in units of [0, 1]
 
 
 class DetectorAUC(EpochMetric):
@@ -56,7 +57,6 @@ def evaluate_scores(
     table: pd.DataFrame,
     score_names: Sequence[str],
     thresholds: Mapping[str, float] | None = None,
-    caliper: float = 0.02,
     num_bootstraps: int = 1000,
     seed: int = 0,
 ) -> dict[str, Any]:
@@ -80,7 +80,6 @@ def evaluate_scores(
             it is not known.
         score_names: columns of the scores.
         thresholds: stored threshold of each score.
-        caliper: largest difference of brightness within a pair, in units of [0, 1].
         num_bootstraps: samples of each interval.
         seed: of the bootstrap.
 
@@ -127,7 +126,7 @@ def evaluate_scores(
         if views is not None:
             result["within_view"] = _within_view(labels, views, columns)
         if "brightness" in original and original["brightness"].notna().all():
-            pairs = matched_pairs(labels, original["brightness"].to_numpy(), views, caliper)
+            pairs = matched_pairs(labels, original["brightness"].to_numpy(), views, CALIPER)
             result["matched_pairs"] = _matched(pairs, columns, num_bootstraps, seed)
     result["localization"] = _localization(original)
     result["controlled"] = (

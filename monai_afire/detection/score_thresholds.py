@@ -30,7 +30,7 @@ class ScoreThresholds(nn.Module):
     scores of such images themselves, NaN where there were fewer, for p-values; of more, a random part is kept.
 
     Args:
-        score_names: names of the scores, in their order.
+        score_names: names of the scores in their order, the fused one last.
     """
 
     thresholds: torch.Tensor
@@ -168,13 +168,12 @@ class ScoreThresholds(nn.Module):
             f"no threshold: a specificity of {specificity:g} needs {needed} normal validation images, not {number}"
         )
 
-    def normal_percentiles(self, scores: ArrayLike, name: str = "fused") -> NDArray[np.float64]:
+    def normal_percentiles(self, scores: ArrayLike) -> NDArray[np.float64]:
         """
         Share of the normal validation images whose score is lower, in per cent, exact to 1.
 
         Args:
-            scores: ``(M,)``.
-            name: which of the scores they are.
+            scores: ``(M,)``, fused ones.
 
         Returns:
             ``(M,)`` in [0, 100]; NaN before :meth:`fit_thresholds`.
@@ -185,7 +184,7 @@ class ScoreThresholds(nn.Module):
             >>> scores.normal_percentiles([-1, 9.5, 99]).tolist()
             [0.0, 95.0, 100.0]
         """
-        normal = self.normal_scores[:, self.score_names.index(name)].double().cpu().numpy()
+        normal = self.normal_scores[:, -1].double().cpu().numpy()
         return np.interp(np.asarray(scores, dtype=float), normal, np.linspace(0, 100, len(normal)))
 
     def calibration(self, name: str = "fused") -> NDArray[np.float64]:
@@ -207,13 +206,12 @@ class ScoreThresholds(nn.Module):
         kept = self.calibration_scores[:, self.score_names.index(name)].double().cpu().numpy()
         return kept[np.isfinite(kept)]
 
-    def p_values(self, scores: ArrayLike, name: str = "fused") -> NDArray[np.float64]:
+    def p_values(self, scores: ArrayLike) -> NDArray[np.float64]:
         """
         Conformal p-values, see :func:`monai_afire.detection.conformal_p_values`.
 
         Args:
-            scores: ``(M,)``.
-            name: which of the scores they are.
+            scores: ``(M,)``, fused ones.
 
         Returns:
             ``(M,)``; NaN before :meth:`fit_thresholds`.
@@ -224,4 +222,4 @@ class ScoreThresholds(nn.Module):
             >>> scores.p_values([-1, 100]).tolist()
             [1.0, 0.1]
         """
-        return conformal_p_values(scores, self.calibration(name))
+        return conformal_p_values(scores, self.calibration())
