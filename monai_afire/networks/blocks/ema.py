@@ -89,6 +89,12 @@ class TeacherNetwork(nn.Module):
         return [getattr(self, f"teacher_{name}") for name in self.taught]
 
 
+def check_momentum(name: str, momentum: float) -> None:
+    """Refuse a share of the former value that is none, or with which nothing moves."""
+    if not 0 <= momentum < 1:
+        raise ValueError(f"{name} must be in [0, 1), got {momentum}")
+
+
 def move_center(center: torch.Tensor, values: torch.Tensor, momentum: float) -> None:
     """Move a center ``(D,)`` in place towards the mean of the values ``(M, D)`` of all processes."""
     total = all_reduce(values.to(center.dtype).sum(0))

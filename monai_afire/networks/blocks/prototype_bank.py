@@ -7,6 +7,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from monai_afire.networks.blocks.ema import check_momentum
 from monai_afire.utils.distributed import all_reduce
 
 
@@ -44,8 +45,7 @@ class PrototypeBank(nn.Module):
 
     def __init__(self, num_tokens: int, num_clusters: int, momentum: float = 0.9) -> None:
         super().__init__()
-        if not 0 <= momentum < 1:
-            raise ValueError(f"momentum must be in [0, 1), got {momentum}")
+        check_momentum("momentum", momentum)
         self.momentum = momentum
         self.register_buffer(
             "prototypes", torch.full((num_tokens, num_clusters), 1.0 / num_clusters)

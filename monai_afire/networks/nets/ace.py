@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from monai_afire.networks.blocks.composition_heads import Composer, Decomposer
-from monai_afire.networks.blocks.ema import TeacherNetwork, move_center
+from monai_afire.networks.blocks.ema import TeacherNetwork, check_momentum, move_center
 from monai_afire.networks.blocks.shapes import check_shapes
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.encoder_building import as_encoder
@@ -110,8 +110,7 @@ class ACE(TeacherNetwork):
             raise ValueError(
                 f"the encoder's grid must have equally many cells on every axis, got {encoder.grid_size}"
             )
-        if not 0 <= center_momentum < 1:
-            raise ValueError(f"center_momentum must be in [0, 1), got {center_momentum}")
+        check_momentum("center_momentum", center_momentum)
         if not (compose or decompose or global_consistency):
             raise ValueError(
                 "nothing is left to learn: compose, decompose and global_consistency are all False"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import torch
 
-from monai_afire.networks.blocks.ema import TeacherNetwork, move_center
+from monai_afire.networks.blocks.ema import TeacherNetwork, check_momentum, move_center
 from monai_afire.networks.blocks.heads import DistillationHead
 from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
 from monai_afire.networks.definition import keeps_arguments
@@ -84,8 +84,7 @@ class DINO(TeacherNetwork):
         teacher_balance: str = "center",
     ) -> None:
         super().__init__()
-        if not 0 <= center_momentum < 1:
-            raise ValueError(f"center_momentum must be in [0, 1), got {center_momentum}")
+        check_momentum("center_momentum", center_momentum)
         if teacher_balance not in TEACHER_BALANCES:
             raise ValueError(
                 f"teacher_balance must be one of {TEACHER_BALANCES}, got {teacher_balance!r}"

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import torch
 from monai.networks.nets import BasicUNet
-from torch import nn
 from torch.nn import functional as F
 
-from monai_afire.networks.weights.released_files import with_released_weights
+from monai_afire.networks.nets.released_network import ReleasedNetwork, standardized
 from monai_afire.utils.precision import at_least_float32, without_autocast
 
 _SIDE = 64
@@ -19,7 +18,7 @@ _MARGIN = 1.2
 SMALLEST_LUNGS = 0.05  # share of the picture; below it no lungs were found
 
 
-class LungFinder(nn.Module):
+class LungFinder(ReleasedNetwork):
     """
     Lungs of frontal radiographs, raw or with their contrast standardized, and the square that holds them.
 
@@ -32,22 +31,14 @@ class LungFinder(nn.Module):
         torch.Size([2, 1, 64, 64])
     """
 
+    weights_file = "lungs.safetensors"
+
     def __init__(self) -> None:
         super().__init__()
         norm = ("group", {"num_groups": 8})
         self.net = BasicUNet(
             spatial_dims=2, in_channels=1, out_channels=1, features=_FEATURES, norm=norm
         )
-
-    @classmethod
-    def released(cls) -> LungFinder:
-        """
-        With the weights that come with the package, frozen.
-
-        Raises:
-            FileNotFoundError: where the package was installed without its bundles.
-        """
-        return with_released_weights(cls(), "lungs.safetensors")
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """
@@ -63,8 +54,7 @@ class LungFinder(nn.Module):
             small = F.interpolate(
                 at_least_float32(images).mean(1, keepdim=True), (_SIDE, _SIDE), mode="area"
             )
-            mean, spread = small.mean((2, 3), keepdim=True), small.std((2, 3), keepdim=True)
-            return self.net((small - mean) / (spread + 1e-6)).sigmoid()
+            return self.net(standardized(small, 1e-6)).sigmoid()
 
     def field(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """

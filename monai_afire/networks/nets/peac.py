@@ -9,7 +9,7 @@ import math
 import torch
 from torch import nn
 
-from monai_afire.networks.blocks.ema import TeacherNetwork, move_center
+from monai_afire.networks.blocks.ema import TeacherNetwork, check_momentum, move_center
 from monai_afire.networks.blocks.heads import ProjectionMLP, init_linear
 from monai_afire.networks.blocks.shapes import check_shapes
 from monai_afire.networks.definition import keeps_arguments
@@ -119,8 +119,7 @@ class PEAC(TeacherNetwork):
             raise ValueError(
                 f"global_balance must be one of {GLOBAL_BALANCES}, got {global_balance!r}"
             )
-        if not 0 <= center_momentum < 1:
-            raise ValueError(f"center_momentum must be in [0, 1), got {center_momentum}")
+        check_momentum("center_momentum", center_momentum)
         encoder = as_encoder(encoder)
         width, pixels = encoder.hidden_size, encoder.in_channels * math.prod(encoder.patch_size)
         self.encoder = encoder

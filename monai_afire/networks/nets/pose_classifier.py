@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import torch
 from monai.networks.nets import Classifier
-from torch import nn
 from torch.nn import functional as F
 
-from monai_afire.networks.weights.released_files import with_released_weights
+from monai_afire.networks.nets.released_network import ReleasedNetwork, standardized
 
 POSES = 8  # quarter turns 0 to 3, then the same of the mirror image
 QUALITIES = ("inverted", "not_chest", "two_views")
@@ -36,7 +35,7 @@ def turned(images: torch.Tensor, pose: int) -> torch.Tensor:
     return torch.rot90(images.flip(-1) if pose >= 4 else images, pose % 4, (-2, -1))
 
 
-class PoseClassifier(nn.Module):
+class PoseClassifier(ReleasedNetwork):
     r"""
     Pose and kind of pictures, by MONAI's ``Classifier`` on 64 x 64 pixels.
 
@@ -52,6 +51,8 @@ class PoseClassifier(nn.Module):
         >>> poses.shape, qualities.shape
         (torch.Size([2, 8]), torch.Size([2, 3]))
     """
+
+    weights_file = "pose.safetensors"
 
     def __init__(self, average: bool = True) -> None:
         super().__init__()
@@ -70,16 +71,6 @@ class PoseClassifier(nn.Module):
             ]
             for view in range(POSES)
         ]
-
-    @classmethod
-    def released(cls) -> PoseClassifier:
-        """
-        With the weights that come with the package, frozen.
-
-        Raises:
-            FileNotFoundError: where the package was installed without its bundles.
-        """
-        return with_released_weights(cls(), "pose.safetensors")
 
     def objection(self, images: torch.Tensor) -> torch.Tensor:
         """
@@ -112,8 +103,7 @@ class PoseClassifier(nn.Module):
             Logits of the poses ``(B, 8)`` and of each of ``QUALITIES`` ``(B, 3)``.
         """
         small = F.interpolate(images, (_SIDE, _SIDE), mode="area")
-        mean, spread = small.mean((2, 3), keepdim=True), small.std((2, 3), keepdim=True)
-        small = (small - mean) / (spread + 1e-3)
+        small = standardized(small, 1e-3)
         if not self.average:
             return self.net(small).split((POSES, len(QUALITIES)), 1)
         seen = [self._all_poses(_without_edges(small, margin)) for margin in _MARGINS]

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import torch
 from monai.networks.nets import Classifier
-from torch import nn
 from torch.nn import functional as F
 
-from monai_afire.networks.weights.released_files import with_released_weights
+from monai_afire.networks.nets.released_network import ReleasedNetwork, standardized
 from monai_afire.utils.precision import at_least_float32, without_autocast
 
 _SIDE = 64
@@ -17,7 +16,7 @@ _CHANNELS, _STRIDES = (8, 16, 24, 32), (2, 2, 2, 2)
 _MARGINS = (0, 3, 6)  # pixels left out at each edge
 
 
-class ViewClassifier(nn.Module):
+class ViewClassifier(ReleasedNetwork):
     """
     View (AP against PA) and age (child against adult) of frontal radiographs, by MONAI's ``Classifier``.
 
@@ -29,27 +28,18 @@ class ViewClassifier(nn.Module):
         {'ap': (2,), 'child': (2,)}
     """
 
+    weights_file = "views.safetensors"
+
     def __init__(self) -> None:
         super().__init__()
         self.net = Classifier(
             (1, _SIDE, _SIDE), 2, _CHANNELS, _STRIDES, num_res_units=2, norm="batch"
         )
 
-    @classmethod
-    def released(cls) -> ViewClassifier:
-        """
-        With the weights that come with the package, frozen.
-
-        Raises:
-            FileNotFoundError: where the package was installed without its bundles.
-        """
-        return with_released_weights(cls(), "views.safetensors")
-
     def logits(self, images: torch.Tensor) -> torch.Tensor:
         """Logits of AP and of child ``(B, 2)`` from one look at each picture, as for training."""
         small = F.interpolate(images, (_SIDE, _SIDE), mode="bilinear", antialias=True)
-        mean, spread = small.mean((2, 3), keepdim=True), small.std((2, 3), keepdim=True)
-        return self.net((small - mean) / (spread + 1e-3))
+        return self.net(standardized(small, 1e-3))
 
     def forward(self, images: torch.Tensor) -> dict[str, torch.Tensor]:
         """

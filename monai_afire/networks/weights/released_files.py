@@ -6,19 +6,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TypeVar
 
-from torch import nn
-
-from monai_afire.networks.weights.safetensors_files import read_safetensors
 from monai_afire.utils.run_records import LATEST, newest_run
 
-__all__ = ["ENCODERS", "RELEASED", "released_encoder", "released_file", "with_released_weights"]
+__all__ = ["ENCODERS", "RELEASED", "released_encoder", "released_file", "weights_file"]
 
 RELEASED = "released"
 MODEL_OF_RUN = Path("models", "model.pt")
 """Where the folder of a run has its weights."""
-Network = TypeVar("Network", bound=nn.Module)
 
 ENCODERS = {
     RELEASED: "encoder.safetensors",
@@ -68,26 +63,6 @@ def weights_file(path: str | os.PathLike) -> Path:
 
 def _has_weights(folder: Path) -> bool:
     return (folder / MODEL_OF_RUN).is_file()
-
-
-def with_released_weights(network: Network, name: str) -> Network:
-    """
-    Load weights that come with the package into a network, and freeze it.
-
-    Args:
-        network: of the class that the weights are for.
-        name: of the file.
-
-    Returns:
-        The network, in evaluation mode.
-
-    Raises:
-        FileNotFoundError: where the package was installed without its bundles.
-    """
-    network.load_state_dict(
-        read_safetensors(released_file(name))[0]
-    )  # copies into parameters of single precision
-    return network.requires_grad_(False).eval()
 
 
 def released_file(name: str) -> Path:
