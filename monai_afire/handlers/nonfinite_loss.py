@@ -19,6 +19,7 @@ from torch import nn
 from monai_afire.utils.device import pins_memory
 from monai_afire.utils.distributed import global_rank, unwrapped
 from monai_afire.utils.files import atomic_path, write_text
+from monai_afire.utils.nested import map_nested
 from monai_afire.utils.text import first_few
 
 _FILE_KEY = "file"
@@ -119,9 +120,9 @@ class NonFiniteLoss:
         dump |= {
             "iteration": state.iteration,
             "epoch": state.epoch,
-            "batch": _loadable(state.batch),
+            "batch": map_nested(_loadable, state.batch),
         }
-        dump["network"] = _loadable(network.state_dict())
+        dump["network"] = map_nested(_loadable, network.state_dict())
         written = self.write(
             dump, message + names.format(", ".join(culprits)) + advice, global_rank()
         )
@@ -156,11 +157,7 @@ def batch_files(batch: Any) -> list[str]:
 
 
 def _loadable(value: Any) -> Any:
-    """Tensors without metadata on the CPU, text and numbers: what can be loaded without running code."""
+    """A tensor without metadata on the CPU, text or a number: what can be loaded without running code."""
     if isinstance(value, torch.Tensor):
         return value.detach().cpu().as_subclass(torch.Tensor)
-    if isinstance(value, Mapping):
-        return {str(key): _loadable(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_loadable(item) for item in value]
     return value if isinstance(value, (str, int, float, bool, type(None))) else repr(value)

@@ -22,6 +22,7 @@ from monai_afire.transforms.argument_checks import (
     check_range,
 )
 from monai_afire.transforms.base import OccasionalTransform, RandomArrayTransformd, no_last_draw
+from monai_afire.transforms.random_box import random_box
 
 CURVE_POINTS = 1024  # between them the curve is straight: no intensities are merged
 
@@ -147,7 +148,7 @@ class DistortAppearance(OccasionalTransform):
         self.draw_whether()
         order = np.arange(np.prod(size), dtype=np.int64).reshape(size)
         for _ in range(self.num_blocks):
-            block = self._random_box(size, [self._block_side(side) for side in size])
+            block = random_box(self.R, size, [self._block_side(side) for side in size])
             order[block] = self.R.permutation(order[block].ravel()).reshape(order[block].shape)
         self.pixel_order = order
         self.curve = self.noise_mask = self.noise = None
@@ -205,15 +206,8 @@ class DistortAppearance(OccasionalTransform):
         inside = np.zeros(size, dtype=bool)
         for _ in range(self.R.randint(self.num_boxes[0], self.num_boxes[1] + 1)):
             sides = [max(1, round(side * self.R.uniform(*fractions))) for side in size]
-            inside[self._random_box(size, sides)] = True
+            inside[random_box(self.R, size, sides)] = True
         return inside
-
-    def _random_box(self, size: tuple[int, ...], sides: Sequence[int]) -> tuple[slice, ...]:
-        """A box of the given sides at a random place within the image."""
-        starts = [self.R.randint(n - length + 1) for n, length in zip(size, sides, strict=True)]
-        return tuple(
-            slice(start, start + length) for start, length in zip(starts, sides, strict=True)
-        )
 
 
 class DistortAppearanced(RandomArrayTransformd):

@@ -226,36 +226,33 @@ def _binary(path: Any, values: torch.Tensor) -> torch.Tensor:
     low, high = float(values.min()), float(values.max())
     if low == high:
         return torch.full_like(values, float(high > 0))
-    if not ((values == low) | (values == high)).all():
-        if _holds_labels(values):
-            found = f"it has {len(values.unique())} values from {low:g} to {high:g}, as numbers of structures have them"
-            raise refuse(
-                path,
-                f"is no mask: {found}",
-                "give a picture with two values, one for each structure",
-            )
-        start, end = (low + share * (high - low) for share in _INTERMEDIATE)
-        between = ((values > start) & (values < end)).float()
-        near_structure = F.max_pool2d(
-            (values >= end).float()[None], 2 * _BAND + 1, stride=1, padding=_BAND
-        )[0]
-        away = (between > 0) & (near_structure == 0)
-        if len(values.unique()) <= _MOST_LABELS and away.any():
-            found = f"{int(away.sum())} pixels of values between {low:g} and {high:g} lie away from the outlines"
-            raise refuse(
-                path,
-                f"is no mask: {found}",
-                "give a picture with two values, one for each structure",
-            )
-        outside = 1 - between[None]
-        if min(values.shape[1:]) >= _BAND and (F.max_pool2d(outside, _BAND, stride=1) == 0).any():
-            found = f"it has {len(values.unique())} values from {low:g} to {high:g}, and regions between them"
-            raise refuse(
-                path,
-                f"is no mask: {found}",
-                "give a picture with two values, one for each structure",
-            )
+    found = _more_than_two_levels(values, low, high)
+    if found:
+        remedy = "give a picture with two values, one for each structure"
+        raise refuse(path, f"is no mask: {found}", remedy)
     return (values > (low + high) / 2).float()
+
+
+def _more_than_two_levels(values: torch.Tensor, low: float, high: float) -> str:
+    """What a mask has between its two values, but at their outlines; "" for nothing."""
+    if ((values == low) | (values == high)).all():
+        return ""
+    number = len(values.unique())
+    if _holds_labels(values):
+        return (
+            f"it has {number} values from {low:g} to {high:g}, as numbers of structures have them"
+        )
+    start, end = (low + share * (high - low) for share in _INTERMEDIATE)
+    between = ((values > start) & (values < end)).float()
+    structure = (values >= end).float()[None]
+    near_structure = F.max_pool2d(structure, 2 * _BAND + 1, stride=1, padding=_BAND)[0]
+    away = int(((between > 0) & (near_structure == 0)).sum())
+    if number <= _MOST_LABELS and away:
+        return f"{away} pixels of values between {low:g} and {high:g} lie away from the outlines"
+    outside = 1 - between[None]
+    if min(values.shape[1:]) >= _BAND and (F.max_pool2d(outside, _BAND, stride=1) == 0).any():
+        return f"it has {number} values from {low:g} to {high:g}, and regions between them"
+    return ""
 
 
 def _like(image: torch.Tensor, masks: torch.Tensor, path: Any = None) -> torch.Tensor:

@@ -24,6 +24,7 @@ from monai_afire.transforms.argument_checks import (
 )
 from monai_afire.transforms.base import RandomArrayTransformd, no_last_draw
 from monai_afire.transforms.grid_crop.geometry import resize_separable
+from monai_afire.transforms.random_box import random_box
 
 # draws of a box until one lies within the image, as in torchvision's RandomResizedCrop
 _ATTEMPTS = 10
@@ -178,11 +179,7 @@ class MultiCrop(Randomizable, Transform):
                 break
             sides = self._sides(spatial_shape, scale)
         sides = [min(side, length) for side, length in zip(sides, spatial_shape, strict=True)]
-        starts = [
-            self.R.randint(length - side + 1)
-            for side, length in zip(sides, spatial_shape, strict=True)
-        ]
-        return tuple(slice(start, start + side) for start, side in zip(starts, sides, strict=True))
+        return random_box(self.R, spatial_shape, sides)
 
     def _sides(self, spatial_shape: Sequence[int], scale: tuple[float, float]) -> list[int]:
         """Sides of a random box in pixels, of random area and aspect; they may be longer than the image's."""

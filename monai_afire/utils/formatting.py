@@ -5,16 +5,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
+
+from monai_afire.utils.nested import map_nested
 
 
 def json_safe(value: Any) -> Any:
     """Turn values into what JSON can hold."""
-    if hasattr(value, "tolist"):  # arrays and tensors; a number if they have no dimension
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {str(name): json_safe(entry) for name, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [json_safe(entry) for entry in value]
+    return map_nested(_json_value, value)
+
+
+def _json_value(value: Any) -> Any:
+    """Of an array or tensor its numbers, None for NaN and infinity."""
+    if hasattr(value, "tolist"):
+        return json_safe(value.tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -17,6 +17,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from monai_afire.networks.definition import definition_of
+from monai_afire.utils.nested import map_nested
 
 __all__ = [
     "Description",
@@ -261,8 +262,4 @@ def contradiction(name: str, given: Any, path: Any, trained: Any) -> str:
 
 def _plain(value: Any) -> Any:
     """JSON data of values that a config holds."""
-    if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    return value.item() if hasattr(value, "item") else value
+    return map_nested(lambda each: each.item() if hasattr(each, "item") else each, value)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from monai_afire.transforms.argument_checks import check_range
@@ -34,6 +33,7 @@ class CutPaste(LesionVariants):
         ValueError: on settings out of range.
 
     Example:
+        >>> import torch
         >>> transform = CutPaste(num_masks=2).set_random_state(seed=0)
         >>> lesion_images, maps = transform(torch.rand(1, 64, 64))
         >>> tuple(lesion_images.shape), maps.unique().tolist()
@@ -65,8 +65,7 @@ class CutPaste(LesionVariants):
 
     def synthesize(self, image: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
         """Cut and paste one rectangle per variant."""
-        lesion_images = image.repeat(self.num_masks, *[1] * image.ndim)
-        maps = torch.zeros_like(lesion_images[:, :1])
+        lesion_images, maps = self.without_lesions(image)
         spatial_shape = image.shape[1:]
         dims = len(spatial_shape)
         for variant, (brightness, area, *rest) in enumerate(uniforms.tolist()):

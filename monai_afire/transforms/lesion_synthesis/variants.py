@@ -60,6 +60,11 @@ class LesionVariants(OccasionalTransform, ABC):
             Lesion images (N, C, *S) and lesion maps (N, 1, *S).
         """
 
+    def without_lesions(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """Copies of an image (C, *S) and empty maps: (N, C, *S) and (N, 1, *S)."""
+        copies = image.repeat(self.num_masks, *[1] * image.ndim)
+        return copies, torch.zeros_like(copies[:, :1])
+
     def randomize(self, spatial_dims: int) -> None:
         """
         Draw the random numbers of one image.
@@ -98,8 +103,7 @@ class LesionVariants(OccasionalTransform, ABC):
                 plain, torch.as_tensor(self.uniforms, device=plain.device)
             )
         else:
-            lesion_images = plain.repeat(self.num_masks, *[1] * plain.ndim)
-            maps = torch.zeros_like(lesion_images[:, :1])
+            lesion_images, maps = self.without_lesions(plain)
         return convert_to_dst_type(lesion_images, image)[0], convert_to_dst_type(maps, image)[0]
 
 
