@@ -20,7 +20,6 @@ from monai_afire.transforms.radiograph_io.common import (
     RadiographError,
     RadiographPixels,
     SizeLimits,
-    first_line,
     loaded_image,
     planar_affine,
     refuse,
@@ -32,6 +31,7 @@ from monai_afire.transforms.radiograph_io.intensity import check_span, repaired,
 from monai_afire.transforms.radiograph_io.memory import NAME, read_memory
 from monai_afire.transforms.radiograph_io.pictures import read_picture
 from monai_afire.transforms.radiograph_io.planes import read_itk_plane, read_nifti
+from monai_afire.utils.text import first_line
 
 SCALINGS = ("depth", "range", "none")
 

@@ -49,6 +49,7 @@ _ABSENCE = {
     *("sin hallazgos", "sem achados", "nessun reperto", "nella norma"),
     *("no abnormalities", "no acute findings", "no acute abnormality", "within normal limits"),
 }
+_LONGEST = 120  # characters of a message within a message
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what spreadsheets run (OWASP, CSV injection)
 
 
@@ -57,6 +58,26 @@ def first_few(texts: Iterable[object], shown: int = 5) -> str:
     everything = [str(text) for text in texts]
     more = len(everything) - shown
     return ", ".join(everything[:shown]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def first_line(error: BaseException) -> str:
+    """
+    The message of another library, short enough to stand within one of ours.
+
+    Args:
+        error: of the library.
+
+    Returns:
+        At most 120 characters of the first line, without the punctuation at its end; the name of the error's class
+        where it says nothing.
+
+    Example:
+        >>> first_line(ValueError("no such key: \\n  details")), first_line(KeyError())
+        ('no such key', 'KeyError')
+    """
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    text = lines[0].rstrip(".:; ")
+    return text if len(text) <= _LONGEST else text[:_LONGEST].rstrip() + "..."
 
 
 def counted(number: int, one: str, many: str = "") -> str:

@@ -12,7 +12,7 @@ import torch
 from monai.data import MetaTensor
 
 from monai_afire.apps.readers import label_tables
-from monai_afire.utils.text import first_few, image_name, known_text
+from monai_afire.utils.text import first_few, first_line, image_name, known_text
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,21 @@ def test_first_few_are_named_and_the_others_counted(count: int, expected: str) -
 def test_any_iterable_of_anything_with_a_text() -> None:
     assert first_few(part for part in (Path("a"), 2, None)) == "a, 2, None"
     assert first_few({"x": 1, "y": 2}, shown=1) == "x and 1 more"
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("", "ValueError"),
+        (" \n ", "ValueError"),
+        ("no key 'a':\n  b", "no key 'a'"),
+        ("\na - b.", "a - b"),
+        ("x" * 120, "x" * 120),
+        ("x" * 121, "x" * 120 + "..."),
+    ],
+)
+def test_the_message_of_a_library_fits_into_ours(message: str, expected: str) -> None:
+    assert first_line(ValueError(message)) == expected
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), "", "  ", "unknown", " Unknown ", "NaN"])

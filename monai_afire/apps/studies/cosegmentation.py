@@ -24,7 +24,7 @@ from monai_afire.apps.results.pictures.outlines import (
     outline_picture,
     picture_sheet,
 )
-from monai_afire.apps.results.pictures.style import HEAT_COLORS
+from monai_afire.apps.results.pictures.style import VALUE_COLORS
 from monai_afire.apps.studies.dot_plot import dot_plot
 from monai_afire.apps.studies.features.dense import FeatureMaps, finest_stride
 from monai_afire.apps.studies.features.similarity import nearest_center, spherical_kmeans
@@ -395,7 +395,7 @@ def _from_top_to_bottom(labels: torch.Tensor) -> NDArray[np.int64]:
 
 def _tinted(image: NDArray, labels: NDArray[np.int64], number: int) -> NDArray:
     """The image under its segments' colors."""
-    colors = matplotlib.colormaps[HEAT_COLORS](np.linspace(0, 1, max(number, 2)))[:, :3]
+    colors = matplotlib.colormaps[VALUE_COLORS](np.linspace(0, 1, max(number, 2)))[:, :3]
     times = [side // count for side, count in zip(image.shape, labels.shape, strict=True)]
     cells = labels.repeat(times[0], axis=0).repeat(times[1], axis=1)
     return 0.5 * image[..., None] + 0.5 * colors[cells]

@@ -20,10 +20,10 @@ from monai.utils import convert_to_tensor
 from numpy.typing import NDArray
 
 from monai_afire.apps.results.pictures.style import (
-    HEAT_COLORS,
     LABEL_SIZE,
     TICK_SIZE,
     TITLE_SIZE,
+    VALUE_COLORS,
     plot_figure,
 )
 from monai_afire.apps.studies.features.tokens import image_features
@@ -411,7 +411,7 @@ def cluster_figure(
 def _colors(clusters: NDArray) -> NDArray:
     """Colors far apart for clusters whose numbers follow each other in reading order."""
     number = pd.factorize(clusters.ravel())[0].reshape(clusters.shape)
-    return mpl.colormaps[HEAT_COLORS](number * _GOLDEN % 1.0)[..., :3]
+    return mpl.colormaps[VALUE_COLORS](number * _GOLDEN % 1.0)[..., :3]
 
 
 def _number(axis: Axes, clusters: NDArray) -> None:

@@ -126,13 +126,6 @@ def warn_about(path: str | PathLike, message: str) -> None:
     warnings.warn(f"{path}: {message}.", RadiographWarning, stacklevel=4)
 
 
-def first_line(error: BaseException, limit: int = 120) -> str:
-    """Shorten the message of another library to one line that fits into ours."""
-    lines = str(error).split(" - ")[0].strip().splitlines()
-    text = lines[0].rstrip(".:; ") if lines else type(error).__name__
-    return text if len(text) <= limit else text[: limit - 3].rstrip() + "..."
-
-
 def planar_affine(spacing: tuple[float, float] | None = None) -> np.ndarray:
     """RAS affine of a picture without position: rows run towards -y and columns towards -x."""
     row, column = spacing or (1.0, 1.0)

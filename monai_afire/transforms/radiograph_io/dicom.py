@@ -14,7 +14,6 @@ from monai_afire.transforms.radiograph_io.common import (
     WRITER,
     RadiographPixels,
     SizeLimits,
-    first_line,
     planar_affine,
     refuse,
     refuse_own_result,
@@ -31,6 +30,7 @@ from monai_afire.transforms.radiograph_io.dicom_decoding import decode
 from monai_afire.transforms.radiograph_io.functional_groups import lift_functional_groups
 from monai_afire.transforms.radiograph_io.intensity import window_to_unit
 from monai_afire.transforms.radiograph_io.lookup_tables import LookupTable, read_table
+from monai_afire.utils.text import first_line
 
 _PIXEL_KEYWORDS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
 _DEFER_BYTES = 2**26  # larger elements stay on disk until the header has been checked

@@ -8,7 +8,8 @@ import numpy as np
 import pydicom
 from pydicom.pixels import apply_color_lut
 
-from monai_afire.transforms.radiograph_io.common import first_line, refuse
+from monai_afire.transforms.radiograph_io.common import refuse
+from monai_afire.utils.text import first_line
 
 PALETTE = "PALETTE COLOR"
 _GRAY = ("MONOCHROME1", "MONOCHROME2", PALETTE)

@@ -15,10 +15,11 @@ from pydicom.uid import (
     ImplicitVRLittleEndian,
 )
 
-from monai_afire.transforms.radiograph_io.common import RadiographError, first_line, refuse
+from monai_afire.transforms.radiograph_io.common import RadiographError, refuse
 from monai_afire.transforms.radiograph_io.frame_headers import codec_of, read_frame_header
 from monai_afire.transforms.radiograph_io.gdcm import GDCM_SYNTAXES, decode_with_gdcm
 from monai_afire.transforms.radiograph_io.stored_bits import float_padding, separate_numbers
+from monai_afire.utils.text import first_line
 
 _ITEM = b"\xfe\xff\x00\xe0"  # begins each fragment of compressed pixels
 _UNCOMPRESSED = "export it uncompressed (Explicit VR Little Endian, 1.2.840.10008.1.2.1)"

@@ -13,9 +13,10 @@ from pydicom import uid
 from pydicom.pixels import convert_color_space
 from pydicom.pixels.utils import pixel_dtype
 
-from monai_afire.transforms.radiograph_io.common import first_line, refuse
+from monai_afire.transforms.radiograph_io.common import refuse
 from monai_afire.transforms.radiograph_io.frame_headers import read_frame_header
 from monai_afire.transforms.radiograph_io.planes import read_with_itk
+from monai_afire.utils.text import first_line
 
 GDCM_SYNTAXES = (
     uid.JPEGBaseline8Bit,

@@ -16,7 +16,6 @@ from monai_afire.transforms.radiograph_io.common import (
     RadiographError,
     RadiographPixels,
     SizeLimits,
-    first_line,
     picture_pixels,
     refuse,
     refuse_own_result,
@@ -31,6 +30,7 @@ from monai_afire.transforms.radiograph_io.tiff import (
     read_deep_tiff,
     with_sample_format,
 )
+from monai_afire.utils.text import first_line
 
 _PALETTE_MODES = ("P", "PA")
 _GRAY_MODES = ("L", "F", "I")

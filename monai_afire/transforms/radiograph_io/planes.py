@@ -18,12 +18,12 @@ import numpy as np
 from monai_afire.transforms.radiograph_io.common import (
     RadiographPixels,
     SizeLimits,
-    first_line,
     planar_affine,
     refuse,
     require_real,
     rgb_to_gray,
 )
+from monai_afire.utils.text import first_line
 
 
 def picture_axes(

@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from monai_afire.apps.results.pictures.style import (
-    HEAT_COLORS,
     LABEL_SIZE,
     TICK_SIZE,
+    VALUE_COLORS,
     frame,
     plot_figure,
 )
@@ -36,7 +36,7 @@ def confusion_figure(
     side = _MARGIN + _CELL * len(counts)
     figure = plot_figure(side + 0.6, side)
     axis = figure.subplots()
-    image = axis.imshow(shares, cmap=HEAT_COLORS, vmin=0, vmax=1)
+    image = axis.imshow(shares, cmap=VALUE_COLORS, vmin=0, vmax=1)
     for row, column in np.ndindex(counts.shape):
         color = (
             "black" if shares[row, column] > 0.6 else "white"

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 # Okabe and Ito's palette without black and yellow, which does not show on white
 SERIES_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 SERIES_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-HEAT_COLORS = "viridis"
+VALUE_COLORS = "viridis"
 _DARK_PAPER, _LIGHT_INK = "#1c1c1c", "#dddddd"
 
 TITLE_SIZE, LABEL_SIZE, TICK_SIZE = 9, 8, 7

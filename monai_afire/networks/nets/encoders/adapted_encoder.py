@@ -236,8 +236,3 @@ def _normalized(features: torch.Tensor) -> torch.Tensor:
     """Over the channels of ``(B, C, *S)``."""
     last = features.movedim(1, -1)
     return F.layer_norm(last, last.shape[-1:]).movedim(-1, 1)
-
-
-def first_line(error: Exception) -> str:
-    """Of the message of a library, for a message of ours."""
-    return (str(error).strip() or type(error).__name__).split("\n")[0][:300]

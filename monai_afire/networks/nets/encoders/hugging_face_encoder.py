@@ -22,9 +22,9 @@ from monai_afire.networks.nets.encoders.adapted_encoder import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     AdaptedEncoder,
-    first_line,
 )
 from monai_afire.networks.nets.encoders.radiograph_encoder import spread_layers
+from monai_afire.utils.text import first_line
 
 logger = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from monai_afire.networks.nets.encoders.adapted_encoder import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     AdaptedEncoder,
-    first_line,
 )
 from monai_afire.networks.nets.encoders.radiograph_encoder import NUM_FEATURE_MAPS, spread_layers
+from monai_afire.utils.text import first_line
 
 # models of radiographs by their authors' names: arguments of timm.create_model
 # EVA-X (github.com/hustvl/EVA-X) is EVA-02 with patches of 16; its tokens are normalized as in its pre-training
