@@ -10,7 +10,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from monai_afire_cli.overrides import did_you_mean
+from monai_afire_cli.suggestions import did_you_mean
 
 __all__ = [
     "Bundle",

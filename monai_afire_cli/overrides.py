@@ -8,14 +8,14 @@ import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from monai_afire_cli.runs import wrong_run
+from monai_afire_cli.suggestions import did_you_mean
+from monai_afire_cli.weights_of import wrong_run
 from monai_afire_cli.words import PATHS, option_words
 
-__all__ = ["INPUTS", "did_you_mean", "unknown_step", "wrong_options"]
+__all__ = ["INPUTS", "unknown_step", "wrong_options"]
 
 INPUTS = (
     *("dataset_dir", "datalist", "calibrate"),
@@ -89,18 +89,6 @@ def unknown_step(word: str | None, config: Mapping[str, Any]) -> str | None:
         or f"; a run gets its name by --name {shlex.quote(str(word))}"
     )
     return f"there is no step {word!r}: the steps are {', '.join(steps)}{meant}"
-
-
-def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """
-    A question after the nearest of some names.
-
-    Example:
-        >>> did_you_mean("releasd", ["released", "paper"])
-        "; did you mean 'released'?"
-    """
-    close = get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _merged(files: Sequence[Path]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -23,6 +24,7 @@ import torch
 from ignite.engine import Engine, Events
 
 from monai_afire.apps.results.batch_files import save_batch, saved_batches
+from monai_afire.apps.runs.run_record import begin_again
 from monai_afire.utils.distributed import barrier, global_rank, share_of, world_size
 from monai_afire.utils.files import (
     atomic_path,
@@ -36,6 +38,16 @@ from monai_afire.utils.folder_lock import folder_lock, launcher_patience
 
 _Batches = list[Sequence[Mapping[str, Any]]]
 _Rows = dict[str, list[tuple[str, list[str]]]]  # by image: the table and the cells of each row
+
+
+@dataclass
+class _Results:
+    """The rows of a batch, and its files, which threads write."""
+
+    rows: _Rows = field(default_factory=dict)
+    files: list[Future] = field(default_factory=list)
+
+
 _TOLERANCE = (
     0.01  # relative; batches of another size change the last digits, reduced precision a few
 )
@@ -192,9 +204,7 @@ class ResultTables(ABC):
 
     def attach(self, engine: Engine) -> None:
         """Register with an evaluator."""
-        # files to wait for, name, and rows
-        self.batches: deque[tuple[int, str, _Rows]] = deque()
-        self.pending: deque[Future] = deque()
+        self.waiting: deque[_Results] = deque()  # batches whose files are being written
         self.resources = ExitStack()
         self.is_marked = False
         engine.add_event_handler(Events.STARTED, self.start)
@@ -213,15 +223,16 @@ class ResultTables(ABC):
             self.resources.enter_context(
                 folder_lock(check_writable(self.folder), launcher_patience(self.resume))
             )
-            if not self.resume:
+            if self.resume:
+                begin_again(self.folder)
+            else:
                 refuse_existing(*self._paths())
             for path in self._paths():
                 remove_leftovers(path)
         barrier()  # nor before the main one has looked
-        self.num_rejected, self.num_saved = 0, 0
-        self.rows: _Rows = {}  # of the batch
-        self.batches.clear()
-        self.pending.clear()
+        self.num_rejected = 0
+        self.batch = _Results()
+        self.waiting.clear()
         self.pool = self.resources.enter_context(ThreadPoolExecutor(self.num_threads))
 
     @cached_property
@@ -238,13 +249,11 @@ class ResultTables(ABC):
         """Add the rows of a batch, of those images that :meth:`accepted` gives."""
 
     def write(self, engine: Engine) -> None:
-        """Submit the files of a batch, and write the rows of those batches whose files are complete."""
+        """Submit the files of a batch, and save the rows of those batches whose files are complete."""
         self.collect(engine)
-        name = sha256("\n".join(self.rows).encode()).hexdigest()[:16]
-        self.batches.append((self.num_saved + len(self.pending), f"{name}.pt", self.rows))
-        self.rows = {}
-        self._wait_until(_WAITING)
-        self._write_complete()
+        self.waiting.append(self.batch)
+        self.batch = _Results()
+        self._save_complete(_WAITING)
 
     def accepted(
         self, batch: Mapping[str, Any], is_number: torch.Tensor | None = None
@@ -279,21 +288,19 @@ class ResultTables(ABC):
 
     def _add(self, table: str, cells: Iterable[Any]) -> None:
         texts = ["" if cell is None else written_name(str(cell)) for cell in cells]
-        self.rows.setdefault(texts[0], []).append((table, texts))
+        self.batch.rows.setdefault(texts[0], []).append((table, texts))
 
     def submit(self, save: Callable[..., Any], *arguments: Any) -> None:
         """Let a thread save a file of the present batch."""
         self._mark()
-        self.pending.append(self.pool.submit(save, *arguments))
-        self._wait_until(_WAITING)
+        self.batch.files.append(self.pool.submit(save, *arguments))
 
     def complete(self) -> None:  # noqa: B027  a hook: most writers have nothing but their table
         """Write files that depend on the whole table, which is on disk by now."""
 
     def close(self, engine: Engine) -> None:
         """Wait for the threads, write what depends on the whole table, and close the files."""
-        self._wait_until(0)  # after an error of a thread close_after_error closes
-        self._write_complete()
+        self._save_complete(0)  # after an error of a thread close_after_error closes
         with self.resources:  # no other run may write before complete() has
             barrier()
             if global_rank() == 0 and self._join():
@@ -302,8 +309,7 @@ class ResultTables(ABC):
     def close_after_error(self, engine: Engine, error: BaseException) -> None:
         """Keep what is complete, and raise the error."""
         with suppress(Exception):  # of a thread: it is the one that is raised, or comes after it
-            self._wait_until(0)
-        self._write_complete()
+            self._save_complete(0)
         with self.resources:
             if self.is_marked and world_size() == 1:  # not where the run was refused
                 self._join()
@@ -405,23 +411,27 @@ class ResultTables(ABC):
         shutil.rmtree(self.folder / _PARTS, ignore_errors=True)
         return True
 
-    def _write_complete(self) -> None:
-        while self.batches and self.batches[0][0] <= self.num_saved:
-            _, name, rows = self.batches.popleft()
-            for table, cells in rows.get(self.compared, ()):
-                if table == self.table_name and self.expected:
-                    check_same_row(self.expected.pop(0), cells, self.folder / table)
-            self._mark()
-            save_batch((list(self.header()), rows), self.folder / _PARTS / name)
+    def _save_complete(self, most: int) -> None:
+        """Save the rows of batches whose files are complete; wait for the oldest where more files than this are not."""
+        while self.waiting:
+            files = self.waiting[0].files
+            if not all(file.done() for file in files) and self._num_waiting() <= most:
+                return
+            for file in files:
+                file.result()  # one that failed raises, and its batch stays the first
+            self._save(self.waiting.popleft().rows)
 
-    def _wait_until(self, remaining: int) -> None:
-        """Wait for the oldest files, and raise their errors, so that neither memory nor errors pile up."""
-        while self.pending and (len(self.pending) > remaining or self.pending[0].done()):
-            self.pending[
-                0
-            ].result()  # one that failed stays the first: nothing behind it counts as saved
-            self.pending.popleft()
-            self.num_saved += 1
+    def _num_waiting(self) -> int:
+        return sum(len(batch.files) for batch in self.waiting)
+
+    def _save(self, rows: _Rows) -> None:
+        """Save the rows of a batch, if those to compare are as before."""
+        for table, cells in rows.get(self.compared, ()):
+            if table == self.table_name and self.expected:
+                check_same_row(self.expected.pop(0), cells, self.folder / table)
+        self._mark()
+        name = sha256("\n".join(rows).encode()).hexdigest()[:16]
+        save_batch((list(self.header()), rows), self.folder / _PARTS / f"{name}.pt")
 
 
 def _write_table(path: Path, rows: Iterable[Sequence[str]]) -> None:

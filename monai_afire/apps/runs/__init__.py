@@ -6,11 +6,7 @@ from __future__ import annotations
 
 from monai_afire.apps.runs.call import BundleCall
 from monai_afire.apps.runs.check import OptionError, check_call, start_bundle
-from monai_afire.apps.runs.closing_message import (
-    ClosingMessage,
-    run_training,
-    training_message,
-)
+from monai_afire.apps.runs.closing_message import ClosingMessage
 from monai_afire.apps.runs.command_line import bundle_call
 from monai_afire.apps.runs.cpu import tune_cpu
 from monai_afire.apps.runs.declarations import ENCODER_OPTIONS, OPTIONS, SECTIONS
@@ -18,7 +14,9 @@ from monai_afire.apps.runs.help_text import describe_default, help_text
 from monai_afire.apps.runs.option import Option
 from monai_afire.apps.runs.phantom_weights import checked_items
 from monai_afire.apps.runs.process_end import show_cause_last
-from monai_afire.apps.runs.run_folder import check_folders, run_folder, run_weights
+from monai_afire.apps.runs.run_folder import run_folder
+from monai_afire.apps.runs.run_weights import run_weights
+from monai_afire.apps.runs.training import check_folders, run_training, training_message
 
 __all__ = [
     "ENCODER_OPTIONS",

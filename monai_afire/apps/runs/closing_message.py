@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,21 +13,16 @@ from typing import Any
 
 from ignite.engine import Engine, Events
 
-from monai_afire.apps.runs.command_line import given_words
+from monai_afire.apps.runs.command_line import given_options
 from monai_afire.apps.runs.declarations import ENCODER_OPTIONS
-from monai_afire.apps.runs.follow_up import follow_up_command, resume_command
+from monai_afire.apps.runs.follow_up import follow_up_command
 from monai_afire.apps.runs.literals import text_of
 from monai_afire.apps.runs.phantom_weights import are_of_phantoms
-from monai_afire.apps.runs.run_folder import run_name
 from monai_afire.data import DatalistError, load_radiograph_datalist
 from monai_afire.data.datalist.labels import abnormal_label
-from monai_afire.detection import AnomalyDetector
-from monai_afire.engines import TrackedTrainer
-from monai_afire.handlers.stop_request import StoppedBySignal
 from monai_afire.networks.weights.model_file import read_description
-from monai_afire.utils.distributed import by_main_rank, global_rank, is_launched
+from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import joined_path
-from monai_afire.utils.run_records import mark_finished
 
 
 @dataclass(eq=False, repr=False)
@@ -86,7 +80,7 @@ class ClosingMessage:
         }
         if self.curves is not None:
             lines["curves"] = f"tensorboard --logdir {self.curves}"
-        given = _given()
+        given = given_options()
         for name, entry in self.commands.items():
             if entry.get("needs_labels") and not _are_labeled(given):
                 continue
@@ -142,81 +136,6 @@ class ClosingMessage:
         return f" ({'; '.join(facts)})" if facts else ""
 
 
-def training_message(
-    network: Any,
-    ckpt_dir: str,
-    bundle_root: str,
-    output_dir: str | None = None,
-    preview: Any = None,
-    validator: Any = None,
-) -> ClosingMessage:
-    """
-    The message of a training: its model, its curves, and the steps that the bundle's other configs make possible.
-
-    A detector, and the network of a fine-tuning bundle, are evaluated and used; a network of the bundle with
-    ``finetune_anomaly.json`` is adapted to a detector; the encoder of another one is fine-tuned by
-    ``radiograph_classification``.
-
-    Args:
-        network: what was trained.
-        ckpt_dir: folder of ``model.pt``.
-        bundle_root: folder of the bundle.
-        output_dir: folder of the curves; None for none.
-        preview: a handler that draws a picture; None for none.
-        validator: see :class:`ClosingMessage`.
-
-    Returns:
-        The handler.
-
-    Example:
-        >>> message = training_message(None, "models", "bundles/peac")
-        >>> sorted(message.commands)
-        ['next']
-    """
-    configs = Path(bundle_root) / "configs"
-    files: dict[str, str | Sequence[str]] = {"model": [ckpt_dir, "model.pt"]}
-    if preview is not None:
-        files["picture"] = preview.path
-    steps = _next_steps(configs, isinstance(network, AnomalyDetector))
-    return ClosingMessage(files, steps, str(configs), output_dir, validator)
-
-
-def run_training(trainer: TrackedTrainer, bundle_root: str) -> None:
-    """
-    Train, and print where the results are and what to do next.
-
-    Args:
-        trainer: with a :class:`monai_afire.handlers.TrainingRun`.
-        bundle_root: folder of the bundle.
-    """
-    run = trainer.training_run
-    if run is not None:
-        chosen_by = run.validator if run.keep_best else None
-        training_message(
-            run.network, run.ckpt_dir, bundle_root, run.output_dir, run.preview, chosen_by
-        ).attach(trainer)
-        by_main_rank(mark_finished, run.output_dir, False)
-    try:
-        trainer.run()
-    except StoppedBySignal:
-        if run is not None:
-            _say_how_to_go_on(run.output_dir)
-        raise
-    if run is not None:
-        by_main_rank(mark_finished, run.output_dir, True)
-
-
-def _say_how_to_go_on(output_dir: str) -> None:
-    """Print the command that resumes a training, once for all ranks."""
-    given = _given()
-    if not given or global_rank():
-        return
-    command = resume_command(given, run_name(output_dir))
-    if is_launched():
-        command = f"{command.replace('python', 'torchrun ...', 1)} (torchrun with its options)"
-    print(f"go on by:  {command}", flush=True)
-
-
 def _are_labeled(given: Mapping[str, str]) -> bool:
     """Whether a detector can be evaluated on the images of a command: phantoms, or a list with labels."""
     dataset_dir, datalist = (text_of(given.get(name)) for name in ("dataset_dir", "datalist"))
@@ -229,36 +148,3 @@ def _are_labeled(given: Mapping[str, str]) -> bool:
     except DatalistError:
         return False
     return all(abnormal_label(item) is not None for item in items)
-
-
-def _given() -> dict[str, str]:
-    """The options of MONAI's command; none in another program."""
-    words = given_words(sys.argv)
-    return {name: "True" if word is None else word for name, word in words.items()}
-
-
-def _next_steps(configs: Path, is_detector: bool) -> dict[str, dict[str, Any]]:
-    """Commands that go on from a training."""
-    is_pretrained = (configs / "finetune_anomaly.json").is_file() and not is_detector
-    if (configs / "evaluate.json").is_file() and not is_pretrained:
-        use = {
-            "configs": ["inference.json"],
-            "ckpt_path": "model",
-            "dataset_dir": "/path/to/images",
-        }
-        first = "inference.json" if is_detector else "train.json"
-        return {
-            "evaluate": {
-                "configs": [first, "evaluate.json"],
-                "ckpt_path": "model",
-                "same_images": True,
-                "needs_labels": is_detector,  # other networks have learned from labels
-            },
-            "use": use,
-        }
-    if is_pretrained:
-        return {"next": {"configs": ["train.json", "finetune_anomaly.json"], "pretrained": "model"}}
-    root = configs.parent
-    bundles = root.parent if root.name else Path("..")  # "." has no name and no parent
-    fine_tuning = bundles / "radiograph_classification" / "configs" / "train.json"
-    return {"next": {"configs": [str(fine_tuning)], "keep": [], "encoder_weights": "model"}}

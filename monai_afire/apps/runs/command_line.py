@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from monai.utils import ensure_tuple
 from monai_afire.apps.runs.call import BundleCall
 from monai_afire_cli.words import option_words
 
-__all__ = ["bundle_call", "given_words"]
+__all__ = ["bundle_call", "config_files", "given_options", "given_words"]
 
 _MONAI = ("monai", "bundle", "__main__.py")
 _OF_MONAI = frozenset(
@@ -41,6 +42,35 @@ def given_words(arguments: Sequence[str]) -> dict[str, str | None]:
     """
     is_bundle = bool(arguments) and Path(arguments[0]).parts[-3:] == _MONAI
     return option_words(arguments[1:]) if is_bundle else {}
+
+
+def given_options() -> dict[str, str]:
+    """
+    The options of the command that runs, each with its word.
+
+    Returns:
+        "True" for a switch, which has no word; nothing in another program.
+
+    Example:
+        >>> given_options()
+        {}
+    """
+    words = given_words(sys.argv)
+    return {name: "True" if word is None else word for name, word in words.items()}
+
+
+def config_files(word: str | None) -> list[str]:
+    """
+    The files that a word names, as Fire reads it.
+
+    Args:
+        word: of ``--config_file``: one file or a list of them; None for none.
+
+    Example:
+        >>> config_files("a.json"), config_files("['a.json','b.json']"), config_files(None)
+        (['a.json'], ['a.json', 'b.json'], [])
+    """
+    return [str(path) for path in ensure_tuple(DefaultParseValue(word))] if word else []
 
 
 def bundle_call(arguments: Sequence[str]) -> BundleCall | None:

@@ -10,9 +10,13 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from monai_afire.apps.runs.call import is_of_weights
+from monai.bundle.reference_resolver import ReferenceResolver
+from monai.bundle.utils import MERGE_KEY
+
+from monai_afire.apps.runs.call import is_of_weights, top_level
+from monai_afire.apps.runs.command_line import config_files
 from monai_afire.apps.runs.overlays import completed
-from monai_afire_cli.starting import quoted
+from monai_afire_cli.starting import config_word, shown
 from monai_afire_cli.words import passed_word
 
 _OF_ONE_RUN = {
@@ -35,7 +39,7 @@ def follow_up_command(
     """A command that goes on from the run that was started with the options given, perhaps on the same images."""
     if not all(os.path.isfile(path) for path in configs):
         return None
-    present = config_files(given.get("config_file", ""))
+    present = config_files(given.get("config_file"))
     goes_on = bool(present) and os.path.abspath(present[0]) == os.path.abspath(configs[0])
     base, added = _content(configs[:1]), _content(configs[1:])
     entries = base | added
@@ -68,7 +72,7 @@ def resume_command(given: Mapping[str, str], name: str | None) -> str:
     options = {"resume": "True"} if name is None else {"name": name, "resume": "True"}
     left_out = {"config_file", *options}
     repeated = {id: word for id, word in given.items() if id not in left_out}
-    files = config_files(given.get("config_file", ""))
+    files = config_files(given.get("config_file"))
     return _command(files, {**repeated, **_passed(options)})
 
 
@@ -78,14 +82,15 @@ def _passed(options: Mapping[str, str]) -> dict[str, str]:
 
 def _command(files: Sequence[str], options: Mapping[str, str]) -> str:
     """A command with its options, whose words are those that Fire reads."""
-    config = [f"--config_file {_file_list(files)}"] if files else []
-    words = [f"--{name} {quoted(word)}" for name, word in options.items()]
-    return " ".join(["python -m monai.bundle run", *config, *words])
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
+    if files:
+        words = ["--config_file", config_word(files), *words]
+    return shown(["python", "-m", "monai.bundle", "run", *words])
 
 
 def _has(entries: Any, name: str) -> bool:
     """Whether a config has the entry of an override such as "items::label_fraction"."""
-    for part in name.lstrip("+").replace("#", "::").split("::"):
+    for part in ReferenceResolver.split_id(name.lstrip(MERGE_KEY)):
         if not isinstance(entries, Mapping) or part not in entries:
             return False
         entries = entries[part]
@@ -93,22 +98,7 @@ def _has(entries: Any, name: str) -> bool:
 
 
 def _top(name: str) -> str:
-    return name.lstrip("+").replace("#", "::").split("::")[0]
-
-
-def _file_list(files: Sequence[str]) -> str:
-    return (
-        quoted(files[0])
-        if len(files) == 1
-        else '"[' + ",".join(f"'{file}'" for file in files) + ']"'
-    )
-
-
-def config_files(text: str) -> list[str]:
-    """One file, or a list of them as the command line writes it."""
-    if not text.strip().startswith("["):
-        return [text] if text else []
-    return [word.strip(" '\"") for word in text.strip()[1:-1].split(",")]
+    return top_level(name.lstrip(MERGE_KEY))
 
 
 def _content(paths: Sequence[str]) -> dict[str, Any]:

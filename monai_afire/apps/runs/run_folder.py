@@ -12,47 +12,29 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from monai_afire.apps.runs.command_line import given_words
-from monai_afire.apps.runs.follow_up import config_files
-from monai_afire.apps.runs.phantom_weights import are_of_phantoms
-from monai_afire.data.datalist.image_list import image_fingerprint
-from monai_afire.handlers.run_folder import RunFolder
-from monai_afire.networks.weights.model_file import read_description
-from monai_afire.networks.weights.released_files import MODEL_OF_RUN, weights_file
-from monai_afire.utils.distributed import (
-    by_main_rank,
-    has_process_group,
-    is_launched,
-)
-from monai_afire.utils.files import check_writable, refuse_existing, write_text
-from monai_afire.utils.run_records import (
+from monai_afire.apps.runs.command_line import config_files, given_words
+from monai_afire.apps.runs.run_record import begin_run, point_latest
+from monai_afire.utils.distributed import by_main_rank, has_process_group, is_launched
+from monai_afire.utils.files import check_writable
+from monai_afire_cli.run_records import (
     LATEST,
     RECORD,
     newest_first,
     newest_run,
     read_record,
     run_folders,
-    write_record,
+    runs_of,
 )
-from monai_afire_cli.overrides import did_you_mean
 from monai_afire_cli.starting import quoted
 from monai_afire_cli.words import passed_word
 
-__all__ = [
-    "check_folders",
-    "run_folder",
-    "run_name",
-    "run_weights",
-    "stopped_run",
-]
+__all__ = ["run_folder", "run_name", "stopped_run"]
 
 logger = logging.getLogger(__name__)
 
-RUNS = "runs"
 _RESERVED = (LATEST, "data")
 _BEFORE_A_RUN = re.compile(r"run\.json|config_\w+\.json")  # the latter by MONAI's tracking
 # options that say how a run computes, and for how long, rather than what
@@ -139,68 +121,14 @@ def stopped_run(
         True
     """
     if name is None:
-        return _fitting_run(_parent(bundle), step, images)
-    folder = _parent(bundle) / name
+        return _fitting_run(runs_of(bundle), step, images)
+    folder = runs_of(bundle) / name
     if not folder.exists():
         return None
     if not _is_of(folder, step):
         found = read_record(folder).get("step", "something else")
         raise ValueError(f"{folder} is a run of {found}, not of {step}: choose another --name")
     return folder
-
-
-def run_weights(
-    run: str | None,
-    bundle: str,
-    task: str | None = None,
-    otherwise: str | None = None,
-    released: str | None = None,
-    images: Sequence[Any] | None = None,
-) -> str | None:
-    """
-    File of the weights of a run.
-
-    Args:
-        run: "latest", the name of a run of the bundle, or a path: of a run's folder or of a file. None for no run.
-        bundle: folder or name of the bundle.
-        task: of the network; "latest" is the latest run that has such a network. None for any.
-        otherwise: file where no run is named.
-        released: file in the place of ``otherwise``, for radiographs, where that was trained on phantoms or is missing.
-        images: what names the user's images, None for each that is not given: without any, they are phantoms. None for
-            radiographs.
-
-    Returns:
-        The file.
-
-    Raises:
-        FileNotFoundError: when there is no such run; the message names those that there are.
-
-    Example:
-        >>> run_weights(None, "afire", otherwise="released")
-        'released'
-    """
-    if run is None:
-        are_phantoms = images is not None and not any(images)
-        if released is None or are_phantoms or _knows_radiographs(otherwise):
-            return otherwise
-        return released
-    parent = _parent(bundle)
-    own = parent / run
-    if run == LATEST:
-        newest = newest_run(parent, lambda folder: _has_weights(folder, task))
-        if newest is not None:
-            return str(newest / MODEL_OF_RUN)
-    elif own.is_dir():
-        return str(own / MODEL_OF_RUN)
-    elif Path(run).exists():
-        return str(weights_file(run))
-    names = [folder.name for folder in run_folders(parent)]
-    kind = f" with {task} weights" if run == LATEST and task else ""
-    there = ", ".join(names) or "none"
-    raise FileNotFoundError(
-        f"--weights_of {run}: no such run{kind} in {parent.absolute()} (there: {there}), and no such path"
-        f"{did_you_mean(run, names)}"
-    )
 
 
 def run_name(output_dir: str | os.PathLike) -> str | None:
@@ -221,66 +149,10 @@ def run_name(output_dir: str | os.PathLike) -> str | None:
     return folder.name if read_record(folder) else None
 
 
-def check_folders(
-    output_dir: str, ckpt_dir: str, resume: bool = False, items: Sequence[Any] = ()
-) -> None:
-    """
-    Make sure that a training can write to its folders, and that no other one has, before hours of work depend on it.
-
-    New folders that stay empty, because the run fails before it begins, are removed when the process ends.
-
-    Args:
-        output_dir: of pictures and curves.
-        ckpt_dir: of the weights.
-        resume: whether the run goes on with what is there.
-        items: that the run trains on.
-
-    Raises:
-        FileExistsError: when a folder has the results of another run.
-        OSError: when a folder cannot be written to.
-        RuntimeError: when the checkpoint to resume is of other images.
-
-    Example:
-        >>> import tempfile
-        >>> folder = tempfile.mkdtemp()
-        >>> check_folders(folder, f"{folder}/models")
-    """
-    if resume and (problem := by_main_rank(_other_images, ckpt_dir, items)):
-        raise RuntimeError(problem)
-    by_main_rank(_check_folders, Path(output_dir), Path(ckpt_dir), resume)
-    step = read_record(Path(output_dir)).get("step")
-    if resume and step:
-        by_main_rank(_begin_again, Path(output_dir), step)
-
-
-def _other_images(ckpt_dir: str, items: Sequence[Any]) -> str | None:
-    return RunFolder(ckpt_dir).other_images(image_fingerprint(items))
-
-
-def _check_folders(output_dir: Path, ckpt_dir: Path, resume: bool) -> None:
-    for folder in (output_dir, ckpt_dir):
-        missing = [path for path in (folder, *folder.parents) if not path.exists()]
-        atexit.register(_remove_empty, [path.absolute() for path in missing])
-    check_writable(ckpt_dir, output_dir)
-    if not resume:
-        own = (
-            f".{os.getpid()}."  # TensorBoard's files have the number of the process in their names
-        )
-        curves = [path for path in output_dir.glob("events.out.tfevents*") if own not in path.name]
-        refuse_existing(ckpt_dir / "checkpoint.pt", ckpt_dir / "model.pt", *curves)
-
-
-def _remove_empty(folders: Sequence[Path]) -> None:
-    """Remove folders, the inner ones first, unless something is in them."""
-    with suppress(OSError):
-        for folder in folders:
-            folder.rmdir()
-
-
 def _run_folder(
     bundle: str, step: str, name: str | None, resume: bool, images: Sequence[str | None]
 ) -> str:
-    parent = _parent(bundle)
+    parent = runs_of(bundle)
     if name is not None and (not name or Path(name).name != name or name in (*_RESERVED, "..")):
         raise ValueError(f"--name {name}: needs a plain name of a folder, other than {_RESERVED}")
     folder = stopped_run(bundle, step, name, images) if resume else None
@@ -292,17 +164,8 @@ def _run_folder(
         folder = _named(parent / name) if name else _timed(parent)
         _made[parent.absolute(), step, name] = folder
         atexit.register(_leave_if_unused, folder.absolute())
-        write_record(folder, step, {"images": _absolute(images), "options": _options()})
-        _point_latest(folder)
-    elif read_record(folder).get("images") == _absolute(images):
-        _begin_again(folder, step)
+        begin_run(folder, {"step": step, "images": _absolute(images), "options": _options()})
     return str(folder)
-
-
-def _begin_again(folder: Path, step: str) -> None:
-    """Make a run that goes on the newest one, as soon as it is known that it does."""
-    write_record(folder, step)
-    _point_latest(folder)
 
 
 def _fitting_run(parent: Path, step: str, images: Sequence[str | None]) -> Path | None:
@@ -363,7 +226,7 @@ def _options() -> dict[str, Any] | None:
     options: dict[str, Any] = {
         name: word for name, word in words.items() if name not in _MAY_CHANGE
     }
-    files = config_files(words.get("config_file") or "")
+    files = config_files(words.get("config_file"))
     return {**options, "config_file": [os.path.abspath(file) for file in files]}
 
 
@@ -386,7 +249,7 @@ def _leave_if_unused(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     newest = newest_run(folder.parent, lambda _: True)
     if newest is not None:
-        _point_latest(newest)
+        point_latest(newest)
     else:
         (folder.parent / LATEST).unlink(missing_ok=True)
 
@@ -413,25 +276,6 @@ def _timed(parent: Path) -> Path:
             return folder
 
 
-def _point_latest(folder: Path) -> None:
-    latest = folder.with_name(LATEST)
-    if latest.is_dir() and not latest.is_symlink():
-        logger.warning(f"{latest} is a folder, of a copy that followed the link: delete it")
-        return
-    link = folder.with_name(f".{LATEST}.{os.getpid()}")
-    try:
-        link.unlink(missing_ok=True)
-        link.symlink_to(folder.name)
-        link.replace(latest)
-    except OSError:  # a file system, or a system, without links
-        write_text(latest, f"{folder.name}\n")
-
-
-def _parent(bundle: str) -> Path:
-    """The folder of a bundle's runs; "." is a name, too, for who works in the bundle's folder."""
-    return Path(RUNS, Path(bundle).resolve().name)
-
-
 def _is_of(folder: Path, step: str) -> bool:
     return read_record(folder).get("step") == step
 
@@ -441,13 +285,3 @@ def _can_go_on(folder: Path) -> bool:
     # of a training; of tables, unfinished or not
     saved = ("models/checkpoint.pt", "parts/*.pt", "*.csv")
     return any(any(folder.glob(pattern)) for pattern in saved)
-
-
-def _knows_radiographs(path: str | None) -> bool:
-    """Whether there is a file of weights that does not say that it was trained on phantoms."""
-    return path is not None and Path(path).is_file() and not are_of_phantoms(path)
-
-
-def _has_weights(folder: Path, task: str | None) -> bool:
-    description = read_description(folder / MODEL_OF_RUN)
-    return description is not None and task in (None, description.task)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from monai_afire.utils.run_records import LATEST, newest_run
+from monai_afire_cli.run_records import LATEST, newest_run
 
 __all__ = ["ENCODERS", "RELEASED", "released_encoder", "released_file", "weights_file"]
 

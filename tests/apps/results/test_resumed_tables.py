@@ -18,6 +18,8 @@ import torch
 from ignite.engine import Engine, Events
 
 from monai_afire.apps.results.result_tables import ResultTables, written_name
+from monai_afire.apps.runs.run_record import begin_run
+from monai_afire_cli.run_records import LATEST, newest_run
 
 # quotes, line breaks, letters of more than one byte, a name that is no valid text
 NAMES = [
@@ -166,6 +168,24 @@ def test_other_weights_are_refused_and_nothing_is_mixed(tmp_path: Path) -> None:
     ):
         judge(tmp_path, resume=True, shift=0.3)
     judge(tmp_path, resume=True, shift=1e-4)  # rounding
+
+
+def test_a_run_is_the_newest_when_it_goes_on_not_when_it_is_refused(tmp_path: Path) -> None:
+    stopped = tmp_path / "stopped"
+    begin_run(stopped, {"step": "inference"})
+    judge(stopped)
+    begin_run(tmp_path / "newer", {"step": "inference"})
+    before = (stopped / "run.json").read_bytes()
+    table = (stopped / "landmarks.csv").read_text()
+    (stopped / "landmarks.csv").write_text(table.replace("row", "column", 1))
+    with pytest.raises(ValueError, match="columns"):
+        judge(stopped, resume=True)
+    assert (stopped / "run.json").read_bytes() == before
+    assert (tmp_path / LATEST).resolve() == tmp_path / "newer"
+    (stopped / "landmarks.csv").write_text(table)
+    judge(stopped, resume=True)
+    assert newest_run(tmp_path, lambda _: True) == stopped
+    assert (tmp_path / LATEST).resolve() == stopped
 
 
 def test_other_columns_are_refused(tmp_path: Path) -> None:

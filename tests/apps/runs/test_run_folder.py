@@ -17,10 +17,10 @@ from torch import nn
 
 from monai_afire.apps.runs import check_folders, run_folder, run_weights
 from monai_afire.apps.runs.run_folder import run_name, stopped_run
+from monai_afire.apps.runs.run_record import begin_again, finish_run
 from monai_afire.data.datalist.image_list import image_fingerprint
 from monai_afire.networks import save_network
 from monai_afire.networks.weights.released_files import weights_file
-from monai_afire.utils.run_records import mark_finished
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +34,12 @@ def train(name: str | None = None, task: str = "classifier", step: str = "train"
     folder = Path(run_folder("bundles/mine", step, name))
     save_network(nn.Linear(1, 1), folder / "models/model.pt", {"task": task})
     torch.save({}, folder / "models/checkpoint.pt")
+    return folder
+
+
+def go_on(folder: Path) -> Path:
+    """What a training does with the folder that it resumes."""
+    check_folders(str(folder), str(folder / "models"), resume=True)
     return folder
 
 
@@ -93,7 +99,7 @@ def test_a_stopped_run_goes_on_in_its_folder(resume: bool | str, saved: str) -> 
     inferred = Path(run_folder("mine", "inference"))
     (inferred / saved).parent.mkdir(exist_ok=True)
     (inferred / saved).touch()
-    assert Path(run_folder("mine", "train", resume=resume)) == last
+    assert go_on(Path(run_folder("mine", "train", resume=resume))) == last
     assert Path("runs/mine/latest").resolve() == last.resolve()
     assert Path(run_folder("mine", "train", "hospital_a", resume)) == named
     assert Path(run_folder("mine", "inference", None, resume)) == inferred
@@ -113,7 +119,7 @@ def test_latest_is_by_the_records_whatever_the_times_of_the_files_are() -> None:
     assert weights_file("runs/mine/latest").resolve() == newest
     assert stopped_run("mine", "train") == second
     # who goes on with the first makes it the last
-    assert Path(run_folder("mine", "train", first.name, resume=True)) == first
+    assert go_on(Path(run_folder("mine", "train", first.name, resume=True))) == first
     newest = (first / "models/model.pt").resolve()
     assert Path(run_weights("latest", "mine") or "").resolve() == newest
     assert weights_file("runs/mine/latest").resolve() == newest
@@ -146,11 +152,11 @@ def test_without_a_name_the_run_of_the_same_images_goes_on(
         assert stopped_run("mine", "train", None, [folder, None]) == run
     newer = train_on("a")
     assert stopped_run("mine", "train", None, ["a", None]) == newer
-    mark_finished(newer, True)
+    finish_run(newer)
     assert stopped_run("mine", "train", None, ["a", None]) == first  # the one that is not complete
-    mark_finished(first, True)
+    finish_run(first)
     assert stopped_run("mine", "train", None, ["a", None]) == newer
-    mark_finished(first, False)
+    begin_again(first)
     assert stopped_run("mine", "train", None, ["a", None]) == first
 
 
@@ -190,7 +196,7 @@ def test_a_folder_of_results_has_no_name(tmp_path: Path) -> None:
     run = train_on("a")
     assert run_name(run) == run.name
     assert run_name(tmp_path) is None
-    mark_finished(tmp_path, True)
+    finish_run(tmp_path)
     assert not (tmp_path / "run.json").exists()
 
 
@@ -231,7 +237,7 @@ def test_weights_of_a_run_by_name_by_folder_and_the_latest_that_fit() -> None:
 def test_a_run_that_is_not_there_is_named_with_those_that_are(run: str, task: str | None) -> None:
     train("first")
     train("second")
-    with pytest.raises(FileNotFoundError, match=rf"--weights_of {run}.*first, second"):
+    with pytest.raises(FileNotFoundError, match=rf"--weights_of {run}.*second, first"):
         run_weights(run, "mine", task)
 
 

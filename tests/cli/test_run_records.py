@@ -9,13 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from monai_afire.utils.run_records import (
-    LATEST,
-    newest_run,
-    read_record,
-    run_folders,
-    write_record,
-)
+from monai_afire.apps.runs.run_record import begin_again, begin_run, finish_run
+from monai_afire_cli.run_records import LATEST, newest_run, read_record, run_folders
 
 
 def recorded(folder: Path, text: str) -> Path:
@@ -29,13 +24,18 @@ def anything(_: Path) -> bool:
 
 
 def test_a_run_that_starts_again_is_the_newest(tmp_path: Path) -> None:
-    for name in ("a", "b", "a"):
-        (tmp_path / name).mkdir(exist_ok=True)
-        write_record(tmp_path / name, "train")
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        begin_run(tmp_path / name, {"step": "train"})
+    finish_run(tmp_path / "a")
+    begin_again(tmp_path / "a")
     os.utime(tmp_path / "a" / "run.json", (1, 1))
     assert newest_run(tmp_path, anything) == tmp_path / "a"
     assert newest_run(tmp_path, lambda folder: folder.name != "a") == tmp_path / "b"
     assert newest_run(tmp_path, lambda _: False) is None
+    assert (tmp_path / LATEST).resolve() == tmp_path / "a"
+    record = read_record(tmp_path / "a")
+    assert (record["step"], record["finished"]) == ("train", False)
 
 
 def test_what_leads_to_a_run_and_what_has_no_record_are_no_runs(tmp_path: Path) -> None:

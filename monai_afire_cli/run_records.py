@@ -1,27 +1,27 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Which of the runs beside each other is the newest: each says in a record of its own when it was started."""
+"""
+The runs of a bundle, and which is the newest: each says in a record of its own when it was started.
+
+Both doors read them here: ``monai-afire``, which imports nothing that is slow to load, and MONAI's own command.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timezone
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
-
-from monai_afire.utils.files import write_text
 
 __all__ = [
     "LATEST",
     "RECORD",
-    "mark_finished",
     "newest_first",
     "newest_run",
     "read_record",
     "run_folders",
-    "write_record",
+    "runs_of",
 ]
 
 RECORD = "run.json"
@@ -30,46 +30,18 @@ LATEST = "latest"
 """Beside the runs of a bundle, what leads to the last one."""
 
 
-def write_record(
-    folder: str | os.PathLike, step: str, facts: Mapping[str, Any] | None = None
-) -> None:
+def runs_of(bundle: str | os.PathLike) -> Path:
     """
-    Note in a run's folder that it starts now; a run that goes on starts again.
+    The folder of a bundle's runs, below the current one.
 
     Args:
-        folder: of the run.
-        step: what the run does, such as "train".
-        facts: what else to note, JSON data; what stands there stays.
-
-    Raises:
-        OSError: when the folder cannot be written to.
+        bundle: its folder or its name; "." is one, too, for who works in the bundle's folder.
 
     Example:
-        >>> import tempfile
-        >>> folder = tempfile.mkdtemp()
-        >>> write_record(folder, "train")
-        >>> read_record(folder)["step"]
-        'train'
+        >>> runs_of("bundles/afire").as_posix()
+        'runs/afire'
     """
-    now = {"step": step, "started": datetime.now(timezone.utc).isoformat()}
-    record = {**read_record(folder), **(facts or {}), **now}
-    write_text(Path(folder, RECORD), json.dumps(record))
-
-
-def mark_finished(folder: str | os.PathLike, is_finished: bool) -> None:
-    """
-    Note whether a run is complete. A folder without a record, which is no run's, stays as it is.
-
-    Args:
-        folder: of the run.
-        is_finished: whether it is complete.
-
-    Example:
-        >>> mark_finished("no_such_folder", True)
-    """
-    record = read_record(folder)
-    if record and record.get("finished", False) != is_finished:
-        write_text(Path(folder, RECORD), json.dumps({**record, "finished": is_finished}))
+    return Path("runs", Path(bundle).resolve().name)
 
 
 def read_record(folder: str | os.PathLike) -> dict[str, Any]:

@@ -10,10 +10,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-__all__ = ["wrong_run"]
+from monai_afire_cli.run_records import LATEST, newest_first, run_folders, runs_of
+from monai_afire_cli.suggestions import did_you_mean
 
-_LATEST, _RELEASED = "latest", "released"
-_RECORD = "run.json"
+__all__ = ["no_such_run", "wrong_run"]
+
+_RELEASED = "released"
 _SHOWN = 5
 
 
@@ -31,22 +33,40 @@ def wrong_run(word: str, config_file: Path, config: Mapping[str, Any]) -> str | 
 
     Example:
         >>> wrong_run("no_such_run", Path("no_bundle/configs/inference.json"), {})
-        'no_such_run: no such run in runs/no_bundle (there: none), and no such path'
+        'no_such_run: no such run in ...runs/no_bundle (there: none), and no such path'
     """
-    parent = Path("runs", config_file.resolve().parents[1].name)
-    if word in ("", _LATEST) or word.lower() in ("none", "null"):
+    parent = runs_of(config_file.resolve().parents[1])
+    if word in ("", LATEST) or word.lower() in ("none", "null"):
         return None
     if (parent / word).is_dir() or Path(word).expanduser().exists():
         return None
-    names = _newest_first(parent)
-    [*close] = get_close_matches(word, [*names, _RELEASED], n=1)
-    if close == [_RELEASED]:
+    names = [folder.name for folder in run_folders(parent)]
+    if get_close_matches(word, [*names, _RELEASED], n=1) == [_RELEASED]:
         return f"{word}: no such run; {_how_to_get_released(config)}"
+    return no_such_run(word, parent)
+
+
+def no_such_run(word: str, parent: Path, kind: str = "run") -> str:
+    """
+    That a run is not there, and which ones are.
+
+    Args:
+        word: what was taken for its name.
+        parent: folder of the bundle's runs.
+        kind: what the run should be.
+
+    Returns:
+        A line with the newest runs, and what was meant.
+
+    Example:
+        >>> no_such_run("mine", Path("/runs/afire"))
+        'mine: no such run in /runs/afire (there: none), and no such path'
+    """
+    names = [folder.name for folder in newest_first(run_folders(parent))]
     shown, others = names[:_SHOWN], len(names) - _SHOWN
     more = f" and {others} more" if others > 0 else ""
     there = f"there: {', '.join(shown) or 'none'}{more}"
-    meant = f"; did you mean {close[0]!r}?" if close else ""
-    return f"{word}: no such run in {parent} ({there}), and no such path{meant}"
+    return f"{word}: no such {kind} in {parent.absolute()} ({there}), and no such path{did_you_mean(word, names)}"
 
 
 def _how_to_get_released(config: Mapping[str, Any]) -> str:
@@ -56,17 +76,3 @@ def _how_to_get_released(config: Mapping[str, Any]) -> str:
     if "encoder_weights" in config and "ckpt_path" not in config:
         return f"the released encoder is --encoder_weights {_RELEASED}"
     return "this step has no released weights of its own: name a run, or a file by --ckpt_path"
-
-
-def _newest_first(parent: Path) -> list[str]:
-    """Names of the runs of a bundle, by what their records say."""
-    folders = [path.parent for path in parent.glob(f"*/{_RECORD}") if path.parent.name != _LATEST]
-    return [folder.name for folder in sorted(folders, key=_started, reverse=True)]
-
-
-def _started(folder: Path) -> str:
-    """When a run was started, "" for not known; the package that writes the record takes seconds to import."""
-    try:
-        return str(json.loads((folder / _RECORD).read_text(encoding="utf-8"))["started"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return ""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from monai_afire.utils.run_records import write_record
+from monai_afire.apps.runs.run_record import begin_run
 from monai_afire_cli import bundles_folder
 from monai_afire_cli.overrides import wrong_options
 
@@ -26,9 +26,8 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for number in range(7):
         folder = tmp_path / f"runs/afire/ward_{number}"
         folder.mkdir(parents=True)
-        write_record(folder, "train")
+        begin_run(folder, {"step": "train"})
     (tmp_path / "runs/afire/no_run").mkdir()
-    (tmp_path / "runs/afire/latest").symlink_to(folder)
     return tmp_path
 
 

@@ -1,0 +1,185 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""A training, from the check of its folders to the steps that it makes possible."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from monai_afire.apps.runs.closing_message import ClosingMessage
+from monai_afire.apps.runs.command_line import given_options
+from monai_afire.apps.runs.follow_up import resume_command
+from monai_afire.apps.runs.run_folder import run_name
+from monai_afire.apps.runs.run_record import begin_again, finish_run
+from monai_afire.data.datalist.image_list import image_fingerprint
+from monai_afire.detection import AnomalyDetector
+from monai_afire.engines import TrackedTrainer
+from monai_afire.handlers.run_folder import RunFolder
+from monai_afire.handlers.stop_request import StoppedBySignal
+from monai_afire.utils.distributed import by_main_rank, global_rank, is_launched
+from monai_afire.utils.files import check_writable, refuse_existing
+
+__all__ = ["check_folders", "run_training", "training_message"]
+
+
+def check_folders(
+    output_dir: str, ckpt_dir: str, resume: bool = False, items: Sequence[Any] = ()
+) -> None:
+    """
+    Make sure that a training can write to its folders, and that no other one has, before hours of work depend on it.
+
+    From here on a resumed run is the newest one.
+    New folders that stay empty, because the run fails before it begins, are removed when the process ends.
+
+    Args:
+        output_dir: of pictures and curves.
+        ckpt_dir: of the weights.
+        resume: whether the run goes on with what is there.
+        items: that the run trains on.
+
+    Raises:
+        FileExistsError: when a folder has the results of another run.
+        OSError: when a folder cannot be written to.
+        RuntimeError: when the checkpoint to resume is of other images.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> check_folders(folder, f"{folder}/models")
+    """
+    if resume and (problem := by_main_rank(_other_images, ckpt_dir, items)):
+        raise RuntimeError(problem)
+    by_main_rank(_check_folders, Path(output_dir), Path(ckpt_dir), resume)
+
+
+def _other_images(ckpt_dir: str, items: Sequence[Any]) -> str | None:
+    return RunFolder(ckpt_dir).other_images(image_fingerprint(items))
+
+
+def _check_folders(output_dir: Path, ckpt_dir: Path, resume: bool) -> None:
+    for folder in (output_dir, ckpt_dir):
+        missing = [path for path in (folder, *folder.parents) if not path.exists()]
+        atexit.register(_remove_empty, [path.absolute() for path in missing])
+    check_writable(ckpt_dir, output_dir)
+    if resume:
+        begin_again(output_dir)
+        return
+    own = f".{os.getpid()}."  # TensorBoard's files have the number of the process in their names
+    curves = [path for path in output_dir.glob("events.out.tfevents*") if own not in path.name]
+    refuse_existing(ckpt_dir / "checkpoint.pt", ckpt_dir / "model.pt", *curves)
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    """Remove folders, the inner ones first, unless something is in them."""
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
+
+
+def run_training(trainer: TrackedTrainer, bundle_root: str) -> None:
+    """
+    Train, and print where the results are and what to do next.
+
+    Args:
+        trainer: with a :class:`monai_afire.handlers.TrainingRun`.
+        bundle_root: folder of the bundle.
+
+    Raises:
+        ValueError: for a trainer without one.
+    """
+    run = trainer.training_run
+    if run is None:
+        raise ValueError("the trainer has no TrainingRun: give it one (run), or call its run()")
+    chosen_by = run.validator if run.keep_best else None
+    message = training_message(
+        run.network, run.ckpt_dir, bundle_root, run.output_dir, run.preview, chosen_by
+    )
+    message.attach(trainer)
+    try:
+        trainer.run()
+    except StoppedBySignal:
+        _say_how_to_go_on(run.output_dir)
+        raise
+    by_main_rank(finish_run, run.output_dir)
+
+
+def training_message(
+    network: Any,
+    ckpt_dir: str,
+    bundle_root: str,
+    output_dir: str | None = None,
+    preview: Any = None,
+    validator: Any = None,
+) -> ClosingMessage:
+    """
+    The message of a training: its model, its curves, and the steps that the bundle's other configs make possible.
+
+    A detector, and the network of a fine-tuning bundle, are evaluated and used; a network of the bundle with
+    ``finetune_anomaly.json`` is adapted to a detector; the encoder of another one is fine-tuned by
+    ``radiograph_classification``.
+
+    Args:
+        network: what was trained.
+        ckpt_dir: folder of ``model.pt``.
+        bundle_root: folder of the bundle.
+        output_dir: folder of the curves; None for none.
+        preview: a handler that draws a picture; None for none.
+        validator: see :class:`ClosingMessage`.
+
+    Returns:
+        The handler.
+
+    Example:
+        >>> message = training_message(None, "models", "bundles/peac")
+        >>> sorted(message.commands)
+        ['next']
+    """
+    configs = Path(bundle_root) / "configs"
+    files: dict[str, str | Sequence[str]] = {"model": [ckpt_dir, "model.pt"]}
+    if preview is not None:
+        files["picture"] = preview.path
+    steps = _next_steps(configs, isinstance(network, AnomalyDetector))
+    return ClosingMessage(files, steps, str(configs), output_dir, validator)
+
+
+def _say_how_to_go_on(output_dir: str) -> None:
+    """Print the command that resumes a training, once for all ranks."""
+    given = given_options()
+    if not given or global_rank():
+        return
+    command = resume_command(given, run_name(output_dir))
+    if is_launched():
+        command = f"{command.replace('python', 'torchrun ...', 1)} (torchrun with its options)"
+    print(f"go on by:  {command}", flush=True)
+
+
+def _next_steps(configs: Path, is_detector: bool) -> dict[str, dict[str, Any]]:
+    """Commands that go on from a training."""
+    is_pretrained = (configs / "finetune_anomaly.json").is_file() and not is_detector
+    if (configs / "evaluate.json").is_file() and not is_pretrained:
+        use = {
+            "configs": ["inference.json"],
+            "ckpt_path": "model",
+            "dataset_dir": "/path/to/images",
+        }
+        first = "inference.json" if is_detector else "train.json"
+        return {
+            "evaluate": {
+                "configs": [first, "evaluate.json"],
+                "ckpt_path": "model",
+                "same_images": True,
+                "needs_labels": is_detector,  # other networks have learned from labels
+            },
+            "use": use,
+        }
+    if is_pretrained:
+        return {"next": {"configs": ["train.json", "finetune_anomaly.json"], "pretrained": "model"}}
+    root = configs.parent
+    bundles = root.parent if root.name else Path("..")  # "." has no name and no parent
+    fine_tuning = bundles / "radiograph_classification" / "configs" / "train.json"
+    return {"next": {"configs": [str(fine_tuning)], "keep": [], "encoder_weights": "model"}}
