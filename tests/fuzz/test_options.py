@@ -41,11 +41,9 @@ def given_options() -> list[str]:
 @settings(max_examples=15, deadline=None, derandomize=True)
 @given(value=VALUES)
 def test_any_value_is_taken_or_refused_by_name(name: str, value: Any) -> None:
-    parser = ConfigParser({**content(), name: value})
-    parser.resolve_macro_and_relative_ids()
     message = ""
     try:
-        check_call(BundleCall(parser, ConfigParser(content()), {name: value}))
+        check_call(BundleCall({"train.json": content()}, {name: value}))
     except OptionError as error:
         message = str(error)
     assert not message or f"--{name}" in message
@@ -56,6 +54,5 @@ def test_any_value_is_taken_or_refused_by_name(name: str, value: Any) -> None:
 def test_a_name_is_known_or_refused(name: str) -> None:
     if name in content():
         return
-    parser = ConfigParser({**content(), name: 1})
     with pytest.raises(OptionError, match="--"):
-        check_call(BundleCall(parser, ConfigParser(content()), {name: 1}))
+        check_call(BundleCall({"train.json": content()}, {name: 1}))

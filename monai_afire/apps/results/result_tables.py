@@ -419,12 +419,12 @@ class ResultTables(ABC):
                 return
             for file in files:
                 file.result()  # one that failed raises, and its batch stays the first
-            self._save(self.waiting.popleft().rows)
+            self._save_rows(self.waiting.popleft().rows)
 
     def _num_waiting(self) -> int:
         return sum(len(batch.files) for batch in self.waiting)
 
-    def _save(self, rows: _Rows) -> None:
+    def _save_rows(self, rows: _Rows) -> None:
         """Save the rows of a batch, if those to compare are as before."""
         for table, cells in rows.get(self.compared, ()):
             if table == self.table_name and self.expected:

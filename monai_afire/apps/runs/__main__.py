@@ -17,10 +17,8 @@ from monai_afire_cli.pipes import until_unread
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
     metadata, *files = sys.argv[1:] if arguments is None else arguments
-    parser = ConfigParser()
-    parser.read_meta(metadata)
-    parser.read_config(files)
-    print(help_text(BundleCall(parser, files=parser)))
+    layers = {file: ConfigParser.load_config_file(file) for file in files}
+    print(help_text(BundleCall(layers, meta=ConfigParser.load_config_file(metadata))))
     return 0
 
 

@@ -1,10 +1,11 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What a bundle was started with: its config, the files it was read from, and what overrides them."""
+"""What a bundle was started with: its config files, and what overrides them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, cast
@@ -12,7 +13,7 @@ from typing import Any, cast
 from monai.bundle import ConfigComponent, ConfigParser
 from monai.bundle.properties import InferProperties, TrainProperties
 from monai.bundle.reference_resolver import ReferenceResolver
-from monai.bundle.utils import DEFAULT_MLFLOW_SETTINGS, EXPR_KEY, ID_REF_KEY, MACRO_KEY
+from monai.bundle.utils import DEFAULT_MLFLOW_SETTINGS, EXPR_KEY, ID_REF_KEY, MACRO_KEY, merge_kv
 
 __all__ = ["BundleCall", "is_of_weights", "needs_evaluation", "referenced_names", "top_level"]
 
@@ -41,23 +42,42 @@ class BundleCall:
     One start of a bundle.
 
     Args:
+        layers: content of each config file by its path, in their order.
+        overrides: values from the command line, by id (with "::").
+        words: the same as someone wrote them.
+        meta: content of ``metadata.json``.
+
+    Attributes:
+        files: the config of the files alone.
         parser: of the config with everything in it.
-        files: content of the config's files before overrides; None where it is not known.
-        overrides: values from the command line or the caller, by id (with "::").
-        layers: content of each of these files alone, by its path, in their order.
-        words: overrides of the command line as someone wrote them, by id.
 
     Example:
-        >>> call = BundleCall(ConfigParser({"epochs": 3, "run": ["$print(@epochs)"]}))
-        >>> sorted(call.read_names & {"epochs", "epoch"})
-        ['epochs']
+        >>> call = BundleCall({"train.json": {"epochs": 3, "run": ["$print(@epochs)"]}}, {"epochs": 5})
+        >>> call.files.get("epochs"), call.value("epochs"), sorted(call.read_names & {"epochs", "epoch"})
+        (3, 5, ['epochs'])
     """
 
-    parser: ConfigParser
-    files: ConfigParser | None = None
+    layers: Mapping[str, Mapping[str, Any]]
     overrides: Mapping[str, Any] = field(default_factory=dict)
-    layers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     words: Mapping[str, str] = field(default_factory=dict)
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def files(self) -> ConfigParser:
+        """The config of the files alone."""
+        parser = ConfigParser({})
+        for content in self.layers.values():
+            for id, value in content.items():
+                merge_kv(parser, id, deepcopy(value))
+        return parser
+
+    @cached_property
+    def parser(self) -> ConfigParser:
+        """The whole config, as MONAI reads it."""
+        parser = ConfigParser(deepcopy(self.files.get()))
+        parser.update({ConfigParser.meta_key: self.meta, **self.overrides})
+        parser.resolve_macro_and_relative_ids()
+        return parser
 
     @property
     def config(self) -> dict[str, Any]:
@@ -73,7 +93,7 @@ class BundleCall:
     def read_names(self) -> frozenset[str]:
         """Top-level names that some entry of the config refers to, or MONAI reads by itself."""
         # macros ("%name") are replaced in the config by now, so they are found in the files alone
-        sources = (self.config, self.files.get() if self.files else {}, dict(self.overrides))
+        sources = (self.config, self.files.get(), dict(self.overrides))
         return _READ_BY_MONAI.union(*map(referenced_names, sources))
 
 

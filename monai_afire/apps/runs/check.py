@@ -88,8 +88,7 @@ def check_call(call: BundleCall) -> None:
             files, but that nothing reads any more once they are put together, is a warning.
 
     Example:
-        >>> from monai.bundle import ConfigParser
-        >>> check_call(BundleCall(ConfigParser({"epochs": 1.5, "epoch": 3, "run": ["$print(@epochs)"]})))
+        >>> check_call(BundleCall({"a.json": {"epochs": 1.5, "epoch": 3, "run": ["$print(@epochs)"]}}))
         Traceback (most recent call last):
         ...
         monai_afire.apps.runs.check.OptionError: 2 options cannot be used, and nothing was started (--help lists all):
@@ -110,6 +109,8 @@ def check_call(call: BundleCall) -> None:
 
 def _wrong_files(call: BundleCall) -> Iterator[tuple[str, str]]:
     """Configs in a wrong order, or of which one silently undoes another."""
+    if len(call.layers) == 1:
+        return
     if problem := wrong_order(call.layers) or undone_settings(call.layers, call.overrides):
         yield "config_file", problem
 
@@ -136,7 +137,7 @@ def _unread(call: BundleCall) -> Iterator[tuple[str, str]]:
             yield name, f"there is no such option; {_suggestion(name, ids, call)}"
         elif ids and ids[0].split(ID_SEP_KEY)[-1] == name:
             yield name, f"did you mean --{ids[0]}?"
-        elif call.files is not None and name in call.files:
+        elif name in call.files:
             # all options of a training may be given to its evaluation, too, though they have no effect there
             warnings.warn(f"--{name} has no effect: nothing reads it in this run", stacklevel=2)
         else:
@@ -152,8 +153,7 @@ def _is_plain(value: Any) -> bool:
 
 def _is_of_weights(call: BundleCall, id: str) -> bool:
     """Whether the file of the weights says what an entry is."""
-    name = top_level(id)
-    return call.files is not None and name in call.files and is_of_weights(call.files.get(name))
+    return is_of_weights(call.files.get(top_level(id)))
 
 
 def _suggestion(name: str, ids: list[str], call: BundleCall) -> str:
@@ -176,7 +176,7 @@ def _suggestion(name: str, ids: list[str], call: BundleCall) -> str:
 
 def _wrong_entries(call: BundleCall) -> Iterator[tuple[str, str]]:
     """Overrides inside of entries that have no such name, or another type there."""
-    for id, value in call.overrides.items() if call.files else ():
+    for id, value in call.overrides.items():
         holder_id, name = ReferenceResolver.split_id(id, last=True)
         known = _entries(call, holder_id) if holder_id else None
         if known is None or (
@@ -207,13 +207,10 @@ def _wrong_entries(call: BundleCall) -> Iterator[tuple[str, str]]:
 
 def _entries(call: BundleCall, id: str) -> dict[str, Any] | None:
     """Values inside of an entry without overrides, or else the component's defaults; None where they are not known."""
-    holder, written = call.parser.get(id), call.files.get(id) if call.files else None
-    values = (
-        {str(place): value for place, value in enumerate(written)}
-        if isinstance(written, list)
-        else written
-    )
-    known = values if isinstance(values, dict) else {}
+    holder, written = call.parser.get(id), call.files.get(id)
+    if isinstance(written, list):
+        written = {str(place): value for place, value in enumerate(written)}
+    known = written if isinstance(written, dict) else {}
     if ConfigComponent.is_instantiable(holder):
         arguments = component_arguments(holder, call.parser)
         if arguments is None and not _is_of_weights(call, id):
@@ -222,11 +219,7 @@ def _entries(call: BundleCall, id: str) -> dict[str, Any] | None:
     references = {
         name: value[1:] for name, value in known.items() if str(value).startswith(ID_REF_KEY)
     }
-    return (
-        {**known, **{name: call.files.get(other) for name, other in references.items()}}
-        if call.files
-        else known
-    )
+    return {**known, **{name: call.files.get(other) for name, other in references.items()}}
 
 
 def _wrong_values(call: BundleCall) -> Iterator[tuple[str, str]]:
@@ -244,7 +237,7 @@ def _wrong_values(call: BundleCall) -> Iterator[tuple[str, str]]:
 
 def _example(name: str, call: BundleCall) -> str:
     """The value in the config's files, if they have one that can be given."""
-    default = call.files.get(name) if call.files else None
+    default = call.files.get(name)
     plain = default is not None and name in call.overrides and _is_plain(default)
     # MONAI's own command takes Python's True and False alone
     shown = str(default) if isinstance(default, bool) else describe_default(default)

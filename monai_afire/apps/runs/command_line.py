@@ -97,13 +97,11 @@ def bundle_call(arguments: Sequence[str]) -> BundleCall | None:
     if not paths:
         return None
     overrides = {id: value for id, value in given.items() if id not in _OF_MONAI}
-    layers = {path: ConfigParser.load_config_file(path) for path in paths}
     return BundleCall(
-        parser=_parser(paths, given.get("meta_file"), overrides),
-        files=ConfigParser(ConfigParser.load_config_files(paths)),
+        layers={path: ConfigParser.load_config_file(path) for path in paths},
         overrides=overrides,
-        layers=layers,
         words={id: word for id, word in words.items() if word is not None},
+        meta=_metadata(paths[0], given.get("meta_file")),
     )
 
 
@@ -111,12 +109,9 @@ def _normalized(content: dict[str, Any]) -> dict[str, Any]:
     return {ReferenceResolver.normalize_id(id): value for id, value in content.items()}
 
 
-def _parser(paths: Sequence[str], meta_file: Any, overrides: dict[str, Any]) -> ConfigParser:
-    """The whole config, as MONAI reads it."""
-    parser = ConfigParser(ConfigParser.load_config_files(paths))
-    meta = Path(paths[0]).with_name("metadata.json") if meta_file is None else meta_file
-    if meta_file is not None or Path(meta).is_file():
-        parser.read_meta(meta)
-    parser.update(overrides)
-    parser.resolve_macro_and_relative_ids()
-    return parser
+def _metadata(config_file: str, meta_file: Any) -> dict[str, Any]:
+    """Content of the file that is given, else of the one beside the config."""
+    beside = Path(config_file).with_name("metadata.json")
+    if meta_file is None and not beside.is_file():
+        return {}
+    return ConfigParser.load_config_files(beside if meta_file is None else meta_file)

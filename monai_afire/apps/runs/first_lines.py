@@ -42,8 +42,7 @@ def first_lines(call: BundleCall) -> Iterator[str]:
         Lines.
 
     Example:
-        >>> from monai.bundle import ConfigParser
-        >>> list(first_lines(BundleCall(ConfigParser({"device": "cpu", "bf16": False}))))
+        >>> list(first_lines(BundleCall({}, {"device": "cpu", "bf16": False})))
         ['computing on cpu in float32']
     """
     if call.layers:

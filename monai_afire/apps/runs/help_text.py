@@ -32,18 +32,17 @@ def help_text(call: BundleCall) -> str:
         Lines as wide as the terminal.
 
     Example:
-        >>> from monai.bundle import ConfigParser
-        >>> call = BundleCall(ConfigParser({"epochs": 9, "run": ["$print(@epochs)"]}))
+        >>> call = BundleCall({"train.json": {"epochs": 9, "run": ["$print(@epochs)"]}})
         >>> print(help_text(call).split("Training\\n")[1].split("\\n\\n")[0])
           --epochs 9                    passes over the training images (a whole number >= 1)
     """
-    meta = call.config.get("_meta_") or {}
+    meta = call.meta
     title = (
         [f"{meta['name']}, version {meta['version']}"] if {"name", "version"} <= set(meta) else []
     )
     usage = "usage: python -m monai.bundle run --config_file FILE [--OPTION VALUE ...]"
     blocks = [*title, usage, "Options with their defaults:"]
-    defaults = call.files.get() if call.files else call.config
+    defaults = call.files.get()
     for section, options in SECTIONS.items():
         read = [
             option

@@ -53,9 +53,6 @@ def paths_of(run: list[str]) -> list[str]:
 
 def call_of(run: list[str], **overrides: Any) -> BundleCall:
     """The start of a run from a command line, which knows its files one by one, without starting anything."""
-    content = ConfigParser.load_config_files(paths_of(run))
-    layers = {path: ConfigParser.load_config_file(path) for path in paths_of(run)}
-    parser = ConfigParser(json.loads(json.dumps(content)))
-    parser.update(overrides)
-    parser.resolve_macro_and_relative_ids()
-    return BundleCall(parser, ConfigParser(content), overrides, layers)
+    return BundleCall(
+        {path: ConfigParser.load_config_file(path) for path in paths_of(run)}, overrides
+    )
