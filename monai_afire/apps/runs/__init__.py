@@ -16,7 +16,8 @@ from monai_afire.apps.runs.phantom_weights import checked_items
 from monai_afire.apps.runs.process_end import show_cause_last
 from monai_afire.apps.runs.run_folder import run_folder
 from monai_afire.apps.runs.run_weights import run_weights
-from monai_afire.apps.runs.training import check_folders, run_training, training_message
+from monai_afire.apps.runs.training import check_folders, run_training
+from monai_afire.apps.runs.training_message import TrainingMessage
 
 __all__ = [
     "ENCODER_OPTIONS",
@@ -26,6 +27,7 @@ __all__ = [
     "ClosingMessage",
     "Option",
     "OptionError",
+    "TrainingMessage",
     "bundle_call",
     "check_call",
     "check_folders",
@@ -37,6 +39,5 @@ __all__ = [
     "run_training",
     "run_weights",
     "show_cause_last",
-    "training_message",
     "tune_cpu",
 ]

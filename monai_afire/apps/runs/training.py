@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""A training, from the check of its folders to the steps that it makes possible."""
+"""A training, from the check of its folders to the record of its end."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from monai_afire.apps.runs.closing_message import ClosingMessage
 from monai_afire.apps.runs.command_line import given_options
 from monai_afire.apps.runs.follow_up import resume_command
 from monai_afire.apps.runs.run_folder import run_name
 from monai_afire.apps.runs.run_record import begin_again, finish_run
+from monai_afire.apps.runs.training_message import TrainingMessage
 from monai_afire.data.datalist.image_list import image_fingerprint
-from monai_afire.detection import AnomalyDetector
 from monai_afire.engines import TrackedTrainer
 from monai_afire.handlers.run_folder import RunFolder
 from monai_afire.handlers.stop_request import StoppedBySignal
 from monai_afire.utils.distributed import by_main_rank, global_rank, is_launched
 from monai_afire.utils.files import check_writable, refuse_existing
 
-__all__ = ["check_folders", "run_training", "training_message"]
+__all__ = ["check_folders", "run_training"]
 
 
 def check_folders(
@@ -96,7 +95,7 @@ def run_training(trainer: TrackedTrainer, bundle_root: str) -> None:
     if run is None:
         raise ValueError("the trainer has no TrainingRun: give it one (run), or call its run()")
     chosen_by = run.validator if run.keep_best else None
-    message = training_message(
+    message = TrainingMessage(
         run.network, run.ckpt_dir, bundle_root, run.output_dir, run.preview, chosen_by
     )
     message.attach(trainer)
@@ -108,45 +107,6 @@ def run_training(trainer: TrackedTrainer, bundle_root: str) -> None:
     by_main_rank(finish_run, run.output_dir)
 
 
-def training_message(
-    network: Any,
-    ckpt_dir: str,
-    bundle_root: str,
-    output_dir: str | None = None,
-    preview: Any = None,
-    validator: Any = None,
-) -> ClosingMessage:
-    """
-    The message of a training: its model, its curves, and the steps that the bundle's other configs make possible.
-
-    A detector, and the network of a fine-tuning bundle, are evaluated and used; a network of the bundle with
-    ``finetune_anomaly.json`` is adapted to a detector; the encoder of another one is fine-tuned by
-    ``radiograph_classification``.
-
-    Args:
-        network: what was trained.
-        ckpt_dir: folder of ``model.pt``.
-        bundle_root: folder of the bundle.
-        output_dir: folder of the curves; None for none.
-        preview: a handler that draws a picture; None for none.
-        validator: see :class:`ClosingMessage`.
-
-    Returns:
-        The handler.
-
-    Example:
-        >>> message = training_message(None, "models", "bundles/peac")
-        >>> sorted(message.commands)
-        ['next']
-    """
-    configs = Path(bundle_root) / "configs"
-    files: dict[str, str | Sequence[str]] = {"model": [ckpt_dir, "model.pt"]}
-    if preview is not None:
-        files["picture"] = preview.path
-    steps = _next_steps(configs, isinstance(network, AnomalyDetector))
-    return ClosingMessage(files, steps, str(configs), output_dir, validator)
-
-
 def _say_how_to_go_on(output_dir: str) -> None:
     """Print the command that resumes a training, once for all ranks."""
     given = given_options()
@@ -156,30 +116,3 @@ def _say_how_to_go_on(output_dir: str) -> None:
     if is_launched():
         command = f"{command.replace('python', 'torchrun ...', 1)} (torchrun with its options)"
     print(f"go on by:  {command}", flush=True)
-
-
-def _next_steps(configs: Path, is_detector: bool) -> dict[str, dict[str, Any]]:
-    """Commands that go on from a training."""
-    is_pretrained = (configs / "finetune_anomaly.json").is_file() and not is_detector
-    if (configs / "evaluate.json").is_file() and not is_pretrained:
-        use = {
-            "configs": ["inference.json"],
-            "ckpt_path": "model",
-            "dataset_dir": "/path/to/images",
-        }
-        first = "inference.json" if is_detector else "train.json"
-        return {
-            "evaluate": {
-                "configs": [first, "evaluate.json"],
-                "ckpt_path": "model",
-                "same_images": True,
-                "needs_labels": is_detector,  # other networks have learned from labels
-            },
-            "use": use,
-        }
-    if is_pretrained:
-        return {"next": {"configs": ["train.json", "finetune_anomaly.json"], "pretrained": "model"}}
-    root = configs.parent
-    bundles = root.parent if root.name else Path("..")  # "." has no name and no parent
-    fine_tuning = bundles / "radiograph_classification" / "configs" / "train.json"
-    return {"next": {"configs": [str(fine_tuning)], "keep": [], "encoder_weights": "model"}}

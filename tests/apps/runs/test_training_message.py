@@ -4,28 +4,45 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from bundles.bundle_runs import REPOSITORY_ROOT
 from torch import nn
 
-from monai_afire.apps.runs import run_training, training_message
+from monai_afire.apps.runs import TrainingMessage, run_training
 from monai_afire.detection import AnomalyDetector
 from monai_afire.engines import TrackedTrainer
 from monai_afire.handlers import RestorationPreview, TrainingRun
-from monai_afire.networks import ViTEncoder
+from monai_afire.networks import AFiRe, ViTEncoder, save_network
 
 PRETRAINING = ("peac", "ace", "mae", "dino")
 TRANSFER = ("radiograph_classification", "radiograph_segmentation", "radiograph_landmarks")
+START = "/site/monai/bundle/__main__.py", "run", "--config_file", "train.json"
+
+
+def validator(epoch: int, metric: float) -> Any:
+    return SimpleNamespace(state=SimpleNamespace(best_metric_epoch=epoch, best_metric=metric))
+
+
+def bundle(folder: Path, inference: dict[str, Any], **others: dict[str, Any]) -> str:
+    """A bundle whose networks can be used and evaluated."""
+    (folder / "configs").mkdir()
+    for name, content in {"inference": inference, "evaluate": {}, **others}.items():
+        (folder / f"configs/{name}.json").write_text(json.dumps(content))
+    return str(folder)
 
 
 @pytest.mark.parametrize("bundle", ["afire", *PRETRAINING, *TRANSFER])
 def test_the_configs_of_all_next_steps_exist(bundle: str, tmp_path: Path) -> None:
     root = REPOSITORY_ROOT / "bundles" / bundle
     (tmp_path / "model.pt").touch()
-    message = training_message(None, str(tmp_path), str(root))
+    message = TrainingMessage(None, str(tmp_path), str(root))
     lines = message.lines()
     assert lines["model"] == str(tmp_path / "model.pt")
     commands = {
@@ -42,7 +59,7 @@ def test_a_detector_is_evaluated_and_used(tmp_path: Path) -> None:
     encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
     (tmp_path / "model.pt").touch()
     root = REPOSITORY_ROOT / "bundles" / "afire"
-    lines = training_message(AnomalyDetector(encoder), str(tmp_path), str(root)).lines()
+    lines = TrainingMessage(AnomalyDetector(encoder), str(tmp_path), str(root)).lines()
     assert set(lines) == {"model", "evaluate", "use"}
     assert "inference.json" in lines["evaluate"]
     assert "evaluate.json" in lines["evaluate"]
@@ -74,3 +91,88 @@ def test_a_run_says_its_model_its_picture_and_its_curves(
     assert said["picture"].strip() == str(tmp_path / "picture.png")
     assert said["curves"].strip() == f"tensorboard --logdir {tmp_path}"
     assert list(tmp_path.glob("events.*"))
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (validator(3, 0.8), " (of the best validation; resumable: checkpoint.pt beside it)"),
+        (validator(-1, -1.0), " (resumable: checkpoint.pt beside it)"),
+        (validator(1, float("nan")), " (resumable: checkpoint.pt beside it)"),
+        (None, " (resumable: checkpoint.pt beside it)"),
+    ],
+)
+def test_it_does_not_praise_what_was_not_validated(tmp_path: Path, state: Any, words: str) -> None:
+    for name in ("model.pt", "checkpoint.pt"):
+        (tmp_path / name).touch()
+    message = TrainingMessage(None, str(tmp_path), "no_bundle", validator=state)
+    assert message.lines() == {"model": f"{tmp_path}/model.pt{words}"}
+
+
+def test_commands_leave_out_what_the_model_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("hidden_size", "patch_size", "seed")
+    root = bundle(tmp_path, dict.fromkeys((*names, "ckpt_path")))
+    given = [word for name in names for word in (f"--{name}", "8")]
+    monkeypatch.setattr(sys, "argv", [*START, *given])
+    message = TrainingMessage(None, root, root)
+    start = f"python -m monai.bundle run --config_file {root}/configs/inference.json"
+    end = f"--ckpt_path {root}/model.pt --dataset_dir /path/to/images"
+    torch.save({"w": torch.ones(1)}, tmp_path / "model.pt")
+    assert message.lines()["use"] == f"{start} --hidden_size 8 --patch_size 8 --seed 8 {end}"
+    encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=8, num_layers=1, num_heads=2)
+    save_network(AFiRe(encoder, 8, 16, 16, 1, 2), tmp_path / "model.pt")
+    assert message.lines()["use"] == f"{start} --seed 8 {end}"
+
+
+@pytest.mark.parametrize(("trained_on", "offered"), [("phantoms", False), ("radiographs", True)])
+def test_a_model_of_phantoms_is_not_offered_radiographs(
+    tmp_path: Path, trained_on: str, offered: bool
+) -> None:
+    root = bundle(tmp_path, {"ckpt_path": "", "dataset_dir": None})
+    path = save_network(torch.nn.Linear(1, 1), tmp_path / "model.pt", {"trained_on": trained_on})
+    lines = TrainingMessage(None, root, root).lines()
+    assert f"--ckpt_path {path}" in lines["use"]
+    assert ("--dataset_dir /path/to/images" in lines["use"]) == offered
+
+
+def test_commands_repeat_the_overrides_and_need_their_configs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = bundle(tmp_path, {"hidden_size": 192, "ckpt_path": "", "dataset_dir": None})
+    monkeypatch.setattr(sys, "argv", [*START, "--hidden_size", "384", "--epochs", "2"])
+    command = (
+        f"python -m monai.bundle run --config_file {root}/configs/inference.json --hidden_size 384"
+    )
+    # without train.json nothing is evaluated
+    assert TrainingMessage(None, "my models", root).lines() == {
+        "use": f"{command} --ckpt_path 'my models/model.pt' --dataset_dir /path/to/images"
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "labels", "is_shown"),
+    [
+        ([], [], True),  # phantoms
+        (["--dataset_dir", "."], [], False),
+        (["--datalist", "list.json"], [0, 1], True),
+        (["--datalist", "list.json"], [0, None], False),
+        (["--datalist", "list.json", "--dataset_dir", "."], [1], True),
+    ],
+)
+def test_an_evaluation_of_a_detector_needs_labels(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: list[str],
+    labels: list[int | None],
+    is_shown: bool,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    root = bundle(tmp_path, {"dataset_dir": None, "datalist": None}, train={})
+    items = [{"image": f"{number}.png", "label": label} for number, label in enumerate(labels)]
+    (tmp_path / "list.json").write_text(json.dumps({"training": ["a.png"], "test": items}))
+    monkeypatch.setattr(sys, "argv", [*START, *given])
+    encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+    assert ("evaluate" in TrainingMessage(AnomalyDetector(encoder), root, root).lines()) == is_shown
+    assert "evaluate" in TrainingMessage(None, root, root).lines()  # has learned from labels
