@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from monai_afire.apps.worklist.anomaly_writer import (
+from monai_afire.apps.worklist.anomaly_result import (
     HEAT_UNIT,
     AnomalyResult,
     save_embedding,

@@ -15,7 +15,14 @@ from monai.bundle.properties import InferProperties, TrainProperties
 from monai.bundle.reference_resolver import ReferenceResolver
 from monai.bundle.utils import DEFAULT_MLFLOW_SETTINGS, EXPR_KEY, ID_REF_KEY, MACRO_KEY, merge_kv
 
-__all__ = ["BundleCall", "is_of_weights", "needs_evaluation", "referenced_names", "top_level"]
+__all__ = [
+    "BundleCall",
+    "is_computed",
+    "is_of_weights",
+    "needs_evaluation",
+    "referenced_names",
+    "top_level",
+]
 
 
 def top_level(id: str) -> str:
@@ -110,19 +117,31 @@ def is_of_weights(entry: Any) -> bool:
     return "$@model_file." in str(entry)
 
 
+def is_computed(value: Any) -> bool:
+    """
+    Whether MONAI computes an entry when it is needed, so that it cannot be checked before.
+
+    Example:
+        >>> [is_computed(value) for value in ("$2 * @epochs", "@epochs", {"_target_": "dict"}, ["@epochs"], 3)]
+        [True, True, True, False, False]
+    """
+    if isinstance(value, str):
+        return value.startswith((ID_REF_KEY, EXPR_KEY))
+    return ConfigComponent.is_instantiable(value)
+
+
 def needs_evaluation(value: Any) -> bool:
     """
-    Whether some text in an entry is an expression or a reference, or the entry is a component.
+    Whether MONAI computes an entry, or something in it.
 
     Example:
         >>> [needs_evaluation(value) for value in (3, ["a", "@b"], {"x": "$1 + 1"}, {"_target_": "list"}, "price: $5")]
         [False, True, True, True, False]
     """
-    if isinstance(value, str):
-        return value.startswith((ID_REF_KEY, EXPR_KEY))
-    if isinstance(value, dict):
-        return ConfigComponent.is_instantiable(value) or any(map(needs_evaluation, value.values()))
-    return isinstance(value, (list, tuple)) and any(map(needs_evaluation, value))
+    if is_computed(value):
+        return True
+    entries = value.values() if isinstance(value, dict) else value
+    return isinstance(value, (dict, list, tuple)) and any(map(needs_evaluation, entries))
 
 
 def referenced_names(entry: Any) -> set[str]:

@@ -17,7 +17,7 @@ from monai.bundle.utils import ID_REF_KEY, ID_SEP_KEY
 from pydantic import TypeAdapter, ValidationError
 
 from monai_afire.apps.runs.arguments import component_arguments, ids_of
-from monai_afire.apps.runs.call import BundleCall, is_of_weights, top_level
+from monai_afire.apps.runs.call import BundleCall, is_computed, is_of_weights, top_level
 from monai_afire.apps.runs.command_line import bundle_call
 from monai_afire.apps.runs.cpu import tune_cpu
 from monai_afire.apps.runs.declarations import OPTIONS
@@ -25,12 +25,13 @@ from monai_afire.apps.runs.first_lines import print_first_lines
 from monai_afire.apps.runs.help_text import describe_default, help_text
 from monai_afire.apps.runs.kinds import ANY_NUMBER, SWITCH, describe
 from monai_afire.apps.runs.literals import changed_words, text_of
-from monai_afire.apps.runs.option import NULL, is_computed
+from monai_afire.apps.runs.option import NULL
 from monai_afire.apps.runs.overlays import undone_settings, wrong_order
 from monai_afire.apps.runs.process_end import show_cause_last, stop_early
 from monai_afire.utils.device import chosen_device
 from monai_afire_cli.overrides import unknown_step
 from monai_afire_cli.pipes import until_unread
+from monai_afire_cli.suggestions import did_you_mean
 
 __all__ = ["OptionError", "check_call", "start_bundle"]
 
@@ -177,32 +178,38 @@ def _suggestion(name: str, ids: list[str], call: BundleCall) -> str:
 def _wrong_entries(call: BundleCall) -> Iterator[tuple[str, str]]:
     """Overrides inside of entries that have no such name, or another type there."""
     for id, value in call.overrides.items():
-        holder_id, name = ReferenceResolver.split_id(id, last=True)
-        known = _entries(call, holder_id) if holder_id else None
-        if known is None or (
-            name not in known and top_level(id) == "phantom"
-        ):  # whose type checks its entries
-            continue
-        if _is_of_weights(call, holder_id):
-            yield id, _OF_WEIGHTS
-        elif name not in known:
-            close = get_close_matches(name, known, n=1)
-            remedy = (
-                f"did you mean {close[0]!r}?"
-                if close
-                else f"it has {', '.join(sorted(known)) or 'no entries'}"
-            )
-            yield id, f"{holder_id} has no {name!r}; {remedy}"
-        elif (
-            isinstance(known[name], (bool, int, float))
-            and not is_computed(value)
-            and not isinstance(value, dict)
-        ):
-            kind: Any = SWITCH if isinstance(known[name], bool) else ANY_NUMBER
-            try:
-                TypeAdapter(kind).validate_python(value, strict=True)
-            except ValidationError:
-                yield id, f"found {value!r}, needs {describe(kind)}"
+        if ID_SEP_KEY in id and (problem := _wrong_entry(call, id, value)):
+            yield id, problem
+
+
+def _wrong_entry(call: BundleCall, id: str, value: Any) -> str | None:
+    """What is wrong with one override inside of an entry."""
+    holder_id, name = ReferenceResolver.split_id(id, last=True)
+    known = _entries(call, holder_id)
+    if known is None:
+        return None
+    if top_level(id) == "phantom" and name not in known:
+        return None  # the option's type checks its entries
+    if _is_of_weights(call, holder_id):
+        return _OF_WEIGHTS
+    if name not in known:
+        there = f"; it has {', '.join(sorted(known)) or 'no entries'}"
+        return f"{holder_id} has no {name!r}{did_you_mean(name, list(known)) or there}"
+    return _wrong_type(value, known[name])
+
+
+def _wrong_type(value: Any, default: Any) -> str | None:
+    """What is wrong with a value in place of a number or a switch."""
+    if not isinstance(default, (bool, int, float)):
+        return None
+    if is_computed(value) or isinstance(value, dict):
+        return None
+    kind: Any = SWITCH if isinstance(default, bool) else ANY_NUMBER
+    try:
+        TypeAdapter(kind).validate_python(value, strict=True)
+    except ValidationError:
+        return f"found {value!r}, needs {describe(kind)}"
+    return None
 
 
 def _entries(call: BundleCall, id: str) -> dict[str, Any] | None:

@@ -10,9 +10,9 @@ import shutil
 import textwrap
 from typing import Any
 
-from monai_afire.apps.runs.call import BundleCall
+from monai_afire.apps.runs.call import BundleCall, is_computed
 from monai_afire.apps.runs.declarations import SECTIONS
-from monai_afire.apps.runs.option import Option, is_computed
+from monai_afire.apps.runs.option import Option
 
 __all__ = ["describe_default", "help_text"]
 

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from monai.bundle.config_item import ConfigComponent, ConfigExpression
-from monai.bundle.utils import ID_REF_KEY
 from pydantic import TypeAdapter, ValidationError
 
+from monai_afire.apps.runs.call import is_computed
 from monai_afire.apps.runs.kinds import ENCODER, FILES, PATH, PATH_OR_EMPTY, TEXT, describe
 
 NULL = "$None"
@@ -104,19 +103,3 @@ class Option:
         if self.null and str(value).lower() in _NOTHING:
             reasons = [f"write '{NULL}'"]
         return f"found {short}, needs {self.values}" + (f" ({reasons[0]})" if reasons else "")
-
-
-def is_computed(value: Any) -> bool:
-    """
-    Whether the config computes a value when it is needed, so that it cannot be checked before.
-
-    Example:
-        >>> [is_computed(value) for value in ("$2 * @epochs", "@epochs", {"_target_": "dict"}, 3)]
-        [True, True, True, False]
-    """
-    is_reference = isinstance(value, str) and value.startswith(ID_REF_KEY)
-    return (
-        is_reference
-        or ConfigExpression.is_expression(value)
-        or ConfigComponent.is_instantiable(value)
-    )

@@ -19,7 +19,7 @@ from apps.worklist.test_worklist import result, write_source
 from detection.test_handlers import Radiographs, fitted_detector, judging, read_csv
 
 from monai_afire.apps.worklist import AnomalyWriter, RunNormals, load_normals, normals_from
-from monai_afire.apps.worklist.anomaly_writer import save_secondary_capture
+from monai_afire.apps.worklist.anomaly_result import save_secondary_capture
 from monai_afire.apps.worklist.normal_images import DetectorNormals
 from monai_afire.apps.worklist.support import ImageFacts
 from monai_afire.data import DatalistError

@@ -21,7 +21,7 @@ from pydicom.sr.codedict import codes
 from safetensors.torch import save_file
 
 from monai_afire.apps.worklist import AnomalyWriter, NoStudyError
-from monai_afire.apps.worklist.anomaly_writer import AnomalyResult, save_report
+from monai_afire.apps.worklist.anomaly_result import AnomalyResult, save_report
 from monai_afire.networks import ModelFile, save_network
 from monai_afire.networks.weights.description import Description
 

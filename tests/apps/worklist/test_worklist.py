@@ -27,7 +27,7 @@ from pydicom.uid import (
     ExplicitVRLittleEndian,
 )
 
-from monai_afire.apps.worklist.anomaly_writer import (
+from monai_afire.apps.worklist.anomaly_result import (
     AnomalyResult,
     save_map,
     save_overlay,
