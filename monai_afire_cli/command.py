@@ -20,7 +20,7 @@ from monai_afire_cli.bundles import (
 from monai_afire_cli.code_in_configs import code_in_config, config_paths, listing
 from monai_afire_cli.overrides import wrong_options
 from monai_afire_cli.pipes import until_unread
-from monai_afire_cli.starting import bundle_command, hand_over, run_in, shown
+from monai_afire_cli.starting import bundle_command, hand_over, quoted, run_in, shown
 from monai_afire_cli.words import option_words, passed_on, passed_word
 
 __all__ = ["main"]
@@ -149,9 +149,10 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _copy(options: argparse.Namespace) -> int:
-    copy = _copy_bundle(options.name, Path(options.folder or Path("bundles", options.name)))
-    command = bundle_command([copy.folder / "configs" / "train.json"], _root_option(copy))
-    print(f"start it: {shown(command)}")
+    copy = find_bundle(options.name).copy_to(Path(options.folder or Path("bundles", options.name)))
+    print(f"{copy.folder}: a copy of the bundle {options.name}")
+    word = options.name if options.folder is None else options.folder
+    print(f"start it: monai-afire run {quoted(word)} train")
     return 0
 
 
@@ -220,12 +221,6 @@ def _demo(options: argparse.Namespace) -> int:
             "these are, and what the network restores."
         )
     return status
-
-
-def _copy_bundle(name: str, folder: Path) -> Bundle:
-    copy = find_bundle(name).copy_to(folder)
-    print(f"{copy.folder}: a copy of the bundle {name}")
-    return copy
 
 
 def _root_option(bundle: Bundle) -> list[str]:

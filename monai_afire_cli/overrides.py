@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from monai_afire_cli.run_records import wrong_name
 from monai_afire_cli.suggestions import did_you_mean
+from monai_afire_cli.table_hint import is_table, list_command
 from monai_afire_cli.weights_of import wrong_run
 from monai_afire_cli.words import PATHS, option_words
 
@@ -30,6 +33,8 @@ _OF_MONAI = (
     *("logging_file", "tracking", "args_file"),
 )
 _ENCODERS = ("released", "released_224", "released_cnn", "imagenet")
+_WORD = re.compile(r"[A-Za-z]+")
+_CONSTANTS = ("true", "false", "none", "null", "inf", "nan")
 _NAMES = ("released", "imagenet")  # what a path may be instead, alone or before an underscore
 
 
@@ -58,7 +63,11 @@ def wrong_options(files: Sequence[Path], overrides: Sequence[str]) -> list[str]:
         config = _merged(files)
         for name in words:
             problem = _unknown_part(config, _parts(name)) or _misspelt(config, name, overrides)
-            problems[name] = problems[name] or problem
+            problems[name] = problems[name] or problem or _no_number(config, name, words[name])
+        if problems.get("datalist") is None:
+            problems["datalist"] = _table(words.get("datalist"), words.get("dataset_dir"))
+        if words.get("name"):
+            problems["name"] = wrong_name(str(words["name"]))
         if words.get("weights_of"):
             problems["weights_of"] = wrong_run(str(words["weights_of"]), files[0], config)
         if "run_id" in words:
@@ -135,6 +144,23 @@ def _misspelt(config: Mapping[str, Any], name: str, overrides: Sequence[str]) ->
     is_referred_to = any(f"@{name}" in word for word in overrides)
     meant = did_you_mean(name, list(config))
     return None if is_known or is_referred_to or not meant else f"there is no such option{meant}"
+
+
+def _no_number(config: Mapping[str, Any], name: str, word: str | None) -> str | None:
+    """A word where the config has a number."""
+    default = config.get(name)
+    has_number = isinstance(default, (int, float)) and not isinstance(default, bool)
+    if not has_number or word is None or word.lower() in _CONSTANTS or not _WORD.fullmatch(word):
+        return None
+    return f"found {word!r}, needs a number, such as --{name} {default}"
+
+
+def _table(datalist: str | None, images: str | None) -> str | None:
+    """A table of labels in the place of a datalist."""
+    path = Path(datalist or "").expanduser()
+    if not path.is_file() or not is_table(path):
+        return None
+    return f"{datalist} is a table, not a datalist; make one of it: {list_command(path, images=images)}"
 
 
 def _wrong_path(name: str, word: str | None) -> str | None:

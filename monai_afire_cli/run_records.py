@@ -22,12 +22,14 @@ __all__ = [
     "read_record",
     "run_folders",
     "runs_of",
+    "wrong_name",
 ]
 
 RECORD = "run.json"
 """Makes a folder a run's."""
 LATEST = "latest"
 """Beside the runs of a bundle, what leads to the last one."""
+_RESERVED = (LATEST, "data")
 
 
 def runs_of(bundle: str | os.PathLike) -> Path:
@@ -42,6 +44,28 @@ def runs_of(bundle: str | os.PathLike) -> Path:
         'runs/afire'
     """
     return Path("runs", Path(bundle).resolve().name)
+
+
+def wrong_name(name: str) -> str | None:
+    """
+    What is wrong with the name of a new run.
+
+    Args:
+        name: of the run, which becomes that of its folder.
+
+    Returns:
+        The problem with its remedy; None for none.
+
+    Example:
+        >>> wrong_name("hospital a")
+        >>> wrong_name("a/b")
+        "a/b: the name of a run is that of one folder, without slashes, and none of ('latest', 'data')"
+    """
+    if name and Path(name).name == name and name not in (*_RESERVED, ".."):
+        return None
+    return (
+        f"{name}: the name of a run is that of one folder, without slashes, and none of {_RESERVED}"
+    )
 
 
 def read_record(folder: str | os.PathLike) -> dict[str, Any]:

@@ -13,7 +13,10 @@ from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-__all__ = ["bundle_command", "config_word", "hand_over", "quoted", "run_in", "shown"]
+__all__ = ["DOOR", "bundle_command", "config_word", "hand_over", "quoted", "run_in", "shown"]
+
+DOOR = "MONAI_AFIRE_DOOR"
+"""Variable of the environment of what ``monai-afire`` started, which prints commands in the same spelling."""
 
 # what a shell changes within double quotes: there a $ before a single quote is none of it
 _SPECIAL_WITHIN = re.compile(r"""["`!]|\$(?!')|\\(?=[\\$]|$)""")
@@ -120,12 +123,13 @@ def run_in(folder: Path, command: Sequence[str]) -> int:
 
 def _environment() -> dict[str, str]:
     """
-    The environment of a command, whose threads wait without using a core, unless someone chose how they wait.
+    The environment of a command: it knows that it was started by ``monai-afire``, and its threads wait without using a
+    core, unless someone chose how they wait.
 
     By default each thread of OpenMP spins until the others are done. Where another program uses one of the cores, all
     then wait for a thread that does not run. The setting is read when PyTorch is loaded, so it must stand there before.
     """
-    environment = dict(os.environ)
+    environment = {**os.environ, DOOR: "1"}
     if not any(name in environment for name in _WAIT_SETTINGS):
         environment["OMP_WAIT_POLICY"] = "PASSIVE"
     return environment

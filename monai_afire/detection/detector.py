@@ -281,7 +281,7 @@ class AnomalyDetector(ScoreThresholds):
         }
 
     @torch.no_grad()
-    def fit(self, batches: Iterable[torch.Tensor]) -> None:
+    def fit(self, batches: Iterable[torch.Tensor], held_out: int = 0) -> None:
         """
         Take the statistics of normal tokens, maps and scores from normal images and their copies.
 
@@ -289,11 +289,12 @@ class AnomalyDetector(ScoreThresholds):
 
         Args:
             batches: images ``(B, C, *S)`` in [0, 1]; iterated twice, so not a generator.
+            held_out: number of further images that are kept for validation, for the warning that there are few.
 
         Raises:
             RuntimeError: for fewer images than the neighbors need, or when all tokens are equal.
         """
-        owners = self._fit_statistics(batches)
+        owners = self._fit_statistics(batches, held_out)
         raw = [self._raw_maps(image, owner) for image, owner in self._with_copies(batches)]
         if sum(map(len, raw)) < len(owners):
             raise RuntimeError(
@@ -301,7 +302,7 @@ class AnomalyDetector(ScoreThresholds):
             )
         self._fit_scales(torch.cat(raw))
 
-    def _fit_statistics(self, batches: Iterable[torch.Tensor]) -> torch.Tensor:
+    def _fit_statistics(self, batches: Iterable[torch.Tensor], held_out: int) -> torch.Tensor:
         """Fit what each score knows of normal images; the images' numbers, ``(N,)``."""
         for score in self.image_scores:
             score.reset()
@@ -312,7 +313,7 @@ class AnomalyDetector(ScoreThresholds):
                 score.update(described)
             numbers.append(owner)
         owners = torch.cat(numbers)
-        warn_if_few(len(owners.unique()), "the detector is fitted")
+        warn_if_few(len(owners.unique()), "the detector is fitted", held_out)
         for score in self.image_scores:
             score.finalize(owners)
         return owners

@@ -14,7 +14,7 @@ from torch import nn
 
 from monai_afire.detection.conformal import conformal_p_values, normals_needed
 from monai_afire.metrics.binary_classification import best_f1_threshold
-from monai_afire.utils.few_images import warn_if_few
+from monai_afire.utils.few_images import FOR_VALIDATION, warn_if_few
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +86,9 @@ class ScoreThresholds(nn.Module):
                 "no normal validation image to fit a threshold on: add some with label 0"
             )
         warn_if_few(
-            int((~abnormal).sum()), "thresholds and p-values follow from normal validation images,"
+            int((~abnormal).sum()),
+            "thresholds and p-values are those of validation",
+            which=FOR_VALIDATION,
         )
         shares = torch.linspace(0, 1, len(self.normal_scores))
         self.normal_scores.copy_(torch.quantile(scores[~abnormal], shares, dim=0))

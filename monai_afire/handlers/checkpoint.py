@@ -200,7 +200,7 @@ class ResumableCheckpoint:
         self.stop_request.leave(
             engine,
             f"stopped by {reason} in epoch {state.epoch} of {state.max_epochs}, after iteration {state.iteration}; "
-            f"saved to {self.files.checkpoint}. Run the same command with resume set to true (--resume True) to go on",
+            f"saved to {self.files.checkpoint}",
         )
 
     def save_if_best(self, validator: Any) -> None:

@@ -14,7 +14,7 @@ from monai.engines.utils import default_metric_cmp_fn
 from monai.handlers import EarlyStopHandler, ValidationHandler
 
 from monai_afire.utils.distributed import global_rank
-from monai_afire.utils.few_images import warn_if_few
+from monai_afire.utils.few_images import FOR_VALIDATION, distinct_images, warn_if_few
 
 logger = logging.getLogger(__name__)
 
@@ -140,8 +140,11 @@ class EpochValidation(ValidationHandler):
         """Warn that what validation chooses is chance where it has few images."""
         dataset = getattr(getattr(self.validator, "data_loader", None), "dataset", None)
         if isinstance(dataset, Sized) and global_rank() == 0:
+            count = distinct_images(dataset)
             warn_if_few(
-                len(dataset), "validation chooses the best epoch, the thresholds and when to stop"
+                len(dataset) if count is None else count,
+                "validation chooses the best epoch, the thresholds and when to stop",
+                which=FOR_VALIDATION,
             )
 
     def attach(self, engine: Engine) -> None:

@@ -5,6 +5,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
+
+from monai.utils import CommonKeys
 
 from monai_afire.utils.text import counted
 
@@ -13,8 +16,35 @@ FEW_IMAGES = 30  # the AUC of 15 against 15 images has a 95 % interval of about 
 logger = logging.getLogger(__name__)
 
 
-def warn_if_few(count: int, what: str) -> None:
-    """Warn that something follows from fewer than 30 images."""
-    if count < FEW_IMAGES:
-        text = f"{what} with {counted(count, 'image')} alone, which is largely chance"
-        logger.warning(f"{text}: give {FEW_IMAGES} images or more, better some hundred")
+def warn_if_few(count: int, what: str, held_out: int = 0) -> None:
+    """
+    Warn that something follows from fewer than 30 images.
+
+    Args:
+        count: of the images.
+        what: follows from them.
+        held_out: further images that somebody gave, and that are kept for validation.
+    """
+    if count >= FEW_IMAGES:
+        return
+    text, besides = f"{what} with {counted(count, 'image')} alone", ""
+    if held_out:
+        text = (
+            f"{what} with {count} of {count + held_out} images ({held_out} held out for validation)"
+        )
+        besides = " besides those held out"
+    remedy = f"give {FEW_IMAGES} or more{besides}, better some hundred"
+    logger.warning(f"{text}, which is largely chance: {remedy}")
+
+
+def distinct_images(dataset: object) -> int | None:
+    """
+    Number of files that a data set's items name; None where it has no such items.
+
+    A detector is validated on each image twice, as it is and with a painted lesion.
+    """
+    items = getattr(dataset, "data", None)
+    if not isinstance(items, Sequence) or not all(isinstance(item, Mapping) for item in items):
+        return None
+    files = [item.get(CommonKeys.IMAGE) for item in items]
+    return len(set(files)) if all(isinstance(file, str) for file in files) else None

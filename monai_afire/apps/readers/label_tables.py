@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 
 from monai_afire.data.datalist.datalist_checks import DatalistError, parse_json
-from monai_afire.data.datalist.table_hint import list_command
 from monai_afire.utils.text import first_few
+from monai_afire_cli.table_hint import list_command
 
 Value = TypeVar("Value")
 

@@ -15,8 +15,8 @@ from monai.bundle.utils import MERGE_KEY
 
 from monai_afire.apps.runs.call import is_of_weights, top_level
 from monai_afire.apps.runs.command_line import config_files
+from monai_afire.apps.runs.door import launched, run_text
 from monai_afire.apps.runs.overlays import completed
-from monai_afire_cli.starting import config_word, shown
 from monai_afire_cli.words import passed_word
 
 _OF_ONE_RUN = {
@@ -64,28 +64,24 @@ def follow_up_command(
     if keep is not None:
         repeated = {name: value for name, value in repeated.items() if _top(name) in keep}
     files = completed([configs[0], *fitting, *configs[1:]])
-    return _command(files, {**repeated, **_passed(options)})
+    return run_text(files, {**repeated, **_passed(options)})
 
 
 def resume_command(given: Mapping[str, str], name: str | None) -> str:
-    """The command that goes on with the run that was started with the options given, by its name if it has one."""
+    """
+    The command that goes on with the run that was started with the options given, by its name if it has one.
+
+    Of a run of several processes it starts as many.
+    """
     options = {"resume": "True"} if name is None else {"name": name, "resume": "True"}
     left_out = {"config_file", *options}
     repeated = {id: word for id, word in given.items() if id not in left_out}
     files = config_files(given.get("config_file"))
-    return _command(files, {**repeated, **_passed(options)})
+    return launched(run_text(files, {**repeated, **_passed(options)}))
 
 
 def _passed(options: Mapping[str, str]) -> dict[str, str]:
     return {name: passed_word(name, value) for name, value in options.items()}
-
-
-def _command(files: Sequence[str], options: Mapping[str, str]) -> str:
-    """A command with its options, whose words are those that Fire reads."""
-    words = [word for name, value in options.items() for word in (f"--{name}", value)]
-    if files:
-        words = ["--config_file", config_word(files), *words]
-    return shown(["python", "-m", "monai.bundle", "run", *words])
 
 
 def _has(entries: Any, name: str) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from monai_afire.apps.runs.call import BundleCall, is_computed
 from monai_afire.apps.runs.declarations import SECTIONS
+from monai_afire.apps.runs.door import MONAI, is_afire
 from monai_afire.apps.runs.option import Option
 
 __all__ = ["describe_default", "help_text"]
@@ -40,7 +41,8 @@ def help_text(call: BundleCall) -> str:
     title = (
         [f"{meta['name']}, version {meta['version']}"] if {"name", "version"} <= set(meta) else []
     )
-    usage = "usage: python -m monai.bundle run --config_file FILE [--OPTION VALUE ...]"
+    start = "monai-afire run NAME CONFIG ..." if is_afire() else f"{MONAI} --config_file FILE"
+    usage = f"usage: {start} [--OPTION VALUE ...]"
     blocks = [*title, usage, "Options with their defaults:"]
     defaults = call.files.get()
     for section, options in SECTIONS.items():

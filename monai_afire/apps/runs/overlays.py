@@ -14,6 +14,8 @@ from typing import Any
 from monai.bundle.reference_resolver import ReferenceResolver
 from monai.bundle.utils import ID_SEP_KEY, MERGE_KEY
 
+from monai_afire.apps.runs.door import files_text
+
 FOLLOWS = "_follows"
 """In an overlay: names of files, or patterns of them, that come before it where both are given."""
 
@@ -43,9 +45,9 @@ def wrong_order(layers: Layers) -> str | None:
         late = [other for other in rest if _must_follow(layers, path, other)]
         if late:
             others = [other for other in paths[place:] if other not in late]
-            order = ",".join(f"'{each}'" for each in [*paths[:place], *late, *others])
+            order = files_text([*paths[:place], *late, *others])
             names = " and ".join(Path(other).name for other in late)
-            return f'{names} must come before {Path(path).name}, which changes it; give "[{order}]"'
+            return f"{names} must come before {Path(path).name}, which changes it; give {order}"
     return None
 
 

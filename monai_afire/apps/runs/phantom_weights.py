@@ -5,21 +5,22 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from monai_afire.apps.runs.door import option_text, run_text
 from monai_afire.data.datalist.drawn_images import PHANTOMS, is_drawn
 from monai_afire.networks.weights.model_file import ModelFile, read_description
-from monai_afire_cli.bundles import find_local_bundle, packaged_bundles
+from monai_afire_cli.words import passed_word
 
 __all__ = ["are_of_phantoms", "checked_items"]
 
 # steps that make a network of radiographs, where it is not train.json alone
 _STEPS = {
-    "anomaly detector": "train finetune_anomaly fit_encoder --encoder_weights released --field_of_view lungs"
+    "anomaly detector": ("train", "finetune_anomaly", "fit_encoder"),
 }
+_SETTINGS = {"anomaly detector": {"encoder_weights": "released", "field_of_view": "lungs"}}
 _LABELED = ("classifier", "segmenter", "landmark detector")
 
 
@@ -79,7 +80,7 @@ def checked_items(
         if bundle_root is not None:
             bundle, task = Path(bundle_root), str(model_file.task)
             command = _training_command(bundle, task, dataset_dir, datalist)
-            remedy = f"train it on your own images ({command}), or {_released(bundle, task)}"
+            remedy = f"train it on your own images ({command}){_released(bundle, task)}"
         raise ValueError(f"{reason}: {remedy}; --phantom_weights True allows it")
     return items
 
@@ -91,28 +92,21 @@ def _training_command(
     datalist: str | os.PathLike | None,
 ) -> str:
     """What to type for a network of one's own images."""
-    words = ["monai-afire run", _name(bundle), _STEPS.get(task, "train")]
+    files = [str(bundle / "configs" / f"{step}.json") for step in _STEPS.get(task, ("train",))]
+    options = {"bundle_root": str(bundle), **_SETTINGS.get(task, {})}
     if dataset_dir:
-        words.append(f"--dataset_dir {shlex.quote(os.fspath(dataset_dir))}")
+        options["dataset_dir"] = os.fspath(dataset_dir)
     if datalist:
-        words.append(f"--datalist {shlex.quote(os.fspath(datalist))}")
+        options["datalist"] = os.fspath(datalist)
     elif task in _LABELED:
-        words.append("--datalist LABELS.json")
-    return " ".join(words)
-
-
-def _name(bundle: Path) -> str:
-    """How ``monai-afire run`` finds a bundle: by its name, or else by its folder."""
-    name = bundle.resolve().name
-    found = find_local_bundle(name) or packaged_bundles().get(name)
-    is_found = found is not None and found.folder.resolve() == bundle.resolve()
-    return name if is_found else shlex.quote(str(bundle))
+        options["datalist"] = "LABELS.json"
+    return run_text(files, {name: passed_word(name, word) for name, word in options.items()})
 
 
 def _released(bundle: Path, task: str) -> str:
-    """The bundle's released model for the same task, if it has one."""
+    """The rest of a sentence: the bundle's released model for the same task, or that it has none."""
     for path in sorted((bundle / "released").glob("*")):
         description = read_description(path)
         if description is not None and description.task == task:
-            return f"take the released one (--ckpt_path {shlex.quote(str(path))})"
-    return "take other weights: no released ones come with this bundle"
+            return f", or take the released one ({option_text('ckpt_path', str(path))})"
+    return "; no weights of radiographs come with this bundle"

@@ -12,10 +12,12 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from monai_afire.apps.runs.command_line import config_files, given_words
+from monai_afire.apps.runs.door import option_text
 from monai_afire.apps.runs.run_record import begin_run, point_latest
 from monai_afire.utils.distributed import by_main_rank, has_process_group, is_launched
 from monai_afire.utils.files import check_writable
@@ -27,15 +29,13 @@ from monai_afire_cli.run_records import (
     read_record,
     run_folders,
     runs_of,
+    wrong_name,
 )
-from monai_afire_cli.starting import quoted
-from monai_afire_cli.words import passed_word
 
 __all__ = ["run_folder", "run_name", "stopped_run"]
 
 logger = logging.getLogger(__name__)
 
-_RESERVED = (LATEST, "data")
 _BEFORE_A_RUN = re.compile(r"run\.json|config_\w+\.json")  # the latter by MONAI's tracking
 # options that say how a run computes, and for how long, rather than what
 _MAY_CHANGE = {
@@ -153,13 +153,15 @@ def _run_folder(
     bundle: str, step: str, name: str | None, resume: bool, images: Sequence[str | None]
 ) -> str:
     parent = runs_of(bundle)
-    if name is not None and (not name or Path(name).name != name or name in (*_RESERVED, "..")):
-        raise ValueError(f"--name {name}: needs a plain name of a folder, other than {_RESERVED}")
+    if name is not None and (problem := wrong_name(name)):
+        raise ValueError(f"--name {problem}")
     folder = stopped_run(bundle, step, name, images) if resume else None
     if folder is not None:
         logger.info(f"going on with the run {folder}{_described(read_record(folder))}")
     folder = folder or _unused(parent, step, name)
     if folder is None:
+        missing = [path for path in (parent, *parent.parents) if not path.exists()]
+        atexit.register(remove_empty, [path.absolute() for path in missing])
         check_writable(parent)
         folder = _named(parent / name) if name else _timed(parent)
         _made[parent.absolute(), step, name] = folder
@@ -191,7 +193,7 @@ def _fits(record: Mapping[str, Any], images: Sequence[str | None]) -> bool:
 
 def _no_run_fits(step: str, folders: Sequence[Path]) -> str:
     lines = [
-        f"\n  --name {quoted(passed_word('name', folder.name))}{_described(read_record(folder))}"
+        f"\n  {option_text('name', folder.name)}{_described(read_record(folder))}"
         for folder in folders[:_MOST_LISTED]
     ]
     more = len(folders) - len(lines)
@@ -254,9 +256,24 @@ def _leave_if_unused(folder: Path) -> None:
         (folder.parent / LATEST).unlink(missing_ok=True)
 
 
+def remove_empty(folders: Sequence[Path]) -> None:
+    """
+    Remove folders, the inner ones first, unless something is in them.
+
+    Args:
+        folders: that may be missing.
+
+    Example:
+        >>> remove_empty([Path("no/such/folder")])
+    """
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
+
+
 def _named(folder: Path) -> Path:
     try:
-        folder.mkdir()
+        folder.mkdir(parents=True)
     except FileExistsError as error:
         remedy = "choose another --name, or go on with it, with the same images, by --resume True"
         raise FileExistsError(f"there is a run {folder} already: {remedy}") from error
@@ -269,7 +286,7 @@ def _timed(parent: Path) -> Path:
     while True:
         folder = parent / (now if number == 1 else f"{now}_{number}")
         try:
-            folder.mkdir()
+            folder.mkdir(parents=True)
         except FileExistsError:
             number += 1
         else:

@@ -7,20 +7,19 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from monai_afire.apps.runs.command_line import given_options
 from monai_afire.apps.runs.follow_up import resume_command
-from monai_afire.apps.runs.run_folder import run_name
+from monai_afire.apps.runs.run_folder import remove_empty, run_name
 from monai_afire.apps.runs.run_record import begin_again, finish_run
 from monai_afire.apps.runs.training_message import TrainingMessage
 from monai_afire.data.datalist.image_list import image_fingerprint
 from monai_afire.engines import TrackedTrainer
 from monai_afire.handlers.run_folder import RunFolder
 from monai_afire.handlers.stop_request import StoppedBySignal
-from monai_afire.utils.distributed import by_main_rank, global_rank, is_launched
+from monai_afire.utils.distributed import by_main_rank, global_rank
 from monai_afire.utils.files import check_writable, refuse_existing
 
 __all__ = ["check_folders", "run_training"]
@@ -63,7 +62,7 @@ def _other_images(ckpt_dir: str, items: Sequence[Any]) -> str | None:
 def _check_folders(output_dir: Path, ckpt_dir: Path, resume: bool) -> None:
     for folder in (output_dir, ckpt_dir):
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
-        atexit.register(_remove_empty, [path.absolute() for path in missing])
+        atexit.register(remove_empty, [path.absolute() for path in missing])
     check_writable(ckpt_dir, output_dir)
     if resume:
         begin_again(output_dir)
@@ -71,13 +70,6 @@ def _check_folders(output_dir: Path, ckpt_dir: Path, resume: bool) -> None:
     own = f".{os.getpid()}."  # TensorBoard's files have the number of the process in their names
     curves = [path for path in output_dir.glob("events.out.tfevents*") if own not in path.name]
     refuse_existing(ckpt_dir / "checkpoint.pt", ckpt_dir / "model.pt", *curves)
-
-
-def _remove_empty(folders: Sequence[Path]) -> None:
-    """Remove folders, the inner ones first, unless something is in them."""
-    with suppress(OSError):
-        for folder in folders:
-            folder.rmdir()
 
 
 def run_training(trainer: TrackedTrainer, bundle_root: str) -> None:
@@ -108,11 +100,9 @@ def run_training(trainer: TrackedTrainer, bundle_root: str) -> None:
 
 
 def _say_how_to_go_on(output_dir: str) -> None:
-    """Print the command that resumes a training, once for all ranks."""
-    given = given_options()
-    if not given or global_rank():
+    """Print the command that resumes a training, or what a program does in its place, once for all ranks."""
+    if global_rank():
         return
-    command = resume_command(given, run_name(output_dir))
-    if is_launched():
-        command = f"{command.replace('python', 'torchrun ...', 1)} (torchrun with its options)"
-    print(f"go on by:  {command}", flush=True)
+    given = given_options()
+    way = resume_command(given, run_name(output_dir)) if given else "the same call with resume=True"
+    print(f"go on by:  {way}", flush=True)
