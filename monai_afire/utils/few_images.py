@@ -11,12 +11,13 @@ from monai.utils import CommonKeys
 
 from monai_afire.utils.text import counted
 
+FOR_VALIDATION = " for validation (in a section of a datalist; of a folder it takes a tenth)"
 FEW_IMAGES = 30  # the AUC of 15 against 15 images has a 95 % interval of about 0.2 to each side
 
 logger = logging.getLogger(__name__)
 
 
-def warn_if_few(count: int, what: str, held_out: int = 0) -> None:
+def warn_if_few(count: int, what: str, held_out: int = 0, which: str = "") -> None:
     """
     Warn that something follows from fewer than 30 images.
 
@@ -24,16 +25,17 @@ def warn_if_few(count: int, what: str, held_out: int = 0) -> None:
         count: of the images.
         what: follows from them.
         held_out: further images that somebody gave, and that are kept for validation.
+        which: images there should be more of; "" for all that somebody gives.
     """
     if count >= FEW_IMAGES:
         return
-    text, besides = f"{what} with {counted(count, 'image')} alone", ""
+    text = f"{what} with {counted(count, 'image')} alone"
     if held_out:
         text = (
             f"{what} with {count} of {count + held_out} images ({held_out} held out for validation)"
         )
-        besides = " besides those held out"
-    remedy = f"give {FEW_IMAGES} or more{besides}, better some hundred"
+        which = " besides those held out"
+    remedy = f"give {FEW_IMAGES} or more{which}, better some hundred"
     logger.warning(f"{text}, which is largely chance: {remedy}")
 
 

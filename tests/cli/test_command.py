@@ -266,6 +266,40 @@ def test_inputs_that_are_no_files_here_are_left_to_the_run(word: str) -> None:
     assert wrong_options([], ["--encoder_weights", word]) == []
 
 
+def test_a_word_in_the_place_of_a_number_is_refused_at_once() -> None:
+    """Of each number of each bundle, as the run itself does some seconds later."""
+    from monai_afire.apps.runs import OPTIONS
+
+    for path in sorted(bundles_folder().glob("*/configs/train.json")):
+        config = json.loads(path.read_text())
+        numbers = [name for name, value in config.items() if type(value) in (int, float)]
+        assert {"epochs", "batch_size"} <= set(numbers)
+        for name in numbers:
+            assert len(wrong_options([path], [f"--{name}", "two"])) == 1
+            with pytest.raises(ValueError, match="two"):
+                OPTIONS[name].read("two")
+        for word in ("2", "1e-3", "$1 + 1", "@seed", "null"):
+            assert wrong_options([path], ["--epochs", word]) == []
+
+
+def test_a_table_in_the_place_of_a_datalist_is_refused_with_the_command(tmp_path: Path) -> None:
+    train = [bundles_folder() / "radiograph_classification/configs/train.json"]
+    table = tmp_path / "table.csv"
+    table.write_text("file,edema\na.png,1\n")
+    [said] = wrong_options(train, ["--datalist", str(table), "--dataset_dir", str(tmp_path)])
+    assert f"monai-afire data table --root {tmp_path}" in said
+    listed = tmp_path / "labels.json"
+    listed.write_text("{}")
+    assert wrong_options(train, ["--datalist", str(listed)]) == []
+
+
+@pytest.mark.parametrize("name", ["a/b", "latest", "data", "..", "/a"])
+def test_a_name_that_is_no_folder_s_is_refused_at_once(name: str) -> None:
+    train = [bundles_folder() / "afire/configs/train.json"]
+    assert len(wrong_options(train, ["--name", name])) == 1
+    assert wrong_options(train, ["--name", "ward #3, two words"]) == []
+
+
 def test_paths_are_those_of_the_declarations() -> None:
     from monai_afire.apps.runs import OPTIONS
 

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 import torch
 from apps.worklist.test_worklist import write_source
-from ignite.engine import Engine
+from ignite.engine import Engine, Events
+from monai.data import DataLoader, Dataset
 from PIL import Image
 
 from monai_afire.apps.results import AnomalyReport
@@ -239,6 +240,21 @@ def test_too_few_normal_images_are_told(caplog: pytest.LogCaptureFixture) -> Non
     caplog.clear()
     make_detector().fit([torch.rand(30, 1, 32, 32)])
     assert not caplog.text
+
+
+def test_few_images_are_counted_with_those_held_out(caplog: pytest.LogCaptureFixture) -> None:
+    """Somebody who gave 30, of which one is held out, is not asked for 30."""
+    detector = make_detector()
+    normal = [{"image": torch.rand(29, 1, 32, 32)}]
+    held_out = {"image": "a.png", "label": 0}
+    dataset = Dataset([held_out, {**held_out, "label": 1}])
+    evaluator = Engine(lambda engine, batch: None)
+    DetectorFit(detector, normal).attach(evaluator)
+    evaluator.state.dataloader = DataLoader(dataset)
+    evaluator.fire_event(Events.STARTED)
+    [said] = [record.getMessage() for record in caplog.records]
+    assert re.findall(r"\d+", said)[:3] == ["29", "30", "1"]
+    assert "besides those held out" in said
 
 
 def test_strict_views_reject_by_the_header(tmp_path: Path) -> None:

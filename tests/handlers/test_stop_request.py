@@ -58,7 +58,7 @@ def test_stopped_and_resumed_run_ends_as_an_uninterrupted_one(
         part = make_trainer(tmp_path / "parts", seed=seed, num_workers=num_workers, resume=True)
         with pytest.raises(
             StoppedBySignal,
-            match=rf"SIGTERM in epoch .* after iteration {iteration};.*--resume True",
+            match=rf"SIGTERM in epoch .* after iteration {iteration};.*checkpoint",
         ):
             signal_at(part, iteration).run()
         assert iteration_in(tmp_path / "parts") == iteration

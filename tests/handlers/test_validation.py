@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from ignite.engine import Engine, Events
-from monai.data import DataLoader
+from monai.data import DataLoader, Dataset
 from monai.engines import SupervisedEvaluator
 
 from monai_afire.handlers import ResumableEarlyStop
@@ -149,3 +149,16 @@ def test_a_handful_of_images_is_told(
         "validation chooses the best epoch, the thresholds and when to stop with 10 images alone"
     )
     assert (words in caplog.text) == told
+
+
+def test_an_image_with_and_without_a_painted_lesion_is_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    given = [{"image": f"{number}.png", "label": 0} for number in range(29)]
+    dataset = Dataset([*given, *({**item, "label": 1} for item in given)])
+    loader = DataLoader(dataset, batch_size=2)
+    validator = SupervisedEvaluator(torch.device("cpu"), loader, torch.nn.Identity())
+    trainer = Engine(lambda engine, batch: None)
+    EpochValidation(validator, interval=5).attach(trainer)
+    trainer.fire_event(Events.STARTED)
+    assert "29 images" in caplog.text

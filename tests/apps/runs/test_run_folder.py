@@ -275,6 +275,10 @@ def test_a_run_that_failed_before_it_began_leaves_its_name_free(tmp_path: Path) 
     shutil.rmtree(before)
     subprocess.run(command, env=environment(), cwd=tmp_path)
     assert list(Path("runs/mine").iterdir()) == []
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    subprocess.run(command, env=environment(), cwd=elsewhere)
+    assert list(elsewhere.iterdir()) == []
 
 
 def test_a_launched_process_waits_for_its_group(monkeypatch: pytest.MonkeyPatch) -> None:

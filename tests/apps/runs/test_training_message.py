@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from bundles.bundle_runs import REPOSITORY_ROOT
+from ignite.engine import Events
 from torch import nn
 
 from monai_afire.apps.runs import TrainingMessage, run_training
@@ -66,24 +68,51 @@ def test_a_detector_is_evaluated_and_used(tmp_path: Path) -> None:
     assert "train.json" not in lines["evaluate"]
 
 
-def test_a_run_says_its_model_its_picture_and_its_curves(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def training_in(folder: Path, epochs: int = 1) -> TrackedTrainer:
+    """A training in miniature."""
     network = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     preview = RestorationPreview(None, "picture.png", {})  # type: ignore[arg-type]
     run = TrainingRun(
-        network, optimizer, None, str(tmp_path), str(tmp_path / "models"), preview=preview
+        network, optimizer, None, str(folder), str(folder / "models"), preview=preview
     )
-    trainer = TrackedTrainer(
+    return TrackedTrainer(
         device=torch.device("cpu"),
-        max_epochs=1,
+        max_epochs=epochs,
         network=network,
         loss_function=nn.MSELoss(),
         optimizer=optimizer,
         train_data_loader=[{"image": torch.rand(4, 2), "label": torch.rand(4, 1)}],
         run=run,
     )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_training_says_once_how_to_go_on(
+    tmp_path: Path,
+    number: int,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = Path("monai", "bundle", "__main__.py")
+    monkeypatch.setattr(sys, "argv", [str(program), "run", "--config_file", "train.json"])
+    trainer = training_in(tmp_path, epochs=3)
+    trainer.add_event_handler(
+        Events.ITERATION_STARTED(once=2), lambda engine: signal.raise_signal(number)
+    )
+    with pytest.raises(SystemExit) as stopped:
+        run_training(trainer, str(REPOSITORY_ROOT / "bundles" / "mae"))
+    said = capsys.readouterr()
+    everything = f"{said.out} {said.err} {caplog.text} {stopped.value}"
+    assert everything.count("resume") == 1
+    assert everything.count("--resume True") == 1
+
+
+def test_a_run_says_its_model_its_picture_and_its_curves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trainer = training_in(tmp_path)
     (tmp_path / "picture.png").touch()
     run_training(trainer, str(REPOSITORY_ROOT / "bundles" / "mae"))
     said = dict(line.split(":", 1) for line in capsys.readouterr().out.splitlines() if ": " in line)
