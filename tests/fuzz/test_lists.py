@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mutations import Mutation, bounded, mutated, mutations
 
+from monai_afire.apps.results.output_paths import output_path
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.labeled_items import labeled_items
 from monai_afire.data.datalist.labels import normal_items
 from monai_afire.data.datalist.loading import bundle_items
-from monai_afire.utils.files import output_path
 
 GOOD: dict[str, Any] = {
     "finding_names": ["Effusion", "Mass"],

@@ -16,6 +16,7 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import NDArray
 
+from monai_afire.apps.results.output_paths import output_path
 from monai_afire.apps.results.pictures.captions import captioned, with_legend
 from monai_afire.apps.results.pictures.outlines import (
     class_color,
@@ -26,7 +27,7 @@ from monai_afire.apps.results.result_pictures import batch_picture, in_proportio
 from monai_afire.apps.results.result_tables import ResultTables
 from monai_afire.metrics.landmark_errors import landmark_positions, rescaled_positions
 from monai_afire.metrics.multilabel import check_class_names
-from monai_afire.utils.files import output_path, save_png
+from monai_afire.utils.files import save_png
 from monai_afire.utils.precision import at_least_float32
 
 

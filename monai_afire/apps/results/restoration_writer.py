@@ -14,8 +14,9 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import NDArray
 
+from monai_afire.apps.results.output_paths import output_path
 from monai_afire.apps.results.result_tables import ResultTables
-from monai_afire.utils.files import output_path, save_png
+from monai_afire.utils.files import save_png
 from monai_afire.utils.precision import at_least_float32
 
 

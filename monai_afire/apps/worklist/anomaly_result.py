@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from pydicom.dataset import Dataset
 
+from monai_afire.apps.results.output_paths import output_path
 from monai_afire.apps.results.pictures.captions import NOT_CLINICAL
 from monai_afire.apps.results.result_pictures import in_proportion, resized_maps
 from monai_afire.apps.worklist.heat_panels import emphasized_heat_map, heat_panels
@@ -25,7 +26,7 @@ from monai_afire.apps.worklist.structured_report import structured_report
 from monai_afire.detection.detector import HEAT_UNIT
 from monai_afire.networks.weights.description import Description
 from monai_afire.transforms.radiograph_io.common import WRITER
-from monai_afire.utils.files import atomic_path, output_path
+from monai_afire.utils.files import atomic_path
 
 UNDESCRIBED = Description("anomaly detector")
 _JPEG_QUALITY = 90  # a third of a PNG's size

@@ -15,6 +15,7 @@ import pandas as pd
 from ignite.engine import Engine
 from monai.utils import CommonKeys
 
+from monai_afire.apps.results.output_paths import output_path
 from monai_afire.apps.results.prediction_writer import warn_if_implausible
 from monai_afire.apps.results.result_pictures import batch_picture
 from monai_afire.apps.results.result_tables import ResultTables, written_name
@@ -37,7 +38,6 @@ from monai_afire.apps.worklist.worklist import (
 from monai_afire.apps.worklist.worklist_page import write_worklist_page
 from monai_afire.detection.detector import AnomalyDetector
 from monai_afire.networks.weights.model_file import ModelFile
-from monai_afire.utils.files import output_path
 from monai_afire.utils.text import counted, harmless
 
 logger = logging.getLogger(__name__)
