@@ -162,7 +162,7 @@ def _run_folder(
     if folder is None:
         missing = [path for path in (parent, *parent.parents) if not path.exists()]
         atexit.register(remove_empty, [path.absolute() for path in missing])
-        check_writable(parent)
+        check_writable(parent, option="--output_dir")
         folder = _named(parent / name) if name else _timed(parent)
         _made[parent.absolute(), step, name] = folder
         atexit.register(_leave_if_unused, folder.absolute())

@@ -63,7 +63,8 @@ def _check_folders(output_dir: Path, ckpt_dir: Path, resume: bool) -> None:
     for folder in (output_dir, ckpt_dir):
         missing = [path for path in (folder, *folder.parents) if not path.exists()]
         atexit.register(remove_empty, [path.absolute() for path in missing])
-    check_writable(ckpt_dir, output_dir)
+    check_writable(output_dir, option="--output_dir")
+    check_writable(ckpt_dir, option="--ckpt_dir")
     if resume:
         begin_again(output_dir)
         return
