@@ -9,12 +9,17 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 
 # the tests' networks are tiny: waking a second thread costs more than it does, and there is a process for each core
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes that tests start
 torch.set_num_threads(1)
+
+# how long a draw takes says how busy the machine is, not whether the code is right
+hypothesis.settings.register_profile("without_deadline", deadline=None)
+hypothesis.settings.load_profile("without_deadline")
 
 REPOSITORY_ROOT = Path(__file__).resolve().parents[1]
 # protocols are commands, python -m tests.evidence.NAME: their tests alone are collected

@@ -256,7 +256,7 @@ def test_trains_on_a_folder_and_on_a_datalist(workspace: Path) -> None:
     train(epochs=1, dataset_dir=str(images), datalist=str(workspace / "list.json"))
 
 
-@pytest.mark.filterwarnings("ignore:.*are in two sections")
+@pytest.mark.filterwarnings("ignore:.*in two sections")
 def test_bad_data_stop_the_run_with_their_names(workspace: Path) -> None:
     images = workspace / "images"
     images.mkdir()

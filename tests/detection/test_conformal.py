@@ -70,10 +70,7 @@ def test_few_normal_validation_images_are_named(caplog: pytest.LogCaptureFixture
     scores.fit_thresholds(torch.arange(30.0)[:, None])
     assert not caplog.records
     scores.fit_thresholds(torch.arange(40.0)[:, None], labels=torch.arange(40) > 2)
-    assert (
-        "thresholds and p-values follow from normal validation images, with 3 images alone"
-        in caplog.records[0].message
-    )
+    assert "3 images" in caplog.records[0].message
 
 
 @pytest.mark.parametrize(("specificity", "needed"), [(0.95, 19), (0.99, 99), (0.75, 3)])

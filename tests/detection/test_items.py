@@ -14,7 +14,7 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -289,7 +289,6 @@ boxes_anywhere = st.tuples(
 )
 
 
-@settings(deadline=None)
 @given(
     st.lists(boxes_anywhere, min_size=1, max_size=3),
     st.tuples(sides, sides),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from monai_afire.detection.masked_restoration import MaskedRestorationInferer, complementary_masks
@@ -49,7 +49,6 @@ def can_hide(grid: tuple[int, ...], stride: int, block: int) -> bool:
     return math.prod(grid) == 1 or (stride > 1 and max(grid) > block)
 
 
-@settings(deadline=None)
 @given(grids, st.integers(1, 4), st.integers(1, 3))
 def test_every_token_is_hidden_once(grid: tuple[int, ...], stride: int, block: int) -> None:
     assume(can_hide(grid, stride, block))
@@ -63,7 +62,6 @@ def test_every_token_is_hidden_once(grid: tuple[int, ...], stride: int, block: i
         assert not masks.all(1).any()
 
 
-@settings(deadline=None)
 @given(grids, st.integers(2, 4), st.integers(1, 3))
 def test_hidden_blocks_are_far_apart(grid: tuple[int, ...], stride: int, block: int) -> None:
     assume(can_hide(grid, stride, block))

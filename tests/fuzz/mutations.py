@@ -14,7 +14,6 @@ Mutation = tuple[str, float, bytes]
 # derandomised: a failure is a failure of the change at hand, not of the luck of the day
 bounded = settings(
     max_examples=60,
-    deadline=None,
     derandomize=True,
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

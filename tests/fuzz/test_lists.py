@@ -90,7 +90,7 @@ def make_images(folder: Path) -> None:
             (folder / item["image"]).touch()
 
 
-@pytest.mark.filterwarnings("ignore:.*are in two sections")
+@pytest.mark.filterwarnings("ignore:.*in two sections")
 def test_the_undamaged_list_is_read(tmp_path: Path) -> None:
     make_images(tmp_path)
     (tmp_path / "list.json").write_text(json.dumps(GOOD))

@@ -38,7 +38,7 @@ def given_options() -> list[str]:
 
 
 @pytest.mark.parametrize("name", given_options())
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=15, derandomize=True)
 @given(value=VALUES)
 def test_any_value_is_taken_or_refused_by_name(name: str, value: Any) -> None:
     message = ""
@@ -49,7 +49,7 @@ def test_any_value_is_taken_or_refused_by_name(name: str, value: Any) -> None:
     assert not message or f"--{name}" in message
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50, derandomize=True)
 @given(name=st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=12))
 def test_a_name_is_known_or_refused(name: str) -> None:
     if name in content():

@@ -521,7 +521,7 @@ def test_one_flipped_bit_is_found(tmp_path: Path) -> None:
     assert (tmp_path / "model.pt").is_file()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.floats(0, 1, exclude_max=True), st.integers(0, 7))
 def test_a_damaged_checkpoint_is_refused_or_read_as_it_was(place: float, bit: int) -> None:
     state = {"network": linear(3.0).state_dict(), "trainer": {"iteration": 3, "epoch_length": 1}}

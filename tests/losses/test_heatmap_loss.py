@@ -30,7 +30,7 @@ def naive_loss(
     return sum(losses) / len(losses) if losses else (0 * pred).nan_to_num().sum()  # type: ignore[return-value]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.integers(0, 9999),
     st.floats(0.1, 200),

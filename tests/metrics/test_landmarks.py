@@ -47,7 +47,7 @@ def gaussian(center: torch.Tensor, size: tuple[int, ...], sigma: float = 1.0) ->
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(0, 9999),
     st.sampled_from([1, 3, 5, 9]),
@@ -64,7 +64,7 @@ def test_positions_equal_a_loop(
     np.testing.assert_allclose(positions.numpy(), np.array(expected), atol=1e-9)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.floats(-0.5, 0.5), st.floats(-0.5, 0.5), st.integers(0, 12), st.integers(0, 20))
 def test_a_translated_blob_takes_its_position_along(
     row: float, column: float, down: int, right: int
@@ -77,7 +77,7 @@ def test_a_translated_blob_takes_its_position_along(
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.floats(8, 20), st.floats(8, 20), st.floats(0.8, 2.5))
 def test_a_wide_window_finds_the_center_of_a_gaussian(
     row: float, column: float, sigma: float
@@ -177,7 +177,7 @@ def test_success_rates_by_hand() -> None:
         success_rates(errors, [1, -1])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.integers(0, 999), st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.integers(1, 9)
 )

@@ -33,7 +33,7 @@ def case(seed: int, images: int, classes: int) -> tuple[np.ndarray, np.ndarray, 
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 9999), st.integers(1, 40), st.integers(2, 5))
 def test_all_equal_scikit_learn(seed: int, images: int, classes: int) -> None:
     labels, probabilities, names = case(seed, images, classes)
@@ -74,7 +74,7 @@ def test_all_equal_scikit_learn(seed: int, images: int, classes: int) -> None:
 
 
 @given(st.integers(0, 9999), st.integers(1, 30), st.integers(1, 20))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_calibration_error_equals_a_loop(seed: int, images: int, bins: int) -> None:
     rng = np.random.default_rng(seed)
     confidence, correct = rng.integers(0, 21, images) / 20, rng.random(images) < 0.5

@@ -65,7 +65,7 @@ def random_masks(seed: int, shape: tuple[int, ...]) -> torch.Tensor:
     return torch.from_numpy(masks)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 9999), st.sampled_from(["none", "image", "axis"]))
 def test_equals_a_loop_without_warnings(seed: int, kind: str) -> None:
     pred, truth = random_masks(seed, (2, 3, 9, 12)), random_masks(seed + 1, (2, 3, 9, 12))

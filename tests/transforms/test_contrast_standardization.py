@@ -84,7 +84,7 @@ def test_equals_a_loop(shape: tuple[int, ...], window: float) -> None:
 # ---- properties
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     st.integers(0, 1000),
     st.sampled_from(SHAPES[:4]),
@@ -162,7 +162,7 @@ def test_output_is_clipped() -> None:
     assert float(found.max()) == 1.0
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(0, 1000), st.floats(-30, 30), st.floats(-1e3, 1e3))
 def test_output_is_in_range_whatever_the_numbers(seed: int, exponent: float, offset: float) -> None:
     image = random_image(1, 16, 16, seed=seed) * 10.0**exponent + offset

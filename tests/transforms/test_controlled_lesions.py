@@ -27,7 +27,7 @@ from monai_afire.transforms.controlled_lesions import (
 from monai_afire.transforms.lesion_synthesis.anat_paste import segment_lungs
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.floats(0.01, 1),
     st.floats(0.05, 0.6),

@@ -93,7 +93,7 @@ def peak(heatmap: torch.Tensor) -> np.ndarray:
     st.floats(0.3, 6),
     st.integers(0, 8).map(lambda half: 2 * half + 1),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_heatmaps_are_the_formula(
     points: list[tuple[float, float]], sigma: float, window: int
 ) -> None:

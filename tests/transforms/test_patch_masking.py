@@ -20,7 +20,7 @@ def draws(number: int, side: int = 4, ratio: float = 0.75, seed: int = 0) -> np.
     return np.stack([transform(torch.zeros(1, 8 * side, 8 * side)) for _ in range(number)])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 99))
 @example(10, 10, 90)  # 100 * (1 - 0.9) is 9.99... in binary
 def test_every_image_keeps_exactly_the_paper_s_number(

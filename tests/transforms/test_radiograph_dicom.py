@@ -84,7 +84,7 @@ def test_dicom_without_window_shows_the_same_picture(
     np.testing.assert_allclose(load(path), GRAY12 / 4095, atol=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(10, 16), st.booleans(), st.booleans())
 def test_monochrome1_equals_its_twin(seed: int, bits: int, signed: bool, window: bool) -> None:
     rng = np.random.default_rng(seed)

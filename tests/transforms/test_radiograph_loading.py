@@ -223,7 +223,7 @@ def test_depth_range(values: list[float], expected: tuple[float, float]) -> None
     assert depth_range(np.array(values)) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(0, 10**6),
     st.sampled_from(["depth", "range"]),

@@ -30,7 +30,7 @@ def naive_overlay(
     return output
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 999), st.floats(-5, 5), st.floats(0.01, 9), st.floats(0.05, 1))
 def test_overlay_equals_a_loop(seed: int, low: float, width: float, alpha: float) -> None:
     rng = np.random.default_rng(seed)

@@ -149,7 +149,7 @@ paths = st.lists(file_names | long_names | st.just("elsewhere"), min_size=1, max
 sources = st.tuples(st.sampled_from(["/data/", "/data/x/", "/other/"]), paths).map("".join)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.sets(sources, min_size=2, max_size=30))
 def test_two_sources_never_share_an_output(drawn: set[str]) -> None:
     outputs = {output_path("out", source, "/data", ".png") for source in drawn}

@@ -407,7 +407,7 @@ LISTS: dict[str, str] = {
 
 
 @pytest.mark.parametrize("name", LISTS)
-@pytest.mark.filterwarnings("ignore:.*are in two sections")
+@pytest.mark.filterwarnings("ignore:.*in two sections")
 def test_bad_lists_are_refused(shared_data: Path, name: str) -> None:
     message = refused(datalist=shared_data / "bad" / name)
     assert name in message

@@ -78,7 +78,7 @@ def test_folder_around_all_images_is_no_patient_and_does_not_change_the_choice()
 
 
 @given(cohorts(), st.floats(0.001, 1), st.integers(0, 3))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_fraction_takes_whole_patients_of_the_right_number(
     cohort: list[Item], fraction: float, seed: int
 ) -> None:
@@ -91,7 +91,7 @@ def test_fraction_takes_whole_patients_of_the_right_number(
 
 
 @given(cohorts(), st.tuples(st.floats(0.001, 1), st.floats(0.001, 1)), st.integers(0, 3))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_fractions_are_nested(
     cohort: list[Item], fractions: tuple[float, float], seed: int
 ) -> None:
@@ -102,7 +102,7 @@ def test_fractions_are_nested(
 
 
 @given(cohorts(), st.floats(0.001, 1), st.integers(0, 3))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_no_class_is_lost_where_there_are_as_many_patients_as_classes(
     cohort: list[Item], fraction: float, seed: int
 ) -> None:
@@ -185,7 +185,7 @@ def test_nothing_to_choose_from_is_refused() -> None:
 
 
 @given(cohorts(), st.data(), st.integers(0, 3))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_shots_are_of_different_patients_and_nested(
     cohort: list[Item], data: st.DataObject, seed: int
 ) -> None:
@@ -231,7 +231,7 @@ def test_impossible_number_of_shots_is_refused(number: Any) -> None:
 
 
 @given(cohorts(min_patients=3), st.data(), st.integers(0, 3))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_no_patient_is_in_two_sections_and_each_is_tested_once(
     cohort: list[Item], data: st.DataObject, seed: int
 ) -> None:

@@ -47,7 +47,7 @@ def test_outline_lies_on_the_edge_of_the_mask() -> None:
     assert near(picture, class_color(0)).sum() > 500
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 12), st.integers(0, 12))
 def test_a_translated_mask_takes_its_outline_along(down: int, right: int) -> None:
     here = outline_picture(np.zeros((32, 32)), box(4, 4, 15, 18)[None], side=320)
