@@ -245,7 +245,7 @@ def test_inference_goes_on_where_it_was_stopped(workspace: Path) -> None:
     table.write_text("\n".join([*lines[:4], ""]))  # of a list that has grown since
     kept = folder / "overlays/0.png.jpg"
     kept.unlink()  # would be drawn again, were the image judged again
-    run(config_file=INFER, **ON_IMAGES, **options, resume=True)
+    run(config_file=INFER, **ON_IMAGES, **options, name=folder.name, resume=True)
     again = table.read_text().splitlines()
     assert [line.split(",")[0] for line in again] == [line.split(",")[0] for line in lines]
     assert again[:3] == lines[:3]

@@ -22,6 +22,7 @@ CONFIGS = sorted(
     for path in (REPOSITORY_ROOT / "bundles").glob("*/configs/**/*.json")
     if path.stem != "metadata"
 )
+ENDS = ("finish_run", "run_inference", "run_training")
 MAX_EXPRESSIONS = 24  # median of the zoo's train.json
 MAX_LENGTH = 73  # median of the longest expression of a config in the zoo
 LIST_ADDITION = re.compile(r"\+ [\[(]|\] \+ [@\[(]|@[\w:]+ \+ @")
@@ -52,6 +53,16 @@ def counts(path: Path) -> dict[str, int]:
         "list additions": sum(bool(LIST_ADDITION.search(text)) for text in expressions),
         "references": sum(text.count("@") for text in everything),
     }
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in CONFIGS if "run" in ConfigParser.load_config_file(str(path))], ids=str
+)
+def test_every_run_that_ends_well_says_so(path: Path) -> None:
+    """Else ``--resume True`` takes it for a stopped one."""
+    steps = list(texts(ConfigParser.load_config_file(str(path))["run"]))
+    ends = [f"monai_afire.apps.runs.{name}(" for name in ENDS]
+    assert sum(any(end in step for end in ends) for step in steps) == 1
 
 
 def label(path: Path) -> str:

@@ -124,7 +124,7 @@ def test_fine_tune_evaluate_and_use(workspace: Path, task: str) -> None:
     lines = table.read_text().splitlines()
     per_image = (len(lines) - 1) // 8
     table.write_text("\n".join([*lines[: 1 + 4 * per_image], ""]))  # of a list that has grown since
-    run(config_file=configs(task, "inference"), **settings, resume=True)
+    run(config_file=configs(task, "inference"), **settings, name=output.name, resume=True)
     again = table.read_text().splitlines()
     assert [line.split(",")[0] for line in again] == [line.split(",")[0] for line in lines]
     assert again[:3] == lines[:3]

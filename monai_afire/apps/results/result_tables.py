@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ import torch
 from ignite.engine import Engine, Events
 
 from monai_afire.apps.results.batch_files import save_batch, saved_batches
-from monai_afire.apps.runs.run_record import begin_again
+from monai_afire.apps.runs.run_record import begin_again, is_finished
+from monai_afire.handlers.stop_request import StopRequest
 from monai_afire.utils.distributed import barrier, global_rank, share_of, world_size
 from monai_afire.utils.files import (
     atomic_path,
@@ -42,12 +43,14 @@ _Rows = dict[str, list[tuple[str, list[str]]]]  # by image: the table and the ce
 
 @dataclass
 class _Results:
-    """The rows of a batch, and its files, which threads write."""
+    """The rows of a batch, what writes its files, and these files, which threads write."""
 
     rows: _Rows = field(default_factory=dict)
+    saves: list[Callable[[], Any]] = field(default_factory=list)
     files: list[Future] = field(default_factory=list)
 
 
+_RESUME_ALIKE = "Resume with those of the stopped run, or start anew with resume set to false"
 _TOLERANCE = (
     0.01  # relative; batches of another size change the last digits, reduced precision a few
 )
@@ -85,7 +88,7 @@ def check_same_row(expected: Sequence[str], found: Sequence[str], path: Path) ->
         before, now = differing[0]
         raise RuntimeError(
             f"{path}: the result of {expected[0]} was {before!r} and is now {now!r}: its picture, the weights or the "
-            "settings are others. Resume with those of the stopped run, or start anew with resume set to false"
+            f"settings are others. {_RESUME_ALIKE}"
         )
 
 
@@ -100,6 +103,7 @@ logger = logging.getLogger(__name__)
 
 EXIT_CODE_REJECTED = 2
 _REJECTED = "rejected.csv"
+_REJECTED_HEADER = ["image", "reason"]
 _PARTS = "parts"  # folder of the finished batches, until a run ends
 _WAITING = 64  # files that may still have to be written; each may hold large arrays
 OUTPUT_IS_NAN = (
@@ -114,6 +118,11 @@ class ResultTables(ABC):
     A subclass names the columns of its table in :meth:`header`. In :meth:`collect` it adds one or more rows per image,
     the first cell its file, and may submit functions that write further files. Threads call these functions, so the
     network need not wait. ``rejected.csv`` has one row per file without a result, with the reason.
+
+    A resumed run computes a batch that has results again. Its rows are compared with those on disk before any file of
+    it is written. A run that is complete, with all images of the list, is compared and left as it is.
+
+    A signal (SIGTERM, SIGUSR1, Ctrl-C) ends the run after the present batch, as it ends a training.
 
     The rows of a batch go to a file in ``parts``, when the files of the batch are complete. At the end they become the
     tables, also after an error; those of a killed run stay in ``parts`` until it is resumed. One run at a time may
@@ -138,8 +147,9 @@ class ResultTables(ABC):
     Raises:
         FileExistsError: when a new run starts and ``output_dir`` has the results of another one.
         OSError: when the run starts and ``output_dir`` cannot be written to.
-        RuntimeError: when the run starts and another process writes into ``output_dir``; when the last rows of a
-            resumed run differ; when the machines of a run do not share ``output_dir``.
+        RuntimeError: when the run starts and another process writes into ``output_dir``; when rows that a resumed
+            run computes again differ; when the machines of a run do not share ``output_dir``.
+        StoppedBySignal: after a signal, when the tables of what is complete are written.
         ValueError: when the table of a resumed run has other columns, or images that are not in the present list.
 
     Example:
@@ -166,7 +176,6 @@ class ResultTables(ABC):
     resume = False
     num_threads = 2
     num_rejected = 0
-    compared = ""  # image whose rows must be those of the stopped run
     derived: Sequence[str] = ()
     folders: Sequence[str] = ()
 
@@ -207,25 +216,27 @@ class ResultTables(ABC):
         self.waiting: deque[_Results] = deque()  # batches whose files are being written
         self.resources = ExitStack()
         self.is_marked = False
+        self.stop_request = StopRequest()
         engine.add_event_handler(Events.STARTED, self.start)
+        engine.add_event_handler(Events.STARTED, self.stop_request.listen)
         engine.add_event_handler(Events.ITERATION_COMPLETED, self.write)
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self.leave_if_asked)
+        engine.add_event_handler(Events.TERMINATE, self.stop_request.terminated)
         engine.add_event_handler(Events.COMPLETED, self.close)
         engine.add_event_handler(Events.EXCEPTION_RAISED, self.close_after_error)
 
     def start(self, engine: Engine) -> None:
         """Make sure that results can be written, by this run alone, and start the threads."""
         found = self._finished() if self.resume else {}
-        self.expected = [
-            cells for name, cells in found.get(self.compared, ()) if name == self.table_name
-        ]
+        self.expected = {image: self._own_rows(rows) for image, rows in found.items()}
+        missing = any(written_name(item["image"]) not in found for item in self.items)
+        self.is_complete = self.resume and not missing and is_finished(self.folder)
         barrier()  # nobody writes before all have read
         if global_rank() == 0:
             self.resources.enter_context(
                 folder_lock(check_writable(self.folder), launcher_patience(self.resume))
             )
-            if self.resume:
-                begin_again(self.folder)
-            else:
+            if not self.resume:
                 refuse_existing(*self._paths())
             for path in self._paths():
                 remove_leftovers(path)
@@ -249,11 +260,24 @@ class ResultTables(ABC):
         """Add the rows of a batch, of those images that :meth:`accepted` gives."""
 
     def write(self, engine: Engine) -> None:
-        """Submit the files of a batch, and save the rows of those batches whose files are complete."""
+        """Compare the rows, submit the files, and save the rows of those batches whose files are complete."""
         self.collect(engine)
-        self.waiting.append(self.batch)
-        self.batch = _Results()
+        batch, self.batch = self.batch, _Results()
+        self._compare(batch.rows)
+        if self.is_complete:
+            return
+        self._mark()
+        batch.files = [self.pool.submit(save) for save in batch.saves]
+        batch.saves.clear()  # they hold pictures
+        self.waiting.append(batch)
         self._save_complete(_WAITING)
+
+    def leave_if_asked(self, engine: Engine) -> None:
+        """End the run after this batch if a signal has come; each process has its own."""
+        signal = self.stop_request.received
+        if signal is not None:
+            message = f"stopped by {signal.name}: what is complete is in {self.folder}"
+            self.stop_request.leave(engine, message)
 
     def accepted(
         self, batch: Mapping[str, Any], is_number: torch.Tensor | None = None
@@ -291,23 +315,27 @@ class ResultTables(ABC):
         self.batch.rows.setdefault(texts[0], []).append((table, texts))
 
     def submit(self, save: Callable[..., Any], *arguments: Any) -> None:
-        """Let a thread save a file of the present batch."""
-        self._mark()
-        self.batch.files.append(self.pool.submit(save, *arguments))
+        """Let a thread save a file of the present batch, as soon as its rows are known to be those on disk."""
+        self.batch.saves.append(partial(save, *arguments))
 
     def complete(self) -> None:  # noqa: B027  a hook: most writers have nothing but their table
         """Write files that depend on the whole table, which is on disk by now."""
 
     def close(self, engine: Engine) -> None:
         """Wait for the threads, write what depends on the whole table, and close the files."""
+        self.stop_request.restore()
         self._save_complete(0)  # after an error of a thread close_after_error closes
         with self.resources:  # no other run may write before complete() has
             barrier()
-            if global_rank() == 0 and self._join():
+            if self.is_complete:
+                self.num_rejected = len(table_rows(self.folder / _REJECTED, _REJECTED_HEADER))
+                logger.info(f"{self.folder} is complete already: nothing in it was changed")
+            elif global_rank() == 0 and self._join():
                 self.complete()
 
     def close_after_error(self, engine: Engine, error: BaseException) -> None:
         """Keep what is complete, and raise the error."""
+        self.stop_request.restore()
         with suppress(Exception):  # of a thread: it is the one that is raised, or comes after it
             self._save_complete(0)
         with self.resources:
@@ -334,7 +362,7 @@ class ResultTables(ABC):
                 raise SystemExit(EXIT_CODE_REJECTED)
 
     def _headers(self) -> dict[str, Sequence[str]]:
-        return {self.table_name: self.header(), _REJECTED: ["image", "reason"]}
+        return {self.table_name: self.header(), _REJECTED: _REJECTED_HEADER}
 
     def _finished(self) -> _Rows:
         """The rows of each image that has a result, in the order of the list."""
@@ -363,22 +391,38 @@ class ResultTables(ABC):
     def _left(self, batches: _Batches) -> tuple[_Batches, _Batches]:
         """Of a stopped run, the batch with the last image that has a result, and those with images that have none."""
         found = self._finished()
-        # that image is computed again first, to compare: not of a short batch, or the others would be cut anew
+        # its batch is computed again first, to compare: not a short one, or the others would be cut anew
         cut = [batch for batch in batches if len(batch) < len(batches[0])]
         short = {written_name(item["image"]) for batch in cut for item in batch}
         scored = [image for image, rows in found.items() if rows[0][0] == self.table_name]
-        self.compared = ([image for image in scored if image not in short] or scored or [""])[-1]
+        last = ([image for image in scored if image not in short] or scored or [""])[-1]
         compared: _Batches = []
         left: _Batches = []
         for batch in batches:
             own = {written_name(item["image"]) for item in batch}
-            if self.compared in own:
+            if last in own:
                 compared.append(batch)
             elif own - found.keys():
                 left.append(batch)
-        again = sum(map(len, (*compared, *left)))
-        logger.info(f"{len(self.items) - again} of {len(self.items)} images are done already")
+        done = sum(written_name(item["image"]) in found for item in self.items)
+        logger.info(f"{done} of {len(self.items)} images are done already")
         return compared, left
+
+    def _own_rows(self, rows: Iterable[tuple[str, list[str]]]) -> list[list[str]]:
+        """Of the rows of an image, those of the table of results."""
+        return [cells for table, cells in rows if table == self.table_name]
+
+    def _compare(self, rows: _Rows) -> None:
+        """Refuse a batch with an image that had another result; nothing of the batch is written before."""
+        path = self.folder / self.table_name
+        for image, computed in rows.items():
+            expected, found = self.expected.pop(image, []), self._own_rows(computed)
+            if expected and not found:
+                raise RuntimeError(
+                    f"{path}: {image} had a result and has none now: {computed[0][1][-1]}. {_RESUME_ALIKE}"
+                )
+            for before, now in zip(expected, found, strict=False):
+                check_same_row(before, now, path)
 
     def _paths(self) -> list[Path]:
         """The tables, and the files and folders that belong to them; a file named like a folder is not ours."""
@@ -387,8 +431,10 @@ class ResultTables(ABC):
         return [*tables, *(path for path in derived if path.suffix or path.is_dir())]
 
     def _mark(self) -> None:
-        """At the first batch or file: a run that fails before it leaves nothing."""
+        """At the first batch: a run that fails or is refused before it leaves no trace."""
         if not self.is_marked and global_rank() == 0:
+            if self.resume:
+                begin_again(self.folder)
             mark_results(self.folder, (item["image"] for item in self.items), self.folders)
         self.is_marked = True
 
@@ -425,11 +471,7 @@ class ResultTables(ABC):
         return sum(len(batch.files) for batch in self.waiting)
 
     def _save_rows(self, rows: _Rows) -> None:
-        """Save the rows of a batch, if those to compare are as before."""
-        for table, cells in rows.get(self.compared, ()):
-            if table == self.table_name and self.expected:
-                check_same_row(self.expected.pop(0), cells, self.folder / table)
-        self._mark()
+        """Save the rows of a batch."""
         name = sha256("\n".join(rows).encode()).hexdigest()[:16]
         save_batch((list(self.header()), rows), self.folder / _PARTS / f"{name}.pt")
 

@@ -11,10 +11,12 @@ from monai_afire.apps.runs.command_line import bundle_call
 from monai_afire.apps.runs.cpu import tune_cpu
 from monai_afire.apps.runs.declarations import ENCODER_OPTIONS, OPTIONS, SECTIONS
 from monai_afire.apps.runs.help_text import describe_default, help_text
+from monai_afire.apps.runs.inference import run_inference
 from monai_afire.apps.runs.option import Option
 from monai_afire.apps.runs.phantom_weights import checked_items
 from monai_afire.apps.runs.process_end import show_cause_last
 from monai_afire.apps.runs.run_folder import run_folder
+from monai_afire.apps.runs.run_record import finish_run
 from monai_afire.apps.runs.run_weights import run_weights
 from monai_afire.apps.runs.training import check_folders, run_training
 from monai_afire.apps.runs.training_message import TrainingMessage
@@ -33,9 +35,11 @@ __all__ = [
     "check_folders",
     "checked_items",
     "describe_default",
+    "finish_run",
     "help_text",
     "start_bundle",
     "run_folder",
+    "run_inference",
     "run_training",
     "run_weights",
     "show_cause_last",

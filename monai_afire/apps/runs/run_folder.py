@@ -18,7 +18,7 @@ from typing import Any
 
 from monai_afire.apps.runs.command_line import config_files, given_words
 from monai_afire.apps.runs.door import option_text
-from monai_afire.apps.runs.run_record import begin_run, point_latest
+from monai_afire.apps.runs.run_record import begin_run, is_finished, point_latest
 from monai_afire.utils.distributed import by_main_rank, has_process_group, is_launched
 from monai_afire.utils.files import check_writable
 from monai_afire_cli.run_records import (
@@ -105,8 +105,8 @@ def stopped_run(
         bundle: folder or name of the bundle.
         step: what the run does.
         name: of the run; None for the latest one of this step that was started with the same images and options as
-            this command, of those that are not complete if there are any. ``epochs`` and what only the machine has to
-            do with may differ.
+            this command and is not complete. If all are, the latest training, which may get more ``epochs``, but no
+            other step. ``epochs`` and what only the machine has to do with may differ.
         images: see :func:`run_folder`.
 
     Returns:
@@ -171,12 +171,12 @@ def _run_folder(
 
 
 def _fitting_run(parent: Path, step: str, images: Sequence[str | None]) -> Path | None:
-    """The newest run of a step with these images and this command's options; one that is not complete, if any is."""
+    """The newest run of a step with these images and this command's options; of trainings one that is not complete."""
     folders = [
         folder for folder in run_folders(parent) if _is_of(folder, step) and _can_go_on(folder)
     ]
     fitting = [folder for folder in folders if _fits(read_record(folder), images)]
-    unfinished = [folder for folder in fitting if not read_record(folder).get("finished")]
+    unfinished = [folder for folder in fitting if not is_finished(folder)]
     if folders and not fitting:
         raise ValueError(_no_run_fits(step, newest_first(folders)))
     newest = newest_first(unfinished or fitting)
@@ -207,13 +207,9 @@ def _no_run_fits(step: str, folders: Sequence[Path]) -> str:
 def _described(record: Mapping[str, Any]) -> str:
     """What a person knows a run by, in brackets."""
     images = [str(each) for each in record.get("images", ()) if each]
-    is_training = record.get("step") == "train"
     state = "complete" if record.get("finished") else "not complete"
-    of_training = f"{state}, " if is_training else ""  # other steps do not record their end
     started = str(record.get("started", ""))[:19].replace("T", " ")
-    return (
-        f" ({of_training}started {started} UTC, images: {' and '.join(images) or 'drawn phantoms'})"
-    )
+    return f" ({state}, started {started} UTC, images: {' and '.join(images) or 'drawn phantoms'})"
 
 
 def _absolute(images: Sequence[str | None]) -> list[str | None]:
@@ -298,7 +294,8 @@ def _is_of(folder: Path, step: str) -> bool:
 
 
 def _can_go_on(folder: Path) -> bool:
-    """Whether a run has saved something to go on from; one that failed before is no run to resume."""
-    # of a training; of tables, unfinished or not
-    saved = ("models/checkpoint.pt", "parts/*.pt", "*.csv")
-    return any(any(folder.glob(pattern)) for pattern in saved)
+    """Whether a run has saved something to go on from, and is not complete."""
+    if (folder / "models/checkpoint.pt").is_file():
+        return True  # a complete training, too: it may get more epochs
+    tables = any(any(folder.glob(pattern)) for pattern in ("parts/*.pt", "*.csv"))
+    return tables and not is_finished(folder)

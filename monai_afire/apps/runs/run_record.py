@@ -12,10 +12,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from monai_afire.utils.distributed import by_main_rank
 from monai_afire.utils.files import write_text
 from monai_afire_cli.run_records import LATEST, RECORD, read_record
 
-__all__ = ["begin_again", "begin_run", "finish_run", "point_latest"]
+__all__ = ["begin_again", "begin_run", "finish_run", "is_finished", "point_latest"]
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,9 @@ def begin_again(folder: str | os.PathLike) -> None:
 
 def finish_run(folder: str | os.PathLike) -> None:
     """
-    Note that a run is complete. A folder without a record, which is no run's, stays as it is.
+    Note that a run is complete: the last step of every run that ends well. All ranks must call it.
+
+    A folder without a record, which is no run's, stays as it is.
 
     Args:
         folder: of the run.
@@ -67,8 +70,27 @@ def finish_run(folder: str | os.PathLike) -> None:
     Example:
         >>> finish_run("no_such_folder")
     """
-    if record := read_record(folder):
+    by_main_rank(_finish, folder)
+
+
+def _finish(folder: str | os.PathLike) -> None:
+    record = read_record(folder)
+    if record and not record.get("finished"):
         _write(folder, {**record, "finished": True})
+
+
+def is_finished(folder: str | os.PathLike) -> bool:
+    """
+    Whether a run is complete, by its record.
+
+    Args:
+        folder: of the run.
+
+    Example:
+        >>> is_finished("no_such_folder")
+        False
+    """
+    return bool(read_record(folder).get("finished"))
 
 
 def point_latest(folder: Path) -> None:

@@ -10,16 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from monai_afire.apps.runs.command_line import given_options
-from monai_afire.apps.runs.follow_up import resume_command
-from monai_afire.apps.runs.run_folder import remove_empty, run_name
+from monai_afire.apps.runs.follow_up import say_how_to_go_on
+from monai_afire.apps.runs.run_folder import remove_empty
 from monai_afire.apps.runs.run_record import begin_again, finish_run
 from monai_afire.apps.runs.training_message import TrainingMessage
 from monai_afire.data.datalist.image_list import image_fingerprint
 from monai_afire.engines import TrackedTrainer
 from monai_afire.handlers.run_folder import RunFolder
 from monai_afire.handlers.stop_request import StoppedBySignal
-from monai_afire.utils.distributed import by_main_rank, global_rank
+from monai_afire.utils.distributed import by_main_rank
 from monai_afire.utils.files import check_writable, refuse_existing
 
 __all__ = ["check_folders", "run_training"]
@@ -95,15 +94,6 @@ def run_training(trainer: TrackedTrainer, bundle_root: str) -> None:
     try:
         trainer.run()
     except StoppedBySignal:
-        _say_how_to_go_on(run.output_dir)
+        say_how_to_go_on(run.output_dir)
         raise
-    by_main_rank(finish_run, run.output_dir)
-
-
-def _say_how_to_go_on(output_dir: str) -> None:
-    """Print the command that resumes a training, or what a program does in its place, once for all ranks."""
-    if global_rank():
-        return
-    given = given_options()
-    way = resume_command(given, run_name(output_dir)) if given else "the same call with resume=True"
-    print(f"go on by:  {way}", flush=True)
+    finish_run(run.output_dir)

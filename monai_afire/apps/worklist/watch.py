@@ -26,6 +26,7 @@ from monai_afire.apps.runs.process_end import show_cause_last
 from monai_afire.apps.worklist.watched_normals import WatchedNormals
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.scanning import scan_radiographs
+from monai_afire.handlers.stop_request import StoppedBySignal
 from monai_afire.transforms.radiograph_io.formats import MISSING, UNOPENED
 from monai_afire.utils.files import check_writable, write_text
 from monai_afire.utils.folder_lock import LOCK_FILE, folder_lock
@@ -301,7 +302,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         watch_folder(**{name: value for name, value in vars(options).items() if value is not None})
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, StoppedBySignal):
         print("stopped; the same command goes on", flush=True)
     except BrokenPipeError:  # see until_unread
         raise

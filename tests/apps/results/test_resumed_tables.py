@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import os
 import shutil
+import signal
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +19,9 @@ import torch
 from ignite.engine import Engine, Events
 
 from monai_afire.apps.results.result_tables import ResultTables, written_name
-from monai_afire.apps.runs.run_record import begin_run
+from monai_afire.apps.runs import run_inference
+from monai_afire.apps.runs.run_record import begin_run, finish_run
+from monai_afire.handlers.stop_request import StoppedBySignal
 from monai_afire_cli.run_records import LATEST, newest_run
 
 # quotes, line breaks, letters of more than one byte, a name that is no valid text
@@ -196,6 +199,132 @@ def test_other_columns_are_refused(tmp_path: Path) -> None:
         ValueError, match=r"landmarks\.csv has the columns .*'column'.*, not .*'row'"
     ):
         judge(tmp_path, resume=True)
+
+
+def score_and_draw(
+    folder: Path, value: float, resume: bool = False, number: int = 4, rejected: Sequence[int] = ()
+) -> None:
+    """Score the first images, each with a picture; the value stands for what the files contain."""
+    writer = Drawn(ITEMS[:number], str(folder), resume)
+    engine = Engine(lambda engine, batch: None)
+    writer.attach(engine)
+    data = batches(writer.remaining(2))
+    for batch in data:
+        batch["image"] = torch.full_like(batch["image"], value)
+        batch["rejected"] = ["broken" if i in rejected else "" for i in batch["index"].tolist()]
+    engine.run(data)
+
+
+@dataclass(eq=False)
+class Drawn(ResultTables):
+    """A row and a file per image."""
+
+    table_name, derived = "scores.csv", ("pictures", "list.txt")
+    items: Sequence[Any]
+    output_dir: str
+    resume: bool = False
+
+    def header(self) -> Sequence[str]:
+        return ["image", "score"]
+
+    def collect(self, engine: Engine) -> None:
+        batch: Any = engine.state.batch
+        for row, source in self.accepted(batch):
+            value = float(batch["image"][row])
+            self.add_row([source, value])
+            self.submit(self.save, batch["index"][row], value)
+
+    def save(self, index: int, value: float) -> None:
+        (self.folder / "pictures").mkdir(exist_ok=True)
+        (self.folder / "pictures" / f"{index}.txt").write_text(str(value))
+
+    def complete(self) -> None:
+        (self.folder / "list.txt").write_text("complete")
+
+
+def all_files(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Content and time of change of each file."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize("other", [{"value": 9.0}, {"value": 1.0, "rejected": [2]}])
+def test_a_refused_run_has_written_no_picture(
+    tmp_path: Path, finished: bool, other: dict[str, Any]
+) -> None:
+    """The files have the same names and other patients in them, or one cannot be read any more."""
+    run = tmp_path / "run"
+    begin_run(run, {"step": "inference"})
+    score_and_draw(run, 1.0)
+    if finished:
+        finish_run(run)
+    before = all_files(run)
+    with pytest.raises(
+        RuntimeError, match=r"scores\.csv: (?s:.*)start anew with resume set to false"
+    ):
+        score_and_draw(run, resume=True, **other)
+    assert all_files(run) == before
+
+
+def test_every_row_that_is_computed_again_is_compared(tmp_path: Path) -> None:
+    score_and_draw(tmp_path, 1.0)
+    table = tmp_path / "scores.csv"
+    rows = table.read_text(encoding="utf-8").splitlines(keepends=True)
+    # the last two lines are of the last batch: the first of them was another image's
+    rows[-2] = rows[-2].replace("1.0", "5.0")
+    table.write_text("".join(rows), encoding="utf-8")
+    with pytest.raises(RuntimeError, match=r"'5\.0' and is now '1\.0'"):
+        score_and_draw(tmp_path, 1.0, resume=True)
+
+
+def test_a_complete_run_that_is_resumed_stays_as_it_is_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = tmp_path / "run"
+    begin_run(run, {"step": "inference"})
+    score_and_draw(run, 1.0)
+    finish_run(run)
+    before = all_files(run)
+    with caplog.at_level("INFO"):
+        score_and_draw(run, 1.0, resume=True)
+    assert all_files(run) == before
+    assert "complete already" in caplog.text
+    score_and_draw(run, 1.0, resume=True, number=6)  # the folder has grown
+    assert len((run / "scores.csv").read_text(encoding="utf-8").splitlines()) > 5
+    assert len(list((run / "pictures").iterdir())) == 6
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
+def test_a_signal_ends_a_scoring_after_its_batch_with_the_way_to_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, code: int
+) -> None:
+    begin_run(tmp_path / "run", {"step": "inference"})
+
+    def score(engine: Engine, batch: Any) -> None:
+        if engine.state.iteration == 2:
+            os.kill(os.getpid(), signal.Signals[name])
+
+    class Evaluator(Engine):
+        def run(self, *_: Any, **__: Any) -> Any:
+            return super().run(batches(ITEMS))
+
+    evaluator = Evaluator(score)
+    Landmarks(ITEMS, str(tmp_path / "run")).attach(evaluator)
+    former = signal.getsignal(signal.Signals[name])
+    with pytest.raises(StoppedBySignal) as stopped:
+        run_inference(evaluator, tmp_path / "run")
+    assert stopped.value.code == code
+    assert capsys.readouterr().out.count("go on by:") == 1
+    assert signal.getsignal(signal.Signals[name]) == former
+    assert '"finished": false' in (tmp_path / "run/run.json").read_text()
+    assert not (tmp_path / "run/parts").exists()
+    judge(tmp_path / "run", resume=True, size=2)
+    judge(tmp_path / "whole", size=2)
+    for table in ("landmarks.csv", "rejected.csv"):
+        whole = (tmp_path / "whole" / table).read_bytes()
+        assert (tmp_path / "run" / table).read_bytes() == whole
 
 
 @dataclass(eq=False)

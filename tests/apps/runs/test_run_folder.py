@@ -160,6 +160,23 @@ def test_without_a_name_the_run_of_the_same_images_goes_on(
     assert stopped_run("mine", "train", None, ["a", None]) == first
 
 
+def score_on(folder: str) -> Path:
+    run = Path(run_folder("mine", "inference", images=[folder, None], resume=True))
+    (run / "scores.csv").touch()
+    return run
+
+
+def test_a_complete_scoring_does_not_go_on_unless_by_its_name() -> None:
+    first = score_on("a")
+    assert score_on("a") == first, "not complete"
+    finish_run(first)
+    second = score_on("a")
+    assert second != first
+    finish_run(second)
+    assert score_on("b") not in (first, second), "nor is it one of those that could go on"
+    assert stopped_run("mine", "inference", first.name, ["a", None]) == first
+
+
 def test_without_a_name_the_run_of_the_same_options_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
