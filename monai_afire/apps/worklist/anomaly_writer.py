@@ -120,6 +120,8 @@ class AnomalyWriter(ResultTables):
         self.low, self.high = self.detector.heat_range.tolist()
         self.reference: NormalImages | DetectorNormals = DetectorNormals(self.detector)
         if self.normals is not None:
+            if self.expected:
+                self.normals.check_resumed()
             self.reference = self.normals.load()
         self.reader = ImageFactsReader(self.detector)
 

@@ -93,6 +93,20 @@ class RunNormals:
             return self._shipped() or DetectorNormals(self.detector, self.level)
         return by_main_rank(self._own, str(self.calibrate))
 
+    def check_resumed(self) -> None:
+        """
+        Refuse to make normal images for a run that has results already, which were not compared with them.
+
+        Raises:
+            ValueError: when the folder of the run has no file of them.
+        """
+        written = Path(self.output_dir) / NORMALS_FILE
+        if self.calibrate and not written.is_file() and not _is_of_normals(self.calibrate):
+            raise ValueError(
+                f"--calibrate {self.calibrate}: the run in {self.output_dir} has results that were not compared "
+                "with these normal images; resume it with its own --calibrate, or start a new run"
+            )
+
     @property
     def level(self) -> float:
         """P-value up to which an image is above the threshold."""
@@ -114,7 +128,7 @@ class RunNormals:
         written = Path(self.output_dir) / NORMALS_FILE
         if self.resume and written.is_file():
             source = str(written)
-        if Path(source).is_file() and is_safetensors(source):
+        if _is_of_normals(source):
             return load_normals(source, self._digest, self.level)
         items = _items(source)
         scores, facts = self._scored(items)
@@ -162,6 +176,11 @@ class RunNormals:
         return (
             self.detector(images) if self.inferer is None else self.inferer(images, self.detector)
         )
+
+
+def _is_of_normals(source: str) -> bool:
+    """Whether a text names a file that an earlier run has written."""
+    return Path(source).is_file() and is_safetensors(source)
 
 
 def _items(source: str) -> list[dict[str, Any]]:

@@ -62,6 +62,25 @@ def test_own_normal_images_are_scored_kept_and_named(tmp_path: Path) -> None:
     np.testing.assert_array_equal(other.load().scores, read.scores)  # nothing is scored again
 
 
+def test_a_run_with_results_gets_no_other_normal_images(tmp_path: Path) -> None:
+    detector, out = fitted_detector(), tmp_path / "out"
+    data = Radiographs(tmp_path / "in", ["a.png", "b.png"])
+    Radiographs(tmp_path / "ward", [f"n{i}.png" for i in range(24)])
+
+    def score(resume: bool = False, normals: RunNormals | None = None) -> None:
+        engine = judging(detector)
+        options: dict[str, Any] = {"saved": (), "resume": resume, "normals": normals}
+        AnomalyWriter(detector, data.items, str(out), **options).attach(engine)
+        engine.run(data.batches())
+
+    score()
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    other = normals_of(detector, tmp_path, calibrate=str(tmp_path / "ward"), resume=True)
+    with pytest.raises(ValueError, match="were not compared with these normal images"):
+        score(resume=True, normals=other)
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+
+
 def test_too_few_normal_images_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     detector = fitted_detector()
     data = Radiographs(tmp_path / "ward", [f"n{i}.png" for i in range(18)])
