@@ -30,14 +30,14 @@ def overlay_heat_map(
     low: float,
     high: float,
     alpha: float = OPACITY,
-    top: float | None = None,
+    fades: bool = True,
 ) -> NDArray[np.uint8]:
     """
     Lay a heat map over a radiograph: no color where the heat is at most ``low``, the strongest from ``high`` on.
 
     Between the two, opacity and place in ``HEAT_COLORS`` grow in proportion to the heat, in 255 steps. With the same
-    ``low`` and ``high`` the same color means the same heat in all pictures. A ``top`` lets weak heat be seen: the
-    opacity then grows up to that heat, while the colors stay.
+    ``low`` and ``high`` the same color means the same heat in all pictures. Without ``fades``, all colors are equally
+    opaque, so that weak heat is seen, too, and has an edge at ``low``.
 
     Args:
         image: radiograph ``(H, W)`` in [0, 1].
@@ -45,7 +45,7 @@ def overlay_heat_map(
         low: largest heat that is not shown.
         high: smallest heat that is shown in the strongest color.
         alpha: opacity of the strongest color, in (0, 1].
-        top: smallest heat of full opacity, above ``low`` and at most ``high``; None for ``high``.
+        fades: whether weaker colors are less opaque.
 
     Returns:
         ``(H, W, 3)``, the colors red, green and blue.
@@ -65,28 +65,24 @@ def overlay_heat_map(
         )
     if not 0 < alpha <= 1:
         raise ValueError(f"alpha must be in (0, 1], got {alpha}")
-    top = high if top is None else top
-    if not low < top <= high:
-        raise ValueError(f"top must be above {low} and at most {high}, got {top}")
     level = np.subtract(values, low)
     with np.errstate(over="ignore"):  # a huge heat becomes infinite, the hottest
-        level *= (LEVELS - 1) / (top - low)
+        level *= (LEVELS - 1) / (high - low)
     gray = np.multiply(picture, LEVELS - 1)
     for numbers in (level, gray):  # in place: memory is what takes the time
         numbers += 0.5
         np.clip(numbers, 0, LEVELS - 1, out=numbers)
     entries = gray.astype(np.uint16) * np.uint16(LEVELS) + level.astype(np.uint16)
-    strongest = max(1, round((LEVELS - 1) * (top - low) / (high - low)))
-    return _blend_table(float(alpha), strongest).take(entries, axis=0)
+    return _blend_table(float(alpha), fades).take(entries, axis=0)
 
 
 @lru_cache(maxsize=16)
-def _blend_table(alpha: float, strongest: int = LEVELS - 1) -> NDArray[np.uint8]:
+def _blend_table(alpha: float, fades: bool) -> NDArray[np.uint8]:
     """The color of each level of gray under each level of heat, (256 * 256, 3), heat running fastest."""
-    opacity = np.linspace(0, alpha, LEVELS)[:, None]
-    colors = HEAT_COLORS[np.rint(np.linspace(0, strongest, LEVELS)).astype(int)]
+    opacity = np.linspace(0 if fades else alpha, alpha, LEVELS)[:, None]
+    opacity[0] = 0
     gray = np.arange(LEVELS)[:, None, None]
-    return (gray * (1 - opacity) + colors * opacity + 0.5).astype(np.uint8).reshape(-1, 3)
+    return (gray * (1 - opacity) + HEAT_COLORS * opacity + 0.5).astype(np.uint8).reshape(-1, 3)
 
 
 def _check_pictures(picture: NDArray, values: NDArray) -> None:

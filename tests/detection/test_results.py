@@ -15,7 +15,6 @@ import torch
 from PIL import Image
 
 from monai_afire.apps.worklist.anomaly_result import (
-    HEAT_UNIT,
     AnomalyResult,
     save_embedding,
     save_map,
@@ -158,9 +157,7 @@ def test_overlay_is_radiograph_and_heat_map_side_by_side(tmp_path: Path) -> None
     given = result(heat=heat, spatial_shape=(48, 48))
     picture = given.picture_with_heat()
     title = f"{given.title}; not for clinical use"
-    np.testing.assert_array_equal(
-        picture, heat_panels(given.picture / 255, heat, 1.0, 3.0, title, HEAT_UNIT)
-    )
+    np.testing.assert_array_equal(picture, heat_panels(given.picture / 255, heat, 1.0, 3.0, title))
     written = np.asarray(Image.open(save_overlay(given, tmp_path))).astype(int)
     assert np.abs(written - picture).mean() < 5  # JPEG
 

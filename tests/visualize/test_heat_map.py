@@ -113,13 +113,12 @@ def test_hostile_input(changes: dict[str, Any], message: str) -> None:
         overlay_heat_map(**arguments)
 
 
-def test_weak_heat_is_as_opaque_as_strong_heat_and_keeps_its_color() -> None:
-    """Half of the range: the color of the middle at full opacity."""
-    heat = np.array([[0.0, 1.0, 2.0, 3.0]])
-    overlay = overlay_heat_map(np.zeros((1, 4)), heat, 1.0, 5.0, alpha=1.0, top=3.0)
-    assert overlay[0, :2].max() == 0
-    np.testing.assert_allclose(overlay[0, 3], HEAT_COLORS[128], atol=1)
-    np.testing.assert_allclose(overlay[0, 2], HEAT_COLORS[64] / 2, atol=2)
-    for top in (1.0, 5.1, np.nan):
-        with pytest.raises(ValueError, match="top must be above"):
-            overlay_heat_map(np.zeros((1, 4)), heat, 1.0, 5.0, top=top)
+def test_without_fading_each_color_is_as_opaque_as_the_strongest() -> None:
+    heat = np.array([[0.0, 1.0, 1.1, 3.0, 5.0, np.inf]])
+    for gray in (0.0, 1.0):
+        image = np.full((1, 6), gray)
+        overlay = overlay_heat_map(image, heat, 1.0, 5.0, alpha=0.4, fades=False)[0]
+        assert (overlay[:2] == 255 * gray).all(), "no color up to the lowest heat"
+        for place, level in ((2, 6), (3, 128), (4, 255), (5, 255)):
+            expected = 0.4 * HEAT_COLORS[level] + 0.6 * 255 * gray
+            np.testing.assert_allclose(overlay[place], expected, atol=1)

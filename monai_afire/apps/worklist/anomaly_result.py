@@ -23,7 +23,6 @@ from monai_afire.apps.results.result_pictures import in_proportion, resized_maps
 from monai_afire.apps.worklist.heat_panels import emphasized_heat_map, heat_panels
 from monai_afire.apps.worklist.secondary_capture import NoStudyError, read_source, secondary_capture
 from monai_afire.apps.worklist.structured_report import structured_report
-from monai_afire.detection.detector import HEAT_UNIT
 from monai_afire.networks.weights.description import Description
 from monai_afire.transforms.radiograph_io.common import WRITER
 from monai_afire.utils.files import atomic_path
@@ -88,9 +87,7 @@ class AnomalyResult:
         The title says that it is not for clinical use.
         """
         picture, heat = self.planes
-        return heat_panels(
-            picture, heat, *self.heat_range, f"{self.title}; {NOT_CLINICAL}", HEAT_UNIT
-        )
+        return heat_panels(picture, heat, *self.heat_range, f"{self.title}; {NOT_CLINICAL}")
 
     def thumbnail(self, side: int) -> Image.Image:
         """Small radiograph and the same with its heat, side by side in two squares of ``side`` pixels."""

@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+import textwrap
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageDraw
@@ -11,30 +14,20 @@ from skimage.measure import label
 
 from monai_afire.apps.results.pictures.captions import text_picture, text_size
 from monai_afire.visualize.figures import mask_outlines
-from monai_afire.visualize.heat_map import MARK_COLOR, OPACITY, overlay_heat_map
+from monai_afire.visualize.heat_map import MARK_COLOR, overlay_heat_map
+
+KEY = (
+    "no color: as in normal images",
+    "yellow: hotter than 95 % of normal patches",
+    "red: hotter than any normal patch",
+)
+"""What the heat's colors mean, from the weakest on."""
+KEY_STARTS = (0.0, 0.3, 0.7)
+"""Where each of these begins on the key, in shares of its length; between yellow and red the colors change."""
 
 _ZONE = 0.5  # of the strongest heat above the lowest that is shown
-_MEDIUM_GRAY = 0.5  # what the colors of the bar lie on, since the weak ones are transparent
-
-
-def own_top(heat: ArrayLike, low: float, high: float) -> float:
-    """
-    Heat of full opacity in one image: its largest, within the range that all images share.
-
-    Args:
-        heat: heat map ``(H, W)``.
-        low: largest heat that is not shown.
-        high: smallest heat that is shown in the strongest color.
-
-    Returns:
-        In (low, high]; ``high`` where nothing is shown.
-
-    Example:
-        >>> own_top([[0.1, 0.5]], 0.2, 0.8), own_top([[0.1, 2.0]], 0.2, 0.8), own_top([[0.1]], 0.2, 0.8)
-        (0.5, 0.8, 0.8)
-    """
-    largest = float(np.max(heat))
-    return min(largest, high) if largest > low else high
+_MEDIUM_GRAY = 0.5  # what the colors of the bar lie on, since they are transparent
+_LINE_LETTERS = 15  # of the words beside the bar
 
 
 def hottest_zone(heat: ArrayLike, low: float) -> NDArray[np.bool_]:
@@ -64,9 +57,9 @@ def emphasized_heat_map(
     image: ArrayLike, heat: ArrayLike, low: float, high: float
 ) -> NDArray[np.uint8]:
     """
-    Lay a heat map over a radiograph so that the image's own strongest heat is seen, its zone outlined.
+    Lay a heat map over a radiograph so that weak heat is seen, too, and outline the zone of the strongest.
 
-    Colors mean the same heat in all pictures. The opacity grows up to the image's own largest heat.
+    Colors mean the same heat in all pictures, and are equally opaque.
 
     Args:
         image: radiograph ``(H, W)`` in [0, 1].
@@ -86,7 +79,7 @@ def emphasized_heat_map(
         >>> picture[0, 0].tolist(), picture[4, 3].tolist()
         ([0, 0, 0], [0, 229, 255])
     """
-    overlay = overlay_heat_map(image, heat, low, high, top=own_top(heat, low, high))
+    overlay = overlay_heat_map(image, heat, low, high, fades=False)
     picture = Image.fromarray(overlay)
     draw = ImageDraw.Draw(picture)
     width = max(1, round(max(picture.size) / 250))
@@ -96,12 +89,12 @@ def emphasized_heat_map(
 
 
 def heat_panels(
-    image: ArrayLike, heat: ArrayLike, low: float, high: float, title: str, unit: str
+    image: ArrayLike, heat: ArrayLike, low: float, high: float, title: str
 ) -> NDArray[np.uint8]:
     """
-    Draw a radiograph, beside it the same with its heat map, and a color bar of all images' scale, on black.
+    Draw a radiograph, beside it the same with its heat map, and what its colors mean, on black.
 
-    See :func:`emphasized_heat_map` for the heat map.
+    See :func:`emphasized_heat_map` for the heat map. The bar beside it has the very colors that it has on medium gray.
 
     Neither is turned or mirrored: left and right are those of the image given. It is drawn without matplotlib, which
     would take ten times as long as the network.
@@ -109,10 +102,9 @@ def heat_panels(
     Args:
         image: radiograph ``(H, W)`` in [0, 1].
         heat: heat map ``(H, W)``, larger is hotter.
-        low: largest heat that is not shown, see :func:`monai_afire.visualize.overlay_heat_map`.
-        high: smallest heat that is shown in the strongest color.
+        low: largest heat that is not shown: what 95 % of normal patches do not exceed.
+        high: smallest heat that is shown in the strongest color: more than any normal patch has.
         title: one line above both.
-        unit: of the heat, beside the color bar.
 
     Returns:
         ``(rows, columns, 3)``, the colors red, green and blue; large enough for radiographs and texts.
@@ -121,7 +113,7 @@ def heat_panels(
         ValueError: as :func:`monai_afire.visualize.overlay_heat_map`.
 
     Example:
-        >>> picture = heat_panels(np.full((64, 48), 0.5), np.zeros((64, 48)), 0.0, 1.0, "score 0.1", "heat")
+        >>> picture = heat_panels(np.full((64, 48), 0.5), np.zeros((64, 48)), 0.0, 1.0, "score 0.1")
         >>> picture.dtype, picture.shape[0] > 64, picture.shape[1] > 2 * 48
         (dtype('uint8'), True, True)
     """
@@ -130,7 +122,7 @@ def heat_panels(
     rows, columns = gray.shape
     text = text_size(gray)
     gap, header = text // 2, 2 * text
-    heading, bar = text_picture(title, text), _color_bar(low, high, unit, rows, text)
+    heading, bar = text_picture(title, text), _color_bar(rows, text)
     width = max(2 * columns + gap + bar.width, heading.width + 2 * gap)
     canvas = Image.new("RGB", (width, header + max(rows, bar.height)))
     canvas.paste(heading, (gap, (header - heading.height) // 2))
@@ -142,25 +134,36 @@ def heat_panels(
     return np.asarray(canvas)
 
 
-def _color_bar(low: float, high: float, unit: str, rows: int, text: int) -> Image.Image:
-    """Colors from the strongest down to none, their heat, and its unit along them."""
-    meaning = text_picture(unit, text).rotate(90, expand=True)
-    height = max(rows, meaning.height)
-    heat = np.linspace(high, low, height)[:, None]
-    colors = overlay_heat_map(np.full((height, 1), _MEDIUM_GRAY), heat, low, high, 2 * OPACITY)
-    ticks = np.linspace(high, low, 5 if height > 10 * text else 2)
-    numbers = [f"{tick:.1f}" for tick in ticks]
-    texts = [
-        text_picture(words, text)
-        for words in (f"≥ {numbers[0]}", *numbers[1:-1], f"≤ {numbers[-1]}")
-    ]
-    left = text + text // 2  # of the numbers
-    right = left + max(each.width for each in texts) + text // 2
-    canvas = Image.new("RGB", (right + meaning.width + text // 2, height))
-    canvas.paste(
-        Image.fromarray(colors).resize((text, height), Image.Resampling.NEAREST), (text // 4, 0)
+@lru_cache(maxsize=16)  # it does not depend on the image
+def _color_bar(rows: int, text: int) -> Image.Image:
+    """Colors from the strongest down to none, a line where yellow and red begin, and their words above each."""
+    texts = [_lines(words, text) for words in KEY]
+    shares = np.diff([*KEY_STARTS, 1])
+    needed = [each.height / share for each, share in zip(texts, shares, strict=True)]
+    height = max(rows, int(np.ceil(max(needed))) + 2 * text)
+    _, low, high = KEY_STARTS
+    places = np.linspace(1, 0, height)[:, None]
+    gray = np.full((height, 1), _MEDIUM_GRAY)
+    colors = Image.fromarray(overlay_heat_map(gray, places, low, high, fades=False))
+    left = text + text // 2  # of the words
+    width = left + max(each.width for each in texts) + text // 2
+    canvas = Image.new("RGB", (width, height))
+    canvas.paste(colors.resize((text, height), Image.Resampling.NEAREST), (text // 4, 0))
+    draw = ImageDraw.Draw(canvas)
+    for start, each in zip(KEY_STARTS, texts, strict=True):
+        row = round((1 - start) * (height - 1))
+        if start:
+            draw.line([(text // 4, row), (width - text // 2, row)], fill="white")
+        canvas.paste(each, (left, row - each.height))
+    return canvas
+
+
+def _lines(words: str, text: int) -> Image.Image:
+    """Words in as many lines as they need."""
+    lines = [text_picture(line, text) for line in textwrap.wrap(words, _LINE_LETTERS)]
+    canvas = Image.new(
+        "RGB", (max(line.width for line in lines), sum(line.height for line in lines))
     )
-    for each, place in zip(texts, np.linspace(0, 1, len(texts)), strict=True):
-        canvas.paste(each, (left, round(place * (height - each.height))))
-    canvas.paste(meaning, (right, (height - meaning.height) // 2))
+    for place, line in enumerate(lines):
+        canvas.paste(line, (0, place * line.height))
     return canvas

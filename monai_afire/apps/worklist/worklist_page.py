@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+import numpy as np
 import pandas as pd
 
 from monai_afire.apps.results.html_page import render_page
 from monai_afire.apps.worklist.batch_report import GROUPS, Drift, flag_rates
+from monai_afire.apps.worklist.heat_panels import KEY, KEY_STARTS
 from monai_afire.apps.worklist.worklist import reasons_in_words
 from monai_afire.utils.files import common_folder, path_from, write_text
 from monai_afire.utils.text import counted
@@ -86,6 +88,9 @@ def write_worklist_page(
         scanners=sorted({row["scanner"] for row in rows} - {""}),
         by_p_value=any(row["p_value"] for row in rows),
         heat_colors=[f"rgb({r} {g} {b} / {OPACITY})" for r, g, b in ANCHORS],
+        key=KEY,
+        key_starts=[f"{100 * start:g}%" for start in KEY_STARTS],
+        key_widths=[f"{100 * width:g}%" for width in np.diff([*KEY_STARTS, 1])],
         mark_color=MARK_COLOR,
     )
     write_text(path, page)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from monai_afire.apps.worklist.heat_panels import (
+    KEY_STARTS,
     emphasized_heat_map,
     heat_panels,
     hottest_zone,
-    own_top,
 )
-from monai_afire.visualize.heat_map import MARK_COLOR, overlay_heat_map
+from monai_afire.visualize.heat_map import HEAT_COLORS, MARK_COLOR, OPACITY, overlay_heat_map
 
 HEADER, GAP = 20, 5  # of pictures up to 300 pixels, whose texts have the smallest size
 
@@ -24,7 +24,7 @@ def panels(
     """The picture, and the radiograph and heat that it was made of."""
     rng = np.random.default_rng(0)
     image, heat = rng.integers(0, 256, shape) / 255, rng.uniform(0, 4, shape)
-    return heat_panels(image, heat, 1.0, 3.0, title, "a unit"), image, heat
+    return heat_panels(image, heat, 1.0, 3.0, title), image, heat
 
 
 def test_left_is_the_radiograph_and_right_its_overlay() -> None:
@@ -39,7 +39,7 @@ def test_left_is_the_radiograph_and_right_its_overlay() -> None:
 @pytest.mark.parametrize(
     "shape", [(200, 150), (150, 200), (48, 40), (512, 512), (3, 700), (700, 1), (1, 1)]
 )
-def test_title_and_unit_fit_whatever_the_proportions(shape: tuple[int, int]) -> None:
+def test_title_and_key_fit_whatever_the_proportions(shape: tuple[int, int]) -> None:
     title = "score 12.34, above the threshold of 5.67"
     picture, _, _ = panels(shape, title)
     text = max(10, round(max(shape) / 30))
@@ -49,15 +49,39 @@ def test_title_and_unit_fit_whatever_the_proportions(shape: tuple[int, int]) -> 
     assert picture.shape[0] >= 2 * text + shape[0]
 
 
-def test_the_bar_has_the_colors_of_the_overlay() -> None:
+BAR = 6  # a column of the bar, behind the heat map
+
+
+def blended(color: np.ndarray) -> np.ndarray:
+    """A color of the heat as it looks on medium gray."""
+    return 127.5 * (1 - OPACITY) + color * OPACITY
+
+
+def test_the_bar_steps_from_no_color_to_yellow_and_ends_in_red() -> None:
     picture, _, _ = panels()
-    column = picture[HEADER:220, 2 * 150 + GAP + 6]
-    np.testing.assert_array_equal(
-        column[0], overlay_heat_map([[0.5]], [[3.0]], 1.0, 3.0, 0.9)[0, 0]
-    )
-    np.testing.assert_array_equal(
-        column[199], overlay_heat_map([[0.5]], [[1.0]], 1.0, 3.0, 0.9)[0, 0]
-    )
+    column = picture[HEADER:220, 2 * 150 + GAP + BAR].astype(float)[::-1]  # from its foot
+    yellow, red = (round(start * 199) for start in KEY_STARTS[1:])
+    gray = column[: yellow - 1]
+    assert (np.ptp(gray, axis=1) == 0).all(), "what is not hot has no color"
+    np.testing.assert_allclose(column[yellow + 2], blended(HEAT_COLORS[0]), atol=6)
+    for color in column[red + 2 :]:
+        np.testing.assert_allclose(color, blended(HEAT_COLORS[-1]), atol=2)
+    marks = np.flatnonzero((column == 255).all(1))
+    assert marks == pytest.approx([yellow, red], abs=1)
+
+
+def test_the_bar_has_the_colors_of_the_map_at_the_same_heat() -> None:
+    """Whatever the hottest place of the image is: at 95 % of normal patches, half way, and at the highest of them."""
+    picture, _, _ = panels()
+    column = picture[HEADER:220, 2 * 150 + GAP + BAR].astype(int)[::-1]
+    _, low, high = KEY_STARTS
+    for heat in (1.1, 1.5, 2.0, 2.5, 2.9):
+        place = round((low + (heat - 1.0) / 2 * (high - low)) * 199)
+        hot = np.zeros((8, 8))
+        hot[:, 4:] = heat
+        hot[0, 0] = heat + 1  # its outline is elsewhere
+        shown = emphasized_heat_map(np.full((8, 8), 0.5), hot, 1.0, 3.0)[6, 6].astype(int)
+        np.testing.assert_allclose(column[place], shown, atol=6, err_msg=str(heat))
 
 
 def test_the_strongest_color_leaves_more_than_half_of_the_contrast() -> None:
@@ -70,13 +94,6 @@ def test_other_titles_change_the_title_only() -> None:
     first, second = panels(title="score 1")[0], panels(title="score 2")[0]
     assert (first[:HEADER] != second[:HEADER]).any()
     np.testing.assert_array_equal(first[HEADER:], second[HEADER:])
-
-
-@pytest.mark.parametrize(
-    ("largest", "top"), [(0.5, 5.0), (1.0, 5.0), (3.0, 3.0), (9.0, 5.0), (np.inf, 5.0)]
-)
-def test_an_images_own_top_stays_in_the_common_range(largest: float, top: float) -> None:
-    assert own_top([[0.0, largest]], 1.0, 5.0) == top
 
 
 def test_the_hottest_zone_is_one_and_cold_images_have_none() -> None:

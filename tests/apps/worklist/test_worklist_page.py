@@ -16,6 +16,7 @@ from PIL import Image
 
 from monai_afire.apps.readers.__main__ import main as write_datalist
 from monai_afire.apps.worklist import write_worklist_page
+from monai_afire.apps.worklist.heat_panels import KEY, KEY_STARTS
 from monai_afire.visualize.heat_map import HEAT_COLORS, MARK_COLOR, OPACITY
 
 COLUMNS = ("rank", "score", "threshold", "decision", "percentile", "hottest", "image", "other_view")
@@ -86,6 +87,10 @@ def test_the_key_has_the_colors_of_the_pictures(tmp_path: Path) -> None:
     assert colors == HEAT_COLORS[[0, 85, 170, 255]].tolist()
     assert {float(each[3]) for each in found} == {OPACITY}
     assert f"solid {MARK_COLOR}" in text
+    starts = re.findall(r"(?:transparent|[\d.]+\)) (\d+)%", text)
+    assert starts == ["30", "30", "70"], "as on the bar of a picture"
+    assert [100 * start for start in KEY_STARTS] == [0, 30, 70]
+    assert all(f"<span>{words}</span>" in text for words in KEY)
 
 
 @needs_chromium
