@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,7 @@ _MODULES = {
         "score the radiographs that arrive in a folder, each once",
     ),
 }
+_COMMANDS = ("list", "copy", "options", "run", "demo", "check", *_MODULES)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -116,6 +118,8 @@ def _started(words: list[str]) -> int:
     try:
         if words[0] in _MODULES:
             return hand_over(["python", "-m", _MODULES[words[0]][0], *words[1:]])
+        if problem := _unknown_command(words[0]):
+            raise ValueError(problem)
         own, overrides = _split(words) if words[0] == "run" else (words, [])
         options = _parser().parse_args(own, argparse.Namespace(overrides=overrides))
         return options.function(options)
@@ -124,6 +128,20 @@ def _started(words: list[str]) -> int:
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+
+
+def _unknown_command(word: str) -> str | None:
+    """A first word that is no command, where one is near, or a bundle or config that "run" starts."""
+    if word.startswith("-") or word in _COMMANDS:
+        return None
+    bundles = packaged_bundles()
+    meanings = {
+        config: f"run BUNDLE {config}" for each in bundles.values() for config in each.configs()[0]
+    }
+    meanings |= {name: f"run {name} train" for name in bundles}
+    meanings |= {name: name for name in _COMMANDS}
+    close = get_close_matches(word, meanings, n=1)
+    return f"there is no command {word!r}; did you mean {meanings[close[0]]!r}?" if close else None
 
 
 def _version() -> str:

@@ -6,17 +6,17 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from monai_afire_cli.run_records import wrong_name
+from monai_afire_cli.run_records import runs_of, taken_name, wrong_name
 from monai_afire_cli.suggestions import did_you_mean
 from monai_afire_cli.table_hint import is_table, list_command
 from monai_afire_cli.weights_of import wrong_run
 from monai_afire_cli.words import PATHS, option_words
+from monai_afire_cli.wrong_values import is_empty_folder, no_radiographs, wrong_word
 
 __all__ = ["INPUTS", "unknown_step", "wrong_options"]
 
@@ -33,14 +33,12 @@ _OF_MONAI = (
     *("logging_file", "tracking", "args_file"),
 )
 _ENCODERS = ("released", "released_224", "released_cnn", "imagenet")
-_WORD = re.compile(r"[A-Za-z]+")
-_CONSTANTS = ("true", "false", "none", "null", "inf", "nan")
 _NAMES = ("released", "imagenet")  # what a path may be instead, alone or before an underscore
 
 
 def wrong_options(files: Sequence[Path], overrides: Sequence[str]) -> list[str]:
     """
-    Overrides that no config has, paths that are missing, and files that are not there.
+    Overrides that no config has or whose values it cannot have, paths that are missing, and files that are not there.
 
     Args:
         files: configs of the run. Without any, or with one that is not JSON, only paths are checked.
@@ -63,11 +61,14 @@ def wrong_options(files: Sequence[Path], overrides: Sequence[str]) -> list[str]:
         config = _merged(files)
         for name in words:
             problem = _unknown_part(config, _parts(name)) or _misspelt(config, name, overrides)
-            problems[name] = problems[name] or problem or _no_number(config, name, words[name])
+            problem = problem or wrong_word(name, words[name], config.get(name))
+            problems[name] = problems[name] or problem
         if problems.get("datalist") is None:
             problems["datalist"] = _table(words.get("datalist"), words.get("dataset_dir"))
-        if words.get("name"):
-            problems["name"] = wrong_name(str(words["name"]))
+        if "name" in words:
+            problems["name"] = _wrong_run_name(words, files[0], config)
+        if problems.get("dataset_dir") is None and not _has(config, words, "datalist"):
+            problems["dataset_dir"] = _no_images(words.get("dataset_dir"))
         if words.get("weights_of"):
             problems["weights_of"] = wrong_run(str(words["weights_of"]), files[0], config)
         if "run_id" in words:
@@ -146,13 +147,43 @@ def _misspelt(config: Mapping[str, Any], name: str, overrides: Sequence[str]) ->
     return None if is_known or is_referred_to or not meant else f"there is no such option{meant}"
 
 
-def _no_number(config: Mapping[str, Any], name: str, word: str | None) -> str | None:
-    """A word where the config has a number."""
-    default = config.get(name)
-    has_number = isinstance(default, (int, float)) and not isinstance(default, bool)
-    if not has_number or word is None or word.lower() in _CONSTANTS or not _WORD.fullmatch(word):
+def _has(config: Mapping[str, Any], words: Mapping[str, str | None], name: str) -> bool:
+    """Whether a value is given, on the command line or in the config."""
+    word = words.get(name, config.get(name))
+    return word is not None and str(word).lower() not in _NOTHING
+
+
+def _wrong_run_name(
+    words: Mapping[str, str | None], config_file: Path, config: Mapping[str, Any]
+) -> str | None:
+    """What is wrong with the name of a run, or that a run has it already."""
+    name = words["name"]
+    if name is None:
+        return "a name is missing (one that begins with a hyphen is written --name=-x)"
+    if name.lower() in ("none", "null"):
         return None
-    return f"found {word!r}, needs a number, such as --{name} {default}"
+    if problem := wrong_name(name):
+        return problem
+    if not _makes_new_folder(words, config):
+        return None
+    bundle = words.get("bundle_root") or config_file.resolve().parents[1]
+    folder = runs_of(os.path.expanduser(bundle)) / name
+    return taken_name(folder) if folder.exists() else None
+
+
+def _makes_new_folder(words: Mapping[str, str | None], config: Mapping[str, Any]) -> bool:
+    """Whether a run makes a folder with its name, rather than going on in it or writing elsewhere."""
+    if "run_dir" not in config or "output_dir" in words:
+        return False
+    resume = words["resume"] if "resume" in words else config.get("resume")
+    return words.get("run_id", "run") == "run" and str(resume).lower() == "false"
+
+
+def _no_images(folder: str | None) -> str | None:
+    """A folder of images without any."""
+    if folder is None or not is_empty_folder(folder):
+        return None
+    return f"{no_radiographs(folder)}: it is empty"
 
 
 def _table(datalist: str | None, images: str | None) -> str | None:

@@ -22,6 +22,7 @@ __all__ = [
     "read_record",
     "run_folders",
     "runs_of",
+    "taken_name",
     "wrong_name",
 ]
 
@@ -63,9 +64,22 @@ def wrong_name(name: str) -> str | None:
     """
     if name and Path(name).name == name and name not in (*_RESERVED, ".."):
         return None
-    return (
-        f"{name}: the name of a run is that of one folder, without slashes, and none of {_RESERVED}"
-    )
+    return f"{name or repr(name)}: the name of a run is that of one folder, without slashes, and none of {_RESERVED}"
+
+
+def taken_name(folder: str | os.PathLike) -> str:
+    """
+    That the name of a new run is that of another one.
+
+    Args:
+        folder: of the other run.
+
+    Example:
+        >>> taken_name("mine").startswith("there is a run mine already: choose another --name")
+        True
+    """
+    remedy = "choose another --name, or go on with it, with the same images, by --resume True"
+    return f"there is a run {folder} already: {remedy}"
 
 
 def read_record(folder: str | os.PathLike) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 __all__ = [
+    "COUNTS",
     "DICTIONARIES",
     "NAMES",
     "PATHS",
@@ -37,6 +38,11 @@ NAMES = ("section", "label_key", "name", "encoder")
 """Options that are any text."""
 DICTIONARIES = ("weights", "classifier_weights")
 """Options that are dictionaries of names and paths."""
+COUNTS = (
+    *("epochs", "batch_size", "accumulation_steps", "val_interval", "min_steps_per_epoch"),
+    *("grid", "cell", "window", "picture_size", "stride"),
+)
+"""Options that are whole numbers from 1 on."""
 SIGILS = ("@", "$", "%")
 """What begins a reference, an expression or a macro of MONAI."""
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import runpy
@@ -18,7 +19,9 @@ from monai.bundle import ConfigParser
 from monai_afire.apps.runs.__main__ import main as show_options
 from monai_afire_cli import bundles_folder, command, main, starting
 from monai_afire_cli.overrides import wrong_options
-from monai_afire_cli.words import DICTIONARIES, NAMES, PATHS
+from monai_afire_cli.table_hint import list_command
+from monai_afire_cli.words import COUNTS, DICTIONARIES, NAMES, PATHS
+from monai_afire_cli.wrong_values import at_least
 
 BUNDLES = (
     *("ace", "afire", "dino", "mae", "peac"),
@@ -242,6 +245,9 @@ def test_mistakes_leave_nothing_behind(
         (["afire", "train", "--output_dir", "-new"], "./-name"),
         (["afire", "train", "--output_dir", "-"], "./-name"),
         (["afire", "train", "--train#lr_schedul#end", "0"], "did you mean 'lr_schedule'?"),
+        (["afire", "train", "--name", ""], "--name: '': the name of a run is that of one folder"),
+        (["afire", "train", "--name="], "--name: '': the name of a run is that of one folder"),
+        (["afire", "train", "--name", "-x"], "--name: a name is missing"),
     ],
 )
 def test_wrong_words_are_refused_before_anything_is_loaded(
@@ -280,6 +286,135 @@ def test_a_word_in_the_place_of_a_number_is_refused_at_once() -> None:
                 OPTIONS[name].read("two")
         for word in ("2", "1e-3", "$1 + 1", "@seed", "null"):
             assert wrong_options([path], ["--epochs", word]) == []
+
+
+@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("word", ["0", "-1", "-12"])
+def test_a_count_below_one_is_refused_at_once_as_the_run_would(name: str, word: str) -> None:
+    from monai_afire.apps.runs import OPTIONS
+
+    found = 0
+    for path in sorted(bundles_folder().glob("*/configs/*.json")):
+        config = json.loads(path.read_text())
+        if type(config.get(name)) is not int:
+            continue
+        found += 1
+        [said] = wrong_options([path], [f"--{name}", word])
+        with pytest.raises(ValueError, match="needs") as late:
+            OPTIONS[name].read(int(word))
+        assert said == f"--{name}: {late.value}, such as --{name} {config[name]}"
+        assert wrong_options([path], [f"--{name}", "1"]) == []
+    assert found
+
+
+def test_a_word_in_the_place_of_a_switch_is_refused_at_once_as_the_run_would() -> None:
+    from monai_afire.apps.runs import OPTIONS
+
+    for path in sorted(bundles_folder().glob("*/configs/train.json")):
+        config = json.loads(path.read_text())
+        switches = [name for name, value in config.items() if isinstance(value, bool)]
+        assert {"resume", "bf16"} <= set(switches)
+        for name in switches:
+            [said] = wrong_options([path], [f"--{name}", "maybe"])
+            with pytest.raises(ValueError, match="maybe") as late:
+                OPTIONS[name].read("maybe")
+            assert said == f"--{name}: {late.value}, such as --{name} {config[name]}"
+        for word in ("True", "true", "FALSE", "null", "$not False", "@bf16"):
+            assert wrong_options([path], ["--resume", word]) == []
+        assert wrong_options([path], ["--resume"]) == []
+
+
+def test_counts_are_those_of_the_declarations() -> None:
+    from monai_afire.apps.runs import OPTIONS
+
+    assert {name for name, each in OPTIONS.items() if each.values == at_least(1)} == set(COUNTS)
+
+
+def test_the_name_of_a_run_that_is_there_is_refused_at_once_as_the_run_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from monai_afire.apps.runs import run_folder
+
+    monkeypatch.chdir(tmp_path)
+    train = [bundles_folder() / "afire/configs/train.json"]
+    assert wrong_options(train, ["--name", "mine"]) == []
+    (tmp_path / "runs/afire/mine").mkdir(parents=True)
+    [said] = wrong_options(train, ["--name", "mine"])
+    with pytest.raises(FileExistsError) as late:
+        run_folder("afire", "train", "mine")
+    assert said == f"--name: {late.value}"
+    assert wrong_options(train, ["--name", "mine", "--resume=false"]) == [said]
+    for words in (
+        ["--resume", "True"],
+        ["--resume", "true"],
+        ["--resume"],
+        ["--resume", "$True"],
+        ["--output_dir", "elsewhere"],
+        ["--run_id", "export"],
+        ["--bundle_root", "my_afire"],
+    ):
+        problems = wrong_options(train, ["--name", "mine", *words])
+        assert not any("already" in problem for problem in problems), words
+
+
+def test_an_empty_folder_of_images_is_refused_at_once(tmp_path: Path) -> None:
+    from monai_afire.data import DatalistError, load_radiograph_datalist
+
+    train = [bundles_folder() / "afire/configs/train.json"]
+    (tmp_path / ".hidden").touch()
+    [said] = wrong_options(train, ["--dataset_dir", str(tmp_path)])
+    with pytest.raises(DatalistError, match="no radiographs") as late:
+        load_radiograph_datalist(tmp_path)
+    assert said.removesuffix(": it is empty") == f"--dataset_dir: {str(late.value).split(';')[0]}"
+    listed = tmp_path.parent / "labels.json"
+    listed.write_text("{}")
+    words = ["--dataset_dir", str(tmp_path), "--datalist", str(listed)]
+    assert wrong_options(train, words) == []
+    (tmp_path / "a.png").touch()
+    assert wrong_options(train, ["--dataset_dir", str(tmp_path)]) == []
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("inferense", "run BUNDLE inference"),
+        ("train", "run BUNDLE train"),
+        ("afire", "run afire train"),
+        ("lst", "list"),
+        ("auditt", "audit"),
+    ],
+)
+def test_a_word_that_is_no_command_is_answered_with_what_was_meant(
+    word: str, meant: str, started: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([word]) == 1
+    assert f"did you mean {meant!r}?" in capsys.readouterr().err
+    assert started == []
+
+
+def test_a_word_like_no_command_is_answered_with_all_of_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["xyzzy"])
+    said = capsys.readouterr().err
+    assert all(f"'{name}'" in said for name in command._COMMANDS)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_command_for_a_partial_download_leaves_out_what_is_missing(
+    packed: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "images_001").mkdir()
+    (tmp_path / "images_001/00000001_000.png").touch()
+    text = "Image Index,Finding Labels\n00000001_000.png,Mass\n00000002_000.png,Mass\n"
+    table = tmp_path / ("Data_Entry_2017.csv.gz" if packed else "Data_Entry_2017.csv")
+    table.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    assert " --split random --allow_missing --output" in list_command(table, images=tmp_path)
+    assert "allow_missing" not in list_command(table), "where the images are is not known"
+    assert "allow_missing" not in list_command(table, images=tmp_path / "nowhere")
+    (tmp_path / "00000002_000.jpg").touch()
+    assert "allow_missing" not in list_command(table, images=tmp_path)
 
 
 def test_a_table_in_the_place_of_a_datalist_is_refused_with_the_command(tmp_path: Path) -> None:

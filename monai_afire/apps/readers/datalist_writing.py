@@ -50,15 +50,21 @@ class Division:
                 raise DatalistError(f"{name} is {value}; choose a number from 0 to below 1.")
 
 
-def divide(images: Sequence[LabeledImage], how: Division) -> list[LabeledImage]:
-    """The images with their sections, so that no patient is in two of them; without those that overlap."""
+def divide(
+    images: Sequence[LabeledImage], how: Division, num_listed: int = 0
+) -> list[LabeledImage]:
+    """
+    The images with their sections, so that no patient is in two of them; without those that overlap.
+
+    The number of listed patients, with those that have no image on disk, stands in an error.
+    """
     rows = pd.DataFrame(
         [(image.item["patient_id"], image.section) for image in images],
         columns=["patient", "section"],
     )
     if rows["section"].isna().any():
         rows["section"] = "training"
-        _move(rows, "test", how.test_fraction, how.seed)
+        _move(rows, "test", how, num_listed)
     ranks = rows["section"].map(SECTIONS.index).groupby(rows["patient"])
     shared = rows["patient"][ranks.transform("nunique") > 1].unique()
     if len(shared) and not how.drop_overlap:
@@ -66,24 +72,36 @@ def divide(images: Sequence[LabeledImage], how: Division) -> list[LabeledImage]:
         raise DatalistError(f"{text}; correct it, or use --split random, or --drop_overlap.")
     kept = rows[rows["section"] == ranks.transform("max").map(dict(enumerate(SECTIONS)))].copy()
     if not (kept["section"] == "validation").any():
-        _move(kept, "validation", how.val_fraction, how.seed)
+        _move(kept, "validation", how, num_listed)
     return [replace(images[row], section=section) for row, section in kept["section"].items()]
 
 
-def _move(rows: pd.DataFrame, section: str, fraction: float, seed: int) -> None:
+def _move(rows: pd.DataFrame, section: str, how: Division, num_listed: int) -> None:
     """Move part of the training patients into another section."""
     training = rows["patient"][rows["section"] == "training"]
+    fraction = how.val_fraction if section == "validation" else how.test_fraction
     if training.empty:  # only the images of the official test section are there
         return
     if fraction > 0 and training.nunique() < 2:
-        option = "val_fraction" if section == "validation" else "test_fraction"
-        raise DatalistError(
-            f"one patient cannot be divided into training and {section}; set {option} to 0."
-        )
+        raise DatalistError(_indivisible(rows, section, how, num_listed))
     # the section's name makes the two choices independent: with the same hash, those with the smallest values would
     # be gone before validation is chosen
-    moved = split_by_patient([f"{section}:{patient}" for patient in training], fraction, seed)
+    moved = split_by_patient([f"{section}:{patient}" for patient in training], fraction, how.seed)
     rows.loc[training.index[moved], "section"] = section
+
+
+def _indivisible(rows: pd.DataFrame, section: str, how: Division, num_listed: int) -> str:
+    """That there is one patient for two sections, what became of the others, and all options that help."""
+    there = rows["patient"].nunique()
+    found = f"{counted(max(num_listed, there), 'listed patient')}, {there} with images on disk"
+    counts = f" ({found}, 1 in training)" if max(num_listed, there) > 1 else ""
+    options = ["--val_fraction 0"]
+    if section == "test":
+        options = ["--test_fraction 0", *(options if how.val_fraction > 0 else [])]
+    return (
+        f"one patient cannot be divided into training and {section}{counts}; "
+        f"give {' '.join(options)}."
+    )
 
 
 _PATH_KEYS = ("image", "image_2", "mask", "organs")
@@ -185,7 +203,7 @@ def write_datalist(
     official = any(image.section for image in whole.images)
     images = _frontal(whole.images) if frontal_only else whole.images
     present = _present(images, folder, allow_missing)
-    kept = divide(present, how)
+    kept = divide(present, how, len({image.item["patient_id"] for image in images}))
     dropped = len(present) - len(kept)
     if normal_only:
         kept = _normal(kept, reader.title)

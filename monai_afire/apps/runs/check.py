@@ -32,6 +32,7 @@ from monai_afire.utils.device import chosen_device
 from monai_afire_cli.overrides import unknown_step
 from monai_afire_cli.pipes import until_unread
 from monai_afire_cli.suggestions import did_you_mean
+from monai_afire_cli.wrong_values import such_as, wrong_value
 
 __all__ = ["OptionError", "check_call", "start_bundle"]
 
@@ -208,7 +209,7 @@ def _wrong_type(value: Any, default: Any) -> str | None:
     try:
         TypeAdapter(kind).validate_python(value, strict=True)
     except ValidationError:
-        return f"found {value!r}, needs {describe(kind)}"
+        return wrong_value(repr(value), describe(kind))
     return None
 
 
@@ -248,4 +249,4 @@ def _example(name: str, call: BundleCall) -> str:
     plain = default is not None and name in call.overrides and _is_plain(default)
     # MONAI's own command takes Python's True and False alone
     shown = str(default) if isinstance(default, bool) else describe_default(default)
-    return f", such as --{name} {shown}" if plain else ""
+    return such_as(name, shown) if plain else ""

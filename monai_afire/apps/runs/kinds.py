@@ -21,6 +21,7 @@ from monai_afire.apps.phantom import export_phantom
 from monai_afire.apps.phantom.phantom_cohort import SECTIONS
 from monai_afire.networks.nets.encoders.encoder_building import OWN_NAMES, parse_encoder_name
 from monai_afire.utils.device import ACCELERATORS, device_count
+from monai_afire_cli.wrong_values import SWITCH_WORDS, at_least
 
 _PHANTOM_ENTRIES = [
     name for name in inspect.signature(export_phantom).parameters if name != "out_dir"
@@ -90,11 +91,7 @@ def describe(kind: Any) -> str:
 
 def integer(minimum: int, maximum: int | None = None) -> Any:
     """Whole numbers of an interval."""
-    words = (
-        f"a whole number >= {minimum}"
-        if maximum is None
-        else f"a whole number in [{minimum}, {maximum}]"
-    )
+    words = at_least(minimum) if maximum is None else f"a whole number in [{minimum}, {maximum}]"
     return Annotated[int, Field(ge=minimum, le=maximum, description=words)]
 
 
@@ -137,7 +134,7 @@ def list_of(kind: Any) -> Any:
 POSITIVE_INTEGER = integer(1)
 INTEGER = integer(0)
 SHARE = number("a number in [0, 1]", ge=0, le=1)
-SWITCH = Annotated[bool, Field(description="True or False")]
+SWITCH = Annotated[bool, Field(description=SWITCH_WORDS)]
 TEXT = Annotated[str, Field(description="a text")]
 PATH = Annotated[str, BeforeValidator(_path), Field(description="a path")]
 PATH_OR_EMPTY = Annotated[str, Field(description='a path, or "" for none')]

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from monai_afire.apps.runs.call import is_computed
 from monai_afire.apps.runs.kinds import ENCODER, FILES, PATH, PATH_OR_EMPTY, TEXT, describe
+from monai_afire_cli.wrong_values import wrong_value
 
 NULL = "$None"
 """Nothing as a word of a command line: MONAI leaves out an option that is None."""
@@ -102,4 +103,4 @@ class Option:
         short = found if len(found) <= _LONGEST_VALUE else found[:_LONGEST_VALUE] + "..."
         if self.null and str(value).lower() in _NOTHING:
             reasons = [f"write '{NULL}'"]
-        return f"found {short}, needs {self.values}" + (f" ({reasons[0]})" if reasons else "")
+        return wrong_value(short, self.values) + (f" ({reasons[0]})" if reasons else "")

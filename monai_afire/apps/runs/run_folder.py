@@ -29,6 +29,7 @@ from monai_afire_cli.run_records import (
     read_record,
     run_folders,
     runs_of,
+    taken_name,
     wrong_name,
 )
 
@@ -271,8 +272,7 @@ def _named(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True)
     except FileExistsError as error:
-        remedy = "choose another --name, or go on with it, with the same images, by --resume True"
-        raise FileExistsError(f"there is a run {folder} already: {remedy}") from error
+        raise FileExistsError(taken_name(folder)) from error
     return folder
 
 

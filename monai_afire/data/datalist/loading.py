@@ -27,6 +27,7 @@ from monai_afire.transforms.radiograph_io.formats import supported_types
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 from monai_afire_cli.table_hint import is_table, list_command
+from monai_afire_cli.wrong_values import no_radiographs
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +141,7 @@ def _folder_items(
         )
     names = scan_radiographs(folder)
     if not names:
-        raise DatalistError(f"no radiographs found under {folder}; supported: {supported_types()}.")
+        raise DatalistError(f"{no_radiographs(folder)}; supported: {supported_types()}.")
     root = os.path.abspath(os.path.expanduser(folder))
     if section in ("training", "validation"):
         patients = file_patients([os.path.join(root, name) for name in names], names, source=folder)

@@ -389,6 +389,30 @@ def test_wrong_tables(root: Path, refused: Run, rows: list[str], words: str) -> 
     assert words in refused()
 
 
+@pytest.mark.parametrize("patients", [("1", "1"), ("1", "2")])
+@pytest.mark.parametrize("split", ["official", "random"])
+def test_one_patient_for_two_sections_is_answered_with_options_that_help(
+    split: str, patients: tuple[str, str], root: Path, tmp_path: Path, refused: Run
+) -> None:
+    rows = [f"a.png,0,{patients[0]},train", f"gone.png,1,{patients[1]},train"]
+    write(root, rows)
+    words = ["--allow_missing", *(["--split", "random"] if split == "random" else [])]
+    said = refused(*words)
+    assert ("2 listed patients, 1 with images on disk" in said) == (patients == ("1", "2"))
+    remedy = said.split("; give ")[1].strip().rstrip(".").split()
+    content = read(root, tmp_path / "list.json", *words, *remedy)
+    assert len(content["training"]) == 1
+
+
+def test_patients_who_went_to_test_are_told_from_those_that_are_missing(
+    root: Path, refused: Run
+) -> None:
+    write(root, ["a.png,0,1,train", "b.png,1,2,train"])
+    said = refused("--split", "random")
+    assert "2 listed patients, 2 with images on disk, 1 in training" in said
+    assert "give --val_fraction 0." in said
+
+
 def test_wrong_arguments(
     root: Path, tmp_path: Path, refused: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
