@@ -137,9 +137,9 @@ def test_fractions_out_of_range(value: float) -> None:
 
 
 def test_too_few_patients() -> None:
-    with pytest.raises(DatalistError, match="set test_fraction to 0"):
+    with pytest.raises(DatalistError, match="give --test_fraction 0"):
         divide(images_of([1, 1]), Division())
-    with pytest.raises(DatalistError, match="set val_fraction to 0"):
+    with pytest.raises(DatalistError, match="give --val_fraction 0"):
         divide(images_of([1, 1]), Division(test_fraction=0))
     sections, _ = divide(images_of([1, 1]), Division(0, 0))
     assert len(sections["training"]) == 2
