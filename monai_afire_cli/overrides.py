@@ -203,6 +203,8 @@ def _wrong_path(name: str, word: str | None) -> str | None:
         hint = "; the weights of a run are runs/BUNDLE/latest" if word == "latest" else ""
         if name == "encoder_weights" and not os.path.dirname(word):
             hint = hint or did_you_mean(word, _ENCODERS)
+        if name == "ckpt_path" and did_you_mean(word, _ENCODERS):
+            hint = "; leave --ckpt_path out for the weights that come with the bundle"
         return f"{word}: there is no such file or folder{hint}"
     return None
 

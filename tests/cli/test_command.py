@@ -237,6 +237,10 @@ def test_mistakes_leave_nothing_behind(
             "did you mean 'released'?",
         ),
         (["radiograph_classification", "train", "--encoder_weights", "./releasd"], "no such file"),
+        (
+            ["radiograph_classification", "inference", "--ckpt_path", "releasd"],
+            "leave --ckpt_path out",
+        ),
         (["afire", "inference", "--weights_of", "released"], "leave --weights_of out"),
         (["afire", "train", "--dataset_dir", "nowhere"], "nowhere: there is no such file"),
         (["afire", "train", "--dataset_dir=nowhere"], "nowhere: there is no such file"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from monai_afire.networks import (
     TransferClassifier,
     ViTEncoder,
     build_encoder,
+    described,
     load_encoder,
     save_network,
 )
@@ -207,3 +209,32 @@ def test_latest_is_the_last_run_with_weights(tmp_path: Path) -> None:
     assert load_encoder(latest).encoder.hidden_size == 12
     with pytest.raises(FileNotFoundError, match="latest"):
         load_encoder(tmp_path / "latest")
+
+
+@pytest.mark.parametrize("trained_on", ["phantoms", "radiographs"])
+def test_an_encoder_of_phantoms_is_loaded_with_a_warning(tmp_path: Path, trained_on: str) -> None:
+    network = ViTEncoder(img_size=16, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+    path = save_network(network, tmp_path / "model.pt", {"trained_on": trained_on})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        load_encoder(path)
+    assert any("phantoms alone" in str(each.message) for each in caught) == (
+        trained_on == "phantoms"
+    )
+
+
+def test_what_an_encoder_was_trained_on_goes_to_the_detector(tmp_path: Path) -> None:
+    network = ViTEncoder(img_size=16, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+    path = save_network(network, tmp_path / "model.pt", {"trained_on": "phantoms"})
+    assert described(path, "trained_on", "radiographs") == "phantoms"
+    assert described(None, "trained_on", "radiographs") == "radiographs"
+    config = json.loads((ROOT / "bundles/afire/configs/fit_encoder.json").read_text())
+    parser = ConfigParser(
+        {
+            "encoder_weights": str(path),
+            "normal": {"items": [{"image": "a.dcm"}]},
+            "trained_on": config["save_fitted"]["description"]["trained_on"],
+        },
+        globals={"monai_afire": "monai_afire"},
+    )
+    assert parser.get_parsed_content("trained_on") == "phantoms"

@@ -109,4 +109,7 @@ def _released(bundle: Path, task: str) -> str:
         description = read_description(path)
         if description is not None and description.task == task:
             return f", or take the released one ({option_text('ckpt_path', str(path))})"
+    own = read_description(bundle / "models" / "model.pt")
+    if own is not None and own.task == task and own.trained_on != PHANTOMS:
+        return ", or leave --weights_of and --ckpt_path out for those of radiographs that come with the bundle"
     return "; no weights of radiographs come with this bundle"

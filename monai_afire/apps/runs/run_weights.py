@@ -11,10 +11,19 @@ from typing import Any
 from monai_afire.apps.runs.phantom_weights import are_of_phantoms
 from monai_afire.networks.weights.model_file import read_description
 from monai_afire.networks.weights.released_files import MODEL_OF_RUN, weights_file
-from monai_afire_cli.run_records import LATEST, newest_run, runs_of
+from monai_afire_cli.run_records import (
+    LATEST,
+    newest_first,
+    newest_run,
+    read_record,
+    run_folders,
+    runs_of,
+)
 from monai_afire_cli.weights_of import no_such_run
 
 __all__ = ["run_weights"]
+
+_MOST_LISTED = 5
 
 
 def run_weights(
@@ -58,11 +67,26 @@ def run_weights(
         if newest is not None:
             return str(newest / MODEL_OF_RUN)
     elif own.is_dir():
-        return str(own / MODEL_OF_RUN)
+        return _weights_in(own)
     elif Path(run).exists():
         return str(weights_file(run))
     kind = f"run with {task} weights" if run == LATEST and task else "run"
     raise FileNotFoundError(f"--weights_of {no_such_run(run, own.parent, kind)}")
+
+
+def _weights_in(folder: Path) -> str:
+    """File of the weights in the folder of a run, where the run has written some."""
+    path = folder / MODEL_OF_RUN
+    if path.is_file():
+        return str(path)
+    others = [each.name for each in newest_first(run_folders(folder.parent))]
+    with_weights = [name for name in others if (folder.parent / name / MODEL_OF_RUN).is_file()]
+    step = read_record(folder).get("step", "")
+    of_step = f" (a run of the step {step!r})" if step else ""
+    there = ", ".join(with_weights[:_MOST_LISTED]) or "none"
+    raise FileNotFoundError(
+        f"--weights_of {folder.name}: this run{of_step} has no weights; runs with weights in {folder.parent}: {there}"
+    )
 
 
 def _knows_radiographs(path: str | None) -> bool:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import NamedTuple
 
 from monai_afire.networks.nets.encoders.encoder_building import (
@@ -58,6 +59,8 @@ def load_encoder(source: str | os.PathLike = RELEASED, pretrained: bool = True) 
         ImportError: when the library or the weights of the encoder are not installed.
         ValueError: when the file is damaged, does not describe its encoder, or is of an encoder for volumes.
 
+    A file that was trained on drawn phantoms alone is loaded with a warning.
+
     Example:
         >>> import numpy as np, torch
         >>> encoder, transform = load_encoder("released")
@@ -88,6 +91,12 @@ def _built(source: str, pretrained: bool) -> tuple[RadiographEncoder, bool]:
             f"no encoder {source!r}: give {names}, a file such as model.pt, hub:FOLDER or timm:NAME"
         )
     file = ModelFile(path)
+    if pretrained and file.description.trained_on == "phantoms":
+        warnings.warn(
+            f"{path} was trained on drawn phantoms alone: its features are not those of radiographs;"
+            " take 'released', or the model.pt of a training on radiographs",
+            stacklevel=3,
+        )
     encoder = file.build_encoder()
     if pretrained:
         load_encoder_weights(encoder, path)

@@ -4,10 +4,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
 from monai_afire_cli.run_records import LATEST, newest_run
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["ENCODERS", "RELEASED", "released_encoder", "released_file", "weights_file"]
 
@@ -57,7 +60,10 @@ def weights_file(path: str | os.PathLike) -> Path:
         return released_encoder(str(path))
     folder = Path(path)
     if folder.name == LATEST and not _has_weights(folder):
-        folder = newest_run(folder.parent, _has_weights) or folder
+        newest = newest_run(folder.parent, _has_weights)
+        if newest is not None:
+            logger.info("%s: the last run has no weights; those of %s are taken", folder, newest)
+            folder = newest
     return folder / MODEL_OF_RUN if _has_weights(folder) else folder
 
 

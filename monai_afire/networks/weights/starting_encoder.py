@@ -27,11 +27,11 @@ _SIZES = {"hidden_size": 192, "num_layers": 5, "num_heads": 6}  # of the ViT wit
 
 def described(path: str | os.PathLike | None, name: str, default: Any) -> Any:
     """
-    How the images of a network were prepared, as its file says, for a training that goes on from it.
+    What a file says of the images of its network, for a training that goes on from it.
 
     Args:
         path: the file, or the name of a released one; None for no file.
-        name: of the value: "image_size", "channels" or "standardize".
+        name: of the value: "image_size", "channels", "standardize" or "trained_on".
         default: without a file, or where it does not say it.
 
     Returns:
@@ -50,10 +50,13 @@ def described(path: str | os.PathLike | None, name: str, default: Any) -> Any:
     definition = encoder_definition(description.network) or {"arguments": {}}
     arguments = definition["arguments"]
     found = {"image_size": arguments.get("img_size"), "channels": arguments.get("in_channels")}
+    found["trained_on"] = description.trained_on
     if description.preprocessing is not None:
         found |= asdict(description.preprocessing)
     value = found.get(name)
-    return default if value is None else _sides(value)
+    if value is None or isinstance(value, str):
+        return value or default
+    return _sides(value)
 
 
 def starting_encoder(

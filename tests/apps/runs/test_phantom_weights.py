@@ -110,6 +110,7 @@ def test_the_command_fits_detectors_lists_and_bundles_elsewhere(
     assert "released/detector.safetensors" in said
     said = refused("pre-trained AFiRe network", afire, datalist="list.json")
     assert "(monai-afire run afire train --datalist list.json)" in said
+    assert "leave --weights_of and --ckpt_path out" in said  # the bundle's own are of radiographs
     own = tmp_path / "my bundle"
     own.mkdir()
     assert f"monai-afire run '{own}' train " in refused("classifier", own, dataset_dir="in")

@@ -352,3 +352,18 @@ def test_a_run_of_other_images_is_left_as_it_is(
     assert Path(run_folder("afire", "train", "a", True, ["b", None])) == older
     assert (older / "run.json").read_bytes() == before
     assert (Path("runs/afire/latest")).resolve() == newer.resolve()
+
+
+def test_a_run_without_weights_is_named_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    restored, trained = (
+        Path(run_folder("afire", "restore", "r")),
+        Path(run_folder("afire", "train", "t")),
+    )
+    (trained / "models").mkdir()
+    (trained / "models" / "model.pt").touch()
+    assert run_weights("t", "afire") == str(Path("runs/afire/t/models/model.pt"))
+    with pytest.raises(FileNotFoundError, match=r"'restore'.*no weights.*runs/afire: t$"):
+        run_weights(restored.name, "afire")
