@@ -27,9 +27,10 @@ def run_inference(evaluator: Engine, output_dir: str | os.PathLike) -> None:
         StoppedBySignal: after a signal, if a handler of the evaluator has taken it.
 
     Example:
+        >>> import torch
         >>> from monai.engines import SupervisedEvaluator
-        >>> from torch import nn
-        >>> run_inference(SupervisedEvaluator("cpu", [], nn.Identity(), epoch_length=0), "no_such_folder")
+        >>> batches = [{"image": torch.zeros(1, 1)}]
+        >>> run_inference(SupervisedEvaluator("cpu", batches, torch.nn.Identity()), "no_such_folder")
     """
     try:
         evaluator.run()
