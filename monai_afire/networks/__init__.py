@@ -39,7 +39,7 @@ from monai_afire.networks.weights.model_file import (
 )
 from monai_afire.networks.weights.ready_encoder import load_encoder
 from monai_afire.networks.weights.released_files import released_encoder
-from monai_afire.networks.weights.starting_encoder import described, starting_encoder
+from monai_afire.networks.weights.starting_encoder import described, seen_images, starting_encoder
 from monai_afire.networks.weights.state_dict_export import export_encoder
 from monai_afire.networks.weights.weight_loading import load_encoder_weights
 
@@ -84,6 +84,7 @@ __all__ = [
     "save_network",
     "saved_network",
     "sinkhorn_knopp",
+    "seen_images",
     "starting_encoder",
     "unpatchify",
 ]

@@ -25,6 +25,7 @@ from monai_afire.networks import (
     described,
     load_encoder,
     save_network,
+    seen_images,
 )
 from monai_afire.networks.nets.encoders import efficientnet_lite_encoder
 
@@ -238,3 +239,7 @@ def test_what_an_encoder_was_trained_on_goes_to_the_detector(tmp_path: Path) -> 
         globals={"monai_afire": "monai_afire"},
     )
     assert parser.get_parsed_content("trained_on") == "phantoms"
+    # statistics of phantoms know nothing of radiographs, whatever the encoder knows
+    assert seen_images("released_cnn", "phantoms") == "phantoms"
+    assert seen_images("released_cnn", "radiographs") == "radiographs"
+    assert seen_images(None, "radiographs") == "radiographs"

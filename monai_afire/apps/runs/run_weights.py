@@ -69,7 +69,8 @@ def run_weights(
     elif own.is_dir():
         return _weights_in(own)
     elif Path(run).exists():
-        return str(weights_file(run))
+        path = weights_file(run)
+        return _weights_in(path) if path.is_dir() else str(path)
     kind = f"run with {task} weights" if run == LATEST and task else "run"
     raise FileNotFoundError(f"--weights_of {no_such_run(run, own.parent, kind)}")
 

@@ -62,7 +62,7 @@ def weights_file(path: str | os.PathLike) -> Path:
     if folder.name == LATEST and not _has_weights(folder):
         newest = newest_run(folder.parent, _has_weights)
         if newest is not None:
-            logger.info("%s: the last run has no weights; those of %s are taken", folder, newest)
+            logger.info("%s: the newest run with weights is %s", folder, newest)
             folder = newest
     return folder / MODEL_OF_RUN if _has_weights(folder) else folder
 

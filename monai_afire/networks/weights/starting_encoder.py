@@ -19,7 +19,7 @@ from monai_afire.networks.weights.description import contradiction, one_for_all
 from monai_afire.networks.weights.model_file import read_description
 from monai_afire.networks.weights.weight_loading import load_encoder_weights
 
-__all__ = ["described", "starting_encoder"]
+__all__ = ["described", "seen_images", "starting_encoder"]
 
 _PATCH_SIZE = 16
 _SIZES = {"hidden_size": 192, "num_layers": 5, "num_heads": 6}  # of the ViT without a file
@@ -57,6 +57,26 @@ def described(path: str | os.PathLike | None, name: str, default: Any) -> Any:
     if value is None or isinstance(value, str):
         return value or default
     return _sides(value)
+
+
+def seen_images(weights: str | os.PathLike | None, kind: str | None) -> str | None:
+    """
+    What images a network of a frozen encoder has seen: drawn phantoms alone, if either part knows nothing else.
+
+    Args:
+        weights: file of the encoder; None for random ones.
+        kind: of the images that the rest was fitted to, "phantoms" or "radiographs"; None where it is not known.
+
+    Returns:
+        "phantoms" or "radiographs"; None where it is not known.
+
+    Example:
+        >>> seen_images("released", "radiographs"), seen_images("released_cnn", "phantoms")
+        ('radiographs', 'phantoms')
+    """
+    if kind == "phantoms":
+        return kind
+    return described(weights, "trained_on", kind)
 
 
 def starting_encoder(

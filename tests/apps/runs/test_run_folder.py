@@ -367,3 +367,5 @@ def test_a_run_without_weights_is_named_as_one(
     assert run_weights("t", "afire") == str(Path("runs/afire/t/models/model.pt"))
     with pytest.raises(FileNotFoundError, match=r"'restore'.*no weights.*runs/afire: t$"):
         run_weights(restored.name, "afire")
+    with pytest.raises(FileNotFoundError, match=r"'restore'.*no weights"):
+        run_weights(str(restored.absolute()), "mine")
