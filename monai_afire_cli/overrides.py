@@ -201,9 +201,10 @@ def _wrong_path(name: str, word: str | None) -> str | None:
     is_input = name in INPUTS and word.lower() not in _NOTHING
     if is_input and not _is_there(word):
         hint = "; the weights of a run are runs/BUNDLE/latest" if word == "latest" else ""
-        if name == "encoder_weights" and not os.path.dirname(word):
-            hint = hint or did_you_mean(word, _ENCODERS)
-        if name == "ckpt_path" and did_you_mean(word, _ENCODERS):
+        released = "" if os.path.dirname(word) else did_you_mean(word, _ENCODERS)
+        if name == "encoder_weights":
+            hint = hint or released
+        elif name == "ckpt_path" and released:
             hint = "; leave --ckpt_path out for the weights that come with the bundle"
         return f"{word}: there is no such file or folder{hint}"
     return None

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from monai_afire_cli.run_records import LATEST, newest_first, run_folders, runs_of
 from monai_afire_cli.suggestions import did_you_mean
 
-__all__ = ["no_such_run", "wrong_run"]
+__all__ = ["newest_names", "no_such_run", "wrong_run"]
 
 _RELEASED = "released"
 _SHOWN = 5
@@ -62,11 +62,27 @@ def no_such_run(word: str, parent: Path, kind: str = "run") -> str:
         >>> no_such_run("mine", Path("/runs/afire"))
         'mine: no such run in /runs/afire (there: none), and no such path'
     """
-    names = [folder.name for folder in newest_first(run_folders(parent))]
-    shown, others = names[:_SHOWN], len(names) - _SHOWN
+    folders = run_folders(parent)
+    there = f"there: {newest_names(folders)}"
+    meant = did_you_mean(word, [folder.name for folder in newest_first(folders)])
+    return f"{word}: no such {kind} in {parent.absolute()} ({there}), and no such path{meant}"
+
+
+def newest_names(folders: Iterable[Path]) -> str:
+    """
+    The names of the newest runs, and how many more there are.
+
+    Args:
+        folders: of the runs.
+
+    Example:
+        >>> newest_names([])
+        'none'
+    """
+    names = [folder.name for folder in newest_first(folders)]
+    others = len(names) - _SHOWN
     more = f" and {others} more" if others > 0 else ""
-    there = f"there: {', '.join(shown) or 'none'}{more}"
-    return f"{word}: no such {kind} in {parent.absolute()} ({there}), and no such path{did_you_mean(word, names)}"
+    return (", ".join(names[:_SHOWN]) or "none") + more
 
 
 def _how_to_get_released(config: Mapping[str, Any]) -> str:

@@ -132,14 +132,20 @@ def interval(values: NDArray[np.float64]) -> str:
     return f"{values[0]:.3f} ({low:.3f} to {high:.3f})"
 
 
-def both_ways(
-    aucs: dict[str, NDArray[np.float64]], draws: list[str], seed: int = 0
-) -> NDArray[np.float64]:
-    """The mean over draws, and its samples over draws and patients."""
-    stacked = np.stack([aucs[draw] for draw in draws])
-    samples = stacked.shape[1] - 1
-    chosen = np.random.default_rng(seed).integers(len(draws), size=(samples, len(draws)))
-    return np.concatenate([[stacked[:, 0].mean()], resampled_means(stacked[:, 1:], chosen)])
+def both_ways(aucs: NDArray[np.float64], seed: int = 0) -> NDArray[np.float64]:
+    """
+    The mean over draws, or pre-trainings, and its samples over them and patients.
+
+    Args:
+        aucs: ``(D, 1 + B)``: of each draw with all patients, then in each sample of them.
+        seed: of the draws that a sample takes.
+
+    Returns:
+        ``(1 + B,)``.
+    """
+    draws, samples = len(aucs), aucs.shape[1] - 1
+    chosen = np.random.default_rng(seed).integers(draws, size=(samples, draws))
+    return np.concatenate([[aucs[:, 0].mean()], resampled_means(aucs[:, 1:], chosen)])
 
 
 def arms_table(found: dict[tuple[str, str], dict[str, NDArray[np.float64]]]) -> pd.DataFrame:
@@ -155,7 +161,7 @@ def arms_table(found: dict[tuple[str, str], dict[str, NDArray[np.float64]]]) -> 
                 "arm": arm,
                 "draws": len(draws),
                 "sd over draws": f"{spread:.3f}" if len(whole) > 1 else "",
-                "test AUC": interval(both_ways(aucs, draws)),
+                "test AUC": interval(both_ways(np.stack([aucs[draw] for draw in draws]))),
             }
         )
     return pd.DataFrame(rows)
@@ -181,7 +187,7 @@ def _differences(
             draws = sorted(set(first) & set(second))
             if not draws:
                 continue
-            paired = both_ways({draw: first[draw] - second[draw] for draw in draws}, draws)
+            paired = both_ways(np.stack([first[draw] - second[draw] for draw in draws]))
             yield {
                 "labels": fraction,
                 "difference": f"{arm} - {other}",

@@ -32,7 +32,10 @@ def test_the_interval_covers_the_truth_where_draws_differ() -> None:
     for repeat in range(200):
         means = 0.6 + 0.03 * random.normal(size=12)
         aucs = {str(draw): np.full(501, mean) for draw, mean in enumerate(means)}
-        low, high = np.quantile(both_ways(aucs, sorted(aucs), seed=repeat)[1:], [0.025, 0.975])
+        low, high = np.quantile(
+            both_ways(np.stack([aucs[draw] for draw in sorted(aucs)]), seed=repeat)[1:],
+            [0.025, 0.975],
+        )
         covered += low <= 0.6 <= high
     assert 0.85 <= covered / 200 <= 0.99
 

@@ -12,12 +12,12 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
+from tests.evidence.draws_and_patients import both_ways
 from tests.evidence.untouched_detection import (
     FOLDS,
     comparison,
     cross_fitted,
     fold_aucs,
-    over_seeds,
     pack,
     pixel_scorer,
     read_aucs,
@@ -104,8 +104,8 @@ def test_intervals_widen_with_the_spread_of_pretrainings() -> None:
     patients = 0.01 * rng.normal(size=501)
     alike = 0.7 + np.stack([patients] * 5)
     different = alike + np.linspace(-0.1, 0.1, 5)[:, None]
-    assert over_seeds(different)[0] == pytest.approx(over_seeds(alike)[0])
-    assert over_seeds(different)[1:].std() > 2 * over_seeds(alike)[1:].std()
+    assert both_ways(different)[0] == pytest.approx(both_ways(alike)[0])
+    assert both_ways(different)[1:].std() > 2 * both_ways(alike)[1:].std()
 
 
 def test_the_table_is_made_from_the_packed_scores(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import argparse
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ from monai_afire.metrics import bootstrap_aucs, bootstrap_p_value, patient_weigh
 from monai_afire.metrics.principal_components import pca_errors
 from monai_afire.networks import EfficientNetLiteEncoder, released_encoder
 from tests.evidence.component_endpoint import holm
-from tests.evidence.draws_and_patients import interval, resampled_means
+from tests.evidence.draws_and_patients import both_ways, interval
 from tests.evidence.fair_controls import IMAGENET_SIZE, lung_crops
 from tests.evidence.radiograph_sets import part_of, pictures, radiograph_table
 from tests.evidence.real_components import trained_encoder
@@ -47,6 +48,9 @@ SECONDARY = (
 
 Scorer = Callable[[pd.DataFrame], NDArray[np.float64]]
 """Scores of the images to be judged, from a table whose "section" says which images are training normals."""
+
+Arm = tuple[str, Callable[[], NDArray[np.float64]]]
+"""What is compared: its name, and a function that scores all images."""
 
 
 def untouched_patients(data: Path) -> pd.DataFrame:
@@ -112,49 +116,48 @@ def pixel_scorer(
     return scores
 
 
-def arms(
-    options: argparse.Namespace, table: pd.DataFrame
-) -> Iterator[tuple[str, Callable[[], NDArray[np.float64]]]]:
+def arms(options: argparse.Namespace, table: pd.DataFrame) -> Iterator[Arm]:
     """Names of what is compared, each with a function that scores all images."""
     small, measured = pictures(table["image"].tolist(), SHAPE["image_size"])
-    large, _ = pictures(table["image"].tolist(), IMAGENET_SIZE)
     crops = lung_crops(small)
-    square = crops["square"]
     yield "blur", lambda: -measured["sharpness"].to_numpy()
     yield "darkness", lambda: -measured["brightness"].to_numpy()
-    for field, pixels in crops.items():
-        yield (
-            f"PCA, {field}",
-            lambda pixels=pixels: cross_fitted(table, pixel_scorer(pixels, pca_errors)),
-        )
-        yield (
-            f"pixel neighbors, {field}",
-            lambda pixels=pixels: cross_fitted(table, pixel_scorer(pixels, pixel_distances)),
-        )
-    yield (
-        "released",
-        lambda: cross_fitted(
-            table, network_scorer(square, encoder(str(released_encoder()), SHAPE).eval())
-        ),
-    )
-    yield (
-        "ImageNet",
-        lambda: cross_fitted(
-            table, network_scorer(lung_crops(large)["square"], imagenet_encoder())
-        ),
-    )
+    yield from pixel_arms(table, crops)
+    released = encoder(str(released_encoder()), SHAPE).eval()
+    yield "released", partial(cross_fitted, table, network_scorer(crops["square"], released))
+    yield "ImageNet", partial(imagenet_scores, table)
+    yield from pretrained_arms(options, table, crops["square"])
+
+
+def pixel_arms(table: pd.DataFrame, crops: Mapping[str, torch.Tensor]) -> Iterator[Arm]:
+    """PCA and pixel neighbors in each field of view."""
+    for field, images in crops.items():
+        for name, measure in (("PCA", pca_errors), ("pixel neighbors", pixel_distances)):
+            yield f"{name}, {field}", partial(cross_fitted, table, pixel_scorer(images, measure))
+
+
+def pretrained_arms(
+    options: argparse.Namespace, table: pd.DataFrame, images: torch.Tensor
+) -> Iterator[Arm]:
+    """Each method of the plan with each seed, the seeds in order."""
     shape = json.loads(PLAN.read_text())["overrides"]
-    plan = read_arms(
-        PLAN, options.output / "pretraining", {"dataset_dir": str(options.normals.resolve())}
-    )
+    shared = {"dataset_dir": str(options.normals.resolve())}
+    plan = read_arms(PLAN, options.output / "pretraining", shared)
     methods = {arm if isinstance(arm, str) else arm.name: arm for arm in plan}
+
+    def scores(name: str, seed: int) -> NDArray[np.float64]:
+        network = trained_encoder(methods[name], seed, shape).eval()
+        return cross_fitted(table, network_scorer(images, network))
+
     for seed, name in itertools.product(options.seeds, options.only):
-        yield (
-            f"{name}-seed_{seed}",
-            lambda arm=methods[name], seed=seed: cross_fitted(
-                table, network_scorer(square, trained_encoder(arm, seed, shape).eval())
-            ),
-        )
+        yield f"{name}-seed_{seed}", partial(scores, name, seed)
+
+
+def imagenet_scores(table: pd.DataFrame) -> NDArray[np.float64]:
+    """The score of ImageNet's network, which sees larger pictures."""
+    images, _ = pictures(table["image"].tolist(), IMAGENET_SIZE)
+    square = lung_crops(images)["square"]
+    return cross_fitted(table, network_scorer(square, imagenet_encoder()))
 
 
 def imagenet_encoder() -> nn.Module:
@@ -207,16 +210,9 @@ def read_aucs(file: Path, view: str | None) -> dict[str, NDArray[np.float64]]:
     return {arm: np.stack(aucs) for arm, aucs in found.items()}
 
 
-def over_seeds(aucs: NDArray[np.float64], seed: int = 0) -> NDArray[np.float64]:
-    """The mean over pre-trainings, and its samples over pre-trainings and patients."""
-    runs, samples = len(aucs), aucs.shape[1] - 1
-    chosen = np.random.default_rng(seed).integers(runs, size=(samples, runs))
-    return np.concatenate([[aucs[:, 0].mean()], resampled_means(aucs[:, 1:], chosen)])
-
-
 def comparison(found: Mapping[str, NDArray[np.float64]]) -> pd.DataFrame:
     """A row per arm: AUC, and what AFiRe is above it; p of the secondary comparisons after Holm."""
-    means = {arm: over_seeds(aucs, place) for place, (arm, aucs) in enumerate(found.items())}
+    means = {arm: both_ways(aucs, place) for place, (arm, aucs) in enumerate(found.items())}
     first, endpoint = ENDPOINT
     rows = {first: {"runs": len(found[first]), "AUC": interval(means[first])}}
     for arm in (endpoint, *(name for name in SECONDARY if name in means)):

@@ -12,6 +12,7 @@ from monai.bundle import ConfigParser
 
 from monai_afire.apps.runs.call import BundleCall
 from monai_afire.apps.runs.phantom_weights import are_of_phantoms
+from monai_afire.networks.weights.description import KNOWS_PHANTOMS
 from monai_afire.utils.device import described_precision
 from monai_afire_cli.bundles import bundles_folder
 
@@ -79,7 +80,7 @@ def _phantom_encoders(call: BundleCall) -> Iterator[str]:
         path = call.value(name)
         if isinstance(path, (str, os.PathLike)) and path and are_of_phantoms(path):
             remedy = "for radiographs take --encoder_weights released, or pre-train on your own"
-            yield f"warning: {path} was trained on drawn phantoms alone; {remedy}"
+            yield f"warning: {path} {KNOWS_PHANTOMS}; {remedy}"
 
 
 def origin(paths: Iterable[Path]) -> str:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from monai_afire.apps.runs.door import option_text, run_text
-from monai_afire.data.datalist.drawn_images import PHANTOMS, is_drawn
+from monai_afire.data.datalist.drawn_images import is_drawn
+from monai_afire.networks.weights.description import KNOWS_PHANTOMS, PHANTOMS
 from monai_afire.networks.weights.model_file import ModelFile, read_description
 from monai_afire_cli.words import passed_word
 
@@ -75,7 +76,7 @@ def checked_items(
         return items
     other = next((item["image"] for item in items if not is_drawn(item["image"])), None)
     if other is not None:
-        reason = f"{model_file.path} was trained on drawn phantoms alone, and {other} is none"
+        reason = f"{model_file.path} {KNOWS_PHANTOMS}, and {other} is none"
         remedy = model_file.hint or "take other weights"
         if bundle_root is not None:
             bundle, task = Path(bundle_root), str(model_file.task)

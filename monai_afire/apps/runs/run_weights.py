@@ -13,17 +13,14 @@ from monai_afire.networks.weights.model_file import read_description
 from monai_afire.networks.weights.released_files import MODEL_OF_RUN, weights_file
 from monai_afire_cli.run_records import (
     LATEST,
-    newest_first,
     newest_run,
     read_record,
     run_folders,
     runs_of,
 )
-from monai_afire_cli.weights_of import no_such_run
+from monai_afire_cli.weights_of import newest_names, no_such_run
 
 __all__ = ["run_weights"]
-
-_MOST_LISTED = 5
 
 
 def run_weights(
@@ -80,13 +77,13 @@ def _weights_in(folder: Path) -> str:
     path = folder / MODEL_OF_RUN
     if path.is_file():
         return str(path)
-    others = [each.name for each in newest_first(run_folders(folder.parent))]
-    with_weights = [name for name in others if (folder.parent / name / MODEL_OF_RUN).is_file()]
+    runs = run_folders(folder.parent)
+    with_weights = [each for each in runs if (each / MODEL_OF_RUN).is_file()]
     step = read_record(folder).get("step", "")
     of_step = f" (a run of the step {step!r})" if step else ""
-    there = ", ".join(with_weights[:_MOST_LISTED]) or "none"
+    there = f"runs with weights in {folder.parent}: {newest_names(with_weights)}"
     raise FileNotFoundError(
-        f"--weights_of {folder.name}: this run{of_step} has no weights; runs with weights in {folder.parent}: {there}"
+        f"--weights_of {folder.name}: this run{of_step} has no weights; {there}"
     )
 
 

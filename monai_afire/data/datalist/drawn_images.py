@@ -10,11 +10,11 @@ from typing import Any
 
 from PIL.PngImagePlugin import PngInfo
 
+from monai_afire.networks.weights.description import PHANTOMS, RADIOGRAPHS
+
 _PNG = b"\x89PNG\r\n\x1a\n"
 _KEYWORD, _TEXT = "Source", "drawn by monai_afire"
 _HEAD = 256  # bytes; the mark comes right after the first chunk
-
-PHANTOMS, RADIOGRAPHS = "phantoms", "radiographs"
 
 
 def drawn_mark() -> PngInfo:

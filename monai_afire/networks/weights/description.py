@@ -38,6 +38,9 @@ TASKS = {
     "UPerNet": "segmenter",
     **{name: f"pre-trained {name} network" for name in ("AFiRe", "PEAC", "ACE", "DINO", "MAE")},
 }
+PHANTOMS, RADIOGRAPHS = "phantoms", "radiographs"  # what the images of a training were
+KNOWS_PHANTOMS = "was trained on drawn phantoms alone"
+"""What is said of a file of weights that knows no radiographs."""
 _STRICT = ConfigDict(extra="forbid", strict=True)
 _Axes = Field(min_length=1, max_length=3)
 _Pixels = Annotated[int, Field(ge=1, le=16_384)]

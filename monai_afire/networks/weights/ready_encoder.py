@@ -17,6 +17,7 @@ from monai_afire.networks.nets.encoders.encoder_building import (
 from monai_afire.networks.nets.encoders.hugging_face_encoder import HuggingFaceEncoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.encoders.timm_encoder import TimmEncoder
+from monai_afire.networks.weights.description import KNOWS_PHANTOMS, PHANTOMS
 from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.networks.weights.released_files import ENCODERS, RELEASED, weights_file
 from monai_afire.networks.weights.weight_loading import load_encoder_weights
@@ -91,9 +92,9 @@ def _built(source: str, pretrained: bool) -> tuple[RadiographEncoder, bool]:
             f"no encoder {source!r}: give {names}, a file such as model.pt, hub:FOLDER or timm:NAME"
         )
     file = ModelFile(path)
-    if pretrained and file.description.trained_on == "phantoms":
+    if pretrained and file.description.trained_on == PHANTOMS:
         warnings.warn(
-            f"{path} was trained on drawn phantoms alone: its features are not those of radiographs;"
+            f"{path} {KNOWS_PHANTOMS}: its features are not those of radiographs;"
             " take 'released', or the model.pt of a training on radiographs",
             stacklevel=3,
         )

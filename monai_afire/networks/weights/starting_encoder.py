@@ -15,7 +15,7 @@ from monai_afire.networks.definition import build_network, definition_of, encode
 from monai_afire.networks.nets.encoders.encoder_building import RESIDUAL, VIT, build_encoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
-from monai_afire.networks.weights.description import contradiction, one_for_all
+from monai_afire.networks.weights.description import PHANTOMS, contradiction, one_for_all
 from monai_afire.networks.weights.model_file import read_description
 from monai_afire.networks.weights.weight_loading import load_encoder_weights
 
@@ -74,7 +74,7 @@ def seen_images(weights: str | os.PathLike | None, kind: str | None) -> str | No
         >>> seen_images("released", "radiographs"), seen_images("released_cnn", "phantoms")
         ('radiographs', 'phantoms')
     """
-    if kind == "phantoms":
+    if kind == PHANTOMS:
         return kind
     return described(weights, "trained_on", kind)
 
