@@ -395,7 +395,8 @@ def saved_network(file: ModelFile, **replaced: Any) -> nn.Module:
     Example:
         >>> import tempfile
         >>> from monai_afire.networks import ViTEncoder
-        >>> path = save_network(ViTEncoder(img_size=32), [tempfile.mkdtemp(), "model.pt"], {"task": "encoder"})
+        >>> encoder = ViTEncoder(img_size=32, hidden_size=8, num_layers=1, num_heads=1)
+        >>> path = save_network(encoder, [tempfile.mkdtemp(), "model.pt"], {"task": "encoder"})
         >>> saved_network(ModelFile(path, "encoder")).grid_size
         (2, 2)
     """
