@@ -13,10 +13,8 @@ from monai_afire.utils.distributed import (
     per_process_batch,
     run_device,
 )
-from monai_afire.utils.files import bundle_root
 
 __all__ = [
-    "bundle_root",
     "default_num_workers",
     "destroy_process_group",
     "global_rank",

@@ -73,24 +73,6 @@ def save_png(pixels: NDArray, path: str | os.PathLike) -> None:
         Image.fromarray(pixels).save(temporary, format="PNG", compress_level=1)
 
 
-def bundle_root(name: str) -> str:
-    """
-    Find the folder of one of this repository's bundles, for its configs.
-
-    Args:
-        name: of the bundle.
-
-    Returns:
-        "bundles/<name>" in the repository's root, else ".", which is right inside the bundle.
-
-    Example:
-        >>> bundle_root("no_such_bundle")
-        '.'
-    """
-    folder = f"bundles/{name}"
-    return folder if os.path.isdir(f"{folder}/configs") else "."
-
-
 def joined_path(path: str | os.PathLike | Sequence[str | os.PathLike]) -> Path:
     """A path, or the path of parts, as configs give it: ``["@output_dir", "picture.png"]``."""
     return Path(path) if isinstance(path, (str, os.PathLike)) else Path(*path)

@@ -4,19 +4,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
 import torch
 
-from monai_afire.utils import bundle_root, default_num_workers
-
-
-def test_bundle_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert bundle_root("afire") == "."
-    (tmp_path / "bundles/afire/configs").mkdir(parents=True)
-    assert bundle_root("afire") == "bundles/afire"
+from monai_afire.utils import default_num_workers
 
 
 def test_loader_processes_are_for_gpus() -> None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from monai_afire.apps.runs.bundle_folder import bundle_root
 from monai_afire.apps.runs.call import BundleCall
 from monai_afire.apps.runs.check import OptionError, check_call, start_bundle
 from monai_afire.apps.runs.closing_message import ClosingMessage
@@ -31,6 +32,7 @@ __all__ = [
     "OptionError",
     "TrainingMessage",
     "bundle_call",
+    "bundle_root",
     "check_call",
     "check_folders",
     "checked_items",

@@ -61,7 +61,7 @@ def test_the_traceback_is_there_for_who_asks_for_it(monkeypatch: pytest.MonkeyPa
     [
         "monai_afire.utils.files.output_path(3, 4, 5, 6)",
         "1 / 0",
-        "monai_afire.utils.bundle_root()",
+        "monai_afire.apps.runs.bundle_root()",
         "monai_afire.utils.text.first_few(3)",  # within this package, but not by a raise
     ],
 )
