@@ -66,6 +66,14 @@ FAMILIES = {
             ("imagenet_continued_probe_lejepa", "imagenet_probe"),
         )
     ),
+    "part 10": Family(
+        (
+            ("imagenet_probe_224", "imagenet_probe"),
+            ("vit_tiny_probe", "imagenet_probe_224"),
+            ("imagenet_continued_probe_224", "imagenet_probe_224"),
+        ),
+        labels=("0.1", "1"),
+    ),
 }
 """By the part of the protocol."""
 
