@@ -36,9 +36,10 @@ from monai_afire.networks.weights.checkpoint_files import read_own
 from monai_afire.networks.weights.description import (
     carried_description,
     describe,
+    tensor_digest,
     with_description,
 )
-from monai_afire.networks.weights.model_file import check_fits
+from monai_afire.networks.weights.model_file import check_fits, read_description
 from monai_afire.utils.distributed import all_gather_object, by_main_rank, global_rank
 from monai_afire.utils.text import first_few
 
@@ -234,6 +235,13 @@ class ResumableCheckpoint:
         if self.validator is None or not self.files.model.is_file():
             self.write_model()
 
+    def is_model_written(self) -> bool:
+        """Whether ``model.pt`` is there and, unless validation has chosen it, is the network as it is now."""
+        if self.validator is not None:
+            return self.files.model.is_file()
+        written = read_description(self.files.model)
+        return written is not None and written.digest == tensor_digest(self.network.state_dict())
+
     def write_model(self) -> None:
         """Write ``model.pt``."""
         self.files.write_model(self.network_state())
@@ -335,7 +343,7 @@ class ResumableCheckpoint:
 
     def complete_model(self, engine: Any) -> None:
         """Write ``model.pt`` of a complete run, which may have been killed between its last two files."""
-        if global_rank() or (self.validator is not None and self.files.model.is_file()):
+        if global_rank() or self.is_model_written():
             return
         if self.best_metric is not None:
             text = "the network of the last epoch, not the one of the best validation"

@@ -18,6 +18,8 @@ class MainRankSummaryWriter(SummaryWriter):
     """
     TensorBoard writer of a distributed run: the main rank writes, on the others scalars and pictures are dropped.
 
+    The file is made when something is written, so a run that has nothing to do leaves none.
+
     Args:
         log_dir: folder of the log.
 
@@ -30,28 +32,35 @@ class MainRankSummaryWriter(SummaryWriter):
 
     def __init__(self, log_dir: str) -> None:
         self.is_main = global_rank() == 0
-        if self.is_main:
-            super().__init__(log_dir)
+        self.is_open = False
+        self.log_dir = log_dir
 
     def add_scalar(self, *args: Any, **kwargs: Any) -> None:
         """Write a scalar, see ``SummaryWriter``."""
         if self.is_main:
+            self._open()
             super().add_scalar(*args, **kwargs)
 
     def add_image(self, *args: Any, **kwargs: Any) -> None:
         """Write a picture, see ``SummaryWriter``."""
         if self.is_main:
+            self._open()
             super().add_image(*args, **kwargs)
 
     def flush(self) -> None:
         """Write what is pending."""
-        if self.is_main:
+        if self.is_open:
             super().flush()
 
     def close(self) -> None:
         """Close the log."""
-        if self.is_main:
+        if self.is_open:
             super().close()
+
+    def _open(self) -> None:
+        if not self.is_open:
+            super().__init__(self.log_dir)
+            self.is_open = True
 
 
 @dataclass(eq=False)

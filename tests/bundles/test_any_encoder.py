@@ -68,6 +68,10 @@ def test_a_detector_is_fitted_to_an_encoder_without_training(clone: Path) -> Non
     assert state["thresholds"].isfinite().all()
     assert not any("decoder" in name or "bank" in name for name in state)
 
+    before = file.stat().st_mtime_ns, sorted(file.parents[1].rglob("*"))
+    run(config_file=[*FIT, "vit.json"], **SIZES, name=file.parents[1].name, resume=True)
+    assert (file.stat().st_mtime_ns, sorted(file.parents[1].rglob("*"))) == before
+
     found = {}
     for specificity in (None, 0.01):
         output = clone / f"used_{specificity}"

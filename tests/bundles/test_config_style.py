@@ -22,7 +22,7 @@ CONFIGS = sorted(
     for path in (REPOSITORY_ROOT / "bundles").glob("*/configs/**/*.json")
     if path.stem != "metadata"
 )
-ENDS = ("finish_run", "run_inference", "run_training")
+ENDS = ("run_inference", "run_once", "run_training")
 MAX_EXPRESSIONS = 24  # median of the zoo's train.json
 MAX_LENGTH = 73  # median of the longest expression of a config in the zoo
 LIST_ADDITION = re.compile(r"\+ [\[(]|\] \+ [@\[(]|@[\w:]+ \+ @")

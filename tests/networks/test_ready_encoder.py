@@ -204,7 +204,8 @@ def test_latest_is_the_last_run_with_weights(tmp_path: Path) -> None:
             os.utime(path, (9 - number, 9 - number))  # as a copy may leave them
     latest = tmp_path / "runs" / "afire" / "latest"
     latest.symlink_to("scored")
-    assert load_encoder(latest).encoder.hidden_size == 24
+    with pytest.warns(UserWarning, match=r"latest.*second"):
+        assert load_encoder(latest).encoder.hidden_size == 24
     latest.unlink()
     latest.symlink_to("first")  # it leads to weights, so these are meant
     assert load_encoder(latest).encoder.hidden_size == 12
@@ -243,3 +244,31 @@ def test_what_an_encoder_was_trained_on_goes_to_the_detector(tmp_path: Path) -> 
     assert seen_images("released_cnn", "phantoms") == "phantoms"
     assert seen_images("released_cnn", "radiographs") == "radiographs"
     assert seen_images(None, "radiographs") == "radiographs"
+
+
+@pytest.mark.parametrize("bundle", ["classification", "segmentation", "landmarks"])
+@pytest.mark.parametrize(
+    ("is_frozen", "image", "trained_on"),
+    [(True, "a.dcm", "phantoms"), (False, "a.dcm", "radiographs"), (None, "a.dcm", "radiographs")],
+)
+def test_a_frozen_encoder_of_phantoms_knows_phantoms_alone(
+    tmp_path: Path, bundle: str, is_frozen: bool | None, image: str, trained_on: str
+) -> None:
+    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+    path = save_network(encoder, tmp_path / "model.pt", {"trained_on": "phantoms"})
+    config = json.loads((ROOT / f"bundles/radiograph_{bundle}/configs/train.json").read_text())
+    network: Any = {"_target_": "monai_afire.networks.TransferClassifier", "num_classes": 1}
+    network |= {"encoder": "@encoder"} | (
+        {} if is_frozen is None else {"freeze_encoder": is_frozen}
+    )
+    parser = ConfigParser(
+        {
+            "encoder": encoder,
+            "encoder_weights": str(path),
+            "network_def": network,
+            "train": {"dataset": {"data": [{"image": image}]}},
+            "trained_on": config["train"]["run"]["description"]["trained_on"],
+        },
+        globals={"monai_afire": "monai_afire"},
+    )
+    assert parser.get_parsed_content("trained_on") == trained_on

@@ -21,6 +21,7 @@ from monai_afire.apps.runs.run_record import finish_run
 from monai_afire.apps.runs.run_weights import run_weights
 from monai_afire.apps.runs.training import check_folders, run_training
 from monai_afire.apps.runs.training_message import TrainingMessage
+from monai_afire.apps.runs.whole_run import run_once
 
 __all__ = [
     "ENCODER_OPTIONS",
@@ -42,6 +43,7 @@ __all__ = [
     "start_bundle",
     "run_folder",
     "run_inference",
+    "run_once",
     "run_training",
     "run_weights",
     "show_cause_last",

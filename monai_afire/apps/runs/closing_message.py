@@ -38,7 +38,7 @@ class ClosingMessage:
         """Register with an engine."""
         engine.add_event_handler(Events.COMPLETED, self)
 
-    def __call__(self, engine: Any) -> None:
+    def __call__(self, engine: Any = None) -> None:
         """Print the message, once for all ranks."""
         if global_rank() == 0 and (lines := self.lines()):
             width = max(11, *(len(name) + 2 for name in lines))

@@ -43,6 +43,7 @@ _MAY_CHANGE = {
     *("resume", "name", "dataset_dir", "datalist", "epochs"),
     *("device", "num_workers", "cache", "cache_dir", "logging_file"),
 }
+_DONE_ONCE = ("evaluation", "analysis", "fit")  # steps whose configs call run_once
 _MOST_LISTED = 10
 _made: dict[tuple[Path, str, str | None], Path] = {}  # folders that this process has made
 
@@ -114,8 +115,8 @@ def stopped_run(
         Its folder; None where no run can be resumed.
 
     Raises:
-        ValueError: when the run of this name is of another step, or no run fits; the message lists those that there
-            are.
+        ValueError: when the run of this name is of another step, when it is complete and its results would not be those
+            of this command, or no run fits; the message lists those that there are.
 
     Example:
         >>> stopped_run("no_such_bundle", "train") is None
@@ -129,6 +130,10 @@ def stopped_run(
     if not _is_of(folder, step):
         found = read_record(folder).get("step", "something else")
         raise ValueError(f"{folder} is a run of {found}, not of {step}: choose another --name")
+    record = read_record(folder)
+    if step in _DONE_ONCE and is_finished(folder) and not _fits(record, images):
+        found = f"{folder} has results of other images or options than this command"
+        raise ValueError(f"{found}{_described(record)}: choose another --name")
     return folder
 
 

@@ -5,10 +5,11 @@
 from __future__ import annotations
 
 import atexit
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from ignite.engine import Engine, Events
 
 from monai_afire.apps.runs.follow_up import say_how_to_go_on
 from monai_afire.apps.runs.run_folder import remove_empty
@@ -18,7 +19,7 @@ from monai_afire.data.datalist.image_list import image_fingerprint
 from monai_afire.engines import TrackedTrainer
 from monai_afire.handlers.run_folder import RunFolder
 from monai_afire.handlers.stop_request import StoppedBySignal
-from monai_afire.utils.distributed import by_main_rank
+from monai_afire.utils.distributed import by_main_rank, global_rank
 from monai_afire.utils.files import check_writable, refuse_existing
 
 __all__ = ["check_folders", "run_training"]
@@ -30,7 +31,6 @@ def check_folders(
     """
     Make sure that a training can write to its folders, and that no other one has, before hours of work depend on it.
 
-    From here on a resumed run is the newest one.
     New folders that stay empty, because the run fails before it begins, are removed when the process ends.
 
     Args:
@@ -65,10 +65,8 @@ def _check_folders(output_dir: Path, ckpt_dir: Path, resume: bool) -> None:
     check_writable(output_dir, option="--output_dir")
     check_writable(ckpt_dir, option="--ckpt_dir")
     if resume:
-        begin_again(output_dir)
         return
-    own = f".{os.getpid()}."  # TensorBoard's files have the number of the process in their names
-    curves = [path for path in output_dir.glob("events.out.tfevents*") if own not in path.name]
+    curves = output_dir.glob("events.out.tfevents*")
     refuse_existing(ckpt_dir / "checkpoint.pt", ckpt_dir / "model.pt", *curves)
 
 
@@ -91,9 +89,21 @@ def run_training(trainer: TrackedTrainer, bundle_root: str) -> None:
         run.network, run.ckpt_dir, bundle_root, run.output_dir, run.preview, chosen_by
     )
     message.attach(trainer)
+    if run.resume and global_rank() == 0:
+        _make_newest_at_first_epoch(trainer, run.output_dir)
     try:
         trainer.run()
     except StoppedBySignal:
         say_how_to_go_on(run.output_dir)
         raise
     finish_run(run.output_dir)
+
+
+def _make_newest_at_first_epoch(trainer: Engine, output_dir: str) -> None:
+    """Make a resumed run the newest one as soon as it trains; a complete one, which does not, stays as it is."""
+
+    def begin(_: Engine) -> None:
+        begin_again(output_dir)
+        handle.remove()
+
+    handle = trainer.add_event_handler(Events.EPOCH_STARTED, begin)

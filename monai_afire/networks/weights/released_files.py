@@ -4,13 +4,11 @@
 
 from __future__ import annotations
 
-import logging
 import os
+import warnings
 from pathlib import Path
 
 from monai_afire_cli.run_records import LATEST, newest_run
-
-logger = logging.getLogger(__name__)
 
 __all__ = ["ENCODERS", "RELEASED", "released_encoder", "released_file", "weights_file"]
 
@@ -54,7 +52,8 @@ def weights_file(path: str | os.PathLike) -> Path:
     """
     The file of a path, of a run's folder, or of the name of a released encoder.
 
-    Where "latest" beside the runs of a bundle leads to no weights, it stands for the newest run that has some.
+    Where "latest" beside the runs of a bundle leads to no weights, it stands for the newest run that has some, and a
+    warning says which.
     """
     if path in ENCODERS:
         return released_encoder(str(path))
@@ -62,7 +61,11 @@ def weights_file(path: str | os.PathLike) -> Path:
     if folder.name == LATEST and not _has_weights(folder):
         newest = newest_run(folder.parent, _has_weights)
         if newest is not None:
-            logger.info("%s: the newest run with weights is %s", folder, newest)
+            # once for all that ask, and where a program has set no level for logging
+            warnings.warn(
+                f"{folder} leads to a run without weights: those of {newest}, the newest run with weights, are taken",
+                stacklevel=1,
+            )
             folder = newest
     return folder / MODEL_OF_RUN if _has_weights(folder) else folder
 

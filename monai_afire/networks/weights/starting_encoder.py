@@ -59,13 +59,19 @@ def described(path: str | os.PathLike | None, name: str, default: Any) -> Any:
     return _sides(value)
 
 
-def seen_images(weights: str | os.PathLike | None, kind: str | None) -> str | None:
+def seen_images(
+    weights: str | os.PathLike | None, kind: str | None, is_frozen: bool = True
+) -> str | None:
     """
-    What images a network of a frozen encoder has seen: drawn phantoms alone, if either part knows nothing else.
+    What images a network has seen, for the file of its weights.
+
+    With a frozen encoder: drawn phantoms alone, if either part knows nothing else. An encoder that goes on learning has
+    seen the new images, too.
 
     Args:
         weights: file of the encoder; None for random ones.
         kind: of the images that the rest was fitted to, "phantoms" or "radiographs"; None where it is not known.
+        is_frozen: whether the encoder is as it was.
 
     Returns:
         "phantoms" or "radiographs"; None where it is not known.
@@ -74,7 +80,7 @@ def seen_images(weights: str | os.PathLike | None, kind: str | None) -> str | No
         >>> seen_images("released", "radiographs"), seen_images("released_cnn", "phantoms")
         ('radiographs', 'phantoms')
     """
-    if kind == PHANTOMS:
+    if kind == PHANTOMS or not is_frozen:
         return kind
     return described(weights, "trained_on", kind)
 

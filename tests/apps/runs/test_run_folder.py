@@ -40,6 +40,7 @@ def train(name: str | None = None, task: str = "classifier", step: str = "train"
 def go_on(folder: Path) -> Path:
     """What a training does with the folder that it resumes."""
     check_folders(str(folder), str(folder / "models"), resume=True)
+    begin_again(folder)
     return folder
 
 
