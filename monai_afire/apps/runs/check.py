@@ -21,13 +21,14 @@ from monai_afire.apps.runs.call import BundleCall, is_computed, is_of_weights, t
 from monai_afire.apps.runs.command_line import bundle_call
 from monai_afire.apps.runs.cpu import tune_cpu
 from monai_afire.apps.runs.declarations import OPTIONS
+from monai_afire.apps.runs.early_stop import stop_early
 from monai_afire.apps.runs.first_lines import print_first_lines
 from monai_afire.apps.runs.help_text import describe_default, help_text
 from monai_afire.apps.runs.kinds import ANY_NUMBER, SWITCH, describe
 from monai_afire.apps.runs.literals import changed_words, text_of
 from monai_afire.apps.runs.option import NULL
 from monai_afire.apps.runs.overlays import undone_settings, wrong_order
-from monai_afire.apps.runs.process_end import show_cause_last, stop_early
+from monai_afire.apps.runs.process_end import show_cause_last
 from monai_afire.utils.device import chosen_device
 from monai_afire_cli.overrides import unknown_step
 from monai_afire_cli.pipes import until_unread
@@ -37,10 +38,6 @@ from monai_afire_cli.wrong_values import such_as, wrong_value
 __all__ = ["OptionError", "check_call", "start_bundle"]
 
 _MOST_SUGGESTIONS = 3
-_INTERRUPTED = "stopped by Ctrl-C: start the same command again"
-_RESUMABLE = (
-    "stopped by Ctrl-C: the same command with --resume True goes on after what was complete"
-)
 _OF_WEIGHTS = "leave it out: the network is built from the file of its weights, which says it"
 
 
@@ -66,7 +63,7 @@ def start_bundle() -> None:
     stop_early()
     call = bundle_call(sys.argv)
     if call is not None:
-        show_cause_last(_RESUMABLE if "resume" in call.read_names else _INTERRUPTED)
+        show_cause_last()
         # MONAI's command line takes "--help" and "-h" for overrides
         if "help" in call.overrides or "h" in call.overrides:
             raise SystemExit(until_unread(lambda: print(help_text(call))) or 0)

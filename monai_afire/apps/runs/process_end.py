@@ -1,24 +1,21 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""How a process of an application ends: errors name their cause last, and a cluster's warning ends it in words."""
+"""How a process of an application ends by an error: its cause is named last."""
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
-import threading
 from traceback import extract_tb, walk_tb
-from types import FrameType, TracebackType
+from types import TracebackType
 
 from tqdm import tqdm
 
 from monai_afire.apps.runs.error_hints import hint_for
 from monai_afire_cli.pipes import is_output_unread
 
-__all__ = ["innermost_cause", "show_cause_last", "stop_early"]
+__all__ = ["close_bars", "innermost_cause", "show_cause_last"]
 
-_STOPPED = 143  # exit code, as of a training that a signal stops
 _WHOLE_TRACEBACK = "MONAI_AFIRE_TRACEBACK"  # environment variable
 
 
@@ -46,9 +43,7 @@ def show_cause_last(interrupted: str = "stopped by Ctrl-C") -> None:
     def show(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
-        # tqdm has no public list of its open bars; left open, they would be drawn again below the message
-        for bar in list(tqdm._instances):
-            bar.close()
+        close_bars()
         if issubclass(kind, KeyboardInterrupt):
             print(f"\n{interrupted}", file=sys.stderr, flush=True)
             return
@@ -72,6 +67,12 @@ def show_cause_last(interrupted: str = "stopped by Ctrl-C") -> None:
     sys.excepthook = show
 
 
+def close_bars() -> None:
+    """Close the progress bars: left open, they would be drawn again below a last message."""
+    for bar in list(tqdm._instances):  # tqdm has no public list of them
+        bar.close()
+
+
 def innermost_cause(error: BaseException) -> BaseException:
     """The error within those that MONAI's parser has wrapped around it."""
     while error.__cause__ is not None and _package(error) == "monai":
@@ -90,26 +91,3 @@ def _is_explained(error: BaseException) -> bool:
     if _package(error) != "monai_afire" or isinstance(error, AssertionError):
         return False
     return (extract_tb(error.__traceback__)[-1].line or "").startswith("raise ")
-
-
-def stop_early() -> None:
-    """
-    Let SIGUSR1 end a run that has nothing to save yet as it ends a training: by exit code 143, in words.
-
-    A training takes the signal over when it starts. A handler that is there already stays.
-
-    Example:
-        >>> stop_early()
-    """
-    number = getattr(signal, "SIGUSR1", None)  # Windows has none
-    is_main = threading.current_thread() is threading.main_thread()
-    if number is not None and is_main and signal.getsignal(number) is signal.SIG_DFL:
-        signal.signal(number, _leave)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    print(
-        f"stopped by {signal.Signals(number).name} before the run began: nothing was saved",
-        file=sys.stderr,
-    )
-    raise SystemExit(_STOPPED)

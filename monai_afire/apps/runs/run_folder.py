@@ -33,7 +33,7 @@ from monai_afire_cli.run_records import (
     wrong_name,
 )
 
-__all__ = ["run_folder", "run_name", "stopped_run"]
+__all__ = ["run_folder", "run_name", "stopped_run", "used_folder"]
 
 logger = logging.getLogger(__name__)
 
@@ -153,6 +153,21 @@ def run_name(output_dir: str | os.PathLike) -> str | None:
     """
     folder = Path(output_dir)
     return folder.name if read_record(folder) else None
+
+
+def used_folder() -> Path | None:
+    """
+    The folder that this process has made for a run, once something is in it: another run of its name is refused.
+
+    Returns:
+        None while it is empty, for an empty one is removed at the end, and for a run that goes on in its folder.
+
+    Example:
+        >>> used_folder() is None
+        True
+    """
+    used = [folder for folder in _made.values() if folder.is_dir() and not _is_unused(folder)]
+    return used[-1] if used else None
 
 
 def _run_folder(
