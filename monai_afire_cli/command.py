@@ -207,7 +207,7 @@ def _bundle_to_run(options: argparse.Namespace) -> Bundle:
 def _checked_files(bundle: Bundle, options: argparse.Namespace) -> list[Path]:
     """Configs of a run, whose overrides have paths that are there."""
     files = bundle.config_files(options.config)
-    if problems := wrong_options(files, options.overrides):
+    if problems := wrong_options(files, options.overrides, bundle.folder):
         raise BundleError("nothing was started: " + "; ".join(problems))
     return files
 

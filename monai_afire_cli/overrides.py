@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from monai_afire_cli.run_records import runs_of, taken_name, wrong_name
+from monai_afire_cli.run_records import other_step, runs_of, taken_name, wrong_name
 from monai_afire_cli.suggestions import did_you_mean
 from monai_afire_cli.table_hint import is_table, list_command
 from monai_afire_cli.weights_of import wrong_run
@@ -36,13 +36,16 @@ _ENCODERS = ("released", "released_224", "released_cnn", "imagenet")
 _NAMES = ("released", "imagenet")  # what a path may be instead, alone or before an underscore
 
 
-def wrong_options(files: Sequence[Path], overrides: Sequence[str]) -> list[str]:
+def wrong_options(
+    files: Sequence[Path], overrides: Sequence[str], bundle: Path | None = None
+) -> list[str]:
     """
     Overrides that no config has or whose values it cannot have, paths that are missing, and files that are not there.
 
     Args:
         files: configs of the run. Without any, or with one that is not JSON, only paths are checked.
         overrides: words of the command line.
+        bundle: folder of the bundle that runs; None for that of the first config.
 
     Returns:
         A line for each, with the remedy.
@@ -59,6 +62,8 @@ def wrong_options(files: Sequence[Path], overrides: Sequence[str]) -> list[str]:
     }
     if files and all(path.suffix == ".json" for path in files):
         config = _merged(files)
+        root = words.get("bundle_root") or bundle or files[0].resolve().parents[1]
+        runs = runs_of(os.path.expanduser(root))
         for name in words:
             problem = _unknown_part(config, _parts(name)) or _misspelt(config, name, overrides)
             problem = problem or wrong_word(name, words[name], config.get(name))
@@ -66,11 +71,11 @@ def wrong_options(files: Sequence[Path], overrides: Sequence[str]) -> list[str]:
         if problems.get("datalist") is None:
             problems["datalist"] = _table(words.get("datalist"), words.get("dataset_dir"))
         if "name" in words:
-            problems["name"] = _wrong_run_name(words, files[0], config)
+            problems["name"] = _wrong_run_name(words, runs, config)
         if problems.get("dataset_dir") is None and not _has(config, words, "datalist"):
             problems["dataset_dir"] = _no_images(words.get("dataset_dir"))
         if words.get("weights_of"):
-            problems["weights_of"] = wrong_run(str(words["weights_of"]), files[0], config)
+            problems["weights_of"] = wrong_run(str(words["weights_of"]), runs, config)
         if "run_id" in words:
             problems["run_id"] = unknown_step(words["run_id"], config)
     return [f"--{name}: {problem}" for name, problem in problems.items() if problem]
@@ -154,9 +159,9 @@ def _has(config: Mapping[str, Any], words: Mapping[str, str | None], name: str) 
 
 
 def _wrong_run_name(
-    words: Mapping[str, str | None], config_file: Path, config: Mapping[str, Any]
+    words: Mapping[str, str | None], runs: Path, config: Mapping[str, Any]
 ) -> str | None:
-    """What is wrong with the name of a run, or that a run has it already."""
+    """What is wrong with the name of a run, or with the run that has it already."""
     name = words["name"]
     if name is None:
         return "a name is missing (one that begins with a hyphen is written --name=-x)"
@@ -164,19 +169,26 @@ def _wrong_run_name(
         return None
     if problem := wrong_name(name):
         return problem
-    if not _makes_new_folder(words, config):
+    folder = runs / name
+    if not folder.exists() or not _has_run_folder(words, config):
         return None
-    bundle = words.get("bundle_root") or config_file.resolve().parents[1]
-    folder = runs_of(os.path.expanduser(bundle)) / name
-    return taken_name(folder) if folder.exists() else None
+    resume = str(_resume(words, config)).lower()
+    if resume == "false":
+        return taken_name(folder)
+    return other_step(folder, config["run_dir"].get("step")) if resume == "true" else None
 
 
-def _makes_new_folder(words: Mapping[str, str | None], config: Mapping[str, Any]) -> bool:
-    """Whether a run makes a folder with its name, rather than going on in it or writing elsewhere."""
-    if "run_dir" not in config or "output_dir" in words:
+def _resume(words: Mapping[str, str | None], config: Mapping[str, Any]) -> Any:
+    if "resume" not in words:
+        return config.get("resume")
+    return True if words["resume"] is None else words["resume"]  # a switch has no word
+
+
+def _has_run_folder(words: Mapping[str, str | None], config: Mapping[str, Any]) -> bool:
+    """Whether a run has a folder of its name, rather than writing elsewhere."""
+    if not isinstance(config.get("run_dir"), dict) or "output_dir" in words:
         return False
-    resume = words["resume"] if "resume" in words else config.get("resume")
-    return words.get("run_id", "run") == "run" and str(resume).lower() == "false"
+    return words.get("run_id", "run") == "run"
 
 
 def _no_images(folder: str | None) -> str | None:

@@ -19,6 +19,7 @@ __all__ = [
     "RECORD",
     "newest_first",
     "newest_run",
+    "other_step",
     "read_record",
     "run_folders",
     "runs_of",
@@ -80,6 +81,29 @@ def taken_name(folder: str | os.PathLike) -> str:
     """
     remedy = "choose another --name, or go on with it, with the same images, by --resume True"
     return f"there is a run {folder} already: {remedy}"
+
+
+def other_step(folder: str | os.PathLike, step: str) -> str | None:
+    """
+    That a run is of another step than the one that would go on with it.
+
+    Args:
+        folder: of the run.
+        step: what the command does, such as "train".
+
+    Returns:
+        The problem with its remedy; None for none.
+
+    Example:
+        >>> other_step("mine", "train")
+        'mine is a run of something else, not of train: choose another --name'
+    """
+    found = read_record(folder).get("step", "something else")
+    return (
+        None
+        if found == step
+        else f"{folder} is a run of {found}, not of {step}: choose another --name"
+    )
 
 
 def read_record(folder: str | os.PathLike) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from monai_afire_cli.run_records import LATEST, newest_first, run_folders, runs_of
+from monai_afire_cli.run_records import LATEST, newest_first, run_folders
 from monai_afire_cli.suggestions import did_you_mean
 
 __all__ = ["newest_names", "no_such_run", "wrong_run"]
@@ -19,23 +19,22 @@ _RELEASED = "released"
 _SHOWN = 5
 
 
-def wrong_run(word: str, config_file: Path, config: Mapping[str, Any]) -> str | None:
+def wrong_run(word: str, parent: Path, config: Mapping[str, Any]) -> str | None:
     """
     What is wrong with a run whose weights are asked for.
 
     Args:
         word: name or folder of the run, or a file.
-        config_file: first config of the bundle that asks.
-        config: its content.
+        parent: folder of the bundle's runs.
+        config: of the run that asks.
 
     Returns:
         The problem, with the remedy or the newest runs; None for none.
 
     Example:
-        >>> wrong_run("no_such_run", Path("no_bundle/configs/inference.json"), {})
-        'no_such_run: no such run in ...runs/no_bundle (there: none), and no such path'
+        >>> wrong_run("no_such_run", Path("/runs/afire"), {})
+        'no_such_run: no such run in /runs/afire (there: none), and no such path'
     """
-    parent = runs_of(config_file.resolve().parents[1])
     if word in ("", LATEST) or word.lower() in ("none", "null"):
         return None
     if (parent / word).is_dir() or Path(word).expanduser().exists():

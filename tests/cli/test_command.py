@@ -8,6 +8,7 @@ import gzip
 import json
 import os
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -359,6 +360,41 @@ def test_the_name_of_a_run_that_is_there_is_refused_at_once_as_the_run_would(
     ):
         problems = wrong_options(train, ["--name", "mine", *words])
         assert not any("already" in problem for problem in problems), words
+
+
+@pytest.mark.parametrize("words", [["--resume"], ["--resume", "true"], ["--resume=True"]])
+def test_a_run_of_another_step_is_refused_at_once_as_the_run_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    from monai_afire.apps.runs import run_folder
+
+    monkeypatch.chdir(tmp_path)
+    configs = bundles_folder() / "afire/configs"
+    run_folder("afire", "evaluation", "mine")
+    [said] = wrong_options([configs / "train.json"], ["--name", "mine", *words])
+    with pytest.raises(ValueError, match="evaluation") as late:
+        run_folder("afire", "train", "mine", resume=True)
+    assert said == f"--name: {late.value}"
+    evaluation = [configs / "inference.json", configs / "evaluate.json"]
+    assert wrong_options(evaluation, ["--name", "mine", *words]) == []
+
+
+def test_runs_are_those_of_the_bundle_wherever_the_config_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    bundle = bundles_folder() / "afire"
+    own = tmp_path / "settings/today/own.json"
+    own.parent.mkdir(parents=True)
+    shutil.copy(bundle / "configs/inference.json", own)
+    (tmp_path / "runs/afire/mine").mkdir(parents=True)
+    assert wrong_options([own], ["--weights_of", "mine"], bundle) == []
+    [said] = wrong_options([own], ["--weights_of", "mime"], bundle)
+    assert f"{tmp_path / 'runs/afire'} " in said
+    [said] = wrong_options([own], ["--name", "mine"], bundle)
+    assert "already" in said
+    other = ["--name", "mine", "--bundle_root", str(tmp_path / "my_afire")]
+    assert not any("already" in problem for problem in wrong_options([own], other, bundle))
 
 
 def test_an_empty_folder_of_images_is_refused_at_once(tmp_path: Path) -> None:

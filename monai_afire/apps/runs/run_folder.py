@@ -26,6 +26,7 @@ from monai_afire_cli.run_records import (
     RECORD,
     newest_first,
     newest_run,
+    other_step,
     read_record,
     run_folders,
     runs_of,
@@ -127,9 +128,8 @@ def stopped_run(
     folder = runs_of(bundle) / name
     if not folder.exists():
         return None
-    if not _is_of(folder, step):
-        found = read_record(folder).get("step", "something else")
-        raise ValueError(f"{folder} is a run of {found}, not of {step}: choose another --name")
+    if problem := other_step(folder, step):
+        raise ValueError(problem)
     record = read_record(folder)
     if step in _DONE_ONCE and is_finished(folder) and not _fits(record, images):
         found = f"{folder} has results of other images or options than this command"
@@ -194,7 +194,9 @@ def _run_folder(
 def _fitting_run(parent: Path, step: str, images: Sequence[str | None]) -> Path | None:
     """The newest run of a step with these images and this command's options; of trainings one that is not complete."""
     folders = [
-        folder for folder in run_folders(parent) if _is_of(folder, step) and _can_go_on(folder)
+        folder
+        for folder in run_folders(parent)
+        if other_step(folder, step) is None and _can_go_on(folder)
     ]
     fitting = [folder for folder in folders if _fits(read_record(folder), images)]
     unfinished = [folder for folder in fitting if not is_finished(folder)]
@@ -307,10 +309,6 @@ def _timed(parent: Path) -> Path:
             number += 1
         else:
             return folder
-
-
-def _is_of(folder: Path, step: str) -> bool:
-    return read_record(folder).get("step") == step
 
 
 def _can_go_on(folder: Path) -> bool:
