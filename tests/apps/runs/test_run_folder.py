@@ -110,6 +110,7 @@ def test_a_stopped_run_goes_on_in_its_folder(resume: bool | str, saved: str) -> 
     assert new == Path("runs/mine/hospital_b")
 
 
+@pytest.mark.filterwarnings("ignore:.* leads to a run without weights")
 def test_latest_is_by_the_records_whatever_the_times_of_the_files_are() -> None:
     first, second = train(), train()
     os.utime(second / "models/model.pt", (1, 1))
