@@ -17,8 +17,8 @@ from monai_afire.apps.phantom.skeleton import (
     clavicle_outline,
     draw_ribbons,
     skeleton,
-    vessel_tree,
 )
+from monai_afire.apps.phantom.vessels import vessel_tree
 
 LUNG_CONTRAST = 0.74  # water that a millimetre of lung lacks
 BONE_CONTRAST = 2.6  # water that a millimetre of bone adds

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Bones and lung vessels of the chest phantom, as ribbons and points in millimetres."""
+"""Bones of the chest phantom, as ribbons in millimetres."""
 
 from __future__ import annotations
 
@@ -186,60 +186,3 @@ def clavicle_outline(anatomy: ChestAnatomy, index: int, projection: Projection) 
     """Outline in pixels of the clavicle, ``index`` 0 right, 1 left."""
     center = projection.to_pixels(anatomy.clavicles[index], _clavicle_depth(anatomy))
     return ribbon_outline(center, anatomy.clavicle_half_width * projection.pixels_per_mm)
-
-
-def vessel_tree(
-    anatomy: ChestAnatomy, side: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pulmonary vessels that branch from the hilum into one lung, four generations grown side by side."""
-    height = anatomy.patient.lung_height
-    hilum = np.array(anatomy.landmarks["hilum_right" if side < 0 else "hilum_left"][:2])
-    roots = 18
-    heading = np.linspace(-1.35, 1.45, roots) + rng.normal(
-        0.0, 0.09, roots
-    )  # 0 sideways, positive downwards
-    length = height * np.interp(
-        heading, [-1.4, -0.4, 0.3, 0.9, 1.5], [0.36, 0.36, 0.42, 0.58, 0.55]
-    )
-    length *= rng.uniform(0.75, 1.1, roots)
-    radius = np.interp(heading, [-1.4, 0.0, 1.0, 1.5], [2.9, 3.2, 4.2, 4.4]) * rng.uniform(
-        0.75, 1.25, roots
-    )
-    start = (
-        hilum
-        + rng.normal(0.0, (2.5, 6.0), (roots, 2))
-        + np.stack([np.zeros(roots), 12.0 * heading], axis=1)
-    )
-    points, radii, volumes = [], [], []
-    for children, samples in ((64, 72), (150, 48), (240, 36), (0, 24)):
-        position = np.linspace(0.0, 1.0, samples)
-        bend = rng.normal(0.0, 0.28, len(start)) + 0.12
-        angle = (
-            heading[:, None]
-            + bend[:, None] * position
-            + 0.10
-            * np.sin(
-                position * rng.uniform(3.0, 9.0, (len(start), 1))
-                + rng.uniform(0.0, 6.0, (len(start), 1))
-            )
-        )
-        step = (length / (len(position) - 1))[:, None]
-        line = start[:, None] + np.cumsum(
-            step[..., None] * np.stack([side * np.cos(angle), np.sin(angle)], -1), axis=1
-        )
-        taper = radius[:, None] * (1.0 - 0.72 * position)
-        points.append(line.reshape(-1, 2))
-        radii.append(taper.reshape(-1))
-        volumes.append((np.pi * taper**2 * step).reshape(-1))
-        parent = rng.integers(0, len(start), children)
-        place = rng.integers(samples // 7, samples - samples // 10, children)
-        left = 1.0 - position[place]
-        heading = angle[parent, place] + rng.choice([-1.0, 1.0], children) * rng.uniform(
-            0.35, 0.95, children
-        )
-        start = line[parent, place]
-        length = np.maximum(
-            length[parent] * (0.25 + 0.6 * left) * rng.uniform(0.5, 1.0, children), 8.0
-        )
-        radius = np.maximum(taper[parent, place] * rng.uniform(0.5, 0.8, children), 0.45)
-    return np.concatenate(points), np.concatenate(radii), np.concatenate(volumes)

@@ -200,53 +200,77 @@ def write_datalist(
     _check_arguments(reader, folder, source, target, mask_dir)
     how = Division(val_fraction, test_fraction, seed, drop_overlap)
     whole = reader.read(folder, source, reader.has_split and split == "official")
-    official = any(image.section for image in whole.images)
-    images = _frontal(whole.images) if frontal_only else whole.images
-    present = _present(images, folder, allow_missing)
-    kept = divide(present, how, len({image.item["patient_id"] for image in images}))
-    dropped = len(present) - len(kept)
-    if normal_only:
-        kept = _normal(kept, reader.title)
+    listed = _frontal(whole.images) if frontal_only else whole.images
+    present = _present(listed, folder, allow_missing)
+    divided = divide(present, how, num_listed=len(_patients(listed)))
+    kept = _normal(divided, reader.title) if normal_only else divided
     header = _select_findings(whole.header, findings, kept)
     if mask_dir:
         _draw_masks(kept, Path(mask_dir).expanduser())
+    has_sections = any(image.section for image in whole.images)
     settings = {
-        "split": "official" if official else "random",
+        "split": "official" if has_sections else "random",
         "normal_only": normal_only,
         "frontal_only": frontal_only,
+        **asdict(how),
+        **asdict(reader),
     }
-    content = {
+    _write(target, {**_description(reader), **header, "settings": settings}, kept)
+    notes = [*whole.notes, *([] if has_sections else [_note_on_random_split(how)])]
+    notes += _notes_on_validation(header, kept)
+    notes += _notes_on_overlap(len(present) - len(divided))
+    absent = [image.name for image in listed if image.file is None]
+    return _report(target, reader.title, header, kept, absent, notes)
+
+
+def _report(
+    path: Path,
+    title: str,
+    header: Mapping[str, Any],
+    images: Sequence[LabeledImage],
+    absent: list[str],
+    notes: list[str],
+) -> DatalistReport:
+    """The numbers of what was written."""
+    sections = {name: [image for image in images if image.section == name] for name in SECTIONS}
+    return DatalistReport(
+        path=path,
+        title=title,
+        num_images={name: len(members) for name, members in sections.items()},
+        num_patients={name: len(_patients(members)) for name, members in sections.items()},
+        label_counts=_label_counts(header, [image.item["label"] for image in images]),
+        absent=absent,
+        notes=notes,
+    )
+
+
+def _patients(images: Iterable[LabeledImage]) -> set[str]:
+    return {image.item["patient_id"] for image in images}
+
+
+def _description(reader: LabelReader) -> dict[str, Any]:
+    """First entries of a datalist, those that MONAI's datalists and the Medical Segmentation Decathlon have."""
+    return {
         "name": reader.title,
         "description": f"Made by monai-afire data from the label files of {reader.title}.",
         "reference": reader.reference,
         "tensorImageSize": "2D",
         "modality": {"0": "CR/DX"},
-        **header,
-        "settings": {**settings, **asdict(how), **asdict(reader)},
     }
-    _write(target, content, kept)
-    counts = Counter(image.section for image in kept)
-    notes = [*whole.notes]
-    if not official:
-        shares = f"{test_fraction:.0%} to test, {val_fraction:.0%} of the others to validation"
-        notes.append(
-            f"no official split: the patients are divided at random with the seed {seed}, {shares}"
-        )
-    notes += _notes_on_validation(header, kept)
-    if dropped:
-        notes.append(f"{dropped:,} images left out, whose patient is in a later section, too")
-    return DatalistReport(
-        path=target,
-        title=reader.title,
-        num_images={name: counts[name] for name in SECTIONS},
-        num_patients={
-            name: len({i.item["patient_id"] for i in kept if i.section == name})
-            for name in SECTIONS
-        },
-        label_counts=_label_counts(header, [image.item["label"] for image in kept]),
-        absent=[image.name for image in images if image.file is None],
-        notes=notes,
+
+
+def _note_on_random_split(how: Division) -> str:
+    shares = f"{how.test_fraction:.0%} to test, {how.val_fraction:.0%} of the others to validation"
+    return (
+        f"no official split: the patients are divided at random with the seed {how.seed}, {shares}"
     )
+
+
+def _notes_on_overlap(num_dropped: int) -> list[str]:
+    """How many images of patients in two sections are left out."""
+    if not num_dropped:
+        return []
+    return [f"{num_dropped:,} images left out, whose patient is in a later section, too"]
 
 
 def _notes_on_validation(header: Mapping[str, Any], images: Sequence[LabeledImage]) -> list[str]:
