@@ -181,6 +181,29 @@ class ACE(TeacherNetwork):
             raise ValueError(
                 f"ACE takes an image alone, or all of {names}: name them as extra keys of prepare_batch"
             )
+        self._check_crops(image_1, image_2, offset_1, offset_2)
+        student, teacher = self._encode_crops(image_1, image_2)
+        outputs = {"offset_1": offset_1, "offset_2": offset_2}
+        if self.compose:
+            composed = self.composer(student[1])
+            outputs["composition_logits"] = self._matching_logits(teacher[2], composed)
+        if self.decompose:
+            decomposed = self.decomposer(student[2])
+            outputs["decomposition_logits"] = self._matching_logits(teacher[1], decomposed)
+        if self.global_consistency:
+            masks = self._overlap_masks(offset_1, offset_2)
+            outputs["global_student"] = self._student_distribution(_mean_tokens(student, masks))
+            outputs["global_teacher"] = self._teacher_distribution(_mean_tokens(teacher, masks))
+        return outputs
+
+    def _check_crops(
+        self,
+        image_1: torch.Tensor,
+        image_2: torch.Tensor,
+        offset_1: torch.Tensor,
+        offset_2: torch.Tensor,
+    ) -> None:
+        """Refuse crops and places that do not fit each other."""
         places = (len(image_1), len(self.encoder.grid_size))
         check_shapes(
             image_2=(image_2, image_1.shape),
@@ -188,39 +211,6 @@ class ACE(TeacherNetwork):
             offset_2=(offset_2, places),
         )
         self._check_shift(offset_1 - offset_2)
-        images = {1: image_1, 2: image_2}
-        in_student = {
-            1: self.compose or self.global_consistency,
-            2: self.decompose or self.global_consistency,
-        }
-        in_teacher = {
-            2: in_student[1],
-            1: in_student[2],
-        }  # each branch compares with the other crop
-        student = _encode(
-            self.encoder, {crop: image for crop, image in images.items() if in_student[crop]}
-        )
-        with torch.no_grad():
-            teacher = _encode(
-                self.teacher_encoder,
-                {crop: image for crop, image in images.items() if in_teacher[crop]},
-            )
-        outputs = {"offset_1": offset_1, "offset_2": offset_2}
-        if self.compose:
-            outputs["composition_logits"] = self._matching_logits(
-                teacher[2], self.composer(student[1])
-            )
-        if self.decompose:
-            outputs["decomposition_logits"] = self._matching_logits(
-                teacher[1], self.decomposer(student[2])
-            )
-        if self.global_consistency:
-            cells = self.encoder.grid_size[0]
-            masks = overlap_masks(offset_1, offset_2, (cells, 2 * cells), (1, 2))
-            means = _mean_tokens(student, masks)
-            outputs["global_student"] = torch.log_softmax(means / self.student_temperature, dim=-1)
-            outputs["global_teacher"] = self._teacher_distribution(_mean_tokens(teacher, masks))
-        return outputs
 
     def _check_shift(self, shift: torch.Tensor) -> None:
         """Refuse crops whose whole patches do not correspond; not on a GPU, which would have to wait."""
@@ -228,6 +218,26 @@ class ACE(TeacherNetwork):
             raise ValueError(
                 f"offset_1 - offset_2 must be even, got {shift.tolist()}: cut the crops with align=2"
             )
+
+    def _encode_crops(
+        self, image_1: torch.Tensor, image_2: torch.Tensor
+    ) -> tuple[dict[int, torch.Tensor], dict[int, torch.Tensor]]:
+        """The student's and the teacher's tokens by the number of the crop, of the crops that a part needs."""
+        images = {1: image_1, 2: image_2}
+        composes = self.compose or self.global_consistency
+        decomposes = self.decompose or self.global_consistency
+        # each branch compares with the other crop
+        student = _encode(self.encoder, images, {1: composes, 2: decomposes})
+        with torch.no_grad():
+            teacher = _encode(self.teacher_encoder, images, {1: decomposes, 2: composes})
+        return student, teacher
+
+    def _overlap_masks(
+        self, offset_1: torch.Tensor, offset_2: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The patches of each crop (B, L) that the other one shows, too."""
+        cells = self.encoder.grid_size[0]
+        return overlap_masks(offset_1, offset_2, (cells, 2 * cells), (1, 2))
 
     def _matching_logits(self, teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
         """Scaled cosines, or products, of every pair: (B, N, D) and (B, M, D) to (B, N, M)."""
@@ -240,6 +250,10 @@ class ACE(TeacherNetwork):
             # scaled before the product, whose many pairs would be kept for the scale's gradient
             return teacher @ (self.logit_scale.exp() * student).mT
 
+    def _student_distribution(self, means: torch.Tensor) -> torch.Tensor:
+        """Logarithms of the distributions."""
+        return torch.log_softmax(means / self.student_temperature, dim=-1)
+
     @torch.no_grad()
     def _teacher_distribution(self, means: torch.Tensor) -> torch.Tensor:
         """With the center of the passes before; then, when training, moves the center."""
@@ -249,10 +263,13 @@ class ACE(TeacherNetwork):
         return distribution
 
 
-def _encode(encoder: nn.Module, images: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
-    """The tokens (B, L, D) of several batches of images, in one pass."""
-    tokens = encoder(torch.cat(list(images.values())))
-    return dict(zip(images, tokens.chunk(len(images)), strict=True))
+def _encode(
+    encoder: nn.Module, images: dict[int, torch.Tensor], is_needed: dict[int, bool]
+) -> dict[int, torch.Tensor]:
+    """The tokens (B, L, D) of the batches of images that are needed, in one pass."""
+    needed = {crop: image for crop, image in images.items() if is_needed[crop]}
+    tokens = encoder(torch.cat(list(needed.values())))
+    return dict(zip(needed, tokens.chunk(len(needed)), strict=True))
 
 
 def _mean_tokens(

@@ -202,35 +202,24 @@ class PEAC(TeacherNetwork):
             raise ValueError(
                 f"PEAC takes an image, or all of {names}: name them as extra keys of prepare_batch"
             )
-        grid, batch, crop = self.encoder.grid_size, len(image_1), image_1.shape
+        crop, batch, spatial_dims = image_1.shape, len(image_1), len(self.encoder.grid_size)
         check_shapes(
             image_2=(image_2, crop),
             distorted=(distorted, crop),
-            order=(order, (batch, math.prod(grid))),
+            order=(order, (batch, math.prod(self.encoder.grid_size))),
+            shuffled=(shuffled, (batch,)),
+            offset_1=(offset_1, (batch, spatial_dims)),
+            offset_2=(offset_2, (batch, spatial_dims)),
         )
-        places = (batch, len(grid))
-        check_shapes(
-            shuffled=(shuffled, (batch,)), offset_1=(offset_1, places), offset_2=(offset_2, places)
-        )
-        if self.local_consistency and len(set(grid)) != 1:
-            raise ValueError(
-                f"local_consistency needs equally many cells on every axis, the encoder's grid is {grid}"
-            )
+        self._check_grid()
         outputs = {"order": order, "shuffled": shuffled.bool()}
         consistency = self.global_consistency or self.local_consistency
         tokens = self.encoder(torch.cat([distorted, image_2]) if consistency else distorted)
-        distorted_tokens = tokens[: len(distorted)]
-        if self.classify_order:
-            outputs["order_logits"] = self.order_head(distorted_tokens)
-        if self.restore:
-            outputs["restored"] = self.restoration_head(distorted_tokens)
-            outputs["target"] = self.encoder.to_patches(image_1)
-            if not self.training:
-                outputs["corrupted"] = self.encoder.to_patches(distorted)
+        outputs |= self._order_and_appearance(tokens[:batch], image_1, distorted)
         if consistency:
             outputs |= self._embeddings(tokens, torch.cat([image_1, image_2]))
         if self.local_consistency:
-            cells = (grid[0],) * 2
+            cells = (self.encoder.grid_size[0],) * 2
             outputs["matches_1"] = matching_patches(offset_1, offset_2, cells)
             outputs["matches_2"] = matching_patches(offset_2, offset_1, cells)
         return outputs
@@ -238,6 +227,28 @@ class PEAC(TeacherNetwork):
     def restore_image(self, image: torch.Tensor) -> torch.Tensor:
         """Restore the appearance of images: ``(B, C, *S)`` in [0, 1] to the same."""
         return self.encoder.to_images(self.restoration_head(self.encoder(image)))
+
+    def _check_grid(self) -> None:
+        """Refuse an encoder whose patches :func:`matching_patches` cannot match."""
+        grid = self.encoder.grid_size
+        if self.local_consistency and len(set(grid)) != 1:
+            raise ValueError(
+                f"local_consistency needs equally many cells on every axis, the encoder's grid is {grid}"
+            )
+
+    def _order_and_appearance(
+        self, tokens: torch.Tensor, image: torch.Tensor, distorted: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """What the tokens (B, L, D) of distorted crops tell of the crops (B, C, *S), as far as it is on."""
+        outputs = {}
+        if self.classify_order:
+            outputs["order_logits"] = self.order_head(tokens)
+        if self.restore:
+            outputs["restored"] = self.restoration_head(tokens)
+            outputs["target"] = self.encoder.to_patches(image)
+        if self.restore and not self.training:
+            outputs["corrupted"] = self.encoder.to_patches(distorted)
+        return outputs
 
     def _embeddings(self, tokens: torch.Tensor, crops: torch.Tensor) -> dict[str, torch.Tensor]:
         """Both networks' embeddings, from the student's tokens (2 B, L, D) and the teacher's images (2 B, C, *S)."""

@@ -41,6 +41,8 @@ __all__ = ["encoders_of", "load_encoder_weights"]
 
 logger = logging.getLogger(__name__)
 
+# tensors of a ViT or a Swin without which nothing else is of use
+_NEEDED = r"\bblocks\.\d+\.(attn|mlp)\.|patch_embeddings\."
 _BLOCK = re.compile(r"(?:.+?\.)?(?:blocks|layers?)\.\d+(?:\.blocks\.\d+)?(?=\.)")
 
 # formats that are looked for; the fit of tensors to an encoder; arguments of an encoder that tensors fit
@@ -141,18 +143,10 @@ def load_encoder_weights(
         conversion.grid = conversion.grid if source_grid is None else tuple(source_grid)
         fit(conversion, encoder)
         _fill_absent_biases(conversion, encoder)
-        needed = r"\bblocks\.\d+\.(attn|mlp)\.|patch_embeddings\."
-        arguments = arguments_of(conversion.tensors)
+        needed, arguments = _NEEDED, arguments_of(conversion.tensors)
     report = _compare(conversion, targets[0], getattr(encoder, "unused", ()), arguments)
-    absent = [name for name in report.missing if re.search(needed, name)]
-    if absent:
-        raise ValueError(_lacks(report, absent))
-    surplus = _surplus_blocks(conversion.tensors, targets[0])
-    if surplus:
-        raise ValueError(
-            f"{report.file} has {len(surplus)} blocks that the encoder lacks ({shorten(surplus)}), and a network cut "
-            f"short gives other tokens: build an encoder of its depth{_given(arguments)}"
-        )
+    _refuse_absent(report, needed)
+    _refuse_surplus(report.file, _surplus_blocks(conversion.tensors, targets[0]), arguments)
     if strict and (report.missing or report.unexpected):
         raise ValueError(f"the checkpoint does not fit exactly, and strict is set:\n{report}")
     for target in targets:
@@ -387,6 +381,15 @@ def _surplus_blocks(tensors: Mapping[str, torch.Tensor], target: nn.Module) -> l
     return sorted(name for name in found - own if name.rpartition(".")[0] in lists)
 
 
+def _refuse_surplus(file: str, blocks: Sequence[str], arguments: Mapping[str, Any]) -> None:
+    """Refuse a file with blocks that the encoder lacks."""
+    if blocks:
+        raise ValueError(
+            f"{file} has {len(blocks)} blocks that the encoder lacks ({shorten(blocks)}), and a network cut "
+            f"short gives other tokens: build an encoder of its depth{_given(arguments)}"
+        )
+
+
 def _given(arguments: Mapping[str, Any]) -> str:
     depth = arguments.get("num_layers", arguments.get("depths"))
     return (
@@ -394,9 +397,13 @@ def _given(arguments: Mapping[str, Any]) -> str:
     )
 
 
-def _lacks(report: LoadReport, absent: Sequence[str]) -> str:
+def _refuse_absent(report: LoadReport, needed: str) -> None:
+    """Refuse a file that lacks tensors whose names fit a pattern."""
+    absent = [name for name in report.missing if re.search(needed, name)]
+    if not absent:
+        return
     total = len(report.loaded) + len(report.missing)
-    return (
+    raise ValueError(
         f"{report.file} lacks {len(absent)} of the {total} tensors of this encoder ({shorten(absent)}), which would "
         f"keep their values. Take a checkpoint of this model (files of Hugging Face are read as hub:FOLDER, of EVA-X "
         f"with --encoder timm:eva_x_small_patch16), rename keys that mean nothing to the encoder "

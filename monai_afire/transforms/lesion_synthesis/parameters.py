@@ -16,9 +16,8 @@ from monai_afire.transforms.argument_checks import check_positive, check_range
 from monai_afire.transforms.lesion_synthesis.otsu import random_foreground_points
 
 REFERENCE_SIDE = 224  # the image side for which the paper gives lesion sizes in pixels
-SMALLEST_LESION = (
-    3.0  # pixels; a smaller ellipse may lie between the pixel centers and leave no trace
-)
+# pixels; a smaller ellipse may lie between the pixel centers and leave no trace
+SMALLEST_LESION = 3.0
 NUM_HARMONICS = 2  # harmonics along the boundary of an irregular lesion: 3 and 4 lobes
 
 
@@ -116,7 +115,22 @@ class LesionParameters:
 
 def num_lesion_uniforms(spatial_dims: int) -> int:
     """Number U of uniform random numbers that determine one lesion in ``spatial_dims`` dimensions."""
-    return 6 + 3 * spatial_dims + NUM_HARMONICS * (spatial_dims + 1)
+    return sum(_uniforms_by_property(spatial_dims).values())
+
+
+def _uniforms_by_property(spatial_dims: int) -> dict[str, int]:
+    """How many random numbers each property of a lesion takes, in their order."""
+    return {
+        "number": 1,  # of lesions in the map: that of its first lesion counts
+        "amplitude": 1,
+        "size": spatial_dims,
+        "center": spatial_dims,
+        "texture_size": spatial_dims,
+        "texture_center": 1,
+        "rotation": 3,
+        "harmonic_axis": NUM_HARMONICS * spatial_dims,
+        "harmonic_weight": NUM_HARMONICS,
+    }
 
 
 def draw_lesion_parameters(
@@ -141,42 +155,26 @@ def draw_lesion_parameters(
     spatial_shape = tuple(images.shape[2:])
     spatial_dims = len(spatial_shape)
     uniforms = uniforms.to(torch.promote_types(images.dtype, torch.float32))
-    widths = [
-        1,
-        1,
-        spatial_dims,
-        spatial_dims,
-        spatial_dims,
-        1,
-        3,
-        NUM_HARMONICS * spatial_dims,
-        NUM_HARMONICS,
-    ]
-    number, strength, length, place, patch, point, turn, axes, weights = uniforms.split(
-        widths, dim=-1
-    )
-
-    fewest, most = (int(n) for n in settings.num_lesions)
-    count = fewest + (number[..., :1, 0] * (most - fewest + 1)).floor().clamp(max=most - fewest)
+    widths = _uniforms_by_property(spatial_dims)
+    drawn = dict(zip(widths, uniforms.split([*widths.values()], dim=-1), strict=True))
+    size = _axis_lengths(drawn["size"], settings, spatial_shape)
+    rotation = _rotation_matrices(drawn["rotation"], spatial_dims, settings.rotate)
+    texture_size = _axis_lengths(drawn["texture_size"], settings, spatial_shape)
+    gray = images.to(uniforms.dtype).mean(1)
+    bright_points = random_foreground_points(gray, drawn["texture_center"].flatten(1))
+    bright_points = bright_points.reshape(size.shape)
     low, high = settings.amplitude
-    size = _axis_lengths(length, settings, spatial_shape)
-    rotation = _rotation_matrices(turn, spatial_dims, settings.rotate)
-    texture_size = _axis_lengths(patch, settings, spatial_shape)
-    bright_points = random_foreground_points(
-        images.to(uniforms.dtype).mean(1), point.flatten(1)
-    ).reshape(size.shape)
+    axes = drawn["harmonic_axis"].unflatten(-1, (NUM_HARMONICS, spatial_dims))
     return LesionParameters(
-        active=torch.arange(most, device=images.device) < count,
-        center=_positions_inside(place, half_extents(size, rotation), spatial_shape),
+        active=_active(drawn["number"], settings),
+        center=_positions_inside(drawn["center"], half_extents(size, rotation), spatial_shape),
         size=size,
         rotation=rotation,
-        amplitude=low + (high - low) * strength.squeeze(-1),
+        amplitude=low + (high - low) * drawn["amplitude"].squeeze(-1),
         texture_center=_moved_inside(bright_points, texture_size / 2, spatial_shape),
         texture_size=texture_size,
-        harmonic_axis=F.normalize(
-            2 * axes.unflatten(-1, (NUM_HARMONICS, spatial_dims)) - 1, dim=-1
-        ),
-        harmonic_weight=weights,
+        harmonic_axis=F.normalize(2 * axes - 1, dim=-1),
+        harmonic_weight=drawn["harmonic_weight"],
         gamma=float(settings.gamma),
         irregularity=float(settings.irregularity),
         window=_window(settings, spatial_shape),
@@ -186,6 +184,13 @@ def draw_lesion_parameters(
 def half_extents(size: Tensor, rotation: Tensor) -> Tensor:
     """Half side lengths of the boxes around turned ellipses, along the axes of the image."""
     return (rotation.square() * (size / 2).square().unsqueeze(-2)).sum(-1).sqrt()
+
+
+def _active(uniforms: Tensor, settings: LesionSettings) -> Tensor:
+    """The first lesions (B, N, R) of each map, as many as the number (B, N, R, 1) of its first lesion says."""
+    fewest, most = (int(n) for n in settings.num_lesions)
+    more = (uniforms[..., :1, 0] * (most - fewest + 1)).floor().clamp(max=most - fewest)
+    return torch.arange(most, device=uniforms.device) < fewest + more
 
 
 def _axis_lengths(

@@ -95,43 +95,62 @@ class AdaptedEncoder(RadiographEncoder):
             raise ValueError(
                 f"the model takes images of {model_channels} channels, and in_channels is {in_channels}"
             )
-        per_channel = (1, -1, *[1] * len(img_size))
-        for name, values in (("model_mean", mean), ("model_std", std)):
-            given = torch.as_tensor(values, dtype=torch.float32).flatten()
-            if len(given) not in (1, model_channels):
-                raise ValueError(
-                    f"the {name[6:]} of the model's images has {len(given)} values, not {model_channels}"
-                )
-            given = given.expand(model_channels)
-            if not given.isfinite().all() or (name == "model_std" and not (given > 1e-6).all()):
-                needed = "finite" if name == "model_mean" else "finite and above 0"
-                raise ValueError(
-                    f"the {name[6:]} of the model's images is {given.tolist()}: it must be {needed}"
-                )
-            self.register_buffer(name, given.reshape(per_channel).clone(), persistent=False)
+        self._set_statistics(model_channels, mean, std, spatial_dims=len(img_size))
         probe = torch.zeros(
             1, model_channels, *img_size, device=next(self.model.parameters()).device
         )
         training = self.model.training
         self.model.eval()
         try:
-            maps = [tuple(each.shape[1:]) for each in self._probed_maps(probe)]
-            strides = [_stride(img_size, shape[1:]) for shape in maps]
-            widths = [shape[0] for shape in maps]
-            seen = (
-                each.mean() if in_channels == 1 else each
-                for each in (self.model_mean, self.model_std)
-            )
-            own_mean, own_std = (each.flatten().tolist() for each in seen)
-            self.set_interface(
-                in_channels, img_size, strides[-1], widths[-1], own_mean, own_std, widths, strides
-            )
+            self._set_interface_by(probe, in_channels)
             self.unused = self._without_effect(probe)
         finally:
             self.model.train(training)
         for name, parameter in self.model.named_parameters():
             if name in self.unused:
                 parameter.requires_grad_(False)
+
+    def _set_statistics(
+        self,
+        channels: int,
+        mean: Sequence[float] | float,
+        std: Sequence[float] | float,
+        spatial_dims: int,
+    ) -> None:
+        """Keep the statistics of the model's images, ``(1, channels, 1, ...)``."""
+        model_mean = _per_channel("mean", mean, channels)
+        if not model_mean.isfinite().all():
+            raise ValueError(
+                f"the mean of the model's images is {model_mean.tolist()}: it must be finite"
+            )
+        model_std = _per_channel("std", std, channels)
+        if not (model_std.isfinite() & (model_std > 1e-6)).all():
+            raise ValueError(
+                f"the std of the model's images is {model_std.tolist()}: it must be finite and above 0"
+            )
+        for name, values in (("model_mean", model_mean), ("model_std", model_std)):
+            values = values.reshape(1, channels, *[1] * spatial_dims)
+            self.register_buffer(name, values, persistent=False)
+
+    def _set_interface_by(self, probe: torch.Tensor, in_channels: int) -> None:
+        """Set the interface by the maps that the model gives for an image."""
+        img_size = tuple(probe.shape[2:])
+        maps = [tuple(each.shape[1:]) for each in self._probed_maps(probe)]
+        widths = [shape[0] for shape in maps]
+        strides = [_stride(img_size, shape[1:]) for shape in maps]
+        mean, std = self.model_mean, self.model_std
+        if in_channels == 1:
+            mean, std = mean.mean(), std.mean()
+        self.set_interface(
+            in_channels=in_channels,
+            img_size=img_size,
+            patch_size=strides[-1],
+            hidden_size=widths[-1],
+            mean=mean.flatten().tolist(),
+            std=std.flatten().tolist(),
+            feature_channels=widths,
+            feature_strides=strides,
+        )
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """
@@ -222,6 +241,16 @@ class AdaptedEncoder(RadiographEncoder):
                 f"tokens {tuple(tokens.shape)} are not one for each of {self.grid_size} patches"
             )
         return frozenset(name for name, each in zip(named, gradients, strict=True) if each is None)
+
+
+def _per_channel(name: str, values: Sequence[float] | float, channels: int) -> torch.Tensor:
+    """A value of its own, ``(channels,)``, for each channel of the model."""
+    given = torch.as_tensor(values, dtype=torch.float32).flatten()
+    if len(given) not in (1, channels):
+        raise ValueError(
+            f"the {name} of the model's images has {len(given)} values, not {channels}"
+        )
+    return given.expand(channels).clone()
 
 
 def _stride(img_size: Sequence[int], map_size: Sequence[int]) -> tuple[int, ...]:

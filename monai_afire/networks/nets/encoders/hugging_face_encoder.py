@@ -9,7 +9,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,36 +83,15 @@ class HuggingFaceEncoder(AdaptedEncoder):
         if mean is None or std is None:
             own_mean, own_std = _normalization(source)
             mean, std = own_mean if mean is None else mean, own_std if std is None else std
-        size = getattr(config, "image_size", None) if img_size is None else img_size
-        if size is None:
-            raise ValueError(
-                f"the config of {type(self.model).__name__} has no image_size: give img_size"
-            )
-        image_shape = ensure_tuple_rep(size, 2)
+        image_shape = _image_shape(self.model, img_size)
         token = _token_size(config, image_shape)
         self._grid = tuple(pixels // each for pixels, each in zip(image_shape, token, strict=True))
-        can_interpolate = (
-            "interpolate_pos_encoding" in inspect.signature(self.model.forward).parameters
-        )
-        own_size = getattr(config, "image_size", None)
-        own_size = image_shape if own_size is None else ensure_tuple_rep(own_size, 2)
-        # at its own size the model needs none; the library's takes all positions for those of a square
-        interpolates = can_interpolate and image_shape != own_size
-        if interpolates and own_size[0] != own_size[1]:
-            raise ValueError(
-                f"{type(self.model).__name__} was trained on images of {own_size}, and transformers resizes positions "
-                f"of square images only: give images of its own size, {own_size}"
-            )
-        self._sized = {"interpolate_pos_encoding": True} if interpolates else {}
+        self._sized = _size_options(self.model, image_shape)
         self._with_maps = {**self._sized, "output_hidden_states": True}
         if getattr(config, "depths", None) is not None:
             self._with_maps["output_hidden_states_before_downsampling"] = True
         self.adapt(in_channels, getattr(config, "num_channels", 3), image_shape, mean, std)
-        if needed := sorted(missing - self.unused):
-            raise ValueError(
-                f"{source} lacks {len(needed)} tensors that the tokens of {type(self.model).__name__} depend on, such "
-                f"as {', '.join(needed[:3])}: get the files of one model ({_FILES}), or give hub:{source}:random"
-            )
+        _refuse_missing(source, self.model, missing - self.unused)
 
     def changed_arguments(self) -> dict[str, Any]:
         """What a file says in the place of a folder, so that it needs none."""
@@ -180,22 +159,12 @@ def _existing(model: str | os.PathLike) -> str:
 
 def _read_model(source: str, pretrained: bool) -> tuple[nn.Module, set[str]]:
     """The model, in single precision, and the names of the parameters that its file does not have."""
+    configs, models = _auto_classes(source)
     try:
-        from transformers import AutoConfig, AutoModel
-    except ImportError as error:
-        raise ImportError(
-            f"{error}; {source} is read by transformers: pip install 'monai-afire[hub]'"
-        ) from error
-    try:
-        is_text = source.startswith("{")
-        if is_text:
-            config = AutoConfig.for_model(**json.loads(source))
-        else:
-            config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-        _check_config(config)
-        if is_text or not pretrained:
-            return AutoModel.from_config(config, trust_remote_code=False), set()
-        model, info = AutoModel.from_pretrained(
+        config = _read_config(source, configs)
+        if source.startswith("{") or not pretrained:
+            return models.from_config(config, trust_remote_code=False), set()
+        model, info = models.from_pretrained(
             source,
             use_safetensors=True,
             trust_remote_code=False,
@@ -214,10 +183,30 @@ def _read_model(source: str, pretrained: bool) -> tuple[nn.Module, set[str]]:
             f"tensors of {source} have another shape than its config.json says: {wrong}"
         )
     if info["unexpected_keys"]:
-        logger.info(
-            f"{source} has tensors that are not used: {', '.join(sorted(info['unexpected_keys'])[:3])}"
-        )
+        unused = ", ".join(sorted(info["unexpected_keys"])[:3])
+        logger.info(f"{source} has tensors that are not used: {unused}")
     return model, set(info["missing_keys"])
+
+
+def _auto_classes(source: str) -> tuple[Any, Any]:
+    """``AutoConfig`` and ``AutoModel``, which find a model's own classes."""
+    try:
+        from transformers import AutoConfig, AutoModel
+    except ImportError as error:
+        raise ImportError(
+            f"{error}; {source} is read by transformers: pip install 'monai-afire[hub]'"
+        ) from error
+    return AutoConfig, AutoModel
+
+
+def _read_config(source: str, configs: Any) -> Any:
+    """A model's config, from its text, a folder or the hub."""
+    if source.startswith("{"):
+        config = configs.for_model(**json.loads(source))
+    else:
+        config = configs.from_pretrained(source, trust_remote_code=False)
+    _check_config(config)
+    return config
 
 
 def _check_config(config: Any) -> None:
@@ -225,6 +214,15 @@ def _check_config(config: Any) -> None:
     for name in RANGED:
         if (value := getattr(config, name, None)) is not None:
             check_range(name, value, f"its config says {name}")
+
+
+def _refuse_missing(source: str | None, model: nn.Module, missing: Collection[str]) -> None:
+    """Refuse a file that does not have all tensors that the tokens depend on."""
+    if missing:
+        raise ValueError(
+            f"{source} lacks {len(missing)} tensors that the tokens of {type(model).__name__} depend on, such "
+            f"as {', '.join(sorted(missing)[:3])}: get the files of one model ({_FILES}), or give hub:{source}:random"
+        )
 
 
 def _normalization(source: str | None) -> tuple[Any, Any]:
@@ -272,6 +270,30 @@ def _preprocessing(source: str) -> dict[str, Any]:
         raise ValueError(
             f"{path} is no JSON object ({first_line(error)}): download the model again"
         ) from error
+
+
+def _image_shape(model: Any, img_size: Sequence[int] | int | None) -> tuple[int, ...]:
+    """Spatial size of the images in pixels: as asked for, or the model's own."""
+    size = getattr(model.config, "image_size", None) if img_size is None else img_size
+    if size is None:
+        raise ValueError(f"the config of {type(model).__name__} has no image_size: give img_size")
+    return ensure_tuple_rep(size, 2)
+
+
+def _size_options(model: Any, image_shape: tuple[int, ...]) -> dict[str, bool]:
+    """What a pass of the model needs to take images of this size."""
+    size = getattr(model.config, "image_size", None)
+    own_shape = image_shape if size is None else ensure_tuple_rep(size, 2)
+    can_interpolate = "interpolate_pos_encoding" in inspect.signature(model.forward).parameters
+    # at its own size the model needs none; the library's takes all positions for those of a square
+    if not can_interpolate or image_shape == own_shape:
+        return {}
+    if own_shape[0] != own_shape[1]:
+        raise ValueError(
+            f"{type(model).__name__} was trained on images of {own_shape}, and transformers resizes positions "
+            f"of square images only: give images of its own size, {own_shape}"
+        )
+    return {"interpolate_pos_encoding": True}
 
 
 def _token_size(config: Any, img_size: Sequence[int]) -> tuple[int, ...]:

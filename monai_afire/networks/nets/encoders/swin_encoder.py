@@ -93,14 +93,7 @@ class SwinEncoder(RadiographEncoder):
         patch_shape = ensure_tuple_rep(patch_size, spatial_dims)
         windows = ensure_tuple_rep(window_size, spatial_dims)
         widths = [embed_dim * 2**stage for stage in range(len(depths))]
-        if not depths or len(depths) != len(num_heads) or min(*depths, *num_heads, *windows) < 1:
-            raise ValueError(
-                "depths and num_heads need one number of at least 1 for each stage, window_size too"
-            )
-        if any(width % heads for width, heads in zip(widths, num_heads, strict=True)):
-            raise ValueError(
-                f"widths {tuple(widths)} must be divisible by num_heads {tuple(num_heads)}"
-            )
+        _check_stages(widths, depths, num_heads, windows)
         if not 0 <= drop_path_rate < 1:
             raise ValueError(f"drop_path_rate must be in [0, 1), got {drop_path_rate}")
         token_shape = tuple(p * 2 ** (len(depths) - 1) for p in patch_shape)
@@ -108,21 +101,18 @@ class SwinEncoder(RadiographEncoder):
         self.set_interface(
             in_channels, image_shape, token_shape, widths[-1], mean, std, widths, strides
         )
-        first_grid = grid_size(image_shape, patch_shape)
-        rates = iter(np.linspace(0, drop_path_rate, sum(depths)).tolist())
         self.window_size = windows
         self.patch_embed = PatchEmbed(
             patch_shape, in_channels, embed_dim, nn.LayerNorm, spatial_dims
         )
+        first_grid = grid_size(image_shape, patch_shape)
+        rates = iter(np.linspace(0, drop_path_rate, sum(depths)).tolist())
         self.layers = nn.ModuleList(
             BasicLayer(
                 dim=width,
                 depth=depth,
                 num_heads=heads,
-                # MONAI looks positions up in the table of the full window even where the window is cut to the grid
-                window_size=tuple(
-                    min(w, n // 2**stage) for w, n in zip(windows, first_grid, strict=True)
-                ),
+                window_size=_window_of_stage(stage, windows, first_grid),
                 drop_path=list(islice(rates, depth)),
                 mlp_ratio=mlp_ratio,
                 qkv_bias=qkv_bias,
@@ -198,3 +188,29 @@ class SwinEncoder(RadiographEncoder):
                 features = self.downsamples[stage - 1](outputs[-1]).movedim(-1, 1)
             outputs.append(layer(features).movedim(1, -1))
         return outputs
+
+
+def _check_stages(
+    widths: Sequence[int], depths: Sequence[int], num_heads: Sequence[int], windows: Sequence[int]
+) -> None:
+    """Refuse stages without blocks, heads or windows, or whose heads do not share their width."""
+    if not depths or len(depths) != len(num_heads) or min(*depths, *num_heads, *windows) < 1:
+        raise ValueError(
+            "depths and num_heads need one number of at least 1 for each stage, window_size too"
+        )
+    if any(width % heads for width, heads in zip(widths, num_heads, strict=True)):
+        raise ValueError(
+            f"widths {tuple(widths)} must be divisible by num_heads {tuple(num_heads)}"
+        )
+
+
+def _window_of_stage(
+    stage: int, windows: Sequence[int], first_grid: Sequence[int]
+) -> tuple[int, ...]:
+    """
+    Window cut to the grid of a stage.
+
+    MONAI cuts it, too, but looks positions up in the table of the full window.
+    """
+    grid = (cells // 2**stage for cells in first_grid)
+    return tuple(map(min, windows, grid))
