@@ -92,47 +92,74 @@ def evaluate_scores(
         >>> metrics["detection"]["fused"]["auc"], metrics["detection"]["fused"]["sensitivity"]
         (0.75, 1.0)
     """
-    # a CSV file that was read back has NaN for ""
-    texts = {
-        n: table[n].astype(object).fillna("").astype(str)
-        for n in ("kind", *PROPERTIES)
-        if n in table
-    }
-    table = table.assign(**texts)
+    table = _with_texts(table)
     original = table[table["kind"] == ""] if "kind" in table else table
     labels = original["label"].to_numpy()
-    patients = original["patient_id"].to_numpy() if "patient_id" in original else None
-    columns = {name: original[name].to_numpy() for name in score_names}
-    for name, (column, sign) in EXPOSURE_BASELINES.items():
-        if column in original and original[column].notna().all():
-            columns[name] = sign * original[column].to_numpy()
     result: dict[str, Any] = {"images": _counts(labels)}
     if len(set(labels)) == 2:
-        result["detection"] = {
-            name: _detection(
-                labels, scores, (thresholds or {}).get(name), num_bootstraps, seed, patients
-            )
-            for name, scores in columns.items()
-        }
-        if "sex" in original:
-            scores, limits = (
-                original[[score_names[-1]]].to_numpy(),
-                [(thresholds or {}).get(score_names[-1], np.nan)],
-            )
-            result["subgroups"] = subgroup_metrics(
-                original, labels[:, None], scores, limits, ["abnormal"], num_bootstraps
-            )
-        views = original["view"].to_numpy() if "view" in original else None
-        if views is not None:
-            result["within_view"] = _within_view(labels, views, columns)
-        if "brightness" in original and original["brightness"].notna().all():
-            pairs = matched_pairs(labels, original["brightness"].to_numpy(), views, CALIPER)
-            result["matched_pairs"] = _matched(pairs, columns, num_bootstraps, seed)
+        result |= _discrimination(original, score_names, thresholds or {}, num_bootstraps, seed)
     result["localization"] = _localization(original)
-    result["controlled"] = (
-        _controlled(table, score_names, original) if len(original) < len(table) else {}
-    )
+    if len(original) < len(table):
+        result["controlled"] = _controlled(table, score_names, original)
     return json_safe({name: value for name, value in result.items() if value})
+
+
+def _with_texts(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with "" where a CSV file that was read back has NaN for it."""
+    names = [name for name in ("kind", *PROPERTIES) if name in table]
+    return table.assign(
+        **{name: table[name].astype(object).fillna("").astype(str) for name in names}
+    )
+
+
+def _discrimination(
+    images: pd.DataFrame,
+    score_names: Sequence[str],
+    thresholds: Mapping[str, float],
+    num_bootstraps: int,
+    seed: int,
+) -> dict[str, Any]:
+    """How well scores tell abnormal images from normal ones, which all are among the images."""
+    labels = images["label"].to_numpy()
+    patients = images["patient_id"].to_numpy() if "patient_id" in images else None
+    views = images["view"].to_numpy() if "view" in images else None
+    columns = _score_columns(images, score_names)
+    result: dict[str, Any] = {"detection": {}}
+    for name, scores in columns.items():
+        result["detection"][name] = _detection(
+            labels, scores, thresholds.get(name), num_bootstraps, seed, patients
+        )
+    if "sex" in images:
+        result["subgroups"] = _subgroups(images, score_names[-1], thresholds, num_bootstraps)
+    if views is not None:
+        result["within_view"] = _within_view(labels, views, columns)
+    if _is_known(images, "brightness"):
+        pairs = matched_pairs(labels, images["brightness"].to_numpy(), views, CALIPER)
+        result["matched_pairs"] = _matched(pairs, columns, num_bootstraps, seed)
+    return result
+
+
+def _score_columns(images: pd.DataFrame, score_names: Sequence[str]) -> dict[str, np.ndarray]:
+    """The scores by name, and the exposure baselines that the table allows."""
+    columns = {name: images[name].to_numpy() for name in score_names}
+    for name, (column, sign) in EXPOSURE_BASELINES.items():
+        if _is_known(images, column):
+            columns[name] = sign * images[column].to_numpy()
+    return columns
+
+
+def _is_known(images: pd.DataFrame, column: str) -> bool:
+    """Whether the table has a property of every image."""
+    return column in images and bool(images[column].notna().all())
+
+
+def _subgroups(
+    images: pd.DataFrame, score_name: str, thresholds: Mapping[str, float], num_bootstraps: int
+) -> dict[str, Any]:
+    """Metrics of one score by sex, age, view and manufacturer."""
+    labels, scores = images[["label"]].to_numpy(), images[[score_name]].to_numpy()
+    limits = [thresholds.get(score_name, np.nan)]
+    return subgroup_metrics(images, labels, scores, limits, ["abnormal"], num_bootstraps)
 
 
 def _counts(labels: np.ndarray) -> dict[str, int]:

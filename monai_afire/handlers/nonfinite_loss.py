@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,10 @@ from monai_afire.utils.text import first_few
 
 _FILE_KEY = "file"
 _NAMED = 20  # files that the message names; the dump has all
+_ADVICE = (
+    "Check these images; if they are fine, lower the learning rate or switch off reduced precision "
+    "(bf16, amp). The last checkpoint is untouched: continue with resume set to true."
+)
 
 
 class NonFiniteLoss:
@@ -93,41 +97,31 @@ class NonFiniteLoss:
         terms = {
             name: float(value) for name, value in getattr(engine.loss_function, "terms", {}).items()
         }
-        named = ", ".join(f"{name} {value:.4g}" for name, value in terms.items())
-        place = (
-            f"the loss is {float(self.loss):g} in iteration {state.iteration} (epoch {state.epoch})"
-        )
-        message = place + (f": {named}" if named else "") + ". "
+        message = self._place_of_loss(state, terms)
         culprits = files
         if not all(bool(parameter.isfinite().all()) for parameter in network.parameters()):
             culprits = self.files_before
             message += "The weights are not finite since the step before, so its batch is named. "
-        advice = (
-            "Check these images; if they are fine, lower the learning rate or switch off reduced precision "
-            "(bf16, amp). The last checkpoint is untouched: continue with resume set to true."
-        )
-        names = (
-            "Images of the batch: {}. "
-            if culprits
-            else f"No {_FILE_KEY!r} in the batch names its images. "
-        )
         dump = {
             "files": files,
             "files_before": self.files_before,
             "terms": terms,
             "loss": float(self.loss),
-        }
-        dump |= {
             "iteration": state.iteration,
             "epoch": state.epoch,
             "batch": map_nested(_loadable, state.batch),
+            "network": map_nested(_loadable, network.state_dict()),
         }
-        dump["network"] = map_nested(_loadable, network.state_dict())
-        written = self.write(
-            dump, message + names.format(", ".join(culprits)) + advice, global_rank()
-        )
-        raise FloatingPointError(
-            message + names.format(first_few(culprits, _NAMED)) + written + advice
+        text = message + _named(culprits, len(culprits)) + _ADVICE
+        written = self.write(dump, text, global_rank())
+        raise FloatingPointError(message + _named(culprits, _NAMED) + written + _ADVICE)
+
+    def _place_of_loss(self, state: Any, terms: Mapping[str, float]) -> str:
+        """A sentence that says what is not finite, and in which step."""
+        step = f"iteration {state.iteration} (epoch {state.epoch})"
+        values = ", ".join(f"{name} {value:.4g}" for name, value in terms.items())
+        return (
+            f"the loss is {float(self.loss):g} in {step}" + (f": {values}" if values else "") + ". "
         )
 
     def write(self, dump: dict[str, Any], text: str, rank: int) -> str:
@@ -137,12 +131,16 @@ class NonFiniteLoss:
             with atomic_path(path) as temporary:
                 torch.save(dump, temporary)
             write_text(path.with_suffix(".txt"), text + "\n")
-        except (
-            OSError,
-            RuntimeError,
-        ) as error:  # torch's writer raises a RuntimeError on a full disk
+        except (OSError, RuntimeError) as error:  # the latter of torch's writer on a full disk
             return f"Batch and weights could not be written to {path} ({error}). "
         return f"Batch and weights are in {path}. "
+
+
+def _named(files: Sequence[str], shown: int) -> str:
+    """A sentence that names the first images of a batch."""
+    if not files:
+        return f"No {_FILE_KEY!r} in the batch names its images. "
+    return f"Images of the batch: {first_few(files, shown)}. "
 
 
 def batch_files(batch: Any) -> list[str]:

@@ -29,41 +29,7 @@ Run it again to go on after a stop.
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser("monai-afire audit", description=_DESCRIPTION)
-    parser.add_argument(
-        "dataset_dir",
-        metavar="FOLDER",
-        help="of the images, or that names in the datalist start from",
-    )
-    parser.add_argument(
-        "--datalist", help="JSON file with sections of images (default: all images of the folder)"
-    )
-    parser.add_argument(
-        "--output_dir", default="audit", help="folder of the results (default: audit)"
-    )
-    names = [check.name for check in CHECKS]
-    text = "checks whose images the cleaned datalist leaves out (default: %(default)s)"
-    parser.add_argument(
-        "--exclude", nargs="*", choices=names, default=EXCLUDED, metavar="CHECK", help=text
-    )
-    parser.add_argument(
-        "--num_workers",
-        type=int,
-        default=0,
-        help="processes that read files (default: 0, this one)",
-    )
-    parser.add_argument(
-        "--shown", type=int, default=24, help="pictures per check on the page (default: 24)"
-    )
-    parser.add_argument(
-        "--fail_on",
-        type=_checks,
-        default=(),
-        metavar="CHECK,...",
-        help=f"end with exit code {EXIT_CODE_FAILED} if one of these checks finds an image, "
-        "before a training or a scoring",
-    )
-    options = parser.parse_args(arguments)
+    options = _parser().parse_args(arguments)
     try:
         with launched_group(torch.device("cpu")):
             summary = audit_images(**vars(options))
@@ -79,6 +45,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"refused by --fail_on:\n{refusal}", file=sys.stderr)
         return EXIT_CODE_FAILED
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("monai-afire audit", description=_DESCRIPTION)
+    add = parser.add_argument
+    folder = "of the images, or that names in the datalist start from"
+    add("dataset_dir", metavar="FOLDER", help=folder)
+    datalist = "JSON file with sections of images (default: all images of the folder)"
+    add("--datalist", help=datalist)
+    add("--output_dir", default="audit", help="folder of the results (default: audit)")
+    names = [check.name for check in CHECKS]
+    excluded = "checks whose images the cleaned datalist leaves out (default: %(default)s)"
+    add("--exclude", nargs="*", choices=names, default=EXCLUDED, metavar="CHECK", help=excluded)
+    workers = "processes that read files (default: 0, this one)"
+    add("--num_workers", type=int, default=0, help=workers)
+    add("--shown", type=int, default=24, help="pictures per check on the page (default: 24)")
+    failing = (
+        f"end with exit code {EXIT_CODE_FAILED} if one of these checks finds an image, "
+        "before a training or a scoring"
+    )
+    add("--fail_on", type=_checks, default=(), metavar="CHECK,...", help=failing)
+    return parser
 
 
 def _checks(text: str) -> tuple[str, ...]:

@@ -161,23 +161,34 @@ def audit_images(
         raise ValueError(
             f"no checks {sorted(unknown)}: choose from {', '.join(check.name for check in CHECKS)}"
         )
-    items, base = audited_items(dataset_dir, datalist)
+    audited = _find_images(dataset_dir, datalist)
     folder = check_writable(output_dir)
     by_main_rank(refuse_existing, *_results(folder))
-    mark_results(folder, [item["image"] for item in items])
-    parts = measure_images(items, num_workers, folder)
-    described = (
-        read_sections(Path(datalist).expanduser()) if datalist else {}
-    )  # names of classes stay, too
-    return by_main_rank(_report, items, base, parts, folder, described, exclude, shown, fail_on)
+    mark_results(folder, [item["image"] for item in audited.items])
+    parts = measure_images(audited.items, num_workers, folder)
+    return by_main_rank(_report, audited, parts, folder, exclude, shown, fail_on)
+
+
+@dataclass(frozen=True)
+class _Audited:
+    """
+    The images of an audit.
+
+    Args:
+        items: with "section" and absolute "image".
+        base: folder that names start from.
+        datalist: all entries of the datalist, such as names of classes; empty without one.
+    """
+
+    items: list[dict[str, Any]]
+    base: Path
+    datalist: dict[str, Any]
 
 
 def _report(
-    items: Sequence[Mapping[str, Any]],
-    base: Path,
+    audited: _Audited,
     parts: Path,
     folder: Path,
-    described: Mapping[str, Any],
     exclude: Collection[str],
     shown: int,
     fail_on: Collection[str],
@@ -185,39 +196,16 @@ def _report(
     """Turn the measurements into findings, and write them."""
     for path in _results(folder):
         remove_leftovers(path)
+    items = audited.items
     frame, pictures = read_measurements(parts, len(items))
-    frame = frame.join(_origins(items, base))
+    frame = frame.join(_origins(items, audited.base))
     frame["view"] = _views(frame)
-    usable = np.flatnonzero((frame["unreadable"] == "") & (frame["spread"] >= THRESHOLDS["spread"]))
-    pairs = near_duplicates(pictures[usable], THRESHOLDS["correlation"])
-    found = find(
-        frame, [(int(usable[one]), int(usable[other]), value) for one, other, value in pairs]
-    )
+    found = find(frame, _near_duplicates(frame, pictures))
     kept = ~frame.index.isin([index for name in exclude for index in found[name]])
-    summary = AuditSummary(
-        images=len(frame),
-        kept=int(kept.sum()),
-        findings={name: len(rows) for name, rows in found.items()},
-        abnormal=int((frame["abnormal"] == 1).sum()),
-        abnormal_findings={
-            name: int((frame["abnormal"][[*rows]] == 1).sum()) for name, rows in found.items()
-        },
-        identifying_fields=dict(
-            Counter(field for text in frame["identifying"] for field in text.split(", ") if text)
-        ),
-        scanners={
-            name: int(count) for name, count in frame["scanner"].value_counts().items() if name
-        },
-        views={name: int(count) for name, count in frame["view"].value_counts().items() if name},
-        failed={
-            name: {frame["image"][index]: text for index, text in found[name].items()}
-            for name in fail_on
-        },
-        rates=published_rates(),
-    )
+    summary = _summary(frame, found, int(kept.sum()), fail_on)
     _write_table(frame, found, kept, folder / "audit.csv")
     write_text(folder / "audit.json", json.dumps(asdict(summary), indent=1))
-    cleaned = {**described, **_cleaned(items, frame, kept)}
+    cleaned = {**audited.datalist, **_cleaned(items, frame, kept)}
     write_text(folder / "datalist.json", json.dumps(cleaned, indent=1))
     paths = [item["image"] for item in items]
     write_page(summary, found, paths, list(frame["image"]), folder / "audit.html", exclude, shown)
@@ -225,35 +213,83 @@ def _report(
     return summary
 
 
+def _near_duplicates(
+    frame: pd.DataFrame, pictures: NDArray[np.float16]
+) -> list[tuple[int, int, float]]:
+    """Pairs of rows with the same picture, and its correlation."""
+    usable = np.flatnonzero((frame["unreadable"] == "") & (frame["spread"] >= THRESHOLDS["spread"]))
+    pairs = near_duplicates(pictures[usable], THRESHOLDS["correlation"])
+    return [(int(usable[one]), int(usable[other]), value) for one, other, value in pairs]
+
+
+def _summary(
+    frame: pd.DataFrame,
+    found: Mapping[str, Mapping[int, str]],
+    num_kept: int,
+    fail_on: Collection[str],
+) -> AuditSummary:
+    """The numbers of the findings."""
+    abnormal = frame["abnormal"] == 1
+    fields = Counter(field for text in frame["identifying"] for field in text.split(", ") if text)
+    return AuditSummary(
+        images=len(frame),
+        kept=num_kept,
+        findings={name: len(rows) for name, rows in found.items()},
+        abnormal=int(abnormal.sum()),
+        abnormal_findings={name: int(abnormal[[*rows]].sum()) for name, rows in found.items()},
+        identifying_fields=dict(fields),
+        scanners=_occurrences(frame["scanner"]),
+        views=_occurrences(frame["view"]),
+        failed={
+            name: {frame["image"][index]: text for index, text in found[name].items()}
+            for name in fail_on
+        },
+        rates=published_rates(),
+    )
+
+
+def _occurrences(names: pd.Series) -> dict[str, int]:
+    """How often each name occurs, the most frequent first; "" is none."""
+    return {name: int(count) for name, count in names.value_counts().items() if name}
+
+
 def _results(folder: Path) -> list[Path]:
     return [folder / name for name in ("audit.html", "audit.csv", "audit.json", "datalist.json")]
 
 
-def audited_items(
+def _find_images(
     dataset_dir: str | os.PathLike | None, datalist: str | os.PathLike | None
-) -> tuple[list[dict[str, Any]], Path]:
-    """Items with "section" and absolute "image", and the folder that names start from."""
+) -> _Audited:
+    """The images of a datalist, or of a folder."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # leaks and unknown patients: findings of the audit
         if not datalist:
-            items = load_radiograph_datalist(dataset_dir, None, "all")
-            base = Path(os.path.abspath(os.path.expanduser(os.fspath(dataset_dir or ""))))
-            for item in items:
-                part = Path(os.path.relpath(item["image"], base)).parts[0].lower()
-                section = _SECTIONS.get(part, part)
-                item["section"] = section if section in _SPLITS else "training"
-            return items, base
-        source = Path(datalist).expanduser()
-        names = [
-            name
-            for name, listed in read_sections(source, dataset_dir).items()
-            if _is_section(name, listed)
-        ]
-        items = []
-        for name in names:
-            listed = load_radiograph_datalist(dataset_dir, source, name, check_files=False)
-            items.extend({**item, "section": name} for item in listed)
-    return items, Path(os.path.abspath(os.path.expanduser(os.fspath(dataset_dir or source.parent))))
+            return _images_of_folder(dataset_dir)
+        return _images_of_datalist(dataset_dir, Path(datalist).expanduser())
+
+
+def _images_of_folder(dataset_dir: str | os.PathLike | None) -> _Audited:
+    items = load_radiograph_datalist(dataset_dir, None, "all")
+    base = _absolute(dataset_dir or "")
+    for item in items:
+        part = Path(os.path.relpath(item["image"], base)).parts[0].lower()
+        section = _SECTIONS.get(part, part)
+        item["section"] = section if section in _SPLITS else "training"
+    return _Audited(items, base, {})
+
+
+def _images_of_datalist(dataset_dir: str | os.PathLike | None, source: Path) -> _Audited:
+    content = read_sections(source, dataset_dir)
+    items = []
+    for name, listed in content.items():
+        if _is_section(name, listed):
+            loaded = load_radiograph_datalist(dataset_dir, source, name, check_files=False)
+            items.extend({**item, "section": name} for item in loaded)
+    return _Audited(items, _absolute(dataset_dir or source.parent), content)
+
+
+def _absolute(folder: str | os.PathLike) -> Path:
+    return Path(os.path.abspath(os.path.expanduser(os.fspath(folder))))
 
 
 def _is_section(name: str, listed: Any) -> bool:

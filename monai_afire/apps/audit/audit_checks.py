@@ -30,9 +30,8 @@ THRESHOLDS = {
     "resolution": 2.0,
 }
 _LEAST_GROUP = 20  # images of a scanner that outliers are sought among
-_LEAST_DEVIATION = (
-    0.07  # a few films of another range are no fault where most have nearly the same one
-)
+# a few films of another range are no fault where most have nearly the same one
+_LEAST_DEVIATION = 0.07
 _PRIORITY = ("test", "validation")  # sections that keep an image which others have, too
 
 
@@ -199,46 +198,59 @@ def find(frame: pd.DataFrame, pairs: Iterable[tuple[int, int, float]]) -> dict[s
     Returns:
         Name of the check -> row -> detail.
     """
-    limits = THRESHOLDS
     readable = frame["unreadable"] == ""
-    blank = readable & (frame["spread"] < limits["spread"])
+    blank = readable & (frame["spread"] < THRESHOLDS["spread"])
     picture = readable & ~blank
-    strange = picture & (frame["not_chest"] > limits["not_chest"])
-    double = picture & ~strange & (frame["two_views"] > limits["two_views"])
-    chest = picture & ~strange & ~double
-    rotated, mirrored = (chest & (frame[name] > limits[name]) for name in ("rotated", "mirrored"))
-    inverted = chest & (frame["inverted"] > limits["inverted"])
     found: dict[str, dict[int, str]] = {check.name: {} for check in CHECKS}
     found["unreadable"] = frame["unreadable"][~readable].to_dict()
     found["blank"] = _shown(frame, blank, "one gray level, or nearly so")
-    clipped = (frame["white"] > limits["white"]) | (frame["black_inside"] > limits["black_inside"])
-    found["saturated"] = _shown(
-        frame, picture & clipped, "{white:.0%} white, {black_inside:.0%} of the middle black"
-    )
-    found["not_chest"] = _shown(frame, strange, "probability {not_chest:.2f}")
     found["other_view"] = _shown(frame, readable & (frame["other_view"] != ""), "{other_view}")
-    found["two_views"] = _shown(frame, double, "probability {two_views:.2f}")
-    single = frame["second_lung"] < limits["second_lung"]
-    # half a chest looks turned or like no chest, so those findings do not hide this one
-    partial = picture & ~double & (single | (frame["lungs_at_edge"] > limits["lungs_at_edge"]))
-    cut = "{lungs_at_edge:.0%} of the lungs' length at an edge, smaller lung {second_lung:.0%} of the larger"
-    found["partial_lungs"] = _shown(frame, partial, cut)
-    turn = "turned by {quarter_turns} x 90 degrees counterclockwise, probability {rotated:.2f}"
-    found["rotated"] = _shown(frame, rotated, turn)
-    found["mirrored"] = _shown(frame, mirrored, "probability {mirrored:.2f}")
-    found["inverted"] = _shown(frame, inverted, "probability {inverted:.2f}")
-    found["text"] = _shown(
-        frame, picture & (frame["letters"] >= limits["letters"]), "{letters} letters in a line"
-    )
-    found["borders"] = _shown(
-        frame, picture & (frame["border"] > limits["border"]), "{border:.0%} of the area"
-    )
     found["no_patient"] = _shown(frame, frame["patient"] == "", "no identifier")
     found["identifying_header"] = _shown(frame, frame["identifying"] != "", "{identifying}")
-    found.update(_outliers(frame[picture]))
-    found.update(_duplicates(frame[picture], pairs))
     found["patient_in_splits"] = _split_patients(frame)
+    found |= _spoiled_pictures(frame[picture])
+    found |= _unusual_views(frame[picture])
+    found |= _outliers(frame[picture])
+    found |= _duplicates(frame[picture], pairs)
     return found
+
+
+def _above(frame: pd.DataFrame, name: str) -> pd.Series:
+    """Where a measurement is above its threshold."""
+    return frame[name] > THRESHOLDS[name]
+
+
+def _spoiled_pictures(frame: pd.DataFrame) -> dict[str, dict[int, str]]:
+    """Pictures that lost gray levels, or have something other than a body in them."""
+    clipped = _above(frame, "white") | _above(frame, "black_inside")
+    lost = "{white:.0%} white, {black_inside:.0%} of the middle black"
+    text = frame["letters"] >= THRESHOLDS["letters"]
+    return {
+        "saturated": _shown(frame, clipped, lost),
+        "text": _shown(frame, text, "{letters} letters in a line"),
+        "borders": _shown(frame, _above(frame, "border"), "{border:.0%} of the area"),
+    }
+
+
+def _unusual_views(frame: pd.DataFrame) -> dict[str, dict[int, str]]:
+    """Pictures that show no upright, whole and single frontal chest."""
+    strange = _above(frame, "not_chest")
+    double = ~strange & _above(frame, "two_views")
+    chest = ~strange & ~double
+    # half a chest looks turned or like no chest, so those findings do not hide this one
+    single = frame["second_lung"] < THRESHOLDS["second_lung"]
+    partial = ~double & (single | _above(frame, "lungs_at_edge"))
+    cut = "{lungs_at_edge:.0%} of the lungs' length at an edge, smaller lung {second_lung:.0%} of the larger"
+    turn = "turned by {quarter_turns} x 90 degrees counterclockwise, probability {rotated:.2f}"
+    mirrored, inverted = chest & _above(frame, "mirrored"), chest & _above(frame, "inverted")
+    return {
+        "not_chest": _shown(frame, strange, "probability {not_chest:.2f}"),
+        "two_views": _shown(frame, double, "probability {two_views:.2f}"),
+        "partial_lungs": _shown(frame, partial, cut),
+        "rotated": _shown(frame, chest & _above(frame, "rotated"), turn),
+        "mirrored": _shown(frame, mirrored, "probability {mirrored:.2f}"),
+        "inverted": _shown(frame, inverted, "probability {inverted:.2f}"),
+    }
 
 
 def _shown(frame: pd.DataFrame, chosen: pd.Series, text: str) -> dict[int, str]:

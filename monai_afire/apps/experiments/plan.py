@@ -385,6 +385,36 @@ def plan_runs(
         ['scratch-label_fraction_0.1-seed_0', 'other-label_fraction_0.1-seed_0']
     """
     _check_folds(folds, num_folds)
+    _check_choices(initializations, seeds, label_fractions, folds)
+    _check_files(initializations)
+    arms = _arms(initializations, frozen)
+    fractions: list[float | None] = [*sorted(label_fractions)] or [None]
+    left_out: list[int | None] = [*(folds or range(num_folds or 0))] or [None]
+    shape = next((start for _, start in initializations if start is not None), None)
+    return [
+        Run(
+            name,
+            shape if start is None else start,
+            seed,
+            fraction,
+            fold,
+            num_folds,
+            is_random=start is None,
+            is_frozen=is_frozen,
+        )
+        for fraction, fold, seed, (name, start, is_frozen) in product(
+            fractions, left_out, seeds, arms
+        )
+    ]
+
+
+def _check_choices(
+    initializations: Sequence[tuple[str, Any]],
+    seeds: Sequence[int],
+    label_fractions: Sequence[float],
+    folds: Sequence[int],
+) -> None:
+    """Refuse empty or repeated choices, and fractions out of range."""
     if not all(0 < fraction <= 1 for fraction in label_fractions):
         raise ExperimentError(
             f"--label_fraction {_words(label_fractions)}: 0 < fraction <= 1, 1.0 for all labels"
@@ -399,34 +429,30 @@ def plan_runs(
     for option, values in choices.items():
         if len(set(values)) < len(values):
             raise ExperimentError(f"--{option} {_words(values)}: one of them is named twice")
+
+
+def _check_files(initializations: Sequence[tuple[str, Any]]) -> None:
+    """Refuse weights that are not there; those of a pre-training come with it."""
     for name, start in initializations:
         if isinstance(start, str) and not Path(start).is_file():
             raise ExperimentError(
                 f"there is no file {start} with the weights of {name!r}: pre-train first"
             )
-    fractions: list[float | None] = [*sorted(label_fractions)] or [None]
-    left_out: list[int | None] = [*(folds or range(num_folds or 0))] or [None]
-    shape = next((start for _, start in initializations if start is not None), None)
+
+
+def _arms(
+    initializations: Sequence[tuple[str, str | Pretraining | None]], frozen: bool
+) -> list[tuple[str, str | Pretraining | None, bool]]:
+    """Name and start of each arm, and whether its encoder is frozen."""
     arms = [(name, start, False) for name, start in initializations]
     if frozen:
         arms += [(f"{name}-frozen", start, True) for name, start in initializations]
     if len({name for name, *_ in arms}) < len(arms):
+        names = _words([name for name, _ in initializations])
         raise ExperimentError(
-            f"--initializations {_words(names)}: with --frozen, none may end with '-frozen'"
+            f"--initializations {names}: with --frozen, none may end with '-frozen'"
         )
-    return [
-        Run(
-            name,
-            shape if start is None else start,
-            seed,
-            fraction,
-            fold,
-            num_folds,
-            start is None,
-            freeze,
-        )
-        for fraction, fold, seed, (name, start, freeze) in product(fractions, left_out, seeds, arms)
-    ]
+    return arms
 
 
 def as_initialization(text: str) -> tuple[str, str | None]:

@@ -189,6 +189,24 @@ def read_table(
         unique: column in which no value occurs twice.
         names_are_options: whether the command has options for the names of the columns.
     """
+    lines = _read_lines(path, required)
+    header = lines.pop(next(iter(lines)))
+    while header and not header[-1]:
+        header.pop()
+    _require_columns(path, header, required, names_are_options)
+    table = Table(path, _cells(header, lines))
+    _refuse_ragged(table, header, lines)
+    if not lines:
+        raise DatalistError(f"{path}: has a header but no rows; export the table again.")
+    if filled:
+        table.require_cells(*filled)
+    if unique:
+        table.require_unique(unique)
+    return table
+
+
+def _read_lines(path: Path, required: Sequence[str]) -> dict[int, list[str]]:
+    """Cells of each line of a CSV file, by its number; without empty ones, and one that states the delimiter."""
     text = read_text(path)
     stated = _STATED_DELIMITER.match(text)
     delimiter = stated[1] if stated else _delimiter(text, required)
@@ -202,31 +220,27 @@ def read_table(
     except csv.Error as error:
         fault = f"line {reader.line_num} is not valid CSV ({error}); correct the quotes."
         raise DatalistError(f"{path}: {fault}") from error
-    header = lines.pop(next(iter(lines)))
-    while header and not header[-1]:
-        header.pop()
-    _require_columns(path, header, required, names_are_options)
+    return lines
+
+
+def _cells(header: Sequence[str], lines: Mapping[int, Sequence[str]]) -> pd.DataFrame:
+    """Rows as long as the header; of columns of the same name the first."""
     width = len(header)
     padded = [[*row[:width], *[""] * (width - len(row))] for row in lines.values()]
     cells = pd.DataFrame(padded, columns=header, index=list(lines))
-    table = Table(path, cells.loc[:, ~cells.columns.duplicated()])
+    return cells.loc[:, ~cells.columns.duplicated()]
+
+
+def _refuse_ragged(table: Table, header: Sequence[str], lines: Mapping[int, Sequence[str]]) -> None:
+    """Refuse rows with fewer cells than the header, or with filled ones beyond it."""
+    width = len(header)
     ragged = (
         (line, f"{len(row)} cells")
         for line, row in lines.items()
         if len(row) < width or any(row[width:])
     )
-    table.refuse(
-        ragged,
-        f"there are not {width} cells, as in the header,",
-        "add or remove separators, or quote cells",
-    )
-    if not lines:
-        raise DatalistError(f"{path}: has a header but no rows; export the table again.")
-    if filled:
-        table.require_cells(*filled)
-    if unique:
-        table.require_unique(unique)
-    return table
+    reason = f"there are not {width} cells, as in the header,"
+    table.refuse(ragged, reason, "add or remove separators, or quote cells")
 
 
 def _require_columns(

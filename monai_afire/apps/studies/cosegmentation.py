@@ -460,38 +460,25 @@ class CosegmentationStudy(StudySettings):
         positions = position_labels(len(masks), next(iter(segments.values())).shape[1:])
         labels = {**segments, SAME_PLACE: positions}
         scores = {name: score_segments(own, masks, references) for name, own in labels.items()}
-        tables = {name: table for name, (table, _) in scores.items()} | {
-            LIMIT: best_dice(positions, masks, references)
-        }
+        tables = {name: table for name, (table, _) in scores.items()}
+        tables[LIMIT] = best_dice(positions, masks, references)
         metrics = {name: _organ_metrics(table, organs) for name, table in tables.items()}
         for name, encoder in every.items():
-            removed, _ = score_segments(
-                self._segments(encoder, sampled.image, True), masks, references
-            )
-            metrics[name]["mean_dice_position_removed"] = _organ_metrics(removed, organs)[
-                "mean_dice"
-            ]
+            removed = self._segments(encoder, sampled.image, remove_position=True)
+            table, _ = score_segments(removed, masks, references)
+            mean_dice = _organ_metrics(table, organs)["mean_dice"]
+            metrics[name]["mean_dice_position_removed"] = mean_dice
         figures = {"Dice of each organ": cosegmentation_figure(tables, organs)}
-        shown = [index for index in range(len(masks)) if index not in references][
-            : self.num_pictures
-        ]
-        if shown:
-            pictures, found = (
-                sampled.image[shown],
-                {name: own[shown] for name, own in segments.items()},
-            )
-            predicted = {
-                name: segments_to_masks(labels[name][shown], clusters, masks.shape[2:])
-                for name, (_, clusters) in scores.items()
-            }
-            figures[_SEGMENTS_CAPTION] = segments_figure(pictures, found)
-            figures["Organs that the segments make"] = organ_outlines_figure(
-                pictures, masks[shown], predicted, organs
-            )
+        queries = [index for index in range(len(masks)) if index not in references]
+        if shown := queries[: self.num_pictures]:
+            found = {name: own[shown] for name, own in labels.items()}
+            clusters = {name: own for name, (_, own) in scores.items()}
+            pictures = sampled.image[shown]
+            figures |= _segment_figures(pictures, masks[shown], organs, found, clusters)
         names = {"same_place": SAME_PLACE, "limit": LIMIT}
         question = _QUESTION.format(clusters=self.num_clusters, references=len(references), **names)
-        table = pd.DataFrame.from_dict(metrics, orient="index")
-        return StudyResult("Organs without training", question, table, figures)
+        frame = pd.DataFrame.from_dict(metrics, orient="index")
+        return StudyResult("Organs without training", question, frame, figures)
 
     def _segments(
         self, encoder: RadiographEncoder, images: torch.Tensor, remove_position: bool = False
@@ -507,4 +494,23 @@ def _organ_metrics(table: pd.DataFrame, organs: Sequence[str]) -> dict[str, Any]
     per_organ = table.groupby("organ")["dice"].mean()
     return {"mean_dice": float(per_organ.mean())} | {
         f"dice_{name}": float(per_organ[number]) for number, name in enumerate(organs)
+    }
+
+
+def _segment_figures(
+    images: torch.Tensor,
+    masks: torch.Tensor,
+    organs: Sequence[str],
+    labels: Mapping[str, torch.Tensor],
+    clusters: Mapping[str, torch.Tensor],
+) -> dict[str, Figure]:
+    """A few images with their segments by the encoders' names, and with the organs that these make."""
+    of_encoders = {name: own for name, own in labels.items() if name != SAME_PLACE}
+    predicted = {
+        name: segments_to_masks(own, clusters[name], masks.shape[2:])
+        for name, own in labels.items()
+    }
+    return {
+        _SEGMENTS_CAPTION: segments_figure(images, of_encoders),
+        "Organs that the segments make": organ_outlines_figure(images, masks, predicted, organs),
     }

@@ -243,37 +243,50 @@ class SymmetryStudy(StudySettings):
         assert sampled.landmarks is not None
         assert sampled.landmark_names is not None
         names = list(sampled.landmark_names)
-        pairs = (
-            symmetric_pairs(names)
-            if self.pairs is None
-            else [(int(a), int(b)) for a, b in self.pairs]
-        )
-        if not pairs:
-            raise ValueError(
-                f"no two of the landmarks {names} differ in 'left' and 'right' alone: give pairs"
-            )
-        landmarks = sampled.detailed_landmarks()
+        pairs = self._partners(names)
         tables, maps, groups = {}, {}, {}
         for name, encoder in with_raw_pixels(encoders).items():
-            features, mirrored = (
-                landmark_features(
-                    encoder, sampled.detailed, landmarks, self.window, flip, **self.encoding
-                )
-                for flip in (False, True)
-            )
+            features = self._features(encoder, sampled, flip=False)
+            mirrored = self._features(encoder, sampled, flip=True)
             tables[name] = landmark_symmetry(features, mirrored, pairs)
             sides, groups[name] = _right_and_mirrored_left(features, mirrored, names, pairs)
             maps[name] = tsne_map(sides, self.seed)
         in_mirror = {name: table[table["mirrored"]] for name, table in tables.items()}
         as_they_are = {name: table[~table["mirrored"]] for name, table in tables.items()}
         figures = {_MAP_CAPTION: map_figure(maps, groups, paired=True)}
-        for title, own in (("in the mirror", in_mirror), ("without a mirror", as_they_are)):
-            figures[f"Partner found {title}"] = partner_figure(
-                own, names, pairs, f"Partner found {title}"
-            )
+        for title, own in (
+            ("Partner found in the mirror", in_mirror),
+            ("Partner found without a mirror", as_they_are),
+        ):
+            figures[title] = partner_figure(own, names, pairs, title)
         metrics = {name: symmetry_summary(table) for name, table in tables.items()}
         return StudyResult(
             "Left and right", _QUESTION, pd.DataFrame.from_dict(metrics, orient="index"), figures
+        )
+
+    def _partners(self, names: Sequence[str]) -> list[tuple[int, int]]:
+        """Indices of the landmarks that are partners."""
+        if self.pairs is None:
+            pairs = symmetric_pairs(names)
+        else:
+            pairs = [(int(right), int(left)) for right, left in self.pairs]
+        if not pairs:
+            raise ValueError(
+                f"no two of the landmarks {names} differ in 'left' and 'right' alone: give pairs"
+            )
+        return pairs
+
+    def _features(
+        self, encoder: RadiographEncoder, images: StudyImages, flip: bool
+    ) -> torch.Tensor:
+        """Features of the windows around the landmarks of native images."""
+        return landmark_features(
+            encoder,
+            images.detailed,
+            images.detailed_landmarks(),
+            self.window,
+            flip,
+            **self.encoding,
         )
 
 

@@ -113,33 +113,21 @@ def structured_report(
     measured = {
         name: float(f"{value:.6g}") for name, value in numbers.items() if math.isfinite(value)
     }
-    reasons = [not_judged[:_LONGEST_MEANING]] if not_judged else []
     content = repr((list(measured.values()), place, model.digest, not_judged))
     uid = _uid(source.SOPInstanceUID, sha256(content.encode()).hexdigest())
-    algorithm = {
-        "version": model.version or "unknown",
-        "parameters": [f"digest {model.digest or 'unknown'}"],
-    }
     group = sr.MeasurementsAndQualitativeEvaluations(
         sr.TrackingIdentifier(_uid("tracking", uid), "whole image"),
-        algorithm_id=sr.AlgorithmIdentification(model.task, **algorithm, manufacturer=WRITER),
+        algorithm_id=_algorithm(sr, model),
         finding_sites=[sr.FindingSite(*_SITES[place])] if place else [],
         measurements=[
             sr.Measurement(name, value, codes.UCUM.NoUnits) for name, value in measured.items()
         ],
-        qualitative_evaluations=[
-            sr.QualitativeEvaluation(_NOT_JUDGED, Code("reason", _SCHEME, text)) for text in reasons
-        ],
+        qualitative_evaluations=_evaluations(sr, not_judged),
         source_images=[
             sr.SourceImageForMeasurementGroup(source.SOPClassUID, source.SOPInstanceUID)
         ],
     )
-    device = sr.DeviceObserverIdentifyingAttributes(
-        _uid("device", str(model.digest)), WRITER, WRITER, model.task
-    )
-    observer = sr.ObservationContext(
-        observer_device_context=sr.ObserverContext(codes.DCM.Device, device)
-    )
+    observer = _observer(sr, model)
     report = sr.ComprehensiveSR(
         [_evidence(source)],
         sr.MeasurementReport(observer, codes.LN.XRUnspecifiedBodyRegion, [group])[0],
@@ -149,7 +137,7 @@ def structured_report(
         instance_number=whole_number(source, "InstanceNumber", 1),
         manufacturer=WRITER,
         manufacturer_model_name=model.task,
-        software_versions=algorithm["version"],
+        software_versions=_version(model),
         series_description="Anomaly score, not for clinical use",
         is_complete=True,
     )
@@ -158,6 +146,38 @@ def structured_report(
     report.ContentDate = report.InstanceCreationDate = f"{now:%Y%m%d}"
     report.ContentTime = report.InstanceCreationTime = f"{now:%H%M%S}"
     return report
+
+
+def _version(model: Description) -> str:
+    return model.version or "unknown"
+
+
+def _algorithm(sr: Any, model: Description) -> Any:
+    """What measured."""
+    return sr.AlgorithmIdentification(
+        model.task,
+        version=_version(model),
+        parameters=[f"digest {model.digest or 'unknown'}"],
+        manufacturer=WRITER,
+    )
+
+
+def _evaluations(sr: Any, not_judged: str) -> list[Any]:
+    """Why the image is not judged, if it is not."""
+    if not not_judged:
+        return []
+    reason = Code("reason", _SCHEME, not_judged[:_LONGEST_MEANING])
+    return [sr.QualitativeEvaluation(_NOT_JUDGED, reason)]
+
+
+def _observer(sr: Any, model: Description) -> Any:
+    """That a device made the report."""
+    device = sr.DeviceObserverIdentifyingAttributes(
+        _uid("device", str(model.digest)), WRITER, WRITER, model.task
+    )
+    return sr.ObservationContext(
+        observer_device_context=sr.ObserverContext(codes.DCM.Device, device)
+    )
 
 
 def _uid(*parts: str) -> UID:

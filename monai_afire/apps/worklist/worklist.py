@@ -7,12 +7,12 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from monai_afire.apps.worklist.batch_report import GROUPS
 from monai_afire.apps.worklist.normal_images import Judgment
@@ -186,7 +186,30 @@ def write_worklist(
     table = most_suspicious_first(_read_scores(scores))
     p = pd.to_numeric(table["p_value"], errors="coerce").to_numpy()
     found = discoveries(p, FALSE_DISCOVERY_RATE)
-    worklist = pd.DataFrame(
+    elements = {**_UIDS, **(_IDENTIFIERS if patient_identifiers else {})}
+    headers = _described_images(table["image"], sources, elements)
+    worklist = pd.concat([_ranked_scores(table, found), headers], axis=1)
+    worklist["seen_view"] = table["seen_view"]
+    with atomic_path(path) as temporary:
+        worklist.to_csv(
+            temporary, index=False, lineterminator="\r\n", encoding="utf-8", errors="replace"
+        )
+    above = int((worklist["decision"] == "above").sum())
+    unjudged = table["not_judged"][table["not_judged"] != ""]
+    return WorklistSummary(
+        images=len(worklist),
+        above=above if (table["threshold"] != "").any() else None,
+        other_views=int((worklist[_OTHER_VIEW] != "").sum()),
+        discoveries=int(found.sum()) if np.isfinite(p).any() else None,
+        not_judged=dict(Counter(unjudged)),
+        comparison=comparison,
+        table=table.assign(**{name: worklist[name] for name in GROUPS}),
+    )
+
+
+def _ranked_scores(table: pd.DataFrame, is_discovery: NDArray[np.bool_]) -> pd.DataFrame:
+    """Columns of the work-list that the table of scores, in the order of the work-list, knows."""
+    return pd.DataFrame(
         {
             "rank": range(1, len(table) + 1),
             "score": table["fused"],
@@ -194,31 +217,20 @@ def write_worklist(
             "decision": table["abnormal"].map(_DECISIONS),
             "percentile": table["percentile"],
             "p_value": table["p_value"],
-            "discovery": np.where(found, "yes", ""),
+            "discovery": np.where(is_discovery, "yes", ""),
             "not_judged": table["not_judged"].map(harmless),
             "hottest": table["hottest"],
             "lung_zone": table["lung_zone"],
         }
     )
-    elements = {**_UIDS, **(_IDENTIFIERS if patient_identifiers else {})}
-    described = [_described(image, sources.get(image, image), elements) for image in table["image"]]
-    names = ["image", *elements, _OTHER_VIEW, *GROUPS]
-    worklist = pd.concat([worklist, pd.DataFrame(described, columns=names)], axis=1)
-    worklist["seen_view"] = table["seen_view"]
-    with atomic_path(path) as temporary:
-        worklist.to_csv(
-            temporary, index=False, lineterminator="\r\n", encoding="utf-8", errors="replace"
-        )
-    judged = table["not_judged"] == ""
-    return WorklistSummary(
-        len(worklist),
-        int((worklist["decision"] == "above").sum()) if (table["threshold"] != "").any() else None,
-        int((worklist[_OTHER_VIEW] != "").sum()),
-        int(found.sum()) if np.isfinite(p).any() else None,
-        dict(Counter(table["not_judged"][~judged])),
-        comparison,
-        table.assign(**{name: worklist[name] for name in GROUPS}),
-    )
+
+
+def _described_images(
+    images: Iterable[str], sources: Mapping[str, str], elements: Mapping[str, str]
+) -> pd.DataFrame:
+    """Columns of the work-list that say which image it is, and what its header says."""
+    rows = [_described(image, sources.get(image, image), elements) for image in images]
+    return pd.DataFrame(rows, columns=["image", *elements, _OTHER_VIEW, *GROUPS])
 
 
 def most_suspicious_first(table: pd.DataFrame) -> pd.DataFrame:
@@ -262,9 +274,7 @@ def _read_scores(scores: str | os.PathLike) -> pd.DataFrame:
 def _described(image: str, source: str, elements: Mapping[str, str]) -> list[str]:
     """Name of an image, elements of its header, and the groups that it belongs to."""
     header = header_of(source, [*elements.values(), *GROUP_ELEMENTS])
-    named, groups = (
-        (str(header.get(keyword) or "") for keyword in elements.values()),
-        header_groups(header),
-    )
+    named = (str(header.get(keyword) or "") for keyword in elements.values())
+    groups = header_groups(header)
     texts = [image, *named, other_than_frontal_chest(header), *(groups[name] for name in GROUPS)]
     return [harmless(text) for text in texts]

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.transforms.radiograph_io.formats import (
@@ -52,68 +53,86 @@ def scan_radiographs(folder: str | os.PathLike) -> list[str]:
         raise DatalistError(
             f"{root}: {'is a file, not a folder' if os.path.exists(root) else 'no such folder'}."
         )
-    found: list[str] = []
-    skipped: list[str] = []
-    unknown: list[str] = []  # which may hold radiographs
-    results: list[str] = []  # folders
-    pending, visited = [""], set()
-    while pending:
-        relative = pending.pop()
-        here = os.path.join(root, relative)
-        try:
-            status = os.stat(here)
-            if (status.st_dev, status.st_ino) in visited:
-                continue
-            visited.add((status.st_dev, status.st_ino))
-            if relative and os.path.exists(os.path.join(here, RESULTS_MARK)):
-                results.append(here)
-                continue
-            with os.scandir(here) as entries:
-                _visit(entries, relative, pending, found, skipped, unknown)
-        except OSError as error:
-            warnings.warn(f"{here}: left out, cannot be listed ({error.strerror}).", stacklevel=2)
-    if skipped:
-        text = (
-            f"{len(skipped):,} entries left out, which cannot be read: {first_few(sorted(skipped))}"
-        )
-        warnings.warn(f"{root}: {text}; {len(found):,} radiographs are found.", stacklevel=2)
-    if unknown:
-        text = f"{len(unknown):,} files left out, which may hold radiographs: {first_few(sorted(unknown))}"
-        remedy = f"unpack or convert them, or give them their extension ({supported_types()})"
-        warnings.warn(
-            f"{root}: {text}; {len(found):,} radiographs are found; {remedy}.", stacklevel=2
-        )
-    if count := sum(len(scan_radiographs(result)) for result in results):
-        text = f"{count:,} pictures left out, which lie among results of monai_afire: {first_few(sorted(results))}"
-        warnings.warn(f"{root}: {text}; {len(found):,} radiographs are found.", stacklevel=2)
-    return sorted(found)
+    search = _Search(root)
+    search.walk()
+    for text in search.left_out():
+        warnings.warn(text, stacklevel=2)
+    return sorted(search.found)
 
 
-def _visit(
-    entries: Iterable[os.DirEntry[str]],
-    folder: str,
-    pending: list[str],
-    found: list[str],
-    skipped: list[str],
-    unknown: list[str],
-) -> None:
-    """Enter the subfolders and the radiographs of a folder into their lists, and what is left out into others."""
-    for entry in entries:
+@dataclass
+class _Search:
+    """
+    What a folder and its subfolders hold, by names relative to it.
+
+    Args:
+        root: the folder.
+        found: radiographs.
+        skipped: what cannot be read, with the reason.
+        unknown: files that may hold radiographs, with what they are.
+        results: paths of folders with results of this package.
+        unlisted: paths of folders whose entries cannot be listed, with the reason.
+    """
+
+    root: str
+    found: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    results: list[str] = field(default_factory=list)
+    unlisted: list[str] = field(default_factory=list)
+
+    def walk(self) -> None:
+        """Visit the folder and its subfolders, each once, however many links lead there."""
+        pending, visited = [""], set()
+        while pending:
+            relative = pending.pop()
+            here = os.path.join(self.root, relative)
+            try:
+                status = os.stat(here)
+                if (status.st_dev, status.st_ino) in visited:
+                    continue
+                visited.add((status.st_dev, status.st_ino))
+                if relative and os.path.exists(os.path.join(here, RESULTS_MARK)):
+                    self.results.append(here)
+                    continue
+                with os.scandir(here) as entries:
+                    for entry in entries:
+                        self._enter(entry, relative, pending)
+            except OSError as error:
+                self.unlisted.append(f"{here}: left out, cannot be listed ({error.strerror}).")
+
+    def _enter(self, entry: os.DirEntry[str], folder: str, pending: list[str]) -> None:
+        """Enter an entry of a subfolder where it belongs; other subfolders become pending."""
         if entry.name.startswith(".") or entry.name.lower() in _IGNORED_NAMES:
-            continue
+            return
         name = f"{folder}/{entry.name}" if folder else entry.name
         try:
             if entry.is_dir():
                 pending.append(name)
-                continue
+                return
             kind = _kind(entry)
         except OSError as error:  # of this entry alone: the others can still be read
-            skipped.append(f"{name} ({error.strerror})")
-            continue
+            self.skipped.append(f"{name} ({error.strerror})")
+            return
         if kind == _RADIOGRAPH:
-            found.append(name)
+            self.found.append(name)
         elif kind:
-            unknown.append(f"{name} ({kind})")
+            self.unknown.append(f"{name} ({kind})")
+
+    def left_out(self) -> Iterator[str]:
+        """What to tell of the entries that are no radiographs, or may be some."""
+        yield from self.unlisted
+        found = f"{len(self.found):,} radiographs are found"
+        if self.skipped:
+            text = f"{len(self.skipped):,} entries left out, which cannot be read"
+            yield f"{self.root}: {text}: {first_few(sorted(self.skipped))}; {found}."
+        if self.unknown:
+            text = f"{len(self.unknown):,} files left out, which may hold radiographs"
+            remedy = f"unpack or convert them, or give them their extension ({supported_types()})"
+            yield f"{self.root}: {text}: {first_few(sorted(self.unknown))}; {found}; {remedy}."
+        if count := sum(len(scan_radiographs(result)) for result in self.results):
+            text = f"{count:,} pictures left out, which lie among results of monai_afire"
+            yield f"{self.root}: {text}: {first_few(sorted(self.results))}; {found}."
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
@@ -124,9 +143,8 @@ def _kind(entry: os.DirEntry[str]) -> str:
         ``_RADIOGRAPH``; what else the file is that may hold one; "" for what holds none, such as a text.
     """
     extension = extension_of(entry.name)
-    if (
-        not entry.is_file()
-    ):  # asked before it is opened: a named pipe would wait for a writer for ever
+    # asked before it is opened: a named pipe would wait for a writer for ever
+    if not entry.is_file():
         if entry.is_symlink() and (not extension or extension in SUPPORTED_EXTENSIONS):
             entry.stat()
         return ""

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -357,6 +357,15 @@ _QUESTION = (
 _FOUND_CAPTION = "Landmarks of a reference image, found in other images"
 
 
+class _Copies(NamedTuple):
+    """Images, and after them the perturbed copies of each: pictures, their landmarks, the reference images."""
+
+    pictures: torch.Tensor
+    landmarks: torch.Tensor
+    references: list[int]
+    num_images: int
+
+
 @dataclass
 class CorrespondenceStudy(StudySettings):
     """
@@ -401,48 +410,59 @@ class CorrespondenceStudy(StudySettings):
         assert sampled.landmarks is not None
         number = len(sampled.image)
         references = reference_indices(self.reference, number)
-        pictures, landmarks = with_perturbations(
-            sampled.image, sampled.landmarks, self.perturbations
-        )
+        perturbed = with_perturbations(sampled.image, sampled.landmarks, self.perturbations)
+        copies = _Copies(*perturbed, references, number)
         tables: dict[str, pd.DataFrame] = {}
         metrics: dict[str, dict[str, Any]] = {}
         for name, encoder in with_raw_pixels(encoders).items():
-            stride = finest_stride(encoder, self.stride)
-            metrics[name] = {"stride": stride}
-            for removed in (False, True):
-                table = landmark_correspondence(
-                    encoder,
-                    pictures,
-                    landmarks,
-                    references,
-                    stride,
-                    remove_position=removed,
-                    **self.encoding,
-                )
-                table = label_pairs(table, number)
-                metrics[name] |= _errors(table, "_position_removed" if removed else "")
-                tables.setdefault(name, table)  # of the features as they are
+            tables[name] = self._compared(encoder, copies)
+            removed = self._compared(encoder, copies, remove_position=True)
+            metrics[name] = {"stride": finest_stride(encoder, self.stride)}
+            metrics[name] |= _errors(tables[name], "")
+            metrics[name] |= _errors(removed, "_position_removed")
             if self.windows:
-                native = with_perturbations(
-                    sampled.detailed, sampled.detailed_landmarks(), self.perturbations
-                )
-                table = _by_windows(encoder, *native, references, self.stride, self.encoding)
-                metrics[name] |= _errors(label_pairs(table, number), "_windows")
-        copied = same_place_correspondence(landmarks, pictures.shape[2:], references)
+                metrics[name] |= _errors(self._windowed(encoder, sampled, references), "_windows")
+        size = copies.pictures.shape[2:]
+        copied = same_place_correspondence(copies.landmarks, size, references)
         tables[SAME_PLACE] = label_pairs(copied, number)
         metrics[SAME_PLACE] = _errors(tables[SAME_PLACE], "")
         table = pd.DataFrame.from_dict(metrics, orient="index")
         table = table[[*[column for column in table if column != "stride"], "stride"]]
-        return self._result(table, tables, sampled, (pictures, landmarks, references))
+        return self._result(table, tables, sampled, copies)
+
+    def _compared(
+        self, encoder: RadiographEncoder, copies: _Copies, remove_position: bool = False
+    ) -> pd.DataFrame:
+        """Errors of all pairs by dense features."""
+        table = landmark_correspondence(
+            encoder,
+            copies.pictures,
+            copies.landmarks,
+            copies.references,
+            finest_stride(encoder, self.stride),
+            remove_position=remove_position,
+            **self.encoding,
+        )
+        return label_pairs(table, copies.num_images)
+
+    def _windowed(
+        self, encoder: RadiographEncoder, images: StudyImages, references: Sequence[int]
+    ) -> pd.DataFrame:
+        """Errors of all pairs by windows in the native images."""
+        native = with_perturbations(
+            images.detailed, images.detailed_landmarks(), self.perturbations
+        )
+        table = _by_windows(encoder, *native, references, self.stride, self.encoding)
+        return label_pairs(table, len(images.image))
 
     def _result(
         self,
         metrics: pd.DataFrame,
         tables: Mapping[str, pd.DataFrame],
         images: StudyImages,
-        pairs: tuple,
+        copies: _Copies,
     ) -> StudyResult:
-        pictures, landmarks, references = pairs
+        pictures, landmarks, references, number = copies
         names = names_or_numbers(images.landmark_names, landmarks.shape[1])
         figures, details = {}, {}
         for across in ACROSS:
@@ -456,7 +476,7 @@ class CorrespondenceStudy(StudySettings):
                 details[f"{title}: error of each landmark in pixels"] = mean_by(
                     own, "landmark", "error", names
                 )
-        number, first = len(images.image), references[0]
+        first = references[0]
         queries = {"another patient": int(first == 0)} if number > 1 else {}
         for perturbation in self.perturbations[:1]:
             queries[f"the same patient, {perturbation.name}"] = number + first
