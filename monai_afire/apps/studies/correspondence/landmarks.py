@@ -358,7 +358,7 @@ _FOUND_CAPTION = "Landmarks of a reference image, found in other images"
 
 
 class _Copies(NamedTuple):
-    """Images, and after them the perturbed copies of each: pictures, their landmarks, the reference images."""
+    """Images and, after them, their perturbed copies, all with landmarks; which of the images are references."""
 
     pictures: torch.Tensor
     landmarks: torch.Tensor
