@@ -280,7 +280,7 @@ def _images_of_folder(dataset_dir: str | os.PathLike | None) -> _Audited:
 
 def _images_of_datalist(dataset_dir: str | os.PathLike | None, source: Path) -> _Audited:
     content = read_sections(source, dataset_dir)
-    items = []
+    items: list[dict[str, Any]] = []
     for name, listed in content.items():
         if _is_section(name, listed):
             loaded = load_radiograph_datalist(dataset_dir, source, name, check_files=False)

@@ -232,7 +232,7 @@ def _report(
     notes: list[str],
 ) -> DatalistReport:
     """The numbers of what was written."""
-    sections = {name: [image for image in images if image.section == name] for name in SECTIONS}
+    sections = _by_section(images)
     return DatalistReport(
         path=path,
         title=title,
@@ -242,6 +242,10 @@ def _report(
         absent=absent,
         notes=notes,
     )
+
+
+def _by_section(images: Sequence[LabeledImage]) -> dict[str, list[LabeledImage]]:
+    return {name: [image for image in images if image.section == name] for name in SECTIONS}
 
 
 def _patients(images: Iterable[LabeledImage]) -> set[str]:
@@ -404,8 +408,7 @@ def _draw_masks(images: Sequence[LabeledImage], folder: Path) -> None:
 
 def _write(path: Path, header: Mapping[str, Any], images: Sequence[LabeledImage]) -> None:
     """Write the datalist with one item a line, so that a person, or ``diff``, can read it."""
-    sections = {name: [image for image in images if image.section == name] for name in SECTIONS}
-    sections = {name: members for name, members in sections.items() if members}
+    sections = {name: members for name, members in _by_section(images).items() if members}
     numbers = {f"num{name.capitalize()}": len(members) for name, members in sections.items()}
     parts = [
         f"{json.dumps(key)}: {json.dumps(value)}" for key, value in {**header, **numbers}.items()
