@@ -301,6 +301,24 @@ def test_scan_names_what_may_hold_radiographs(tmp_path: Path) -> None:
     assert load(tmp_path / "e.jfif").shape == (40, 40)
 
 
+def test_a_subfolder_that_cannot_be_listed_costs_itself_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    touch(tmp_path, "a/x.png", "closed/y.png", "z.png")
+    (tmp_path / "closed" / "text.gif").write_bytes(b"GIF89a")
+    list_folder = os.scandir
+
+    def refuse(path: str) -> Any:
+        if path.endswith("closed"):
+            raise PermissionError(13, "Permission denied", path)
+        return list_folder(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.warns(UserWarning, match=r"closed: left out.*\(Permission denied\)") as caught:
+        assert scan_radiographs(tmp_path) == ["a/x.png", "z.png"]
+    assert [warning.filename for warning in caught] == [__file__]
+
+
 def test_scan_ends_on_a_loop_of_links(tmp_path: Path) -> None:
     touch(tmp_path, "a/x.png")
     os.symlink(tmp_path, tmp_path / "a" / "loop")
