@@ -91,9 +91,8 @@ def hand_over(command: Sequence[str]) -> int:
         OSError: when a folder here hides the package: Python looks there first.
     """
     found = PathFinder.find_spec("monai_afire", [os.getcwd(), *sys.path])
-    if (
-        found and found.origin is None
-    ):  # a folder without __init__.py, such as a clone, and an editable installation
+    if found and found.origin is None:
+        # a folder without __init__.py, such as a clone, and an editable installation
         raise OSError(
             f"the folder {Path('monai_afire').absolute()} hides the package: start in another folder"
         )

@@ -147,9 +147,8 @@ class ImageScore(ABC):
 
     name: ClassVar[str]
     kept_as: ClassVar[str] = ""
-    pretrained: ClassVar[bool] = (
-        False  # needs decoder or prototypes, which an encoder alone has not
-    )
+    # needs decoder or prototypes, which an encoder alone has not
+    pretrained: ClassVar[bool] = False
     statistics: NormalStatistics | None = None
 
     def __init__(self, settings: ScoreSettings) -> None:
@@ -193,9 +192,8 @@ class TokenMap(ImageScore):
         ...         return seen.mean(-1)
     """
 
-    in_heat_map: ClassVar[bool] = (
-        False  # is fused to the heat map if a detector's user does not choose
-    )
+    # is fused to the heat map if a detector's user does not choose
+    in_heat_map: ClassVar[bool] = False
 
     @abstractmethod
     def look(self, images: DescribedImages) -> torch.Tensor:

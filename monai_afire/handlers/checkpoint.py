@@ -179,9 +179,8 @@ class ResumableCheckpoint:
         ):
             return
         self.save(engine)
-        if _is_within_epoch(
-            engine
-        ):  # at an epoch's end validation comes first, if there is time left for it
+        if _is_within_epoch(engine):
+            # at an epoch's end validation comes first, if there is time left for it
             self.leave(engine)
 
     def save_if_due(self, engine: Any) -> None:

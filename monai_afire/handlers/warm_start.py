@@ -95,9 +95,8 @@ class HeadWarmStart:
         """Fit the head, unless the run was resumed within its first epoch."""
         if engine.state.iteration > 0:
             return
-        with (
-            unchanged_random_state()
-        ):  # the run's random numbers are those of a run without a warm start
+        with unchanged_random_state():
+            # the run's random numbers are those of a run without a warm start
             self.fit()
             if self.validator is not None:
                 self.validator.run()

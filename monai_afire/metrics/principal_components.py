@@ -18,9 +18,8 @@ def pixel_components(pixels: NDArray, training: NDArray, seed: int = 0) -> NDArr
     # centered, N images span N - 1 axes: a further component would be rounding, which standardization makes a feature
     rank = max(1, min(len(known) - 1, known.shape[1]))
     components = PCA(min(_FEATURE_COMPONENTS, rank), svd_solver="randomized", random_state=seed)
-    with np.errstate(
-        invalid="ignore"
-    ):  # one image has no variance, of which scikit-learn takes shares
+    with np.errstate(invalid="ignore"):
+        # one image has no variance, of which scikit-learn takes shares
         return components.fit(known).transform(pixels)
 
 

@@ -28,9 +28,8 @@ from monai_afire.transforms.lesion_synthesis.variants import LesionVariants
 
 CONTROLLED_LESION_KINDS = ("SoftNodule", "AnatPaste", "CutPaste")
 VISIBLE_SHARE = 0.1  # of the contrast that must have been added for a pixel to belong to the lesion
-TYPICAL_QUANTILE = (
-    0.95  # of the changes in a pasted lesion: its largest may be that of a single odd pixel
-)
+# of the changes in a pasted lesion: its largest may be that of a single odd pixel
+TYPICAL_QUANTILE = 0.95
 RADIUS_IN_SIGMAS = math.sqrt(
     -2 * math.log(VISIBLE_SHARE)
 )  # where a Gaussian has fallen to this share

@@ -175,9 +175,8 @@ class LoadRadiograph(Transform):
             return read_picture(path, file_format, self.limits, raw=raw, color=color)
         except (RadiographError, ImportError):  # a package that is missing is no fault of the file
             raise
-        except (
-            Exception
-        ) as error:  # a damaged header can raise anything in the libraries that decode it
+        except Exception as error:
+            # a damaged header can raise anything in the libraries that decode it
             reason = (
                 f"is cut or damaged: its {file_format} data cannot be read ({first_line(error)})"
             )

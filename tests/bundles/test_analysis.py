@@ -93,9 +93,8 @@ def test_overlays_differ_in_what_the_methods_differ_in(workplace: Path) -> None:
         name: afire.pop(name) for name in ("ckpt_path", "network_def", "model_file::hint")
     }
     assert all(only_afire.values())
-    for content in (
-        contents.values()
-    ):  # the one goes by its network, the others by the encoders that they compare
+    for content in contents.values():
+        # the one goes by its network, the others by the encoders that they compare
         del content["model_file::task"]
         content.pop("model_file::path", None)
     own = [study for study in afire["studies"] if "networks" in study]

@@ -241,9 +241,8 @@ def test_few_labels_folds_and_early_stopping(
 def test_early_stopping_goes_on_counting_after_an_interruption(workspace: Path, task: str) -> None:
     # no step changes anything: the first validation is the best, the third one stops
     settings = {"early_stopping::patience": 2, "learning_rate": 0.0, "train::lr_schedule::end": 0.0}
-    if (
-        task == "classification"
-    ):  # a warm start is validated before, and the statistics of its features go on changing
+    if task == "classification":
+        # a warm start is validated before, and the statistics of its features go on changing
         settings["train::warm_start::_disabled_"] = True
     fine_tune(task, **settings, epochs=2)
     fine_tune(task, **settings, epochs=9, resume=True)

@@ -28,9 +28,8 @@ DISTURBED = "DISTURBED"  # variable of the machine that something happens to
 def wait_for_it(engine: Engine, folder: Path) -> None:
     """On the disturbed machine: say that the iteration has come, and wait for what the test does about it."""
     request: StopRequest = signal.getsignal(signal.SIGTERM).__self__  # type: ignore[union-attr]
-    request.sync_interval = (
-        2  # by default the processes agree every ten iterations, here an epoch has five
-    )
+    # by default the processes agree every ten iterations, here an epoch has five
+    request.sync_interval = 2
     iteration = engine.state.iteration
     if (
         os.environ.get(DISTURBED)

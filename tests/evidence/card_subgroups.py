@@ -172,9 +172,8 @@ def gaps(table: pd.DataFrame, columns: tuple[str, ...], difference: Difference) 
     sentences = []
     for name, group, own in everyone:
         rest = {g: rows for n, g, rows in everyone if n == name and g != group}
-        if not rest or (
-            len(rest) == 1 and group > next(iter(rest))
-        ):  # of two groups, one difference says all
+        if not rest or (len(rest) == 1 and group > next(iter(rest))):
+            # of two groups, one difference says all
             continue
         value, *drawn = difference(own, np.concatenate(list(rest.values())), weights)
         against = f"{name} {next(iter(rest))}" if len(rest) == 1 else f"the other groups of {name}"

@@ -198,9 +198,8 @@ class Contrast(Objective):
         width = encoder.hidden_size
         self.view_size = VIEW_SIZE if isinstance(encoder, (ViTEncoder, ResidualEncoder)) else SIZE
         layers = [nn.Linear(width, width), nn.ReLU(inplace=True), nn.Linear(width, 64)]
-        if isinstance(
-            encoder, SwinEncoder
-        ):  # without it, all images get the same features from the first epoch on
+        if isinstance(encoder, SwinEncoder):
+            # without it, all images get the same features from the first epoch on
             layers.insert(1, nn.BatchNorm1d(width))
             self.learning_rate = 1e-3
         self.projection = nn.Sequential(*layers)

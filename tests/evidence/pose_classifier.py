@@ -34,9 +34,8 @@ CYCLES = (
     (9000, 2e-3),
     (9000, 1.5e-3),
 )  # steps and largest learning rate
-HARD_CYCLES = (
-    2  # the last ones have covered patches, since a drain, a plate or an effusion hides the heart
-)
+# the last ones have covered patches, since a drain, a plate or an effusion hides the heart
+HARD_CYCLES = 2
 LEFT_OUT = {"adult_normal_5.jpg"}  # damaged by its source
 
 

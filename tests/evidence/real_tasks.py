@@ -26,9 +26,8 @@ from monai_afire.networks import released_encoder
 from tests.evidence.jsrt_correspondence import CONTOUR_POINTS, contour_points
 from tests.evidence.radiograph_sets import option_words
 
-VALIDATION = (
-    10  # every tenth training patient validates, where the published split has no such part
-)
+# every tenth training patient validates, where the published split has no such part
+VALIDATION = 10
 SHAPE = {
     "image_size": 64,
     "patch_size": 8,

@@ -64,9 +64,8 @@ def hub_model(name: str) -> Any:
     kind, settings = CONFIGS[name]
     torch.manual_seed(0)
     model = transformers.AutoModel.from_config(getattr(transformers, kind)(**settings)).eval()
-    for parameter in (
-        model.parameters()
-    ):  # initial position embeddings and biases of zero would hide what is wrong
+    for parameter in model.parameters():
+        # initial position embeddings and biases of zero would hide what is wrong
         nn.init.normal_(parameter, std=0.2)
     return model
 
@@ -77,7 +76,8 @@ def timm_library() -> Any:
     except (
         ImportError,
         RuntimeError,
-    ) as error:  # the latter where torch and torchvision are of different builds
+    ) as error:
+        # the latter where torch and torchvision are of different builds
         pytest.skip(
             f"needs timm and a torchvision that fits torch: pip install 'monai-afire[timm]' ({error})"
         )

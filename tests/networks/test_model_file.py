@@ -377,9 +377,8 @@ def test_every_file_that_comes_with_the_package_says_how_to_build_its_network(
         description = read_description(path)
         assert description is not None, path
         assert description.format == 1
-        if (
-            description.network is not None
-        ):  # networks of this package's own checks have classes of their own
+        if description.network is not None:
+            # networks of this package's own checks have classes of their own
             ModelFile(path).build()
 
 

@@ -35,7 +35,8 @@ def timm_library() -> Any:
     except (
         ImportError,
         RuntimeError,
-    ) as error:  # the latter where torch and torchvision are of different builds
+    ) as error:
+        # the latter where torch and torchvision are of different builds
         pytest.skip(
             f"needs timm and a torchvision that fits torch: pip install 'monai-afire[timm]' ({error})"
         )

@@ -52,9 +52,8 @@ def test_curve_is_the_bezier_curve_and_monotone() -> None:
             while len(corners) > 1:
                 corners = [(1 - t) * a + t * b for a, b in itertools.pairwise(corners)]
             x, y = corners[0]
-            if (
-                number > 3
-            ):  # some of the extreme ones have vertical pieces, where y is not a function of x
+            if number > 3:
+                # some of the extreme ones have vertical pieces, where y is not a function of x
                 below, above = curve[int(x * 1023)], curve[math.ceil(x * 1023)]
                 assert below - 1e-3 <= y <= above + 1e-3
     for bad in ([(0, 0)], [(0, 0), (1, 1.1)], [(0, -0.1), (1, 1)], [(0, 0), (1, math.nan)]):

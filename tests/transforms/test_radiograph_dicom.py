@@ -102,9 +102,8 @@ def test_monochrome1_equals_its_twin(seed: int, bits: int, signed: bool, window:
         for photometric, stored in (("MONOCHROME2", pixels), ("MONOCHROME1", top - pixels)):
             elements: dict[str, Any] = {"PhotometricInterpretation": photometric, "RescaleSlope": 1}
             elements["RescaleIntercept"] = intercept
-            if (
-                window
-            ):  # the mirrored LINEAR window has its center one further: it is open on one side
+            if window:
+                # the mirrored LINEAR window has its center one further: it is open on one side
                 middle = center if photometric == "MONOCHROME2" else top - center + 1
                 shift = intercept - offset
                 elements |= {"WindowCenter": middle + shift, "WindowWidth": width}

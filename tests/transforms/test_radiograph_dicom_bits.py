@@ -131,9 +131,8 @@ def test_padding_of_another_sign(
     found = load(path)
     assert not found[:9].any()
     expected = load(write_dicom(tmp_path / "b.dcm", padded(inside, 0), bits=12))[9:]
-    if (
-        signed and bits == 16
-    ):  # the picture's range is that of its numbers, which are as many as 12 bits hold
+    if signed and bits == 16:
+        # the picture's range is that of its numbers, which are as many as 12 bits hold
         expected = inside[9:] / inside[9:].max() * found[9:].max()
     np.testing.assert_allclose(found[9:], expected, atol=1e-6)
 

@@ -31,9 +31,8 @@ from monai_afire.utils.distributed import by_main_rank
 from monai_afire.utils.files import atomic_path, remove_leftovers
 
 _BATCH = 32
-_SIDE = (
-    512  # of the pictures that lesions are painted into, and that every encoder shrinks to its size
-)
+# of the pictures that lesions are painted into, and that every encoder shrinks to its size
+_SIDE = 512
 
 
 def encode_images(

@@ -344,9 +344,8 @@ class Experiment:
             **{name: value for name, value in self.overrides.items() if name not in _NOT_A_SETTING},
             "files": {path: file_digest(path) for path in files},
         }
-        if isinstance(
-            run.start, Pretraining
-        ):  # known by its settings: a result outlives its weights
+        if isinstance(run.start, Pretraining):
+            # known by its settings: a result outlives its weights
             settings["pretraining"] = run.start.settings(run.seed)
         return settings
 

@@ -51,9 +51,8 @@ class _Results:
 
 
 _RESUME_ALIKE = "Resume with those of the stopped run, or start anew with resume set to false"
-_TOLERANCE = (
-    0.01  # relative; batches of another size change the last digits, reduced precision a few
-)
+# relative; batches of another size change the last digits, reduced precision a few
+_TOLERANCE = 0.01
 
 
 def written_name(source: str) -> str:

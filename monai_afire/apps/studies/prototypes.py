@@ -313,9 +313,8 @@ def _checked(prototypes: torch.Tensor) -> torch.Tensor:
 
 
 _GOLDEN = 0.618033988749895
-_ENTROPY_COLORS = (
-    "cividis"  # other ones than those of the clusters beside it, which mean something else
-)
+# other ones than those of the clusters beside it, which mean something else
+_ENTROPY_COLORS = "cividis"
 
 
 def atlas_figure(image: torch.Tensor, atlas: pd.DataFrame, title: str = "") -> Figure:

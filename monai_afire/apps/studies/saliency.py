@@ -315,9 +315,8 @@ def _rolled_out(weights: Sequence[torch.Tensor], num_patches: int) -> torch.Tens
     share[..., -num_patches:] = (
         1 / num_patches
     )  # a class token comes first, and the mean is without it
-    for attention in reversed(
-        weights
-    ):  # a row vector from the left: no product of two matrices is needed
+    for attention in reversed(weights):
+        # a row vector from the left: no product of two matrices is needed
         share = (share @ attention.float().mean(1) + share) / 2
     return share[:, 0, -num_patches:]
 

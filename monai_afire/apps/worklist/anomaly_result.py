@@ -154,7 +154,8 @@ def _save_dicom(
         TypeError,
         LookupError,
         NotImplementedError,
-    ) as error:  # the pixels could be read all the same
+    ) as error:
+        # the pixels could be read all the same
         raise NoStudyError(
             f"{result.source} has a header that cannot be copied: {error}"
         ) from error

@@ -54,7 +54,8 @@ def parse_json(text: str, source: str | os.PathLike, remedy: str) -> Any:
     except (
         RecursionError,
         ValueError,
-    ) as error:  # nested too deep; no JSON, or a number of thousands of digits
+    ) as error:
+        # nested too deep; no JSON, or a number of thousands of digits
         raise DatalistError(f"{source}: its JSON cannot be read ({error}); {remedy}.") from error
 
 

@@ -121,9 +121,8 @@ def classes_of_weights(
     """Names of the classes in the order of the weights, and the position of each in the list's labels."""
     listed = class_names(datalist, dataset_dir, num_classes, key, phantom=phantom)
     known = saved_class_names(weights, default=listed)
-    if len(known) == len(listed) and listed == _numbered(
-        key, len(listed)
-    ):  # the list has no names to compare
+    if len(known) == len(listed) and listed == _numbered(key, len(listed)):
+        # the list has no names to compare
         return known, list(range(len(known)))
     if sorted(known) != sorted(listed):
         orders = (
@@ -293,9 +292,8 @@ def _plain_label(value: Any, names: Sequence[str], label_kind: str) -> int | lis
             raise ValueError(f"the list {value!r}")
         if len(value) != len(names):
             raise ValueError(f"{len(value)} values {value!r}")
-        if set(map(type, value)) <= _PLAIN_TYPES and _PLAIN_LABELS.issuperset(
-            value
-        ):  # nearly all, and quickly seen
+        if set(map(type, value)) <= _PLAIN_TYPES and _PLAIN_LABELS.issuperset(value):
+            # nearly all, and quickly seen
             return list(value)
         return [
             None if entry != entry else _finding(entry, name)

@@ -80,7 +80,8 @@ def released_file(name: str) -> Path:
     for folder in (
         package,
         package.parent,
-    ):  # inside of an installation, beside the package in a clone
+    ):
+        # inside of an installation, beside the package in a clone
         for path in folder.glob(f"bundles/*/released/{name}"):
             return path
     raise FileNotFoundError(

@@ -16,12 +16,10 @@ from monai_afire.transforms.lesion_synthesis.otsu import random_foreground_point
 from monai_afire.transforms.lesion_synthesis.variants import LesionVariants, LesionVariantsd
 
 LUNG_AREA = (0.01, 0.3)  # share of the image that one lung may take up
-NUM_THRESHOLDS = (
-    12  # tried between the darkest tenth and the median of the brighter half of the image
-)
-NEARLY_BEST = (
-    0.95  # share of the best score at which a lower threshold, with cleaner outlines, is preferred
-)
+# tried between the darkest tenth and the median of the brighter half of the image
+NUM_THRESHOLDS = 12
+# share of the best score at which a lower threshold, with cleaner outlines, is preferred
+NEARLY_BEST = 0.95
 
 
 def segment_lungs(image: Tensor) -> Tensor:

@@ -20,9 +20,8 @@ from monai_afire.transforms.lesion_synthesis.parameters import (
     half_extents,
 )
 
-GROUP_PIXELS = (
-    32768  # torch hands larger tensors to several threads, which costs far more than it saves here
-)
+# torch hands larger tensors to several threads, which costs far more than it saves here
+GROUP_PIXELS = 32768
 
 
 def lesion_profile(squared_radius: Tensor, gamma: float) -> Tensor:

@@ -15,9 +15,8 @@ from monai.data import MetaTensor
 from monai.data.meta_obj import get_track_meta
 from monai.utils import ImageMetaKey, MetaKeys, SpaceKeys
 
-WRITER = (
-    "monai_afire"  # how this package signs the heat maps that it writes as pictures or DICOM files
-)
+# how this package signs the heat maps that it writes as pictures or DICOM files
+WRITER = "monai_afire"
 
 
 class RadiographError(ValueError):

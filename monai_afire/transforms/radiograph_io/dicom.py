@@ -165,7 +165,8 @@ def _rescale(path: str, dataset: pydicom.Dataset) -> tuple[float, float]:
     except (
         TypeError,
         ValueError,
-    ) as error:  # the sign of the slope decides what is dark: nothing to be guessed
+    ) as error:
+        # the sign of the slope decides what is dark: nothing to be guessed
         reason = f"has a Rescale Slope or Rescale Intercept that is no number ({first_line(error)})"
         raise refuse(path, reason, "correct the element, or export it again") from error
     return slope, intercept
@@ -216,7 +217,8 @@ def _spacing(path: str, dataset: pydicom.Dataset) -> tuple[float, float] | None:
         except (
             TypeError,
             ValueError,
-        ):  # other than two numbers, which costs the distances, not the picture
+        ):
+            # other than two numbers, which costs the distances, not the picture
             row = column = math.nan
         if min(row, column) > 0 and math.isfinite(row + column):
             return row, column

@@ -50,9 +50,8 @@ def decode(path: str, dataset: pydicom.Dataset) -> tuple[np.ndarray, np.ndarray 
     bits = int(dataset.get("BitsStored") or dataset.BitsAllocated)
     high_bit = int(dataset.get("HighBit") or bits - 1)
     is_gray = int(dataset.get("SamplesPerPixel") or 1) == 1
-    if (
-        is_gray and "PixelData" in dataset
-    ):  # or pydicom cuts the numbers, and what lies beside them with them
+    if is_gray and "PixelData" in dataset:
+        # or pydicom cuts the numbers, and what lies beside them with them
         dataset.BitsStored, dataset.HighBit = dataset.BitsAllocated, dataset.BitsAllocated - 1
     cells = _decoded(path, dataset, syntax)
     dataset.BitsStored, dataset.HighBit = bits, high_bit

@@ -59,9 +59,8 @@ def decode_with_gdcm(path: str, dataset: pydicom.Dataset) -> np.ndarray:
     try:
         frame = pydicom.encaps.get_frame(dataset.PixelData, 0, number_of_frames=1)
         header = read_frame_header(frame)
-        if not frame.rstrip(b"\x00").endswith(
-            _END_OF_IMAGE
-        ):  # GDCM fills the rest of a cut picture without a word
+        if not frame.rstrip(b"\x00").endswith(_END_OF_IMAGE):
+            # GDCM fills the rest of a cut picture without a word
             raise ValueError("the frame has no end")
         size = (header.rows, header.columns)
         values = decode_frame(frame, syntax, *size, header.precision, samples)

@@ -96,7 +96,8 @@ def picture_opacity(path: str | os.PathLike) -> np.ndarray | None:
         OSError,
         ValueError,
         SyntaxError,
-    ):  # no picture that Pillow reads: it has no such channel
+    ):
+        # no picture that Pillow reads: it has no such channel
         return None
 
 

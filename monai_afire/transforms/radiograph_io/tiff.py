@@ -71,9 +71,8 @@ def read_deep_tiff(path: str, limits: SizeLimits, color: bool) -> RadiographPixe
             values = page.asarray()
     except RadiographError:
         raise
-    except (
-        Exception
-    ):  # a damaged file can raise anything; Pillow has its try, and says what is wrong
+    except Exception:
+        # a damaged file can raise anything; Pillow has its try, and says what is wrong
         return None
     if page.planarconfig == _SEPARATE and values.ndim == 3:
         values = np.moveaxis(values, 0, -1)

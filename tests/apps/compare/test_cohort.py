@@ -21,9 +21,8 @@ from monai_afire.data.datalist.datalist_checks import DatalistError
 
 
 def save(folder: Path, names: list[str]) -> None:
-    for number, name in enumerate(
-        names
-    ):  # two files of the same content would be one image in two sections
+    for number, name in enumerate(names):
+        # two files of the same content would be one image in two sections
         Image.fromarray(np.full((40, 40), 90 + number, np.uint8)).save(folder / name)
 
 

@@ -68,9 +68,8 @@ def measure_inference(
             continue
         try:
             rate = images_per_second(make(), pictures, bf16, device)
-        except (
-            Exception
-        ) as error:  # a runtime that is not installed, or an operator that it lacks, is a result
+        except Exception as error:
+            # a runtime that is not installed, or an operator that it lacks, is a result
             results.add(
                 "inference", name, f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
             )

@@ -87,9 +87,8 @@ def measure_method(
             continue
         try:
             row = measure_way(method, size, way, device, peak)
-        except (
-            Exception
-        ) as error:  # one way that fails is a result, too, and must not cost the others
+        except Exception as error:
+            # one way that fails is a result, too, and must not cost the others
             results.add(
                 "steps", name, f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
             )

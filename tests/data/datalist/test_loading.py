@@ -448,9 +448,8 @@ def test_lists_that_are_read(shared_data: Path) -> None:
         assert names(load_radiograph_datalist(datalist=bad / "list_no_label_key.json")) == [
             "ok.png"
         ]
-    with pytest.warns(
-        UserWarning, match="1 image is in two sections"
-    ):  # ok.png is in training and in test
+    with pytest.warns(UserWarning, match="1 image is in two sections"):
+        # ok.png is in training and in test
         assert len(load_radiograph_datalist(datalist=bad / "list_ok.json")) == 1
 
 

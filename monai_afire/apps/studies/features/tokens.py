@@ -69,9 +69,8 @@ def token_features(
     """
     features = []
     with eval_mode(encoder), torch.no_grad():
-        for start in range(
-            0, max(number, 1), batch_size
-        ):  # of no picture, a batch of none says the shape
+        for start in range(0, max(number, 1), batch_size):
+            # of no picture, a batch of none says the shape
             rows = slice(start, min(start + batch_size, number))
             tokens = encoder(pictures(rows).to(encoder.mean))
             features.append(at_least_float32(reduce(tokens)))

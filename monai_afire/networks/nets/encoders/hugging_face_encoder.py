@@ -266,7 +266,8 @@ def _preprocessing(source: str) -> dict[str, Any]:
         AttributeError,
         ValueError,
         RecursionError,
-    ) as error:  # no object, no JSON, nested too deep, or no text
+    ) as error:
+        # no object, no JSON, nested too deep, or no text
         raise ValueError(
             f"{path} is no JSON object ({first_line(error)}): download the model again"
         ) from error

@@ -166,7 +166,8 @@ def _create(name: str, img_size: Sequence[int] | int | None, pretrained: bool) -
     except (
         ImportError,
         RuntimeError,
-    ) as error:  # the latter where torch and torchvision are of different builds
+    ) as error:
+        # the latter where torch and torchvision are of different builds
         raise ImportError(
             f"{error}; {name} is built by timm: pip install 'monai-afire[timm]'"
         ) from error
