@@ -49,9 +49,8 @@ SIGILS = ("@", "$", "%")
 _FLAG = re.compile(r"--|-[a-zA-Z]")  # what Fire takes for the name of an option
 _LANGUAGE = re.compile(r"^[@$%]|#|[@%]::")
 _SEPARATED = re.compile(r"^(?![@$%]).*#", re.DOTALL)  # a text that is no reference or expression
-_DIGITS = re.compile(
-    r"\d[\d_]*(-[\d_]+)+", re.ASCII
-)  # no number of Python: the name of a run by its time
+# no number of Python: the name of a run by its time
+_DIGITS = re.compile(r"\d[\d_]*(-[\d_]+)+", re.ASCII)
 _OF_PYTHON = ("True", "False", "None", "...")
 _PLAIN = re.compile(r"[A-Za-z_./]([\w./:~ -]*[\w./:~-])?", re.ASCII)
 # MONAI leaves out an option that is None, so null is an expression

@@ -46,9 +46,8 @@ def test_every_way_of_every_method_is_measured(repository_root: Path) -> None:
         for row in speed:
             images, samples, seconds = map(float, row[2:5])
             assert samples == pytest.approx(2 * images, rel=0.02)
-            assert images * seconds == pytest.approx(
-                3, abs=0.0006 * images + 0.02
-            )  # seconds have three decimals
+            # seconds have three decimals
+            assert images * seconds == pytest.approx(3, abs=0.0006 * images + 0.02)
         shares = [line.split()[2:9] for line in table.splitlines() if line.endswith(" -")]
         assert len(shares) == 3
         for row in shares:

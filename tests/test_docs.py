@@ -100,9 +100,8 @@ def test_commands_name_bundles_and_configs_that_exist() -> None:
     starts = re.findall(r"^monai-afire run (\w+)((?: [\w./]+)+)", text, re.MULTILINE)
     assert len(starts) > 20
     for bundle, configs in starts:
-        names = [
-            name for name in configs.split() if not name.endswith(".json")
-        ]  # others are the reader's own
+        # others are the reader's own
+        names = [name for name in configs.split() if not name.endswith(".json")]
         assert names
         for name in names:
             assert (ROOT / "bundles" / bundle / "configs" / f"{name}.json").is_file(), (
@@ -125,9 +124,8 @@ def test_commands_name_options_that_exist() -> None:
     unknown, of_monai = [], {"run_id", "tracking"}
     for command in commands:
         bundle = re.search(r"bundles/(\w+)/|monai-afire run (\w+)", command)
-        folder = (
-            (bundle[1] or bundle[2]) if bundle else ""
-        )  # of all bundles where a copy is started
+        # of all bundles where a copy is started
+        folder = (bundle[1] or bundle[2]) if bundle else ""
         configs = (ROOT / "bundles" / folder).rglob("configs/**/*.json")
         ids = {id.split("::")[0] for path in configs for id in json.loads(path.read_text())}
         names = re.findall(r" --(?:pretraining::)?(\w+)", command)

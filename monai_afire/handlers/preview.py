@@ -255,9 +255,8 @@ def tinted(picture: np.ndarray, colors: np.ndarray, alpha: float = 0.45) -> np.n
         colors, np.ones((picture.shape[0] // len(colors), picture.shape[1] // colors.shape[1], 1))
     )
     gray = np.repeat(picture[..., None], 3, axis=-1)
-    return np.where(np.isnan(fine), gray, (1 - alpha) * gray + alpha * fine).clip(
-        0, 1
-    )  # rounding is beyond 1
+    # rounding is beyond 1
+    return np.where(np.isnan(fine), gray, (1 - alpha) * gray + alpha * fine).clip(0, 1)
 
 
 def signed_colors(difference: np.ndarray, limit: float = 0.5) -> np.ndarray:

@@ -69,9 +69,8 @@ class EpochSeed:
         torch.manual_seed(value)
         for generator, generator_value in zip(self.generators, generator_values, strict=True):
             generator.manual_seed(generator_value)
-        loader = getattr(
-            engine.state.dataloader, "whole", engine.state.dataloader
-        )  # the rest of a resumed epoch
+        # the rest of a resumed epoch
+        loader = getattr(engine.state.dataloader, "whole", engine.state.dataloader)
         dataset = getattr(loader, "dataset", None) if self.dataset is None else self.dataset
         if dataset is not None:
             set_rnd(dataset, seed=value)

@@ -47,9 +47,8 @@ class ResumableEarlyStop(EarlyStopHandler):
             return {}
         state = dict(self._handler.state_dict())
         if state["best_score"] is not None:
-            state["best_score"] = float(
-                state["best_score"]
-            )  # NumPy's numbers are not read with weights_only=True
+            # NumPy's numbers are not read with weights_only=True
+            state["best_score"] = float(state["best_score"])
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

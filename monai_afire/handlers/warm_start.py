@@ -121,9 +121,8 @@ class HeadWarmStart:
         )[0]
         aucs = f"encoder {probe.validation_auc:.4f}, pixels alone {plain.validation_auc:.4f}"
         logger.info(f"linear probe, validation AUC: {aucs}; fine-tuning starts at the encoder's")
-        norm: Any = (
-            self.network.standardize
-        )  # only now: several GPUs exchange it for one that they share
+        # only now: several GPUs exchange it for one that they share
+        norm: Any = self.network.standardize
         deviation = torch.from_numpy(probe.deviation)
         variance = (deviation**2 - norm.eps).clamp(min=0)
         norm.get_buffer("running_mean").copy_(torch.from_numpy(probe.mean))

@@ -39,9 +39,8 @@ def afire_metrics(
         )
     if "q" in outputs:
         prototypes = outputs["prototypes"]
-        prototypes = (
-            prototypes.unsqueeze(1) if prototypes.ndim == 3 else prototypes
-        )  # of each image: for all variants
+        # of each image: for all variants
+        prototypes = prototypes.unsqueeze(1) if prototypes.ndim == 3 else prototypes
         accuracy = position_accuracy(outputs["q"], prototypes, ~abnormal, similarity)
     return {"restoration_gain": gain, "position_accuracy": accuracy}
 

@@ -128,9 +128,8 @@ def _with_intervals(measured: NDArray) -> dict[str, Any]:
     """The first row as it is, the others as percentiles of samples."""
     entry: dict[str, Any] = dict(zip(GROUP_METRICS, measured[0].tolist(), strict=True))
     if len(measured) > 1:
-        limits = (
-            pd.DataFrame(measured[1:]).quantile([0.025, 0.975]).to_numpy().T.tolist()
-        )  # leaves NaN out
+        # leaves NaN out
+        limits = pd.DataFrame(measured[1:]).quantile([0.025, 0.975]).to_numpy().T.tolist()
         entry |= {
             f"{name}_interval": pair for name, pair in zip(GROUP_METRICS, limits, strict=True)
         }

@@ -292,6 +292,5 @@ def mean_auc_interval(
         np.arange(len(truth)) if patients is None else patients, num_bootstraps
     )
     aucs = pd.Series(bootstrap_aucs(truth, values, weights))
-    return float(aucs.quantile(0.025)), float(
-        aucs.quantile(0.975)
-    )  # without the samples that have no AUC
+    # without the samples that have no AUC
+    return float(aucs.quantile(0.025)), float(aucs.quantile(0.975))

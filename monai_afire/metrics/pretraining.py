@@ -235,9 +235,8 @@ class PretrainingMetrics(Metric):
 
 def _entropy(probabilities: torch.Tensor) -> torch.Tensor:
     entropy = torch.special.entr(probabilities).sum(-1)
-    return torch.where(
-        entropy.isfinite(), entropy, torch.nan
-    )  # negative numbers are no probabilities
+    # negative numbers are no probabilities
+    return torch.where(entropy.isfinite(), entropy, torch.nan)
 
 
 def _largest_entropy(probabilities: torch.Tensor) -> torch.Tensor:

@@ -130,9 +130,8 @@ def _differences(network: nn.Module, run: Run, image_shape: Sequence[int]) -> di
             difference = (exported[name] - expected).abs().max() / expected.abs().max().clamp_min(
                 1e-30
             )
-            differences[name] = float(
-                np.maximum(differences.get(name, 0.0), float(difference))
-            )  # keeps a NaN
+            # keeps a NaN
+            differences[name] = float(np.maximum(differences.get(name, 0.0), float(difference)))
     return differences
 
 

@@ -68,9 +68,8 @@ class StandardizeContrast(Transform):
         """
         image = convert_to_tensor(img, track_meta=False)
         dtype = image.dtype if image.is_floating_point() else torch.float32
-        values = (
-            image.double()
-        )  # beyond the reach of reduced-precision settings for matrix products
+        # beyond the reach of reduced-precision settings for matrix products
+        values = image.double()
         mean = self._blurred(values)
         deviation = values - mean
         spread = self._blurred(deviation.square()).sqrt().clamp_min(self.floor)

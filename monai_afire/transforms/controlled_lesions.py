@@ -30,9 +30,8 @@ CONTROLLED_LESION_KINDS = ("SoftNodule", "AnatPaste", "CutPaste")
 VISIBLE_SHARE = 0.1  # of the contrast that must have been added for a pixel to belong to the lesion
 # of the changes in a pasted lesion: its largest may be that of a single odd pixel
 TYPICAL_QUANTILE = 0.95
-RADIUS_IN_SIGMAS = math.sqrt(
-    -2 * math.log(VISIBLE_SHARE)
-)  # where a Gaussian has fallen to this share
+# where a Gaussian has fallen to this share
+RADIUS_IN_SIGMAS = math.sqrt(-2 * math.log(VISIBLE_SHARE))
 NO_LESION: dict[str, Any] = {"kind": "", "contrast": 0.0, "size": 0.0, "seed": 0}
 
 

@@ -203,9 +203,8 @@ class LoadRadiograph(Transform):
             if color
             else np.repeat(pixels.values[None], self.channels, axis=0)
         )
-        values = values.astype(
-            values.dtype.newbyteorder("="), copy=False
-        )  # PyTorch knows the machine's order only
+        # PyTorch knows the machine's order only
+        values = values.astype(values.dtype.newbyteorder("="), copy=False)
         tensor = convert_to_dst_type(
             np.ascontiguousarray(values), torch.empty(0), dtype=self.dtype
         )[0]

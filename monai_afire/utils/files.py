@@ -53,9 +53,8 @@ def atomic_path(path: str | os.PathLike, flush: bool = True) -> Iterator[Path]:
         if flush:
             with temporary.open("rb+") as file:
                 os.fsync(file.fileno())
-        temporary.chmod(
-            0o666 & ~_umask()
-        )  # mkstemp's files are private, others may want to read this one
+        # mkstemp's files are private, others may want to read this one
+        temporary.chmod(0o666 & ~_umask())
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)

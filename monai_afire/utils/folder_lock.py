@@ -66,9 +66,8 @@ def folder_lock(folder: str | os.PathLike, patience: float = 0.0) -> Iterator[No
         if not _held[path]:
             del _held[path]
         if handle is not None:
-            path.unlink(
-                missing_ok=True
-            )  # before the lock is given back: the next process makes a file of its own
+            # before the lock is given back: the next process makes a file of its own
+            path.unlink(missing_ok=True)
             os.close(handle)
 
 

@@ -105,9 +105,8 @@ def test_adapting_stops_early(workspace: Path) -> None:
     }
     run(config_file=ADAPT, **settings)
     state = saved_weights("afire", "models/checkpoint.pt")
-    assert (
-        state["trainer"]["iteration"] // 3 == 2
-    )  # nothing can improve at learning rate 0: stopped after the second
+    # nothing can improve at learning rate 0: stopped after the second
+    assert state["trainer"]["iteration"] // 3 == 2
 
 
 def test_adapting_leaves_abnormal_images_out(workspace: Path) -> None:

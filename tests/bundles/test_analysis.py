@@ -61,9 +61,8 @@ def analyse(bundle: str, overlays: Sequence[str] = (), **overrides: Any) -> dict
     shape = {name: overrides.pop(name) for name in of_network if name in overrides}
     network, description = new_network(bundle, overlays, **{**SHAPE, **NETWORK[bundle], **shape})
     save_network(network, f"bundles/{bundle}/models/model.pt", description)
-    configs = [
-        f"bundles/{bundle}/configs/{name}.json" for name in ("inference", "analysis")
-    ]  # the file has the rest
+    # the file has the rest
+    configs = [f"bundles/{bundle}/configs/{name}.json" for name in ("inference", "analysis")]
     precision = torch.get_float32_matmul_precision()
     try:
         run(config_file=configs, **overrides)

@@ -37,9 +37,8 @@ def make_network(seed: int = 0, **options: object) -> AFiRe:
     with torch.no_grad():
         network.bank.update(torch.rand(4, 16, 6).softmax(-1))
         for parameter in network.teacher_encoder.parameters():
-            parameter += 0.05 * torch.randn_like(
-                parameter
-            )  # teacher and student must not be mistaken
+            # teacher and student must not be mistaken
+            parameter += 0.05 * torch.randn_like(parameter)
     return network.eval()
 
 
@@ -112,9 +111,8 @@ def naive_neighbors(normal: np.ndarray, every: np.ndarray, dim: int) -> np.ndarr
     result = np.zeros(every.shape[:2])
     for i, features in enumerate(every):
         for j in range(features.shape[0]):
-            others = [
-                n for n in range(len(normal)) if n != i
-            ]  # `every` begins with the normal ones
+            # `every` begins with the normal ones
+            others = [n for n in range(len(normal)) if n != i]
             distances = sorted(
                 np.linalg.norm((features[j] - normal[n, j]) @ directions) for n in others
             )
@@ -413,6 +411,5 @@ def fit_on_rank(rank: int, world_size: int) -> dict[str, torch.Tensor]:
 def test_every_process_fits_the_detector_of_one(tmp_path: Path) -> None:
     expected = fit_on_rank(0, 1)
     for state in run_on_two_ranks(fit_on_rank, tmp_path):
-        torch.testing.assert_close(
-            state, expected, equal_nan=True
-        )  # NaN: no scores of normal images
+        # NaN: no scores of normal images
+        torch.testing.assert_close(state, expected, equal_nan=True)

@@ -77,13 +77,11 @@ def test_scores_are_those_of_the_definitions(layers: str) -> None:
     )
     kept = min(32, width)
     axes, scale = vectors[:, -kept:], np.sqrt(values[-kept:].mean())
-    distances = np.linalg.norm(
-        (features[:, None] - references[None]) @ axes, axis=-1
-    )  # (new, normal, L)
+    # (new, normal, L)
+    distances = np.linalg.norm((features[:, None] - references[None]) @ axes, axis=-1)
     nearest = np.sort(distances, axis=1)[:, :3].mean(1) / scale
-    np.testing.assert_allclose(
-        raw[:, 1].numpy(), nearest, rtol=5e-3
-    )  # the memory is in half precision
+    # the memory is in half precision
+    np.testing.assert_allclose(raw[:, 1].numpy(), nearest, rtol=5e-3)
 
 
 def test_an_encoder_is_frozen_and_one_of_monai_will_do() -> None:

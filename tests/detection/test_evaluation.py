@@ -263,9 +263,8 @@ def test_localization_is_the_mean_over_the_images_that_have_it() -> None:
 def test_controlled_images_are_compared_with_the_same_originals() -> None:
     table = random_table()
     half = {f"{number}.png" for number in range(20)}
-    table = table[
-        (table["kind"] != "CutPaste") | table["image"].isin(half)
-    ]  # one kind on some of the images only
+    # one kind on some of the images only
+    table = table[(table["kind"] != "CutPaste") | table["image"].isin(half)]
     controlled = evaluated(table)["controlled"]
     assert sorted(controlled) == [
         f"{k}, contrast {c}, size 0.2" for k in ("CutPaste", "SoftNodule") for c in (0.1, 0.4)

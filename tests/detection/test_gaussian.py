@@ -56,9 +56,8 @@ def test_distances_equal_loops(shrinkage: float) -> None:
 
 
 def test_distances_by_hand() -> None:
-    tokens = torch.tensor(
-        [[[1.0, 2.0]], [[-1.0, 2.0]], [[1.0, -2.0]], [[-1.0, -2.0]]]
-    )  # variances 4/3 and 16/3
+    # variances 4/3 and 16/3
+    tokens = torch.tensor([[[1.0, 2.0]], [[-1.0, 2.0]], [[1.0, -2.0]], [[-1.0, -2.0]]])
     density = fitted(tokens, shrinkage=0.0)
     distances = density(
         torch.tensor([[[0.0, 0.0]], [[2.0, 0.0]], [[0.0, 2.0]]], dtype=torch.float64)

@@ -153,9 +153,8 @@ def test_every_kind_of_file_that_the_option_names_is_written(tmp_path: Path) -> 
     assert {path.name for path in (tmp_path / "out").iterdir() if path.is_dir()} == set(
         SAVED_KINDS
     ) - {"dicom", "sr"}
-    assert (
-        len(writer.without_study) == 1
-    )  # a PNG has no study, so that "dicom" and "sr" were tried alone
+    # a PNG has no study, so that "dicom" and "sr" were tried alone
+    assert len(writer.without_study) == 1
 
 
 def test_writer_streams_every_result(tmp_path: Path) -> None:

@@ -59,9 +59,8 @@ def test_distances_equal_solving_for_each_image() -> None:
 
 def test_held_out_distances_are_those_to_the_other_half() -> None:
     features = random_features(12)
-    owners = torch.tensor(
-        [0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5]
-    )  # the second six are copies of the first
+    # the second six are copies of the first
+    owners = torch.tensor([0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5])
     density = ImageDensity(6).double()
     density.update(features)
     even = owners % 2 == 0

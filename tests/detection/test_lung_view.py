@@ -119,9 +119,8 @@ def test_a_file_keeps_the_field_of_view(images: torch.Tensor, tmp_path: Path) ->
     read = load_detector(save_detector(detector, tmp_path / "detector.safetensors"))
     assert isinstance(read.field_of_view, LungView)
     found, expected = read(images[8:])["scores"], detector(images[8:])["scores"]
-    torch.testing.assert_close(
-        found, expected, rtol=0.02, atol=0.2
-    )  # half precision, in deviations of 8 images
+    # half precision, in deviations of 8 images
+    torch.testing.assert_close(found, expected, rtol=0.02, atol=0.2)
 
 
 def test_what_it_is_not_for_is_refused() -> None:

@@ -59,9 +59,8 @@ def main(folder: Path) -> None:
         dist.barrier()
         if dist.get_rank() == 0:
             torch.save(whole.network.module.state_dict(), folder / "whole.pt")  # type: ignore[union-attr]
-    other_weights = (
-        99 * (folder / "parts" / "checkpoint.pt").exists()
-    )  # nothing but the checkpoint may count
+    # nothing but the checkpoint may count
+    other_weights = 99 * (folder / "parts" / "checkpoint.pt").exists()
     trainer = make_trainer(
         folder / "parts", epochs=EPOCHS, seed=other_weights, resume=True, **sizes
     )

@@ -303,9 +303,8 @@ def initial_classifier(arm: Arm, data: Set, rows: NDArray[np.int64], seed: int) 
     """The network before training; a warm head is the probe of its features, otherwise its bias is the base rate."""
     network = Classifier(features_of(arm, seed), arm.recipe.dropout)
     if arm.recipe.warm_head:
-        numbers = np.union1d(
-            rows, data.rows("validation")
-        )  # at 224 pixels, features of all would take minutes
+        # at 224 pixels, features of all would take minutes
+        numbers = np.union1d(rows, data.rows("validation"))
         features = np.zeros((len(data.images), len(network.mean)), dtype=np.float32)
         features[numbers] = in_batches(network.features, data.images[torch.from_numpy(numbers)])
         probe = probe_of(data, features, rows)
@@ -497,9 +496,8 @@ def scores_of(
     if arm.kind == "tuned":
         training = Training(arm, data, rows, seed, file)
         network = training.run()
-        torch.save(
-            network.state_dict(), file.with_suffix(".weights.pt")
-        )  # other images can be scored later
+        # other images can be scored later
+        torch.save(network.state_dict(), file.with_suffix(".weights.pt"))
         return in_batches(network, data.images[torch.from_numpy(data.held_out)]), training.history
     if arm.kind == "pixels":
         features = pixel_components(data.images.flatten(1).numpy(), data.rows("training"), seed)

@@ -248,9 +248,8 @@ def main() -> None:
         classifier.load_state_dict(load_file(options.start))
     images, adults = training_images(options.data)
     others = photographs()
-    nih = images[
-        : len(nih_images(options.data, "train")[0])
-    ]  # ill adults, whose hearts are harder to find
+    # ill adults, whose hearts are harder to find
+    nih = images[: len(nih_images(options.data, "train")[0])]
     sets = [images, torch.cat([images, nih])] + [
         torch.cat([images, nih, nih, adults])
     ] * HARD_CYCLES

@@ -92,10 +92,11 @@ def read_set(
     table = pd.concat([table, measured], axis=1)
     table.to_csv(listed, index=False)
     np.savez(stored, images=images.half().numpy())
+    # as from the file: otherwise the first run finds other lungs than the next
     return (
         table,
         images.half().float(),
-    )  # as from the file: otherwise the first run finds other lungs than the next
+    )
 
 
 def adapted_weights(
@@ -222,9 +223,8 @@ def figures(
     rows: pd.DataFrame, names: Sequence[str], thresholds: Mapping[str, float]
 ) -> pd.DataFrame:
     """One row per score: AUC, in the quartiles of sharpness, in matched pairs, and what its threshold gives."""
-    metrics = evaluate_scores(
-        rows, names, thresholds, num_bootstraps=1
-    )  # the spread over seeds is shown instead
+    # the spread over seeds is shown instead
+    metrics = evaluate_scores(rows, names, thresholds, num_bootstraps=1)
     result = {}
     for name in names:
         found = metrics["detection"][name]

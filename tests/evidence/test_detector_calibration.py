@@ -18,9 +18,8 @@ def test_exchangeable_normals_keep_the_levels() -> None:
 
 def test_a_patient_counts_once() -> None:
     scores = np.concatenate([np.zeros(50), np.full(50, 9.0)])
-    patients = np.concatenate(
-        [np.arange(50), np.full(50, 99)]
-    )  # the high scores are all of one patient
+    # the high scores are all of one patient
+    patients = np.concatenate([np.arange(50), np.full(50, 99)])
     shares = halves(scores, patients, number=40)
     assert shares.max() <= 1 / 25
 

@@ -116,9 +116,8 @@ def test_runs_count_alike_whatever_their_scale() -> None:
     small = pd.DataFrame({**shown, **{name: [0.0, 2.0, 9.0, 1.0, 3.0] for name in SCORES}})
     large = pd.DataFrame({**shown, **{name: [100.0, 300.0, 0.0, 200.0, 200.0] for name in SCORES}})
     together = mean_of_runs([small, large])
-    deviation = (
-        2**0.5
-    )  # of the two validation normals of the first; the second's is a hundred times that
+    # of the two validation normals of the first; the second's is a hundred times that
+    deviation = 2**0.5
     expected = pd.Series([-1.0, 1.0, 3.0, 0.0, 1.0]) / deviation  # the third: (8 - 2) / 2
     for name in SCORES:
         pd.testing.assert_series_equal(together[name], expected, check_names=False)
@@ -151,8 +150,7 @@ def test_the_command_compares_encoders_and_keeps_what_was_computed(
     assert found.loc["verdict, all runs together", "AUC"].count("±") == 0
     assert len(list(options.output.glob("painted_*.csv"))) == 2
     assert differences(options).str.match(r"[+-]0\.\d{3} \([+-]0\.\d{3} to [+-]0\.\d{3}\)").all()
-    monkeypatch.setattr(
-        "tests.evidence.painted_opacities.with_scores", None
-    )  # nothing is computed again
+    # nothing is computed again
+    monkeypatch.setattr("tests.evidence.painted_opacities.with_scores", None)
     options.weights = weights[1:]
     assert len(compared(options)) == len(SCORES)

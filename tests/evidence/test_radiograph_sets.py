@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-sys.path.insert(
-    0, str(Path(__file__).resolve().parents[2])
-)  # benchmarks are imported from the repository's root
+# benchmarks are imported from the repository's root
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.evidence.radiograph_sets import child_patient, other_normals, pictures, radiograph_table
 

@@ -44,9 +44,8 @@ def test_the_probe_learns_from_the_training_images_alone() -> None:
     table, generator = labeled()
     features = generator.normal(size=(400, 3))
     told = features.copy()
-    told[SECTIONS == "test", 0] += (
-        5 * table["label"][SECTIONS == "test"]
-    )  # a feature that tells in the test alone
+    # a feature that tells in the test alone
+    told[SECTIONS == "test", 0] += 5 * table["label"][SECTIONS == "test"]
     told[SECTIONS == "training", 0] -= 5 * table["label"][SECTIONS == "training"]
     assert probe(table, told)["auc"] < 0.05
     assert 0.3 < probe(table, features)["auc"] < 0.7

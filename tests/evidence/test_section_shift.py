@@ -31,10 +31,11 @@ def two_sections() -> pd.DataFrame:
 
 def test_abnormal_images_of_one_section_against_the_normals_of_the_other() -> None:
     found = crossed(two_sections())
+    # 2 is above one of two, 10 above both
     assert found.loc["normals of validation"].tolist() == [
         0.0,
         0.75,
-    ]  # 2 is above one of two, 10 above both
+    ]
     assert found.loc["normals of test"].tolist() == [0.0, 0.5]
 
 
@@ -84,8 +85,7 @@ def test_the_command_reports_all_tables(tmp_path: Path) -> None:
     )
     crosses, kinds, others, own = reported(options)
     assert "normals of test" in crosses
-    assert (
-        kinds.count("test, ") == kinds.count("validation, ") == 5
-    )  # four kinds of file, and all normals
+    # four kinds of file, and all normals
+    assert kinds.count("test, ") == kinds.count("validation, ") == 5
     assert "statistics of NORMAL2" in others
     assert "fused" in own

@@ -70,9 +70,8 @@ def test_pieces_join_to_the_whole(tmp_path: Path) -> None:
         "b.count": torch.tensor(3)
     }
     torch.save(state, tmp_path / "model.pt")
-    pieces = write_pieces(
-        tmp_path / "model.pt", tmp_path, megabytes=0.005
-    )  # two tensors of 2 kB each
+    # two tensors of 2 kB each
+    pieces = write_pieces(tmp_path / "model.pt", tmp_path, megabytes=0.005)
     assert len(pieces) == 4
     assert all(piece.stat().st_size < 5500 for piece in pieces)
     joined = join_pieces(tmp_path)

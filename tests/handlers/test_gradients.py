@@ -187,9 +187,8 @@ def test_teacher_follows_each_optimizer_step_and_nothing_else(
     engine.run()
     assert len(network.seen) == updates
     assert len(after_steps) == updates
-    assert all(
-        torch.equal(a, b) for a, b in zip(network.seen, after_steps, strict=True)
-    )  # after, not before the step
+    # after, not before the step
+    assert all(torch.equal(a, b) for a, b in zip(network.seen, after_steps, strict=True))
 
 
 @pytest.mark.parametrize("accumulation_steps", [1, 2, 3, 4])

@@ -202,9 +202,8 @@ def correspondence_rows(
 def test_patches_wear_the_color_of_their_place() -> None:
     nearest, matches = torch.tensor([[3, 0, 1, 2]]), torch.tensor([[3, 0, -1, -1]])
     ((reference, same_place, most_similar),) = correspondence_rows(nearest, matches)
-    colors = (
-        reference[[0, 0, 7, 7], [0, 7, 0, 7]] - 0.55
-    )  # the reference is white, the other crop black
+    # the reference is white, the other crop black
+    colors = reference[[0, 0, 7, 7], [0, 7, 0, 7]] - 0.55
     assert len(np.unique(colors.round(6), axis=0)) == 4
     for picture in (same_place, most_similar):  # as good as it gets: both alike
         np.testing.assert_allclose(picture[0, 0], colors[3], atol=1e-6)

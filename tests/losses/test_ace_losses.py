@@ -133,9 +133,8 @@ def test_target_in_the_papers_setting() -> None:
 
 def test_nothing_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors on the meta device have no values: whatever looks at one fails."""
-    monkeypatch.setattr(
-        torch, "autocast", lambda *_, **__: nullcontext()
-    )  # not made for this device
+    # not made for this device
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
     offset = torch.zeros(3, 2, dtype=torch.int64, device="meta")
     assert matching_target(offset, offset, (14, 28), 2).device.type == "meta"
     outputs = {name: value.to("meta") for name, value in random_outputs(0).items()}

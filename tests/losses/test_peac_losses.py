@@ -203,9 +203,8 @@ def test_local_consistency_by_hand() -> None:
     student = torch.tensor([[[9.0, 9.0], [1.0, 0.0], [9.0, 9.0], [0.0, 2.0]]])
     teacher = torch.tensor([[[3.0, 0.0], [9.0, 9.0], [4.0, 0.0], [9.0, 9.0]]])
     matches = matching_patches(torch.tensor([[0, 0]]), torch.tensor([[0, 1]]), (2, 2))
-    assert (
-        LocalConsistencyLoss()(student, teacher, matches) == 1.0
-    )  # the mean of 0 (same) and 2 (at right angles)
+    # the mean of 0 (same) and 2 (at right angles)
+    assert LocalConsistencyLoss()(student, teacher, matches) == 1.0
     swapped_axes = matching_patches(torch.tensor([[0, 0]]), torch.tensor([[1, 0]]), (2, 2))
     assert LocalConsistencyLoss()(student, teacher, swapped_axes) != 1.0
 

@@ -55,9 +55,8 @@ def test_restoration_gain_by_hand() -> None:
     for restored, expected in ((target, 1.0), (corrupted, 0.0), (2 * corrupted, -3.0)):
         assert restoration_gain(restored, target, corrupted, abnormal) == expected
     assert restoration_gain(corrupted, target, corrupted, ~abnormal & abnormal) == 0.0
-    assert (
-        restoration_gain(corrupted, target, target, abnormal) == 0.0
-    )  # an invisible lesion: nothing to repair
+    # an invisible lesion: nothing to repair
+    assert restoration_gain(corrupted, target, target, abnormal) == 0.0
     half = restoration_gain((corrupted / 2).bfloat16(), target, corrupted, abnormal)
     assert half.dtype == torch.float32
     assert half == 0.75

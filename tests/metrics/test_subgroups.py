@@ -151,9 +151,8 @@ def test_intervals_are_wider_over_few_patients() -> None:
     rng = np.random.default_rng(0)
     patients = np.repeat(np.arange(20), 10)
     labels = (patients % 2).astype(float)[:, None]
-    scores = (
-        labels + rng.normal(size=20)[patients][:, None]
-    )  # all images of a patient have the same score
+    # all images of a patient have the same score
+    scores = labels + rng.normal(size=20)[patients][:, None]
     width = {}
     for kind, names in (("patients", patients), ("images", np.arange(200))):
         table = pd.DataFrame({"patient_id": names.astype(str), "sex": "F"})

@@ -33,9 +33,8 @@ def loop_structure_loss(
     """Eq. 12 with f = exp(-H/τ) formed explicitly: q (B,L,K), prototypes (L,K), normal (B,L) bool -> scalar."""
     losses = [q.sum() * 0.0]
     for j in range(q.shape[1]):
-        entropy = -(q[:, j, None, :] * torch.log(prototypes + eps)).sum(
-            -1
-        )  # (B,L), by broadcasting
+        # (B,L), by broadcasting
+        entropy = -(q[:, j, None, :] * torch.log(prototypes + eps)).sum(-1)
         f = torch.exp(-entropy / temperature)
         per_image = -torch.log(f[:, j] / f.sum(-1))
         losses.append(per_image[normal[:, j]].sum())
@@ -52,9 +51,8 @@ def loop_category_loss(
         tokens, is_normal = q[:, j], normal[:, j]
         entropy = -(tokens[:, None, :] * torch.log(tokens[None, :, :] + eps)).sum(-1)  # (B,B)
         f = torch.exp(-entropy / temperature)
-        to_prototype = torch.exp(
-            (tokens * torch.log(prototypes[j] + eps)).sum(-1) / temperature
-        )  # (B,)
+        # (B,)
+        to_prototype = torch.exp((tokens * torch.log(prototypes[j] + eps)).sum(-1) / temperature)
         is_positive = is_normal[None, :] & different
         anchors = is_normal & is_positive.any(-1)
         positive = (f * is_positive).sum(-1)

@@ -53,9 +53,8 @@ def test_composition_target_by_hand() -> None:
         [0, 0, CORNER, SIDE],
         [0, 0, 0, 0],
     ]
-    maps = (
-        composition[0].reshape(4, 4, 4).permute(2, 0, 1)
-    )  # a map of crop 2's patches per composed patch
+    # a map of crop 2's patches per composed patch
+    maps = composition[0].reshape(4, 4, 4).permute(2, 0, 1)
     assert_map(maps[0], around)
     assert_map(maps[1], right)
     assert_map(maps[2], [[0, 0, 0, 0], *around[:3]])
@@ -260,9 +259,8 @@ def test_global_term_by_hand() -> None:
     teacher = torch.tensor([[0.04 * math.log(4.0), 0.0]], dtype=torch.float64)  # 4/5, 1/5
     expected = 0.8 * math.log(4.0) + 0.2 * math.log(4 / 3)
     assert ace.global_consistency_term(student, teacher).item() == pytest.approx(expected)
-    center = 0.04 * torch.tensor(
-        [[math.log(4.0) - math.log(9.0), 0.0]], dtype=torch.float64
-    )  # 9/10, 1/10
+    # 9/10, 1/10
+    center = 0.04 * torch.tensor([[math.log(4.0) - math.log(9.0), 0.0]], dtype=torch.float64)
     value = ace.global_consistency_term(student, teacher, center=center)
     assert value.item() == pytest.approx(0.9 * math.log(4.0) + 0.1 * math.log(4 / 3))
     both = ace.global_consistency_term(

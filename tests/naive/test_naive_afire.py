@@ -206,10 +206,11 @@ def test_category_loss_by_hand() -> None:
 def test_category_loss_order_of_arguments_and_temperature() -> None:
     q, c, normal = category_case()
     q, normal = q[:3], normal[:3]
+    # the partner's probabilities are the exponents
     positive = [
         (0.9**0.5 * 0.1**0.5) ** 2,
         (0.5**0.9 * 0.5**0.1) ** 2,
-    ]  # the partner's probabilities are the exponents
+    ]
     cross = [(0.9**0.25 * 0.1**0.75) ** 2, (0.5**0.25 * 0.5**0.75) ** 2]
     to_prototype = (0.25**0.4 * 0.75**0.6) ** 2
     expected = [-math.log(p / (p + n + to_prototype)) for p, n in zip(positive, cross, strict=True)]
@@ -248,9 +249,8 @@ def test_variants_are_averaged_and_never_paired() -> None:
     normal = rng.random((3, 2, 4)) < 0.7
     each = [afire.category_consistency_loss(q[:, n], c, normal[:, n]) for n in range(2)]
     assert afire.category_consistency_loss_variants(q, c, normal) == pytest.approx(sum(each) / 2)
-    assert (
-        afire.category_consistency_loss_variants(q[:1], c, normal[:1]) == 0.0
-    )  # one patient: no positives
+    # one patient: no positives
+    assert afire.category_consistency_loss_variants(q[:1], c, normal[:1]) == 0.0
 
 
 @pytest.mark.parametrize("fill", [True, False])

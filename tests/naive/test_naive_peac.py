@@ -162,10 +162,11 @@ def test_local_loss_by_hand() -> None:
 def test_pairs_are_averaged_within_an_image_before_images_are() -> None:
     student, teacher = torch.tensor(EAST).repeat(2, 4, 1), torch.tensor(EAST).repeat(2, 4, 1)
     teacher[1] = torch.tensor(NORTH)
+    # 4 pairs and 1 pair
     offset_1, offset_2 = (
         torch.zeros(2, 2, dtype=torch.int64),
         torch.tensor([[0, 0], [1, 1]]),
-    )  # 4 pairs and 1 pair
+    )
     options = (offset_1, offset_2, 2, torch.zeros(2, dtype=torch.bool))
     value = peac.local_consistency_loss(student, teacher, student, student, *options)
     assert value.item() == pytest.approx((0.0 + 2.0) / 2)

@@ -54,9 +54,8 @@ def peac_case() -> tuple[nn.Module, nn.Module, Batch]:
 def ace_case() -> tuple[nn.Module, nn.Module, Batch]:
     network = ACE(encoder(), head_dim=10, teacher_decay=0.75)
     offset_2 = torch.randint(0, 3, (4, 2))
-    offset_1 = offset_2 + 2 * torch.tensor(
-        [[0, 1], [-1, 2], [3, 0], [5, 5]]
-    )  # the last do not overlap
+    # the last do not overlap
+    offset_1 = offset_2 + 2 * torch.tensor([[0, 1], [-1, 2], [3, 0], [5, 5]])
     return network, ACELoss(0.7, 0.5, 2.0), (*torch.rand(2, 4, 1, 16, 16), offset_1, offset_2)
 
 

@@ -275,9 +275,8 @@ def test_swin_encoder() -> None:
     outputs = network(*crops, *batch()[2:])
     assert outputs["decomposition_logits"].shape == (B, 16, 64)
     again = network(*crops, *batch()[2:])
-    assert not torch.equal(
-        again["global_student"], outputs["global_student"]
-    )  # stochastic depth: the student's alone
+    # stochastic depth: the student's alone
+    assert not torch.equal(again["global_student"], outputs["global_student"])
     ACELoss()(outputs).backward()
 
 
@@ -315,9 +314,8 @@ def test_meta_tensors_are_welcome_and_do_not_stick() -> None:
 
 def test_nothing_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors on the meta device have no values: whatever looks at one fails."""
-    monkeypatch.setattr(
-        torch, "autocast", lambda *_, **__: nullcontext()
-    )  # not made for this device
+    # not made for this device
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())
     network = tiny_ace().to("meta")
     ACELoss()(network(*(x.to("meta") for x in batch()))).backward()
 

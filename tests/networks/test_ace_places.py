@@ -75,10 +75,11 @@ def test_a_perfect_encoder_matches_perfectly() -> None:
 def test_the_mean_sees_the_overlap_alone() -> None:
     network = ACE(PlaceEncoder(16, 4, 0.1), student_temperature=1.0, teacher_temperature=1.0).eval()
     image_1, image_2 = torch.rand(2, 1, 2, 16, 16, generator=torch.Generator().manual_seed(0))
+    # they share cells 2-5 along axis 0 and 2-3 along axis 1
     offsets = (
         torch.tensor([[2, 0]]),
         torch.tensor([[0, 2]]),
-    )  # they share cells 2-5 along axis 0 and 2-3 along axis 1
+    )
     before = network(image_1, image_2, *offsets)
     outside_1, outside_2 = torch.ones(16, 16), torch.ones(16, 16)
     outside_1[:, 8:] = 0  # patches of 4 pixels: columns 2 and 3 of all rows

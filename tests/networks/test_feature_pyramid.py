@@ -95,10 +95,11 @@ def test_neck_by_hand() -> None:
     assert [level.shape[-1] for level in levels] == [12, 6, 3, 2]
     torch.testing.assert_close(levels[1][0, 0], torch.kron(features[0, 0], kernel) + 0.5)
     assert torch.equal(levels[2], features)
+    # the odd row and column have pools of their own
     assert levels[3][0, 0].tolist() == [
         [5.0, 2.0],
         [7.0, -9.0],
-    ]  # the odd row and column have pools of their own
+    ]
 
 
 @pytest.mark.parametrize(

@@ -159,9 +159,8 @@ def test_monai_s_masked_autoencoder_gives_other_features_for_equal_weights() -> 
     )
     images = torch.rand(2, 1, 32, 32)
     embedded = theirs.patch_embedding(ours.normalize(images))
-    torch.testing.assert_close(
-        theirs.blocks(embedded), ours(images)
-    )  # without the token they agree
+    # without the token they agree
+    torch.testing.assert_close(theirs.blocks(embedded), ours(images))
     with_token = theirs.blocks(torch.cat([theirs.cls_token.expand(2, -1, -1), embedded], 1))[:, 1:]
     assert (with_token - ours(images)).abs().max() > 1e-3
 

@@ -246,9 +246,8 @@ def test_gradients_are_those_of_the_slow_version() -> None:
     )
     (tokens * weights).sum().backward()
     for name, parameter in encoder.named_parameters():
-        assert found[name] is not None, (
-            name
-        )  # a parameter without gradient stops distributed training
+        # a parameter without gradient stops distributed training
+        assert found[name] is not None, name
         torch.testing.assert_close(found[name], parameter.grad, rtol=1e-8, atol=1e-8)
 
 

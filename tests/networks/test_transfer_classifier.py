@@ -123,9 +123,8 @@ def test_a_probe_trains_the_linear_layer_only(kind: str) -> None:
     assert torch.equal(network.features(images), network.features(images))
     trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
     assert trained == list(network.classifier.parameters())
-    optimizer = torch.optim.AdamW(
-        network.parameters(), lr=0.1, weight_decay=0.5
-    )  # all, as a careless caller would
+    # all, as a careless caller would
+    optimizer = torch.optim.AdamW(network.parameters(), lr=0.1, weight_decay=0.5)
     network(images).square().mean().backward()
     optimizer.step()
     for name, value in network.state_dict().items():

@@ -84,9 +84,8 @@ def test_gradients_are_those_of_monai() -> None:
     reference = dict(vit.named_parameters())
     for name, parameter in encoder.named_parameters():
         if parameter.requires_grad:
-            assert parameter.grad is not None, (
-                name
-            )  # a parameter without gradient stops distributed training
+            # a parameter without gradient stops distributed training
+            assert parameter.grad is not None, name
             torch.testing.assert_close(parameter.grad, reference[name].grad, rtol=0, atol=1e-10)
         else:
             assert parameter.grad is None
@@ -288,9 +287,8 @@ def test_an_encoder_of_tokens_only_has_one_map() -> None:
 
 @pytest.mark.parametrize("spatial_dims", [2, 3])
 def test_no_warning_of_what_monai_calls(spatial_dims: int) -> None:
-    torch.set_warn_always(
-        True
-    )  # otherwise it comes once in a process, and another test may have had it
+    # otherwise it comes once in a process, and another test may have had it
+    torch.set_warn_always(True)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")

@@ -319,9 +319,8 @@ def test_monai_vit_with_and_without_class_token(proj_type: str, spatial_dims: in
         encoder(images), vit(encoder.normalize(images))[0], rtol=0, atol=1e-10
     )
     classifier = ViT(**settings, proj_type=proj_type, qkv_bias=True, classification=True).double()
-    old = classifier.state_dict() | {
-        "blocks.0.cross_attn.to_q.weight": torch.rand(3, 3)
-    }  # as MONAI 1.3 wrote
+    # as MONAI 1.3 wrote
+    old = classifier.state_dict() | {"blocks.0.cross_attn.to_q.weight": torch.rand(3, 3)}
     report = load_encoder_weights(encoder, old, strict=True)
     assert {"cls_token", "blocks.0.cross_attn.to_q.weight"} <= set(report.dropped)
     name = "blocks.1.attn.qkv.weight"

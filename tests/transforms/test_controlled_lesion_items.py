@@ -150,9 +150,8 @@ def test_items_of_a_controlled_test() -> None:
     ]
     assert [(image, x["kind"], x["size"], x["contrast"]) for image, x in lesions] == expected
     seeds = [x["seed"] for _, x in lesions]
-    assert all(
-        len(set(seeds[i : i + 3])) == 1 for i in range(0, 24, 3)
-    )  # the same for all contrasts
+    # the same for all contrasts
+    assert all(len(set(seeds[i : i + 3])) == 1 for i in range(0, 24, 3))
     assert len(set(seeds)) == 8
     assert all(0 <= seed < 2**32 for seed in seeds)
     assert json.loads(json.dumps(items)) == items

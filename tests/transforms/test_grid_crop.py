@@ -115,15 +115,13 @@ def test_ace_patches_compose_exactly(size: tuple[int, int]) -> None:
         match = matching_patches(*offsets, crops=(14, 28), patch_cells=(1, 2))[0]
         assert torch.equal(match >= 0, mask_1[0])
         counts = torch.bincount(match[match >= 0], minlength=196)
-        assert torch.equal(
-            counts, 4 * mask_2[0]
-        )  # each overlap patch is composed of exactly four, all others of none
+        # each overlap patch is composed of exactly four, all others of none
+        assert torch.equal(counts, 4 * mask_2[0])
         place_1, place_2 = patches_of(crop_1, 4).mean(-1), patches_of(crop_2, 4).mean(-1)
         for patch in torch.nonzero(mask_2[0]).flatten():
             block = place_1[match == patch]
-            assert torch.allclose(
-                block.mean(0), place_2[patch], atol=0.15
-            )  # antialiasing clamps at the crop's rim
+            # antialiasing clamps at the crop's rim
+            assert torch.allclose(block.mean(0), place_2[patch], atol=0.15)
             assert (block.amax(0) - block.amin(0)).tolist() == [4, 4]
 
 

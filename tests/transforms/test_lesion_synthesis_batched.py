@@ -187,9 +187,8 @@ def test_parameters_in_range_and_distribution() -> None:
     images = torch.rand((8, 1, 112, 224), generator=make_generator())
     parameters = draw(images, num_masks=100)
     numbers = parameters.active.sum(-1)
-    assert [int((numbers == k).sum()) for k in range(1, 5)] == pytest.approx(
-        [200] * 4, abs=60
-    )  # over 5 sd
+    # over 5 sd
+    assert [int((numbers == k).sum()) for k in range(1, 5)] == pytest.approx([200] * 4, abs=60)
     for lengths in (parameters.size, parameters.texture_size):
         low, high = lengths.flatten(0, 2).amin(0), lengths.flatten(0, 2).amax(0)
         assert low.tolist() == pytest.approx([8, 16], rel=0.05)

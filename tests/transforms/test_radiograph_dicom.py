@@ -301,9 +301,8 @@ def test_numbers_in_the_upper_bits_are_those_of_the_lower(tmp_path: Path) -> Non
     plain = write_dicom(tmp_path / "plain.dcm", values, bits=12)
     upper = write_dicom(tmp_path / "upper.dcm", values << 4, bits=12, HighBit=15)
     np.testing.assert_array_equal(pictured(upper), pictured(plain))
-    said = write_dicom(
-        tmp_path / "said.dcm", values, bits=12, HighBit=15
-    )  # the statement alone is wrong
+    # the statement alone is wrong
+    said = write_dicom(tmp_path / "said.dcm", values, bits=12, HighBit=15)
     np.testing.assert_array_equal(pictured(said), pictured(plain))
 
 
@@ -359,9 +358,8 @@ def test_a_compressed_picture_of_another_size_is_refused_undecoded(
     stream = BytesIO()
     Image.fromarray(np.zeros((64, 64), np.uint8)).save(stream, format="JPEG2000", no_jp2=True)
     frame = bytearray(stream.getvalue())
-    start = (
-        frame.index(b"\xff\x51") + 6
-    )  # behind marker, length and capabilities: the size, the rest unchanged
+    # behind marker, length and capabilities: the size, the rest unchanged
+    start = frame.index(b"\xff\x51") + 6
     frame[start : start + 8] = (12_000).to_bytes(4, "big") * 2
     values = np.zeros((64, 64), np.uint8)
     path = write_dicom(tmp_path / "bomb.dcm", values, uid.JPEG2000Lossless, frame=bytes(frame))

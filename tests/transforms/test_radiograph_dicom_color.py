@@ -115,9 +115,8 @@ def write_palette(
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 def test_palettes_are_looked_up(tmp_path: Path, dtype: type, first: int) -> None:
     table = np.random.default_rng(0).integers(0, np.iinfo(dtype).max // 3, (64, 3)).astype(dtype)
-    indices = (GRAY8 // 3).astype(
-        np.uint8
-    )  # up to 85: beyond the table's end the last entry counts
+    # up to 85: beyond the table's end the last entry counts
+    indices = (GRAY8 // 3).astype(np.uint8)
     path = write_palette(tmp_path / "a.dcm", indices, table, first)
     expected = table[np.clip(indices.astype(int) - first, 0, 63)] / np.iinfo(dtype).max
     np.testing.assert_allclose(load_colors(path), expected, atol=1e-6)

@@ -402,9 +402,8 @@ def test_nifti_of_all_signs_and_planes(
         image.set_qform(matrix)
     image.to_filename(tmp_path / "a.nii")
     canonical = nib.as_closest_canonical(nib.load(tmp_path / "a.nii"))
-    plane = np.squeeze(
-        np.asarray(canonical.dataobj)
-    )  # axes in the order of the world, all of them ascending
+    # axes in the order of the world, all of them ascending
+    plane = np.squeeze(np.asarray(canonical.dataobj))
     expected = plane[::-1, ::-1].T / (2.0**15 - 1)
     np.testing.assert_allclose(load(tmp_path / "a.nii"), expected, atol=1e-6)
     affine = np.asarray(metadata(tmp_path / "a.nii")["affine"])
@@ -435,9 +434,8 @@ def test_a_geometry_that_is_none_does_not_cost_the_picture(
     content = bytearray(
         nib.Nifti1Image(GRAY16.T[:, :, None], np.diag([-0.2, -0.3, 1, 1])).to_bytes()
     )
-    struct.pack_into(
-        "<f", content, 280 + 16 * place[0] + 4 * place[1], value
-    )  # srow_x, srow_y, srow_z
+    # srow_x, srow_y, srow_z
+    struct.pack_into("<f", content, 280 + 16 * place[0] + 4 * place[1], value)
     (tmp_path / "a.nii").write_bytes(content)
     np.testing.assert_allclose(load(tmp_path / "a.nii"), UNIT, atol=1e-6)
     assert torch.as_tensor(metadata(tmp_path / "a.nii")["affine"]).isfinite().all()

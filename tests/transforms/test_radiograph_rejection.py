@@ -88,9 +88,8 @@ def test_bad_files_give_a_black_picture_and_the_reason(
     make(tmp_path)
     path = tmp_path / "bad.png"
     item = loaded(str(path))
-    assert item["rejected"] == refused(
-        path
-    )  # what the loader itself says, one line with the file's name
+    # what the loader itself says, one line with the file's name
+    assert item["rejected"] == refused(path)
     assert item["label"] == 1
     assert isinstance(item["image"], MetaTensor)
     assert item["image"].shape == (1, 32, 32)

@@ -64,9 +64,8 @@ class MeasureRadiograph(Transform):
         """Measure the file under ``"image"``."""
         path = data["image"]
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", RadiographWarning
-            )  # blank, in color: the audit counts what matters
+            # blank, in color: the audit counts what matters
+            warnings.simplefilter("ignore", RadiographWarning)
             item = self.load({"image": path})
         image = np.asarray(item["image"][0], dtype=np.float32)
         header = header_of(path, (*SCANNER_ELEMENTS, *IDENTIFYING))

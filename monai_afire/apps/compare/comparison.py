@@ -171,9 +171,8 @@ def _write(
         for each in embedding_maps(name, own[evaluated.index], groups)
     ]
     numbers = json_safe({**facts, "asked": question, "results": table.to_dict("records")})
-    write_text(
-        folder / NUMBERS, json.dumps(numbers, indent=1)
-    )  # first: it says whose the others are
+    # first: it says whose the others are
+    write_text(folder / NUMBERS, json.dumps(numbers, indent=1))
     write_text(folder / TABLE, table.to_csv(index=False))
     write_page(folder / PAGE, table, maps, **facts)
     return sentence

@@ -74,9 +74,8 @@ def classification(cohort: Cohort, name: str, features: NDArray) -> Iterator[Ans
             probe = fit_linear_probe(
                 features[rows], labels[rows], features[choosing], labels[choosing]
             )
-            centered = torch.from_numpy(
-                features - features[rows].mean(0)
-            )  # else all directions are nearly the same
+            # else all directions are nearly the same
+            centered = torch.from_numpy(features - features[rows].mean(0))
             votes = knn_predict(centered[rows], torch.from_numpy(labels[rows]), centered[evaluated])
             probed.append(probe.logits(features[evaluated]))
             voted.append(votes.nan_to_num(0.0).numpy())

@@ -85,9 +85,8 @@ def sample_patient(rng: np.random.Generator) -> Patient:
     """Draws a patient with a heart of normal size (cardiothoracic ratio 0.37 to 0.48)."""
     sex = "F" if rng.random() < 0.5 else "M"
     stature = float(np.clip(rng.normal(1.0 if sex == "M" else 0.92, 0.045), 0.8, 1.12))
-    habitus = float(
-        np.clip(rng.normal(0.0, 0.5), -1.0, 1.0)
-    )  # -1 tall and narrow .. 1 short and broad
+    # -1 tall and narrow .. 1 short and broad
+    habitus = float(np.clip(rng.normal(0.0, 0.5), -1.0, 1.0))
     fat = float(np.clip(rng.normal(0.0, 0.45), -1.0, 1.0))
     right_dome = float(rng.uniform(0.15, 0.27))
     return Patient(

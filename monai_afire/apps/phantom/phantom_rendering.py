@@ -141,9 +141,8 @@ def lung_depth(anatomy: ChestAnatomy, x: np.ndarray, y: np.ndarray) -> np.ndarra
     """Depth of the chest's cavity from front to back at places ``x, y`` (mm) of the frontal plane, mm."""
     levels = [anatomy.top, anatomy.top + 30, anatomy.top + 90, anatomy.bottom - 110, anatomy.bottom]
     height = np.interp(y, levels, [0.36, 0.50, 0.80, 1.0, 0.72])
-    height = height * (
-        1.0 - 0.12 * np.exp(-((x / 60.0) ** 2))
-    )  # the lungs are deepest at their middle
+    # the lungs are deepest at their middle
+    height = height * (1.0 - 0.12 * np.exp(-((x / 60.0) ** 2)))
     return (0.70 * anatomy.patient.thickness * _lateral_profile(anatomy, x, y) * height).astype(
         np.float32
     )
@@ -219,9 +218,8 @@ def _breasts(anatomy: ChestAnatomy, projection: Projection, rng: np.random.Gener
     level = anatomy.top + patient.lung_height * (rng.uniform(0.66, 0.84) if female else 0.42)
     angle = np.linspace(0.0, 2.0 * np.pi, 48, endpoint=False)
     _, y = projection.grid()
-    ramp = np.clip(
-        (y - level) / (1.6 * radius) + 0.7, 0.0, 1.0
-    )  # thin above, so that only the lower edge shows
+    # thin above, so that only the lower edge shows
+    ramp = np.clip((y - level) / (1.6 * radius) + 0.7, 0.0, 1.0)
     for side in (-1.0, 1.0):
         x = side * patient.half_width * (0.66 if female else 0.72)
         # Flat above, round below: the lower edge is the one that a radiograph shows.

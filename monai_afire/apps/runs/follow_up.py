@@ -48,9 +48,8 @@ def follow_up_command(
     # what is built from the file of the weights cannot be set
     known = {name for name, value in entries.items() if not is_of_weights(value)}
     overlays = [path for path in present[1:] if path not in configs]
-    fitting = (
-        overlays if goes_on and keep is None else []
-    )  # elsewhere the weights bring what overlays set
+    # elsewhere the weights bring what overlays set
+    fitting = overlays if goes_on and keep is None else []
     left_out = _OF_ONE_RUN | set(added) | set(options) | set(known_otherwise)
     if not goes_on:
         left_out |= {"ckpt_path", "section"}

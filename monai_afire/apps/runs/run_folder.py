@@ -208,9 +208,8 @@ def _fitting_run(parent: Path, step: str, images: Sequence[str | None]) -> Path 
 
 def _fits(record: Mapping[str, Any], images: Sequence[str | None]) -> bool:
     then, now = record.get("options"), _options()
-    are_same = (
-        None in (then, now) or then == now
-    )  # a Python program has no options that could be compared
+    # a Python program has no options that could be compared
+    are_same = None in (then, now) or then == now
     return are_same and record.get("images") == _absolute(images)
 
 

@@ -283,9 +283,8 @@ def patch_windows(
     """
     plain = convert_to_tensor(images, track_meta=False)
     grid = [length // p for length, p in zip(plain.shape[2:], patch_size, strict=True)]
-    widths = [
-        context * p for p in reversed(patch_size) for _ in range(2)
-    ]  # F.pad begins with the last axis
+    # F.pad begins with the last axis
+    widths = [context * p for p in reversed(patch_size) for _ in range(2)]
     windows = plain.new_empty(
         len(patches), plain.shape[1], *((2 * context + 1) * p for p in patch_size)
     )

@@ -128,9 +128,8 @@ def _list_large_files(bundle: Path, url: str) -> None:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         address = f"{url.rstrip('/')}/{name}" if url else ""
         fields = {"path": name, "url": address, "hash_val": digest, "hash_type": "sha256"}
-        entry = [
-            f"{key}: {json.dumps(value)}" for key, value in fields.items()
-        ]  # JSON's strings are YAML's, too
+        # JSON's strings are YAML's, too
+        entry = [f"{key}: {json.dumps(value)}" for key, value in fields.items()]
         lines.append("  - " + "\n    ".join(entry))
     if large:
         (bundle / "large_files.yml").write_text("\n".join(lines) + "\n", encoding="utf-8")

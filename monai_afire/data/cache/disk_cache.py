@@ -154,9 +154,8 @@ def _states(item: Mapping[str, Any]) -> list[Any]:
         for path in values
         if isinstance(path, (str, os.PathLike)) and os.path.isabs(path)
     ]
-    headers = [
-        path.removesuffix(".mhd") for path in paths if path.endswith(".mhd")
-    ]  # the pixels are beside them
+    # the pixels are beside them
+    headers = [path.removesuffix(".mhd") for path in paths if path.endswith(".mhd")]
     return [
         _state(path)
         for path in [*paths, *(name + end for name in headers for end in (".raw", ".zraw"))]

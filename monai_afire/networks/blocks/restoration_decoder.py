@@ -79,9 +79,8 @@ class RestorationDecoder(nn.Module):
         nn.init.trunc_normal_(self.mask_tokens, std=0.02)
         nn.init.xavier_uniform_(self.projection.weight)
         nn.init.zeros_(self.projection.bias)
-        init_linear(
-            self.to_pixels
-        )  # starts near the mean intensity: larger weights would have to unlearn noise
+        # starts near the mean intensity: larger weights would have to unlearn noise
+        init_linear(self.to_pixels)
 
     @classmethod
     def for_encoder(cls, encoder: Any, *settings: Any, **others: Any) -> RestorationDecoder:

@@ -186,9 +186,8 @@ def read_own(path: str | os.PathLike, remedy: str) -> Any:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
     except Exception as error:  # damage fails in a dozen ways
-        damaged = (
-            str(error) if _is_zip(path) else None
-        )  # cut, or no file of torch.save: its reader says so
+        # cut, or no file of torch.save: its reader says so
+        damaged = str(error) if _is_zip(path) else None
     if damaged is not None:
         raise ValueError(f"{path} is damaged: its checksums do not match ({damaged}); {remedy}")
     return read_pickle(path, remedy)

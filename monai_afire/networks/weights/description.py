@@ -131,9 +131,8 @@ def parse_description(text: str) -> Description:
         return _DESCRIPTION.validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
-        entry = ".".join(
-            str(part) for part in first["loc"] if str(part).isidentifier()
-        )  # without names of types
+        # without names of types
+        entry = ".".join(str(part) for part in first["loc"] if str(part).isidentifier())
         raise ValueError(
             f"{entry or 'it'} is {str(first['input'])[:80]}: {first['msg']}"
         ) from error

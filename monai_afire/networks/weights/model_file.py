@@ -329,9 +329,8 @@ class ModelFile:
             each.startswith(_OWN_NAMES) for each in state
         ):
             encoder = build_network(definition, name, **replaced)
-            load_encoder_weights(
-                encoder, self.path, strict=True
-            )  # translates another library's names
+            # translates another library's names
+            load_encoder_weights(encoder, self.path, strict=True)
             return encoder.eval()
         if "AFiRe" in classes and not any(".teacher_" in f".{each}" for each in state):
             # a detector's file leaves the teacher out, which is the student then
@@ -408,9 +407,8 @@ def _shapes(
 ) -> dict[str, torch.Tensor]:
     """State dict without memory: a description that does not fit its tensors must not fill the machine first."""
     with warnings.catch_warnings(), torch.device("meta"):
-        warnings.simplefilter(
-            "ignore"
-        )  # the lung finder's own weights cannot be loaded without memory
+        # the lung finder's own weights cannot be loaded without memory
+        warnings.simplefilter("ignore")
         return build_network(definition, name, **replaced).state_dict()
 
 

@@ -113,9 +113,8 @@ def synth_lesion_masks(
     """
     lesions = LesionSettings(*settings, **named_settings)
     check_positive("num_masks", num_masks)
-    images = convert_to_tensor(
-        images, track_meta=False
-    )  # a batch's metadata does not fit its variants
+    # a batch's metadata does not fit its variants
+    images = convert_to_tensor(images, track_meta=False)
     check_image_range(images, batched=True, validate=validate)
     shape = (
         images.shape[0],

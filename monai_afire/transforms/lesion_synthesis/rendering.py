@@ -157,9 +157,8 @@ def _weights_and_grid(
         squared_radius *= factor.square_()
     weight = lesion_profile(squared_radius, parameters.gamma)
     weight *= _per_lesion(lesions.amplitude, offsets)
-    grid = weight.new_empty(
-        (*weight.shape, len(pixels))
-    )  # filled axis by axis: torch.stack takes three times as long
+    # filled axis by axis: torch.stack takes three times as long
+    grid = weight.new_empty((*weight.shape, len(pixels)))
     rows = zip(lesions.to_texture.unbind(-2), lesions.texture_center.unbind(-1), strict=True)
     for axis, (row, constant) in enumerate(rows):
         grid[..., axis] = _linear_map(row, offsets, constant)

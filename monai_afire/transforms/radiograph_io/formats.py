@@ -33,10 +33,11 @@ SUPPORTED_EXTENSIONS: dict[str, str] = {
     ".nrrd": "NRRD",
 }
 HEAD_BYTES = 1024
+# what may be otherwise when its disk is back
 MISSING, UNOPENED = (
     "does not exist",
     "cannot be opened",
-)  # what may be otherwise when its disk is back
+)
 
 _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG\r\n\x1a\n", "PNG"),

@@ -50,9 +50,8 @@ def decode_with_gdcm(path: str, dataset: pydicom.Dataset) -> np.ndarray:
     """
     syntax = dataset.file_meta.TransferSyntaxUID
     samples = int(dataset.get("SamplesPerPixel") or 1)
-    is_byte = (
-        int(dataset.BitsAllocated) == 8
-    )  # ITK's Python package has no color pictures of 16 bits
+    # ITK's Python package has no color pictures of 16 bits
+    is_byte = int(dataset.BitsAllocated) == 8
     if samples != 1 and (syntax not in _KEEPS_COLORS or not is_byte):
         reason = f"is a color picture of {dataset.BitsAllocated} bits compressed as {syntax.name}, which is not decoded"
         raise refuse(path, reason, "store it in gray or uncompressed")

@@ -48,10 +48,11 @@ def test_clipping_is_counted() -> None:
     image = np.linspace(0.1, 0.9, 100, dtype=np.float32).reshape(10, 10)
     image[:2], image[9] = 1, 0
     facts = exposure(image)
+    # the last row is outside of the middle
     assert (facts["white"], facts["black_inside"]) == (
         pytest.approx(0.2),
         0,
-    )  # the last row is outside of the middle
+    )
     image[4, 2:5] = 0
     assert exposure(image)["black_inside"] == pytest.approx(3 / 36)
     assert facts["spread"] == pytest.approx(1, abs=0.01)

@@ -76,9 +76,8 @@ def test_all_questions_are_answered_by_all(output: Path) -> None:
     assert ((table["low"] <= table["high"]) & table["auc"].between(0, 1)).all()
     assert encoders["p_value"].isna().all()  # of 20 patients
     assert not encoders["better"].any()
-    assert (
-        table.loc[table["name"] == "darkness", "auc"].iloc[0] > 0.9
-    )  # the controls see what was made bright
+    # the controls see what was made bright
+    assert table.loc[table["name"] == "darkness", "auc"].iloc[0] > 0.9
 
 
 def test_page_table_and_numbers_agree(output: Path) -> None:
@@ -242,9 +241,8 @@ def test_the_page_is_one_file_and_escapes_texts(output: Path) -> None:
     assert not {"script", "link"} & {tag for tag, _ in elements}
     assert not re.search(r"https?://|@import", text)
     sources = [attributes["src"] or "" for tag, attributes in elements if tag == "img"]
-    assert (
-        len(sources) == 4 + 9
-    )  # four questions; pixels and two encoders by label, scanner and view
+    # four questions; pixels and two encoders by label, scanner and view
+    assert len(sources) == 4 + 9
     assert all(source.startswith("data:image/png;base64,") for source in sources)
 
 

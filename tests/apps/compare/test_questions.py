@@ -64,9 +64,8 @@ def test_probe_and_neighbors_find_what_tells_and_draw_more_of_few_labels(
 def test_labels_of_evaluated_images_are_not_learned() -> None:
     cohort = made()
     features = np.random.default_rng(1).normal(size=(COUNT, 3)).astype(np.float32)
-    signs = np.where(
-        cohort.table["role"] == EVALUATE, 3, -3
-    )  # what tells is the other way round where it is evaluated
+    # what tells is the other way round where it is evaluated
+    signs = np.where(cohort.table["role"] == EVALUATE, 3, -3)
     features[:, 0] += signs * (2 * cohort.labels[:, 0] - 1)
     for question, _, _, scores in list(questions.classification(cohort, "mine", features)):
         assert found_auc(cohort, question, scores) < 0.2

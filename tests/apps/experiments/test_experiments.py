@@ -73,9 +73,8 @@ def test_table_of_all_runs(
     assert set(runs["status"]) == {"done"}
     assert set(runs["num_images"]) == {12}
     table = pd.read_csv(experiment.results / "table.csv")
-    assert table["metric"].unique().tolist() == [
-        "mean_auc"
-    ]  # neither the count nor what is not defined
+    # neither the count nor what is not defined
+    assert table["metric"].unique().tolist() == ["mean_auc"]
     for fraction in (0.1, 1.0):
         samples = [
             runs.loc[

@@ -168,9 +168,8 @@ def test_organs_lie_as_in_a_chest(normals: list[ChestPhantom]) -> None:
         assert not (right & left).any()
         assert not (heart & (right | left)).any()
         columns = [np.nonzero(mask)[1].mean() for mask in (right, heart, left)]
-        assert (
-            columns[0] < columns[1] < columns[2]
-        )  # the patient's right is at the left of the picture
+        # the patient's right is at the left of the picture
+        assert columns[0] < columns[1] < columns[2]
         middle = 0.5 * (columns[0] + columns[2])
         assert columns[1] > middle  # most of the heart lies on the patient's left
         for mask in (right, left):

@@ -78,9 +78,8 @@ def test_datalist_is_read_by_monai_and_by_this_package(root: Path, tmp_path: Pat
         assert [item["image"] for item in ours] == [str(root / name) for name in names]
         assert ours == load_decathlon_datalist(output, is_segmentation=False, data_list_key=section)
         for item in ours:
-            assert not any(
-                value == "" for value in item.values()
-            )  # MONAI takes "" for the folder of the list
+            # MONAI takes "" for the folder of the list
+            assert not any(value == "" for value in item.values())
 
 
 @pytest.mark.usefixtures("another_drive")

@@ -229,9 +229,8 @@ def test_jsrt_raw_images_are_converted(tmp_path: Path) -> None:
     assert item["image"] == "png/images/JPCLN001.png"
     pixels = np.asarray(Image.open(tmp_path / item["image"]))
     assert pixels.dtype == np.uint16
-    np.testing.assert_array_equal(
-        pixels, (4095 - raw["JPCLN001"]) * 65535 // 4095
-    )  # dense is dark in the raw file
+    # dense is dark in the raw file
+    np.testing.assert_array_equal(pixels, (4095 - raw["JPCLN001"]) * 65535 // 4095)
     assert item["organs"] == [f"png/masks/{organ}/JPCLN001.png" for organ in ORGAN_NAMES]
     for number, organ in enumerate(item["organs"]):
         mask = np.asarray(Image.open(tmp_path / organ))

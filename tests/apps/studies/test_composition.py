@@ -259,10 +259,11 @@ def test_study_embeds_every_picture_once() -> None:
     CompositionStudy(parts=(2, 4), patches_per_image=3, progress=False)(
         {"a": encoder}, StudyImages(torch.rand(5, 1, 32, 32))
     )
+    # patches with their parts; images, images without a patch, patches
     compared, matched = (
         5 * 3 * (1 + 2 + 4),
         5 * 3,
-    )  # patches with their parts; images, images without a patch, patches
+    )
     assert sum(encoder.batches) == compared + matched
 
 

@@ -84,9 +84,8 @@ def test_features_without_meaning_are_at_chance() -> None:
 
 @pytest.mark.parametrize("value", [0.0, 1.0, 0.1])
 def test_rounding_is_no_silhouette(value: float) -> None:
-    features = torch.full((40, 3), value) * (
-        1 + 1e-7 * torch.arange(40)[:, None]
-    )  # lengths and roundings differ
+    # lengths and roundings differ
+    features = torch.full((40, 3), value) * (1 + 1e-7 * torch.arange(40)[:, None])
     assert group_separation(features, [0] * 20 + [1] * 20)["silhouette"] == 0
 
 

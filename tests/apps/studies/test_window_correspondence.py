@@ -103,9 +103,8 @@ def test_like_one_window_at_a_time(
     images = torch.rand(3, 1, *size)
     landmarks = torch.rand(3, 2, len(size)) * torch.tensor(size) - 0.5
     landmarks[1, 0, 0] = torch.nan
-    landmarks[0, 1] = (
-        torch.tensor(size) - 0.5
-    )  # the corner: most of the window is beyond the border
+    # the corner: most of the window is beyond the border
+    landmarks[0, 1] = torch.tensor(size) - 0.5
     options = {"reference": [2, 0], "stride": stride, "progress": False, "batch_size": batch_size}
     table = window_correspondence(encoder, images, landmarks, **options)
     expected = naive_table(encoder, images.numpy(), landmarks.numpy(), [2, 0], stride)

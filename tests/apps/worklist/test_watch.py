@@ -301,9 +301,8 @@ def test_many_files_come_in_several_batches(
 def test_folders_that_cannot_be_watched_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        watch.signal, "signal", lambda *arguments: None
-    )  # what it changes in a process of its own
+    # what it changes in a process of its own
+    monkeypatch.setattr(watch.signal, "signal", lambda *arguments: None)
     monkeypatch.setattr(watch, "show_cause_last", lambda: None)
     assert watch.main([str(tmp_path), str(tmp_path / "out")]) == 1
     assert "where results would count as arrivals" in capsys.readouterr().err

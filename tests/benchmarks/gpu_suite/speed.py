@@ -111,9 +111,8 @@ def measure_way(
         if way == "naive"
         else TrainingStep.of_package(case, True, 0, way == "compiled")
     )
-    eager = replace(
-        step, run=step.network
-    )  # memory is looked for, and operations are counted, without a graph
+    # memory is looked for, and operations are counted, without a graph
+    eager = replace(step, run=step.network)
     batch = fitting_batch(case, eager, NAIVE_BATCH if way == "naive" else LARGEST_BATCH)
     images = len(next(iter(batch.values())))
     flops = count_flops(lambda: eager(dict(batch)))

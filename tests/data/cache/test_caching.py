@@ -261,9 +261,8 @@ def test_changed_code_makes_new_files(items: list[dict[str, Any]], tmp_path: Pat
             command, env={**os.environ, **names}, capture_output=True, text=True, check=True
         )
         values.append(float(run.stdout.split()[-1]))
-        assert len(stored(tmp_path)) == (
-            2 if factor == 0.5 else 1
-        )  # other processes find what one has stored
+        # other processes find what one has stored
+        assert len(stored(tmp_path)) == (2 if factor == 0.5 else 1)
     assert values[0] == values[1] == pytest.approx(2 * values[2])
 
 
@@ -278,9 +277,8 @@ def test_a_changed_image_or_item_is_read_again(items: list[dict[str, Any]], tmp_
     path = Path(items[0]["image"])
     before = path.stat()
     write_image(path, seed=99)
-    os.utime(
-        path, ns=(before.st_atime_ns, before.st_mtime_ns + 1)
-    )  # even if the clock has not moved
+    # even if the clock has not moved
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
     chain = steps(random=False)
     assert same(make(items, "disk", tmp_path, chain)[0], chain(dict(items[0])))
     relabeled = [{**items[1], "label": [0, 0, 0]}]

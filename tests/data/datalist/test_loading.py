@@ -327,9 +327,8 @@ def test_scan_ends_on_a_loop_of_links(tmp_path: Path) -> None:
 
 def test_a_link_that_leads_nowhere_costs_itself_alone(tmp_path: Path) -> None:
     """One in a circle ended the folder's list: how many files were found was a matter of their order on disk."""
-    os.symlink(
-        "circle", tmp_path / "circle"
-    )  # first on most file systems: what is made last is listed first
+    # first on most file systems: what is made last is listed first
+    os.symlink("circle", tmp_path / "circle")
     touch(tmp_path, *(f"{number:02d}.png" for number in range(40)), "below/x.png")
     os.symlink("circle.png", tmp_path / "below" / "circle.png")
     os.symlink("nowhere", tmp_path / "broken.png")

@@ -15,9 +15,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 NOT_CLINICAL = "not for clinical use"
 
-_FONT = Path(
-    mpl.get_data_path(), "fonts/ttf/DejaVuSans.ttf"
-)  # Pillow's own has no sign for "at least"
+# Pillow's own has no sign for "at least"
+_FONT = Path(mpl.get_data_path(), "fonts/ttf/DejaVuSans.ttf")
 _WHITE, _BLACK = (255, 255, 255), (0, 0, 0)
 _SMALLEST_TEXT = 10  # pixels
 _TEXT_PER_SIDE = 1 / 30  # size of the text in sides of the radiograph

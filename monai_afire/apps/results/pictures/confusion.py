@@ -38,9 +38,8 @@ def confusion_figure(
     axis = figure.subplots()
     image = axis.imshow(shares, cmap=VALUE_COLORS, vmin=0, vmax=1)
     for row, column in np.ndindex(counts.shape):
-        color = (
-            "black" if shares[row, column] > 0.6 else "white"
-        )  # viridis is bright at its upper end
+        # viridis is bright at its upper end
+        color = "black" if shares[row, column] > 0.6 else "white"
         text = str(int(counts[row, column]))
         axis.text(column, row, text, ha="center", va="center", color=color, fontsize=LABEL_SIZE)
     frame(axis, f"{int(counts.sum())} images", "decision", "true class")

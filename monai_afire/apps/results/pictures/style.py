@@ -60,9 +60,8 @@ def wrapped_title(title: str, columns: int, most_lines: int | None = None) -> st
 
 def legend_columns(names: Sequence[str], width: float) -> int:
     """How many entries of a legend fit side by side."""
-    inches = 0.45 + 0.062 * max(
-        (len(name) for name in names), default=0
-    )  # the mark, and letters of TICK_SIZE
+    # the mark, and letters of TICK_SIZE
+    inches = 0.45 + 0.062 * max((len(name) for name in names), default=0)
     return max(1, min(len(names), int(width / inches)))
 
 

@@ -197,9 +197,8 @@ def checked_landmarks(
         raise ValueError(
             f"expected landmarks (M, P, {len(img_size)}) of M >= 2 images, got {tuple(places.shape)}"
         )
-    outside = (places < -0.5) | (
-        places > torch.tensor(img_size) - 0.5
-    )  # no comparison with NaN is true
+    # no comparison with NaN is true
+    outside = (places < -0.5) | (places > torch.tensor(img_size) - 0.5)
     if outside.any():
         image, landmark, _ = outside.nonzero()[0].tolist()
         at = f"landmark {landmark} of image {image} is at {places[image, landmark].tolist()}"

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
+# of channels; every other field has one entry for each image
 _NAMES = (
     "landmark_names",
     "mask_names",
-)  # of channels; every other field has one entry for each image
+)
 
 
 @dataclass(frozen=True)

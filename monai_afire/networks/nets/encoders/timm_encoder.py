@@ -88,9 +88,8 @@ class TimmEncoder(AdaptedEncoder):
         config = getattr(self.model, "pretrained_cfg", None) or {}
         own_size = getattr(getattr(self.model, "patch_embed", None), "img_size", None)
         size = img_size or own_size or config.get("input_size", (3, 224, 224))[1:]
-        channels = next(p for p in self.model.parameters() if p.ndim == 4).shape[
-            1
-        ]  # of the first convolution
+        # of the first convolution
+        channels = next(p for p in self.model.parameters() if p.ndim == 4).shape[1]
         mean = _of(config.get("mean", IMAGENET_MEAN), channels) if mean is None else mean
         std = _of(config.get("std", IMAGENET_STD), channels) if std is None else std
         self.adapt(in_channels, channels, ensure_tuple_rep(size, 2), mean, std)

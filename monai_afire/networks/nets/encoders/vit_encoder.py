@@ -100,9 +100,8 @@ class ViTEncoder(RadiographEncoder, ViT):
             raise ValueError(f"stem must be one of {list(STEMS)}, got {stem!r}")
         image_shape = ensure_tuple_rep(img_size, spatial_dims)
         patch_shape = ensure_tuple_rep(patch_size, spatial_dims)
-        grid_size(
-            image_shape, patch_shape
-        )  # an image of another size is refused before MONAI says so less clearly
+        # an image of another size is refused before MONAI says so less clearly
+        grid_size(image_shape, patch_shape)
         with without_meshgrid_warning():
             super().__init__(
                 in_channels=in_channels,

@@ -27,9 +27,8 @@ def naive_dense(
         center = [
             j * stride - (p - stride) // 2 + (p - 1) / 2 for j, p in zip(cell, patch, strict=True)
         ]
-        first = [
-            int(c - (p - 1) / 2) for c, p in zip(center, patch, strict=True)
-        ]  # pixel at which the patch begins
+        # pixel at which the patch begins
+        first = [int(c - (p - 1) / 2) for c, p in zip(center, patch, strict=True)]
         token = [j * stride // p for j, p in zip(cell, patch, strict=True)]
         moves = [f - t * p for f, t, p in zip(first, token, patch, strict=True)]
         places = [np.clip(np.arange(s) + m, 0, s - 1) for s, m in zip(size, moves, strict=True)]
