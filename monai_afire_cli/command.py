@@ -68,7 +68,12 @@ anything. "!" marks what is not of MONAI, PyTorch, Ignite or this package, and e
 read these lines first. A line without a mark may do harm, too. The exit status is 1 if a line is marked.
 """
 # small batches: in two minutes, many steps restore better than few large ones
-_DEMO = {"epochs": 10, "batch_size": 8, "phantom::num_patients::training": 512, "val_interval": 2}
+_DEMO = {
+    "epochs": 10,
+    "batch_size": 8,
+    "phantom::num_patients::training": 512,
+    "train::run::val_interval": 2,
+}
 _MODULES = {
     "audit": (
         "monai_afire.apps.audit",

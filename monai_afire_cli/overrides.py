@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_afire_cli.run_records import other_step, runs_of, taken_name, wrong_name
-from monai_afire_cli.suggestions import did_you_mean
+from monai_afire_cli.suggestions import MOST_SUGGESTIONS, did_you_mean, paths_of
 from monai_afire_cli.table_hint import is_table, list_command
 from monai_afire_cli.weights_of import wrong_run
 from monai_afire_cli.words import PATHS, option_words
@@ -66,7 +66,7 @@ def wrong_options(
         runs = runs_of(os.path.expanduser(root))
         for name in words:
             problem = _unknown_part(config, _parts(name)) or _misspelt(config, name, overrides)
-            problem = problem or wrong_word(name, words[name], config.get(name))
+            problem = problem or wrong_word(name, words[name], _default(config, name))
             problems[name] = problems[name] or problem
         if problems.get("datalist") is None:
             problems["datalist"] = _table(words.get("datalist"), words.get("dataset_dir"))
@@ -144,12 +144,27 @@ def _unknown_part(config: dict[str, Any], id: list[str]) -> str | None:
     return None
 
 
+def _default(config: dict[str, Any], id: str) -> Any:
+    """The value of an entry in the config, None without one."""
+    value: Any = config
+    for name in _parts(id):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
 def _misspelt(config: Mapping[str, Any], name: str, overrides: Sequence[str]) -> str | None:
-    """An option that is near to one of the config, unless it is a new entry that another one refers to."""
+    """
+    An option that is the end of a path, or near to one of the config.
+
+    It may be a new entry that another one refers to.
+    """
     is_known = name in config or name in _OF_MONAI or _SEPARATOR in name
     is_referred_to = any(f"@{name}" in word for word in overrides)
-    meant = did_you_mean(name, list(config))
-    return None if is_known or is_referred_to or not meant else f"there is no such option{meant}"
+    if is_known or is_referred_to:
+        return None
+    paths = [f"--{path}" for path in paths_of(name, config)[:MOST_SUGGESTIONS]]
+    meant = f"; did you mean {' or '.join(paths)}?" if paths else did_you_mean(name, list(config))
+    return f"there is no such option{meant}" if meant else None
 
 
 def _has(config: Mapping[str, Any], words: Mapping[str, str | None], name: str) -> bool:

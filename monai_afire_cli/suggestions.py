@@ -4,10 +4,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from typing import Any
 
-__all__ = ["did_you_mean"]
+__all__ = ["MOST_SUGGESTIONS", "did_you_mean", "paths_of"]
+
+MOST_SUGGESTIONS = 3
+"""Paths in one message."""
+
+_SEPARATOR = "::"
+_REFERENCE = "@"
+_OF_WEIGHTS = "$@model_file."  # read from the file of the weights
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
@@ -20,3 +28,40 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
     """
     close = get_close_matches(name, known, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def paths_of(name: str, config: Mapping[str, Any]) -> list[str]:
+    """
+    Where in a config a setting of this name stands, for somebody who wrote the name alone.
+
+    Args:
+        name: last part of a path.
+        config: whose entries are searched; a place in a list is no name.
+
+    Returns:
+        Paths. One that refers to another entry ("@learning_rate") is replaced by that. None for what is read from the
+        file of the weights, as nobody can set it.
+
+    Example:
+        >>> config = {"rate": 1e-3, "optimizer": {"lr": "@rate"}, "encoder_def": {"hidden_size": 192}}
+        >>> paths_of("hidden_size", config), paths_of("lr", config)
+        (['encoder_def::hidden_size'], ['rate'])
+    """
+    found: dict[str, None] = {}  # ordered
+    for path, value in _entries(config):
+        if path.split(_SEPARATOR)[-1] != name:
+            continue
+        if str(value).startswith(_OF_WEIGHTS):
+            return []
+        is_reference = isinstance(value, str) and value.startswith(_REFERENCE)
+        found[value.removeprefix(_REFERENCE) if is_reference else path] = None
+    return [path for path in found if path != name]
+
+
+def _entries(holder: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """All entries below, with their paths."""
+    for name, value in holder.items():
+        path = f"{prefix}{name}"
+        yield path, value
+        if isinstance(value, Mapping):
+            yield from _entries(value, path + _SEPARATOR)

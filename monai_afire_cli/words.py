@@ -31,7 +31,7 @@ __all__ = [
 PATHS = (
     *("dataset_dir", "datalist", "calibrate", "ckpt_path", "encoder_weights", "pretrained"),
     *("bundle_root", "weights_of", "output_dir", "ckpt_dir"),
-    *("export_path", "cache_dir", "phantom_dir"),
+    *("export_path", "cache_dir", "items::phantom::folder"),
 )
 """Options that are paths, of all bundles."""
 NAMES = ("section", "label_key", "name", "encoder")
@@ -39,7 +39,8 @@ NAMES = ("section", "label_key", "name", "encoder")
 DICTIONARIES = ("weights", "classifier_weights")
 """Options that are dictionaries of names and paths."""
 COUNTS = (
-    *("epochs", "batch_size", "accumulation_steps", "val_interval", "min_steps_per_epoch"),
+    *("epochs", "batch_size", "accumulation_steps"),
+    *("train::run::val_interval", "train::dataloader::min_batches"),
     *("grid", "cell", "window", "picture_size", "stride"),
 )
 """Options that are whole numbers from 1 on."""

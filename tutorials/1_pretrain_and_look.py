@@ -63,24 +63,29 @@ plt.show()
 # before, and single values after them. In a shell the next cell reads
 #
 # ```bash
-# monai-afire run afire train tutorials/miniature.json --epochs 16 --val_interval 2 \
+# monai-afire run afire train tutorials/miniature.json --epochs 16 --train::run::val_interval 2 \
 #     --ckpt_dir tutorials/output/pretrained --output_dir tutorials/output/pretraining \
-#     --phantom_dir tutorials/output/phantom
+#     --items::phantom::folder tutorials/output/phantom
 # ```
 
 # %% tags=["hide-output"]
+from typing import Any
+
 from monai.bundle import run
 
 output = Path("tutorials/output")
 for name in ("pretrained", "pretraining"):  # of an earlier walk: each run needs a folder of its own
     shutil.rmtree(output / name, ignore_errors=True)
+overrides: dict[str, Any] = {
+    "epochs": 16,
+    "train::run::val_interval": 2,
+    "ckpt_dir": str(output / "pretrained"),
+    "output_dir": str(output / "pretraining"),
+    "items::phantom::folder": str(output / "phantom"),
+}
 run(
     config_file=["bundles/afire/configs/train.json", "tutorials/miniature.json"],
-    epochs=16,
-    val_interval=2,
-    ckpt_dir=str(output / "pretrained"),
-    output_dir=str(output / "pretraining"),
-    phantom_dir=str(output / "phantom"),
+    **overrides,
 )
 
 # %% [markdown]

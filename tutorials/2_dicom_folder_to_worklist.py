@@ -121,7 +121,7 @@ if not pretrained.is_file():
         epochs=16,
         ckpt_dir=str(pretrained.parent),
         output_dir=str(output / "pretraining"),
-        phantom_dir=str(output / "phantom"),
+        **{"items::phantom::folder": str(output / "phantom")},
     )
 
 # %% [markdown]
@@ -153,7 +153,7 @@ run(
 # %% tags=["hide-output"]
 try:
     run(
-        config_file=[f"{configs}/inference.json", "tutorials/miniature.json"],
+        config_file=f"{configs}/inference.json",
         dataset_dir=str(new_folder),
         ckpt_path=str(output / "detector/model.pt"),
         output_dir=str(output / "worklist"),

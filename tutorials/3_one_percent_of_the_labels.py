@@ -42,7 +42,7 @@ if not pretrained.is_file():
         epochs=16,
         ckpt_dir=str(pretrained.parent),
         output_dir=str(output / "pretraining"),
-        phantom_dir=str(output / "phantom"),
+        **{"items::phantom::folder": str(output / "phantom")},
     )
 
 # %% [markdown]
@@ -88,7 +88,7 @@ for share in (0.01, 0.1, 1.0):
 #     --output_dir tutorials/output/experiment \
 #     --initializations scratch= afire=tutorials/output/pretrained/model.pt \
 #     --label_fraction 0.01 0.1 --seed 0 --metrics mean_auc \
-#     --num_processes 2 --epochs 12 --phantom_dir tutorials/output/labeled --phantom "{...}"
+#     --num_processes 2 --epochs 12 --items::phantom::folder tutorials/output/labeled --phantom "{...}"
 # ```
 
 # %% tags=["hide-output"]
@@ -106,7 +106,7 @@ command += [
     "2",
     "--epochs",
     "12",
-    "--phantom_dir",
+    "--items::phantom::folder",
     str(output / "labeled"),
     "--phantom",
     str(phantom),

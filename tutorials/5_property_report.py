@@ -45,18 +45,23 @@ output = Path("tutorials/output")
 # to nothing.
 
 # %% tags=["hide-output"]
+from typing import Any
+
 from monai.bundle import run
 
 pretrained = output / "pretrained/model.pt"
 if not pretrained.is_file():
     pretrained = output / "pretrained_briefly/model.pt"
+    briefly: dict[str, Any] = {
+        "epochs": 2,
+        "train::run::val_interval": 2,
+        "ckpt_dir": str(pretrained.parent),
+        "output_dir": str(output / "pretraining_briefly"),
+        "items::phantom::folder": str(output / "phantom"),
+    }
     run(
         config_file=["bundles/afire/configs/train.json", "tutorials/miniature.json"],
-        epochs=2,
-        val_interval=2,
-        ckpt_dir=str(pretrained.parent),
-        output_dir=str(output / "pretraining_briefly"),
-        phantom_dir=str(output / "phantom"),
+        **briefly,
     )
 
 # %% [markdown]
@@ -66,20 +71,19 @@ if not pretrained.is_file():
 # In a shell the next cell reads
 #
 # ```bash
-# monai-afire run afire inference tutorials/miniature.json analysis \
+# monai-afire run afire inference analysis \
 #     --ckpt_path tutorials/output/pretrained/model.pt --output_dir tutorials/output/report \
-#     --phantom_dir tutorials/output/phantom_report --phantom::num_patients "{'test': 16}" --images::max_images 16
+#     --items::phantom::folder tutorials/output/phantom_report \
+#     --phantom::num_patients "{'test': 16}" --images::max_images 16
 # ```
 
 # %% tags=["hide-output"]
-from typing import Any
-
 from monai.bundle import ConfigWorkflow
 
 overrides: dict[str, Any] = {
     "ckpt_path": str(pretrained),
     "output_dir": str(output / "report"),
-    "phantom_dir": str(output / "phantom_report"),
+    "items::phantom::folder": str(output / "phantom_report"),
     "phantom::num_patients": {"test": 16},
     "images::max_images": 16,
 }
@@ -87,7 +91,6 @@ workflow = ConfigWorkflow(
     workflow_type="inference",
     config_file=[
         "bundles/afire/configs/inference.json",
-        "tutorials/miniature.json",
         "bundles/afire/configs/analysis.json",
     ],
     **overrides,

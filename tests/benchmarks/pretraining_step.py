@@ -64,9 +64,9 @@ TINY: dict[str, dict[str, Any]] = {
 TINY_ENCODER = {
     "image_size": 32,
     "patch_size": 8,
-    "hidden_size": 24,
-    "num_layers": 1,
-    "num_heads": 2,
+    "encoder_def::hidden_size": 24,
+    "encoder_def::num_layers": 1,
+    "encoder_def::num_heads": 2,
 }
 
 # what makes the whole image that an example is drawn from

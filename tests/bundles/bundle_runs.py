@@ -71,7 +71,7 @@ def has(config: dict[str, Any], path: str) -> bool:
 
 def own_settings_aside(part: dict[str, Any]) -> dict[str, Any]:
     """A part of a config without what each method has its own of."""
-    own = ("description", "first_validation", "scalars", "picture")
+    own = ("description", "first_validation", "scalars", "picture", "val_interval")
     return {name: value for name, value in part.items() if name not in own}
 
 
@@ -83,9 +83,7 @@ def same_dataset(dataset: dict[str, Any], of_afire: dict[str, Any]) -> bool:
 TINY_ENCODER = {
     "image_size": 32,
     "patch_size": 8,
-    "hidden_size": 24,
-    "num_layers": 1,
-    "num_heads": 2,
+    **at("encoder_def", hidden_size=24, num_layers=1, num_heads=2),
 }
 
 TINY = {
@@ -100,7 +98,7 @@ TINY = {
     ),
     "epochs": 2,
     "batch_size": 4,
-    "val_interval": 1,
+    "train::run::val_interval": 1,
     "phantom": {
         "num_patients": {"training": 12, "validation": 4},
         "image_size": 32,

@@ -57,7 +57,7 @@ def train(*overlays: str, **overrides: Any) -> dict[str, torch.Tensor]:
 @pytest.mark.slow
 def test_default_run_learns_and_says_where_things_are(workspace: Path) -> None:
     # the README's command with fewer epochs
-    result = run_bundle(workspace, CONFIG, {"epochs": 5, "val_interval": 5})
+    result = run_bundle(workspace, CONFIG, {"epochs": 5, "train::run::val_interval": 5})
     assert result.returncode == 0, result.stderr[-3000:]
     last_lines = "\n".join(result.stdout.strip().splitlines()[-4:])
     for words in (
@@ -227,8 +227,7 @@ def test_paper_overlay_sets_the_papers_values() -> None:
         "train::lr_schedule::warmup_epochs": 20,
     }
     expected |= {
-        "hidden_size": 768,
-        "num_layers": 12,
+        **at("encoder_def", hidden_size=768, num_layers=12),
         **at("network_def", decoder_dim=512, decoder_layers=8),
     }
     expected |= {"image_size": 224}
@@ -298,7 +297,7 @@ def test_the_last_line_of_an_error_names_the_cause(workspace: Path) -> None:
 def test_checkpoint_of_another_architecture_is_refused(workspace: Path) -> None:
     train(epochs=1)
     with pytest.raises(RuntimeError) as error:
-        train(hidden_size=36, resume=True)
+        train(**{"encoder_def::hidden_size": 36}, resume=True)
     assert f"{last_run('afire') / 'models/checkpoint.pt'}" in all_messages(error.value)
 
 
@@ -342,10 +341,7 @@ def test_restores_images(workspace: Path) -> None:
 @pytest.mark.slow
 def test_bundle_keeps_the_rules_of_the_model_zoo(workspace: Path) -> None:
     settings = {**TINY, "image_size": 128, "patch_size": 16}
-    defaults = ("hidden_size", "num_layers", "num_heads", "head_dim", "num_clusters")
-    defaults += ("decoder_dim", "decoder_layers", "decoder_heads")
-    result = run_bundle(
-        workspace, CONFIG, {k: v for k, v in settings.items() if k not in defaults} | {"epochs": 1}
-    )
+    chosen = {k: v for k, v in settings.items() if not k.startswith("encoder_def::")}
+    result = run_bundle(workspace, CONFIG, {**chosen, "epochs": 1})
     assert result.returncode == 0, result.stderr[-3000:]
     check_bundle(workspace, "afire")

@@ -87,7 +87,13 @@ def test_adapting_without_labels_validates_on_painted_lesions(workspace: Path) -
     result = run_bundle(
         workspace,
         str(ADAPT),
-        {**TINY, **LATEST, "dataset_dir": workspace / "images", "epochs": 2, "val_interval": 1},
+        {
+            **TINY,
+            **LATEST,
+            "dataset_dir": workspace / "images",
+            "epochs": 2,
+            "train::run::val_interval": 1,
+        },
     )
     assert result.returncode == 0, result.stderr[-3000:]
     assert "auc_of_fused_score" in result.stdout + result.stderr
@@ -100,7 +106,7 @@ def test_adapting_stops_early(workspace: Path) -> None:
         **LATEST,
         "phantom": PHANTOM,
         "epochs": 30,
-        "early_stopping::patience": 1,
+        "train::run::early_stopping::patience": 1,
         "learning_rate": 0.0,
     }
     run(config_file=ADAPT, **settings)
@@ -132,7 +138,7 @@ def test_adapting_leaves_abnormal_images_out(workspace: Path) -> None:
     [
         ({"pretrained": "models/none.pt"}, "pre-train with train.json first"),
         (
-            {"hidden_size": 36},
+            {"encoder_def::hidden_size": 36},
             "36 contradicts runs/afire/pretrained/models/model.pt, which was trained with 24: leave it out",
         ),
         ({"score_fusion": ["magic"]}, "magic"),

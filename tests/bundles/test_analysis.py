@@ -24,7 +24,11 @@ from monai_afire.apps.phantom import LESION_KINDS
 from monai_afire.networks import TransferClassifier, ViTEncoder, save_network
 
 METHODS = {"afire": "AFiRe", "peac": "PEAC", "ace": "ACE", "mae": "MAE", "dino": "DINO"}
-SHAPE = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
+SHAPE = {
+    "image_size": 32,
+    "patch_size": 8,
+    **at("encoder_def", hidden_size=24, num_layers=1, num_heads=2),
+}
 NETWORK = {
     "afire": {
         **at(

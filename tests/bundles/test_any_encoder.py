@@ -108,7 +108,7 @@ def test_a_network_of_monai_is_pretrained_and_then_probed(clone: Path) -> None:
         **SIZES,
         "epochs": 1,
         "train::lr_schedule::warmup_epochs": 0,
-        "min_steps_per_epoch": 1,
+        "train::dataloader::min_batches": 1,
         "network_def::freeze_encoder": True,
     }
     settings["phantom"] = {**PHANTOM, "abnormal_fraction": 0.5}

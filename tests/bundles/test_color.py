@@ -24,7 +24,11 @@ from sklearn.metrics import cohen_kappa_score
 
 from monai_afire.apps.readers.__main__ import main
 
-SHAPE = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
+SHAPE = {
+    "image_size": 32,
+    "patch_size": 8,
+    **at("encoder_def", hidden_size=24, num_layers=1, num_heads=2),
+}
 MAE = {**at("network_def", decoder_dim=16, decoder_layers=1, decoder_heads=2)}
 AFIRE = {
     **at(
@@ -39,7 +43,7 @@ AFIRE = {
 RUN = {
     "epochs": 1,
     "batch_size": 4,
-    "val_interval": 1,
+    "train::run::val_interval": 1,
     "device": "cpu",
     "cache": "none",
     "num_workers": 0,
@@ -125,7 +129,7 @@ def test_the_other_methods_learn(bundle: str, fundus: dict[str, str]) -> None:
 def test_grading_starts_from_color_weights(fundus: dict[str, str]) -> None:
     steps = {
         "train::lr_schedule::warmup_epochs": 0,
-        "min_steps_per_epoch": 1,
+        "train::dataloader::min_batches": 1,
         "label_kind": "multiclass",
     }
     train_in_process(

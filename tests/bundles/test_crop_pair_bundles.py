@@ -42,12 +42,16 @@ PHANTOM = {
     "abnormal_fraction": 0.5,
     "seed": 0,
 }
-ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
+ENCODER = {
+    "image_size": 32,
+    "patch_size": 8,
+    **at("encoder_def", hidden_size=24, num_layers=1, num_heads=2),
+}
 TINY = {
     "peac": {**ENCODER, "grid": 6, **at("network_def", expander_dim=8, expander_hidden_dim=16)},
     "ace": {**ENCODER, "grid": 10, "cell": 4},
 }
-RUN = {"epochs": 2, "batch_size": 4, "val_interval": 1, "phantom": PHANTOM}
+RUN = {"epochs": 2, "batch_size": 4, "train::run::val_interval": 1, "phantom": PHANTOM}
 METHODS = sorted(TINY)
 
 
@@ -84,7 +88,7 @@ def test_default_run_learns(
 ) -> None:
     overrides = {
         "epochs": 6,
-        "val_interval": 3,
+        "train::run::val_interval": 3,
         "phantom::num_patients": {"training": 384, "validation": 32},
     }
     result = run_bundle(workspace, f"bundles/{method}/configs/train.json", overrides)

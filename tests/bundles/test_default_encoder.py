@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from bundles.bundle_runs import REPOSITORY_ROOT, all_messages
+from bundles.bundle_runs import REPOSITORY_ROOT, all_messages, at
 from monai.bundle import ConfigParser
 
 import monai_afire
@@ -90,7 +90,9 @@ def test_a_vit_from_scratch_is_reached_by_name(task: str) -> None:
     assert isinstance(encoder, ViTEncoder)
     assert (encoder.img_size, encoder.hidden_size, len(encoder.blocks)) == ((128, 128), 192, 5)
     assert recipe(parser) == recipe_of_weights(task, num_blocks=5)
-    small = config(task, encoder="vit", hidden_size=96, num_layers=4, num_heads=3)
+    small = config(
+        task, encoder="vit", **at("encoder_def", hidden_size=96, num_layers=4, num_heads=3)
+    )
     assert len(small.get_parsed_content("encoder_def").blocks) == 4
 
 
@@ -133,8 +135,14 @@ def test_the_recipe_can_be_chosen_as_a_whole_or_in_part() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"hidden_size": 100}, "--hidden_size: 100 is for a ViT, and the encoder is residual"),
-        ({"num_layers": 2, "encoder": "residual"}, "leave it out, or give --encoder vit"),
+        (
+            {"encoder_def::hidden_size": 100},
+            "hidden_size: 100 is for a ViT, and the encoder is residual",
+        ),
+        (
+            {"encoder_def::num_layers": 2, "encoder": "residual"},
+            "leave it out, or give --encoder vit",
+        ),
         ({"encoder_def::stem": "convolution"}, "--encoder_def::stem: convolution is for a ViT"),
         ({"encoder_def::use_checkpoint": True}, "--encoder_def::use_checkpoint: True is for"),
     ],

@@ -40,10 +40,14 @@ PHANTOM = {
     "abnormal_fraction": 0.5,
     "seed": 0,
 }
-NETWORK = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
+NETWORK = {
+    "image_size": 32,
+    "patch_size": 8,
+    **at("encoder_def", hidden_size=24, num_layers=1, num_heads=2),
+}
 HEAD = {**at("network_def", head_dim=16, bottleneck_dim=8, num_prototypes=16)}
 TINY = {**NETWORK, **HEAD, "make_crops::local_size": 16, "make_crops::num_local": 2}
-RUN = {"epochs": 2, "batch_size": 4, "val_interval": 1, "phantom": PHANTOM}
+RUN = {"epochs": 2, "batch_size": 4, "train::run::val_interval": 1, "phantom": PHANTOM}
 CONFIGS = REPOSITORY_ROOT / "bundles/dino/configs"
 
 
@@ -70,9 +74,7 @@ def test_default_run_learns(workspace: Path) -> None:
         "image_size": 32,
         "make_crops::local_size": 16,
         "patch_size": 8,
-        "hidden_size": 48,
-        "num_layers": 2,
-        "num_heads": 2,
+        **at("encoder_def", hidden_size=48, num_layers=2, num_heads=2),
     }
     head = {**at("network_def", head_dim=128, bottleneck_dim=64, num_prototypes=256)}
     overrides: dict[str, Any] = {
@@ -80,7 +82,7 @@ def test_default_run_learns(workspace: Path) -> None:
         **head,
         "make_crops::num_local": 2,
         "epochs": 20,
-        "val_interval": 10,
+        "train::run::val_interval": 10,
     }
     overrides["phantom::num_patients"] = {"training": 128, "validation": 32}
     result = run_bundle(workspace, "bundles/dino/configs/train.json", overrides)
@@ -193,13 +195,13 @@ def test_paper_overlays_set_the_papers_values() -> None:
     base, paper, vit_b = read("train"), read("paper"), read("vit_b")
     unknown = [name for name in {**paper, **vit_b} if not has(base, name)]
     assert unknown == [], "the overlays may only set what train.json has"
-    found = [
-        paper[name]
-        for name in ("hidden_size", "network_def::num_prototypes", "make_crops::local_size")
-    ]
+    names = ("encoder_def::hidden_size", "network_def::num_prototypes", "make_crops::local_size")
+    found = [paper[name] for name in names]
     assert found == [384, 65536, 96]
     encoder = read("../../radiograph_classification/configs/vit_b")
-    shape = ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")
+    shape = [name for name in vit_b if name in ("image_size", "patch_size")]
+    shape += [name for name in vit_b if name.startswith("encoder_def::")]
+    assert len(shape) == 5
     assert [vit_b[name] for name in shape] == [encoder[name] for name in shape], (
         "the encoder of the other methods"
     )
@@ -213,7 +215,7 @@ def test_the_same_encoder_and_engine_as_the_other_methods() -> None:
     )
     shared = ("imports", "dataset_dir", "output_dir", "ckpt_dir", "device", "optimizer", "network")
     shared += ("initialize", "run", "learning_rate")
-    shared += ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")
+    shared += ("image_size", "patch_size")
     for name in shared:
         assert dino[name] == afire[name], name
     assert dino["encoder_def"] == afire["encoder_def"]

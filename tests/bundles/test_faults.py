@@ -18,6 +18,7 @@ import torch
 from bundles.bundle_runs import (
     REPOSITORY_ROOT,
     TINY,
+    TINY_ENCODER,
     all_messages,
     command,
     copy_bundles,
@@ -36,7 +37,7 @@ BUNDLES = sorted(
 LONG = {
     **TINY,
     "epochs": 200,
-    "val_interval": 200,
+    "train::run::val_interval": 200,
     "batch_size": 2,
     "num_workers": 2,
     "learning_rate": 0.003,
@@ -190,18 +191,16 @@ def test_folders_that_cannot_be_written_to_are_told_first(workspace: Path, name:
 def test_phantom_folder_that_cannot_be_written_to_is_told(workspace: Path) -> None:
     (workspace / "file").write_text("not a folder")
     with pytest.raises(Exception) as error:  # noqa: PT011
-        train_in_process(CONFIG, {**TINY, "phantom_dir": str(workspace / "file/phantom")})
+        train_in_process(
+            CONFIG, {**TINY, "items::phantom::folder": str(workspace / "file/phantom")}
+        )
     assert f"cannot write to {workspace / 'file/phantom'}" in all_messages(error.value)
 
 
 @pytest.mark.parametrize("bundle", ["afire", "peac", "radiograph_classification"])
 def test_a_loss_that_is_no_number_names_the_images(workspace: Path, bundle: str) -> None:
-    encoder = {
-        name: TINY[name]
-        for name in ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")
-    }
     overrides = {
-        **encoder,
+        **TINY_ENCODER,
         "encoder": "vit",
         "learning_rate": 1e30,
         "train::lr_schedule::warmup_epochs": 0,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from bundles.bundle_runs import TINY, copy_bundles
+from bundles.bundle_runs import TINY, TINY_ENCODER, copy_bundles
 from monai.fl.client import MonaiAlgo
 from monai.fl.utils.constants import ExtraItems, ModelType, WeightType
 from monai.fl.utils.exchange_object import ExchangeObject
@@ -18,13 +18,10 @@ from monai.fl.utils.exchange_object import ExchangeObject
 Weights = dict[str, torch.Tensor]
 
 TASK = {
-    **{
-        name: TINY[name]
-        for name in ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")
-    },
+    **TINY_ENCODER,
     "encoder": "vit",
     "batch_size": 4,
-    "min_steps_per_epoch": 2,
+    "train::dataloader::min_batches": 2,
 }
 SETTINGS: dict[str, dict[str, Any]] = {"afire": dict(TINY), "radiograph_classification": TASK}
 METRICS = {
@@ -59,7 +56,7 @@ def join(
         "bundle_root": str(root),
         "output_dir": str(root / "output"),
         "ckpt_dir": str(root / "models"),
-        "phantom_dir": str(root / "data/phantom"),
+        "items::phantom::folder": str(root / "data/phantom"),
         "seed": client,
         "phantom": {**phantom, "abnormal_fraction": 0.0 if bundle == "afire" else 0.75},
         **overrides,

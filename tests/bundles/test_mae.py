@@ -45,7 +45,7 @@ PHANTOM = {
     "abnormal_fraction": 0.5,
     "seed": 0,
 }
-RUN = {"epochs": 2, "batch_size": 4, "val_interval": 1, "phantom": PHANTOM}
+RUN = {"epochs": 2, "batch_size": 4, "train::run::val_interval": 1, "phantom": PHANTOM}
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def scalars_of(folder: Path) -> dict[str, list[float]]:
 def test_default_run_learns(workspace: Path) -> None:
     overrides = {
         "epochs": 6,
-        "val_interval": 3,
+        "train::run::val_interval": 3,
         "phantom::num_patients": {"training": 384, "validation": 32},
     }
     result = run_bundle(workspace, TRAIN, overrides)

@@ -29,7 +29,12 @@ ROOT = "bundles/radiograph_classification"
 ENCODER = {**TINY_ENCODER, "encoder": "vit"}
 PATIENTS = {"training": 12, "validation": 6, "test": 9}
 NAMES = ["none", "one", "several"]
-RUN = {"epochs": 2, "batch_size": 4, "min_steps_per_epoch": 2, "report::num_bootstraps": 10}
+RUN = {
+    "epochs": 2,
+    "batch_size": 4,
+    "train::dataloader::min_batches": 2,
+    "report::num_bootstraps": 10,
+}
 
 
 @pytest.fixture

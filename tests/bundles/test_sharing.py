@@ -52,7 +52,11 @@ ZOO_HEADINGS = (
     "References",
     "License",
 )
-ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
+ENCODER = {
+    "image_size": 32,
+    "patch_size": 8,
+    **at("encoder_def", hidden_size=24, num_layers=1, num_heads=2),
+}
 NETWORK: dict[str, dict[str, Any]] = {
     "afire": {
         **at(
@@ -161,8 +165,8 @@ def test_workflows_of_both_types(workspace: Path, bundle: str) -> None:
         settings |= {"grid": 10, "cell": 4}
     if bundle == "dino":
         settings |= {"make_crops::local_size": 16}
-    run = {"epochs": 1, "batch_size": 4, "val_interval": 1} | (
-        {"min_steps_per_epoch": 1} if bundle in TASKS else {}
+    run = {"epochs": 1, "batch_size": 4, "train::run::val_interval": 1} | (
+        {"train::dataloader::min_batches": 1} if bundle in TASKS else {}
     )
     train = create_workflow(
         config_file=f"{root}/configs/train.json", workflow_type="train", **settings, **run

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from bundles.bundle_runs import REPOSITORY_ROOT, all_messages
+from bundles.bundle_runs import REPOSITORY_ROOT, all_messages, at
 from monai.bundle import ConfigParser
 from torch import nn
 
@@ -77,7 +77,7 @@ def test_a_file_that_says_nothing_is_of_a_vit(tmp_path: Path) -> None:
         assert (encoder.img_size, encoder.patch_size) == ((128, 128), (16, 16))
         assert (encoder.hidden_size, len(encoder.blocks)) == (192, 5)
         assert parser.get_parsed_content("standardize") is False
-    sizes = {"encoder_def::pretrained": False, "num_layers": 2, "hidden_size": 96}
+    sizes = at("encoder_def", pretrained=False, num_layers=2, hidden_size=96)
     assert len(encoder_of(TRANSFER, encoder_weights=str(path), **sizes).blocks) == 2
 
 
@@ -91,16 +91,17 @@ def test_an_encoder_that_no_option_describes_is_built_too(tmp_path: Path) -> Non
 
 def test_what_is_given_may_be_said_again_but_not_differ(tmp_path: Path) -> None:
     path = save(tmp_path / "model.pt")
-    encoder_of(TRANSFER, encoder_weights=path, num_layers=3, standardize=True, num_heads="$2 * 2")
+    same = at("encoder_def", num_layers=3, num_heads="$2 * 2")
+    encoder_of(TRANSFER, encoder_weights=path, standardize=True, **same)
     for name, value, trained in (
-        ("num_layers", 5, 3),
-        ("hidden_size", 192, 24),
-        ("num_heads", "$2 * 3", 4),
+        ("encoder_def::num_layers", 5, 3),
+        ("encoder_def::hidden_size", 192, 24),
+        ("encoder_def::num_heads", "$2 * 3", 4),
         ("standardize", False, True),
         ("channels", 3, 1),
     ):
         message = refused(TRANSFER, encoder_weights=path, **{name: value})
-        given = 6 if name == "num_heads" else value
+        given = 6 if name.endswith("num_heads") else value
         assert f"--{name}: {given} contradicts {path}, which was trained with {trained}" in message
     assert "--encoder: residual contradicts" in refused(
         TRANSFER, encoder_weights=path, encoder="residual"
@@ -124,7 +125,7 @@ def test_a_transfer_may_have_another_resolution_but_no_whole_network(tmp_path: P
 def test_the_settings_of_an_overlay_must_not_differ_either(tmp_path: Path) -> None:
     path = save(tmp_path / "model.pt")
     run = ("afire/train", "afire/paper", "afire/finetune_anomaly", "afire/paper_anomaly")
-    assert "--hidden_size: 768 contradicts" in refused(run, pretrained=path)
+    assert "--encoder_def::hidden_size: 768 contradicts" in refused(run, pretrained=path)
     assert config(run, pretrained="").get_parsed_content("image_size") == 224
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from bundles.bundle_runs import (
     TINY,
+    TINY_ENCODER,
     at,
     copy_bundles,
     last_run,
@@ -30,30 +31,34 @@ pytest.importorskip(
     "alembic", reason="MLflow keeps its records in SQLite by alembic and SQLAlchemy"
 )
 
-ENCODER = {
-    name: TINY[name]
-    for name in ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")
-}
 PHANTOM = {"num_patients": {"training": 8, "validation": 4, "test": 4}, "image_size": 64, "seed": 0}
-RUN = {"epochs": 2, "batch_size": 4, "val_interval": 1, "train::trainer::tracking_interval": 1}
-TASK = {**ENCODER, "encoder": "vit", "min_steps_per_epoch": 2}
+RUN = {
+    "epochs": 2,
+    "batch_size": 4,
+    "train::run::val_interval": 1,
+    "train::trainer::tracking_interval": 1,
+}
+TASK = {**TINY_ENCODER, "encoder": "vit", "train::dataloader::min_batches": 2}
 CASES: dict[str, tuple[dict[str, Any], set[str]]] = {
     "afire": (
         TINY,
         {"total", "structure", "category", "restoration", "restoration_gain", "position_accuracy"},
     ),
     "peac": (
-        {**ENCODER, "grid": 6, **at("network_def", expander_dim=8, expander_hidden_dim=16)},
+        {**TINY_ENCODER, "grid": 6, **at("network_def", expander_dim=8, expander_hidden_dim=16)},
         {"total", "order", "restoration"},
     ),
-    "ace": ({**ENCODER, "grid": 10, "cell": 4}, {"total", "composition", "composition_accuracy"}),
+    "ace": (
+        {**TINY_ENCODER, "grid": 10, "cell": 4},
+        {"total", "composition", "composition_accuracy"},
+    ),
     "mae": (
-        {**ENCODER, **at("network_def", decoder_dim=8, decoder_layers=1, decoder_heads=2)},
+        {**TINY_ENCODER, **at("network_def", decoder_dim=8, decoder_layers=1, decoder_heads=2)},
         {"total", "reconstruction_gain"},
     ),
     "dino": (
         {
-            **ENCODER,
+            **TINY_ENCODER,
             "make_crops::local_size": 16,
             **at("network_def", head_dim=8, bottleneck_dim=4, num_prototypes=8),
         },

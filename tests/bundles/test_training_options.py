@@ -34,7 +34,11 @@ PHANTOM = {
     "abnormal_fraction": 0.0,
     "seed": 0,
 }
-ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
+ENCODER = {
+    "image_size": 32,
+    "patch_size": 8,
+    **at("encoder_def", hidden_size=24, num_layers=1, num_heads=2),
+}
 SHAPES: dict[str, dict[str, Any]] = {
     "afire": TINY,
     "peac": {**ENCODER, "grid": 6, **at("network_def", expander_dim=8, expander_hidden_dim=16)},
@@ -53,7 +57,7 @@ METHODS = sorted(SHAPES)
 RUN = {
     "epochs": 2,
     "batch_size": 4,
-    "val_interval": 2,
+    "train::run::val_interval": 2,
     "train::lr_schedule::warmup_epochs": 0,
     "phantom": PHANTOM,
 }
@@ -259,7 +263,7 @@ def test_compiled_run_saves_what_an_ordinary_one_does(
 
     monkeypatch.setattr(torch, "compile", count)
     config = f"bundles/{method}/configs/train.json"
-    settings = {**SHAPES[method], **RUN, "bf16": False}
+    settings = {**SHAPES[method], **RUN, "train::inferer::enabled": False}
     train_in_process(config, settings)
     expected = saved_weights(method)
     assert compiled == []

@@ -35,7 +35,7 @@ from monai_afire.networks import SwinEncoder, ViTEncoder, export_encoder
 
 TASKS = ("classification", "landmarks", "segmentation")
 IMAGES = {"image_size": 32, "patch_size": 8}
-ENCODER = {**IMAGES, "hidden_size": 24, "num_layers": 2, "num_heads": 2}
+ENCODER = {**IMAGES, **at("encoder_def", hidden_size=24, num_layers=2, num_heads=2)}
 VIT = {**ENCODER, "encoder": "vit"}
 DECODER = {
     "classification": {},
@@ -48,7 +48,7 @@ PHANTOM = {
     "abnormal_fraction": 0.75,
     "seed": 0,
 }
-RUN = {"epochs": 2, "batch_size": 4, "min_steps_per_epoch": 2, "phantom": PHANTOM}
+RUN = {"epochs": 2, "batch_size": 4, "train::dataloader::min_batches": 2, "phantom": PHANTOM}
 FIGURES = {
     "classification": "mean_auc",
     "landmarks": "mean_radial_error",
@@ -164,7 +164,7 @@ def pretrain(method: str, network: dict[str, Any] = ENCODER, **overrides: object
     pretraining = {
         "epochs": 1,
         "batch_size": 4,
-        "val_interval": 1,
+        "train::run::val_interval": 1,
         "phantom": {**PHANTOM, "image_size": 64},
     }
     if method == "afire":
@@ -228,10 +228,15 @@ def test_few_labels_folds_and_early_stopping(
     fine_tune("classification", **{"items::label_fraction": 0.1, "epochs": 1})
     fine_tune("segmentation", **{"items::num_shots": 2, "epochs": 1})
     for fold in (0, 1):
-        fine_tune("classification", num_folds=3, fold=fold, epochs=1)
-        metrics = evaluate("classification", num_folds=3, fold=fold)
+        folds = at("items", num_folds=3, fold=fold)
+        fine_tune("classification", epochs=1, **folds)
+        metrics = evaluate("classification", **folds)
         assert metrics["num_images"] == 12  # of 36 patients in all
-    settings = {"early_stopping::patience": 1, "learning_rate": 0.0, "train::lr_schedule::end": 0.0}
+    settings = {
+        "train::run::early_stopping::patience": 1,
+        "learning_rate": 0.0,
+        "train::lr_schedule::end": 0.0,
+    }
     fine_tune("landmarks", epochs=30, **settings)
     progress = saved_weights("radiograph_landmarks", "models/checkpoint.pt")["trainer"]
     assert progress["iteration"] < 30 * progress["epoch_length"]
@@ -240,7 +245,11 @@ def test_few_labels_folds_and_early_stopping(
 @pytest.mark.parametrize("task", TASKS)
 def test_early_stopping_goes_on_counting_after_an_interruption(workspace: Path, task: str) -> None:
     # no step changes anything: the first validation is the best, the third one stops
-    settings = {"early_stopping::patience": 2, "learning_rate": 0.0, "train::lr_schedule::end": 0.0}
+    settings = {
+        "train::run::early_stopping::patience": 2,
+        "learning_rate": 0.0,
+        "train::lr_schedule::end": 0.0,
+    }
     if task == "classification":
         # a warm start is validated before, and the statistics of its features go on changing
         settings["train::warm_start::_disabled_"] = True
@@ -251,8 +260,9 @@ def test_early_stopping_goes_on_counting_after_an_interruption(workspace: Path, 
 
 
 def test_runs_repeat_and_resume(workspace: Path) -> None:
-    whole = fine_tune("classification", epochs=2, val_interval=3)
-    again = fine_tune("classification", epochs=2, val_interval=3)
+    settings = {"epochs": 2, "train::run::val_interval": 3}
+    whole = fine_tune("classification", **settings)
+    again = fine_tune("classification", **settings)
     assert all(torch.equal(whole[name], again[name]) for name in whole)
     resumed = fine_tune("classification", epochs=3, resume=True)
     assert resumed.keys() == whole.keys()
@@ -385,14 +395,13 @@ def test_what_the_tasks_share_is_the_same_text() -> None:
         task: ConfigParser.load_config_file(str(REPOSITORY_ROOT / configs(task, "train")[0]))
         for task in TASKS
     }
-    shared = (*SAME_IN_ALL, "early_stopping")
     for text in texts.values():  # besides these, a file says what its own task needs
         description = text["train"]["run"]["description"]
         text["train"]["run"]["description"] = {
             key: description[key] for key in ("preprocessing", "class_names")
         }
     for task in TASKS[1:]:
-        for name in shared:
+        for name in SAME_IN_ALL:
             assert texts[task][name] == texts[TASKS[0]][name], name
         for part in ("trainer", "dataset", "dataloader", "run"):
             assert texts[task]["train"][part] == texts[TASKS[0]]["train"][part], part
@@ -491,6 +500,11 @@ def test_bundle_keeps_the_rules_of_the_model_zoo(workspace: Path, task: str) -> 
         "num_patients": {"training": 4, "validation": 2, "test": 2},
         "image_size": 128,
     }
-    settings = {"epochs": 1, "batch_size": 2, "min_steps_per_epoch": 1, "phantom": phantom}
+    settings = {
+        "epochs": 1,
+        "batch_size": 2,
+        "train::dataloader::min_batches": 1,
+        "phantom": phantom,
+    }
     train_in_process(configs(task, "train"), settings)
     check_bundle(workspace, f"radiograph_{task}")

@@ -25,9 +25,7 @@ from monai_afire.networks import ModelFile
 SHAPE = {
     "image_size": 32,
     "patch_size": 8,
-    "hidden_size": 24,
-    "num_layers": 2,
-    "num_heads": 2,
+    **at("encoder_def", hidden_size=24, num_layers=2, num_heads=2),
     "standardize": True,
 }
 OWN = {
@@ -54,7 +52,7 @@ PHANTOM = {
     "abnormal_fraction": {"training": 0.0, "validation": 0.5, "test": 0.5},
     "seed": 0,
 }
-RUN = {"epochs": 1, "batch_size": 4, "val_interval": 1, "phantom": PHANTOM}
+RUN = {"epochs": 1, "batch_size": 4, "train::run::val_interval": 1, "phantom": PHANTOM}
 
 
 @pytest.fixture
@@ -141,8 +139,7 @@ def test_a_transfer_from_pre_training_to_its_use(workspace: Path, method: str, t
         bundle,
         "train",
         encoder_weights=weights,
-        min_steps_per_epoch=1,
-        **{**RUN, **own, "phantom": phantom},
+        **{**RUN, **own, "train::dataloader::min_batches": 1, "phantom": phantom},
     )
     model = last_run(bundle) / "models/model.pt"
     step(bundle, "train", "evaluate", phantom=phantom, **LATEST)

@@ -250,6 +250,21 @@ def test_mistakes_leave_nothing_behind(
         (["afire", "train", "--output_dir", "-new"], "./-name"),
         (["afire", "train", "--output_dir", "-"], "./-name"),
         (["afire", "train", "--train#lr_schedul#end", "0"], "did you mean 'lr_schedule'?"),
+        (["afire", "train", "--hidden_size", "192"], "did you mean --encoder_def::hidden_size?"),
+        (["mae", "train", "--num_layers=2"], "did you mean --encoder_def::num_layers?"),
+        (
+            ["radiograph_classification", "train", "evaluate", "--num_folds", "5"],
+            "did you mean --items::num_folds?",
+        ),
+        (["ace", "train", "--lr", "0.1"], "did you mean --learning_rate?"),
+        (
+            ["radiograph_landmarks", "train", "--weight_decay", "0"],
+            "did you mean --optimizer::params::weight_decay?",
+        ),
+        (
+            ["afire", "train", "--epochs", "2", "--end", "0"],
+            "--train::lr_schedule::end or --train::weight_decay_schedule::end or --train::",
+        ),
         (["afire", "train", "--name", ""], "--name: '': the name of a run is that of one folder"),
         (["afire", "train", "--name="], "--name: '': the name of a run is that of one folder"),
         (["afire", "train", "--name", "-x"], "--name: a name is missing"),
@@ -280,11 +295,15 @@ def test_inputs_that_are_no_files_here_are_left_to_the_run(word: str) -> None:
 def test_a_word_in_the_place_of_a_number_is_refused_at_once() -> None:
     """Of each number of each bundle, as the run itself does some seconds later."""
     from monai_afire.apps.runs import OPTIONS
+    from monai_afire.apps.runs.arguments import entry_ids
 
     for path in sorted(bundles_folder().glob("*/configs/train.json")):
         config = json.loads(path.read_text())
-        numbers = [name for name, value in config.items() if type(value) in (int, float)]
-        assert {"epochs", "batch_size"} <= set(numbers)
+        entries = [
+            (id, value) for id, value in entry_ids(config) if "::" not in id or id in OPTIONS
+        ]
+        numbers = [id for id, value in entries if type(value) in (int, float)]
+        assert {"epochs", "batch_size", "train::run::val_interval"} <= set(numbers)
         for name in numbers:
             assert len(wrong_options([path], [f"--{name}", "two"])) == 1
             with pytest.raises(ValueError, match="two"):
@@ -297,34 +316,38 @@ def test_a_word_in_the_place_of_a_number_is_refused_at_once() -> None:
 @pytest.mark.parametrize("word", ["0", "-1", "-12"])
 def test_a_count_below_one_is_refused_at_once_as_the_run_would(name: str, word: str) -> None:
     from monai_afire.apps.runs import OPTIONS
+    from monai_afire.apps.runs.arguments import entry_ids
 
     found = 0
     for path in sorted(bundles_folder().glob("*/configs/*.json")):
         config = json.loads(path.read_text())
-        if type(config.get(name)) is not int:
+        default = dict(entry_ids(config)).get(name)
+        if type(default) is not int:
             continue
         found += 1
         [said] = wrong_options([path], [f"--{name}", word])
         with pytest.raises(ValueError, match="needs") as late:
             OPTIONS[name].read(int(word))
-        assert said == f"--{name}: {late.value}, such as --{name} {config[name]}"
+        assert said == f"--{name}: {late.value}, such as --{name} {default}"
         assert wrong_options([path], [f"--{name}", "1"]) == []
     assert found
 
 
 def test_a_word_in_the_place_of_a_switch_is_refused_at_once_as_the_run_would() -> None:
     from monai_afire.apps.runs import OPTIONS
+    from monai_afire.apps.runs.arguments import entry_ids
 
     for path in sorted(bundles_folder().glob("*/configs/train.json")):
         config = json.loads(path.read_text())
-        switches = [name for name, value in config.items() if isinstance(value, bool)]
-        assert {"resume", "bf16"} <= set(switches)
+        entries = {id: value for id, value in entry_ids(config) if id in OPTIONS}
+        switches = [id for id, value in entries.items() if isinstance(value, bool)]
+        assert {"resume", "train::inferer::enabled"} <= set(switches)
         for name in switches:
             [said] = wrong_options([path], [f"--{name}", "maybe"])
             with pytest.raises(ValueError, match="maybe") as late:
                 OPTIONS[name].read("maybe")
-            assert said == f"--{name}: {late.value}, such as --{name} {config[name]}"
-        for word in ("True", "true", "FALSE", "null", "$not False", "@bf16"):
+            assert said == f"--{name}: {late.value}, such as --{name} {entries[name]}"
+        for word in ("True", "true", "FALSE", "null", "$not False", "@standardize"):
             assert wrong_options([path], ["--resume", word]) == []
         assert wrong_options([path], ["--resume"]) == []
 

@@ -37,7 +37,7 @@ pytestmark = needs_gloo
 
 PRETRAINING = ("afire", "peac", "ace", "mae", "dino")
 TRANSFER = ("radiograph_classification", "radiograph_segmentation", "radiograph_landmarks")
-TASK = {"encoder": "vit", "min_steps_per_epoch": 2}
+TASK = {"encoder": "vit", "train::dataloader::min_batches": 2}
 TIMEOUT = 240  # seconds until a run that hangs is ended
 
 TINY = {
@@ -62,8 +62,12 @@ TINY = {
     "radiograph_segmentation": {**TASK, "network_def::channels": 8},
     "radiograph_landmarks": {**TASK, "network_def::channels": 8},
 }
-ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 2, "num_heads": 2}
-RUN = {"epochs": 2, "batch_size": 4, "val_interval": 1}
+ENCODER = {
+    "image_size": 32,
+    "patch_size": 8,
+    **at("encoder_def", hidden_size=24, num_layers=2, num_heads=2),
+}
+RUN = {"epochs": 2, "batch_size": 4, "train::run::val_interval": 1}
 
 
 def configs(bundle: str) -> list[str]:
@@ -236,7 +240,7 @@ def test_a_rank_that_fails_ends_the_run(workspace: Path) -> None:
 @pytest.mark.slow
 def test_processes_without_torchrun_end_with_the_code_of_a_stopped_run(workspace: Path) -> None:
     """As srun starts them: its exit code is theirs, so that the job can be requeued."""
-    overrides = settings("afire", epochs=500, val_interval=500)
+    overrides = settings("afire", epochs=500, **{"train::run::val_interval": 500})
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]

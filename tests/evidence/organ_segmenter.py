@@ -8,7 +8,7 @@ between them, is written as masks with a datalist, and the bundle learns from th
 
     monai-afire run radiograph_segmentation train --encoder residual --dataset_dir / \\
         --datalist results/organs/organs.json --label_key organs --image_size 128 --patch_size 16 --standardize True \\
-        --bf16 false --epochs 12 --name organs
+        --train::inferer::enabled false --epochs 12 --name organs
 
 ``--check /path/to/sets --weights MODEL`` compares the result with JSRT's and Montgomery's outlines, image by image.
 Nothing is chosen by it.

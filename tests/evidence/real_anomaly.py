@@ -40,9 +40,9 @@ EVALUATE = [CONFIGS + "inference.json", CONFIGS + "evaluate.json"]
 REAL_SHAPE = {
     "image_size": 64,
     "patch_size": 8,
-    "hidden_size": 192,
-    "num_layers": 6,
-    "num_heads": 6,
+    "encoder_def::hidden_size": 192,
+    "encoder_def::num_layers": 6,
+    "encoder_def::num_heads": 6,
     "network_def::num_clusters": 64,
     "standardize": True,
 }
@@ -50,9 +50,9 @@ REAL_TRAINING = {
     "epochs": 100,
     "train::lr_schedule::warmup_epochs": 10,
     "add_lesions::amplitude": [0.15, 0.6],
-    "val_interval": 50,
+    "train::run::val_interval": 50,
 }
-REAL_ADAPTING = {"epochs": 20, "learning_rate": 1e-4, "val_interval": 5}
+REAL_ADAPTING = {"epochs": 20, "learning_rate": 1e-4, "train::run::val_interval": 5}
 # of the table in the bundle's documentation
 SCORING = {"detector_def::aggregation": "top_k", "score_fusion": ["focal"]}
 PCA_COMPONENTS = 32
@@ -172,7 +172,7 @@ def run_seed(
             "epochs": 1,
             "learning_rate": 0.0,
             "train::lr_schedule::warmup_epochs": 0,
-            "val_interval": 1,
+            "train::run::val_interval": 1,
         },
         "adapted": {"pretrained": str(pretrained), **(REAL_ADAPTING if real else {}), **adapting},
     }

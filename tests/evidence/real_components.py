@@ -17,6 +17,7 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
@@ -31,7 +32,7 @@ from monai_afire.metrics.binary_classification import roc_auc
 from monai_afire.networks import ViTEncoder
 from tests.evidence.radiograph_sets import in_section, part_of
 from tests.evidence.real_detection import read_set
-from tests.evidence.real_encoders import SHAPE_OPTIONS, encoder, encoder_scores
+from tests.evidence.real_encoders import encoder, encoder_scores, shape_in
 from tests.evidence.real_probe import probe, tokens
 
 ARMS = Path("tests/evidence/real_radiographs/afire_components.json")
@@ -55,10 +56,10 @@ def between_images(encoded: torch.Tensor) -> float:
     return float(encoded.var(0).mean(0).sum() / encoded.var((0, 1)).sum())
 
 
-def trained_encoder(arm: Pretraining | str, seed: int, shape: Mapping[str, int]) -> ViTEncoder:
+def trained_encoder(arm: Pretraining | str, seed: int, settings: Mapping[str, Any]) -> ViTEncoder:
     """The encoder of an arm, pre-trained unless that is done; an arm that is a name alone has random weights."""
     weights = "" if isinstance(arm, str) else str(pretrained_weights(arm, seed))
-    return encoder(weights, {option: shape[option] for option in SHAPE_OPTIONS}, seed)
+    return encoder(weights, shape_in(settings), seed)
 
 
 def row_of(arm: Pretraining | str, seed: int, options: argparse.Namespace) -> dict[str, object]:

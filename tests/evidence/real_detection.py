@@ -44,9 +44,9 @@ ADAPT = [CONFIGS + "train.json", CONFIGS + "finetune_anomaly.json"]
 SHAPE = {
     "image_size": 64,
     "patch_size": 8,
-    "hidden_size": 192,
-    "num_layers": 6,
-    "num_heads": 6,
+    "encoder_def::hidden_size": 192,
+    "encoder_def::num_layers": 6,
+    "encoder_def::num_heads": 6,
     "network_def::num_clusters": 64,
 }
 ADAPTING = {
@@ -116,7 +116,7 @@ def adapted_weights(
         listed.write_text(json.dumps(items))
         options = {
             "epochs": epochs,
-            "val_interval": epochs,
+            "train::run::val_interval": epochs,
             "seed": seed,
             "datalist": str(listed),
             "resume": True,

@@ -14,6 +14,7 @@ import argparse
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import torch
@@ -61,6 +62,12 @@ def add_shape_options(parser: argparse.ArgumentParser) -> None:
 def shape_of(options: argparse.Namespace) -> dict[str, int]:
     """The sizes that were given."""
     return {name: getattr(options, name) for name in SHAPE_OPTIONS}
+
+
+def shape_in(overrides: Mapping[str, Any]) -> dict[str, int]:
+    """The sizes among a bundle's overrides."""
+    sizes = {name.removeprefix("encoder_def::"): value for name, value in overrides.items()}
+    return {name: sizes[name] for name in SHAPE_OPTIONS}
 
 
 def encoder_scores(

@@ -31,12 +31,12 @@ VALIDATION = 10
 SHAPE = {
     "image_size": 64,
     "patch_size": 8,
-    "hidden_size": 192,
-    "num_layers": 6,
-    "num_heads": 6,
+    "encoder_def::hidden_size": 192,
+    "encoder_def::num_layers": 6,
+    "encoder_def::num_heads": 6,
     "standardize": True,
 }
-MACHINE = {"bf16": False}  # so small a network is faster without, on a CPU
+MACHINE = {"train::inferer::enabled": False}  # so small a network is faster without, on a CPU
 FINDINGS = ("Atelectasis", "Effusion", "Infiltration", "Consolidation", "Edema")
 CONTOUR_STEP = 6  # every sixth becomes a landmark
 
@@ -171,7 +171,7 @@ TASKS = {
         "landmarks",
         listed_contour_points,
         ("mean_radial_error",),
-        settings={"epochs": 100, "early_stopping::patience": 100},
+        settings={"epochs": 100, "train::run::early_stopping::patience": 100},
     ),
     "childcxr_few": Task(
         "classification",

@@ -28,8 +28,8 @@ TASKS: dict[str, dict[str, Any]] = {
 FINE_TUNING = {
     "epochs": 20,
     "batch_size": 32,
-    "early_stopping::patience": 20,
-    "min_steps_per_epoch": 6,
+    "train::run::early_stopping::patience": 20,
+    "train::dataloader::min_batches": 6,
 }
 
 

@@ -140,14 +140,15 @@ def test_the_command_goes_on(repository_root: Path, tmp_path: Path) -> None:
                     0, 200 if kind == "NORMAL" else 255, (40, 40), dtype=np.uint8
                 )
                 Image.fromarray(pixels).save(folder / name.format(patient))
-    shape = {"image_size": 16, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
     small = {
+        "image_size": 16,
+        "patch_size": 8,
+        **at("encoder_def", hidden_size=24, num_layers=1, num_heads=2),
         **at("network_def", head_dim=16, decoder_dim=24, decoder_heads=2, num_clusters=8),
         "batch_size": 8,
         "epochs": 1,
     }
     overrides = {
-        **shape,
         **small,
         "train::lr_schedule::warmup_epochs": 0,
         "add_lesions::lesion_size": [4, 12],

@@ -122,7 +122,7 @@ def trained(options: argparse.Namespace, parser: ConfigParser) -> nn.Module:
     )
     validation = DataLoader(parser.get_parsed_content("validate::dataset"), batch_size=16)
     loss_of = parser.get_parsed_content("loss")
-    outputs = parser.get_parsed_content("num_outputs")
+    outputs = len(parser.get_parsed_content("class_names"))
     network = BasicUNet(spatial_dims=2, in_channels=1, out_channels=outputs, features=FEATURES)
     optimizer = torch.optim.AdamW(network.parameters(), options.learning_rate, weight_decay=0.05)
     schedule = OneCycleLR(

@@ -140,13 +140,13 @@ def pretrained_arms(
     options: argparse.Namespace, table: pd.DataFrame, images: torch.Tensor
 ) -> Iterator[Arm]:
     """Each method of the plan with each seed, the seeds in order."""
-    shape = json.loads(PLAN.read_text())["overrides"]
+    settings = json.loads(PLAN.read_text())["overrides"]
     shared = {"dataset_dir": str(options.normals.resolve())}
     plan = read_arms(PLAN, options.output / "pretraining", shared)
     methods = {arm if isinstance(arm, str) else arm.name: arm for arm in plan}
 
     def scores(name: str, seed: int) -> NDArray[np.float64]:
-        network = trained_encoder(methods[name], seed, shape).eval()
+        network = trained_encoder(methods[name], seed, settings).eval()
         return cross_fitted(table, network_scorer(images, network))
 
     for seed, name in itertools.product(options.seeds, options.only):

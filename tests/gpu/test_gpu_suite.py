@@ -23,9 +23,7 @@ from tests.benchmarks.gpu_suite.weight_pieces import join_pieces, write_pieces
 TINY_RUN = {
     "image_size": 32,
     "patch_size": 8,
-    "hidden_size": 24,
-    "num_layers": 1,
-    "num_heads": 2,
+    **at("encoder_def", hidden_size=24, num_layers=1, num_heads=2),
     **at("network_def", decoder_dim=24, decoder_layers=1, num_clusters=8),
     "batch_size": 4,
     "add_lesions::num_masks": 1,

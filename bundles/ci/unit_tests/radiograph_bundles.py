@@ -11,10 +11,16 @@ from typing import Any, ClassVar
 
 from monai.bundle import create_workflow
 
-NETWORK = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
+NETWORK = {
+    "image_size": 32,
+    "patch_size": 8,
+    "encoder_def::hidden_size": 24,
+    "encoder_def::num_layers": 1,
+    "encoder_def::num_heads": 2,
+}
 PHANTOM = {"num_patients": {"training": 8, "validation": 4, "test": 4}, "image_size": 64, "seed": 0}
 ABNORMAL = {"training": 0.0, "validation": 0.5, "test": 0.5}
-TRAIN = {"epochs": 1, "batch_size": 4, "val_interval": 1}
+TRAIN = {"epochs": 1, "batch_size": 4, "train::run::val_interval": 1}
 OVERRIDES: tuple[dict[str, Any], ...] = ({}, {"standardize": True})
 
 
@@ -61,7 +67,7 @@ class BundleTest:
     def run_all(self: Any, folder: str, override: Mapping[str, Any]) -> None:
         """Train, evaluate and infer below a folder."""
         phantom = {**PHANTOM, "abnormal_fraction": 0.75 if self.evaluates else ABNORMAL}
-        images = {"phantom": phantom, "phantom_dir": f"{folder}/phantom"}
+        images = {"phantom": phantom, "items::phantom::folder": f"{folder}/phantom"}
         training = {**NETWORK, **TRAIN, **self.settings, **images, **override}
         training |= {"ckpt_dir": folder, "output_dir": f"{folder}/output"}
         self.run_configs("train", "train", **training)

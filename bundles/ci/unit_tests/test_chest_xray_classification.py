@@ -14,7 +14,7 @@ class TestConfigs(BundleTest, unittest.TestCase):
     """Each config runs."""
 
     name = "chest_xray_classification"
-    settings: ClassVar[dict[str, Any]] = {"encoder": "vit", "min_steps_per_epoch": 1}
+    settings: ClassVar[dict[str, Any]] = {"encoder": "vit", "train::dataloader::min_batches": 1}
     evaluates = True
 
 

@@ -17,7 +17,7 @@ class TestConfigs(BundleTest, unittest.TestCase):
     settings: ClassVar[dict[str, Any]] = {
         "network_def::channels": 8,
         "encoder": "vit",
-        "min_steps_per_epoch": 1,
+        "train::dataloader::min_batches": 1,
     }
     evaluates = True
 

@@ -191,8 +191,8 @@ _SET_PER_RUN = (
     "encoder_weights",
     "seed",
     "items::label_fraction",
-    "fold",
-    "num_folds",
+    "items::fold",
+    "items::num_folds",
 )
 _READ_FILES = ("datalist", "pretrained")
 _NOT_A_SETTING = ("resume",)  # how a run came to its end, not what it is
@@ -257,7 +257,8 @@ class Run:
         if self.label_fraction is not None:
             settings["items::label_fraction"] = self.label_fraction
         if self.fold is not None:
-            settings.update(fold=self.fold, num_folds=self.num_folds)
+            settings["items::fold"] = self.fold
+            settings["items::num_folds"] = self.num_folds
         return settings
 
 

@@ -98,7 +98,9 @@ def _refuse_foreign(path: Path) -> None:
     except (OSError, ValueError, RecursionError):
         content = None
     if not isinstance(content, dict) or content.get("name") != _NAME:
-        remedy = "give the phantom another folder (phantom_dir), or use the list (datalist)"
+        remedy = (
+            "give the phantom another folder (items::phantom::folder), or use the list (datalist)"
+        )
         raise FileExistsError(
             f"{path} is not the list of a phantom, which would replace it: {remedy}"
         )

@@ -90,7 +90,7 @@ class PhantomSet:
     def _draw(self) -> None:
         """Draw, unless another process does so meanwhile."""
         recipe = Path(self.folder) / "recipe.json"
-        folder = check_writable(self.folder, option="--phantom_dir")
+        folder = check_writable(self.folder, option="--items::phantom::folder")
         with folder_lock(folder, LONGEST_WAIT.total_seconds()):
             if self._is_drawn():
                 return

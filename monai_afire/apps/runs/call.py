@@ -91,10 +91,10 @@ class BundleCall:
         """The top level of the config."""
         return cast(dict, self.parser.get())
 
-    def value(self, name: str) -> Any:
-        """A top-level entry, with expressions and references evaluated."""
-        value = self.config[name]
-        return self.parser.get_parsed_content(name) if needs_evaluation(value) else value
+    def value(self, id: str) -> Any:
+        """An entry, with expressions and references evaluated."""
+        value = self.parser[id]
+        return self.parser.get_parsed_content(id) if needs_evaluation(value) else value
 
     @cached_property
     def read_names(self) -> frozenset[str]:

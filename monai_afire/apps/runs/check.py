@@ -32,12 +32,11 @@ from monai_afire.apps.runs.process_end import show_cause_last
 from monai_afire.utils.device import chosen_device
 from monai_afire_cli.overrides import unknown_step
 from monai_afire_cli.pipes import until_unread
-from monai_afire_cli.suggestions import did_you_mean
+from monai_afire_cli.suggestions import MOST_SUGGESTIONS, did_you_mean
 from monai_afire_cli.wrong_values import such_as, wrong_value
 
 __all__ = ["OptionError", "check_call", "start_bundle"]
 
-_MOST_SUGGESTIONS = 3
 _OF_WEIGHTS = "leave it out: the network is built from the file of its weights, which says it"
 
 
@@ -167,7 +166,7 @@ def _suggestion(name: str, ids: list[str], call: BundleCall) -> str:
     initials = [known for known in options if name == "".join(word[0] for word in known.split("_"))]
     exact = [id for id in ids if id.split(ID_SEP_KEY)[-1] == name or id in options]
     close = [near for known in (options, own) for near in get_close_matches(name, known, n=1)]
-    if meant := initials[:1] or exact[:_MOST_SUGGESTIONS] or close[:1] or ids[:1]:
+    if meant := initials[:1] or exact[:MOST_SUGGESTIONS] or close[:1] or ids[:1]:
         return f"did you mean {' or '.join(f'--{each}' for each in meant)}?"
     elsewhere = get_close_matches(name, OPTIONS, n=1)
     return f"{elsewhere[0]} is one of other runs: leave it out" if elsewhere else "leave it out"
@@ -193,7 +192,7 @@ def _wrong_entry(call: BundleCall, id: str, value: Any) -> str | None:
     if name not in known:
         there = f"; it has {', '.join(sorted(known)) or 'no entries'}"
         return f"{holder_id} has no {name!r}{did_you_mean(name, list(known)) or there}"
-    return _wrong_type(value, known[name])
+    return None if id in OPTIONS else _wrong_type(value, known[name])  # the option's own is finer
 
 
 def _wrong_type(value: Any, default: Any) -> str | None:
@@ -229,8 +228,8 @@ def _entries(call: BundleCall, id: str) -> dict[str, Any] | None:
 
 def _wrong_values(call: BundleCall) -> Iterator[tuple[str, str]]:
     """Values that their options cannot have."""
-    for name in [name for name in call.config if name in OPTIONS]:
-        value = call.config[name]
+    for name in [name for name in OPTIONS if name in call.parser]:
+        value = call.parser[name]
         if value is None and name in call.overrides:
             yield name, f"MONAI leaves out an option that is None: write '{NULL}'"
             continue

@@ -1,6 +1,10 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""All options of the bundles, by section and by name. Other settings have no name of their own, but a path."""
+"""
+All options of the bundles, by section and by name.
+
+The name of one that acts in a single place is its path there. All other settings are overridden by their paths, too.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +70,11 @@ _DATA = (
     Option("export_path", PATH, "file to write with --run_id export: .onnx or .pt2"),
     Option("cache", choice(CACHES), "where decoded images are kept: disk16 and disk8 round them"),
     Option("cache_dir", PATH, "folder of the cache on disk"),
-    Option("phantom_dir", PATH, "folder of the phantom, which is drawn there if it is missing"),
+    Option(
+        "items::phantom::folder",
+        PATH,
+        "folder of the phantom, which is drawn there if it is missing",
+    ),
     Option(
         "phantom",
         PHANTOM,
@@ -97,24 +105,25 @@ _NETWORK = (
         null=_OF_THE_WEIGHTS.format(16),
     ),
     Option(
-        "hidden_size",
+        "encoder_def::hidden_size",
         POSITIVE_INTEGER,
         "width of a token in the ViT",
         null=_OF_THE_WEIGHTS.format(192),
     ),
     Option(
-        "num_layers",
+        "encoder_def::num_layers",
         POSITIVE_INTEGER,
         "number of transformer blocks of the ViT",
         null=_OF_THE_WEIGHTS.format(5),
     ),
     Option(
-        "num_heads",
+        "encoder_def::num_heads",
         POSITIVE_INTEGER,
         "number of attention heads of the ViT, a divisor of hidden_size",
         null=_OF_THE_WEIGHTS.format(6),
     ),
 )
+_BF16 = "compute in bfloat16 where the device has it"
 
 SECTIONS: dict[str, tuple[Option, ...]] = {
     "Data and folders": _DATA,
@@ -123,7 +132,8 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         Option(
             "num_workers", INTEGER, "processes that load images, 0 for none beside the main one"
         ),
-        Option("bf16", SWITCH, "compute in bfloat16 where the device has it"),
+        Option("train::inferer::enabled", SWITCH, _BF16),
+        Option("inferer::enabled", SWITCH, _BF16),
         Option("seed", integer(0, 2**32 - 1), "of all random numbers"),
     ),
     "Input": _INPUT,
@@ -139,7 +149,7 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         Option(
             "learning_rate", number("a number >= 0", ge=0), "of the optimizer after the warm-up"
         ),
-        Option("val_interval", POSITIVE_INTEGER, "epochs between two validations"),
+        Option("train::run::val_interval", POSITIVE_INTEGER, "epochs between two validations"),
         Option("resume", SWITCH, "continue an interrupted run of the same command"),
         Option(
             "grid",
@@ -184,14 +194,14 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
             "window", POSITIVE_INTEGER, "side of a heat map's window in pixels of the input, odd"
         ),
         Option(
-            "num_folds",
+            "items::num_folds",
             integer(2),
             "folds of a cross-validation by patient",
             null="the list's sections",
         ),
-        Option("fold", INTEGER, "number of the fold to test on, from 0"),
+        Option("items::fold", INTEGER, "number of the fold to test on, from 0"),
         Option(
-            "min_steps_per_epoch",
+            "train::dataloader::min_batches",
             POSITIVE_INTEGER,
             "smallest number of steps in an epoch of few images",
         ),

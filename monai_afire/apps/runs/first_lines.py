@@ -17,6 +17,7 @@ from monai_afire.utils.device import described_precision
 from monai_afire_cli.bundles import bundles_folder
 
 _PAPER = "paper.json"
+_BF16 = ("train::inferer::enabled", "inferer::enabled")  # of a training, of other runs
 _STARTS = ("encoder_weights", "pretrained")  # files that a training goes on from
 
 
@@ -43,13 +44,14 @@ def first_lines(call: BundleCall) -> Iterator[str]:
         Lines.
 
     Example:
-        >>> list(first_lines(BundleCall({}, {"device": "cpu", "bf16": False})))
+        >>> list(first_lines(BundleCall({}, {"device": "cpu", "inferer": {"enabled": False}})))
         ['computing on cpu in float32']
     """
     if call.layers:
         yield origin(map(Path, call.layers))
-    if {"device", "bf16"} <= call.config.keys():
-        yield described_precision(call.value("device"), bool(call.value("bf16")))
+    for switch in _BF16:
+        if "device" in call.config and switch in call.parser:
+            yield described_precision(call.value("device"), bool(call.value(switch)))
     if "ckpt_path" in call.config and "ckpt_path" in call.read_names:
         yield _weights_line(call)
     has_own_images = call.config.get("dataset_dir") or call.config.get("datalist")

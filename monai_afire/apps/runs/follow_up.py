@@ -27,7 +27,7 @@ _OF_ONE_RUN = {
 }
 _STARTING_WEIGHTS = {"encoder_weights", "encoder_branch", "pretrained"}
 _IMAGES = {"dataset_dir", "datalist"}
-_PHANTOM = {"phantom", "phantom_dir"}
+_PHANTOM = {"phantom", "items::phantom::folder"}
 
 
 def follow_up_command(
@@ -59,7 +59,11 @@ def follow_up_command(
         left_out |= _PHANTOM
     if "ckpt_path" in options:  # the whole network comes from there
         left_out |= _STARTING_WEIGHTS
-    repeated = {name: value for name, value in given.items() if _top(name) in (known - left_out)}
+    repeated = {
+        name: value
+        for name, value in given.items()
+        if _top(name) in (known - left_out) and name not in left_out
+    }
     if not goes_on:  # another config may lack a part of an entry of the same name
         repeated = {name: value for name, value in repeated.items() if _has(entries, name)}
     if keep is not None:

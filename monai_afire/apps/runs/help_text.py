@@ -10,7 +10,7 @@ import shutil
 import textwrap
 from typing import Any
 
-from monai_afire.apps.runs.call import BundleCall, is_computed
+from monai_afire.apps.runs.call import BundleCall, is_computed, top_level
 from monai_afire.apps.runs.declarations import SECTIONS
 from monai_afire.apps.runs.door import MONAI, is_afire
 from monai_afire.apps.runs.option import Option
@@ -44,16 +44,15 @@ def help_text(call: BundleCall) -> str:
     start = "monai-afire run NAME CONFIG ..." if is_afire() else f"{MONAI} --config_file FILE"
     usage = f"usage: {start} [--OPTION VALUE ...]"
     blocks = [*title, usage, "Options with their defaults:"]
-    defaults = call.files.get()
     for section, options in SECTIONS.items():
         read = [
             option
             for option in options
-            if option.name in defaults and option.name in call.read_names
+            if option.name in call.files and top_level(option.name) in call.read_names
         ]
         if read:
             blocks.append(
-                "\n".join([section, *(_entry(option, defaults[option.name]) for option in read)])
+                "\n".join([section, *(_entry(option, call.files[option.name]) for option in read)])
             )
     blocks.append(
         "Any other entry of the config can be given, too, e.g. --train::trainer::max_epochs 3"

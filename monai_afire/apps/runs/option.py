@@ -24,10 +24,10 @@ _LONGEST_VALUE = 60  # characters of a value in a message
 @dataclass(frozen=True)
 class Option:
     """
-    One value at the top of a bundle's configs. Its default is what the config contains.
+    One value of a bundle's configs. Its default is what the config contains.
 
     Args:
-        name: key in the config, and after ``--`` on the command line.
+        name: id in the config, and after ``--`` on the command line: a key at the top, or a path.
         type: the values that it takes, see :mod:`monai_afire.apps.runs.kinds`.
         meaning: one line without a full stop at its end.
         null: what ``null`` means; None where it is not allowed.

@@ -137,7 +137,7 @@ def starting_encoder(
         192
         >>> starting_encoder("released", image_size=64, num_layers=5, standardize=True)
         Traceback (most recent call last):
-        ValueError: --num_layers: 5 contradicts released, which was trained with 6: leave it out, or give 6
+        ValueError: --encoder_def::num_layers: 5 contradicts released, which was trained with 6: leave it out, or give 6
     """
     sizes = {"hidden_size": hidden_size, "num_layers": num_layers, "num_heads": num_heads}
     sides: dict[str, Any] = {"img_size": image_size, "patch_size": patch_size}
@@ -175,7 +175,7 @@ def _described_encoder(
     """The encoder of a file for images or patches that may be larger."""
     if definition["class"] == ViTEncoder.__name__:
         for name, value in sizes.items():
-            _check(name, value, definition["arguments"].get(name), path)
+            _check(f"encoder_def::{name}", value, definition["arguments"].get(name), path)
     else:
         _check_unused(sizes, definition["class"], path)
     replaced = _resized(definition, sides)
@@ -195,8 +195,8 @@ def _vit_arguments(
     if chosen is not None and chosen != VIT:
         found = chosen if isinstance(chosen, str) else type(chosen).__name__
         others = {"stem": stem != "patch" and stem, "use_checkpoint": use_checkpoint}
-        parts = {f"encoder_def::{name}": value or None for name, value in others.items()}
-        _check_unused({**sizes, **parts}, found, path)
+        given = {**sizes, **{name: value or None for name, value in others.items()}}
+        _check_unused(given, found, path)
     given = {name: value or _SIZES[name] for name, value in sizes.items()}
     return {**given, "stem": stem, "use_checkpoint": use_checkpoint}
 
@@ -207,7 +207,7 @@ def _check_unused(given: Mapping[str, Any], encoder: str, path: str | os.PathLik
     for name, value in given.items():
         if value is not None:
             found = f"{path} has {encoder}" if path else f"the encoder is {encoder}"
-            raise ValueError(f"--{name}: {value} is for a ViT, and {found}: {remedy}")
+            raise ValueError(f"--encoder_def::{name}: {value} is for a ViT, and {found}: {remedy}")
 
 
 def _check(name: str, given: Any, trained: Any, path: str | os.PathLike | None) -> None:

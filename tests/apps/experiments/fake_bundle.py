@@ -22,15 +22,13 @@ TRAIN = {
     "ckpt_dir": "models",
     "encoder_weights": "not overridden",
     "seed": 0,
-    "items": {"label_fraction": 1.0},
-    "fold": None,
-    "num_folds": None,
+    "items": {"label_fraction": 1.0, "fold": None, "num_folds": None},
     "quality": 0.5,
     "write": "$lambda path, content: (pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True), "
     "pathlib.Path(path).write_text(json.dumps(content)))",
     "run": [
         "$@write(@ckpt_dir + '/model.json', {'seed': @seed, 'weights': @encoder_weights, 'quality': @quality, "
-        "'label_fraction': @items::label_fraction, 'fold': @fold, 'num_folds': @num_folds})"
+        "'label_fraction': @items::label_fraction, 'fold': @items::fold, 'num_folds': @items::num_folds})"
     ],
 }
 EVALUATE = {

@@ -181,7 +181,7 @@ def test_all_fail(experiment: ExperimentCommand, capsys: pytest.CaptureFixture[s
 def test_folds_and_nested_metrics(experiment: ExperimentCommand) -> None:
     assert experiment("--num_folds", "3", "--metrics", "per_class::Mass::auc", "num_images") == 0
     options = [call["options"] for call in experiment.calls()]
-    assert {(option["--fold"], option["--num_folds"]) for option in options} == {
+    assert {(option["--items::fold"], option["--items::num_folds"]) for option in options} == {
         ("0", "3"),
         ("1", "3"),
         ("2", "3"),

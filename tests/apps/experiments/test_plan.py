@@ -54,8 +54,8 @@ def test_only_what_was_asked_for_is_overridden() -> None:
         "encoder_weights": "w.pt",
         "seed": 3,
         "items::label_fraction": 0.5,
-        "fold": 1,
-        "num_folds": 4,
+        "items::fold": 1,
+        "items::num_folds": 4,
     }
 
 
@@ -186,8 +186,8 @@ def test_refuses_missing_configs_and_its_own_keys(tmp_path: Path) -> None:
     with pytest.raises(ExperimentError, match=r"no config no/train.json"):
         Experiment(("no/train.json",), tmp_path)
     config = write_bundle(tmp_path)
-    with pytest.raises(ExperimentError, match="--ckpt_dir, --fold cannot be handed"):
-        Experiment((config,), tmp_path, {"fold": "1", "ckpt_dir": "models"})
+    with pytest.raises(ExperimentError, match="--ckpt_dir, --items::fold cannot be handed"):
+        Experiment((config,), tmp_path, {"items::fold": "1", "ckpt_dir": "models"})
     (Path(config).parent / "evaluate.json").unlink()
     with pytest.raises(ExperimentError, match=r"no config .*evaluate.json"):
         Experiment((config,), tmp_path)

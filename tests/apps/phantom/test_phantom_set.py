@@ -90,7 +90,8 @@ def test_list_of_somebody_else_is_not_replaced(content: str, tmp_path: Path) -> 
     path = tmp_path / "datalist.json"
     path.write_text(content)
     with pytest.raises(
-        FileExistsError, match=r"datalist\.json is not the list of a phantom.*phantom_dir"
+        FileExistsError,
+        match=r"datalist\.json is not the list of a phantom.*items::phantom::folder",
     ):
         PhantomSet(tmp_path, PHANTOM).datalist()
     assert path.read_text() == content

@@ -72,7 +72,7 @@ def test_arguments_of_monai_are_no_options(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_device_of_a_run_may_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    call_with(monkeypatch, "--device", "cpu", "--bf16", "False")
+    call_with(monkeypatch, "--device", "cpu", "--train::inferer::enabled", "False")
     workflow = create_workflow(
         config_file=paths_of(["afire/inference"]), device="cpu", logging_file=False
     )

@@ -21,15 +21,15 @@ BAD = {
     "epochs": ["abc", 1.5, 0, True, "nan"],
     "batch_size": ["big", 0],
     "learning_rate": [-1, "inf", float("inf"), float("nan")],
-    "num_layers": [0],
-    "num_heads": [0],
+    "encoder_def::num_layers": [0, 0.5],
+    "encoder_def::num_heads": [0],
     "patch_size": [0],
     "seed": ["abc", -1],
-    "val_interval": [0],
+    "train::run::val_interval": [0, "two"],
     "cache": ["ram"],
     "num_workers": [-1],
     "device": ["gpu", "cuda:99", 3.5],
-    "bf16": ["maybe", 2],
+    "train::inferer::enabled": ["maybe", 2],
     "resume": ["flase"],
     "output_dir": [True, 1.5],
     "phantom": ["small"],
@@ -39,6 +39,8 @@ BAD_OF_ONE = [
     ("afire/train", "accumulation_steps", 0),
     ("radiograph_classification/train", "flip_prob", 2),
     ("radiograph_classification/train", "uncertain", "maybe"),
+    ("radiograph_classification/train", "items::num_folds", 1),
+    ("radiograph_classification/train", "train::dataloader::min_batches", 0),
     ("radiograph_classification/inference", "picture_size", 0),
     ("afire/inference", "saved", ["overlays", "rumours"]),
 ]
@@ -126,7 +128,7 @@ def test_the_right_order_of_overlays_is_accepted_and_the_last_one_counts() -> No
         ["afire/train", "afire/lesions_on_device", "afire/finetune_anomaly"], pretrained=""
     )
     check_call(call)
-    assert [call.config[name] for name in ("epochs", "val_interval")] == [18, 6]
+    assert [call.parser[name] for name in ("epochs", "train::run::val_interval")] == [18, 6]
     assert call.config["add_lesions"] == adapting["add_lesions"]
     assert call.config["train"]["lr_schedule"] == adapting["train"]["lr_schedule"]
 
@@ -202,8 +204,14 @@ def test_an_entry_that_is_not_there_is_refused(run: list[str], id: str, message:
             "layer_decay",
             "did you mean --optimizer::params::layer_decay?",
         ),
-        ("radiograph_classification", "patience", "did you mean --early_stopping::patience?"),
+        (
+            "radiograph_classification",
+            "patience",
+            "did you mean --train::run::early_stopping::patience?",
+        ),
         ("radiograph_segmentation", "num_shots", "did you mean --items::num_shots?"),
+        ("mae", "hidden_size", "did you mean --encoder_def::hidden_size?"),
+        ("radiograph_landmarks", "num_folds", "did you mean --items::num_folds?"),
     ],
 )
 def test_a_setting_is_suggested_by_its_path(bundle: str, name: str, suggested: str) -> None:
@@ -234,7 +242,7 @@ def test_an_option_that_an_overlay_has_made_idle_is_told(run: list[str], option:
             },
         ),
         (TRAIN, {"train::run::save_interval": 2, "optimizer::betas": [0.9, 0.95]}),
-        (TRAIN, {"width": 24, "hidden_size": "$2 * @width"}),
+        (TRAIN, {"width": 24, "encoder_def::hidden_size": "$2 * @width"}),
         (
             TRAIN,
             {

@@ -15,7 +15,7 @@ from monai_afire.apps.runs.first_lines import first_lines, origin, print_first_l
 from monai_afire.networks import save_network
 from monai_afire_cli import bundles_folder
 
-IMAGES = {"dataset_dir": "/radiographs", "device": "cpu", "bf16": False}
+IMAGES = {"dataset_dir": "/radiographs", "device": "cpu"}
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,9 @@ IMAGES = {"dataset_dir": "/radiographs", "device": "cpu", "bf16": False}
 def test_small_settings_are_named_where_own_images_meet_them(
     run: list[str], overrides: dict[str, Any], hint: bool
 ) -> None:
-    origin, first, *others = first_lines(call_of(run, device="cpu", bf16=False, **overrides))
+    is_inference = run[0].endswith("/inference")
+    switch = "inferer::enabled" if is_inference else "train::inferer::enabled"
+    origin, first, *others = first_lines(call_of(run, device="cpu", **{switch: False}, **overrides))
     assert origin == "configs: as they come with monai_afire"
     assert first == "computing on cpu in float32"
     others = [line for line in others if not line.startswith(("weights: ", "images: "))]
@@ -69,7 +71,7 @@ def test_weights_of_phantoms_are_called_so() -> None:
     landmarks, segmentation = "radiograph_landmarks/inference", "radiograph_segmentation/inference"
     for run, given, is_of_phantoms in (
         (landmarks, IMAGES, True),
-        (segmentation, {"device": "cpu", "bf16": False}, True),
+        (segmentation, {"device": "cpu"}, True),
         (segmentation, IMAGES, False),
     ):
         [line] = [line for line in first_lines(call_of([run], **given)) if "weights: " in line]
@@ -97,7 +99,7 @@ def test_an_encoder_of_phantoms_gets_one_warning_where_radiographs_meet_it(
     assert "phantoms.pt was trained on drawn phantoms alone" in line
     assert "--encoder_weights released" in line
     assert warned("radiographs", **IMAGES) == warned(None, **IMAGES) == []
-    assert warned("phantoms", device="cpu", bf16=False) == []
+    assert warned("phantoms", device="cpu") == []
 
 
 def test_drawn_images_are_named_where_none_are_given() -> None:

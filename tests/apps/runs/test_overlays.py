@@ -116,7 +116,7 @@ def test_the_papers_anomaly_recipe_is_asked_for_and_keeps_the_papers_settings() 
     call.parser["imports"] = ["$import monai_afire"]
     settings = [
         call.parser.get_parsed_content(name)
-        for name in ("learning_rate", "batch_size", "hidden_size")
+        for name in ("learning_rate", "batch_size", "encoder_def::hidden_size")
     ]
     assert settings == [1e-4, 64, 768]
 

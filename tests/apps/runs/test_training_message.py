@@ -169,7 +169,7 @@ def test_it_does_not_praise_what_was_not_validated(tmp_path: Path, state: Any, w
 def test_commands_leave_out_what_the_model_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = ("hidden_size", "patch_size", "seed")
+    names = ("image_size", "patch_size", "seed")
     root = bundle(tmp_path, dict.fromkeys((*names, "ckpt_path")))
     given = [word for name in names for word in (f"--{name}", "8")]
     monkeypatch.setattr(sys, "argv", [*START, *given])
@@ -177,7 +177,7 @@ def test_commands_leave_out_what_the_model_says(
     start = f"python -m monai.bundle run --config_file {root}/configs/inference.json"
     end = f"--ckpt_path {root}/model.pt --dataset_dir /path/to/images"
     torch.save({"w": torch.ones(1)}, tmp_path / "model.pt")
-    assert message.lines()["use"] == f"{start} --hidden_size 8 --patch_size 8 --seed 8 {end}"
+    assert message.lines()["use"] == f"{start} --image_size 8 --patch_size 8 --seed 8 {end}"
     encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=8, num_layers=1, num_heads=2)
     save_network(AFiRe(encoder, 8, 16, 16, 1, 2), tmp_path / "model.pt")
     assert message.lines()["use"] == f"{start} --seed 8 {end}"

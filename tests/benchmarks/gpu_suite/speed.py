@@ -186,7 +186,7 @@ def measure_parts(options: argparse.Namespace, results: Results, device: torch.d
     torch.manual_seed(0)
     case = BundleCase("afire", options.size, device, masks)
     network, loss = case["network"], case["loss"]
-    width = case["hidden_size"]
+    width = network.encoder.hidden_size
     tokens = torch.rand(images * masks, network.encoder.grid_size[0] ** 2, width, device=device)
     given, _, others, _ = case["train::prepare_batch"](case.make_batch(2), device)
     # leaves, so that the losses' own gradient can be taken again and again
