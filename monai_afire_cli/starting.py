@@ -77,6 +77,21 @@ def quoted(word: str) -> str:
     return f'"{word}"' if is_plain_within else shlex.quote(word)
 
 
+def check_package() -> None:
+    """
+    Refuse to start where a folder hides the package, such as beside a clone, with an editable installation.
+
+    Raises:
+        OSError: when the current folder has a folder ``monai_afire`` that is no package: Python looks there first.
+    """
+    found = PathFinder.find_spec("monai_afire", [os.getcwd(), *sys.path])
+    if found and found.origin is None:
+        folder = Path("monai_afire").absolute()
+        raise OSError(
+            f"the folder {folder} hides the package: start in another folder, such as that one"
+        )
+
+
 def hand_over(command: Sequence[str]) -> int:
     """
     Become the command, so that signals and the exit status are its own.
@@ -88,14 +103,9 @@ def hand_over(command: Sequence[str]) -> int:
         The exit status, where a process cannot become another (Windows).
 
     Raises:
-        OSError: when a folder here hides the package: Python looks there first.
+        OSError: see :func:`check_package`.
     """
-    found = PathFinder.find_spec("monai_afire", [os.getcwd(), *sys.path])
-    if found and found.origin is None:
-        # a folder without __init__.py, such as a clone, and an editable installation
-        raise OSError(
-            f"the folder {Path('monai_afire').absolute()} hides the package: start in another folder"
-        )
+    check_package()
     words = [sys.executable, *command[1:]]
     sys.stdout.flush()
     if os.name == "posix":

@@ -66,6 +66,7 @@ def evaluate_scores(
     * "detection": AUC, average precision, and accuracy, F1, sensitivity and specificity at the stored threshold, each
       with its bootstrap 95 % interval, by patient where the table has "patient_id"; beside the scores the exposure
       baselines, which know nothing of lesions.
+    * "num_patients": where the table has "patient_id".
     * "within_view": AUC among the images of one view.
     * "subgroups": AUC, sensitivity and specificity of the last score by sex, age, view and manufacturer, where the
       table has "sex", see ``subgroup_metrics``.
@@ -125,6 +126,8 @@ def _discrimination(
     views = images["view"].to_numpy() if "view" in images else None
     columns = _score_columns(images, score_names)
     result: dict[str, Any] = {"detection": {}}
+    if patients is not None:
+        result["num_patients"] = len(set(patients.tolist()))
     for name, scores in columns.items():
         result["detection"][name] = _detection(
             labels, scores, thresholds.get(name), num_bootstraps, seed, patients

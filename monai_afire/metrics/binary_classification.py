@@ -155,7 +155,7 @@ def bootstrap_interval(
 
     Returns:
         Lower and upper end, numbers or lists of K; samples of patients that lack a class are left out. NaN where
-        the metric is never defined, or not on some sample of images.
+        the metric is never defined, or not on some sample of images, and for several images of one patient.
 
     Raises:
         ValueError: also for no sample.
@@ -167,6 +167,9 @@ def bootstrap_interval(
     truth, values = checked_labels(labels, scores)
     if num_samples < 1:
         raise ValueError(f"num_samples must be >= 1, got {num_samples}")
+    if len(truth) > 1 and patients is not None and len(set(np.asarray(patients).tolist())) == 1:
+        unknown = (np.asarray(metric(truth, values)) * NAN).tolist()
+        return unknown, unknown
     results = [
         metric(truth[drawn], values[drawn])
         for drawn in _samples(truth, num_samples, seed, patients)

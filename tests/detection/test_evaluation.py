@@ -405,3 +405,12 @@ def test_report_says_where_nothing_is_known() -> None:
     assert lines[12] == ["fused", unknown, "n/a-n/a"]
     assert lines[16] == ["fused", "2", "0.750", unknown, unknown]
     assert lines[20] == ["CutPaste,", "contrast", "0.1,", "size", "0.2", unknown]
+
+
+def test_images_of_one_patient_have_no_interval() -> None:
+    table = pd.DataFrame({"label": [0, 0, 1, 1], "fused": [0.1, 0.4, 0.35, 0.8]})
+    metrics = evaluate_scores(table.assign(patient_id="a"), ["fused"], num_bootstraps=10)
+    assert metrics["num_patients"] == 1
+    assert metrics["detection"]["fused"]["auc"] == 0.75
+    assert metrics["detection"]["fused"]["auc_interval"] == [None, None]
+    assert "num_patients" not in evaluate_scores(table, ["fused"], num_bootstraps=10)

@@ -61,12 +61,16 @@ def test_images_of_a_patient_are_drawn_together() -> None:
 
 
 def test_one_patient_says_nothing_of_others() -> None:
-    weights = patient_weights(["a"] * 4, num_samples=20)
+    weights = patient_weights(["a"] * 4, num_samples=20, include_original=True)
+    assert (weights[0] == 1).all()
     scores = np.array([[[0.0], [1.0], [2.0], [3.0]], [[1.0], [0.0], [2.0], [0.5]]])
     labels = np.array([[0.0], [0.0], [1.0], [1.0]])
     first, second = (bootstrap_aucs(labels, each, weights) for each in scores)
-    assert np.isnan(bootstrap_p_value(second - first))
-    assert bootstrap_p_value(first - first) == 1
+    assert first[0] == 1
+    assert np.isnan(first[1:]).all()
+    assert np.isnan(bootstrap_p_value((second - first)[1:]))
+    assert np.isnan(bootstrap_p_value((first - first)[1:]))
+    assert bootstrap_p_value(np.zeros(20)) == 1
 
 
 def test_unknown_patients_are_not_another_one() -> None:

@@ -13,13 +13,16 @@ from numpy.typing import NDArray
 from monai_afire.apps.compare.cohort import Cohort
 from monai_afire.apps.compare.questions import CONTROLS, PIXELS, Answer, truth
 from monai_afire.detection.conformal import discoveries
-from monai_afire.metrics.patient_bootstrap import bootstrap_aucs, bootstrap_p_value, patient_weights
+from monai_afire.metrics.patient_bootstrap import (
+    LEAST_PATIENTS,
+    LEAST_PATIENTS_OF_A_LABEL,
+    bootstrap_aucs,
+    bootstrap_p_value,
+    patient_weights,
+)
 
-_INTERVAL = (0.025, 0.975)
+_INTERVAL = [0.025, 0.975]
 _FALSE_DISCOVERIES = 0.05
-# with 30 patients, 6 of them of the rarer label, an interval of 95 % held in 94 % of simulated comparisons; with 20
-# and 4 in 90 %, with 10 and 2 in 75 %
-LEAST_PATIENTS, _LEAST_OF_A_LABEL = 30, 6
 
 
 def results_table(cohort: Cohort, answers: Iterable[Answer], draws: int = 1000) -> pd.DataFrame:
@@ -50,7 +53,7 @@ def results_table(cohort: Cohort, answers: Iterable[Answer], draws: int = 1000) 
             "name": name,
             "is_encoder": name not in (PIXELS, *CONTROLS),
         }
-        low, high = np.nanquantile(drawn, _INTERVAL) if auc == auc else (auc, auc)
+        low, high = pd.Series(drawn).quantile(_INTERVAL)
         rows.append(
             {**row, "images": len(patients), "auc": auc, "low": low, "high": high, "baseline": None}
         )
@@ -87,7 +90,7 @@ def enough_patients(labels: NDArray, patients: NDArray) -> bool:
     if len(set(patients)) < LEAST_PATIENTS:
         return False
     rarer = [min(len(set(patients[finding == value])) for value in (0, 1)) for finding in labels.T]
-    return max(rarer, default=0) >= _LEAST_OF_A_LABEL
+    return max(rarer, default=0) >= LEAST_PATIENTS_OF_A_LABEL
 
 
 def verdict(table: pd.DataFrame, images: int) -> str:
@@ -117,7 +120,10 @@ def verdict(table: pd.DataFrame, images: int) -> str:
     simple = PIXELS if set(compared["baseline"]) == {PIXELS} else "the best simple baseline"
     tested = compared[compared["p_value"].notna()]
     if tested.empty:
-        needed = f"{LEAST_PATIENTS} are needed, {_LEAST_OF_A_LABEL} with and {_LEAST_OF_A_LABEL} without a finding"
+        of_a_label = LEAST_PATIENTS_OF_A_LABEL
+        needed = (
+            f"{LEAST_PATIENTS} are needed, {of_a_label} with and {of_a_label} without a finding"
+        )
         return (
             f"These {images:,} images are of too few patients to say whether an encoder is better than {simple}: "
             f"{needed}."

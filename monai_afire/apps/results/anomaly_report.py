@@ -17,7 +17,12 @@ from monai.utils import CommonKeys
 from torch.utils.data import Dataset
 
 from monai_afire.apps.results.metrics_report import MetricsReport
-from monai_afire.apps.results.patient_groups import item_groups, reported_patients, subgroup_lines
+from monai_afire.apps.results.patient_groups import (
+    few_patients_lines,
+    item_groups,
+    reported_patients,
+    subgroup_lines,
+)
 from monai_afire.apps.results.pictures.contact_sheet import contact_sheet
 from monai_afire.apps.results.pictures.curves import roc_pr_figure
 from monai_afire.apps.results.report_text import format_number, table_lines
@@ -204,6 +209,8 @@ def report_lines(metrics: Mapping[str, Any]) -> list[str]:
     lines = ["{normal} normal and {abnormal} abnormal images".format(**metrics["images"])]
     for title, rows in _tables(metrics):
         lines += ["", title, *table_lines(rows)]
+    if "num_patients" in metrics:
+        lines += few_patients_lines(metrics["num_patients"])
     return [*lines, "", *subgroup_lines(metrics["subgroups"])] if "subgroups" in metrics else lines
 
 

@@ -18,7 +18,12 @@ from monai.utils import CommonKeys
 from numpy.typing import ArrayLike, NDArray
 
 from monai_afire.apps.results.metrics_report import MetricsReport
-from monai_afire.apps.results.patient_groups import item_groups, reported_patients, subgroup_lines
+from monai_afire.apps.results.patient_groups import (
+    few_patients_lines,
+    item_groups,
+    reported_patients,
+    subgroup_lines,
+)
 from monai_afire.apps.results.pictures.confusion import confusion_figure
 from monai_afire.apps.results.pictures.curves import class_roc_figure
 from monai_afire.apps.results.report_text import format_number, table_lines
@@ -124,6 +129,10 @@ class _ProbabilityReport(MetricsReport):
             rows[name] = {**{title: entry[key] for key, title in counts.items()}, **texts}
         return table_lines(rows)
 
+    def patients_lines(self, metrics: dict[str, Any]) -> list[str]:
+        """Where there are intervals, what the number of patients means for them."""
+        return few_patients_lines(metrics["num_patients"]) if self.num_bootstraps else []
+
     def values(self, table: pd.DataFrame, kind: str) -> NDArray[np.float64]:
         """Columns of one kind, ``(images, K)``."""
         return table[[f"{kind}_{name}" for name in self.class_names]].to_numpy(
@@ -198,7 +207,8 @@ class ClassificationReport(_ProbabilityReport):
             labels, probabilities, self.class_names, *settings, table["patient_id"]
         )
         limits = [entry["threshold"] for entry in metrics["per_class"].values()]
-        return {**metrics, "subgroups": self.subgroups(table, self._truth(table), limits)}
+        subgroups = self.subgroups(table, self._truth(table), limits)
+        return {**metrics, "num_patients": table["patient_id"].nunique(), "subgroups": subgroups}
 
     def draw(self, table: pd.DataFrame) -> None:
         """The ROC curve of each class."""
@@ -221,7 +231,8 @@ class ClassificationReport(_ProbabilityReport):
         )
         counts = {"num_positive": "present", "num_negative": "absent"}
         groups = subgroup_lines(metrics["subgroups"])
-        return [summary + self.means(metrics), *self.class_lines(metrics, counts), *groups]
+        lines = [summary + self.means(metrics), *self.class_lines(metrics, counts)]
+        return [*lines, *self.patients_lines(metrics), *groups]
 
     def _truth(self, table: pd.DataFrame) -> NDArray[np.float64]:
         """Labels of 1 and 0, NaN where they do not count."""
@@ -296,6 +307,7 @@ class MulticlassReport(_ProbabilityReport):
         )
         return {
             **metrics,
+            "num_patients": table["patient_id"].nunique(),
             "subgroups": self.subgroups(table, truth, [np.nan] * len(self.class_names)),
         }
 
@@ -318,7 +330,8 @@ class MulticlassReport(_ProbabilityReport):
         """The means and a table with a line per class."""
         counts = {"num_images": "images", "num_predicted": "decided"}
         first = f"{metrics['num_images']} images: {self.means(metrics)}"
-        return [first, *self.class_lines(metrics, counts), *subgroup_lines(metrics["subgroups"])]
+        lines = [first, *self.class_lines(metrics, counts), *self.patients_lines(metrics)]
+        return [*lines, *subgroup_lines(metrics["subgroups"])]
 
     def _columns(self, table: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
         numbers = {name: number for number, name in enumerate(self.class_names)} | {"": UNKNOWN}

@@ -16,7 +16,8 @@ from monai_afire.metrics.group_metrics import (
     PROPERTIES,
     UNKNOWN_GROUP,
 )
-from monai_afire.utils.text import known_text
+from monai_afire.metrics.patient_bootstrap import LEAST_PATIENTS
+from monai_afire.utils.text import counted, known_text
 
 _TOO_FEW = "too few"
 
@@ -68,6 +69,28 @@ def reported_patients(items: Sequence[Mapping[str, Any]]) -> list[str]:
         known_text(item.get("patient_id")) or first.setdefault(patient, str(item["image"]))
         for item, patient in zip(items, item_patients(items), strict=True)
     ]
+
+
+def few_patients_lines(num_patients: int) -> list[str]:
+    """
+    What a small number of patients means for intervals over them.
+
+    Args:
+        num_patients: of all images.
+
+    Returns:
+        One line, or none where the intervals hold.
+
+    Example:
+        >>> few_patients_lines(12), few_patients_lines(100)
+        (['12 patients: intervals over fewer than 30 are too narrow'], [])
+    """
+    if num_patients == 1:
+        return ["all images are of 1 patient: nothing is known of others, so there is no interval"]
+    if num_patients >= LEAST_PATIENTS:
+        return []
+    found = counted(num_patients, "patient")
+    return [f"{found}: intervals over fewer than {LEAST_PATIENTS} are too narrow"]
 
 
 def subgroup_lines(subgroups: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:

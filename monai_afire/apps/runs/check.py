@@ -32,6 +32,7 @@ from monai_afire.apps.runs.process_end import show_cause_last
 from monai_afire.utils.device import chosen_device
 from monai_afire_cli.overrides import unknown_step
 from monai_afire_cli.pipes import until_unread
+from monai_afire_cli.starting import check_package
 from monai_afire_cli.suggestions import MOST_SUGGESTIONS, did_you_mean
 from monai_afire_cli.wrong_values import such_as, wrong_value
 
@@ -54,6 +55,7 @@ def start_bundle() -> None:
 
     Raises:
         OptionError: see :func:`check_call`.
+        OSError: when a folder beside the command hides the package.
         SystemExit: with code 0, after it printed the help.
 
     Example:
@@ -63,6 +65,7 @@ def start_bundle() -> None:
     call = bundle_call(sys.argv)
     if call is not None:
         show_cause_last()
+        check_package()
         # MONAI's command line takes "--help" and "-h" for overrides
         if "help" in call.overrides or "h" in call.overrides:
             raise SystemExit(until_unread(lambda: print(help_text(call))) or 0)

@@ -103,6 +103,7 @@ def test_files_of_a_report(tmp_path: Path, policy: str) -> None:
         num_bootstraps=10,
     )
     groups = metrics.pop("subgroups")
+    assert metrics.pop("num_patients") == 30
     assert groups == {
         name: {"unknown": {"images": 30}} for name in ("sex", "age", "view", "manufacturer")
     }

@@ -164,6 +164,22 @@ def test_a_classifier_is_evaluated_by_group(
     assert printed[-1] == "not known of any image: manufacturer"
 
 
+@pytest.mark.parametrize(("num_patients", "few"), [(1, True), (12, True), (40, False)])
+def test_few_patients_are_said_beside_the_intervals(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], num_patients: int, few: bool
+) -> None:
+    items = [{"image": f"{n}.png", "patient_id": f"p{n % num_patients}"} for n in range(40)]
+    labels = (torch.arange(40)[:, None] % 3 == 0).float()
+    report = ClassificationReport(items, ["Edema"], str(tmp_path), num_bootstraps=20)
+    run(report, labels + torch.randn(40, 1, generator=torch.Generator().manual_seed(0)), labels)
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert metrics["num_patients"] == num_patients
+    assert (metrics["mean_auc_interval"] == [None, None]) == (num_patients == 1)
+    printed = capsys.readouterr().out
+    assert (f"{num_patients} patient" in printed) == few
+    assert ("too narrow" in printed or "no interval" in printed) == few
+
+
 def test_exclusive_classes_have_an_auc_by_group(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     grades = rng.integers(0, 3, 120)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from monai_afire.apps.runs import bundle_root
+from monai_afire.apps.runs import bundle_root, start_bundle
 
 _MONAI = "monai/bundle/__main__.py"
 
@@ -61,3 +61,18 @@ def test_a_config_of_the_user_s_own_leaves_the_bundle_as_it_is(
     assert run(monkeypatch, "--config_file", "own.json") == "."
     make_bundle("bundles/afire")
     assert run(monkeypatch, "--config_file", "own.json") == "bundles/afire"
+
+
+def test_a_folder_that_hides_the_package_is_named_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As in the folder of a clone: with an editable installation, Python finds the clone, which is no package."""
+    configs = make_bundle("monai_afire/bundles/afire")
+    (configs / "train.json").write_text("{}")
+    words = [_MONAI, "run", "--config_file", str(configs / "train.json")]
+    monkeypatch.setattr(sys, "argv", words)
+    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.setattr("monai_afire.apps.runs.check.stop_early", lambda: None)
+    monkeypatch.setattr("monai_afire.apps.runs.check.show_cause_last", lambda: None)
+    with pytest.raises(OSError, match=f"{tmp_path.name}/monai_afire hides the package"):
+        start_bundle()
