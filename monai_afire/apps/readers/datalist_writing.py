@@ -21,6 +21,7 @@ from monai_afire.apps.readers.label_reader import LabeledImage, LabelReader
 from monai_afire.apps.results.report_text import table_lines
 from monai_afire.data.datalist.datalist_checks import SECTIONS, DatalistError
 from monai_afire.data.datalist.patients import split_by_patient
+from monai_afire.metrics.patient_bootstrap import LEAST_PATIENTS
 from monai_afire.utils.few_images import FEW_IMAGES
 from monai_afire.utils.files import (
     check_writable,
@@ -217,7 +218,7 @@ def write_datalist(
     }
     _write(target, {**_description(reader), **header, "settings": settings}, kept)
     notes = [*whole.notes, *([] if has_sections else [_note_on_random_split(how)])]
-    notes += _notes_on_validation(header, kept)
+    notes += [*_notes_on_validation(header, kept), *_notes_on_test(kept)]
     notes += _notes_on_overlap(len(present) - len(divided))
     absent = [image.name for image in listed if image.file is None]
     return _report(target, reader.title, header, kept, absent, notes)
@@ -290,6 +291,16 @@ def _notes_on_validation(header: Mapping[str, Any], images: Sequence[LabeledImag
         remedy = "list more images, or raise --val_fraction"
         notes.append(f"{text}: their AUC is nan there; {remedy}")
     return notes
+
+
+def _notes_on_test(images: Sequence[LabeledImage]) -> list[str]:
+    """Whether test has too few patients for an interval."""
+    found = len(_patients([image for image in images if image.section == "test"]))
+    if not 0 < found < LEAST_PATIENTS:
+        return []
+    few = f"warning: test has only {counted(found, 'patient')}"
+    remedy = "raise --test_fraction, or list more images"
+    return [f"{few}: intervals need {LEAST_PATIENTS} or more; {remedy}"]
 
 
 def _constant_findings(header: Mapping[str, Any], labels: Sequence[Any]) -> list[str]:

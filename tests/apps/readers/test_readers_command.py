@@ -346,13 +346,16 @@ def test_patients_without_a_name_are_no_single_patient(
     assert "2 cells of 'patient_id' name nobody" in capsys.readouterr().out
 
 
-def test_a_small_validation_is_named(
+def test_a_small_validation_and_a_small_test_are_named(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "validation" in read(root, tmp_path / "list.json")
-    assert (
-        "validation has only 1 image: what it chooses is largely chance" in capsys.readouterr().out
-    )
+    content = read(root, tmp_path / "list.json")
+    assert {"validation", "test"} <= set(content)
+    printed = capsys.readouterr().out
+    assert "validation has only 1 image: what it chooses is largely chance" in printed
+    assert f"test has only {len(content['test'])} patient" in printed
+    read(root, tmp_path / "list.json", "--test_fraction", "0")
+    assert "test has only" not in capsys.readouterr().out
 
 
 def test_report_counts(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
