@@ -19,6 +19,7 @@ from monai_afire_cli.bundles import (
     packaged_bundles,
 )
 from monai_afire_cli.code_in_configs import code_in_config, config_paths, listing
+from monai_afire_cli.interrupts import INTERRUPTED, stopped_line
 from monai_afire_cli.overrides import wrong_options
 from monai_afire_cli.pipes import until_unread
 from monai_afire_cli.starting import bundle_command, hand_over, quoted, run_in, shown
@@ -97,6 +98,7 @@ _MODULES = {
         "score the radiographs that arrive in a folder, each once",
     ),
 }
+_PREPARATION = "monai_afire.apps.runs.start_bundle"
 _COMMANDS = ("list", "copy", "options", "run", "demo", "check", *_MODULES)
 
 
@@ -108,14 +110,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: words of the command line, those of the process if None.
 
     Returns:
-        Exit status: that of what was started, 0, or 1 after an error, whose message goes to the standard error output.
+        Exit status: that of what was started, 0, 130 after Ctrl-C, or 1 after an error, whose message goes to the
+        standard error output.
 
     Example:
         >>> main(["copy", "afire", "."])
         1
     """
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    return until_unread(lambda: _started(words)) or 0
+    try:
+        return until_unread(lambda: _started(words)) or 0
+    except KeyboardInterrupt:
+        print(f"\n{stopped_line(words[0] == 'run')}", file=sys.stderr)
+        return INTERRUPTED
 
 
 def _started(words: list[str]) -> int:
@@ -191,11 +198,15 @@ def _run(options: argparse.Namespace) -> int:
         return _options(options)
     bundle = _bundle_to_run(options)
     root = [] if "bundle_root" in option_words(options.overrides) else _root_option(bundle)
-    command = bundle_command(
-        _checked_files(bundle, options), [*root, *passed_on(options.overrides)]
-    )
+    files = _checked_files(bundle, options)
+    command = bundle_command(files, [*root, *passed_on(options.overrides)])
     print(f"$ {shown(command)}")
-    return hand_over(command)
+    return hand_over(command, says_its_stop=_prepare_process(files))
+
+
+def _prepare_process(files: Sequence[Path]) -> bool:
+    """Whether configs prepare their process as the package's do; others may write before they answer Ctrl-C."""
+    return any(_PREPARATION in path.read_text(encoding="utf-8") for path in files)
 
 
 def _bundle_to_run(options: argparse.Namespace) -> Bundle:

@@ -10,8 +10,11 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from importlib.machinery import PathFinder
 from pathlib import Path
+
+from monai_afire_cli.interrupts import INTERRUPTED, hold_interrupts
 
 __all__ = ["DOOR", "bundle_command", "config_word", "hand_over", "quoted", "run_in", "shown"]
 
@@ -20,6 +23,7 @@ DOOR = "MONAI_AFIRE_DOOR"
 
 # what a shell changes within double quotes: there a $ before a single quote is none of it
 _SPECIAL_WITHIN = re.compile(r"""["`!]|\$(?!')|\\(?=[\\$]|$)""")
+_STARTER = ["-m", "monai_afire_cli.first_seconds"]
 _WAIT_SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 
 
@@ -92,12 +96,13 @@ def check_package() -> None:
         )
 
 
-def hand_over(command: Sequence[str]) -> int:
+def hand_over(command: Sequence[str], says_its_stop: bool = True) -> int:
     """
     Become the command, so that signals and the exit status are its own.
 
     Args:
         command: words that begin with "python".
+        says_its_stop: whether the command answers Ctrl-C in words once it is loaded; until then, this package does.
 
     Returns:
         The exit status, where a process cannot become another (Windows).
@@ -106,10 +111,11 @@ def hand_over(command: Sequence[str]) -> int:
         OSError: see :func:`check_package`.
     """
     check_package()
-    words = [sys.executable, *command[1:]]
+    words = _process_words(command) if says_its_stop else [sys.executable, *command[1:]]
     sys.stdout.flush()
     if os.name == "posix":
-        os.execve(sys.executable, words, _environment())
+        with hold_interrupts() if words[1:3] == _STARTER else nullcontext():
+            os.execve(sys.executable, words, _environment())
     return subprocess.run(words, check=False, env=_environment()).returncode
 
 
@@ -121,13 +127,19 @@ def run_in(folder: Path, command: Sequence[str]) -> int:
         The exit status; 130 after Ctrl-C, which the command gets, too.
     """
     sys.stdout.flush()
-    words = [sys.executable, *command[1:]]
+    words = _process_words(command)
     with subprocess.Popen(words, cwd=folder, env=_environment()) as process:
         try:
             return process.wait()
         except KeyboardInterrupt:
             process.wait()
-            return 130
+            return INTERRUPTED
+
+
+def _process_words(command: Sequence[str]) -> list[str]:
+    """Words of the process of a command; a module runs so that Ctrl-C is answered while it is loaded."""
+    words = [sys.executable, *command[1:]]
+    return [words[0], *_STARTER, *words[2:]] if words[1] == "-m" else words
 
 
 def _environment() -> dict[str, str]:

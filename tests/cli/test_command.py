@@ -35,7 +35,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Commands that were handed over in an empty folder, none of which runs."""
     commands: list[list[str]] = []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "hand_over", lambda words: commands.append(list(words)) or 7)
+    monkeypatch.setattr(command, "hand_over", lambda words, **_: commands.append(list(words)) or 7)
     return commands
 
 

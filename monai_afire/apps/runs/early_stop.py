@@ -16,6 +16,7 @@ from monai_afire.apps.runs.process_end import close_bars
 from monai_afire.apps.runs.run_folder import used_folder
 from monai_afire.handlers.stop_request import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE
 from monai_afire.utils.distributed import global_rank, is_launched
+from monai_afire_cli.interrupts import NOTHING_WRITTEN
 
 __all__ = ["stop_early"]
 
@@ -54,5 +55,5 @@ def _leave(number: int, frame: FrameType | None) -> None:
 def _how_to_go_on() -> str:
     folder = used_folder()
     if folder is None:
-        return " before this run wrote anything: the same command starts it again"
+        return NOTHING_WRITTEN
     return f"\ngo on by:  {resume_command(given_options(), folder.name)}"

@@ -30,7 +30,7 @@ def handed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Commands that ``monai-afire`` would start, in a process that it has started."""
     commands: list[list[str]] = []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "hand_over", lambda words: commands.append(list(words)) or 0)
+    monkeypatch.setattr(command, "hand_over", lambda words, **_: commands.append(list(words)) or 0)
     monkeypatch.setattr(command, "wrong_options", lambda *_: [])
     monkeypatch.setenv(DOOR, "1")
     return commands

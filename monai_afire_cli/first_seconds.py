@@ -1,0 +1,59 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""
+``python -m monai_afire_cli.first_seconds MODULE WORD ...``: ``python -m MODULE WORD ...`` that Ctrl-C ends in a line.
+
+A command says by itself how it was stopped, but only once it is loaded, which takes seconds: until then, Ctrl-C would
+print a traceback of whatever was being imported.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from monai_afire_cli.interrupts import INTERRUPTED, release_interrupts, stopped_line
+
+_MONAI_BUNDLE = "monai.bundle"
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the module. One that has a way of its own to show errors (``sys.excepthook``) gets the interrupt itself."""
+    module = words[0]
+    try:
+        release_interrupts()
+        # it stays when the module has ended by an error, whose message may show the command
+        sys.argv = [_file_of(module), *words[1:]]
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit:
+        raise
+    except BaseException as error:
+        if sys.excepthook is not sys.__excepthook__ or not _is_interrupt(error):
+            raise
+        os.write(2, f"\n{stopped_line(module == _MONAI_BUNDLE)}\n".encode())
+        return INTERRUPTED
+    return 0
+
+
+def _file_of(module: str) -> str:
+    """The file that ``python -m`` runs."""
+    found = find_spec(module)
+    if found is not None and found.submodule_search_locations is not None:
+        found = find_spec(f"{module}.__main__")
+    return str(found.origin) if found else module
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether Ctrl-C is behind an error, such as the one that ``pydoc`` makes of whatever ends an import."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
