@@ -41,8 +41,7 @@ from monai_afire.networks.nets.encoders.raw_pixels import RawPixels
 from tests.evidence.jsrt_correspondence import ORGANS, SIZE, contour_points, scaled
 from tests.evidence.radiograph_sets import pictures, radiograph_table
 from tests.evidence.real_components import trained_encoder
-from tests.evidence.real_detection import SHAPE
-from tests.evidence.real_encoders import encoder
+from tests.evidence.real_encoders import SHAPE, encoder
 
 FOLDER = Path("tests/evidence/real_radiographs")
 ARMS = [FOLDER / "afire_components.json", FOLDER / "methods_short.json"]

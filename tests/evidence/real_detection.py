@@ -41,7 +41,7 @@ from tests.evidence.radiograph_sets import (
 
 CONFIGS = "bundles/afire/configs/"
 ADAPT = [CONFIGS + "train.json", CONFIGS + "finetune_anomaly.json"]
-SHAPE = {
+OVERRIDES = {
     "image_size": 64,
     "patch_size": 8,
     "encoder_def::hidden_size": 192,
@@ -122,7 +122,7 @@ def adapted_weights(
             "resume": True,
         }
         places = {"pretrained": pretrained, "ckpt_dir": str(folder), "output_dir": str(folder)}
-        run(config_file=ADAPT, **SHAPE, **ADAPTING, **options, **places)
+        run(config_file=ADAPT, **OVERRIDES, **ADAPTING, **options, **places)
     return str(weights)
 
 
@@ -145,7 +145,7 @@ def new_network(seed: int) -> torch.nn.Module:
     """The bundle's network with random weights."""
     parser = ConfigParser()
     parser.read_config(ADAPT[0])
-    parser.update(SHAPE)
+    parser.update(OVERRIDES)
     torch.manual_seed(seed)
     return parser.get_parsed_content("network_def").eval()
 
@@ -288,7 +288,7 @@ def run_benchmark(options: argparse.Namespace) -> pd.DataFrame:
     """All seeds, the untrained network and the controls; the table as it is printed."""
     options.output = options.output.resolve()
     options.output.mkdir(parents=True, exist_ok=True)
-    table, images = read_set(options.data.resolve(), options.output, int(SHAPE["image_size"]))
+    table, images = read_set(options.data.resolve(), options.output, int(OVERRIDES["image_size"]))
     section = "validation" if options.tune else "test"
     # thresholds come from the validation normals; its abnormal images are for --tune alone
     kept = table["section"].isin(["training", section]) | validation_normals(table)

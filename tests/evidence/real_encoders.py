@@ -24,7 +24,7 @@ from monai_afire.networks import ViTEncoder, load_encoder_weights
 from tests.evidence.radiograph_sets import in_section
 from tests.evidence.real_detection import (
     FUSED_SCORES,
-    SHAPE,
+    OVERRIDES,
     controls,
     detector_scores,
     figures,
@@ -36,6 +36,15 @@ from tests.evidence.real_detection import (
 SCORES = (*FUSED_SCORES, "fused")
 SHAPE_OPTIONS = ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")
 COLUMNS = ["AUC", "Q1", "Q2", "Q3", "Q4", "matched", "AP"]
+
+
+def shape_in(overrides: Mapping[str, Any]) -> dict[str, int]:
+    """The sizes among a bundle's overrides."""
+    sizes = {name.removeprefix("encoder_def::"): value for name, value in overrides.items()}
+    return {name: sizes[name] for name in SHAPE_OPTIONS}
+
+
+SHAPE = shape_in(OVERRIDES)
 
 
 def encoder(weights: str, shape: Mapping[str, int] = SHAPE, seed: int = 0) -> ViTEncoder:
@@ -62,12 +71,6 @@ def add_shape_options(parser: argparse.ArgumentParser) -> None:
 def shape_of(options: argparse.Namespace) -> dict[str, int]:
     """The sizes that were given."""
     return {name: getattr(options, name) for name in SHAPE_OPTIONS}
-
-
-def shape_in(overrides: Mapping[str, Any]) -> dict[str, int]:
-    """The sizes among a bundle's overrides."""
-    sizes = {name.removeprefix("encoder_def::"): value for name, value in overrides.items()}
-    return {name: sizes[name] for name in SHAPE_OPTIONS}
 
 
 def encoder_scores(

@@ -27,7 +27,7 @@ from monai_afire.metrics.binary_classification import (
 )
 from monai_afire.metrics.principal_components import pixel_components
 from monai_afire.networks import released_encoder
-from tests.evidence.real_detection import SHAPE, quartile_aucs, read_set, summary
+from tests.evidence.real_detection import OVERRIDES, quartile_aucs, read_set, summary
 from tests.evidence.real_encoders import encoder
 
 
@@ -126,7 +126,7 @@ def main() -> None:
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     table, images = read_set(
-        options.data.resolve(), options.output, SHAPE["image_size"], abnormal_training=True
+        options.data.resolve(), options.output, OVERRIDES["image_size"], abnormal_training=True
     )
     released = {"released": tokens(encoder(str(released_encoder())), images).mean(1).numpy()}
     runs = [

@@ -26,8 +26,7 @@ from tests.evidence.painted_opacities import (
     trained_further,
     verdicts,
 )
-from tests.evidence.real_detection import SHAPE
-from tests.evidence.real_encoders import encoder
+from tests.evidence.real_encoders import SHAPE, encoder
 
 
 def generator() -> torch.Generator:

@@ -12,8 +12,15 @@ import pytest
 import torch
 
 from monai_afire.detection.field_of_view import LungView
+from monai_afire.networks import released_encoder
 from tests.evidence.radiograph_sets import radiograph_table
-from tests.evidence.real_detection import controls, in_field_of_view, pixel_distances
+from tests.evidence.real_detection import (
+    controls,
+    in_field_of_view,
+    new_network,
+    pixel_distances,
+)
+from tests.evidence.real_encoders import SHAPE, encoder
 
 
 def test_controls_are_in_the_detectors_field_of_view() -> None:
@@ -68,3 +75,8 @@ def test_montgomery_has_its_own_names_of_the_columns(tmp_path: Path) -> None:
     assert table["section"].tolist() == ["training", "test"]
     assert table["label"].tolist() == [0, 1]
     assert table["view"].tolist() == ["", ""]
+
+
+def test_the_released_encoder_has_the_shape_of_the_tables() -> None:
+    assert encoder(str(released_encoder())).hidden_size == SHAPE["hidden_size"] == 192
+    assert new_network(0).encoder.hidden_size == 192
