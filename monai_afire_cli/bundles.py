@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ __all__ = [
 
 _METADATA = Path("configs", "metadata.json")
 _SUFFIXES = (".json", ".yaml", ".yml")
+_OPTIONS = {".pt": "ckpt_path", ".csv": "datalist"}
+"""Options that take files by their endings, rather than images."""
 _COPIED = ("LICENSE", "NOTICE", "configs", "docs", "released", "models/model.pt")
 
 
@@ -106,16 +109,25 @@ class Bundle:
                 else Path(name)
             )
             if not path.is_file() or path.suffix not in _SUFFIXES:
-                meant = did_you_mean(stem, [*complete, *overlays])
-                raise BundleError(
-                    f"{name!r} is neither a config of {self.name} nor a file: {choice}{meant}"
-                )
+                raise BundleError(self._no_config(name, choice))
             files.append(path)
         if names[0].removesuffix(".json") in overlays:
             raise BundleError(
                 f"{names[0]!r} changes another config, which must come before it: {choice}"
             )
         return files
+
+    def _no_config(self, name: str, choice: str) -> str:
+        """What is wrong with a name, and what was meant, before what there is."""
+        path = Path(name)
+        if path.exists() and path.suffix not in _SUFFIXES:
+            option = _OPTIONS.get(path.suffix.lower(), "dataset_dir")
+            reason = "neither a config nor a JSON or YAML file"
+            return f"{name!r} is {reason}; did you mean --{option} {shlex.quote(name)}?"
+        complete, overlays = self.configs()
+        meant = did_you_mean(name.removesuffix(".json"), [*complete, *overlays])
+        text = f"{name!r} is neither a config of {self.name} nor a file"
+        return f"{text}{meant} {choice}" if meant else f"{text}: {choice}"
 
     def copy_to(self, folder: str | os.PathLike) -> Bundle:
         """

@@ -190,7 +190,7 @@ def test_a_bundle_elsewhere_is_told_where_it_is(started: list[list[str]], given:
         ),
         (
             ["run", "afire", "tran"],
-            "'tran' is neither a config of afire nor a file: afire has inference and train",
+            "'tran' is neither a config of afire nor a file; did you mean 'train'? afire has inference and train",
         ),
         (["run", "afire", "paper"], "'paper' changes another config, which must come before it"),
         (
@@ -277,6 +277,25 @@ def test_wrong_words_are_refused_before_anything_is_loaded(
     assert message in capsys.readouterr().err
     assert started == []
     assert list(Path.cwd().iterdir()) == []
+
+
+def test_images_in_the_place_of_a_config_are_named_as_an_option(
+    started: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("my images").mkdir()
+    for name in ("a.dcm", "weights.pt", "labels.csv"):
+        Path(name).touch()
+    for word, option in {
+        "my images": "--dataset_dir 'my images'",
+        "a.dcm": "--dataset_dir a.dcm",
+        "weights.pt": "--ckpt_path weights.pt",
+        "labels.csv": "--datalist labels.csv",
+    }.items():
+        assert main(["run", "afire", "inference", word]) == 1
+        said = capsys.readouterr().err
+        assert f"did you mean {option}?" in said
+        assert "paper" not in said  # what there is of overlays does not help here
+    assert started == []
 
 
 def test_a_new_entry_that_another_refers_to_is_no_slip() -> None:

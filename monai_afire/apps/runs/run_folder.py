@@ -181,6 +181,9 @@ def _run_folder(
         logger.info(f"going on with the run {folder}{_described(read_record(folder))}")
     folder = folder or _unused(parent, step, name)
     if folder is None:
+        if resume:
+            which = f"run {name}" if name else f"stopped run ({step})"
+            logger.info(f"--resume True: no {which} in {parent.absolute()}: this is a new one")
         missing = [path for path in (parent, *parent.parents) if not path.exists()]
         atexit.register(remove_empty, [path.absolute() for path in missing])
         check_writable(parent, option="--output_dir")

@@ -19,9 +19,16 @@ from monai_afire.apps.runs.phantom_weights import are_of_phantoms
 from monai_afire.data import DatalistError, load_radiograph_datalist
 from monai_afire.data.datalist.labels import abnormal_label
 from monai_afire.detection import AnomalyDetector
+from monai_afire.networks.weights.description import KNOWS_PHANTOMS
 from monai_afire.networks.weights.model_file import read_description
 
 __all__ = ["TrainingMessage"]
+
+
+_REFUSAL = (
+    f"radiographs, for it {KNOWS_PHANTOMS}; for these train it on radiographs, "
+    "by --encoder_weights released or an encoder of your own radiographs"
+)
 
 
 class TrainingMessage(ClosingMessage):
@@ -31,7 +38,8 @@ class TrainingMessage(ClosingMessage):
     A detector, and the network of a fine-tuning bundle, are evaluated and used; a network of the bundle with
     ``finetune_anomaly.json`` is adapted to a detector; the encoder of another one is fine-tuned by
     ``radiograph_classification``. Commands repeat what the present command line has overridden, except for what the
-    model carries and they take from there, and offer no radiographs to a model of phantoms.
+    model carries and they take from there, and offer no radiographs to a model of phantoms: it refuses them, which the
+    message says.
 
     Args:
         network: what was trained.
@@ -89,12 +97,15 @@ class TrainingMessage(ClosingMessage):
             return {"next": self._command(files, {"pretrained": self.model}, given)}
         if not (self.configs / "evaluate.json").is_file():
             return {"next": self._fine_tuning(given)}
-        use = {"ckpt_path": self.model}
-        if not are_of_phantoms(self.model):
+        use, refusal = {"ckpt_path": self.model}, None
+        if are_of_phantoms(self.model):
+            refusal = _REFUSAL
+        else:
             use["dataset_dir"] = "/path/to/images"
         return {
             "evaluate": self._evaluation(given),
             "use": self._command(self._files("inference.json"), use, given),
+            "refuses": refusal,
         }
 
     def _evaluation(self, given: Mapping[str, str]) -> str | None:

@@ -19,6 +19,8 @@ from monai_afire.utils.text import first_few, is_absence
 
 SECTIONS = ("training", "validation", "test")
 PATH_KEYS = ("image", "image_2", "mask", "lesion_truth", "organs")
+NAMES_HEADERS = {"organs": "organ_names", "landmarks": "landmark_names"}
+"""Entries of a list that name what an item has by number."""
 _LESION_MASKS = ("mask", "lesion_truth")  # a normal image needs none
 _SCAN_FROM = 16  # so many items of one folder are cheaper to check by listing the folder
 
@@ -75,9 +77,10 @@ def require_keys(
             text = f"{len(lacking):,} of {len(items):,} items of section {section!r} have no {key!r}: {shown}"
             found = f"the first of them has {', '.join(items[lacking[0]])}"
             remedy = "monai-afire data makes one from the label files of public sets"
-            raise DatalistError(
-                f"{source}: {text}; {found}. Give each item its {key!r} in a datalist; {remedy}."
-            )
+            names = NAMES_HEADERS.get(key)
+            header = f', and the list their names ("{names}": ["first", "second", ...])'
+            given = f"Give each item its {key!r} in a datalist{header if names else ''}"
+            raise DatalistError(f"{source}: {text}; {found}. {given}; {remedy}.")
 
 
 def require_files(

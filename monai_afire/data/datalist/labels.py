@@ -14,7 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from monai_afire.data.datalist.datalist_checks import DatalistError, item_name, read_json
+from monai_afire.data.datalist.datalist_checks import (
+    NAMES_HEADERS,
+    DatalistError,
+    item_name,
+    read_json,
+)
 from monai_afire.data.datalist.loading import DrawnSet, read_sections
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import check_writable, write_text
@@ -27,8 +32,7 @@ _NAMES_FILE = "class_names.json"
 _HEADERS = {
     "label": ("finding_names", "labels"),
     "findings": ("finding_names",),
-    "organs": ("organ_names",),
-    "landmarks": ("landmark_names",),
+    **{key: (header,) for key, header in NAMES_HEADERS.items()},
 }
 _PLAIN_LABELS, _PLAIN_TYPES = frozenset((1, 0, -1, None)), {int, type(None)}
 _LABEL_KEYS = ("abnormal", "label")

@@ -192,6 +192,7 @@ def test_a_model_of_phantoms_is_not_offered_radiographs(
     lines = TrainingMessage(None, root, root).lines()
     assert f"--ckpt_path {path}" in lines["use"]
     assert ("--dataset_dir /path/to/images" in lines["use"]) == offered
+    assert ("refuses" in lines) != offered
 
 
 def test_commands_repeat_the_overrides_and_need_their_configs(

@@ -179,8 +179,10 @@ def test_normal_item_needs_no_lesion_mask_but_organs(tmp_path: Path) -> None:
     items = [{"image": "a.png", "abnormal": 0}, {"image": "b.png", "abnormal": 0, "mask": None}]
     path = write_list(tmp_path, test=items)
     assert len(labeled_items("test", datalist=path, required=("mask", "lesion_truth"))) == 2
-    with pytest.raises(DatalistError, match="2 of 2 items of section 'test' have no 'organs'"):
-        labeled_items("test", datalist=path, required=("organs",))
+    for key, header in {"organs": "organ_names", "landmarks": "landmark_names"}.items():
+        lacking = f"2 of 2 items of section 'test' have no '{key}'.*\"{header}\""
+        with pytest.raises(DatalistError, match=lacking):  # what comes next is named, too
+            labeled_items("test", datalist=path, required=(key,))
     path = write_list(tmp_path, test=[{"image": "a.png", "abnormal": -1}])
     with pytest.raises(DatalistError, match="1 of 1 items of section 'test' have no 'mask'"):
         labeled_items("test", datalist=path, required=("mask",))
