@@ -11,7 +11,10 @@ from monai.utils import CommonKeys
 
 from monai_afire.utils.text import counted
 
-FOR_VALIDATION = " for validation (in a section of a datalist; without one, each patient is held out with a chance of a tenth)"
+FOR_VALIDATION = (
+    " for validation (in a section of a datalist; "
+    "without one, each patient is held out with a chance of a tenth)"
+)
 FEW_IMAGES = 30  # the AUC of 15 against 15 images has a 95 % interval of about 0.2 to each side
 
 logger = logging.getLogger(__name__)

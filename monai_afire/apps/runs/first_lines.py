@@ -12,6 +12,7 @@ from monai.bundle import ConfigParser
 
 from monai_afire.apps.runs.call import BundleCall
 from monai_afire.apps.runs.phantom_weights import are_of_phantoms
+from monai_afire.apps.runs.run_folder import nothing_to_resume
 from monai_afire.networks.weights.description import KNOWS_PHANTOMS
 from monai_afire.utils.device import described_precision
 from monai_afire_cli.bundles import bundles_folder
@@ -35,7 +36,8 @@ def print_first_lines(call: BundleCall) -> None:
 
 def first_lines(call: BundleCall) -> Iterator[str]:
     """
-    Whose configs run, on what, with which weights, and a hint at the paper's settings for a training on own images.
+    Whose configs run, whether a run to be resumed is a new one, on what, with which weights, and a hint at the paper's
+    settings for a training on own images.
 
     Args:
         call: the start of the run.
@@ -49,6 +51,8 @@ def first_lines(call: BundleCall) -> Iterator[str]:
     """
     if call.layers:
         yield origin(map(Path, call.layers))
+    if line := _nothing_to_resume(call):
+        yield line
     for switch in _BF16:
         if "device" in call.config and switch in call.parser:
             yield described_precision(call.value("device"), bool(call.value(switch)))
@@ -61,6 +65,16 @@ def first_lines(call: BundleCall) -> Iterator[str]:
         yield "the settings of train.json are small, for a first try; the overlay paper has those of the paper"
     if has_own_images:
         yield from _phantom_encoders(call)
+
+
+def _nothing_to_resume(call: BundleCall) -> str | None:
+    """That a run to be resumed is a new one, where it has a folder of its name."""
+    entry = call.config.get("run_dir")
+    is_step = call.words.get("run_id", "run") == "run"
+    if not isinstance(entry, Mapping) or "output_dir" in call.overrides or not is_step:
+        return None
+    names = [name for name in entry if not name.startswith("_")]
+    return nothing_to_resume(**{name: call.value(f"run_dir::{name}") for name in names})
 
 
 def _weights_line(call: BundleCall) -> str:

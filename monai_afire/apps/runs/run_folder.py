@@ -34,7 +34,7 @@ from monai_afire_cli.run_records import (
     wrong_name,
 )
 
-__all__ = ["run_folder", "run_name", "stopped_run", "used_folder"]
+__all__ = ["nothing_to_resume", "run_folder", "run_name", "stopped_run", "used_folder"]
 
 logger = logging.getLogger(__name__)
 
@@ -92,10 +92,47 @@ def run_folder(
     if is_launched() and not has_process_group():
         remedy = "start a step for one process without torchrun, or give the folder (--output_dir)"
         raise RuntimeError(f"the processes have not joined, so each would have a run: {remedy}")
-    # MONAI's tracking evaluates a config before the texts of the command line are read
-    is_resumed = str(resume).lower() == "true"
     plain = None if name is None else str(name)
-    return by_main_rank(_run_folder, bundle, step, plain, is_resumed, images)
+    return by_main_rank(_run_folder, bundle, step, plain, _is_asked_for(resume), images)
+
+
+def nothing_to_resume(
+    bundle: str,
+    step: str,
+    name: str | None = None,
+    resume: bool = False,
+    images: Sequence[str | None] = (),
+) -> str | None:
+    """
+    What a run says that is to be resumed and is a new one.
+
+    Args:
+        bundle: see :func:`run_folder`, as for the others.
+        step: what the run does.
+        name: of the run.
+        resume: whether it is to be resumed.
+        images: what names the images.
+
+    Returns:
+        A sentence; None where a run goes on, and for one that is meant to be new.
+
+    Raises:
+        ValueError: see :func:`stopped_run`.
+
+    Example:
+        >>> print(nothing_to_resume("no_such_bundle", "train", "mine", resume=True))
+        --resume True: no run mine in ...no_such_bundle: this is a new one
+    """
+    plain = None if name is None else str(name)
+    if not _is_asked_for(resume) or stopped_run(bundle, step, plain, images) is not None:
+        return None
+    which = f"stopped run ({step})" if plain is None else f"run {plain}"
+    return f"--resume True: no {which} in {runs_of(bundle).absolute()}: this is a new one"
+
+
+def _is_asked_for(resume: bool | str) -> bool:
+    """MONAI's tracking evaluates a config before the texts of the command line are read."""
+    return str(resume).lower() == "true"
 
 
 def stopped_run(
@@ -181,9 +218,6 @@ def _run_folder(
         logger.info(f"going on with the run {folder}{_described(read_record(folder))}")
     folder = folder or _unused(parent, step, name)
     if folder is None:
-        if resume:
-            which = f"run {name}" if name else f"stopped run ({step})"
-            logger.info(f"--resume True: no {which} in {parent.absolute()}: this is a new one")
         missing = [path for path in (parent, *parent.parents) if not path.exists()]
         atexit.register(remove_empty, [path.absolute() for path in missing])
         check_writable(parent, option="--output_dir")

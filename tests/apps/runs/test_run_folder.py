@@ -219,20 +219,6 @@ def test_a_folder_of_results_has_no_name(tmp_path: Path) -> None:
     assert not (tmp_path / "run.json").exists()
 
 
-def test_nothing_to_resume_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    runs = Path("runs/mine").absolute()
-    with caplog.at_level("INFO"):
-        for name in ("first", None):
-            caplog.clear()
-            folder = run_folder("mine", "train", name, resume=True)
-            assert run_folder("mine", "train", name, resume=True) == folder  # MONAI asks twice
-            [line] = [each for each in caplog.messages if str(runs) in each]
-            assert name is None or f"no run {name} " in line
-        caplog.clear()
-        run_folder("mine", "train", "new")
-        assert not [each for each in caplog.messages if str(runs) in each]
-
-
 def test_false_on_the_command_line_resumes_nothing() -> None:
     last = train()
     assert Path(run_folder("mine", "train", resume="false")) != last
