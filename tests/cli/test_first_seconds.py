@@ -22,6 +22,8 @@ INTERRUPT = "import signal; signal.raise_signal(signal.SIGINT)\n"
 HAND_OVER = """
 import os, signal
 from monai_afire_cli import starting
+# a shell starts what is in the background, such as all tests, with Ctrl-C ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)
 become = os.execve
 def interrupted(*words):
     signal.raise_signal(signal.SIGINT)

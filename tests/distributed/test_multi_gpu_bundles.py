@@ -192,11 +192,13 @@ def test_pretraining_by_two_processes_and_resuming(workspace: Path) -> None:
     # the schedules are those of two epochs
     names = ("lr_schedule", "weight_decay_schedule", "teacher_decay_schedule")
     schedules = {f"train::{name}::epochs": 2 for name in names}
-    cut = torchrun(workspace, "afire", **{"train::trainer::max_epochs": 1, **schedules})
+    one_epoch = {"train::trainer::max_epochs": 1, **schedules}
+    cut = torchrun(workspace, "afire", name="cut", **one_epoch)
     assert cut.returncode == 0, cut.stderr[-3000:]
-    resumed = torchrun(workspace, "afire", resume=True)
+    resumed = torchrun(workspace, "afire", name="cut", resume=True)
     assert resumed.returncode == 0, resumed.stderr[-3000:]
     assert resumed.stdout.count("resumed from") == 1
+    assert last_run("afire").name == "cut"
     for name, value in saved_weights("afire").items():
         assert torch.equal(value, weights[name]), name
 

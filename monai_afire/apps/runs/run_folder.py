@@ -46,7 +46,8 @@ _MAY_CHANGE = {
 }
 _DONE_ONCE = ("evaluation", "analysis", "fit")  # steps whose configs call run_once
 _MOST_LISTED = 10
-_made: dict[tuple[Path, str, str | None], Path] = {}  # folders that this process has made
+# folders that this process has made, by bundle, step, name and images: clients of a federation have each their own
+_made: dict[tuple[str | None, ...], Path] = {}
 
 
 def run_folder(
@@ -216,13 +217,14 @@ def _run_folder(
     folder = stopped_run(bundle, step, name, images) if resume else None
     if folder is not None:
         logger.info(f"going on with the run {folder}{_described(read_record(folder))}")
-    folder = folder or _unused(parent, step, name)
+    run = (os.path.abspath(bundle), step, name, *_absolute(images))
+    folder = folder or _unused(run)
     if folder is None:
         missing = [path for path in (parent, *parent.parents) if not path.exists()]
         atexit.register(remove_empty, [path.absolute() for path in missing])
         check_writable(parent, option="--output_dir")
         folder = _named(parent / name) if name else _timed(parent)
-        _made[parent.absolute(), step, name] = folder
+        _made[run] = folder
         atexit.register(_leave_if_unused, folder.absolute())
         begin_run(folder, {"step": step, "images": _absolute(images), "options": _options()})
     return str(folder)
@@ -287,9 +289,9 @@ def _options() -> dict[str, Any] | None:
     return {**options, "config_file": [os.path.abspath(file) for file in files]}
 
 
-def _unused(parent: Path, step: str, name: str | None) -> Path | None:
+def _unused(run: tuple[str | None, ...]) -> Path | None:
     """A folder that this process has made for the same run: MONAI's tracking evaluates a config twice."""
-    folder = _made.get((parent.absolute(), step, name))
+    folder = _made.get(run)
     return folder if folder is not None and _is_unused(folder) else None
 
 

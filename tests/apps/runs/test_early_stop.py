@@ -15,12 +15,14 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows sends o
 
 COMMAND = "import sys; sys.argv = ['monai/bundle/__main__.py', 'run', '--config_file', 'a.json']"
 STOP = "from monai_afire.apps.runs.early_stop import stop_early; import os, signal; stop_early()"
+# a shell starts what is in the background, such as all tests, with Ctrl-C ignored
+CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 FOLDER = "from monai_afire.apps.runs import run_folder; run_folder('mine', 'fit', 'first')"
 
 
 def run_code(folder: Path, *lines: str) -> subprocess.CompletedProcess:
     """In a process of its own."""
-    command = [sys.executable, "-c", "\n".join(lines)]
+    command = [sys.executable, "-c", "\n".join([CTRL_C, *lines])]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=120, cwd=folder, env=environment()
     )

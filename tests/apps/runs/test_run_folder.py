@@ -371,3 +371,11 @@ def test_a_run_without_weights_is_named_as_one(
         run_weights(restored.name, "afire")
     with pytest.raises(FileNotFoundError, match=r"'restore'.*no weights"):
         run_weights(str(restored.absolute()), "mine")
+
+
+def test_clients_of_a_federation_in_one_process_have_each_their_own_folder() -> None:
+    """Both are prepared before either has written anything; MONAI's tracking asks twice for the same."""
+    first, second = (run_folder(f"client_{number}/bundles/mine", "train") for number in range(2))
+    assert first != second
+    assert run_folder("client_1/bundles/mine", "train") == second
+    assert run_folder("client_1/bundles/mine", "train", images=["other"]) != second
