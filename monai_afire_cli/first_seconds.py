@@ -15,7 +15,12 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from monai_afire_cli.interrupts import INTERRUPTED, release_interrupts, stopped_line
+from monai_afire_cli.interrupts import (
+    INTERRUPTED,
+    exit_code_behind,
+    release_interrupts,
+    stopped_line,
+)
 
 _MONAI_BUNDLE = "monai.bundle"
 
@@ -31,6 +36,9 @@ def main(words: Sequence[str]) -> int:
     except SystemExit:
         raise
     except BaseException as error:
+        stopped = exit_code_behind(error)
+        if stopped is not None:
+            return stopped
         if sys.excepthook is not sys.__excepthook__ or not _is_interrupt(error):
             raise
         os.write(2, f"\n{stopped_line(module == _MONAI_BUNDLE)}\n".encode())

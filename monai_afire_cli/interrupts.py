@@ -11,6 +11,7 @@ from contextlib import contextmanager
 __all__ = [
     "INTERRUPTED",
     "NOTHING_WRITTEN",
+    "exit_code_behind",
     "hold_interrupts",
     "release_interrupts",
     "stopped_line",
@@ -21,6 +22,7 @@ INTERRUPTED = 130
 NOTHING_WRITTEN = " before this run wrote anything: the same command starts it again"
 """Said after the signal that stopped the run of a bundle."""
 
+_STOPPED = {INTERRUPTED, 143}  # the latter of SIGTERM and SIGUSR1
 _CAN_HOLD = hasattr(signal, "pthread_sigmask")  # not on Windows
 
 
@@ -36,6 +38,29 @@ def stopped_line(is_run: bool) -> str:
         'stopped by SIGINT'
     """
     return f"stopped by SIGINT{NOTHING_WRITTEN if is_run else ''}"
+
+
+def exit_code_behind(error: BaseException | None) -> int | None:
+    """
+    The exit code of a stop that has been said already, and that was wrapped into another error on its way.
+
+    ``pydoc``, by which MONAI finds what a config names, makes an error of its own of whatever ends an import.
+
+    Args:
+        error: that ends the process.
+
+    Returns:
+        130 or 143; None for another error.
+
+    Example:
+        >>> exit_code_behind(ImportError("no such module")) is None, exit_code_behind(SystemExit(143))
+        (True, 143)
+    """
+    while error is not None:
+        if isinstance(error, SystemExit) and error.code in _STOPPED:
+            return int(error.code)
+        error = error.__cause__ or error.__context__
+    return None
 
 
 @contextmanager

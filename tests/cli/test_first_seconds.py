@@ -78,6 +78,17 @@ def test_an_interrupt_before_python_runs_the_command_is_not_lost(tmp_path: Path)
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("code", [130, 143])
+def test_a_stop_that_was_said_keeps_its_exit_code(tmp_path: Path, code: int) -> None:
+    """MONAI finds what a config names by pydoc, which makes an error of whatever ends an import."""
+    (tmp_path / "stops.py").write_text(
+        f"import sys; print('said', file=sys.stderr); sys.exit({code})"
+    )
+    hook = "import sys; sys.excepthook = lambda *_: print('traceback', file=sys.stderr)\n"
+    done = handed_over(tmp_path, hook + "import pydoc; pydoc.locate('stops')")
+    assert (done.returncode, done.stderr) == (code, "said\n")
+
+
 def test_a_command_keeps_its_own_way(tmp_path: Path) -> None:
     handler = "import signal, sys; signal.signal(signal.SIGINT, lambda *_: sys.exit(7))\n"
     assert handed_over(tmp_path / "a", handler + INTERRUPT).returncode == 7

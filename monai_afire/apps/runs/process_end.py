@@ -12,6 +12,7 @@ from types import TracebackType
 from tqdm import tqdm
 
 from monai_afire.apps.runs.error_hints import hint_for
+from monai_afire_cli.interrupts import exit_code_behind
 from monai_afire_cli.pipes import is_output_unread
 
 __all__ = ["close_bars", "innermost_cause", "show_cause_last"]
@@ -44,6 +45,8 @@ def show_cause_last(interrupted: str = "stopped by Ctrl-C") -> None:
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
         close_bars()
+        if exit_code_behind(error) is not None:
+            return
         if issubclass(kind, KeyboardInterrupt):
             print(f"\n{interrupted}", file=sys.stderr, flush=True)
             return

@@ -93,6 +93,9 @@ def class_names(
     elif not dataset_dir and phantom:
         names = phantom.class_names(key)
     source = datalist or dataset_dir or "the phantom"
+    if not names and num_classes is None and not datalist and dataset_dir:
+        remedy = "give a list of them (--datalist), which monai-afire data makes"
+        raise DatalistError(f"{source}: a folder of images has no labels; {remedy}.")
     if not names and num_classes is None:
         headers = _HEADERS.get(key) if datalist else None
         added = f'add "{headers[0]}": ["first", "second", ...] to the list, or ' if headers else ""

@@ -327,7 +327,7 @@ def test_names_that_do_not_fit_or_are_not_there_are_refused(tmp_path: Path) -> N
         DatalistError, match=r"no names for 'organs'; add \"organ_names\": .* to the list, or"
     ):
         class_names(path, key="organs")
-    with pytest.raises(DatalistError, match="has no names for 'label'; give num_classes"):
+    with pytest.raises(DatalistError, match="a folder of images has no labels; give a list"):
         class_names(dataset_dir=str(tmp_path))
     with pytest.raises(DatalistError, match="cannot be read"):
         class_names(str(tmp_path / "no.json"))
