@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from monai_afire_cli.words import SEPARATOR
+
 __all__ = ["Code", "code_in_config", "config_paths", "listing"]
 
 KNOWN_PACKAGES = frozenset({"monai", "torch", "ignite", "monai_afire"})
 """Packages whose callables are not marked."""
 
-_TARGET, _EXPRESSION, _MACRO, _SEPARATOR = "_target_", "$", "%", "::"
+_TARGET, _EXPRESSION, _MACRO = "_target_", "$", "%"
 _REFERENCE = re.compile(r"@(?:::|#)*\w+(?:(?:::|#)\w+)*")
 _PLACEHOLDER = "_reference_"
 _SAFE_BUILTINS = frozenset(
@@ -156,7 +158,7 @@ def _code(entry: Any, id: tuple[str, ...]) -> Iterator[Code]:
         for place, value in enumerate(entry):
             yield from _code(value, (*id, str(place)))
     elif isinstance(entry, str) and (is_code := _is_code(entry, id)):
-        yield Code(_SEPARATOR.join(id), entry, is_code(entry))
+        yield Code(SEPARATOR.join(id), entry, is_code(entry))
 
 
 def _is_code(text: str, id: tuple[str, ...]) -> Any:

@@ -19,7 +19,7 @@ from monai_afire_cli.bundles import (
     packaged_bundles,
 )
 from monai_afire_cli.code_in_configs import code_in_config, config_paths, listing
-from monai_afire_cli.interrupts import INTERRUPTED, stopped_line
+from monai_afire_cli.interrupts import INTERRUPTED_EXIT_CODE, stopped_line
 from monai_afire_cli.overrides import wrong_options
 from monai_afire_cli.pipes import until_unread
 from monai_afire_cli.starting import bundle_command, hand_over, quoted, run_in, shown
@@ -122,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return until_unread(lambda: _started(words)) or 0
     except KeyboardInterrupt:
         print(f"\n{stopped_line(words[0] == 'run')}", file=sys.stderr)
-        return INTERRUPTED
+        return INTERRUPTED_EXIT_CODE
 
 
 def _started(words: list[str]) -> int:

@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 
 from monai_afire_cli.interrupts import (
-    INTERRUPTED,
+    INTERRUPTED_EXIT_CODE,
     exit_code_behind,
+    is_interrupt_behind,
     release_interrupts,
     stopped_line,
 )
@@ -39,10 +40,10 @@ def main(words: Sequence[str]) -> int:
         stopped = exit_code_behind(error)
         if stopped is not None:
             return stopped
-        if sys.excepthook is not sys.__excepthook__ or not _is_interrupt(error):
+        if sys.excepthook is not sys.__excepthook__ or not is_interrupt_behind(error):
             raise
         os.write(2, f"\n{stopped_line(module == _MONAI_BUNDLE)}\n".encode())
-        return INTERRUPTED
+        return INTERRUPTED_EXIT_CODE
     return 0
 
 
@@ -52,15 +53,6 @@ def _file_of(module: str) -> str:
     if found is not None and found.submodule_search_locations is not None:
         found = find_spec(f"{module}.__main__")
     return str(found.origin) if found else module
-
-
-def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind an error, such as the one that ``pydoc`` makes of whatever ends an import."""
-    while error is not None:
-        if isinstance(error, KeyboardInterrupt):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
 
 
 if __name__ == "__main__":

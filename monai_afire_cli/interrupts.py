@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Ctrl-C before a command can answer it: what is said, and how it waits while one process becomes another program."""
+"""A stop by a signal: its exit codes, what is said before a command can, and how Ctrl-C waits for another program."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 __all__ = [
-    "INTERRUPTED",
+    "INTERRUPTED_EXIT_CODE",
     "NOTHING_WRITTEN",
+    "STOPPED_EXIT_CODE",
     "exit_code_behind",
     "hold_interrupts",
+    "is_interrupt_behind",
     "release_interrupts",
     "stopped_line",
 ]
 
-INTERRUPTED = 130
-"""128 + SIGINT, as a shell says of a program that Ctrl-C ended."""
+STOPPED_EXIT_CODE = 143
+"""128 + SIGTERM, as a shell reports it: not 0, so that no scheduler takes a stopped run for a finished one."""
+INTERRUPTED_EXIT_CODE = 130
+"""128 + SIGINT: Ctrl-C."""
 NOTHING_WRITTEN = " before this run wrote anything: the same command starts it again"
 """Said after the signal that stopped the run of a bundle."""
 
-_STOPPED = {INTERRUPTED, 143}  # the latter of SIGTERM and SIGUSR1
 _CAN_HOLD = hasattr(signal, "pthread_sigmask")  # not on Windows
 
 
@@ -56,11 +59,31 @@ def exit_code_behind(error: BaseException | None) -> int | None:
         >>> exit_code_behind(ImportError("no such module")) is None, exit_code_behind(SystemExit(143))
         (True, 143)
     """
-    while error is not None:
-        if isinstance(error, SystemExit) and error.code in _STOPPED:
-            return int(error.code)
-        error = error.__cause__ or error.__context__
+    for each in _wrapped(error):
+        if isinstance(each, SystemExit) and each.code in (STOPPED_EXIT_CODE, INTERRUPTED_EXIT_CODE):
+            return int(each.code)
     return None
+
+
+def is_interrupt_behind(error: BaseException | None) -> bool:
+    """
+    Whether Ctrl-C was wrapped into an error, as by ``pydoc``, or is the error itself.
+
+    Args:
+        error: that ends the process.
+
+    Example:
+        >>> is_interrupt_behind(ImportError("no such module")), is_interrupt_behind(KeyboardInterrupt())
+        (False, True)
+    """
+    return any(isinstance(each, KeyboardInterrupt) for each in _wrapped(error))
+
+
+def _wrapped(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and those that it was made of."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 @contextmanager

@@ -11,11 +11,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from monai_afire_cli.run_records import other_step, runs_of, taken_name, wrong_name
+from monai_afire_cli.run_records import (
+    has_run_folder,
+    other_step,
+    runs_of,
+    taken_name,
+    wrong_name,
+)
 from monai_afire_cli.suggestions import MOST_SUGGESTIONS, did_you_mean, paths_of
 from monai_afire_cli.table_hint import is_table, list_command
 from monai_afire_cli.weights_of import wrong_run
-from monai_afire_cli.words import PATHS, option_words
+from monai_afire_cli.words import PATHS, SEPARATOR, option_words
 from monai_afire_cli.wrong_values import is_empty_folder, no_radiographs, wrong_word
 
 __all__ = ["INPUTS", "unknown_step", "wrong_options"]
@@ -25,7 +31,6 @@ INPUTS = (
     *("ckpt_path", "encoder_weights", "pretrained"),
 )
 """Options that name a file or folder to read."""
-_SEPARATOR = "::"
 _NOTHING = ("", "none", "null")
 _STEPS = ("run", "export")
 _OF_MONAI = (
@@ -116,7 +121,7 @@ def _merged(files: Sequence[Path]) -> dict[str, Any]:
 
 
 def _parts(id: str) -> list[str]:
-    return id.replace("#", _SEPARATOR).split(_SEPARATOR)
+    return id.replace("#", SEPARATOR).split(SEPARATOR)
 
 
 def _set(config: dict[str, Any], id: list[str], value: Any, merges: bool) -> None:
@@ -138,7 +143,7 @@ def _unknown_part(config: dict[str, Any], id: list[str]) -> str | None:
         if not isinstance(holder, dict):
             return None
         if name not in holder:
-            where = _SEPARATOR.join(id[:place]) or "the config"
+            where = SEPARATOR.join(id[:place]) or "the config"
             return f"{where} has no {name!r}{did_you_mean(name, list(holder))}"
         holder = holder[name]
     return None
@@ -158,7 +163,7 @@ def _misspelt(config: Mapping[str, Any], name: str, overrides: Sequence[str]) ->
 
     It may be a new entry that another one refers to.
     """
-    is_known = name in config or name in _OF_MONAI or _SEPARATOR in name
+    is_known = name in config or name in _OF_MONAI or SEPARATOR in name
     is_referred_to = any(f"@{name}" in word for word in overrides)
     if is_known or is_referred_to:
         return None
@@ -185,7 +190,7 @@ def _wrong_run_name(
     if problem := wrong_name(name):
         return problem
     folder = runs / name
-    if not folder.exists() or not _has_run_folder(words, config):
+    if not folder.exists() or not has_run_folder(words, config):
         return None
     resume = str(_resume(words, config)).lower()
     if resume == "false":
@@ -197,13 +202,6 @@ def _resume(words: Mapping[str, str | None], config: Mapping[str, Any]) -> Any:
     if "resume" not in words:
         return config.get("resume")
     return True if words["resume"] is None else words["resume"]  # a switch has no word
-
-
-def _has_run_folder(words: Mapping[str, str | None], config: Mapping[str, Any]) -> bool:
-    """Whether a run has a folder of its name, rather than writing elsewhere."""
-    if not isinstance(config.get("run_dir"), dict) or "output_dir" in words:
-        return False
-    return words.get("run_id", "run") == "run"
 
 
 def _no_images(folder: str | None) -> str | None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 __all__ = [
     "LATEST",
     "RECORD",
+    "has_run_folder",
     "newest_first",
     "newest_run",
     "other_step",
@@ -66,6 +67,24 @@ def wrong_name(name: str) -> str | None:
     if name and Path(name).name == name and name not in (*_RESERVED, ".."):
         return None
     return f"{name or repr(name)}: the name of a run is that of one folder, without slashes, and none of {_RESERVED}"
+
+
+def has_run_folder(words: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    """
+    Whether a command has a folder of its own among the runs, rather than writing elsewhere.
+
+    Args:
+        words: of the command line, by option.
+        config: of the bundle.
+
+    Example:
+        >>> config = {"run_dir": {"step": "train"}}
+        >>> has_run_folder({}, config), has_run_folder({"output_dir": "results"}, config)
+        (True, False)
+    """
+    if not isinstance(config.get("run_dir"), Mapping) or "output_dir" in words:
+        return False
+    return words.get("run_id", "run") == "run"
 
 
 def taken_name(folder: str | os.PathLike) -> str:

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from monai_afire_cli.interrupts import INTERRUPTED, hold_interrupts
+from monai_afire_cli.interrupts import INTERRUPTED_EXIT_CODE, hold_interrupts
 
 __all__ = ["DOOR", "bundle_command", "config_word", "hand_over", "quoted", "run_in", "shown"]
 
@@ -133,7 +133,7 @@ def run_in(folder: Path, command: Sequence[str]) -> int:
             return process.wait()
         except KeyboardInterrupt:
             process.wait()
-            return INTERRUPTED
+            return INTERRUPTED_EXIT_CODE
 
 
 def _process_words(command: Sequence[str]) -> list[str]:

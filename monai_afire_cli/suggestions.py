@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
+from monai_afire_cli.words import SEPARATOR
+
 __all__ = ["MOST_SUGGESTIONS", "did_you_mean", "paths_of"]
 
 MOST_SUGGESTIONS = 3
 """Paths in one message."""
 
-_SEPARATOR = "::"
 _REFERENCE = "@"
 _OF_WEIGHTS = "$@model_file."  # read from the file of the weights
 
@@ -49,7 +50,7 @@ def paths_of(name: str, config: Mapping[str, Any]) -> list[str]:
     """
     found: dict[str, None] = {}  # ordered
     for path, value in _entries(config):
-        if path.split(_SEPARATOR)[-1] != name:
+        if path.split(SEPARATOR)[-1] != name:
             continue
         if str(value).startswith(_OF_WEIGHTS):
             return []
@@ -64,4 +65,4 @@ def _entries(holder: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
         path = f"{prefix}{name}"
         yield path, value
         if isinstance(value, Mapping):
-            yield from _entries(value, path + _SEPARATOR)
+            yield from _entries(value, path + SEPARATOR)

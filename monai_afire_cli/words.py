@@ -21,6 +21,7 @@ __all__ = [
     "DICTIONARIES",
     "NAMES",
     "PATHS",
+    "SEPARATOR",
     "SIGILS",
     "literal",
     "option_words",
@@ -44,6 +45,8 @@ COUNTS = (
     *("grid", "cell", "window", "picture_size", "stride"),
 )
 """Options that are whole numbers from 1 on."""
+SEPARATOR = "::"
+"""Between the names of a path in a config."""
 SIGILS = ("@", "$", "%")
 """What begins a reference, an expression or a macro of MONAI."""
 
@@ -143,7 +146,7 @@ def passed_on(arguments: Sequence[str]) -> list[str]:
 
 
 def _id(name: str) -> str:
-    return name.lstrip("-").replace("-", "_").replace("#", "::")
+    return name.lstrip("-").replace("-", "_").replace("#", SEPARATOR)
 
 
 def passed_word(id: str, word: str) -> str:

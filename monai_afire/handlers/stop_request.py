@@ -22,16 +22,10 @@ from ignite.engine import Engine, Events
 from torch.utils.data import DataLoader
 
 from monai_afire.utils.distributed import all_reduce_max, barrier, world_size
-
-STOPPED_EXIT_CODE = 143
-"""128 + SIGTERM, as a shell reports it: not 0, so that no scheduler takes a stopped run for a finished one."""
+from monai_afire_cli.interrupts import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE
 
 _STOPPING = b"\nCtrl-C: saving after this step; Ctrl-C again in five seconds stops at once\n"
 _SAME_REQUEST = 5.0  # seconds within which a second signal belongs to the first: a launcher repeats its scheduler's
-
-
-INTERRUPTED_EXIT_CODE = 130
-"""128 + SIGINT: Ctrl-C."""
 
 
 class StoppedBySignal(SystemExit):

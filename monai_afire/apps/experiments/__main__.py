@@ -30,6 +30,7 @@ from monai_afire.apps.experiments.plan import (
 )
 from monai_afire.utils.files import write_text
 from monai_afire.visualize.figures import save_figure
+from monai_afire_cli.interrupts import INTERRUPTED_EXIT_CODE
 from monai_afire_cli.overrides import wrong_options
 from monai_afire_cli.pipes import until_unread
 
@@ -86,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         print("interrupted: the same command continues", file=sys.stderr)
-        return 130
+        return INTERRUPTED_EXIT_CODE
 
 
 def _initializations(

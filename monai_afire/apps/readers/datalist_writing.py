@@ -295,7 +295,7 @@ def _notes_on_validation(header: Mapping[str, Any], images: Sequence[LabeledImag
 
 def _notes_on_test(images: Sequence[LabeledImage]) -> list[str]:
     """Whether test has too few patients for an interval."""
-    found = len(_patients([image for image in images if image.section == "test"]))
+    found = len(_patients(_by_section(images)["test"]))
     if not 0 < found < LEAST_PATIENTS:
         return []
     few = f"warning: test has only {counted(found, 'patient')}"

@@ -101,14 +101,15 @@ class _ProbabilityReport(MetricsReport):
     ) -> dict[str, Any]:
         """Cells of an image's row that come from its labels."""
 
-    def subgroups(
+    def patients_and_groups(
         self, table: pd.DataFrame, labels: NDArray, thresholds: Sequence[float]
     ) -> dict[str, Any]:
-        """See ``subgroup_metrics``."""
+        """How many patients there are, and the metrics of groups of them, see ``subgroup_metrics``."""
         values = self.values(table, "probability")
-        return subgroup_metrics(
+        subgroups = subgroup_metrics(
             table, labels, values, thresholds, self.class_names, self.num_bootstraps
         )
+        return {"num_patients": table["patient_id"].nunique(), "subgroups": subgroups}
 
     def means(self, metrics: dict[str, Any]) -> str:
         """The metrics of the summary, with the interval of the AUC if there is one."""
@@ -129,9 +130,10 @@ class _ProbabilityReport(MetricsReport):
             rows[name] = {**{title: entry[key] for key, title in counts.items()}, **texts}
         return table_lines(rows)
 
-    def patients_lines(self, metrics: dict[str, Any]) -> list[str]:
-        """Where there are intervals, what the number of patients means for them."""
-        return few_patients_lines(metrics["num_patients"]) if self.num_bootstraps else []
+    def patient_lines(self, metrics: dict[str, Any]) -> list[str]:
+        """Where there are intervals, what the number of patients means for them; then a line per group of patients."""
+        few = few_patients_lines(metrics["num_patients"]) if self.num_bootstraps else []
+        return [*few, *subgroup_lines(metrics["subgroups"])]
 
     def values(self, table: pd.DataFrame, kind: str) -> NDArray[np.float64]:
         """Columns of one kind, ``(images, K)``."""
@@ -207,8 +209,7 @@ class ClassificationReport(_ProbabilityReport):
             labels, probabilities, self.class_names, *settings, table["patient_id"]
         )
         limits = [entry["threshold"] for entry in metrics["per_class"].values()]
-        subgroups = self.subgroups(table, self._truth(table), limits)
-        return {**metrics, "num_patients": table["patient_id"].nunique(), "subgroups": subgroups}
+        return {**metrics, **self.patients_and_groups(table, self._truth(table), limits)}
 
     def draw(self, table: pd.DataFrame) -> None:
         """The ROC curve of each class."""
@@ -230,9 +231,8 @@ class ClassificationReport(_ProbabilityReport):
             f"{metrics['num_images']} images; means of {defined} of {len(per_class)} classes: "
         )
         counts = {"num_positive": "present", "num_negative": "absent"}
-        groups = subgroup_lines(metrics["subgroups"])
         lines = [summary + self.means(metrics), *self.class_lines(metrics, counts)]
-        return [*lines, *self.patients_lines(metrics), *groups]
+        return [*lines, *self.patient_lines(metrics)]
 
     def _truth(self, table: pd.DataFrame) -> NDArray[np.float64]:
         """Labels of 1 and 0, NaN where they do not count."""
@@ -305,11 +305,8 @@ class MulticlassReport(_ProbabilityReport):
         metrics = multiclass_metrics(
             labels, values, self.class_names, self.num_bootstraps, table["patient_id"]
         )
-        return {
-            **metrics,
-            "num_patients": table["patient_id"].nunique(),
-            "subgroups": self.subgroups(table, truth, [np.nan] * len(self.class_names)),
-        }
+        limits = [np.nan] * len(self.class_names)
+        return {**metrics, **self.patients_and_groups(table, truth, limits)}
 
     def draw(self, table: pd.DataFrame) -> None:
         """The confusion matrix, and the ROC curve of each class against the others."""
@@ -330,8 +327,7 @@ class MulticlassReport(_ProbabilityReport):
         """The means and a table with a line per class."""
         counts = {"num_images": "images", "num_predicted": "decided"}
         first = f"{metrics['num_images']} images: {self.means(metrics)}"
-        lines = [first, *self.class_lines(metrics, counts), *self.patients_lines(metrics)]
-        return [*lines, *subgroup_lines(metrics["subgroups"])]
+        return [first, *self.class_lines(metrics, counts), *self.patient_lines(metrics)]
 
     def _columns(self, table: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
         numbers = {name: number for number, name in enumerate(self.class_names)} | {"": UNKNOWN}

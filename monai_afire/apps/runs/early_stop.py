@@ -11,12 +11,11 @@ import threading
 from types import FrameType
 
 from monai_afire.apps.runs.command_line import given_options
-from monai_afire.apps.runs.follow_up import resume_command
+from monai_afire.apps.runs.follow_up import go_on_line
 from monai_afire.apps.runs.process_end import close_bars
 from monai_afire.apps.runs.run_folder import used_folder
-from monai_afire.handlers.stop_request import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE
 from monai_afire.utils.distributed import global_rank, is_launched
-from monai_afire_cli.interrupts import NOTHING_WRITTEN
+from monai_afire_cli.interrupts import INTERRUPTED_EXIT_CODE, NOTHING_WRITTEN, STOPPED_EXIT_CODE
 
 __all__ = ["stop_early"]
 
@@ -54,6 +53,4 @@ def _leave(number: int, frame: FrameType | None) -> None:
 
 def _how_to_go_on() -> str:
     folder = used_folder()
-    if folder is None:
-        return NOTHING_WRITTEN
-    return f"\ngo on by:  {resume_command(given_options(), folder.name)}"
+    return NOTHING_WRITTEN if folder is None else f"\n{go_on_line(folder.name)}"

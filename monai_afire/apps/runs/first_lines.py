@@ -16,6 +16,7 @@ from monai_afire.apps.runs.run_folder import nothing_to_resume
 from monai_afire.networks.weights.description import KNOWS_PHANTOMS
 from monai_afire.utils.device import described_precision
 from monai_afire_cli.bundles import bundles_folder
+from monai_afire_cli.run_records import has_run_folder
 
 _PAPER = "paper.json"
 _BF16 = ("train::inferer::enabled", "inferer::enabled")  # of a training, of other runs
@@ -69,11 +70,9 @@ def first_lines(call: BundleCall) -> Iterator[str]:
 
 def _nothing_to_resume(call: BundleCall) -> str | None:
     """That a run to be resumed is a new one, where it has a folder of its name."""
-    entry = call.config.get("run_dir")
-    is_step = call.words.get("run_id", "run") == "run"
-    if not isinstance(entry, Mapping) or "output_dir" in call.overrides or not is_step:
+    if not has_run_folder({**call.overrides, **call.words}, call.config):
         return None
-    names = [name for name in entry if not name.startswith("_")]
+    names = [name for name in call.config["run_dir"] if not name.startswith("_")]
     return nothing_to_resume(**{name: call.value(f"run_dir::{name}") for name in names})
 
 

@@ -17,6 +17,7 @@ from monai_afire.apps.runs.call import is_of_weights, top_level
 from monai_afire.apps.runs.command_line import config_files, given_options
 from monai_afire.apps.runs.door import launched, run_text
 from monai_afire.apps.runs.overlays import completed
+from monai_afire.apps.runs.process_end import close_bars
 from monai_afire.apps.runs.run_folder import run_name
 from monai_afire.utils.distributed import global_rank
 from monai_afire_cli.words import passed_word
@@ -86,12 +87,18 @@ def resume_command(given: Mapping[str, str], name: str | None) -> str:
 
 
 def say_how_to_go_on(output_dir: str | os.PathLike) -> None:
-    """Print the command that resumes a stopped run, or what a program does in its place, once for all ranks."""
+    """Print how to go on with a stopped run, below its progress bars, once for all ranks."""
     if global_rank():
         return
+    close_bars()
+    print(go_on_line(run_name(output_dir)), flush=True)
+
+
+def go_on_line(name: str | None) -> str:
+    """The command that resumes a stopped run, by its name if it has one, or what a program does in its place."""
     given = given_options()
-    way = resume_command(given, run_name(output_dir)) if given else "the same call with resume=True"
-    print(f"go on by:  {way}", flush=True)
+    way = resume_command(given, name) if given else "the same call with resume=True"
+    return f"go on by:  {way}"
 
 
 def _passed(options: Mapping[str, str]) -> dict[str, str]:

@@ -9,7 +9,6 @@ import os
 from ignite.engine import Engine
 
 from monai_afire.apps.runs.follow_up import say_how_to_go_on
-from monai_afire.apps.runs.process_end import close_bars
 from monai_afire.apps.runs.run_record import finish_run
 from monai_afire.handlers.stop_request import StoppedBySignal
 
@@ -36,7 +35,6 @@ def run_inference(evaluator: Engine, output_dir: str | os.PathLike) -> None:
     try:
         evaluator.run()
     except StoppedBySignal:
-        close_bars()
         say_how_to_go_on(output_dir)
         raise
     finish_run(output_dir)

@@ -93,15 +93,8 @@ def class_names(
     elif not dataset_dir and phantom:
         names = phantom.class_names(key)
     source = datalist or dataset_dir or "the phantom"
-    if not names and num_classes is None and not datalist and dataset_dir:
-        remedy = "give a list of them (--datalist), which monai-afire data makes"
-        raise DatalistError(f"{source}: a folder of images has no labels; {remedy}.")
     if not names and num_classes is None:
-        headers = _HEADERS.get(key) if datalist else None
-        added = f'add "{headers[0]}": ["first", "second", ...] to the list, or ' if headers else ""
-        raise DatalistError(
-            f"{source}: has no names for {key!r}; {added}give num_classes, to number them."
-        )
+        raise DatalistError(f"{source}: {_no_names(key, datalist, dataset_dir)}.")
     if not names:
         return _numbered(key, num_classes or 0)
     if num_classes == 1 and len(names) == 2:
@@ -110,6 +103,16 @@ def class_names(
         text = f"has {len(names)} names for {key!r} ({first_few(names)}), but {num_classes} classes are expected"
         raise DatalistError(f"{source}: {text}; correct num_classes or the list's header.")
     return names
+
+
+def _no_names(key: str, datalist: object, dataset_dir: object) -> str:
+    """What a source without names lacks, and how to give it."""
+    if dataset_dir and not datalist:
+        remedy = "give a list of them (--datalist), which monai-afire data makes"
+        return f"a folder of images has no labels; {remedy}"
+    headers = _HEADERS.get(key) if datalist else None
+    added = f'add "{headers[0]}": ["first", "second", ...] to the list, or ' if headers else ""
+    return f"has no names for {key!r}; {added}give num_classes, to number them"
 
 
 def _numbered(key: str, count: int) -> list[str]:
