@@ -125,12 +125,16 @@ def check_writable(
     return path
 
 
-def refuse_existing(*paths: str | os.PathLike) -> None:
+def refuse_existing(
+    *paths: str | os.PathLike,
+    remedy: str = "choose another folder, or go on with that run by --resume True where it was stopped",
+) -> None:
     """
     Refuse to write where another run has written, so that results of two runs are never mixed.
 
     Args:
         paths: of the results of a new run, files and folders.
+        remedy: end of the message, what to do instead.
 
     Raises:
         FileExistsError: when one exists; the message names it.
@@ -140,9 +144,6 @@ def refuse_existing(*paths: str | os.PathLike) -> None:
     """
     found = next((path for path in map(Path, paths) if path.exists()), None)
     if found is not None:
-        remedy = (
-            "choose another folder, or go on with that run by --resume True where it was stopped"
-        )
         raise FileExistsError(f"{found} is of another run: {remedy}")
 
 

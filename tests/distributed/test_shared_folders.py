@@ -252,7 +252,6 @@ def test_commands_under_torchrun(tmp_path: Path, words: str) -> None:
         assert launcher.poll() is None, launcher.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    time.sleep(random.random())
     children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
     os.kill(int(random.choice(children)), signal.SIGKILL)
     launcher.communicate(timeout=TIMEOUT)

@@ -163,7 +163,7 @@ def audit_images(
         )
     audited = _find_images(dataset_dir, datalist)
     folder = check_writable(output_dir)
-    by_main_rank(refuse_existing, *_results(folder))
+    by_main_rank(_refuse_finished, audited.items, folder)
     mark_results(folder, [item["image"] for item in audited.items])
     parts = measure_images(audited.items, num_workers, folder)
     return by_main_rank(_report, audited, parts, folder, exclude, shown, fail_on)
@@ -183,6 +183,13 @@ class _Audited:
     items: list[dict[str, Any]]
     base: Path
     datalist: dict[str, Any]
+
+
+def _refuse_finished(items: Sequence[Mapping[str, Any]], folder: Path) -> None:
+    """Refuse a folder of results, but for those of the same audit, stopped while it wrote them."""
+    if not _parts(items, folder).is_dir():
+        remedy = "choose another folder by --output_dir, or delete the results"
+        refuse_existing(*_results(folder), remedy=remedy)
 
 
 def _report(
@@ -251,6 +258,11 @@ def _summary(
 def _occurrences(names: pd.Series) -> dict[str, int]:
     """How often each name occurs, the most frequent first; "" is none."""
     return {name: int(count) for name, count in names.value_counts().items() if name}
+
+
+def _parts(items: Sequence[Mapping[str, Any]], folder: Path) -> Path:
+    """Folder of the measurements of these images, which is deleted when all results are written."""
+    return folder / _MEASUREMENTS / images_digest(__version__, items)
 
 
 def _results(folder: Path) -> list[Path]:
@@ -352,7 +364,7 @@ def measure_images(items: Sequence[Mapping[str, Any]], num_workers: int, folder:
     Returns:
         Folder of the measurements, for :func:`read_measurements`.
     """
-    parts = folder / _MEASUREMENTS / images_digest(__version__, items)
+    parts = _parts(items, folder)
     networks = PoseClassifier.released(), LungFinder.released(), ViewClassifier.released()
     for name, batch in remaining_batches(
         items, _BATCH, [parts], MeasureRadiograph(), num_workers, "audit"

@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pydicom
@@ -261,6 +262,21 @@ def test_a_folder_with_other_results_is_refused(folder: Path, tmp_path: Path, na
         audit_images(folder, output_dir=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert (tmp_path / name).read_text() == "mine"
+
+
+def test_an_audit_that_was_killed_while_it_wrote_goes_on(
+    folder: Path, audited: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            audit_images(folder, output_dir=tmp_path)
+    assert (tmp_path / "audit.html").is_file()
+    (tmp_path / "audit.csv").write_text("half")
+    audit_images(folder, output_dir=tmp_path)
+    assert (tmp_path / "audit.csv").read_text() == (audited / "audit.csv").read_text()
+    with pytest.raises(FileExistsError, match="--output_dir"):
+        audit_images(folder, output_dir=tmp_path)
 
 
 def test_no_advice_to_train_on_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
