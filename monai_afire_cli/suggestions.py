@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
 from monai_afire_cli.words import SEPARATOR
 
-__all__ = ["MOST_SUGGESTIONS", "did_you_mean", "paths_of"]
+__all__ = ["MOST_SUGGESTIONS", "did_you_mean", "is_name_of", "paths_of"]
 
 MOST_SUGGESTIONS = 3
 """Paths in one message."""
@@ -31,12 +32,25 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
+def is_name_of(name: str, path: str) -> bool:
+    """
+    Whether a name written alone says the end of a path: its last part, or several of them, whose folder is a "dir".
+
+    Example:
+        >>> [is_name_of(name, "items::phantom::folder") for name in ("folder", "phantom_dir", "phantom")]
+        [True, True, False]
+    """
+    parts = path.split(SEPARATOR)
+    ends = {"_".join(parts[place:]) for place in range(len(parts))}
+    return not ends.isdisjoint({name, re.sub("_dir$", "_folder", name)})
+
+
 def paths_of(name: str, config: Mapping[str, Any]) -> list[str]:
     """
-    Where in a config a setting of this name stands, for somebody who wrote the name alone.
+    Where in a config a setting stands, for somebody who wrote its name alone.
 
     Args:
-        name: last part of a path.
+        name: end of a path, see :func:`is_name_of`.
         config: whose entries are searched; a place in a list is no name.
 
     Returns:
@@ -50,7 +64,7 @@ def paths_of(name: str, config: Mapping[str, Any]) -> list[str]:
     """
     found: dict[str, None] = {}  # ordered
     for path, value in _entries(config):
-        if path.split(SEPARATOR)[-1] != name:
+        if not is_name_of(name, path):
             continue
         if str(value).startswith(_OF_WEIGHTS):
             return []

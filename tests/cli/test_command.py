@@ -19,6 +19,7 @@ from monai.bundle import ConfigParser
 
 from monai_afire.apps.runs.__main__ import main as show_options
 from monai_afire_cli import bundles_folder, command, main, starting
+from monai_afire_cli.bundles import packaged_bundles
 from monai_afire_cli.overrides import wrong_options
 from monai_afire_cli.table_hint import list_command
 from monai_afire_cli.words import COUNTS, DICTIONARIES, NAMES, PATHS
@@ -251,6 +252,9 @@ def test_mistakes_leave_nothing_behind(
         (["afire", "train", "--output_dir", "-"], "./-name"),
         (["afire", "train", "--train#lr_schedul#end", "0"], "did you mean 'lr_schedule'?"),
         (["afire", "train", "--hidden_size", "192"], "did you mean --encoder_def::hidden_size?"),
+        (["afire", "train", "--phantom_dir", "x"], "did you mean --items::phantom::folder?"),
+        (["afire", "inference", "--phantom_dir=x"], "did you mean --items::phantom::folder?"),
+        (["afire", "train", "--lr_schedule_end", "0"], "did you mean --train::lr_schedule::end?"),
         (["mae", "train", "--num_layers=2"], "did you mean --encoder_def::num_layers?"),
         (
             ["radiograph_classification", "train", "evaluate", "--num_folds", "5"],
@@ -566,6 +570,19 @@ def test_a_run_waits_without_using_a_core_unless_told_how_to_wait(
     starting.hand_over(["python", "-c", ""])
     assert given[1][name] == "own"
     assert given[1].get("OMP_WAIT_POLICY", "own") == "own"
+
+
+@pytest.mark.parametrize("bundle", sorted(packaged_bundles()))
+@pytest.mark.parametrize("step", ["train", "inference"])
+def test_the_end_of_each_path_in_one_word_is_answered_by_the_path(bundle: str, step: str) -> None:
+    file = bundles_folder() / bundle / "configs" / f"{step}.json"
+    config = json.loads(file.read_text())
+    for holder in ("items", "encoder_def", "train"):
+        entries = config.get(holder)
+        for name, value in entries.items() if isinstance(entries, dict) else ():
+            word = f"{holder}_{name}"
+            if word not in config and not str(value).startswith("@"):
+                assert f"--{holder}::{name}" in "".join(wrong_options([file], [f"--{word}=1"]))
 
 
 def test_overrides_of_merged_and_of_yaml_configs(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 from monai.bundle import ConfigComponent, ConfigParser
 from monai.bundle.utils import ID_REF_KEY, ID_SEP_KEY
 
+from monai_afire_cli.suggestions import is_name_of
+
 
 def component_arguments(
     component: Mapping[str, Any], parser: ConfigParser
@@ -81,7 +83,7 @@ def ids_of(name: str, parser: ConfigParser) -> list[str]:
         parser: of the config.
 
     Returns:
-        Ids of entries that have this very name, one that refers to another ("@learning_rate") replaced by that; else of
+        Ids of entries whose end is this very name, one that refers to another ("@learning_rate") replaced by that; else of
         arguments that a component takes by its default; else of the entry whose name is closest.
 
     Example:
@@ -90,7 +92,7 @@ def ids_of(name: str, parser: ConfigParser) -> list[str]:
         (['rate'], ['optimizer::momentum'], ['optimizer'])
     """
     entries = dict(entry_ids(parser.get()))
-    exact = [id for id in entries if id.split(ID_SEP_KEY)[-1] == name and id != name]
+    exact = [id for id in entries if is_name_of(name, id) and id != name]
     if not exact:
         components = {
             id: entry for id, entry in entries.items() if ConfigComponent.is_instantiable(entry)

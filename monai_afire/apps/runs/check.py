@@ -33,7 +33,7 @@ from monai_afire.utils.device import chosen_device
 from monai_afire_cli.overrides import unknown_step
 from monai_afire_cli.pipes import until_unread
 from monai_afire_cli.starting import check_package
-from monai_afire_cli.suggestions import MOST_SUGGESTIONS, did_you_mean
+from monai_afire_cli.suggestions import MOST_SUGGESTIONS, did_you_mean, is_name_of
 from monai_afire_cli.wrong_values import such_as, wrong_value
 
 __all__ = ["OptionError", "check_call", "start_bundle"]
@@ -167,7 +167,7 @@ def _suggestion(name: str, ids: list[str], call: BundleCall) -> str:
     own = [known for known in call.config if known != name and known in call.read_names]
     options = [known for known in own if known in OPTIONS]
     initials = [known for known in options if name == "".join(word[0] for word in known.split("_"))]
-    exact = [id for id in ids if id.split(ID_SEP_KEY)[-1] == name or id in options]
+    exact = [id for id in ids if is_name_of(name, id) or id in options]
     close = [near for known in (options, own) for near in get_close_matches(name, known, n=1)]
     if meant := initials[:1] or exact[:MOST_SUGGESTIONS] or close[:1] or ids[:1]:
         return f"did you mean {' or '.join(f'--{each}' for each in meant)}?"

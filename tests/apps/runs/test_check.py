@@ -188,6 +188,8 @@ def test_an_entry_that_is_not_there_is_refused(run: list[str], id: str, message:
     ("bundle", "name", "suggested"),
     [
         ("afire", "lr", "did you mean --learning_rate?"),
+        ("afire", "phantom_dir", "did you mean --items::phantom::folder?"),
+        ("afire", "phantom_seed", "did you mean --phantom::seed?"),
         ("afire", "bs", "did you mean --batch_size?"),
         ("afire", "num_masks", "did you mean --add_lesions::num_masks?"),
         ("afire", "lesion_amplitude", "did you mean --add_lesions::amplitude?"),
