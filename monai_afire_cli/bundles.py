@@ -11,11 +11,13 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from monai_afire_cli.starting import quoted
 from monai_afire_cli.suggestions import did_you_mean
 
 __all__ = [
     "Bundle",
     "BundleError",
+    "bundle_word",
     "bundles_folder",
     "find_bundle",
     "find_local_bundle",
@@ -220,3 +222,23 @@ def find_bundle(name: str) -> Bundle:
             f"{did_you_mean(name, list(packaged))}"
         )
     return packaged[name]
+
+
+def bundle_word(bundle: Path) -> str:
+    """
+    How ``monai-afire run`` finds a bundle: by its name, or else by its folder.
+
+    Args:
+        bundle: its folder.
+
+    Returns:
+        A word for a shell.
+
+    Example:
+        >>> bundle_word(Path("somewhere/else"))
+        'somewhere/else'
+    """
+    name = bundle.resolve().name
+    found = find_local_bundle(name) or packaged_bundles().get(name)
+    is_found = found is not None and found.folder.resolve() == bundle.resolve()
+    return quoted(name if is_found else str(bundle))

@@ -80,7 +80,9 @@ def wrong_options(
         if problems.get("dataset_dir") is None and not _has(config, words, "datalist"):
             problems["dataset_dir"] = _no_images(words.get("dataset_dir"))
         if words.get("weights_of"):
-            problems["weights_of"] = wrong_run(str(words["weights_of"]), runs, config)
+            problems["weights_of"] = wrong_run(
+                str(words["weights_of"]), os.path.expanduser(root), config
+            )
         if "run_id" in words:
             problems["run_id"] = unknown_step(words["run_id"], config)
     return [f"--{name}: {problem}" for name, problem in problems.items() if problem]

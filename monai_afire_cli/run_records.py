@@ -16,8 +16,10 @@ from typing import Any
 
 __all__ = [
     "LATEST",
+    "MODEL_OF_RUN",
     "RECORD",
     "has_run_folder",
+    "has_weights",
     "newest_first",
     "newest_run",
     "other_step",
@@ -32,6 +34,8 @@ RECORD = "run.json"
 """Makes a folder a run's."""
 LATEST = "latest"
 """Beside the runs of a bundle, what leads to the last one."""
+MODEL_OF_RUN = Path("models", "model.pt")
+"""Where the folder of a run has its weights."""
 _RESERVED = (LATEST, "data")
 
 
@@ -85,6 +89,20 @@ def has_run_folder(words: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     if not isinstance(config.get("run_dir"), Mapping) or "output_dir" in words:
         return False
     return words.get("run_id", "run") == "run"
+
+
+def has_weights(folder: str | os.PathLike) -> bool:
+    """
+    Whether a run has written weights.
+
+    Args:
+        folder: of the run.
+
+    Example:
+        >>> has_weights("no_such_folder")
+        False
+    """
+    return Path(folder, MODEL_OF_RUN).is_file()
 
 
 def taken_name(folder: str | os.PathLike) -> str:

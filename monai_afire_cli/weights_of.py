@@ -1,43 +1,65 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The option weights_of: a run that is not there, and what was meant."""
+"""The option weights_of: a run that is not there or has no weights, and what was meant."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from monai_afire_cli.run_records import LATEST, newest_first, run_folders
+from monai_afire_cli.bundles import bundle_word
+from monai_afire_cli.run_records import (
+    LATEST,
+    has_weights,
+    newest_first,
+    newest_run,
+    read_record,
+    run_folders,
+    runs_of,
+)
 from monai_afire_cli.suggestions import did_you_mean
+from monai_afire_cli.words import SEPARATOR
 
-__all__ = ["newest_names", "no_such_run", "wrong_run"]
+__all__ = ["no_such_run", "no_weights", "steps_to", "without_weights", "wrong_run"]
 
 _RELEASED = "released"
+_DETECTOR = "anomaly detector"
+# steps of the configs that make weights for a task, where it is not train.json alone
+_STEPS = {_DETECTOR: ("train", "finetune_anomaly")}
+_PRETRAINING = "train"  # what the record of a run calls it
 _SHOWN = 5
+_NONE = "none"
 
 
-def wrong_run(word: str, parent: Path, config: Mapping[str, Any]) -> str | None:
+def wrong_run(word: str, bundle: str | os.PathLike, config: Mapping[str, Any]) -> str | None:
     """
     What is wrong with a run whose weights are asked for.
 
     Args:
         word: name or folder of the run, or a file.
-        parent: folder of the bundle's runs.
+        bundle: folder or name of the bundle.
         config: of the run that asks.
 
     Returns:
-        The problem, with the remedy or the newest runs; None for none.
+        The problem, with the remedy or the newest runs; None for none, or where only the weights themselves can say it.
 
     Example:
-        >>> wrong_run("no_such_run", Path("/runs/afire"), {})
-        'no_such_run: no such run in /runs/afire (there: none), and no such path'
+        >>> wrong_run("no_such_run", "afire", {})
+        'no_such_run: no such run in ...runs/afire (there: none), and no such path'
     """
-    if word in ("", LATEST) or word.lower() in ("none", "null"):
+    parent = runs_of(bundle)
+    if word.lower() in ("", "none", "null"):
         return None
-    if (parent / word).is_dir() or Path(word).expanduser().exists():
+    if word == LATEST:
+        return _no_latest(bundle, _task(config))
+    folder = parent / word if (parent / word).is_dir() else Path(word).expanduser()
+    if folder.is_dir():
+        return without_weights(folder)
+    if folder.exists():
         return None
     names = [folder.name for folder in run_folders(parent)]
     if get_close_matches(word, [*names, _RELEASED], n=1) == [_RELEASED]:
@@ -45,14 +67,70 @@ def wrong_run(word: str, parent: Path, config: Mapping[str, Any]) -> str | None:
     return no_such_run(word, parent)
 
 
-def no_such_run(word: str, parent: Path, kind: str = "run") -> str:
+def without_weights(folder: Path) -> str | None:
+    """
+    That a folder has no weights, and which runs have some.
+
+    Args:
+        folder: of a run, or of anything else.
+
+    Returns:
+        The problem; None for a run with weights.
+
+    Example:
+        >>> without_weights(Path("no_such_folder"))
+        'no_such_folder: this folder has no weights; runs with weights in ...: none'
+    """
+    if has_weights(folder) or (folder.name == LATEST and newest_run(folder.parent, has_weights)):
+        return None
+    runs = run_folders(folder)
+    if runs and not read_record(folder):
+        some = f"take {folder / LATEST}, or one of its runs: {_names(filter(has_weights, runs))}"
+        found = some if any(map(has_weights, runs)) else "none of them has weights"
+        return f"{folder} is a folder of runs; {found}"
+    step = read_record(folder).get("step", "")
+    kind = f"run (of the step {step!r})" if step else "folder"
+    there = _names(filter(has_weights, run_folders(folder.parent)))
+    return f"{folder}: this {kind} has no weights; runs with weights in {folder.parent}: {there}"
+
+
+def no_weights(parent: Path, task: str | None, command: str) -> str:
+    """
+    That none of the runs has weights of a kind, and what makes some.
+
+    Args:
+        parent: folder of the bundle's runs.
+        task: of the network; None for any.
+        command: that trains one.
+
+    Example:
+        >>> no_weights(Path("/runs/mae"), None, "monai-afire run mae train")
+        'latest: no run in /runs/mae has weights; to make some: monai-afire run mae train'
+    """
+    others = _names(filter(has_weights, run_folders(parent)))
+    kind = f"weights of the kind {task!r}" if task else "weights"
+    there = "" if others == _NONE else f" (others have: {others})"
+    return f"{LATEST}: no run in {parent.absolute()} has {kind}{there}; to make some: {command}"
+
+
+def steps_to(task: str | None) -> tuple[str, ...]:
+    """
+    The configs that train a network for a task.
+
+    Example:
+        >>> steps_to("anomaly detector"), steps_to("classifier")
+        (('train', 'finetune_anomaly'), ('train',))
+    """
+    return _STEPS.get(str(task), ("train",))
+
+
+def no_such_run(word: str, parent: Path) -> str:
     """
     That a run is not there, and which ones are.
 
     Args:
         word: what was taken for its name.
         parent: folder of the bundle's runs.
-        kind: what the run should be.
 
     Returns:
         A line with the newest runs, and what was meant.
@@ -62,26 +140,48 @@ def no_such_run(word: str, parent: Path, kind: str = "run") -> str:
         'mine: no such run in /runs/afire (there: none), and no such path'
     """
     folders = run_folders(parent)
-    there = f"there: {newest_names(folders)}"
+    there = f"there: {_names(folders)}"
     meant = did_you_mean(word, [folder.name for folder in newest_first(folders)])
-    return f"{word}: no such {kind} in {parent.absolute()} ({there}), and no such path{meant}"
+    return f"{word}: no such run in {parent.absolute()} ({there}), and no such path{meant}"
 
 
-def newest_names(folders: Iterable[Path]) -> str:
-    """
-    The names of the newest runs, and how many more there are.
+def _no_latest(bundle: str | os.PathLike, task: str | None) -> str | None:
+    """That no run can have the weights, as far as the records of the runs say it."""
+    parent = runs_of(bundle)
+    with_weights = list(filter(has_weights, run_folders(parent)))
+    if any(task != _DETECTOR or _made_by(each) != _PRETRAINING for each in with_weights):
+        return None
+    command = f"monai-afire run {bundle_word(Path(bundle))} {' '.join(steps_to(task))}"
+    return no_weights(parent, task, command)
 
-    Args:
-        folders: of the runs.
 
-    Example:
-        >>> newest_names([])
-        'none'
-    """
+def _made_by(folder: Path) -> str | None:
+    return read_record(folder).get("step")
+
+
+def _task(config: Mapping[str, Any]) -> str | None:
+    """What the weights of a run must be for, where the config says it."""
+    entries = [entry for entry in config.values() if isinstance(entry, Mapping)]
+    tasks = [entry.get("task") for entry in entries if _takes_weights(entry)]
+    found: Any = str(tasks[0]) if tasks and tasks[0] else None
+    if found is None or not found.startswith("@"):
+        return found
+    value: Any = config
+    for name in found[1:].split(SEPARATOR):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value if isinstance(value, str) else None
+
+
+def _takes_weights(entry: Mapping[str, Any]) -> bool:
+    return str(entry.get("_target_")).endswith(".run_weights")
+
+
+def _names(folders: Iterable[Path]) -> str:
+    """The names of the newest runs, and how many more there are."""
     names = [folder.name for folder in newest_first(folders)]
     others = len(names) - _SHOWN
     more = f" and {others} more" if others > 0 else ""
-    return (", ".join(names[:_SHOWN]) or "none") + more
+    return (", ".join(names[:_SHOWN]) or _NONE) + more
 
 
 def _how_to_get_released(config: Mapping[str, Any]) -> str:

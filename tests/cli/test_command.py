@@ -433,7 +433,8 @@ def test_runs_are_those_of_the_bundle_wherever_the_config_is(
     own = tmp_path / "settings/today/own.json"
     own.parent.mkdir(parents=True)
     shutil.copy(bundle / "configs/inference.json", own)
-    (tmp_path / "runs/afire/mine").mkdir(parents=True)
+    (tmp_path / "runs/afire/mine/models").mkdir(parents=True)
+    (tmp_path / "runs/afire/mine/models/model.pt").touch()
     assert wrong_options([own], ["--weights_of", "mine"], bundle) == []
     [said] = wrong_options([own], ["--weights_of", "mime"], bundle)
     assert f"{tmp_path / 'runs/afire'} " in said

@@ -19,6 +19,12 @@ def problem(bundle: str, word: str, *configs: str) -> str:
     return "".join(wrong_options(files, ["--weights_of", word]))
 
 
+def write_weights(run: Path) -> None:
+    """The file that a training ends with."""
+    (run / "models").mkdir()
+    (run / "models/model.pt").touch()
+
+
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Seven runs, of which the one with the largest number is the newest."""
@@ -53,5 +59,39 @@ def test_the_newest_runs_are_named_and_the_others_counted(runs: Path) -> None:
 def test_runs_and_paths_that_are_there_are_no_problem(runs: Path) -> None:
     (runs / "own.pt").touch()
     (runs / "runs/afire/released").mkdir()
-    for word in ("ward_0", "latest", "own.pt", "runs/afire/ward_0", "released", "null"):
+    for folder in ("ward_0", "released"):
+        write_weights(runs / "runs/afire" / folder)
+    for word in ("ward_0", "own.pt", "runs/afire/ward_0", "released", "null"):
         assert problem("afire", word, "inference") == ""
+    assert problem("afire", "latest", "train", "finetune_anomaly") == ""
+
+
+@pytest.mark.parametrize("word", ["runs/afire", "runs/afire/"])
+def test_a_folder_of_runs_is_named_as_one(runs: Path, word: str) -> None:
+    assert "is a folder of runs; none of them has weights" in problem("afire", word, "inference")
+    write_weights(runs / "runs/afire/ward_3")
+    found = problem("afire", word, "inference")
+    assert "runs/afire is a folder of runs; take runs/afire/latest" in found
+    assert found.endswith("ward_3")
+    assert problem("afire", "runs/afire/latest", "inference") == ""  # the newest one with weights
+
+
+def test_a_run_without_weights_is_refused_with_those_that_have_some(runs: Path) -> None:
+    write_weights(runs / "runs/afire/ward_3")
+    for word in ("ward_0", "runs/afire/ward_0"):
+        found = problem("afire", word, "inference")
+        assert "ward_0: this run (of the step 'train') has no weights" in found
+        assert found.endswith("runs/afire: ward_3")
+    assert "no_run: this folder has no weights" in problem("afire", "no_run", "inference")
+
+
+def test_no_latest_run_with_fitting_weights_names_the_command_that_makes_some(runs: Path) -> None:
+    found = problem("mae", "latest", "inference")
+    assert "no run in" in found
+    assert found.endswith("monai-afire run mae train")
+    write_weights(runs / "runs/afire/ward_3")
+    found = problem("afire", "latest", "inference")  # a detector, which no pre-training makes
+    assert "(others have: ward_3)" in found
+    assert found.endswith("monai-afire run afire train finetune_anomaly")
+    begin_run(runs / "runs/afire/ward_3", {"step": "anomaly"})
+    assert problem("afire", "latest", "inference") == ""

@@ -83,8 +83,8 @@ def ids_of(name: str, parser: ConfigParser) -> list[str]:
         parser: of the config.
 
     Returns:
-        Ids of entries whose end is this very name, one that refers to another ("@learning_rate") replaced by that; else of
-        arguments that a component takes by its default; else of the entry whose name is closest.
+        Ids of entries whose end is this very name, one that refers to another ("@learning_rate") replaced by that; else
+        of arguments that a component takes by its default; else of the entry whose name is closest.
 
     Example:
         >>> parser = ConfigParser({"rate": 1e-3, "optimizer": {"_target_": "torch.optim.SGD", "lr": "@rate"}})

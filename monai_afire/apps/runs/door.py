@@ -10,11 +10,11 @@ from pathlib import Path
 
 from monai_afire.apps.runs.literals import text_of
 from monai_afire.utils.distributed import is_launched
-from monai_afire_cli.bundles import find_local_bundle, packaged_bundles
+from monai_afire_cli.bundles import bundle_word
 from monai_afire_cli.starting import DOOR, config_word, quoted, shown
 from monai_afire_cli.words import passed_word
 
-__all__ = ["MONAI", "bundle_word", "files_text", "is_afire", "launched", "option_text", "run_text"]
+__all__ = ["MONAI", "files_text", "is_afire", "launched", "option_text", "run_text"]
 
 MONAI = "python -m monai.bundle run"
 """MONAI's own command."""
@@ -120,26 +120,6 @@ def files_text(files: Sequence[str]) -> str:
     if is_afire():
         return shown([_config_word(path, _bundle(files[0])) for path in files])
     return quoted(config_word(files))
-
-
-def bundle_word(bundle: Path) -> str:
-    """
-    How ``monai-afire run`` finds a bundle: by its name, or else by its folder.
-
-    Args:
-        bundle: its folder.
-
-    Returns:
-        A word for a shell.
-
-    Example:
-        >>> bundle_word(Path("somewhere/else"))
-        'somewhere/else'
-    """
-    name = bundle.resolve().name
-    found = find_local_bundle(name) or packaged_bundles().get(name)
-    is_found = found is not None and found.folder.resolve() == bundle.resolve()
-    return quoted(name if is_found else str(bundle))
 
 
 def _bundle(config: str) -> Path:

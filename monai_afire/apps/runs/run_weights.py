@@ -8,17 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from monai_afire.apps.runs.door import run_text
 from monai_afire.apps.runs.phantom_weights import are_of_phantoms
 from monai_afire.networks.weights.model_file import read_description
-from monai_afire.networks.weights.released_files import MODEL_OF_RUN, weights_file
-from monai_afire_cli.run_records import (
-    LATEST,
-    newest_run,
-    read_record,
-    run_folders,
-    runs_of,
-)
-from monai_afire_cli.weights_of import newest_names, no_such_run
+from monai_afire.networks.weights.released_files import weights_file
+from monai_afire_cli.run_records import LATEST, MODEL_OF_RUN, newest_run, runs_of
+from monai_afire_cli.weights_of import no_such_run, no_weights, steps_to, without_weights
 
 __all__ = ["run_weights"]
 
@@ -61,30 +56,23 @@ def run_weights(
     own = runs_of(bundle) / run
     if run == LATEST:
         newest = newest_run(own.parent, lambda folder: _has_weights(folder, task))
-        if newest is not None:
-            return str(newest / MODEL_OF_RUN)
-    elif own.is_dir():
+        if newest is None:
+            command = run_text([f"{bundle}/configs/{step}.json" for step in steps_to(task)], {})
+            raise FileNotFoundError(f"--weights_of {no_weights(own.parent, task, command)}")
+        return str(newest / MODEL_OF_RUN)
+    if own.is_dir():
         return _weights_in(own)
-    elif Path(run).exists():
+    if Path(run).exists():
         path = weights_file(run)
         return _weights_in(path) if path.is_dir() else str(path)
-    kind = f"run with {task} weights" if run == LATEST and task else "run"
-    raise FileNotFoundError(f"--weights_of {no_such_run(run, own.parent, kind)}")
+    raise FileNotFoundError(f"--weights_of {no_such_run(run, own.parent)}")
 
 
 def _weights_in(folder: Path) -> str:
     """File of the weights in the folder of a run, where the run has written some."""
-    path = folder / MODEL_OF_RUN
-    if path.is_file():
-        return str(path)
-    runs = run_folders(folder.parent)
-    with_weights = [each for each in runs if (each / MODEL_OF_RUN).is_file()]
-    step = read_record(folder).get("step", "")
-    of_step = f" (a run of the step {step!r})" if step else ""
-    there = f"runs with weights in {folder.parent}: {newest_names(with_weights)}"
-    raise FileNotFoundError(
-        f"--weights_of {folder.name}: this run{of_step} has no weights; {there}"
-    )
+    if problem := without_weights(folder):
+        raise FileNotFoundError(f"--weights_of {problem}")
+    return str(folder / MODEL_OF_RUN)
 
 
 def _knows_radiographs(path: str | None) -> bool:

@@ -8,13 +8,11 @@ import os
 import warnings
 from pathlib import Path
 
-from monai_afire_cli.run_records import LATEST, newest_run
+from monai_afire_cli.run_records import LATEST, MODEL_OF_RUN, has_weights, newest_run
 
 __all__ = ["ENCODERS", "RELEASED", "released_encoder", "released_file", "weights_file"]
 
 RELEASED = "released"
-MODEL_OF_RUN = Path("models", "model.pt")
-"""Where the folder of a run has its weights."""
 
 ENCODERS = {
     RELEASED: "encoder.safetensors",
@@ -58,8 +56,8 @@ def weights_file(path: str | os.PathLike) -> Path:
     if path in ENCODERS:
         return released_encoder(str(path))
     folder = Path(path)
-    if folder.name == LATEST and not _has_weights(folder):
-        newest = newest_run(folder.parent, _has_weights)
+    if folder.name == LATEST and not has_weights(folder):
+        newest = newest_run(folder.parent, has_weights)
         if newest is not None:
             # once for all that ask, and where a program has set no level for logging
             warnings.warn(
@@ -67,11 +65,7 @@ def weights_file(path: str | os.PathLike) -> Path:
                 stacklevel=1,
             )
             folder = newest
-    return folder / MODEL_OF_RUN if _has_weights(folder) else folder
-
-
-def _has_weights(folder: Path) -> bool:
-    return (folder / MODEL_OF_RUN).is_file()
+    return folder / MODEL_OF_RUN if has_weights(folder) else folder
 
 
 def released_file(name: str) -> Path:

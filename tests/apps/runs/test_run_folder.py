@@ -260,6 +260,14 @@ def test_a_run_that_is_not_there_is_named_with_those_that_are(run: str, task: st
         run_weights(run, "mine", task)
 
 
+def test_no_run_with_fitting_weights_names_what_trains_them() -> None:
+    train("first", task="pre-trained AFiRe network")
+    with pytest.raises(FileNotFoundError, match=r"latest: .*have: first.*train.*finetune_anomaly"):
+        run_weights("latest", "mine", "anomaly detector")
+    with pytest.raises(FileNotFoundError, match=r"is a folder of runs; take runs/mine/latest"):
+        run_weights("runs/mine", "mine")
+
+
 @pytest.mark.slow
 def test_two_processes_never_share_a_folder(tmp_path: Path) -> None:
     script = (
