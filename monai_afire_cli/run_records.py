@@ -9,8 +9,10 @@ Both doors read them here: ``monai-afire``, which imports nothing that is slow t
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +20,24 @@ __all__ = [
     "LATEST",
     "MODEL_OF_RUN",
     "RECORD",
+    "begin_again",
+    "begin_run",
     "has_run_folder",
     "has_weights",
+    "is_finished",
     "newest_first",
     "newest_run",
+    "note_finished",
     "other_step",
+    "point_latest",
     "read_record",
     "run_folders",
     "runs_of",
     "taken_name",
     "wrong_name",
 ]
+
+logger = logging.getLogger(__name__)
 
 RECORD = "run.json"
 """Makes a folder a run's."""
@@ -224,3 +233,84 @@ def newest_run(parent: str | os.PathLike, is_wanted: Callable[[Path], bool]) -> 
     """
     wanted = [folder for folder in run_folders(parent) if is_wanted(folder)]
     return next(iter(newest_first(wanted)), None)
+
+
+def begin_run(folder: str | os.PathLike, facts: Mapping[str, Any]) -> None:
+    """
+    Note that a run starts now, and let "latest" lead to it.
+
+    Args:
+        folder: of the run.
+        facts: what else to note, JSON data: "step", what the run does, and what it is found again by.
+
+    Raises:
+        OSError: when the folder cannot be written to.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> begin_run(f"{folder}/mine", {"step": "train"})
+        >>> read_record(f"{folder}/latest")["step"]
+        'train'
+    """
+    started = datetime.now(timezone.utc).isoformat()
+    _write(Path(folder, RECORD), json.dumps({**facts, "started": started, "finished": False}))
+    point_latest(Path(folder))
+
+
+def begin_again(folder: str | os.PathLike) -> None:
+    """
+    Make a run that goes on the newest one. A folder without a record, which is no run's, stays as it is.
+
+    Args:
+        folder: of the run, as soon as it is known that it goes on.
+
+    Example:
+        >>> begin_again("no_such_folder")
+    """
+    if record := read_record(folder):
+        begin_run(folder, record)
+
+
+def note_finished(folder: str | os.PathLike) -> None:
+    """Note that a run is complete. A folder without a record, which is no run's, stays as it is."""
+    record = read_record(folder)
+    if record and not record.get("finished"):
+        _write(Path(folder, RECORD), json.dumps({**record, "finished": True}))
+
+
+def is_finished(folder: str | os.PathLike) -> bool:
+    """
+    Whether a run is complete, by its record.
+
+    Args:
+        folder: of the run.
+
+    Example:
+        >>> is_finished("no_such_folder")
+        False
+    """
+    return bool(read_record(folder).get("finished"))
+
+
+def point_latest(folder: Path) -> None:
+    """Let "latest" lead to a run: a link or, where there are none, a text file with its name."""
+    latest = folder.with_name(LATEST)
+    if latest.is_dir() and not latest.is_symlink():
+        logger.warning(f"{latest} is a folder, of a copy that followed the link: delete it")
+        return
+    link = folder.with_name(f".{LATEST}.{os.getpid()}")
+    try:
+        link.unlink(missing_ok=True)
+        link.symlink_to(folder.name)
+        link.replace(latest)
+    except OSError:  # a file system, or a system, without links
+        _write(latest, f"{folder.name}\n")
+
+
+def _write(path: Path, text: str) -> None:
+    """Put a file in place when it is complete: another process may read it meanwhile."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)

@@ -318,7 +318,7 @@ def test_inputs_that_are_no_files_here_are_left_to_the_run(word: str) -> None:
 def test_a_word_in_the_place_of_a_number_is_refused_at_once() -> None:
     """Of each number of each bundle, as the run itself does some seconds later."""
     from monai_afire.apps.runs import OPTIONS
-    from monai_afire.apps.runs.arguments import entry_ids
+    from monai_afire.apps.runs.config_entries import entry_ids
 
     for path in sorted(bundles_folder().glob("*/configs/train.json")):
         config = json.loads(path.read_text())
@@ -339,7 +339,7 @@ def test_a_word_in_the_place_of_a_number_is_refused_at_once() -> None:
 @pytest.mark.parametrize("word", ["0", "-1", "-12"])
 def test_a_count_below_one_is_refused_at_once_as_the_run_would(name: str, word: str) -> None:
     from monai_afire.apps.runs import OPTIONS
-    from monai_afire.apps.runs.arguments import entry_ids
+    from monai_afire.apps.runs.config_entries import entry_ids
 
     found = 0
     for path in sorted(bundles_folder().glob("*/configs/*.json")):
@@ -358,7 +358,7 @@ def test_a_count_below_one_is_refused_at_once_as_the_run_would(name: str, word: 
 
 def test_a_word_in_the_place_of_a_switch_is_refused_at_once_as_the_run_would() -> None:
     from monai_afire.apps.runs import OPTIONS
-    from monai_afire.apps.runs.arguments import entry_ids
+    from monai_afire.apps.runs.config_entries import entry_ids
 
     for path in sorted(bundles_folder().glob("*/configs/train.json")):
         config = json.loads(path.read_text())

@@ -9,8 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from monai_afire.apps.runs.run_record import begin_again, begin_run, finish_run
-from monai_afire_cli.run_records import LATEST, newest_run, read_record, run_folders
+from monai_afire.apps.runs.running import finish_run
+from monai_afire_cli.run_records import (
+    LATEST,
+    begin_again,
+    begin_run,
+    newest_run,
+    read_record,
+    run_folders,
+)
 
 
 def recorded(folder: Path, text: str) -> Path:

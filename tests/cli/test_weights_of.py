@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from monai_afire.apps.runs.run_record import begin_run
 from monai_afire_cli import bundles_folder
 from monai_afire_cli.overrides import wrong_options
+from monai_afire_cli.run_records import begin_run
 
 
 def problem(bundle: str, word: str, *configs: str) -> str:

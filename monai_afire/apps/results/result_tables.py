@@ -24,7 +24,6 @@ import torch
 from ignite.engine import Engine, Events
 
 from monai_afire.apps.results.batch_files import save_batch, saved_batches
-from monai_afire.apps.runs.run_record import begin_again, is_finished
 from monai_afire.handlers.stop_request import StopRequest
 from monai_afire.utils.distributed import barrier, global_rank, share_of, world_size
 from monai_afire.utils.files import (
@@ -36,6 +35,7 @@ from monai_afire.utils.files import (
     remove_leftovers,
 )
 from monai_afire.utils.folder_lock import folder_lock, launcher_patience
+from monai_afire_cli.run_records import begin_again, is_finished
 
 _Batches = list[Sequence[Mapping[str, Any]]]
 _Rows = dict[str, list[tuple[str, list[str]]]]  # by image: the table and the cells of each row

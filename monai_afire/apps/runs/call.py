@@ -1,35 +1,41 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What a bundle was started with: its config files, and what overrides them."""
+"""What a bundle was started with: its config files, and what overrides them, by the words of the command line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import inspect
+import sys
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, cast
 
-from monai.bundle import ConfigComponent, ConfigParser
+from fire.parser import DefaultParseValue
+from monai.bundle import ConfigParser, ConfigWorkflow
 from monai.bundle.properties import InferProperties, TrainProperties
 from monai.bundle.reference_resolver import ReferenceResolver
-from monai.bundle.utils import DEFAULT_MLFLOW_SETTINGS, EXPR_KEY, ID_REF_KEY, MACRO_KEY, merge_kv
+from monai.bundle.utils import DEFAULT_MLFLOW_SETTINGS, merge_kv
+from monai.utils import ensure_tuple
+
+from monai_afire.apps.runs.config_entries import needs_evaluation, referenced_names, top_level
+from monai_afire_cli.words import option_words
 
 __all__ = [
     "BundleCall",
-    "is_computed",
-    "is_of_weights",
-    "needs_evaluation",
-    "referenced_names",
-    "top_level",
+    "bundle_call",
+    "bundle_root",
+    "config_files",
+    "given_options",
+    "given_words",
 ]
 
-
-def top_level(id: str) -> str:
-    """The first name of an id: ``"train"`` of ``"train::trainer"``."""
-    return str(ReferenceResolver.split_id(id)[0])
-
-
+_MONAI = ("monai", "bundle", "__main__.py")
+_OF_MONAI = frozenset(
+    {"args_file", "workflow_name", *inspect.signature(ConfigWorkflow.__init__).parameters}
+)
 _PROPERTIES: dict[str, Any] = {**TrainProperties, **InferProperties}
 _TRACKING: dict[str, Any] = DEFAULT_MLFLOW_SETTINGS
 # what MONAI itself looks for at the top of a config, whether or not an entry refers to it
@@ -38,9 +44,6 @@ _READ_BY_MONAI = frozenset(
     | {top_level(entry["id"]) for entry in _PROPERTIES.values()}
     | set(_TRACKING["configs"])
 )
-
-
-_SAVED_NETWORK = "monai_afire.networks.saved_network"
 
 
 @dataclass(frozen=True)
@@ -104,65 +107,115 @@ class BundleCall:
         return _READ_BY_MONAI.union(*map(referenced_names, sources))
 
 
-def is_of_weights(entry: Any) -> bool:
+def given_words(arguments: Sequence[str]) -> dict[str, str | None]:
     """
-    Whether an entry of a config is built or read from the file of the weights, so that nothing in it can be set.
+    The words of MONAI's command by option.
+
+    Args:
+        arguments: ``sys.argv``.
+
+    Returns:
+        What :func:`monai_afire_cli.words.option_words` finds; nothing for another program.
 
     Example:
-        >>> [is_of_weights(entry) for entry in ("$@model_file.image_size", {"_target_": "torch.nn.ReLU"})]
-        [True, False]
+        >>> given_words(["monai/bundle/__main__.py", "run", "--epochs", "3"])
+        {'epochs': '3'}
     """
-    if isinstance(entry, dict) and entry.get("_target_") == _SAVED_NETWORK:
-        return True
-    return "$@model_file." in str(entry)
+    is_bundle = bool(arguments) and Path(arguments[0]).parts[-3:] == _MONAI
+    return option_words(arguments[1:]) if is_bundle else {}
 
 
-def is_computed(value: Any) -> bool:
+def given_options() -> dict[str, str]:
     """
-    Whether MONAI computes an entry when it is needed, so that it cannot be checked before.
+    The options of the command that runs, each with its word.
+
+    Returns:
+        "True" for a switch, which has no word; nothing in another program.
 
     Example:
-        >>> [is_computed(value) for value in ("$2 * @epochs", "@epochs", {"_target_": "dict"}, ["@epochs"], 3)]
-        [True, True, True, False, False]
+        >>> given_options()
+        {}
     """
-    if isinstance(value, str):
-        return value.startswith((ID_REF_KEY, EXPR_KEY))
-    return ConfigComponent.is_instantiable(value)
+    words = given_words(sys.argv)
+    return {name: "True" if word is None else word for name, word in words.items()}
 
 
-def needs_evaluation(value: Any) -> bool:
+def config_files(word: str | None) -> list[str]:
     """
-    Whether MONAI computes an entry, or something in it.
+    The files that a word names, as Fire reads it.
+
+    Args:
+        word: of ``--config_file``: one file or a list of them; None for none.
 
     Example:
-        >>> [needs_evaluation(value) for value in (3, ["a", "@b"], {"x": "$1 + 1"}, {"_target_": "list"}, "price: $5")]
-        [False, True, True, True, False]
+        >>> config_files("a.json"), config_files("['a.json','b.json']"), config_files(None)
+        (['a.json'], ['a.json', 'b.json'], [])
     """
-    if is_computed(value):
-        return True
-    entries = value.values() if isinstance(value, dict) else value
-    return isinstance(value, (dict, list, tuple)) and any(map(needs_evaluation, entries))
+    return [str(path) for path in ensure_tuple(DefaultParseValue(word))] if word else []
 
 
-def referenced_names(entry: Any) -> set[str]:
+def bundle_call(arguments: Sequence[str]) -> BundleCall | None:
     """
-    Top-level names that an entry refers to.
+    The start of a bundle from a command line. Its configs are read once more, the running ones are left alone.
+
+    Args:
+        arguments: ``sys.argv``.
+
+    Returns:
+        The start; None for another process, such as a Python program or a notebook that calls MONAI.
 
     Example:
-        >>> sorted(referenced_names({"lr": "@rate", "handlers": ["%train::stats"]}))
-        ['rate', 'train']
+        >>> bundle_call(["my_program.py", "--epochs", "3"]) is None
+        True
     """
-    return {top_level(id) for text in _texts(entry) for id in _references(text)}
+    words = given_words(arguments)
+    given: dict[str, Any] = {
+        id: True if word is None else DefaultParseValue(word) for id, word in words.items()
+    }
+    if "args_file" in given:
+        given = {**_normalized(ConfigParser.load_config_file(given["args_file"])), **given}
+    paths = [str(path) for path in ensure_tuple(given.get("config_file", ()))]
+    if not paths:
+        return None
+    overrides = {id: value for id, value in given.items() if id not in _OF_MONAI}
+    return BundleCall(
+        layers={path: ConfigParser.load_config_file(path) for path in paths},
+        overrides=overrides,
+        words={id: word for id, word in words.items() if word is not None},
+        meta=_metadata(paths[0], given.get("meta_file")),
+    )
 
 
-def _texts(entry: Any) -> Iterator[str]:
-    if isinstance(entry, str):
-        yield entry
-    elif isinstance(entry, (dict, list, tuple)):
-        for below in entry.values() if isinstance(entry, dict) else entry:
-            yield from _texts(below)
+def _normalized(content: dict[str, Any]) -> dict[str, Any]:
+    return {ReferenceResolver.normalize_id(id): value for id, value in content.items()}
 
 
-def _references(text: str) -> list[str]:
-    macro = [text[len(MACRO_KEY) :]] if text.startswith(MACRO_KEY) else []
-    return [*macro, *ReferenceResolver.match_refs_pattern(text)]
+def _metadata(config_file: str, meta_file: Any) -> dict[str, Any]:
+    """Content of the file that is given, else of the one beside the config."""
+    beside = Path(config_file).with_name("metadata.json")
+    if meta_file is None and not beside.is_file():
+        return {}
+    return ConfigParser.load_config_files(beside if meta_file is None else meta_file)
+
+
+def bundle_root(name: str) -> str:
+    """
+    Find the folder of the bundle that runs, for its configs.
+
+    Args:
+        name: of the bundle.
+
+    Returns:
+        The bundle of the ``--config_file`` of the command that runs, from whichever folder it is started. Without one,
+        as in a Python program, "bundles/<name>" in the repository's root, else ".", which is right inside the bundle.
+
+    Example:
+        >>> bundle_root("no_such_bundle")
+        '.'
+    """
+    for file in config_files(given_options().get("config_file")):
+        configs = Path(file).parent
+        if (configs / "metadata.json").is_file():
+            return str(configs.parent)
+    folder = Path("bundles", name)
+    return folder.as_posix() if (folder / "configs").is_dir() else "."

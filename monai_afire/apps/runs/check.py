@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -16,65 +15,32 @@ from monai.bundle.reference_resolver import ReferenceResolver
 from monai.bundle.utils import ID_REF_KEY, ID_SEP_KEY
 from pydantic import TypeAdapter, ValidationError
 
-from monai_afire.apps.runs.arguments import component_arguments, ids_of
-from monai_afire.apps.runs.call import BundleCall, is_computed, is_of_weights, top_level
-from monai_afire.apps.runs.command_line import bundle_call
-from monai_afire.apps.runs.cpu import tune_cpu
+from monai_afire.apps.runs.call import BundleCall
+from monai_afire.apps.runs.config_entries import (
+    component_arguments,
+    ids_of,
+    is_computed,
+    is_of_weights,
+    text_of,
+    top_level,
+)
 from monai_afire.apps.runs.declarations import OPTIONS
-from monai_afire.apps.runs.early_stop import stop_early
-from monai_afire.apps.runs.first_lines import print_first_lines
-from monai_afire.apps.runs.help_text import describe_default, help_text
+from monai_afire.apps.runs.help_text import describe_default
 from monai_afire.apps.runs.kinds import ANY_NUMBER, SWITCH, describe
-from monai_afire.apps.runs.literals import changed_words, text_of
+from monai_afire.apps.runs.literals import changed_words
 from monai_afire.apps.runs.option import NULL
 from monai_afire.apps.runs.overlays import undone_settings, wrong_order
-from monai_afire.apps.runs.process_end import show_cause_last
-from monai_afire.utils.device import chosen_device
 from monai_afire_cli.overrides import unknown_step
-from monai_afire_cli.pipes import until_unread
-from monai_afire_cli.starting import check_package
 from monai_afire_cli.suggestions import MOST_SUGGESTIONS, did_you_mean, is_name_of
 from monai_afire_cli.wrong_values import such_as, wrong_value
 
-__all__ = ["OptionError", "check_call", "start_bundle"]
+__all__ = ["OptionError", "check_call"]
 
 _OF_WEIGHTS = "leave it out: the network is built from the file of its weights, which says it"
 
 
 class OptionError(ValueError):
     """Options that do not exist, that nothing reads, or with values that they cannot have: all of a run at once."""
-
-
-def start_bundle() -> None:
-    """
-    Prepare the process for a bundle's run; the first entry of every ``initialize``.
-
-    A CPU is made fast (:func:`tune_cpu`). Where ``python -m monai.bundle`` runs, its words in ``sys.argv`` are checked
-    (:func:`check_call`) or ``--help`` is answered, errors name their cause last (:func:`show_cause_last`), and device
-    and weights are named. What a Python program passes to MONAI is not checked. Changes settings of the whole process.
-
-    Raises:
-        OptionError: see :func:`check_call`.
-        OSError: when a folder beside the command hides the package.
-        SystemExit: with code 0, after it printed the help.
-
-    Example:
-        >>> start_bundle()
-    """
-    stop_early()
-    call = bundle_call(sys.argv)
-    if call is not None:
-        show_cause_last()
-        check_package()
-        # MONAI's command line takes "--help" and "-h" for overrides
-        if "help" in call.overrides or "h" in call.overrides:
-            raise SystemExit(until_unread(lambda: print(help_text(call))) or 0)
-        check_call(call)
-        if "device" in call.overrides:
-            chosen_device(str(call.value("device")))
-    tune_cpu()
-    if call is not None:
-        print_first_lines(call)
 
 
 def check_call(call: BundleCall) -> None:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from monai_afire.apps.runs.literals import text_of
+from monai_afire.apps.runs.config_entries import text_of
 from monai_afire.utils.distributed import is_launched
 from monai_afire_cli.bundles import bundle_word
 from monai_afire_cli.starting import DOOR, config_word, quoted, shown

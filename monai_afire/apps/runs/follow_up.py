@@ -13,13 +13,10 @@ from typing import Any
 from monai.bundle.reference_resolver import ReferenceResolver
 from monai.bundle.utils import MERGE_KEY
 
-from monai_afire.apps.runs.call import is_of_weights, top_level
-from monai_afire.apps.runs.command_line import config_files, given_options
+from monai_afire.apps.runs.call import config_files
+from monai_afire.apps.runs.config_entries import is_of_weights, top_level
 from monai_afire.apps.runs.door import launched, run_text
 from monai_afire.apps.runs.overlays import completed
-from monai_afire.apps.runs.process_end import close_bars
-from monai_afire.apps.runs.run_folder import run_name
-from monai_afire.utils.distributed import global_rank
 from monai_afire_cli.words import passed_word
 
 _OF_ONE_RUN = {
@@ -84,21 +81,6 @@ def resume_command(given: Mapping[str, str], name: str | None) -> str:
     repeated = {id: word for id, word in given.items() if id not in left_out}
     files = config_files(given.get("config_file"))
     return launched(run_text(files, {**repeated, **_passed(options)}))
-
-
-def say_how_to_go_on(output_dir: str | os.PathLike) -> None:
-    """Print how to go on with a stopped run, below its progress bars, once for all ranks."""
-    if global_rank():
-        return
-    close_bars()
-    print(go_on_line(run_name(output_dir)), flush=True)
-
-
-def go_on_line(name: str | None) -> str:
-    """The command that resumes a stopped run, by its name if it has one, or what a program does in its place."""
-    given = given_options()
-    way = resume_command(given, name) if given else "the same call with resume=True"
-    return f"go on by:  {way}"
 
 
 def _passed(options: Mapping[str, str]) -> dict[str, str]:

@@ -10,7 +10,8 @@ import shutil
 import textwrap
 from typing import Any
 
-from monai_afire.apps.runs.call import BundleCall, is_computed, top_level
+from monai_afire.apps.runs.call import BundleCall
+from monai_afire.apps.runs.config_entries import is_computed, top_level
 from monai_afire.apps.runs.declarations import SECTIONS
 from monai_afire.apps.runs.door import MONAI, is_afire
 from monai_afire.apps.runs.option import Option

@@ -4,19 +4,18 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from typing import Any
 
 from fire.parser import DefaultParseValue
-from monai.bundle.utils import EXPR_KEY
 
-from monai_afire.apps.runs.call import BundleCall, needs_evaluation
+from monai_afire.apps.runs.call import BundleCall
+from monai_afire.apps.runs.config_entries import needs_evaluation, text_of
 from monai_afire.apps.runs.declarations import OPTIONS
 from monai_afire.apps.runs.option import NULL, Option
 from monai_afire_cli.words import SIGILS, literal
 
-__all__ = ["changed_words", "text_of"]
+__all__ = ["changed_words"]
 
 _AS_WRITTEN = "monai-afire run takes it as written"
 
@@ -44,22 +43,6 @@ def changed_words(call: BundleCall) -> Iterator[tuple[str, str]]:
     for id, value in _plain_values(call).items():
         if literal(value) != value:
             yield id, f"MONAI reads the # in {value!r} as its own language: write {literal(value)}"
-
-
-def text_of(value: Any) -> Any:
-    """
-    The text of an expression that is nothing but a text; other values as they are.
-
-    Example:
-        >>> text_of("$'ward \\\\x233'"), text_of("$1 + 1"), text_of(3)
-        ('ward #3', '$1 + 1', 3)
-    """
-    if not isinstance(value, str) or not value.startswith((f"{EXPR_KEY}'", f'{EXPR_KEY}"')):
-        return value
-    try:
-        return ast.literal_eval(value[len(EXPR_KEY) :])
-    except (SyntaxError, ValueError):
-        return value
 
 
 def _changed_text(option: Option, word: str) -> str | None:

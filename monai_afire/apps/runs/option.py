@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from monai_afire.apps.runs.call import is_computed
+from monai_afire.apps.runs.config_entries import is_computed
 from monai_afire.apps.runs.kinds import ENCODER, FILES, PATH, PATH_OR_EMPTY, TEXT, describe
 from monai_afire_cli.wrong_values import wrong_value
 

@@ -1,23 +1,114 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""How a process of an application ends by an error: its cause is named last."""
+"""How a process ends by a signal or an error: its cause, and what to do or to type next, are said last."""
 
 from __future__ import annotations
 
+import errno
+import multiprocessing
 import os
+import re
+import signal
 import sys
+import threading
 from traceback import extract_tb, walk_tb
-from types import TracebackType
+from types import FrameType, TracebackType
 
 from tqdm import tqdm
 
-from monai_afire.apps.runs.error_hints import hint_for
-from monai_afire_cli.interrupts import exit_code_behind
+from monai_afire.apps.runs.call import given_options
+from monai_afire.apps.runs.follow_up import resume_command
+from monai_afire.apps.runs.run_folder import run_name, used_folder
+from monai_afire.utils.distributed import global_rank, is_launched
+from monai_afire_cli.interrupts import (
+    INTERRUPTED_EXIT_CODE,
+    NOTHING_WRITTEN,
+    STOPPED_EXIT_CODE,
+    exit_code_behind,
+)
 from monai_afire_cli.pipes import is_output_unread
 
-__all__ = ["close_bars", "innermost_cause", "show_cause_last"]
+__all__ = ["innermost_cause", "say_how_to_go_on", "show_cause_last", "stop_early"]
 
 _WHOLE_TRACEBACK = "MONAI_AFIRE_TRACEBACK"  # environment variable
+_DEFAULTS = (signal.SIG_DFL, signal.default_int_handler)
+_SHARED_MEMORY = (
+    "the loader processes ran out of shared memory (/dev/shm). In Docker start the container with --shm-size 8g or "
+    "--ipc=host, in Kubernetes mount an emptyDir of medium Memory at /dev/shm; or use fewer or no loader processes "
+    "(--num_workers 0)."
+)
+_WORKER_KILLED = (
+    "the operating system has ended a loader process, nearly always because the memory was used up (dmesg or the "
+    "cluster's log says so). Ask for more memory, use fewer loader processes (--num_workers), keep fewer images in "
+    "memory (--cache none) or make the batch smaller (--batch_size). Then go on with --resume True."
+)
+_DISK_FULL = (
+    "the disk is full or a quota is used up: free space or choose another folder (--output_dir; in training also "
+    "--ckpt_dir). What was complete before is untouched: the same command with --resume True goes on from there."
+)
+_NO_COMPILER = (
+    "--train::trainer::compile True builds code while training, and found no compiler to do so: install g++ (in a "
+    "container, build-essential; another one is named by the environment variable CXX) and, for a GPU, PyTorch's "
+    "triton; or train without --train::trainer::compile."
+)
+_REMEDIES = (
+    (
+        r"No working C\+\+ compiler|working triton installation|Failed to find C compiler",
+        _NO_COMPILER,
+    ),
+    (r"shared memory|worker.*Bus error|/dev/shm", _SHARED_MEMORY),
+    (r"worker.*(is killed by signal|exited unexpectedly)", _WORKER_KILLED),
+)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def stop_early() -> None:
+    """
+    Let SIGUSR1 end a run that has nothing to save yet as it ends a training: by exit code 143, in words.
+
+    A command of MONAI's lets SIGTERM and Ctrl-C do the same; the latter has code 130. Other programs, and notebooks,
+    keep their own way. A training takes the signals over when it starts. A handler that is there already stays.
+
+    Example:
+        >>> stop_early()
+    """
+    names = ["SIGUSR1"]
+    if given_options():
+        # a process that waits for others would not see a handler of Python: torchrun's SIGTERM ends it
+        names += ["SIGINT"] if is_launched() else ["SIGINT", "SIGTERM"]
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in [getattr(signal, name, None) for name in names]:  # Windows has no SIGUSR1
+        if number is not None and signal.getsignal(number) in _DEFAULTS:
+            signal.signal(number, _leave)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    if global_rank() == 0 and multiprocessing.parent_process() is None:
+        close_bars()
+        text = f"\nstopped by {signal.Signals(number).name}{_how_to_go_on()}\n"
+        os.write(2, text.encode())  # print is not safe here
+    raise SystemExit(INTERRUPTED_EXIT_CODE if number == signal.SIGINT else STOPPED_EXIT_CODE)
+
+
+def _how_to_go_on() -> str:
+    folder = used_folder()
+    return NOTHING_WRITTEN if folder is None else f"\n{go_on_line(folder.name)}"
+
+
+def say_how_to_go_on(output_dir: str | os.PathLike) -> None:
+    """Print how to go on with a stopped run, below its progress bars, once for all ranks."""
+    if global_rank():
+        return
+    close_bars()
+    print(go_on_line(run_name(output_dir)), flush=True)
+
+
+def go_on_line(name: str | None) -> str:
+    """The command that resumes a stopped run, by its name if it has one, or what a program does in its place."""
+    given = given_options()
+    way = resume_command(given, name) if given else "the same call with resume=True"
+    return f"go on by:  {way}"
 
 
 def show_cause_last(interrupted: str = "stopped by Ctrl-C") -> None:
@@ -94,3 +185,16 @@ def _is_explained(error: BaseException) -> bool:
     if _package(error) != "monai_afire" or isinstance(error, AssertionError):
         return False
     return (extract_tb(error.__traceback__)[-1].line or "").startswith("raise ")
+
+
+def hint_for(error: BaseException) -> str | None:
+    """Say what to do about an error that comes from the machine: a loader process killed, a full disk, no compiler."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, OSError) and found.errno in _FULL:
+            return _DISK_FULL
+        for pattern, remedy in _REMEDIES:
+            if isinstance(found, (RuntimeError, OSError)) and re.search(pattern, str(found)):
+                return remedy
+        found = found.__cause__ or found.__context__
+    return None

@@ -16,17 +16,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from monai_afire.apps.runs.command_line import config_files, given_words
+from monai_afire.apps.runs.call import config_files, given_words
 from monai_afire.apps.runs.door import option_text
-from monai_afire.apps.runs.run_record import begin_run, is_finished, point_latest
 from monai_afire.utils.distributed import by_main_rank, has_process_group, is_launched
 from monai_afire.utils.files import check_writable
 from monai_afire_cli.run_records import (
     LATEST,
     RECORD,
+    begin_run,
+    is_finished,
     newest_first,
     newest_run,
     other_step,
+    point_latest,
     read_record,
     run_folders,
     runs_of,

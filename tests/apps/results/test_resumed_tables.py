@@ -20,9 +20,9 @@ from ignite.engine import Engine, Events
 
 from monai_afire.apps.results.result_tables import ResultTables, written_name
 from monai_afire.apps.runs import run_inference
-from monai_afire.apps.runs.run_record import begin_run, finish_run
+from monai_afire.apps.runs.running import finish_run
 from monai_afire.handlers.stop_request import StoppedBySignal
-from monai_afire_cli.run_records import LATEST, newest_run
+from monai_afire_cli.run_records import LATEST, begin_run, newest_run
 
 # quotes, line breaks, letters of more than one byte, a name that is no valid text
 NAMES = [

@@ -72,7 +72,7 @@ def test_a_folder_that_hides_the_package_is_named_at_the_start(
     words = [_MONAI, "run", "--config_file", str(configs / "train.json")]
     monkeypatch.setattr(sys, "argv", words)
     monkeypatch.setattr(sys, "path", [])
-    monkeypatch.setattr("monai_afire.apps.runs.check.stop_early", lambda: None)
-    monkeypatch.setattr("monai_afire.apps.runs.check.show_cause_last", lambda: None)
+    monkeypatch.setattr("monai_afire.apps.runs.start.stop_early", lambda: None)
+    monkeypatch.setattr("monai_afire.apps.runs.start.show_cause_last", lambda: None)
     with pytest.raises(OSError, match=f"{tmp_path.name}/monai_afire hides the package"):
         start_bundle()

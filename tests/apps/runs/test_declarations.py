@@ -10,7 +10,7 @@ import pytest
 from apps.runs.bundle_configs import call_of, config_files, runs
 
 from monai_afire.apps.runs import OPTIONS, SECTIONS, check_call
-from monai_afire.apps.runs.arguments import entry_ids
+from monai_afire.apps.runs.config_entries import entry_ids
 from monai_afire.apps.runs.overlays import FOLLOWS
 
 # null where an overlay puts something

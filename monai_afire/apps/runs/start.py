@@ -1,26 +1,65 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What a run says before it begins: what it computes on, and how small its settings are."""
+"""The start of a run: its process is prepared, its options are checked, and it says on what it computes."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from monai.bundle import ConfigParser
 
-from monai_afire.apps.runs.call import BundleCall
-from monai_afire.apps.runs.phantom_weights import are_of_phantoms
+from monai_afire.apps.runs.call import BundleCall, bundle_call
+from monai_afire.apps.runs.check import check_call
+from monai_afire.apps.runs.cpu import tune_cpu
+from monai_afire.apps.runs.help_text import help_text
+from monai_afire.apps.runs.process_end import show_cause_last, stop_early
 from monai_afire.apps.runs.run_folder import nothing_to_resume
+from monai_afire.apps.runs.weights import are_of_phantoms
 from monai_afire.networks.weights.description import KNOWS_PHANTOMS
-from monai_afire.utils.device import described_precision
+from monai_afire.utils.device import chosen_device, described_precision
 from monai_afire_cli.bundles import bundles_folder
+from monai_afire_cli.pipes import until_unread
 from monai_afire_cli.run_records import has_run_folder
+from monai_afire_cli.starting import check_package
 
 _PAPER = "paper.json"
 _BF16 = ("train::inferer::enabled", "inferer::enabled")  # of a training, of other runs
 _STARTS = ("encoder_weights", "pretrained")  # files that a training goes on from
+
+
+def start_bundle() -> None:
+    """
+    Prepare the process for a bundle's run; the first entry of every ``initialize``.
+
+    A CPU is made fast (:func:`tune_cpu`). Where ``python -m monai.bundle`` runs, its words in ``sys.argv`` are checked
+    (:func:`check_call`) or ``--help`` is answered, errors name their cause last (:func:`show_cause_last`), and device
+    and weights are named. What a Python program passes to MONAI is not checked. Changes settings of the whole process.
+
+    Raises:
+        OptionError: see :func:`check_call`.
+        OSError: when a folder beside the command hides the package.
+        SystemExit: with code 0, after it printed the help.
+
+    Example:
+        >>> start_bundle()
+    """
+    stop_early()
+    call = bundle_call(sys.argv)
+    if call is not None:
+        show_cause_last()
+        check_package()
+        # MONAI's command line takes "--help" and "-h" for overrides
+        if "help" in call.overrides or "h" in call.overrides:
+            raise SystemExit(until_unread(lambda: print(help_text(call))) or 0)
+        check_call(call)
+        if "device" in call.overrides:
+            chosen_device(str(call.value("device")))
+    tune_cpu()
+    if call is not None:
+        print_first_lines(call)
 
 
 def print_first_lines(call: BundleCall) -> None:

@@ -1,28 +1,32 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""A training, from the check of its folders to the record of its end."""
+"""A run, from the check of its folders to the record of its end: a training, an inference, or what is done once."""
 
 from __future__ import annotations
 
 import atexit
-from collections.abc import Sequence
+import logging
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from ignite.engine import Engine, Events
 
-from monai_afire.apps.runs.follow_up import say_how_to_go_on
+from monai_afire.apps.runs.closing_message import TrainingMessage
+from monai_afire.apps.runs.process_end import say_how_to_go_on
 from monai_afire.apps.runs.run_folder import remove_empty
-from monai_afire.apps.runs.run_record import begin_again, finish_run
-from monai_afire.apps.runs.training_message import TrainingMessage
 from monai_afire.data.datalist.image_list import image_fingerprint
 from monai_afire.engines import TrackedTrainer
 from monai_afire.handlers.run_folder import RunFolder
 from monai_afire.handlers.stop_request import StoppedBySignal
 from monai_afire.utils.distributed import by_main_rank, global_rank
 from monai_afire.utils.files import check_writable, refuse_existing
+from monai_afire_cli.run_records import begin_again, is_finished, note_finished
 
-__all__ = ["check_folders", "run_training"]
+__all__ = ["check_folders", "finish_run", "run_inference", "run_once", "run_training"]
+
+logger = logging.getLogger(__name__)
 
 
 def check_folders(
@@ -107,3 +111,66 @@ def _make_newest_at_first_epoch(trainer: Engine, output_dir: str) -> None:
         handle.remove()
 
     handle = trainer.add_event_handler(Events.EPOCH_STARTED, begin)
+
+
+def run_inference(evaluator: Engine, output_dir: str | os.PathLike) -> None:
+    """
+    Run an evaluator, and note that its run is complete; stopped by a signal, say how to go on.
+
+    Args:
+        evaluator: of MONAI, which knows its data.
+        output_dir: of the results.
+
+    Raises:
+        StoppedBySignal: after a signal, if a handler of the evaluator has taken it.
+
+    Example:
+        >>> import torch
+        >>> from monai.engines import SupervisedEvaluator
+        >>> batches = [{"image": torch.zeros(1, 1)}]
+        >>> run_inference(SupervisedEvaluator("cpu", batches, torch.nn.Identity()), "no_such_folder")
+    """
+    try:
+        evaluator.run()
+    except StoppedBySignal:
+        say_how_to_go_on(output_dir)
+        raise
+    finish_run(output_dir)
+
+
+def run_once(output_dir: str | os.PathLike, *steps: Callable[[], Any]) -> None:
+    """
+    Do what a run consists of, and note that it is complete; one that is complete already is left as it is.
+
+    A training or the scores of a folder go on after what is there. An evaluation begins from the beginning.
+
+    Args:
+        output_dir: of the results.
+        *steps: called one after the other.
+
+    Example:
+        >>> run_once("no_such_folder", lambda: print("evaluated"))
+        evaluated
+    """
+    if by_main_rank(is_finished, output_dir):
+        logger.info(f"{output_dir} is complete already: nothing in it was changed")
+        return
+    by_main_rank(begin_again, output_dir)
+    for step in steps:
+        step()
+    finish_run(output_dir)
+
+
+def finish_run(folder: str | os.PathLike) -> None:
+    """
+    Note that a run is complete: the last step of every run that ends well. All ranks must call it.
+
+    A folder without a record, which is no run's, stays as it is.
+
+    Args:
+        folder: of the run.
+
+    Example:
+        >>> finish_run("no_such_folder")
+    """
+    by_main_rank(note_finished, folder)

@@ -11,8 +11,8 @@ import pytest
 from apps.runs.bundle_configs import call_of
 from torch import nn
 
-from monai_afire.apps.runs.first_lines import first_lines, origin, print_first_lines
 from monai_afire.apps.runs.run_folder import run_folder
+from monai_afire.apps.runs.start import first_lines, origin, print_first_lines
 from monai_afire.networks import save_network
 from monai_afire_cli import bundles_folder
 

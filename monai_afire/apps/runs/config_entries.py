@@ -1,9 +1,10 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Where in a config a setting stands: entries by path, and the arguments that its components take."""
+"""Entries of a config: what is evaluated in them, what they refer to, where a name stands, what a component takes."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -11,9 +12,97 @@ from pydoc import locate
 from typing import Any
 
 from monai.bundle import ConfigComponent, ConfigParser
-from monai.bundle.utils import ID_REF_KEY, ID_SEP_KEY
+from monai.bundle.reference_resolver import ReferenceResolver
+from monai.bundle.utils import EXPR_KEY, ID_REF_KEY, ID_SEP_KEY, MACRO_KEY
 
 from monai_afire_cli.suggestions import is_name_of
+
+_SAVED_NETWORK = "monai_afire.networks.saved_network"
+
+
+def top_level(id: str) -> str:
+    """The first name of an id: ``"train"`` of ``"train::trainer"``."""
+    return str(ReferenceResolver.split_id(id)[0])
+
+
+def is_of_weights(entry: Any) -> bool:
+    """
+    Whether an entry of a config is built or read from the file of the weights, so that nothing in it can be set.
+
+    Example:
+        >>> [is_of_weights(entry) for entry in ("$@model_file.image_size", {"_target_": "torch.nn.ReLU"})]
+        [True, False]
+    """
+    if isinstance(entry, dict) and entry.get("_target_") == _SAVED_NETWORK:
+        return True
+    return "$@model_file." in str(entry)
+
+
+def is_computed(value: Any) -> bool:
+    """
+    Whether MONAI computes an entry when it is needed, so that it cannot be checked before.
+
+    Example:
+        >>> [is_computed(value) for value in ("$2 * @epochs", "@epochs", {"_target_": "dict"}, ["@epochs"], 3)]
+        [True, True, True, False, False]
+    """
+    if isinstance(value, str):
+        return value.startswith((ID_REF_KEY, EXPR_KEY))
+    return ConfigComponent.is_instantiable(value)
+
+
+def needs_evaluation(value: Any) -> bool:
+    """
+    Whether MONAI computes an entry, or something in it.
+
+    Example:
+        >>> [needs_evaluation(value) for value in (3, ["a", "@b"], {"x": "$1 + 1"}, {"_target_": "list"}, "price: $5")]
+        [False, True, True, True, False]
+    """
+    if is_computed(value):
+        return True
+    entries = value.values() if isinstance(value, dict) else value
+    return isinstance(value, (dict, list, tuple)) and any(map(needs_evaluation, entries))
+
+
+def text_of(value: Any) -> Any:
+    """
+    The text of an expression that is nothing but a text; other values as they are.
+
+    Example:
+        >>> text_of("$'ward \\\\x233'"), text_of("$1 + 1"), text_of(3)
+        ('ward #3', '$1 + 1', 3)
+    """
+    if not isinstance(value, str) or not value.startswith((f"{EXPR_KEY}'", f'{EXPR_KEY}"')):
+        return value
+    try:
+        return ast.literal_eval(value[len(EXPR_KEY) :])
+    except (SyntaxError, ValueError):
+        return value
+
+
+def referenced_names(entry: Any) -> set[str]:
+    """
+    Top-level names that an entry refers to.
+
+    Example:
+        >>> sorted(referenced_names({"lr": "@rate", "handlers": ["%train::stats"]}))
+        ['rate', 'train']
+    """
+    return {top_level(id) for text in _texts(entry) for id in _references(text)}
+
+
+def _texts(entry: Any) -> Iterator[str]:
+    if isinstance(entry, str):
+        yield entry
+    elif isinstance(entry, (dict, list, tuple)):
+        for below in entry.values() if isinstance(entry, dict) else entry:
+            yield from _texts(below)
+
+
+def _references(text: str) -> list[str]:
+    macro = [text[len(MACRO_KEY) :]] if text.startswith(MACRO_KEY) else []
+    return [*macro, *ReferenceResolver.match_refs_pattern(text)]
 
 
 def component_arguments(
