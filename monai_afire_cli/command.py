@@ -21,6 +21,7 @@ from monai_afire_cli.bundles import (
 from monai_afire_cli.code_in_configs import code_in_config, config_paths, listing
 from monai_afire_cli.interrupts import INTERRUPTED_EXIT_CODE, stopped_line
 from monai_afire_cli.overrides import wrong_options
+from monai_afire_cli.parsers import wrong_words
 from monai_afire_cli.pipes import until_unread
 from monai_afire_cli.starting import bundle_command, hand_over, quoted, run_in, shown
 from monai_afire_cli.words import option_words, passed_on, passed_word
@@ -129,6 +130,8 @@ def _started(words: list[str]) -> int:
     """Do what the words say."""
     try:
         if words[0] in _MODULES:
+            if problem := wrong_words(words[0], words[1:]):
+                raise ValueError(problem)
             return hand_over(["python", "-m", _MODULES[words[0]][0], *words[1:]])
         if problem := _unknown_command(words[0]):
             raise ValueError(problem)

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from monai_afire_cli.bundles import bundle_word
+from monai_afire_cli.bundles import bundle_word, find_bundle
 from monai_afire_cli.run_records import (
     LATEST,
     has_weights,
@@ -24,7 +24,14 @@ from monai_afire_cli.run_records import (
 from monai_afire_cli.suggestions import did_you_mean
 from monai_afire_cli.words import SEPARATOR
 
-__all__ = ["no_such_run", "no_weights", "steps_to", "without_weights", "wrong_run"]
+__all__ = [
+    "no_such_run",
+    "no_weights",
+    "steps_to",
+    "without_weights",
+    "wrong_detector",
+    "wrong_run",
+]
 
 _RELEASED = "released"
 _DETECTOR = "anomaly detector"
@@ -65,6 +72,24 @@ def wrong_run(word: str, bundle: str | os.PathLike, config: Mapping[str, Any]) -
     if get_close_matches(word, [*names, _RELEASED], n=1) == [_RELEASED]:
         return f"{word}: no such run; {_how_to_get_released(config)}"
     return no_such_run(word, parent)
+
+
+def wrong_detector(word: str) -> str | None:
+    """
+    What is wrong with a run whose detector is asked for.
+
+    Args:
+        word: see :func:`wrong_run`.
+
+    Example:
+        >>> wrong_detector("no_such_run")
+        '--weights_of no_such_run: no such run in ...runs/afire (there: none), and no such path'
+    """
+    bundle = find_bundle("afire")
+    [file] = bundle.config_files(["inference"])
+    config = json.loads(file.read_text(encoding="utf-8"))
+    problem = wrong_run(word, bundle.folder, config)
+    return problem and f"--weights_of {problem}"
 
 
 def without_weights(folder: Path) -> str | None:

@@ -617,8 +617,9 @@ def test_overrides_of_merged_and_of_yaml_configs(tmp_path: Path) -> None:
     ],
 )
 def test_other_commands_are_handed_over(started: list[list[str]], name: str, module: str) -> None:
-    assert main([name, "--help"]) == 7
-    assert started == [["python", "-m", f"monai_afire.apps.{module}", "--help"]]
+    words = {"audit": ["."], "watch": [".", "out"]}.get(name, ["--help"])
+    assert main([name, *words]) == 7
+    assert started == [["python", "-m", f"monai_afire.apps.{module}", *words]]
 
 
 def test_help_of_run(started: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
@@ -698,6 +699,7 @@ def test_a_folder_that_hides_an_editable_installation_is_named(
     """As the folder that a clone lies in: Python finds the clone, which is no package, ahead of the installation."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "monai_afire").mkdir()
+    (tmp_path / "images").mkdir()
     monkeypatch.setattr(sys, "path", [])
     calls: list[object] = []
     monkeypatch.setattr(os, "execve", lambda *words: calls.append(words))

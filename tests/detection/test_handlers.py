@@ -22,7 +22,6 @@ from monai.data import DataLoader, Dataset
 from PIL import Image
 
 from monai_afire.apps.results import AnomalyReport
-from monai_afire.apps.runs.declarations import SAVED_KINDS
 from monai_afire.apps.worklist import AnomalyWriter
 from monai_afire.data import scan_radiographs
 from monai_afire.detection import AnomalyDetector, detection_items
@@ -30,6 +29,7 @@ from monai_afire.detection.normal_statistics import ImageDensity
 from monai_afire.detection.scores import SCORE_NAMES
 from monai_afire.handlers import DetectorFit
 from monai_afire.networks import AFiRe, ViTEncoder
+from monai_afire_cli.parsers import SAVED_KINDS
 
 
 def make_detector() -> AnomalyDetector:

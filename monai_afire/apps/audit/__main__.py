@@ -4,32 +4,23 @@
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import sys
 from collections.abc import Sequence
 
 import torch
 
-from monai_afire.apps.audit.audit import EXCLUDED, audit_images
-from monai_afire.apps.audit.audit_checks import CHECKS
+from monai_afire.apps.audit.audit import audit_images
 from monai_afire.apps.runs.process_end import show_cause_last
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.utils.distributed import launched_group
+from monai_afire_cli.parsers import EXIT_CODE_FAILED, audit_parser
 from monai_afire_cli.pipes import until_unread
-
-EXIT_CODE_FAILED = 3  # 1 is an error, 2 a wrong option
-
-_DESCRIPTION = """\
-Check the radiographs of a folder or a datalist: unreadable, blank, turned, mirrored, inverted, duplicates, patients in
-several splits, and more. Writes a page, a table, the numbers, and a cleaned datalist. No image is changed or deleted.
-Run it again to go on after a stop.
-"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
-    options = _parser().parse_args(arguments)
+    options = audit_parser().parse_args(arguments)
     try:
         with launched_group(torch.device("cpu")):
             summary = audit_images(**vars(options))
@@ -45,37 +36,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"refused by --fail_on:\n{refusal}", file=sys.stderr)
         return EXIT_CODE_FAILED
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("monai-afire audit", description=_DESCRIPTION)
-    add = parser.add_argument
-    folder = "of the images, or that names in the datalist start from"
-    add("dataset_dir", metavar="FOLDER", help=folder)
-    datalist = "JSON file with sections of images (default: all images of the folder)"
-    add("--datalist", help=datalist)
-    add("--output_dir", default="audit", help="folder of the results (default: audit)")
-    names = [check.name for check in CHECKS]
-    excluded = "checks whose images the cleaned datalist leaves out (default: %(default)s)"
-    add("--exclude", nargs="*", choices=names, default=EXCLUDED, metavar="CHECK", help=excluded)
-    workers = "processes that read files (default: 0, this one)"
-    add("--num_workers", type=int, default=0, help=workers)
-    add("--shown", type=int, default=24, help="pictures per check on the page (default: 24)")
-    failing = (
-        f"end with exit code {EXIT_CODE_FAILED} if one of these checks finds an image, "
-        "before a training or a scoring"
-    )
-    add("--fail_on", type=_checks, default=(), metavar="CHECK,...", help=failing)
-    return parser
-
-
-def _checks(text: str) -> tuple[str, ...]:
-    """Names of checks between commas."""
-    known = [check.name for check in CHECKS]
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    if unknown := sorted(set(names) - set(known)):
-        raise argparse.ArgumentTypeError(f"no checks {unknown}: choose from {', '.join(known)}")
-    return names
 
 
 if __name__ == "__main__":

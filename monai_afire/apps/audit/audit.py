@@ -51,8 +51,8 @@ from monai_afire.utils.files import (
     write_text,
 )
 from monai_afire.utils.text import first_few, harmless, known_text
+from monai_afire_cli.parsers import EXCLUDED
 
-EXCLUDED = tuple(check.name for check in CHECKS if check.excludes)
 _SECTIONS = {"train": "training", "val": "validation", "valid": "validation", "testing": "test"}
 _SPLITS = ("training", "validation", "test")
 FROM_PIXELS = "(from pixels)"

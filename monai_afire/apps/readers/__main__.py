@@ -15,6 +15,7 @@ from typing import Any
 from monai_afire.apps.readers import READERS, DatalistReport, LabelReader, write_datalist
 from monai_afire.apps.runs.process_end import show_cause_last
 from monai_afire.data.datalist.datalist_checks import DatalistError
+from monai_afire_cli.parsers import add_common
 from monai_afire_cli.pipes import until_unread
 
 _EXAMPLES = """\
@@ -63,45 +64,10 @@ def _parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         of_set.set_defaults(run=functools.partial(_run_reader, reader_type))
-        _add_common(of_set, reader_type)
+        add_common(of_set, reader_type.has_split, reader_type.has_masks)
         for field in dataclasses.fields(reader_type):
             _add_option(of_set, field)
     return parser
-
-
-def _add_common(parser: argparse.ArgumentParser, reader_type: type[LabelReader]) -> None:
-    """Options of all sets, less those that this one cannot have."""
-    add, flag = parser.add_argument, functools.partial(parser.add_argument, action="store_true")
-    add("--root", required=True, help="folder of the images")
-    add("--output", required=True, help="datalist to write; paths in it are relative to its folder")
-    add("--labels", help="folder of the label files (default: ROOT)")
-    if reader_type.has_split:
-        add(
-            "--split",
-            choices=("official", "random"),
-            default="official",
-            help="which split (default: official)",
-        )
-        flag("--drop_overlap", help="keep patients of two sections in the later one alone")
-    without = "where no official split says it"
-    validation = f"part of the patients outside test for validation, {without} (default: 0.1)"
-    add("--val_fraction", type=float, default=0.1, help=validation)
-    add(
-        "--test_fraction",
-        type=float,
-        default=0.2,
-        help=f"part of the patients for test, {without} (default: 0.2)",
-    )
-    add("--seed", type=int, default=0, help="of the choice of patients (default: 0)")
-    flag("--allow_missing", help="leave out listed images that are not on disk")
-    flag(
-        "--normal_only",
-        help="training and validation: normal images only; test: normal and abnormal",
-    )
-    flag("--frontal_only", help="leave lateral and unusual views out")
-    add("--findings", nargs="+", default=(), metavar="NAME", help="findings to keep, in this order")
-    if reader_type.has_masks:
-        add("--mask_dir", help="folder to draw the masks to as PNG, and list them")
 
 
 def _add_option(parser: argparse.ArgumentParser, field: dataclasses.Field) -> None:

@@ -19,7 +19,6 @@ from monai_afire.apps.results.output_paths import output_path
 from monai_afire.apps.results.prediction_writer import warn_if_implausible
 from monai_afire.apps.results.result_pictures import batch_picture
 from monai_afire.apps.results.result_tables import ResultTables, written_name
-from monai_afire.apps.runs.declarations import SAVED_KINDS
 from monai_afire.apps.worklist.anomaly_result import SAVERS, UNDESCRIBED, AnomalyResult
 from monai_afire.apps.worklist.batch_report import Drift, measure_drift
 from monai_afire.apps.worklist.image_facts import ImageFactsReader
@@ -39,6 +38,7 @@ from monai_afire.apps.worklist.worklist_page import write_worklist_page
 from monai_afire.detection.detector import AnomalyDetector
 from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.utils.text import counted, harmless
+from monai_afire_cli.parsers import SAVED_KINDS
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import os
@@ -21,8 +20,8 @@ from typing import Any
 from monai.bundle import ConfigWorkflow
 
 from monai_afire.apps.results.result_tables import written_name
-from monai_afire.apps.runs.declarations import SAVED_KINDS
 from monai_afire.apps.runs.process_end import show_cause_last
+from monai_afire.apps.runs.run_weights import run_weights
 from monai_afire.apps.worklist.watched_normals import WatchedNormals
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.scanning import scan_radiographs
@@ -31,6 +30,7 @@ from monai_afire.transforms.radiograph_io.formats import MISSING, UNOPENED
 from monai_afire.utils.files import check_writable, write_text
 from monai_afire.utils.folder_lock import LOCK_FILE, folder_lock
 from monai_afire_cli.bundles import find_bundle
+from monai_afire_cli.parsers import watch_parser
 from monai_afire_cli.pipes import until_unread
 from monai_afire_cli.words import literal
 
@@ -39,11 +39,6 @@ __all__ = ["main", "watch_folder"]
 _PLAN = "datalist.json"
 _MOST_TRIES = 3  # of a file that is there and cannot be opened
 _MOST = 256  # files in a batch: of many files, the first results are there soon
-
-_DESCRIPTION = """\
-Score the radiographs that arrive in a folder, each once, until SIGTERM or Ctrl-C. Each batch has a folder in OUT with
-its work-list, which appears when it is complete. After a stop or a kill, the same command goes on.
-"""
 
 Arrival = tuple[str, int, int]
 """Name of a file in the folder, its size in bytes, and when it was changed, in nanoseconds."""
@@ -55,6 +50,7 @@ def watch_folder(
     interval: float = 10.0,
     calibrate: str | os.PathLike | None = None,
     calibrate_weeks: float | None = None,
+    weights_of: str | None = None,
     **overrides: Any,
 ) -> None:
     """
@@ -74,9 +70,11 @@ def watch_folder(
             :class:`monai_afire.apps.worklist.RunNormals`; it is made once, as ``normals.safetensors`` in the output
             folder.
         calibrate_weeks: take the images of the folder ``calibrate`` that are at most so many weeks old, anew each day.
+        weights_of: run that trained the detector, see :func:`monai_afire.apps.runs.run_weights`; it is looked up once.
         overrides: settings of ``inference.json``.
 
     Raises:
+        FileNotFoundError: when there is no such run.
         DatalistError: when there is no such folder, or the output folder lies in it.
         RuntimeError: when another process watches for the same output folder.
     """
@@ -86,6 +84,8 @@ def watch_folder(
         )
     if not Path(folder).is_dir():
         raise DatalistError(f"{folder}: no such folder: check the name, or connect its disk")
+    if weights_of is not None:
+        overrides["ckpt_path"] = run_weights(weights_of, "afire", "anomaly detector")
     out = check_writable(output_dir)
     with folder_lock(out):
         normals = WatchedNormals(out, calibrate, calibrate_weeks)
@@ -179,7 +179,7 @@ class _Watch:
                 if not _leave_out_missing(batch, self._wait):
                     shutil.rmtree(batch)
                     return
-                shown = _score(batch, {**self.overrides, **self.normals.option()})
+                shown = _score(batch, self.folder, {**self.overrides, **self.normals.option()})
                 self.normals.keep(shown)
                 found, planned = _scored(shown), _planned(shown)
             except Exception:
@@ -252,9 +252,11 @@ def _plan(out: Path, folder: Path, arrivals: Collection[Arrival]) -> Path:
     return batch
 
 
-def _score(batch: Path, overrides: dict[str, Any]) -> Path:
+def _score(batch: Path, folder: Path, overrides: dict[str, Any]) -> Path:
     """Score what is left of a batch, and show it under its name, which is returned."""
     bundle = find_bundle("afire")
+    # a remedy names the folder that the user gave, rather than the list of a batch
+    named = {"used_items::dataset_dir": literal(str(folder)), "used_items::datalist": "$None"}
     workflow = ConfigWorkflow(
         workflow_type="inference",
         config_file=[str(path) for path in bundle.config_files(["inference"])],
@@ -264,6 +266,7 @@ def _score(batch: Path, overrides: dict[str, Any]) -> Path:
         resume=True,
         handlers=["@set_specificity", "@writer"],  # without those that address a person
         run=["$@evaluator.run()", "$@writer.print_summary()"],  # rejected files end no watch
+        **named,
         **literal(overrides),
     )
     workflow.initialize()
@@ -276,28 +279,7 @@ def _score(batch: Path, overrides: dict[str, Any]) -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser("monai-afire watch", description=_DESCRIPTION)
-    parser.add_argument("folder", metavar="IN", help="where radiographs arrive")
-    parser.add_argument(
-        "output_dir", metavar="OUT", help="where results are written; not inside of IN"
-    )
-    parser.add_argument(
-        "--interval", type=float, help="seconds for which a file must not change (default: 10)"
-    )
-    parser.add_argument("--ckpt_path", help="file of the detector (default: the released one)")
-    kinds = f"{', '.join(SAVED_KINDS)} (default: overlays thumbnails)"
-    parser.add_argument("--saved", nargs="*", choices=SAVED_KINDS, metavar="KIND", help=kinds)
-    parser.add_argument(
-        "--calibrate", help="folder or datalist of your own normal images, or the file of a run"
-    )
-    parser.add_argument(
-        "--calibrate_weeks",
-        type=float,
-        metavar="N",
-        help="of that folder, take the images of the last N weeks, anew each day",
-    )
-    parser.add_argument("--device", help="where the network computes, such as cpu or cuda:0")
-    options = parser.parse_args(arguments)
+    options = watch_parser().parse_args(arguments)
     show_cause_last()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -21,6 +21,8 @@ import pytest
 from bundles.bundle_runs import new_detector, write_images
 from handlers.lock_holder import holding_process
 
+from monai_afire.apps.runs.process_end import innermost_cause
+from monai_afire.apps.runs.run_record import begin_run
 from monai_afire.apps.worklist import watch
 from monai_afire.apps.worklist.watched_normals import WatchedNormals
 from monai_afire.data import DatalistError
@@ -112,6 +114,48 @@ def test_files_that_cannot_be_read_end_no_watch(tmp_path: Path, look: Callable[.
     look(nothing, lambda: write_images(tmp_path / "in", 1), nothing, nothing)
     assert scored(tmp_path, "rejected.csv") == {"batch_000001": ["broken.png"], "batch_000002": []}
     assert scored(tmp_path) == {"batch_000001": [], "batch_000002": ["image_0.png"]}
+
+
+def test_a_remedy_names_the_folder_that_the_user_gave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network, description = new_detector(
+        image_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2, device="cpu"
+    )
+    phantoms = {**description, "trained_on": "phantoms"}
+    path = save_network(network, tmp_path / "model.pt", phantoms)
+    write_images(tmp_path / "in", 1)
+    monkeypatch.setattr(watch.time, "sleep", lambda _: None)
+    with pytest.raises(Exception, match="phantom") as refused:
+        watch.watch_folder(tmp_path / "in", tmp_path / "out", 1.0, ckpt_path=path, **SMALL)
+    said = str(innermost_cause(refused.value))
+    assert f"--dataset_dir {tmp_path / 'in'}" in said
+    assert ".batch_" not in said
+
+
+def test_the_detector_of_a_run_is_taken_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, detector: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = tmp_path / "runs/afire/mine/models/model.pt"
+    model.parent.mkdir(parents=True)
+    Path(detector).rename(model)
+    begin_run(model.parents[1], {"step": "anomaly"})
+    taken: list[Any] = []
+
+    def score(batch: Path, folder: Path, overrides: dict[str, Any]) -> Path:
+        taken.append(overrides["ckpt_path"])
+        raise KeyboardInterrupt
+
+    write_images(tmp_path / "in", 1)
+    monkeypatch.setattr(watch.time, "sleep", lambda _: None)
+    monkeypatch.setattr(watch, "_score", score)
+    for run in ("mine", "latest", "runs/afire/mine"):
+        with pytest.raises(KeyboardInterrupt):
+            watch.watch_folder("in", f"out/{len(taken)}", 1.0, weights_of=run)
+    assert {Path(path).resolve() for path in taken} == {model}
+    with pytest.raises(FileNotFoundError, match="no_run"):
+        watch.watch_folder("in", "out", 1.0, weights_of="no_run")
 
 
 def test_a_folder_that_is_away_is_waited_for(

@@ -1,0 +1,237 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Words of commands that load PyTorch, which are read, and refused, before that takes its seconds."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from monai_afire_cli.weights_of import wrong_detector
+
+__all__ = [
+    "CHECKS",
+    "EXCLUDED",
+    "EXIT_CODE_FAILED",
+    "SAVED_KINDS",
+    "SETS",
+    "add_common",
+    "audit_parser",
+    "watch_parser",
+    "wrong_words",
+]
+
+EXIT_CODE_FAILED = 3
+"""Of an audit that --fail_on refuses: 1 is an error, 2 a wrong option."""
+CHECKS = (
+    *("unreadable", "blank", "saturated", "exact_duplicate", "near_duplicate", "not_chest"),
+    *("other_view", "two_views", "partial_lungs", "rotated", "mirrored", "inverted", "text"),
+    *("borders", "exposure", "resolution", "patient_in_splits", "no_patient"),
+    "identifying_header",
+)
+"""Names of an audit's checks."""
+EXCLUDED = (
+    *("unreadable", "blank", "exact_duplicate", "near_duplicate"),
+    *("other_view", "patient_in_splits"),
+)
+"""Checks whose images the cleaned datalist of an audit leaves out by default."""
+SAVED_KINDS = ("overlays", "thumbnails", "dicom", "sr", "maps", "embeddings")
+"""Files of a scored image beside its row in the table."""
+_SPLIT = {"has_split": True}
+_TABLE = (
+    *("table", "image_column", "label_columns", "num_classes", "separator"),
+    *("no_finding", "patient_column", "split_column"),
+)
+# what a set has beside the common options, and options of its own
+SETS: dict[str, tuple[dict[str, bool], tuple[str, ...]]] = {
+    "nih": (_SPLIT, ()),
+    "chexpert": (_SPLIT, ()),
+    "mimic": (_SPLIT, ("labeler",)),
+    "childcxr": (_SPLIT, ()),
+    "siim": ({"has_masks": True}, ()),
+    "rsna": ({}, ("three_classes",)),
+    "shenzhen": ({}, ()),
+    "jsrt": (_SPLIT, ("png_dir",)),
+    "chestx_det": ({**_SPLIT, "has_masks": True}, ()),
+    "fire": (_SPLIT, ("exclude",)),
+    "table": (_SPLIT, _TABLE),
+}
+"""Public sets whose label files are read."""
+_READ = ("dataset_dir", "datalist", "folder", "calibrate", "ckpt_path", "root", "labels")
+_HELP = ("-h", "--help")
+
+_AUDIT = """\
+Check the radiographs of a folder or a datalist: unreadable, blank, turned, mirrored, inverted, duplicates, patients in
+several splits, and more. Writes a page, a table, the numbers, and a cleaned datalist. No image is changed or deleted.
+Run it again to go on after a stop.
+"""
+_WATCH = """\
+Score the radiographs that arrive in a folder, each once, until SIGTERM or Ctrl-C. Each batch has a folder in OUT with
+its work-list, which appears when it is complete. After a stop or a kill, the same command goes on.
+"""
+
+
+def wrong_words(command: str, words: Sequence[str]) -> str | None:
+    """
+    What a command cannot start with.
+
+    Args:
+        command: its name; those that load nothing slow, or have no words to check, are left to themselves.
+        words: behind it.
+
+    Returns:
+        The problem; None for none.
+
+    Raises:
+        SystemExit: with code 2 for words that no option has, and with 0 after the help.
+
+    Example:
+        >>> wrong_words("audit", ["no_such_folder"])
+        'no_such_folder: no such file or folder: check the name, or connect its disk'
+    """
+    parser = _PARSERS.get(command)
+    if parser is None or (
+        command == "data" and set(_HELP) & set(words)
+    ):  # the readers have the help
+        return None
+    options = vars(parser().parse_args(words))
+    for name in _READ:
+        path = options.get(name)
+        if path is not None and not os.path.exists(os.path.expanduser(path)):
+            return f"{path}: no such file or folder: check the name, or connect its disk"
+    run = options.get("weights_of")
+    return None if run is None else wrong_detector(run)
+
+
+def audit_parser() -> argparse.ArgumentParser:
+    """
+    Of ``monai-afire audit``.
+
+    Example:
+        >>> audit_parser().parse_args(["ward", "--fail_on", "blank,text"]).fail_on
+        ('blank', 'text')
+    """
+    parser = argparse.ArgumentParser("monai-afire audit", description=_AUDIT)
+    add = parser.add_argument
+    folder = "of the images, or that names in the datalist start from"
+    add("dataset_dir", metavar="FOLDER", help=folder)
+    datalist = "JSON file with sections of images (default: all images of the folder)"
+    add("--datalist", help=datalist)
+    add("--output_dir", default="audit", help="folder of the results (default: audit)")
+    excluded = "checks whose images the cleaned datalist leaves out (default: %(default)s)"
+    add("--exclude", nargs="*", choices=CHECKS, default=EXCLUDED, metavar="CHECK", help=excluded)
+    workers = "processes that read files (default: 0, this one)"
+    add("--num_workers", type=int, default=0, help=workers)
+    add("--shown", type=int, default=24, help="pictures per check on the page (default: 24)")
+    failing = (
+        f"end with exit code {EXIT_CODE_FAILED} if one of these checks finds an image, "
+        "before a training or a scoring"
+    )
+    add("--fail_on", type=_checks, default=(), metavar="CHECK,...", help=failing)
+    return parser
+
+
+def watch_parser() -> argparse.ArgumentParser:
+    """
+    Of ``monai-afire watch``.
+
+    Example:
+        >>> watch_parser().parse_args(["in", "out"]).output_dir
+        'out'
+    """
+    parser = argparse.ArgumentParser("monai-afire watch", description=_WATCH)
+    add = parser.add_argument
+    add("folder", metavar="IN", help="where radiographs arrive")
+    add("output_dir", metavar="OUT", help="where results are written; not inside of IN")
+    add("--interval", type=float, help="seconds for which a file must not change (default: 10)")
+    weights = parser.add_mutually_exclusive_group().add_argument
+    weights("--ckpt_path", help="file of the detector (default: the released one)")
+    run = "run of the bundle afire that trained the detector: latest, its name or its folder"
+    weights("--weights_of", metavar="RUN", help=run)
+    kinds = f"{', '.join(SAVED_KINDS)} (default: overlays thumbnails)"
+    add("--saved", nargs="*", choices=SAVED_KINDS, metavar="KIND", help=kinds)
+    normals = "folder or datalist of your own normal images, or the file of a run"
+    add("--calibrate", help=normals)
+    weeks = "of that folder, take the images of the last N weeks, anew each day"
+    add("--calibrate_weeks", type=float, metavar="N", help=weeks)
+    add("--device", help="where the network computes, such as cpu or cuda:0")
+    return parser
+
+
+def add_common(
+    parser: argparse.ArgumentParser, has_split: bool = False, has_masks: bool = False
+) -> None:
+    """
+    Add the options of ``monai-afire data`` that all sets have.
+
+    Args:
+        parser: of one set.
+        has_split: whether the set has an official split.
+        has_masks: whether its images come with masks.
+
+    Example:
+        >>> parser = argparse.ArgumentParser()
+        >>> add_common(parser)
+        >>> parser.parse_args(["--root", "a", "--output", "b.json"]).val_fraction
+        0.1
+    """
+    add, flag = parser.add_argument, partial(parser.add_argument, action="store_true")
+    add("--root", required=True, help="folder of the images")
+    add("--output", required=True, help="datalist to write; paths in it are relative to its folder")
+    add("--labels", help="folder of the label files (default: ROOT)")
+    if has_split:
+        add(
+            "--split",
+            choices=("official", "random"),
+            default="official",
+            help="which split (default: official)",
+        )
+        flag("--drop_overlap", help="keep patients of two sections in the later one alone")
+    without = "where no official split says it"
+    validation = f"part of the patients outside test for validation, {without} (default: 0.1)"
+    add("--val_fraction", type=float, default=0.1, help=validation)
+    add(
+        "--test_fraction",
+        type=float,
+        default=0.2,
+        help=f"part of the patients for test, {without} (default: 0.2)",
+    )
+    add("--seed", type=int, default=0, help="of the choice of patients (default: 0)")
+    flag("--allow_missing", help="leave out listed images that are not on disk")
+    flag(
+        "--normal_only",
+        help="training and validation: normal images only; test: normal and abnormal",
+    )
+    flag("--frontal_only", help="leave lateral and unusual views out")
+    add("--findings", nargs="+", default=(), metavar="NAME", help="findings to keep, in this order")
+    if has_masks:
+        add("--mask_dir", help="folder to draw the masks to as PNG, and list them")
+
+
+def _data_parser() -> argparse.ArgumentParser:
+    """Of ``monai-afire data``, without what its readers say of themselves."""
+    parser = argparse.ArgumentParser("monai-afire data")
+    sets = parser.add_subparsers(required=True, metavar="SET")
+    for name, (has, own) in SETS.items():
+        of_set = sets.add_parser(name)
+        add_common(of_set, **has)
+        for option in own:
+            of_set.add_argument(f"--{option}", nargs="*")
+    return parser
+
+
+def _checks(text: str) -> tuple[str, ...]:
+    """Names of checks between commas."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if unknown := sorted(set(names) - set(CHECKS)):
+        raise argparse.ArgumentTypeError(f"no checks {unknown}: choose from {', '.join(CHECKS)}")
+    return names
+
+
+_PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
+    "audit": audit_parser,
+    "data": _data_parser,
+    "watch": watch_parser,
+}

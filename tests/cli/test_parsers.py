@@ -1,0 +1,76 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Wrong words of commands that load PyTorch are refused before that, and right ones are those of the commands."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from monai_afire.apps.audit.audit_checks import CHECKS as OF_THE_AUDIT
+from monai_afire.apps.readers.__main__ import _parser as readers_parser
+from monai_afire_cli import command, main
+from monai_afire_cli.parsers import CHECKS, EXCLUDED, SETS, _data_parser
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "hand_over", lambda *_, **__: pytest.fail("it was started"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["audit", "."],
+        ["watch", ".", "out"],
+        ["data", "nih", "--root", ".", "--output", "a.json"],
+    ],
+)
+def test_an_option_that_no_command_has_is_refused_at_once(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([*words, "--colour", "x"])
+    assert end.value.code == 2
+    assert "--colour" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["audit", "nowhere"],
+        ["audit", ".", "--datalist", "nowhere"],
+        ["watch", "nowhere", "out"],
+        ["watch", ".", "out", "--calibrate", "nowhere"],
+        ["watch", ".", "out", "--ckpt_path", "nowhere"],
+        ["watch", ".", "out", "--weights_of", "nowhere"],
+        ["data", "nih", "--root", "nowhere", "--output", "a.json"],
+        ["data", "table", "--root", ".", "--labels", "nowhere", "--output", "a.json"],
+    ],
+)
+def test_a_path_that_is_not_there_is_refused_at_once(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert "nowhere: no such" in line
+
+
+def test_names_are_those_of_the_audit() -> None:
+    assert tuple(check.name for check in OF_THE_AUDIT) == CHECKS
+    assert tuple(check.name for check in OF_THE_AUDIT if check.excludes) == EXCLUDED
+
+
+def test_options_are_those_of_the_readers() -> None:
+    assert options_of(_data_parser()) == options_of(readers_parser())
+    assert list(options_of(_data_parser())) == list(SETS)
+
+
+def options_of(parser: argparse.ArgumentParser) -> dict[str, set[str]]:
+    """Names of the options of each set."""
+    [sets] = [each for each in parser._actions if isinstance(each.choices, dict)]
+    return {name: set(of_set._option_string_actions) for name, of_set in sets.choices.items()}
