@@ -21,7 +21,7 @@ from monai.bundle import ConfigWorkflow
 
 from monai_afire.apps.results.result_tables import written_name
 from monai_afire.apps.runs.process_end import show_cause_last
-from monai_afire.apps.runs.run_weights import run_weights
+from monai_afire.apps.runs.weights import run_weights
 from monai_afire.apps.worklist.watched_normals import WatchedNormals
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.scanning import scan_radiographs
