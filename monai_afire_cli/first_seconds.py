@@ -1,7 +1,7 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
 """
-``python -m monai_afire_cli.first_seconds MODULE WORD ...``: ``python -m MODULE WORD ...`` that Ctrl-C ends in a line.
+``python -m monai_afire_cli.first_seconds MODULE WORD ...``: ``python -m MODULE WORD ...`` that a signal ends in a line.
 
 A command says by itself how it was stopped, but only once it is loaded, which takes seconds: until then, Ctrl-C would
 print a traceback of whatever was being imported.
@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import os
 import runpy
+import signal
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
 from monai_afire_cli.interrupts import (
     INTERRUPTED_EXIT_CODE,
+    EarlyStop,
     exit_code_behind,
     is_interrupt_behind,
     release_interrupts,
@@ -30,6 +32,8 @@ def main(words: Sequence[str]) -> int:
     """Run the module. One that has a way of its own to show errors (``sys.excepthook``) gets the interrupt itself."""
     module = words[0]
     try:
+        if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, EarlyStop(module == _MONAI_BUNDLE))
         release_interrupts()
         # it stays when the module has ended by an error, whose message may show the command
         sys.argv = [_file_of(module), *words[1:]]

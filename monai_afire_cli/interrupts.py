@@ -1,17 +1,21 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""A stop by a signal: its exit codes, what is said before a command can, and how Ctrl-C waits for another program."""
+"""A stop by a signal: its exit codes, what is said before a command can, and how it waits for another program."""
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
 
 __all__ = [
     "INTERRUPTED_EXIT_CODE",
     "NOTHING_WRITTEN",
     "STOPPED_EXIT_CODE",
+    "EarlyStop",
     "exit_code_behind",
     "hold_interrupts",
     "is_interrupt_behind",
@@ -26,21 +30,47 @@ INTERRUPTED_EXIT_CODE = 130
 NOTHING_WRITTEN = " before this run wrote anything: the same command starts it again"
 """Said after the signal that stopped the run of a bundle."""
 
+_HELD = (signal.SIGINT, signal.SIGTERM)
 _CAN_HOLD = hasattr(signal, "pthread_sigmask")  # not on Windows
 
 
-def stopped_line(is_run: bool) -> str:
+def stopped_line(is_run: bool, name: str = "SIGINT") -> str:
     """
-    What is said after Ctrl-C.
+    What is said after Ctrl-C, or another signal.
 
     Args:
         is_run: of a bundle, which has not begun.
+        name: of the signal.
 
     Example:
         >>> stopped_line(is_run=False)
         'stopped by SIGINT'
     """
-    return f"stopped by SIGINT{NOTHING_WRITTEN if is_run else ''}"
+    return f"stopped by {name}{NOTHING_WRITTEN if is_run else ''}"
+
+
+@dataclass(frozen=True)
+class EarlyStop:
+    """
+    Handler of SIGTERM until a command is loaded and has its own: a line, and exit code 143.
+
+    Args:
+        is_run: whether the command is the run of a bundle.
+
+    Example:
+        >>> EarlyStop(is_run=True).is_run
+        True
+    """
+
+    is_run: bool
+    process: int = field(default_factory=os.getpid)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Say it and leave; the loader processes of a command leave without a word."""
+        if os.getpid() == self.process:
+            text = stopped_line(self.is_run, signal.Signals(number).name)
+            os.write(2, f"\n{text}\n".encode())  # print is not safe here
+        raise SystemExit(STOPPED_EXIT_CODE)
 
 
 def exit_code_behind(error: BaseException | None) -> int | None:
@@ -89,7 +119,9 @@ def _wrapped(error: BaseException | None) -> Iterator[BaseException]:
 @contextmanager
 def hold_interrupts() -> Iterator[None]:
     """
-    Let Ctrl-C wait. A program that the process becomes meanwhile lets it through by :func:`release_interrupts`.
+    Let Ctrl-C and SIGTERM wait. A program that the process becomes meanwhile lets them through.
+
+    See :func:`release_interrupts`.
 
     Example:
         >>> with hold_interrupts():
@@ -98,7 +130,7 @@ def hold_interrupts() -> Iterator[None]:
     if not _CAN_HOLD:
         yield
         return
-    former = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    former = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
     try:
         yield
     finally:
@@ -107,10 +139,10 @@ def hold_interrupts() -> Iterator[None]:
 
 def release_interrupts() -> None:
     """
-    Let Ctrl-C through, one that waits at once.
+    Let Ctrl-C and SIGTERM through, one that waits at once.
 
     Example:
         >>> release_interrupts()
     """
     if _CAN_HOLD:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)

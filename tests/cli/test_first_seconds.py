@@ -35,7 +35,11 @@ starting.hand_over(["python", "-m", "monai.bundle", "run", "--name", "a b"], say
 
 
 def handed_over(
-    folder: Path, code: str, is_early: bool = False, says_its_stop: bool = True
+    folder: Path,
+    code: str,
+    is_early: bool = False,
+    says_its_stop: bool = True,
+    script: str = HAND_OVER,
 ) -> subprocess.CompletedProcess:
     """Run a package in the place of MONAI's, whose command has this code."""
     package = folder / "monai" / "bundle"
@@ -43,7 +47,7 @@ def handed_over(
     (folder / "monai" / "__init__.py").touch()
     (package / "__init__.py").touch()
     (package / "__main__.py").write_text(code)
-    script = HAND_OVER.format(is_early=is_early, says_its_stop=says_its_stop)
+    script = script.format(is_early=is_early, says_its_stop=says_its_stop)
     return subprocess.run(
         [sys.executable, "-c", script],
         capture_output=True,
@@ -75,6 +79,26 @@ def test_an_interrupt_of_what_is_loaded_is_one_line(tmp_path: Path, code: str) -
 def test_an_interrupt_before_python_runs_the_command_is_not_lost(tmp_path: Path) -> None:
     done = handed_over(tmp_path, "print('runs')", is_early=True)
     assert is_stop_in_a_line(done)
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import signal; signal.raise_signal(signal.SIGTERM)\n",
+        "import pydoc; pydoc.locate('interrupts')",
+    ],
+)
+def test_a_termination_of_what_is_loaded_is_one_line(tmp_path: Path, code: str) -> None:
+    (tmp_path / "interrupts.py").write_text(INTERRUPT.replace("SIGINT", "SIGTERM"))
+    done = handed_over(tmp_path, code)
+    assert (done.returncode, done.stderr.strip()) == (143, stopped_line(True, "SIGTERM"))
+
+
+def test_a_termination_before_python_runs_the_command_is_not_lost(tmp_path: Path) -> None:
+    script = HAND_OVER.replace("raise_signal(signal.SIGINT)", "raise_signal(signal.SIGTERM)")
+    done = handed_over(tmp_path, "print('runs')", is_early=True, script=script)
+    assert (done.returncode, done.stderr.strip()) == (143, stopped_line(True, "SIGTERM"))
     assert done.stdout == ""
 
 

@@ -24,6 +24,7 @@ from monai_afire_cli.interrupts import (
     INTERRUPTED_EXIT_CODE,
     NOTHING_WRITTEN,
     STOPPED_EXIT_CODE,
+    EarlyStop,
     exit_code_behind,
 )
 from monai_afire_cli.pipes import is_output_unread
@@ -79,8 +80,14 @@ def stop_early() -> None:
     if threading.current_thread() is not threading.main_thread():
         return
     for number in [getattr(signal, name, None) for name in names]:  # Windows has no SIGUSR1
-        if number is not None and signal.getsignal(number) in _DEFAULTS:
+        if number is not None and _is_free(number):
             signal.signal(number, _leave)
+
+
+def _is_free(number: int) -> bool:
+    """Whether nobody has chosen what a signal does."""
+    handler = signal.getsignal(number)
+    return handler in _DEFAULTS or isinstance(handler, EarlyStop)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
