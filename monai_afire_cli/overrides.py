@@ -22,15 +22,17 @@ from monai_afire_cli.suggestions import MOST_SUGGESTIONS, did_you_mean, paths_of
 from monai_afire_cli.table_hint import is_table, list_command
 from monai_afire_cli.weights_of import wrong_run
 from monai_afire_cli.words import PATHS, SEPARATOR, option_words
-from monai_afire_cli.wrong_values import is_empty_folder, no_radiographs, wrong_word
+from monai_afire_cli.wrong_values import is_empty_folder, no_radiographs, unwritable, wrong_word
 
-__all__ = ["INPUTS", "unknown_step", "wrong_options"]
+__all__ = ["INPUTS", "OUTPUTS", "unknown_step", "wrong_options"]
 
 INPUTS = (
     *("dataset_dir", "datalist", "calibrate"),
     *("ckpt_path", "encoder_weights", "pretrained"),
 )
 """Options that name a file or folder to read."""
+OUTPUTS = ("output_dir", "ckpt_dir", "cache_dir")
+"""Options that name a folder to write to."""
 _NOTHING = ("", "none", "null")
 _STEPS = ("run", "export")
 _OF_MONAI = (
@@ -234,7 +236,8 @@ def _wrong_path(name: str, word: str | None) -> str | None:
         elif name == "ckpt_path" and released:
             hint = "; leave --ckpt_path out for the weights that come with the bundle"
         return f"{word}: there is no such file or folder{hint}"
-    return None
+    is_output = name in OUTPUTS and word.lower() not in _NOTHING
+    return unwritable(word) if is_output else None
 
 
 def _is_there(path: str) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from monai_afire_cli.weights_of import wrong_detector
+from monai_afire_cli.wrong_values import unwritable
 
 __all__ = [
     "CHECKS",
@@ -101,6 +102,8 @@ def wrong_words(command: str, words: Sequence[str]) -> str | None:
         path = options.get(name)
         if path is not None and not os.path.exists(os.path.expanduser(path)):
             return f"{path}: no such file or folder: check the name, or connect its disk"
+    if "output_dir" in options and (problem := unwritable(options["output_dir"])):
+        return problem
     run = options.get("weights_of")
     return None if run is None else wrong_detector(run)
 

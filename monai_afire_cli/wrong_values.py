@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import Any
 
 from monai_afire_cli.words import COUNTS
@@ -21,6 +22,7 @@ __all__ = [
     "is_empty_folder",
     "no_radiographs",
     "such_as",
+    "unwritable",
     "wrong_value",
     "wrong_word",
 ]
@@ -135,3 +137,25 @@ def is_empty_folder(path: str) -> bool:
     except OSError:  # a file, or a folder that the run cannot read, either
         return False
     return all(name.startswith(".") for name in names)
+
+
+def unwritable(folder: str) -> str | None:
+    """
+    Why no results can be written into a folder.
+
+    Args:
+        folder: that may be new.
+
+    Returns:
+        The problem; None for none that shows before something is written.
+
+    Example:
+        >>> unwritable("no_such_folder")
+    """
+    path = Path(folder).expanduser().absolute()
+    above = next(each for each in (path, *path.parents) if each.exists())
+    if not above.is_dir():
+        return f"{folder}: {above} is a file, not a folder: choose another output folder"
+    if not os.access(above, os.W_OK | os.X_OK):
+        return f"{folder}: no permission to write to {above}: choose another output folder"
+    return None

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from monai_afire.apps.audit.audit_checks import CHECKS as OF_THE_AUDIT
 from monai_afire.apps.readers.__main__ import _parser as readers_parser
 from monai_afire_cli import command, main
 from monai_afire_cli.parsers import CHECKS, EXCLUDED, SETS, _data_parser
+from monai_afire_cli.wrong_values import unwritable
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +60,32 @@ def test_a_path_that_is_not_there_is_refused_at_once(
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
     assert "nowhere: no such" in line
+
+
+@pytest.mark.parametrize("words", [["audit", ".", "--output_dir"], ["watch", "."]])
+def test_a_file_in_the_way_of_results_is_refused_at_once(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("results").touch()
+    for folder in ("results", "results/below"):
+        assert main([*words, folder]) == 1
+        assert "results is a file, not a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["output_dir", "ckpt_dir", "cache_dir"])
+def test_a_run_does_not_begin_with_a_file_in_the_way(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("results").touch()
+    assert main(["run", "afire", "train", f"--{option}", "results/new"]) == 1
+    assert "results is a file, not a folder" in capsys.readouterr().err
+    assert unwritable("new/one") is None
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission_is_refused() -> None:
+    Path("locked").mkdir(mode=0o500)
+    assert "no permission" in str(unwritable("locked/new"))
 
 
 def test_names_are_those_of_the_audit() -> None:

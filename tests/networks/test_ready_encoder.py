@@ -272,3 +272,11 @@ def test_a_frozen_encoder_of_phantoms_knows_phantoms_alone(
         globals={"monai_afire": "monai_afire"},
     )
     assert parser.get_parsed_content("trained_on") == trained_on
+
+
+def test_a_misspelt_name_gets_a_suggestion() -> None:
+    with pytest.raises(FileNotFoundError, match=r"did you mean 'released'\?"):
+        load_encoder("relased")
+    with pytest.raises(FileNotFoundError) as other:
+        load_encoder("no/such/model.pt")
+    assert "did you mean" not in str(other.value)

@@ -50,7 +50,7 @@ from monai_afire.utils.files import (
     remove_leftovers,
     write_text,
 )
-from monai_afire.utils.text import first_few, harmless, known_text
+from monai_afire.utils.text import counted, first_few, harmless, known_text
 from monai_afire_cli.parsers import EXCLUDED
 
 _SECTIONS = {"train": "training", "val": "validation", "valid": "validation", "testing": "test"}
@@ -101,7 +101,7 @@ class AuditSummary:
         for name, images in self.failed.items():
             if images:
                 texts = (f"{image} ({detail})" for image, detail in images.items())
-                lines.append(f"{name}: {len(images):,} images: {first_few(texts, shown)}")
+                lines.append(f"{name}: {counted(len(images), 'image')}: {first_few(texts, shown)}")
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -110,7 +110,7 @@ class AuditSummary:
             for check in CHECKS
             if self.findings[check.name]
         ]
-        return "\n".join([f"{self.kept:,} of {self.images:,} images kept", *found])
+        return "\n".join([f"{self.kept:,} of {counted(self.images, 'image')} kept", *found])
 
 
 def audit_images(

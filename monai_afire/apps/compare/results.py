@@ -20,6 +20,7 @@ from monai_afire.metrics.patient_bootstrap import (
     bootstrap_p_value,
     patient_weights,
 )
+from monai_afire.utils.text import counted
 
 _INTERVAL = [0.025, 0.975]
 _FALSE_DISCOVERIES = 0.05
@@ -115,7 +116,7 @@ def verdict(table: pd.DataFrame, images: int) -> str:
         'These 20 images are of too few patients to say whether an encoder is better than pixels: 30 are needed, ...'
     """
     if table.empty:
-        return f"The labels of these {images:,} images are all alike: nothing can be compared."
+        return f"The labels of {counted(images, 'image')} are all alike: nothing can be compared."
     compared = table[table["baseline"].notna()]
     simple = PIXELS if set(compared["baseline"]) == {PIXELS} else "the best simple baseline"
     tested = compared[compared["p_value"].notna()]

@@ -134,7 +134,7 @@ class DatalistReport:
 
     def __str__(self) -> str:
         images, patients = sum(self.num_images.values()), sum(self.num_patients.values())
-        lines = [f"{self.title}: {images:,} images of {patients:,} patients"]
+        lines = [f"{self.title}: {counted(images, 'image')} of {counted(patients, 'patient')}"]
         counts = {"images": self.num_images, "patients": self.num_patients}
         rows = {
             name: {kind: f"{of[name]:,}" for kind, of in counts.items()} for name in self.num_images
@@ -145,7 +145,7 @@ class DatalistReport:
         )
         if self.absent:
             lines.append(
-                f"  left out, not on disk: {len(self.absent):,} images ({first_few(self.absent)})"
+                f"  left out, not on disk: {counted(len(self.absent), 'image')} ({first_few(self.absent)})"
             )
         lines += [f"  {note}" for note in self.notes]
         return "\n".join([*lines, f"written to {self.path}"])
@@ -275,7 +275,7 @@ def _notes_on_overlap(num_dropped: int) -> list[str]:
     """How many images of patients in two sections are left out."""
     if not num_dropped:
         return []
-    return [f"{num_dropped:,} images left out, whose patient is in a later section, too"]
+    return [f"{counted(num_dropped, 'image')} left out, whose patient is in a later section, too"]
 
 
 def _notes_on_validation(header: Mapping[str, Any], images: Sequence[LabeledImage]) -> list[str]:

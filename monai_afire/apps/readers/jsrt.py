@@ -19,6 +19,7 @@ from monai_afire.apps.readers.label_reader import LabeledImage, LabeledSet, Labe
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.transforms.radiograph_io.formats import SUPPORTED_EXTENSIONS, extension_of
 from monai_afire.utils.files import save_png
+from monai_afire.utils.text import counted
 
 _NAME = re.compile(r"JPC(?:LN|NN)(\d{3})")
 _RAW_SIDE = 2048
@@ -64,7 +65,7 @@ class JSRTReader(LabelReader):
         raw = sum(path.upper().endswith(".IMG") for path in pictures.values())
         if raw and folder is None:
             remedy = "have them written as PNG with --png_dir FOLDER"
-            raise DatalistError(f"{root}: {raw} images are raw .IMG files; {remedy}.")
+            raise DatalistError(f"{root}: {counted(raw, 'raw .IMG file')}; {remedy}.")
         known = [name for name in ORGAN_NAMES if any(name in masks for masks in organs.values())]
         images = []
         for name in sorted({*pictures, *organs}, key=lambda name: (name[3:5], name)):

@@ -12,6 +12,7 @@ from monai_afire.apps.readers.chexpert import CHEXPERT_FINDINGS, LABEL_VALUES, i
 from monai_afire.apps.readers.images import existing_files
 from monai_afire.apps.readers.label_reader import LabeledImage, LabeledSet, LabelReader, option
 from monai_afire.apps.readers.label_tables import find_label_file, find_optional_file, read_table
+from monai_afire.utils.text import counted
 
 _SECTIONS = {"train": "training", "validate": "validation", "test": "test"}
 _LATERAL = {"LATERAL", "LL", "RL", "XTABLE LATERAL"}
@@ -67,7 +68,7 @@ class MIMICReader(LabelReader):
             }
             images.append(LabeledImage(name, file, item, section if official else None))
         unlabeled = sum(study not in studies for study in table.column("study_id"))
-        notes = [f"{unlabeled:,} images have no labels"] if unlabeled else []
+        notes = [f"without labels: {counted(unlabeled, 'image')}"] if unlabeled else []
         if not views:
             notes.append("views unknown: mimic-cxr-2.0.0-metadata.csv.gz is not there")
         return LabeledSet(

@@ -26,6 +26,7 @@ from monai_afire.apps.readers.label_tables import (
     read_table,
 )
 from monai_afire.data.datalist.datalist_checks import DatalistError
+from monai_afire.utils.text import counted
 
 _IMAGE_SIZE = 1024
 _BOX_SIDES = ("x", "y", "width", "height")
@@ -106,7 +107,7 @@ class RSNAReader(LabelReader):
         )
         if absent := [name for name in boxes if name not in classes]:
             raise DatalistError(
-                f"{path}: lacks {len(absent)} images, such as {absent[0]}; download both files again."
+                f"{path}: lacks {counted(len(absent), 'image')}, such as {absent[0]}; download both files again."
             )
         return classes
 

@@ -24,7 +24,7 @@ from monai_afire.apps.readers.label_tables import Table, read_table
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.labels import abnormal_label
 from monai_afire.data.datalist.patients import file_patients
-from monai_afire.utils.text import first_few, folded, is_absence, known_text
+from monai_afire.utils.text import counted, first_few, folded, is_absence, known_text
 
 _SECTIONS = {
     **dict.fromkeys(("train", "training"), "training"),
@@ -123,7 +123,7 @@ class TableReader(LabelReader):
         if any(given):
             text = f"{given.count(''):,} cells of {self.patient_column!r} name nobody ('NA' or the like)"
         text += ": patients are taken from the DICOM headers and names of the files"
-        absent = f", which do not give those of {unknown:,} images: each of these counts as another patient"
+        absent = f", which do not give those of {counted(unknown, 'image')}: each of these counts as another patient"
         return patients, [text + absent * (unknown > 0)]
 
     def _labels(self, table: Table) -> tuple[dict[str, Any], list[Any], list[str]]:

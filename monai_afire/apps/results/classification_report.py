@@ -36,6 +36,7 @@ from monai_afire.metrics.multilabel import (
     classification_metrics,
     known_of_class,
 )
+from monai_afire.utils.text import counted
 from monai_afire.utils.uncertain_labels import (
     check_label_kind,
     check_thresholds_of_kind,
@@ -227,9 +228,7 @@ class ClassificationReport(_ProbabilityReport):
         """The means and a table with a line per class."""
         per_class = metrics["per_class"]
         defined = sum(not math.isnan(entry["auc"]) for entry in per_class.values())
-        summary = (
-            f"{metrics['num_images']} images; means of {defined} of {len(per_class)} classes: "
-        )
+        summary = f"{counted(metrics['num_images'], 'image')}; means of {defined} of {len(per_class)} classes: "
         counts = {"num_positive": "present", "num_negative": "absent"}
         lines = [summary + self.means(metrics), *self.class_lines(metrics, counts)]
         return [*lines, *self.patient_lines(metrics)]
@@ -326,7 +325,7 @@ class MulticlassReport(_ProbabilityReport):
     def lines(self, metrics: dict[str, Any]) -> list[str]:
         """The means and a table with a line per class."""
         counts = {"num_images": "images", "num_predicted": "decided"}
-        first = f"{metrics['num_images']} images: {self.means(metrics)}"
+        first = f"{counted(metrics['num_images'], 'image')}: {self.means(metrics)}"
         return [first, *self.class_lines(metrics, counts), *self.patient_lines(metrics)]
 
     def _columns(self, table: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:

@@ -27,6 +27,7 @@ from monai_afire.metrics.landmark_errors import (
     success_rates,
 )
 from monai_afire.metrics.multilabel import check_class_names
+from monai_afire.utils.text import counted
 
 # suffixes of columns and metrics
 _UNITS = ("", "_pixels", "_mm")
@@ -139,7 +140,7 @@ class LandmarkReport(PicturedReport):
                 },
             }
         lines = [
-            f"{metrics['num_images']} images; mean radial error and % of landmarks within a distance"
+            f"{counted(metrics['num_images'], 'image')}; mean radial error and % of landmarks within a distance"
         ]
         lines += table_lines(rows)
         if metrics["num_not_found"]:

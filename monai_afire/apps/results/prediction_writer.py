@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from monai_afire.apps.results.result_tables import ResultTables
 from monai_afire.metrics.multilabel import check_class_names, check_logits, checked_thresholds
+from monai_afire.utils.text import first_few
 from monai_afire.utils.uncertain_labels import (
     check_label_kind,
     check_thresholds_of_kind,
@@ -127,12 +128,16 @@ logger = logging.getLogger(__name__)
 
 
 def warn_if_implausible(table: Path, columns: Sequence[str], remedy: str) -> None:
-    """Warn when nearly all images of a table are above a threshold."""
+    """Warn, once for all thresholds, when nearly all images of a table are above some."""
     decisions = pd.read_csv(table, usecols=list(columns)) == 1
-    for name in columns if len(decisions) >= _FEWEST else ():
-        if decisions[name].mean() > _LARGEST_SHARE:
-            found = f"{decisions[name].sum()} of {len(decisions)} images are above the threshold of {name!r}"
-            reason = "they differ from those that the threshold was chosen on (scanner, view, contrast, preparation)"
-            logger.warning(
-                f"{found}. Unless nearly all show a finding, {reason}, and {table} means nothing: {remedy}"
-            )
+    shares = decisions.mean()[list(columns)]
+    high = list(shares[shares > _LARGEST_SHARE].index)
+    if len(decisions) < _FEWEST or not high:
+        return
+    first, *others = (f"the threshold of {name!r}" for name in high)
+    also = f", and nearly all above {first_few(others)}" if others else ""
+    found = f"{decisions[high[0]].sum()} of {len(decisions)} images are above {first}{also}"
+    reason = "they differ from those that the threshold was chosen on (scanner, view, contrast, preparation)"
+    logger.warning(
+        f"{found}. Unless nearly all show a finding, {reason}, and {table} means nothing: {remedy}"
+    )

@@ -22,6 +22,7 @@ from monai_afire.apps.results.report_text import format_number, table_lines
 from monai_afire.metrics.multilabel import check_class_names
 from monai_afire.metrics.segmentation import segmentation_metrics
 from monai_afire.utils.precision import at_least_float32
+from monai_afire.utils.text import counted
 
 
 @dataclass(eq=False, repr=False)
@@ -138,7 +139,7 @@ class SegmentationReport(PicturedReport):
             if "num_present" in entry:
                 rows[name]["Dice where present"] = format_number(entry["dice_where_present"])
                 rows[name]["present in"] = f"{entry['num_present']} of {entry['num_images']}"
-        return [f"{metrics['num_images']} images", *table_lines(rows)]
+        return [counted(metrics["num_images"], "image"), *table_lines(rows)]
 
     def _measure(
         self, batch: Any, masks: torch.Tensor, truth: torch.Tensor, known: torch.Tensor

@@ -29,9 +29,10 @@ from monai_afire.utils.files import joined_path
 __all__ = ["ClosingMessage", "TrainingMessage"]
 
 _REFUSAL = (
-    f"radiographs, for it {KNOWS_PHANTOMS}; for these train it on radiographs, "
-    "by --encoder_weights released or an encoder of your own radiographs"
+    f"radiographs, because it {KNOWS_PHANTOMS}. To use it on radiographs, train it on some: "
+    "begin with --encoder_weights released, or with an encoder of your own"
 )
+_OF_TRAINING = ("epochs", "learning_rate", "accumulation_steps")  # say nothing of an evaluation
 
 
 @dataclass(eq=False, repr=False)
@@ -150,7 +151,8 @@ class TrainingMessage(ClosingMessage):
             return None  # other networks have learned from labels
         first = "inference.json" if self.is_detector else "train.json"
         files = self._files(first, "evaluate.json")
-        return self._command(files, {"ckpt_path": self.model}, given, same_images=True)
+        kept = {name: word for name, word in given.items() if name not in _OF_TRAINING}
+        return self._command(files, {"ckpt_path": self.model}, kept, same_images=True)
 
     def _fine_tuning(self, given: Mapping[str, str]) -> str | None:
         root = self.configs.parent

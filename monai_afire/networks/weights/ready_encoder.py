@@ -22,6 +22,7 @@ from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.networks.weights.released_files import ENCODERS, RELEASED, weights_file
 from monai_afire.networks.weights.weight_loading import load_encoder_weights
 from monai_afire.transforms.radiograph_input import RadiographInput
+from monai_afire_cli.suggestions import did_you_mean
 
 __all__ = ["ReadyEncoder", "load_encoder"]
 
@@ -87,10 +88,10 @@ def _built(source: str, pretrained: bool) -> tuple[RadiographEncoder, bool]:
         return adapter(name.model, None, 1, pretrained=name.pretrained and pretrained), False
     path = weights_file(source)
     if not path.is_file():
-        names = ", ".join((*ENCODERS, IMAGENET))
-        raise FileNotFoundError(
-            f"no encoder {source!r}: give {names}, a file such as model.pt, hub:FOLDER or timm:NAME"
-        )
+        names = (*ENCODERS, IMAGENET)
+        others = "a file such as model.pt, hub:FOLDER or timm:NAME"
+        meant = did_you_mean(source, names)
+        raise FileNotFoundError(f"no encoder {source!r}: give {', '.join(names)}, {others}{meant}")
     file = ModelFile(path)
     if pretrained and file.description.trained_on == PHANTOMS:
         warnings.warn(

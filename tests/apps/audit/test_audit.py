@@ -294,8 +294,8 @@ def test_a_gate_names_which_images_and_why(
     options = [str(folder), "--output_dir", str(tmp_path), "--fail_on", "blank,unreadable,text"]
     assert main(options) == EXIT_CODE_FAILED
     said = capsys.readouterr().err
-    assert "blank: 1 images: train/blank.png (one gray level" in said
-    assert "unreadable: 1 images: train/broken.png (" in said
+    assert "blank: 1 image: train/blank.png (one gray level" in said
+    assert "unreadable: 1 image: train/broken.png (" in said
     assert "text:" not in said
     written = json.loads((tmp_path / "audit.json").read_text())
     assert set(written["failed"]) == {"blank", "unreadable", "text"}

@@ -188,6 +188,8 @@ def test_a_list_without_normal_images_is_compared_without_detection(
         (["exposure=released"], "encoder 'exposure': the name is taken"),
         (["gone.pt"], "gone.pt"),
         (["timm:no_such_network"], "timm"),
+        (["relesed"], "did you mean 'released'?"),
+        (["untraind"], "did you mean 'untrained'?"),
     ],
 )
 def test_words_that_cannot_be_compared_are_named(

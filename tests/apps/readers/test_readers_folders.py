@@ -218,7 +218,7 @@ def test_jsrt_without_masks(tmp_path: Path) -> None:
 def test_jsrt_raw_images_are_converted(tmp_path: Path) -> None:
     make_jsrt(tmp_path, ".IMG")
     raw = {name: write_raw(tmp_path / f"All247images/{name}.IMG") for name in JSRT_NAMES[:1]}
-    with pytest.raises(DatalistError, match=r"4 images are raw \.IMG files.*--png_dir"):
+    with pytest.raises(DatalistError, match=r"4 raw \.IMG files.*--png_dir"):
         build(JSRTReader(), tmp_path)
     for name in JSRT_NAMES[1:]:
         (tmp_path / f"All247images/{name}.IMG").unlink()

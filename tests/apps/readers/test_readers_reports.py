@@ -223,7 +223,7 @@ def make_mimic(
 def test_mimic_excerpt(tmp_path: Path) -> None:
     make_mimic(tmp_path)
     report = write_datalist(MIMICReader(), tmp_path, tmp_path / "list.json")
-    assert "1 images have no labels" in str(report)
+    assert "without labels: 1 image" in str(report)
     content = json.loads(report.path.read_text())
     assert content["finding_names"] == list(CHEXPERT_FINDINGS)
     assert [content[f"num{name}"] for name in ("Training", "Validation", "Test")] == [4, 1, 1]

@@ -189,3 +189,14 @@ def test_a_model_on_images_that_it_was_not_made_for(
     caplog.clear()
     run(PredictionWriter(items, NAMES, str(tmp_path / "second")), data)  # decides nothing
     assert caplog.text == ""
+
+
+def test_all_implausible_thresholds_are_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    items = [{"image": f"{number}.png"} for number in range(30)]
+    data = [{"image": torch.full((30, 2), 2.0), "index": torch.arange(30)}]
+    run(PredictionWriter(items, NAMES, str(tmp_path), thresholds=[0.5, 0.5]), data)
+    [warning] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    for name in NAMES:
+        assert f"decision_{name}" in warning

@@ -276,3 +276,16 @@ def test_an_evaluation_of_a_detector_needs_labels(
     encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
     assert ("evaluate" in TrainingMessage(AnomalyDetector(encoder), root, root).lines()) == is_shown
     assert "evaluate" in TrainingMessage(None, root, root).lines()  # has learned from labels
+
+
+def test_an_evaluation_is_not_told_how_long_the_training_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("epochs", "learning_rate", "accumulation_steps", "seed")
+    root = bundle(tmp_path, {}, train=dict.fromkeys((*names, "ckpt_path")))
+    torch.save({"w": torch.ones(1)}, tmp_path / "model.pt")
+    given = [word for name in names for word in (f"--{name}", "8")]
+    monkeypatch.setattr(sys, "argv", [*START, *given])
+    command = TrainingMessage(None, root, root).lines()["evaluate"]
+    assert "--seed 8" in command
+    assert not any(f"--{name} " in command for name in names[:3])

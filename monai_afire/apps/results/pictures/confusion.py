@@ -18,6 +18,7 @@ from monai_afire.apps.results.pictures.style import (
     frame,
     plot_figure,
 )
+from monai_afire.utils.text import counted
 from monai_afire.visualize.figures import save_figure
 
 _MARGIN, _CELL = 1.8, 0.62  # inches
@@ -42,7 +43,7 @@ def confusion_figure(
         color = "black" if shares[row, column] > 0.6 else "white"
         text = str(int(counts[row, column]))
         axis.text(column, row, text, ha="center", va="center", color=color, fontsize=LABEL_SIZE)
-    frame(axis, f"{int(counts.sum())} images", "decision", "true class")
+    frame(axis, counted(int(counts.sum()), "image"), "decision", "true class")
     names = [str(name) for name in class_names]
     axis.set_xticks(range(len(names)), names, rotation=45, ha="right", parse_math=False)
     axis.set_yticks(range(len(names)), names, parse_math=False)
