@@ -284,7 +284,7 @@ def test_no_advice_to_train_on_nothing(tmp_path: Path, capsys: pytest.CaptureFix
     (tmp_path / "images" / "broken.png").write_bytes(b"no picture")
     assert main([str(tmp_path / "images"), "--output_dir", str(tmp_path / "audit")]) == 0
     printed = capsys.readouterr().out
-    assert "0 of 1 images kept" in printed
+    assert "0 of 1 image kept" in printed
     assert "Train with" not in printed
 
 

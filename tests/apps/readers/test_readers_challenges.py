@@ -254,7 +254,7 @@ def test_rsna_classes_that_contradict_or_lack_images(tmp_path: Path) -> None:
     with pytest.raises(DatalistError, match=r"line 3 \(aa-2: Normal\)"):
         build(RSNAReader(), tmp_path)
     make_rsna(tmp_path, classes=["aa-1,Normal", "aa-2,Lung Opacity"])
-    with pytest.raises(DatalistError, match="lacks 1 images, such as aa-3"):
+    with pytest.raises(DatalistError, match="lacks 1 image, such as aa-3"):
         build(RSNAReader(), tmp_path)
 
 
