@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import os
 import shlex
@@ -22,8 +21,6 @@ _PUBLISHED = {
     "chexpert": ("Path", "No Finding"),
     "mimic": ("subject_id", "study_id"),
 }
-# of the sets whose images are found by their names, wherever they lie below the folder
-_IMAGE_COLUMNS = {"nih": "Image Index"}
 # of the sets whose split is in files of its own
 _SPLIT_FILES = {"nih": ("train_val_list*.txt", "test_list*.txt")}
 
@@ -46,8 +43,7 @@ def list_command(
 
     Returns:
         The command for the set that has these columns, or the one for any table. Where files of an official split are
-        not beside the table, the split is random. Where images of NIH ChestX-ray14 are not in their folder, they are
-        left out.
+        not beside the table, the split is random.
 
     Example:
         >>> list_command(Path("labels/Data_Entry_2017.csv"), ["Image Index", "Finding Labels"], "nih/images")
@@ -60,8 +56,7 @@ def list_command(
     for name, needed in _PUBLISHED.items():
         if all(column in header for column in needed):
             split = "" if _has_split(name, path.parent) else " --split random"
-            partial = " --allow_missing" if _lacks_images(name, path, images) else ""
-            return f"monai-afire data {name} {folders}{split}{partial} --output labels.json"
+            return f"monai-afire data {name} {folders}{split} --output labels.json"
     table = f"--table {shlex.quote(path.name)} --image_column COLUMN --label_columns COLUMN"
     return f"monai-afire data table {folders} {table} --output labels.json"
 
@@ -72,27 +67,6 @@ def _has_split(name: str, folder: Path) -> bool:
         any(folder.glob(f"{pattern}*")) or any(folder.glob(f"*/{pattern}*"))
         for pattern in _SPLIT_FILES.get(name, ())
     )
-
-
-def _lacks_images(name: str, table: Path, images: str | os.PathLike | None) -> bool:
-    """Whether images that a set's table lists are not below their folder, in any format."""
-    column = _IMAGE_COLUMNS.get(name)
-    if column is None or images is None:
-        return False
-    folder = os.path.expanduser(images)
-    there = {Path(file).stem for _, _, files in os.walk(folder) for file in files}
-    is_known = os.path.isdir(folder)
-    return is_known and any(Path(listed).stem not in there for listed in _cells(table, column))
-
-
-def _cells(table: Path, column: str) -> list[str]:
-    """A column of a table, plain or compressed; empty where it cannot be read."""
-    try:
-        opened = gzip.open if table.suffix == ".gz" else open
-        with opened(table, "rt", encoding="utf-8-sig", newline="") as file:
-            return [row[column] or "" for row in csv.DictReader(file)]
-    except (OSError, EOFError, ValueError, LookupError, zlib.error, csv.Error):
-        return []
 
 
 def _first_lines(path: Path) -> str:

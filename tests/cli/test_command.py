@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import runpy
@@ -21,7 +20,6 @@ from monai_afire.apps.runs.__main__ import main as show_options
 from monai_afire_cli import bundles_folder, command, main, starting
 from monai_afire_cli.bundles import packaged_bundles
 from monai_afire_cli.overrides import wrong_options
-from monai_afire_cli.table_hint import list_command
 from monai_afire_cli.words import COUNTS, DICTIONARIES, NAMES, PATHS
 from monai_afire_cli.wrong_values import at_least
 
@@ -486,22 +484,6 @@ def test_a_word_like_no_command_is_answered_with_all_of_them(
         main(["xyzzy"])
     said = capsys.readouterr().err
     assert all(f"'{name}'" in said for name in command._COMMANDS)
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_the_command_for_a_partial_download_leaves_out_what_is_missing(
-    packed: bool, tmp_path: Path
-) -> None:
-    (tmp_path / "images_001").mkdir()
-    (tmp_path / "images_001/00000001_000.png").touch()
-    text = "Image Index,Finding Labels\n00000001_000.png,Mass\n00000002_000.png,Mass\n"
-    table = tmp_path / ("Data_Entry_2017.csv.gz" if packed else "Data_Entry_2017.csv")
-    table.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
-    assert " --split random --allow_missing --output" in list_command(table, images=tmp_path)
-    assert "allow_missing" not in list_command(table), "where the images are is not known"
-    assert "allow_missing" not in list_command(table, images=tmp_path / "nowhere")
-    (tmp_path / "00000002_000.jpg").touch()
-    assert "allow_missing" not in list_command(table, images=tmp_path)
 
 
 def test_a_table_in_the_place_of_a_datalist_is_refused_with_the_command(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ class TrainingMessage(ClosingMessage):
         root = self.configs.parent
         bundles = root.parent if root.name else Path("..")  # "." has no name and no parent
         files = [str(bundles / "radiograph_classification" / "configs" / "train.json")]
-        return self._command(files, {"encoder_weights": self.model}, given, keep=[])
+        return self._command(files, {"encoder_weights": self.model}, {})
 
     def _command(
         self, files: Sequence[str], options: Mapping[str, str], given: Mapping[str, str], **how: Any

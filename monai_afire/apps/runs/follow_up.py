@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from monai.bundle.reference_resolver import ReferenceResolver
 from monai.bundle.utils import MERGE_KEY
 
 from monai_afire.apps.runs.call import config_files
@@ -24,50 +23,57 @@ _OF_ONE_RUN = {
     *("config_file", "meta_file", "logging_file", "tracking"),
 }
 _STARTING_WEIGHTS = {"encoder_weights", "encoder_branch", "pretrained"}
-_IMAGES = {"dataset_dir", "datalist"}
-_PHANTOM = {"phantom", "items::phantom::folder"}
+_IMAGES = {"dataset_dir", "datalist", "phantom"}
 
 
 def follow_up_command(
     configs: Sequence[str],
     options: Mapping[str, str],
     given: Mapping[str, str],
-    keep: Sequence[str] | None = None,
     known_otherwise: Collection[str] = (),
     same_images: bool = False,
 ) -> str | None:
-    """A command that goes on from the run that was started with the options given, perhaps on the same images."""
+    """
+    A command that goes on from the run that was started with the options given.
+
+    With the same first config it repeats the overlays and what the run was given. Another config is told the images at
+    most: the weights bring the rest.
+    """
     if not all(os.path.isfile(path) for path in configs):
         return None
     present = config_files(given.get("config_file"))
     goes_on = bool(present) and os.path.abspath(present[0]) == os.path.abspath(configs[0])
-    base, added = _content(configs[:1]), _content(configs[1:])
-    entries = base | added
+    overlays: list[str] = []
+    repeated: dict[str, str] = {}
+    if goes_on:
+        overlays = [path for path in present[1:] if path not in configs]
+        repeated = _settings(given, configs, {*options, *known_otherwise})
+    elif same_images:
+        repeated = {name: word for name, word in given.items() if _names_images(name)}
+    files = completed([configs[0], *overlays, *configs[1:]])
+    return run_text(files, {**repeated, **_passed(options)})
+
+
+def _settings(
+    given: Mapping[str, str], configs: Sequence[str], left_out: Collection[str]
+) -> dict[str, str]:
+    """What a run was given that holds for the next one, too."""
+    added = _content(configs[1:])
+    entries = _content(configs[:1]) | added
     # what is built from the file of the weights cannot be set
     known = {name for name, value in entries.items() if not is_of_weights(value)}
-    overlays = [path for path in present[1:] if path not in configs]
-    # elsewhere the weights bring what overlays set
-    fitting = overlays if goes_on and keep is None else []
-    left_out = _OF_ONE_RUN | set(added) | set(options) | set(known_otherwise)
-    if not goes_on:
-        left_out |= {"ckpt_path", "section"}
-    if not goes_on and not same_images:
-        left_out |= _IMAGES
-    if "dataset_dir" in options:
-        left_out |= _PHANTOM
-    if "ckpt_path" in options:  # the whole network comes from there
-        left_out |= _STARTING_WEIGHTS
-    repeated = {
-        name: value
-        for name, value in given.items()
-        if _top(name) in (known - left_out) and name not in left_out
+    other = _OF_ONE_RUN | set(added) | set(left_out)
+    if "ckpt_path" in left_out:  # the whole network comes from there
+        other |= _STARTING_WEIGHTS
+    return {
+        name: word
+        for name, word in given.items()
+        if _top(name) in known - other and name not in other
     }
-    if not goes_on:  # another config may lack a part of an entry of the same name
-        repeated = {name: value for name, value in repeated.items() if _has(entries, name)}
-    if keep is not None:
-        repeated = {name: value for name, value in repeated.items() if _top(name) in keep}
-    files = completed([configs[0], *fitting, *configs[1:]])
-    return run_text(files, {**repeated, **_passed(options)})
+
+
+def _names_images(name: str) -> bool:
+    return _top(name) in _IMAGES or name == "items::phantom::folder"
 
 
 def resume_command(given: Mapping[str, str], name: str | None) -> str:
@@ -85,15 +91,6 @@ def resume_command(given: Mapping[str, str], name: str | None) -> str:
 
 def _passed(options: Mapping[str, str]) -> dict[str, str]:
     return {name: passed_word(name, value) for name, value in options.items()}
-
-
-def _has(entries: Any, name: str) -> bool:
-    """Whether a config has the entry of an override such as "items::label_fraction"."""
-    for part in ReferenceResolver.split_id(name.lstrip(MERGE_KEY)):
-        if not isinstance(entries, Mapping) or part not in entries:
-            return False
-        entries = entries[part]
-    return True
 
 
 def _top(name: str) -> str:

@@ -36,7 +36,7 @@ from monai_afire_cli.run_records import (
     wrong_name,
 )
 
-__all__ = ["nothing_to_resume", "run_folder", "run_name", "stopped_run", "used_folder"]
+__all__ = ["run_folder", "run_name", "stopped_run", "used_folder"]
 
 logger = logging.getLogger(__name__)
 
@@ -97,40 +97,6 @@ def run_folder(
         raise RuntimeError(f"the processes have not joined, so each would have a run: {remedy}")
     plain = None if name is None else str(name)
     return by_main_rank(_run_folder, bundle, step, plain, _is_asked_for(resume), images)
-
-
-def nothing_to_resume(
-    bundle: str,
-    step: str,
-    name: str | None = None,
-    resume: bool = False,
-    images: Sequence[str | None] = (),
-) -> str | None:
-    """
-    What a run says that is to be resumed and is a new one.
-
-    Args:
-        bundle: see :func:`run_folder`, as for the others.
-        step: what the run does.
-        name: of the run.
-        resume: whether it is to be resumed.
-        images: what names the images.
-
-    Returns:
-        A sentence; None where a run goes on, and for one that is meant to be new.
-
-    Raises:
-        ValueError: see :func:`stopped_run`.
-
-    Example:
-        >>> print(nothing_to_resume("no_such_bundle", "train", "mine", resume=True))
-        --resume True: no run mine in ...no_such_bundle: this is a new one
-    """
-    plain = None if name is None else str(name)
-    if not _is_asked_for(resume) or stopped_run(bundle, step, plain, images) is not None:
-        return None
-    which = f"stopped run ({step})" if plain is None else f"run {plain}"
-    return f"--resume True: no {which} in {runs_of(bundle).absolute()}: this is a new one"
 
 
 def _is_asked_for(resume: bool | str) -> bool:
@@ -225,6 +191,9 @@ def _run_folder(
         missing = [path for path in (parent, *parent.parents) if not path.exists()]
         atexit.register(remove_empty, [path.absolute() for path in missing])
         check_writable(parent, option="--output_dir")
+        if resume:
+            which = f"stopped run ({step})" if name is None else f"run {name}"
+            logger.warning(f"--resume True: no {which} in {parent.absolute()}: this is a new one")
         folder = _named(parent / name) if name else _timed(parent)
         _made[run] = folder
         atexit.register(_leave_if_unused, folder.absolute())

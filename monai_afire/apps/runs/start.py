@@ -16,13 +16,11 @@ from monai_afire.apps.runs.check import check_call
 from monai_afire.apps.runs.cpu import tune_cpu
 from monai_afire.apps.runs.help_text import help_text
 from monai_afire.apps.runs.process_end import show_cause_last, stop_early
-from monai_afire.apps.runs.run_folder import nothing_to_resume
 from monai_afire.apps.runs.weights import are_of_phantoms
 from monai_afire.networks.weights.description import KNOWS_PHANTOMS
 from monai_afire.utils.device import chosen_device, described_precision
 from monai_afire_cli.bundles import bundles_folder
 from monai_afire_cli.pipes import until_unread
-from monai_afire_cli.run_records import has_run_folder
 from monai_afire_cli.starting import check_package
 
 _PAPER = "paper.json"
@@ -76,8 +74,7 @@ def print_first_lines(call: BundleCall) -> None:
 
 def first_lines(call: BundleCall) -> Iterator[str]:
     """
-    Whose configs run, whether a run to be resumed is a new one, on what, with which weights, and a hint at the paper's
-    settings for a training on own images.
+    Whose configs run, on what, with which weights, and a hint at the paper's settings for a training on own images.
 
     Args:
         call: the start of the run.
@@ -91,8 +88,6 @@ def first_lines(call: BundleCall) -> Iterator[str]:
     """
     if call.layers:
         yield origin(map(Path, call.layers))
-    if line := _nothing_to_resume(call):
-        yield line
     for switch in _BF16:
         if "device" in call.config and switch in call.parser:
             yield described_precision(call.value("device"), bool(call.value(switch)))
@@ -105,14 +100,6 @@ def first_lines(call: BundleCall) -> Iterator[str]:
         yield "the settings of train.json are small, for a first try; the overlay paper has those of the paper"
     if has_own_images:
         yield from _phantom_encoders(call)
-
-
-def _nothing_to_resume(call: BundleCall) -> str | None:
-    """That a run to be resumed is a new one, where it has a folder of its name."""
-    if not has_run_folder({**call.overrides, **call.words}, call.config):
-        return None
-    names = [name for name in call.config["run_dir"] if not name.startswith("_")]
-    return nothing_to_resume(**{name: call.value(f"run_dir::{name}") for name in names})
 
 
 def _weights_line(call: BundleCall) -> str:

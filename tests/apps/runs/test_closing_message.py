@@ -212,17 +212,19 @@ def test_commands_leave_out_what_the_model_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ("image_size", "patch_size", "seed")
-    root = bundle(tmp_path, dict.fromkeys((*names, "ckpt_path")))
+    train = dict.fromkeys((*names, "ckpt_path"))
+    root = bundle(tmp_path, {"ckpt_path": ""}, train=train, evaluate={})
+    files = [f"{root}/configs/{name}.json" for name in ("train", "evaluate")]
     given = [word for name in names for word in (f"--{name}", "8")]
-    monkeypatch.setattr(sys, "argv", [*START, *given])
+    monkeypatch.setattr(sys, "argv", [*START[:-1], files[0], *given])
     message = TrainingMessage(None, root, root)
-    start = f"python -m monai.bundle run --config_file {root}/configs/inference.json"
-    end = f"--ckpt_path {root}/model.pt --dataset_dir /path/to/images"
+    start = f"python -m monai.bundle run --config_file \"['{files[0]}','{files[1]}']\""
+    end = f"--seed 8 --ckpt_path {root}/model.pt"
     torch.save({"w": torch.ones(1)}, tmp_path / "model.pt")
-    assert message.lines()["use"] == f"{start} --image_size 8 --patch_size 8 --seed 8 {end}"
+    assert message.lines()["evaluate"] == f"{start} --image_size 8 --patch_size 8 {end}"
     encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=8, num_layers=1, num_heads=2)
     save_network(AFiRe(encoder, 8, 16, 16, 1, 2), tmp_path / "model.pt")
-    assert message.lines()["use"] == f"{start} --seed 8 {end}"
+    assert message.lines()["evaluate"] == f"{start} {end}"
 
 
 @pytest.mark.parametrize(("trained_on", "offered"), [("phantoms", False), ("radiographs", True)])
@@ -237,14 +239,10 @@ def test_a_model_of_phantoms_is_not_offered_radiographs(
     assert ("refuses" in lines) != offered
 
 
-def test_commands_repeat_the_overrides_and_need_their_configs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_need_their_configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = bundle(tmp_path, {"hidden_size": 192, "ckpt_path": "", "dataset_dir": None})
     monkeypatch.setattr(sys, "argv", [*START, "--hidden_size", "384", "--epochs", "2"])
-    command = (
-        f"python -m monai.bundle run --config_file {root}/configs/inference.json --hidden_size 384"
-    )
+    command = f"python -m monai.bundle run --config_file {root}/configs/inference.json"
     # without train.json nothing is evaluated
     assert TrainingMessage(None, "my models", root).lines() == {
         "use": f"{command} --ckpt_path 'my models/model.pt' --dataset_dir /path/to/images"

@@ -71,39 +71,24 @@ def test_overlays_are_repeated(configs: Path) -> None:
     )
 
 
-def test_another_config_gets_the_settings_but_no_folders_and_no_overlays(configs: Path) -> None:
+def test_another_config_gets_neither_settings_nor_folders_nor_overlays(configs: Path) -> None:
     given = {
         "config_file": "['train.json','paper.json','swin.json']",
         "output_dir": "/x",
         "encoder": "timm:vit",
     }
     command = follow_up_command(["inference.json"], {"ckpt_path": "m.pt"}, given)
-    assert command == RUN + "inference.json --encoder timm:vit --ckpt_path m.pt"
+    assert command == RUN + "inference.json --ckpt_path m.pt"
 
 
 def test_an_evaluation_is_on_the_images_of_the_run(configs: Path) -> None:
-    given = {"config_file": "train.json", "dataset_dir": "/hospital a", "ckpt_path": "old.pt"}
+    images = {"dataset_dir": "/hospital a", "phantom::seed": "3", "items::phantom::folder": "f"}
+    given = {"config_file": "train.json", **images, "ckpt_path": "old.pt"}
     start = RUN + "inference.json"
     assert follow_up_command(["inference.json"], {}, given) == start
     command = follow_up_command(["inference.json"], {}, given, same_images=True)
-    assert command == f"{start} --dataset_dir '/hospital a'"
-
-
-def test_another_config_gets_no_part_that_its_entry_lacks(configs: Path) -> None:
-    (configs / "inference.json").write_text(
-        json.dumps({"items": {"section": "test"}, "ckpt_path": "m"})
-    )
-    given = {"config_file": "train.json", "items::label_fraction": "0.3", "items::section": "all"}
-    command = follow_up_command(["inference.json"], {"ckpt_path": "m.pt"}, given)
-    assert command == RUN + "inference.json --items::section all --ckpt_path m.pt"
-
-
-def test_some_names_only(configs: Path) -> None:
-    given = {"config_file": "inference.json", "hidden_size": "384", "epochs": "3"}
-    assert (
-        follow_up_command(["train.json"], {}, given, keep=["hidden_size"])
-        == RUN + "train.json --hidden_size 384"
-    )
+    words = "--dataset_dir '/hospital a' --phantom::seed 3 --items::phantom::folder f"
+    assert command == f"{start} {words}"
 
 
 def test_what_is_built_from_the_weights_is_not_repeated(configs: Path) -> None:

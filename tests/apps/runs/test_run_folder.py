@@ -225,6 +225,23 @@ def test_false_on_the_command_line_resumes_nothing() -> None:
     assert Path(run_folder("mine", "train", resume="false")) != last
 
 
+@pytest.mark.parametrize("name", [None, "b"])
+def test_a_run_that_is_not_there_to_resume_is_said_to_be_new(
+    name: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = Path(run_folder("mine", "train", name, resume=True))
+    [said] = caplog.messages
+    assert str(folder.parent.absolute()) in said
+    assert name is None or f"no run {name}" in said
+    (folder / "parts").mkdir()
+    (folder / "parts/0.pt").touch()
+    caplog.clear()
+    assert Path(run_folder("mine", "train", name, resume=True)) == folder
+    assert not [text for text in caplog.messages if "new one" in text]
+    run_folder("mine", "train", "other")
+    assert not [text for text in caplog.messages if "new one" in text]
+
+
 def test_a_config_that_is_evaluated_twice_has_one_run() -> None:
     """As MONAI's tracking does, which writes the config first."""
     first = Path(run_folder("mine", "train", "a"))

@@ -11,7 +11,6 @@ import pytest
 from apps.runs.bundle_configs import call_of
 from torch import nn
 
-from monai_afire.apps.runs.run_folder import run_folder
 from monai_afire.apps.runs.start import first_lines, origin, print_first_lines
 from monai_afire.networks import save_network
 from monai_afire_cli import bundles_folder
@@ -136,27 +135,3 @@ def test_other_configs_than_the_package_s_are_named(tmp_path: Path) -> None:
     line = origin([copy, changed, own])
     assert f"{changed}, {own}" in line
     assert str(copy) not in line
-
-
-@pytest.mark.parametrize("run", ["afire/train", "afire/inference", "radiograph_landmarks/train"])
-def test_a_run_that_is_not_there_to_resume_is_said_to_be_new(
-    run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    bundle, step = run.split("/")
-    runs = tmp_path / "runs" / bundle
-    start = {**IMAGES, "bundle_root": str(bundles_folder() / bundle)}
-    for given, is_new in (
-        ({"resume": True, "name": "mine"}, True),
-        ({"resume": True}, True),
-        ({"name": "mine"}, False),
-        ({"resume": True, "output_dir": "out"}, False),
-    ):
-        lines = list(first_lines(call_of([run], **start, **given)))
-        said = [line for line in lines if f" in {runs}: " in line]
-        assert len(said) == is_new
-        assert "name" not in given or not is_new or "no run mine" in said[0]
-        assert not runs.exists()
-    run_folder(bundle, step, "mine")
-    lines = list(first_lines(call_of([run], **start, resume=True, name="mine")))
-    assert not [line for line in lines if str(runs) in line]
