@@ -192,8 +192,7 @@ def _copy(options: argparse.Namespace) -> int:
 def _options(options: argparse.Namespace) -> int:
     bundle = find_bundle(options.name)
     files = bundle.config_files(options.config or ["train"])
-    metadata = bundle.folder / "configs" / "metadata.json"
-    return hand_over(["python", "-m", "monai_afire.apps.runs", *map(str, (metadata, *files))])
+    return hand_over(["python", "-m", "monai_afire.apps.runs", *map(str, files)])
 
 
 def _run(options: argparse.Namespace) -> int:

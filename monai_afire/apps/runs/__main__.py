@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""``python -m monai_afire.apps.runs METADATA CONFIG ...``: what can be set in a run, for ``monai-afire options``."""
+"""``python -m monai_afire.apps.runs CONFIG ...``: what can be set in a run, for ``monai-afire options``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from monai_afire_cli.pipes import until_unread
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
-    metadata, *files = sys.argv[1:] if arguments is None else arguments
+    files = sys.argv[1:] if arguments is None else arguments
     layers = {file: ConfigParser.load_config_file(file) for file in files}
-    print(help_text(BundleCall(layers, meta=ConfigParser.load_config_file(metadata))))
+    print(help_text(BundleCall(layers)))
     return 0
 
 

@@ -55,7 +55,6 @@ class BundleCall:
         layers: content of each config file by its path, in their order.
         overrides: values from the command line, by id (with "::").
         words: the same as someone wrote them.
-        meta: content of ``metadata.json``.
 
     Attributes:
         files: the config of the files alone.
@@ -70,7 +69,6 @@ class BundleCall:
     layers: Mapping[str, Mapping[str, Any]]
     overrides: Mapping[str, Any] = field(default_factory=dict)
     words: Mapping[str, str] = field(default_factory=dict)
-    meta: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def files(self) -> ConfigParser:
@@ -85,7 +83,7 @@ class BundleCall:
     def parser(self) -> ConfigParser:
         """The whole config, as MONAI reads it."""
         parser = ConfigParser(deepcopy(self.files.get()))
-        parser.update({ConfigParser.meta_key: self.meta, **self.overrides})
+        parser.update(dict(self.overrides))
         parser.resolve_macro_and_relative_ids()
         return parser
 
@@ -182,20 +180,11 @@ def bundle_call(arguments: Sequence[str]) -> BundleCall | None:
         layers={path: ConfigParser.load_config_file(path) for path in paths},
         overrides=overrides,
         words={id: word for id, word in words.items() if word is not None},
-        meta=_metadata(paths[0], given.get("meta_file")),
     )
 
 
 def _normalized(content: dict[str, Any]) -> dict[str, Any]:
     return {ReferenceResolver.normalize_id(id): value for id, value in content.items()}
-
-
-def _metadata(config_file: str, meta_file: Any) -> dict[str, Any]:
-    """Content of the file that is given, else of the one beside the config."""
-    beside = Path(config_file).with_name("metadata.json")
-    if meta_file is None and not beside.is_file():
-        return {}
-    return ConfigParser.load_config_files(beside if meta_file is None else meta_file)
 
 
 def bundle_root(name: str) -> str:

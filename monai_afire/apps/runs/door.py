@@ -50,10 +50,8 @@ def run_text(files: Sequence[str], options: Mapping[str, str]) -> str:
     """
     if is_afire() and files:
         kept = {name: word for name, word in options.items() if not _is_root(name, word, files[0])}
-        written = {name: _written(name, word) for name, word in kept.items()}
-        texts = [_option(name, word) for name, word in written.items() if word is not None]
-        if len(texts) == len(written):
-            return " ".join([_AFIRE, bundle_word(_bundle(files[0])), files_text(files), *texts])
+        texts = [_option(name, _written(name, word)) for name, word in kept.items()]
+        return " ".join([_AFIRE, bundle_word(_bundle(files[0])), files_text(files), *texts])
     words = ["--config_file", config_word(files)] if files else []
     for name, word in options.items():
         words += [f"--{name}", word]
@@ -134,11 +132,10 @@ def _is_root(name: str, word: str, config: str) -> bool:
     return name == "bundle_root" and Path(text_of(word)).resolve() == _bundle(config).resolve()
 
 
-def _written(name: str, word: str) -> str | None:
-    """What a person writes for ``monai-afire run`` to pass a word on; None where nothing would."""
+def _written(name: str, word: str) -> str:
+    """What a person writes for ``monai-afire run`` to pass a word on."""
     plain = "null" if word == _NULL else str(text_of(word))
-    candidates = (plain, word)
-    return next((each for each in candidates if passed_word(name, each) == word), None)
+    return plain if passed_word(name, plain) == word else word
 
 
 def _option(name: str, word: str) -> str:

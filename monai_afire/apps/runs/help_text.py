@@ -38,13 +38,9 @@ def help_text(call: BundleCall) -> str:
         >>> print(help_text(call).split("Training\\n")[1].split("\\n\\n")[0])
           --epochs 9                    passes over the training images (a whole number >= 1)
     """
-    meta = call.meta
-    title = (
-        [f"{meta['name']}, version {meta['version']}"] if {"name", "version"} <= set(meta) else []
-    )
     start = "monai-afire run NAME CONFIG ..." if is_afire() else f"{MONAI} --config_file FILE"
     usage = f"usage: {start} [--OPTION VALUE ...]"
-    blocks = [*title, usage, "Options with their defaults:"]
+    blocks = [usage, "Options with their defaults:"]
     for section, options in SECTIONS.items():
         read = [
             option

@@ -47,24 +47,20 @@ def changed_words(call: BundleCall) -> Iterator[tuple[str, str]]:
 
 def _changed_text(option: Option, word: str) -> str | None:
     """What becomes of a path or a name."""
-    read = DefaultParseValue(word)
     if option.null and word == NULL:
         return None
     if option.null and word.lower() in ("none", "null"):
         return f"MONAI would not read it as nothing: write '{NULL}'"
-    other = f"write ./{word}" if option.is_path else "choose another name"
     if word.startswith("~"):
         return f"the shell has left the ~ in {word!r} as it is: write the folder in full"
     if text_of(word) != word:
         return None  # as monai-afire run writes it
-    if read != word:
-        return f"Fire reads {word!r} as {read!r}: {_AS_WRITTEN}, or {other}"
-    if word.startswith(SIGILS):
-        reason = f"MONAI reads {word!r} as its own language, because of the {word[0]}"
-        return f"{reason}: {other}, or start it by monai-afire run"
-    if literal(word) != word:
-        return f"MONAI reads the signs in {word!r} as its own language: {_AS_WRITTEN}"
-    return None
+    read = DefaultParseValue(word)
+    if read == word and literal(word) == word:
+        return None
+    other = f", or write ./{word}" if option.is_path and "#" not in word else ""
+    found = "their own language" if read == word else repr(read)
+    return f"Fire and MONAI read {word!r} as {found}: {_AS_WRITTEN}{other}"
 
 
 def _changed_entries(option: Option | None, word: str) -> str | None:
