@@ -50,10 +50,7 @@ _RESERVED = (LATEST, "data")
 
 def runs_of(bundle: str | os.PathLike) -> Path:
     """
-    The folder of a bundle's runs, below the current one.
-
-    Args:
-        bundle: its folder or its name; "." is one, too, for who works in the bundle's folder.
+    The folder of a bundle's runs, below the current one; "." is a bundle, too, for who works in its folder.
 
     Example:
         >>> runs_of("bundles/afire").as_posix()
@@ -64,13 +61,7 @@ def runs_of(bundle: str | os.PathLike) -> Path:
 
 def wrong_name(name: str) -> str | None:
     """
-    What is wrong with the name of a new run.
-
-    Args:
-        name: of the run, which becomes that of its folder.
-
-    Returns:
-        The problem with its remedy; None for none.
+    What is wrong with the name of a new run, and the remedy; None for a right one.
 
     Example:
         >>> wrong_name("hospital a")
@@ -85,10 +76,6 @@ def wrong_name(name: str) -> str | None:
 def has_run_folder(words: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     """
     Whether a command has a folder of its own among the runs, rather than writing elsewhere.
-
-    Args:
-        words: of the command line, by option.
-        config: of the bundle.
 
     Example:
         >>> config = {"run_dir": {"step": "train"}}
@@ -118,9 +105,6 @@ def taken_name(folder: str | os.PathLike) -> str:
     """
     That the name of a new run is that of another one.
 
-    Args:
-        folder: of the other run.
-
     Example:
         >>> taken_name("mine").startswith("there is a run mine already: choose another --name")
         True
@@ -131,14 +115,7 @@ def taken_name(folder: str | os.PathLike) -> str:
 
 def other_step(folder: str | os.PathLike, step: str) -> str | None:
     """
-    That a run is of another step than the one that would go on with it.
-
-    Args:
-        folder: of the run.
-        step: what the command does, such as "train".
-
-    Returns:
-        The problem with its remedy; None for none.
+    That a run is of another step than the one that would go on with it; None where it is of this step.
 
     Example:
         >>> other_step("mine", "train")
@@ -155,9 +132,6 @@ def other_step(folder: str | os.PathLike, step: str) -> str | None:
 def read_record(folder: str | os.PathLike) -> dict[str, Any]:
     """
     What a run says about itself.
-
-    Args:
-        folder: any.
 
     Returns:
         "step", "started", a time in ISO 8601, and what else was noted; nothing for a folder that is no run's.
@@ -185,12 +159,6 @@ def run_folders(parent: str | os.PathLike) -> list[Path]:
     """
     The folders of the runs in a folder; "latest", which leads to one of them, is none.
 
-    Args:
-        parent: of the runs, such as ``runs/afire``.
-
-    Returns:
-        The folders by name.
-
     Example:
         >>> run_folders("no_such_folder")
         []
@@ -202,9 +170,6 @@ def run_folders(parent: str | os.PathLike) -> list[Path]:
 def newest_first(folders: Iterable[Path]) -> list[Path]:
     """
     Runs by their records: the one that was started last comes first.
-
-    Args:
-        folders: of the runs.
 
     Returns:
         The folders in this order; those that do not say when they were started come last.
@@ -262,9 +227,6 @@ def begin_again(folder: str | os.PathLike) -> None:
     """
     Make a run that goes on the newest one. A folder without a record, which is no run's, stays as it is.
 
-    Args:
-        folder: of the run, as soon as it is known that it goes on.
-
     Example:
         >>> begin_again("no_such_folder")
     """
@@ -282,9 +244,6 @@ def note_finished(folder: str | os.PathLike) -> None:
 def is_finished(folder: str | os.PathLike) -> bool:
     """
     Whether a run is complete, by its record.
-
-    Args:
-        folder: of the run.
 
     Example:
         >>> is_finished("no_such_folder")

@@ -145,13 +145,7 @@ def stopped_run(
 
 def run_name(output_dir: str | os.PathLike) -> str | None:
     """
-    Name of the run whose folder this is.
-
-    Args:
-        output_dir: folder of results.
-
-    Returns:
-        What ``--name`` takes; None for another folder.
+    Name of the run whose folder this is, which ``--name`` takes; None for another folder.
 
     Example:
         >>> run_name("no/such/folder") is None
@@ -188,8 +182,7 @@ def _run_folder(
     run = (os.path.abspath(bundle), step, name, *_absolute(images))
     folder = folder or _unused(run)
     if folder is None:
-        missing = [path for path in (parent, *parent.parents) if not path.exists()]
-        atexit.register(remove_empty, [path.absolute() for path in missing])
+        leave_no_empty_folder(parent)
         check_writable(parent, option="--output_dir")
         if resume:
             which = f"stopped run ({step})" if name is None else f"run {name}"
@@ -284,17 +277,19 @@ def _leave_if_unused(folder: Path) -> None:
         (folder.parent / LATEST).unlink(missing_ok=True)
 
 
-def remove_empty(folders: Sequence[Path]) -> None:
+def leave_no_empty_folder(folder: Path) -> None:
     """
-    Remove folders, the inner ones first, unless something is in them.
-
-    Args:
-        folders: that may be missing.
+    Remove a folder that is still to be made, and its parents, at the end of the process, unless something is in them.
 
     Example:
-        >>> remove_empty([Path("no/such/folder")])
+        >>> leave_no_empty_folder(Path("runs"))
     """
-    for folder in folders:
+    missing = [path.absolute() for path in (folder, *folder.parents) if not path.exists()]
+    atexit.register(_remove_empty, missing)
+
+
+def _remove_empty(folders: Sequence[Path]) -> None:
+    for folder in folders:  # the inner ones come first
         with suppress(OSError):
             folder.rmdir()
 

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ from ignite.engine import Engine, Events
 
 from monai_afire.apps.runs.closing_message import TrainingMessage
 from monai_afire.apps.runs.process_end import say_how_to_go_on
-from monai_afire.apps.runs.run_folder import remove_empty
+from monai_afire.apps.runs.run_folder import leave_no_empty_folder
 from monai_afire.data.datalist.image_list import image_fingerprint
 from monai_afire.engines import TrackedTrainer
 from monai_afire.handlers.run_folder import RunFolder
@@ -64,8 +63,7 @@ def _other_images(ckpt_dir: str, items: Sequence[Any]) -> str | None:
 
 def _check_folders(output_dir: Path, ckpt_dir: Path, resume: bool) -> None:
     for folder in (output_dir, ckpt_dir):
-        missing = [path for path in (folder, *folder.parents) if not path.exists()]
-        atexit.register(remove_empty, [path.absolute() for path in missing])
+        leave_no_empty_folder(folder)
     check_writable(output_dir, option="--output_dir")
     check_writable(ckpt_dir, option="--ckpt_dir")
     if resume:
