@@ -118,7 +118,7 @@ def go_on_line(name: str | None) -> str:
     return f"go on by:  {way}"
 
 
-def show_cause_last() -> None:
+def show_cause_last(interrupted: str = "stopped by Ctrl-C") -> None:
     """
     Print the cause of an uncaught error last, and what to do about a fault of the machine.
 
@@ -128,6 +128,9 @@ def show_cause_last() -> None:
     the parser; the environment variable ``MONAI_AFIRE_TRACEBACK=1`` brings it back. Progress bars are closed before, or
     they would be drawn again below. Changes ``sys.excepthook`` of the process: for applications, such as a bundle's
     ``initialize``.
+
+    Args:
+        interrupted: what is said after Ctrl-C, in place of a traceback.
 
     Example:
         >>> before = sys.excepthook
@@ -143,7 +146,7 @@ def show_cause_last() -> None:
         if exit_code_behind(error) is not None:
             return
         if issubclass(kind, KeyboardInterrupt):
-            print("\nstopped by Ctrl-C", file=sys.stderr, flush=True)
+            print(f"\n{interrupted}", file=sys.stderr, flush=True)
             return
         cause = innermost_cause(error)
         if isinstance(cause, BrokenPipeError) and is_output_unread():

@@ -191,11 +191,11 @@ def test_other_programs_keep_their_own_way(tmp_path: Path) -> None:
 
 @SIGNALS
 @pytest.mark.slow
-def test_ctrl_c_is_said_in_a_line(tmp_path: Path) -> None:
+def test_ctrl_c_says_how_to_go_on_in_a_line(tmp_path: Path) -> None:
     done = run_code(
         tmp_path,
-        "from monai_afire.apps.runs.process_end import show_cause_last; show_cause_last()",
+        "from monai_afire.apps.runs.process_end import show_cause_last; show_cause_last('go on so')",
         "raise KeyboardInterrupt",
     )
     assert done.returncode != 0
-    assert done.stderr.strip().splitlines() == ["stopped by Ctrl-C"]
+    assert done.stderr.strip().splitlines() == ["go on so"]
