@@ -19,7 +19,7 @@ import monai_afire
 from monai_afire import apps
 from monai_afire.apps.experiments import __main__ as experiments
 from monai_afire.apps.phantom import export_phantom
-from monai_afire.apps.runs.declarations import OPTIONS
+from monai_afire.apps.runs.options.declarations import OPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 

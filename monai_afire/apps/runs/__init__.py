@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 from monai_afire.apps.runs.call import BundleCall, bundle_call, bundle_root
-from monai_afire.apps.runs.check import OptionError, check_call
 from monai_afire.apps.runs.closing_message import ClosingMessage, TrainingMessage
 from monai_afire.apps.runs.cpu import tune_cpu
-from monai_afire.apps.runs.declarations import ENCODER_OPTIONS, OPTIONS, SECTIONS
-from monai_afire.apps.runs.help_text import describe_default, help_text
-from monai_afire.apps.runs.option import Option
+from monai_afire.apps.runs.options.check import OptionError, check_call
+from monai_afire.apps.runs.options.declarations import ENCODER_OPTIONS, OPTIONS, SECTIONS
+from monai_afire.apps.runs.options.help_text import describe_default, help_text
+from monai_afire.apps.runs.options.option import Option
 from monai_afire.apps.runs.process_end import show_cause_last
 from monai_afire.apps.runs.run_folder import run_folder
 from monai_afire.apps.runs.running import (

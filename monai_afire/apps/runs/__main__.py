@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from monai.bundle import ConfigParser
 
 from monai_afire.apps.runs.call import BundleCall
-from monai_afire.apps.runs.help_text import help_text
+from monai_afire.apps.runs.options.help_text import help_text
 from monai_afire_cli.pipes import until_unread
 
 

@@ -15,8 +15,8 @@ from ignite.engine import Engine, Events
 
 from monai_afire.apps.runs.call import given_options
 from monai_afire.apps.runs.config_entries import text_of
-from monai_afire.apps.runs.declarations import ENCODER_OPTIONS
 from monai_afire.apps.runs.follow_up import follow_up_command
+from monai_afire.apps.runs.options.declarations import ENCODER_OPTIONS
 from monai_afire.apps.runs.weights import are_of_phantoms
 from monai_afire.data import DatalistError, load_radiograph_datalist
 from monai_afire.data.datalist.labels import abnormal_label

@@ -12,9 +12,9 @@ from pathlib import Path
 from monai.bundle import ConfigParser
 
 from monai_afire.apps.runs.call import BundleCall, bundle_call
-from monai_afire.apps.runs.check import check_call
 from monai_afire.apps.runs.cpu import tune_cpu
-from monai_afire.apps.runs.help_text import help_text
+from monai_afire.apps.runs.options.check import check_call
+from monai_afire.apps.runs.options.help_text import help_text
 from monai_afire.apps.runs.process_end import show_cause_last, stop_early
 from monai_afire.apps.runs.weights import are_of_phantoms
 from monai_afire.networks.weights.description import KNOWS_PHANTOMS

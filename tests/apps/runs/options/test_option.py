@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from monai_afire.apps.runs import OPTIONS, Option, kinds
+from monai_afire.apps.runs import OPTIONS, Option
+from monai_afire.apps.runs.options import kinds
 
 STRANGE = [
     *(None, True, False, "", "abc", "true", "nan", "cuda:-1", "\u2622", b"cpu"),

@@ -8,7 +8,7 @@ The name of one that acts in a single place is its path there. All other setting
 
 from __future__ import annotations
 
-from monai_afire.apps.runs.kinds import (
+from monai_afire.apps.runs.options.kinds import (
     DEVICE,
     ENCODER,
     FILES,
@@ -27,7 +27,7 @@ from monai_afire.apps.runs.kinds import (
     number,
     per_axis,
 )
-from monai_afire.apps.runs.option import Option
+from monai_afire.apps.runs.options.option import Option
 from monai_afire.data.cache.cached_dataset import CACHES
 from monai_afire.detection.field_of_view import FIELDS_OF_VIEW
 from monai_afire.detection.scores import SCORE_NAMES

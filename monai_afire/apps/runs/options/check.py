@@ -24,11 +24,11 @@ from monai_afire.apps.runs.config_entries import (
     text_of,
     top_level,
 )
-from monai_afire.apps.runs.declarations import OPTIONS
-from monai_afire.apps.runs.help_text import describe_default
-from monai_afire.apps.runs.kinds import ANY_NUMBER, SWITCH, describe
-from monai_afire.apps.runs.literals import changed_words
-from monai_afire.apps.runs.option import NULL
+from monai_afire.apps.runs.options.declarations import OPTIONS
+from monai_afire.apps.runs.options.help_text import describe_default
+from monai_afire.apps.runs.options.kinds import ANY_NUMBER, SWITCH, describe
+from monai_afire.apps.runs.options.literals import changed_words
+from monai_afire.apps.runs.options.option import NULL
 from monai_afire.apps.runs.overlays import undone_settings, wrong_order
 from monai_afire_cli.overrides import unknown_step
 from monai_afire_cli.suggestions import MOST_SUGGESTIONS, did_you_mean, is_name_of
@@ -58,7 +58,7 @@ def check_call(call: BundleCall) -> None:
         >>> check_call(BundleCall({"a.json": {"epochs": 1.5, "epoch": 3, "run": ["$print(@epochs)"]}}))
         Traceback (most recent call last):
         ...
-        monai_afire.apps.runs.check.OptionError: 2 options cannot be used, and nothing was started (--help lists all):
+        monai_afire.apps.runs.options.check.OptionError: 2 options cannot be used, and nothing was started (...):
           --epoch: there is no such option; did you mean --epochs?
           --epochs: found 1.5, needs a whole number >= 1
     """

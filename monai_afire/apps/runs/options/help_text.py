@@ -12,9 +12,9 @@ from typing import Any
 
 from monai_afire.apps.runs.call import BundleCall
 from monai_afire.apps.runs.config_entries import is_computed, top_level
-from monai_afire.apps.runs.declarations import SECTIONS
 from monai_afire.apps.runs.door import MONAI, is_afire
-from monai_afire.apps.runs.option import Option
+from monai_afire.apps.runs.options.declarations import SECTIONS
+from monai_afire.apps.runs.options.option import Option
 
 __all__ = ["describe_default", "help_text"]
 

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from monai_afire.apps.runs.config_entries import is_computed
-from monai_afire.apps.runs.kinds import ENCODER, FILES, PATH, PATH_OR_EMPTY, TEXT, describe
+from monai_afire.apps.runs.options.kinds import ENCODER, FILES, PATH, PATH_OR_EMPTY, TEXT, describe
 from monai_afire_cli.wrong_values import wrong_value
 
 NULL = "$None"
@@ -28,12 +28,12 @@ class Option:
 
     Args:
         name: id in the config, and after ``--`` on the command line: a key at the top, or a path.
-        type: the values that it takes, see :mod:`monai_afire.apps.runs.kinds`.
+        type: the values that it takes, see :mod:`monai_afire.apps.runs.options.kinds`.
         meaning: one line without a full stop at its end.
         null: what ``null`` means; None where it is not allowed.
 
     Example:
-        >>> from monai_afire.apps.runs.kinds import POSITIVE_INTEGER
+        >>> from monai_afire.apps.runs.options.kinds import POSITIVE_INTEGER
         >>> shots = Option("num_shots", POSITIVE_INTEGER, "training items to learn from", null="all")
         >>> shots.read(None), shots.read(5)
         (None, 5)
