@@ -19,6 +19,7 @@ __all__ = ["MONAI", "files_text", "is_afire", "launched", "option_text", "run_te
 MONAI = "python -m monai.bundle run"
 """MONAI's own command."""
 _AFIRE = "monai-afire run"
+_DEFAULT_PORT = 29400  # of torchrun's rendezvous
 _NULL = "$None"
 
 
@@ -60,9 +61,7 @@ def run_text(files: Sequence[str], options: Mapping[str, str]) -> str:
 
 def launched(command: str) -> str:
     """
-    MONAI's own command as ``torchrun`` started it: with as many processes on as many machines.
-
-    How several machines meet, and what else was said to ``torchrun``, is for the user to repeat.
+    MONAI's own command as ``torchrun`` started it, on as many processes and machines.
 
     Args:
         command: begins with :data:`MONAI`.
@@ -74,12 +73,20 @@ def launched(command: str) -> str:
         >>> launched("python -m monai.bundle run --resume True")
         'python -m monai.bundle run --resume True'
     """
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
+    settings = os.environ
+    if "TORCHELASTIC_RUN_ID" not in settings:
         return command
-    machines = os.environ.get("GROUP_WORLD_SIZE", "1")
-    place = "--standalone" if machines == "1" else f"--nnodes {machines}"
-    launcher = f"torchrun {place} --nproc-per-node {os.environ['LOCAL_WORLD_SIZE']}"
-    return command.replace("python", launcher, 1)
+    machines = int(settings.get("GROUP_WORLD_SIZE", "1"))
+    words = ["torchrun", "--standalone"]
+    if machines > 1:
+        endpoint = f"{settings['MASTER_ADDR']}:{_DEFAULT_PORT}"
+        meeting = ["--rdzv-backend", "c10d", "--rdzv-id", settings["TORCHELASTIC_RUN_ID"]]
+        words = ["torchrun", "--nnodes", str(machines), *meeting, "--rdzv-endpoint", endpoint]
+    words += ["--nproc-per-node", settings["LOCAL_WORLD_SIZE"]]
+    restarts = settings.get("TORCHELASTIC_MAX_RESTARTS", "0")
+    if restarts != "0":
+        words += ["--max-restarts", restarts]
+    return command.replace("python", shown(words), 1)
 
 
 def option_text(name: str, value: str) -> str:

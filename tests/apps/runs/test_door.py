@@ -93,7 +93,7 @@ def test_torchrun_resumes_with_as_many_processes(tmp_path: Path) -> None:
     )
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     result = subprocess.run(
-        [*launcher, "--nproc-per-node", "2", str(script)],
+        [*launcher, "--nproc-per-node", "2", "--max-restarts", "3", str(script)],
         capture_output=True,
         text=True,
         check=True,
@@ -105,17 +105,21 @@ def test_torchrun_resumes_with_as_many_processes(tmp_path: Path) -> None:
     assert words[words.index("-m") :][:3] == ["-m", "monai.bundle", "run"]
     options = option_words(words[: words.index("-m")])
     assert options["nproc_per_node"] == "2"
+    assert options["max_restarts"] == "3"
     assert "standalone" in options
 
 
-def test_several_machines_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_machines_meet_again(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {
         **{"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "8", "GROUP_WORLD_SIZE": "4"},
-        **{"TORCHELASTIC_RUN_ID": "job 7", DOOR: "1"},
+        **{"MASTER_ADDR": "node1", "MASTER_PORT": "41231", "TORCHELASTIC_RUN_ID": "job 7"},
+        **{"TORCHELASTIC_MAX_RESTARTS": "0", DOOR: "1"},
     }
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     words = shlex.split(resume_command({"config_file": "train.json"}, "a"))
     options = option_words(words[: words.index("-m")])
     assert (words[0], options["nnodes"], options["nproc_per_node"]) == ("torchrun", "4", "8")
+    assert (options["rdzv_id"], options["rdzv_backend"]) == ("job 7", "c10d")
+    assert str(options["rdzv_endpoint"]).partition(":")[0] == "node1"
     assert "standalone" not in options
