@@ -283,7 +283,7 @@ def test_an_evaluation_is_not_told_how_long_the_training_was(
     root = bundle(tmp_path, {}, train=dict.fromkeys((*names, "ckpt_path")))
     torch.save({"w": torch.ones(1)}, tmp_path / "model.pt")
     given = [word for name in names for word in (f"--{name}", "8")]
-    monkeypatch.setattr(sys, "argv", [*START, *given])
+    monkeypatch.setattr(sys, "argv", [*START[:-1], f"{root}/configs/train.json", *given])
     command = TrainingMessage(None, root, root).lines()["evaluate"]
     assert "--seed 8" in command
     assert not any(f"--{name} " in command for name in names[:3])
