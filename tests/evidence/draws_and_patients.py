@@ -42,6 +42,16 @@ FAMILIES = {
     "part 1": Family(
         (("vit_tiny_probe", "imagenet_probe"), ("released_probe", "imagenet_probe")),
     ),
+    "part 3": Family(
+        (
+            ("released_tuned_80", "cnn_80"),
+            ("released_tuned_80", "residual_80"),
+            ("released_tuned_80", "scratch_tuned_80"),
+            ("released_tuned_80", "released_probe"),
+            ("imagenet_tuned_1e-3", "released_tuned_80"),
+        ),
+        labels=("0.1",),
+    ),
     "part 6": Family((("imagenet_continued_probe", "imagenet_probe"),)),
     "part 7": Family(
         (
