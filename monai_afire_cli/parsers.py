@@ -9,17 +9,22 @@ import os
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from monai_afire_cli.suggestions import did_you_mean
 from monai_afire_cli.weights_of import wrong_detector
 from monai_afire_cli.wrong_values import unwritable
 
 __all__ = [
     "CHECKS",
+    "ENCODERS",
+    "ENCODER_WORDS",
     "EXCLUDED",
     "EXIT_CODE_FAILED",
+    "FIELDS_OF_VIEW",
     "SAVED_KINDS",
     "SETS",
     "add_common",
     "audit_parser",
+    "compare_parser",
     "watch_parser",
     "wrong_words",
 ]
@@ -40,6 +45,12 @@ EXCLUDED = (
 """Checks whose images the cleaned datalist of an audit leaves out by default."""
 SAVED_KINDS = ("overlays", "thumbnails", "dicom", "sr", "maps", "embeddings")
 """Files of a scored image beside its row in the table."""
+ENCODERS = ("untrained", "released", "released_224", "released_cnn", "imagenet")
+"""Names of encoders that ``compare`` knows."""
+ENCODER_WORDS = f"{', '.join(ENCODERS)}, model.pt, model.pt:random, hub:FOLDER or timm:NAME"
+"""What ``compare`` takes for an encoder."""
+FIELDS_OF_VIEW = ("image", "lungs")
+"""Parts of a radiograph that an encoder sees."""
 _SPLIT = {"has_split": True}
 _TABLE = (
     *("table", "image_column", "label_columns", "num_classes", "separator"),
@@ -68,6 +79,7 @@ Check the radiographs of a folder or a datalist: unreadable, blank, turned, mirr
 several splits, and more. Writes a page, a table, the numbers, and a cleaned datalist. No image is changed or deleted.
 Run it again to go on after a stop.
 """
+_COMPARE = "Compare encoders with pixels on labeled radiographs: a page and a table. Run it again to go on."
 _WATCH = """\
 Score the radiographs that arrive in a folder, each once, until SIGTERM or Ctrl-C. Each batch has a folder in OUT with
 its work-list, which appears when it is complete. After a stop or a kill, the same command goes on.
@@ -102,10 +114,39 @@ def wrong_words(command: str, words: Sequence[str]) -> str | None:
         path = options.get(name)
         if path is not None and not os.path.exists(os.path.expanduser(path)):
             return f"{path}: no such file or folder: check the name, or connect its disk"
+    unknown = (_unknown_encoder(word) for word in options.get("encoders", ()))
+    if problem := next(filter(None, unknown), None):
+        return problem
     if "output_dir" in options and (problem := unwritable(options["output_dir"])):
         return problem
     run = options.get("weights_of")
     return None if run is None else wrong_detector(run)
+
+
+def compare_parser() -> argparse.ArgumentParser:
+    """
+    Of ``monai-afire compare``.
+
+    Example:
+        >>> compare_parser().parse_args(["list.json", "released", "mine=model.pt"]).encoders
+        ['released', 'mine=model.pt']
+    """
+    parser = argparse.ArgumentParser("monai-afire compare", description=_COMPARE)
+    add = parser.add_argument
+    add(
+        "datalist",
+        metavar="DATALIST",
+        help="JSON list, or CSV table: image, label, patient_id, split",
+    )
+    named = f"{ENCODER_WORDS}; NAME= ahead of it gives a name"
+    add("encoders", metavar="ENCODER", nargs="+", help=named)
+    folder = "folder that names in the list start from (default: that of the list)"
+    add("--dataset_dir", help=folder)
+    add("--output_dir", default="compare", help="folder of the results (default: %(default)s)")
+    section = "that is evaluated (default: test, or validation if there is none)"
+    add("--section", help=section)
+    add("--field_of_view", choices=FIELDS_OF_VIEW, default="lungs", help="default: %(default)s")
+    return parser
 
 
 def audit_parser() -> argparse.ArgumentParser:
@@ -225,6 +266,16 @@ def _data_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _unknown_encoder(word: str) -> str | None:
+    """The problem of a word that is neither a name, a file or folder, nor an encoder of another library."""
+    source = word if os.path.exists(word) else word.partition("=")[2] or word
+    file = os.path.expanduser(source.removesuffix(":random"))
+    of_a_library = source.startswith(("hub:", "timm:"))
+    if source in ENCODERS or of_a_library or os.path.exists(file):
+        return None
+    return f"no encoder {source!r}: give {ENCODER_WORDS}{did_you_mean(source, ENCODERS)}"
+
+
 def _checks(text: str) -> tuple[str, ...]:
     """Names of checks between commas."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
@@ -235,6 +286,7 @@ def _checks(text: str) -> tuple[str, ...]:
 
 _PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "audit": audit_parser,
+    "compare": compare_parser,
     "data": _data_parser,
     "watch": watch_parser,
 }

@@ -12,8 +12,19 @@ import pytest
 
 from monai_afire.apps.audit.audit_checks import CHECKS as OF_THE_AUDIT
 from monai_afire.apps.readers.__main__ import _parser as readers_parser
+from monai_afire.detection import field_of_view
+from monai_afire.networks.nets.encoders.encoder_building import IMAGENET
+from monai_afire.networks.weights import released_files
 from monai_afire_cli import command, main
-from monai_afire_cli.parsers import CHECKS, EXCLUDED, SETS, _data_parser
+from monai_afire_cli.parsers import (
+    CHECKS,
+    ENCODERS,
+    EXCLUDED,
+    FIELDS_OF_VIEW,
+    SETS,
+    _data_parser,
+    wrong_words,
+)
 from monai_afire_cli.wrong_values import unwritable
 
 
@@ -27,6 +38,7 @@ def nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     "words",
     [
         ["audit", "."],
+        ["compare", "list.json", "released"],
         ["watch", ".", "out"],
         ["data", "nih", "--root", ".", "--output", "a.json"],
     ],
@@ -45,6 +57,8 @@ def test_an_option_that_no_command_has_is_refused_at_once(
     [
         ["audit", "nowhere"],
         ["audit", ".", "--datalist", "nowhere"],
+        ["compare", "nowhere", "released"],
+        ["compare", ".", "released", "--dataset_dir", "nowhere"],
         ["watch", "nowhere", "out"],
         ["watch", ".", "out", "--calibrate", "nowhere"],
         ["watch", ".", "out", "--ckpt_path", "nowhere"],
@@ -62,7 +76,10 @@ def test_a_path_that_is_not_there_is_refused_at_once(
     assert "nowhere: no such" in line
 
 
-@pytest.mark.parametrize("words", [["audit", ".", "--output_dir"], ["watch", "."]])
+@pytest.mark.parametrize(
+    "words",
+    [["audit", ".", "--output_dir"], ["compare", ".", "released", "--output_dir"], ["watch", "."]],
+)
 def test_a_file_in_the_way_of_results_is_refused_at_once(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,6 +99,15 @@ def test_a_run_does_not_begin_with_a_file_in_the_way(
     assert unwritable("new/one") is None
 
 
+def test_a_misspelt_encoder_is_refused_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    for word in ("relesed", "mine=relesed", "relesed:random"):
+        assert main(["compare", ".", "untrained", word]) == 1
+        assert "did you mean 'released'?" in capsys.readouterr().err
+    Path("a=b.pt").touch()
+    known = [".", *ENCODERS, "mine=released", "a=b.pt", "hub:x", "n=timm:vit"]
+    assert wrong_words("compare", known) is None
+
+
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_without_permission_is_refused() -> None:
     Path("locked").mkdir(mode=0o500)
@@ -91,6 +117,11 @@ def test_a_folder_without_permission_is_refused() -> None:
 def test_names_are_those_of_the_audit() -> None:
     assert tuple(check.name for check in OF_THE_AUDIT) == CHECKS
     assert tuple(check.name for check in OF_THE_AUDIT if check.excludes) == EXCLUDED
+
+
+def test_names_are_those_of_compare() -> None:
+    assert set(ENCODERS) == {"untrained", IMAGENET, *released_files.ENCODERS}
+    assert FIELDS_OF_VIEW == field_of_view.FIELDS_OF_VIEW
 
 
 def test_options_are_those_of_the_readers() -> None:

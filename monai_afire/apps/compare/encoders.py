@@ -20,14 +20,13 @@ from monai_afire.networks.nets.encoders.encoder_building import IMAGENET, is_enc
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.weights.description import tensor_digest
 from monai_afire.networks.weights.ready_encoder import load_encoder
-from monai_afire.networks.weights.released_files import ENCODERS, RELEASED, weights_file
+from monai_afire.networks.weights.released_files import RELEASED, weights_file
 from monai_afire.transforms import StandardizeContrast
+from monai_afire_cli.parsers import ENCODER_WORDS, ENCODERS
 from monai_afire_cli.suggestions import did_you_mean
 
 _RANDOM = ":random"  # behind a file, as behind the names of other libraries
 _SHORT = {"untrained": RELEASED + _RANDOM}
-_NAMES = (*_SHORT, *ENCODERS, IMAGENET)
-ENCODER_WORDS = f"{', '.join(_NAMES)}, model.pt, model.pt:random, hub:FOLDER or timm:NAME"
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,7 @@ def _built(source: str) -> tuple[Any, bool]:
     if not is_encoder_name(source):
         name = source.removesuffix(_RANDOM)
         if name != IMAGENET and not weights_file(name).is_file():
-            meant = did_you_mean(source, _NAMES)
+            meant = did_you_mean(source, ENCODERS)
             raise FileNotFoundError(f"no encoder {source!r}: give {ENCODER_WORDS}{meant}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
