@@ -376,7 +376,7 @@ def test_report_counts(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture
             "line 3 ('3'); accepted: 1, 0, -1, empty, 1.0, 0.0, -1.0. For classes numbered",
         ),
         (["a.png,0,1,holdout"], "line 2 ('holdout'); accepted: train, training, val"),
-        (["a.png,0,1,train", "b.png,0,1,test"], "1 patients in two sections: 1"),
+        (["a.png,0,1,train", "b.png,0,1,test"], "1 patient in two sections: 1"),
         (["a.png,0,1,train", "a.png,0,1,train"], "image is repeated in line 3 (a.png)"),
         (
             [",0,1,train", "b.png,,1,train", "c.png,0,,train"],

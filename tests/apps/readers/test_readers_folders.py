@@ -91,7 +91,7 @@ def test_childcxr_names_of_the_mendeley_edition(tmp_path: Path) -> None:
 
 def test_childcxr_patient_in_both_folders(tmp_path: Path) -> None:
     touch(tmp_path, *KERMANY, "test/PNEUMONIA/person1_bacteria_3.jpeg")
-    with pytest.raises(DatalistError, match="1 patients in two sections: person1_bacteria"):
+    with pytest.raises(DatalistError, match="1 patient in two sections: person1_bacteria"):
         build(ChildCXRReader(), tmp_path)
     report = write_datalist(ChildCXRReader(), tmp_path, tmp_path / "list.json", drop_overlap=True)
     assert "2 images left out" in str(report)

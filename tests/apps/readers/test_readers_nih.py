@@ -180,7 +180,7 @@ def test_patient_in_both_lists_is_refused_or_dropped(tmp_path: Path) -> None:
     (tmp_path / "test_list.txt").write_text(
         "00000001_001.png\n00000003_000.png\n00000004_000.png\n"
     )
-    assert "1 patients in two sections: 00000001" in refused(tmp_path)
+    assert "1 patient in two sections: 00000001" in refused(tmp_path)
     content = build(tmp_path, drop_overlap=True, val_fraction=0)
     assert [item["patient_id"] for item in content["training"]] == ["00000002"]
     assert content["numTest"] == 3
