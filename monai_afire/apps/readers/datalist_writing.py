@@ -69,7 +69,9 @@ def divide(
     ranks = rows["section"].map(SECTIONS.index).groupby(rows["patient"])
     shared = rows["patient"][ranks.transform("nunique") > 1].unique()
     if len(shared) and not how.drop_overlap:
-        text = f"the split has {counted(len(shared), 'patient')} in two sections: {first_few(shared)}"
+        text = (
+            f"the split has {counted(len(shared), 'patient')} in two sections: {first_few(shared)}"
+        )
         raise DatalistError(f"{text}; correct it, or use --split random, or --drop_overlap.")
     kept = rows[rows["section"] == ranks.transform("max").map(dict(enumerate(SECTIONS)))].copy()
     if not (kept["section"] == "validation").any():

@@ -176,11 +176,12 @@ def _run_folder(
     parent = runs_of(bundle)
     if name is not None and (problem := wrong_name(name)):
         raise ValueError(f"--name {problem}")
-    folder = stopped_run(bundle, step, name, images) if resume else None
-    if folder is not None:
-        logger.info(f"going on with the run {folder}{_described(read_record(folder))}")
     run = (os.path.abspath(bundle), step, name, *_absolute(images))
-    folder = folder or _unused(run)
+    folder = _unused(run)
+    if folder is None and resume:
+        folder = stopped_run(bundle, step, name, images)
+        if folder is not None:
+            logger.info(f"going on with the run {folder}{_described(read_record(folder))}")
     if folder is None:
         leave_no_empty_folder(parent)
         check_writable(parent, option="--output_dir")

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import subprocess
@@ -233,6 +234,9 @@ def test_a_run_that_is_not_there_to_resume_is_said_to_be_new(
     [said] = caplog.messages
     assert str(folder.parent.absolute()) in said
     assert name is None or f"no run {name}" in said
+    with caplog.at_level(logging.INFO):
+        assert Path(run_folder("mine", "train", name, resume=True)) == folder
+    assert caplog.messages == [said], "MONAI's tracking evaluates a config twice"
     (folder / "parts").mkdir()
     (folder / "parts/0.pt").touch()
     caplog.clear()
