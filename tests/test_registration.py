@@ -22,7 +22,16 @@ from monai.bundle.config_item import ComponentLocator
 import monai_afire
 from monai_afire import apps
 
-APPLICATIONS = ("phantom", "results", "runs", "studies", "worklist")
+APPLICATIONS = (
+    "evaluation",
+    "exchange",
+    "intake",
+    "phantom",
+    "results",
+    "runs",
+    "studies",
+    "worklist",
+)
 PACKAGES = [
     *(f"monai_afire.{name}" for name in monai_afire.__all__ if name != "utils"),
     *(f"monai_afire.apps.{name}" for name in APPLICATIONS),
@@ -261,8 +270,8 @@ def test_the_core_names_no_application() -> None:
 
 
 def test_applications_share_named_parts_alone() -> None:
-    """An application stands by itself, but for what they share: tables and pages of results, runs, the phantom."""
-    shared = {"results", "runs", "phantom", "readers"}
+    """An application stands by itself, but for named parts that they share."""
+    shared = {"evaluation", "intake", "results", "runs", "phantom", "readers"}
     folder = Path(apps.__file__).parent
     found = set()
     for path in folder.rglob("*.py"):

@@ -6,7 +6,7 @@ Anomaly detection: a pre-trained network with statistics of the normal, how it i
 ``detector`` is a loop over ``scores``. Each of these is a class by the rules of ``image_score``: it measures what
 ``described_images`` have of the network (``token_features``, ``masked_restoration``), by ``score_equations`` or by
 ``normal_statistics`` (as in PaDiM and PatchCore), in the fields of view of ``field_of_view``. ``detection_items`` lists
-the images that a detector is evaluated on, ``evaluation`` computes how well it does. ``detector_file`` keeps a fitted
+the images that a detector is evaluated on, ``detector_auc`` says how well it does. ``detector_file`` keeps a fitted
 one in one file, ``calibration`` compares its scores with those of normal images. The handlers of an engine are
 :class:`monai_afire.handlers.DetectorFit`, :class:`monai_afire.apps.results.AnomalyReport` and
 :class:`monai_afire.apps.worklist.AnomalyWriter`.
@@ -17,8 +17,8 @@ from __future__ import annotations
 from monai_afire.detection.conformal import conformal_p_values
 from monai_afire.detection.detection_items import detection_items, validation_items
 from monai_afire.detection.detector import AnomalyDetector
+from monai_afire.detection.detector_auc import DetectorAUC
 from monai_afire.detection.detector_file import load_detector, save_detector
-from monai_afire.detection.evaluation import DetectorAUC, evaluate_scores
 from monai_afire.detection.image_score import ImageScore, TokenMap
 from monai_afire.detection.masked_restoration import MaskedRestorationInferer
 from monai_afire.detection.score_equations import anomaly_score, prototype_distance
@@ -34,7 +34,6 @@ __all__ = [
     "anomaly_score",
     "conformal_p_values",
     "detection_items",
-    "evaluate_scores",
     "load_detector",
     "prototype_distance",
     "save_detector",

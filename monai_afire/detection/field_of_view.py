@@ -20,7 +20,6 @@ SHIFT = 0.06  # of the side
 
 # of the views in which an image is scored
 MAX_VIEWS = 9
-_BATCH = 64
 _STEP_ZOOM, _STEP_TURN, _STEP_SHIFT = 0.08, math.radians(5), 0.04
 
 
@@ -215,9 +214,3 @@ def field_of_view_module(name: str, spatial_dims: int) -> LungView | None:
             "lungs are found in frontal radiographs alone: leave field_of_view at 'image' for volumes"
         )
     return LungView()
-
-
-def in_field_of_view(images: torch.Tensor, name: str) -> torch.Tensor:
-    """The part of radiographs ``(B, C, H, W)`` that a detector with this field of view scores."""
-    view = field_of_view_module(name, spatial_dims=2)
-    return images if view is None else torch.cat([view(batch)[0] for batch in images.split(_BATCH)])

@@ -81,7 +81,8 @@ class TrackedTrainer(SupervisedTrainer):
             if isinstance(handler, MLFlowHandler):
                 handler.output_transform = self._loggable(handler.output_transform)
         if run is not None:
-            own = [*run.first_handlers(), *own, *run.last_handlers(self.scalars)]
+            last = run.last_handlers(self.scalars, kwargs["optimizer"])
+            own = [*run.first_handlers(), *own, *last]
         if _in_float16(kwargs.get("inferer"), kwargs["device"]):
             kwargs |= {
                 "amp": True,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from monai.engines.utils import default_metric_cmp_fn
 from torch import nn
 from torch.optim import Optimizer
 
+from monai_afire.data.datalist.drawn_images import image_kind
 from monai_afire.data.datalist.image_list import image_fingerprint
 from monai_afire.handlers.epoch_progress import (
     RemainingBatches,
@@ -82,7 +83,7 @@ class ResumableCheckpoint:
         generators: generators of random numbers besides the global ones, with ``get_state`` and ``set_state``.
         stop_signals: signals that save and end the run, none for never.
         description: what the files say about the network besides its definition, arguments of
-            ``describe``.
+            ``describe``. What the training images are ("trained_on") is found out where it is not given.
 
     A checkpoint of a complete epoch may be resumed by any number of processes and with epochs of another length
     (another batch size). Progress and schedules follow the new length. A warning names changes of the global batch.
@@ -145,6 +146,9 @@ class ResumableCheckpoint:
             return  # a later round of federated learning, for which the same trainer runs on
         self.best_metric = None
         self.images = by_main_rank(_images_of, engine.state.dataloader)
+        if self.images is not None and "trained_on" not in self.description:
+            kind: Any = by_main_rank(image_kind, engine.state.dataloader.dataset.data)
+            self.network_description = replace(self.network_description, trained_on=kind)
         is_resumed = self.resume and self.files.checkpoint.is_file()
         if global_rank() == 0:
             if not self.resume:

@@ -44,7 +44,6 @@ class TrainingRun:
 
     Args:
         network: the network, unwrapped.
-        optimizer: its state is part of the checkpoint.
         validator: evaluates the network.
         output_dir: folder of the curves, the preview, and what the guard writes.
         ckpt_dir: folder of ``checkpoint.pt`` and ``model.pt``.
@@ -69,14 +68,12 @@ class TrainingRun:
     Example:
         >>> import tempfile
         >>> network, folder = nn.Linear(1, 1), tempfile.mkdtemp()
-        >>> optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-        >>> run = TrainingRun(network, optimizer, None, folder, folder)
+        >>> run = TrainingRun(network, None, folder, folder)
         >>> [type(handler).__name__ for handler in run.first_handlers()]
         ['EpochSeed', 'NonFiniteLoss']
     """
 
     network: nn.Module
-    optimizer: torch.optim.Optimizer
     validator: Evaluator | None
     output_dir: str
     ckpt_dir: str
@@ -108,12 +105,15 @@ class TrainingRun:
         handlers.append(NonFiniteLoss(self.output_dir))
         return handlers
 
-    def last_handlers(self, scalars: Callable[[Any], Mapping[str, Any]]) -> list[Any]:
+    def last_handlers(
+        self, scalars: Callable[[Any], Mapping[str, Any]], optimizer: torch.optim.Optimizer
+    ) -> list[Any]:
         """
         Handlers that act after the trainer's own.
 
         Args:
             scalars: called with the output of the trainer for the values of the curves.
+            optimizer: of the trainer; its state is part of the checkpoint.
 
         Returns:
             The handlers, in their order.
@@ -136,7 +136,7 @@ class TrainingRun:
         )
         chosen_by = self.validator if self.keep_best else None
         handlers.append(TrainingProgressBar(None, self.record_interval, self.title, chosen_by))
-        handlers.append(self._checkpoint(chosen_by))
+        handlers.append(self._checkpoint(chosen_by, optimizer))
         if self.description.get("class_names") is not None:
             # after the checkpoint, which refuses to be resumed with other classes
             handlers.append(ClassNamesFile(self.description["class_names"], self.ckpt_dir))
@@ -154,9 +154,11 @@ class TrainingRun:
         if self.preview is not None:
             self.preview.attach(validator)
 
-    def _checkpoint(self, chosen_by: Evaluator | None) -> ResumableCheckpoint:
+    def _checkpoint(
+        self, chosen_by: Evaluator | None, optimizer: torch.optim.Optimizer
+    ) -> ResumableCheckpoint:
         """The checkpoint of all that has a state."""
-        objects = {"optimizer": self.optimizer, **self.objects}
+        objects = {"optimizer": optimizer, **self.objects}
         if self.early_stopping is not None:
             objects["early_stopping"] = self.early_stopping
         return ResumableCheckpoint(

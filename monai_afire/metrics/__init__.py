@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Metrics of pre-training, classification, segmentation, landmarks and localization."""
+"""Metrics of pre-training, and those that training chooses by: mean AUC, Dice, radial error, probes of features."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ from monai_afire.metrics.afire import AFiReMetrics, position_accuracy
 from monai_afire.metrics.dino import DINOMetrics, crop_accuracy
 from monai_afire.metrics.landmark_errors import MeanRadialError, radial_errors
 from monai_afire.metrics.linear_probe import fit_linear_probe
-from monai_afire.metrics.localization import aupro, pixel_auroc, pointing_game
 from monai_afire.metrics.mae import MAEMetrics, reconstruction_gain, reconstruction_variety
-from monai_afire.metrics.multiclass import multiclass_metrics
-from monai_afire.metrics.multilabel import MeanAUC, classification_metrics, mean_auc
+from monai_afire.metrics.multilabel import MeanAUC, mean_auc
 from monai_afire.metrics.nearest_neighbors import knn_predict
-from monai_afire.metrics.patient_bootstrap import bootstrap_aucs, bootstrap_p_value, patient_weights
 from monai_afire.metrics.peac import PEACMetrics, order_accuracy
 from monai_afire.metrics.pretraining import (
     PretrainingMetrics,
@@ -23,7 +20,7 @@ from monai_afire.metrics.pretraining import (
     prototype_information,
     restoration_gain,
 )
-from monai_afire.metrics.segmentation import MaskDice, segmentation_metrics
+from monai_afire.metrics.segmentation import MaskDice
 
 __all__ = [
     "ACEMetrics",
@@ -36,26 +33,17 @@ __all__ = [
     "PEACMetrics",
     "PretrainingMetrics",
     "ace_correspondence",
-    "aupro",
-    "bootstrap_aucs",
-    "bootstrap_p_value",
-    "classification_metrics",
     "correspondence_accuracy",
     "crop_accuracy",
     "embedding_spread",
     "fit_linear_probe",
     "knn_predict",
     "mean_auc",
-    "multiclass_metrics",
     "order_accuracy",
-    "patient_weights",
-    "pixel_auroc",
-    "pointing_game",
     "position_accuracy",
     "prototype_information",
     "radial_errors",
     "reconstruction_gain",
     "reconstruction_variety",
     "restoration_gain",
-    "segmentation_metrics",
 ]

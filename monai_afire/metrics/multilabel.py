@@ -9,10 +9,8 @@ whose label is known.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from ignite.metrics import EpochMetric
 from monai.utils import CommonKeys
@@ -20,13 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from monai_afire.metrics.binary_classification import (
     NAN,
-    average_precision,
     best_f1_threshold,
     mean_of_defined,
-    metrics_at_threshold,
     roc_auc,
 )
-from monai_afire.metrics.patient_bootstrap import bootstrap_aucs, patient_weights
 from monai_afire.utils.uncertain_labels import (
     check_label_kind,
     class_probabilities,
@@ -34,73 +29,6 @@ from monai_afire.utils.uncertain_labels import (
 )
 
 DEFAULT_THRESHOLD = 0.5
-METRICS = ("auc", "average_precision", "accuracy", "f1", "sensitivity", "specificity")
-
-
-def classification_metrics(
-    labels: ArrayLike,
-    probabilities: ArrayLike,
-    class_names: Sequence[str],
-    thresholds: ArrayLike | None = None,
-    uncertain: str = "ignore",
-    num_bootstraps: int = 0,
-    patients: ArrayLike | None = None,
-) -> dict[str, Any]:
-    """
-    Metrics of each class and their means.
-
-    Args:
-        labels: ``(M, K)`` of 1, 0, -1 and NaN; ``(M,)`` is one class (in all functions here).
-        probabilities: of the same shape, in [0, 1].
-        class_names: K names.
-        thresholds: ``(K,)`` in [0, 1]: a class is called present when its probability is >= its threshold, which was
-            found on other images than these; NaN leaves a class without decision. None: 0.5 for all.
-        uncertain: what -1 counts as, see ``resolve_uncertain``.
-        num_bootstraps: samples of the interval of the mean AUC, 0 for none.
-        patients: ``(M,)``, the patient of each image; None for as many patients as images.
-
-    Returns:
-        A dictionary.
-
-        * "num_images": M;
-        * "mean_auc", "mean_average_precision", "mean_f1": means over the classes for which the metric is defined;
-        * "mean_auc_interval": 95 % interval of the mean AUC over samples of patients, only with ``num_bootstraps``. A
-          sample has all classes of its images, so that classes stay as dependent as they are;
-        * "per_class": ``{name: {"auc", "average_precision", "accuracy", "f1", "sensitivity", "specificity",
-          "threshold", "num_positive", "num_negative"}}``; the first six are NaN where all known labels are the same.
-
-    Raises:
-        ValueError: for shapes that do not fit, other labels, NaN probabilities or ones out of range.
-
-    Example:
-        >>> metrics = classification_metrics(
-        ...     [[1, 0], [0, None], [1, 0]], [[0.8, 0.1], [0.3, 0.9], [0.4, 0.2]], ["Edema", "Fracture"]
-        ... )
-        >>> metrics["mean_auc"], metrics["per_class"]["Edema"]["sensitivity"], metrics["per_class"]["Fracture"]["auc"]
-        (1.0, 0.5, nan)
-    """
-    truth, values = _checked(labels, probabilities, uncertain)
-    check_class_names(class_names, truth.shape[1])
-    outside = np.argwhere((values < 0) | (values > 1))
-    if outside.size:
-        row, column = outside[0]
-        first = f"{values[row, column]:g} of image {row}, class {class_names[column]!r}"
-        raise ValueError(
-            f"{len(outside)} probabilities are not in [0, 1], the first is {first}: apply a sigmoid"
-        )
-    limits = checked_thresholds(thresholds, truth.shape[1])
-    if limits is None:
-        limits = np.full(truth.shape[1], DEFAULT_THRESHOLD)
-    per_class = {
-        name: _class_metrics(*known, float(limit))
-        for name, known, limit in zip(class_names, _by_class(truth, values), limits, strict=True)
-    }
-    metrics: dict[str, Any] = {"num_images": len(truth)}
-    for name in ("auc", "average_precision", "f1"):
-        metrics[f"mean_{name}"] = mean_of_defined([entry[name] for entry in per_class.values()])
-    if num_bootstraps:
-        metrics["mean_auc_interval"] = mean_auc_interval(truth, values, num_bootstraps, patients)
-    return {**metrics, "per_class": per_class}
 
 
 def mean_auc(labels: ArrayLike, probabilities: ArrayLike, uncertain: str = "ignore") -> float:
@@ -122,7 +50,7 @@ def mean_auc(labels: ArrayLike, probabilities: ArrayLike, uncertain: str = "igno
         >>> mean_auc([[0], [0], [1], [1]], [[0.1], [0.4], [0.4], [0.8]])
         0.875
     """
-    return _mean_auc(*_checked(labels, probabilities, uncertain))
+    return _mean_auc(*checked_pairs(labels, probabilities, uncertain))
 
 
 class MeanAUC(EpochMetric):
@@ -182,10 +110,10 @@ def best_thresholds(
         >>> best_thresholds([[0, 0], [0, 0], [1, 0], [1, 0]], [[0.1, 0.1], [0.4, 0.1], [0.35, 0.1], [0.8, 0.1]])
         array([0.35, 0.5 ])
     """
-    pairs = _by_class(*_checked(labels, probabilities, uncertain))
+    pairs = pairs_by_class(*checked_pairs(labels, probabilities, uncertain))
     best = np.full(len(pairs), DEFAULT_THRESHOLD)
     for number, (known, scores) in enumerate(pairs):
-        threshold = best_f1_threshold(known, scores) if _has_both(known) else NAN
+        threshold = best_f1_threshold(known, scores) if has_both_labels(known) else NAN
         if not np.isnan(threshold):
             best[number] = threshold
     return best
@@ -203,44 +131,22 @@ def check_class_names(class_names: Sequence[str], num_classes: int | None = None
         )
 
 
-def check_logits(shape: Sequence[int], class_names: Sequence[str]) -> None:
-    """Refuse a network's output that is not one number per image and class."""
-    if len(shape) != 2 or shape[1] != len(class_names):
-        expected = f"(B, {len(class_names)}) logits for the classes {list(class_names)}"
-        raise ValueError(
-            f"the network gives {tuple(shape)} instead of {expected}: name its own classes"
-        )
-
-
-def checked_thresholds(
-    thresholds: ArrayLike | None, num_classes: int
-) -> NDArray[np.float64] | None:
-    """Thresholds as a vector, one per class, each in [0, 1] or NaN; None stays None."""
-    if thresholds is None:
-        return None
-    values = _as_array(thresholds)
-    if values.shape != (num_classes,) or ((values < 0) | (values > 1)).any():
-        raise ValueError(
-            f"thresholds {values.tolist()} are not {num_classes} numbers in [0, 1]: give one per class"
-        )
-    return values
-
-
 def known_of_class(truth: NDArray, values: NDArray) -> tuple[NDArray, NDArray]:
     """Labels and scores of the images whose label, 0, 1 or NaN, is known."""
     known = ~np.isnan(truth)
     return truth[known], values[known]
 
 
-def _as_array(values: ArrayLike) -> NDArray[np.float64]:
+def as_array(values: ArrayLike) -> NDArray[np.float64]:
+    """Tensors and lists as float64."""
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu().double().numpy()
     return np.asarray(values, dtype=np.float64)
 
 
-def _checked(labels: ArrayLike, scores: ArrayLike, uncertain: str) -> tuple[NDArray, NDArray]:
+def checked_pairs(labels: ArrayLike, scores: ArrayLike, uncertain: str) -> tuple[NDArray, NDArray]:
     """Labels as 0, 1 and NaN, and scores without NaN, both (M, K)."""
-    truth, values = _as_array(labels), _as_array(scores)
+    truth, values = as_array(labels), as_array(scores)
     if truth.ndim == values.ndim == 1:  # ignite's metrics squeeze a single class
         truth, values = truth[:, None], values[:, None]
     if truth.ndim != 2 or truth.shape != values.shape or len(truth) == 0:
@@ -255,42 +161,17 @@ def _checked(labels: ArrayLike, scores: ArrayLike, uncertain: str) -> tuple[NDAr
     return resolve_uncertain(torch.from_numpy(truth), uncertain).numpy(), values
 
 
-def _by_class(truth: NDArray, values: NDArray) -> list[tuple[NDArray, NDArray]]:
+def pairs_by_class(truth: NDArray, values: NDArray) -> list[tuple[NDArray, NDArray]]:
+    """Labels and scores of each class whose label is known."""
     return [known_of_class(*columns) for columns in zip(truth.T, values.T, strict=True)]
 
 
-def _has_both(truth: NDArray) -> bool:
+def has_both_labels(truth: NDArray) -> bool:
+    """Whether some labels are 0 and some 1."""
     return np.unique(truth).size == 2
 
 
 def _mean_auc(truth: NDArray, values: NDArray) -> float:
     return mean_of_defined(
-        [roc_auc(*pair) for pair in _by_class(truth, values) if _has_both(pair[0])]
+        [roc_auc(*pair) for pair in pairs_by_class(truth, values) if has_both_labels(pair[0])]
     )
-
-
-def _class_metrics(truth: NDArray, values: NDArray, threshold: float) -> dict[str, float]:
-    positive = int(truth.sum())
-    facts = {
-        "threshold": threshold,
-        "num_positive": positive,
-        "num_negative": truth.size - positive,
-    }
-    if not _has_both(truth):
-        return {**dict.fromkeys(METRICS, NAN), **facts}
-    ranked = {"auc": roc_auc(truth, values), "average_precision": average_precision(truth, values)}
-    return {**ranked, **metrics_at_threshold(truth, values, threshold), **facts}
-
-
-def mean_auc_interval(
-    truth: NDArray, values: NDArray, num_bootstraps: int, patients: ArrayLike | None = None
-) -> tuple[float, float]:
-    """95 % interval over samples of patients, without which each image is one."""
-    if not len(truth):
-        return NAN, NAN
-    weights = patient_weights(
-        np.arange(len(truth)) if patients is None else patients, num_bootstraps
-    )
-    aucs = pd.Series(bootstrap_aucs(truth, values, weights))
-    # without the samples that have no AUC
-    return float(aucs.quantile(0.025)), float(aucs.quantile(0.975))

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
 _FEATURE_COMPONENTS = 100  # that a probe learns from
-_NORMAL_COMPONENTS = 32  # that restore a normal image
 
 
 def pixel_components(pixels: NDArray, training: NDArray, seed: int = 0) -> NDArray:
@@ -21,17 +20,3 @@ def pixel_components(pixels: NDArray, training: NDArray, seed: int = 0) -> NDArr
     with np.errstate(invalid="ignore"):
         # one image has no variance, of which scikit-learn takes shares
         return components.fit(known).transform(pixels)
-
-
-def pca_errors(normal: NDArray, scored: NDArray, strongest: float = 1.0) -> NDArray:
-    """
-    Squared error ``(M,)`` of rows of pixels that the principal components of normal ones restore.
-
-    ``strongest`` is the share of the pixels that are averaged, those with the largest error.
-    """
-    components = PCA(
-        min(_NORMAL_COMPONENTS, len(normal) - 1), svd_solver="randomized", random_state=0
-    ).fit(normal)
-    errors = (components.inverse_transform(components.transform(scored)) - scored) ** 2
-    kept = max(1, round(strongest * errors.shape[1]))
-    return np.partition(errors, -kept, axis=1)[:, -kept:].mean(1)

@@ -25,11 +25,8 @@ from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.nets.lung_finder import LungFinder
 from monai_afire.networks.nets.mae import MAE
 from monai_afire.networks.nets.peac import PEAC
-from monai_afire.networks.nets.pose_classifier import PoseClassifier
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.networks.nets.uper_net import UPerNet
-from monai_afire.networks.nets.view_classifier import ViewClassifier
-from monai_afire.networks.network_export import export_network
 from monai_afire.networks.weights.model_file import (
     ModelFile,
     load_network,
@@ -40,7 +37,6 @@ from monai_afire.networks.weights.model_file import (
 from monai_afire.networks.weights.ready_encoder import load_encoder
 from monai_afire.networks.weights.released_files import released_encoder
 from monai_afire.networks.weights.starting_encoder import described, seen_images, starting_encoder
-from monai_afire.networks.weights.state_dict_export import export_encoder
 from monai_afire.networks.weights.weight_loading import load_encoder_weights
 
 __all__ = [
@@ -57,7 +53,6 @@ __all__ = [
     "MONAIEncoder",
     "ModelFile",
     "PEAC",
-    "PoseClassifier",
     "PrototypeBank",
     "RadiographEncoder",
     "ResidualEncoder",
@@ -68,12 +63,9 @@ __all__ = [
     "TransferClassifier",
     "UPerNet",
     "ViTEncoder",
-    "ViewClassifier",
     "as_encoder",
     "build_encoder",
     "described",
-    "export_encoder",
-    "export_network",
     "load_encoder",
     "load_encoder_weights",
     "load_network",

@@ -82,11 +82,6 @@ from monai_afire.transforms.patch_masking import (
     RandVisiblePatchesd,
     RandVisiblePatchesDict,
 )
-from monai_afire.transforms.radiograph_description import (
-    DescribeRadiographD,
-    DescribeRadiographd,
-    DescribeRadiographDict,
-)
 from monai_afire.transforms.radiograph_io.common import RadiographError, RadiographWarning
 from monai_afire.transforms.radiograph_loading import (
     LoadRadiograph,
@@ -109,9 +104,6 @@ __all__ = [
     "CutPasteD",
     "CutPasteDict",
     "CutPasted",
-    "DescribeRadiographD",
-    "DescribeRadiographDict",
-    "DescribeRadiographd",
     "DistortAppearance",
     "DistortAppearanceD",
     "DistortAppearanceDict",

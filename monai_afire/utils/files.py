@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
@@ -145,23 +145,6 @@ def refuse_existing(
     found = next((path for path in map(Path, paths) if path.exists()), None)
     if found is not None:
         raise FileExistsError(f"{found} is of another run: {remedy}")
-
-
-def mark_results(
-    folder: str | os.PathLike, sources: Iterable[str], subfolders: Iterable[str] = ()
-) -> None:
-    """
-    Mark a folder of results, so that a search for radiographs does not take pictures in it for input.
-
-    Where one of the sources lies in it, it cannot be left out: then those subfolders are marked that hold only results.
-    """
-    start = os.path.join(os.path.abspath(folder), "")
-    holds_sources = any(os.path.abspath(source).startswith(start) for source in sources)
-    for marked in [Path(folder, name) for name in subfolders] if holds_sources else [Path(folder)]:
-        with suppress(FileExistsError):  # a file in the way: an error of the first result
-            marked.mkdir(exist_ok=True)
-            text = "Results of monai_afire: a search for radiographs leaves this folder out.\n"
-            (marked / RESULTS_MARK).write_text(text)
 
 
 def is_safetensors(path: str | os.PathLike) -> bool:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import torch
-from numpy.typing import ArrayLike
 
 LABEL_KINDS = ("multilabel", "multiclass")
 
@@ -65,16 +64,6 @@ def check_label_kind(
     if num_classes is not None and num_classes < 2:
         needed = f"label_kind 'multiclass' needs two classes or more, got {num_classes}"
         raise ValueError(f"{needed}: give num_classes, or take 'multilabel' for one finding")
-
-
-def check_thresholds_of_kind(thresholds: ArrayLike | None, label_kind: str) -> None:
-    """Refuse a network that was trained for the other kind of labels; its thresholds show which."""
-    if not isinstance(thresholds, torch.Tensor):
-        return
-    trained = "multiclass" if bool(thresholds.isnan().all()) else "multilabel"
-    if trained != label_kind:
-        found = f"label_kind is {label_kind!r}, but the network was trained for {trained!r}"
-        raise ValueError(f"{found}: give --label_kind {trained}, or other weights")
 
 
 def class_probabilities(logits: torch.Tensor, label_kind: str = "multilabel") -> torch.Tensor:

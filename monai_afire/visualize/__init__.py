@@ -1,15 +1,13 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Pictures: grids, heat maps over radiographs, colors of tokens."""
+"""Pictures during training: grids, colors of tokens."""
 
 from __future__ import annotations
 
 from monai_afire.visualize.figures import picture_grid
-from monai_afire.visualize.heat_map import overlay_heat_map
 from monai_afire.visualize.token_colors import token_colors
 
 __all__ = [
-    "overlay_heat_map",
     "picture_grid",
     "token_colors",
 ]

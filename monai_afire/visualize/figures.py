@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-import io
 import os
-from base64 import b64encode
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,7 +12,6 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from skimage.measure import find_contours
 
 from monai_afire.utils.files import atomic_path
 
@@ -101,25 +98,6 @@ def figure_to_array(figure: Figure) -> NDArray[np.uint8]:
     return np.array(canvas.buffer_rgba())[..., :3]
 
 
-def figure_url(figure: Figure) -> str:
-    """
-    The figure as a picture within a page.
-
-    Args:
-        figure: the figure.
-
-    Returns:
-        PNG as a URL with its data, for the ``src`` of an ``img``.
-
-    Example:
-        >>> figure_url(Figure(figsize=(2, 1), dpi=50))[:22]
-        'data:image/png;base64,'
-    """
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    return f"data:image/png;base64,{b64encode(buffer.getvalue()).decode('ascii')}"
-
-
 def first_channel(image: torch.Tensor) -> NDArray:
     """
     The first channel of an image, to be shown.
@@ -135,9 +113,3 @@ def first_channel(image: torch.Tensor) -> NDArray:
         (8, 6)
     """
     return image[0].detach().float().cpu().numpy()
-
-
-def mask_outlines(mask: NDArray) -> list[NDArray]:
-    """Closed lines of points ``(n, 2)``, x before y, around a mask, where pixel i covers [i, i + 1]."""
-    lines = find_contours(np.pad(mask != 0, 1).astype(np.float32), 0.5)
-    return [line[:, ::-1] - 0.5 for line in lines]

@@ -31,7 +31,8 @@ from bundles.bundle_runs import (
 from monai.bundle import ConfigParser, run
 from PIL import Image
 
-from monai_afire.networks import SwinEncoder, ViTEncoder, export_encoder
+from monai_afire.apps.exchange import export_encoder
+from monai_afire.networks import SwinEncoder, ViTEncoder
 
 TASKS = ("classification", "landmarks", "segmentation")
 IMAGES = {"image_size": 32, "patch_size": 8}

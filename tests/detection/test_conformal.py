@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from monai_afire.apps.evaluation.discoveries import discoveries
 from monai_afire.detection import conformal_p_values
-from monai_afire.detection.conformal import discoveries
 from monai_afire.detection.score_thresholds import ScoreThresholds
 
 

@@ -14,12 +14,13 @@ import pytest
 import torch
 from torch import nn
 
+from monai_afire.apps.exchange import export_network
 from monai_afire.detection import SCORES, AnomalyDetector, ImageScore, TokenMap
 from monai_afire.detection.described_images import DescribedImages
 from monai_afire.detection.image_score import MeasuredImages, ScoreSettings
 from monai_afire.detection.normal_statistics import TokenDensity
 from monai_afire.detection.scores import SCORE_NAMES
-from monai_afire.networks import AFiRe, ViTEncoder, export_network
+from monai_afire.networks import AFiRe, ViTEncoder
 
 
 class Brightness(TokenMap):

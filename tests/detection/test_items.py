@@ -18,9 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from monai_afire.apps.evaluation.lesion_truth import lesion_truth
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.labels import abnormal_label, normal_items
-from monai_afire.detection.detection_items import detection_items, lesion_truth, validation_items
+from monai_afire.detection.detection_items import detection_items, validation_items
 from monai_afire.transforms.radiograph_io.common import RadiographError
 
 LESIONS: dict[str, Any] = {

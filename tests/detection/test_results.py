@@ -14,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
+from monai_afire.apps.intake.radiograph_description import DescribeRadiographd
 from monai_afire.apps.worklist.anomaly_result import (
     AnomalyResult,
     save_embedding,
@@ -21,7 +22,6 @@ from monai_afire.apps.worklist.anomaly_result import (
     save_overlay,
 )
 from monai_afire.apps.worklist.heat_panels import heat_panels
-from monai_afire.transforms.radiograph_description import DescribeRadiographd
 from monai_afire.transforms.radiograph_loading import LoadRadiographd
 
 Saver = Callable[[AnomalyResult, Path], Path]

@@ -24,19 +24,19 @@ from tqdm import tqdm
 
 from monai_afire.apps.compare.encoders import ComparedEncoder, compared_encoder
 from monai_afire.apps.compare.stored_tokens import encode_images
-from monai_afire.detection import load_detector
-from monai_afire.metrics import fit_linear_probe
-from monai_afire.metrics.group_metrics import (
+from monai_afire.apps.evaluation.group_metrics import (
     FEWEST_IMAGES,
     GROUP_METRICS,
     PROPERTIES,
     group_rows,
     subgroup_metrics,
 )
-from monai_afire.metrics.patient_bootstrap import patient_weights, weighted_metrics
+from monai_afire.apps.evaluation.patient_bootstrap import patient_weights, weighted_metrics
+from monai_afire.apps.evaluation.raw_pixels import RawPixels
+from monai_afire.apps.intake.pose_classifier import POSES, PoseClassifier, turned
+from monai_afire.detection import load_detector
+from monai_afire.metrics import fit_linear_probe
 from monai_afire.networks import LungFinder
-from monai_afire.networks.nets.encoders.raw_pixels import RawPixels
-from monai_afire.networks.nets.pose_classifier import POSES, PoseClassifier, turned
 from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.transforms import LoadRadiograph, StandardizeContrast
 from tests.evidence.lung_finder import INPUT, two_lungs

@@ -22,9 +22,13 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from monai_afire.apps.evaluation.patient_bootstrap import (
+    bootstrap_aucs,
+    bootstrap_p_value,
+    patient_weights,
+)
 from monai_afire.apps.experiments import read_arms
 from monai_afire.metrics.binary_classification import roc_auc
-from monai_afire.metrics.patient_bootstrap import bootstrap_aucs, bootstrap_p_value, patient_weights
 from tests.evidence.real_components import ARMS, trained_encoder
 from tests.evidence.real_detection import read_set
 from tests.evidence.real_encoders import encoder_scores

@@ -22,7 +22,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from monai_afire.metrics.patient_bootstrap import bootstrap_aucs, bootstrap_p_value, patient_weights
+from monai_afire.apps.evaluation.patient_bootstrap import (
+    bootstrap_aucs,
+    bootstrap_p_value,
+    patient_weights,
+)
 from tests.evidence.component_endpoint import holm
 from tests.evidence.nih_findings import findings_of
 

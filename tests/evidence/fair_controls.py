@@ -17,9 +17,9 @@ import numpy as np
 import pandas as pd
 import torch
 
+from monai_afire.apps.compare.component_errors import pca_errors
+from monai_afire.apps.evaluation.patient_bootstrap import bootstrap_aucs, patient_weights
 from monai_afire.detection.field_of_view import LungView, moved
-from monai_afire.metrics.patient_bootstrap import bootstrap_aucs, patient_weights
-from monai_afire.metrics.principal_components import pca_errors
 from monai_afire.networks import EfficientNetLiteEncoder, released_encoder
 from tests.evidence.radiograph_sets import in_section, part_of
 from tests.evidence.real_detection import lung_shapes, pixel_distances, read_set

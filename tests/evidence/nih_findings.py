@@ -29,11 +29,16 @@ from torch import nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from monai_afire.detection.field_of_view import FIELDS_OF_VIEW, in_field_of_view
+from monai_afire.apps.compare.encoders import in_field_of_view
+from monai_afire.apps.evaluation.patient_bootstrap import (
+    bootstrap_aucs,
+    bootstrap_p_value,
+    patient_weights,
+)
+from monai_afire.detection.field_of_view import FIELDS_OF_VIEW
 from monai_afire.inferers import AutocastInferer
 from monai_afire.metrics import fit_linear_probe, mean_auc
 from monai_afire.metrics.linear_probe import LinearProbe
-from monai_afire.metrics.patient_bootstrap import bootstrap_aucs, bootstrap_p_value, patient_weights
 from monai_afire.metrics.principal_components import pixel_components
 from monai_afire.networks import (
     EfficientNetLiteEncoder,

@@ -25,8 +25,8 @@ from torch import nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
+from monai_afire.apps.compare.component_errors import pca_errors
 from monai_afire.detection.field_of_view import LungView, moved
-from monai_afire.metrics.principal_components import pca_errors
 from monai_afire.networks import released_encoder
 from tests.evidence.fair_controls import auc_samples, with_interval
 from tests.evidence.radiograph_sets import in_section, other_normals, pictures, validation_normals

@@ -24,6 +24,8 @@ from PIL import Image
 from torch.nn import functional as F
 from tqdm import tqdm
 
+from monai_afire.apps.evaluation.patient_bootstrap import patient_weights
+from monai_afire.apps.evaluation.raw_pixels import RawPixels
 from monai_afire.apps.experiments import Pretraining, read_arms
 from monai_afire.apps.studies import (
     compositionality,
@@ -35,9 +37,7 @@ from monai_afire.apps.studies import (
     score_segments,
 )
 from monai_afire.apps.studies.features.dense import FeatureMaps
-from monai_afire.metrics.patient_bootstrap import patient_weights
 from monai_afire.networks import RadiographEncoder, released_encoder
-from monai_afire.networks.nets.encoders.raw_pixels import RawPixels
 from tests.evidence.jsrt_correspondence import ORGANS, SIZE, contour_points, scaled
 from tests.evidence.radiograph_sets import pictures, radiograph_table
 from tests.evidence.real_components import trained_encoder

@@ -23,12 +23,12 @@ from monai.bundle import run
 from monai.transforms import Compose, Resized
 from sklearn.decomposition import PCA
 
+from monai_afire.apps.evaluation import evaluate_scores
+from monai_afire.apps.evaluation.lesion_truth import lesion_truth
+from monai_afire.apps.evaluation.localization import localization_row
 from monai_afire.data import load_radiograph_datalist, split_by_patient
 from monai_afire.data.datalist.labels import abnormal_label
-from monai_afire.detection import evaluate_scores
-from monai_afire.detection.detection_items import lesion_truth
 from monai_afire.detection.scores import SCORE_NAMES
-from monai_afire.metrics.localization import localization_row
 from monai_afire.transforms import LoadRadiographd, StandardizeContrastd
 
 CONFIGS = "bundles/afire/configs/"

@@ -25,11 +25,13 @@ import torch
 from monai.bundle import ConfigParser, run
 from sklearn.neighbors import NearestNeighbors
 
-from monai_afire.detection import AnomalyDetector, evaluate_scores, load_detector
-from monai_afire.detection.field_of_view import FIELDS_OF_VIEW, in_field_of_view
+from monai_afire.apps.compare.component_errors import pca_errors
+from monai_afire.apps.compare.encoders import in_field_of_view
+from monai_afire.apps.evaluation import evaluate_scores
+from monai_afire.detection import AnomalyDetector, load_detector
+from monai_afire.detection.field_of_view import FIELDS_OF_VIEW
 from monai_afire.detection.scores import SCORE_NAMES
 from monai_afire.metrics.binary_classification import roc_auc
-from monai_afire.metrics.principal_components import pca_errors
 from monai_afire.networks import LungFinder, load_network
 from tests.evidence.radiograph_sets import (
     in_section,

@@ -19,12 +19,9 @@ import pandas as pd
 import torch
 
 from monai_afire.apps.compare.cohort import labeled_rows
+from monai_afire.apps.evaluation.binary_metrics import metrics_at_threshold
 from monai_afire.metrics import fit_linear_probe
-from monai_afire.metrics.binary_classification import (
-    best_f1_threshold,
-    metrics_at_threshold,
-    roc_auc,
-)
+from monai_afire.metrics.binary_classification import best_f1_threshold, roc_auc
 from monai_afire.metrics.principal_components import pixel_components
 from monai_afire.networks import released_encoder
 from tests.evidence.real_detection import OVERRIDES, quartile_aucs, read_set, summary

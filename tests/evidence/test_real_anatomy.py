@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from monai_afire.networks.nets.encoders.raw_pixels import RawPixels
+from monai_afire.apps.evaluation.raw_pixels import RawPixels
 from tests.evidence import real_anatomy
 from tests.evidence.real_anatomy import (
     COPIED,

@@ -23,9 +23,9 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from monai_afire.apps.compare.component_errors import pca_errors
+from monai_afire.apps.evaluation import bootstrap_aucs, bootstrap_p_value, patient_weights
 from monai_afire.apps.experiments import read_arms
-from monai_afire.metrics import bootstrap_aucs, bootstrap_p_value, patient_weights
-from monai_afire.metrics.principal_components import pca_errors
 from monai_afire.networks import EfficientNetLiteEncoder, released_encoder
 from tests.evidence.component_endpoint import holm
 from tests.evidence.draws_and_patients import both_ways, interval

@@ -7,17 +7,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from ignite.engine import Events
 from monai.data import DataLoader, Dataset
 from monai.engines import SupervisedEvaluator
 from monai.handlers import MeanSquaredError, from_engine
+from monai.transforms import Lambdad
+from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
 from monai_afire.data import saved_class_names
+from monai_afire.data.datalist.drawn_images import drawn_mark
 from monai_afire.engines import TrackedTrainer
 from monai_afire.handlers import (
     AttributeSchedule,
@@ -29,6 +33,7 @@ from monai_afire.handlers import (
 )
 from monai_afire.handlers.preview import Preview
 from monai_afire.handlers.validation import EpochValidation
+from monai_afire.networks.weights.description import carried_description
 
 
 class Jitter(nn.Module):
@@ -104,7 +109,6 @@ def test_it_is_its_handlers_one_by_one(tmp_path: Path) -> None:
     made = parts()
     run = TrainingRun(
         made["network"],
-        made["optimizer"],
         evaluator_of(made),
         str(tmp_path),
         str(tmp_path / "run"),
@@ -131,7 +135,6 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path) -> None:
             folder = str(tmp_path / name)
             run = TrainingRun(
                 made["network"],
-                made["optimizer"],
                 evaluator_of(made),
                 folder,
                 folder,
@@ -149,7 +152,6 @@ def test_curves_have_the_loss_what_is_scheduled_and_the_validation(tmp_path: Pat
     writer = SummaryWriter(str(tmp_path))
     run = TrainingRun(
         made["network"],
-        made["optimizer"],
         evaluator_of(made),
         str(tmp_path),
         str(tmp_path / "models"),
@@ -184,7 +186,6 @@ def test_the_model_is_that_of_the_best_validation_if_asked(tmp_path: Path, keep_
 
     run = TrainingRun(
         made["network"],
-        made["optimizer"],
         validator,
         str(tmp_path),
         str(tmp_path),
@@ -232,7 +233,6 @@ def test_a_run_names_its_classes_and_draws_its_preview(tmp_path: Path) -> None:
     )
     run = TrainingRun(
         made["network"],
-        made["optimizer"],
         validator,
         str(tmp_path),
         str(tmp_path / "models"),
@@ -245,3 +245,26 @@ def test_a_run_names_its_classes_and_draws_its_preview(tmp_path: Path) -> None:
     events = EventAccumulator(str(tmp_path))
     events.Reload()
     assert "train/loss" in events.Tags()["scalars"]
+
+
+@pytest.mark.parametrize("kind", ["phantoms", "radiographs", None])
+def test_a_file_says_what_its_training_images_are(tmp_path: Path, kind: str | None) -> None:
+    made = parts()
+    data = made["loader"].dataset.data
+    if kind is not None:
+        file = tmp_path / "image.png"
+        info = drawn_mark() if kind == "phantoms" else None
+        Image.fromarray(np.zeros((8, 8), np.uint8)).save(file, pnginfo=info)
+        data = [{"image": str(file), "label": torch.ones(1)}] * 2
+    transform = None if kind is None else Lambdad("image", lambda path: torch.ones(2))
+    made["loader"] = DataLoader(Dataset(data, transform), batch_size=2)
+    for folder, given, expected in (("found", {}, kind), ("given", {"trained_on": None}, None)):
+        run = TrainingRun(
+            made["network"], None, str(tmp_path), str(tmp_path / folder), description=given
+        )
+        trainer_of(made, epochs=1, run=run).run()
+        for name in ("model.pt", "checkpoint.pt"):
+            state = torch.load(tmp_path / folder / name, weights_only=True)
+            found = carried_description(state.get("network", state))
+            assert found is not None
+            assert found.trained_on == expected

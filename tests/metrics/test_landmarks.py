@@ -13,12 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monai_afire.metrics.landmark_errors import (
-    landmark_positions,
-    radial_errors,
-    rescaled_positions,
-    success_rates,
-)
+from monai_afire.metrics.landmark_errors import landmark_positions, radial_errors
 
 NAN = float("nan")
 
@@ -166,37 +161,3 @@ def test_errors_need_fitting_shapes() -> None:
         radial_errors(points, torch.zeros(2, 4, 2))
     with pytest.raises(ValueError, match=r"pixel_size must be \(2,\) or \(2, 2\)"):
         radial_errors(points, points, [1.0, 1.0, 1.0])
-
-
-def test_success_rates_by_hand() -> None:
-    errors = torch.tensor([[0.0, 1.0, NAN], [2.0, 3.5, math.inf]])
-    assert success_rates(errors, [0, 1, 3, 1000]) == {0: 0.2, 1: 0.4, 3: 0.6, 1000: 0.8}
-    assert math.isnan(success_rates(torch.tensor([NAN]), [1.0])[1.0])
-    assert success_rates(errors, []) == {}
-    with pytest.raises(ValueError, match="negative"):
-        success_rates(errors, [1, -1])
-
-
-@settings(max_examples=30)
-@given(
-    st.integers(0, 999), st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.integers(1, 9)
-)
-def test_rescaled_positions_keep_the_corners_and_go_back(
-    seed: int, a: int, b: int, c: int, d: int
-) -> None:
-    corners = torch.tensor([[-0.5, -0.5], [a - 0.5, b - 0.5]], dtype=torch.float64)
-    torch.testing.assert_close(
-        rescaled_positions(corners, (a, b), (c, d)),
-        corners.new_tensor([[-0.5] * 2, [c - 0.5, d - 0.5]]),
-    )
-    points = (
-        torch.rand(3, 2, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 10
-    )
-    torch.testing.assert_close(
-        rescaled_positions(rescaled_positions(points, (a, b), (c, d)), (c, d), (a, b)), points
-    )
-
-
-def test_rescaled_positions_need_one_size_per_axis() -> None:
-    with pytest.raises(ValueError, match="one number per axis"):
-        rescaled_positions(torch.zeros(4, 2), (8,), (8, 8))

@@ -7,7 +7,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monai_afire.metrics.principal_components import pca_errors, pixel_components
+from monai_afire.apps.compare.component_errors import pca_errors
+from monai_afire.metrics.principal_components import pixel_components
 
 
 def test_errors_of_principal_components_are_those_off_the_normal_subspace() -> None:

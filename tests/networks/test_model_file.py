@@ -17,6 +17,7 @@ from monai.networks.nets import BasicUNet, ViT
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from monai_afire.apps.exchange import export_encoder
 from monai_afire.detection import AnomalyDetector, load_detector, save_detector
 from monai_afire.networks import (
     ACE,
@@ -30,7 +31,6 @@ from monai_afire.networks import (
     TransferClassifier,
     UPerNet,
     ViTEncoder,
-    export_encoder,
     load_network,
     released_encoder,
     save_network,

@@ -10,10 +10,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from monai_afire.apps.exchange.encoder_export import export_encoder
 from monai_afire.networks.nets.encoders.swin_encoder import SwinEncoder
 from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.nets.peac import PEAC
-from monai_afire.networks.weights.state_dict_export import export_encoder
 from monai_afire.networks.weights.weight_loading import load_encoder_weights
 
 GRAY_MEAN, GRAY_STD = torch.tensor([0.449, 0.226]).double()  # single precision, as in the encoder

@@ -19,7 +19,7 @@ from monai.transforms import Compose, EnsureTyped, Resized
 from PIL import Image
 from radiograph_files import GRAY8, GRAY12, UNIT, refused, write_dicom
 
-from monai_afire.transforms.radiograph_description import DescribeRadiographd
+from monai_afire.apps.intake.radiograph_description import DescribeRadiographd
 from monai_afire.transforms.radiograph_io.common import RadiographError
 from monai_afire.transforms.radiograph_loading import LoadRadiograph, LoadRadiographd
 

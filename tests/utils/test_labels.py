@@ -7,9 +7,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from monai_afire.apps.evaluation.classification_metrics import check_thresholds_of_kind
 from monai_afire.utils.uncertain_labels import (
     check_label_kind,
-    check_thresholds_of_kind,
     check_uncertain_policy,
     class_probabilities,
     resolve_uncertain,

@@ -26,6 +26,8 @@ from monai_afire.apps.audit.audit_checks import CHECKS, THRESHOLDS, find, publis
 from monai_afire.apps.audit.audit_page import write_page
 from monai_afire.apps.audit.duplicates import near_duplicates
 from monai_afire.apps.audit.measurements import MeasureRadiograph, lung_facts
+from monai_afire.apps.intake.pose_classifier import QUALITIES, PoseClassifier
+from monai_afire.apps.intake.view_classifier import ViewClassifier
 from monai_afire.apps.results.batch_files import (
     batch_names,
     images_digest,
@@ -33,18 +35,16 @@ from monai_afire.apps.results.batch_files import (
     save_batch,
     saved_batches,
 )
+from monai_afire.apps.results.results_mark import mark_results
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.labels import abnormal_label
 from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
 from monai_afire.data.datalist.patients import file_patients
 from monai_afire.networks.nets.lung_finder import LungFinder
-from monai_afire.networks.nets.pose_classifier import QUALITIES, PoseClassifier
-from monai_afire.networks.nets.view_classifier import ViewClassifier
 from monai_afire.utils.distributed import by_main_rank
 from monai_afire.utils.files import (
     atomic_path,
     check_writable,
-    mark_results,
     path_from,
     refuse_existing,
     remove_leftovers,

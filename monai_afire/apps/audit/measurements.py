@@ -18,8 +18,8 @@ from pydicom.dataset import Dataset
 from scipy import ndimage
 from scipy.sparse.csgraph import connected_components
 
-from monai_afire.data.dicom_header import SCANNER_ELEMENTS, header_of, scanner_of
-from monai_afire.data.header_view import frontal_view, other_than_frontal_chest
+from monai_afire.apps.intake.dicom_header import SCANNER_ELEMENTS, header_of, scanner_of
+from monai_afire.apps.intake.header_view import frontal_view, other_than_frontal_chest
 from monai_afire.transforms import LoadRadiographd
 from monai_afire.transforms.radiograph_io.common import RadiographWarning
 

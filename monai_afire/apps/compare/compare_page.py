@@ -16,10 +16,9 @@ from sklearn.decomposition import PCA
 from monai_afire.apps.compare.interval_plot import interval_plot
 from monai_afire.apps.results.html_page import render_page
 from monai_afire.apps.results.pictures.group_map import map_figure
-from monai_afire.apps.results.pictures.style import on_dark
+from monai_afire.apps.results.pictures.style import figure_url, on_dark
 from monai_afire.apps.results.report_text import format_number
 from monai_afire.utils.files import write_text
-from monai_afire.visualize.figures import figure_url
 
 _GROUPS = 5  # that have a color of their own
 _MIN_IMAGES = 3

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch.nn import functional as F
 
 from monai_afire import __version__
-from monai_afire.detection.field_of_view import in_field_of_view
+from monai_afire.detection.field_of_view import field_of_view_module
 from monai_afire.networks.definition import definition_of
 from monai_afire.networks.nets.encoders.encoder_building import IMAGENET, is_encoder_name
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
@@ -25,6 +25,7 @@ from monai_afire.transforms import StandardizeContrast
 from monai_afire_cli.parsers import ENCODER_WORDS, ENCODERS
 from monai_afire_cli.suggestions import did_you_mean
 
+_BATCH = 64  # images that lungs are looked for in at once
 _RANDOM = ":random"  # behind a file, as behind the names of other libraries
 _SHORT = {"untrained": RELEASED + _RANDOM}
 
@@ -141,3 +142,9 @@ def _built(source: str) -> tuple[Any, bool]:
         torch.manual_seed(0)
         encoder, transform = load_encoder(name, pretrained=name == source)
     return encoder, transform.standardize is not None
+
+
+def in_field_of_view(images: torch.Tensor, name: str) -> torch.Tensor:
+    """The part of radiographs ``(B, C, H, W)`` that a detector with this field of view scores."""
+    view = field_of_view_module(name, spatial_dims=2)
+    return images if view is None else torch.cat([view(batch)[0] for batch in images.split(_BATCH)])

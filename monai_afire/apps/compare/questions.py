@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 
 from monai_afire.apps.compare.cohort import CHOOSE, EVALUATE, LEARN, Cohort, labeled_rows
+from monai_afire.apps.compare.component_errors import pca_errors
 from monai_afire.detection import AnomalyDetector
 from monai_afire.metrics import fit_linear_probe, knn_predict
 from monai_afire.metrics.binary_classification import roc_auc
-from monai_afire.metrics.principal_components import pca_errors
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.transforms.controlled_lesions import controlled_lesion_items
 

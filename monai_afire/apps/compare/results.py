@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from monai_afire.apps.compare.cohort import Cohort
 from monai_afire.apps.compare.questions import CONTROLS, PIXELS, Answer, truth
-from monai_afire.detection.conformal import discoveries
-from monai_afire.metrics.patient_bootstrap import (
+from monai_afire.apps.evaluation.discoveries import discoveries
+from monai_afire.apps.evaluation.patient_bootstrap import (
     LEAST_PATIENTS,
     LEAST_PATIENTS_OF_A_LABEL,
     bootstrap_aucs,

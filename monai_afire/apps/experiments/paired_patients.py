@@ -13,9 +13,13 @@ import torch
 from monai.bundle import ConfigParser
 from numpy.typing import NDArray
 
+from monai_afire.apps.evaluation.patient_bootstrap import (
+    bootstrap_aucs,
+    bootstrap_p_value,
+    patient_weights,
+)
 from monai_afire.apps.experiments.execution import Outcome
 from monai_afire.apps.experiments.plan import Experiment, Run
-from monai_afire.metrics.patient_bootstrap import bootstrap_aucs, bootstrap_p_value, patient_weights
 from monai_afire.utils.uncertain_labels import resolve_uncertain
 
 _COLUMNS = ["metric", "initialization", "label_fraction", "patient_p_value"]

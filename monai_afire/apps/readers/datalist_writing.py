@@ -16,12 +16,12 @@ import numpy as np
 import pandas as pd
 from monai.utils import ensure_tuple
 
+from monai_afire.apps.evaluation.patient_bootstrap import LEAST_PATIENTS
 from monai_afire.apps.readers.images import progress_bar, stem_of
 from monai_afire.apps.readers.label_reader import LabeledImage, LabelReader
 from monai_afire.apps.results.report_text import table_lines
 from monai_afire.data.datalist.datalist_checks import SECTIONS, DatalistError
 from monai_afire.data.datalist.patients import split_by_patient
-from monai_afire.metrics.patient_bootstrap import LEAST_PATIENTS
 from monai_afire.utils.few_images import FEW_IMAGES
 from monai_afire.utils.files import (
     check_writable,

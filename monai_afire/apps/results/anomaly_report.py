@@ -16,6 +16,9 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from torch.utils.data import Dataset
 
+from monai_afire.apps.evaluation.lesion_truth import lesion_truth
+from monai_afire.apps.evaluation.localization import POSITION_ONLY, localization_row, map_aupro
+from monai_afire.apps.evaluation.score_evaluation import evaluate_scores
 from monai_afire.apps.results.metrics_report import MetricsReport
 from monai_afire.apps.results.patient_groups import (
     few_patients_lines,
@@ -26,10 +29,7 @@ from monai_afire.apps.results.patient_groups import (
 from monai_afire.apps.results.pictures.contact_sheet import contact_sheet
 from monai_afire.apps.results.pictures.curves import roc_pr_figure
 from monai_afire.apps.results.report_text import format_number, table_lines
-from monai_afire.detection.detection_items import lesion_truth
 from monai_afire.detection.detector import HEAT_UNIT, AnomalyDetector
-from monai_afire.detection.evaluation import evaluate_scores
-from monai_afire.metrics.localization import POSITION_ONLY, localization_row, map_aupro
 
 
 @dataclass(eq=False, repr=False)
@@ -37,8 +37,8 @@ class AnomalyReport(MetricsReport):
     """
     Write ``evaluation.csv``, ``metrics.json``, ``roc_pr.png`` and ``heat_maps.png``, and print the metrics.
 
-    See :func:`monai_afire.detection.evaluate_scores` for what is reported. The batches need "index", "spatial_shape",
-    "brightness", "sharpness" and, where lesions are painted, "lesion_mask" ``(B, 1, *S)``.
+    See :func:`monai_afire.apps.evaluation.evaluate_scores` for what is reported. The batches need "index",
+    "spatial_shape", "brightness", "sharpness" and, where lesions are painted, "lesion_mask" ``(B, 1, *S)``.
 
     Args:
         detector: the evaluator's network.
@@ -96,7 +96,7 @@ class AnomalyReport(MetricsReport):
             )
 
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
-        """See :func:`monai_afire.detection.evaluate_scores`; AUPRO is added here, where the maps are."""
+        """See :func:`monai_afire.apps.evaluation.evaluate_scores`; AUPRO is added here, where the maps are."""
         thresholds = dict(
             zip(self.detector.score_names, self.detector.thresholds.tolist(), strict=True)
         )
@@ -199,7 +199,7 @@ _TITLES = {
 
 def report_lines(metrics: Mapping[str, Any]) -> list[str]:
     """
-    Tables of the metrics of :func:`monai_afire.detection.evaluate_scores`.
+    Tables of the metrics of :func:`monai_afire.apps.evaluation.evaluate_scores`.
 
     Example:
         >>> for line in report_lines({"images": {"normal": 1, "abnormal": 2}}):

@@ -17,6 +17,18 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import ArrayLike, NDArray
 
+from monai_afire.apps.evaluation.classification_metrics import (
+    check_logits,
+    check_thresholds_of_kind,
+    checked_thresholds,
+    classification_metrics,
+)
+from monai_afire.apps.evaluation.group_metrics import subgroup_metrics
+from monai_afire.apps.evaluation.multiclass_metrics import (
+    UNKNOWN,
+    confusion_matrix,
+    multiclass_metrics,
+)
 from monai_afire.apps.results.metrics_report import MetricsReport
 from monai_afire.apps.results.patient_groups import (
     few_patients_lines,
@@ -27,19 +39,10 @@ from monai_afire.apps.results.patient_groups import (
 from monai_afire.apps.results.pictures.confusion import confusion_figure
 from monai_afire.apps.results.pictures.curves import class_roc_figure
 from monai_afire.apps.results.report_text import format_number, table_lines
-from monai_afire.metrics.group_metrics import subgroup_metrics
-from monai_afire.metrics.multiclass import UNKNOWN, confusion_matrix, multiclass_metrics
-from monai_afire.metrics.multilabel import (
-    check_class_names,
-    check_logits,
-    checked_thresholds,
-    classification_metrics,
-    known_of_class,
-)
+from monai_afire.metrics.multilabel import check_class_names, known_of_class
 from monai_afire.utils.text import counted
 from monai_afire.utils.uncertain_labels import (
     check_label_kind,
-    check_thresholds_of_kind,
     class_probabilities,
     resolve_uncertain,
 )
@@ -147,7 +150,7 @@ class ClassificationReport(_ProbabilityReport):
     """
     Write ``predictions.csv``, ``metrics.json`` and ``roc.png``, and print the metrics of each class.
 
-    See :func:`monai_afire.metrics.classification_metrics` and, for groups of patients,
+    See :func:`monai_afire.apps.evaluation.classification_metrics` and, for groups of patients,
     ``subgroup_metrics`` for what is reported. The table has the columns "image", "patient_id",
     "sex", "age", "view", "manufacturer" (from the items or DICOM headers, empty where unknown), "label_<class>" (1, 0,
     -1 uncertain, empty where missing) and "probability_<class>".
@@ -203,7 +206,7 @@ class ClassificationReport(_ProbabilityReport):
         }
 
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
-        """See :func:`monai_afire.metrics.classification_metrics`; "subgroups" are added."""
+        """See :func:`monai_afire.apps.evaluation.classification_metrics`; "subgroups" are added."""
         labels, probabilities = self.values(table, "label"), self.values(table, "probability")
         settings = self.thresholds, self.uncertain, self.num_bootstraps
         metrics = classification_metrics(
@@ -244,7 +247,7 @@ class MulticlassReport(_ProbabilityReport):
     """
     Write ``predictions.csv``, ``metrics.json``, ``confusion.png`` and ``roc.png``, and print the metrics.
 
-    See :func:`monai_afire.metrics.multiclass_metrics` for what is reported, beside groups of patients as in
+    See :func:`monai_afire.apps.evaluation.multiclass_metrics` for what is reported, beside groups of patients as in
     :class:`ClassificationReport`. The table has the columns "image", those of the groups, "label" and "decision" (names
     of classes; the label is empty where it is not known) and "probability_<class>".
 
@@ -296,7 +299,7 @@ class MulticlassReport(_ProbabilityReport):
         return {"label": label, "decision": self.class_names[int(np.argmax(probabilities))]}
 
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
-        """See :func:`monai_afire.metrics.multiclass_metrics`; "subgroups" have the AUC alone."""
+        """See :func:`monai_afire.apps.evaluation.multiclass_metrics`; "subgroups" have the AUC alone."""
         labels, values = self._columns(table)
         truth = np.where(
             labels[:, None] == UNKNOWN, np.nan, labels[:, None] == np.arange(len(self.class_names))

@@ -16,6 +16,7 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import NDArray
 
+from monai_afire.apps.evaluation.landmark_metrics import rescaled_positions
 from monai_afire.apps.results.output_paths import output_path
 from monai_afire.apps.results.pictures.captions import captioned, with_legend
 from monai_afire.apps.results.pictures.outlines import (
@@ -25,7 +26,7 @@ from monai_afire.apps.results.pictures.outlines import (
 )
 from monai_afire.apps.results.result_pictures import batch_picture, in_proportion, resized_maps
 from monai_afire.apps.results.result_tables import ResultTables
-from monai_afire.metrics.landmark_errors import landmark_positions, rescaled_positions
+from monai_afire.metrics.landmark_errors import landmark_positions
 from monai_afire.metrics.multilabel import check_class_names
 from monai_afire.utils.files import save_png
 from monai_afire.utils.precision import at_least_float32
@@ -74,7 +75,7 @@ class SegmentationWriter(_PictureWriter):
     The evaluator's output has the logits ``(B, C, rows, columns)`` as "pred", of images that were resized to the
     network's input without cropping or padding; the batches need "index", "spatial_shape" and "picture" (else "image"
     ``(B, 1, rows, columns)`` is drawn on) and may have "rejected", see
-    :class:`monai_afire.transforms.LoadRadiographd` and :class:`monai_afire.transforms.DescribeRadiographd`.
+    :class:`monai_afire.transforms.LoadRadiographd` and :class:`monai_afire.apps.intake.DescribeRadiographd`.
 
     Args:
         items: the data set's items, for the names of the files.

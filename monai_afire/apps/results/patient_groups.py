@@ -7,16 +7,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from monai_afire.apps.results.report_text import format_number, table_lines
-from monai_afire.data.datalist.patients import item_patients
-from monai_afire.data.dicom_header import GROUP_ELEMENTS, header_groups, header_of
-from monai_afire.metrics.group_metrics import (
+from monai_afire.apps.evaluation.group_metrics import (
     FEWEST_IMAGES,
     GROUP_METRICS,
     PROPERTIES,
     UNKNOWN_GROUP,
 )
-from monai_afire.metrics.patient_bootstrap import LEAST_PATIENTS
+from monai_afire.apps.evaluation.patient_bootstrap import LEAST_PATIENTS
+from monai_afire.apps.intake.dicom_header import GROUP_ELEMENTS, header_groups, header_of
+from monai_afire.apps.results.report_text import format_number, table_lines
+from monai_afire.data.datalist.patients import item_patients
 from monai_afire.utils.text import counted, known_text
 
 _TOO_FEW = "too few"

@@ -16,14 +16,15 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import ArrayLike
 
-from monai_afire.apps.results.result_tables import ResultTables
-from monai_afire.metrics.multilabel import check_class_names, check_logits, checked_thresholds
-from monai_afire.utils.text import first_few
-from monai_afire.utils.uncertain_labels import (
-    check_label_kind,
+from monai_afire.apps.evaluation.classification_metrics import (
+    check_logits,
     check_thresholds_of_kind,
-    class_probabilities,
+    checked_thresholds,
 )
+from monai_afire.apps.results.result_tables import ResultTables
+from monai_afire.metrics.multilabel import check_class_names
+from monai_afire.utils.text import first_few
+from monai_afire.utils.uncertain_labels import check_label_kind, class_probabilities
 
 _FINE_TUNE = (
     "give the settings of the training (such as --standardize) where the weights do not carry them, evaluate the model "

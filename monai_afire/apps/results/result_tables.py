@@ -24,13 +24,13 @@ import torch
 from ignite.engine import Engine, Events
 
 from monai_afire.apps.results.batch_files import save_batch, saved_batches
+from monai_afire.apps.results.results_mark import mark_results
 from monai_afire.handlers.stop_request import StopRequest
 from monai_afire.utils.distributed import barrier, global_rank, share_of, world_size
 from monai_afire.utils.files import (
     atomic_path,
     check_writable,
     common_folder,
-    mark_results,
     refuse_existing,
     remove_leftovers,
 )

@@ -16,11 +16,11 @@ import torch
 from ignite.engine import Engine
 from monai.utils import CommonKeys
 
+from monai_afire.apps.evaluation.segmentation_metrics import segmentation_metrics
 from monai_afire.apps.results.metrics_report import PicturedReport
 from monai_afire.apps.results.pictures.outlines import TRUTH_COLOR, class_color, outline_picture
 from monai_afire.apps.results.report_text import format_number, table_lines
 from monai_afire.metrics.multilabel import check_class_names
-from monai_afire.metrics.segmentation import segmentation_metrics
 from monai_afire.utils.precision import at_least_float32
 from monai_afire.utils.text import counted
 
@@ -39,9 +39,9 @@ class SegmentationReport(PicturedReport):
 
     * "mean_dice" and "mean_hd95" (pixels), and "mean_hd95_mm" where the size of pixels is known: means over classes;
     * "per_class": for each class "dice", "hd95" and "hd95_mm", means over images, see
-      :func:`monai_afire.metrics.segmentation_metrics` for what empty masks count; "dice_where_present", the mean over
-      the images whose truth is not empty; "num_images" and "num_present", the numbers of images with a truth and
-      with one that is not empty.
+      :func:`monai_afire.apps.evaluation.segmentation_metrics` for what empty masks count; "dice_where_present", the
+      mean over the images whose truth is not empty; "num_images" and "num_present", the numbers of images with a truth
+      and with one that is not empty.
 
     The sheet shows the images with the worst, the median and the best mean Dice.
 

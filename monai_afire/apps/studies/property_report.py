@@ -18,6 +18,8 @@ import torch
 from tqdm.auto import tqdm
 
 from monai_afire.apps.results.html_page import render_page
+from monai_afire.apps.results.pictures.style import figure_url
+from monai_afire.apps.results.results_mark import mark_results
 from monai_afire.apps.studies.images.study_images import StudyImages
 from monai_afire.apps.studies.study import NothingToCompareError, Study, StudyResult
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
@@ -25,9 +27,8 @@ from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.networks.weights.description import TASKS
 from monai_afire.networks.weights.model_file import ModelFile, read_description
 from monai_afire.networks.weights.weight_loading import load_encoder_weights
-from monai_afire.utils.files import check_writable, mark_results, write_text
+from monai_afire.utils.files import check_writable, write_text
 from monai_afire.utils.formatting import json_safe
-from monai_afire.visualize.figures import figure_url
 
 
 def encoders_of(

@@ -19,6 +19,7 @@ from matplotlib.patches import Rectangle
 from monai.utils import convert_to_tensor
 from numpy.typing import NDArray
 
+from monai_afire.apps.results.pictures.heat_map import MARK_COLOR
 from monai_afire.apps.results.pictures.style import (
     LABEL_SIZE,
     TICK_SIZE,
@@ -35,7 +36,6 @@ from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.eval_mode import eval_mode
 from monai_afire.visualize.figures import first_channel
-from monai_afire.visualize.heat_map import MARK_COLOR
 
 _PERMUTATIONS = 20
 

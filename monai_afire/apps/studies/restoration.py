@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from monai.utils import convert_to_tensor
 from tqdm.auto import tqdm
 
+from monai_afire.apps.results.pictures.heat_map import MARK_COLOR
 from monai_afire.apps.studies.images.study_images import StudyImages
 from monai_afire.apps.studies.study import StudyResult, StudySettings
 from monai_afire.metrics.pretraining import restoration_gain
@@ -25,7 +26,6 @@ from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEnco
 from monai_afire.transforms.lesion_synthesis.batched import synth_lesion_masks
 from monai_afire.utils.eval_mode import eval_mode
 from monai_afire.visualize.figures import first_channel, picture_grid
-from monai_afire.visualize.heat_map import MARK_COLOR
 
 _QUESTION = (
     "Does the decoder remove synthetic lesions from {number} images, and do mask tokens instead of the lesions' "

@@ -23,18 +23,18 @@ from monai.visualize import GradCAM
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
+from monai_afire.apps.evaluation.localization import pointing_game
+from monai_afire.apps.results.pictures.heat_map import MARK_COLOR, overlay_heat_map
 from monai_afire.apps.results.pictures.style import LABEL_SIZE, TITLE_SIZE, plot_figure
 from monai_afire.apps.studies.features.tokens import image_features
 from monai_afire.apps.studies.images.boxes import box_masks
 from monai_afire.apps.studies.images.study_images import StudyImages
 from monai_afire.apps.studies.study import StudyResult, StudySettings
-from monai_afire.metrics.localization import pointing_game
 from monai_afire.networks.blocks.feature_pyramid import resize_features
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.utils.eval_mode import eval_mode
 from monai_afire.visualize.figures import first_channel
-from monai_afire.visualize.heat_map import MARK_COLOR, overlay_heat_map
 
 LOCALIZATION_SCORES = tuple(
     f"{score}{chance}"

@@ -64,7 +64,7 @@ class AnomalyWriter(ResultTables):
     (:func:`monai_afire.apps.worklist.write_worklist_page`) are made from the whole table.
 
     The batches need "index" (the number in ``items``), "rejected", "spatial_shape", "affine" and "picture", see
-    :class:`monai_afire.transforms.LoadRadiographd` and :class:`monai_afire.transforms.DescribeRadiographd`.
+    :class:`monai_afire.transforms.LoadRadiographd` and :class:`monai_afire.apps.intake.DescribeRadiographd`.
 
     Args:
         detector: the evaluator's network.
@@ -74,7 +74,7 @@ class AnomalyWriter(ResultTables):
             overlays as Secondary Capture in the study of their source), "sr" (score, p-value and place as Structured
             Report in that study), "maps" and "embeddings" to write.
         num_threads: threads that write them.
-        resume: continue a stopped run, see :class:`monai_afire.handlers.writers.ResultTables`.
+        resume: continue a stopped run, see :class:`monai_afire.apps.results.ResultTables`.
         patient_identifiers: have name, ID and birth date of DICOM files in the work-list.
         strict_view: reject DICOM files whose headers say that they are no frontal chest radiographs.
         model_file: of the detector, whose version and digest stand in reports.

@@ -13,8 +13,8 @@ from PIL import Image, ImageDraw
 from skimage.measure import label
 
 from monai_afire.apps.results.pictures.captions import text_picture, text_size
-from monai_afire.visualize.figures import mask_outlines
-from monai_afire.visualize.heat_map import MARK_COLOR, overlay_heat_map
+from monai_afire.apps.results.pictures.heat_map import MARK_COLOR, overlay_heat_map
+from monai_afire.apps.results.pictures.outlines import mask_outlines
 
 KEY = (
     "no color: as in normal images",
@@ -71,7 +71,7 @@ def emphasized_heat_map(
         ``(H, W, 3)``, the colors red, green and blue.
 
     Raises:
-        ValueError: as :func:`monai_afire.visualize.overlay_heat_map`.
+        ValueError: as :func:`monai_afire.apps.results.pictures.heat_map.overlay_heat_map`.
 
     Example:
         >>> heat = np.pad(np.ones((2, 2)), 4)
@@ -110,7 +110,7 @@ def heat_panels(
         ``(rows, columns, 3)``, the colors red, green and blue; large enough for radiographs and texts.
 
     Raises:
-        ValueError: as :func:`monai_afire.visualize.overlay_heat_map`.
+        ValueError: as :func:`monai_afire.apps.results.pictures.heat_map.overlay_heat_map`.
 
     Example:
         >>> picture = heat_panels(np.full((64, 48), 0.5), np.zeros((64, 48)), 0.0, 1.0, "score 0.1")

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from monai_afire.apps.intake.dicom_header import AGE_ELEMENTS, header_of
+from monai_afire.apps.intake.pose_classifier import PoseClassifier
+from monai_afire.apps.intake.view_classifier import ViewClassifier
 from monai_afire.apps.worklist.support import ImageFacts, facts_of_header, mean_features
-from monai_afire.data.dicom_header import AGE_ELEMENTS, header_of
 from monai_afire.detection.detector import AnomalyDetector
 from monai_afire.networks.nets.lung_finder import LungFinder
-from monai_afire.networks.nets.pose_classifier import PoseClassifier
-from monai_afire.networks.nets.view_classifier import ViewClassifier
 
 _LUNG = 0.5  # probability
 
@@ -56,7 +56,7 @@ class ImageFactsReader:
         Facts of each image.
 
         Args:
-            pictures: ``(B, 1, h, w)`` of 0 to 255, as :class:`monai_afire.transforms.DescribeRadiographd` makes them.
+            pictures: ``(B, 1, h, w)`` of 0 to 255, as :class:`monai_afire.apps.intake.DescribeRadiographd` makes them.
             tokens: ``(B, L, D)``, its output.
             sources: their files, for the headers.
             lungs: of :meth:`lungs`; None leaves view and age by the picture out.

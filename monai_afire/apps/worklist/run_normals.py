@@ -18,6 +18,7 @@ from monai.data import DataLoader, Dataset
 from monai.utils import CommonKeys
 from tqdm import tqdm
 
+from monai_afire.apps.intake.dicom_header import header_of
 from monai_afire.apps.worklist.image_facts import ImageFactsReader
 from monai_afire.apps.worklist.normal_images import (
     DetectorNormals,
@@ -31,7 +32,6 @@ from monai_afire.apps.worklist.support import ImageFacts
 from monai_afire.data.datalist.datalist_checks import SECTIONS, DatalistError
 from monai_afire.data.datalist.labels import normal_items
 from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
-from monai_afire.data.dicom_header import header_of
 from monai_afire.detection.detector import AnomalyDetector
 from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.utils.distributed import by_main_rank

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, SecondaryCaptureImageStorage, generate_uid
 
+from monai_afire.apps.intake.dicom_header import NotDICOMError, read_header
 from monai_afire.apps.worklist.source_header import make_copyable, whole_number
-from monai_afire.data.dicom_header import NotDICOMError, read_header
 from monai_afire.transforms.radiograph_io.common import WRITER
 
 NEEDED = ("StudyInstanceUID", "SeriesInstanceUID", "SOPClassUID", "SOPInstanceUID")

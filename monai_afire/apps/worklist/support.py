@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from pydicom.dataset import Dataset
 from sklearn.covariance import LedoitWolf
 
-from monai_afire.data.dicom_header import age_in_years
-from monai_afire.data.header_view import frontal_view, other_than_frontal_chest
+from monai_afire.apps.intake.dicom_header import age_in_years
+from monai_afire.apps.intake.header_view import frontal_view, other_than_frontal_chest
 from monai_afire.detection.conformal import conformal_p_values, normals_needed
 from monai_afire.networks.nets.lung_finder import SMALLEST_LUNGS
 
@@ -40,8 +40,8 @@ class ImageFacts:
         view: "PA" or "AP" by the header, "" for unknown.
         other_view: what the header says against a frontal radiograph of the chest.
         lungs: share of the picture that is lung, NaN where lungs are not sought.
-        looks: numbers of the picture: logits "ap" and "child" of :class:`monai_afire.networks.ViewClassifier`, and
-            "pose" of :meth:`monai_afire.networks.PoseClassifier.objection`.
+        looks: numbers of the picture: logits "ap" and "child" of :class:`monai_afire.apps.intake.ViewClassifier`, and
+            "pose" of :meth:`monai_afire.apps.intake.PoseClassifier.objection`.
         features: ``(D,)`` of the encoder, None for none.
 
     Example:

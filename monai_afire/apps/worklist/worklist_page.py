@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 
 from monai_afire.apps.results.html_page import render_page
+from monai_afire.apps.results.pictures.heat_map import ANCHORS, MARK_COLOR, OPACITY
 from monai_afire.apps.worklist.batch_report import GROUPS, Drift, flag_rates
 from monai_afire.apps.worklist.heat_panels import KEY, KEY_STARTS
 from monai_afire.apps.worklist.worklist import reasons_in_words
 from monai_afire.utils.files import common_folder, path_from, write_text
 from monai_afire.utils.text import counted
-from monai_afire.visualize.heat_map import ANCHORS, MARK_COLOR, OPACITY
 
 _OPTIONAL = (
     *("p_value", "discovery", "not_judged", "lung_zone", "sex", "age", "view", "scanner"),

@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 from monai_afire.apps.compare import Cohort
 from monai_afire.apps.compare.results import results_table, verdict
-from monai_afire.metrics.patient_bootstrap import patient_weights
+from monai_afire.apps.evaluation.patient_bootstrap import patient_weights
 
 
 @pytest.fixture

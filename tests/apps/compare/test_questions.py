@@ -14,8 +14,8 @@ from sklearn.metrics import roc_auc_score
 
 from monai_afire.apps.compare import Cohort, questions
 from monai_afire.apps.compare.cohort import CHOOSE, EVALUATE, LEARN
+from monai_afire.apps.compare.component_errors import pca_errors
 from monai_afire.detection import AnomalyDetector
-from monai_afire.metrics.principal_components import pca_errors
 from monai_afire.networks import ViTEncoder
 
 LEARNED, CHOSEN, EVALUATED = 60, 20, 40

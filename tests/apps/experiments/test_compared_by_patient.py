@@ -15,11 +15,11 @@ import pytest
 from fake_bundle import write_bundle
 from sklearn.metrics import roc_auc_score
 
+from monai_afire.apps.evaluation.patient_bootstrap import patient_weights
 from monai_afire.apps.experiments.execution import Outcome
 from monai_afire.apps.experiments.experiment_tables import comparison_markdown, comparison_table
 from monai_afire.apps.experiments.paired_patients import patient_p_values
 from monai_afire.apps.experiments.plan import Experiment, Run, plan_runs
-from monai_afire.metrics.patient_bootstrap import patient_weights
 
 COUNT = 80
 

@@ -16,11 +16,11 @@ import torch
 from ignite.engine import Engine
 from pydicom import uid
 
+from monai_afire.apps.evaluation.group_metrics import subgroup_metrics
+from monai_afire.apps.evaluation.score_evaluation import evaluate_scores
 from monai_afire.apps.results.anomaly_report import report_lines
 from monai_afire.apps.results.classification_report import ClassificationReport, MulticlassReport
 from monai_afire.apps.results.patient_groups import item_groups, reported_patients
-from monai_afire.detection.evaluation import evaluate_scores
-from monai_afire.metrics.group_metrics import subgroup_metrics
 
 
 def write_header(path: Path, **elements: str) -> str:

@@ -118,7 +118,6 @@ def training_in(folder: Path, epochs: int = 1, resume: bool = False) -> TrackedT
     preview = RestorationPreview(None, "picture.png", {})  # type: ignore[arg-type]
     run = TrainingRun(
         network,
-        optimizer,
         None,
         str(folder),
         str(folder / "models"),

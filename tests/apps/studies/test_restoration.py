@@ -12,6 +12,7 @@ from matplotlib.colors import to_rgb
 from skimage.metrics import peak_signal_noise_ratio
 from torch import nn
 
+from monai_afire.apps.results.pictures.heat_map import MARK_COLOR
 from monai_afire.apps.studies import RestorationStudy
 from monai_afire.apps.studies.images.study_images import StudyImages
 from monai_afire.apps.studies.restoration import (
@@ -25,7 +26,6 @@ from monai_afire.networks import AFiRe, ViTEncoder
 from monai_afire.networks.blocks.patches import patch_labels, patchify
 from monai_afire.transforms import synth_lesion_masks
 from monai_afire.visualize.figures import figure_to_array
-from monai_afire.visualize.heat_map import MARK_COLOR
 
 PATCH = (8, 8)
 

@@ -7,13 +7,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from monai_afire.apps.results.pictures.heat_map import (
+    HEAT_COLORS,
+    MARK_COLOR,
+    OPACITY,
+    overlay_heat_map,
+)
 from monai_afire.apps.worklist.heat_panels import (
     KEY_STARTS,
     emphasized_heat_map,
     heat_panels,
     hottest_zone,
 )
-from monai_afire.visualize.heat_map import HEAT_COLORS, MARK_COLOR, OPACITY, overlay_heat_map
 
 HEADER, GAP = 20, 5  # of pictures up to 300 pixels, whose texts have the smallest size
 

@@ -15,9 +15,9 @@ from html_pages import Elements, needs_chromium, shown_by_chromium, shown_width
 from PIL import Image
 
 from monai_afire.apps.readers.__main__ import main as write_datalist
+from monai_afire.apps.results.pictures.heat_map import HEAT_COLORS, MARK_COLOR, OPACITY
 from monai_afire.apps.worklist import write_worklist_page
 from monai_afire.apps.worklist.heat_panels import KEY, KEY_STARTS
-from monai_afire.visualize.heat_map import HEAT_COLORS, MARK_COLOR, OPACITY
 
 COLUMNS = ("rank", "score", "threshold", "decision", "percentile", "hottest", "image", "other_view")
 HOSTILE = (

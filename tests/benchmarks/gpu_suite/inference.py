@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+from monai_afire.apps.exchange import export_network
 from monai_afire.detection import AnomalyDetector
-from monai_afire.networks import export_network
 from tests.benchmarks.gpu_suite.results import Deadline, Results
 from tests.benchmarks.pretraining_step import BundleCase
 from tests.benchmarks.timing import take_turns

@@ -15,9 +15,10 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
+from monai_afire.apps.results.pictures.heat_map import MARK_COLOR, overlay_heat_map
+from monai_afire.apps.results.pictures.outlines import mask_outlines
 from monai_afire.apps.results.pictures.style import wrapped_title
-from monai_afire.visualize.figures import mask_outlines, save_figure
-from monai_afire.visualize.heat_map import MARK_COLOR, overlay_heat_map
+from monai_afire.visualize.figures import save_figure
 
 MAX_PICTURES = 400
 _PAIRS_PER_ROW = 4

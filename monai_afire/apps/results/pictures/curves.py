@@ -12,12 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from monai_afire.metrics.binary_classification import (
-    alarm_counts,
-    average_precision,
-    checked_labels,
-    roc_auc,
-)
+from monai_afire.apps.evaluation.binary_metrics import average_precision
+from monai_afire.metrics.binary_classification import alarm_counts, checked_labels, roc_auc
 from monai_afire.visualize.figures import save_figure
 
 LINE_STYLES = ("-", "--", ":", "-.")

@@ -12,9 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageDraw
+from skimage.measure import find_contours
 
 from monai_afire.apps.results.pictures.style import legend_below, wrapped_title
-from monai_afire.visualize.figures import mask_outlines, save_figure
+from monai_afire.visualize.figures import save_figure
 
 Color = tuple[int, int, int]
 
@@ -162,3 +163,9 @@ def _canvas(image: ArrayLike, side: int) -> Image.Image:
     )
     gray = Image.fromarray((values.clip(0, 1) * 255).round().astype(np.uint8))
     return gray.resize((width, height), Image.Resampling.BILINEAR).convert("RGB")
+
+
+def mask_outlines(mask: NDArray) -> list[NDArray]:
+    """Closed lines of points ``(n, 2)``, x before y, around a mask, where pixel i covers [i, i + 1]."""
+    lines = find_contours(np.pad(mask != 0, 1).astype(np.float32), 0.5)
+    return [line[:, ::-1] - 0.5 for line in lines]

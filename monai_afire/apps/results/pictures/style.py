@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import io
 import textwrap
+from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any
 
@@ -109,3 +111,22 @@ def on_dark(figure: Figure) -> Figure:
         for text in legend.get_texts():
             text.set_color(_LIGHT_INK)
     return figure
+
+
+def figure_url(figure: Figure) -> str:
+    """
+    The figure as a picture within a page.
+
+    Args:
+        figure: the figure.
+
+    Returns:
+        PNG as a URL with its data, for the ``src`` of an ``img``.
+
+    Example:
+        >>> figure_url(Figure(figsize=(2, 1), dpi=50))[:22]
+        'data:image/png;base64,'
+    """
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return f"data:image/png;base64,{b64encode(buffer.getvalue()).decode('ascii')}"

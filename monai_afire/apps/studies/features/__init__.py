@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from monai_afire.apps.evaluation.raw_pixels import RAW_PIXELS, RawPixels, with_raw_pixels
 from monai_afire.apps.studies.features.dense import (
     FeatureMaps,
     cell_centers,
@@ -26,7 +27,6 @@ from monai_afire.apps.studies.features.tokens import (
     spread_positions,
     token_features,
 )
-from monai_afire.networks.nets.encoders.raw_pixels import RAW_PIXELS, RawPixels, with_raw_pixels
 
 __all__ = [
     "RAW_PIXELS",

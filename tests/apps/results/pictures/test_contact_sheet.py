@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from monai_afire.apps.results.pictures.contact_sheet import contact_sheet, heat_range
+from monai_afire.apps.results.pictures.heat_map import overlay_heat_map
 from monai_afire.visualize.figures import figure_to_array
-from monai_afire.visualize.heat_map import overlay_heat_map
 
 CYAN = (0, 229, 255)
 

@@ -14,12 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
+from monai_afire.apps.evaluation.binary_metrics import average_precision, metrics_at_threshold
 from monai_afire.apps.results.pictures.curves import class_roc_figure, roc_pr_figure
-from monai_afire.metrics.binary_classification import (
-    average_precision,
-    metrics_at_threshold,
-    roc_auc,
-)
+from monai_afire.metrics.binary_classification import roc_auc
 from monai_afire.visualize.figures import figure_to_array
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from monai.data import MetaTensor
 
-from monai_afire.visualize.heat_map import HEAT_COLORS, overlay_heat_map
+from monai_afire.apps.results.pictures.heat_map import HEAT_COLORS, overlay_heat_map
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as oracle
 
-from monai_afire.metrics import multiclass_metrics
-from monai_afire.metrics.multiclass import (
+from monai_afire.apps.evaluation import multiclass_metrics
+from monai_afire.apps.evaluation.multiclass_metrics import (
     confusion_matrix,
     expected_calibration_error,
     quadratic_weighted_kappa,
 )
-from monai_afire.metrics.patient_bootstrap import patient_weights
+from monai_afire.apps.evaluation.patient_bootstrap import patient_weights
 
 
 def case(seed: int, images: int, classes: int) -> tuple[np.ndarray, np.ndarray, list[str]]:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from naive.afire import lesion_components
 
+from monai_afire.apps.evaluation.localization import aupro, pixel_auroc, pointing_game
 from monai_afire.metrics.binary_classification import roc_auc
-from monai_afire.metrics.localization import aupro, pixel_auroc, pointing_game
 
 
 def test_pixel_auroc() -> None:

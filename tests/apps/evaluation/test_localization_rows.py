@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from monai_afire.metrics.localization import aupro, localization_row, map_aupro, upsampled
+from monai_afire.apps.evaluation.localization import aupro, localization_row, map_aupro, upsampled
 
 GRID, SIZE = (3, 4), (9, 8)
 

@@ -11,8 +11,12 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
+from monai_afire.apps.evaluation.patient_bootstrap import (
+    bootstrap_aucs,
+    bootstrap_p_value,
+    patient_weights,
+)
 from monai_afire.metrics import mean_auc
-from monai_afire.metrics.patient_bootstrap import bootstrap_aucs, bootstrap_p_value, patient_weights
 
 
 def made(seed: int = 0) -> tuple[NDArray, NDArray, NDArray]:

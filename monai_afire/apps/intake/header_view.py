@@ -28,95 +28,17 @@ _RADIOGRAPHS = (
 # Beginnings of words, without accents. Header words have the language of the hospital: one that is not known says
 # nothing against a frontal chest, so only what is known to be another part or view does.
 _CHEST = ("CHEST", "THORA", "TORA", "LUNG", "PULM", "BRUSTKORB", "POUMON")
-_OTHER_PARTS = (
-    *(
-        "ABDOM",
-        "ADDOM",
-        "ANKLE",
-        "BACINO",
-        "BASSIN",
-        "BAUCH",
-        "BECKEN",
-        "BLADDER",
-        "BRAIN",
-        "BREAST",
-    ),
-    *(
-        "CADERA",
-        "CALCAN",
-        "CAVIGLIA",
-        "CHEVILLE",
-        "CLAV",
-        "COCCYX",
-        "CODO",
-        "COLON",
-        "COLONN",
-        "COLUMNA",
-    ),
-    *(
-        "COLUNA",
-        "COTOVELO",
-        "COUDE",
-        "CRAN",
-        "CSPINE",
-        "CTSPINE",
-        "ELBOW",
-        "ELLENBOGEN",
-        "EPAULE",
-        "EXTREM",
-    ),
-    *(
-        "FEET",
-        "FEMUR",
-        "FINGER",
-        "FOOT",
-        "FOREARM",
-        "FUSS",
-        "GENOU",
-        "GINOCCHIO",
-        "GOMITO",
-        "HANCHE",
-    ),
-    *("HAND", "HEAD", "HOMBRO", "HUEFT", "HUFT", "HUMERUS", "JOELHO", "KIDNEY", "KNEE", "KNIE"),
-    *(
-        "LENDEN",
-        "LSPINE",
-        "LSSPINE",
-        "MAMM",
-        "MANDIB",
-        "MANO",
-        "MAXILLA",
-        "MUNECA",
-        "NECK",
-        "OMBRO",
-    ),
-    *("ORBIT", "PATELLA", "PELV", "PIED", "POIGNET", "POLSO", "PUNHO", "QUADRIL", "RACHIS", "RIB"),
-    *(
-        "RODILLA",
-        "SCAPULA",
-        "SCHADEL",
-        "SCHAEDEL",
-        "SCHULTER",
-        "SHOULDER",
-        "SINUS",
-        "SKULL",
-        "SPALLA",
-        "SPINE",
-    ),
-    *(
-        "SSPINE",
-        "STERNUM",
-        "TEETH",
-        "THIGH",
-        "THUMB",
-        "TIBIA",
-        "TLSPINE",
-        "TOBILLO",
-        "TORNOZELO",
-        "TSPINE",
-    ),
-    *("WIRBEL", "WRIST"),
-)
+_OTHER_WORDS = """
+    ABDOM ADDOM ANKLE BACINO BASSIN BAUCH BECKEN BLADDER BRAIN BREAST CADERA CALCAN CAVIGLIA
+    CHEVILLE CLAV COCCYX CODO COLON COLONN COLUMNA COLUNA COTOVELO COUDE CRAN CSPINE CTSPINE
+    ELBOW ELLENBOGEN EPAULE EXTREM FEET FEMUR FINGER FOOT FOREARM FUSS GENOU GINOCCHIO
+    GOMITO HANCHE HAND HEAD HOMBRO HUEFT HUFT HUMERUS JOELHO KIDNEY KNEE KNIE LENDEN LSPINE
+    LSSPINE MAMM MANDIB MANO MAXILLA MUNECA NECK OMBRO ORBIT PATELLA PELV PIED POIGNET POLSO
+    PUNHO QUADRIL RACHIS RIB RODILLA SCAPULA SCHADEL SCHAEDEL SCHULTER SHOULDER SINUS SKULL
+    SPALLA SPINE SSPINE STERNUM TEETH THIGH THUMB TIBIA TLSPINE TOBILLO TORNOZELO TSPINE
+    WIRBEL WRIST
+    """
+_OTHER_PARTS = tuple(_OTHER_WORDS.split())
 _SHORT_PARTS = ("ARM", "BWS", "EYE", "HIP", "HWS", "JAW", "LEG", "LWS", "TOE")  # whole words
 _FRONTAL = ("AP", "PA", "FRONT", "FRENTE", "FACE", "ANTERO", "POSTERO")
 _FRONTAL_VIEWS = {"PA": ("PA", "POSTERO"), "AP": ("AP", "ANTERO")}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pydicom
 from pydicom.dataset import Dataset
 
-from monai_afire.data.header_view import VIEW_ELEMENTS
+from monai_afire.apps.intake.header_view import VIEW_ELEMENTS
 from monai_afire.transforms.radiograph_io.formats import HEAD_BYTES, identify_content
 from monai_afire.utils.text import harmless
 

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from monai_afire.apps.evaluation.classification_metrics import mean_auc_interval
 from monai_afire.metrics.binary_classification import NAN, mean_of_defined, roc_auc
-from monai_afire.metrics.multilabel import check_class_names, mean_auc_interval
+from monai_afire.metrics.multilabel import check_class_names
 
 UNKNOWN = -1
 _SUM_TOLERANCE = 1e-4

@@ -9,48 +9,22 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from ignite.metrics import EpochMetric
 
-from monai_afire.metrics.binary_classification import (
+from monai_afire.apps.evaluation.binary_metrics import (
     average_precision,
     bootstrap_interval,
-    matched_pair_auc,
-    matched_pairs,
     metrics_at_threshold,
-    roc_auc,
 )
-from monai_afire.metrics.group_metrics import PROPERTIES, subgroup_metrics
+from monai_afire.apps.evaluation.group_metrics import PROPERTIES, subgroup_metrics
+from monai_afire.apps.evaluation.matched_pairs import matched_pair_auc, matched_pairs
+from monai_afire.metrics.binary_classification import roc_auc
 from monai_afire.utils.formatting import json_safe
 
 # scores that know nothing of lesions, see DescribeRadiographd: column and the sign that is abnormal
 EXPOSURE_BASELINES = {"darkness": ("brightness", -1.0), "sharpness": ("sharpness", 1.0)}
+
+
 CALIPER = 0.02  # largest difference of brightness within a pair, in units of [0, 1]
-
-
-class DetectorAUC(EpochMetric):
-    """
-    Area under the ROC curve of a detector's fused score over a validation.
-
-    The evaluator's output has the detector's scores ``(B, M)`` as "pred", the fused one last, and "label" ``(B,)``.
-
-    Example:
-        >>> import torch
-        >>> metric = DetectorAUC()
-        >>> metric.update((torch.tensor([0.1, 0.7]), torch.tensor([0, 1])))
-        >>> metric.compute()
-        1.0
-    """
-
-    def __init__(self) -> None:
-        super().__init__(
-            # ignite hands the predictions over first
-            lambda scores, labels: roc_auc(labels, scores),
-            output_transform=lambda output: (
-                output["pred"]["scores"][:, -1],
-                output["label"].flatten(),
-            ),
-            check_compute_fn=False,
-        )
 
 
 def evaluate_scores(

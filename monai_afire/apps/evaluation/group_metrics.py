@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from monai_afire.metrics.patient_bootstrap import patient_weights, weighted_metrics
+from monai_afire.apps.evaluation.patient_bootstrap import patient_weights, weighted_metrics
 
 PROPERTIES = ("sex", "age", "view", "manufacturer")
 UNKNOWN_GROUP = "unknown"

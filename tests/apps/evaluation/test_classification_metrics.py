@@ -11,13 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from ignite.engine import Engine
-from ignite.metrics import EpochMetric
 
+from monai_afire.apps.evaluation.classification_metrics import classification_metrics
+from monai_afire.apps.evaluation.patient_bootstrap import patient_weights
 from monai_afire.metrics.binary_classification import best_f1_threshold
-from monai_afire.metrics.multilabel import best_thresholds, classification_metrics, mean_auc
-from monai_afire.metrics.patient_bootstrap import patient_weights
+from monai_afire.metrics.multilabel import best_thresholds, mean_auc
 
 NAN = math.nan
 FIGURES = ("auc", "average_precision", "accuracy", "f1", "sensitivity", "specificity")
@@ -156,28 +154,6 @@ def test_order_of_images_and_classes_does_not_matter(seed: int) -> None:
     assert (
         best_thresholds(*moved).tolist() == best_thresholds(labels, probabilities)[columns].tolist()
     )
-
-
-def test_logits_rank_alike_and_tensors_are_taken() -> None:
-    labels, probabilities = random_classifier(0)
-    logits = torch.tensor(np.log(probabilities / (1 - probabilities)), requires_grad=True)
-    assert mean_auc(torch.tensor(labels), logits) == pytest.approx(mean_auc(labels, probabilities))
-    assert (
-        mean_auc(torch.tensor([[0.0], [1.0]]).bfloat16(), torch.tensor([[0.1], [0.9]]).bfloat16())
-        == 1.0
-    )
-
-
-@pytest.mark.parametrize("classes", [1, 3])
-def test_as_ignite_metric(classes: int) -> None:
-    labels, probabilities = random_classifier(4, classes=classes)
-    halves = [
-        (torch.tensor(probabilities[rows]), torch.tensor(labels[rows]))
-        for rows in (slice(25), slice(25, 60))
-    ]
-    engine = Engine(lambda engine, batch: batch)
-    EpochMetric(lambda predictions, truth: mean_auc(truth, predictions)).attach(engine, "auc")
-    assert engine.run(halves).metrics["auc"] == pytest.approx(mean_auc(labels, probabilities))
 
 
 @pytest.mark.parametrize("policy", ["ignore", "ones"])

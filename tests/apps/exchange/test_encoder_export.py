@@ -15,10 +15,10 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from monai_afire.apps.exchange.encoder_export import export_encoder
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.weights import safetensors_files
-from monai_afire.networks.weights.state_dict_export import export_encoder
 from monai_afire.networks.weights.weight_loading import load_encoder_weights
 
 CASES: dict[str, dict[str, Any]] = {

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 from sklearn.metrics import recall_score, roc_auc_score
 
-from monai_afire.metrics.group_metrics import FEWEST_IMAGES, subgroup_metrics
-from monai_afire.metrics.patient_bootstrap import patient_weights, weighted_metrics
+from monai_afire.apps.evaluation.group_metrics import FEWEST_IMAGES, subgroup_metrics
+from monai_afire.apps.evaluation.patient_bootstrap import patient_weights, weighted_metrics
 
 
 def random_set(seed: int, count: int = 160) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:

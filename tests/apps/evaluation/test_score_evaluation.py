@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from monai_afire.apps.evaluation.score_evaluation import CALIPER, evaluate_scores
 from monai_afire.apps.results.anomaly_report import report_lines
-from monai_afire.detection.evaluation import CALIPER, evaluate_scores
 
 SCORES = ["fused", "eq_51"]
 AT_THRESHOLD = ("accuracy", "f1", "sensitivity", "specificity")

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monai_afire.metrics.segmentation import segmentation_metrics
+from monai_afire.apps.evaluation.segmentation_metrics import segmentation_metrics
 
 NAN = float("nan")
 

@@ -1,0 +1,64 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Masks of the lesions that a list names, by their files or their boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from monai_afire.transforms.radiograph_loading import LoadRadiograph
+
+_MASK_KEYS = ("lesion_truth", "mask")
+
+
+def lesion_truth(
+    item: Mapping[str, Any],
+    spatial_shape: Sequence[int],
+    size: Sequence[int],
+) -> np.ndarray | None:
+    """
+    Mask of an item's lesions, from its mask ("lesion_truth" or "mask") or else by its boxes.
+
+    Args:
+        item: of a datalist; "boxes" are [x, y, width, height] in pixels of the image.
+        spatial_shape: (rows, columns) of the image.
+        size: (rows, columns) of the mask wanted.
+
+    Returns:
+        Bool of this size, None where the list does not say. A pixel that a box touches belongs to it.
+
+    Example:
+        >>> lesion_truth({"boxes": [[4, 0, 4, 4]]}, spatial_shape=(8, 8), size=(2, 4)).astype(int).tolist()
+        [[0, 0, 1, 1], [0, 0, 0, 0]]
+    """
+    path = next((item[key] for key in _MASK_KEYS if item.get(key)), None)
+    if path is not None:
+        mask = torch.as_tensor(np.asarray(LoadRadiograph(scaling="none")(path))).float() > 0
+        return (
+            F.interpolate(mask[None].float(), size=tuple(size), mode="area")[0, 0] >= 0.5
+        ).numpy()
+    boxes = item.get("boxes")
+    if not boxes:
+        return None
+    truth = np.zeros(tuple(size), dtype=bool)
+    for box in boxes:
+        starts, lengths = (box[1], box[0]), (box[3], box[2])
+        sides = [
+            # multiplied first: the quotient of whole numbers is exact where it is whole
+            _touched(start * target / int(source), (start + length) * target / int(source))
+            for start, length, target, source in zip(
+                starts, lengths, size, spatial_shape, strict=True
+            )
+        ]
+        truth[tuple(sides)] = True
+    return truth
+
+
+def _touched(start: float, end: float) -> slice:
+    """Pixels between two places along an axis; a slice's negative end would count from the other side."""
+    return slice(max(int(np.floor(start)), 0), max(int(np.ceil(end)), 0))

@@ -1,0 +1,50 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Success rates by hand, and positions in resized pictures."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from monai_afire.apps.evaluation.landmark_metrics import rescaled_positions, success_rates
+
+NAN = float("nan")
+
+
+def test_success_rates_by_hand() -> None:
+    errors = torch.tensor([[0.0, 1.0, NAN], [2.0, 3.5, math.inf]])
+    assert success_rates(errors, [0, 1, 3, 1000]) == {0: 0.2, 1: 0.4, 3: 0.6, 1000: 0.8}
+    assert math.isnan(success_rates(torch.tensor([NAN]), [1.0])[1.0])
+    assert success_rates(errors, []) == {}
+    with pytest.raises(ValueError, match="negative"):
+        success_rates(errors, [1, -1])
+
+
+@settings(max_examples=30)
+@given(
+    st.integers(0, 999), st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.integers(1, 9)
+)
+def test_rescaled_positions_keep_the_corners_and_go_back(
+    seed: int, a: int, b: int, c: int, d: int
+) -> None:
+    corners = torch.tensor([[-0.5, -0.5], [a - 0.5, b - 0.5]], dtype=torch.float64)
+    torch.testing.assert_close(
+        rescaled_positions(corners, (a, b), (c, d)),
+        corners.new_tensor([[-0.5] * 2, [c - 0.5, d - 0.5]]),
+    )
+    points = (
+        torch.rand(3, 2, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 10
+    )
+    torch.testing.assert_close(
+        rescaled_positions(rescaled_positions(points, (a, b), (c, d)), (c, d), (a, b)), points
+    )
+
+
+def test_rescaled_positions_need_one_size_per_axis() -> None:
+    with pytest.raises(ValueError, match="one number per axis"):
+        rescaled_positions(torch.zeros(4, 2), (8,), (8, 8))

@@ -1,0 +1,95 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Matched pairs against the best of all matchings and cases by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from monai_afire.apps.evaluation.matched_pairs import matched_pair_auc, matched_pairs
+from monai_afire.metrics.binary_classification import roc_auc
+
+
+def best_matching(
+    labels: np.ndarray, brightness: np.ndarray, groups: np.ndarray, caliper: float
+) -> tuple[int, float]:
+    """Number of pairs and total difference of the best matching, by trying all."""
+
+    def search(rest: list[int], free: frozenset[int]) -> tuple[int, float]:
+        if not rest:
+            return 0, 0.0
+        options = [search(rest[1:], free)]
+        for j in free:
+            difference = abs(brightness[rest[0]] - brightness[j])
+            if groups[j] == groups[rest[0]] and difference <= caliper:
+                count, total = search(rest[1:], free - {j})
+                options.append((count + 1, total + difference))
+        return min(options, key=lambda option: (-option[0], option[1]))
+
+    return search(
+        np.flatnonzero(labels == 1).tolist(), frozenset(np.flatnonzero(labels == 0).tolist())
+    )
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_matching_is_the_best_of_all(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    labels, brightness = rng.integers(0, 2, 10), rng.random(10)
+    groups, caliper = rng.choice(["PA", "AP"], 10), float(rng.choice([0.05, 0.2, 0.6]))
+    pairs = matched_pairs(labels, brightness, groups, caliper)
+    assert pairs.shape[1] == 2
+    assert (labels[pairs[:, 0]] == 1).all()
+    assert (labels[pairs[:, 1]] == 0).all()
+    assert np.unique(pairs).size == pairs.size
+    assert (groups[pairs[:, 0]] == groups[pairs[:, 1]]).all()
+    differences = np.abs(brightness[pairs[:, 0]] - brightness[pairs[:, 1]])
+    assert (differences <= caliper).all()
+    count, total = best_matching(labels, brightness, groups, caliper)
+    assert len(pairs) == count
+    assert differences.sum() == pytest.approx(total, abs=1e-12)
+
+
+def test_matching_by_hand() -> None:
+    # greedily 0 would take 2 (nearest) and leave 1 alone
+    assert matched_pairs([1, 1, 0, 0], [0.5, 0.7, 0.55, 0.35], caliper=0.2).tolist() == [
+        [0, 3],
+        [1, 2],
+    ]
+    assert matched_pairs([1, 0], [0.5, 0.5], ["PA", "AP"]).shape == (0, 2)
+    assert matched_pairs([1, 0], [0.1, 0.9], caliper=math.inf).tolist() == [[0, 1]]
+    assert matched_pairs(
+        [1, 0, 0], [0.5, 0.4, 0.5], [("a", 1), ("b", 2), ("a", 1)], caliper=0
+    ).tolist() == [[0, 2]]
+    assert matched_pairs([1, 1], [0.5, 0.5]).shape == (0, 2)
+    for arguments, message in (
+        (([1, 0], [0.5, 0.5], ["PA"]), "1 groups"),
+        (([1, 0], [0.5, 0.5], None, -1), "caliper"),
+        (([1, 0], [0.5, 0.5], None, math.nan), "caliper"),
+        (([1, 0], [0.5, math.inf]), "infinite"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            matched_pairs(*arguments)
+
+
+def test_a_detector_of_brightness_is_at_chance_on_matched_pairs() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(600) % 2
+    brightness = rng.normal(size=600) + labels
+    pairs = matched_pairs(labels, brightness, caliper=0.02)
+    assert len(pairs) > 100
+    assert roc_auc(labels, brightness) > 0.7
+    assert matched_pair_auc(brightness, pairs) == pytest.approx(0.5, abs=0.12)
+    assert matched_pair_auc(labels + 0.0, pairs) == 1.0
+
+
+def test_matched_pair_auc_by_hand() -> None:
+    assert matched_pair_auc([3, 1, 2, 2, 0], [[0, 1], [2, 3], [4, 0]]) == 0.5
+    assert math.isnan(matched_pair_auc([1.0, 2.0], np.empty((0, 2), dtype=int)))
+    for pairs in ([[0, 2]], [[-1, 0]], [0, 1], [[0, 1, 1]]):
+        with pytest.raises(ValueError, match="matched_pairs"):
+            matched_pair_auc([1.0, 2.0], pairs)
+    with pytest.raises(ValueError, match=r"index \[1\]"):
+        matched_pair_auc([1.0, math.nan], [[0, 1]])

@@ -1,0 +1,47 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The mean AUC of findings: logits and probabilities, and as a metric of an engine."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from ignite.engine import Engine
+from ignite.metrics import EpochMetric
+
+from monai_afire.metrics.multilabel import mean_auc
+
+
+def random_classifier(seed: int, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    """Labels of which some are uncertain or missing, and probabilities."""
+    rng = np.random.default_rng(seed)
+    truth = rng.random((60, classes)) < 0.5
+    logits = rng.normal(size=truth.shape) + truth
+    is_known = rng.random(truth.shape) < 0.8
+    labels = np.where(is_known, truth, rng.choice([-1.0, math.nan], truth.shape))
+    return labels, 1 / (1 + np.exp(-logits))
+
+
+def test_logits_rank_alike_and_tensors_are_taken() -> None:
+    labels, probabilities = random_classifier(0)
+    logits = torch.tensor(np.log(probabilities / (1 - probabilities)), requires_grad=True)
+    assert mean_auc(torch.tensor(labels), logits) == pytest.approx(mean_auc(labels, probabilities))
+    assert (
+        mean_auc(torch.tensor([[0.0], [1.0]]).bfloat16(), torch.tensor([[0.1], [0.9]]).bfloat16())
+        == 1.0
+    )
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+def test_as_ignite_metric(classes: int) -> None:
+    labels, probabilities = random_classifier(4, classes=classes)
+    halves = [
+        (torch.tensor(probabilities[rows]), torch.tensor(labels[rows]))
+        for rows in (slice(25), slice(25, 60))
+    ]
+    engine = Engine(lambda engine, batch: batch)
+    EpochMetric(lambda predictions, truth: mean_auc(truth, predictions)).attach(engine, "auc")
+    assert engine.run(halves).metrics["auc"] == pytest.approx(mean_auc(labels, probabilities))
