@@ -105,9 +105,9 @@ def wrong_words(command: str, words: Sequence[str]) -> str | None:
         'no_such_folder: no such file or folder: check the name, or connect its disk'
     """
     parser = _PARSERS.get(command)
-    if parser is None or (
-        command == "data" and set(_HELP) & set(words)
-    ):  # the readers have the help
+    if parser is None:
+        return None
+    if command == "data" and set(_HELP) & set(words):  # the readers have the help
         return None
     options = vars(parser().parse_args(words))
     for name in _READ:

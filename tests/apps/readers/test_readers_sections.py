@@ -81,7 +81,7 @@ def test_official_sections_never_overlap(
     in_sections = {section: {p for p, s in listed if s == section} for section in SECTIONS}
     overlap = any(one & other for one, other in combinations(in_sections.values(), 2))
     if overlap:
-        with pytest.raises(DatalistError, match="patients? in two sections"):
+        with pytest.raises(DatalistError, match=r"patients? in two sections"):
             divide(images, Division(val_fraction))
     sections, dropped = divide(images, Division(val_fraction, drop_overlap=True))
     for one, other in combinations(patients_in(sections).values(), 2):
