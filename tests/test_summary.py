@@ -1,9 +1,11 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The tests' own summary."""
+"""The tests themselves: their summary, and names of files."""
 
 from __future__ import annotations
 
+from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,3 +33,9 @@ def test_what_is_skipped_without_shared_is_named() -> None:
     reporter.stats = {}
     pytest_terminal_summary(reporter)
     assert lines == []
+
+
+def test_names_of_test_files_occur_once() -> None:
+    """Folders of tests are no packages, so pytest takes two files of a name for one module."""
+    names = Counter(path.name for path in Path(__file__).parent.rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []

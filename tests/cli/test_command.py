@@ -599,7 +599,8 @@ def test_overrides_of_merged_and_of_yaml_configs(tmp_path: Path) -> None:
     ],
 )
 def test_other_commands_are_handed_over(started: list[list[str]], name: str, module: str) -> None:
-    words = {"audit": ["."], "watch": [".", "out"]}.get(name, ["--help"])
+    right = {"audit": ["."], "compare": [".", "released"], "watch": [".", "out"]}
+    words = right.get(name, ["--help"])
     assert main([name, *words]) == 7
     assert started == [["python", "-m", f"monai_afire.apps.{module}", *words]]
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.stats import rankdata
 
 from monai_afire.apps.evaluation.patient_bootstrap import patient_weights
-from monai_afire.metrics.binary_classification import NAN, alarm_counts, checked_labels
+from monai_afire.metrics.binary_classification import NAN, checked_labels
 
 
 def average_precision(labels: ArrayLike, scores: ArrayLike) -> float:
@@ -29,12 +30,13 @@ def average_precision(labels: ArrayLike, scores: ArrayLike) -> float:
         >>> round(average_precision([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]), 4)
         0.8333
     """
+    from sklearn.metrics import average_precision_score  # takes a second to import
+
     truth, values = checked_labels(labels, scores)
     if truth.all() or not truth.any():
         return NAN
-    _, hits, alarms = alarm_counts(truth, values)
-    gains = np.diff(hits, prepend=0) / truth.sum()
-    return float((gains * hits / alarms).sum())
+    ranks = rankdata(values)  # the order alone matters, and scikit-learn refuses infinite scores
+    return float(average_precision_score(truth, ranks))
 
 
 def metrics_at_threshold(
