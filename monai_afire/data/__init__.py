@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Data: datalists, caches, loaders, and what headers say."""
+"""Data: datalists and their patients, caches, samplers, loaders."""
 
 from __future__ import annotations
 

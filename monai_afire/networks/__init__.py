@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Networks: ``blocks`` to build with, whole ``nets``, ``weights`` to load into them, and export to other runtimes."""
+"""Networks: ``blocks`` to build with, whole ``nets``, and ``weights`` to load into them."""
 
 from __future__ import annotations
 
