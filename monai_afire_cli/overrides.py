@@ -19,7 +19,7 @@ from monai_afire_cli.run_records import (
     wrong_name,
 )
 from monai_afire_cli.suggestions import MOST_SUGGESTIONS, did_you_mean, paths_of
-from monai_afire_cli.table_hint import is_table, list_command
+from monai_afire_cli.table_hint import NO_LABELS, is_table, list_command
 from monai_afire_cli.weights_of import wrong_run
 from monai_afire_cli.words import PATHS, SEPARATOR, option_words
 from monai_afire_cli.wrong_values import is_empty_folder, no_radiographs, unwritable, wrong_word
@@ -39,6 +39,7 @@ _OF_MONAI = (
     *("run_id", "init_id", "final_id", "meta_file", "config_file"),
     *("logging_file", "tracking", "args_file"),
 )
+_OF_LABELS = ".labeled_items"  # reads the labels of a list
 _ENCODERS = ("released", "released_224", "released_cnn", "imagenet")
 _NAMES = ("released", "imagenet")  # what a path may be instead, alone or before an underscore
 
@@ -80,7 +81,7 @@ def wrong_options(
         if "name" in words:
             problems["name"] = _wrong_run_name(words, runs, config)
         if problems.get("dataset_dir") is None and not _has(config, words, "datalist"):
-            problems["dataset_dir"] = _no_images(words.get("dataset_dir"))
+            problems["dataset_dir"] = _no_images(words.get("dataset_dir"), config)
         if words.get("weights_of"):
             problems["weights_of"] = wrong_run(
                 str(words["weights_of"]), os.path.expanduser(root), config
@@ -208,11 +209,19 @@ def _resume(words: Mapping[str, str | None], config: Mapping[str, Any]) -> Any:
     return True if words["resume"] is None else words["resume"]  # a switch has no word
 
 
-def _no_images(folder: str | None) -> str | None:
-    """A folder of images without any."""
-    if folder is None or not is_empty_folder(folder):
+def _no_images(folder: str | None, config: Mapping[str, Any]) -> str | None:
+    """A folder of images without any, or without the labels that are needed, and a list in its place."""
+    if folder is None:
         return None
-    return f"{no_radiographs(folder)}: it is empty"
+    path = Path(folder).expanduser()
+    if path.is_file() and (is_table(path) or path.suffix == ".json"):
+        return f"{folder} is no folder of images; give it by --datalist"
+    if is_empty_folder(folder):
+        return f"{no_radiographs(folder)}: it is empty"
+    items = config.get("items")
+    if isinstance(items, dict) and str(items.get("_target_")).endswith(_OF_LABELS):
+        return NO_LABELS
+    return None
 
 
 def _table(datalist: str | None, images: str | None) -> str | None:

@@ -9,17 +9,39 @@ import os
 import shlex
 import zlib
 from collections.abc import Collection
+from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
-__all__ = ["is_table", "list_command"]
+__all__ = ["NO_LABELS", "is_table", "list_command"]
 
+NO_LABELS = "a folder of images has no labels; give a list of them (--datalist), which monai-afire data makes"
+"""Where labels are needed, and there is no list."""
 _ENDINGS = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".xls", ".xlsx", ".ods")
 _HEADER_BYTES = 10_000
-# columns that tell a published table, and the set's name for `monai-afire data`
+
+
+@dataclass(frozen=True)
+class _PublishedTable:
+    """A table of a public set: its columns, names of files that its reader takes, options for one of another name."""
+
+    columns: tuple[str, ...]
+    files: tuple[str, ...]
+    as_any_table: str = "--image_column COLUMN --label_columns COLUMN"
+
+
+# by the set's name for `monai-afire data`
 _PUBLISHED = {
-    "nih": ("Image Index", "Finding Labels"),
-    "chexpert": ("Path", "No Finding"),
-    "mimic": ("subject_id", "study_id"),
+    "nih": _PublishedTable(
+        ("Image Index", "Finding Labels"),
+        ("Data_Entry_2017*",),
+        "--image_column 'Image Index' --label_columns 'Finding Labels' --separator '|' "
+        "--patient_column 'Patient ID'",
+    ),
+    "chexpert": _PublishedTable(
+        ("Path", "No Finding"), ("train.*", "valid.*", "test.*", "test_labels.*")
+    ),
+    "mimic": _PublishedTable(("subject_id", "study_id"), ("mimic-cxr-*",)),
 }
 # of the sets whose split is in files of its own
 _SPLIT_FILES = {"nih": ("train_val_list*.txt", "test_list*.txt")}
@@ -42,8 +64,8 @@ def list_command(
         images: folder of the images; None for one to be filled in.
 
     Returns:
-        The command for the set that has these columns, or the one for any table. Where files of an official split are
-        not beside the table, the split is random.
+        The command for the set that has these columns and a file of this name, or the one for any table. Where files of
+        an official split are not beside the table, the split is random.
 
     Example:
         >>> list_command(Path("labels/Data_Entry_2017.csv"), ["Image Index", "Finding Labels"], "nih/images")
@@ -53,11 +75,15 @@ def list_command(
     labels = shlex.quote(str(path.parent))
     root = shlex.quote(os.fspath(images)) if images else "IMAGES"
     folders = f"--root {root} --labels {labels}"
-    for name, needed in _PUBLISHED.items():
-        if all(column in header for column in needed):
+    words = _PublishedTable.as_any_table
+    for name, published in _PUBLISHED.items():
+        if not all(column in header for column in published.columns):
+            continue
+        if any(fnmatch(path.name, pattern) for pattern in published.files):
             split = "" if _has_split(name, path.parent) else " --split random"
             return f"monai-afire data {name} {folders}{split} --output labels.json"
-    table = f"--table {shlex.quote(path.name)} --image_column COLUMN --label_columns COLUMN"
+        words = published.as_any_table  # the reader of the set would look for another file
+    table = f"--table {shlex.quote(path.name)} {words}"
     return f"monai-afire data table {folders} {table} --output labels.json"
 
 

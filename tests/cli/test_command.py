@@ -495,6 +495,25 @@ def test_a_table_in_the_place_of_a_datalist_is_refused_with_the_command(tmp_path
     listed = tmp_path / "labels.json"
     listed.write_text("{}")
     assert wrong_options(train, ["--datalist", str(listed)]) == []
+    for file in (table, listed):
+        [said] = wrong_options(train, ["--dataset_dir", str(file)])
+        assert "give it by --datalist" in said
+
+
+@pytest.mark.parametrize("task", ["classification", "segmentation", "landmarks"])
+def test_a_folder_of_images_without_a_list_of_labels_is_refused_where_they_are_needed(
+    tmp_path: Path, task: str
+) -> None:
+    (tmp_path / "a.png").touch()
+    (tmp_path / "labels.json").write_text("{}")
+    configs = bundles_folder() / f"radiograph_{task}/configs"
+    train, inference = configs / "train.json", configs / "inference.json"
+    images = ["--dataset_dir", str(tmp_path)]
+    [said] = wrong_options([train], images)
+    assert "no labels" in said
+    assert wrong_options([train], [*images, "--datalist", str(tmp_path / "labels.json")]) == []
+    assert wrong_options([inference], images) == []
+    assert wrong_options([inference], ["--dataset_dir", str(tmp_path / "a.png")]) == []
 
 
 @pytest.mark.parametrize("name", ["a/b", "latest", "data", "..", "/a"])

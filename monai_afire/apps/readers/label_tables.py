@@ -19,6 +19,7 @@ import pandas as pd
 
 from monai_afire.data.datalist.datalist_checks import DatalistError, parse_json
 from monai_afire.utils.text import first_few
+from monai_afire_cli.suggestions import did_you_mean
 from monai_afire_cli.table_hint import list_command
 
 Value = TypeVar("Value")
@@ -250,14 +251,14 @@ def _require_columns(
     absent = [name for name in required if name not in header]
     if not absent:
         return
-    what = f"columns {', '.join(map(repr, absent))} are"
+    what, meant = f"columns {', '.join(map(repr, absent))} are", ""
     if len(absent) == 1:
-        what = f"column {absent[0]!r} is"
+        what, meant = f"column {absent[0]!r} is", did_you_mean(absent[0], header)
     remedy = "Rename them, or export the table again."
     if names_are_options:
         remedy = f"This makes a list: {list_command(path, header)}"
     found = ", ".join(header) or "none"
-    raise DatalistError(f"{path}: {what} missing; columns found: {found}. {remedy}")
+    raise DatalistError(f"{path}: {what} missing; columns found: {found}{meant}. {remedy}")
 
 
 def _delimiter(text: str, required: Sequence[str]) -> str:

@@ -27,6 +27,7 @@ from monai_afire.utils.folder_lock import folder_lock
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 from monai_afire.utils.text import first_few
 from monai_afire.utils.uncertain_labels import check_label_kind
+from monai_afire_cli.table_hint import NO_LABELS
 
 _NAMES_FILE = "class_names.json"
 _HEADERS = {
@@ -108,8 +109,7 @@ def class_names(
 def _no_names(key: str, datalist: object, dataset_dir: object) -> str:
     """What a source without names lacks, and how to give it."""
     if dataset_dir and not datalist:
-        remedy = "give a list of them (--datalist), which monai-afire data makes"
-        return f"a folder of images has no labels; {remedy}"
+        return NO_LABELS
     headers = _HEADERS.get(key) if datalist else None
     added = f'add "{headers[0]}": ["first", "second", ...] to the list, or ' if headers else ""
     return f"has no names for {key!r}; {added}give num_classes, to number them"

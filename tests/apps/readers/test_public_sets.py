@@ -168,18 +168,24 @@ def compare(path: Path) -> None:
 
 @pytest.mark.parametrize("use", [read_as_list, name_classes, compare])
 @pytest.mark.parametrize(
-    ("columns", "command"),
+    ("name", "columns", "command"),
     [
-        (NIH_HEADER.split(","), "monai-afire data nih --root IMAGES"),
-        (CHEXPERT_HEADER.split(","), "monai-afire data chexpert --root IMAGES"),
-        (["subject_id", "study_id", "split"], "monai-afire data mimic --root IMAGES"),
-        (["File", "Result"], "--image_column COLUMN --label_columns COLUMN"),
+        ("Data_Entry_2017_v2020.csv", NIH_HEADER.split(","), "monai-afire data nih --root IMAGES"),
+        ("train.csv", CHEXPERT_HEADER.split(","), "monai-afire data chexpert --root IMAGES"),
+        (
+            "mimic-cxr-2.0.0-split.csv",
+            ["subject_id", "study_id", "split"],
+            "monai-afire data mimic --root IMAGES",
+        ),
+        ("table.csv", NIH_HEADER.split(","), "--image_column 'Image Index'"),
+        ("table.csv", CHEXPERT_HEADER.split(","), "--image_column COLUMN --label_columns COLUMN"),
+        ("table.csv", ["File", "Result"], "--image_column COLUMN --label_columns COLUMN"),
     ],
 )
 def test_a_table_names_the_command_that_makes_a_list(
-    tmp_path: Path, use: object, columns: Sequence[str], command: str
+    tmp_path: Path, use: object, name: str, columns: Sequence[str], command: str
 ) -> None:
-    path = tmp_path / "table.csv"
+    path = tmp_path / name
     write_lines(path, ",".join(columns), ",".join(["1"] * len(columns)))
     with pytest.raises(DatalistError) as caught:
         use(path)  # type: ignore[operator]

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -50,3 +51,25 @@ def test_the_suggested_command_works(
     assert ("random" in words) is not has_lists
     assert main(words) == 0
     assert (tmp_path / "labels.json").is_file()
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_published_table_of_another_name_is_read_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: bool
+) -> None:
+    """The reader of the set would look for the published name, and take another table that has it."""
+    monkeypatch.chdir(tmp_path)
+    table = nih_folder(tmp_path / "nih") / "Data_Entry_2017.csv"
+    rows = table.read_text().splitlines()
+    Path("nih/mine.csv").write_text("\n".join(rows[:6]))
+    if not beside:
+        table.unlink()
+    with pytest.raises(DatalistError, match="is a table") as refusal:
+        bundle_items("training", "nih", "nih/mine.csv")
+    words = shlex.split(str(refusal.value).partition("monai-afire data ")[2])
+    assert main(words) == 0
+    made = json.loads(Path("labels.json").read_text())
+    assert sum(len(made.get(section, [])) for section in ("training", "validation", "test")) == 5
+    assert made["finding_names"] == ["Mass"]
+    assert {item["patient_id"] for item in made["training"]} <= {name[:8] for name in NAMES}
