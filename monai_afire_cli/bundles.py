@@ -92,7 +92,7 @@ class Bundle:
             The files.
 
         Raises:
-            BundleError: when there is no such config, or the first is an overlay.
+            BundleError: when there is no such config, the first is an overlay, or another one is not.
 
         Example:
             >>> [path.name for path in Bundle(bundles_folder() / "afire").config_files(["train", "paper.json"])]
@@ -113,10 +113,13 @@ class Bundle:
             if not path.is_file() or path.suffix not in _SUFFIXES:
                 raise BundleError(self._no_config(name, choice))
             files.append(path)
-        if names[0].removesuffix(".json") in overlays:
+        first, *others = names
+        if first.removesuffix(".json") in overlays:
             raise BundleError(
-                f"{names[0]!r} changes another config, which must come before it: {choice}"
+                f"{first!r} changes another config, which must come before it: {choice}"
             )
+        if second := [name for name in others if name.removesuffix(".json") in complete]:
+            raise BundleError(f"{first!r} and {second[0]!r} are two runs, start one: {choice}")
         return files
 
     def _no_config(self, name: str, choice: str) -> str:

@@ -109,6 +109,9 @@ def wrong_words(command: str, words: Sequence[str]) -> str | None:
         return None
     if command == "data" and set(_HELP) & set(words):  # the readers have the help
         return None
+    if command == "data" and words and not words[0].startswith("-") and words[0] not in SETS:
+        meant = did_you_mean(words[0], list(SETS))
+        return f"there is no set {words[0]!r}: the sets are {', '.join(SETS)}{meant}"
     options = vars(parser().parse_args(words))
     for name in _READ:
         path = options.get(name)

@@ -192,6 +192,7 @@ def test_a_bundle_elsewhere_is_told_where_it_is(started: list[list[str]], given:
             "'tran' is neither a config of afire nor a file; did you mean 'train'? afire has inference and train",
         ),
         (["run", "afire", "paper"], "'paper' changes another config, which must come before it"),
+        (["run", "afire", "inference", "train"], "'inference' and 'train' are two runs"),
         (
             ["run", "afire", "../../../etc/passwd"],
             "'../../../etc/passwd' is neither a config of afire nor a file",

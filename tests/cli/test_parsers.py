@@ -108,6 +108,11 @@ def test_a_misspelt_encoder_is_refused_at_once(capsys: pytest.CaptureFixture[str
     assert wrong_words("compare", known) is None
 
 
+def test_a_misspelt_set_is_refused_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "nhi", "--root", "."]) == 1
+    assert "did you mean 'nih'?" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_without_permission_is_refused() -> None:
     Path("locked").mkdir(mode=0o500)
