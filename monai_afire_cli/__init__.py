@@ -10,7 +10,32 @@ standard library is imported.
 
 from __future__ import annotations
 
-from monai_afire_cli.bundles import bundles_folder
-from monai_afire_cli.command import main
+import sys
+from collections.abc import Sequence
 
-__all__ = ["bundles_folder", "main"]
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """
+    Run the command; see :func:`monai_afire_cli.command.main`.
+
+    Ctrl-C ends it in a line also while its own parts are imported, so nothing is imported before.
+
+    Args:
+        arguments: words of the command line, those of the process if None.
+
+    Returns:
+        Exit status.
+
+    Example:
+        >>> main(["copy", "afire", "."])
+        1
+    """
+    try:
+        from monai_afire_cli.command import main as run_command
+
+        return run_command(arguments)
+    except KeyboardInterrupt:
+        print("\nstopped by SIGINT", file=sys.stderr)
+        return 130  # INTERRUPTED_EXIT_CODE, whose module may not be loaded

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from monai.bundle import ConfigComponent, ConfigExpression
 
-from monai_afire_cli import bundles_folder, main
+from monai_afire_cli import main
+from monai_afire_cli.bundles import bundles_folder
 from monai_afire_cli.code_in_configs import code_in_config, config_paths
 
 

@@ -17,8 +17,8 @@ from fire.parser import DefaultParseValue
 from monai.bundle import ConfigParser
 
 from monai_afire.apps.runs.__main__ import main as show_options
-from monai_afire_cli import bundles_folder, command, main, starting
-from monai_afire_cli.bundles import packaged_bundles
+from monai_afire_cli import command, main, starting
+from monai_afire_cli.bundles import bundles_folder, packaged_bundles
 from monai_afire_cli.overrides import wrong_options
 from monai_afire_cli.words import COUNTS, DICTIONARIES, NAMES, PATHS
 from monai_afire_cli.wrong_values import at_least

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from monai_afire_cli import bundles_folder
+from monai_afire_cli.bundles import bundles_folder
 from monai_afire_cli.overrides import wrong_options
 from monai_afire_cli.run_records import begin_run
 

@@ -13,7 +13,8 @@ import pytest
 
 from monai_afire.apps.runs.door import files_text, option_text
 from monai_afire.apps.runs.follow_up import resume_command
-from monai_afire_cli import bundles_folder, command, main
+from monai_afire_cli import command, main
+from monai_afire_cli.bundles import bundles_folder
 from monai_afire_cli.starting import DOOR
 from monai_afire_cli.words import option_words
 
