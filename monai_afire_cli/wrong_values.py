@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +61,13 @@ def wrong_value(found: str, needed: str) -> str:
 
 def such_as(name: str, value: str) -> str:
     """
-    What could have been written.
+    What could have been written, in a shell.
 
     Example:
-        >>> such_as("epochs", "9")
-        ', such as --epochs 9'
+        >>> print(such_as("epochs", "9"), such_as("saved", '["maps"]'))
+        , such as --epochs 9 , such as --saved '["maps"]'
     """
-    return f", such as --{name} {value}"
+    return f", such as --{name} {shlex.quote(value)}"
 
 
 def wrong_word(name: str, word: str | None, default: Any) -> str | None:

@@ -260,11 +260,11 @@ class ResumableCheckpoint:
         if missing:
             found = f"{path} has no {' and no '.join(missing)}, only {sorted(state)}"
             raise RuntimeError(
-                f"{found}: a run with other settings wrote it; start anew with resume set to false"
+                f"{found}: a run with other settings wrote it; start anew in another folder, without resume"
             )
         if problem := self.files.other_images(self.images, state):
             raise RuntimeError(problem)
-        remedy = "resume with the settings of the run that wrote it, or start anew with resume set to false"
+        remedy = "resume with the settings of the run that wrote it, or start anew in another folder, without resume"
         self.refuse_other_classes(state["network"], path, remedy)
         check_fits(state["network"], self.network.state_dict(), path, remedy)
         return state
@@ -300,7 +300,8 @@ class ResumableCheckpoint:
     def can_go_back(self, place: str, is_first: bool) -> bool:
         """Whether a complete epoch was saved; False when the run must start from the beginning."""
         if not self.files.epoch.is_file() and not is_first:
-            remedy = "resume with the same data, batch size and processes, or start anew with resume set to false"
+            same = "resume with the same data, batch size and processes"
+            remedy = f"{same}, or start anew in another folder, without resume"
             raise RuntimeError(
                 f"{place}, and the last complete epoch was not saved beside it: {remedy}"
             )

@@ -24,7 +24,7 @@ from monai_afire.utils.files import (
 from monai_afire.utils.folder_lock import folder_lock, launcher_patience
 
 _REMEDY = "run the same command with resume set to true (--resume True)"
-BACKUP = "take it from a backup, or start anew with resume set to false (model.pt beside it may be whole)"
+BACKUP = "take it from a backup, or start anew in another folder, without resume (model.pt beside it may be whole)"
 
 
 class RunFolder:

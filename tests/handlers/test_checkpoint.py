@@ -143,7 +143,7 @@ def test_another_architecture_is_refused_and_nothing_is_loaded(tmp_path: Path) -
     wider = linear(5.0, width=3)
     with pytest.raises(
         RuntimeError,
-        match=r"weight is \(1, 2\) in the file, \(1, 3\) in the network.*resume set to f",
+        match=r"weight is \(1, 2\) in the file, \(1, 3\) in the network.*without resume",
     ):
         counting_engine(tmp_path, wider, resume=True).run([0])
     assert wider.bias.item() == 5.0
@@ -465,9 +465,7 @@ def test_a_run_with_other_classes_is_refused_by_their_names(tmp_path: Path, now:
     old = {"class_names": ["Nodule"]}
     counting_engine(tmp_path, linear(), description=old).run([0], max_epochs=1)
     new = {"description": {"class_names": now}, "resume": True}
-    with pytest.raises(
-        RuntimeError, match=rf"other classes \(Nodule.*{now[0]}.*resume set to false"
-    ):
+    with pytest.raises(RuntimeError, match=rf"other classes \(Nodule.*{now[0]}.*without resume"):
         counting_engine(tmp_path, nn.Linear(1, len(now)), **new).run([0], max_epochs=2)
 
 
@@ -514,7 +512,7 @@ def test_one_flipped_bit_is_found(tmp_path: Path) -> None:
     file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
     network = linear(5.0)
     with pytest.raises(
-        ValueError, match=r"checkpoint\.pt is damaged.*data/\d.*from a backup.*resume set to false"
+        ValueError, match=r"checkpoint\.pt is damaged.*data/\d.*from a backup.*without resume"
     ):
         counting_engine(tmp_path, network, resume=True).run([0], max_epochs=2)
     assert network.bias.item() == 5.0

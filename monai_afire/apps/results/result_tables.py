@@ -50,7 +50,9 @@ class _Results:
     files: list[Future] = field(default_factory=list)
 
 
-_RESUME_ALIKE = "Resume with those of the stopped run, or start anew with resume set to false"
+_RESUME_ALIKE = (
+    "Resume with those of the stopped run, or start anew in another folder, without resume"
+)
 # relative; batches of another size change the last digits, reduced precision a few
 _TOLERANCE = 0.01
 
@@ -76,7 +78,7 @@ def check_columns(path: Path, found: Sequence[str], header: Sequence[str]) -> No
     if list(found) != list(header):
         raise ValueError(
             f"{path} has the columns {list(found)}, not {list(header)}: resume with the settings of the run that "
-            "wrote it, or start anew with resume set to false"
+            "wrote it, or start anew in another folder, without resume"
         )
 
 
@@ -404,7 +406,8 @@ class ResultTables(ABC):
             elif own - found.keys():
                 left.append(batch)
         done = sum(written_name(item["image"]) in found for item in self.items)
-        logger.info(f"{done} of {len(self.items)} images are done already")
+        if done:
+            logger.info(f"{done} of {len(self.items)} images are done already")
         return compared, left
 
     def _own_rows(self, rows: Iterable[tuple[str, list[str]]]) -> list[list[str]]:

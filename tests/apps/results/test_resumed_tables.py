@@ -167,7 +167,7 @@ def test_other_weights_are_refused_and_nothing_is_mixed(tmp_path: Path) -> None:
     judge(tmp_path, items=ITEMS[:6])
     with pytest.raises(
         RuntimeError,
-        match=r"landmarks\.csv: the result of .*the weights or the settings.*resume set to false",
+        match=r"landmarks\.csv: the result of .*the weights or the settings.*without resume",
     ):
         judge(tmp_path, resume=True, shift=0.3)
     judge(tmp_path, resume=True, shift=1e-4)  # rounding
@@ -261,7 +261,8 @@ def test_a_refused_run_has_written_no_picture(
         finish_run(run)
     before = all_files(run)
     with pytest.raises(
-        RuntimeError, match=r"scores\.csv: (?s:.*)start anew with resume set to false"
+        RuntimeError,
+        match=r"scores\.csv: (?s:.*)start anew in another folder, without resume",
     ):
         score_and_draw(run, resume=True, **other)
     assert all_files(run) == before

@@ -54,7 +54,9 @@ def _device(value: Any) -> str:
     if device.type not in ("cpu", *ACCELERATORS):
         raise ValueError
     if (device.index or 0) >= (count := device_count(device.type)):
-        raise ValueError(f"this machine has {count} {device.type.upper()} devices")
+        kind = device.type.upper()
+        has = f"{count} {kind} devices" if count else f"no {kind} device: leave it out, or give cpu"
+        raise ValueError(f"this machine has {has}")
     return str(device)
 
 
@@ -141,7 +143,7 @@ PATH_OR_EMPTY = Annotated[str, Field(description='a path, or "" for none')]
 DEVICE = Annotated[
     str,
     PlainValidator(_device),
-    Field(description="cpu, cuda, xpu or mps, or one of several: cuda:N"),
+    Field(description="a device of this machine: cpu, cuda, xpu or mps, or one of several: cuda:N"),
 ]
 ENCODER = Annotated[
     str,

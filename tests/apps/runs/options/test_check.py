@@ -307,5 +307,8 @@ def test_the_config_is_left_as_it_is() -> None:
 
 def test_a_device_that_the_machine_lacks_is_refused() -> None:
     number = device_count("cuda")
-    assert f"(this machine has {number} CUDA devices)" in problems(TRAIN, device=f"cuda:{number}")
-    assert "found 'meta', needs cpu, cuda, xpu or mps" in problems(TRAIN, device="meta")
+    has = f"{number} CUDA devices)" if number else "no CUDA device: leave it out, or give cpu)"
+    assert f"(this machine has {has}" in problems(TRAIN, device=f"cuda:{number}")
+    assert "found 'meta', needs a device of this machine: cpu, cuda, xpu or mps" in problems(
+        TRAIN, device="meta"
+    )
