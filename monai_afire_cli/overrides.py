@@ -19,7 +19,7 @@ from monai_afire_cli.run_records import (
     wrong_name,
 )
 from monai_afire_cli.suggestions import MOST_SUGGESTIONS, did_you_mean, paths_of
-from monai_afire_cli.table_hint import NO_LABELS, is_table, list_command
+from monai_afire_cli.table_hint import NO_LABELS, no_datalist
 from monai_afire_cli.weights_of import wrong_run
 from monai_afire_cli.words import PATHS, SEPARATOR, option_words
 from monai_afire_cli.wrong_values import is_empty_folder, no_radiographs, unwritable, wrong_word
@@ -77,7 +77,7 @@ def wrong_options(
             problem = problem or wrong_word(name, words[name], _default(config, name))
             problems[name] = problems[name] or problem
         if problems.get("datalist") is None:
-            problems["datalist"] = _table(words.get("datalist"), words.get("dataset_dir"))
+            problems["datalist"] = no_datalist(words.get("datalist"), words.get("dataset_dir"))
         if "name" in words:
             problems["name"] = _wrong_run_name(words, runs, config)
         if problems.get("dataset_dir") is None and not _has(config, words, "datalist"):
@@ -214,7 +214,9 @@ def _no_images(folder: str | None, config: Mapping[str, Any]) -> str | None:
     if folder is None:
         return None
     path = Path(folder).expanduser()
-    if path.is_file() and (is_table(path) or path.suffix == ".json"):
+    if problem := no_datalist(folder, path.parent):
+        return problem
+    if path.is_file() and path.suffix == ".json":
         return f"{folder} is no folder of images; give it by --datalist"
     if is_empty_folder(folder):
         return f"{no_radiographs(folder)}: it is empty"
@@ -222,14 +224,6 @@ def _no_images(folder: str | None, config: Mapping[str, Any]) -> str | None:
     if isinstance(items, dict) and str(items.get("_target_")).endswith(_OF_LABELS):
         return NO_LABELS
     return None
-
-
-def _table(datalist: str | None, images: str | None) -> str | None:
-    """A table of labels in the place of a datalist."""
-    path = Path(datalist or "").expanduser()
-    if not path.is_file() or not is_table(path):
-        return None
-    return f"{datalist} is a table, not a datalist; make one of it: {list_command(path, images=images)}"
 
 
 def _wrong_path(name: str, word: str | None) -> str | None:

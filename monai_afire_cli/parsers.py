@@ -6,10 +6,13 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from monai_afire_cli.suggestions import did_you_mean
+from monai_afire_cli.table_hint import no_datalist, table_columns
 from monai_afire_cli.weights_of import wrong_detector
 from monai_afire_cli.wrong_values import unwritable
 
@@ -52,22 +55,27 @@ ENCODER_WORDS = f"{', '.join(ENCODERS)}, model.pt, model.pt:random, hub:FOLDER o
 FIELDS_OF_VIEW = ("image", "lungs")
 """Parts of a radiograph that an encoder sees."""
 _SPLIT = {"has_split": True}
-_TABLE = (
-    *("table", "image_column", "label_columns", "num_classes", "separator"),
-    *("no_finding", "patient_column", "split_column"),
-)
-# what a set has beside the common options, and options of its own
-SETS: dict[str, tuple[dict[str, bool], tuple[str, ...]]] = {
-    "nih": (_SPLIT, ()),
-    "chexpert": (_SPLIT, ()),
-    "mimic": (_SPLIT, ("labeler",)),
-    "childcxr": (_SPLIT, ()),
-    "siim": ({"has_masks": True}, ()),
-    "rsna": ({}, ("three_classes",)),
-    "shenzhen": ({}, ()),
-    "jsrt": (_SPLIT, ("png_dir",)),
-    "chestx_det": ({**_SPLIT, "has_masks": True}, ()),
-    "fire": (_SPLIT, ("exclude",)),
+_ONE: dict[str, Any] = {}
+_SEVERAL: dict[str, Any] = {"nargs": "+"}
+_SWITCH: dict[str, Any] = {"action": "store_true"}
+_TABLE = {
+    **dict.fromkeys(("table", "image_column", "separator", "no_finding"), _ONE),
+    **dict.fromkeys(("patient_column", "split_column"), _ONE),
+    "label_columns": _SEVERAL,
+    "num_classes": {"type": int},
+}
+# what a set has beside the common options, and how its own options are read
+SETS: dict[str, tuple[dict[str, bool], dict[str, dict[str, Any]]]] = {
+    "nih": (_SPLIT, {}),
+    "chexpert": (_SPLIT, {}),
+    "mimic": (_SPLIT, {"labeler": {"choices": ("chexpert", "negbio")}}),
+    "childcxr": (_SPLIT, {}),
+    "siim": ({"has_masks": True}, {}),
+    "rsna": ({}, {"three_classes": _SWITCH}),
+    "shenzhen": ({}, {}),
+    "jsrt": (_SPLIT, {"png_dir": _ONE}),
+    "chestx_det": ({**_SPLIT, "has_masks": True}, {}),
+    "fire": (_SPLIT, {"exclude": _SEVERAL}),
     "table": (_SPLIT, _TABLE),
 }
 """Public sets whose label files are read."""
@@ -117,6 +125,10 @@ def wrong_words(command: str, words: Sequence[str]) -> str | None:
         path = options.get(name)
         if path is not None and not os.path.exists(os.path.expanduser(path)):
             return f"{path}: no such file or folder: check the name, or connect its disk"
+    if problem := _no_table(options):
+        return problem
+    if command == "compare" and not _is_compared(options["datalist"]):
+        return no_datalist(options["datalist"], options["dataset_dir"])
     unknown = (_unknown_encoder(word) for word in options.get("encoders", ()))
     if problem := next(filter(None, unknown), None):
         return problem
@@ -264,9 +276,27 @@ def _data_parser() -> argparse.ArgumentParser:
     for name, (has, own) in SETS.items():
         of_set = sets.add_parser(name)
         add_common(of_set, **has)
-        for option in own:
-            of_set.add_argument(f"--{option}", nargs="*")
+        for option, reading in own.items():
+            of_set.add_argument(f"--{option}", **reading)
     return parser
+
+
+def _no_table(options: Mapping[str, Any]) -> str | None:
+    """The problem of a table that is in neither folder where its reader looks."""
+    table = options.get("table")
+    if table is None:
+        return None
+    folders = [name for name in (options["labels"], options["root"]) if name]
+    if any(Path(name).expanduser().joinpath(table).exists() for name in folders):
+        return None
+    return f"{table}: no such table in {' or '.join(folders)}: check the name, or set --labels to its folder"
+
+
+def _is_compared(datalist: str) -> bool:
+    """Whether a table has the columns that ``compare`` reads; a datalist is read by it."""
+    path = Path(datalist).expanduser()
+    is_list = no_datalist(datalist) is None
+    return is_list or {"image", "label"} <= set(table_columns(path))
 
 
 def _unknown_encoder(word: str) -> str | None:

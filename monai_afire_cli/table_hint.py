@@ -4,16 +4,18 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import os
+import re
 import shlex
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
-__all__ = ["NO_LABELS", "is_table", "list_command"]
+__all__ = ["NO_LABELS", "is_table", "list_command", "no_datalist", "table_columns"]
 
 NO_LABELS = "a folder of images has no labels; give a list of them (--datalist), which monai-afire data makes"
 """Where labels are needed, and there is no list."""
@@ -23,25 +25,24 @@ _HEADER_BYTES = 10_000
 
 @dataclass(frozen=True)
 class _PublishedTable:
-    """A table of a public set: its columns, names of files that its reader takes, options for one of another name."""
+    """A table of a public set: columns that its reader needs, and names of files that it takes."""
 
     columns: tuple[str, ...]
     files: tuple[str, ...]
-    as_any_table: str = "--image_column COLUMN --label_columns COLUMN"
 
 
 # by the set's name for `monai-afire data`
 _PUBLISHED = {
     "nih": _PublishedTable(
-        ("Image Index", "Finding Labels"),
-        ("Data_Entry_2017*",),
-        "--image_column 'Image Index' --label_columns 'Finding Labels' --separator '|' "
-        "--patient_column 'Patient ID'",
+        ("Image Index", "Finding Labels", "Patient ID", "View Position"), ("Data_Entry_2017*.csv*",)
     ),
     "chexpert": _PublishedTable(
-        ("Path", "No Finding"), ("train.*", "valid.*", "test.*", "test_labels.*")
+        ("Path", "No Finding"), ("train.csv*", "valid.csv*", "test.csv*", "test_labels.csv*")
     ),
-    "mimic": _PublishedTable(("subject_id", "study_id"), ("mimic-cxr-*",)),
+    "mimic": _PublishedTable(
+        ("subject_id", "study_id"),
+        tuple(f"mimic-cxr-*-{name}.csv*" for name in ("split", "metadata", "chexpert", "negbio")),
+    ),
 }
 # of the sets whose split is in files of its own
 _SPLIT_FILES = {"nih": ("train_val_list*.txt", "test_list*.txt")}
@@ -60,31 +61,100 @@ def list_command(
 
     Args:
         path: the table.
-        columns: its columns, if they are known; they are searched for in its first lines otherwise.
+        columns: its columns, if they are known; they are read from its first line otherwise.
         images: folder of the images; None for one to be filled in.
 
     Returns:
-        The command for the set that has these columns and a file of this name, or the one for any table. Where files of
-        an official split are not beside the table, the split is random.
+        The command for the set whose reader takes this file, and no other one beside it, or else the one for any table.
+        Where files of an official split are not there, the split is random; where a part of the images is not in their
+        folder, they are left out.
 
     Example:
-        >>> list_command(Path("labels/Data_Entry_2017.csv"), ["Image Index", "Finding Labels"], "nih/images")
+        >>> header = ["Image Index", "Finding Labels", "Patient ID", "View Position"]
+        >>> list_command(Path("labels/Data_Entry_2017.csv"), header, "nih/images")
         'monai-afire data nih --root nih/images --labels labels --split random --output labels.json'
     """
-    header = _first_lines(path) if columns is None else columns
-    labels = shlex.quote(str(path.parent))
+    header = table_columns(path) if columns is None else list(columns)
     root = shlex.quote(os.fspath(images)) if images else "IMAGES"
-    folders = f"--root {root} --labels {labels}"
-    words = _PublishedTable.as_any_table
+    folders = f"--root {root} --labels {shlex.quote(str(path.parent))}"
+    output = "--output labels.json"
+    if images and _lacks_some(path, header, images):
+        output = f"--allow_missing {output}"
     for name, published in _PUBLISHED.items():
-        if not all(column in header for column in published.columns):
-            continue
-        if any(fnmatch(path.name, pattern) for pattern in published.files):
-            split = "" if _has_split(name, path.parent) else " --split random"
-            return f"monai-afire data {name} {folders}{split} --output labels.json"
-        words = published.as_any_table  # the reader of the set would look for another file
-    table = f"--table {shlex.quote(path.name)} {words}"
-    return f"monai-afire data table {folders} {table} --output labels.json"
+        if set(published.columns) <= set(header) and _is_taken(path, published.files):
+            split = "" if _has_split(name, path.parent) else "--split random "
+            return f"monai-afire data {name} {folders} {split}{output}"
+    table = f"--table {shlex.quote(path.name)} {_names_of_columns(header)}"
+    return f"monai-afire data table {folders} {table}{output}"
+
+
+def no_datalist(
+    file: str | os.PathLike | None, images: str | os.PathLike | None = None
+) -> str | None:
+    """
+    That a file is a table of labels where a datalist is needed, and what makes one of it.
+
+    Args:
+        file: that may be a table.
+        images: folder of the images; None for one to be filled in.
+
+    Returns:
+        The problem; None for another file, or for none.
+    """
+    path = Path(file or "").expanduser()
+    if not is_table(path) or not path.is_file():
+        return None
+    return f"{file} is a table, not a datalist; make one of it: {list_command(path, images=images)}"
+
+
+def table_columns(path: Path) -> list[str]:
+    """Names in the first line of a table, plain or compressed; none where it cannot be read."""
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as stream:
+            text = stream.read(_HEADER_BYTES).decode("utf-8-sig", errors="replace")
+    except (OSError, EOFError, zlib.error):
+        return []
+    lines = [line for line in text.splitlines() if line.strip()]
+    if lines and lines[0].strip('"').lower().startswith("sep="):  # a line for Excel
+        del lines[0]
+    cells = re.split(r"[,;\t|]", lines[0]) if lines else []
+    return [cell.strip().strip('"').strip() for cell in cells]
+
+
+def _names_of_columns(columns: Sequence[str]) -> str:
+    """Options that name the columns of a table, with a blank behind them; of an unknown one to be filled in."""
+    known = set(columns)
+    if known >= {"Image Index", "Finding Labels"}:
+        patient = "--patient_column 'Patient ID' " if "Patient ID" in known else ""
+        names = "--image_column 'Image Index' --label_columns 'Finding Labels'"
+        return f"{names} --separator '|' {patient}"
+    if known >= {"Path", "No Finding"}:
+        findings = shlex.join(columns[columns.index("No Finding") :])
+        return f"--image_column Path --label_columns {findings} "
+    if known >= {"image", "label"}:
+        return ""
+    return "--image_column COLUMN --label_columns COLUMN "
+
+
+def _is_taken(path: Path, patterns: Sequence[str]) -> bool:
+    """Whether the reader of a set takes this file, rather than another one beside it."""
+    fitting = [pattern for pattern in patterns if fnmatch(path.name, pattern)]
+    return bool(fitting) and set(path.parent.glob(fitting[0])) <= {path}
+
+
+def _lacks_some(path: Path, columns: Sequence[str], images: str | os.PathLike) -> bool:
+    """Whether a part of the images that a plain table lists is not below their folder; without any, that is wrong."""
+    column = next((name for name in ("Image Index", "image") if name in columns), None)
+    if column is None or path.suffix.lower() != ".csv":
+        return False
+    try:
+        with open(path, encoding="utf-8-sig", errors="replace", newline="") as stream:
+            listed = {os.path.basename(row.get(column) or "") for row in csv.DictReader(stream)}
+    except (OSError, csv.Error):  # its reader says why
+        return False
+    walked = os.walk(os.path.expanduser(images))
+    there = {name for _, _, names in walked for name in names}
+    return bool(listed & there) and bool(listed - there)
 
 
 def _has_split(name: str, folder: Path) -> bool:
@@ -93,12 +163,3 @@ def _has_split(name: str, folder: Path) -> bool:
         any(folder.glob(f"{pattern}*")) or any(folder.glob(f"*/{pattern}*"))
         for pattern in _SPLIT_FILES.get(name, ())
     )
-
-
-def _first_lines(path: Path) -> str:
-    """Beginning of a table, plain or compressed; empty where it cannot be read."""
-    try:
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as stream:
-            return stream.read(_HEADER_BYTES).decode("utf-8", errors="replace")
-    except (OSError, EOFError, zlib.error):
-        return ""

@@ -496,9 +496,9 @@ def test_a_table_in_the_place_of_a_datalist_is_refused_with_the_command(tmp_path
     listed = tmp_path / "labels.json"
     listed.write_text("{}")
     assert wrong_options(train, ["--datalist", str(listed)]) == []
-    for file in (table, listed):
+    for file, remedy in ((table, "monai-afire data table"), (listed, "give it by --datalist")):
         [said] = wrong_options(train, ["--dataset_dir", str(file)])
-        assert "give it by --datalist" in said
+        assert remedy in said
 
 
 @pytest.mark.parametrize("task", ["classification", "segmentation", "landmarks"])

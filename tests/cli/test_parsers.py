@@ -113,6 +113,38 @@ def test_a_misspelt_set_is_refused_at_once(capsys: pytest.CaptureFixture[str]) -
     assert "did you mean 'nih'?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["nih", "--val_fraction", "half"],
+        ["nih", "--output"],
+        ["table", "--num_classes", "two"],
+        ["table", "--image_column", "a", "b"],
+        ["table", "--label_columns"],
+        ["mimic", "--labeler", "someone"],
+        ["rsna", "--three_classes", "yes"],
+    ],
+)
+def test_a_slip_in_the_words_for_a_set_is_refused_at_once(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["data", words[0], "--root", ".", "--output", "a.json", *words[1:]])
+    assert end.value.code == 2
+
+
+def test_a_table_that_cannot_be_read_is_refused_at_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["data", "table", "--root", ".", "--output", "a.json", "--table", "mine.csv"]
+    assert main(words) == 1
+    assert "mine.csv: no such table in ." in capsys.readouterr().err
+    Path("Data_Entry_2017.csv").write_text("Image Index,Finding Labels,Patient ID\na,Mass,1\n")
+    assert main(["compare", "Data_Entry_2017.csv", "released", "--dataset_dir", "."]) == 1
+    assert "monai-afire data table --root ." in capsys.readouterr().err
+    Path("labels.csv").write_text("image;label\na.png;1\n")
+    assert wrong_words("compare", ["labels.csv", "released"]) is None
+    assert wrong_words("data", [*words[1:-1], "labels.csv"]) is None
+
+
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_without_permission_is_refused() -> None:
     Path("locked").mkdir(mode=0o500)
@@ -130,11 +162,17 @@ def test_names_are_those_of_compare() -> None:
 
 
 def test_options_are_those_of_the_readers() -> None:
-    assert options_of(_data_parser()) == options_of(readers_parser())
+    assert options_of(_data_parser()) == options_of(readers_parser())  # read alike
     assert list(options_of(_data_parser())) == list(SETS)
 
 
-def options_of(parser: argparse.ArgumentParser) -> dict[str, set[str]]:
-    """Names of the options of each set."""
+def options_of(parser: argparse.ArgumentParser) -> dict[str, dict[str, tuple]]:
+    """Options of each set, and how their words are read."""
     [sets] = [each for each in parser._actions if isinstance(each.choices, dict)]
-    return {name: set(of_set._option_string_actions) for name, of_set in sets.choices.items()}
+    return {
+        name: {
+            option: (action.nargs, action.type or str, action.choices)
+            for option, action in of_set._option_string_actions.items()
+        }
+        for name, of_set in sets.choices.items()
+    }

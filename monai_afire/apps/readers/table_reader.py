@@ -51,7 +51,8 @@ class TableReader(LabelReader):
     """
 
     table: str = option(
-        "labels.csv", "the table; a relative path starts from the folder of the label files"
+        "labels.csv",
+        "the table; a relative path starts from the folder of the label files, or else from ROOT",
     )
     image_column: str = option("image", "column of the image, a path relative to ROOT")
     label_columns: tuple[str, ...] = option(
@@ -84,7 +85,10 @@ class TableReader(LabelReader):
                 "--separator is for one column that names the findings; give one of --label_columns."
             )
         columns = [self.image_column, *self.label_columns]
-        table = read_table(labels / self.table, columns, names_are_options=True)
+        path = labels / self.table
+        if not path.exists() and (root / self.table).exists():
+            path = root / self.table
+        table = read_table(path, columns, names_are_options=True)
         optional = [
             name for name in (self.patient_column, self.split_column) if name in table.cells
         ]

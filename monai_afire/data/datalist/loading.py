@@ -26,7 +26,7 @@ from monai_afire.data.datalist.scanning import scan_radiographs
 from monai_afire.transforms.radiograph_io.formats import supported_types
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.garbage_collection import garbage_collection_paused
-from monai_afire_cli.table_hint import is_table, list_command
+from monai_afire_cli.table_hint import no_datalist
 from monai_afire_cli.wrong_values import no_radiographs
 
 logger = logging.getLogger(__name__)
@@ -160,9 +160,8 @@ def read_sections(source: Path, dataset_dir: str | os.PathLike | None = None) ->
 
     The folder of the images stands in the command that makes a list of a table.
     """
-    if is_table(source) and source.is_file():
-        made = list_command(source, images=dataset_dir)
-        raise DatalistError(f"{source}: is a table, not a datalist; make one of it: {made}")
+    if problem := no_datalist(source, dataset_dir):
+        raise DatalistError(problem)
     content = read_json(source, "the datalist", "check the name, or write it again")
     if not isinstance(content, dict):
         expected = 'an object with lists such as {"training": [{"image": "a.png"}, ...]}'
@@ -314,6 +313,8 @@ def bundle_items(
         ['a.png']
     """
     if dataset_dir and not datalist and os.path.isfile(os.path.expanduser(dataset_dir)):
+        if problem := no_datalist(dataset_dir, Path(dataset_dir).parent):
+            raise DatalistError(problem)
         return [{"image": os.path.abspath(os.path.expanduser(dataset_dir))}]
     if dataset_dir or datalist:
         items = load_radiograph_datalist(

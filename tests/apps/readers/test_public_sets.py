@@ -178,7 +178,11 @@ def compare(path: Path) -> None:
             "monai-afire data mimic --root IMAGES",
         ),
         ("table.csv", NIH_HEADER.split(","), "--image_column 'Image Index'"),
-        ("table.csv", CHEXPERT_HEADER.split(","), "--image_column COLUMN --label_columns COLUMN"),
+        (
+            "table.csv",
+            CHEXPERT_HEADER.split(","),
+            "--image_column Path --label_columns 'No Finding'",
+        ),
         ("table.csv", ["File", "Result"], "--image_column COLUMN --label_columns COLUMN"),
     ],
 )

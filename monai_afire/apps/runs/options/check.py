@@ -32,6 +32,7 @@ from monai_afire.apps.runs.options.option import NULL
 from monai_afire.apps.runs.overlays import undone_settings, wrong_order
 from monai_afire_cli.overrides import unknown_step
 from monai_afire_cli.suggestions import MOST_SUGGESTIONS, did_you_mean, is_name_of
+from monai_afire_cli.table_hint import no_datalist
 from monai_afire_cli.wrong_values import such_as, wrong_value
 
 __all__ = ["OptionError", "check_call"]
@@ -62,7 +63,15 @@ def check_call(call: BundleCall) -> None:
           --epoch: there is no such option; did you mean --epochs?
           --epochs: found 1.5, needs a whole number >= 1
     """
-    checks = (_wrong_files, _wrong_step, _unread, changed_words, _wrong_entries, _wrong_values)
+    checks = (
+        _wrong_files,
+        _wrong_step,
+        _tables,
+        _unread,
+        changed_words,
+        _wrong_entries,
+        _wrong_values,
+    )
     problems: dict[str, str] = {}
     for find in checks:
         problems = {**dict(find(call)), **problems}  # the first problem of an option counts
@@ -86,6 +95,15 @@ def _wrong_step(call: BundleCall) -> Iterator[tuple[str, str]]:
     """A step that the config does not have: MONAI notices when everything is built, with a traceback."""
     if "run_id" in call.words and (problem := unknown_step(call.words["run_id"], call.config)):
         yield "run_id", problem
+
+
+def _tables(call: BundleCall) -> Iterator[tuple[str, str]]:
+    """Tables of labels in the place of a datalist, or of the folder of the images."""
+    datalist, folder = (str(call.config.get(name) or "") for name in ("datalist", "dataset_dir"))
+    if problem := no_datalist(datalist, folder):
+        yield "datalist", problem
+    if problem := no_datalist(folder, Path(folder).parent):
+        yield "dataset_dir", problem
 
 
 def _unread(call: BundleCall) -> Iterator[tuple[str, str]]:
