@@ -62,7 +62,7 @@ def list_command(
     Args:
         path: the table.
         columns: its columns, if they are known; they are read from its first line otherwise.
-        images: folder of the images; None for one to be filled in.
+        images: folder of the images; None for that of the table or, with none of them in it, one to be filled in.
 
     Returns:
         The command for the set whose reader takes this file, and no other one beside it, or else the one for any table.
@@ -75,10 +75,12 @@ def list_command(
         'monai-afire data nih --root nih/images --labels labels --split random --output labels.json'
     """
     header = table_columns(path) if columns is None else list(columns)
-    root = shlex.quote(os.fspath(images)) if images else "IMAGES"
+    folder = images or path.parent
+    present, absent = _listed_images(path, header, folder, is_searched=bool(images))
+    root = shlex.quote(os.fspath(folder)) if images or present else "IMAGES"
     folders = f"--root {root} --labels {shlex.quote(str(path.parent))}"
     output = "--output labels.json"
-    if images and _lacks_some(path, header, images):
+    if present and absent:
         output = f"--allow_missing {output}"
     for name, published in _PUBLISHED.items():
         if set(published.columns) <= set(header) and _is_taken(path, published.files):
@@ -96,7 +98,7 @@ def no_datalist(
 
     Args:
         file: that may be a table.
-        images: folder of the images; None for one to be filled in.
+        images: folder of the images; None for that of the table or, with none of them in it, one to be filled in.
 
     Returns:
         The problem; None for another file, or for none.
@@ -142,19 +144,24 @@ def _is_taken(path: Path, patterns: Sequence[str]) -> bool:
     return bool(fitting) and set(path.parent.glob(fitting[0])) <= {path}
 
 
-def _lacks_some(path: Path, columns: Sequence[str], images: str | os.PathLike) -> bool:
-    """Whether a part of the images that a plain table lists is not below their folder; without any, that is wrong."""
+def _listed_images(
+    path: Path, columns: Sequence[str], folder: str | os.PathLike, is_searched: bool
+) -> tuple[set[str], set[str]]:
+    """Names of images in a plain table that are in a folder, or below it if it is searched, and those that are not."""
     column = next((name for name in ("Image Index", "image") if name in columns), None)
     if column is None or path.suffix.lower() != ".csv":
-        return False
+        return set(), set()
     try:
         with open(path, encoding="utf-8-sig", errors="replace", newline="") as stream:
             listed = {os.path.basename(row.get(column) or "") for row in csv.DictReader(stream)}
     except (OSError, csv.Error):  # its reader says why
-        return False
-    walked = os.walk(os.path.expanduser(images))
-    there = {name for _, _, names in walked for name in names}
-    return bool(listed & there) and bool(listed - there)
+        return set(), set()
+    there: set[str] = set()
+    for _, _, names in os.walk(os.path.expanduser(folder)):
+        there.update(names)
+        if not is_searched:
+            break
+    return listed & there, listed - there
 
 
 def _has_split(name: str, folder: Path) -> bool:

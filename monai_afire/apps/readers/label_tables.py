@@ -178,7 +178,7 @@ def read_table(
     required: Sequence[str],
     filled: Sequence[str] = (),
     unique: str = "",
-    names_are_options: bool = False,
+    images: Path | None = None,
 ) -> Table:
     """
     Read a label file with a header line.
@@ -188,13 +188,13 @@ def read_table(
         required: columns that must be there.
         filled: columns without empty cells.
         unique: column in which no value occurs twice.
-        names_are_options: whether the command has options for the names of the columns.
+        images: their folder, where the command has options for the names of the columns.
     """
     lines = _read_lines(path, required)
     header = lines.pop(next(iter(lines)))
     while header and not header[-1]:
         header.pop()
-    _require_columns(path, header, required, names_are_options)
+    _require_columns(path, header, required, images)
     table = Table(path, _cells(header, lines))
     _refuse_ragged(table, header, lines)
     if not lines:
@@ -245,7 +245,7 @@ def _refuse_ragged(table: Table, header: Sequence[str], lines: Mapping[int, Sequ
 
 
 def _require_columns(
-    path: Path, header: Sequence[str], required: Sequence[str], names_are_options: bool
+    path: Path, header: Sequence[str], required: Sequence[str], images: Path | None
 ) -> None:
     """Refuse a table without some columns, with what to do about it."""
     absent = [name for name in required if name not in header]
@@ -255,10 +255,10 @@ def _require_columns(
     if len(absent) == 1:
         what, meant = f"column {absent[0]!r} is", did_you_mean(absent[0], header)
     remedy = "Rename them, or export the table again."
-    if names_are_options:
-        remedy = f"This makes a list: {list_command(path, header)}"
+    if images is not None:
+        remedy = f"This makes a list: {list_command(path, header, images)}"
     found = ", ".join(header) or "none"
-    raise DatalistError(f"{path}: {what} missing; columns found: {found}{meant}. {remedy}")
+    raise DatalistError(f"{path}: {what} missing; columns found: {found}{meant or '.'} {remedy}")
 
 
 def _delimiter(text: str, required: Sequence[str]) -> str:

@@ -88,7 +88,7 @@ class TableReader(LabelReader):
         path = labels / self.table
         if not path.exists() and (root / self.table).exists():
             path = root / self.table
-        table = read_table(path, columns, names_are_options=True)
+        table = read_table(path, columns, images=root)
         optional = [
             name for name in (self.patient_column, self.split_column) if name in table.cells
         ]

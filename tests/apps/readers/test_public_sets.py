@@ -170,12 +170,12 @@ def compare(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "columns", "command"),
     [
-        ("Data_Entry_2017_v2020.csv", NIH_HEADER.split(","), "monai-afire data nih --root IMAGES"),
-        ("train.csv", CHEXPERT_HEADER.split(","), "monai-afire data chexpert --root IMAGES"),
+        ("Data_Entry_2017_v2020.csv", NIH_HEADER.split(","), "monai-afire data nih --root "),
+        ("train.csv", CHEXPERT_HEADER.split(","), "monai-afire data chexpert --root "),
         (
             "mimic-cxr-2.0.0-split.csv",
             ["subject_id", "study_id", "split"],
-            "monai-afire data mimic --root IMAGES",
+            "monai-afire data mimic --root ",
         ),
         ("table.csv", NIH_HEADER.split(","), "--image_column 'Image Index'"),
         (
@@ -207,6 +207,6 @@ def test_the_options_of_the_message_solve_it(
     assert main(arguments) == 1
     advised = capsys.readouterr().err.split("This makes a list: ")[1].strip()
     assert "--image_column COLUMN --label_columns COLUMN" in advised
-    solved = advised.replace("IMAGES", "images").replace("COLUMN", "'File Name'", 1)
+    solved = advised.replace("COLUMN", "'File Name'", 1)
     solved = solved.replace("COLUMN", "Findings", 1) + " --separator '|'"
     assert main(shlex.split(solved)[2:]) == 0

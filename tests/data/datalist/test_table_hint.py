@@ -17,6 +17,7 @@ from monai_afire.apps.readers.label_tables import read_table
 from monai_afire.apps.runs.call import BundleCall
 from monai_afire.apps.runs.options.check import OptionError, check_call
 from monai_afire.data import DatalistError, bundle_items, labeled_items
+from monai_afire_cli.table_hint import list_command
 
 HEADER = "Image Index,Finding Labels,Patient ID,View Position"
 NAMES = [f"0000000{number}_000.png" for number in range(1, 9)]
@@ -124,6 +125,12 @@ def test_a_table_beside_the_images_is_found(
     words = ["table", "--root", "nih", "--labels", "labels", "--table", "Data_Entry_2017.csv"]
     words += ["--image_column", "Image Index", "--separator", "|", "--output", "labels.json"]
     assert main([*words, "--label_columns", "Finding Labels"]) == 0
+
+
+def test_a_table_beside_its_images_has_them_in_its_folder(tmp_path: Path) -> None:
+    table = nih_folder(tmp_path / "nih") / "Data_Entry_2017.csv"
+    assert f"--root {table.parent} " in list_command(table)
+    assert "--root IMAGES " in list_command(table.rename(tmp_path / "Data_Entry_2017.csv"))
 
 
 def test_a_misspelt_column_is_named(tmp_path: Path) -> None:
