@@ -9,6 +9,7 @@ without PyTorch, it refuses at once in the words in which the run would.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -72,7 +73,7 @@ def such_as(name: str, value: str) -> str:
 
 def wrong_word(name: str, word: str | None, default: Any) -> str | None:
     """
-    What is wrong with the word of an option that has a number or a switch in the config.
+    What is wrong with the word of an option that has a number, a switch or a list in the config.
 
     Only plain words are read; all else is left to the run.
 
@@ -96,7 +97,8 @@ def wrong_word(name: str, word: str | None, default: Any) -> str | None:
     if not needed:
         return None
     found = word if _WHOLE.fullmatch(word) else repr(word)
-    return wrong_value(found, needed) + such_as(name, str(default))
+    shown = json.dumps(default) if isinstance(default, list) else str(default)
+    return wrong_value(found, needed) + such_as(name, shown)
 
 
 def _needed(name: str, word: str, default: Any) -> str:
@@ -105,6 +107,8 @@ def _needed(name: str, word: str, default: Any) -> str:
     if isinstance(default, bool):
         is_constant = word.lower() in _CONSTANTS and word.lower() not in _NO_SWITCHES
         return SWITCH_WORDS if is_word and not is_constant else ""
+    if isinstance(default, list):
+        return "a list of values" if is_word and word.lower() not in _CONSTANTS else ""
     if not isinstance(default, (int, float)):
         return ""
     if is_word and word.lower() not in _CONSTANTS:

@@ -42,6 +42,7 @@ class ClosingMessage:
 
     Args:
         files: what it is -> the file or folder, as text or as parts to be joined.
+        weights: file that the results come from, which the message names if it knows drawn phantoms alone.
 
     Example:
         >>> engine = Engine(lambda engine, batch: None)
@@ -51,6 +52,7 @@ class ClosingMessage:
     """
 
     files: Mapping[str, str | Sequence[str]]
+    weights: str | None = None
 
     def attach(self, engine: Engine) -> None:
         """Register with an engine."""
@@ -66,7 +68,10 @@ class ClosingMessage:
     def lines(self) -> dict[str, str]:
         """What there is to say now: name -> text."""
         paths = {name: str(joined_path(path)) for name, path in self.files.items()}
-        return {name: path for name, path in paths.items() if os.path.exists(path)}
+        lines = {name: path for name, path in paths.items() if os.path.exists(path)}
+        if self.weights and are_of_phantoms(self.weights):
+            lines["weights"] = f"{self.weights} {KNOWS_PHANTOMS}"
+        return lines
 
 
 class TrainingMessage(ClosingMessage):

@@ -26,7 +26,7 @@ M_TOP_PAD = -2
 M_MMAP_MAX = -4
 
 
-def tune_cpu() -> None:
+def tune_cpu() -> str | None:
     """
     Speed up training on a CPU; changes settings of the whole process, so call it from an application, not a library.
 
@@ -39,13 +39,16 @@ def tune_cpu() -> None:
 
     With a GPU the precision is "high" (TF32), and the memory is left alone.
 
+    Returns:
+        That the threads are fewer than planned, and what sets their number; None where they are not.
+
     Example:
         >>> before = torch.get_float32_matmul_precision()
-        >>> tune_cpu()
+        >>> _ = tune_cpu()
         >>> torch.set_float32_matmul_precision(before)
     """
     has_gpu = accelerator_kind() is not None
-    _leave_busy_cores()
+    fewer = _leave_busy_cores()
     torch.set_float32_matmul_precision("high" if has_gpu else "medium")
     if sys.platform == "linux" and not has_gpu:
         try:
@@ -55,12 +58,19 @@ def tune_cpu() -> None:
             libc.mallopt(M_TOP_PAD, 1 << 26)
         except (OSError, AttributeError):  # another C library
             pass
+    return fewer
 
 
 @cache
-def _leave_busy_cores() -> None:
+def _leave_busy_cores() -> str | None:
     """Use fewer threads where other programs use cores; once, since later this process is the load itself."""
-    torch.set_num_threads(free_threads(torch.get_num_threads()))
+    planned = torch.get_num_threads()
+    number = free_threads(planned)
+    torch.set_num_threads(number)
+    if number == planned:
+        return None
+    threads = "1 thread" if number == 1 else f"{number} threads"
+    return f"{threads} of {planned}: other programs use the cores; OMP_NUM_THREADS sets it"
 
 
 def free_threads(number: int) -> int:

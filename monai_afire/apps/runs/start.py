@@ -55,29 +55,31 @@ def start_bundle() -> None:
         check_call(call)
         if "device" in call.overrides:
             chosen_device(str(call.value("device")))
-    tune_cpu()
+    fewer_threads = tune_cpu()
     if call is not None:
-        print_first_lines(call)
+        print_first_lines(call, fewer_threads)
 
 
-def print_first_lines(call: BundleCall) -> None:
+def print_first_lines(call: BundleCall, fewer_threads: str | None = None) -> None:
     """
     Print the first lines of a run, once for all its processes.
 
     Args:
         call: the start of the run, whose options are checked.
+        fewer_threads: what :func:`tune_cpu` returned.
     """
-    lines = list(first_lines(call))
+    lines = list(first_lines(call, fewer_threads))
     if lines and int(os.environ.get("RANK", 0)) == 0:
         print("\n".join(lines), flush=True)
 
 
-def first_lines(call: BundleCall) -> Iterator[str]:
+def first_lines(call: BundleCall, fewer_threads: str | None = None) -> Iterator[str]:
     """
     Whose configs run, on what, with which weights, and a hint at the paper's settings for a training on own images.
 
     Args:
         call: the start of the run.
+        fewer_threads: what :func:`tune_cpu` returned.
 
     Yields:
         Lines.
@@ -90,7 +92,9 @@ def first_lines(call: BundleCall) -> Iterator[str]:
         yield origin(map(Path, call.layers))
     for switch in _BF16:
         if "device" in call.config and switch in call.parser:
-            yield described_precision(call.value("device"), bool(call.value(switch)))
+            line = described_precision(call.value("device"), bool(call.value(switch)))
+            is_told = fewer_threads and str(call.value("device")) == "cpu"
+            yield f"{line} ({fewer_threads})" if is_told else line
     if "ckpt_path" in call.config and "ckpt_path" in call.read_names:
         yield _weights_line(call)
     has_own_images = call.config.get("dataset_dir") or call.config.get("datalist")

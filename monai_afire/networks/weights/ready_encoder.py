@@ -89,7 +89,7 @@ def _built(source: str, pretrained: bool) -> tuple[RadiographEncoder, bool]:
     path = weights_file(source)
     if not path.is_file():
         names = (*ENCODERS, IMAGENET)
-        others = "a file such as model.pt, hub:FOLDER or timm:NAME"
+        others = "a file, the folder of a run such as runs/afire/latest, hub:FOLDER or timm:NAME"
         meant = did_you_mean(source, names)
         raise FileNotFoundError(f"no encoder {source!r}: give {', '.join(names)}, {others}{meant}")
     file = ModelFile(path)

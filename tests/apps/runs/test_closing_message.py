@@ -47,6 +47,15 @@ def test_it_names_what_exists_once_at_the_end(
     assert capsys.readouterr().out == f"epoch\nepoch\nscores:    {tmp_path}/scores.csv\n"
 
 
+@pytest.mark.parametrize("kind", ["phantoms", "radiographs"])
+def test_weights_of_phantoms_are_named_again(tmp_path: Path, kind: str) -> None:
+    weights = str(tmp_path / "model.pt")
+    save_network(nn.Linear(1, 1), weights, trained_on=kind)
+    lines = ClosingMessage({}, weights=weights).lines()
+    assert ("weights" in lines) == (kind == "phantoms")
+    assert all("drawn phantoms" in line and weights in line for line in lines.values())
+
+
 def test_other_ranks_are_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -100,3 +100,16 @@ def test_threads_are_left_to_free_cores(
     assert cpu.free_threads(planned) == expected
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert cpu.free_threads(planned) == planned, "nobody's own setting is overruled"
+
+
+@pytest.mark.parametrize(("free", "said"), [(1, "1 thread of 4"), (3, "3 threads of 4"), (4, None)])
+def test_lowered_threads_are_told(
+    free: int, said: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "free_threads", lambda planned: free)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    chosen: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", chosen.append)
+    told = cpu._leave_busy_cores.__wrapped__()
+    assert chosen == [free]
+    assert told is None if said is None else said in told and "OMP_NUM_THREADS" in told

@@ -49,6 +49,11 @@ def test_small_settings_are_named_where_own_images_meet_them(
     assert ["overlay paper" in line for line in others] == [True] * hint
 
 
+def test_fewer_threads_are_named() -> None:
+    run = call_of(["afire/inference"], device="cpu", **{"inferer::enabled": False})
+    assert "computing on cpu in float32 (1 thread of 2)" in first_lines(run, "1 thread of 2")
+
+
 @pytest.mark.parametrize(
     ("run", "overrides", "path", "is_own"),
     [

@@ -77,6 +77,16 @@ def test_every_run_refuses_what_it_does_not_know(run: list[str]) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["crop_scale", "score_fusion", "saved", "epochs"])
+def test_the_example_can_be_pasted_into_a_shell(name: str) -> None:
+    """Each word that a shell makes of it is one value, which the option takes."""
+    key = {"crop_scale": "mae/train", "epochs": "afire/train"}.get(name, "afire/inference")
+    call = call_of([key], **{name: "no"})
+    [option, value] = shlex.split(_example(name, call).removeprefix(", such as "))
+    assert option == f"--{name}"
+    assert OPTIONS[name].read(json.loads(value)) == call.files.get(name)
+
+
 def test_the_message_gives_the_default_as_example() -> None:
     assert problems(TRAIN, epochs="abc").endswith(
         "--epochs: found 'abc', needs a whole number >= 1, such as --epochs 9"
