@@ -280,3 +280,8 @@ def test_a_misspelt_name_gets_a_suggestion() -> None:
     with pytest.raises(FileNotFoundError) as other:
         load_encoder("no/such/model.pt")
     assert "did you mean" not in str(other.value)
+
+
+def test_the_name_of_a_run_alone_is_answered_with_its_folder() -> None:
+    with pytest.raises(FileNotFoundError, match="runs/afire/latest"):
+        load_encoder("latest")
