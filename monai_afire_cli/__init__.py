@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     Run the command; see :func:`monai_afire_cli.command.main`.
 
-    Ctrl-C and SIGTERM end it in a line also while its own parts are imported, so nothing is imported before.
+    Ctrl-C ends it in a line also while its own parts are imported, so nothing is imported before.
 
     Args:
         arguments: words of the command line, those of the process if None.
@@ -32,14 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         >>> main(["copy", "afire", "."])
         1
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        from monai_afire_cli.interrupts import answer_termination
-
-        answer_termination(is_run=words[:1] == ["run"])
         from monai_afire_cli.command import main as run_command
 
-        return run_command(words)
+        return run_command(arguments)
     except KeyboardInterrupt:
         print("\nstopped by SIGINT", file=sys.stderr)
         return 130  # INTERRUPTED_EXIT_CODE, whose module may not be loaded

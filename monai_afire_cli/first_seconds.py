@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import os
 import runpy
+import signal
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
 from monai_afire_cli.interrupts import (
     INTERRUPTED_EXIT_CODE,
-    answer_termination,
+    EarlyStop,
     exit_code_behind,
     is_interrupt_behind,
     release_interrupts,
@@ -31,7 +32,8 @@ def main(words: Sequence[str]) -> int:
     """Run the module. One that has a way of its own to show errors (``sys.excepthook``) gets the interrupt itself."""
     module = words[0]
     try:
-        answer_termination(is_run=module == _MONAI_BUNDLE)
+        if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, EarlyStop(module == _MONAI_BUNDLE))
         release_interrupts()
         # it stays when the module has ended by an error, whose message may show the command
         sys.argv = [_file_of(module), *words[1:]]

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +16,6 @@ __all__ = [
     "NOTHING_WRITTEN",
     "STOPPED_EXIT_CODE",
     "EarlyStop",
-    "answer_termination",
     "exit_code_behind",
     "hold_interrupts",
     "is_interrupt_behind",
@@ -73,23 +71,6 @@ class EarlyStop:
             text = stopped_line(self.is_run, signal.Signals(number).name)
             os.write(2, f"\n{text}\n".encode())  # print is not safe here
         raise SystemExit(STOPPED_EXIT_CODE)
-
-
-def answer_termination(is_run: bool) -> None:
-    """
-    Let SIGTERM end the process in a line, where nobody has chosen what it does.
-
-    Args:
-        is_run: whether the command is the run of a bundle.
-
-    Example:
-        >>> before = signal.getsignal(signal.SIGTERM)
-        >>> answer_termination(is_run=False)
-        >>> _ = signal.signal(signal.SIGTERM, before)
-    """
-    is_main = threading.current_thread() is threading.main_thread()
-    if is_main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, EarlyStop(is_run))
 
 
 def exit_code_behind(error: BaseException | None) -> int | None:

@@ -134,9 +134,6 @@ def run_in(folder: Path, command: Sequence[str]) -> int:
         except KeyboardInterrupt:
             process.wait()
             return INTERRUPTED_EXIT_CODE
-        except SystemExit:  # SIGTERM, which this process alone gets
-            process.terminate()
-            raise
 
 
 def _process_words(command: Sequence[str]) -> list[str]:
