@@ -214,7 +214,7 @@ def _no_images(folder: str | None, config: Mapping[str, Any]) -> str | None:
     if folder is None:
         return None
     path = Path(folder).expanduser()
-    if problem := no_datalist(folder, path.parent):
+    if problem := no_datalist(folder):
         return problem
     if path.is_file() and path.suffix == ".json":
         return f"{folder} is no folder of images; give it by --datalist"

@@ -511,7 +511,10 @@ def test_a_table_in_the_place_of_a_datalist_is_refused_with_the_command(tmp_path
     listed = tmp_path / "labels.json"
     listed.write_text("{}")
     assert wrong_options(train, ["--datalist", str(listed)]) == []
-    for file, remedy in ((table, "monai-afire data table"), (listed, "give it by --datalist")):
+    for file, remedy in (
+        (table, "monai-afire data table --root IMAGES"),
+        (listed, "give it by --datalist"),
+    ):
         [said] = wrong_options(train, ["--dataset_dir", str(file)])
         assert remedy in said
 

@@ -313,7 +313,7 @@ def bundle_items(
         ['a.png']
     """
     if dataset_dir and not datalist and os.path.isfile(os.path.expanduser(dataset_dir)):
-        if problem := no_datalist(dataset_dir, Path(dataset_dir).parent):
+        if problem := no_datalist(dataset_dir):
             raise DatalistError(problem)
         return [{"image": os.path.abspath(os.path.expanduser(dataset_dir))}]
     if dataset_dir or datalist:

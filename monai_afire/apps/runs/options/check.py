@@ -102,7 +102,7 @@ def _tables(call: BundleCall) -> Iterator[tuple[str, str]]:
     datalist, folder = (str(call.config.get(name) or "") for name in ("datalist", "dataset_dir"))
     if problem := no_datalist(datalist, folder):
         yield "datalist", problem
-    if problem := no_datalist(folder, Path(folder).parent):
+    if problem := no_datalist(folder):
         yield "dataset_dir", problem
 
 
