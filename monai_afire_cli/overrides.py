@@ -24,7 +24,7 @@ from monai_afire_cli.weights_of import wrong_run
 from monai_afire_cli.words import PATHS, SEPARATOR, option_words
 from monai_afire_cli.wrong_values import is_empty_folder, no_radiographs, unwritable, wrong_word
 
-__all__ = ["INPUTS", "OUTPUTS", "unknown_step", "wrong_options"]
+__all__ = ["INPUTS", "OUTPUTS", "OWN_ENCODERS", "unknown_step", "wrong_options"]
 
 INPUTS = (
     *("dataset_dir", "datalist", "calibrate"),
@@ -33,6 +33,8 @@ INPUTS = (
 """Options that name a file or folder to read."""
 OUTPUTS = ("output_dir", "ckpt_dir", "cache_dir")
 """Options that name a folder to write to."""
+OWN_ENCODERS = ("released", "released_224", "released_cnn", "imagenet")
+"""Names of encoders whose weights the package knows."""
 _NOTHING = ("", "none", "null")
 _STEPS = ("run", "export")
 _OF_MONAI = (
@@ -40,7 +42,6 @@ _OF_MONAI = (
     *("logging_file", "tracking", "args_file"),
 )
 _OF_LABELS = ".labeled_items"  # reads the labels of a list
-_ENCODERS = ("released", "released_224", "released_cnn", "imagenet")
 _NAMES = ("released", "imagenet")  # what a path may be instead, alone or before an underscore
 
 
@@ -233,7 +234,7 @@ def _wrong_path(name: str, word: str | None) -> str | None:
     is_input = name in INPUTS and word.lower() not in _NOTHING
     if is_input and not _is_there(word):
         hint = "; the weights of a run are runs/BUNDLE/latest" if word == "latest" else ""
-        released = "" if os.path.dirname(word) else did_you_mean(word, _ENCODERS)
+        released = "" if os.path.dirname(word) else did_you_mean(word, OWN_ENCODERS)
         if name == "encoder_weights":
             hint = hint or released
         elif name == "ckpt_path" and released:

@@ -1,20 +1,14 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Words of commands that load PyTorch, which are read, and refused, before that takes its seconds."""
+"""Options of commands that load PyTorch, read without it: by the command itself, and before it is started."""
 
 from __future__ import annotations
 
 import argparse
-import os
-from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from monai_afire_cli.suggestions import did_you_mean
-from monai_afire_cli.table_hint import no_datalist, table_columns
-from monai_afire_cli.weights_of import wrong_detector
-from monai_afire_cli.wrong_values import unwritable
+from monai_afire_cli.overrides import OWN_ENCODERS
 
 __all__ = [
     "CHECKS",
@@ -28,8 +22,8 @@ __all__ = [
     "add_common",
     "audit_parser",
     "compare_parser",
+    "data_parser",
     "watch_parser",
-    "wrong_words",
 ]
 
 EXIT_CODE_FAILED = 3
@@ -48,7 +42,7 @@ EXCLUDED = (
 """Checks whose images the cleaned datalist of an audit leaves out by default."""
 SAVED_KINDS = ("overlays", "thumbnails", "dicom", "sr", "maps", "embeddings")
 """Files of a scored image beside its row in the table."""
-ENCODERS = ("untrained", "released", "released_224", "released_cnn", "imagenet")
+ENCODERS = ("untrained", *OWN_ENCODERS)
 """Names of encoders that ``compare`` knows."""
 ENCODER_WORDS = f"{', '.join(ENCODERS)}, model.pt, model.pt:random, hub:FOLDER or timm:NAME"
 """What ``compare`` takes for an encoder."""
@@ -79,9 +73,6 @@ SETS: dict[str, tuple[dict[str, bool], dict[str, dict[str, Any]]]] = {
     "table": (_SPLIT, _TABLE),
 }
 """Public sets whose label files are read."""
-_READ = ("dataset_dir", "datalist", "folder", "calibrate", "ckpt_path", "root", "labels")
-_HELP = ("-h", "--help")
-
 _AUDIT = """\
 Check the radiographs of a folder or a datalist: unreadable, blank, turned, mirrored, inverted, duplicates, patients in
 several splits, and more. Writes a page, a table, the numbers, and a cleaned datalist. No image is changed or deleted.
@@ -92,50 +83,6 @@ _WATCH = """\
 Score the radiographs that arrive in a folder, each once, until SIGTERM or Ctrl-C. Each batch has a folder in OUT with
 its work-list, which appears when it is complete. After a stop or a kill, the same command goes on.
 """
-
-
-def wrong_words(command: str, words: Sequence[str]) -> str | None:
-    """
-    What a command cannot start with.
-
-    Args:
-        command: its name; those that load nothing slow, or have no words to check, are left to themselves.
-        words: behind it.
-
-    Returns:
-        The problem; None for none.
-
-    Raises:
-        SystemExit: with code 2 for words that no option has, and with 0 after the help.
-
-    Example:
-        >>> wrong_words("audit", ["no_such_folder"])
-        'no_such_folder: no such file or folder: check the name, or connect its disk'
-    """
-    parser = _PARSERS.get(command)
-    if parser is None:
-        return None
-    if command == "data" and set(_HELP) & set(words):  # the readers have the help
-        return None
-    if command == "data" and words and not words[0].startswith("-") and words[0] not in SETS:
-        meant = did_you_mean(words[0], list(SETS))
-        return f"there is no set {words[0]!r}: the sets are {', '.join(SETS)}{meant}"
-    options = vars(parser().parse_args(words))
-    for name in _READ:
-        path = options.get(name)
-        if path is not None and not os.path.exists(os.path.expanduser(path)):
-            return f"{path}: no such file or folder: check the name, or connect its disk"
-    if problem := _no_table(options):
-        return problem
-    if command == "compare" and not _is_compared(options["datalist"]):
-        return no_datalist(options["datalist"], options["dataset_dir"])
-    unknown = (_unknown_encoder(word) for word in options.get("encoders", ()))
-    if problem := next(filter(None, unknown), None):
-        return problem
-    if "output_dir" in options and (problem := unwritable(options["output_dir"])):
-        return problem
-    run = options.get("weights_of")
-    return None if run is None else wrong_detector(run)
 
 
 def compare_parser() -> argparse.ArgumentParser:
@@ -269,8 +216,14 @@ def add_common(
         add("--mask_dir", help="folder to draw the masks to as PNG, and list them")
 
 
-def _data_parser() -> argparse.ArgumentParser:
-    """Of ``monai-afire data``, without what its readers say of themselves."""
+def data_parser() -> argparse.ArgumentParser:
+    """
+    Of ``monai-afire data``, without what its readers say of themselves.
+
+    Example:
+        >>> data_parser().parse_args(["nih", "--root", "nih", "--output", "labels.json"]).split
+        'official'
+    """
     parser = argparse.ArgumentParser("monai-afire data")
     sets = parser.add_subparsers(required=True, metavar="SET")
     for name, (has, own) in SETS.items():
@@ -281,45 +234,9 @@ def _data_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _no_table(options: Mapping[str, Any]) -> str | None:
-    """The problem of a table that is in neither folder where its reader looks."""
-    table = options.get("table")
-    if table is None:
-        return None
-    folders = [name for name in (options["labels"], options["root"]) if name]
-    if any(Path(name).expanduser().joinpath(table).exists() for name in folders):
-        return None
-    return f"{table}: no such table in {' or '.join(folders)}: check the name, or set --labels to its folder"
-
-
-def _is_compared(datalist: str) -> bool:
-    """Whether a table has the columns that ``compare`` reads; a datalist is read by it."""
-    path = Path(datalist).expanduser()
-    is_list = no_datalist(datalist) is None
-    return is_list or {"image", "label"} <= set(table_columns(path))
-
-
-def _unknown_encoder(word: str) -> str | None:
-    """The problem of a word that is neither a name, a file or folder, nor an encoder of another library."""
-    source = word if os.path.exists(word) else word.partition("=")[2] or word
-    file = os.path.expanduser(source.removesuffix(":random"))
-    of_a_library = source.startswith(("hub:", "timm:"))
-    if source in ENCODERS or of_a_library or os.path.exists(file):
-        return None
-    return f"no encoder {source!r}: give {ENCODER_WORDS}{did_you_mean(source, ENCODERS)}"
-
-
 def _checks(text: str) -> tuple[str, ...]:
     """Names of checks between commas."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     if unknown := sorted(set(names) - set(CHECKS)):
         raise argparse.ArgumentTypeError(f"no checks {unknown}: choose from {', '.join(CHECKS)}")
     return names
-
-
-_PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
-    "audit": audit_parser,
-    "compare": compare_parser,
-    "data": _data_parser,
-    "watch": watch_parser,
-}

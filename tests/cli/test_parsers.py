@@ -22,10 +22,10 @@ from monai_afire_cli.parsers import (
     EXCLUDED,
     FIELDS_OF_VIEW,
     SETS,
-    _data_parser,
-    wrong_words,
+    data_parser,
 )
 from monai_afire_cli.wrong_values import unwritable
+from monai_afire_cli.wrong_words import wrong_words
 
 
 @pytest.fixture(autouse=True)
@@ -162,8 +162,8 @@ def test_names_are_those_of_compare() -> None:
 
 
 def test_options_are_those_of_the_readers() -> None:
-    assert options_of(_data_parser()) == options_of(readers_parser())  # read alike
-    assert list(options_of(_data_parser())) == list(SETS)
+    assert options_of(data_parser()) == options_of(readers_parser())  # read alike
+    assert list(options_of(data_parser())) == list(SETS)
 
 
 def options_of(parser: argparse.ArgumentParser) -> dict[str, dict[str, tuple]]:

@@ -20,10 +20,8 @@ from monai_afire_cli.words import passed_word
 
 __all__ = ["are_of_phantoms", "checked_items", "run_weights"]
 
-# steps that make a network of radiographs, where it is not train.json alone
-_STEPS = {
-    "anomaly detector": ("train", "finetune_anomaly", "fit_encoder"),
-}
+# what comes behind the steps to a network, and its settings, where a released encoder is only fitted to radiographs
+_FITTING = {"anomaly detector": ("fit_encoder",)}
 _SETTINGS = {"anomaly detector": {"encoder_weights": "released", "field_of_view": "lungs"}}
 _LABELED = ("classifier", "segmenter", "landmark detector")
 
@@ -163,7 +161,8 @@ def _training_command(
     datalist: str | os.PathLike | None,
 ) -> str:
     """What to type for a network of one's own images."""
-    files = [str(bundle / "configs" / f"{step}.json") for step in _STEPS.get(task, ("train",))]
+    steps = (*steps_to(task), *_FITTING.get(task, ()))
+    files = [str(bundle / "configs" / f"{step}.json") for step in steps]
     options = {"bundle_root": str(bundle), **_SETTINGS.get(task, {})}
     if dataset_dir:
         options["dataset_dir"] = os.fspath(dataset_dir)

@@ -33,6 +33,11 @@ def nih_folder(folder: Path) -> Path:
     return folder
 
 
+def suggested(refusal: pytest.ExceptionInfo[DatalistError]) -> list[str]:
+    """Words of the command at the end of a message."""
+    return shlex.split(str(refusal.value).partition("monai-afire data ")[2])
+
+
 @pytest.mark.parametrize("has_lists", [False, True])
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_the_suggested_command_works(
@@ -72,7 +77,7 @@ def test_a_published_table_of_another_name_is_read_itself(
         table.unlink()
     with pytest.raises(DatalistError, match="is a table") as refusal:
         bundle_items("training", "nih", f"nih/{name}")
-    words = shlex.split(str(refusal.value).partition("monai-afire data ")[2])
+    words = suggested(refusal)
     assert main(words) == 0
     made = json.loads(Path("labels.json").read_text())
     assert sum(len(made.get(section, [])) for section in ("training", "validation", "test")) == 5
@@ -96,7 +101,7 @@ def test_the_command_for_a_part_of_the_images_works(
     Path("nih", name).write_text("\n".join([columns, *rows]) + "\n")
     with pytest.raises(DatalistError, match="is a table") as refusal:
         bundle_items("training", "nih", f"nih/{name}")
-    assert main(shlex.split(str(refusal.value).partition("monai-afire data ")[2])) == 0
+    assert main(suggested(refusal)) == 0
     made = json.loads(Path("labels.json").read_text())
     assert sum(len(made.get(section, [])) for section in ("training", "validation", "test")) == 8
 
@@ -109,7 +114,7 @@ def test_a_table_as_the_folder_of_images_is_refused(
     nih_folder(tmp_path / "nih")
     with pytest.raises(DatalistError, match="is a table") as refusal:
         bundle_items("test", "nih/Data_Entry_2017.csv")
-    assert main(shlex.split(str(refusal.value).partition("monai-afire data ")[2])) == 0
+    assert main(suggested(refusal)) == 0
     call = BundleCall({}, {"dataset_dir": "nih/Data_Entry_2017.csv"})
     with pytest.raises(OptionError, match=r"dataset_dir: .* is a table"):
         check_call(call)
