@@ -16,6 +16,7 @@ __all__ = [
     "NOTHING_WRITTEN",
     "STOPPED_EXIT_CODE",
     "EarlyStop",
+    "errors_behind",
     "exit_code_behind",
     "hold_interrupts",
     "is_interrupt_behind",
@@ -89,7 +90,7 @@ def exit_code_behind(error: BaseException | None) -> int | None:
         >>> exit_code_behind(ImportError("no such module")) is None, exit_code_behind(SystemExit(143))
         (True, 143)
     """
-    for each in _wrapped(error):
+    for each in errors_behind(error):
         if isinstance(each, SystemExit) and each.code in (STOPPED_EXIT_CODE, INTERRUPTED_EXIT_CODE):
             return int(each.code)
     return None
@@ -106,11 +107,20 @@ def is_interrupt_behind(error: BaseException | None) -> bool:
         >>> is_interrupt_behind(ImportError("no such module")), is_interrupt_behind(KeyboardInterrupt())
         (False, True)
     """
-    return any(isinstance(each, KeyboardInterrupt) for each in _wrapped(error))
+    return any(isinstance(each, KeyboardInterrupt) for each in errors_behind(error))
 
 
-def _wrapped(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, and those that it was made of."""
+def errors_behind(error: BaseException | None) -> Iterator[BaseException]:
+    """
+    An error, and those that it was made of, the last one first.
+
+    Args:
+        error: any; None for none.
+
+    Example:
+        >>> list(errors_behind(None))
+        []
+    """
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

@@ -25,6 +25,7 @@ from monai_afire_cli.interrupts import (
     NOTHING_WRITTEN,
     STOPPED_EXIT_CODE,
     EarlyStop,
+    errors_behind,
     exit_code_behind,
 )
 from monai_afire_cli.pipes import is_output_unread
@@ -196,12 +197,10 @@ def _is_explained(error: BaseException) -> bool:
 
 def hint_for(error: BaseException) -> str | None:
     """Say what to do about an error that comes from the machine: a loader process killed, a full disk, no compiler."""
-    found: BaseException | None = error
-    while found is not None:
+    for found in errors_behind(error):
         if isinstance(found, OSError) and found.errno in _FULL:
             return _DISK_FULL
         for pattern, remedy in _REMEDIES:
             if isinstance(found, (RuntimeError, OSError)) and re.search(pattern, str(found)):
                 return remedy
-        found = found.__cause__ or found.__context__
     return None
