@@ -55,8 +55,8 @@ def wrong_run(word: str, bundle: str | os.PathLike, config: Mapping[str, Any]) -
         The problem, with the remedy or the newest runs; None for none, or where only the weights themselves can say it.
 
     Example:
-        >>> wrong_run("no_such_run", "afire", {})
-        'no_such_run: no such run in ...runs/afire (there: none), and no such path'
+        >>> wrong_run("no_such_run", "no_such_bundle", {})
+        'no_such_run: no such run in ...runs/no_such_bundle (there: none), and no such path'
     """
     parent = runs_of(bundle)
     if word.lower() in ("", "none", "null"):
@@ -83,7 +83,7 @@ def wrong_detector(word: str) -> str | None:
 
     Example:
         >>> wrong_detector("no_such_run")
-        '--weights_of no_such_run: no such run in ...runs/afire (there: none), and no such path'
+        '--weights_of no_such_run: no such run in ...runs/afire (there: ...), and no such path'
     """
     bundle = find_bundle("afire")
     [file] = bundle.config_files(["inference"])
