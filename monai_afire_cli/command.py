@@ -12,19 +12,19 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from monai_afire_cli.bundles import (
+from monai_afire_cli.bundles.bundle import (
     Bundle,
     BundleError,
     find_bundle,
     packaged_bundles,
 )
-from monai_afire_cli.code_in_configs import code_in_config, config_paths, listing
-from monai_afire_cli.interrupts import INTERRUPTED_EXIT_CODE, stopped_line
-from monai_afire_cli.overrides import wrong_options
-from monai_afire_cli.pipes import until_unread
-from monai_afire_cli.starting import bundle_command, hand_over, quoted, run_in, shown
-from monai_afire_cli.words import option_words, passed_on, passed_word
-from monai_afire_cli.wrong_words import wrong_words
+from monai_afire_cli.bundles.code_in_configs import code_in_config, config_paths, listing
+from monai_afire_cli.options.overrides import wrong_options
+from monai_afire_cli.options.words import option_words, passed_on, passed_word
+from monai_afire_cli.process.interrupts import INTERRUPTED_EXIT_CODE, stopped_line
+from monai_afire_cli.process.pipes import until_unread
+from monai_afire_cli.process.starting import bundle_command, hand_over, quoted, run_in, shown
+from monai_afire_cli.subcommands.wrong_words import wrong_words
 
 __all__ = ["main"]
 

@@ -12,8 +12,8 @@ import pytest
 from monai.bundle import ConfigComponent, ConfigExpression
 
 from monai_afire_cli import main
-from monai_afire_cli.bundles import bundles_folder
-from monai_afire_cli.code_in_configs import code_in_config, config_paths
+from monai_afire_cli.bundles.bundle import bundles_folder
+from monai_afire_cli.bundles.code_in_configs import code_in_config, config_paths
 
 
 def _reasons(folder: Path, **entries: Any) -> dict[str, str]:

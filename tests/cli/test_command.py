@@ -18,11 +18,12 @@ from fire.parser import DefaultParseValue
 from monai.bundle import ConfigParser
 
 from monai_afire.apps.runs.__main__ import main as show_options
-from monai_afire_cli import command, main, starting
-from monai_afire_cli.bundles import bundles_folder, packaged_bundles
-from monai_afire_cli.overrides import wrong_options
-from monai_afire_cli.words import COUNTS, DICTIONARIES, NAMES, PATHS
-from monai_afire_cli.wrong_values import at_least
+from monai_afire_cli import command, main
+from monai_afire_cli.bundles.bundle import bundles_folder, packaged_bundles
+from monai_afire_cli.options.overrides import wrong_options
+from monai_afire_cli.options.words import COUNTS, DICTIONARIES, NAMES, PATHS
+from monai_afire_cli.options.wrong_values import at_least
+from monai_afire_cli.process import starting
 
 BUNDLES = (
     *("ace", "afire", "dino", "mae", "peac"),
@@ -702,9 +703,7 @@ def test_demo_trains_in_miniature_and_names_the_picture(
 
 def test_the_process_becomes_the_command() -> None:
     """So a signal reaches the run, which saves and ends with a status of its own."""
-    script = (
-        "from monai_afire_cli.starting import hand_over; print(hand_over(['python', '-c', %r]))"
-    )
+    script = "from monai_afire_cli.process.starting import hand_over; print(hand_over(['python', '-c', %r]))"
     inner = "import os, sys; print(os.getpid()); sys.exit(143)"
     process = subprocess.Popen(
         [sys.executable, "-c", script % inner], stdout=subprocess.PIPE, text=True

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from monai_afire_cli import command, main
-from monai_afire_cli.interrupts import stopped_line
+from monai_afire_cli.process.interrupts import stopped_line
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Windows sends other signals")
 
@@ -21,7 +21,7 @@ INTERRUPT = "import signal; signal.raise_signal(signal.SIGINT)\n"
 # what Ctrl-C does between the check of the words and the first line of the command
 HAND_OVER = """
 import os, signal
-from monai_afire_cli import starting
+from monai_afire_cli.process import starting
 # a shell starts what is in the background, such as all tests, with Ctrl-C ignored
 signal.signal(signal.SIGINT, signal.default_int_handler)
 become = os.execve
@@ -133,7 +133,7 @@ def test_a_command_sees_the_words_of_python_m(tmp_path: Path) -> None:
     assert told.stdout.splitlines() == [words, "monai.bundle.__main__", words]
 
 
-@pytest.mark.parametrize("module", ["command", "bundles", "parsers", "starting"])
+@pytest.mark.parametrize("module", ["command", "bundles.bundle", "subcommands.parsers", "process.starting"])
 def test_an_interrupt_while_the_command_loads_its_own_parts_is_one_line(module: str) -> None:
     script = f"""
 import signal, sys

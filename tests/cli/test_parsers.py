@@ -16,7 +16,8 @@ from monai_afire.detection import field_of_view
 from monai_afire.networks.nets.encoders.encoder_building import IMAGENET
 from monai_afire.networks.weights import released_files
 from monai_afire_cli import command, main
-from monai_afire_cli.parsers import (
+from monai_afire_cli.options.wrong_values import unwritable
+from monai_afire_cli.subcommands.parsers import (
     CHECKS,
     ENCODERS,
     EXCLUDED,
@@ -24,8 +25,7 @@ from monai_afire_cli.parsers import (
     SETS,
     data_parser,
 )
-from monai_afire_cli.wrong_values import unwritable
-from monai_afire_cli.wrong_words import wrong_words
+from monai_afire_cli.subcommands.wrong_words import wrong_words
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from monai_afire_cli.pipes import until_unread
+from monai_afire_cli.process.pipes import until_unread
 
 
 def unread(script: list[str], folder: Path) -> tuple[int, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from monai_afire.apps.runs.running import finish_run
-from monai_afire_cli.run_records import (
+from monai_afire_cli.runs.run_records import (
     LATEST,
     begin_again,
     begin_run,

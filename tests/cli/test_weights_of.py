@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from monai_afire_cli.bundles import bundles_folder
-from monai_afire_cli.overrides import wrong_options
-from monai_afire_cli.run_records import begin_run
+from monai_afire_cli.bundles.bundle import bundles_folder
+from monai_afire_cli.options.overrides import wrong_options
+from monai_afire_cli.runs.run_records import begin_run
 
 
 def problem(bundle: str, word: str, *configs: str) -> str:

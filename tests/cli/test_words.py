@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from monai.bundle import ConfigParser
 
-from monai_afire_cli.words import literal
+from monai_afire_cli.options.words import literal
 
 STRANGE = (
     *("ward #3", "#", "a#b#c", "x@#y", "a::b", "me@host", "cost $5", "it's", '"quoted"', "b\\s"),

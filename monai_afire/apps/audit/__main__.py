@@ -14,8 +14,8 @@ from monai_afire.apps.audit.audit import audit_images
 from monai_afire.apps.runs.process_end import show_cause_last
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.utils.distributed import launched_group
-from monai_afire_cli.parsers import EXIT_CODE_FAILED, audit_parser
-from monai_afire_cli.pipes import until_unread
+from monai_afire_cli.process.pipes import until_unread
+from monai_afire_cli.subcommands.parsers import EXIT_CODE_FAILED, audit_parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -51,7 +51,7 @@ from monai_afire.utils.files import (
     write_text,
 )
 from monai_afire.utils.text import counted, first_few, harmless, known_text
-from monai_afire_cli.parsers import EXCLUDED
+from monai_afire_cli.subcommands.parsers import EXCLUDED
 
 _SECTIONS = {"train": "training", "val": "validation", "valid": "validation", "testing": "test"}
 _SPLITS = ("training", "validation", "test")

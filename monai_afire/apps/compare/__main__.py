@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from monai_afire.apps.compare.comparison import compare_encoders
 from monai_afire.apps.runs.process_end import innermost_cause, show_cause_last
 from monai_afire.utils.distributed import launched_group
-from monai_afire_cli.parsers import compare_parser
-from monai_afire_cli.pipes import until_unread
+from monai_afire_cli.process.pipes import until_unread
+from monai_afire_cli.subcommands.parsers import compare_parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

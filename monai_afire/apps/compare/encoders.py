@@ -22,8 +22,8 @@ from monai_afire.networks.weights.description import tensor_digest
 from monai_afire.networks.weights.ready_encoder import load_encoder
 from monai_afire.networks.weights.released_files import RELEASED, weights_file
 from monai_afire.transforms import StandardizeContrast
-from monai_afire_cli.parsers import ENCODER_WORDS, ENCODERS
-from monai_afire_cli.suggestions import did_you_mean
+from monai_afire_cli.options.suggestions import did_you_mean
+from monai_afire_cli.subcommands.parsers import ENCODER_WORDS, ENCODERS
 
 _BATCH = 64  # images that lungs are looked for in at once
 _RANDOM = ":random"  # behind a file, as behind the names of other libraries

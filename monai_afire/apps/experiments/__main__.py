@@ -30,9 +30,9 @@ from monai_afire.apps.experiments.plan import (
 )
 from monai_afire.utils.files import write_text
 from monai_afire.visualize.figures import save_figure
-from monai_afire_cli.interrupts import INTERRUPTED_EXIT_CODE
-from monai_afire_cli.overrides import wrong_options
-from monai_afire_cli.pipes import until_unread
+from monai_afire_cli.options.overrides import wrong_options
+from monai_afire_cli.process.interrupts import INTERRUPTED_EXIT_CODE
+from monai_afire_cli.process.pipes import until_unread
 
 _PRETRAINING = "pretraining::"
 _EPILOG = """\

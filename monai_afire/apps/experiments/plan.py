@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from monai_afire.networks.weights.released_files import weights_file
-from monai_afire_cli.starting import config_word
-from monai_afire_cli.words import passed_word
+from monai_afire_cli.options.words import passed_word
+from monai_afire_cli.process.starting import config_word
 
 
 class ExperimentError(ValueError):

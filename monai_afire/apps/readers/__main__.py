@@ -15,8 +15,8 @@ from typing import Any
 from monai_afire.apps.readers import READERS, DatalistReport, LabelReader, write_datalist
 from monai_afire.apps.runs.process_end import show_cause_last
 from monai_afire.data.datalist.datalist_checks import DatalistError
-from monai_afire_cli.parsers import add_common
-from monai_afire_cli.pipes import until_unread
+from monai_afire_cli.process.pipes import until_unread
+from monai_afire_cli.subcommands.parsers import add_common
 
 _EXAMPLES = """\
 examples:

@@ -19,8 +19,8 @@ import pandas as pd
 
 from monai_afire.data.datalist.datalist_checks import DatalistError, parse_json
 from monai_afire.utils.text import first_few
-from monai_afire_cli.suggestions import did_you_mean
-from monai_afire_cli.table_hint import list_command
+from monai_afire_cli.options.suggestions import did_you_mean
+from monai_afire_cli.options.table_hint import list_command
 
 Value = TypeVar("Value")
 

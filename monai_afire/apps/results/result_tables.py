@@ -35,7 +35,7 @@ from monai_afire.utils.files import (
     remove_leftovers,
 )
 from monai_afire.utils.folder_lock import folder_lock, launcher_patience
-from monai_afire_cli.run_records import begin_again, is_finished
+from monai_afire_cli.runs.run_records import begin_again, is_finished
 
 _Batches = list[Sequence[Mapping[str, Any]]]
 _Rows = dict[str, list[tuple[str, list[str]]]]  # by image: the table and the cells of each row

@@ -11,7 +11,7 @@ from monai.bundle import ConfigParser
 
 from monai_afire.apps.runs.call import BundleCall
 from monai_afire.apps.runs.options.help_text import help_text
-from monai_afire_cli.pipes import until_unread
+from monai_afire_cli.process.pipes import until_unread
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

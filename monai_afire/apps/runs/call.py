@@ -21,7 +21,7 @@ from monai.bundle.utils import DEFAULT_MLFLOW_SETTINGS, merge_kv
 from monai.utils import ensure_tuple
 
 from monai_afire.apps.runs.config_entries import needs_evaluation, referenced_names, top_level
-from monai_afire_cli.words import option_words
+from monai_afire_cli.options.words import option_words
 
 __all__ = [
     "BundleCall",
@@ -113,7 +113,7 @@ def given_words(arguments: Sequence[str]) -> dict[str, str | None]:
         arguments: ``sys.argv``.
 
     Returns:
-        What :func:`monai_afire_cli.words.option_words` finds; nothing for another program.
+        What :func:`monai_afire_cli.options.words.option_words` finds; nothing for another program.
 
     Example:
         >>> given_words(["monai/bundle/__main__.py", "run", "--epochs", "3"])

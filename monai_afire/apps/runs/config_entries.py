@@ -15,7 +15,7 @@ from monai.bundle import ConfigComponent, ConfigParser
 from monai.bundle.reference_resolver import ReferenceResolver
 from monai.bundle.utils import EXPR_KEY, ID_REF_KEY, ID_SEP_KEY, MACRO_KEY
 
-from monai_afire_cli.suggestions import is_name_of
+from monai_afire_cli.options.suggestions import is_name_of
 
 _SAVED_NETWORK = "monai_afire.networks.saved_network"
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from monai_afire.apps.runs.config_entries import text_of
 from monai_afire.utils.distributed import is_launched
-from monai_afire_cli.bundles import bundle_word
-from monai_afire_cli.starting import DOOR, config_word, quoted, shown
-from monai_afire_cli.words import passed_word
+from monai_afire_cli.bundles.bundle import bundle_word
+from monai_afire_cli.options.words import passed_word
+from monai_afire_cli.process.starting import DOOR, config_word, quoted, shown
 
 __all__ = ["MONAI", "files_text", "is_afire", "launched", "option_text", "run_text"]
 
@@ -40,7 +40,7 @@ def run_text(files: Sequence[str], options: Mapping[str, str]) -> str:
 
     Args:
         files: of the config, each of which changes those before it; none for a command without any.
-        options: name -> the word that MONAI gets, see :func:`monai_afire_cli.words.passed_word`.
+        options: name -> the word that MONAI gets, see :func:`monai_afire_cli.options.words.passed_word`.
 
     Returns:
         One line for a shell.

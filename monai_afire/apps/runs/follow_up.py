@@ -16,7 +16,7 @@ from monai_afire.apps.runs.call import config_files
 from monai_afire.apps.runs.config_entries import is_of_weights, top_level
 from monai_afire.apps.runs.door import launched, run_text
 from monai_afire.apps.runs.overlays import completed
-from monai_afire_cli.words import passed_word
+from monai_afire_cli.options.words import passed_word
 
 _OF_ONE_RUN = {
     *("resume", "name", "weights_of", "output_dir", "ckpt_dir", "run_dir"),

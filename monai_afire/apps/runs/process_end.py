@@ -20,7 +20,7 @@ from monai_afire.apps.runs.call import given_options
 from monai_afire.apps.runs.follow_up import resume_command
 from monai_afire.apps.runs.run_folder import run_name, used_folder
 from monai_afire.utils.distributed import global_rank, is_launched
-from monai_afire_cli.interrupts import (
+from monai_afire_cli.process.interrupts import (
     INTERRUPTED_EXIT_CODE,
     NOTHING_WRITTEN,
     STOPPED_EXIT_CODE,
@@ -28,7 +28,7 @@ from monai_afire_cli.interrupts import (
     errors_behind,
     exit_code_behind,
 )
-from monai_afire_cli.pipes import is_output_unread
+from monai_afire_cli.process.pipes import is_output_unread
 
 __all__ = ["innermost_cause", "say_how_to_go_on", "show_cause_last", "stop_early"]
 

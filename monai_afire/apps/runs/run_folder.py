@@ -20,7 +20,7 @@ from monai_afire.apps.runs.call import config_files, given_words
 from monai_afire.apps.runs.door import option_text
 from monai_afire.utils.distributed import by_main_rank, has_process_group, is_launched
 from monai_afire.utils.files import check_writable
-from monai_afire_cli.run_records import (
+from monai_afire_cli.runs.run_records import (
     LATEST,
     RECORD,
     begin_run,

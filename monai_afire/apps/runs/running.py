@@ -21,7 +21,7 @@ from monai_afire.handlers.run_folder import RunFolder
 from monai_afire.handlers.stop_request import StoppedBySignal
 from monai_afire.utils.distributed import by_main_rank, global_rank
 from monai_afire.utils.files import check_writable, refuse_existing
-from monai_afire_cli.run_records import begin_again, is_finished, note_finished
+from monai_afire_cli.runs.run_records import begin_again, is_finished, note_finished
 
 __all__ = ["check_folders", "finish_run", "run_inference", "run_once", "run_training"]
 

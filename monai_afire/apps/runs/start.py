@@ -19,9 +19,9 @@ from monai_afire.apps.runs.process_end import show_cause_last, stop_early
 from monai_afire.apps.runs.weights import are_of_phantoms
 from monai_afire.networks.weights.description import KNOWS_PHANTOMS
 from monai_afire.utils.device import chosen_device, described_precision
-from monai_afire_cli.bundles import bundles_folder
-from monai_afire_cli.pipes import until_unread
-from monai_afire_cli.starting import check_package
+from monai_afire_cli.bundles.bundle import bundles_folder
+from monai_afire_cli.process.pipes import until_unread
+from monai_afire_cli.process.starting import check_package
 
 _PAPER = "paper.json"
 _BF16 = ("train::inferer::enabled", "inferer::enabled")  # of a training, of other runs
@@ -139,7 +139,7 @@ def origin(paths: Iterable[Path]) -> str:
         A sentence: they are the package's, or which of them are not.
 
     Example:
-        >>> from monai_afire_cli.bundles import bundles_folder
+        >>> from monai_afire_cli.bundles.bundle import bundles_folder
         >>> origin([bundles_folder() / "mae/configs/train.json"])
         'configs: as they come with monai_afire'
     """

@@ -14,9 +14,9 @@ from monai_afire.data.datalist.drawn_images import is_drawn
 from monai_afire.networks.weights.description import KNOWS_PHANTOMS, PHANTOMS
 from monai_afire.networks.weights.model_file import ModelFile, read_description
 from monai_afire.networks.weights.released_files import weights_file
-from monai_afire_cli.run_records import LATEST, MODEL_OF_RUN, newest_run, runs_of
-from monai_afire_cli.weights_of import no_such_run, no_weights, steps_to, without_weights
-from monai_afire_cli.words import passed_word
+from monai_afire_cli.options.words import passed_word
+from monai_afire_cli.runs.run_records import LATEST, MODEL_OF_RUN, newest_run, runs_of
+from monai_afire_cli.runs.weights_of import no_such_run, no_weights, steps_to, without_weights
 
 __all__ = ["are_of_phantoms", "checked_items", "run_weights"]
 

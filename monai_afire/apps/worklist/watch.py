@@ -29,10 +29,10 @@ from monai_afire.handlers.stop_request import StoppedBySignal
 from monai_afire.transforms.radiograph_io.formats import MISSING, UNOPENED
 from monai_afire.utils.files import check_writable, write_text
 from monai_afire.utils.folder_lock import LOCK_FILE, folder_lock
-from monai_afire_cli.bundles import find_bundle
-from monai_afire_cli.parsers import watch_parser
-from monai_afire_cli.pipes import until_unread
-from monai_afire_cli.words import literal
+from monai_afire_cli.bundles.bundle import find_bundle
+from monai_afire_cli.options.words import literal
+from monai_afire_cli.process.pipes import until_unread
+from monai_afire_cli.subcommands.parsers import watch_parser
 
 __all__ = ["main", "watch_folder"]
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from monai_afire.apps.runs.process_end import show_cause_last
 from monai_afire.apps.zoo.model_zoo import package_for_zoo
-from monai_afire_cli.bundles import find_bundle
-from monai_afire_cli.pipes import until_unread
+from monai_afire_cli.bundles.bundle import find_bundle
+from monai_afire_cli.process.pipes import until_unread
 
 _DESCRIPTION = "Write a pull request to MONAI's Model Zoo, and run the zoo's checks."
 

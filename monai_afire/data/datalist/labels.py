@@ -27,7 +27,7 @@ from monai_afire.utils.folder_lock import folder_lock
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 from monai_afire.utils.text import first_few
 from monai_afire.utils.uncertain_labels import check_label_kind
-from monai_afire_cli.table_hint import NO_LABELS
+from monai_afire_cli.options.table_hint import NO_LABELS
 
 _NAMES_FILE = "class_names.json"
 _HEADERS = {

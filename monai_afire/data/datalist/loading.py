@@ -26,8 +26,8 @@ from monai_afire.data.datalist.scanning import scan_radiographs
 from monai_afire.transforms.radiograph_io.formats import supported_types
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.garbage_collection import garbage_collection_paused
-from monai_afire_cli.table_hint import no_datalist
-from monai_afire_cli.wrong_values import no_radiographs
+from monai_afire_cli.options.table_hint import no_datalist
+from monai_afire_cli.options.wrong_values import no_radiographs
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.networks.weights.released_files import ENCODERS, RELEASED, weights_file
 from monai_afire.networks.weights.weight_loading import load_encoder_weights
 from monai_afire.transforms.radiograph_input import RadiographInput
-from monai_afire_cli.suggestions import did_you_mean
+from monai_afire_cli.options.suggestions import did_you_mean
 
 __all__ = ["ReadyEncoder", "load_encoder"]
 

@@ -8,7 +8,7 @@ import os
 import warnings
 from pathlib import Path
 
-from monai_afire_cli.run_records import LATEST, MODEL_OF_RUN, has_weights, newest_run
+from monai_afire_cli.runs.run_records import LATEST, MODEL_OF_RUN, has_weights, newest_run
 
 __all__ = ["ENCODERS", "RELEASED", "released_encoder", "released_file", "weights_file"]
 

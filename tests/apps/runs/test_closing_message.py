@@ -28,7 +28,7 @@ from monai_afire.detection import AnomalyDetector
 from monai_afire.engines import TrackedTrainer
 from monai_afire.handlers import RestorationPreview, TrainingRun
 from monai_afire.networks import AFiRe, ViTEncoder, save_network
-from monai_afire_cli.run_records import is_finished
+from monai_afire_cli.runs.run_records import is_finished
 
 
 def run(message: ClosingMessage, epochs: int = 1) -> None:

@@ -18,7 +18,7 @@ from fire.parser import DefaultParseValue
 from monai_afire.apps.runs import check_call
 from monai_afire.apps.runs.config_entries import text_of
 from monai_afire.apps.runs.follow_up import follow_up_command, resume_command
-from monai_afire_cli.words import option_words
+from monai_afire_cli.options.words import option_words
 
 FILES: dict[str, dict[str, Any]] = {
     "train": {

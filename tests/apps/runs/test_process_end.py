@@ -174,7 +174,7 @@ def test_before_anything_is_written_the_same_command_is_right(
 @pytest.mark.slow
 def test_after_something_is_written_the_run_is_resumed_by_its_name(tmp_path: Path) -> None:
     write = "open('runs/mine/first/note.txt', 'w').close()"
-    early = "import signal; from monai_afire_cli.interrupts import EarlyStop"
+    early = "import signal; from monai_afire_cli.process.interrupts import EarlyStop"
     before = "signal.signal(signal.SIGTERM, EarlyStop(is_run=True))"  # while all was loaded
     done = run_code(tmp_path, early, before, COMMAND, STOP, FOLDER, write, kill("SIGTERM"))
     assert done.returncode == 143

@@ -22,7 +22,7 @@ from monai_afire.apps.runs.running import finish_run
 from monai_afire.data.datalist.image_list import image_fingerprint
 from monai_afire.networks import save_network
 from monai_afire.networks.weights.released_files import weights_file
-from monai_afire_cli.run_records import begin_again
+from monai_afire_cli.runs.run_records import begin_again
 
 
 @pytest.fixture(autouse=True)

@@ -18,8 +18,8 @@ from monai_afire.apps.runs import checked_items, run_weights
 from monai_afire.data import bundle_items
 from monai_afire.networks import ModelFile, save_network
 from monai_afire.networks.weights.model_file import read_description
-from monai_afire_cli.starting import DOOR
-from monai_afire_cli.words import option_words
+from monai_afire_cli.options.words import option_words
+from monai_afire_cli.process.starting import DOOR
 
 WEIGHTS = sorted(REPOSITORY_ROOT.glob("bundles/*/models/model.pt"))
 RELEASED = {

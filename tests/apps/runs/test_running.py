@@ -11,7 +11,7 @@ import pytest
 from bundles.bundle_runs import REPOSITORY_ROOT
 
 from monai_afire.apps.runs import run_folder, run_once
-from monai_afire_cli.run_records import is_finished
+from monai_afire_cli.runs.run_records import is_finished
 
 CONFIGS = [
     json.loads(path.read_text(encoding="utf-8"))

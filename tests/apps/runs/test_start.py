@@ -13,7 +13,7 @@ from torch import nn
 
 from monai_afire.apps.runs.start import first_lines, origin, print_first_lines
 from monai_afire.networks import save_network
-from monai_afire_cli.bundles import bundles_folder
+from monai_afire_cli.bundles.bundle import bundles_folder
 
 IMAGES = {"dataset_dir": "/radiographs", "device": "cpu"}
 

@@ -28,7 +28,7 @@ from monai_afire.data import DatalistError
 from monai_afire.detection import AnomalyDetector
 from monai_afire.networks import save_network
 from monai_afire.transforms.radiograph_io import formats
-from monai_afire_cli.run_records import begin_run
+from monai_afire_cli.runs.run_records import begin_run
 
 SMALL: dict[str, Any] = {"saved": [], "device": "cpu", "batch_size": 2}
 

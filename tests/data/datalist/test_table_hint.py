@@ -17,7 +17,7 @@ from monai_afire.apps.readers.label_tables import read_table
 from monai_afire.apps.runs.call import BundleCall
 from monai_afire.apps.runs.options.check import OptionError, check_call
 from monai_afire.data import DatalistError, bundle_items, labeled_items
-from monai_afire_cli.table_hint import list_command
+from monai_afire_cli.options.table_hint import list_command
 
 HEADER = "Image Index,Finding Labels,Patient ID,View Position"
 NAMES = [f"0000000{number}_000.png" for number in range(1, 9)]

@@ -30,10 +30,10 @@ from monai_afire.apps.runs.options.kinds import ANY_NUMBER, SWITCH, describe
 from monai_afire.apps.runs.options.literals import changed_words
 from monai_afire.apps.runs.options.option import NULL
 from monai_afire.apps.runs.overlays import undone_settings, wrong_order
-from monai_afire_cli.overrides import unknown_step
-from monai_afire_cli.suggestions import MOST_SUGGESTIONS, did_you_mean, is_name_of
-from monai_afire_cli.table_hint import no_datalist
-from monai_afire_cli.wrong_values import such_as, wrong_value
+from monai_afire_cli.options.overrides import unknown_step
+from monai_afire_cli.options.suggestions import MOST_SUGGESTIONS, did_you_mean, is_name_of
+from monai_afire_cli.options.table_hint import no_datalist
+from monai_afire_cli.options.wrong_values import such_as, wrong_value
 
 __all__ = ["OptionError", "check_call"]
 

@@ -21,7 +21,7 @@ from monai_afire.apps.phantom import export_phantom
 from monai_afire.apps.phantom.phantom_cohort import SECTIONS
 from monai_afire.networks.nets.encoders.encoder_building import OWN_NAMES, parse_encoder_name
 from monai_afire.utils.device import ACCELERATORS, device_count
-from monai_afire_cli.wrong_values import SWITCH_WORDS, at_least
+from monai_afire_cli.options.wrong_values import SWITCH_WORDS, at_least
 
 _PHANTOM_ENTRIES = [
     name for name in inspect.signature(export_phantom).parameters if name != "out_dir"

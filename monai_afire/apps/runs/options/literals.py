@@ -13,7 +13,7 @@ from monai_afire.apps.runs.call import BundleCall
 from monai_afire.apps.runs.config_entries import needs_evaluation, text_of
 from monai_afire.apps.runs.options.declarations import OPTIONS
 from monai_afire.apps.runs.options.option import NULL, Option
-from monai_afire_cli.words import SIGILS, literal
+from monai_afire_cli.options.words import SIGILS, literal
 
 __all__ = ["changed_words"]
 

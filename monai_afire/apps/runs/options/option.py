@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from monai_afire.apps.runs.config_entries import is_computed
 from monai_afire.apps.runs.options.kinds import ENCODER, FILES, PATH, PATH_OR_EMPTY, TEXT, describe
-from monai_afire_cli.wrong_values import wrong_value
+from monai_afire_cli.options.wrong_values import wrong_value
 
 NULL = "$None"
 """Nothing as a word of a command line: MONAI leaves out an option that is None."""

@@ -16,7 +16,7 @@ from apps.runs.bundle_configs import paths_of
 from monai.bundle import ConfigWorkflow, create_workflow
 
 from monai_afire.apps.runs.process_end import innermost_cause
-from monai_afire_cli.words import passed_on
+from monai_afire_cli.options.words import passed_on
 
 STRANGE = (
     "...",

@@ -1,7 +1,7 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
 """
-``python -m monai_afire_cli.first_seconds MODULE WORD ...``: ``python -m MODULE WORD ...`` that a signal ends in a line.
+``python -m monai_afire_cli.process.first_seconds MODULE WORD ...``: a module that a signal ends in a line.
 
 A command says by itself how it was stopped, but only once it is loaded, which takes seconds: until then, Ctrl-C would
 print a traceback of whatever was being imported.
@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from monai_afire_cli.interrupts import (
+from monai_afire_cli.process.interrupts import (
     INTERRUPTED_EXIT_CODE,
     EarlyStop,
     exit_code_behind,

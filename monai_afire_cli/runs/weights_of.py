@@ -11,8 +11,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from monai_afire_cli.bundles import bundle_word, find_bundle
-from monai_afire_cli.run_records import (
+from monai_afire_cli.bundles.bundle import bundle_word, find_bundle
+from monai_afire_cli.options.suggestions import did_you_mean
+from monai_afire_cli.options.words import SEPARATOR
+from monai_afire_cli.runs.run_records import (
     LATEST,
     has_weights,
     newest_first,
@@ -21,8 +23,6 @@ from monai_afire_cli.run_records import (
     run_folders,
     runs_of,
 )
-from monai_afire_cli.suggestions import did_you_mean
-from monai_afire_cli.words import SEPARATOR
 
 __all__ = [
     "no_such_run",

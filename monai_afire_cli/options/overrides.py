@@ -11,18 +11,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from monai_afire_cli.run_records import (
+from monai_afire_cli.options.suggestions import MOST_SUGGESTIONS, did_you_mean, paths_of
+from monai_afire_cli.options.table_hint import NO_LABELS, no_datalist
+from monai_afire_cli.options.words import PATHS, SEPARATOR, option_words
+from monai_afire_cli.options.wrong_values import (
+    is_empty_folder,
+    no_radiographs,
+    unwritable,
+    wrong_word,
+)
+from monai_afire_cli.runs.run_records import (
     has_run_folder,
     other_step,
     runs_of,
     taken_name,
     wrong_name,
 )
-from monai_afire_cli.suggestions import MOST_SUGGESTIONS, did_you_mean, paths_of
-from monai_afire_cli.table_hint import NO_LABELS, no_datalist
-from monai_afire_cli.weights_of import wrong_run
-from monai_afire_cli.words import PATHS, SEPARATOR, option_words
-from monai_afire_cli.wrong_values import is_empty_folder, no_radiographs, unwritable, wrong_word
+from monai_afire_cli.runs.weights_of import wrong_run
 
 __all__ = ["INPUTS", "OUTPUTS", "OWN_ENCODERS", "unknown_step", "wrong_options"]
 
@@ -60,7 +65,7 @@ def wrong_options(
         A line for each, with the remedy.
 
     Example:
-        >>> from monai_afire_cli.bundles import bundles_folder
+        >>> from monai_afire_cli.bundles.bundle import bundles_folder
         >>> train = bundles_folder() / "afire/configs/train.json"
         >>> wrong_options([train], ["--train::lr_schedul::end", "0", "--dataset_dir=nowhere"])[0]
         "--train::lr_schedul::end: train has no 'lr_schedul'; did you mean 'lr_schedule'?"

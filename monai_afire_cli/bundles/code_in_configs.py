@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from monai_afire_cli.words import SEPARATOR
+from monai_afire_cli.options.words import SEPARATOR
 
 __all__ = ["Code", "code_in_config", "config_paths", "listing"]
 
@@ -116,7 +116,7 @@ def code_in_config(path: Path) -> list[Code]:
         ValueError: when the file is no JSON.
 
     Example:
-        >>> from monai_afire_cli.bundles import bundles_folder
+        >>> from monai_afire_cli.bundles.bundle import bundles_folder
         >>> code_in_config(bundles_folder() / "afire/configs/inference.json")[0].text
         '$import monai_afire'
     """

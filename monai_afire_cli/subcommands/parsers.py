@@ -8,7 +8,7 @@ import argparse
 from functools import partial
 from typing import Any
 
-from monai_afire_cli.overrides import OWN_ENCODERS
+from monai_afire_cli.options.overrides import OWN_ENCODERS
 
 __all__ = [
     "CHECKS",

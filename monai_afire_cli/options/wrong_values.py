@@ -16,7 +16,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from monai_afire_cli.words import COUNTS
+from monai_afire_cli.options.words import COUNTS
 
 __all__ = [
     "SWITCH_WORDS",

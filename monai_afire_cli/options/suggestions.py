@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from monai_afire_cli.words import SEPARATOR
+from monai_afire_cli.options.words import SEPARATOR
 
 __all__ = ["MOST_SUGGESTIONS", "did_you_mean", "is_name_of", "paths_of"]
 

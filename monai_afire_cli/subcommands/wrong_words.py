@@ -10,7 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from monai_afire_cli.parsers import (
+from monai_afire_cli.options.suggestions import did_you_mean
+from monai_afire_cli.options.table_hint import no_datalist, table_columns
+from monai_afire_cli.options.wrong_values import unwritable
+from monai_afire_cli.runs.weights_of import wrong_detector
+from monai_afire_cli.subcommands.parsers import (
     ENCODER_WORDS,
     ENCODERS,
     SETS,
@@ -19,10 +23,6 @@ from monai_afire_cli.parsers import (
     data_parser,
     watch_parser,
 )
-from monai_afire_cli.suggestions import did_you_mean
-from monai_afire_cli.table_hint import no_datalist, table_columns
-from monai_afire_cli.weights_of import wrong_detector
-from monai_afire_cli.wrong_values import unwritable
 
 __all__ = ["wrong_words"]
 

@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from monai_afire_cli.interrupts import INTERRUPTED_EXIT_CODE, hold_interrupts
+from monai_afire_cli.process.interrupts import INTERRUPTED_EXIT_CODE, hold_interrupts
 
 __all__ = ["DOOR", "bundle_command", "config_word", "hand_over", "quoted", "run_in", "shown"]
 
@@ -23,7 +23,7 @@ DOOR = "MONAI_AFIRE_DOOR"
 
 # what a shell changes within double quotes: there a $ before a single quote is none of it
 _SPECIAL_WITHIN = re.compile(r"""["`!]|\$(?!')|\\(?=[\\$]|$)""")
-_STARTER = ["-m", "monai_afire_cli.first_seconds"]
+_STARTER = ["-m", "monai_afire_cli.process.first_seconds"]
 _WAIT_SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 
 

@@ -11,8 +11,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from monai_afire_cli.starting import quoted
-from monai_afire_cli.suggestions import did_you_mean
+from monai_afire_cli.options.suggestions import did_you_mean
+from monai_afire_cli.process.starting import quoted
 
 __all__ = [
     "Bundle",
@@ -174,7 +174,7 @@ def bundles_folder() -> Path:
         >>> (bundles_folder() / "afire" / "configs" / "train.json").is_file()
         True
     """
-    root = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     candidates = [root / "monai_afire" / "bundles", root / "bundles"]
     for folder in candidates:
         if (folder / "afire" / _METADATA).is_file():
