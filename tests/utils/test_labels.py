@@ -7,7 +7,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from monai_afire.apps.evaluation.classification_metrics import check_thresholds_of_kind
 from monai_afire.utils.uncertain_labels import (
     check_label_kind,
     check_uncertain_policy,
@@ -57,13 +56,6 @@ def test_kinds_of_labels() -> None:
     logits = torch.tensor([[0.0, 1000.0], [-1000.0, -1000.0]])
     assert class_probabilities(logits).tolist() == [[0.5, 1.0], [0.0, 0.0]]
     assert class_probabilities(logits, "multiclass").tolist() == [[0.0, 1.0], [0.5, 0.5]]
-    trained, other = torch.full((2,), torch.nan), torch.tensor([0.5, torch.nan])
-    check_thresholds_of_kind(trained, "multiclass")
-    check_thresholds_of_kind(other, "multilabel")
-    check_thresholds_of_kind([NAN], "multilabel")  # of a user, who wants no decision
-    for thresholds, kind in ((trained, "multilabel"), (other, "multiclass")):
-        with pytest.raises(ValueError, match="the network was trained for"):
-            check_thresholds_of_kind(thresholds, kind)
     for arguments, words in (
         (("softmax",), "one of"),
         (("multiclass", 1), "two classes"),

@@ -11,8 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from monai_afire.apps.evaluation.classification_metrics import classification_metrics
+from monai_afire.apps.evaluation.classification_metrics import (
+    check_thresholds_of_kind,
+    classification_metrics,
+)
 from monai_afire.apps.evaluation.patient_bootstrap import patient_weights
 from monai_afire.metrics.binary_classification import best_f1_threshold
 from monai_afire.metrics.multilabel import best_thresholds, mean_auc
@@ -252,3 +256,13 @@ def test_exchanged_arguments_are_noticed() -> None:
     for function in (mean_auc, best_thresholds):
         with pytest.raises(ValueError, match="exchanged"):
             function(GOOD["probabilities"], np.nan_to_num(GOOD["labels"]))
+
+
+def test_thresholds_of_another_kind_of_labels_are_refused() -> None:
+    trained, other = torch.full((2,), NAN), torch.tensor([0.5, NAN])
+    check_thresholds_of_kind(trained, "multiclass")
+    check_thresholds_of_kind(other, "multilabel")
+    check_thresholds_of_kind([NAN], "multilabel")  # of a user, who wants no decision
+    for thresholds, kind in ((trained, "multilabel"), (other, "multiclass")):
+        with pytest.raises(ValueError, match="the network was trained for"):
+            check_thresholds_of_kind(thresholds, kind)

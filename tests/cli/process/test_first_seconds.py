@@ -16,7 +16,7 @@ from monai_afire_cli.process.interrupts import stopped_line
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="Windows sends other signals")
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 INTERRUPT = "import signal; signal.raise_signal(signal.SIGINT)\n"
 # what Ctrl-C does between the check of the words and the first line of the command
 HAND_OVER = """
@@ -133,7 +133,9 @@ def test_a_command_sees_the_words_of_python_m(tmp_path: Path) -> None:
     assert told.stdout.splitlines() == [words, "monai.bundle.__main__", words]
 
 
-@pytest.mark.parametrize("module", ["command", "bundles.bundle", "subcommands.parsers", "process.starting"])
+@pytest.mark.parametrize(
+    "module", ["command", "bundles.bundle", "subcommands.parsers", "process.starting"]
+)
 def test_an_interrupt_while_the_command_loads_its_own_parts_is_one_line(module: str) -> None:
     script = f"""
 import signal, sys
