@@ -216,7 +216,7 @@ def _build(definition: Mapping[str, Any], replaced: Mapping[str, Any]) -> Any:
     kind, parts = definition["class"], {}
     for name, value in definition["arguments"].items():
         parts[name] = _build(value, {}) if isinstance(value, Mapping) else value
-    if kind in ("HuggingFaceEncoder", "TimmEncoder"):
+    if kind in ("EfficientNetLiteEncoder", "HuggingFaceEncoder", "TimmEncoder"):
         parts["pretrained"] = False  # the file has the weights
     return class_named(kind)(**{**parts, **replaced})
 

@@ -15,6 +15,7 @@ from skimage import data
 from skimage.transform import resize
 
 from monai_afire.networks import EfficientNetLiteEncoder, TransferClassifier
+from monai_afire.networks.definition import build_network
 from monai_afire.networks.nets.encoders import efficientnet_lite_encoder
 from monai_afire.networks.nets.encoders.efficientnet_lite_encoder import imagenet_state_dict
 
@@ -145,3 +146,11 @@ def test_without_the_package_the_message_says_what_to_install(
     monkeypatch.setattr(efficientnet_lite_encoder, "_PACKAGE", "no_such_package_of_weights")
     with pytest.raises(ImportError, match=r"monai-afire\[imagenet\]"):
         EfficientNetLiteEncoder(pretrained=True)
+
+
+def test_its_file_is_read_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file has the weights, whatever its network was built with."""
+    monkeypatch.setattr(efficientnet_lite_encoder, "_PACKAGE", "no_such_package_of_weights")
+    arguments = {"img_size": 64, "pretrained": True}
+    encoder = build_network({"class": "EfficientNetLiteEncoder", "arguments": arguments})
+    assert encoder.grid_size == (2, 2)

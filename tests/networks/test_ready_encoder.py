@@ -132,7 +132,7 @@ def test_imagenet_is_a_name_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(in_channels)
         return weights
 
-    place = "monai_afire.networks.nets.encoders.encoder_building.imagenet_state_dict"
+    place = f"{efficientnet_lite_encoder.__name__}.imagenet_state_dict"
     monkeypatch.setattr(place, state_dict)
     encoder, transform = load_encoder("imagenet")
     assert transform(np.random.default_rng(0).random((300, 200))).shape == (1, 224, 224)

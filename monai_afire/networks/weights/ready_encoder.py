@@ -8,9 +8,9 @@ import os
 import warnings
 from typing import NamedTuple
 
+from monai_afire.networks.nets.encoders.efficientnet_lite_encoder import EfficientNetLiteEncoder
 from monai_afire.networks.nets.encoders.encoder_building import (
     IMAGENET,
-    imagenet_encoder,
     is_encoder_name,
     parse_encoder_name,
 )
@@ -81,7 +81,7 @@ def load_encoder(source: str | os.PathLike = RELEASED, pretrained: bool = True) 
 def _built(source: str, pretrained: bool) -> tuple[RadiographEncoder, bool]:
     """The encoder, and whether its images have standardized contrast."""
     if source == IMAGENET:
-        return imagenet_encoder(pretrained=pretrained), False
+        return EfficientNetLiteEncoder(pretrained=pretrained), False
     if is_encoder_name(source):
         name = parse_encoder_name(source)
         adapter = {"hub": HuggingFaceEncoder, "timm": TimmEncoder}[name.library]

@@ -111,7 +111,8 @@ class EfficientNetLiteEncoder(ConvolutionalEncoder):
     Args:
         in_channels: 1 for gray, 3 for color.
         img_size: spatial size in pixels; each axis a multiple of 32.
-        pretrained: load the weights of ImageNet, see :func:`imagenet_state_dict`.
+        pretrained: load the weights of ImageNet, see :func:`imagenet_state_dict`. A file of the network holds them, so
+            that its reader needs no package of weights.
 
     Raises:
         ImportError: for ``pretrained`` without the package of the weights.

@@ -9,10 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from monai_afire.networks.nets.encoders.efficientnet_lite_encoder import (
-    EfficientNetLiteEncoder,
-    imagenet_state_dict,
-)
+from monai_afire.networks.nets.encoders.efficientnet_lite_encoder import EfficientNetLiteEncoder
 from monai_afire.networks.nets.encoders.hugging_face_encoder import HuggingFaceEncoder
 from monai_afire.networks.nets.encoders.monai_encoder import MONAI_NETWORKS, MONAIEncoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
@@ -154,35 +151,6 @@ def as_encoder(
     )
 
 
-def imagenet_encoder(
-    in_channels: int = 1, img_size: Sequence[int] | int = 224, pretrained: bool = True
-) -> EfficientNetLiteEncoder:
-    """
-    EfficientNet-Lite0 with ImageNet's weights, as arguments that say nothing of the weights.
-
-    A file of a network with this encoder holds its weights, so its reader needs no package of weights.
-
-    Args:
-        in_channels: 1 for gray, 3 for color.
-        img_size: spatial size in pixels; each axis a multiple of 32.
-        pretrained: False for random weights.
-
-    Returns:
-        The encoder.
-
-    Raises:
-        ImportError: when the package of the weights is missing.
-
-    Example:
-        >>> imagenet_encoder(img_size=64, pretrained=False).grid_size
-        (2, 2)
-    """
-    encoder = EfficientNetLiteEncoder(in_channels, img_size)
-    if pretrained:
-        encoder.load_state_dict(imagenet_state_dict(in_channels))
-    return encoder
-
-
 def build_encoder(
     encoder: str | nn.Module | None, own: RadiographEncoder, pretrained: bool = True
 ) -> RadiographEncoder:
@@ -227,7 +195,7 @@ def build_encoder(
             own.in_channels, size, patch, 256, depths=(1, 1, 1, 1), spatial_dims=len(size)
         )
     elif encoder == IMAGENET:
-        built = imagenet_encoder(own.in_channels, own.img_size, pretrained)
+        built = EfficientNetLiteEncoder(own.in_channels, own.img_size, pretrained)
     else:
         name = parse_encoder_name(encoder)
         if len(own.img_size) != 2:
