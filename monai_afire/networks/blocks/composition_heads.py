@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from monai_afire.networks.blocks.heads import ProjectionMLP
+from monai_afire.networks.blocks.patches import patchify, unpatchify
 
 # parts of a patch along each axis
 RATIO = 2
@@ -38,13 +39,9 @@ def gather_parts(tokens: torch.Tensor, grid: Sequence[int]) -> torch.Tensor:
     """
     _check_even(grid)
     _check_tokens(tokens, grid)
-    dims = len(grid)
-    halved = [length // RATIO for length in grid]
-    blocks = tokens.reshape(len(tokens), *(n for length in halved for n in (length, RATIO)), -1)
-    block_axes, part_axes = range(1, 2 * dims, 2), range(2, 2 * dims + 1, 2)
-    return blocks.permute(0, *block_axes, *part_axes, -1).reshape(
-        len(tokens), math.prod(halved), -1
-    )
+    parts = patchify(tokens.transpose(1, 2).unflatten(2, tuple(grid)), RATIO)
+    # a patch has its channels, here D, slowest
+    return parts.unflatten(2, (tokens.shape[-1], -1)).transpose(2, 3).flatten(2)
 
 
 def spread_parts(tokens: torch.Tensor, grid: Sequence[int]) -> torch.Tensor:
@@ -66,15 +63,13 @@ def spread_parts(tokens: torch.Tensor, grid: Sequence[int]) -> torch.Tensor:
         tensor([0., 1., 2., 3., 4., 5., 6., 7.])
     """
     _check_tokens(tokens, grid)
-    dims = len(grid)
-    num_parts = RATIO**dims
+    num_parts = RATIO ** len(grid)
     if tokens.shape[-1] % num_parts:
         raise ValueError(
             f"tokens of width {tokens.shape[-1]} cannot be divided into {num_parts} parts"
         )
-    parts = tokens.reshape(len(tokens), *grid, *[RATIO] * dims, -1)
-    interleaved = [axis for i in range(dims) for axis in (1 + i, 1 + dims + i)]
-    return parts.permute(0, *interleaved, -1).reshape(len(tokens), num_parts * math.prod(grid), -1)
+    patches = tokens.unflatten(2, (num_parts, -1)).transpose(2, 3).flatten(2)
+    return unpatchify(patches, grid, RATIO).flatten(2).transpose(1, 2)
 
 
 class Composer(nn.Module):

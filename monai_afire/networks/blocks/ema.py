@@ -39,17 +39,12 @@ def update_ema(teachers: Sequence[nn.Module], students: Sequence[nn.Module], dec
         >>> float(teacher.weight)
         0.25
     """
-    moving: list[torch.Tensor] = [
-        parameter for module in teachers for parameter in module.parameters()
-    ]
-    leading: list[torch.Tensor] = [
-        parameter for module in students for parameter in module.parameters()
-    ]
-    get_ema_multi_avg_fn(decay)(moving, leading, None)
+    moving, leading = nn.ModuleList(teachers), nn.ModuleList(students)
+    move = get_ema_multi_avg_fn(decay)
+    move(tuple(moving.parameters()), tuple(leading.parameters()), None)
     with torch.no_grad():
-        for teacher, student in zip(teachers, students, strict=True):
-            for mine, given in zip(teacher.buffers(), student.buffers(), strict=True):
-                mine.copy_(given)
+        for mine, given in zip(moving.buffers(), leading.buffers(), strict=True):
+            mine.copy_(given)
 
 
 class TeacherNetwork(nn.Module):
