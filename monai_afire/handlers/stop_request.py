@@ -42,14 +42,13 @@ class StoppedBySignal(SystemExit):
 class StopRequest:
     """Whether a signal has asked the run to stop, agreed on by all processes of the run."""
 
-    def __init__(
-        self, signals: Sequence[str] = ("SIGTERM", "SIGUSR1", "SIGINT"), sync_interval: int = 10
-    ) -> None:
+    sync_interval = 10  # iterations between two times that several processes ask each other
+
+    def __init__(self, signals: Sequence[str] = ("SIGTERM", "SIGUSR1", "SIGINT")) -> None:
         unknown = [name for name in signals if name not in signal.Signals.__members__]
         if unknown and sys.platform != "win32":  # Windows has few
             raise ValueError(f"unknown signals {unknown}: give names like 'SIGTERM'")
         self.signals = [signal.Signals[name] for name in signals if name not in unknown]
-        self.sync_interval = sync_interval
         self.received: signal.Signals | None = None
         self.received_at = 0.0
         self._is_agreed = False
