@@ -308,19 +308,14 @@ class PEACLoss(CompositeLoss):
         for (name, choices), value in zip(_SAMPLES.items(), chosen, strict=True):
             if value not in choices:
                 raise ValueError(f"{name} must be one of {choices}, got {value!r}")
-        ordered = ("order_logits", "order", *(["shuffled"] if order_samples == "shuffled" else []))
-        restored = (
-            "restored",
-            "target",
-            *(["shuffled"] if restoration_samples == "in_order" else []),
-        )
         crops = ("{}_1", "{}_2", "teacher_{}_1", "teacher_{}_2")
-        of_crops, of_patches = (
-            tuple(name.format(kind) for name in crops) for kind in ("global", "local")
-        )
+        of_crops = tuple(name.format("global") for name in crops)
+        of_patches = tuple(name.format("local") for name in crops)
         terms = {
-            "order": LossTerm(order_weight, OrderClassificationLoss(reduction), ordered),
-            "restoration": LossTerm(restoration_weight, self._restoration, restored),
+            "order": LossTerm(order_weight, self._order, ("order_logits", "order", "shuffled")),
+            "restoration": LossTerm(
+                restoration_weight, self._restoration, ("restored", "target", "shuffled")
+            ),
             "global": LossTerm(global_weight, self._global, of_crops),
             "local": LossTerm(
                 local_weight, self._local, (*of_patches, "matches_1", "matches_2", "shuffled")
@@ -328,15 +323,24 @@ class PEACLoss(CompositeLoss):
         }
         switches = "classify_order, restore, global_consistency and local_consistency"
         super().__init__(terms, f"build the network with all of {switches} that have a weight")
+        self.order = OrderClassificationLoss(reduction)
         self.restoration = AppearanceRestorationLoss(reduction)
         self.global_consistency = GlobalConsistencyLoss()
         self.local_consistency = LocalConsistencyLoss(reduction)
+        self.order_samples = order_samples
+        self.restoration_samples = restoration_samples
         self.swapped_samples = swapped_samples
 
-    def _restoration(
-        self, restored: torch.Tensor, target: torch.Tensor, shuffled: torch.Tensor | None = None
+    def _order(
+        self, logits: torch.Tensor, order: torch.Tensor, shuffled: torch.Tensor
     ) -> torch.Tensor:
-        return self.restoration(restored, target, None if shuffled is None else ~shuffled)
+        return self.order(logits, order, shuffled if self.order_samples == "shuffled" else None)
+
+    def _restoration(
+        self, restored: torch.Tensor, target: torch.Tensor, shuffled: torch.Tensor
+    ) -> torch.Tensor:
+        samples = ~shuffled if self.restoration_samples == "in_order" else None
+        return self.restoration(restored, target, samples)
 
     def _global(
         self,

@@ -26,8 +26,5 @@ def check_shapes(**expected: tuple[torch.Tensor, Sequence[int]]) -> None:
     """
     for name, (value, shape) in expected.items():
         if tuple(value.shape) != tuple(shape):
-            found, reason = (
-                tuple(value.shape),
-                "are the keys of prepare_batch in the order of the arguments?",
-            )
-            raise ValueError(f"{name} must be {tuple(shape)}, got {found}: {reason}")
+            hint = "are the keys of prepare_batch in the order of the arguments?"
+            raise ValueError(f"{name} must be {tuple(shape)}, got {tuple(value.shape)}: {hint}")

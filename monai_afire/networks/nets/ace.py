@@ -191,8 +191,10 @@ class ACE(TeacherNetwork):
             decomposed = self.decomposer(student[2])
             outputs["decomposition_logits"] = self._matching_logits(teacher[1], decomposed)
         if self.global_consistency:
-            masks = self._overlap_masks(offset_1, offset_2)
-            outputs["global_student"] = self._student_distribution(_mean_tokens(student, masks))
+            cells = self.encoder.grid_size[0]
+            masks = overlap_masks(offset_1, offset_2, (cells, 2 * cells), (1, 2))
+            scores = _mean_tokens(student, masks) / self.student_temperature
+            outputs["global_student"] = torch.log_softmax(scores, dim=-1)
             outputs["global_teacher"] = self._teacher_distribution(_mean_tokens(teacher, masks))
         return outputs
 
@@ -232,13 +234,6 @@ class ACE(TeacherNetwork):
             teacher = _encode(self.teacher_encoder, images, {1: decomposes, 2: composes})
         return student, teacher
 
-    def _overlap_masks(
-        self, offset_1: torch.Tensor, offset_2: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The patches of each crop (B, L) that the other one shows, too."""
-        cells = self.encoder.grid_size[0]
-        return overlap_masks(offset_1, offset_2, (cells, 2 * cells), (1, 2))
-
     def _matching_logits(self, teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
         """Scaled cosines, or products, of every pair: (B, N, D) and (B, M, D) to (B, N, M)."""
         with torch.autocast(student.device.type, enabled=False):
@@ -249,10 +244,6 @@ class ACE(TeacherNetwork):
             student = F.normalize(student, dim=-1, eps=1e-6)
             # scaled before the product, whose many pairs would be kept for the scale's gradient
             return teacher @ (self.logit_scale.exp() * student).mT
-
-    def _student_distribution(self, means: torch.Tensor) -> torch.Tensor:
-        """Logarithms of the distributions."""
-        return torch.log_softmax(means / self.student_temperature, dim=-1)
 
     @torch.no_grad()
     def _teacher_distribution(self, means: torch.Tensor) -> torch.Tensor:
