@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Conformal p-values of anomaly scores, and the images that remain at a false discovery rate."""
+"""Conformal p-values of anomaly scores, and how many normal images they need."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def conformal_p_values(scores: ArrayLike, normal_scores: ArrayLike) -> NDArray[n
         [0.8, 0.6, 0.2]
     """
     values, normal = np.asarray(scores, dtype=float), np.asarray(normal_scores, dtype=float)
-    normal = np.sort(normal[np.isfinite(normal)])
+    normal = np.sort(normal[~np.isnan(normal)])
     if not len(normal):
         return np.full(values.shape, np.nan)
     at_least = len(normal) - np.searchsorted(normal, values, side="left")

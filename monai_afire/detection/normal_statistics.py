@@ -391,7 +391,7 @@ class NormalMemory(NormalStatistics):
         """
         Find the principal components and keep the normal features along them.
 
-        Of more images than there is room for, some are kept, evenly spread over the order in which they came.
+        Of more images than there is room for, some are kept, evenly spread over their numbers.
 
         Raises:
             RuntimeError: with no more images than neighbors, of which each image needs others.
@@ -408,11 +408,9 @@ class NormalMemory(NormalStatistics):
         dim = self.projection.shape[1]
         self.projection.copy_(components[:, -dim:])
         self.scale.copy_(variances[-dim:].mean().clamp_min(1e-12).sqrt())
-        kept = (
-            torch.arange(min(count, self.capacity), device=features.device)
-            * count
-            // min(count, self.capacity)
-        )
+        places = torch.arange(min(count, self.capacity), device=features.device)
+        # by number, so that no image takes the room of others with its copies
+        kept = owners.argsort(stable=True)[places * count // len(places)].sort().values
         self.references.fill_(torch.inf)
         self.references[: len(kept)] = self._project(features[kept]).to(self.references.dtype)
         self.owners.fill_(-1)

@@ -34,6 +34,8 @@ def test_normal_images_are_called_abnormal_no_more_often_than_stated() -> None:
 
 def test_p_values_of_nothing_are_unknown() -> None:
     assert np.isnan(conformal_p_values([1.0], [])).all()
+    # a normal image that scores infinitely high is one of those that score at least as high
+    assert conformal_p_values([5.0, np.inf], [0.0, 1.0, np.inf]).tolist() == [0.5, 0.5]
     assert np.isnan(conformal_p_values([np.nan, 1.0], [0, 2])).tolist() == [True, False]
 
 

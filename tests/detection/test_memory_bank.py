@@ -69,6 +69,16 @@ def test_of_more_images_than_fit_evenly_spread_ones_are_kept() -> None:
         assert (distances[number] < memory(normal, torch.arange(15))[number]).all()
 
 
+def test_copies_take_no_room_from_other_images() -> None:
+    """Each batch is of five images, then of their copies; every fifth row is of the first image."""
+    normal, owners = torch.randn(20, 2, 4), torch.arange(5).repeat(4)
+    memory = NormalMemory(2, 4, 4, capacity=4, num_neighbors=3)
+    memory.update(normal, owners)
+    memory.finalize()
+    assert memory.owners.unique().tolist() == [0, 1, 2, 3]
+    assert memory(normal, owners).isfinite().all()
+
+
 def test_copies_of_too_few_images_are_refused() -> None:
     memory = NormalMemory(2, 4, 4, 20, 2)
     memory.update(torch.randn(8, 2, 4), torch.arange(2).repeat(4))
