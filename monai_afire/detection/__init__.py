@@ -7,8 +7,8 @@ Anomaly detection: a pre-trained network with statistics of the normal, how it i
 ``described_images`` have of the network (``token_features``, ``masked_restoration``), by ``score_equations`` or by
 ``normal_statistics`` (as in PaDiM and PatchCore), in the fields of view of ``field_of_view``. ``detection_items`` lists
 the images that a detector is evaluated on, ``detector_auc`` says how well it does. ``detector_file`` keeps a fitted
-one in one file, ``calibration`` compares its scores with those of normal images. The handlers of an engine are
-:class:`monai_afire.handlers.DetectorFit`, :class:`monai_afire.apps.results.AnomalyReport` and
+one in one file, ``score_thresholds`` and ``conformal`` compare its scores with those of normal images. The handlers of
+an engine are :class:`monai_afire.handlers.DetectorFit`, :class:`monai_afire.apps.results.AnomalyReport` and
 :class:`monai_afire.apps.worklist.AnomalyWriter`.
 """
 

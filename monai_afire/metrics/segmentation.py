@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Dice and Hausdorff distance of each image and class, with empty masks as the field counts them."""
+"""Mean Dice of a validation, by which training chooses."""
 
 from __future__ import annotations
 

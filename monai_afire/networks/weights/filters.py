@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,32 +103,38 @@ def find_encoder(
         >>> find_encoder(both, [vit], "teacher")[1]
         'teacher.backbone.'
     """
-    below = "" if key is None else key.rstrip(".") + "."
+    below = begin_of(key)
     names = [name for name in tensors if name.startswith(below)]
     if not names:
         raise ValueError(
             f"nothing lies below key={key!r} in the checkpoint; its keys are {shorten(list(tensors))}"
         )
-    candidates = []
-    for candidate in filters:
-        for anchor in candidate.anchors:
-            for prefix in [
-                name[: -len(anchor)] for name in names if f".{name}".endswith(f".{anchor}")
-            ]:
-                if any(
-                    name.startswith(tuple(prefix + body for body in candidate.body))
-                    for name in names
-                ):
-                    candidates.append((candidate, prefix))
-    candidates = [
-        each for each in candidates if is_teacher(each[1]) == (branch == "teacher")
-    ] or candidates
+    candidates = [(source, prefix) for source in filters for prefix in _prefixes(source, names)]
+    of_branch = [each for each in candidates if is_teacher(each[1]) == (branch == "teacher")]
+    candidates = of_branch or candidates
     if len(candidates) > 1:
         prefixes = [prefix for _, prefix in candidates]
         raise ValueError(
             f"the checkpoint holds {len(candidates)} encoders, below {prefixes}: choose one by key="
         )
     return candidates[0] if candidates else None
+
+
+def _prefixes(source: CheckpointFilter, names: Sequence[str]) -> Iterator[str]:
+    """What stands before a format's keys, wherever there is an anchor with a body beside it."""
+    for anchor in source.anchors:
+        for name in names:
+            if not f".{name}".endswith(f".{anchor}"):
+                continue
+            prefix = name.removesuffix(anchor)
+            bodies = tuple(prefix + body for body in source.body)
+            if any(other.startswith(bodies) for other in names):
+                yield prefix
+
+
+def begin_of(key: str | None) -> str:
+    """Begin of the paths below a key of a checkpoint."""
+    return "" if key is None else key.rstrip(".") + "."
 
 
 def is_teacher(prefix: str) -> bool:

@@ -29,6 +29,7 @@ from monai_afire.networks.weights.checkpoint_files import Checkpoint, read_check
 from monai_afire.networks.weights.filters import (
     CheckpointFilter,
     Conversion,
+    begin_of,
     convert_names,
     find_encoder,
     is_teacher,
@@ -210,15 +211,17 @@ def _convert(
             "library comes in as itself: --encoder hub:FOLDER (Hugging Face) or --encoder timm:NAME."
         )
     conversion = convert_names(checkpoint, *found)
-    stated = checkpoint.arguments
-    if stated.get("img_size") and stated.get("patch_size"):
-        axes = len(encoder.grid_size)
-        sizes = zip(
-            *(ensure_tuple_rep(stated[name], axes) for name in ("img_size", "patch_size")),
-            strict=True,
-        )
-        conversion.grid = tuple(size // patch for size, patch in sizes)
-    if isinstance(heads := stated.get("num_heads"), int):
+    _take_stated(conversion, checkpoint.arguments, encoder)
+    return conversion
+
+
+def _take_stated(conversion: Conversion, stated: Mapping[str, Any], encoder: Any) -> None:
+    """Note what the file says of its encoder, which tensors do not show."""
+    if stated.get("patch_size"):
+        patch_size = ensure_tuple_rep(stated["patch_size"], len(encoder.grid_size))
+        conversion.grid = _stated_grid(stated, patch_size)
+    heads = stated.get("num_heads")
+    if isinstance(heads, int):
         own = encoder.blocks[0].attn.num_heads
         if heads != own:
             raise ValueError(
@@ -230,7 +233,14 @@ def _convert(
         mean, std = (torch.tensor(ensure_tuple(stated[name])) for name in ("mean", "std"))
         conversion.normalization = mean, std
     conversion.layer_norm_eps = stated.get("norm_eps", conversion.layer_norm_eps)
-    return conversion
+
+
+def _stated_grid(stated: Mapping[str, Any], patch_size: Sequence[int]) -> tuple[int, ...] | None:
+    """Patches along each axis of the images that the file is for; None where it does not say."""
+    if not stated.get("img_size"):
+        return None
+    img_size = ensure_tuple_rep(stated["img_size"], len(patch_size))
+    return tuple(size // patch for size, patch in zip(img_size, patch_size, strict=True))
 
 
 def _convert_exactly(
@@ -243,49 +253,39 @@ def _convert_exactly(
         checkpoint = read_checkpoint(weights)
     expected = _floating(target)
     prefix = _common_prefix(checkpoint, expected, key, branch)
-    source = CheckpointFilter(type(target).__name__, (), (), {}, "", of_photographs=False)
     inside = {
         name.removeprefix(prefix): each
         for name, each in checkpoint.tensors.items()
         if name.startswith(prefix)
     }
+    translated = inside
     if isinstance(encoder, AdaptedEncoder):
         _fit_stated_positions(inside, checkpoint.arguments, encoder)
-        found = encoder.own_tensors(inside, checkpoint.name)
-    else:
-        found = inside
-    found = {name: found[name] for name in expected if name in found}
+        translated = encoder.own_tensors(inside, checkpoint.name)
+    found = {name: translated[name] for name in expected if name in translated}
+    source = CheckpointFilter(type(target).__name__, (), (), {}, "", of_photographs=False)
+    report = LoadReport(checkpoint.name, source.name, prefix)
     used = {id(each) for each in found.values()}  # under another name, too
-    dropped = [name for name, each in inside.items() if name not in found and id(each) not in used]
-    changed = [name for name in found if name in inside and found[name].shape != inside[name].shape]
-    resized = [
-        f"{name} {tuple(inside[name].shape)} -> {tuple(found[name].shape)}" for name in changed
-    ]
-    return Conversion(
-        source,
-        found,
-        LoadReport(checkpoint.name, source.name, prefix, dropped=dropped, resized=resized),
-    )
+    for name, tensor in inside.items():
+        if name not in found and id(tensor) not in used:
+            report.dropped.append(name)
+        elif name in found and found[name].shape != tensor.shape:
+            report.resized.append(f"{name} {tuple(tensor.shape)} -> {tuple(found[name].shape)}")
+    return Conversion(source, found, report)
 
 
 def _fit_stated_positions(
     tensors: dict[str, torch.Tensor], stated: Mapping[str, Any], encoder: Any
 ) -> None:
     """Resize positions of an encoder whose image size the file states, which its library would take for a square."""
-    if not stated.get("img_size"):  # the size of a network of another library is its own
+    grid = _stated_grid(stated, encoder.patch_size)
+    if grid is None or grid == encoder.grid_size:
         return
-    sizes = zip(
-        ensure_tuple_rep(stated["img_size"], len(encoder.grid_size)),
-        encoder.patch_size,
-        strict=True,
-    )
-    grid = tuple(size // patch for size, patch in sizes)
-    for name in [
-        name for name in tensors if re.search(r"(^|\.)(pos_embed|position_embeddings)$", name)
-    ]:
-        positions = tensors[name]
-        skip = positions.shape[1] - math.prod(grid) if positions.ndim == 3 else -1
-        if skip >= 0 and grid != encoder.grid_size:
+    for name, positions in tensors.items():
+        if positions.ndim != 3 or not re.search(r"(^|\.)(pos_embed|position_embeddings)$", name):
+            continue
+        skip = positions.shape[1] - math.prod(grid)
+        if skip >= 0:
             resized = resize_position_embedding(positions[:, skip:], grid, encoder.grid_size)
             tensors[name] = torch.cat([positions[:, :skip], resized], dim=1)
 
@@ -300,22 +300,20 @@ def _common_prefix(
     checkpoint: Checkpoint, expected: Mapping[str, Any], key: str | None, branch: str
 ) -> str:
     """What precedes the encoder's names in the file: where most of them are, in the branch that is asked for."""
-    paths = [path.split(".") for path in checkpoint.tensors]
-    splits = ((path[:start], path[start:]) for path in paths for start in range(len(path)))
-    counts = Counter(
-        "".join(f"{part}." for part in before)
-        for before, name in splits
-        if ".".join(name) in expected
-    )
-    within = {
-        prefix: n for prefix, n in counts.items() if key is None or prefix.startswith(f"{key}.")
-    }
+    counts: Counter[str] = Counter()
+    for path in checkpoint.tensors:
+        for start in (0, *(dot.end() for dot in re.finditer(r"\.", path))):
+            if path[start:] in expected:
+                counts[path[:start]] += 1
+    below = begin_of(key)
+    within = {prefix: count for prefix, count in counts.items() if prefix.startswith(below)}
     if not within:
         keys = f"Its keys: {shorten(list(checkpoint.tensors))}. The encoder's: {shorten(list(expected))}"
         raise ValueError(
             f"no weights of this encoder found in {checkpoint.name}. {keys}. Is it of this model?"
         )
-    most = [prefix for prefix, n in within.items() if n == max(within.values())]
+    largest = max(within.values())
+    most = [prefix for prefix, count in within.items() if count == largest]
     of_branch = [prefix for prefix in most if is_teacher(prefix) == (branch == "teacher")] or most
     if len(of_branch) > 1:
         raise ValueError(
@@ -328,11 +326,8 @@ def _fill_absent_biases(conversion: Conversion, encoder: nn.Module) -> None:
     """A layer that has no bias in the source has a bias of zero in the encoder."""
     tensors, filled = conversion.tensors, []
     for name, tensor in encoder.state_dict().items():
-        if (
-            name.endswith(".bias")
-            and name not in tensors
-            and name.removesuffix("bias") + "weight" in tensors
-        ):
+        layer, _, part = name.rpartition(".")
+        if part == "bias" and name not in tensors and f"{layer}.weight" in tensors:
             tensors[name] = torch.zeros(tensor.shape)
             filled.append(name)
     if filled:
@@ -354,8 +349,9 @@ def _compare(
     if wrong:
         given = "".join(f"{name}={value}, " for name, value in arguments.items())
         first = f"{wrong[0]}: {tuple(tensors[wrong[0]].shape)} in the file, {expected[wrong[0]]} in the encoder"
-        remedy = f"build it with the checkpoint's settings: {given}heads, image size"
-        remedy = remedy if given else "give the model that the file is of as --encoder"
+        remedy = "give the model that the file is of as --encoder"
+        if given:
+            remedy = f"build it with the checkpoint's settings: {given}heads, image size"
         raise ValueError(
             f"{len(wrong)} tensors of {report.file} do not fit the encoder, first {first}; {remedy}"
         )
@@ -386,15 +382,15 @@ def _refuse_surplus(file: str, blocks: Sequence[str], arguments: Mapping[str, An
     if blocks:
         raise ValueError(
             f"{file} has {len(blocks)} blocks that the encoder lacks ({shorten(blocks)}), and a network cut "
-            f"short gives other tokens: build an encoder of its depth{_given(arguments)}"
+            f"short gives other tokens: build an encoder of its depth{_depth_in_words(arguments)}"
         )
 
 
-def _given(arguments: Mapping[str, Any]) -> str:
-    depth = arguments.get("num_layers", arguments.get("depths"))
-    return (
-        "" if depth is None else f" ({'depths' if 'depths' in arguments else 'num_layers'}={depth})"
-    )
+def _depth_in_words(arguments: Mapping[str, Any]) -> str:
+    for name in ("num_layers", "depths"):
+        if name in arguments:
+            return f" ({name}={arguments[name]})"
+    return ""
 
 
 def _refuse_absent(report: LoadReport, needed: str) -> None:
