@@ -126,10 +126,8 @@ class DistortAppearance(OccasionalTransform):
         self.num_boxes = check_positive("num_boxes", check_range("num_boxes", num_boxes))
         self.inpaint_size = check_range("inpaint_size", inpaint_size, 1)
         self.outpaint_size = check_range("outpaint_size", outpaint_size, 1)
-        self.curve_prob, self.invert_prob = (
-            check_prob("curve_prob", curve_prob),
-            check_prob("invert_prob", invert_prob),
-        )
+        self.curve_prob = check_prob("curve_prob", curve_prob)
+        self.invert_prob = check_prob("invert_prob", invert_prob)
         self.paint_prob = check_prob("paint_prob", paint_prob)
         self.outpaint_prob = check_prob("outpaint_prob", outpaint_prob)
         self.pixel_order: np.ndarray | None = None
@@ -247,11 +245,7 @@ class DistortAppearanced(RandomArrayTransformd):
         allow_missing_keys: bool = False,
         **named_settings: Any,
     ) -> None:
-        super().__init__(
-            keys,
-            DistortAppearance(*settings, **named_settings),
-            allow_missing_keys=allow_missing_keys,
-        )
+        super().__init__(keys, *settings, allow_missing_keys=allow_missing_keys, **named_settings)
         self.skip_key = skip_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:

@@ -85,14 +85,14 @@ class RandomArrayTransformd(RandomizableTransform, ArrayTransformd):
     """
     Base of the dictionary transforms around one random array transform, which makes the draws.
 
-    A subclass builds the array transform, and in its ``__call__`` stores what :meth:`transformed` gives. All keys of
-    one dictionary share one draw. The array transform is a plain attribute: MONAI's ``Compose`` and ``DataLoader`` seed
-    this object, which seeds the array transform. It draws whether to act, too: ``prob`` is that of the array transform,
-    or 1 where it has none, as a random crop.
+    The array transform has an argument ``randomize``, which repeats the last draw if False. A subclass stores in its
+    ``__call__`` what :meth:`transformed` gives. All keys of one dictionary share one draw. The array transform is a
+    plain attribute: MONAI's ``Compose`` and ``DataLoader`` seed this object, which seeds the array transform. It draws
+    whether to act, too: ``prob`` is that of the array transform, or 1 where it has none, as a random crop.
 
     Args:
         keys: keys of the images.
-        transform: random array transform with an argument ``randomize`` that repeats the last draw if False.
+        settings: arguments of the array transform.
         new_keys: keys that are going to be added.
         allow_missing_keys: do not raise an error if a key is missing.
 
@@ -103,9 +103,10 @@ class RandomArrayTransformd(RandomizableTransform, ArrayTransformd):
         >>> import torch
         >>> from monai_afire.transforms.patch_distortion import ShufflePatches
         >>> class Shuffled(RandomArrayTransformd):
+        ...     array_class = ShufflePatches
         ...     def __call__(self, data):
         ...         return dict(data) | {key: shuffled for key, (shuffled, order) in self.transformed(data)}
-        >>> transform = Shuffled(["a", "b"], ShufflePatches(patch_size=2)).set_random_state(seed=0)
+        >>> transform = Shuffled(["a", "b"], patch_size=2).set_random_state(seed=0)
         >>> image = torch.rand(1, 8, 8)
         >>> data = transform({"a": image, "b": image})
         >>> torch.equal(data["a"], data["b"]), torch.equal(data["a"], image)
@@ -115,18 +116,20 @@ class RandomArrayTransformd(RandomizableTransform, ArrayTransformd):
     def __init__(
         self,
         keys: KeysCollection,
-        transform: Any,
+        *settings: Any,
         new_keys: Sequence[Hashable] = (),
         allow_missing_keys: bool = False,
+        **named_settings: Any,
     ) -> None:
-        MapTransform.__init__(self, keys, allow_missing_keys)
-        RandomizableTransform.__init__(self, prob=getattr(transform, "prob", 1.0))
+        ArrayTransformd.__init__(
+            self, keys, *settings, allow_missing_keys=allow_missing_keys, **named_settings
+        )
+        RandomizableTransform.__init__(self, prob=getattr(self.transform, "prob", 1.0))
         if len({*self.keys, *new_keys}) != len(self.keys) + len(new_keys):
             rule = "each key may be named once, and all new keys must differ from them and from each other"
             raise ValueError(
                 f"keys {self.keys} and new keys {tuple(new_keys)} must all differ: {rule}."
             )
-        self.transform = transform
 
     def set_random_state(
         self: Self, seed: int | None = None, state: np.random.RandomState | None = None

@@ -230,7 +230,11 @@ class MultiCropd(RandomArrayTransformd):
                 f"MultiCropd takes one key and adds two, got {ensure_tuple(keys)} and {self.crop_keys}."
             )
         super().__init__(
-            keys, MultiCrop(*settings, **named_settings), self.crop_keys, allow_missing_keys
+            keys,
+            *settings,
+            new_keys=self.crop_keys,
+            allow_missing_keys=allow_missing_keys,
+            **named_settings,
         )
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:

@@ -129,7 +129,11 @@ class ShufflePatchesd(RandomArrayTransformd):
     ) -> None:
         new_keys = (*(f"{key}_order" for key in ensure_tuple(keys)), shuffled_key)
         super().__init__(
-            keys, ShufflePatches(*settings, **named_settings), new_keys, allow_missing_keys
+            keys,
+            *settings,
+            new_keys=new_keys,
+            allow_missing_keys=allow_missing_keys,
+            **named_settings,
         )
         self.shuffled_key = shuffled_key
 

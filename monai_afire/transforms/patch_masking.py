@@ -131,9 +131,10 @@ class RandVisiblePatchesd(RandomArrayTransformd):
     ) -> None:
         super().__init__(
             keys,
-            RandVisiblePatches(*settings, **named_settings),
-            (visible_key,),
-            allow_missing_keys,
+            *settings,
+            new_keys=(visible_key,),
+            allow_missing_keys=allow_missing_keys,
+            **named_settings,
         )
         self.visible_key = visible_key
 

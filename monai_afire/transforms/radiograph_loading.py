@@ -222,8 +222,29 @@ class LoadRadiograph(Transform):
         )
 
 
-class FileLoaderd(ArrayTransformd):
-    """Base of the transforms that replace the file name under each key by the loaded image."""
+class LoadRadiographd(ArrayTransformd):
+    """
+    Dictionary version of :py:class:`LoadRadiograph`: replaces the file name under each key by the picture.
+
+    Args:
+        keys: keys of the file names.
+        settings: as for :py:class:`LoadRadiograph`.
+        allow_missing_keys: skip keys that an item lacks instead of raising.
+        rejected_key: None raises on a file that cannot be read. With a key, one bad file does not stop a run over
+            thousands: the item gets a black picture instead and, under this key, the reason ("" for a good one).
+        file_key: None forgets the name of the file, of the first key; else it is kept under this one.
+
+    Example:
+        >>> import os, tempfile
+        >>> from PIL import Image
+        >>> path = os.path.join(tempfile.mkdtemp(), "chest.png")
+        >>> Image.linear_gradient("L").resize((64, 48)).save(path)
+        >>> item = LoadRadiographd(keys="image")({"image": path, "label": 1})
+        >>> tuple(item["image"].shape), item["label"]
+        ((1, 48, 64), 1)
+    """
+
+    array_class = LoadRadiograph
 
     def __init__(
         self,
@@ -253,31 +274,6 @@ class FileLoaderd(ArrayTransformd):
                     raise
                 item[key], item[self.rejected_key] = self.transform.blank(data[key]), str(error)
         return item
-
-
-class LoadRadiographd(FileLoaderd):
-    """
-    Dictionary version of :py:class:`LoadRadiograph`: replaces the file name under each key by the picture.
-
-    Args:
-        keys: keys of the file names.
-        settings: as for :py:class:`LoadRadiograph`.
-        allow_missing_keys: skip keys that an item lacks instead of raising.
-        rejected_key: None raises on a file that cannot be read. With a key, one bad file does not stop a run over
-            thousands: the item gets a black picture instead and, under this key, the reason ("" for a good one).
-        file_key: None forgets the name of the file, of the first key; else it is kept under this one.
-
-    Example:
-        >>> import os, tempfile
-        >>> from PIL import Image
-        >>> path = os.path.join(tempfile.mkdtemp(), "chest.png")
-        >>> Image.linear_gradient("L").resize((64, 48)).save(path)
-        >>> item = LoadRadiographd(keys="image")({"image": path, "label": 1})
-        >>> tuple(item["image"].shape), item["label"]
-        ((1, 48, 64), 1)
-    """
-
-    array_class = LoadRadiograph
 
 
 LoadRadiographD = LoadRadiographDict = LoadRadiographd

@@ -13,7 +13,7 @@ import pytest
 import torch
 from monai.data import DataLoader, Dataset
 from monai.data.utils import set_rnd
-from monai.transforms import Compose, Randomizable, RandomizableTrait
+from monai.transforms import Compose, Randomizable, RandomizableTrait, Transform
 from monai.utils import set_determinism
 
 from monai_afire.transforms.appearance_distortion import DistortAppearanced
@@ -35,7 +35,7 @@ MAKERS: dict[str, Callable[[], RandomArrayTransformd]] = {
 }
 
 
-class Noise(Randomizable):
+class Noise(Randomizable, Transform):
     """Adds one random number, and counts its draws."""
 
     def __init__(self) -> None:
@@ -51,6 +51,7 @@ class Noise(Randomizable):
 
 
 class Noised(RandomArrayTransformd):
+    array_class = Noise
     transform: Noise
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
@@ -67,7 +68,7 @@ def same(one: list[dict[Any, Any]], other: list[dict[Any, Any]]) -> bool:
 
 
 def test_keys_share_one_draw_and_input_stays() -> None:
-    transform = Noised(["a", "b", "c"], Noise(), allow_missing_keys=True)
+    transform = Noised(["a", "b", "c"], allow_missing_keys=True)
     data: dict[Any, Any] = {"b": torch.zeros(2), "c": torch.ones(2), "d": 5}
     for calls in range(1, 4):
         result = transform(data)
@@ -78,7 +79,7 @@ def test_keys_share_one_draw_and_input_stays() -> None:
         assert (set(result), result["d"]) == ({"b", "c", "d"}, 5)
         assert data["b"].sum() == 0
     with pytest.raises(KeyError, match="`a` of transform `Noised` was missing"):
-        Noised("a", Noise())(data)
+        Noised("a")(data)
     transform.randomize(None)
     assert transform.transform.draws == 4
 
@@ -89,8 +90,8 @@ def test_keys_share_one_draw_and_input_stays() -> None:
 )
 def test_equal_keys_are_refused(keys: Any, new_keys: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"must all differ.*each key may be named once"):
-        Noised(keys, Noise(), new_keys)
-    assert Noised(["a", "b"], Noise(), ("c", "d")).keys == ("a", "b")
+        Noised(keys, new_keys=new_keys)
+    assert Noised(["a", "b"], new_keys=("c", "d")).keys == ("a", "b")
 
 
 @pytest.mark.parametrize(

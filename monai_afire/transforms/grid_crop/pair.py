@@ -85,13 +85,12 @@ class GridCropPair(Randomizable, Transform):
         align: int = 1,
         min_overlap: int = 1,
     ) -> None:
-        self.grid, self.cell = check_positive("grid", grid), check_positive("cell", cell)
+        self.grid = check_positive("grid", grid)
+        self.cell = check_positive("cell", cell)
         self.crops = check_positive("crops", crops)
         self.out_size = None if out_size is None else check_positive("out_size", out_size)
-        (self.align,), (self.min_overlap,) = (
-            check_positive("align", align),
-            check_positive("min_overlap", min_overlap),
-        )
+        (self.align,) = check_positive("align", align)
+        (self.min_overlap,) = check_positive("min_overlap", min_overlap)
         self.jitter = bool(jitter)
         if len(self.crops) != 2:
             raise ValueError(f"crops must be two numbers of cells, (k1, k2), got {self.crops}.")
@@ -114,18 +113,14 @@ class GridCropPair(Randomizable, Transform):
         Args:
             spatial_dims: number of spatial dimensions of the image.
         """
-        grid, cell = (
-            per_axis("grid", self.grid, spatial_dims),
-            per_axis("cell", self.cell, spatial_dims),
-        )
-        shift = [self.R.randint(pixels) if self.jitter else 0 for pixels in cell]
+        grid = per_axis("grid", self.grid, spatial_dims)
+        cell = per_axis("cell", self.cell, spatial_dims)
+        self.pixel_offset = np.zeros(spatial_dims, np.int64)
+        if self.jitter:
+            self.pixel_offset[:] = [self.R.randint(pixels) for pixels in cell]
         tables = [self._axis_pairs(cells) for cells in grid]
         pairs = np.stack([table[self.R.randint(len(table))] for table in tables]).astype(np.int64)
-        self.pixel_offset, self.offset_1, self.offset_2 = (
-            np.asarray(shift, np.int64),
-            pairs[:, 0],
-            pairs[:, 1],
-        )
+        self.offset_1, self.offset_2 = pairs.T
 
     def __call__(
         self, img: NdarrayOrTensor, randomize: bool = True
@@ -163,11 +158,9 @@ class GridCropPair(Randomizable, Transform):
         crops = []
         for offset, crop in zip((offset_1, offset_2), self.crops, strict=True):
             size = cell * crop
-            out_size = (
-                size.tolist()
-                if self.out_size is None
-                else per_axis("out_size", self.out_size, dims)
-            )
+            out_size = size.tolist()
+            if self.out_size is not None:
+                out_size = per_axis("out_size", self.out_size, dims)
             crops.append(resized_box(covered, image, corner + offset * cell, size, out_size))
         return crops[0], crops[1], offset_1.copy(), offset_2.copy()
 
@@ -213,7 +206,11 @@ class GridCropPaird(RandomArrayTransformd):
             *self.offset_keys,
         )
         super().__init__(
-            keys, GridCropPair(*settings, **named_settings), new_keys, allow_missing_keys
+            keys,
+            *settings,
+            new_keys=new_keys,
+            allow_missing_keys=allow_missing_keys,
+            **named_settings,
         )
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:

@@ -139,8 +139,12 @@ class LesionVariantsd(RandomArrayTransformd):
     ) -> None:
         self.lesion_key, self.mask_key = ensure_tuple(lesion_key), ensure_tuple(mask_key)
         self.fixed_by = fixed_by
-        transform = self.array_class(**settings)
-        super().__init__(keys, transform, (*self.lesion_key, *self.mask_key), allow_missing_keys)
+        super().__init__(
+            keys,
+            new_keys=(*self.lesion_key, *self.mask_key),
+            allow_missing_keys=allow_missing_keys,
+            **settings,
+        )
         for name, new_keys in (("lesion_key", self.lesion_key), ("mask_key", self.mask_key)):
             if len(new_keys) != len(self.keys):
                 raise ValueError(
