@@ -17,12 +17,11 @@ from monai.config.type_definitions import NdarrayOrTensor
 from monai.data.meta_obj import get_track_meta
 from monai.transforms import MapTransform
 from monai.utils import convert_to_dst_type, convert_to_tensor, ensure_tuple
-from scipy import ndimage
 from torch import Tensor
 
 from monai_afire.transforms.argument_checks import check_image_range
 from monai_afire.transforms.base import OccasionalTransform, no_last_draw
-from monai_afire.transforms.lesion_synthesis.anat_paste import AnatPaste, segment_lungs
+from monai_afire.transforms.lesion_synthesis.anat_paste import AnatPaste, lung_depth
 from monai_afire.transforms.lesion_synthesis.cut_paste import CutPaste
 from monai_afire.transforms.lesion_synthesis.variants import LesionVariants
 
@@ -96,25 +95,24 @@ class SoftNodule(OccasionalTransform):
         if self.uniform is None:
             raise no_last_draw(self, "any image")
         if not self._do_transform:
-            return _like(plain.clone(), image, plain.dtype), _like(
-                torch.zeros_like(plain[:1]), image, torch.bool
-            )
+            nowhere = torch.zeros_like(plain[:1])
+            return _like(plain.clone(), image, plain.dtype), _like(nowhere, image, torch.bool)
         radius = self.diameter * min(plain.shape[1:]) / 2
-        profile = _gaussian(self._center(plain, radius), radius / RADIUS_IN_SIGMAS, plain)
+        profile = _gaussian(
+            self._center(plain, radius, self.uniform), radius / RADIUS_IN_SIGMAS, plain
+        )
         exact = plain.to(profile.dtype)
         added = (self.contrast * profile).minimum(1 - exact).clamp(min=0)
         mask = (added >= VISIBLE_SHARE * self.contrast).any(0, keepdim=True)
         return _like(exact + added, image, plain.dtype), _like(mask, image, torch.bool)
 
-    def _center(self, image: Tensor, radius: float) -> tuple[int, ...]:
-        region = segment_lungs(image.float().mean(0)).cpu().numpy()
-        if not region.any():
-            region = np.ones_like(region)
-        # the image's border is a rim, too
-        depth = ndimage.distance_transform_edt(np.pad(region, 1))[1:-1, 1:-1]
-        places = np.flatnonzero(depth >= (radius if radius <= depth.max() else depth.max() / 2))
-        rank = min(int((self.uniform or 0.0) * len(places)), len(places) - 1)
-        return tuple(int(index) for index in np.unravel_index(places[rank], depth.shape))
+    def _center(self, image: Tensor, radius: float, rank: float) -> tuple[int, int]:
+        """The place of a rank in [0, 1) among those at which a nodule fits into the lungs."""
+        depth = lung_depth(image.float().mean(0))
+        deepest = depth.max()
+        places = np.argwhere(depth >= (radius if radius <= deepest else deepest / 2))
+        row, column = places[int(rank * len(places))].tolist()
+        return row, column
 
 
 def controlled_lesion(
@@ -325,7 +323,7 @@ def _hash(*parts: object) -> int:
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4], "little")
 
 
-def _gaussian(center: tuple[int, ...], sigma: float, like: Tensor) -> Tensor:
+def _gaussian(center: tuple[int, int], sigma: float, like: Tensor) -> Tensor:
     """Gaussian (H, W) of height 1 around a pixel, at least in float32."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     rows, columns = (

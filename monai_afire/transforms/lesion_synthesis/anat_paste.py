@@ -53,6 +53,22 @@ def segment_lungs(image: Tensor) -> Tensor:
     return torch.from_numpy(ndimage.binary_fill_holes(np.isin(labels, regions))).to(image.device)
 
 
+def lung_depth(image: Tensor) -> np.ndarray:
+    """
+    Distance of each pixel from the rim of the lungs, of which the image's border is a part.
+
+    Args:
+        image: radiograph (H, W), bright = dense.
+
+    Returns:
+        (H, W) in pixels, 0 outside of the lungs (:func:`segment_lungs`); where none is found, all of the image counts.
+    """
+    lungs = segment_lungs(image).cpu().numpy()
+    if not lungs.any():
+        lungs[:] = True
+    return ndimage.distance_transform_edt(np.pad(lungs, 1))[1:-1, 1:-1]
+
+
 def _enclosed_regions(dark: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Labels of all connected regions, and numbers and areas of the two largest that may be lungs."""
     labels, num_regions = ndimage.label(dark)
@@ -119,36 +135,22 @@ class AnatPaste(LesionVariants):
     def synthesize(self, image: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
         """Blend one patch into the lungs per variant."""
         gray = image.to(torch.promote_types(image.dtype, torch.float32)).mean(0)
-        lungs = segment_lungs(gray)
-        if not lungs.any():
-            lungs = torch.ones_like(lungs)
-        depth = torch.from_numpy(
-            ndimage.distance_transform_edt(np.pad(lungs.cpu().numpy(), 1))[1:-1, 1:-1]
-        ).to(gray)
-        inside = torch.stack([lungs.to(gray.dtype), gray])
-        points = [
-            random_foreground_points(x[None], u[None])[0]
-            for x, u in zip(inside, uniforms[:, 3:].T, strict=True)
-        ]
+        depth = torch.from_numpy(lung_depth(gray)).to(gray)
+        targets = random_foreground_points((depth > 0).to(gray)[None], uniforms[None, :, 3])[0]
+        sources = random_foreground_points(gray[None], uniforms[None, :, 4])[0]
         low, high = self.patch_size
-        sides = (
-            ((low + (high - low) * uniforms[:, :2]) * uniforms.new_tensor(gray.shape))
-            .round()
-            .clamp_(min=3)
-        )
+        sides = (low + (high - low) * uniforms[:, :2]) * uniforms.new_tensor(gray.shape)
+        sizes = sides.round().clamp_(min=3).int().tolist()
         weakest, strongest = self.strength
         strength = weakest + (strongest - weakest) * uniforms[:, 2]
-        lesion_images = image.repeat(self.num_masks, 1, 1, 1)
-        maps = torch.zeros_like(lesion_images[:, :1])
-        boxes = zip(*(p.tolist() for p in points), sides.int().tolist(), strict=True)
-        for n, (target, source, size) in enumerate(boxes):
-            paste, cut = (_box(point, size, gray.shape) for point in (target, source))
+        lesion_images, maps = self.without_lesions(image)
+        for n, size in enumerate(sizes):
+            paste = _box(targets[n].tolist(), size, gray.shape)
+            patch = gray[_box(sources[n].tolist(), size, gray.shape)]
             weight = strength[n] * self._soft_weight(depth, paste)
             every_channel = (slice(None), *paste)
             normal = image[every_channel]
-            lesion_images[n][every_channel] = (
-                (normal + weight * (gray[cut] - normal)).clamp_(0, 1).to(image.dtype)
-            )
+            lesion_images[n][every_channel] = (normal + weight * (patch - normal)).clamp_(0, 1)
             maps[n, 0][paste] = weight.to(image.dtype)
         return lesion_images, maps
 

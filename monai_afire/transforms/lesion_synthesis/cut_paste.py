@@ -68,17 +68,12 @@ class CutPaste(LesionVariants):
         lesion_images, maps = self.without_lesions(image)
         spatial_shape = image.shape[1:]
         dims = len(spatial_shape)
-        for variant, (brightness, area, *rest) in enumerate(uniforms.tolist()):
-            ratios, source, target = (
-                rest[: dims - 1],
-                rest[dims - 1 : 2 * dims - 1],
-                rest[2 * dims - 1 :],
-            )
+        drawn = uniforms.split((1, 1, dims - 1, dims, dims), dim=1)
+        variants = zip(*(numbers.tolist() for numbers in drawn), strict=True)
+        for variant, ((brightness,), (area,), ratios, source, target) in enumerate(variants):
             sides = self._rectangle(area, ratios, spatial_shape)
-            cut, paste = (
-                (slice(None), *_place(position, sides, spatial_shape))
-                for position in (source, target)
-            )
+            cut = (slice(None), *_place(source, sides, spatial_shape))
+            paste = (slice(None), *_place(target, sides, spatial_shape))
             factor = 1 + self.jitter * (2 * brightness - 1)
             lesion_images[variant][paste] = (image[cut] * factor).clamp_(0, 1)
             maps[variant][paste] = 1

@@ -25,7 +25,11 @@ GROUP_PIXELS = 32768
 
 
 def lesion_profile(squared_radius: Tensor, gamma: float) -> Tensor:
-    """Profile of a lesion (AFiRe, Eq."""
+    """
+    Profile of a lesion (AFiRe, Eq. 2), whose ellipse is the unit ball: 1 at the center, 0 on the ellipse and beyond.
+
+    It is ``(exp((1 - rho ** 2) / gamma) - 1) / (exp(1 / gamma) - 1)``, and exactly 0 at 1 in every floating-point type.
+    """
     inside = (1 - squared_radius).clamp_(min=0)
     return inside.div_(gamma).expm1_().div_(expm1(1 / gamma))
 
