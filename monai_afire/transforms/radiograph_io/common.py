@@ -125,6 +125,14 @@ def warn_about(path: str | PathLike, message: str) -> None:
     warnings.warn(f"{path}: {message}.", RadiographWarning, stacklevel=4)
 
 
+def warn_if_colored(path: str | PathLike, colors: np.ndarray, gray_levels: int) -> None:
+    """Warn about a picture ``(H, W, 3)`` of so many gray levels that is not gray by more than compression makes it."""
+    spread = colors.max(axis=-1).astype(np.int32) - colors.min(axis=-1)
+    if float(spread.mean()) > gray_levels / 32:
+        found = "is a color picture, perhaps no radiograph; reduced to gray"
+        warn_about(path, f"{found} (channels 3 keeps the colors)")
+
+
 def planar_affine(spacing: tuple[float, float] | None = None) -> np.ndarray:
     """RAS affine of a picture without position: rows run towards -y and columns towards -x."""
     row, column = spacing or (1.0, 1.0)

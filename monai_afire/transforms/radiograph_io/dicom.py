@@ -33,6 +33,7 @@ from monai_afire.transforms.radiograph_io.lookup_tables import LookupTable, read
 from monai_afire.utils.text import first_line
 
 _PIXEL_KEYWORDS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
+_REQUIRED = ("Rows", "Columns", "BitsAllocated", "PhotometricInterpretation")
 _DEFER_BYTES = 2**26  # larger elements stay on disk until the header has been checked
 _MAX_HEADER_BYTES = 2**24  # of a deflated data set, besides its pixels
 
@@ -95,27 +96,7 @@ def _inflated(path: str, inflater: zlib._Decompress, pending: bytes) -> int:
 
 def _check_header(path: str, dataset: pydicom.Dataset, limits: SizeLimits) -> None:
     """Refuse what is not one radiograph before any pixel is decoded."""
-    if not len(dataset):
-        raise refuse(
-            path, "is cut or damaged: its DICOM data cannot be read to the end", "export it again"
-        )
-    if not any(keyword in dataset for keyword in _PIXEL_KEYWORDS):
-        kind = dataset.get("Modality") or "unknown"
-        raise refuse(
-            path,
-            f"is a DICOM file without pixel data (modality {kind})",
-            "leave it out, or export it again",
-        )
-    missing = [
-        k
-        for k in ("Rows", "Columns", "BitsAllocated", "PhotometricInterpretation")
-        if dataset.get(k) in (None, "")
-    ]
-    if missing:
-        reason = (
-            f"is a DICOM file without {', '.join(missing)}, so its pixels cannot be interpreted"
-        )
-        raise refuse(path, reason, "add the element, or export it again")
+    _check_elements(path, dataset)
     frames = int(dataset.get("NumberOfFrames") or 1)
     if frames != 1:
         reason = f"holds {frames} frames of {dataset.Columns} x {dataset.Rows} pixels where one picture is expected"
@@ -125,10 +106,28 @@ def _check_header(path: str, dataset: pydicom.Dataset, limits: SizeLimits) -> No
     limits.check(path, int(dataset.Rows), int(dataset.Columns))
     orientation = [str(direction)[:1] for direction in dataset.get("PatientOrientation") or ()]
     if len(orientation) == 2 and (orientation[0] in ("H", "F") or orientation[1] == "H"):
-        warn_about(
-            path,
-            f"is not upright by its Patient Orientation {'/'.join(orientation)}; read as stored",
-        )
+        found = f"is not upright by its Patient Orientation {'/'.join(orientation)}"
+        warn_about(path, f"{found}; read as stored")
+
+
+def _check_elements(path: str, dataset: pydicom.Dataset) -> None:
+    """Refuse a header without pixels, or without what their interpretation takes."""
+    if not len(dataset):
+        reason = "is cut or damaged: its DICOM data cannot be read to the end"
+        raise refuse(path, reason, "export it again")
+    if not any(keyword in dataset for keyword in _PIXEL_KEYWORDS):
+        kind = dataset.get("Modality") or "unknown"
+        reason = f"is a DICOM file without pixel data (modality {kind})"
+        raise refuse(path, reason, "leave it out, or export it again")
+    missing = [keyword for keyword in _REQUIRED if not _has_value(dataset, keyword)]
+    if missing:
+        found = f"is a DICOM file without {', '.join(missing)}"
+        remedy = "add the element, or export it again"
+        raise refuse(path, f"{found}, so its pixels cannot be interpreted", remedy)
+
+
+def _has_value(dataset: pydicom.Dataset, keyword: str) -> bool:
+    return dataset.get(keyword) not in (None, "")
 
 
 def _modality(path: str, dataset: pydicom.Dataset, pixels: RadiographPixels) -> RadiographPixels:
@@ -158,18 +157,12 @@ def _modality(path: str, dataset: pydicom.Dataset, pixels: RadiographPixels) -> 
 def _rescale(path: str, dataset: pydicom.Dataset) -> tuple[float, float]:
     """Slope and intercept; without them 1 and 0."""
     try:
-        slope, intercept = (
-            float(dataset.get("RescaleSlope") or 1.0),
-            float(dataset.get("RescaleIntercept") or 0.0),
-        )
-    except (
-        TypeError,
-        ValueError,
-    ) as error:
+        slope = float(dataset.get("RescaleSlope") or 1.0)
+        return slope, float(dataset.get("RescaleIntercept") or 0.0)
+    except (TypeError, ValueError) as error:
         # the sign of the slope decides what is dark: nothing to be guessed
         reason = f"has a Rescale Slope or Rescale Intercept that is no number ({first_line(error)})"
         raise refuse(path, reason, "correct the element, or export it again") from error
-    return slope, intercept
 
 
 def _table(path: str, dataset: pydicom.Dataset, keyword: str, numbers: np.ndarray) -> LookupTable:
@@ -214,10 +207,7 @@ def _spacing(path: str, dataset: pydicom.Dataset) -> tuple[float, float] | None:
             continue
         try:
             row, column = (float(distance) for distance in dataset.get(keyword) or ())
-        except (
-            TypeError,
-            ValueError,
-        ):
+        except (TypeError, ValueError):
             # other than two numbers, which costs the distances, not the picture
             row = column = math.nan
         if min(row, column) > 0 and math.isfinite(row + column):
@@ -242,18 +232,14 @@ def _apply_window(
     shown, (low, high), name = displayed
     inside = shown if pixels.padding is None else shown[~pixels.padding]
     if inside.min() == inside.max() and stored.min() != stored.max():
-        warn_about(
-            path,
-            f"has a window ({low:g} to {high:g}) that shows a blank picture; scaled by its own range",
-        )
+        found = f"has a window ({low:g} to {high:g}) that shows a blank picture"
+        warn_about(path, f"{found}; scaled by its own range")
         return
     if _shows_low_bright(dataset):
         shown, low, high = 1.0 - shown, high, low
-    pixels.values, pixels.scaled_by, pixels.intensity_range = (
-        shown.astype(np.float32),
-        name,
-        (low, high),
-    )
+    pixels.values = shown.astype(np.float32)
+    pixels.scaled_by = name
+    pixels.intensity_range = low, high
 
 
 def _displayed(
@@ -264,23 +250,15 @@ def _displayed(
     if not dataset.get("ModalityLUTSequence"):
         slope, intercept = _rescale(path, dataset)
         numbers = stored.astype(np.float64) * slope + intercept
-    if dataset.get("WindowCenter") not in (None, "") and dataset.get("WindowWidth") not in (
-        None,
-        "",
-    ):
-        center, width = (
-            float(np.ravel(dataset[keyword].value)[0])
-            for keyword in ("WindowCenter", "WindowWidth")
-        )
+    if _has_value(dataset, "WindowCenter") and _has_value(dataset, "WindowWidth"):
+        center = float(np.ravel(dataset.WindowCenter)[0])
+        width = float(np.ravel(dataset.WindowWidth)[0])
         function = str(dataset.get("VOILUTFunction") or "LINEAR")
         shown = window_to_unit(numbers.astype(np.float64), center, width, function)
         return shown, (center - width / 2, center + width / 2), "window"
     if dataset.get("VOILUTSequence"):
         inside = numbers if pixels.padding is None else numbers[~pixels.padding]
         table = _table(path, dataset, "VOILUTSequence", inside)
-        return (
-            np.clip(table.apply(numbers) / (2.0**table.bits - 1.0), 0.0, 1.0),
-            table.inputs,
-            "voi_lut",
-        )
+        shown = np.clip(table.apply(numbers) / (2.0**table.bits - 1.0), 0.0, 1.0)
+        return shown, table.inputs, "voi_lut"
     return None

@@ -22,10 +22,8 @@ _BYTE = 8
 
 def check_colors(path: str, dataset: pydicom.Dataset) -> None:
     """Refuse colors that nothing here turns into red, green and blue, before any pixel is decoded."""
-    photometric, samples = (
-        str(dataset.PhotometricInterpretation),
-        int(dataset.get("SamplesPerPixel") or 1),
-    )
+    photometric = str(dataset.PhotometricInterpretation)
+    samples = int(dataset.get("SamplesPerPixel") or 1)
     expected = 1 if photometric in _GRAY else 3
     syntax = dataset.file_meta.get("TransferSyntaxUID") if "file_meta" in vars(dataset) else None
     is_jpeg_2000 = syntax is not None and "JPEG 2000" in pydicom.uid.UID(syntax).name
@@ -49,16 +47,13 @@ def check_colors(path: str, dataset: pydicom.Dataset) -> None:
 def look_up_palette(path: str, dataset: pydicom.Dataset, stored: np.ndarray) -> np.ndarray:
     """Colors ``(H, W, 3)`` of indices ``(H, W)`` into the palette of a file."""
     try:
-        count, first, bits = (
-            int(number) for number in dataset.RedPaletteColorLookupTableDescriptor
-        )
+        count, first, bits = map(int, dataset.RedPaletteColorLookupTableDescriptor)
         count = count or 2**16
         # pydicom counts entries in the type of the colors: an index beyond 255 would wrap to 0
         if bits == _BYTE and count > 2**_BYTE:
             raise ValueError(f"{count} entries of 8 bits, more than 256")
-        return apply_color_lut(np.clip(stored.astype(np.int64), first, first + count - 1), dataset)[
-            ..., :3
-        ]
+        places = np.clip(stored.astype(np.int64), first, first + count - 1)
+        return apply_color_lut(places, dataset)[..., :3]
     except Exception as error:  # a damaged table can raise anything
         raise refuse(path, f"has no usable palette ({first_line(error)})", _REMEDY) from error
 

@@ -17,9 +17,12 @@ from pydicom.uid import (
 
 from monai_afire.transforms.radiograph_io.common import RadiographError, refuse
 from monai_afire.transforms.radiograph_io.frame_headers import codec_of, read_frame_header
-from monai_afire.transforms.radiograph_io.gdcm import GDCM_SYNTAXES, decode_with_gdcm
+from monai_afire.transforms.radiograph_io.gdcm import (
+    GDCM_SYNTAXES,
+    damaged_pixels,
+    decode_with_gdcm,
+)
 from monai_afire.transforms.radiograph_io.stored_bits import float_padding, separate_numbers
-from monai_afire.utils.text import first_line
 
 _ITEM = b"\xfe\xff\x00\xe0"  # begins each fragment of compressed pixels
 _UNCOMPRESSED = "export it uncompressed (Explicit VR Little Endian, 1.2.840.10008.1.2.1)"
@@ -104,11 +107,9 @@ def _check_encapsulation(path: str, dataset: pydicom.Dataset, syntax: UID) -> No
 
 def _plain_bytes(dataset: pydicom.Dataset) -> int:
     """Length of the pixels if they are uncompressed."""
-    samples = (
-        2
-        if dataset.PhotometricInterpretation == "YBR_FULL_422"
-        else int(dataset.get("SamplesPerPixel") or 1)
-    )
+    samples = int(dataset.get("SamplesPerPixel") or 1)
+    if dataset.PhotometricInterpretation == "YBR_FULL_422":
+        samples = 2
     bits = int(dataset.Rows) * int(dataset.Columns) * samples * int(dataset.BitsAllocated)
     return (bits + 7) // 8
 
@@ -132,12 +133,11 @@ def _check_frame(path: str, dataset: pydicom.Dataset, syntax: UID) -> None:
     stated = (int(dataset.Rows), int(dataset.Columns), int(dataset.get("SamplesPerPixel") or 1))
     if (header.rows, header.columns, header.samples) != stated:
         found = f"the frame has {header.rows} rows, {header.columns} columns and {header.samples} samples"
-        raise _damaged(
-            path, ValueError(f"{found}, the header {stated[0]}, {stated[1]} and {stated[2]}")
-        )
+        given = f"the header {stated[0]}, {stated[1]} and {stated[2]}"
+        raise damaged_pixels(path, ValueError(f"{found}, {given}"))
     if not 2 <= header.precision <= int(dataset.BitsAllocated):
         bits = f"the frame has {header.precision} bits, the header {dataset.BitsAllocated}"
-        raise _damaged(path, ValueError(bits))
+        raise damaged_pixels(path, ValueError(bits))
 
 
 def _decoded(path: str, dataset: pydicom.Dataset, syntax: UID) -> np.ndarray:
@@ -158,7 +158,7 @@ def _decoded(path: str, dataset: pydicom.Dataset, syntax: UID) -> np.ndarray:
             raise refuse(path, reason, remedy) from error
         if _is_missing(failure):  # no decoder of pydicom's has seen the frame
             raise
-        raise _damaged(path, failure) from error
+        raise damaged_pixels(path, failure) from error
 
 
 def _is_missing(failure: Exception) -> bool:
@@ -169,7 +169,7 @@ def _is_missing(failure: Exception) -> bool:
 def _undecoded(path: str, syntax: UID, failure: Exception) -> RadiographError:
     """The error of a file that only pydicom's decoders are for."""
     if not _is_missing(failure):
-        return _damaged(path, failure)
+        return damaged_pixels(path, failure)
     reason = f"is compressed as {syntax.name}, which neither pydicom nor ITK decodes (transfer syntax {syntax})"
     remedy = _UNCOMPRESSED
     if "JPEG 2000" in syntax.name:  # with high throughput
@@ -179,10 +179,3 @@ def _undecoded(path: str, syntax: UID, failure: Exception) -> RadiographError:
 
 def _family(name: str) -> str:
     return next((family for family in _FAMILIES if family in name), "")
-
-
-def _damaged(path: str, error: Exception) -> RadiographError:
-    # pydicom says first that no decoder succeeded, and then why each of them did not.
-    details = first_line(ValueError(str(error).partition("plugins:")[2] or str(error)))
-    reason = f"is cut or damaged: its pixel data cannot be decoded ({details})"
-    return refuse(path, reason, "export it again")

@@ -34,10 +34,7 @@ SUPPORTED_EXTENSIONS: dict[str, str] = {
 }
 HEAD_BYTES = 1024
 # what may be otherwise when its disk is back
-MISSING, UNOPENED = (
-    "does not exist",
-    "cannot be opened",
-)
+MISSING, UNOPENED = "does not exist", "cannot be opened"
 
 _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG\r\n\x1a\n", "PNG"),
@@ -178,12 +175,11 @@ def identify_file(path: str) -> str:
             path, f"has the unknown extension {extension}", f"supported: {supported_types()}"
         )
     if not file_format:
-        remedy = (
-            "download it again"
-            if "HTML" in describe_content(head)
-            else f"supported: {supported_types()}"
+        found = describe_content(head)
+        is_page = "HTML" in found
+        raise refuse(
+            path, found, "download it again" if is_page else f"supported: {supported_types()}"
         )
-        raise refuse(path, describe_content(head), remedy)
     expected = SUPPORTED_EXTENSIONS.get(extension, file_format)
     if expected != file_format:
         warn_about(
@@ -222,19 +218,12 @@ def _read_start(path: str) -> bytes:
 
 def single_path(filename: PathLike | Sequence[PathLike]) -> str:
     """One path from a path or a list of one path, as datalists of MONAI have them."""
-    names = [filename] if isinstance(filename, (str, os.PathLike)) else filename
-    if (
-        isinstance(names, (list, tuple))
-        and len(names) == 1
-        and isinstance(names[0], (str, os.PathLike))
-    ):
-        return os.path.expanduser(os.fspath(names[0]))
-    if isinstance(names, (list, tuple)) and len(names) > 1:
-        raise refuse(
-            f"{names[0]}, ...",
-            f"{len(names)} files for one picture",
-            "give each file an item of its own",
+    names = filename if isinstance(filename, (list, tuple)) else [filename]
+    if len(names) > 1:
+        found = f"{len(names)} files for one picture"
+        raise refuse(f"{names[0]}, ...", found, "give each file an item of its own")
+    if not names or not isinstance(names[0], (str, os.PathLike)):
+        raise RadiographError(
+            f"a file name is expected, got {type(filename).__name__}; give the path as text."
         )
-    raise RadiographError(
-        f"a file name is expected, got {type(filename).__name__}; give the path as text."
-    )
+    return os.path.expanduser(os.fspath(names[0]))

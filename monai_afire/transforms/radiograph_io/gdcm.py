@@ -13,7 +13,7 @@ from pydicom import uid
 from pydicom.pixels import convert_color_space
 from pydicom.pixels.utils import pixel_dtype
 
-from monai_afire.transforms.radiograph_io.common import refuse
+from monai_afire.transforms.radiograph_io.common import RadiographError, refuse
 from monai_afire.transforms.radiograph_io.frame_headers import read_frame_header
 from monai_afire.transforms.radiograph_io.planes import read_with_itk
 from monai_afire.utils.text import first_line
@@ -64,13 +64,20 @@ def decode_with_gdcm(path: str, dataset: pydicom.Dataset) -> np.ndarray:
         size = (header.rows, header.columns)
         values = decode_frame(frame, syntax, *size, header.precision, samples)
     except ValueError as error:
-        reason = f"is cut or damaged: its pixel data cannot be decoded ({first_line(error)})"
-        raise refuse(path, reason, "export it again") from error
+        raise damaged_pixels(path, error) from error
     if samples == 1:
         return _as_stored(values, dataset, header.precision)
     stored = values.astype(pixel_dtype(dataset).newbyteorder("="))
     photometric = str(dataset.PhotometricInterpretation)
     return stored if photometric == "RGB" else convert_color_space(stored, photometric, "RGB")
+
+
+def damaged_pixels(path: str, error: Exception) -> RadiographError:
+    """The error of pixels that a decoder has refused."""
+    # pydicom says first that no decoder succeeded, and then why each of them did not
+    details = first_line(ValueError(str(error).partition("plugins:")[2] or str(error)))
+    reason = f"is cut or damaged: its pixel data cannot be decoded ({details})"
+    return refuse(path, reason, "export it again")
 
 
 def decode_frame(

@@ -24,10 +24,8 @@ def repaired(path: str, values: np.ndarray) -> np.ndarray:
     if bad == values.size:
         raise refuse(path, f"has no finite pixel: all {bad} are NaN or infinite", "export it again")
     low, high = values[finite].min(), values[finite].max()
-    warn_about(
-        path,
-        f"has {bad} pixels that are NaN or infinite, replaced by its smallest and largest finite number",
-    )
+    found = f"has {bad} pixels that are NaN or infinite"
+    warn_about(path, f"{found}, replaced by its smallest and largest finite number")
     return np.nan_to_num(values, nan=low, neginf=low, posinf=high)
 
 
@@ -61,28 +59,20 @@ def depth_range(values: np.ndarray, floor: float | None = None) -> tuple[float, 
 def scale_to_unit(pixels: RadiographPixels, scaling: str) -> tuple[np.ndarray, tuple[float, float]]:
     """Scale a decoded picture to [0, 1], bright where the file means bright."""
     values = pixels.values
-    if (
-        values.dtype.kind in "iu"
-        and values.dtype != np.uint64
-        and (pixels.inverted or values.dtype.itemsize > 2)
-    ):
+    is_whole = values.dtype.kind in "iu"
+    if is_whole and values.dtype != np.uint64 and (pixels.inverted or values.dtype.itemsize > 2):
         # signed and wide enough to be mirrored; whole numbers stay whole, and nothing signed holds those of 64 bits
         values = values.astype(np.int32 if values.dtype.itemsize <= 2 else np.int64)
-    inside = values if pixels.padding is None or pixels.padding.all() else values[~pixels.padding]
+    inside = values if pixels.padding is None else values[~pixels.padding]
+    declared = pixels.declared_range
     mirror: float | None = None
-    if (
-        pixels.inverted
-        and scaling == "depth"
-        and (declared := _plausible_range(inside, pixels.declared_range))
-    ):
+    if pixels.inverted and scaling == "depth" and declared and _fills(inside, declared):
         # Mirroring within the declared range gives the numbers of the MONOCHROME2 twin, scaled by the same rule.
-        mirror = int(sum(declared)) if values.dtype.kind in "iu" else sum(declared)
+        mirror = int(sum(declared)) if is_whole else sum(declared)
         values, inside = mirror - values, mirror - inside
-    low, high = (
-        depth_range(inside, pixels.floor)
-        if scaling == "depth"
-        else (float(inside.min()), float(inside.max()))
-    )
+    low, high = float(inside.min()), float(inside.max())
+    if scaling == "depth":
+        low, high = depth_range(inside, pixels.floor)
     unit = values.astype(np.float64 if values.dtype.itemsize > 4 else np.float32)
     unit -= low  # in place: a new picture for each step takes longer than the step
     unit /= max(high - low, 1e-30)
@@ -95,17 +85,9 @@ def scale_to_unit(pixels: RadiographPixels, scaling: str) -> tuple[np.ndarray, t
     return unit, (factor * low + summand, factor * high + summand)
 
 
-def _plausible_range(
-    values: np.ndarray, declared: tuple[float, float] | None
-) -> tuple[float, float] | None:
-    """Declared range, unless the picture fills no more than a quarter of it: then it is only the container's."""
-    if declared is None:
-        return None
-    return (
-        declared
-        if float(values.max()) - float(values.min()) > (declared[1] - declared[0]) / 4
-        else None
-    )
+def _fills(values: np.ndarray, declared: tuple[float, float]) -> bool:
+    """Whether a picture fills more than a quarter of the declared range, which else is only the container's."""
+    return float(values.max()) - float(values.min()) > (declared[1] - declared[0]) / 4
 
 
 def window_to_unit(

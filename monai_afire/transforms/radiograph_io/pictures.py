@@ -13,13 +13,12 @@ from PIL import Image, ImageFile, ImageOps
 
 from monai_afire.transforms.radiograph_io.common import (
     WRITER,
-    RadiographError,
     RadiographPixels,
     SizeLimits,
     picture_pixels,
     refuse,
     refuse_own_result,
-    warn_about,
+    warn_if_colored,
 )
 from monai_afire.transforms.radiograph_io.tiff import (
     TIFF_BITS,
@@ -52,7 +51,8 @@ def read_picture(
         except Exception as error:
             found = read_deep_tiff(path, limits, color) if file_format == "TIFF" else None
             if found is None:
-                raise _bad_header(path, file_format) from error
+                reason = f"has a {file_format} signature but a damaged or unsupported header"
+                raise refuse(path, reason, "save it again as a 16-bit PNG") from error
             return found
         limits.check(path, image.height, image.width)
         _require_single(path, image, file_format)
@@ -85,20 +85,11 @@ def picture_opacity(path: str | os.PathLike) -> np.ndarray | None:
     """
     try:
         with Image.open(path) as image:
-            if (
-                "A" not in image.getbands()
-                and "a" not in image.getbands()
-                and "transparency" not in image.info
-            ):
+            if not image.has_transparency_data:
                 return None
             return np.asarray(ImageOps.exif_transpose(image).convert("RGBA").getchannel("A"))
-    except (
-        OSError,
-        ValueError,
-        SyntaxError,
-    ):
-        # no picture that Pillow reads: it has no such channel
-        return None
+    except (OSError, ValueError, SyntaxError):
+        return None  # no picture that Pillow reads: it has no such channel
 
 
 def _require_single(path: str, image: Image.Image, file_format: str) -> None:
@@ -111,11 +102,8 @@ def _require_single(path: str, image: Image.Image, file_format: str) -> None:
             image.seek(count)
             count += 1
     found = f"{count} or more" if count == _MOST_COUNTED else str(count)
-    raise refuse(
-        path,
-        f"holds {found} pictures where one is expected",
-        "save the wanted one as a file of its own",
-    )
+    reason = f"holds {found} pictures where one is expected"
+    raise refuse(path, reason, "save the wanted one as a file of its own")
 
 
 def _load(path: str, image: Image.Image, file_format: str) -> None:
@@ -141,26 +129,26 @@ def _to_pixels(
     color: bool = False,
 ) -> RadiographPixels:
     """The picture of an image. ``source`` is the image before it was turned; only it has the header."""
-    mode, tags = source.mode, getattr(source, "tag_v2", {})
+    tags = getattr(source, "tag_v2", {})
     values = with_sample_format(_to_values(path, image, raw, color), source)
-    bits = 1 if mode == "1" else 16 if mode.startswith("I;16") else 32 if mode in ("I", "F") else 8
+    bits = _bits_of_mode(source.mode)
     if file_format == "TIFF":
         bits = int(np.max(tags.get(TIFF_BITS, bits)))
-    elif mode == "I":  # the mode of 16-bit PNG files before Pillow 11.3
+    elif source.mode == "I":  # the mode of 16-bit PNG files before Pillow 11.3
         bits = 16
     white_is_zero = tags.get(TIFF_PHOTOMETRIC) == WHITE_IS_ZERO
-    pixels = picture_pixels(
-        values, file_format, "PALETTE" if mode in _PALETTE_MODES else mode, bits, white_is_zero
-    )
+    photometric = "PALETTE" if source.mode in _PALETTE_MODES else source.mode
+    pixels = picture_pixels(values, file_format, photometric, bits, white_is_zero)
     # Pillow turns WhiteIsZero round itself for up to 8 bits, and leaves it as stored beyond.
     pixels.inverted &= bits > 8
     return pixels
 
 
-def _bad_header(path: str, file_format: str) -> RadiographError:
-    """The error of a header that no library reads."""
-    reason = f"has a {file_format} signature but a damaged or unsupported header"
-    return refuse(path, reason, "save it again as a 16-bit PNG")
+def _bits_of_mode(mode: str) -> int:
+    """Bits per sample of one of Pillow's modes."""
+    if mode.startswith("I;16"):
+        return 16
+    return {"1": 1, "I": 32, "F": 32}.get(mode, 8)
 
 
 def _to_values(path: str, image: Image.Image, raw: bool, color: bool) -> np.ndarray:
@@ -171,23 +159,13 @@ def _to_values(path: str, image: Image.Image, raw: bool, color: bool) -> np.ndar
         return np.asarray(image)
     if image.mode in ("LA", "La"):
         return np.asarray(image.getchannel(0))
-    # Through RGBA: the colors under a transparent pixel are kept, not mixed with a background.
-    rgb = (
-        image.convert("RGBA").convert("RGB")
-        if image.mode in ("P", "PA", "RGBA", "RGBa")
-        else image.convert("RGB")
-    )
+    if image.mode in (*_PALETTE_MODES, "RGBA", "RGBa"):
+        # the colors under a transparent pixel are kept, not mixed with a background
+        image = image.convert("RGBA")
+    rgb = image.convert("RGB")
     if color:
         return np.asarray(rgb)
-    _warn_about_color(path, rgb)
+    # small, so that noise of single pixels, as JPEG leaves it, is no color
+    small = np.asarray(rgb.resize((64, 64), Image.Resampling.BOX))
+    warn_if_colored(path, small, 2**8)
     return np.asarray(rgb.convert("L"))
-
-
-def _warn_about_color(path: str, rgb: Image.Image) -> None:
-    """Warn about a picture that is not gray by more than compression makes it."""
-    small = np.asarray(rgb.resize((64, 64), Image.Resampling.BOX)).astype(np.int16)
-    if float((small.max(axis=-1) - small.min(axis=-1)).mean()) > 8:
-        warn_about(
-            path,
-            "is a color picture, perhaps no radiograph; reduced to gray (channels 3 keeps the colors)",
-        )

@@ -58,10 +58,8 @@ def plane_pixels(
     values = np.moveaxis(values, (row, column), (0, 1))[:, :, 0]
     photometric = "MONOCHROME2"
     if values.dtype.fields:
-        values, photometric = (
-            rgb_to_gray(np.stack([values[name] for name in ("R", "G", "B")], axis=-1)),
-            "RGB",
-        )
+        photometric = "RGB"
+        values = rgb_to_gray(np.stack([values[name] for name in "RGB"], axis=-1))
     require_real(path, values.dtype)
     plane = _known_plane(affine[:, [row, column, 3 - row - column, 3]])
     # the identity is what a writer of NIfTI leaves who knows no geometry, and then has the rows from the top
@@ -193,9 +191,6 @@ def read_itk_plane(path: str, file_format: str, limits: SizeLimits) -> Radiograp
         values = read_with_itk(path, header)
     except TypeError as error:
         raise refuse(path, str(error), "save it as 16-bit integers") from error
-    except ValueError as error:
-        reason = f"is cut or damaged: its {file_format} data cannot be read ({error})"
-        raise refuse(path, reason, "copy or export it again") from error
     bits = 8 * pixel_bytes
     return plane_pixels(path, values.T, affine, limits, file_format=file_format, bits=bits)
 
@@ -221,30 +216,22 @@ def _find_data(path: str, file_format: str) -> tuple[str, int, dict[str, str]]:
         start = stream.read(_MAX_HEADER_BYTES)
     end = _HEADER_END[file_format].search(start)
     if not end:
-        raise refuse(
-            path,
-            f"is cut or damaged: its {file_format} header has no end",
-            "copy or export it again",
-        )
+        reason = f"is cut or damaged: its {file_format} header has no end"
+        raise refuse(path, reason, "copy or export it again")
     fields = dict(_FIELD.findall(os.fsdecode(start[: end.end()])))
     if file_format == "NRRD":
         names = {re.sub(r"\W", "", name).lower() for name in fields}
         if elsewhere := names & {"datafile", "byteskip", "lineskip"}:
-            reason = (
-                f"has its pixels elsewhere than behind its header ({', '.join(sorted(elsewhere))})"
-            )
+            found = ", ".join(sorted(elsewhere))
+            reason = f"has its pixels elsewhere than behind its header ({found})"
             raise refuse(path, reason, "save header and pixels as one .nrrd file")
-        return path, os.path.getsize(path) - end.end(), fields
-    name = fields["ElementDataFile"]
+    name = fields.get("ElementDataFile", "LOCAL")  # NRRD has its pixels behind the header
     if name.upper() == "LOCAL":
         return path, os.path.getsize(path) - end.end(), fields
     beside = os.path.join(os.path.dirname(path), name)
     if os.path.basename(name) != name or not os.path.isfile(beside):
-        raise refuse(
-            path,
-            f"has its pixels in {name!r}, which is no file beside it",
-            "copy both, or save one .mha",
-        )
+        reason = f"has its pixels in {name!r}, which is no file beside it"
+        raise refuse(path, reason, "copy both, or save one .mha")
     return beside, os.path.getsize(beside), fields
 
 
@@ -261,8 +248,7 @@ def _affine(header: Any) -> np.ndarray:
 
 def _reason(error: RuntimeError) -> str:
     """What ITK says, without its source file and the address of its object; of NRRD's stack of calls the innermost."""
-    lines = [line for line in str(error).splitlines() if line.strip() and ".cxx:" not in line] or [
-        "unknown"
-    ]
+    said = [line for line in str(error).splitlines() if line.strip() and ".cxx:" not in line]
+    lines = said or ["unknown"]
     line = lines[-1] if lines[-1].startswith("[nrrd]") else lines[0]
     return first_line(ValueError(re.sub(r"ITK ERROR: |\w+\(0x[0-9a-f]+\): |\[nrrd\] ", "", line)))

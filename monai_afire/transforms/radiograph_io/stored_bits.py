@@ -46,10 +46,9 @@ def separate_numbers(
     padding = _in_padding(dataset, cells, bits)
     inside = cells[~padding]
     if unused > 0 and inside.any() and not (inside & (2**unused - 1)).any():
+        sign = "i" if dataset.get("PixelRepresentation") == 1 else "u"
         cells = cells.view(f"u{cells.dtype.itemsize}") >> unused
-        cells = cells.view(
-            f"{'i' if dataset.get('PixelRepresentation') == 1 else 'u'}{cells.dtype.itemsize}"
-        )
+        cells = cells.view(f"{sign}{cells.dtype.itemsize}")
         padding, inside = np.zeros(cells.shape, bool), cells
     numbers = _of_stated_bits(cells, inside, bits, bool(overlays))
     if len(inside) and (needed := _bits_needed(numbers[~padding])) > bits:
@@ -79,11 +78,9 @@ def _overlay_places(dataset: pydicom.Dataset, dtype: np.dtype) -> list[int]:
         if (group, _BIT_POSITION) not in dataset or (group, _OVERLAY_DATA) in dataset:
             continue
         place = dataset[group, _BIT_POSITION].value
-        allocated = (
-            dataset[group, _BITS_ALLOCATED].value if (group, _BITS_ALLOCATED) in dataset else None
-        )
+        allocated = dataset.get((group, _BITS_ALLOCATED))
         is_within = isinstance(place, int) and 0 <= place < 8 * dtype.itemsize
-        if is_within and (place > 0 or allocated != 1):
+        if is_within and (place > 0 or allocated is None or allocated.value != 1):
             found.append(place)
     return found
 

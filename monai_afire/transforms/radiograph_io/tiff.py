@@ -17,7 +17,7 @@ from monai_afire.transforms.radiograph_io.common import (
     refuse,
     require_real,
     rgb_to_gray,
-    warn_about,
+    warn_if_colored,
 )
 
 TIFF_BITS, TIFF_PHOTOMETRIC, WHITE_IS_ZERO = 258, 262, 0
@@ -121,12 +121,7 @@ def _of_colors(path: str, colors: np.ndarray, keep: bool) -> np.ndarray:
     """Colors of 16 bits as fractions, or as their luma."""
     if keep:
         return (colors / (2.0**16 - 1)).astype(np.float32)
-    spread = colors.max(-1).astype(np.int32) - colors.min(-1)
-    if float(spread.mean()) > 8 * 257:
-        warn_about(
-            path,
-            "is a color picture, perhaps no radiograph; reduced to gray (channels 3 keeps the colors)",
-        )
+    warn_if_colored(path, colors, 2**16)
     return rgb_to_gray(colors)
 
 
@@ -145,10 +140,8 @@ def check_decodable(path: str, image: Image.Image) -> None:
 def with_sample_format(values: np.ndarray, image: Image.Image) -> np.ndarray:
     """Numbers that Pillow has read with or without signs, as the file means them."""
     tags: Any = getattr(image, "tag_v2", {})
-    sample_format, bits = (
-        int(np.max(tags.get(_SAMPLE_FORMAT, _UNSIGNED))),
-        int(np.max(tags.get(TIFF_BITS, 1))),
-    )
+    sample_format = int(np.max(tags.get(_SAMPLE_FORMAT, _UNSIGNED)))
+    bits = int(np.max(tags.get(TIFF_BITS, 1)))
     if values.dtype == np.int32 and sample_format == _UNSIGNED and bits == 32:
         return values.view(np.uint32)
     if values.dtype == np.uint8 and sample_format == _SIGNED and image.mode == "L":
