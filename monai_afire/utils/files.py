@@ -17,8 +17,6 @@ from pathlib import Path
 from numpy.typing import NDArray
 from PIL import Image
 
-RESULTS_MARK = ".monai_afire_results"  # a folder with this file holds results: a search for radiographs leaves it out
-
 
 @contextmanager
 def atomic_path(path: str | os.PathLike, flush: bool = True) -> Iterator[Path]:

@@ -31,7 +31,7 @@ from monai.bundle import ConfigParser
 from monai_afire.apps.phantom import draw_chest_phantom
 from monai_afire.apps.runs import tune_cpu
 from monai_afire.apps.worklist import anomaly_writer
-from monai_afire.utils.files import RESULTS_MARK
+from monai_afire.data.datalist.scanning import RESULTS_MARK
 from tests.transforms.radiograph_files import write_dicom
 
 SIDE = 1024

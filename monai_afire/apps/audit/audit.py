@@ -35,11 +35,11 @@ from monai_afire.apps.results.batch_files import (
     save_batch,
     saved_batches,
 )
-from monai_afire.apps.results.results_mark import mark_results
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.labels import abnormal_label
 from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
 from monai_afire.data.datalist.patients import file_patients
+from monai_afire.data.datalist.scanning import mark_results
 from monai_afire.networks.nets.lung_finder import LungFinder
 from monai_afire.utils.distributed import by_main_rank
 from monai_afire.utils.files import (

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from monai_afire.apps.compare.cohort import Cohort
 from monai_afire.apps.compare.questions import CONTROLS, PIXELS, Answer, truth
-from monai_afire.apps.evaluation.discoveries import discoveries
 from monai_afire.apps.evaluation.patient_bootstrap import (
     LEAST_PATIENTS,
     LEAST_PATIENTS_OF_A_LABEL,
@@ -20,6 +19,7 @@ from monai_afire.apps.evaluation.patient_bootstrap import (
     bootstrap_p_value,
     patient_weights,
 )
+from monai_afire.detection.conformal import discoveries
 from monai_afire.utils.text import counted
 
 _INTERVAL = [0.025, 0.975]

@@ -18,7 +18,7 @@ from monai.utils import convert_to_tensor
 from numpy.typing import NDArray
 
 from monai_afire.apps.results.pictures.outlines import picture_sheet
-from monai_afire.apps.results.results_mark import mark_results
+from monai_afire.data.datalist.scanning import mark_results
 from monai_afire.utils.distributed import world_size
 from monai_afire.utils.files import check_writable, refuse_existing, write_text
 from monai_afire.utils.formatting import json_safe

@@ -24,7 +24,7 @@ import torch
 from ignite.engine import Engine, Events
 
 from monai_afire.apps.results.batch_files import save_batch, saved_batches
-from monai_afire.apps.results.results_mark import mark_results
+from monai_afire.data.datalist.scanning import mark_results
 from monai_afire.handlers.stop_request import StopRequest
 from monai_afire.utils.distributed import barrier, global_rank, share_of, world_size
 from monai_afire.utils.files import (

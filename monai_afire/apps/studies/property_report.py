@@ -19,9 +19,9 @@ from tqdm.auto import tqdm
 
 from monai_afire.apps.results.html_page import render_page
 from monai_afire.apps.results.pictures.style import figure_url
-from monai_afire.apps.results.results_mark import mark_results
 from monai_afire.apps.studies.images.study_images import StudyImages
 from monai_afire.apps.studies.study import NothingToCompareError, Study, StudyResult
+from monai_afire.data.datalist.scanning import mark_results
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.networks.weights.description import TASKS

@@ -22,8 +22,7 @@ from monai_afire.apps.worklist.support import (
     header_objection,
     is_unlike,
 )
-from monai_afire.apps.worklist.weighted_p_values import weighted_p_values
-from monai_afire.detection.conformal import normals_needed
+from monai_afire.detection.conformal import normals_needed, weighted_p_values
 from monai_afire.detection.detector import AnomalyDetector
 from monai_afire.networks.weights.description import HEADER, Description, parse_description
 from monai_afire.networks.weights.safetensors_files import read_safetensors, write_safetensors

@@ -1,13 +1,15 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Search of a folder for radiographs."""
+"""Search of a folder for radiographs, and the mark by which it leaves folders of results out."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.transforms.radiograph_io.formats import (
@@ -18,9 +20,10 @@ from monai_afire.transforms.radiograph_io.formats import (
     picture_or_archive,
     supported_types,
 )
-from monai_afire.utils.files import RESULTS_MARK
 from monai_afire.utils.text import first_few
 
+RESULTS_MARK = ".monai_afire_results"
+"""File in a folder of results."""
 _RADIOGRAPH = "radiograph"
 _IGNORED_NAMES = {"dicomdir", "__macosx"}
 
@@ -58,6 +61,23 @@ def scan_radiographs(folder: str | os.PathLike) -> list[str]:
     for text in search.left_out():
         warnings.warn(text, stacklevel=2)
     return sorted(search.found)
+
+
+def mark_results(
+    folder: str | os.PathLike, sources: Iterable[str], subfolders: Iterable[str] = ()
+) -> None:
+    """
+    Mark a folder of results, so that a search for radiographs does not take pictures in it for input.
+
+    Where one of the sources lies in it, it cannot be left out: then those subfolders are marked that hold only results.
+    """
+    start = os.path.join(os.path.abspath(folder), "")
+    holds_sources = any(os.path.abspath(source).startswith(start) for source in sources)
+    for marked in [Path(folder, name) for name in subfolders] if holds_sources else [Path(folder)]:
+        with suppress(FileExistsError):  # a file in the way: an error of the first result
+            marked.mkdir(exist_ok=True)
+            text = "Results of monai_afire: a search for radiographs leaves this folder out.\n"
+            (marked / RESULTS_MARK).write_text(text)
 
 
 @dataclass

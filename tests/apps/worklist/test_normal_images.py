@@ -20,9 +20,8 @@ from monai_afire.apps.intake.header_view import frontal_view
 from monai_afire.apps.worklist import load_normals, normals_from, save_normals
 from monai_afire.apps.worklist.normal_images import NormalImages
 from monai_afire.apps.worklist.support import FeatureSpace, ImageFacts, header_objection, is_unlike
-from monai_afire.apps.worklist.weighted_p_values import weighted_p_values
 from monai_afire.detection import conformal_p_values
-from monai_afire.detection.conformal import normals_needed
+from monai_afire.detection.conformal import normals_needed, weighted_p_values
 from monai_afire.networks.weights.description import Description
 from monai_afire.networks.weights.safetensors_files import write_safetensors
 

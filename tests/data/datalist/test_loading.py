@@ -19,11 +19,10 @@ import pytest
 from PIL import Image
 from transforms.radiograph_files import GRAY12, load, write_dicom
 
-from monai_afire.apps.results.results_mark import mark_results
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.labels import check_label_table, normal_items
 from monai_afire.data.datalist.loading import load_radiograph_datalist
-from monai_afire.data.datalist.scanning import scan_radiographs
+from monai_afire.data.datalist.scanning import mark_results, scan_radiographs
 
 WriteList = Callable[[Any], Path]
 
