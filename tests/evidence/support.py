@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from monai_afire.apps.worklist import load_normals, normals_from, save_normals
-from monai_afire.apps.worklist.image_facts import ImageFactsReader
+from monai_afire.apps.worklist.image_facts import CHILD_AGE, ImageFacts, ImageFactsReader
 from monai_afire.apps.worklist.normal_images import NormalImages
-from monai_afire.apps.worklist.support import CHILD_AGE, FeatureSpace, ImageFacts
+from monai_afire.apps.worklist.support import FeatureSpace
 from monai_afire.detection import AnomalyDetector, load_detector
 from monai_afire.detection.token_features import tokens_and_features
 from monai_afire.metrics.binary_classification import roc_auc

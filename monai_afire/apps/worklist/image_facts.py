@@ -4,21 +4,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from monai_afire.apps.intake.dicom_header import AGE_ELEMENTS, header_of
+from monai_afire.apps.intake.dicom_header import AGE_ELEMENTS, age_in_years, header_of
+from monai_afire.apps.intake.header_view import frontal_view, other_than_frontal_chest
 from monai_afire.apps.intake.pose_classifier import PoseClassifier
 from monai_afire.apps.intake.view_classifier import ViewClassifier
-from monai_afire.apps.worklist.support import ImageFacts, facts_of_header, mean_features
 from monai_afire.detection.detector import AnomalyDetector
 from monai_afire.networks.nets.lung_finder import LungFinder
 
+CHILD_AGE = 16.0  # years, below which a patient is a child
 _LUNG = 0.5  # probability
+
+
+@dataclass(frozen=True)
+class ImageFacts:
+    """
+    What is known of an image besides its score.
+
+    Args:
+        age: of the patient in years by the header, None for unknown.
+        view: "PA" or "AP" by the header, "" for unknown.
+        other_view: what the header says against a frontal radiograph of the chest.
+        lungs: share of the picture that is lung, NaN where lungs are not sought.
+        looks: numbers of the picture: logits "ap" and "child" of :class:`monai_afire.apps.intake.ViewClassifier`, and
+            "pose" of :meth:`monai_afire.apps.intake.PoseClassifier.objection`.
+        features: ``(D,)`` of the encoder, None for none.
+
+    Example:
+        >>> ImageFacts(age=7.0).is_child, ImageFacts(looks={"ap": 2.0, "child": -3.0}).is_child
+        (True, False)
+    """
+
+    age: float | None = None
+    view: str = ""
+    other_view: str = ""
+    lungs: float = np.nan
+    looks: Mapping[str, float] = field(default_factory=dict)
+    features: NDArray[np.float32] | None = None
+
+    @property
+    def is_frontal(self) -> bool:
+        """Whether it is a gray picture, of which view, lungs and age are asked."""
+        return bool(self.looks)
+
+    @property
+    def is_child(self) -> bool:
+        """By the header, else by the picture."""
+        if self.age is not None:
+            return self.age < CHILD_AGE
+        return self.looks.get("child", -1.0) > 0
+
+    @property
+    def wrong_pose(self) -> float:
+        """How clearly the picture is turned, inverted, or no single chest; 0 for a chest."""
+        return max(self.looks.get("pose", 0.0), 0.0)
+
+    @property
+    def probability_of_ap(self) -> float:
+        """1 or 0 by the header, else the probability by the picture; 0 for what is no frontal picture."""
+        if self.view or not self.is_frontal:
+            return float(self.view == "AP")
+        return float(1 / (1 + np.exp(-self.looks["ap"])))
+
+    @property
+    def seen_view(self) -> str:
+        """Name of the view and where it comes from, such as "AP" or "AP (from pixels)"."""
+        if self.view or not self.is_frontal:
+            return self.view
+        return f"{'AP' if self.looks['ap'] > 0 else 'PA'} (from pixels)"
 
 
 class ImageFactsReader:
@@ -61,19 +121,24 @@ class ImageFactsReader:
             sources: their files, for the headers.
             lungs: of :meth:`lungs`; None leaves view and age by the picture out.
         """
-        features = mean_features(tokens, self.detector.interior)
+        interior = self.detector.interior.to(tokens.device)
+        features = tokens[:, interior].float().mean(1).cpu().numpy()
         looks = [{} for _ in sources] if lungs is None else self._looks(pictures)
         shares = [np.nan] * len(sources) if lungs is None else (lungs >= _LUNG).mean((1, 2))
-        rows = zip(sources, shares, looks, features, strict=True)
-        return [
-            ImageFacts(
-                **facts_of_header(header_of(source, AGE_ELEMENTS)),
-                lungs=float(share),
-                looks=look,
-                features=feature,
+        found = []
+        for source, share, look, feature in zip(sources, shares, looks, features, strict=True):
+            header = header_of(source, AGE_ELEMENTS)
+            found.append(
+                ImageFacts(
+                    age=age_in_years(header),
+                    view=frontal_view(header),
+                    other_view=other_than_frontal_chest(header),
+                    lungs=float(share),
+                    looks=look,
+                    features=feature,
+                )
             )
-            for source, share, look, feature in rows
-        ]
+        return found
 
     def _looks(self, pictures: torch.Tensor) -> list[dict[str, float]]:
         """Logits of view, age and pose."""

@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
+from monai_afire.apps.worklist.image_facts import ImageFacts
 from monai_afire.apps.worklist.support import (
     LEVELS,
     LOOKS,
     FeatureSpace,
-    ImageFacts,
     header_objection,
     is_unlike,
 )

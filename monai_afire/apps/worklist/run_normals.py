@@ -19,7 +19,7 @@ from monai.utils import CommonKeys
 from tqdm import tqdm
 
 from monai_afire.apps.intake.dicom_header import header_of
-from monai_afire.apps.worklist.image_facts import ImageFactsReader
+from monai_afire.apps.worklist.image_facts import ImageFacts, ImageFactsReader
 from monai_afire.apps.worklist.normal_images import (
     DetectorNormals,
     NormalImages,
@@ -28,7 +28,6 @@ from monai_afire.apps.worklist.normal_images import (
     normals_from,
     save_normals,
 )
-from monai_afire.apps.worklist.support import ImageFacts
 from monai_afire.data.datalist.datalist_checks import SECTIONS, DatalistError
 from monai_afire.data.datalist.labels import normal_items
 from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections

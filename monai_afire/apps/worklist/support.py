@@ -1,111 +1,28 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Whether a detector's normal images say anything about an image: facts of its header and picture, and its features."""
+"""Whether a detector's normal images say anything about an image: by its header, its picture and its features."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
-from pydicom.dataset import Dataset
 from sklearn.covariance import LedoitWolf
 
-from monai_afire.apps.intake.dicom_header import age_in_years
-from monai_afire.apps.intake.header_view import frontal_view, other_than_frontal_chest
+from monai_afire.apps.worklist.image_facts import ImageFacts
 from monai_afire.detection.conformal import conformal_p_values, normals_needed
 from monai_afire.networks.nets.lung_finder import SMALLEST_LUNGS
 
 # p-values up to which a picture is unlike the normal ones, chosen on validation images
 LEVELS = {"pose": 0.01, "child": 0.03, "ap": 0.02, "distance": 0.01}
-CHILD_AGE = 16.0  # years, below which a patient is a child
 LOOKS = {
     "pose": "turned, inverted, or no single chest (by the picture)",
     "child": "child (by the picture)",
     "ap": "other view (by the picture)",
     "distance": "unlike picture (by its features)",
 }
-
-
-@dataclass(frozen=True)
-class ImageFacts:
-    """
-    What is known of an image besides its score.
-
-    Args:
-        age: of the patient in years by the header, None for unknown.
-        view: "PA" or "AP" by the header, "" for unknown.
-        other_view: what the header says against a frontal radiograph of the chest.
-        lungs: share of the picture that is lung, NaN where lungs are not sought.
-        looks: numbers of the picture: logits "ap" and "child" of :class:`monai_afire.apps.intake.ViewClassifier`, and
-            "pose" of :meth:`monai_afire.apps.intake.PoseClassifier.objection`.
-        features: ``(D,)`` of the encoder, None for none.
-
-    Example:
-        >>> ImageFacts(age=7.0).is_child, ImageFacts(looks={"ap": 2.0, "child": -3.0}).is_child
-        (True, False)
-    """
-
-    age: float | None = None
-    view: str = ""
-    other_view: str = ""
-    lungs: float = np.nan
-    looks: Mapping[str, float] = field(default_factory=dict)
-    features: NDArray[np.float32] | None = None
-
-    @property
-    def is_frontal(self) -> bool:
-        """Whether it is a gray picture, of which view, lungs and age are asked."""
-        return bool(self.looks)
-
-    @property
-    def is_child(self) -> bool:
-        """By the header, else by the picture."""
-        if self.age is not None:
-            return self.age < CHILD_AGE
-        return self.looks.get("child", -1.0) > 0
-
-    @property
-    def wrong_pose(self) -> float:
-        """How clearly the picture is turned, inverted, or no single chest; 0 for a chest."""
-        return max(self.looks.get("pose", 0.0), 0.0)
-
-    @property
-    def probability_of_ap(self) -> float:
-        """1 or 0 by the header, else the probability by the picture; 0 for what is no frontal picture."""
-        if self.view or not self.is_frontal:
-            return float(self.view == "AP")
-        return float(1 / (1 + np.exp(-self.looks["ap"])))
-
-    @property
-    def seen_view(self) -> str:
-        """Name of the view and where it comes from, such as "AP" or "AP (from pixels)"."""
-        if self.view or not self.is_frontal:
-            return self.view
-        return f"{'AP' if self.looks['ap'] > 0 else 'PA'} (from pixels)"
-
-
-def facts_of_header(header: Dataset) -> dict[str, Any]:
-    """
-    Age and views that a header states, as :class:`ImageFacts` takes them.
-
-    Args:
-        header: with those of ``AGE_ELEMENTS`` and ``VIEW_ELEMENTS`` that the file has.
-
-    Example:
-        >>> header = Dataset()
-        >>> header.PatientAge, header.ViewPosition = "007Y", "AP"
-        >>> facts_of_header(header)
-        {'age': 7.0, 'view': 'AP', 'other_view': ''}
-    """
-    return {
-        "age": age_in_years(header),
-        "view": frontal_view(header),
-        "other_view": other_than_frontal_chest(header),
-    }
 
 
 @dataclass
@@ -226,21 +143,3 @@ def header_objection(facts: ImageFacts, children: bool, adults: bool) -> str:
     if facts.age is not None and not facts.is_child and not adults:
         return f"adult ({facts.age:.0f} years)"
     return "lungs not found" if facts.lungs < SMALLEST_LUNGS else ""
-
-
-def mean_features(tokens: torch.Tensor, interior: torch.Tensor) -> NDArray[np.float32]:
-    """
-    Mean token off the border.
-
-    Args:
-        tokens: ``(B, L, D)``.
-        interior: ``(L,)`` bool.
-
-    Returns:
-        ``(B, D)``.
-
-    Example:
-        >>> mean_features(torch.ones(2, 3, 4), torch.tensor([True, False, True])).shape
-        (2, 4)
-    """
-    return tokens[:, interior.to(tokens.device)].float().mean(1).cpu().numpy()

@@ -18,8 +18,9 @@ from pydicom.dataset import Dataset
 from monai_afire.apps.intake.dicom_header import age_in_years
 from monai_afire.apps.intake.header_view import frontal_view
 from monai_afire.apps.worklist import load_normals, normals_from, save_normals
+from monai_afire.apps.worklist.image_facts import ImageFacts
 from monai_afire.apps.worklist.normal_images import NormalImages
-from monai_afire.apps.worklist.support import FeatureSpace, ImageFacts, header_objection, is_unlike
+from monai_afire.apps.worklist.support import FeatureSpace, header_objection, is_unlike
 from monai_afire.detection import conformal_p_values
 from monai_afire.detection.conformal import normals_needed, weighted_p_values
 from monai_afire.networks.weights.description import Description

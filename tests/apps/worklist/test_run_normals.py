@@ -20,8 +20,8 @@ from detection.test_handlers import Radiographs, fitted_detector, judging, read_
 
 from monai_afire.apps.worklist import AnomalyWriter, RunNormals, load_normals, normals_from
 from monai_afire.apps.worklist.anomaly_result import save_secondary_capture
+from monai_afire.apps.worklist.image_facts import ImageFacts
 from monai_afire.apps.worklist.normal_images import DetectorNormals
-from monai_afire.apps.worklist.support import ImageFacts
 from monai_afire.data import DatalistError
 from monai_afire.detection import AnomalyDetector
 
