@@ -21,8 +21,8 @@ from monai_afire.apps.results.result_pictures import batch_picture
 from monai_afire.apps.results.result_tables import ResultTables, written_name
 from monai_afire.apps.worklist.anomaly_result import SAVERS, UNDESCRIBED, AnomalyResult
 from monai_afire.apps.worklist.batch_report import Drift, measure_drift
+from monai_afire.apps.worklist.heat_places import hottest_place, lung_zone
 from monai_afire.apps.worklist.image_facts import ImageFactsReader
-from monai_afire.apps.worklist.lung_zones import lung_zone
 from monai_afire.apps.worklist.normal_images import DetectorNormals, Judgment, NormalImages
 from monai_afire.apps.worklist.run_normals import RunNormals
 from monai_afire.apps.worklist.secondary_capture import NoStudyError
@@ -30,7 +30,6 @@ from monai_afire.apps.worklist.structured_report import highdicom_reports
 from monai_afire.apps.worklist.worklist import (
     JUDGMENT_COLUMNS,
     WorklistSummary,
-    hottest_place,
     judgment_cells,
     write_worklist,
 )

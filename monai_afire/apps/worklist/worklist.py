@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from monai_afire.apps.intake.dicom_header import GROUP_ELEMENTS, header_groups, header_of
 from monai_afire.apps.intake.header_view import other_than_frontal_chest
@@ -103,33 +103,6 @@ def reasons_in_words(counts: Mapping[str, int]) -> str:
     for reason, count in counts.items():
         kinds[reason.partition(" (")[0]] += count
     return ", ".join(f"{kind} ({count})" for kind, count in kinds.most_common())
-
-
-def hottest_place(heat: ArrayLike, low: float) -> str:
-    """
-    Where in the picture the heat is strongest; the left of the picture is usually the patient's right.
-
-    Args:
-        heat: heat map ``(H, W)``.
-        low: largest heat that counts for none.
-
-    Returns:
-        Third of the height and third of the width, such as "upper left", or "" where there is no heat.
-
-    Example:
-        >>> hottest_place([[0, 0, 0], [0, 0, 3], [0, 1, 0]], low=1.0), hottest_place(np.eye(9) * 0.5, low=1.0)
-        ('middle right', '')
-        >>> hottest_place([[0, 0, 0], [0, 3, 0], [0, 0, 0]], low=1.0)
-        'center'
-    """
-    values = np.asarray(heat)
-    if not values.max() > low:
-        return ""
-    place = np.unravel_index(values.argmax(), values.shape)
-    row, column = place
-    height = ("upper", "middle", "lower")[3 * int(row) // values.shape[0]]
-    width = ("left", "center", "right")[3 * int(column) // values.shape[1]]
-    return "center" if (height, width) == ("middle", "center") else f"{height} {width}"
 
 
 JUDGMENT_COLUMNS = ("seen_view", "threshold", "percentile", "p_value", "not_judged")
