@@ -21,6 +21,7 @@ __all__ = [
     "DICTIONARIES",
     "NAMES",
     "PATHS",
+    "SAVED_KINDS",
     "SEPARATOR",
     "SIGILS",
     "literal",
@@ -45,6 +46,8 @@ COUNTS = (
     *("grid", "cell", "window", "picture_size", "stride"),
 )
 """Options that are whole numbers from 1 on."""
+SAVED_KINDS = ("overlays", "thumbnails", "dicom", "sr", "maps", "embeddings")
+"""Values of the option saved: files of a scored image beside its row in the table."""
 SEPARATOR = "::"
 """Between the names of a path in a config."""
 SIGILS = ("@", "$", "%")

@@ -13,16 +13,19 @@ import json
 import os
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from monai_afire_cli.options.words import COUNTS
+from monai_afire_cli.options.words import COUNTS, SAVED_KINDS, SIGILS
 
 __all__ = [
     "SWITCH_WORDS",
     "at_least",
     "is_empty_folder",
+    "list_of_values",
     "no_radiographs",
+    "one_of",
     "such_as",
     "unwritable",
     "wrong_value",
@@ -36,6 +39,8 @@ _WORD = re.compile(r"[A-Za-z]+")
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 _CONSTANTS = ("true", "false", "none", "null", "inf", "nan")
 _NO_SWITCHES = ("inf", "nan")
+_KINDS = {"saved": SAVED_KINDS}
+"""Options that are lists of some of these words."""
 
 
 def at_least(minimum: int) -> str:
@@ -47,6 +52,34 @@ def at_least(minimum: int) -> str:
         'a whole number >= 1'
     """
     return f"a whole number >= {minimum}"
+
+
+def one_of(words: Sequence[str]) -> str:
+    """
+    The values of a choice.
+
+    Args:
+        words: two or more.
+
+    Example:
+        >>> one_of(["memory", "disk", "none"])
+        'memory, disk or none'
+    """
+    return f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def list_of_values(each: str) -> str:
+    """
+    The values of a list.
+
+    Args:
+        each: the values of one of its entries.
+
+    Example:
+        >>> list_of_values("a number")
+        'a list of values, each a number'
+    """
+    return f"a list of values, each {each}"
 
 
 def wrong_value(found: str, needed: str) -> str:
@@ -108,7 +141,7 @@ def _needed(name: str, word: str, default: Any) -> str:
         is_constant = word.lower() in _CONSTANTS and word.lower() not in _NO_SWITCHES
         return SWITCH_WORDS if is_word and not is_constant else ""
     if isinstance(default, list):
-        return "a list of values" if is_word and word.lower() not in _CONSTANTS else ""
+        return _needed_list(name, word)
     if not isinstance(default, (int, float)):
         return ""
     if is_word and word.lower() not in _CONSTANTS:
@@ -116,6 +149,18 @@ def _needed(name: str, word: str, default: Any) -> str:
     if name in COUNTS and _WHOLE.fullmatch(word) and int(word) < 1:
         return at_least(1)
     return ""
+
+
+def _needed_list(name: str, word: str) -> str:
+    """What an option of several values needs, "" where the word may be right."""
+    if word.lower() in _CONSTANTS or word.startswith(SIGILS):
+        return ""
+    kinds = _KINDS.get(name, ())
+    is_alone = _WORD.fullmatch(word) is not None
+    if not kinds:
+        return "a list of values" if is_alone else ""
+    are_known = set(_WORD.findall(word)) <= set(kinds)
+    return "" if are_known and not is_alone else list_of_values(one_of(kinds))
 
 
 def no_radiographs(folder: str) -> str:

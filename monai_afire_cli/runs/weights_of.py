@@ -62,10 +62,10 @@ def wrong_run(word: str, bundle: str | os.PathLike, config: Mapping[str, Any]) -
     if word.lower() in ("", "none", "null"):
         return None
     if word == LATEST:
-        return _no_latest(bundle, _task(config))
+        return _no_latest(bundle, config)
     folder = parent / word if (parent / word).is_dir() else Path(word).expanduser()
     if folder.is_dir():
-        return without_weights(folder)
+        return without_weights(folder, _training_command(bundle, config))
     if folder.exists():
         return None
     names = [folder.name for folder in run_folders(parent)]
@@ -92,31 +92,34 @@ def wrong_detector(word: str) -> str | None:
     return problem and f"--weights_of {problem}"
 
 
-def without_weights(folder: Path) -> str | None:
+def without_weights(folder: Path, command: str) -> str | None:
     """
-    That a folder has no weights, and which runs have some.
+    That a folder has no weights, and which runs have some, or else what makes some.
 
     Args:
         folder: of a run, or of anything else.
+        command: that trains a network.
 
     Returns:
         The problem; None for a run with weights.
 
     Example:
-        >>> without_weights(Path("no_such_folder"))
-        'no_such_folder: this folder has no weights; runs with weights in ...: none'
+        >>> without_weights(Path("no_such_folder"), "monai-afire run mae train")
+        'no_such_folder: this folder has no weights; runs with weights in ...: none; to make some: monai-afire ...'
     """
     if has_weights(folder) or (folder.name == LATEST and newest_run(folder.parent, has_weights)):
         return None
-    runs = run_folders(folder)
-    if runs and not read_record(folder):
-        some = f"take {folder / LATEST}, or one of its runs: {_names(filter(has_weights, runs))}"
-        found = some if any(map(has_weights, runs)) else "none of them has weights"
-        return f"{folder} is a folder of runs; {found}"
     step = read_record(folder).get("step", "")
+    is_of_runs = not read_record(folder) and bool(run_folders(folder))
+    parent = folder if is_of_runs else folder.parent
+    there = _names(filter(has_weights, run_folders(parent)))
+    remedy = f"; to make some: {command}" if there == _NONE else ""
+    if is_of_runs and there == _NONE:
+        return f"{folder} is a folder of runs; none of them has weights{remedy}"
+    if is_of_runs:
+        return f"{folder} is a folder of runs; take {folder / LATEST}, or one of its runs: {there}"
     kind = f"run (of the step {step!r})" if step else "folder"
-    there = _names(filter(has_weights, run_folders(folder.parent)))
-    return f"{folder}: this {kind} has no weights; runs with weights in {folder.parent}: {there}"
+    return f"{folder}: this {kind} has no weights; runs with weights in {parent}: {there}{remedy}"
 
 
 def no_weights(parent: Path, task: str | None, command: str) -> str:
@@ -170,14 +173,18 @@ def no_such_run(word: str, parent: Path) -> str:
     return f"{word}: no such run in {parent.absolute()} ({there}), and no such path{meant}"
 
 
-def _no_latest(bundle: str | os.PathLike, task: str | None) -> str | None:
+def _training_command(bundle: str | os.PathLike, config: Mapping[str, Any]) -> str:
+    """What trains the network that a config asks for."""
+    return f"monai-afire run {bundle_word(Path(bundle))} {' '.join(steps_to(_task(config)))}"
+
+
+def _no_latest(bundle: str | os.PathLike, config: Mapping[str, Any]) -> str | None:
     """That no run can have the weights, as far as the records of the runs say it."""
-    parent = runs_of(bundle)
+    parent, task = runs_of(bundle), _task(config)
     with_weights = list(filter(has_weights, run_folders(parent)))
     if any(task != _DETECTOR or _made_by(each) != _PRETRAINING for each in with_weights):
         return None
-    command = f"monai-afire run {bundle_word(Path(bundle))} {' '.join(steps_to(task))}"
-    return no_weights(parent, task, command)
+    return no_weights(parent, task, _training_command(bundle, config))
 
 
 def _made_by(folder: Path) -> str | None:

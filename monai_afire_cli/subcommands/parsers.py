@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from monai_afire_cli.options.overrides import OWN_ENCODERS
+from monai_afire_cli.options.words import SAVED_KINDS
 
 __all__ = [
     "CHECKS",
@@ -17,7 +18,6 @@ __all__ = [
     "EXCLUDED",
     "EXIT_CODE_FAILED",
     "FIELDS_OF_VIEW",
-    "SAVED_KINDS",
     "SETS",
     "add_common",
     "audit_parser",
@@ -40,8 +40,6 @@ EXCLUDED = (
     *("other_view", "patient_in_splits"),
 )
 """Checks whose images the cleaned datalist of an audit leaves out by default."""
-SAVED_KINDS = ("overlays", "thumbnails", "dicom", "sr", "maps", "embeddings")
-"""Files of a scored image beside its row in the table."""
 ENCODERS = ("untrained", *OWN_ENCODERS)
 """Names of encoders that ``compare`` knows."""
 ENCODER_WORDS = f"{', '.join(ENCODERS)}, model.pt, model.pt:random, hub:FOLDER or timm:NAME"

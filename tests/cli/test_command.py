@@ -21,7 +21,7 @@ from monai_afire.apps.runs.__main__ import main as show_options
 from monai_afire_cli import command, main
 from monai_afire_cli.bundles.bundle import bundles_folder, packaged_bundles
 from monai_afire_cli.options.overrides import wrong_options
-from monai_afire_cli.options.words import COUNTS, DICTIONARIES, NAMES, PATHS
+from monai_afire_cli.options.words import COUNTS, DICTIONARIES, NAMES, PATHS, SAVED_KINDS
 from monai_afire_cli.options.wrong_values import at_least
 from monai_afire_cli.process import starting
 
@@ -365,9 +365,12 @@ def test_a_word_in_the_place_of_a_list_is_refused_at_once() -> None:
         OPTIONS["saved"].read("overlay")
     [said] = wrong_options([path], ["--saved", "overlay"])
     assert "found 'overlay', needs a list of values" in said
+    assert all(kind in said for kind in SAVED_KINDS)
+    [misspelt] = wrong_options([path], ["--saved", '["maps", "overlay"]'])
+    assert said.partition("needs")[2] == misspelt.partition("needs")[2]
     [example] = shlex.split(said.split("such as --saved ")[1])
     assert json.loads(example) == json.loads(path.read_text())["saved"]
-    for word in (example, "null", "@other", "$[]"):
+    for word in (example, "[maps]", "maps,sr", "[]", "null", "@other", "$[]"):
         assert wrong_options([path], ["--saved", word]) == []
 
 

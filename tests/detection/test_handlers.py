@@ -29,7 +29,7 @@ from monai_afire.detection.normal_statistics import ImageDensity
 from monai_afire.detection.scores import SCORE_NAMES
 from monai_afire.handlers import DetectorFit
 from monai_afire.networks import AFiRe, ViTEncoder
-from monai_afire_cli.subcommands.parsers import SAVED_KINDS
+from monai_afire_cli.options.words import SAVED_KINDS
 
 
 def make_detector() -> AnomalyDetector:

@@ -62,23 +62,23 @@ def run_weights(
             return otherwise
         return released
     own = runs_of(bundle) / run
+    command = run_text([f"{bundle}/configs/{step}.json" for step in steps_to(task)], {})
     if run == LATEST:
         newest = newest_run(own.parent, lambda folder: _has_weights(folder, task))
         if newest is None:
-            command = run_text([f"{bundle}/configs/{step}.json" for step in steps_to(task)], {})
             raise FileNotFoundError(f"--weights_of {no_weights(own.parent, task, command)}")
         return str(newest / MODEL_OF_RUN)
     if own.is_dir():
-        return _weights_in(own)
+        return _weights_in(own, command)
     if Path(run).exists():
         path = weights_file(run)
-        return _weights_in(path) if path.is_dir() else str(path)
+        return _weights_in(path, command) if path.is_dir() else str(path)
     raise FileNotFoundError(f"--weights_of {no_such_run(run, own.parent)}")
 
 
-def _weights_in(folder: Path) -> str:
+def _weights_in(folder: Path, command: str) -> str:
     """File of the weights in the folder of a run, where the run has written some."""
-    if problem := without_weights(folder):
+    if problem := without_weights(folder, command):
         raise FileNotFoundError(f"--weights_of {problem}")
     return str(folder / MODEL_OF_RUN)
 

@@ -37,7 +37,7 @@ from monai_afire.apps.worklist.worklist_page import write_worklist_page
 from monai_afire.detection.detector import AnomalyDetector
 from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.utils.text import counted, harmless
-from monai_afire_cli.subcommands.parsers import SAVED_KINDS
+from monai_afire_cli.options.words import SAVED_KINDS
 
 logger = logging.getLogger(__name__)
 

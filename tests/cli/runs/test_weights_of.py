@@ -68,7 +68,9 @@ def test_runs_and_paths_that_are_there_are_no_problem(runs: Path) -> None:
 
 @pytest.mark.parametrize("word", ["runs/afire", "runs/afire/"])
 def test_a_folder_of_runs_is_named_as_one(runs: Path, word: str) -> None:
-    assert "is a folder of runs; none of them has weights" in problem("afire", word, "inference")
+    found = problem("afire", word, "inference")
+    assert "is a folder of runs; none of them has weights" in found
+    assert found.endswith("to make some: monai-afire run afire train finetune_anomaly")
     write_weights(runs / "runs/afire/ward_3")
     found = problem("afire", word, "inference")
     assert "runs/afire is a folder of runs; take runs/afire/latest" in found

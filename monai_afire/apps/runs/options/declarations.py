@@ -32,7 +32,7 @@ from monai_afire.data.cache.cached_dataset import CACHES
 from monai_afire.detection.field_of_view import FIELDS_OF_VIEW
 from monai_afire.detection.scores import SCORE_NAMES
 from monai_afire.utils.uncertain_labels import LABEL_KINDS, UNCERTAIN_POLICIES
-from monai_afire_cli.subcommands.parsers import SAVED_KINDS
+from monai_afire_cli.options.words import SAVED_KINDS
 
 __all__ = ["ENCODER_OPTIONS", "OPTIONS", "SECTIONS"]
 

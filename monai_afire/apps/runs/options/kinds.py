@@ -21,7 +21,7 @@ from monai_afire.apps.phantom import export_phantom
 from monai_afire.apps.phantom.phantom_cohort import SECTIONS
 from monai_afire.networks.nets.encoders.encoder_building import OWN_NAMES, parse_encoder_name
 from monai_afire.utils.device import ACCELERATORS, device_count
-from monai_afire_cli.options.wrong_values import SWITCH_WORDS, at_least
+from monai_afire_cli.options.wrong_values import SWITCH_WORDS, at_least, list_of_values, one_of
 
 _PHANTOM_ENTRIES = [
     name for name in inspect.signature(export_phantom).parameters if name != "out_dir"
@@ -107,9 +107,7 @@ def number(description: str, **bounds: Any) -> Any:
 
 def choice(words: tuple[str, ...]) -> Any:
     """One of some words."""
-    return Annotated[
-        Literal[words], Field(description=" or ".join([", ".join(words[:-1]), words[-1]]))
-    ]
+    return Annotated[Literal[words], Field(description=one_of(words))]
 
 
 def per_axis(kind: Any) -> Any:
@@ -130,7 +128,7 @@ def ascending_pair(kind: Any) -> Any:
 
 def list_of(kind: Any) -> Any:
     """A list of any length."""
-    return Annotated[list[kind], Field(description=f"a list of values, each {describe(kind)}")]
+    return Annotated[list[kind], Field(description=list_of_values(describe(kind)))]
 
 
 POSITIVE_INTEGER = integer(1)
