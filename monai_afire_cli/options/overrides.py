@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from monai_afire_cli.bundles.configs import entry_at, first_unknown, merged_config
 from monai_afire_cli.options.suggestions import MOST_SUGGESTIONS, did_you_mean, paths_of
 from monai_afire_cli.options.table_hint import NO_LABELS, no_datalist
 from monai_afire_cli.options.words import PATHS, SEPARATOR, option_words
@@ -75,12 +75,12 @@ def wrong_options(
         name: _wrong_path(name, word) if name in PATHS else None for name, word in words.items()
     }
     if files and all(path.suffix == ".json" for path in files):
-        config = _merged(files)
+        config = merged_config(files)
         root = words.get("bundle_root") or bundle or files[0].resolve().parents[1]
         runs = runs_of(os.path.expanduser(root))
         for name in words:
-            problem = _unknown_part(config, _parts(name)) or _misspelt(config, name, overrides)
-            problem = problem or wrong_word(name, words[name], _default(config, name))
+            problem = _unknown_part(config, name) or _misspelt(config, name, overrides)
+            problem = problem or wrong_word(name, words[name], entry_at(config, name))
             problems[name] = problems[name] or problem
         if problems.get("datalist") is None:
             problems["datalist"] = no_datalist(words.get("datalist"), words.get("dataset_dir"))
@@ -122,50 +122,13 @@ def unknown_step(word: str | None, config: Mapping[str, Any]) -> str | None:
     return f"there is no step {word!r}: the steps are {', '.join(steps)}{meant}"
 
 
-def _merged(files: Sequence[Path]) -> dict[str, Any]:
-    """The config of some files, each of which changes those before it."""
-    config: dict[str, Any] = {}
-    for path in files:
-        for id, value in json.loads(path.read_text(encoding="utf-8")).items():
-            _set(config, _parts(id.lstrip("+")), value, merges=id.startswith("+"))
-    return config
-
-
-def _parts(id: str) -> list[str]:
-    return id.replace("#", SEPARATOR).split(SEPARATOR)
-
-
-def _set(config: dict[str, Any], id: list[str], value: Any, merges: bool) -> None:
-    holder: Any = config
-    for name in id[:-1]:
-        holder = holder.setdefault(name, {}) if isinstance(holder, dict) else {}
-    if not isinstance(holder, dict):
-        return
-    old = holder.get(id[-1])
-    if merges and isinstance(old, dict) and isinstance(value, dict):
-        value = {**old, **value}
-    holder[id[-1]] = value
-
-
-def _unknown_part(config: dict[str, Any], id: list[str]) -> str | None:
-    """The first part of a path that its holder does not have; the last part may be new."""
-    holder: Any = config
-    for place, name in enumerate(id[:-1]):
-        if not isinstance(holder, dict):
-            return None
-        if name not in holder:
-            where = SEPARATOR.join(id[:place]) or "the config"
-            return f"{where} has no {name!r}{did_you_mean(name, list(holder))}"
-        holder = holder[name]
-    return None
-
-
-def _default(config: dict[str, Any], id: str) -> Any:
-    """The value of an entry in the config, None without one."""
-    value: Any = config
-    for name in _parts(id):
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
+def _unknown_part(config: Mapping[str, Any], id: str) -> str | None:
+    """What is wrong with the path of an option."""
+    found = first_unknown(config, id)
+    if found is None:
+        return None
+    path, holder, name = found
+    return f"{path or 'the config'} has no {name!r}{did_you_mean(name, list(holder))}"
 
 
 def _misspelt(config: Mapping[str, Any], name: str, overrides: Sequence[str]) -> str | None:

@@ -5,10 +5,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
+from monai_afire_cli.bundles.configs import all_entries
 from monai_afire_cli.options.words import SEPARATOR
 
 __all__ = ["MOST_SUGGESTIONS", "did_you_mean", "is_name_of", "paths_of"]
@@ -63,7 +64,7 @@ def paths_of(name: str, config: Mapping[str, Any]) -> list[str]:
         (['encoder_def::hidden_size'], ['rate'])
     """
     found: dict[str, None] = {}  # ordered
-    for path, value in _entries(config):
+    for path, value in all_entries(config):
         if not is_name_of(name, path):
             continue
         if str(value).startswith(_OF_WEIGHTS):
@@ -71,12 +72,3 @@ def paths_of(name: str, config: Mapping[str, Any]) -> list[str]:
         is_reference = isinstance(value, str) and value.startswith(_REFERENCE)
         found[value.removeprefix(_REFERENCE) if is_reference else path] = None
     return [path for path in found if path != name]
-
-
-def _entries(holder: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """All entries below, with their paths."""
-    for name, value in holder.items():
-        path = f"{prefix}{name}"
-        yield path, value
-        if isinstance(value, Mapping):
-            yield from _entries(value, path + SEPARATOR)

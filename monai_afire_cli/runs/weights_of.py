@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from monai_afire_cli.bundles.bundle import bundle_word, find_bundle
+from monai_afire_cli.bundles.configs import entry_at
 from monai_afire_cli.options.suggestions import did_you_mean
-from monai_afire_cli.options.words import SEPARATOR
 from monai_afire_cli.runs.run_records import (
     LATEST,
     has_weights,
@@ -195,12 +195,12 @@ def _task(config: Mapping[str, Any]) -> str | None:
     """What the weights of a run must be for, where the config says it."""
     entries = [entry for entry in config.values() if isinstance(entry, Mapping)]
     tasks = [entry.get("task") for entry in entries if _takes_weights(entry)]
-    found: Any = str(tasks[0]) if tasks and tasks[0] else None
-    if found is None or not found.startswith("@"):
-        return found
-    value: Any = config
-    for name in found[1:].split(SEPARATOR):
-        value = value.get(name) if isinstance(value, Mapping) else None
+    if not tasks or not tasks[0]:
+        return None
+    task = str(tasks[0])
+    if not task.startswith("@"):
+        return task
+    value = entry_at(config, task[1:])
     return value if isinstance(value, str) else None
 
 

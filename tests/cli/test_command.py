@@ -20,6 +20,7 @@ from monai.bundle import ConfigParser
 from monai_afire.apps.runs.__main__ import main as show_options
 from monai_afire_cli import command, main
 from monai_afire_cli.bundles.bundle import bundles_folder, packaged_bundles
+from monai_afire_cli.bundles.configs import all_entries
 from monai_afire_cli.options.overrides import wrong_options
 from monai_afire_cli.options.words import COUNTS, DICTIONARIES, NAMES, PATHS, SAVED_KINDS
 from monai_afire_cli.options.wrong_values import at_least
@@ -319,12 +320,11 @@ def test_inputs_that_are_no_files_here_are_left_to_the_run(word: str) -> None:
 def test_a_word_in_the_place_of_a_number_is_refused_at_once() -> None:
     """Of each number of each bundle, as the run itself does some seconds later."""
     from monai_afire.apps.runs import OPTIONS
-    from monai_afire.apps.runs.config_entries import entry_ids
 
     for path in sorted(bundles_folder().glob("*/configs/train.json")):
         config = json.loads(path.read_text())
         entries = [
-            (id, value) for id, value in entry_ids(config) if "::" not in id or id in OPTIONS
+            (id, value) for id, value in all_entries(config) if "::" not in id or id in OPTIONS
         ]
         numbers = [id for id, value in entries if type(value) in (int, float)]
         assert {"epochs", "batch_size", "train::run::val_interval"} <= set(numbers)
@@ -340,12 +340,11 @@ def test_a_word_in_the_place_of_a_number_is_refused_at_once() -> None:
 @pytest.mark.parametrize("word", ["0", "-1", "-12"])
 def test_a_count_below_one_is_refused_at_once_as_the_run_would(name: str, word: str) -> None:
     from monai_afire.apps.runs import OPTIONS
-    from monai_afire.apps.runs.config_entries import entry_ids
 
     found = 0
     for path in sorted(bundles_folder().glob("*/configs/*.json")):
         config = json.loads(path.read_text())
-        default = dict(entry_ids(config)).get(name)
+        default = dict(all_entries(config)).get(name)
         if type(default) is not int:
             continue
         found += 1
@@ -376,11 +375,10 @@ def test_a_word_in_the_place_of_a_list_is_refused_at_once() -> None:
 
 def test_a_word_in_the_place_of_a_switch_is_refused_at_once_as_the_run_would() -> None:
     from monai_afire.apps.runs import OPTIONS
-    from monai_afire.apps.runs.config_entries import entry_ids
 
     for path in sorted(bundles_folder().glob("*/configs/train.json")):
         config = json.loads(path.read_text())
-        entries = {id: value for id, value in entry_ids(config) if id in OPTIONS}
+        entries = {id: value for id, value in all_entries(config) if id in OPTIONS}
         switches = [id for id, value in entries.items() if isinstance(value, bool)]
         assert {"resume", "train::inferer::enabled"} <= set(switches)
         for name in switches:

@@ -15,6 +15,7 @@ from monai.bundle import ConfigComponent, ConfigParser
 from monai.bundle.reference_resolver import ReferenceResolver
 from monai.bundle.utils import EXPR_KEY, ID_REF_KEY, ID_SEP_KEY, MACRO_KEY
 
+from monai_afire_cli.bundles.configs import all_entries
 from monai_afire_cli.options.suggestions import is_name_of
 
 _SAVED_NETWORK = "monai_afire.networks.saved_network"
@@ -141,28 +142,6 @@ def component_arguments(
     return None
 
 
-def entry_ids(entry: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """
-    All entries of a config below the given one.
-
-    Args:
-        entry: a config, or a part of one.
-        prefix: its own id.
-
-    Yields:
-        Id and content; those of lists are left out, as a place in a list is no name.
-
-    Example:
-        >>> [id for id, _ in entry_ids({"train": {"lr_schedule": {"end": 0}}})]
-        ['train', 'train::lr_schedule', 'train::lr_schedule::end']
-    """
-    if isinstance(entry, dict):
-        for name, below in entry.items():
-            id = f"{prefix}{ID_SEP_KEY}{name}" if prefix else str(name)
-            yield id, below
-            yield from entry_ids(below, id)
-
-
 def ids_of(name: str, parser: ConfigParser) -> list[str]:
     """
     The paths that a setting of this name, or of nearly this name, can be overridden by.
@@ -180,24 +159,27 @@ def ids_of(name: str, parser: ConfigParser) -> list[str]:
         >>> ids_of("lr", parser), ids_of("momentum", parser), ids_of("optimzer", parser)
         (['rate'], ['optimizer::momentum'], ['optimizer'])
     """
-    entries = dict(entry_ids(parser.get()))
-    exact = [id for id in entries if is_name_of(name, id) and id != name]
-    if not exact:
-        components = {
-            id: entry for id, entry in entries.items() if ConfigComponent.is_instantiable(entry)
-        }
-        takes = (
-            id
-            for id, entry in components.items()
-            if name in (component_arguments(entry, parser) or ())
-        )
-        exact = [f"{id}{ID_SEP_KEY}{name}" for id in takes]
-    references = [entries.get(id) for id in exact]
-    found = [
-        reference[1:] if isinstance(reference, str) and reference.startswith(ID_REF_KEY) else id
-        for id, reference in zip(exact, references, strict=True)
-    ]
-    if found:
-        return list(dict.fromkeys(found))
+    entries = dict(all_entries(parser.get()))
+    ids = [id for id in entries if is_name_of(name, id) and id != name]
+    ids = ids or [f"{id}{ID_SEP_KEY}{name}" for id in _takers(name, entries, parser)]
+    if ids:
+        return list(dict.fromkeys(_referred(id, entries) for id in ids))
     names = {id.split(ID_SEP_KEY)[-1]: id for id in entries if id != name}
     return [names[close] for close in get_close_matches(name, names, n=1, cutoff=0.7)]
+
+
+def _takers(name: str, entries: Mapping[str, Any], parser: ConfigParser) -> Iterator[str]:
+    """Ids of the components that take an argument."""
+    for id, entry in entries.items():
+        if not ConfigComponent.is_instantiable(entry):
+            continue
+        if name in (component_arguments(entry, parser) or ()):
+            yield id
+
+
+def _referred(id: str, entries: Mapping[str, Any]) -> str:
+    """The id that an entry is nothing but a reference to, or else its own."""
+    entry = entries.get(id)
+    if isinstance(entry, str) and entry.startswith(ID_REF_KEY):
+        return entry.removeprefix(ID_REF_KEY)
+    return id

@@ -10,8 +10,8 @@ import pytest
 from apps.runs.bundle_configs import call_of, config_files, runs
 
 from monai_afire.apps.runs import OPTIONS, SECTIONS, check_call
-from monai_afire.apps.runs.config_entries import entry_ids
 from monai_afire.apps.runs.overlays import FOLLOWS
+from monai_afire_cli.bundles.configs import all_entries
 
 # null where an overlay puts something
 SLOTS = {"process_group", "best_of"}
@@ -43,7 +43,7 @@ def test_every_plain_value_of_a_config_is_declared(key: str) -> None:
 
 
 def test_every_declared_option_is_in_a_config() -> None:
-    used = {id for config in config_files().values() for id, _ in entry_ids(config)}
+    used = {id for config in config_files().values() for id, _ in all_entries(config)}
     assert set(OPTIONS) <= used, "nothing uses it: remove it from monai_afire/options"
 
 
