@@ -16,7 +16,7 @@ def check_shapes(hint: str = "", **expected: tuple[torch.Tensor, str]) -> None:
     Args:
         hint: remedy, for the message.
         expected: by name, a tensor and its axes, such as ``(q, "B, L, K")``. The same letter is the same size in all
-            tensors. A number is itself. One name with a star stands for one or more axes.
+            tensors. One name with a star stands for one or more axes.
 
     Raises:
         ValueError: with the expected and the observed shapes.
@@ -43,10 +43,7 @@ def _fits(shape: torch.Size, axes: Sequence[str], sizes: dict[str, object]) -> b
             found = [*shape[:place], shape[place:end], *shape[end:]]
     if len(shape) < len(axes) or len(found) != len(axes):
         return False
-    for name, size in zip(axes, found, strict=True):
-        if size != (int(name.split()[0]) if name[0].isdigit() else sizes.setdefault(name, size)):
-            return False
-    return True
+    return all(size == sizes.setdefault(name, size) for name, size in zip(axes, found, strict=True))
 
 
 def _listed(texts: Sequence[str]) -> str:

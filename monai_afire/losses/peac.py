@@ -17,18 +17,17 @@ from monai_afire.utils.precision import at_least_float32
 SHORTEST = 1e-6
 
 
-def length(vectors: torch.Tensor) -> torch.Tensor:
-    """Euclidean length of vectors ``(..., H)``, never 0."""
-    return torch.linalg.vector_norm(at_least_float32(vectors), dim=-1).clamp_min(SHORTEST)
+def on_sphere(vectors: torch.Tensor) -> torch.Tensor:
+    """Vectors ``(..., H)`` after L2 normalization."""
+    return F.normalize(at_least_float32(vectors), dim=-1, eps=SHORTEST)
 
 
-def sphere_distance(
-    student: torch.Tensor, teacher: torch.Tensor, teacher_length: torch.Tensor
-) -> torch.Tensor:
-    """Squared distance ``(...,)`` of vectors ``(..., H)`` after L2 normalization, as 2 - 2 cos."""
+def sphere_distance(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+    """Squared distance ``(...,)`` on the unit sphere, where the teacher's ``(..., H)`` are already, as 2 - 2 cos."""
     student = at_least_float32(student)
-    product = (student * teacher.to(student.dtype)).sum(-1)
-    return 2 - 2 * product / (length(student) * teacher_length.to(student.dtype))
+    # divided afterwards: a normalized student would be kept for the backward pass
+    length = torch.linalg.vector_norm(student, dim=-1).clamp_min(SHORTEST)
+    return 2 - 2 * (student * teacher).sum(-1) / length
 
 
 _SAMPLES = {
@@ -169,7 +168,7 @@ class GlobalConsistencyLoss(nn.Module):
         """
         check_shapes(student=(student, "B, H"), teacher=(teacher, "B, H"))
         with torch.autocast(student.device.type, enabled=False):
-            return global_mean(sphere_distance(student, teacher, length(teacher)))
+            return global_mean(sphere_distance(student, on_sphere(teacher)))
 
 
 class LocalConsistencyLoss(nn.Module):
@@ -231,16 +230,10 @@ class LocalConsistencyLoss(nn.Module):
             student=(student, "B, L, H"), teacher=(teacher, "B, M, H"), matches=(matches, "B, L")
         )
         with torch.autocast(student.device.type, enabled=False):
-            first_rows = (
-                torch.arange(len(teacher), device=matches.device).unsqueeze(1) * teacher.shape[1]
-            )
-            rows = (matches.clamp_min(0) + first_rows).flatten()
-            partners = teacher.flatten(0, 1).index_select(0, rows).view(*matches.shape, -1)
-            partner_lengths = length(teacher).flatten().index_select(0, rows).view(matches.shape)
             matched = matches >= 0
-            distance = torch.where(
-                matched, sphere_distance(student, partners, partner_lengths), 0.0
-            )
+            rows = matches.clamp_min(0).unsqueeze(-1)
+            partners = on_sphere(teacher).take_along_dim(rows, dim=1)
+            distance = torch.where(matched, sphere_distance(student, partners), 0.0)
             of_sample = distance.sum(1)
             if self.reduction == "mean":
                 of_sample = of_sample / matched.sum(1).clamp_min(1)

@@ -50,7 +50,8 @@ def mean_auc(labels: ArrayLike, probabilities: ArrayLike, uncertain: str = "igno
         >>> mean_auc([[0], [0], [1], [1]], [[0.1], [0.4], [0.4], [0.8]])
         0.875
     """
-    return _mean_auc(*checked_pairs(labels, probabilities, uncertain))
+    pairs = pairs_by_class(*checked_pairs(labels, probabilities, uncertain))
+    return mean_of_defined([roc_auc(*pair) for pair in pairs if has_both_labels(pair[0])])
 
 
 class MeanAUC(EpochMetric):
@@ -169,9 +170,3 @@ def pairs_by_class(truth: NDArray, values: NDArray) -> list[tuple[NDArray, NDArr
 def has_both_labels(truth: NDArray) -> bool:
     """Whether some labels are 0 and some 1."""
     return np.unique(truth).size == 2
-
-
-def _mean_auc(truth: NDArray, values: NDArray) -> float:
-    return mean_of_defined(
-        [roc_auc(*pair) for pair in pairs_by_class(truth, values) if has_both_labels(pair[0])]
-    )
