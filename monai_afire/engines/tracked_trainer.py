@@ -84,10 +84,8 @@ class TrackedTrainer(SupervisedTrainer):
             last = run.last_handlers(self.scalars, kwargs["optimizer"])
             own = [*run.first_handlers(), *own, *last]
         if _in_float16(kwargs.get("inferer"), kwargs["device"]):
-            kwargs |= {
-                "amp": True,
-                "amp_kwargs": {"enabled": False},
-            }  # the scaler; the inferer has its own autocast
+            # the scaler alone: the inferer has its own autocast
+            kwargs |= {"amp": True, "amp_kwargs": {"enabled": False}}
         super().__init__(train_handlers=own, **kwargs)
         length = self.state.epoch_length
         if length and self.accumulation_steps > length:
@@ -107,21 +105,14 @@ class TrackedTrainer(SupervisedTrainer):
             # of the gradient alone: the loss that is shown stays as it is
             self.state.output["loss"].register_hook(lambda gradient: gradient * factor)
 
-    def tracked_scalars(self, output: Any) -> dict[str, float]:
-        """The metrics of one iteration as numbers."""
-        return {name: float(value) for name, value in self.scalars(output).items()}
-
     def _loggable(self, output_transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def transform(output: Any) -> Any:
             values = output_transform(output)
             if not isinstance(values, tuple):
                 return values
-            # the handler records nothing for None
-            return (
-                None
-                if self.state.iteration % self.tracking_interval
-                else self.tracked_scalars(output)
-            )
+            if self.state.iteration % self.tracking_interval:
+                return None  # of which the handler records nothing
+            return {name: float(value) for name, value in self.scalars(output).items()}
 
         return transform
 

@@ -75,14 +75,14 @@ def _changed(then: Mapping[str, int | None], now: Mapping[str, int | None], name
     return None not in (then[name], now[name]) and then[name] != now[name]
 
 
+def _global_batch(division: Mapping[str, int | None]) -> int:
+    """Images of all processes in a step; 0 where it is not known."""
+    return (division["processes"] or 0) * (division["batch_size"] or 0)
+
+
 def _global(then: Mapping[str, int | None], now: Mapping[str, int | None]) -> str:
     """How the global batch has changed, if both are known."""
-    old, new = (
-        division["processes"] * division["batch_size"]
-        if division["processes"] and division["batch_size"]
-        else 0
-        for division in (then, now)
-    )
+    old, new = _global_batch(then), _global_batch(now)
     if not old or not new:
         return ""
     if old == new:

@@ -35,10 +35,8 @@ class Preview(ABC):
 
     def attach(self, engine: Engine) -> None:
         """Register with an evaluator."""
-        first_batch = Events.ITERATION_COMPLETED(
-            event_filter=lambda engine, _: _is_first_of_epoch(engine)
-        )
-        engine.add_event_handler(first_batch, self)
+        # of each validation: MONAI's evaluators count anew
+        engine.add_event_handler(Events.ITERATION_COMPLETED(once=1), self)
 
     @torch.no_grad()
     def __call__(self, engine: Any) -> None:
@@ -268,7 +266,3 @@ def signed_colors(difference: np.ndarray, limit: float = 0.5) -> np.ndarray:
 def _first_variant(values: torch.Tensor, ndim: int) -> torch.Tensor:
     """Without the axis of the lesion variants, if there is one."""
     return values[:, 0] if values.ndim > ndim else values
-
-
-def _is_first_of_epoch(engine: Engine) -> bool:
-    return (engine.state.iteration - 1) % (engine.state.epoch_length or 1) == 0

@@ -101,9 +101,7 @@ class TrainingRun:
 
     def first_handlers(self) -> list[Any]:
         """Handlers that act before the trainer's own."""
-        handlers: list[Any] = [EpochSeed(self.seed, generators=self.generators)]
-        handlers.append(NonFiniteLoss(self.output_dir))
-        return handlers
+        return [EpochSeed(self.seed, generators=self.generators), NonFiniteLoss(self.output_dir)]
 
     def last_handlers(
         self, scalars: Callable[[Any], Mapping[str, Any]], optimizer: torch.optim.Optimizer

@@ -231,8 +231,8 @@ class LocalConsistencyLoss(nn.Module):
         )
         with torch.autocast(student.device.type, enabled=False):
             matched = matches >= 0
-            rows = matches.clamp_min(0).unsqueeze(-1)
-            partners = on_sphere(teacher).take_along_dim(rows, dim=1)
+            images = torch.arange(len(teacher), device=matches.device).unsqueeze(1)
+            partners = on_sphere(teacher)[images, matches.clamp_min(0)]
             distance = torch.where(matched, sphere_distance(student, partners), 0.0)
             of_sample = distance.sum(1)
             if self.reduction == "mean":

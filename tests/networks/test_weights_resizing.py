@@ -8,13 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from monai_afire.networks.weights.resizing import (
-    convert_channels,
-    resize_matrix,
-    resize_patch_kernel,
-    resize_position_embedding,
-    source_grid,
-)
+from monai_afire.networks.blocks.position_embedding import resize_matrix, resize_position_embedding
+from monai_afire.networks.weights.resizing import convert_channels, resize_patch_kernel, source_grid
 
 SIZES = [(14, 16), (16, 14), (16, 8), (8, 32), (7, 7), (5, 1), (1, 4)]
 

@@ -72,7 +72,8 @@ class DeviceSelfAttention(SABlock):
             .permute(2, 0, 3, 1, 4)
         )
         query, key, value = qkv.unbind(0)
-        if (x.device.type != "cpu" if self.fused is None else self.fused) and not self.save_attn:
+        fused = x.device.type != "cpu" if self.fused is None else self.fused
+        if fused and not self.save_attn:
             dropout = self.dropout_rate if self.training else 0.0
             mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
         else:

@@ -203,14 +203,12 @@ class MultiScaleNeck(nn.Module):
         self.out_channels: tuple[int, ...] = ()
         for level, channels in enumerate(in_channels):
             doublings = len(in_channels) - 2 - level
-            pool = Pool[Pool.MAX, len(patch_size)]
-            # ceil_mode: a grid of one patch stays one
-            scale = (
-                pool(2, stride=2, ceil_mode=True)
-                if doublings < 0
-                else _enlarge(patch_size, channels, doublings)
-            )
-            self.scales.append(scale)
+            if doublings < 0:
+                # ceil_mode: a grid of one patch stays one
+                pool = Pool[Pool.MAX, len(patch_size)]
+                self.scales.append(pool(2, stride=2, ceil_mode=True))
+            else:
+                self.scales.append(_enlarge(patch_size, channels, doublings))
             self.out_channels += (max(channels // 2 ** max(doublings, 0), 1),)
 
     def forward(self, maps: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -165,7 +165,7 @@ class AFiRe(TeacherNetwork):
             ValueError: when the lesion tensors do not fit the images.
         """
         if lesion_image is None or lesion_mask is None:
-            return self.restore_image(image)
+            return self.encoder.to_images(self.decoder(self.encoder(image)))
         variants = (len(image), lesion_image.shape[1])
         of_image, of_mask = (*variants, *image.shape[1:]), (*variants, 1, *image.shape[2:])
         check_shapes(lesion_image=(lesion_image, of_image), lesion_mask=(lesion_mask, of_mask))
@@ -184,10 +184,6 @@ class AFiRe(TeacherNetwork):
                     lesion_image.flatten(0, 1)
                 ).unflatten(0, variants)
         return outputs
-
-    def restore_image(self, image: torch.Tensor) -> torch.Tensor:
-        """Restore images without hiding a token: ``(B, C, *S)`` in [0, 1] to the same."""
-        return self.encoder.to_images(self.decoder(self.encoder(image)))
 
     def token_probabilities(self, tokens: torch.Tensor) -> torch.Tensor:
         """

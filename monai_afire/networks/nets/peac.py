@@ -190,7 +190,7 @@ class PEAC(TeacherNetwork):
             ValueError: when an argument is missing or its shape does not fit.
         """
         if image_2 is None:
-            return self.restore_image(image_1)
+            return self.encoder.to_images(self.restoration_head(self.encoder(image_1)))
         if (
             distorted is None
             or order is None
@@ -223,10 +223,6 @@ class PEAC(TeacherNetwork):
             outputs["matches_1"] = matching_patches(offset_1, offset_2, cells)
             outputs["matches_2"] = matching_patches(offset_2, offset_1, cells)
         return outputs
-
-    def restore_image(self, image: torch.Tensor) -> torch.Tensor:
-        """Restore the appearance of images: ``(B, C, *S)`` in [0, 1] to the same."""
-        return self.encoder.to_images(self.restoration_head(self.encoder(image)))
 
     def _check_grid(self) -> None:
         """Refuse an encoder whose patches :func:`matching_patches` cannot match."""

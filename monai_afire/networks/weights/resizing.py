@@ -10,19 +10,13 @@ from typing import Any
 
 import torch
 
-from monai_afire.networks.blocks.position_embedding import (
-    along_axes,
-    resize_matrix,
-    resize_position_embedding,
-)
+from monai_afire.networks.blocks.position_embedding import along_axes, resize_matrix
 from monai_afire.networks.weights.filters import Conversion
 
 __all__ = [
     "convert_channels",
     "fit_patch_embedding",
-    "resize_matrix",
     "resize_patch_kernel",
-    "resize_position_embedding",
     "source_grid",
 ]
 

@@ -10,12 +10,9 @@ from typing import Any
 
 import torch
 
+from monai_afire.networks.blocks.position_embedding import resize_position_embedding
 from monai_afire.networks.weights.filters import CheckpointFilter, Conversion
-from monai_afire.networks.weights.resizing import (
-    fit_patch_embedding,
-    resize_position_embedding,
-    source_grid,
-)
+from monai_afire.networks.weights.resizing import fit_patch_embedding, source_grid
 
 __all__ = ["SWIN_FORMATS", "fit_swin", "swin_arguments"]
 

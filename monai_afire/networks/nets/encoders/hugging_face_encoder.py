@@ -119,18 +119,17 @@ class HuggingFaceEncoder(AdaptedEncoder):
         """The transformer's blocks, counted through the stages."""
         config = self.model.config
         depths = getattr(config, "depths", None)
-        count = getattr(config, "num_hidden_layers", 0) if depths is None else len(depths)
-        modules = (
-            each
-            for each in self.model.modules()
-            if isinstance(each, nn.ModuleList) and len(each) == count > 0
-        )
-        stages = list(next(modules, []))
-        return (
-            stages
-            if depths is None
-            else [block for stage in stages for block in getattr(stage, "blocks", [])]
-        )
+        if depths is None:
+            return self._list_of(getattr(config, "num_hidden_layers", 0))
+        stages = self._list_of(len(depths))
+        return [block for stage in stages for block in getattr(stage, "blocks", [])]
+
+    def _list_of(self, count: int) -> list[nn.Module]:
+        """The model's first list of so many modules; empty without one."""
+        for module in self.model.modules():
+            if isinstance(module, nn.ModuleList) and len(module) == count:
+                return list(module)
+        return []
 
     def _patches(self, tokens: torch.Tensor) -> torch.Tensor:
         """Without what stands before the patches' tokens."""

@@ -107,21 +107,19 @@ class SwinEncoder(RadiographEncoder):
         )
         first_grid = grid_size(image_shape, patch_shape)
         rates = iter(np.linspace(0, drop_path_rate, sum(depths)).tolist())
-        self.layers = nn.ModuleList(
-            BasicLayer(
-                dim=width,
+        self.layers = nn.ModuleList()
+        for stage, depth in enumerate(depths):
+            layer = BasicLayer(
+                dim=widths[stage],
                 depth=depth,
-                num_heads=heads,
+                num_heads=num_heads[stage],
                 window_size=_window_of_stage(stage, windows, first_grid),
                 drop_path=list(islice(rates, depth)),
                 mlp_ratio=mlp_ratio,
                 qkv_bias=qkv_bias,
                 use_checkpoint=use_checkpoint,
             )
-            for stage, (width, depth, heads) in enumerate(
-                zip(widths, depths, num_heads, strict=True)
-            )
-        )
+            self.layers.append(layer)
         self.downsamples = nn.ModuleList(
             PatchMergingV2(width, spatial_dims=spatial_dims) for width in widths[:-1]
         )
