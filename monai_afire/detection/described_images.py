@@ -68,7 +68,7 @@ class DescribedImages:
     def mean_feature(self) -> torch.Tensor:
         """``(B, F)``, the student's mean over the tokens off the border; float32 for half precision."""
         features = at_least_float32(self.student_features)
-        with without_autocast(features.device.type):
+        with without_autocast(features):
             # a product, since a graph wants no choice by a mask
             weights = self.interior.to(features) / self.interior.sum()
             return weights @ features

@@ -209,7 +209,7 @@ class TokenMap(ImageScore):
         """The map of images as measured, ``(B, L)``."""
         seen = self.look(images)
         # the distances are differences of like numbers: half precision would leave little of them
-        with torch.no_grad(), without_autocast(seen.device.type):
+        with torch.no_grad(), without_autocast(seen):
             # a sum's rounding depends on the order in memory, which is to be the same for all maps
             return self.measure_tokens(seen, images.owners).contiguous()
 

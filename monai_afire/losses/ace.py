@@ -18,7 +18,7 @@ from monai_afire.losses.dino import MultiCropCrossEntropy
 from monai_afire.losses.global_mean import global_mean
 from monai_afire.losses.loss_shapes import check_shapes
 from monai_afire.transforms.grid_crop.correspondence import check_patches
-from monai_afire.utils.precision import at_least_float32
+from monai_afire.utils.precision import at_least_float32, without_autocast
 
 # pairs of patches that are compared at once: 64 MB of each of some ten intermediate results
 PAIRS_AT_ONCE = 2**24
@@ -167,7 +167,7 @@ class MatchingLoss(nn.Module):
             ValueError: when the shapes do not fit.
         """
         check_shapes(logits=(logits, "B, N, M"), target=(target, "B, N, M"))
-        with torch.autocast(logits.device.type, enabled=False):
+        with without_autocast(logits):
             logits = at_least_float32(logits)
             target = target.to(logits.dtype)
             negative = (1 - self.alpha) * (1 - target)

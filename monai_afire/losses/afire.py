@@ -12,7 +12,7 @@ from monai_afire.losses.global_mean import check_reduction, global_mean, global_
 from monai_afire.losses.loss_shapes import check_shapes
 from monai_afire.losses.token_similarity import TokenSimilarity
 from monai_afire.utils.distributed import all_gather, global_rank
-from monai_afire.utils.precision import at_least_float32
+from monai_afire.utils.precision import at_least_float32, without_autocast
 
 # stands for -inf in masked logarithms of sums: large enough to vanish, small enough to stay finite in differences
 NEGLIGIBLE = -1e30
@@ -64,7 +64,7 @@ class StructureConsistencyLoss(nn.Module):
             ValueError: when the shapes do not fit.
         """
         _check_shapes(q, prototypes, normal)
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             scores = self.similarity(q, prototypes)
             own = torch.diagonal(scores, dim1=-2, dim2=-1)
             return global_mean(torch.logsumexp(scores, dim=-1) - own, normal)
@@ -129,7 +129,7 @@ class CategoryConsistencyLoss(nn.Module):
             ValueError: when the shapes do not fit.
         """
         _check_shapes(q, prototypes, normal)
-        with torch.autocast(q.device.type, enabled=False):
+        with without_autocast(q):
             tokens = at_least_float32(q)
             others = all_gather(tokens)
             pairs, own_prototype = self._scores(tokens, others, prototypes)
@@ -224,7 +224,7 @@ class AnomalyRestorationLoss(nn.Module):
             target=(target, "*B, L, P"),
             abnormal=(abnormal, "*B, L"),
         )
-        with torch.autocast(restored.device.type, enabled=False):
+        with without_autocast(restored):
             error = (at_least_float32(restored) - at_least_float32(target)).square()
             weight = torch.ones_like(error[..., 0]).masked_fill(abnormal, self.abnormal_weight)
             if self.reduction == "sum":

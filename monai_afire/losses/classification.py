@@ -12,7 +12,7 @@ from torch import nn
 
 from monai_afire.losses.global_mean import global_mean
 from monai_afire.losses.loss_shapes import check_shapes
-from monai_afire.utils.precision import at_least_float32
+from monai_afire.utils.precision import at_least_float32, without_autocast
 from monai_afire.utils.uncertain_labels import (
     check_label_kind,
     check_uncertain_policy,
@@ -138,7 +138,7 @@ class MaskedMulticlassLoss(nn.Module):
         one_hot = torch.where(known.unsqueeze(1), labels, 0.0)
         if labels.device.type == "cpu":
             _check_one_hot(one_hot, known)
-        with torch.autocast(logits.device.type, enabled=False):
+        with without_autocast(logits):
             # a logit that is not finite must not reach the gradients by way of 0 * NaN
             scores = torch.where(known.unsqueeze(1), at_least_float32(logits), 0.0)
             return global_mean(F.cross_entropy(scores, one_hot.argmax(1), reduction="none"), known)

@@ -10,7 +10,7 @@ from torch import nn
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.global_mean import global_mean
 from monai_afire.losses.loss_shapes import check_shapes
-from monai_afire.utils.precision import at_least_float32
+from monai_afire.utils.precision import at_least_float32, without_autocast
 
 
 class MultiCropCrossEntropy(nn.Module):
@@ -51,7 +51,7 @@ class MultiCropCrossEntropy(nn.Module):
             raise ValueError(
                 f"the student needs two crops or more, the teacher the first, got {seen} and {crops}"
             )
-        with torch.autocast(student.device.type, enabled=False):
+        with without_autocast(student):
             student = at_least_float32(student)
             cross_entropy = -torch.bmm(teacher.to(student.dtype), student.mT)
             others = ~torch.eye(seen, crops, dtype=torch.bool, device=student.device)

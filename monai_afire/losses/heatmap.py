@@ -9,7 +9,7 @@ from torch import nn
 
 from monai_afire.losses.global_mean import global_mean
 from monai_afire.losses.loss_shapes import check_shapes
-from monai_afire.utils.precision import at_least_float32
+from monai_afire.utils.precision import at_least_float32, without_autocast
 
 
 class HeatmapLoss(nn.Module):
@@ -63,7 +63,7 @@ class HeatmapLoss(nn.Module):
             ValueError: when the shapes do not fit.
         """
         check_shapes(pred=(pred, "B, P, *S"), label=(label, "B, P, *S"))
-        with torch.autocast(pred.device.type, enabled=False):
+        with without_autocast(pred):
             h, y = at_least_float32(pred).flatten(2), at_least_float32(label).flatten(2)
             known = ~y.isnan().any(-1)
             y = torch.where(known[..., None], y, 0.0)

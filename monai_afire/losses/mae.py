@@ -10,7 +10,7 @@ from torch import nn
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.global_mean import global_mean
 from monai_afire.losses.loss_shapes import check_shapes
-from monai_afire.utils.precision import at_least_float32
+from monai_afire.utils.precision import at_least_float32, without_autocast
 
 
 class MaskedReconstructionLoss(nn.Module):
@@ -51,7 +51,7 @@ class MaskedReconstructionLoss(nn.Module):
             target=(target, "B, L, P"),
             hidden=(hidden, "B, L"),
         )
-        with torch.autocast(reconstructed.device.type, enabled=False):
+        with without_autocast(reconstructed):
             error = (at_least_float32(reconstructed) - at_least_float32(target)).square()
             return global_mean(error.mean(-1), hidden)
 

@@ -11,7 +11,7 @@ from torch import nn
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.global_mean import check_reduction, global_mean, reduced
 from monai_afire.losses.loss_shapes import check_shapes
-from monai_afire.utils.precision import at_least_float32
+from monai_afire.utils.precision import at_least_float32, without_autocast
 
 # no embedding counts as shorter: an embedding of zeros then has a finite loss and gradient
 SHORTEST = 1e-6
@@ -81,7 +81,7 @@ class OrderClassificationLoss(nn.Module):
             ValueError: when the shapes do not fit.
         """
         check_shapes(logits=(logits, "B, L, N"), order=(order, "B, L"))
-        with torch.autocast(logits.device.type, enabled=False):
+        with without_autocast(logits):
             scores = at_least_float32(logits).flatten(0, 1)
             loss = F.cross_entropy(scores, order.long().flatten(), reduction="none").view(
                 order.shape
@@ -132,7 +132,7 @@ class AppearanceRestorationLoss(nn.Module):
             ValueError: when the shapes do not fit.
         """
         check_shapes(restored=(restored, "B, L, P"), target=(target, "B, L, P"))
-        with torch.autocast(restored.device.type, enabled=False):
+        with without_autocast(restored):
             error = (at_least_float32(restored) - at_least_float32(target)).square()
             return global_mean(reduced(error, self.reduction), samples)
 
@@ -167,7 +167,7 @@ class GlobalConsistencyLoss(nn.Module):
             ValueError: when the shapes do not fit.
         """
         check_shapes(student=(student, "B, H"), teacher=(teacher, "B, H"))
-        with torch.autocast(student.device.type, enabled=False):
+        with without_autocast(student):
             return global_mean(sphere_distance(student, on_sphere(teacher)))
 
 
@@ -229,7 +229,7 @@ class LocalConsistencyLoss(nn.Module):
         check_shapes(
             student=(student, "B, L, H"), teacher=(teacher, "B, M, H"), matches=(matches, "B, L")
         )
-        with torch.autocast(student.device.type, enabled=False):
+        with without_autocast(student):
             matched = matches >= 0
             images = torch.arange(len(teacher), device=matches.device).unsqueeze(1)
             partners = on_sphere(teacher)[images, matches.clamp_min(0)]

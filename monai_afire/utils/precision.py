@@ -45,25 +45,24 @@ def full_matmul_precision() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def without_autocast(device_type: str) -> AbstractContextManager:
+def without_autocast(values: torch.Tensor) -> AbstractContextManager:
     """
     Leave autocast for a while, except in a graph that is being exported, which knows none.
 
     torch.export writes a block without autocast as a subgraph that ``torch.export.load`` cannot read back.
 
     Args:
-        device_type: kind of the device, "cpu" or that of an accelerator.
+        values: any on the device that computes.
 
     Returns:
         A context manager.
 
     Example:
-        >>> with torch.autocast("cpu", torch.bfloat16), without_autocast("cpu"):
-        ...     (torch.ones(1, 1) @ torch.ones(1, 1)).dtype
+        >>> one = torch.ones(1, 1)
+        >>> with torch.autocast("cpu", torch.bfloat16), without_autocast(one):
+        ...     (one @ one).dtype
         torch.float32
     """
-    return (
-        nullcontext()
-        if torch.compiler.is_exporting()
-        else torch.autocast(device_type, enabled=False)
-    )
+    if torch.compiler.is_exporting():
+        return nullcontext()
+    return torch.autocast(values.device.type, enabled=False)

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from monai_afire.detection import conformal_p_values
-from monai_afire.detection.conformal import discoveries
 from monai_afire.detection.score_thresholds import ScoreThresholds
 
 

@@ -199,7 +199,7 @@ class Classifier(nn.Module):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """``(B, 1, H, W)`` to logits ``(B, 12)``."""
         features = self.features(images).float()
-        with without_autocast(images.device.type):
+        with without_autocast(images):
             # as TransferClassifier: bfloat16 would tie rare findings
             return self.head(self.dropout((features - self.mean) / self.deviation))
 

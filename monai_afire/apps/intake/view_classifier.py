@@ -51,7 +51,7 @@ class ViewClassifier(ReleasedNetwork):
         Returns:
             Probabilities "ap", of an AP view, and "child", each ``(B,)``.
         """
-        with without_autocast(images.device.type):
+        with without_autocast(images):
             gray = at_least_float32(images).mean(1, keepdim=True)
             small = F.interpolate(gray, (_SIDE, _SIDE), mode="area")
             seen = [self.logits(_without_edges(small, margin)) for margin in _MARGINS]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 
 from monai_afire.utils.distributed import all_reduce, all_reduce_max, world_size
-from monai_afire.utils.precision import at_least_float32
+from monai_afire.utils.precision import at_least_float32, without_autocast
 
 
 @torch.no_grad()
@@ -41,7 +41,7 @@ def sinkhorn_knopp(
         raise ValueError(f"logits must be (M, K), got {tuple(logits.shape)}")
     if num_iters < 1:
         raise ValueError(f"num_iters must be at least 1, got {num_iters}")
-    with torch.autocast(logits.device.type, enabled=False):
+    with without_autocast(logits):
         log_q = at_least_float32(logits) / epsilon
         for _ in range(num_iters):
             log_q = log_q - _logsumexp_over_samples(log_q)

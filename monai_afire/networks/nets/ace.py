@@ -17,7 +17,7 @@ from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.encoder_building import as_encoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.transforms.grid_crop.correspondence import overlap_masks
-from monai_afire.utils.precision import at_least_float32
+from monai_afire.utils.precision import at_least_float32, without_autocast
 
 
 @keeps_arguments
@@ -236,7 +236,7 @@ class ACE(TeacherNetwork):
 
     def _matching_logits(self, teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
         """Scaled cosines, or products, of every pair: (B, N, D) and (B, M, D) to (B, N, M)."""
-        with torch.autocast(student.device.type, enabled=False):
+        with without_autocast(student):
             teacher, student = at_least_float32(teacher), at_least_float32(student)
             if not self.normalize:
                 return teacher @ student.mT
@@ -269,5 +269,5 @@ def _mean_tokens(
     """Mean token of each crop over its patches (B, L) in the overlap: (B, 2, D); 0 without an overlap."""
     features = at_least_float32(torch.stack([tokens[1], tokens[2]], dim=1))
     mask = torch.stack(masks, dim=1).unsqueeze(2).to(features.dtype)
-    with torch.autocast(features.device.type, enabled=False):
+    with without_autocast(features):
         return (mask / mask.sum(-1, keepdim=True).clamp_min(1) @ features).squeeze(2)

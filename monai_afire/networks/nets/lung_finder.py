@@ -50,7 +50,7 @@ class LungFinder(ReleasedNetwork):
         Returns:
             Probabilities ``(B, 1, 64, 64)``.
         """
-        with without_autocast(images.device.type):
+        with without_autocast(images):
             small = F.interpolate(
                 at_least_float32(images).mean(1, keepdim=True), (_SIDE, _SIDE), mode="area"
             )

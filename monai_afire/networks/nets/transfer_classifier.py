@@ -120,5 +120,5 @@ class TransferClassifier(TransferNetwork):
             )
         features = self.features(images).to(self.classifier.weight.dtype)
         # a rare finding's logits differ by less than bfloat16 resolves beside a bias of -4: images would tie
-        with without_autocast(images.device.type):
+        with without_autocast(images):
             return self.classifier(self.dropout(self.standardize(features)))
