@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Conformal p-values of anomaly scores, how many normal images they need, and what remains at a false discovery rate."""
+"""Conformal p-values of anomaly scores, how many normal images they need, and which images remain at a rate."""
 
 from __future__ import annotations
 

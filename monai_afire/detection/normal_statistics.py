@@ -437,10 +437,8 @@ class NormalMemory(NormalStatistics):
         """
         self.check_fitted()
         self.check_shape(features)
-        new, known = (
-            self._project(features).transpose(0, 1),
-            self.references.float().transpose(0, 1),
-        )
+        new = self._project(features).transpose(0, 1)
+        known = self.references.to(new).transpose(0, 1)
         # rows without an image are infinitely far, which the faster way by matrix products would turn into NaN
         distances = torch.cdist(new, known, compute_mode="donot_use_mm_for_euclid_dist")
         if owners is not None:
@@ -451,7 +449,8 @@ class NormalMemory(NormalStatistics):
 
     def _project(self, features: torch.Tensor) -> torch.Tensor:
         """Features along the principal components, in units of their spread."""
-        return at_least_float32(features) @ self.projection / self.scale
+        values = at_least_float32(features)
+        return values @ self.projection.to(values) / self.scale.to(values)
 
 
 def _check_count(count: int) -> None:

@@ -113,6 +113,12 @@ def test_half_precision_input_gives_float32() -> None:
     assert fitted(torch.randn(8, 2, 4))(torch.randn(3, 2, 4).bfloat16()).dtype == torch.float32
 
 
+def test_a_memory_in_double_precision_measures_the_same() -> None:
+    memory, new = fitted(torch.randn(8, 2, 4)), torch.randn(3, 2, 4)
+    expected = memory(new)
+    torch.testing.assert_close(memory.double()(new.double()), expected.double())
+
+
 def test_wrong_input_is_named() -> None:
     with pytest.raises(ValueError, match="positive"):
         NormalMemory(2, 4, dim=5)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from monai.networks.nets import ViT
 from naive import dino
 from torch import nn
 
@@ -231,6 +232,14 @@ def test_training_learns_to_recognize_images() -> None:
 def test_wrong_arguments_are_named(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         tiny_dino(**changes)
+
+
+def test_encoders_of_other_libraries_are_adapted() -> None:
+    vit = ViT(1, (16, 16), (4, 4), WIDTH, 24, num_layers=1, num_heads=2, spatial_dims=2)
+    outputs = DINO(vit, PROTOTYPES, head_dim=8, bottleneck_dim=5)(*crops(local=0))
+    assert outputs["student"].shape == (3, 2, PROTOTYPES)
+    with pytest.raises(TypeError, match="Linear is no encoder"):
+        DINO(nn.Linear(2, 2))
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 from monai_afire.networks.blocks.ema import TeacherNetwork, check_momentum, move_center
 from monai_afire.networks.blocks.heads import DistillationHead
 from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
 from monai_afire.networks.definition import keeps_arguments
+from monai_afire.networks.nets.encoders.encoder_building import as_encoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.precision import at_least_float32
 
@@ -52,6 +54,7 @@ class DINO(TeacherNetwork):
         teacher_balance: "center" or "sinkhorn".
 
     Raises:
+        TypeError: when the encoder is none, see :func:`monai_afire.networks.as_encoder`.
         ValueError: for a momentum out of range or an unknown balance.
 
     Example:
@@ -72,7 +75,7 @@ class DINO(TeacherNetwork):
 
     def __init__(
         self,
-        encoder: RadiographEncoder,
+        encoder: nn.Module,
         num_prototypes: int = 65536,
         head_dim: int = 2048,
         bottleneck_dim: int = 256,
@@ -89,7 +92,7 @@ class DINO(TeacherNetwork):
             raise ValueError(
                 f"teacher_balance must be one of {TEACHER_BALANCES}, got {teacher_balance!r}"
             )
-        self.encoder = encoder
+        self.encoder = encoder = as_encoder(encoder)
         self.head = DistillationHead(
             encoder.hidden_size, num_prototypes, head_dim, bottleneck_dim, norm_last_layer
         )
