@@ -191,11 +191,9 @@ class AnomalyDetector(ScoreThresholds):
 
     def changed_arguments(self) -> dict[str, Any]:
         """The adapter around an encoder of another library, whose file can be built again."""
-        return (
-            {}
-            if isinstance(self.network, AFiRe)
-            else {"network": definition_of(self.network.encoder)}
-        )
+        if isinstance(self.network, AFiRe):
+            return {}
+        return {"network": definition_of(self.network.encoder)}
 
     def forward(self, image: torch.Tensor) -> dict[str, torch.Tensor]:
         """

@@ -84,12 +84,6 @@ def tokens_and_features(
     pool: Callable[..., torch.Tensor] = {2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}[
         len(encoder.grid_size)
     ]
-    flat = []
-    for each in encoder.feature_maps(image):
-        on_grid = (
-            each
-            if tuple(each.shape[2:]) == encoder.grid_size
-            else pool(each, list(encoder.grid_size))
-        )
-        flat.append(on_grid.flatten(2).transpose(1, 2))
-    return flat[-1], torch.cat(flat, -1)
+    grid = list(encoder.grid_size)
+    maps = [pool(each, grid).flatten(2).transpose(1, 2) for each in encoder.feature_maps(image)]
+    return maps[-1], torch.cat(maps, -1)

@@ -72,12 +72,9 @@ class MONAIEncoder(AdaptedEncoder):
         """The network as data, since MONAI's do not remember their arguments; a Swin transformer is not."""
         if isinstance(self.model, ViT):
             return {"model": _vit_definition(self.model, self.img_size)}
-        widths = self.feature_channels
-        return (
-            {"model": _unet_definition(self.model, widths)}
-            if isinstance(self.model, BasicUNet)
-            else {}
-        )
+        if isinstance(self.model, BasicUNet):
+            return {"model": _unet_definition(self.model, self.feature_channels)}
+        return {}
 
     def encode(self, pixels: torch.Tensor) -> torch.Tensor:
         """Tokens ``(B, L, D)``."""
@@ -159,13 +156,10 @@ def _image_size(
 
 
 def _vit_definition(vit: Any, img_size: Sequence[int]) -> dict[str, Any]:
-    (channels, patch), embedding, block = (
-        _channels_and_patch(vit),
-        vit.patch_embedding,
-        vit.blocks[0],
-    )
-    head = getattr(vit, "classification_head", None)
-    arguments = {
+    channels, patch = _channels_and_patch(vit)
+    embedding, block = vit.patch_embedding, vit.blocks[0]
+    is_perceptron = isinstance(embedding.patch_embeddings, nn.Sequential)
+    arguments: dict[str, Any] = {
         "in_channels": channels,
         "img_size": list(img_size),
         "patch_size": list(patch),
@@ -173,21 +167,19 @@ def _vit_definition(vit: Any, img_size: Sequence[int]) -> dict[str, Any]:
         "mlp_dim": block.mlp.linear1.out_features,
         "num_layers": len(vit.blocks),
         "num_heads": block.attn.num_heads,
-        "proj_type": "perceptron"
-        if isinstance(embedding.patch_embeddings, nn.Sequential)
-        else "conv",
+        "proj_type": "perceptron" if is_perceptron else "conv",
         "pos_embed_type": embedding.pos_embed_type,
         "classification": hasattr(vit, "cls_token"),
         "spatial_dims": len(img_size),
         "qkv_bias": block.attn.qkv.bias is not None,
+    }
+    head = getattr(vit, "classification_head", None)
+    if isinstance(head, nn.Sequential):
+        arguments |= {"post_activation": "Tanh", "num_classes": head[0].out_features}
+    elif head is not None:
         # without an activation behind it, the head is the linear layer itself
-        "post_activation": "Tanh" if isinstance(head, nn.Sequential) else "x",
-    }
-    last = head[0] if isinstance(head, nn.Sequential) else head
-    return {
-        "class": "ViT",
-        "arguments": arguments if last is None else {**arguments, "num_classes": last.out_features},
-    }
+        arguments |= {"post_activation": "x", "num_classes": head.out_features}
+    return {"class": "ViT", "arguments": arguments}
 
 
 def _unet_definition(unet: Any, widths: Sequence[int]) -> dict[str, Any] | None:
@@ -198,13 +190,9 @@ def _unet_definition(unet: Any, widths: Sequence[int]) -> dict[str, Any] | None:
         "out_channels": unet.final_conv.out_channels,
         "features": [*widths, unet.final_conv.in_channels],
     }
-    with torch.device("meta"):  # draws no random numbers
-        variants = [
-            (each, BasicUNet(**each)) for each in (arguments, {**arguments, "norm": "batch"})
-        ]
-    same = (
-        {"class": "BasicUNet", "arguments": each}
-        for each, network in variants
-        if str(network) == str(unet)
-    )
-    return next(same, None)
+    for variant in (arguments, {**arguments, "norm": "batch"}):
+        with torch.device("meta"):  # draws no random numbers
+            network = BasicUNet(**variant)
+        if str(network) == str(unet):
+            return {"class": "BasicUNet", "arguments": variant}
+    return None
