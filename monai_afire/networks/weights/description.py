@@ -8,7 +8,7 @@ import hashlib
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, field, replace
 from typing import Annotated, Any, Literal
 
@@ -188,10 +188,7 @@ def describe(
         given = {**shape, **given}
         others = {"patch_size": one_for_all(encoder.patch_size), **others}
     return Description(
-        task=task
-        or TASKS.get(
-            type(network).__name__, "encoder" if hasattr(network, "grid_size") else "network"
-        ),
+        task=task or _usual_task(network),
         network=definition,
         preprocessing=Preprocessing(**_plain(given)) if "image_size" in given else None,
         class_names=None if class_names is None else [str(name) for name in class_names],
@@ -200,6 +197,12 @@ def describe(
         settings=_plain(others),
         version=__version__,
     )
+
+
+def _usual_task(network: Any) -> str:
+    """What networks of a class are for."""
+    other = "encoder" if hasattr(network, "grid_size") else "network"
+    return TASKS.get(type(network).__name__, other)
 
 
 def tensor_digest(tensors: Mapping[str, torch.Tensor]) -> str:
@@ -251,10 +254,12 @@ def carried_description(state: Any) -> Description | None:
     return parse_description(json.dumps(data)) if isinstance(data, Mapping) else None
 
 
-def one_for_all(sizes: Iterable[int]) -> int | list[int]:
-    """One number where all axes have the same."""
-    sizes = list(sizes)
-    return sizes[0] if sizes and sizes == sizes[:1] * len(sizes) else sizes
+def one_for_all(sizes: Any) -> Any:
+    """One number in the place of a list, where all axes have the same; other values as they are."""
+    if not isinstance(sizes, (list, tuple)):
+        return sizes
+    sides = list(sizes)  # of anybody's file: compared, not hashed
+    return sides[0] if sides and sides == sides[:1] * len(sides) else sides
 
 
 def contradiction(name: str, given: Any, path: Any, trained: Any) -> str:

@@ -184,17 +184,18 @@ def check_fits(
         RuntimeError: model.pt holds another architecture (differences: 1, such as a is (2,) in the file, (3,) in
         the network): use the same settings
     """
-    in_file, in_network = (
-        {name: tuple(each.shape) for name, each in s.items()} for s in (saved, expected)
-    )
-    differences = [
-        f"{name} is {in_file.get(name, 'missing')} in the file, {in_network.get(name, 'missing')} in the network"
-        for name in {**in_network, **in_file}
-        if in_file.get(name) != in_network.get(name)
-    ]
+    differences = []
+    for name in {**expected, **saved}:
+        in_file, in_network = _shape(saved, name), _shape(expected, name)
+        if in_file != in_network:
+            differences.append(f"{name} is {in_file} in the file, {in_network} in the network")
     if differences:
         some = f"differences: {len(differences)}, such as {'; '.join(differences[:3])}"
         raise RuntimeError(f"{path} holds another architecture ({some}): {remedy}")
+
+
+def _shape(tensors: Mapping[str, torch.Tensor], name: str) -> tuple[int, ...] | str:
+    return tuple(tensors[name].shape) if name in tensors else "missing"
 
 
 class ModelFile:
@@ -335,10 +336,7 @@ class ModelFile:
         if "AFiRe" in classes and not any(".teacher_" in f".{each}" for each in state):
             # a detector's file leaves the teacher out, which is the student then
             students = [each for each in state if _STUDENT.match(each)]
-            state = {
-                **state,
-                **{_STUDENT.sub(r"\1teacher_\2.", each): state[each] for each in students},
-            }
+            state = state | {_STUDENT.sub(r"\1teacher_\2.", each): state[each] for each in students}
         remedy = "its description is of another network: copy the file again"
         try:
             if not classes & {"HuggingFaceEncoder", "TimmEncoder", "MONAIEncoder"}:

@@ -54,9 +54,7 @@ def described(path: str | os.PathLike | None, name: str, default: Any) -> Any:
     if description.preprocessing is not None:
         found |= asdict(description.preprocessing)
     value = found.get(name)
-    if value is None or isinstance(value, str):
-        return value or default
-    return _sides(value)
+    return default if value is None else one_for_all(value)
 
 
 def seen_images(
@@ -194,9 +192,11 @@ def _vit_arguments(
     """Arguments of a new ViT. Another encoder takes only the images and the patches from it."""
     if chosen is not None and chosen != VIT:
         found = chosen if isinstance(chosen, str) else type(chosen).__name__
-        others = {"stem": stem != "patch" and stem, "use_checkpoint": use_checkpoint}
-        given = {**sizes, **{name: value or None for name, value in others.items()}}
-        _check_unused(given, found, path)
+        others = {
+            "stem": None if stem == "patch" else stem,
+            "use_checkpoint": True if use_checkpoint else None,
+        }
+        _check_unused({**sizes, **others}, found, path)
     given = {name: value or _SIZES[name] for name, value in sizes.items()}
     return {**given, "stem": stem, "use_checkpoint": use_checkpoint}
 
@@ -240,13 +240,8 @@ def _patch_of(definition: Mapping[str, Any] | None) -> Any:
 def _resized(definition: Mapping[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
     """Sizes that differ from the file's, of those that the class takes."""
     trained = definition["arguments"]
-    return {
-        name: size
-        for name, size in sizes.items()
-        if name in trained and size is not None and _sides(size) != _sides(trained[name])
-    }
-
-
-def _sides(value: Any) -> Any:
-    """A size as a file says it, one number where all axes have the same."""
-    return one_for_all(value) if isinstance(value, (list, tuple)) else value
+    resized = {}
+    for name, size in sizes.items():
+        if name in trained and size is not None and one_for_all(size) != one_for_all(trained[name]):
+            resized[name] = size
+    return resized
