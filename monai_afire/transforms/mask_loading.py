@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from monai_afire.transforms.base import ArrayTransformd
 from monai_afire.transforms.radiograph_io.common import refuse, warn_about
+from monai_afire.transforms.radiograph_io.formats import single_path
 from monai_afire.transforms.radiograph_io.pictures import picture_opacity
 from monai_afire.transforms.radiograph_loading import LoadRadiograph
 from monai_afire.utils.text import image_name
@@ -88,18 +89,17 @@ class LoadMasks(Transform):
         paths = self._paths(files)
         loaded = [_structure(path, self.loader(path)) for path in paths]
         reference = loaded[0] if image is None else image
-        fitted = [
-            self._fitted(path, torch.as_tensor(mask), reference)
-            for path, mask in zip(paths, loaded, strict=True)
-        ]
-        masks = [_binary(path, values) for path, values in zip(paths, fitted, strict=True)]
+        masks = []
+        for path, values in zip(paths, loaded, strict=True):
+            fitted = self._fitted(path, torch.as_tensor(values), reference)
+            masks.append(_binary(path, fitted))
         return _like(reference, torch.cat(masks), paths[0])
 
     def empty(self, image: torch.Tensor) -> torch.Tensor:
         """Masks of nothing, for a normal radiograph ``(1, H, W)``."""
         return _like(image, torch.zeros(self.num_channels or 1, *image.shape[1:]))
 
-    def _paths(self, files: Any) -> list[Any]:
+    def _paths(self, files: Any) -> list[str]:
         """One path for each channel."""
         paths = list(files) if isinstance(files, (list, tuple)) else [files]
         if not paths or (self.num_channels or len(paths)) != len(paths):
@@ -109,27 +109,23 @@ class LoadMasks(Transform):
         if lacking:
             found = f"there is no mask of {', '.join(lacking)}"
             raise refuse(str(paths), found, "give a file, one of zeros if nothing is there")
-        return paths
+        return [single_path(path) for path in paths]
 
-    def _fitted(self, path: Any, values: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
+    def _fitted(self, path: str, values: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
         """Values at the image's size, or an error."""
-        if values.shape[1:] == image.shape[1:]:
+        height, width = values.shape[1:]
+        rows, columns = image.shape[1:]
+        if (height, width) == (rows, columns):
             return values
-        name, shape, wanted = (
-            image_name({"image": image}),
-            tuple(values.shape[1:]),
-            tuple(image.shape[1:]),
-        )
-        (height, width), (rows, columns) = shape, wanted
         same_ratio = height * columns == width * rows
         if self.fit_size and same_ratio:
-            resized = F.interpolate(values[None], size=wanted, mode="nearest-exact")[0]
+            resized = F.interpolate(values[None], size=(rows, columns), mode="nearest-exact")[0]
             if resized.max() < values.max():
-                warn_about(
-                    path, f"has a structure too thin for {columns} x {rows} pixels, which is lost"
-                )
+                found = f"has a structure too thin for {columns} x {rows} pixels, which is lost"
+                warn_about(path, found)
             return resized
-        found = f"is {width} x {height} pixels (width x height), but its image {name} is {columns} x {rows}"
+        size = f"is {width} x {height} pixels (width x height)"
+        found = f"{size}, but its image {image_name({'image': image})} is {columns} x {rows}"
         remedy = "the ratio of the sides differs, too: check that they belong together, and crop or pad one"
         if same_ratio:
             remedy = "load masks before the image is resized; if the files differ in resolution alone, set fit_size"
@@ -177,9 +173,8 @@ class LoadMasksd(ArrayTransformd):
         item = dict(data)
         image, name = item.get(self.image_key), image_name(data, self.image_key)
         if not isinstance(image, torch.Tensor):
-            raise refuse(
-                name, f"{self.image_key!r} is not loaded", "put LoadRadiographd before LoadMasksd"
-            )
+            found = f"{self.image_key!r} is not loaded"
+            raise refuse(name, found, "put LoadRadiographd before LoadMasksd")
         for key in self.keys:
             files = data.get(key)
             if files not in (None, ""):
@@ -187,9 +182,8 @@ class LoadMasksd(ArrayTransformd):
             elif data.get(self.normal_key) == 0:
                 item[key] = self.transform.empty(image)
             elif not self.allow_missing_keys or key in data:
-                remedy = (
-                    f"give the file of its mask, or {self.normal_key}=0 if there is nothing to see"
-                )
+                normal = f"{self.normal_key}=0 if there is nothing to see"
+                remedy = f"give the file of its mask, or {normal}"
                 raise refuse(name, f"has no {key!r}", remedy)
         return item
 
@@ -197,15 +191,14 @@ class LoadMasksd(ArrayTransformd):
 LoadMasksD = LoadMasksDict = LoadMasksd
 
 
-def _structure(path: Any, values: torch.Tensor) -> torch.Tensor:
+def _structure(path: str, values: torch.Tensor) -> torch.Tensor:
     """Values of a mask, or its opacity where the structure is drawn in it; refused where the two differ."""
     opacity = picture_opacity(path)
     if opacity is None or opacity.min() == opacity.max():
         return values
     opaque = torch.tensor(opacity, dtype=torch.float32)[None]  # a copy: a file's are read-only
-    if values.min() < values.max() and not torch.equal(
-        _binary(path, values), _binary(path, opaque)
-    ):
+    is_drawn = bool(values.min() < values.max())
+    if is_drawn and not torch.equal(_binary(path, values), _binary(path, opaque)):
         found = "is ambiguous: its colors show another structure than its transparency"
         raise refuse(path, found, "save it without an alpha channel, with two values")
     return _like(values, opaque, path)
@@ -221,7 +214,7 @@ def _holds_labels(values: torch.Tensor) -> bool:
     )
 
 
-def _binary(path: Any, values: torch.Tensor) -> torch.Tensor:
+def _binary(path: str, values: torch.Tensor) -> torch.Tensor:
     """0 and 1 from the values of a mask ``(1, H, W)``."""
     low, high = float(values.min()), float(values.max())
     if low == high:
@@ -239,9 +232,8 @@ def _more_than_two_levels(values: torch.Tensor, low: float, high: float) -> str:
         return ""
     number = len(values.unique())
     if _holds_labels(values):
-        return (
-            f"it has {number} values from {low:g} to {high:g}, as numbers of structures have them"
-        )
+        found = f"it has {number} values from {low:g} to {high:g}"
+        return f"{found}, as numbers of structures have them"
     start, end = (low + share * (high - low) for share in _INTERMEDIATE)
     between = ((values > start) & (values < end)).float()
     structure = (values >= end).float()[None]

@@ -132,6 +132,15 @@ def test_structure_in_the_alpha_channel_is_the_mask(tmp_path: Path, ink: int, ba
     assert np.array_equal(np.asarray(masks_of(pixels, tmp_path))[0], LUNG)
 
 
+def test_alpha_channel_of_a_file_in_the_home_folder_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    white = np.full((*LUNG.shape, 3), 255, np.uint8)
+    save(tmp_path / "m.png", np.dstack([white, np.uint8(255) * LUNG.astype(np.uint8)]))
+    assert np.array_equal(np.asarray(LoadMasks()("~/m.png"))[0], LUNG)
+
+
 def test_alpha_channel_and_colors_must_agree(tmp_path: Path) -> None:
     lung = np.uint8(255) * LUNG.astype(np.uint8)
     assert np.array_equal(np.asarray(masks_of(np.dstack([lung] * 4), tmp_path))[0], LUNG)
