@@ -81,8 +81,7 @@ class DiskCachedDataset(UnreadableNamingDataset, PersistentDataset):
         super().__init__(data, transform, cache_dir=None)
         self.bits = bits
         folder = Path(cache_dir).expanduser() / self._recipe()
-        self.folder = check_writable(folder, option="--cache_dir")
-        self.cache_dir = self.folder
+        self.cache_dir = check_writable(folder, option="--cache_dir")
 
     def set_data(self, data: Sequence[Mapping[str, Any]]) -> None:
         """Use other items; files of items that are gone stay."""
@@ -118,7 +117,7 @@ class DiskCachedDataset(UnreadableNamingDataset, PersistentDataset):
         name = pickle_hashing(
             [_LAYOUT, dict(sorted(item_transformed.items())), _states(item_transformed)]
         ).decode()
-        file = self.folder / name[:2] / f"{name[2:]}.pt"
+        file = self.cache_dir / name[:2] / f"{name[2:]}.pt"
         try:
             return unpack_item(torch.load(file, weights_only=True))
         except FileNotFoundError:
@@ -137,29 +136,25 @@ class DiskCachedDataset(UnreadableNamingDataset, PersistentDataset):
         except OSError as error:
             remedy = "free space, give another cache_dir, or choose cache='none'"
             raise OSError(
-                f"cannot write to the cache {self.folder}: {error.strerror or error}; {remedy}"
+                f"cannot write to the cache {self.cache_dir}: {error.strerror or error}; {remedy}"
             ) from error
         return unpack_item(stored)
 
 
 def _states(item: Mapping[str, Any]) -> list[Any]:
     """Size and time of the last change of the files that an item names; None for one that does not exist."""
-    values = [
-        entry
-        for value in item.values()
-        for entry in (value if isinstance(value, (list, tuple)) else [value])
-    ]
-    paths = [
-        os.fspath(path)
-        for path in values
-        if isinstance(path, (str, os.PathLike)) and os.path.isabs(path)
-    ]
-    # the pixels are beside them
-    headers = [path.removesuffix(".mhd") for path in paths if path.endswith(".mhd")]
-    return [
-        _state(path)
-        for path in [*paths, *(name + end for name in headers for end in (".raw", ".zraw"))]
-    ]
+    paths: list[str] = []
+    beside: list[str] = []
+    for value in item.values():
+        for entry in value if isinstance(value, (list, tuple)) else [value]:
+            if not isinstance(entry, (str, os.PathLike)) or not os.path.isabs(entry):
+                continue
+            path = os.fspath(entry)
+            paths.append(path)
+            if path.endswith(".mhd"):  # a header, whose pixels are in another file
+                name = path.removesuffix(".mhd")
+                beside += [f"{name}.raw", f"{name}.zraw"]
+    return [_state(path) for path in paths + beside]
 
 
 def _state(path: str) -> Any:
@@ -190,10 +185,9 @@ def _source_files(modules: set[str]) -> list[Path]:
         package = module.partition(".")[0]
         if package == _PACKAGE:
             files.update((Path(__file__).parents[2] / "transforms").rglob("*.py"))
-        elif package not in _LIBRARIES and (
-            source := getattr(sys.modules.get(module), "__file__", None)
-        ):
-            files.add(Path(source))
+        elif package not in _LIBRARIES:
+            source = getattr(sys.modules.get(module), "__file__", None)
+            files.update([Path(source)] if source else [])
     return sorted(files)
 
 
@@ -248,10 +242,7 @@ def unpack_item(value: Any) -> Any:
 
 
 def _pack_tensor(tensor: torch.Tensor, bits: int | None) -> Any:
-    image = (
-        tensor.ndim >= 3 and tensor.numel() > 0 and tensor.dtype in (torch.float32, torch.float64)
-    )
-    if bits is None or not image or not (tensor.min() >= 0 and tensor.max() <= 1):  # NaN fails both
+    if bits is None or not _is_image(tensor):
         # a view would be saved with all that it is a view of
         return tensor.clone(memory_format=torch.contiguous_format)
     levels = 2.0**bits - 1.0
@@ -260,6 +251,14 @@ def _pack_tensor(tensor: torch.Tensor, bits: int | None) -> Any:
         "data": (tensor * levels).round().to(_ROUNDED[bits]),
         "dtype": tensor.dtype,
     }
+
+
+def _is_image(tensor: torch.Tensor) -> bool:
+    """Whether a tensor may be an image ``(C, *S)`` of floating-point numbers in [0, 1]."""
+    if tensor.ndim < 3 or not tensor.numel():
+        return False
+    is_float = tensor.dtype in (torch.float32, torch.float64)
+    return is_float and bool(tensor.min() >= 0 and tensor.max() <= 1)  # NaN fails both
 
 
 def _as_plain(value: Any) -> Any:

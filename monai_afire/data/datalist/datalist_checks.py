@@ -53,10 +53,7 @@ def parse_json(text: str, source: str | os.PathLike, remedy: str) -> Any:
         return json.loads(text, object_pairs_hook=unique)
     except DatalistError:
         raise
-    except (
-        RecursionError,
-        ValueError,
-    ) as error:
+    except (RecursionError, ValueError) as error:
         # nested too deep; no JSON, or a number of thousands of digits
         raise DatalistError(f"{source}: its JSON cannot be read ({error}); {remedy}.") from error
 
@@ -76,10 +73,12 @@ def require_keys(
             shown = first_few(item_name(items[number], number) for number in lacking)
             text = f"{len(lacking):,} of {len(items):,} items of section {section!r} have no {key!r}: {shown}"
             found = f"the first of them has {', '.join(items[lacking[0]])}"
+            given = f"Give each item its {key!r} in a datalist"
+            if key in NAMES_HEADERS:
+                given += (
+                    f', and the list their names ("{NAMES_HEADERS[key]}": ["first", "second", ...])'
+                )
             remedy = "monai-afire data makes one from the label files of public sets"
-            names = NAMES_HEADERS.get(key)
-            header = f', and the list their names ("{names}": ["first", "second", ...])'
-            given = f"Give each item its {key!r} in a datalist{header if names else ''}"
             raise DatalistError(f"{source}: {text}; {found}. {given}; {remedy}.")
 
 

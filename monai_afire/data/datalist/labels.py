@@ -25,7 +25,7 @@ from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import check_writable, write_text
 from monai_afire.utils.folder_lock import folder_lock
 from monai_afire.utils.garbage_collection import garbage_collection_paused
-from monai_afire.utils.text import first_few
+from monai_afire.utils.text import counted, first_few
 from monai_afire.utils.uncertain_labels import check_label_kind
 from monai_afire_cli.options.table_hint import NO_LABELS
 
@@ -79,18 +79,7 @@ def class_names(
     names: list[str] = []
     if datalist:
         content = read_sections(Path(datalist).expanduser(), dataset_dir)
-        found = [
-            names
-            for header in _HEADERS.get(key, ())
-            if (names := _header_names(content.get(header)))
-        ]
-        # a list may name findings as well as classes: the names that are as many as expected
-        fitting = [
-            names
-            for names in found
-            if len(names) == num_classes or (num_classes == 1 and len(names) == 2)
-        ]
-        names = (fitting or found or [[]])[0]
+        names = _listed_names(content, key, num_classes)
     elif not dataset_dir and phantom:
         names = phantom.class_names(key)
     source = datalist or dataset_dir or "the phantom"
@@ -104,6 +93,16 @@ def class_names(
         text = f"has {len(names)} names for {key!r} ({first_few(names)}), but {num_classes} classes are expected"
         raise DatalistError(f"{source}: {text}; correct num_classes or the list's header.")
     return names
+
+
+def _listed_names(content: Mapping[str, Any], key: str, num_classes: int | None) -> list[str]:
+    """Names in the header of a list, which may name findings as well as classes: those as many as expected."""
+    found = [_header_names(content.get(header)) for header in _HEADERS.get(key, ())]
+    fitting_numbers = (1, 2) if num_classes == 1 else (num_classes,)
+    for names in found:
+        if len(names) in fitting_numbers:
+            return names
+    return next(filter(None, found), [])
 
 
 def _no_names(key: str, datalist: object, dataset_dir: object) -> str:
@@ -135,23 +134,22 @@ def classes_of_weights(
         # the list has no names to compare
         return known, list(range(len(known)))
     if sorted(known) != sorted(listed):
+        source = datalist or dataset_dir or "the phantom"
         orders = (
             f"the list names the classes {', '.join(listed)}; the weights know {', '.join(known)}"
         )
-        source = datalist or dataset_dir or "the phantom"
-        raise DatalistError(
-            f"{source}: {orders}. Give a list of the same names, in any order, or other weights."
-        )
+        remedy = "Give a list of the same names, in any order, or other weights"
+        raise DatalistError(f"{source}: {orders}. {remedy}.")
     return known, [listed.index(name) for name in known]
 
 
 def _header_names(value: Any) -> list[str]:
     """Names from a header: a list, or the name of each number; none of anything else."""
     if isinstance(value, Mapping):
-        numbers = {str(number) for number in range(len(value))}
-        value = (
-            [value[str(number)] for number in range(len(value))] if set(value) == numbers else ()
-        )
+        numbers = [str(number) for number in range(len(value))]
+        if set(value) != set(numbers):
+            return []
+        value = [value[number] for number in numbers]
     return [str(name) for name in value] if isinstance(value, (list, tuple)) else []
 
 
@@ -271,25 +269,31 @@ def check_label_table(
         except ValueError as error:
             wrong.append(f"{item_name(item, number)}: {error}")
     if wrong:
-        numbers = (
-            f"numbers from 0 to {num_classes - 1}" if num_classes > 1 else "single numbers of these"
-        )
-        many = "label" if len(wrong) == 1 else "labels"
-        accepted = f"1 (present), 0 (absent), -1 (uncertain) and null in lists of {num_classes}, or {numbers}"
-        if label_kind == "multiclass":
-            accepted = f"{numbers}, or -1 (unknown), as label_kind is 'multiclass': lists of findings are 'multilabel'"
-        text = f"section {section!r} has {len(wrong):,} wrong {many}: {first_few(wrong)}"
+        text = f"section {section!r} has {counted(len(wrong), 'wrong label')}: {first_few(wrong)}"
+        accepted = _accepted_labels(num_classes, label_kind)
         raise DatalistError(f"{source}: {text}; accepted are {accepted}.")
     is_list = [isinstance(label, list) for label in labels]
     if len(set(is_list)) == 2:
-        one, other = (
-            item_name(items[number], number) for number in map(is_list.index, (True, False))
-        )
-        text = f"mixes lists of labels ({one}) and class numbers ({other}); give all items labels of one kind."
-        raise DatalistError(f"{source}: section {section!r} {text}")
+        first_list, first_number = is_list.index(True), is_list.index(False)
+        lists = f"lists of labels ({item_name(items[first_list], first_list)})"
+        numbers = f"class numbers ({item_name(items[first_number], first_number)})"
+        text = f"section {section!r} mixes {lists} and {numbers}"
+        raise DatalistError(f"{source}: {text}; give all items labels of one kind.")
     if section in ("training", "validation") and labels:
         _warn_about_constant_classes(labels, names, source, section)
     return [{**item, key: label} for item, label in zip(items, labels, strict=True)]
+
+
+def _accepted_labels(num_classes: int, label_kind: str) -> str:
+    """What labels may be."""
+    numbers = "single numbers of these"
+    if num_classes > 1:
+        numbers = f"numbers from 0 to {num_classes - 1}"
+    if label_kind == "multiclass":
+        return f"{numbers}, or -1 (unknown), as label_kind is 'multiclass': lists of findings are 'multilabel'"
+    return (
+        f"1 (present), 0 (absent), -1 (uncertain) and null in lists of {num_classes}, or {numbers}"
+    )
 
 
 def _plain_label(value: Any, names: Sequence[str], label_kind: str) -> int | list[int | None]:
@@ -329,11 +333,8 @@ def _finding(value: Any, name: str) -> int | None:
 
 
 def _integer(value: Any, name: str) -> int:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not float(value).is_integer()
-    ):
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not float(value).is_integer():
         raise ValueError("no label" if value is None else f"{value!r} for {name}")
     return int(value)
 
@@ -377,25 +378,19 @@ def abnormal_label(item: Mapping[str, Any]) -> int | None:
         >>> [abnormal_label(item) for item in ({"label": 1}, {"label": [0, 0]}, {"label": [0, -1]}, {})]
         [1, 0, None, None]
     """
-    given = [
-        value for key in _LABEL_KEYS if (value := item.get(key)) is not None and value == value
-    ]
-    if not given:
-        return None
-    value = given[0]
+    given = [item.get(key) for key in _LABEL_KEYS]
+    value = next((each for each in given if each is not None and each == each), None)
     findings = value if isinstance(value, (list, tuple)) else [value]
+    known = [finding for finding in findings if finding is not None and finding == finding]
     try:
-        if any(finding is not None and finding > 0 for finding in findings):
+        if any(finding > 0 for finding in known):
             return 1
-        return (
-            None
-            if any(finding is None or finding != finding or finding < 0 for finding in findings)
-            else 0
-        )
+        is_open = len(known) < len(findings) or any(finding < 0 for finding in known)
     except TypeError as error:
         raise DatalistError(
             f"{item.get('image', 'an item')}: the label {value!r} is no number: give 0 or 1"
         ) from error
+    return None if is_open else 0
 
 
 def without_doubtful(
@@ -443,10 +438,10 @@ def normal_items(
     known = without_doubtful(items, "the data")
     labeled = [{"image": item["image"], "label": abnormal_label(item) or 0} for item in known]
     normal = [item for item in labeled if not item["label"]]
-    if abnormal := [number for number, item in enumerate(labeled) if item["label"]]:
-        text = f"left {len(abnormal)} abnormal of {len(labeled)} training items out: item {first_few(abnormal)}"
-        if not quiet:
-            warnings.warn(f"the data: {text}.", stacklevel=3)
+    abnormal = [number for number, item in enumerate(labeled) if item["label"]]
+    if abnormal and not quiet:
+        found = f"left {len(abnormal)} abnormal of {len(labeled)} training items out"
+        warnings.warn(f"the data: {found}: item {first_few(abnormal)}.", stacklevel=3)
     if not normal:
         raise DatalistError(
             "the data: no item has the label 0 of a normal image; check the labels."

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from stat import S_ISREG
@@ -35,19 +35,14 @@ def shared_between(sections: Mapping[str, Any], base: Path) -> dict[str, dict[st
         >>> shared_between({"training": ["a.png"], "test": ["./a.png", "b.png"]}, Path("no/such/folder"))
         {'patient': {}, 'file': {'./a.png': ['training', 'test']}}
     """
-    entries = [
-        (name, entry if isinstance(entry, Mapping) else {"image": entry})
-        for name, listed in sections.items()
-        if isinstance(listed, list)
-        for entry in listed
-        if isinstance(entry, (str, Mapping))
-    ]
-    section_of = [name for name, _ in entries]
-    names = [str(entry.get("image")) for _, entry in entries]
+    section_of, names, given = [], [], []
+    for section, entry in _entries(sections):
+        section_of.append(section)
+        names.append(str(entry.get("image")))
+        given.append(known_text(entry.get("patient_id")))
     own_names = relative_names(names)
     paths = [os.path.join(base, os.path.expanduser(name)) for name in names]
-    given = [known_text(entry.get("patient_id")) for _, entry in entries]
-    few = len(entries) <= _MOST_READ
+    few = len(names) <= _MOST_READ
     patients = file_patients(paths if few else [""] * len(paths), own_names, given=given)
     known = [
         None if patient == name else patient
@@ -60,33 +55,38 @@ def shared_between(sections: Mapping[str, Any], base: Path) -> dict[str, dict[st
     }
 
 
+def _entries(sections: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Section and item of all entries that can be read as one."""
+    for section, listed in sections.items():
+        for entry in listed if isinstance(listed, list) else ():
+            if isinstance(entry, str):
+                yield section, {"image": entry}
+            elif isinstance(entry, Mapping):
+                yield section, entry
+
+
 def _in_several(
     section_of: Sequence[str], keys: Sequence[Hashable], names: Sequence[str]
 ) -> dict[str, list[str]]:
     """Names of those keys that are in several sections, None left out, with the sections."""
     found: dict[Hashable, dict[str, str]] = defaultdict(dict)
     for section, key, name in zip(section_of, keys, names, strict=True):
-        found[key][section] = name
-    return {
-        list(own.values())[-1]: list(own)
-        for key, own in found.items()
-        if key is not None and len(own) > 1
-    }
+        if key is not None:
+            found[key][section] = name
+    several = [own for own in found.values() if len(own) > 1]
+    return {list(own.values())[-1]: list(own) for own in several}
 
 
 def _images(paths: Sequence[str]) -> list[Hashable]:
     """What tells images apart: the file that a path leads to, or the first of those with the same content."""
     states = [_state(path) for path in paths]
-    files = {
-        state[0]: (state[1], path) for state, path in zip(states, paths, strict=True) if state[1]
-    }
-    groups = _groups(files, lambda key: files[key][0])
-    for limit in (_HEAD_BYTES, -1):
-        parts = []
-        for group in groups:
-            parts += _groups(group, lambda key: _digest(files[key][1], limit))  # noqa: B023
-        groups = parts
-    same = {key: group[0] for group in groups for key in group}
+    path_of = {key: path for (key, size), path in zip(states, paths, strict=True) if size}
+    size_of = dict(states)
+    same: dict[Hashable, Hashable] = {}
+    for of_one_size in _groups(path_of, size_of.__getitem__):
+        for of_one_head in _groups(of_one_size, lambda key: _digest(path_of[key], _HEAD_BYTES)):
+            for group in _groups(of_one_head, lambda key: _digest(path_of[key], -1)):
+                same.update(dict.fromkeys(group, group[0]))
     return [same.get(key, key) for key, _ in states]
 
 
