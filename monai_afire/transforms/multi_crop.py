@@ -100,9 +100,9 @@ class MultiCrop(Randomizable, Transform):
             spatial_shape: of the image in pixels.
         """
         self.spatial_shape = tuple(spatial_shape)
-        kinds = list(zip(self.counts, self.scales, strict=True))
         self.boxes = tuple(
-            [self._box(spatial_shape, scale) for _ in range(count)] for count, scale in kinds
+            [self._box(spatial_shape, scale) for _ in range(count)]
+            for count, scale in zip(self.counts, self.scales, strict=True)
         )
         self.seeds = tuple(
             self.R.randint(_SEEDS, size=count, dtype=np.uint32).tolist() for count in self.counts

@@ -143,11 +143,8 @@ class LoadRadiograph(Transform):
             pixels.values = pixels.values * pixels.slope[0] + pixels.slope[1]
         pixels.values = repaired(path, pixels.values)
         check_span(path, pixels.values)
-        if (
-            not pixels.scaled_by
-            and self.scaling != "none"
-            and pixels.values.min() == pixels.values.max()
-        ):
+        is_scaled = bool(pixels.scaled_by) or self.scaling == "none"
+        if not is_scaled and pixels.values.min() == pixels.values.max():
             warn_about(path, f"is blank: every pixel is {pixels.values.flat[0]:g}")
         return self._image(path, self._scaled(pixels))
 
@@ -197,17 +194,13 @@ class LoadRadiograph(Transform):
 
     def _image(self, path: str, pixels: RadiographPixels) -> torch.Tensor:
         """``(channels, H, W)``; its metadata has the same keys for every picture, so that batches collate."""
-        color = pixels.values.ndim == 3
-        values = (
-            np.moveaxis(pixels.values, -1, 0)
-            if color
-            else np.repeat(pixels.values[None], self.channels, axis=0)
-        )
-        # PyTorch knows the machine's order only
-        values = values.astype(values.dtype.newbyteorder("="), copy=False)
-        tensor = convert_to_dst_type(
-            np.ascontiguousarray(values), torch.empty(0), dtype=self.dtype
-        )[0]
+        if pixels.values.ndim == 3:
+            values = np.moveaxis(pixels.values, -1, 0)
+        else:
+            values = np.repeat(pixels.values[None], self.channels, axis=0)
+        # contiguous, and in the machine's order of bytes: PyTorch knows no other
+        values = np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("="))
+        tensor = convert_to_dst_type(values, torch.empty(0), dtype=self.dtype)[0]
         return loaded_image(
             tensor,
             path,

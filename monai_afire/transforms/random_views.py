@@ -81,14 +81,16 @@ def random_views(
         >>> tuple(views["image_2"].shape), bool(torch.equal(views["image_1"], crops["image_1"]))
         ((1, 32, 32), False)
     """
-    names, sigma = ensure_tuple(keys), check_range("blur_sigma", blur_sigma)
+    names = ensure_tuple(keys)
+    sigma = check_range("blur_sigma", blur_sigma)
     if len(names) != 2:
         raise ValueError(f"random_views takes the keys of two crops, got {names}.")
     if not 0 <= strength < 1:
         raise ValueError(f"strength must be at least 0 and less than 1, got {strength}.")
+    check_prob("prob", prob)
     probs = zip(names, _BLUR_PROBS, _SOLARIZE_PROBS, strict=True)
     views = [_appearance(name, strength, sigma, blur, solarize) for name, blur, solarize in probs]
-    return Compose([_sometimes(view, check_prob("prob", prob)) for view in views])
+    return Compose([_sometimes(view, prob) for view in views])
 
 
 def _appearance(

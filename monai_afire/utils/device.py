@@ -17,11 +17,8 @@ _BACKENDS = {"cuda": "nccl", "xpu": "xccl"}  # of processes that train together,
 
 _TENSOR_CORES = (7, 0)  # compute capability from which on float16 is faster than float32
 
-_NATIVE_BFLOAT16 = (
-    "amx_bf16",
-    "avx512_bf16",
-    "bf16",
-)  # instructions of Intel's and AMD's, and of ARM's processors
+# instructions of Intel's and AMD's, and of ARM's processors
+_NATIVE_BFLOAT16 = ("amx_bf16", "avx512_bf16", "bf16")
 
 
 def accelerator_kind() -> str | None:
@@ -157,11 +154,9 @@ def half_precision(device: torch.device | str) -> torch.dtype | None:
     if has_bfloat16(device):
         return torch.bfloat16
     is_cuda = torch.device(device).type == "cuda"
-    return (
-        torch.float16
-        if is_cuda and torch.cuda.get_device_capability(device) >= _TENSOR_CORES
-        else None
-    )
+    if is_cuda and torch.cuda.get_device_capability(device) >= _TENSOR_CORES:
+        return torch.float16
+    return None
 
 
 def described_precision(device: torch.device | str, is_half: bool = True) -> str:

@@ -221,12 +221,13 @@ def _of_another_form(path: str) -> str:
     if not name or folder == path:
         return ""
     there = _of_another_form(folder) if folder else "."
-    if not there or not os.path.isdir(there):
+    if not os.path.isdir(there):
         return ""
-    match = _names_by_form(there, os.stat(there).st_mtime_ns).get(
-        unicodedata.normalize("NFC", name), ""
-    )
-    return os.path.join(there if folder else "", match) if match else ""
+    names = _names_by_form(there, os.stat(there).st_mtime_ns)
+    match = names.get(unicodedata.normalize("NFC", name))
+    if match is None:
+        return ""
+    return os.path.join(there, match) if folder else match
 
 
 @lru_cache(maxsize=8)  # a list may have very many names of another form in one folder

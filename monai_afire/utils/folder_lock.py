@@ -87,31 +87,34 @@ def _acquire(path: Path, deadline: float) -> int | None:
         except OSError as error:
             owner = os.read(handle, 200).decode(errors="replace").strip() or "another process"
             os.close(handle)
-            if error.errno in (errno.EACCES, errno.EAGAIN):
-                if time.monotonic() < deadline:
-                    if not has_warned:
-                        logger.warning(f"waiting for another run to leave {path.parent} ({owner})")
-                    has_warned = True
-                    time.sleep(_BETWEEN_TRIES)
-                    continue
-                remedy = "wait for its end, or choose other folders (--output_dir, in training also --ckpt_dir)"
-                raise RuntimeError(
-                    f"another run is writing into {path.parent} ({owner}): {remedy}"
-                ) from None
-            path.unlink(missing_ok=True)
-            logger.warning(
-                f"{path.parent} cannot be locked ({error.strerror}): see that no other run writes into it"
-            )
-            return None
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                path.unlink(missing_ok=True)
+                found = f"{path.parent} cannot be locked ({error.strerror})"
+                logger.warning(f"{found}: see that no other run writes into it")
+                return None
+            if time.monotonic() >= deadline:
+                raise _held_by(owner, path.parent) from None
+            if not has_warned:
+                logger.warning(f"waiting for another run to leave {path.parent} ({owner})")
+            has_warned = True
+            time.sleep(_BETWEEN_TRIES)
+            continue
         if _is_at(path, handle):
-            break
+            _sign(handle)
+            return handle
         os.close(handle)  # its last owner has deleted it meanwhile
+
+
+def _held_by(owner: str, folder: Path) -> RuntimeError:
+    remedy = "wait for its end, or choose other folders (--output_dir, in training also --ckpt_dir)"
+    return RuntimeError(f"another run is writing into {folder} ({owner}): {remedy}")
+
+
+def _sign(handle: int) -> None:
+    """Write into the file of a lock whose it is."""
+    place = f"process {os.getpid()} on {socket.gethostname()}"
     os.truncate(handle, 0)
-    os.write(
-        handle,
-        f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%F %T')}\n".encode(),
-    )
-    return handle
+    os.write(handle, f"{place} since {time.strftime('%F %T')}\n".encode())
 
 
 def _is_at(path: Path, handle: int) -> bool:

@@ -81,7 +81,7 @@ class DiskCachedDataset(UnreadableNamingDataset, PersistentDataset):
         super().__init__(data, transform, cache_dir=None)
         self.bits = bits
         folder = Path(cache_dir).expanduser() / self._recipe()
-        self.cache_dir = check_writable(folder, option="--cache_dir")
+        self.folder = self.cache_dir = check_writable(folder, option="--cache_dir")
 
     def set_data(self, data: Sequence[Mapping[str, Any]]) -> None:
         """Use other items; files of items that are gone stay."""
@@ -117,7 +117,7 @@ class DiskCachedDataset(UnreadableNamingDataset, PersistentDataset):
         name = pickle_hashing(
             [_LAYOUT, dict(sorted(item_transformed.items())), _states(item_transformed)]
         ).decode()
-        file = self.cache_dir / name[:2] / f"{name[2:]}.pt"
+        file = self.folder / name[:2] / f"{name[2:]}.pt"
         try:
             return unpack_item(torch.load(file, weights_only=True))
         except FileNotFoundError:
@@ -136,7 +136,7 @@ class DiskCachedDataset(UnreadableNamingDataset, PersistentDataset):
         except OSError as error:
             remedy = "free space, give another cache_dir, or choose cache='none'"
             raise OSError(
-                f"cannot write to the cache {self.cache_dir}: {error.strerror or error}; {remedy}"
+                f"cannot write to the cache {self.folder}: {error.strerror or error}; {remedy}"
             ) from error
         return unpack_item(stored)
 

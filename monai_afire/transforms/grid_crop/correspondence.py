@@ -24,11 +24,8 @@ def check_patches(
         raise ValueError(
             f"Offsets must be whole numbers of cells, got {offset_1.dtype} and {offset_2.dtype}."
         )
-    if (
-        len(crops) != 2
-        or len(patch_cells) != 2
-        or any(k % p for k, p in zip(crops, patch_cells, strict=True))
-    ):
+    are_pairs = len(crops) == len(patch_cells) == 2
+    if not are_pairs or crops[0] % patch_cells[0] or crops[1] % patch_cells[1]:
         raise ValueError(
             f"Two crops of {crops} cells cannot be divided into patches of {patch_cells} cells."
         )
@@ -46,9 +43,8 @@ def inside_other(
     offset: Tensor, other: Tensor, patches: int, patch_cells: int, other_cells: int
 ) -> Tensor:
     """Which patches (B, patches**dims) of the crop at ``offset`` lie wholly inside a crop at ``other``."""
-    starts = (offset - other).unsqueeze(2) + torch.arange(
-        patches, device=offset.device
-    ) * patch_cells
+    places = torch.arange(patches, device=offset.device) * patch_cells
+    starts = (offset - other).unsqueeze(2) + places
     inside = (starts >= 0) & (starts + patch_cells <= other_cells)
     mask = inside.new_ones((len(offset), *[patches] * offset.shape[1]))
     for axis in range(offset.shape[1]):
@@ -82,9 +78,9 @@ def overlap_masks(
     """
     (k1, k2), (n1, n2) = check_patches(offset_1, offset_2, crops, patch_cells)
     p1, p2 = patch_cells
-    return inside_other(offset_1, offset_2, n1, p1, k2), inside_other(
-        offset_2, offset_1, n2, p2, k1
-    )
+    first = inside_other(offset_1, offset_2, n1, p1, k2)
+    second = inside_other(offset_2, offset_1, n2, p2, k1)
+    return first, second
 
 
 def matching_patches(
@@ -113,9 +109,8 @@ def matching_patches(
     """
     _, (n1, n2) = check_patches(offset_1, offset_2, crops, patch_cells)
     p1, p2 = patch_cells
-    starts = (offset_1 - offset_2).long().unsqueeze(2) + torch.arange(
-        n1, device=offset_1.device
-    ) * p1
+    firsts = torch.arange(n1, device=offset_1.device) * p1
+    starts = (offset_1 - offset_2).long().unsqueeze(2) + firsts
     places = starts.div(p2, rounding_mode="floor")
     found = (places >= 0) & (places < n2) & (starts - places * p2 + p1 <= p2)
     dims = offset_1.shape[1]

@@ -76,21 +76,19 @@ def resized_box(
 
     Integer images give the type of the values. The affine matrix of a MetaTensor follows.
     """
-    box = (
-        slice(None),
-        *(slice(first, first + length) for first, length in zip(start, size, strict=True)),
-    )
+    box = [slice(first, end) for first, end in zip(start, start + size, strict=True)]
     # a copy: a box that needs no resizing is a view of the values, perhaps of the image itself
-    result = resize_separable(values[box], out_size).clone(memory_format=torch.contiguous_format)
-    result = result.to(image.dtype) if image.is_floating_point() else result
+    result = resize_separable(values[(slice(None), *box)], out_size)
+    result = result.clone(memory_format=torch.contiguous_format)
+    if image.is_floating_point():
+        result = result.to(image.dtype)
     if not isinstance(image, MetaTensor):
         return result
     crop: MetaTensor = convert_to_dst_type(result, image, dtype=result.dtype)[0]
     to_image = np.asarray(image.shape[1:]) / np.asarray(values.shape[1:])
     scale = np.asarray(size) / np.asarray(out_size)
-    crop.affine = _moved_affine(
-        image.affine, scale * to_image, (start + 0.5 * scale) * to_image - 0.5
-    )
+    first_pixel = (start + 0.5 * scale) * to_image - 0.5
+    crop.affine = _moved_affine(image.affine, scale * to_image, first_pixel)
     return crop
 
 

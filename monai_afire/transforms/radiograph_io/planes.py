@@ -142,13 +142,10 @@ def _read_image(
     picture_axes(path, header.get_data_shape(), header.get_best_affine(), limits)
     offset = int(header["vox_offset"])
     if not 0 <= offset <= _MAX_OFFSET:
-        raise refuse(
-            path, f"has its first pixel at byte {offset}, where no file has it", "export it again"
-        )
-    needed = (
-        max(offset, len(start))
-        + math.prod(header.get_data_shape()) * header.get_data_dtype().itemsize
-    )
+        reason = f"has its first pixel at byte {offset}, where no file has it"
+        raise refuse(path, reason, "export it again")
+    pixel_bytes = math.prod(header.get_data_shape()) * header.get_data_dtype().itemsize
+    needed = max(offset, len(start)) + pixel_bytes
     content = io.BytesIO(start + stream.read(needed - len(start)))
     return kind.from_stream(content)
 
@@ -180,11 +177,8 @@ def read_itk_plane(path: str, file_format: str, limits: SizeLimits) -> Radiograp
         reason = f"holds {header.GetNumberOfComponents()} numbers per pixel, where one gray level is expected"
         raise refuse(path, reason, "save it in gray")
     needed = int(fields.get("CompressedDataSize") or math.prod(shape) * pixel_bytes)
-    if (
-        file_format == "MetaImage"
-        and fields.get("BinaryData", "True").lower() == "true"
-        and available < needed
-    ):
+    is_binary = fields.get("BinaryData", "True").lower() == "true"
+    if file_format == "MetaImage" and is_binary and available < needed:
         reason = f"is cut or damaged: {source} has {available} bytes of pixels of {needed}"
         raise refuse(path, reason, "copy or export it again")
     try:
