@@ -100,9 +100,8 @@ def load_radiograph_datalist(
         require_files(items, path_keys, listed, source)
     if not divide:
         return items
-    return _part(
-        items, item_patients(items, source, base), section, validation_fraction, seed, source
-    )
+    patients = item_patients(items, source, base)
+    return _part(items, patients, section, validation_fraction, seed, source)
 
 
 def _part(
@@ -118,11 +117,8 @@ def _part(
         in_validation = split_by_patient(patients, fraction, seed)
     except DatalistError as error:
         raise DatalistError(f"{source}: {error}") from error
-    return [
-        item
-        for item, chosen in zip(items, in_validation, strict=True)
-        if chosen == (section == "validation")
-    ]
+    wanted = section == "validation"
+    return [item for item, chosen in zip(items, in_validation, strict=True) if chosen == wanted]
 
 
 def _folder_items(
@@ -194,19 +190,15 @@ def _is_below(path: Path, folder: Path) -> bool:
 def _section(content: Mapping[str, Any], section: str, source: Path) -> list[Any]:
     """Entries of a section, at least one."""
     if section not in content:
-        found = (
-            ", ".join(name for name, value in content.items() if isinstance(value, list)) or "none"
-        )
-        raise DatalistError(f"{source}: has no section {section!r}; sections found: {found}.")
+        found = [name for name, value in content.items() if isinstance(value, list)]
+        sections = ", ".join(found) or "none"
+        raise DatalistError(f"{source}: has no section {section!r}; sections found: {sections}.")
     entries = content[section]
+    name = f"{source}: section {section!r}"
     if not isinstance(entries, list):
-        raise DatalistError(
-            f"{source}: section {section!r} is {_kind(entries)}, where an array of items is expected."
-        )
+        raise DatalistError(f"{name} is {_kind(entries)}, where an array of items is expected.")
     if not entries:
-        raise DatalistError(
-            f"{source}: section {section!r} is empty; add items, or choose another section."
-        )
+        raise DatalistError(f"{name} is empty; add items, or choose another section.")
     return entries
 
 
@@ -243,16 +235,14 @@ def _to_item(
     if not isinstance(item, dict):
         raise DatalistError(f" is {_kind(entry)}, where an object or a file name is expected.")
     for key in path_keys:
-        value = item.get(key)
-        if isinstance(value, str) and value:
-            item[key] = _absolute(value, base, folders)
-        elif (
-            isinstance(value, list)
-            and value
-            and all(isinstance(name, str) and name for name in value)
-        ):
-            item[key] = [_absolute(name, base, folders) for name in value]
-        elif key in item and (value is not None or key == "image"):
+        if key not in item:
+            continue
+        value = item[key]
+        names = value if isinstance(value, list) else [value]
+        if names and all(isinstance(name, str) and name for name in names):
+            paths = [_absolute(name, base, folders) for name in names]
+            item[key] = paths if isinstance(value, list) else paths[0]
+        elif value is not None or key == "image":
             raise DatalistError(f": {key!r} is {value!r}, where a file name is expected.")
     return item
 
@@ -321,9 +311,8 @@ def bundle_items(
             dataset_dir, datalist, section, hold_out=True, check_files=check_files
         )
         if section == "training" and not datalist and not global_rank():
-            logger.info(
-                f"to check these images first: monai-afire audit {shlex.quote(os.fspath(dataset_dir or ''))}"
-            )
+            folder = shlex.quote(os.fspath(dataset_dir or ""))
+            logger.info(f"to check these images first: monai-afire audit {folder}")
         return items
     return load_radiograph_datalist(None, phantom.datalist() if phantom else None, section)
 

@@ -21,13 +21,12 @@ from monai_afire.utils.files import common_folder, path_from
 from monai_afire.utils.text import known_text
 
 _PATIENT_PATTERNS = (
-    re.compile(
-        r"(?:^|/)((?:patient|subject|sub)[_-]?\d+)(?![^/_.-])", re.IGNORECASE
-    ),  # CheXpert, BIDS
-    re.compile(r"(?:^|/)(p1\d{7})/"),  # MIMIC-CXR, whose numbers begin with 1: p20240101 is a date
-    re.compile(
-        r"(?:^|/)(000\d{5})_\d{3}\.[^/]*$"
-    ),  # NIH ChestX-ray14, of 30,805 patients: 20240101 is a date
+    # CheXpert, BIDS
+    re.compile(r"(?:^|/)((?:patient|subject|sub)[_-]?\d+)(?![^/_.-])", re.IGNORECASE),
+    # MIMIC-CXR, whose numbers begin with 1: p20240101 is a date
+    re.compile(r"(?:^|/)(p1\d{7})/"),
+    # NIH ChestX-ray14, of 30,805 patients: 20240101 is a date
+    re.compile(r"(?:^|/)(000\d{5})_\d{3}\.[^/]*$"),
 )
 # what stands in headers for everybody, after anonymization
 _NOBODY = {
@@ -59,9 +58,10 @@ def patient_of(name: str) -> str:
 
 def _by_name(name: str) -> str:
     """Patient in a file's name, "" for none."""
-    return next(
-        (match.group(1) for pattern in _PATIENT_PATTERNS if (match := pattern.search(name))), ""
-    )
+    for pattern in _PATIENT_PATTERNS:
+        if match := pattern.search(name):
+            return match.group(1)
+    return ""
 
 
 def split_by_patient(
@@ -92,10 +92,7 @@ def split_by_patient(
         raise DatalistError(f"validation_fraction must be in [0, 1), got {validation_fraction}.")
     if validation_fraction == 0:
         return [False] * len(patients)
-    digests = {
-        p: hashlib.sha256(f"{seed}:{p}".encode(errors="surrogateescape")).digest()
-        for p in set(patients)
-    }
+    digests = {patient: patient_digest(str(seed), patient) for patient in set(patients)}
     if len(digests) < 2:
         remedy = 'training and validation, or with "patient_id" where the files name one patient wrongly (--datalist)'
         raise DatalistError(f"one patient cannot be split: give a list with {remedy}.")
@@ -104,6 +101,11 @@ def split_by_patient(
     count = sum(int.from_bytes(digests[patient], "big") < limit for patient in order)
     chosen = set(order[: min(max(count, 1), len(order) - 1)])
     return [patient in chosen for patient in patients]
+
+
+def patient_digest(seed: str, patient: str) -> bytes:
+    """What decides on a patient: the same on every machine, whatever other patients there are."""
+    return hashlib.sha256(f"{seed}:{patient}".encode(errors="surrogateescape")).digest()
 
 
 def item_patients(
@@ -126,16 +128,17 @@ def item_patients(
         >>> item_patients([{"patient_id": 7}, {"image": "00000013_004.png"}, {"image": "a.png"}, {"image": "b.png"}])
         ['7', '00000013', 'a.png', 'b.png']
     """
-    patients = [known_text(item.get("patient_id")) for item in items]
-    paths = [
-        str(item["image"]) if item.get("image") is not None else f"item {n}"
-        for n, item in enumerate(items)
-    ]
-    # only the names that are needed are read
-    names = [
-        "" if patient else os.path.normpath(path)
-        for path, patient in zip(paths, patients, strict=True)
-    ]
+    patients: list[str] = []
+    paths: list[str] = []
+    names: list[str] = []
+    for number, item in enumerate(items):
+        image = item.get("image")
+        patient = known_text(item.get("patient_id"))
+        path = f"item {number}" if image is None else str(image)
+        patients.append(patient)
+        paths.append(path)
+        # only the names that are needed are read
+        names.append("" if patient else os.path.normpath(path))
     return file_patients(paths, relative_names(names, base), patients, source)
 
 
@@ -182,10 +185,9 @@ def _warn_once(text: str) -> None:
 def _with_one_spelling(patients: Sequence[str]) -> list[str]:
     """Patients whose numbers differ in zeros before them, which spreadsheets drop, by the longest spelling."""
     longest: dict[str, str] = {}
-    for patient in patients:
-        if patient.isdecimal():
-            number = patient.lstrip("0")
-            longest[number] = max(longest.get(number, ""), patient, key=len)
+    for patient in filter(str.isdecimal, patients):
+        number = patient.lstrip("0")
+        longest[number] = max(longest.get(number, ""), patient, key=len)
     return [
         longest[patient.lstrip("0")] if patient.isdecimal() else patient for patient in patients
     ]

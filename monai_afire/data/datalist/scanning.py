@@ -53,9 +53,8 @@ def scan_radiographs(folder: str | os.PathLike) -> list[str]:
     """
     root = os.path.expanduser(os.fspath(folder))
     if not os.path.isdir(root):
-        raise DatalistError(
-            f"{root}: {'is a file, not a folder' if os.path.exists(root) else 'no such folder'}."
-        )
+        found = "is a file, not a folder" if os.path.exists(root) else "no such folder"
+        raise DatalistError(f"{root}: {found}.")
     search = _Search(root)
     search.walk()
     for text in search.left_out():

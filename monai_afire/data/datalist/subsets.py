@@ -7,7 +7,7 @@ Every choice is by a hash of the patient's name, so that a seed means the same p
 
 from __future__ import annotations
 
-import hashlib
+import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from monai_afire.data.datalist.datalist_checks import SECTIONS, DatalistError
-from monai_afire.data.datalist.patients import item_patients
+from monai_afire.data.datalist.patients import item_patients, patient_digest
 from monai_afire.utils.text import known_text
 
 _NO_FINDING = "no finding"  # an item whose labels are all negative: rare enough in some sets to be missed by chance
@@ -99,16 +99,14 @@ def few_shots(
         raise DatalistError(
             f"{num_shots} shots of different patients are wanted, but {found}; choose fewer."
         )
-    of_patient = {
-        patient: numbers[int.from_bytes(_digest(f"shot:{seed}", patient)[:8], "big") % len(numbers)]
-        for patient, numbers in own.items()
-    }
-    classes = {
-        patient: _classes(items[number].get(label_key)) for patient, number in of_patient.items()
-    }
-    chosen = {
-        of_patient[patient] for patient in _covering_order(classes, f"shots:{seed}")[:num_shots]
-    }
+    of_patient: dict[str, int] = {}
+    classes: dict[str, set[Any]] = {}
+    for patient, numbers in own.items():
+        digest = int.from_bytes(patient_digest(f"shot:{seed}", patient)[:8], "big")
+        of_patient[patient] = numbers[digest % len(numbers)]
+        classes[patient] = _classes(items[of_patient[patient]].get(label_key))
+    first_patients = _covering_order(classes, f"shots:{seed}")[:num_shots]
+    chosen = {of_patient[patient] for patient in first_patients}
     return [dict(item) for number, item in enumerate(items) if number in chosen]
 
 
@@ -179,10 +177,9 @@ def cross_validation_items(
 
 def _divide(classes: Mapping[str, set[Any]], num_folds: int, seed: str) -> dict[str, int]:
     """Fold of each patient: classes from rare to common, each patient to the fold that has the fewest of the class."""
-    order = sorted(classes, key=partial(_digest, seed))
-    frequency = Counter(
-        name for members in classes.values() for name in members if name != _NO_FINDING
-    )
+    order = sorted(classes, key=partial(patient_digest, seed))
+    frequency = Counter(itertools.chain.from_iterable(classes.values()))
+    del frequency[_NO_FINDING]
     rare_first = sorted(frequency, key=lambda name: (frequency[name], str(name)))
     fold_of: dict[str, int] = {}
     sizes, counts = Counter[int](), Counter[tuple[int, Any]]()
@@ -200,7 +197,7 @@ def _divide(classes: Mapping[str, set[Any]], num_folds: int, seed: str) -> dict[
 
 def _covering_order(classes: Mapping[str, set[Any]], seed: str) -> list[str]:
     """Patients in random order, after those who together have all classes; each of these adds most new ones."""
-    order = sorted(classes, key=partial(_digest, seed))
+    order = sorted(classes, key=partial(patient_digest, seed))
     missing = set().union(*classes.values())
     first: list[str] = []
     while missing:
@@ -231,10 +228,6 @@ def _classes(label: Any) -> set[Any]:
         isinstance(label, (int, float, str)) and known_text(label) and label not in (-1, "-1")
     )
     return {label} if is_known else set()
-
-
-def _digest(seed: str, name: str) -> bytes:
-    return hashlib.sha256(f"{seed}:{name}".encode(errors="surrogateescape")).digest()
 
 
 def _is_count(number: Any) -> bool:
