@@ -17,6 +17,7 @@ from monai.transforms import Transform
 from monai.utils import TransformBackends, convert_to_dst_type, convert_to_tensor
 from torch.nn import functional as F
 
+from monai_afire.transforms.argument_checks import check_shape
 from monai_afire.transforms.base import ArrayTransformd
 
 
@@ -65,8 +66,12 @@ class StandardizeContrast(Transform):
 
         Returns:
             ``(C, *S)`` in [0, 1], of the floating-point type of the input (float32 for integers).
+
+        Raises:
+            ValueError: for an image with an empty axis.
         """
         image = convert_to_tensor(img, track_meta=False)
+        check_shape(image)
         dtype = image.dtype if image.is_floating_point() else torch.float32
         # beyond the reach of reduced-precision settings for matrix products
         values = image.double()

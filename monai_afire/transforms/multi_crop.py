@@ -23,7 +23,7 @@ from monai_afire.transforms.argument_checks import (
     per_axis,
 )
 from monai_afire.transforms.base import RandomArrayTransformd, no_last_draw
-from monai_afire.transforms.grid_crop.geometry import resize_separable
+from monai_afire.transforms.grid_crop.geometry import float_values, resize_separable
 from monai_afire.transforms.random_box import random_box
 
 # draws of a box until one lies within the image, as in torchvision's RandomResizedCrop
@@ -126,17 +126,16 @@ class MultiCrop(Randomizable, Transform):
         """
         image = convert_to_tensor(img, track_meta=False)
         check_shape(image)
+        values = float_values(image)
+        dtype = image.dtype if image.is_floating_point() else values.dtype
         shape = tuple(image.shape[1:])
         if randomize:
             self.randomize(shape)
         if self.spatial_shape != shape:
             raise no_last_draw(self, f"an image of {shape} pixels")
-        image = image if image.is_floating_point() else image.float()
+        kinds = zip(self.boxes, self.seeds, self.sizes, strict=True)
         with torch.no_grad():
-            global_crops, local_crops = (
-                self._cut(image, boxes, seeds, size)
-                for boxes, seeds, size in zip(self.boxes, self.seeds, self.sizes, strict=True)
-            )
+            global_crops, local_crops = (self._cut(values, *kind).to(dtype) for kind in kinds)
         return global_crops, local_crops
 
     def _cut(
@@ -152,9 +151,8 @@ class MultiCrop(Randomizable, Transform):
         for box, seed in zip(boxes, seeds, strict=True):
             # a copy: a crop of the whole image would else be the image itself, which an augmentation might change
             inside = (slice(None), *box)
-            crop = resize_separable(image[inside], pixels).clone(
-                memory_format=torch.contiguous_format
-            )
+            crop = resize_separable(image[inside], pixels)
+            crop = crop.clone(memory_format=torch.contiguous_format)
             crops.append(self._appearance(crop, seed).unsqueeze(0))
         return torch.cat(crops)
 

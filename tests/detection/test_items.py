@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,6 +55,8 @@ def listed(*labels: int | None) -> list[dict[str, Any]]:
         ({"label": [None, math.nan]}, None),
         ({"label": [0, -1]}, None),
         ({"label": [1, -1, None]}, 1),
+        ({"label": np.array([0, 1])}, 1),
+        ({"label": torch.tensor([0.0, torch.nan])}, None),
         ({"abnormal": 0, "label": 3}, 0),
         ({"abnormal": 1, "label": 0}, 1),
         ({"abnormal": None, "label": 1}, 1),

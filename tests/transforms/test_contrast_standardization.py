@@ -274,6 +274,11 @@ def test_settings_out_of_range(arguments: dict[str, float], message: str) -> Non
         StandardizeContrast(**arguments)
 
 
+def test_an_empty_image_is_named() -> None:
+    with pytest.raises(ValueError, match="with no empty axis"):
+        StandardizeContrast()(torch.zeros(1, 0, 8))
+
+
 def test_switched_off_it_leaves_the_image_as_it_is() -> None:
     item = {"image": random_image(1, 16, 16), "file": "a.png"}
     same = StandardizeContrastd("image", enabled=False)(item)

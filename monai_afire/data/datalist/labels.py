@@ -298,8 +298,7 @@ def _accepted_labels(num_classes: int, label_kind: str) -> str:
 
 def _plain_label(value: Any, names: Sequence[str], label_kind: str) -> int | list[int | None]:
     """A label as a plain number, or a list of plain numbers and None."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
+    value = _plain(value)
     is_multiclass = label_kind == "multiclass"
     if isinstance(value, (list, tuple)):
         if is_multiclass:
@@ -322,6 +321,11 @@ def _plain_label(value: Any, names: Sequence[str], label_kind: str) -> int | lis
     if not (-1 if is_multiclass else 0) <= number < len(names):
         raise ValueError(f"class {number}")
     return number
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of an array or a tensor; anything else as it is."""
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _finding(value: Any, name: str) -> int | None:
@@ -378,7 +382,7 @@ def abnormal_label(item: Mapping[str, Any]) -> int | None:
         >>> [abnormal_label(item) for item in ({"label": 1}, {"label": [0, 0]}, {"label": [0, -1]}, {})]
         [1, 0, None, None]
     """
-    given = [item.get(key) for key in _LABEL_KEYS]
+    given = [_plain(item.get(key)) for key in _LABEL_KEYS]
     value = next((each for each in given if each is not None and each == each), None)
     findings = value if isinstance(value, (list, tuple)) else [value]
     known = [finding for finding in findings if finding is not None and finding == finding]

@@ -15,7 +15,7 @@ from monai.transforms import InvertibleTransform
 from monai.utils import TransformBackends, convert_to_tensor
 from torch import Tensor
 
-from monai_afire.transforms.argument_checks import check_positive, per_axis
+from monai_afire.transforms.argument_checks import check_positive, check_shape, per_axis
 from monai_afire.transforms.base import ArrayTransformd
 from monai_afire.transforms.grid_crop.geometry import cover_size, float_values, resized_box
 
@@ -54,8 +54,12 @@ class ResizeToCover(InvertibleTransform):
 
         Returns:
             ``(C, *T)``, no axis of T below ``size``. A MetaTensor gives one whose affine matrix follows.
+
+        Raises:
+            ValueError: for an image with an empty axis.
         """
         image = convert_to_tensor(img, track_meta=get_track_meta())
+        check_shape(image)
         spatial_size = image.shape[1:]
         target = per_axis("size", self.size, image.ndim - 1)
         covered = _resized(image, cover_size(spatial_size, target))

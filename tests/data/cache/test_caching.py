@@ -507,6 +507,8 @@ def test_resizing_before_grid_crops_changes_none_of_them(seed: int) -> None:
 def test_size_to_cover_is_checked() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         ResizeToCoverd("image", 0)
+    with pytest.raises(ValueError, match="with no empty axis"):
+        ResizeToCoverd("image", 8)({"image": torch.zeros(1, 0, 8)})
 
 
 def test_nested_compositions_are_cached_like_one_list(
