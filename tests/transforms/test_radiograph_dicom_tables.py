@@ -201,10 +201,11 @@ def test_an_odd_spacing_does_not_cost_the_picture(
 
 
 @pytest.mark.filterwarnings("ignore:Invalid value for VR DS")
-def test_a_slope_that_is_no_number_is_no_positive_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("slope", [b"-1,0", b"nan ", b"-inf"])
+def test_a_slope_that_is_no_number_is_no_positive_one(tmp_path: Path, slope: bytes) -> None:
     path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12)
     dataset = pydicom.dcmread(path)
     tag = pydicom.tag.Tag("RescaleSlope")
-    dataset[tag] = pydicom.dataelem.RawDataElement(tag, "DS", 4, b"-1,0", 0, False, True)
+    dataset[tag] = pydicom.dataelem.RawDataElement(tag, "DS", 4, slope, 0, False, True)
     dataset.save_as(path)
     assert "Rescale Slope" in refused(path)

@@ -158,11 +158,14 @@ def _rescale(path: str, dataset: pydicom.Dataset) -> tuple[float, float]:
     """Slope and intercept; without them 1 and 0."""
     try:
         slope = float(dataset.get("RescaleSlope") or 1.0)
-        return slope, float(dataset.get("RescaleIntercept") or 0.0)
+        intercept = float(dataset.get("RescaleIntercept") or 0.0)
+        if not (math.isfinite(slope) and math.isfinite(intercept)):
+            raise ValueError(f"{slope:g} and {intercept:g}")
     except (TypeError, ValueError) as error:
         # the sign of the slope decides what is dark: nothing to be guessed
         reason = f"has a Rescale Slope or Rescale Intercept that is no number ({first_line(error)})"
         raise refuse(path, reason, "correct the element, or export it again") from error
+    return slope, intercept
 
 
 def _table(path: str, dataset: pydicom.Dataset, keyword: str, numbers: np.ndarray) -> LookupTable:
