@@ -162,16 +162,17 @@ def draw_lesion_parameters(
     texture_size = _axis_lengths(drawn["texture_size"], settings, spatial_shape)
     gray = images.to(uniforms.dtype).mean(1)
     bright_points = random_foreground_points(gray, drawn["texture_center"].flatten(1))
-    bright_points = bright_points.reshape(size.shape)
+    first, last = _places_inside(half_extents(size, rotation), spatial_shape)
+    first_texture, last_texture = _places_inside(texture_size / 2, spatial_shape)
     low, high = settings.amplitude
     axes = drawn["harmonic_axis"].unflatten(-1, (NUM_HARMONICS, spatial_dims))
     return LesionParameters(
         active=_active(drawn["number"], settings),
-        center=_positions_inside(drawn["center"], half_extents(size, rotation), spatial_shape),
+        center=torch.lerp(first, last, drawn["center"]),
         size=size,
         rotation=rotation,
         amplitude=low + (high - low) * drawn["amplitude"].squeeze(-1),
-        texture_center=_moved_inside(bright_points, texture_size / 2, spatial_shape),
+        texture_center=bright_points.reshape(size.shape).clamp(first_texture, last_texture),
         texture_size=texture_size,
         harmonic_axis=F.normalize(2 * axes - 1, dim=-1),
         harmonic_weight=drawn["harmonic_weight"],
@@ -205,22 +206,13 @@ def _axis_lengths(
     return torch.stack(lengths, dim=-1).clamp(min=SMALLEST_LESION)
 
 
-def _positions_inside(
-    uniforms: Tensor, half_extent: Tensor, spatial_shape: Sequence[int]
-) -> Tensor:
-    """Uniform positions (..., D) at which a box of the given half sides lies inside the image, if it fits at all."""
-    axes = zip(uniforms.unbind(-1), half_extent.unbind(-1), spatial_shape, strict=True)
-    return torch.stack(
-        [torch.lerp(e.clamp(max=side / 2), side - e.clamp(max=side / 2), u) for u, e, side in axes],
-        -1,
-    )
-
-
-def _moved_inside(points: Tensor, half_extent: Tensor, spatial_shape: Sequence[int]) -> Tensor:
-    """The nearest positions (..., D) to ``points`` at which a box of the given half sides lies inside the image."""
-    axes = zip(points.unbind(-1), half_extent.unbind(-1), spatial_shape, strict=True)
-    limits = ((p, e.clamp(max=side / 2), side) for p, e, side in axes)
-    return torch.stack([p.maximum(e).minimum(side - e) for p, e, side in limits], dim=-1)
+def _places_inside(half_extent: Tensor, spatial_shape: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """First and last center (..., D) of boxes of the given half sides within the image; its own for larger boxes."""
+    first, last = [], []
+    for half, side in zip(half_extent.unbind(-1), spatial_shape, strict=True):
+        first.append(half.clamp(max=side / 2))
+        last.append(side - first[-1])
+    return torch.stack(first, dim=-1), torch.stack(last, dim=-1)
 
 
 def _rotation_matrices(uniforms: Tensor, spatial_dims: int, rotate: bool) -> Tensor:

@@ -67,11 +67,8 @@ def render_dense(images: Tensor, parameters: LesionParameters) -> Tensor:
         lesions = all_lesions.select((slice(None), slice(None), r))
         pixels = _pixels(_box_starts(lesions, parameters.window, spatial_shape), parameters.window)
         weight, grid = _weights_and_grid(pixels, lesions, parameters)
-        values = (
-            _sample(images, grid.flatten(1, 2)).view_as(weight)
-            * weight
-            * parameters.active[:, :, r, None]
-        )
+        texture = _sample(images, grid.flatten(1, 2)).view_as(weight)
+        values = texture * weight * parameters.active[:, :, r, None]
         index = _flat_indices(pixels, spatial_shape)
         maps.scatter_(2, index, maps.gather(2, index) + values)
     return maps.unflatten(2, spatial_shape)
@@ -143,9 +140,8 @@ def _pixels(start: Tensor, box: Sequence[int]) -> list[Tensor]:
 def _flat_indices(pixels: list[Tensor], spatial_shape: Sequence[int]) -> Tensor:
     """Positions (..., P) of a box's P pixels in the flattened image."""
     strides = [prod(spatial_shape[axis + 1 :]) for axis in range(len(pixels))]
-    return _outer_sum(
-        [index * stride for index, stride in zip(pixels, strides, strict=True)]
-    ).flatten(-len(pixels))
+    terms = [index * stride for index, stride in zip(pixels, strides, strict=True)]
+    return _outer_sum(terms).flatten(-len(pixels))
 
 
 def _weights_and_grid(
@@ -180,21 +176,15 @@ def _boundary_factor(
     depth = lesions.harmonic_weight * (irregularity / 2 / NUM_HARMONICS)
     base = 1 + depth.sum(-1)
     fourth_squared = fourth.square_()
+    # cos 3a and cos 4a of the angle a to each axis, whose cosine is known, in place
     factor = (third.square() * 4).sub_(3).mul_(third).mul_(_per_lesion(depth[..., 0], offsets))
-    factor += (
-        (fourth_squared - 1)
-        .mul_(fourth_squared)
-        .mul_(8)
-        .add_(1)
-        .mul_(_per_lesion(depth[..., 1], offsets))
-    )
+    four_lobes = (fourth_squared - 1).mul_(fourth_squared).mul_(8).add_(1)
+    factor += four_lobes.mul_(_per_lesion(depth[..., 1], offsets))
     return factor.add_(_per_lesion(base, offsets))
 
 
 def _linear_map(row: Tensor, offsets: list[Tensor], constant: Tensor | None = None) -> Tensor:
-    """Dot product (..., *box) of a matrix row (..., D) with the offsets of all pixels of a box, plus a constant
-    (...).
-    """
+    """Matrix row (..., D) times the offsets of all pixels of a box, plus a constant (...): (..., *box)."""
     terms = [r.unsqueeze(-1) * offset for r, offset in zip(row.unbind(-1), offsets, strict=True)]
     if constant is not None:
         terms[0] = terms[0] + constant.unsqueeze(-1)
