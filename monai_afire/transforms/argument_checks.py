@@ -22,12 +22,11 @@ def check_shape(images: Tensor, batched: bool = False, spatial_dims: Sequence[in
     """Refuse images with an empty axis, without spatial axes, or with another number of them."""
     dims = images.ndim - 1 - batched
     if 0 in images.shape or dims < 1 or (spatial_dims and dims not in spatial_dims):
-        layout = "(B, C, *S)" if batched else "(C, *S)"
-        numbers = (
-            f" and {' or '.join(map(str, spatial_dims))} spatial dimensions" if spatial_dims else ""
-        )
-        found = f"must be {layout} with no empty axis{numbers}, got shape {tuple(images.shape)}"
-        raise ValueError(f"The image {found}. Add a missing channel axis with EnsureChannelFirst.")
+        expected = f"{'(B, C, *S)' if batched else '(C, *S)'} with no empty axis"
+        if spatial_dims:
+            expected += f" and {' or '.join(map(str, spatial_dims))} spatial dimensions"
+        found = f"The image must be {expected}, got shape {tuple(images.shape)}"
+        raise ValueError(f"{found}. Add a missing channel axis with EnsureChannelFirst.")
 
 
 def check_image_range(
@@ -43,7 +42,9 @@ def check_image_range(
         raise ValueError(
             f"The image must be floating-point in [0, 1], got {images.dtype}: {remedy}."
         )
-    if not (images.device.type == "cpu" if validate is None else validate):
+    if validate is None:
+        validate = images.device.type == "cpu"
+    if not validate:
         return
     low, high = (float(v) for v in torch.aminmax(images.detach()))
     if not (low >= -ROUNDING and high <= 1 + ROUNDING):
@@ -58,11 +59,8 @@ def check_range(
     name: str, values: Sequence[Number], largest: float = math.inf
 ) -> tuple[Number, Number]:
     """Two positive numbers in ascending order, the second at most ``largest``."""
-    if (
-        not isinstance(values, Sequence)
-        or len(values) != 2
-        or not 0 < values[0] <= values[1] <= largest
-    ):
+    is_pair = isinstance(values, Sequence) and len(values) == 2
+    if not is_pair or not 0 < values[0] <= values[1] <= largest:
         limit = "" if largest == math.inf else f" and at most {largest:g}"
         raise ValueError(
             f"{name} must be two numbers in ascending order, above 0{limit}, got {values!r}."
@@ -80,11 +78,10 @@ def check_prob(name: str, value: float) -> float:
 def check_positive(name: str, values: int | Sequence[int]) -> tuple[int, ...]:
     """A setting, one number or one for each axis, as a tuple if all are whole numbers of at least 1."""
     numbers = ensure_tuple(values)
-    if not numbers or any(
-        isinstance(v, bool) or not isinstance(v, (int, np.integer)) or v < 1 for v in numbers
-    ):
+    are_whole = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in numbers)
+    if not numbers or not are_whole or min(numbers) < 1:
         raise ValueError(f"{name} must be whole and at least 1 in every axis, got {numbers}.")
-    return tuple(int(v) for v in numbers)
+    return tuple(int(number) for number in numbers)
 
 
 def per_axis(name: str, values: tuple[int, ...], spatial_dims: int) -> tuple[int, ...]:
