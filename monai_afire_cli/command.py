@@ -184,8 +184,7 @@ def _list(options: argparse.Namespace) -> int:
 def _copy(options: argparse.Namespace) -> int:
     copy = find_bundle(options.name).copy_to(Path(options.folder or Path("bundles", options.name)))
     print(f"{copy.folder}: a copy of the bundle {options.name}")
-    word = options.name if options.folder is None else options.folder
-    print(f"start it: monai-afire run {quoted(word)} train")
+    print(f"start it: monai-afire run {quoted(options.folder or options.name)} train")
     return 0
 
 

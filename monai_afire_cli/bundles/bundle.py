@@ -11,6 +11,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from monai_afire_cli.bundles.configs import merged_config
 from monai_afire_cli.options.suggestions import did_you_mean
 from monai_afire_cli.process.starting import quoted
 
@@ -93,6 +94,7 @@ class Bundle:
 
         Raises:
             BundleError: when there is no such config, the first is an overlay, or another one is not.
+            ValueError: when a JSON file is no config.
 
         Example:
             >>> [path.name for path in Bundle(bundles_folder() / "afire").config_files(["train", "paper.json"])]
@@ -120,6 +122,7 @@ class Bundle:
             )
         if second := [name for name in others if name.removesuffix(".json") in complete]:
             raise BundleError(f"{first!r} and {second[0]!r} are two runs, start one: {choice}")
+        merged_config([path for path in files if path.suffix == ".json"])  # says what is wrong
         return files
 
     def _no_config(self, name: str, choice: str) -> str:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from monai_afire_cli.bundles.configs import read_json
 from monai_afire_cli.options.words import SEPARATOR
 
 __all__ = ["Code", "code_in_config", "config_paths", "listing"]
@@ -122,11 +122,7 @@ def code_in_config(path: Path) -> list[Code]:
     """
     if path.suffix != ".json":
         raise ValueError(f"{path}: only JSON is checked; rewrite a YAML config as JSON")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: no JSON: {error}") from error
-    return list(_code(content, ()))
+    return list(_code(read_json(path), ()))
 
 
 def listing(path: Path, codes: Sequence[Code]) -> str:

@@ -11,7 +11,21 @@ from typing import Any
 
 from monai_afire_cli.options.words import SEPARATOR
 
-__all__ = ["all_entries", "entry_at", "first_unknown", "merged_config", "names_of"]
+__all__ = ["all_entries", "entry_at", "first_unknown", "merged_config", "names_of", "read_json"]
+
+
+def read_json(path: Path) -> Any:
+    """
+    The content of a JSON file.
+
+    Raises:
+        OSError: when it cannot be opened.
+        ValueError: when it is no JSON; the message names the file.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: no JSON: {error}") from error
 
 
 def merged_config(files: Sequence[Path]) -> dict[str, Any]:
@@ -24,13 +38,19 @@ def merged_config(files: Sequence[Path]) -> dict[str, Any]:
     Returns:
         The config, with its references and expressions as they are written.
 
+    Raises:
+        ValueError: when a file is no JSON, or holds something other than a dictionary; the message names it.
+
     Example:
         >>> merged_config([])
         {}
     """
     config: dict[str, Any] = {}
     for path in files:
-        for id, value in json.loads(path.read_text(encoding="utf-8")).items():
+        content = read_json(path)
+        if not isinstance(content, dict):
+            raise ValueError(f"{path}: no config: its JSON is no dictionary")
+        for id, value in content.items():
             _set(config, names_of(id.lstrip("+")), value, merges=id.startswith("+"))
     return config
 

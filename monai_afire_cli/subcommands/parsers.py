@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 import argparse
+import math
 from functools import partial
 from typing import Any
 
 from monai_afire_cli.options.overrides import OWN_ENCODERS
 from monai_afire_cli.options.words import SAVED_KINDS
+from monai_afire_cli.options.wrong_values import at_least, wrong_value
 
 __all__ = [
     "CHECKS",
@@ -127,8 +129,8 @@ def audit_parser() -> argparse.ArgumentParser:
     excluded = "checks whose images the cleaned datalist leaves out (default: %(default)s)"
     add("--exclude", nargs="*", choices=CHECKS, default=EXCLUDED, metavar="CHECK", help=excluded)
     workers = "processes that read files (default: 0, this one)"
-    add("--num_workers", type=int, default=0, help=workers)
-    add("--shown", type=int, default=24, help="pictures per check on the page (default: 24)")
+    add("--num_workers", type=_count, default=0, help=workers)
+    add("--shown", type=_count, default=24, help="pictures per check on the page (default: 24)")
     failing = (
         f"end with exit code {EXIT_CODE_FAILED} if one of these checks finds an image, "
         "before a training or a scoring"
@@ -149,7 +151,7 @@ def watch_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("folder", metavar="IN", help="where radiographs arrive")
     add("output_dir", metavar="OUT", help="where results are written; not inside of IN")
-    add("--interval", type=float, help="seconds for which a file must not change (default: 10)")
+    add("--interval", type=_duration, help="seconds for which a file must not change (default: 10)")
     weights = parser.add_mutually_exclusive_group().add_argument
     weights("--ckpt_path", help="file of the detector (default: the released one)")
     run = "run of the bundle afire that trained the detector: latest, its name or its folder"
@@ -159,7 +161,7 @@ def watch_parser() -> argparse.ArgumentParser:
     normals = "folder or datalist of your own normal images, or the file of a run"
     add("--calibrate", help=normals)
     weeks = "of that folder, take the images of the last N weeks, anew each day"
-    add("--calibrate_weeks", type=float, metavar="N", help=weeks)
+    add("--calibrate_weeks", type=_duration, metavar="N", help=weeks)
     add("--device", help="where the network computes, such as cpu or cuda:0")
     return parser
 
@@ -230,6 +232,24 @@ def data_parser() -> argparse.ArgumentParser:
         for option, reading in own.items():
             of_set.add_argument(f"--{option}", **reading)
     return parser
+
+
+def _count(text: str) -> int:
+    """A whole number from 0 on."""
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(wrong_value(text, at_least(0)))
+    return int(text)
+
+
+def _duration(text: str) -> float:
+    """A finite number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(wrong_value(text, "a number > 0"))
+    return value
 
 
 def _checks(text: str) -> tuple[str, ...]:

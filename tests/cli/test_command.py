@@ -608,6 +608,29 @@ def test_the_end_of_each_path_in_one_word_is_answered_by_the_path(bundle: str, s
                 assert f"--{holder}::{name}" in "".join(wrong_options([file], [f"--{word}=1"]))
 
 
+@pytest.mark.parametrize(
+    "words", [["options", "afire"], ["run", "afire"], ["run", "afire", "inference"]]
+)
+@pytest.mark.parametrize("content", [b"[1]", b'{"a":', b"\xff"])
+def test_a_file_that_is_no_config_is_named(
+    started: list[list[str]],
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    content: bytes,
+) -> None:
+    Path("own.json").write_bytes(content)
+    assert main([*words, "own.json"]) == 1
+    assert "own.json: no " in capsys.readouterr().err
+    assert started == []
+
+
+def test_a_copy_to_an_empty_name_is_that_of_the_bundle(
+    started: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["copy", "mae", ""]) == 0
+    assert "monai-afire run mae train" in capsys.readouterr().out
+
+
 def test_overrides_of_merged_and_of_yaml_configs(tmp_path: Path) -> None:
     train = bundles_folder() / "afire/configs/train.json"
     merged = tmp_path / "merged.json"

@@ -4,11 +4,19 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
+from naive.weighted_conformal import weighted_p_value
 
-from monai_afire.detection import conformal_p_values
+from monai_afire.detection.conformal import (
+    conformal_p_values,
+    discoveries,
+    normals_needed,
+    weighted_p_values,
+)
 from monai_afire.detection.score_thresholds import ScoreThresholds
 
 
@@ -83,3 +91,64 @@ def test_too_few_normal_images_decide_nothing(
 def test_a_threshold_needs_a_specificity_within_0_and_1(specificity: float) -> None:
     with pytest.raises(ValueError, match=r"specificity must be in \(0, 1\)"):
         ScoreThresholds(["fused"]).fit_thresholds(torch.rand(50, 1), specificity=specificity)
+
+
+def test_weighted_p_values_are_those_of_the_naive_twin() -> None:
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        normal = random.integers(0, 9, 12).astype(float)
+        weights, own = random.integers(0, 5, 12), int(random.integers(1, 5))
+        for score in (-1.0, 4.0, 8.5):
+            expected = weighted_p_value(score, normal.tolist(), weights.tolist(), own)
+            [found] = weighted_p_values([score], normal, weights, [own])
+            assert found == pytest.approx(float(expected))
+
+
+def test_weights_of_one_are_no_weights() -> None:
+    normal, scores = np.random.default_rng(0).normal(size=50), np.linspace(-3, 3, 9)
+    found = weighted_p_values(scores, normal, np.full(50, 3.0), np.full(9, 3.0))
+    np.testing.assert_allclose(found, conformal_p_values(scores, normal))
+    assert math.isnan(weighted_p_values([math.nan], normal, np.ones(50), [1.0])[0])
+
+
+@pytest.mark.parametrize(("weights", "own"), [([-1.0], [1.0]), ([1.0], [0.0]), ([math.nan], [1.0])])
+def test_weights_that_are_none_are_refused(weights: list[float], own: list[float]) -> None:
+    with pytest.raises(ValueError, match="weights must be"):
+        weighted_p_values([1.0], [1.0], weights, own)
+
+
+def test_weights_repair_a_shift_of_the_mixture() -> None:
+    """A tenth of the normal images is of a kind with higher scores, half of the new images are."""
+    random = np.random.default_rng(0)
+    kinds = np.repeat([0, 1], [9000, 1000])
+    normal = random.normal(size=10_000) + 3 * kinds
+    new_kinds = random.integers(0, 2, 4000)
+    scores = random.normal(size=4000) + 3 * new_kinds
+    ratio = np.array([0.5 / 0.9, 0.5 / 0.1])
+    weighted = weighted_p_values(scores, normal, ratio[kinds], ratio[new_kinds])
+    assert (conformal_p_values(scores, normal) <= 0.05).mean() > 0.12
+    assert 0.03 < (weighted <= 0.05).mean() < 0.07
+
+
+def test_enough_normal_images_reach_the_level() -> None:
+    for level in (0.5, 0.2, 0.1, 0.05, 0.01, 0.001):
+        needed = normals_needed(level)
+        assert 1 / (needed + 1) <= level * (1 + 1e-9)
+        assert 1 / needed > level * (1 + 1e-9)
+
+
+def test_few_of_the_discoveries_are_normal() -> None:
+    random = np.random.default_rng(0)
+    false = []
+    for _ in range(200):
+        scores = np.concatenate([random.normal(size=80), random.normal(4, 1, size=20)])
+        found = discoveries(conformal_p_values(scores, random.normal(size=500)), rate=0.1)
+        false.append(found[:80].sum() / max(1, found.sum()))
+        assert found[80:].sum() > 5
+    assert np.mean(false) < 0.1
+
+
+def test_unknown_p_values_are_no_discoveries() -> None:
+    assert discoveries([np.nan, 0.001], 0.1).tolist() == [False, True]
+    with pytest.raises(ValueError, match="false discovery rate"):
+        discoveries([0.5], 0.0)

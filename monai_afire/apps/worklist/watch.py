@@ -20,6 +20,7 @@ from typing import Any
 from monai.bundle import ConfigWorkflow
 
 from monai_afire.apps.results.result_tables import written_name
+from monai_afire.apps.runs.options.declarations import OPTIONS
 from monai_afire.apps.runs.process_end import show_cause_last
 from monai_afire.apps.runs.weights import run_weights
 from monai_afire.apps.worklist.watched_normals import WatchedNormals
@@ -75,7 +76,7 @@ def watch_folder(
 
     Raises:
         FileNotFoundError: when there is no such run.
-        DatalistError: when there is no such folder, or the output folder lies in it.
+        DatalistError: when there is no such folder or device, or the output folder lies in the folder.
         RuntimeError: when another process watches for the same output folder.
     """
     if Path(output_dir).resolve().is_relative_to(Path(folder).resolve()):
@@ -84,12 +85,22 @@ def watch_folder(
         )
     if not Path(folder).is_dir():
         raise DatalistError(f"{folder}: no such folder: check the name, or connect its disk")
+    if "device" in overrides:
+        _check_device(overrides["device"])
     if weights_of is not None:
         overrides["ckpt_path"] = run_weights(weights_of, "afire", "anomaly detector")
     out = check_writable(output_dir)
     with folder_lock(out):
         normals = WatchedNormals(out, calibrate, calibrate_weeks)
         _Watch(Path(folder), out, interval, overrides, normals).run()
+
+
+def _check_device(name: str) -> None:
+    """Refuse what this machine does not have now, rather than when the first file arrives."""
+    try:
+        OPTIONS["device"].read(name)
+    except ValueError as error:
+        raise DatalistError(f"--device: {error}") from error
 
 
 class _Watch:
@@ -193,14 +204,18 @@ class _Watch:
         }
 
 
+def _items(batch: Path) -> list[dict[str, Any]]:
+    """Files of a batch, each with its arrival."""
+    return json.loads((batch / _PLAN).read_text())["test"]
+
+
 def _planned(batch: Path) -> set[Arrival]:
     """Arrivals that a batch was begun for."""
-    return {tuple(item["arrival"]) for item in json.loads((batch / _PLAN).read_text())["test"]}
+    return {tuple(item["arrival"]) for item in _items(batch)}
 
 
 def _scored(batch: Path) -> set[Arrival]:
     """Arrivals of a complete batch, without those that could not be opened: they are tried again."""
-    items = json.loads((batch / _PLAN).read_text())["test"]
     with (batch / "rejected.csv").open(newline="", encoding="utf-8") as file:
         reasons = {row["image"]: row["reason"] for row in csv.DictReader(file)}
     unopened = {
@@ -208,20 +223,23 @@ def _scored(batch: Path) -> set[Arrival]:
         for name, reason in reasons.items()
         if any(f": {text}" in reason for text in (MISSING, UNOPENED))
     }
-    return {tuple(item["arrival"]) for item in items if written_name(item["image"]) not in unopened}
+    return {
+        tuple(item["arrival"])
+        for item in _items(batch)
+        if written_name(item["image"]) not in unopened
+    }
 
 
 def _missing(batch: Path) -> list[str]:
     """Files of a batch that are not there."""
-    items = json.loads((batch / _PLAN).read_text())["test"]
-    return [item["image"] for item in items if not os.path.exists(item["image"])]
+    return [item["image"] for item in _items(batch) if not os.path.exists(item["image"])]
 
 
 def _leave_out_missing(batch: Path, wait: Callable[[], None]) -> bool:
     """Take files that were taken away out of a batch; whether any is left."""
     wait()
     missing = set(_missing(batch))
-    items = json.loads((batch / _PLAN).read_text())["test"]
+    items = _items(batch)
     if missing:
         wait()  # all of them are missing when it is the folder that went away
         items = [

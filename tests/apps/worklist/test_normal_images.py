@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from naive.weighted_conformal import weighted_p_value
 from pydicom.dataset import Dataset
 
 from monai_afire.apps.intake.dicom_header import age_in_years
@@ -21,8 +20,6 @@ from monai_afire.apps.worklist import load_normals, normals_from, save_normals
 from monai_afire.apps.worklist.image_facts import ImageFacts
 from monai_afire.apps.worklist.normal_images import NormalImages
 from monai_afire.apps.worklist.support import FeatureSpace, header_objection, is_unlike
-from monai_afire.detection import conformal_p_values
-from monai_afire.detection.conformal import normals_needed, weighted_p_values
 from monai_afire.networks.weights.description import Description
 from monai_afire.networks.weights.safetensors_files import write_safetensors
 
@@ -35,53 +32,6 @@ def two_views() -> NormalImages:
     """PA images of scores 0 to 98, AP images of scores 100 to 198."""
     scores = np.concatenate([np.arange(99.0), 100 + np.arange(99.0)])
     return normals_from(scores, [PA] * 99 + [AP] * 99, level=0.05)
-
-
-# ---- p-values
-
-
-def test_weighted_p_values_are_those_of_the_naive_twin() -> None:
-    random = np.random.default_rng(0)
-    for _ in range(20):
-        normal = random.integers(0, 9, 12).astype(float)
-        weights, own = random.integers(0, 5, 12), int(random.integers(1, 5))
-        for score in (-1.0, 4.0, 8.5):
-            expected = weighted_p_value(score, normal.tolist(), weights.tolist(), own)
-            [found] = weighted_p_values([score], normal, weights, [own])
-            assert found == pytest.approx(float(expected))
-
-
-def test_weights_of_one_are_no_weights() -> None:
-    normal, scores = np.random.default_rng(0).normal(size=50), np.linspace(-3, 3, 9)
-    found = weighted_p_values(scores, normal, np.full(50, 3.0), np.full(9, 3.0))
-    np.testing.assert_allclose(found, conformal_p_values(scores, normal))
-    assert math.isnan(weighted_p_values([math.nan], normal, np.ones(50), [1.0])[0])
-
-
-@pytest.mark.parametrize(("weights", "own"), [([-1.0], [1.0]), ([1.0], [0.0]), ([math.nan], [1.0])])
-def test_weights_that_are_none_are_refused(weights: list[float], own: list[float]) -> None:
-    with pytest.raises(ValueError, match="weights must be"):
-        weighted_p_values([1.0], [1.0], weights, own)
-
-
-def test_weights_repair_a_shift_of_the_mixture() -> None:
-    """A tenth of the normal images is of a kind with higher scores, half of the new images are."""
-    random = np.random.default_rng(0)
-    kinds = np.repeat([0, 1], [9000, 1000])
-    normal = random.normal(size=10_000) + 3 * kinds
-    new_kinds = random.integers(0, 2, 4000)
-    scores = random.normal(size=4000) + 3 * new_kinds
-    ratio = np.array([0.5 / 0.9, 0.5 / 0.1])
-    weighted = weighted_p_values(scores, normal, ratio[kinds], ratio[new_kinds])
-    assert (conformal_p_values(scores, normal) <= 0.05).mean() > 0.12
-    assert 0.03 < (weighted <= 0.05).mean() < 0.07
-
-
-def test_enough_normal_images_reach_the_level() -> None:
-    for level in (0.5, 0.2, 0.1, 0.05, 0.01, 0.001):
-        needed = normals_needed(level)
-        assert 1 / (needed + 1) <= level * (1 + 1e-9)
-        assert 1 / needed > level * (1 + 1e-9)
 
 
 # ---- views

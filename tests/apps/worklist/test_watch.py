@@ -354,6 +354,13 @@ def test_folders_that_cannot_be_watched_are_named(
     assert "no such folder" in capsys.readouterr().err
 
 
+def test_a_device_that_is_not_there_is_refused_before_a_file_arrives(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(DatalistError, match="--device: found 'cuda:99', needs a device"):
+        watch.watch_folder(tmp_path, f"{tmp_path}_out", device="cuda:99")
+
+
 @pytest.mark.skipif(os.name != "posix", reason="folders are locked by POSIX")
 def test_one_watch_at_a_time_writes_to_a_folder(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()

@@ -53,6 +53,25 @@ def test_an_option_that_no_command_has_is_refused_at_once(
 
 
 @pytest.mark.parametrize(
+    ("words", "needed"),
+    [
+        (["audit", ".", "--num_workers", "-1"], "found -1, needs a whole number >= 0"),
+        (["audit", ".", "--shown", "two"], "found two, needs a whole number >= 0"),
+        (["watch", ".", "out", "--interval", "nan"], "found nan, needs a number > 0"),
+        (["watch", ".", "out", "--interval", "-1"], "found -1, needs a number > 0"),
+        (["watch", ".", "out", "--calibrate_weeks", "inf"], "found inf, needs a number > 0"),
+    ],
+)
+def test_a_number_out_of_range_is_refused_at_once(
+    words: list[str], needed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    assert end.value.code == 2
+    assert f"{words[-2]}: {needed}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     "words",
     [
         ["audit", "nowhere"],
