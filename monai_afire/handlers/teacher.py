@@ -67,7 +67,7 @@ def is_optimizer_step(engine: Any) -> bool:
     """
     accumulation_steps = getattr(engine, "accumulation_steps", 1)
     epoch_length = engine.state.epoch_length
-    iteration = (
-        (engine.state.iteration - 1) % epoch_length if epoch_length else engine.state.iteration - 1
-    )
-    return bool((iteration + 1) % accumulation_steps == 0 or iteration + 1 == epoch_length)
+    step = engine.state.iteration
+    if epoch_length:
+        step = (step - 1) % epoch_length + 1
+    return step % accumulation_steps == 0 or step == epoch_length

@@ -18,6 +18,7 @@ from monai_afire.detection.detector import AnomalyDetector
 from monai_afire.detection.score_thresholds import ScoreThresholds
 from monai_afire.metrics.multilabel import best_thresholds
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
+from monai_afire.utils.eval_mode import eval_mode
 from monai_afire.utils.few_images import distinct_images
 from monai_afire.utils.uncertain_labels import check_uncertain_policy, class_probabilities
 
@@ -140,12 +141,11 @@ class DetectorFit(ValidationFit):
     def start(self, engine: Engine) -> None:
         """Forget the previous validation, and fit the statistics to the normal images."""
         super().start(engine)
-        was_training = self.detector.training
         device = self.detector.thresholds.device
         loader = engine.state.dataloader
         held_out = distinct_images(getattr(loader, "dataset", None)) or 0
-        self.detector.eval().fit(_Images(self.normal_batches, device), held_out)
-        self.detector.train(was_training)
+        with eval_mode(self.detector):
+            self.detector.fit(_Images(self.normal_batches, device), held_out)
 
     def predictions(self, output: Mapping[str, Any]) -> torch.Tensor:
         """The scores."""

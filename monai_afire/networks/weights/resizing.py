@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from monai_afire.networks.blocks.position_embedding import along_axes, resize_matrix
+from monai_afire.networks.nets.encoders.adapted_encoder import IMAGENET_MEAN, IMAGENET_STD
 from monai_afire.networks.weights.filters import Conversion
 
 __all__ = [
@@ -19,8 +20,6 @@ __all__ = [
     "resize_patch_kernel",
     "source_grid",
 ]
-
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 def fit_patch_embedding(
@@ -57,7 +56,7 @@ def fit_patch_embedding(
     kernel = _as_kernel(tensors[name], name, patch_size)
     bias = tensors.get(f"{layer}.bias", torch.zeros(kernel.shape[0], dtype=kernel.dtype))
     if normalization is None and conversion.source.of_photographs and kernel.shape[1] == 3:
-        normalization = IMAGENET
+        normalization = IMAGENET_MEAN, IMAGENET_STD
         report.notes.append(
             "the patch embedding is converted from ImageNet's normalization of RGB images; if the checkpoint's was "
             "another, pass source_normalization"

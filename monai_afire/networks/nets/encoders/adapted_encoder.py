@@ -9,10 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
-from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.encoders.radiograph_encoder import (
+    RadiographEncoder,
+    normalized_but_last,
+)
+from monai_afire.utils.eval_mode import eval_mode
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -99,13 +102,9 @@ class AdaptedEncoder(RadiographEncoder):
         probe = torch.zeros(
             1, model_channels, *img_size, device=next(self.model.parameters()).device
         )
-        training = self.model.training
-        self.model.eval()
-        try:
+        with eval_mode(self.model):
             self._set_interface_by(probe, in_channels)
             self.unused = self._without_effect(probe)
-        finally:
-            self.model.train(training)
         for name, parameter in self.model.named_parameters():
             if name in self.unused:
                 parameter.requires_grad_(False)
@@ -182,8 +181,7 @@ class AdaptedEncoder(RadiographEncoder):
         Raises:
             ValueError: when channels or size differ from the encoder's.
         """
-        *others, last = self.encode_maps(self.pixels(images))
-        return [*(_normalized(each) for each in others), last]
+        return normalized_but_last(self.encode_maps(self.pixels(images)))
 
     def pixels(self, images: torch.Tensor) -> torch.Tensor:
         """Images ``(B, C, *S)`` in [0, 1] as the model takes them: its channels, normalized."""
@@ -259,9 +257,3 @@ def _stride(img_size: Sequence[int], map_size: Sequence[int]) -> tuple[int, ...]
             f"an image of {img_size} pixels gives a map of {map_size}, which whole patches do not fill"
         )
     return tuple(size // cells for size, cells in zip(img_size, map_size, strict=True))
-
-
-def _normalized(features: torch.Tensor) -> torch.Tensor:
-    """Over the channels of ``(B, C, *S)``."""
-    last = features.movedim(1, -1)
-    return F.layer_norm(last, last.shape[-1:]).movedim(-1, 1)

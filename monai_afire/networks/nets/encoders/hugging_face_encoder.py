@@ -239,13 +239,12 @@ def _normalization(source: str | None) -> tuple[Any, Any]:
     # the model saw images whose white is this; ours is 1
     white = 255 * content.get("rescale_factor", 1 / 255) if content.get("do_rescale", True) else 255
     try:
-        return torch.as_tensor(mean, dtype=torch.float64) / white, torch.as_tensor(
-            std, dtype=torch.float64
-        ) / white
+        mean, std = (torch.as_tensor(each, dtype=torch.float64) / white for each in (mean, std))
     except (TypeError, ValueError, RuntimeError) as error:
         raise ValueError(
             f"{source}: image_mean {mean} or image_std {std} of {_PREPROCESSING} is no number"
         ) from error
+    return mean, std
 
 
 def _preprocessing(source: str) -> dict[str, Any]:

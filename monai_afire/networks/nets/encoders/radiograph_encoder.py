@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from monai_afire.networks.blocks.patches import grid_size, patchify, unpatchify
@@ -22,6 +23,13 @@ NUM_FEATURE_MAPS = 4
 def spread_layers(count: int) -> list[int]:
     """Which of a transformer's blocks give feature maps: four, evenly spread and ending with the last."""
     return [-(-k * count // NUM_FEATURE_MAPS) - 1 for k in range(1, NUM_FEATURE_MAPS + 1)]
+
+
+def normalized_but_last(maps: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Maps ``(B, C_i, *S_i)``, layer-normalized over their channels without parameters, but for the last."""
+    *others, last = maps
+    normalized = [F.layer_norm(each.movedim(1, -1), each.shape[1:2]) for each in others]
+    return [*(each.movedim(-1, 1) for each in normalized), last]
 
 
 class RadiographEncoder(nn.Module):

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from monai.networks.nets import ResNet
 from monai.utils import ensure_tuple_rep
 from torch import nn
@@ -18,6 +17,7 @@ from monai_afire.networks.nets.encoders.radiograph_encoder import (
     GRAY_MEAN,
     GRAY_STD,
     NUM_FEATURE_MAPS,
+    normalized_but_last,
 )
 
 _SMALLEST_PATCH = 2 ** (NUM_FEATURE_MAPS - 1)  # every stage after the first halves the map
@@ -120,11 +120,7 @@ class ResidualEncoder(ConvolutionalEncoder):
             ValueError: when channels or size differ from the encoder's.
         """
         self.check_images(images)
-        *others, last = self._maps(images)
-        normalized = [
-            F.layer_norm(each.movedim(1, -1), each.shape[1:2]).movedim(-1, 1) for each in others
-        ]
-        return [*normalized, last]
+        return normalized_but_last(self._maps(images))
 
     def layers_by_depth(self) -> list[list[nn.Module]]:
         """
