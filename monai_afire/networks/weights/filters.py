@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from monai_afire.networks.weights.checkpoint_files import Checkpoint
-from monai_afire.networks.weights.report import LoadReport, shorten
+from monai_afire.networks.weights.report import LoadReport
+from monai_afire.utils.text import first_few
 
 __all__ = ["CheckpointFilter", "Conversion", "convert_names", "find_encoder"]
 
@@ -107,7 +108,7 @@ def find_encoder(
     names = [name for name in tensors if name.startswith(below)]
     if not names:
         raise ValueError(
-            f"nothing lies below key={key!r} in the checkpoint; its keys are {shorten(list(tensors))}"
+            f"nothing lies below key={key!r} in the checkpoint; its keys are {first_few(tensors)}"
         )
     candidates = [(source, prefix) for source in filters for prefix in _prefixes(source, names)]
     of_branch = [each for each in candidates if is_teacher(each[1]) == (branch == "teacher")]

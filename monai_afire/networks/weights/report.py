@@ -4,29 +4,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-__all__ = ["LoadReport", "shorten"]
+from monai_afire.utils.text import first_few
 
-
-def shorten(names: Sequence[str], limit: int = 4) -> str:
-    """
-    The first few of many names.
-
-    Args:
-        names: the names.
-        limit: how many to write out.
-
-    Returns:
-        One line.
-
-    Example:
-        >>> shorten(["a", "b", "c"], limit=2)
-        'a, b, ... (1 more)'
-    """
-    more = len(names) - limit
-    return ", ".join(names[:limit]) + (f", ... ({more} more)" if more > 0 else "")
+__all__ = ["LoadReport"]
 
 
 @dataclass
@@ -70,5 +52,6 @@ class LoadReport:
         lines = [f"encoder weights from {self.file} ({self.layout} names{prefix})"]
         for title in ("loaded", "missing", "unexpected", "resized", "dropped"):
             names = getattr(self, title)
-            lines.append(f"  {title:<10} {len(names)}" + (f": {shorten(names)}" if names else ""))
+            some = f": {first_few(names, 4)}" if names else ""
+            lines.append(f"  {title:<10} {len(names)}{some}")
         return "\n".join(lines + [f"  note: {note}" for note in self.notes])

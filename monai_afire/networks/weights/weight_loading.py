@@ -34,9 +34,10 @@ from monai_afire.networks.weights.filters import (
     find_encoder,
     is_teacher,
 )
-from monai_afire.networks.weights.report import LoadReport, shorten
+from monai_afire.networks.weights.report import LoadReport
 from monai_afire.networks.weights.swin import SWIN_FORMATS, fit_swin, swin_arguments
 from monai_afire.networks.weights.vit import VIT_FORMATS, fit_vit, vit_arguments
+from monai_afire.utils.text import first_few
 
 __all__ = ["encoders_of", "load_encoder_weights"]
 
@@ -204,7 +205,7 @@ def _convert(
     """The encoder in a checkpoint under this package's names, with what its file says of it."""
     found = find_encoder(checkpoint.tensors, formats, branch, key)
     if found is None:
-        keys = f"Its keys: {shorten(list(checkpoint.tensors))}. The encoder's: {shorten(list(encoder.state_dict()))}"
+        keys = f"Its keys: {first_few(checkpoint.tensors)}. The encoder's: {first_few(encoder.state_dict())}"
         names = " or ".join(each.name for each in formats)
         raise ValueError(
             f"no encoder weights found in {checkpoint.name} by the names of {names}. {keys}. A network of another "
@@ -308,7 +309,7 @@ def _common_prefix(
     below = begin_of(key)
     within = {prefix: count for prefix, count in counts.items() if prefix.startswith(below)}
     if not within:
-        keys = f"Its keys: {shorten(list(checkpoint.tensors))}. The encoder's: {shorten(list(expected))}"
+        keys = f"Its keys: {first_few(checkpoint.tensors)}. The encoder's: {first_few(expected)}"
         raise ValueError(
             f"no weights of this encoder found in {checkpoint.name}. {keys}. Is it of this model?"
         )
@@ -331,7 +332,7 @@ def _fill_absent_biases(conversion: Conversion, encoder: nn.Module) -> None:
             tensors[name] = torch.zeros(tensor.shape)
             filled.append(name)
     if filled:
-        note = f"{len(filled)} biases that the source does not have are zero: {shorten(filled)}"
+        note = f"{len(filled)} biases that the source does not have are zero: {first_few(filled)}"
         conversion.report.notes.append(note)
 
 
@@ -357,7 +358,7 @@ def _compare(
         )
     bad = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
     if bad:
-        where = f"{len(bad)} tensors ({shorten(bad)})"
+        where = f"{len(bad)} tensors ({first_few(bad)})"
         raise ValueError(
             f"{report.file} has NaN or infinite values in {where}: take an earlier checkpoint"
         )
@@ -381,7 +382,7 @@ def _refuse_surplus(file: str, blocks: Sequence[str], arguments: Mapping[str, An
     """Refuse a file with blocks that the encoder lacks."""
     if blocks:
         raise ValueError(
-            f"{file} has {len(blocks)} blocks that the encoder lacks ({shorten(blocks)}), and a network cut "
+            f"{file} has {len(blocks)} blocks that the encoder lacks ({first_few(blocks)}), and a network cut "
             f"short gives other tokens: build an encoder of its depth{_depth_in_words(arguments)}"
         )
 
@@ -400,10 +401,10 @@ def _refuse_absent(report: LoadReport, needed: str) -> None:
         return
     total = len(report.loaded) + len(report.missing)
     raise ValueError(
-        f"{report.file} lacks {len(absent)} of the {total} tensors of this encoder ({shorten(absent)}), which would "
+        f"{report.file} lacks {len(absent)} of the {total} tensors of this encoder ({first_few(absent)}), which would "
         f"keep their values. Take a checkpoint of this model (files of Hugging Face are read as hub:FOLDER, of EVA-X "
         f"with --encoder timm:eva_x_small_patch16), rename keys that mean nothing to the encoder "
-        f"({shorten(report.unexpected) or 'none'}) to timm's or MONAI's names, or, "
+        f"({first_few(report.unexpected) or 'none'}) to timm's or MONAI's names, or, "
         "for a checkpoint with fewer blocks, build an encoder of its depth"
     )
 
