@@ -82,8 +82,7 @@ def training_sampler(
         batch_size: of one process, for ``min_batches``.
 
     Returns:
-        PyTorch's ``RandomSampler``, and in a process group PyTorch's ``DistributedSampler`` or, with ``min_batches``,
-        :class:`DistributedRandomSampler`.
+        PyTorch's ``RandomSampler``, and in a process group :class:`DistributedRandomSampler`.
 
     Example:
         >>> len(training_sampler(range(3))), len(training_sampler(range(3), min_batches=2, batch_size=4))
@@ -92,8 +91,6 @@ def training_sampler(
     if not has_process_group():
         num_samples = max(len(dataset), min_batches * batch_size)
         return RandomSampler(dataset, num_samples=num_samples)
-    if not min_batches:
-        return DistributedSampler(dataset, seed=seed)  # type: ignore[arg-type]
     return DistributedRandomSampler(
         dataset, seed=seed, min_batches=min_batches, batch_size=batch_size
     )

@@ -208,13 +208,7 @@ def landmark_array(landmarks: Sequence[Any] | NdarrayOrTensor) -> np.ndarray:
 
 def _check_inside(points: np.ndarray, image: torch.Tensor) -> None:
     """Refuse landmarks outside of the picture that the file holds."""
-    size: Any = image.shape[1:]
-    if isinstance(image, MetaTensor):
-        size = image.meta.get(MetaKeys.SPATIAL_SHAPE)
-        if size is None:  # of an array that came from no file
-            first = image.applied_operations[0] if image.applied_operations else {}
-            size = first.get(TraceKeys.ORIG_SIZE, image.shape[1:])
-    limits = np.asarray(size, dtype=np.float64)
+    limits = np.asarray(_size_of_file(image), dtype=np.float64)
     pixels = np.floor(points + 0.5)
     outside = (pixels < 0) | (pixels >= limits)  # False for NaN
     if not outside.any():
@@ -226,6 +220,17 @@ def _check_inside(points: np.ndarray, image: torch.Tensor) -> None:
         f"{len(numbers)} landmarks lie outside of the picture of {rows} pixels (rows first): {shown}; give "
         "[row, column], not [x, y], in pixels of the file, and null for one that is not known"
     )
+
+
+def _size_of_file(image: torch.Tensor) -> Sequence[int]:
+    """Rows and columns of the picture that an image ``(C, H, W)`` was, before any transform."""
+    if not isinstance(image, MetaTensor):
+        return image.shape[1:]
+    if MetaKeys.SPATIAL_SHAPE in image.meta:
+        return image.meta[MetaKeys.SPATIAL_SHAPE]
+    # an array that came from no file
+    first = image.applied_operations[0] if image.applied_operations else {}
+    return first.get(TraceKeys.ORIG_SIZE, image.shape[1:])
 
 
 def pixels_of_file(points: np.ndarray, image: torch.Tensor) -> np.ndarray:

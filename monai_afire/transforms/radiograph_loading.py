@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -134,8 +133,11 @@ class LoadRadiograph(Transform):
         Raises:
             RadiographError: when it is no picture of an accepted size.
         """
-        color = self.channels == 3 and self.scaling != "none"
-        return self._finished(NAME, read_memory(picture, self.limits, color))
+        return self._finished(NAME, read_memory(picture, self.limits, self._keeps_colors))
+
+    @property
+    def _keeps_colors(self) -> bool:
+        return self.channels == 3 and self.scaling != "none"
 
     def _finished(self, path: str, pixels: RadiographPixels) -> torch.Tensor:
         """The image of decoded pixels."""
@@ -160,8 +162,7 @@ class LoadRadiograph(Transform):
         )
 
     def _read(self, path: str, file_format: str) -> RadiographPixels:
-        raw = self.scaling == "none"
-        color = self.channels == 3 and not raw
+        raw, color = self.scaling == "none", self._keeps_colors
         try:
             if file_format == "DICOM":
                 return read_dicom(path, self.limits, self.use_window and not raw, color)
@@ -174,20 +175,17 @@ class LoadRadiograph(Transform):
             raise
         except Exception as error:
             # a damaged header can raise anything in the libraries that decode it
-            reason = (
-                f"is cut or damaged: its {file_format} data cannot be read ({first_line(error)})"
-            )
-            raise refuse(path, reason, "copy or export it again") from error
+            found = f"its {file_format} data cannot be read ({first_line(error)})"
+            raise refuse(path, f"is cut or damaged: {found}", "copy or export it again") from error
 
     def _scaled(self, pixels: RadiographPixels) -> RadiographPixels:
         """The picture in [0, 1], unless numbers are kept."""
         if self.scaling == "none":
-            return replace(pixels, scaled_by="none")
+            pixels.scaled_by = "none"
+            return pixels
         if not pixels.scaled_by:
-            values, intensity_range = scale_to_unit(pixels, self.scaling)
-            pixels = replace(
-                pixels, values=values, intensity_range=intensity_range, scaled_by=self.scaling
-            )
+            pixels.values, pixels.intensity_range = scale_to_unit(pixels, self.scaling)
+            pixels.scaled_by = self.scaling
         if pixels.padding is not None:
             pixels.values = np.where(pixels.padding, np.float32(0.0), pixels.values)
         return pixels

@@ -255,7 +255,7 @@ def check_label_table(
         (a.png): 2 for class 1; accepted are 1 (present), 0 (absent), -1 (uncertain) and null in lists of 2, or
         numbers from 0 to 1.
     """
-    names = [f"class {k}" for k in range(num_classes)] if names is None else list(names)
+    names = _numbered("label", num_classes) if names is None else list(names)
     if num_classes < 1 or len(names) != num_classes:
         raise ValueError(
             f"num_classes must be at least 1 and the number of names, got {num_classes} and {names}"
