@@ -12,6 +12,7 @@ from monai_afire.utils.distributed import world_size
 
 # learned tokens and positions: cls_token, mask_tokens, register_tokens, pos_embed and so on
 _NOT_DECAYED = ("token", "tokens", "position_embeddings", "pos_embed")
+_REFERENCE_BATCH = 256
 
 
 def is_decayed(name: str, parameter: nn.Parameter) -> bool:
@@ -41,7 +42,8 @@ def weight_decay_groups(
     exempt: list[nn.Parameter] = []
     for name, parameter in network.named_parameters():
         if parameter.requires_grad:
-            (decayed if is_decayed(name, parameter) else exempt).append(parameter)
+            group = decayed if is_decayed(name, parameter) else exempt
+            group.append(parameter)
     own = {} if weight_decay is None else {"weight_decay": weight_decay}
     return [{"params": decayed, **own}, {"params": exempt, "weight_decay": 0.0}]
 
@@ -113,15 +115,11 @@ def _layers_above(network: nn.Module) -> dict[int, int]:
     if not encoders:
         found = f"{type(network).__name__} has no ViTEncoder, SwinEncoder or adapted encoder"
         raise ValueError(f"{found}: use weight_decay_groups for other networks")
-    return {
-        id(parameter): above
-        for encoder in encoders
-        for above, parameters in enumerate(reversed(encoder.parameters_by_depth()), start=1)
-        for parameter in parameters
-    }
-
-
-_REFERENCE_BATCH = 256
+    layers_above: dict[int, int] = {}
+    for encoder in encoders:
+        for above, parameters in enumerate(reversed(encoder.parameters_by_depth()), start=1):
+            layers_above.update({id(parameter): above for parameter in parameters})
+    return layers_above
 
 
 def scaled_lr(base: float, batch_size: int, accumulation_steps: int = 1) -> float:

@@ -100,10 +100,10 @@ class MultiCrop(Randomizable, Transform):
             spatial_shape: of the image in pixels.
         """
         self.spatial_shape = tuple(spatial_shape)
-        self.boxes = tuple(
-            [self._box(spatial_shape, scale) for _ in range(count)]
-            for count, scale in zip(self.counts, self.scales, strict=True)
-        )
+        boxes: list[list[tuple[slice, ...]]] = []
+        for count, scale in zip(self.counts, self.scales, strict=True):
+            boxes.append([self._box(spatial_shape, scale) for _ in range(count)])
+        self.boxes = tuple(boxes)
         self.seeds = tuple(
             self.R.randint(_SEEDS, size=count, dtype=np.uint32).tolist() for count in self.counts
         )

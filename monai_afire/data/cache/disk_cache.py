@@ -29,6 +29,8 @@ from monai_afire.utils.files import atomic_path, check_writable
 _LAYOUT = 3  # of the stored files; raise it with every change of them
 _PACKAGE = __name__.partition(".")[0]
 _LIBRARIES = ("monai", "numpy", "torch")  # too large to hash; monai's version is part of the recipe
+_KIND = "serialization.kind"  # key that marks a dictionary which stands for something else
+_ROUNDED = {8: torch.uint8, 16: torch.uint16}
 
 
 class DiskCachedDataset(UnreadableNamingDataset, PersistentDataset):
@@ -189,10 +191,6 @@ def _source_files(modules: set[str]) -> list[Path]:
             source = getattr(sys.modules.get(module), "__file__", None)
             files.update([Path(source)] if source else [])
     return sorted(files)
-
-
-_KIND = "serialization.kind"  # key that marks a dictionary which stands for something else
-_ROUNDED = {8: torch.uint8, 16: torch.uint16}
 
 
 def pack_item(value: Any, bits: int | None = None) -> Any:

@@ -44,10 +44,8 @@ def shared_between(sections: Mapping[str, Any], base: Path) -> dict[str, dict[st
     paths = [os.path.join(base, os.path.expanduser(name)) for name in names]
     few = len(names) <= _MOST_READ
     patients = file_patients(paths if few else [""] * len(paths), own_names, given=given)
-    known = [
-        None if patient == name else patient
-        for patient, name in zip(patients, own_names, strict=True)
-    ]
+    named = zip(patients, own_names, strict=True)
+    known = [None if patient == name else patient for patient, name in named]
     images = _images(paths) if few else [os.path.normpath(path) for path in paths]
     return {
         "patient": _in_several(section_of, known, patients),

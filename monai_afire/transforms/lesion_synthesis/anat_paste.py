@@ -193,9 +193,9 @@ def _hill(length: int, like: Tensor) -> Tensor:
 
 def _box(center: Sequence[float], size: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
     """A box of the given size around a point, moved inside the image."""
-    sides = [min(length, side) for length, side in zip(size, shape, strict=True)]
-    starts = [
-        min(max(int(c) - b // 2, 0), side - b)
-        for c, b, side in zip(center, sides, shape, strict=True)
-    ]
-    return tuple(slice(start, start + length) for start, length in zip(starts, sides, strict=True))
+    box: list[slice] = []
+    for middle, wanted, side in zip(center, size, shape, strict=True):
+        length = min(wanted, side)
+        start = min(max(int(middle) - length // 2, 0), side - length)
+        box.append(slice(start, start + length))
+    return tuple(box)

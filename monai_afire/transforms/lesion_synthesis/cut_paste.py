@@ -88,11 +88,11 @@ class CutPaste(LesionVariants):
         shortest, longest = (math.log(ratio) for ratio in self.aspect_ratio)
         logs = [0.0, *(shortest + (longest - shortest) * u for u in ratios)]
         mean = sum(logs) / len(logs)
-        fractions = [share ** (1 / len(logs)) * math.exp(log - mean) for log in logs]
-        return [
-            min(side, max(1, round(f * side)))
-            for f, side in zip(fractions, spatial_shape, strict=True)
-        ]
+        sides: list[int] = []
+        for log, side in zip(logs, spatial_shape, strict=True):
+            fraction = share ** (1 / len(logs)) * math.exp(log - mean)
+            sides.append(min(side, max(1, round(fraction * side))))
+        return sides
 
 
 class CutPasted(LesionVariantsd):
@@ -121,8 +121,9 @@ def _place(
     position: Sequence[float], sides: Sequence[int], spatial_shape: Sequence[int]
 ) -> tuple[slice, ...]:
     """A box inside the image; each position in [0, 1) selects one of the places at which it fits."""
-    starts = [
-        min(int(u * (s - b + 1)), s - b)
-        for u, b, s in zip(position, sides, spatial_shape, strict=True)
-    ]
-    return tuple(slice(start, start + side) for start, side in zip(starts, sides, strict=True))
+    box: list[slice] = []
+    for uniform, length, side in zip(position, sides, spatial_shape, strict=True):
+        last = side - length
+        start = min(int(uniform * (last + 1)), last)
+        box.append(slice(start, start + length))
+    return tuple(box)

@@ -199,10 +199,8 @@ def _axis_lengths(
 ) -> Tensor:
     """Uniform lengths (..., D) in pixels from random numbers (..., D)."""
     low, high = settings.size_fractions
-    lengths = [
-        (low + (high - low) * u) * side
-        for u, side in zip(uniforms.unbind(-1), spatial_shape, strict=True)
-    ]
+    fractions = (low + (high - low) * uniforms).unbind(-1)
+    lengths = [part * side for part, side in zip(fractions, spatial_shape, strict=True)]
     return torch.stack(lengths, dim=-1).clamp(min=SMALLEST_LESION)
 
 
@@ -240,7 +238,5 @@ def _window(settings: LesionSettings, spatial_shape: Sequence[int]) -> tuple[int
     longest = [max(SMALLEST_LESION, settings.size_fractions[1] * side) for side in spatial_shape]
     if settings.rotate:
         longest = [max(longest)] * len(longest)
-    return tuple(
-        min(side, math.ceil(length) + 2)
-        for side, length in zip(spatial_shape, longest, strict=True)
-    )
+    lengths = [math.ceil(length) + 2 for length in longest]
+    return tuple(map(min, spatial_shape, lengths))

@@ -59,12 +59,10 @@ def read_frame_header(frame: bytes) -> FrameHeader:
 def _jpeg_header(frame: bytes) -> FrameHeader:
     """Find the frame header among the marker segments of a JPEG or JPEG-LS stream."""
     position = 2  # after the start of image
-    while (
-        position + 10 <= len(frame)
-        and frame[position] == _FILL
-        and frame[position + 1] != _START_OF_SCAN
-    ):
-        marker, start = frame[position + 1], position + 4
+    while position + 10 <= len(frame):
+        fill, marker, start = frame[position], frame[position + 1], position + 4
+        if fill != _FILL or marker == _START_OF_SCAN:
+            break
         if marker in _JPEG_FRAMES:
             rows, columns = _number(frame, start + 1, 2), _number(frame, start + 3, 2)
             return FrameHeader(

@@ -96,11 +96,8 @@ def window_to_unit(
     """Apply a DICOM window (PS3.3 C.11.2.1.2) with output range [0, 1]."""
     if function not in ("LINEAR", "LINEAR_EXACT", "SIGMOID"):
         raise ValueError(f"unknown VOI LUT function {function!r}")
-    if (
-        not (math.isfinite(center) and math.isfinite(width))
-        or width <= 0
-        or (function == "LINEAR" and width < 1)
-    ):
+    is_wide = width >= 1 if function == "LINEAR" else width > 0
+    if not (math.isfinite(center) and math.isfinite(width) and is_wide):
         raise ValueError(f"center {center:g} and width {width:g} are no window")
     if function == "SIGMOID":
         return 1.0 / (1.0 + np.exp(np.clip(-4.0 * (values - center) / width, -700.0, 700.0)))

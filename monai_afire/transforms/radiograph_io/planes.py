@@ -25,6 +25,15 @@ from monai_afire.transforms.radiograph_io.common import (
 )
 from monai_afire.utils.text import first_line
 
+_MAX_OFFSET = 2**24  # bytes of header and extensions of NIfTI before the first pixel
+_GZIP_MAGIC = b"\x1f\x8b"
+_MAX_HEADER_BYTES = 2**16  # of MetaImage and NRRD
+_FIELD = re.compile(r"^([\w ]+?) *[:=]+ *(.*?)\s*$", re.MULTILINE)
+_HEADER_END = {
+    "MetaImage": re.compile(rb"^ElementDataFile *=.*\n?", re.MULTILINE),
+    "NRRD": re.compile(rb"\r?\n\r?\n"),
+}
+
 
 def picture_axes(
     path: str, shape: Sequence[int], affine: np.ndarray, limits: SizeLimits
@@ -115,10 +124,6 @@ def _world_axes(affine: np.ndarray) -> list[int]:
     return [int(world) if np.isfinite(world) else axis for axis, world in enumerate(orientation)]
 
 
-_MAX_OFFSET = 2**24  # bytes of header and extensions before the first pixel
-_GZIP_MAGIC = b"\x1f\x8b"
-
-
 def read_nifti(path: str, limits: SizeLimits) -> RadiographPixels:
     """Read a NIfTI-1 or NIfTI-2 file, compressed or not, whose axes have length 1 except two."""
     with open(path, "rb") as stream:
@@ -148,14 +153,6 @@ def _read_image(
     needed = max(offset, len(start)) + pixel_bytes
     content = io.BytesIO(start + stream.read(needed - len(start)))
     return kind.from_stream(content)
-
-
-_MAX_HEADER_BYTES = 2**16
-_FIELD = re.compile(r"^([\w ]+?) *[:=]+ *(.*?)\s*$", re.MULTILINE)
-_HEADER_END = {
-    "MetaImage": re.compile(rb"^ElementDataFile *=.*\n?", re.MULTILINE),
-    "NRRD": re.compile(rb"\r?\n\r?\n"),
-}
 
 
 def read_itk_plane(path: str, file_format: str, limits: SizeLimits) -> RadiographPixels:

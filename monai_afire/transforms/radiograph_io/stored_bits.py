@@ -117,10 +117,9 @@ def _in_padding(dataset: pydicom.Dataset, numbers: np.ndarray, bits: int) -> np.
     """Where numbers are those that the file states for padding."""
     mask = np.zeros(numbers.shape, bool)
     for keyword, limit_keyword in _PADDING:
+        is_for_floats = not keyword.startswith("Pixel")
         value, limit = dataset.get(keyword), dataset.get(limit_keyword)
-        if (numbers.dtype.kind == "f") == keyword.startswith("Pixel") or not isinstance(
-            value, (int, float)
-        ):
+        if is_for_floats != (numbers.dtype.kind == "f") or not isinstance(value, (int, float)):
             continue
         if not isinstance(limit, (int, float)):
             limit = value
