@@ -12,11 +12,9 @@ from monai_afire.networks.nets.encoders.efficientnet_lite_encoder import Efficie
 from monai_afire.networks.nets.encoders.encoder_building import (
     IMAGENET,
     is_encoder_name,
-    parse_encoder_name,
+    library_encoder,
 )
-from monai_afire.networks.nets.encoders.hugging_face_encoder import HuggingFaceEncoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
-from monai_afire.networks.nets.encoders.timm_encoder import TimmEncoder
 from monai_afire.networks.weights.description import KNOWS_PHANTOMS, PHANTOMS
 from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.networks.weights.released_files import ENCODERS, RELEASED, weights_file
@@ -83,9 +81,7 @@ def _built(source: str, pretrained: bool) -> tuple[RadiographEncoder, bool]:
     if source == IMAGENET:
         return EfficientNetLiteEncoder(pretrained=pretrained), False
     if is_encoder_name(source):
-        name = parse_encoder_name(source)
-        adapter = {"hub": HuggingFaceEncoder, "timm": TimmEncoder}[name.library]
-        return adapter(name.model, None, 1, pretrained=name.pretrained and pretrained), False
+        return library_encoder(source, pretrained=pretrained), False
     path = weights_file(source)
     if not path.is_file():
         names = (*ENCODERS, IMAGENET)

@@ -78,6 +78,37 @@ def parse_encoder_name(text: str) -> EncoderName:
     return EncoderName(library, model, pretrained)
 
 
+def library_encoder(
+    text: str,
+    img_size: tuple[int, ...] | None = None,
+    in_channels: int = 1,
+    pretrained: bool = True,
+) -> RadiographEncoder:
+    """
+    Build the encoder of another library that a name stands for.
+
+    Args:
+        text: see :func:`parse_encoder_name`.
+        img_size: spatial size of the images in pixels; None for the model's.
+        in_channels: channels of the images.
+        pretrained: False for random weights whatever the name says.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        ImportError: when the library is not installed.
+        ValueError: when the name means nothing, the model cannot be built, or the images are volumes.
+    """
+    name = parse_encoder_name(text)
+    if img_size is not None and len(img_size) != 2:
+        raise ValueError(
+            f"encoder {text!r} takes pictures, and the images have {len(img_size)} axes"
+        )
+    adapter = {"hub": HuggingFaceEncoder, "timm": TimmEncoder}[name.library]
+    return adapter(name.model, img_size, in_channels, pretrained=name.pretrained and pretrained)
+
+
 # what networks, studies and optimizers use beside the call itself; RadiographEncoder describes it
 INTERFACE = (
     *RadiographEncoder.__annotations__,
@@ -197,15 +228,7 @@ def build_encoder(
     elif encoder == IMAGENET:
         built = EfficientNetLiteEncoder(own.in_channels, own.img_size, pretrained)
     else:
-        name = parse_encoder_name(encoder)
-        if len(own.img_size) != 2:
-            raise ValueError(
-                f"encoder {encoder!r} takes pictures, and the images have {len(own.img_size)} axes"
-            )
-        adapter = {"hub": HuggingFaceEncoder, "timm": TimmEncoder}[name.library]
-        built = adapter(
-            name.model, own.img_size, own.in_channels, pretrained=name.pretrained and pretrained
-        )
+        built = library_encoder(encoder, own.img_size, own.in_channels, pretrained)
     if built.in_channels != own.in_channels:
         raise ValueError(
             f"the encoder takes {built.in_channels} channels, and the images have {own.in_channels}"
