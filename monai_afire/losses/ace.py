@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -225,10 +225,6 @@ class ACELoss(CompositeLoss):
         sigma: float = 1.0,
         kernel_size: int = 3,
     ) -> None:
-        composition, decomposition = (
-            MatchingLoss(composition_alpha),
-            MatchingLoss(decomposition_alpha),
-        )
         offsets = ("offset_1", "offset_2")
         terms = {
             "global": LossTerm(
@@ -236,53 +232,64 @@ class ACELoss(CompositeLoss):
             ),
             "composition": LossTerm(
                 composition_weight,
-                partial(self._matching, composition, True),
+                partial(self._mean, self._composition),
                 ("composition_logits", *offsets),
             ),
             "decomposition": LossTerm(
                 decomposition_weight,
-                partial(self._matching, decomposition, False),
+                partial(self._mean, self._decomposition),
                 ("decomposition_logits", *offsets),
             ),
         }
         super().__init__(terms, "build the network with global_consistency, compose and decompose")
-        self.composition, self.decomposition = composition, decomposition
+        self.composition = MatchingLoss(composition_alpha)
+        self.decomposition = MatchingLoss(decomposition_alpha)
         self.sigma = sigma
         self.kernel_size = kernel_size
 
-    def _matching(
+    def _mean(
+        self, sums: Callable[..., torch.Tensor], logits: torch.Tensor, *offsets: torch.Tensor
+    ) -> torch.Tensor:
+        """The mean of sums, of a few images at a time where all pairs of patches are too many."""
+        if logits.numel() <= PAIRS_AT_ONCE:
+            return global_mean(sums(logits, *offsets))
+        images = max(1, PAIRS_AT_ONCE // logits[0].numel())
+        parts = zip(*(each.split(images) for each in (logits, *offsets)), strict=True)
+        return global_mean(
+            torch.cat([checkpoint(sums, *part, use_reentrant=False) for part in parts])
+        )
+
+    def _composition(
+        self, logits: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor
+    ) -> torch.Tensor:
+        """Sums of the composition, ``(B, N)``."""
+        target = self._target(logits, offset_1, offset_2, patch_cells=2)
+        # the teacher's patches are the second crop's
+        return self.composition.of_teacher_patches(logits, target.mT)
+
+    def _decomposition(
+        self, logits: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor
+    ) -> torch.Tensor:
+        """Sums of the decomposition, ``(B, N)``."""
+        target = self._target(logits, offset_1, offset_2, patch_cells=1)
+        return self.decomposition.of_teacher_patches(logits, target)
+
+    def _target(
         self,
-        loss: MatchingLoss,
-        composed: bool,
         logits: torch.Tensor,
         offset_1: torch.Tensor,
         offset_2: torch.Tensor,
+        patch_cells: int,
     ) -> torch.Tensor:
-        """The loss with its target, of a few images at a time where all pairs of patches are too many."""
-
-        def of_images(
-            logits: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor
-        ) -> torch.Tensor:
-            cells = patches_per_axis(logits.shape[1], offset_1.shape[1])
-            target = matching_target(
-                offset_1,
-                offset_2,
-                crops=(cells, 2 * cells),
-                patch_cells=2 if composed else 1,
-                sigma=self.sigma,
-                kernel_size=self.kernel_size,
-                dtype=torch.promote_types(logits.dtype, torch.float32),
-            )
-            return loss.of_teacher_patches(logits, target.mT if composed else target)
-
-        if logits.numel() <= PAIRS_AT_ONCE:
-            return global_mean(of_images(logits, offset_1, offset_2))
-        images = max(1, PAIRS_AT_ONCE // max(1, logits[0].numel()))
-        parts = zip(
-            logits.split(images), offset_1.split(images), offset_2.split(images), strict=True
-        )
-        return global_mean(
-            torch.cat([checkpoint(of_images, *part, use_reentrant=False) for part in parts])
+        cells = patches_per_axis(logits.shape[1], offset_1.shape[1])
+        return matching_target(
+            offset_1,
+            offset_2,
+            crops=(cells, 2 * cells),
+            patch_cells=patch_cells,
+            sigma=self.sigma,
+            kernel_size=self.kernel_size,
+            dtype=torch.promote_types(logits.dtype, torch.float32),
         )
 
 
