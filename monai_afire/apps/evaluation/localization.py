@@ -95,11 +95,10 @@ def aupro(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike], max_fpr: float 
     """
     if not 0 < max_fpr <= 1:
         raise ValueError(f"max_fpr must be in (0, 1], got {max_fpr}")
-    values, weights, normal = (
-        [],
-        [],
-        [],
-    )  # of all pixels; weight: what finding the pixel adds to the sum of overlaps
+    # of all pixels; a weight is what finding the pixel adds to the sum of overlaps
+    values: list[NDArray] = []
+    weights: list[NDArray] = []
+    normal: list[NDArray] = []
     num_regions = 0
     for image, mask in _map_pairs(maps, masks):
         regions = connected_components(mask, connectivity=mask.ndim)
@@ -124,10 +123,8 @@ def _map_pairs(
     maps: Iterable[ArrayLike], masks: Iterable[ArrayLike]
 ) -> list[tuple[NDArray, NDArray[np.bool_]]]:
     """Maps as float64 and masks as bool, one of each per image, of the same shape and without NaN."""
-    images, targets = (
-        [np.asarray(x, dtype=np.float64) for x in maps],
-        [np.asarray(x) for x in masks],
-    )
+    images = [np.asarray(x, dtype=np.float64) for x in maps]
+    targets = [np.asarray(x) for x in masks]
     if not images or len(images) != len(targets):
         raise ValueError(
             f"{len(images)} maps and {len(targets)} masks: give one of each per image, at least one"

@@ -122,19 +122,19 @@ class AnomalyReport(MetricsReport):
         return report_lines(metrics)
 
     def _add_aupro(self, metrics: dict[str, Any]) -> None:
-        chosen = [
-            index
-            for index, truth in self.truths.items()
-            if truth is not None or not self.items[index]["label"]
-        ]
-        chosen = chosen[:: max(1, -(-len(chosen) // self.max_aupro_images))]
-        empty = np.zeros(tuple(self.encoder.img_size), dtype=bool)
-        truths = [truth if (truth := self.truths[index]) is not None else empty for index in chosen]
-        if not any(truth.any() for truth in truths):
+        truths: dict[int, np.ndarray] = {}
+        for index, truth in self.truths.items():
+            if truth is not None:
+                truths[index] = truth
+            elif not self.items[index]["label"]:
+                truths[index] = np.zeros(tuple(self.encoder.img_size), dtype=bool)
+        chosen = [*truths][:: max(1, -(-len(truths) // self.max_aupro_images))]
+        if not any(truths[index].any() for index in chosen):
             return
         maps = torch.stack([self.maps[index] for index in chosen])
+        masks = [truths[index] for index in chosen]
         for number, name in enumerate(self.map_names):
-            value = map_aupro(maps[:, number], truths, self.encoder.grid_size)
+            value = map_aupro(maps[:, number], masks, self.encoder.grid_size)
             if np.isfinite(value) and name in metrics.get("localization", {}):
                 metrics["localization"][name]["aupro"] = value
 

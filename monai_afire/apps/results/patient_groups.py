@@ -114,10 +114,11 @@ def subgroup_lines(subgroups: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> 
     """
     rows: dict[str, dict[str, object]] = {}
     absent = [name for name, groups in subgroups.items() if set(groups) == {UNKNOWN_GROUP}]
-    for name, group, entry in (
-        (n, g, e) for n in subgroups if n not in absent for g, e in subgroups[n].items()
-    ):
-        rows[f"{name} {group}"] = {"images": entry["images"], **_cells(entry)}
+    for name, groups in subgroups.items():
+        if name in absent:
+            continue
+        for group, entry in groups.items():
+            rows[f"{name} {group}"] = {"images": entry["images"], **_cells(entry)}
     title = (
         "means over the findings that a group has enough images of, 95 % intervals over patients"
     )

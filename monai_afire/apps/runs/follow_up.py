@@ -102,10 +102,9 @@ def _content(paths: Sequence[str]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for path in paths:
         try:
-            merged |= {
-                _top(name): value
-                for name, value in json.loads(Path(path).read_text(encoding="utf-8")).items()
-            }
-        except (OSError, ValueError, AttributeError):
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
             continue
+        if isinstance(content, dict):
+            merged |= {_top(name): value for name, value in content.items()}
     return merged

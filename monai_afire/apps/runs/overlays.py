@@ -72,19 +72,19 @@ def undone_settings(layers: Layers, given: Collection[str] = ()) -> str | None:
         long.json and short.json set epochs differently; leave one out, or add a config of your own that sets it
         >>> undone_settings(layers, given=["epochs"])
     """
-    for first, second, ids in _undone(layers, given):
-        names = f"{Path(first).name} and {Path(second).name}"
-        shown = ", ".join(ids[:_SHOWN]) + (
-            f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
-        )
-        settled = _settling_config(first, second, ids)
-        own = "leave one out, or add a config of your own that sets " + (
-            "it" if len(ids) == 1 else "them"
-        )
-        return f"{names} set {shown} differently; " + (
-            f"add {settled.name} after both" if settled else own
-        )
-    return None
+    undone = next(_undone(layers, given), None)
+    if undone is None:
+        return None
+    first, second, ids = undone
+    more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
+    settled = _settling_config(first, second, ids)
+    if settled:
+        remedy = f"add {settled.name} after both"
+    else:
+        them = "it" if len(ids) == 1 else "them"
+        remedy = f"leave one out, or add a config of your own that sets {them}"
+    names = f"{Path(first).name} and {Path(second).name}"
+    return f"{names} set {', '.join(ids[:_SHOWN])}{more} differently; {remedy}"
 
 
 def completed(paths: Sequence[str]) -> list[str]:
@@ -122,15 +122,10 @@ def _undone(layers: Layers, given: Collection[str] = ()) -> Iterator[tuple[str, 
 
 def _overlays_of_bundle(layers: Layers) -> list[str]:
     """Overlays in the folder of the config that they change, or below it."""
-    folders = [
-        Path(path).resolve().parent for path, content in layers.items() if "imports" in content
-    ]
-    overlays = [path for path, content in layers.items() if "imports" not in content]
-    return [
-        path
-        for path in overlays
-        if any(folder in Path(path).resolve().parents for folder in folders)
-    ]
+    complete = [path for path, content in layers.items() if "imports" in content]
+    folders = {Path(path).resolve().parent for path in complete}
+    overlays = [path for path in layers if path not in complete]
+    return [path for path in overlays if not folders.isdisjoint(Path(path).resolve().parents)]
 
 
 def _must_follow(layers: Layers, path: str, other: str) -> bool:
@@ -145,24 +140,19 @@ def _names(patterns: Sequence[str], path: str) -> bool:
 
 def _clashes(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
     """Ids that both set to different values, or of which one is inside of the other."""
-    values = {
-        ReferenceResolver.normalize_id(id): value for id, value in first.items() if _is_set(id)
-    }
-    others = {
-        ReferenceResolver.normalize_id(id): value for id, value in second.items() if _is_set(id)
-    }
-    same = [id for id in others if id in values and values[id] != others[id]]
-    inside = [
-        id
-        for id in others
-        if any(_is_inside(id, other) or _is_inside(other, id) for other in values)
-    ]
-    return sorted({*same, *inside})
+    values, others = _set_values(first), _set_values(second)
+    clashes = []
+    for id, value in others.items():
+        is_other = id in values and values[id] != value
+        if is_other or any(_is_inside(id, each) or _is_inside(each, id) for each in values):
+            clashes.append(id)
+    return sorted(clashes)
 
 
-def _is_set(id: str) -> bool:
-    """Whether an entry sets something, and is neither a remark nor an addition to a list."""
-    return not id.startswith(("_", MERGE_KEY))
+def _set_values(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What a config sets by id, without remarks and additions to lists."""
+    set_ids = [id for id in content if not id.startswith(("_", MERGE_KEY))]
+    return {ReferenceResolver.normalize_id(id): content[id] for id in set_ids}
 
 
 def _is_inside(id: str, other: str) -> bool:

@@ -134,12 +134,13 @@ def flag_rates(table: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     decided = table[table["decision"] != ""]
-    for name, group, chosen in (
-        (n, *each) for n in GROUPS for each in group_rows(decided, n).items() if each[0]
-    ):
-        count, above = len(chosen), int((decided["decision"].iloc[chosen] == "above").sum())
-        interval = binomtest(above, count).proportion_ci(method="exact")
-        rows.append((name, group, count, above, above / count, interval.low, interval.high))
+    for name in GROUPS:
+        groups = group_rows(decided, name)
+        groups.pop("", None)
+        for group, chosen in groups.items():
+            count, above = len(chosen), int((decided["decision"].iloc[chosen] == "above").sum())
+            interval = binomtest(above, count).proportion_ci(method="exact")
+            rows.append((name, group, count, above, above / count, interval.low, interval.high))
     return pd.DataFrame(
         rows, columns=["property", "group", "images", "above", "rate", "low", "high"]
     )

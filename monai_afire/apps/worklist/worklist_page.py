@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -73,9 +74,7 @@ def write_worklist_page(
         row["name"] = path_from(row["image"], root) if root else row["image"]
         row["three"] = f"{float(row['score']):.3f}"
         row["rarity"] = rarity(row["p_value"])
-        row["thumbnail"] = _link(thumbnail_of(row["image"]), folder)
-        picture = picture_of(row["image"])
-        row["picture"] = _link(picture, folder) if picture.is_file() else row["thumbnail"]
+        row |= _pictures(thumbnail_of(row["image"]), picture_of(row["image"]), folder)
     page = render_page(
         "monai_afire.apps.worklist",
         "worklist.html",
@@ -87,13 +86,26 @@ def write_worklist_page(
         groups=flag_rates(pd.DataFrame(rows, columns=["decision", *GROUPS])).to_dict("records"),
         scanners=sorted({row["scanner"] for row in rows} - {""}),
         by_p_value=any(row["p_value"] for row in rows),
-        heat_colors=[f"rgb({r} {g} {b} / {OPACITY})" for r, g, b in ANCHORS],
-        key=KEY,
-        key_starts=[f"{100 * start:g}%" for start in KEY_STARTS],
-        key_widths=[f"{100 * width:g}%" for width in np.diff([*KEY_STARTS, 1])],
-        mark_color=MARK_COLOR,
+        **_key_of_colors(),
     )
     write_text(path, page)
+
+
+def _pictures(thumbnail: Path, picture: Path, folder: Path) -> dict[str, str]:
+    """Links to the pictures of an image; the thumbnail stands for a larger picture that was not written."""
+    shown = picture if picture.is_file() else thumbnail
+    return {"thumbnail": _link(thumbnail, folder), "picture": _link(shown, folder)}
+
+
+def _key_of_colors() -> dict[str, Any]:
+    """What the colors of the heat look like and mean."""
+    return {
+        "heat_colors": [f"rgb({r} {g} {b} / {OPACITY})" for r, g, b in ANCHORS],
+        "key": KEY,
+        "key_starts": [f"{100 * start:g}%" for start in KEY_STARTS],
+        "key_widths": [f"{100 * width:g}%" for width in np.diff([*KEY_STARTS, 1])],
+        "mark_color": MARK_COLOR,
+    }
 
 
 def _parts(rows: list[dict[str, str]]) -> list[tuple[str, list[dict[str, str]]]]:
