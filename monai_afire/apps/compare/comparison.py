@@ -151,25 +151,21 @@ def _write(
     for name in (PAGE, TABLE, NUMBERS):
         remove_leftovers(folder / name)
     evaluated = cohort.table[cohort.table["role"] == EVALUATE]
-    sentence, patients = verdict(table, len(evaluated)), evaluated["patient"].nunique()
+    sentence = verdict(table, len(evaluated))
     facts = {
         "sentence": sentence,
         "images": len(evaluated),
-        "patients": patients,
+        "patients": evaluated["patient"].nunique(),
         **_findings(cohort),
+        "learned_from": len(cohort.items) - len(evaluated),
+        "field_of_view": view,
+        "unasked": unasked_settings(cohort),
     }
-    facts |= {"learned_from": len(cohort.items) - len(evaluated), "field_of_view": view}
-    facts["unasked"] = unasked_settings(cohort)
-    groups = {
-        by: evaluated[by].tolist()
-        for by in ("label", "scanner", "view")
-        if evaluated[by].nunique() > 1
-    }
-    maps = [
-        each
-        for name, own in features.items()
-        for each in embedding_maps(name, own[evaluated.index], groups)
-    ]
+    several = [by for by in ("label", "scanner", "view") if evaluated[by].nunique() > 1]
+    groups = {by: evaluated[by].tolist() for by in several}
+    maps: list[dict[str, Any]] = []
+    for name, own in features.items():
+        maps += embedding_maps(name, own[evaluated.index], groups)
     numbers = json_safe({**facts, "asked": question, "results": table.to_dict("records")})
     # first: it says whose the others are
     write_text(folder / NUMBERS, json.dumps(numbers, indent=1))

@@ -94,16 +94,7 @@ def export_encoder(
     if layout not in _LAYOUTS:
         raise ValueError(f"layout must be one of {list(_LAYOUTS)}, got {layout!r}")
     check_branch(branch)
-    encoder = encoders_of(net)[-1 if branch == "teacher" else 0]
-    if not isinstance(encoder, ViTEncoder):
-        kind = type(encoder).__name__
-        raise TypeError(
-            f"only ViTEncoder can be exported, this network has a {kind}, whose .model saves itself"
-        )
-    if isinstance(encoder.patch_embedding.patch_embeddings, nn.Sequential):
-        raise ValueError(
-            "no layout has a ViT with a convolutional stem: share the training's model.pt itself"
-        )
+    encoder = _exportable(encoders_of(net)[-1 if branch == "teacher" else 0])
     settings = _settings(encoder)
     if layout != "monai" and settings["spatial_dims"] != 2:
         raise ValueError(
@@ -123,6 +114,20 @@ def export_encoder(
         "config": json.dumps(config_of(settings)),
     }
     return write_safetensors(tensors, path, described, header)
+
+
+def _exportable(encoder: nn.Module) -> ViTEncoder:
+    """The encoder, if other libraries have one like it."""
+    if not isinstance(encoder, ViTEncoder):
+        kind = type(encoder).__name__
+        raise TypeError(
+            f"only ViTEncoder can be exported, this network has a {kind}, whose .model saves itself"
+        )
+    if isinstance(encoder.patch_embedding.patch_embeddings, nn.Sequential):
+        raise ValueError(
+            "no layout has a ViT with a convolutional stem: share the training's model.pt itself"
+        )
+    return encoder
 
 
 def _settings(encoder: ViTEncoder) -> dict[str, Any]:

@@ -76,13 +76,12 @@ def export_network(
         >>> list(differences), torch.export.load(path).module()(torch.rand(5, 1, 32, 32)).shape
         (['pred'], torch.Size([5, 2]))
     """
-    metadata = {
-        **(metadata or {}),
-        **({HEADER: model_file.description.as_data()} if model_file else {}),
-    }
     kind = Path(path).suffix
     if kind not in _WRITERS:
         raise ValueError(f"expected a path that ends in {' or '.join(_WRITERS)}, got {path}")
+    stored = dict(metadata or {})
+    if model_file is not None:
+        stored[HEADER] = model_file.description.as_data()
     # the oneDNN and TF32 products of training would differ from any other runtime's
     with full_matmul_precision(), torch.no_grad():
         logger.info(f"exporting to {path}, and comparing the graph with the network")
@@ -93,22 +92,24 @@ def export_network(
             network, (images,), dynamic_shapes=({0: torch.export.Dim("batch")},)
         )
         with atomic_path(path) as temporary:
-            differences = _differences(
-                network, _WRITERS[kind](program, temporary, names, metadata), image_shape
-            )
-            different = {
-                name: value for name, value in differences.items() if not value <= tolerance
-            }
-            if different:
-                found = f"the exported graph differs from the network by {different}, more than {tolerance}"
-                raise RuntimeError(
-                    f"{found}; nothing was written. Untrained outputs can be rounding errors alone"
-                )
+            run = _WRITERS[kind](program, temporary, names, stored)
+            differences = _differences(network, run, image_shape)
+            _refuse_different(differences, tolerance)
     largest = max(differences.values())
     logger.info(
         f"wrote {path}: differs from the network by at most {largest:.1e} of an output's largest value"
     )
     return differences
+
+
+def _refuse_different(differences: Mapping[str, float], tolerance: float) -> None:
+    """Refuse a graph that does not compute the same; NaN is different, too."""
+    different = {name: value for name, value in differences.items() if not value <= tolerance}
+    if different:
+        found = f"the exported graph differs from the network by {different}, more than {tolerance}"
+        raise RuntimeError(
+            f"{found}; nothing was written. Untrained outputs can be rounding errors alone"
+        )
 
 
 def _named(outputs: torch.Tensor | Outputs) -> Outputs:
@@ -170,13 +171,12 @@ def _write_onnx(
     )
     converted.save(str(path))
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return lambda images: dict(
-        zip(
-            names,
-            map(torch.from_numpy, session.run(list(names), {"image": images.numpy()})),
-            strict=True,
-        )
-    )
+
+    def run(images: torch.Tensor) -> Outputs:
+        found = session.run(list(names), {"image": images.numpy()})
+        return dict(zip(names, map(torch.from_numpy, found), strict=True))
+
+    return run
 
 
 def _euclidean_distances(x1: Any, x2: Any, p: float, compute_mode: int | None = None) -> Any:

@@ -115,6 +115,7 @@ def structured_report(
     }
     content = repr((list(measured.values()), place, model.digest, not_judged))
     uid = _uid(source.SOPInstanceUID, sha256(content.encode()).hexdigest())
+    image = sr.SourceImageForMeasurementGroup(source.SOPClassUID, source.SOPInstanceUID)
     group = sr.MeasurementsAndQualitativeEvaluations(
         sr.TrackingIdentifier(_uid("tracking", uid), "whole image"),
         algorithm_id=_algorithm(sr, model),
@@ -123,12 +124,20 @@ def structured_report(
             sr.Measurement(name, value, codes.UCUM.NoUnits) for name, value in measured.items()
         ],
         qualitative_evaluations=_evaluations(sr, not_judged),
-        source_images=[
-            sr.SourceImageForMeasurementGroup(source.SOPClassUID, source.SOPInstanceUID)
-        ],
+        source_images=[image],
     )
+    report = _report(sr, source, group, model, uid)
+    report.update(elements)
+    now = time_at(source)
+    report.ContentDate = report.InstanceCreationDate = f"{now:%Y%m%d}"
+    report.ContentTime = report.InstanceCreationTime = f"{now:%H%M%S}"
+    return report
+
+
+def _report(sr: Any, source: Dataset, group: Any, model: Description, uid: UID) -> Any:
+    """The report of a group of measurements, which knows neither patient nor study yet."""
     observer = _observer(sr, model)
-    report = sr.ComprehensiveSR(
+    return sr.ComprehensiveSR(
         [_evidence(source)],
         sr.MeasurementReport(observer, codes.LN.XRUnspecifiedBodyRegion, [group])[0],
         series_instance_uid=_uid(source.SeriesInstanceUID),
@@ -141,11 +150,6 @@ def structured_report(
         series_description="Anomaly score, not for clinical use",
         is_complete=True,
     )
-    report.update(elements)
-    now = time_at(source)
-    report.ContentDate = report.InstanceCreationDate = f"{now:%Y%m%d}"
-    report.ContentTime = report.InstanceCreationTime = f"{now:%H%M%S}"
-    return report
 
 
 def _version(model: Description) -> str:

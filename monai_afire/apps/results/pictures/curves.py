@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -124,18 +125,15 @@ def class_roc_figure(
     figure = Figure(figsize=(5.6, 6.2 + 0.18 * (len(scores) + 2)), dpi=130, layout="compressed")
     axis = figure.subplots()
     _frame(axis, "ROC", "1 - specificity", "sensitivity")
-    pairs = {
-        name: checked_labels(labels[name], values, f"scores {name!r}")
-        if np.unique(labels[name]).size > 1
-        else None
-        for name, values in scores.items()
-    }
+    pairs: dict[str, Pair | None] = {}
+    for name, values in scores.items():
+        has_both = np.unique(labels[name]).size > 1
+        what = f"scores {name!r}"
+        pairs[name] = checked_labels(labels[name], values, what) if has_both else None
     areas = _draw_curves(axis, "AUC", pairs, thresholds, None)
-    mean = (
-        f"mean AUC {np.mean(areas):.3f} of {len(areas)} classes"
-        if areas
-        else "no class has both labels"
-    )
+    mean = "no class has both labels"
+    if areas:
+        mean = f"mean AUC {np.mean(areas):.3f} of {len(areas)} classes"
     figure.suptitle(title or mean, fontsize=11, parse_math=False)
     save_figure(figure, path)
     return figure
@@ -163,12 +161,10 @@ def _draw_curves(
 ) -> list[float]:
     """Draw the curve of each pair of labels and scores that is defined; return the areas below these."""
     curve, area_of = (_roc, roc_auc) if kind == "AUC" else (_precision_recall, average_precision)
+    drawstyle = "default" if kind == "AUC" else "steps-pre"
     areas, has_points = [], False
     for number, (name, pair) in enumerate(pairs.items()):
-        color, style = (
-            f"C{number % NUM_COLORS}",
-            LINE_STYLES[number // NUM_COLORS % len(LINE_STYLES)],
-        )
+        color = f"C{number % NUM_COLORS}"
         if pair is None:
             axis.plot([], [], color=color, linestyle="", label=f"not defined  {name}")
             areas.append(-np.inf)
@@ -176,18 +172,23 @@ def _draw_curves(
         areas.append(area_of(*pair))
         threshold = thresholds.get(name, np.nan)
         x, y, point = curve(*pair, threshold)
-        drawstyle, label = (
-            "default" if kind == "AUC" else "steps-pre",
-            f"{kind} {areas[-1]:.3f}  {name}",
-        )
-        axis.plot(
-            x, y, color=color, linewidth=1.3, linestyle=style, drawstyle=drawstyle, label=label
-        )
+        style = LINE_STYLES[number // NUM_COLORS % len(LINE_STYLES)]
+        look: dict[str, Any] = {
+            "color": color,
+            "linewidth": 1.3,
+            "linestyle": style,
+            "drawstyle": drawstyle,
+        }
+        axis.plot(x, y, **look, label=f"{kind} {areas[-1]:.3f}  {name}")
         if not np.isnan(threshold):
             has_points = True
-            axis.plot(
-                *point, color=color, marker="o", markersize=7, markeredgecolor="black", zorder=3
-            )
+            mark: dict[str, Any] = {
+                "marker": "o",
+                "markersize": 7,
+                "markeredgecolor": "black",
+                "zorder": 3,
+            }
+            axis.plot(*point, color=color, **mark)
     _finish(axis, areas, chance, has_points)
     return [area for area in areas if np.isfinite(area)]
 
@@ -215,9 +216,9 @@ def _precision_recall(
 
 def _finish(axis: Axes, areas: list[float], chance: float | None, has_points: bool) -> None:
     """Chance line, and the legend below the axes, where it hides no curve; curves by the area below them."""
-    line, label = (
-        ([0, 1], "chance") if chance is None else ([chance, chance], f"chance, {chance:.3f}")
-    )
+    line, label = [0.0, 1.0], "chance"
+    if chance is not None:
+        line, label = [chance, chance], f"chance, {chance:.3f}"
     axis.plot([0, 1], line, color="0.5", linestyle=(0, (2, 2)), linewidth=1, zorder=1, label=label)
     if has_points:
         axis.plot(

@@ -58,16 +58,11 @@ def outline_picture(
             )
         scale = np.array([canvas.width / stack.shape[2], canvas.height / stack.shape[1]])
         for number, mask in enumerate(stack != 0):
-            color, width = (
-                (TRUTH_COLOR, TRUTH_WIDTH) if is_truth else (class_color(number), PREDICTED_WIDTH)
-            )
+            color = TRUTH_COLOR if is_truth else class_color(number)
+            width = SMOOTHING * (TRUTH_WIDTH if is_truth else PREDICTED_WIDTH)
             for line in mask_outlines(mask):
-                draw.line(
-                    [tuple(p) for p in line * scale],
-                    fill=color,
-                    width=width * SMOOTHING,
-                    joint="curve",
-                )
+                points = [tuple(point) for point in line * scale]
+                draw.line(points, fill=color, width=width, joint="curve")
     return np.asarray(canvas.reduce(SMOOTHING))
 
 
@@ -129,17 +124,19 @@ def picture_sheet(
     for axis in axes[len(pictures) :]:
         axis.remove()
     if legend:
-        handles = [
-            Line2D([], [], color="#" + bytes(color).hex(), linewidth=3) for color in legend.values()
-        ]
-        # bright colors do not show on white
-        legend_below(
-            figure, handles, [str(name) for name in legend], facecolor="0.25", labelcolor="white"
-        )
+        _draw_legend(figure, legend)
     if title:
         figure.suptitle(title, fontsize=9, parse_math=False)
     save_figure(figure, path)
     return figure
+
+
+def _draw_legend(figure: Figure, legend: Mapping[str, Color]) -> None:
+    """Names beside lines in their colors, on gray: bright colors do not show on white."""
+    handles = [
+        Line2D([], [], color="#" + bytes(color).hex(), linewidth=3) for color in legend.values()
+    ]
+    legend_below(figure, handles, [*legend], facecolor="0.25", labelcolor="white")
 
 
 def _canvas(image: ArrayLike, side: int) -> Image.Image:
