@@ -76,9 +76,10 @@ def resized_box(
 
     Integer images give the type of the values. The affine matrix of a MetaTensor follows.
     """
-    box = [slice(first, end) for first, end in zip(start, start + size, strict=True)]
+    sides = [slice(first, end) for first, end in zip(start, start + size, strict=True)]
+    box = (slice(None), *sides)
     # a copy: a box that needs no resizing is a view of the values, perhaps of the image itself
-    result = resize_separable(values[(slice(None), *box)], out_size)
+    result = resize_separable(values[box], out_size)
     result = result.clone(memory_format=torch.contiguous_format)
     if image.is_floating_point():
         result = result.to(image.dtype)
