@@ -297,8 +297,13 @@ def controlled_lesion_items(
         output.append({**item, spec_key: None})
         for kind, size, contrast in itertools.product(kinds, sizes, contrasts):
             hashed = _hash(int(seed), index, kind, float(size))
-            lesion = {"kind": kind, "contrast": contrast, "size": size, "seed": hashed}
-            output.append({**item, spec_key: _complete(lesion)})
+            lesion = {
+                "kind": kind,
+                "contrast": float(contrast),
+                "size": float(size),
+                "seed": hashed,
+            }
+            output.append({**item, spec_key: lesion})
     return output
 
 

@@ -29,39 +29,6 @@ LONGEST_WAIT = timedelta(hours=2)
 _T = TypeVar("_T")
 
 
-def rank_device() -> torch.device:
-    """
-    Device of this process: the GPU with the number that ``torchrun`` gave it on its machine, or else the CPU, as where
-    the GPUs' processes cannot train together (Apple's).
-
-    Returns:
-        The device.
-
-    Raises:
-        RuntimeError: when ``torchrun`` did not start this process, or there are fewer GPUs than processes.
-
-    Example:
-        >>> import pytest
-        >>> with pytest.MonkeyPatch.context() as patch:
-        ...     patch.setenv("LOCAL_RANK", "0")
-        ...     device = rank_device()
-        >>> device.type in ("cuda", "xpu", "cpu")
-        True
-    """
-    local_rank = os.environ.get("LOCAL_RANK")
-    if local_rank is None:
-        raise RuntimeError(
-            "LOCAL_RANK is not set: start the processes with `torchrun --nproc_per_node=N ...`"
-        )
-    kind = default_device().type
-    if distributed_backend(torch.device(kind)) == "gloo":
-        return torch.device("cpu")
-    if int(local_rank) >= device_count(kind):
-        found = f"process {local_rank} of this machine has no GPU, there are {device_count(kind)}"
-        raise RuntimeError(f"{found}: start one process per GPU with --nproc_per_node")
-    return torch.device(kind, int(local_rank))
-
-
 def has_process_group() -> bool:
     """
     Whether this process has joined others.
@@ -86,32 +53,60 @@ def is_launched() -> bool:
 
 def run_device() -> torch.device:
     """
-    The device of a run that names none: that of the rank where ``torchrun`` started it, or else :func:`default_device`.
+    The device of a run that names none.
 
     Returns:
-        The device.
+        The one of :func:`default_device`. Where ``torchrun`` started the process, the GPU with the number that it gave
+        the process on its machine, or else the CPU, as where the GPUs' processes cannot train together (Apple's).
+
+    Raises:
+        RuntimeError: when there are fewer GPUs than processes.
 
     Example:
         >>> run_device() == default_device()
         True
     """
-    return rank_device() if is_launched() else default_device()
+    device = default_device()
+    if not is_launched():
+        return device
+    if distributed_backend(device) == "gloo":
+        return torch.device("cpu")
+    local_rank, count = int(os.environ["LOCAL_RANK"]), device_count(device.type)
+    if local_rank >= count:
+        found = f"process {local_rank} of this machine has no GPU, there are {count}"
+        raise RuntimeError(f"{found}: start one process per GPU with --nproc_per_node")
+    return torch.device(device.type, local_rank)
 
 
 def join_process_group(device: torch.device | str) -> None:
     """
-    Join the processes that ``torchrun`` started, see :func:`init_process_group`; without ``torchrun`` do nothing.
+    Join the processes that ``torchrun`` started, by NCCL (Intel's: XCCL) on GPUs, by gloo on CPUs; or else do nothing.
+
+    All but the main one fall silent: what they print goes nowhere, and of what they log only warnings and errors are
+    kept; errors still reach the terminal. Changes ``sys.stdout`` and the handlers of the root logger: for applications,
+    such as a bundle's ``initialize``. Leave the group with :func:`destroy_process_group`. A process that is in a group
+    already stays in it: MONAI's client of federated learning initializes a bundle four times.
 
     Args:
-        device: of this process.
+        device: of this process, see :func:`run_device`.
 
     Example:
         >>> join_process_group(torch.device("cpu"))
         >>> world_size()
         1
     """
-    if is_launched():
-        init_process_group(torch.device(device))
+    if not is_launched():
+        return
+    device = torch.device(device)
+    if device.type != "cpu":
+        torch.get_device_module(device).set_device(device)
+    if dist.is_initialized():
+        return
+    dist.init_process_group(distributed_backend(device), timeout=LONGEST_WAIT)
+    if global_rank():
+        for handler in logging.getLogger().handlers:
+            handler.setLevel(max(handler.level, logging.WARNING))
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  until the process ends
 
 
 def parallel_network(
@@ -145,35 +140,9 @@ def parallel_network(
     )
 
 
-def init_process_group(device: torch.device) -> None:
-    """
-    Join the processes that ``torchrun`` started: by NCCL (Intel's: XCCL) on GPUs, by gloo on CPUs.
-
-    All but the main one fall silent: what they print goes nowhere, and of what they log only warnings and errors are
-    kept; errors still reach the terminal. Changes ``sys.stdout`` and the handlers of the root logger: for applications,
-    such as a bundle's ``initialize``. Leave the group with :func:`destroy_process_group`. A process that is in a group
-    already stays in it: MONAI's client of federated learning initializes a bundle four times.
-
-    Args:
-        device: of this process, see :func:`rank_device`.
-
-    Raises:
-        ValueError: when ``torchrun`` did not start this process.
-    """
-    if device.type != "cpu":
-        torch.get_device_module(device).set_device(device)
-    if dist.is_initialized():
-        return
-    dist.init_process_group(distributed_backend(device), timeout=LONGEST_WAIT)
-    if global_rank():
-        for handler in logging.getLogger().handlers:
-            handler.setLevel(max(handler.level, logging.WARNING))
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  until the process ends
-
-
 def destroy_process_group() -> None:
     """
-    End what :func:`init_process_group` began, for ignite too, whose metrics would go on to look for the group.
+    End what :func:`join_process_group` began, for ignite too, whose metrics would go on to look for the group.
 
     Example:
         >>> destroy_process_group()  # without a group nothing happens
@@ -191,21 +160,19 @@ def launched_group(device: torch.device | None = None) -> Iterator[None]:
     Join the processes that ``torchrun`` started for as long as the context lasts; without ``torchrun`` do nothing.
 
     Args:
-        device: of this process; None for that of :func:`rank_device`.
+        device: of this process; None for that of :func:`run_device`.
 
     Example:
         >>> with launched_group():
         ...     world_size()
         1
     """
-    if not is_launched():
-        yield
-        return
-    init_process_group(device or rank_device())
+    join_process_group(device or run_device())
     try:
         yield
     finally:
-        destroy_process_group()
+        if is_launched():
+            destroy_process_group()
 
 
 def world_size() -> int:

@@ -18,7 +18,7 @@ from ignite.engine import Engine, Events
 
 from monai_afire.handlers.stop_request import StopRequest
 from monai_afire.utils import destroy_process_group
-from monai_afire.utils.distributed import init_process_group
+from monai_afire.utils.distributed import join_process_group
 
 EPOCHS, BATCHES, GLOBAL_BATCH = 4, 5, 8
 KILLED_AT, STOPPED_AT = 7, 16  # iterations in the midst of the second and of the fourth epoch
@@ -48,7 +48,7 @@ def over(folder: Path, iteration: int) -> Path:
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
-    init_process_group(torch.device("cpu"))
+    join_process_group(torch.device("cpu"))
     sizes: dict[str, Any] = {
         "num_items": BATCHES * GLOBAL_BATCH,
         "batch_size": GLOBAL_BATCH // dist.get_world_size(),

@@ -29,7 +29,7 @@ from monai_afire.utils.device import (
     pins_memory,
     widest_float,
 )
-from monai_afire.utils.distributed import rank_device
+from monai_afire.utils.distributed import run_device
 
 KINDS = ["cuda", "xpu", "mps"]
 
@@ -101,15 +101,15 @@ def test_each_process_has_a_device(
 ) -> None:
     pretend(monkeypatch, kind, count=2)
     monkeypatch.setenv("LOCAL_RANK", "1")
-    assert str(rank_device()) == expected
+    assert str(run_device()) == expected
     monkeypatch.setenv("LOCAL_RANK", "2")
     if expected == "cpu":
-        assert str(rank_device()) == "cpu"
+        assert str(run_device()) == "cpu"
     else:
         with pytest.raises(
             RuntimeError, match=r"process 2 of this machine has no GPU, there are 2: start one"
         ):
-            rank_device()
+            run_device()
 
 
 @pytest.mark.parametrize("kind", [*KINDS, None])

@@ -129,7 +129,7 @@ class ResultTables(ABC):
     tables, also after an error; those of a killed run stay in ``parts`` until it is resumed. One run at a time may
     write into the folder, and one with the results of another run is refused.
 
-    A run may have many processes (``init_process_group``), on one or many machines that share the
+    A run may have many processes (``join_process_group``), on one or many machines that share the
     folder. Each scores its share of the batches; at the end the main one joins them in the order of the list. A stopped
     run may be resumed by another number of processes.
 
