@@ -118,14 +118,14 @@ def fixed_view(images: torch.Tensor, number: int) -> torch.Tensor:
     if number == 0:
         return images
     count, dims, sign = images.shape[0], images.ndim - 2, 1 if number % 2 else -1
-    zoom = torch.full(
-        (count, dims), math.exp(sign * _STEP_ZOOM) if number <= 2 else 1.0, device=images.device
-    )
-    turn = torch.full(
-        (count,), sign * _STEP_TURN if number in (3, 4) else 0.0, device=images.device
-    )
+    zoom = torch.ones(count, dims, device=images.device)
+    turn = torch.zeros(count, device=images.device)
     shift = torch.zeros(count, dims, device=images.device)
-    if number > 4:
+    if number <= 2:
+        zoom = zoom * math.exp(sign * _STEP_ZOOM)
+    elif number <= 4:
+        turn = turn + sign * _STEP_TURN
+    else:
         shift[:, dims - 1 - (number - 5) // 2] = sign * _STEP_SHIFT
     return moved(images, zoom, turn, shift)
 

@@ -180,11 +180,8 @@ class TokenDensity(_Gaussian):
         self.check_finite(features)
         if not len(features):
             return
-        values = (
-            features.detach()
-            .to("cpu" if features.device.type == "mps" else features.device)
-            .double()
-        )
+        device = "cpu" if features.device.type == "mps" else features.device
+        values = features.detach().to(device).double()
         if not self._count:
             self._origin = values.mean(0)  # sums of squares about it keep their digits
         deviations = values - self._origin
@@ -212,9 +209,8 @@ class TokenDensity(_Gaussian):
             (self._count - 1) * len(mean)
         )
         variance = covariance.diagonal().mean()
-        covariance = (1 - shrinkage) * covariance + shrinkage * variance * torch.eye(
-            len(covariance)
-        ).to(covariance)
+        identity = torch.eye(len(covariance)).to(covariance)
+        covariance = (1 - shrinkage) * covariance + shrinkage * variance * identity
         self.fit_gaussian(self._origin + mean, covariance, self._count)
 
 

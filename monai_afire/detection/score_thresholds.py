@@ -76,25 +76,24 @@ class ScoreThresholds(nn.Module):
         if bad := int((~scores.isfinite()).any(1).sum()):
             found = f"scores of {bad} of {len(scores)} validation images are NaN or infinite"
             raise ValueError(f"{found}: check images and weights")
-        abnormal = (
-            torch.zeros(len(scores), dtype=torch.bool)
-            if labels is None
-            else labels.flatten().cpu() > 0
-        )
-        if abnormal.all():
+        abnormal = torch.zeros(len(scores), dtype=torch.bool)
+        if labels is not None:
+            abnormal = labels.flatten().cpu() > 0
+        normal = scores[~abnormal]
+        if not len(normal):
             raise ValueError(
                 "no normal validation image to fit a threshold on: add some with label 0"
             )
         warn_if_few(
-            int((~abnormal).sum()),
+            len(normal),
             "thresholds and p-values are those of validation",
             which=FOR_VALIDATION,
         )
         shares = torch.linspace(0, 1, len(self.normal_scores))
-        self.normal_scores.copy_(torch.quantile(scores[~abnormal], shares, dim=0))
-        self.keep_calibration(scores[~abnormal])
+        self.normal_scores.copy_(torch.quantile(normal, shares, dim=0))
+        self.keep_calibration(normal)
         if specificity is not None:
-            self._take_quantile(scores[~abnormal], specificity)
+            self._take_quantile(normal, specificity)
         elif abnormal.any():
             best = [best_f1_threshold(abnormal.numpy(), column.numpy()) for column in scores.T]
             self.thresholds.copy_(torch.tensor(best))
@@ -120,11 +119,8 @@ class ScoreThresholds(nn.Module):
             [0.5]
         """
         if len(normal) > _CALIBRATION_SIZE:
-            normal = normal[
-                torch.randperm(len(normal), generator=torch.Generator().manual_seed(0))[
-                    :_CALIBRATION_SIZE
-                ]
-            ]
+            order = torch.randperm(len(normal), generator=torch.Generator().manual_seed(0))
+            normal = normal[order[:_CALIBRATION_SIZE]]
         self.calibration_scores.fill_(torch.nan)
         self.calibration_scores[: len(normal)] = normal
 

@@ -57,17 +57,13 @@ class MaskedMultilabelLoss(nn.Module):
         super().__init__()
         check_uncertain_policy(uncertain)
         self.uncertain = uncertain
-        weight = (
-            None
-            if positive_weight is None
-            else torch.as_tensor(positive_weight, dtype=torch.float32)
-        )
-        if weight is not None and (
-            weight.ndim != 1 or not weight.isfinite().all() or (weight < 0).any()
-        ):
-            raise ValueError(
-                f"positive_weight must be one finite number >= 0 per class, got {positive_weight}"
-            )
+        weight = None
+        if positive_weight is not None:
+            weight = torch.as_tensor(positive_weight, dtype=torch.float32)
+            if weight.ndim != 1 or not weight.isfinite().all() or (weight < 0).any():
+                raise ValueError(
+                    f"positive_weight must be one finite number >= 0 per class, got {positive_weight}"
+                )
         self.register_buffer("positive_weight", weight, persistent=False)
 
     def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

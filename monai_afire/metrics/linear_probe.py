@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -102,20 +102,15 @@ def fit_linear_probe(
     mean, deviation = known.mean(0), np.maximum(known.std(0), _SMALLEST_DEVIATION)
     standardized = (known - mean) / deviation
     fit = _fit_classes if label_kind == "multiclass" else _fit_findings
-    best: LinearProbe | None = None
-    for penalty in sorted(penalties):
-        weight, bias = fit(standardized, truth, penalty)
-        logits = LinearProbe(mean, deviation, weight, bias).logits(val_known)
-        auc = mean_auc(val_truth, logits)
-        if (
-            best is None
-            or auc > best.validation_auc
-            or np.isnan(best.validation_auc) > np.isnan(auc)
-        ):
-            best = LinearProbe(mean, deviation, weight, bias, penalty, auc)
-    if best is None:
+    if not len(penalties):
         raise ValueError("penalties is empty: give at least one inverse strength above 0")
-    return best
+    probes = []
+    for penalty in sorted(penalties):
+        probe = LinearProbe(mean, deviation, *fit(standardized, truth, penalty), penalty)
+        auc = mean_auc(val_truth, probe.logits(val_known))
+        probes.append(replace(probe, validation_auc=auc))
+    # of equal ones the first, which has the strongest penalty
+    return max(probes, key=lambda probe: np.nan_to_num(probe.validation_auc, nan=-1.0))
 
 
 def _checked(
@@ -164,15 +159,11 @@ def _fit_classes(
         features[known], labels[known].argmax(1)
     )
     present = model.classes_
-    # two classes have one row, the logit of the second against the first
-    weight[present] = (
-        model.coef_ if len(present) > 2 else np.vstack([-model.coef_, model.coef_]) / 2
-    )
-    offset = (
-        model.intercept_
-        if len(present) > 2
-        else np.concatenate([-model.intercept_, model.intercept_]) / 2
-    )
-    bias[present] = offset
+    slopes, offset = model.coef_, model.intercept_
+    if len(present) == 2:
+        # one row, the logit of the second against the first
+        slopes = np.vstack([-slopes, slopes]) / 2
+        offset = np.concatenate([-offset, offset]) / 2
+    weight[present], bias[present] = slopes, offset
     bias[counts == 0] = offset.min() - np.log(2 * counts.sum() + 1)
     return weight, bias
