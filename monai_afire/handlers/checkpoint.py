@@ -272,9 +272,7 @@ class ResumableCheckpoint:
     def refuse_other_classes(self, network_state: Any, path: Path, remedy: str) -> None:
         """Keep a run from going on with a checkpoint whose outputs mean something else."""
         found = carried_description(network_state)
-        then, now = (
-            None if each is None else each.class_names for each in (found, self.network_description)
-        )
+        then, now = getattr(found, "class_names", None), self.network_description.class_names
         if then is None or now is None or then == now:
             return
         classes = f"{first_few(then)} ({len(then)}) there, {first_few(now)} ({len(now)}) now"
@@ -306,15 +304,11 @@ class ResumableCheckpoint:
                 f"{place}, and the last complete epoch was not saved beside it: {remedy}"
             )
         if global_rank() == 0:
-            goal = (
-                f"the last complete epoch that was saved, {self.files.epoch}"
-                if not is_first
-                else "the beginning"
-            )
-            remedy = (
-                "To lose nothing, resume with the same data, batch size and number of processes"
-            )
-            logger.warning(f"{place}: going on from {goal}. {remedy}")
+            goal = "the beginning"
+            if not is_first:
+                goal = f"the last complete epoch that was saved, {self.files.epoch}"
+            same = "resume with the same data, batch size and number of processes"
+            logger.warning(f"{place}: going on from {goal}. To lose nothing, {same}")
         return not is_first
 
     def restore(self, engine: Any, state: Mapping[str, Any], path: Path) -> None:

@@ -177,10 +177,8 @@ class CorrespondencePreview(Preview):
         places = np.arange(np.prod(self.encoder.grid_size))
         rows = []
         for row in range(len(matches)):
-            reference, other = (
-                first_channel(batch[self.reference][row]),
-                first_channel(batch[self.other][row]),
-            )
+            reference = first_channel(batch[self.reference][row])
+            other = first_channel(batch[self.other][row])
             hidden = np.where(matches[row] >= 0, nearest[row], -1)
             shown = ((reference, places), (other, matches[row]), (other, hidden))
             rows.append([tinted(picture, self._colors(patches)) for picture, patches in shown])

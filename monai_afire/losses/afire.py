@@ -134,10 +134,8 @@ class CategoryConsistencyLoss(nn.Module):
             others = all_gather(tokens)
             pairs, own_prototype = self._scores(tokens, others, prototypes)
             pairs = pairs.masked_fill(self._same_image(len(q), len(others), q.device), NEGLIGIBLE)
-            is_normal, other_is_normal = (
-                normal.transpose(0, 1),
-                all_gather(normal).transpose(0, 1),
-            )
+            is_normal = normal.transpose(0, 1)
+            other_is_normal = all_gather(normal).transpose(0, 1)
             prototypes_of_others = all_gather(own_prototype.transpose(0, 1)).transpose(0, 1)
             pull = _masked_logsumexp(prototypes_of_others, ~other_is_normal).unsqueeze(1)
             loss, anchors = _contrast(pairs, is_normal, other_is_normal, pull)

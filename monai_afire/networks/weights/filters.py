@@ -143,6 +143,14 @@ def is_teacher(prefix: str) -> bool:
     return not TEACHER_WORDS.isdisjoint(re.split(r"[._]", prefix.lower()))
 
 
+def _translated(name: str, rules: Mapping[str, str]) -> str | None:
+    """This package's name for a key; None without one."""
+    for pattern, new in rules.items():
+        if match := re.fullmatch(pattern, name):
+            return match.expand(new)
+    return None
+
+
 def convert_names(checkpoint: Checkpoint, source: CheckpointFilter, prefix: str = "") -> Conversion:
     r"""
     Translate the key names below a prefix; keys without a name in this package are "unexpected" or "dropped".
@@ -173,8 +181,7 @@ def convert_names(checkpoint: Checkpoint, source: CheckpointFilter, prefix: str 
             count = tensor.shape[1] if tensor.ndim == 3 else 1
             result.prefix_tokens += count
             result.register_tokens += count if re.search(REGISTER_TOKENS, name) else 0
-        matches = ((re.fullmatch(pattern, name), new) for pattern, new in source.rules.items())
-        new_name = next((match.expand(new) for match, new in matches if match), None)
+        new_name = _translated(name, source.rules)
         if re.match(source.dropped, name):
             report.dropped.append(name)
         elif new_name is None:

@@ -148,26 +148,33 @@ def vit_arguments(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
 
 
 def _fit_positions(conversion: Conversion, target: tuple[int, ...]) -> None:
-    embedding, given, prefix_tokens = (
-        conversion.tensors[POSITIONS].cpu(),
-        conversion.grid,
-        conversion.prefix_tokens,
-    )
-    found = None
-    if embedding.ndim == 3 and given is not None:
-        skip = embedding.shape[1] - math.prod(given)
-        found = (skip, given) if 0 <= skip <= prefix_tokens and len(given) == len(target) else None
-    elif embedding.ndim == 3:
-        same_first = not conversion.source.of_photographs
-        registers = conversion.register_tokens
-        found = source_grid(embedding.shape[1], prefix_tokens, target, same_first, registers)
+    embedding = conversion.tensors[POSITIONS].cpu()
+    found = _grid_of_positions(conversion, embedding, target)
     if found is None:
-        shapes = f"{tuple(embedding.shape)} with up to {prefix_tokens} class tokens, the encoder's grid is {target}"
+        tokens = f"up to {conversion.prefix_tokens} class tokens"
+        shapes = f"{tuple(embedding.shape)} with {tokens}, the encoder's grid is {target}"
         remedy = "pass the checkpoint's number of patches as source_grid"
-        raise ValueError(f"{POSITIONS} is {shapes}, source_grid is {given}: {remedy}")
+        raise ValueError(f"{POSITIONS} is {shapes}, source_grid is {conversion.grid}: {remedy}")
     skip, grid = found
     conversion.tensors[POSITIONS] = embedding[:, skip:]
     if grid != target:
         conversion.tensors[POSITIONS] = resize_position_embedding(embedding[:, skip:], grid, target)
         old, new = (" x ".join(map(str, each)) for each in (grid, target))
         conversion.report.resized.append(f"{POSITIONS} of {old} patches -> {new}")
+
+
+def _grid_of_positions(
+    conversion: Conversion, embedding: torch.Tensor, target: tuple[int, ...]
+) -> tuple[int, tuple[int, ...]] | None:
+    """How many positions to skip, and the grid of the others; None where they fill none."""
+    if embedding.ndim != 3:
+        return None
+    positions, prefix_tokens, grid = embedding.shape[1], conversion.prefix_tokens, conversion.grid
+    if grid is None:
+        same_first = not conversion.source.of_photographs
+        registers = conversion.register_tokens
+        return source_grid(positions, prefix_tokens, target, same_first, registers)
+    skip = positions - math.prod(grid)
+    if 0 <= skip <= prefix_tokens and len(grid) == len(target):
+        return skip, grid
+    return None
