@@ -52,17 +52,13 @@ class SizeLimits:
         """
         size = f"is {width} x {height} pixels (width x height)"
         if min(height, width) < self.min_size:
-            raise refuse(
-                path,
-                f"{size}, smaller than min_size={self.min_size}",
-                "export it again in more pixels",
-            )
+            limit = f"smaller than min_size={self.min_size}"
+            raise refuse(path, f"{size}, {limit}", "export it again in more pixels")
         if height * width > self.max_pixels:
             raise refuse(path, f"{size}, more than max_pixels={self.max_pixels}", "shrink it")
         if max(height, width) > self.max_aspect * min(height, width):
-            raise refuse(
-                path, f"{size}, sides in a ratio above max_aspect={self.max_aspect:g}", "crop it"
-            )
+            limit = f"sides in a ratio above max_aspect={self.max_aspect:g}"
+            raise refuse(path, f"{size}, {limit}", "crop it")
 
 
 @dataclass
@@ -115,9 +111,8 @@ def require_real(path: str | PathLike, dtype: np.dtype) -> None:
     """Refuse numbers that are not one gray level each, such as complex ones, whose imaginary part would be lost."""
     if dtype.kind not in "iuf":
         reason = f"holds numbers of type {dtype}, where real numbers are expected"
-        raise refuse(
-            path, reason, "save the magnitude, or the part that is wanted, as a picture of its own"
-        )
+        remedy = "save the magnitude, or the part that is wanted, as a picture of its own"
+        raise refuse(path, reason, remedy)
 
 
 def warn_about(path: str | PathLike, message: str) -> None:

@@ -89,9 +89,8 @@ def _inflated(path: str, inflater: zlib._Decompress, pending: bytes) -> int:
     except zlib.error as error:
         syntax = pydicom.uid.DeflatedExplicitVRLittleEndian
         reason = f"states the transfer syntax {syntax.name} ({syntax}), but its data set cannot be inflated ({error})"
-        raise refuse(
-            path, reason, "state the Transfer Syntax UID that it has, or copy or export it again"
-        ) from error
+        remedy = "state the Transfer Syntax UID that it has, or copy or export it again"
+        raise refuse(path, reason, remedy) from error
 
 
 def _check_header(path: str, dataset: pydicom.Dataset, limits: SizeLimits) -> None:

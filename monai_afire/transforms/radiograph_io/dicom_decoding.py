@@ -26,6 +26,7 @@ from monai_afire.transforms.radiograph_io.stored_bits import float_padding, sepa
 
 _ITEM = b"\xfe\xff\x00\xe0"  # begins each fragment of compressed pixels
 _UNCOMPRESSED = "export it uncompressed (Explicit VR Little Endian, 1.2.840.10008.1.2.1)"
+_OTHER_SYNTAX = "state the Transfer Syntax UID of that compression, or export it again"
 # What pydicom says when a decoder is missing, or cannot do what the file needs.
 _LACKS_DECODER = ("missing dependencies", "does not support", "not supported")
 _FAMILIES = ("JPEG 2000", "JPEG-LS", "JPEG")  # as names of transfer syntaxes and of codecs begin
@@ -87,11 +88,10 @@ def _check_encapsulation(path: str, dataset: pydicom.Dataset, syntax: UID) -> No
     """Refuse compressed pixels that the file says are not, and the reverse: they would be read as noise."""
     element = dataset["PixelData"]
     content = element.value or b""
+    plain_bytes = _plain_bytes(dataset)
     fragments = content.startswith(_ITEM)
-    is_compressed = fragments and (
-        bool(element.is_undefined_length) or len(content) != _plain_bytes(dataset)
-    )
-    bare = len(content) < _plain_bytes(dataset) and codec_of(content[: 2**16])
+    is_compressed = fragments and (element.is_undefined_length or len(content) != plain_bytes)
+    bare = codec_of(content[: 2**16]) if len(content) < plain_bytes else ""
     if syntax.is_encapsulated and not is_compressed and not bare:
         states = f"states that it is compressed as {syntax.name} ({syntax}), but its pixels are not"
         remedy = f"state {ExplicitVRLittleEndian} as its Transfer Syntax UID if they are plain numbers, or export it"
@@ -100,9 +100,7 @@ def _check_encapsulation(path: str, dataset: pydicom.Dataset, syntax: UID) -> No
         codec = codec_of(_first_frame(dataset)) if fragments else bare
         states = f"states the transfer syntax {syntax.name} ({syntax}), which is uncompressed, but its pixels are"
         reason = f"{states} compressed" + (f" ({codec} by their first bytes)" if codec else "")
-        raise refuse(
-            path, reason, "state the Transfer Syntax UID of that compression, or export it again"
-        )
+        raise refuse(path, reason, _OTHER_SYNTAX)
 
 
 def _plain_bytes(dataset: pydicom.Dataset) -> int:
@@ -154,8 +152,7 @@ def _decoded(path: str, dataset: pydicom.Dataset, syntax: UID) -> np.ndarray:
         codec = codec_of(_first_frame(dataset)) if syntax.is_encapsulated else ""
         if codec and _family(codec) != _family(syntax.name):
             reason = f"states that it is compressed as {syntax.name} ({syntax}), but its frame is one of {codec}"
-            remedy = "state the Transfer Syntax UID of that compression, or export it again"
-            raise refuse(path, reason, remedy) from error
+            raise refuse(path, reason, _OTHER_SYNTAX) from error
         if _is_missing(failure):  # no decoder of pydicom's has seen the frame
             raise
         raise damaged_pixels(path, failure) from error

@@ -170,48 +170,40 @@ def identify_file(path: str) -> str:
     extension = extension_of(path)
     head = _read_head(path)
     file_format = identify_content(head)
+    supported = f"supported: {supported_types()}"
     if extension and extension not in SUPPORTED_EXTENSIONS and file_format != "DICOM":
-        raise refuse(
-            path, f"has the unknown extension {extension}", f"supported: {supported_types()}"
-        )
+        raise refuse(path, f"has the unknown extension {extension}", supported)
     if not file_format:
         found = describe_content(head)
-        is_page = "HTML" in found
-        raise refuse(
-            path, found, "download it again" if is_page else f"supported: {supported_types()}"
-        )
-    expected = SUPPORTED_EXTENSIONS.get(extension, file_format)
-    if expected != file_format:
-        warn_about(
-            path, f"is a {file_format} file in spite of its extension; read as {file_format}"
-        )
+        raise refuse(path, found, "download it again" if "HTML" in found else supported)
+    if SUPPORTED_EXTENSIONS.get(extension, file_format) != file_format:
+        found = f"is a {file_format} file in spite of its extension"
+        warn_about(path, f"{found}; read as {file_format}")
     return file_format
 
 
 def _read_head(path: str) -> bytes:
-    if os.path.isdir(path):
-        raise refuse(
-            path, "is a folder, not a file", "name the files in it, or give it as dataset_dir"
-        )
+    """First bytes of a file, at least one."""
     try:
-        head = _read_start(path)
+        mode = os.stat(path).st_mode
+        # asked before it is opened: a named pipe would wait for a writer for ever, a device has no end
+        head = _first_bytes(path) if stat.S_ISREG(mode) else b""
     except FileNotFoundError as error:
-        raise refuse(
-            path, MISSING, spelling_on_disk(path) or "check the name and the folder"
-        ) from error
-    except RadiographError:
-        raise
+        remedy = spelling_on_disk(path) or "check the name and the folder"
+        raise refuse(path, MISSING, remedy) from error
     except (OSError, ValueError) as error:
         raise refuse(path, f"{UNOPENED} ({getattr(error, 'strerror', None) or error})") from error
+    if stat.S_ISDIR(mode):
+        remedy = "name the files in it, or give it as dataset_dir"
+        raise refuse(path, "is a folder, not a file", remedy)
+    if not stat.S_ISREG(mode):
+        raise refuse(path, "is no regular file, but a pipe, a socket or a device", "give files")
     if not head:
         raise refuse(path, "is empty (0 bytes)", "copy or download it again")
     return head
 
 
-def _read_start(path: str) -> bytes:
-    # asked before it is opened: a named pipe would wait for a writer for ever, a device has no end
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise refuse(path, "is no regular file, but a pipe, a socket or a device", "give files")
+def _first_bytes(path: str) -> bytes:
     with open(path, "rb") as stream:
         return stream.read(HEAD_BYTES)
 
