@@ -294,8 +294,6 @@ def _reason(error: Exception) -> str:
     text = str(error).strip().split("\n")[0]
     if "TorchScript" in text:
         return "a TorchScript archive: open it with torch.jit.load and save its state_dict()"
-    return (
-        "no archive of tensors"
-        if isinstance(error, pickle.UnpicklingError) or not text
-        else text[:200]
-    )
+    if isinstance(error, pickle.UnpicklingError) or not text:
+        return "no archive of tensors"
+    return text[:200]

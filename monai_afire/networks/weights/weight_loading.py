@@ -410,17 +410,15 @@ def _refuse_absent(report: LoadReport, needed: str) -> None:
 
 
 def _set_layer_norm_eps(encoders: list[nn.Module], eps: float | None, report: LoadReport) -> None:
-    layers = [
-        layer
-        for encoder in encoders
-        for layer in encoder.modules()
-        if isinstance(layer, nn.LayerNorm)
-    ]
-    old = sorted({layer.eps for layer in layers if eps is not None and layer.eps != eps})
-    if eps is None or not old:
+    if eps is None:
         return
-    for layer in layers:
-        layer.eps = eps
-    report.notes.append(
-        f"eps of the layer norms set from {', '.join(map(str, old))} to {eps}; no state dict keeps it"
-    )
+    old = set()
+    for layer in nn.ModuleList(encoders).modules():
+        if isinstance(layer, nn.LayerNorm) and layer.eps != eps:
+            old.add(layer.eps)
+            layer.eps = eps
+    if old:
+        former = ", ".join(map(str, sorted(old)))
+        report.notes.append(
+            f"eps of the layer norms set from {former} to {eps}; no state dict keeps it"
+        )

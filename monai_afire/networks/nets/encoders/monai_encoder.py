@@ -142,12 +142,10 @@ def _image_size(
             )
         return ensure_tuple_rep(img_size, len(patch))
     positions = model.patch_embedding.n_patches
-    edge = round(positions ** (1 / len(patch)))
-    size = (
-        tuple(edge * each for each in patch)
-        if img_size is None
-        else ensure_tuple_rep(img_size, len(patch))
-    )
+    if img_size is None:
+        edge = round(positions ** (1 / len(patch)))
+        img_size = [edge * each for each in patch]
+    size = ensure_tuple_rep(img_size, len(patch))
     if math.prod(pixels // each for pixels, each in zip(size, patch, strict=True)) != positions:
         raise ValueError(
             f"the ViT was built for {positions} patches of {patch} pixels, an image of {size} has others"

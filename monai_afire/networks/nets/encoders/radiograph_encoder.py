@@ -99,15 +99,8 @@ class RadiographEncoder(nn.Module):
         self.patch_size = patch_size
         self.grid_size = grid_size(img_size, patch_size)
         self.hidden_size = hidden_size
-        self.feature_channels = (
-            (hidden_size,) if feature_channels is None else tuple(feature_channels)
-        )
-        strides = (
-            [patch_size] * len(self.feature_channels)
-            if feature_strides is None
-            else feature_strides
-        )
-        self.feature_strides = tuple(strides)
+        self.feature_channels = tuple(feature_channels or (hidden_size,))
+        self.feature_strides = tuple(feature_strides or [patch_size] * len(self.feature_channels))
         if len(self.feature_strides) != len(self.feature_channels):
             raise ValueError("every feature map has channels and strides, but their numbers differ")
         per_channel = (1, -1, *[1] * len(img_size))

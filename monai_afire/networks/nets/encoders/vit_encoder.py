@@ -243,9 +243,6 @@ class ViTEncoder(RadiographEncoder, ViT):
 
     def _as_map(self, tokens: torch.Tensor, last: bool) -> torch.Tensor:
         """Normalize (B, L, D) tokens and put them on the grid, (B, D, *grid)."""
-        normalized = (
-            self.norm(tokens)
-            if last
-            else F.layer_norm(tokens, tokens.shape[-1:], eps=self.norm.eps)
-        )
-        return self.to_map(normalized)
+        if last:
+            return self.to_map(self.norm(tokens))
+        return self.to_map(F.layer_norm(tokens, tokens.shape[-1:], eps=self.norm.eps))
