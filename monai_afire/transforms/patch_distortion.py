@@ -82,21 +82,20 @@ class ShufflePatches(OccasionalTransform):
         check_shape(plain)
         size, dims = plain.shape[1:], plain.ndim - 1
         counts = patches_per_axis(size, self.patch_size)
+        num_patches = math.prod(counts)
         if randomize:
-            self.randomize(math.prod(counts))
-        if self.order is None or len(self.order) != math.prod(counts):
-            raise no_last_draw(self, f"an image of {math.prod(counts)} patches")
+            self.randomize(num_patches)
+        if self.order is None or len(self.order) != num_patches:
+            raise no_last_draw(self, f"an image of {num_patches} patches")
         # (C, n1, p1, n2, p2, ...) -> (n1, n2, ..., C, p1, p2, ...), where the first axes are the place
-        split = plain.reshape(
-            len(plain),
-            *(part for n, side in zip(counts, size, strict=True) for part in (n, side // n)),
-        )
+        split_shape = [len(plain)]
+        for count, side in zip(counts, size, strict=True):
+            split_shape += [count, side // count]
         axes = [*range(1, 2 * dims, 2), 0, *range(2, 2 * dims + 1, 2)]
-        places = split.permute(axes)
-        shuffled = places.flatten(0, dims - 1)[torch.as_tensor(self.order, device=plain.device)]
-        result = (
-            shuffled.reshape(places.shape).permute(np.argsort(axes).tolist()).reshape(plain.shape)
-        )
+        places = plain.reshape(split_shape).permute(axes)
+        order = torch.as_tensor(self.order, device=plain.device)
+        shuffled = places.flatten(0, dims - 1)[order].reshape(places.shape)
+        result = shuffled.permute(np.argsort(axes).tolist()).reshape(plain.shape)
         return convert_to_dst_type(result, image, dtype=result.dtype)[0], self.order.copy()
 
 

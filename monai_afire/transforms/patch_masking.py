@@ -92,11 +92,11 @@ class RandVisiblePatches(Randomizable, Transform):
             ValueError: when the image cannot be divided into whole patches, or the ratio does not fit their number.
             RuntimeError: when ``randomize`` is False and nothing has been drawn.
         """
-        counts = patches_per_axis(img.shape[1:], self.patch_size)
+        num_patches = math.prod(patches_per_axis(img.shape[1:], self.patch_size))
         if randomize:
-            self.randomize(math.prod(counts))
-        if self.visible is None or self.num_patches != math.prod(counts):
-            raise no_last_draw(self, f"an image of {math.prod(counts)} patches")
+            self.randomize(num_patches)
+        if self.visible is None or self.num_patches != num_patches:
+            raise no_last_draw(self, f"an image of {num_patches} patches")
         return self.visible.copy()
 
 

@@ -107,10 +107,8 @@ class DiskCachedDataset(UnreadableNamingDataset, PersistentDataset):
             raise ValueError(
                 f"the settings of the transforms cannot be hashed ({error}); {remedy}"
             ) from error
-        sources = [
-            hashlib.sha256(file.read_bytes()).hexdigest()
-            for file in _source_files(recorder.modules)
-        ]
+        files = _source_files(recorder.modules)
+        sources = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
         parts = [_LAYOUT, self.bits, stream.getvalue(), monai.__version__, sources]
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
