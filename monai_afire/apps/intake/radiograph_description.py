@@ -14,6 +14,9 @@ from monai.transforms import MapTransform
 from monai.utils import TransformBackends, convert_to_tensor
 from torch.nn import functional as F
 
+JUDGED_PICTURE = "judged_picture"
+_JUDGED_SIDE = 512  # of the pictures by which the shipped normal images were judged
+
 
 class DescribeRadiographd(MapTransform):
     """
@@ -25,7 +28,8 @@ class DescribeRadiographd(MapTransform):
     * ``"brightness"``, the mean of the picture, and ``"sharpness"``, the mean absolute difference of neighboring
       pixels: two measures of how an image was acquired, by which a detector may separate patient groups without
       looking at any lesion;
-    * ``"picture"`` uint8 ``(C, picture_size, picture_size)``, squeezed to a square, if ``picture_size`` is not 0.
+    * if ``picture_size`` is not 0, ``"picture"`` uint8 ``(C, picture_size, picture_size)``, squeezed to a square, and
+      ``"judged_picture"`` ``(C, 512, 512)``, by which view, age and pose are judged: the same for all pictures to see.
 
     Args:
         keys: the one key of the image ``(C, H, W)`` in [0, 1], as :class:`LoadRadiographd` loads it.
@@ -66,14 +70,20 @@ class DescribeRadiographd(MapTransform):
             steps = [_mean_step(plane, axis) for axis in range(1, plane.ndim)]
             item["sharpness"] = sum(steps) / len(steps)
             if self.picture_size:
-                size = (self.picture_size, self.picture_size)
-                picture = (
-                    plane
-                    if plane.shape[1:] == size
-                    else F.interpolate(plane[None], size=size, mode="area")[0]
-                )
-                item["picture"] = (picture.clamp(0, 1) * 255).round().to(torch.uint8)
+                item["picture"] = _picture(plane, self.picture_size)
+                item[JUDGED_PICTURE] = item["picture"]
+                if self.picture_size != _JUDGED_SIDE:
+                    item[JUDGED_PICTURE] = _picture(plane, _JUDGED_SIDE)
         return item
+
+
+def _picture(plane: torch.Tensor, side: int) -> torch.Tensor:
+    """A square picture of 0 to 255."""
+    size = (side, side)
+    picture = plane
+    if plane.shape[1:] != size:
+        picture = F.interpolate(plane[None], size=size, mode="area")[0]
+    return (picture.clamp(0, 1) * 255).round().to(torch.uint8)
 
 
 def _mean_step(plane: torch.Tensor, dim: int) -> float:

@@ -140,7 +140,7 @@ class AnomalyWriter(ResultTables):
         heat = self.detector.heat_map(images.to(fused), fused)[:, 0].cpu().numpy()
         lungs = self.reader.lungs(images)
         sources = [self.items[index]["image"] for index in batch["index"].tolist()]
-        facts = self.reader.read(batch["picture"], outputs["tokens"], sources, lungs)
+        facts = self.reader.read(batch, outputs["tokens"], sources, lungs)
         # a comparison with NaN is false: such an image would be called normal
         for row, source in self.accepted(batch, scores.isfinite().all(1)):
             if self.strict_view and facts[row].other_view:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from monai_afire.apps.intake.dicom_header import AGE_ELEMENTS, age_in_years, header_of
 from monai_afire.apps.intake.header_view import frontal_view, other_than_frontal_chest
 from monai_afire.apps.intake.pose_classifier import PoseClassifier
+from monai_afire.apps.intake.radiograph_description import JUDGED_PICTURE
 from monai_afire.apps.intake.view_classifier import ViewClassifier
 from monai_afire.detection.detector import AnomalyDetector
 from monai_afire.networks.nets.lung_finder import LungFinder
@@ -107,7 +109,7 @@ class ImageFactsReader:
     @torch.no_grad()
     def read(
         self,
-        pictures: torch.Tensor,
+        batch: Mapping[str, Any],
         tokens: torch.Tensor,
         sources: Sequence[str],
         lungs: NDArray[np.float32] | None,
@@ -116,14 +118,15 @@ class ImageFactsReader:
         Facts of each image.
 
         Args:
-            pictures: ``(B, 1, h, w)`` of 0 to 255, as :class:`monai_afire.apps.intake.DescribeRadiographd` makes them.
+            batch: with "judged_picture" ``(B, 1, h, w)`` of 0 to 255, as
+                :class:`monai_afire.apps.intake.DescribeRadiographd` makes it; without one, "picture" takes its place.
             tokens: ``(B, L, D)``, its output.
             sources: their files, for the headers.
             lungs: of :meth:`lungs`; None leaves view and age by the picture out.
         """
         interior = self.detector.interior.to(tokens.device)
         features = tokens[:, interior].float().mean(1).cpu().numpy()
-        looks = [{} for _ in sources] if lungs is None else self._looks(pictures)
+        looks = [{} for _ in sources] if lungs is None else self._looks(_judged_pictures(batch))
         shares = [np.nan] * len(sources) if lungs is None else (lungs >= _LUNG).mean((1, 2))
         found = []
         for source, share, look, feature in zip(sources, shares, looks, features, strict=True):
@@ -163,6 +166,10 @@ class ImageFactsReader:
     @cached_property
     def _pose_classifier(self) -> PoseClassifier:
         return PoseClassifier.released().to(self._device)
+
+
+def _judged_pictures(batch: Mapping[str, Any]) -> torch.Tensor:
+    return batch[JUDGED_PICTURE if JUDGED_PICTURE in batch else "picture"]
 
 
 def _are_gray_pictures(images: torch.Tensor) -> bool:

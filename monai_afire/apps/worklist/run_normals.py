@@ -161,7 +161,7 @@ class RunNormals:
             fused = outputs["scores"][:, -1].float().cpu()
             reasons = batch.get("rejected", [""] * len(images))
             lungs = reader.lungs(images)
-            read = reader.read(batch["picture"], outputs["tokens"], sources, lungs)
+            read = reader.read(batch, outputs["tokens"], sources, lungs)
             for score, fact, reason in zip(fused.tolist(), read, reasons, strict=True):
                 if not reason and math.isfinite(score):
                     scores.append(score)

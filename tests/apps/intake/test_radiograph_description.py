@@ -86,6 +86,15 @@ def test_picture_is_the_mean_of_blocks() -> None:
     assert np.abs(picture[0].numpy() - 255.0 * blocks).max() <= 0.5 + 1e-4
 
 
+def test_what_is_judged_does_not_depend_on_the_size_of_the_pictures_to_see() -> None:
+    image = radiograph(48, 64)
+    sizes = {side: described(image, picture_size=side) for side in (7, 512, 700)}
+    assert [item["picture"].shape[-1] for item in sizes.values()] == [*sizes]
+    for item in sizes.values():
+        assert torch.equal(item["judged_picture"], sizes[512]["picture"])
+    assert "judged_picture" not in described(image)
+
+
 def test_picture_of_small_and_of_extreme_images() -> None:
     ends = torch.tensor([[[0.0, 1.0], [1.0, 0.0]]])
     assert described(ends, picture_size=2)["picture"].tolist() == [[[0, 255], [255, 0]]]
