@@ -234,3 +234,14 @@ def test_every_bundle_is_guarded(bundle: str) -> None:
     assert "file" in config["to_tensors"]["others"]
     assert config["run"][0]["_target_"] == "monai_afire.apps.runs.check_folders"
     assert "run_training" in config["run"][1]
+
+
+@pytest.mark.parametrize("bundle", BUNDLES)
+def test_a_network_that_cannot_be_built_is_named_before_images_are_read(bundle: str) -> None:
+    parser = ConfigParser()
+    parser.read_config(str(REPOSITORY_ROOT / f"bundles/{bundle}/configs/train.json"))
+    parser["network_def"] = "$1 / 0"
+    parser["train::dataset"] = "$[][0]"  # what would be read for minutes
+    with pytest.raises(RuntimeError) as refusal:
+        parser.get_parsed_content("train::trainer")
+    assert isinstance(refusal.value.__cause__, ZeroDivisionError)
