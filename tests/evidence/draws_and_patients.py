@@ -88,6 +88,14 @@ FAMILIES = {
         ),
         labels=("0.1", "1"),
     ),
+    "part 11": Family(
+        (
+            ("imagenet_continued_probe_afire", "imagenet_probe"),
+            ("imagenet_continued_probe_ace", "imagenet_probe"),
+            ("imagenet_continued_probe_dino", "imagenet_probe"),
+        ),
+        labels=("0.1", "1"),
+    ),
 }
 """By the part of the protocol."""
 
