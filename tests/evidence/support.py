@@ -124,7 +124,9 @@ def scored_rows(detector: AnomalyDetector, raw: torch.Tensor, name: str) -> Rows
         image = standardized(batch)
         outputs = detector(image)
         sources = [""] * len(batch)
-        facts = reader.read({"picture": 255 * batch}, outputs["tokens"], sources, reader.lungs(image))
+        facts = reader.read(
+            {"picture": 255 * batch}, outputs["tokens"], sources, reader.lungs(image)
+        )
         for score, fact in zip(outputs["scores"][:, -1].tolist(), facts, strict=True):
             parts.append(
                 {"scores": score, "features": fact.features, "lungs": fact.lungs, **fact.looks}
