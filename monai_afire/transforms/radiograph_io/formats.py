@@ -34,7 +34,8 @@ SUPPORTED_EXTENSIONS: dict[str, str] = {
 }
 HEAD_BYTES = 1024
 # what may be otherwise when its disk is back
-MISSING, UNOPENED = "does not exist", "cannot be opened"
+MISSING = "does not exist"
+UNOPENED = "cannot be opened"
 
 _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG\r\n\x1a\n", "PNG"),

@@ -258,7 +258,7 @@ def test_files_that_could_not_be_opened_are_tried_again(
     tmp_path: Path, look: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_images(tmp_path / "in", 2)
-    read, gone = formats._read_start, tmp_path / "gone"
+    read, gone = formats._first_bytes, tmp_path / "gone"
     gone.touch()
 
     def fail(path: str) -> bytes:
@@ -266,7 +266,7 @@ def test_files_that_could_not_be_opened_are_tried_again(
             raise OSError(errno.ESTALE, "Stale file handle")
         return read(path)
 
-    monkeypatch.setattr(formats, "_read_start", fail)
+    monkeypatch.setattr(formats, "_first_bytes", fail)
     look(nothing, gone.unlink, nothing, nothing)
     found = scored(tmp_path)
     assert found.pop("batch_000001") == ["image_1.png"]
