@@ -142,8 +142,17 @@ class Runs:
                 self.do(arm, chosen, seed)
 
 
+def chosen_runs(method: str, folder: Path) -> dict[int, Path]:
+    """The files of a method's runs at its best rate, by seed."""
+    rate = None if method == UNTRAINED else best_rate(method, folder)
+    if rate is None and method != UNTRAINED:
+        return {}
+    prefix = run_name(method, rate, 0).removesuffix("0")
+    return {int(file.stem.removeprefix(prefix)): file for file in folder.glob(f"{prefix}*.npz")}
+
+
 def pack(output: Path, data: Path, methods: list[str], scores: Path) -> None:
-    """The validation figures of all runs, and the test scores of the chosen ones, as two files."""
+    """The validation figures of all runs, and the test scores of the chosen ones of seeds that all methods have."""
     table = pd.read_csv(data / "manifest.csv", dtype={"patient_id": str})
     held_out = table[table["split"] != "train"]
     test = (held_out["split"] == "test").to_numpy()
@@ -154,13 +163,11 @@ def pack(output: Path, data: Path, methods: list[str], scores: Path) -> None:
         "abnormal": (held_out["findings"] != "No Finding").to_numpy()[test].astype(np.int8),
     }
     folder = output / "runs"
-    for method in methods:
-        rate = None if method == UNTRAINED else best_rate(method, folder)
-        if rate is None and method != UNTRAINED:
-            continue
-        for file in sorted(folder.glob(f"{run_name(method, rate, 0)[:-1]}*.npz")):
-            seed = file.stem.rsplit("_", 1)[1]
-            with np.load(file) as content:
+    chosen = {method: chosen_runs(method, folder) for method in methods}
+    of_all = set.intersection(*(set(files) for files in chosen.values()))
+    for method, files in chosen.items():
+        for seed in sorted(of_all):
+            with np.load(files[seed]) as content:
                 for endpoint in ENDPOINTS:
                     found = content[endpoint][test].astype(np.float16)
                     packed[f"{endpoint}:{method}:{seed}"] = found
