@@ -163,8 +163,10 @@ def used_folder() -> Path | None:
         None while it is empty, for an empty one is removed at the end, and for a run that goes on in its folder.
 
     Example:
-        >>> used_folder() is None
-        True
+        >>> from unittest.mock import patch
+        >>> with patch.dict(_made, clear=True):  # as in a process that has made no run
+        ...     print(used_folder())
+        None
     """
     used = [folder for folder in _made.values() if folder.is_dir() and not _is_unused(folder)]
     return used[-1] if used else None
