@@ -4,14 +4,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from monai_afire_cli.bundles.configs import merged_config
+from monai_afire_cli.bundles.configs import merged_config, read_json
 from monai_afire_cli.options.suggestions import did_you_mean
 from monai_afire_cli.process.starting import quoted
 
@@ -59,7 +58,7 @@ class Bundle:
     @property
     def title(self) -> str:
         """What the bundle is, in a line."""
-        return json.loads((self.folder / _METADATA).read_text(encoding="utf-8"))["name"]
+        return read_json(self.folder / _METADATA)["name"]
 
     def configs(self) -> tuple[list[str], list[str]]:
         """

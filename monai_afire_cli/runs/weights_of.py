@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_afire_cli.bundles.bundle import bundle_word, find_bundle
-from monai_afire_cli.bundles.configs import entry_at
+from monai_afire_cli.bundles.configs import entry_at, read_json
 from monai_afire_cli.options.suggestions import did_you_mean
 from monai_afire_cli.runs.run_records import (
     LATEST,
@@ -87,7 +87,7 @@ def wrong_detector(word: str) -> str | None:
     """
     bundle = find_bundle("afire")
     [file] = bundle.config_files(["inference"])
-    config = json.loads(file.read_text(encoding="utf-8"))
+    config = read_json(file)
     problem = wrong_run(word, bundle.folder, config)
     return problem and f"--weights_of {problem}"
 

@@ -95,12 +95,13 @@ def measure(network: ViTEncoder, data: Data, file: Path) -> None:
     validation = np.isin(held_out, data.findings.rows("validation"))
     labels = data.findings.labels[held_out[validation]]
     figures = {
+        "run": file.stem,
         "probe": mean_auc(labels, scores["probe"][validation]),
         "detector": roc_auc(labels.any(1), scores["detector"][validation]),
     }
     np.savez_compressed(file, probe=scores["probe"], detector=scores["detector"])
-    file.with_suffix(".json").write_text(json.dumps({"run": file.stem, **figures}))
-    print(json.dumps({"run": file.stem, **figures}), flush=True)
+    file.with_suffix(".json").write_text(json.dumps(figures))
+    print(json.dumps(figures), flush=True)
 
 
 def best_rate(method: str, folder: Path) -> float | None:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from monai_afire.apps.runs.call import config_files
 from monai_afire.apps.runs.config_entries import is_of_weights, top_level
 from monai_afire.apps.runs.door import launched, run_text
 from monai_afire.apps.runs.overlays import completed
+from monai_afire_cli.bundles.configs import read_json
 from monai_afire_cli.options.words import passed_word
 
 _OF_ONE_RUN = {
@@ -102,7 +102,7 @@ def _content(paths: Sequence[str]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for path in paths:
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            content = read_json(Path(path))
         except (OSError, ValueError):
             continue
         if isinstance(content, dict):

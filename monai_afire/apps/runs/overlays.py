@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import combinations
@@ -15,6 +14,8 @@ from monai.bundle.reference_resolver import ReferenceResolver
 from monai.bundle.utils import ID_SEP_KEY, MERGE_KEY
 
 from monai_afire.apps.runs.door import files_text
+from monai_afire.utils.text import first_few
+from monai_afire_cli.bundles.configs import read_json
 
 FOLLOWS = "_follows"
 """In an overlay: names of files, or patterns of them, that come before it where both are given."""
@@ -76,7 +77,6 @@ def undone_settings(layers: Layers, given: Collection[str] = ()) -> str | None:
     if undone is None:
         return None
     first, second, ids = undone
-    more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
     settled = _settling_config(first, second, ids)
     if settled:
         remedy = f"add {settled.name} after both"
@@ -84,7 +84,7 @@ def undone_settings(layers: Layers, given: Collection[str] = ()) -> str | None:
         them = "it" if len(ids) == 1 else "them"
         remedy = f"leave one out, or add a config of your own that sets {them}"
     names = f"{Path(first).name} and {Path(second).name}"
-    return f"{names} set {', '.join(ids[:_SHOWN])}{more} differently; {remedy}"
+    return f"{names} set {first_few(ids, _SHOWN)} differently; {remedy}"
 
 
 def completed(paths: Sequence[str]) -> list[str]:
@@ -101,7 +101,7 @@ def completed(paths: Sequence[str]) -> list[str]:
         >>> completed([])
         []
     """
-    layers = {path: json.loads(Path(path).read_text(encoding="utf-8")) for path in paths}
+    layers = {path: read_json(Path(path)) for path in paths}
     settling = [_settling_config(*undone) for undone in _undone(layers)]
     added = dict.fromkeys(str(path) for path in settling if path is not None)
     return [*paths, *(path for path in added if path not in paths)]
@@ -162,7 +162,7 @@ def _is_inside(id: str, other: str) -> bool:
 def _settling_config(first: str, second: str, ids: Sequence[str]) -> Path | None:
     """A config beside the second that follows both and sets what they set differently."""
     for path in sorted(Path(second).parent.glob("*.json")):
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         follows = content.get(FOLLOWS, ())
         if _names(follows, first) and _names(follows, second) and content.keys() >= set(ids):
             return path
