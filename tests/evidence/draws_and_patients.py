@@ -96,6 +96,14 @@ FAMILIES = {
         ),
         labels=("0.1", "1"),
     ),
+    "part 12": Family(
+        (
+            ("imagenet_continued_probe", "random_continued_probe"),
+            ("random_continued_probe", "imagenet_untrained_probe"),
+            ("imagenet_probe", "random_continued_probe"),
+        ),
+        labels=("0.1", "1"),
+    ),
 }
 """By the part of the protocol."""
 

@@ -4,8 +4,9 @@
 
 ``python -m tests.evidence.imagenet_pretraining --data /path/to/nih_cxr_7k`` writes ``imagenet_contrast.pt``, or
 ``imagenet_lejepa.pt`` with ``--objective lejepa``, the weights for the arm ``imagenet_continued_probe`` of
-``nih_findings``, and the same in half precision. An interrupted command goes on at its last epoch. The protocols are
-parts 6, 7 and 9 of ``docs/reports/imagenet.md``.
+``nih_findings``, and the same in half precision. With ``--start random`` the same runs from random weights, and the
+files' names begin with ``random``. An interrupted command goes on at its last epoch. The protocols are parts 6, 7, 9
+and 12 of ``docs/reports/imagenet.md``.
 """
 
 from __future__ import annotations
@@ -36,12 +37,13 @@ BATCH, PEAK, WIDTH = 64, 5e-4, 256
 
 
 class TwoViews(nn.Module):
-    """An objective of two views of images ``(B, 1, 128, 128)``, from ImageNet's weights on."""
+    """An objective of two views of images ``(B, 1, 128, 128)``, from ImageNet's weights or random ones on."""
 
-    def __init__(self) -> None:
+    def __init__(self, start: str) -> None:
         super().__init__()
         self.encoder = EfficientNetLiteEncoder(img_size=VIEW)
-        self.encoder.load_state_dict(imagenet_state_dict())
+        if start == "imagenet":
+            self.encoder.load_state_dict(imagenet_state_dict())
         self.projection = self.projection_of(self.encoder.hidden_size)
 
     @staticmethod
@@ -87,11 +89,11 @@ OBJECTIVES: dict[str, type[TwoViews]] = {"contrast": Contrast, "lejepa": LeJEPA}
 
 
 def continued(
-    objective: type[TwoViews], images: torch.Tensor, epochs: int, file: Path
+    objective: type[TwoViews], start: str, images: torch.Tensor, epochs: int, file: Path
 ) -> EfficientNetLiteEncoder:
     """Train for some epochs, from the file of the last one where there is one."""
     torch.manual_seed(0)
-    network = objective().to(memory_format=torch.channels_last)
+    network = objective(start).to(memory_format=torch.channels_last)
     optimizer = torch.optim.AdamW(weight_decay_groups(network, 0.05), PEAK)
     steps = len(images) // BATCH * epochs
     schedule = OneCycleLR(optimizer, PEAK, steps, pct_start=0.15, cycle_momentum=False)
@@ -141,18 +143,23 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder nih_cxr_7k")
     parser.add_argument("--output", type=Path, default=Path("results/imagenet"))
     parser.add_argument("--objective", choices=list(OBJECTIVES), default="contrast")
+    parser.add_argument("--start", choices=["imagenet", "random"], default="imagenet")
     parser.add_argument("--epochs", type=int, default=15)
     options = parser.parse_args()
     (options.output / "cache").mkdir(parents=True, exist_ok=True)
     data = read_set(options.data, SIZE, options.output / "cache")
     images = data.images[torch.from_numpy(data.rows("training"))]
-    name = options.objective
+    name = f"{options.start}_{options.objective}"
     trained = continued(
-        OBJECTIVES[name], images, options.epochs, options.output / f"imagenet_{name}.checkpoint"
+        OBJECTIVES[options.objective],
+        options.start,
+        images,
+        options.epochs,
+        options.output / f"{name}.checkpoint",
     )
     encoder = EfficientNetLiteEncoder(img_size=SIZE)
     encoder.load_state_dict(trained.state_dict())
-    save_network(encoder, options.output / f"imagenet_{name}.pt", {"task": "encoder"})
+    save_network(encoder, options.output / f"{name}.pt", {"task": "encoder"})
     release(encoder, options.output / f"efficientnet_lite0_{name}.safetensors")
 
 

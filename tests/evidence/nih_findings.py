@@ -482,6 +482,7 @@ ARMS = {
     "imagenet_probe": Arm("probe", "efficientnet", weights="imagenet", size=128),
     "imagenet_untrained_probe": Arm("probe", "efficientnet", size=128),
     "imagenet_continued_probe": Arm("probe", "efficientnet", weights="--weights", size=128),
+    "random_continued_probe": Arm("probe", "efficientnet", weights="--weights", size=128),
     "imagenet_probe_224": Arm("probe", "efficientnet", weights="imagenet", size=224),
     "imagenet_continued_probe_224": Arm("probe", "efficientnet", weights="--weights", size=224),
     "imagenet_tuned": Arm("tuned", "efficientnet", weights="imagenet", size=96, recipe=IMAGENET),
