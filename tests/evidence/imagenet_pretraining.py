@@ -4,8 +4,8 @@
 
 ``python -m tests.evidence.imagenet_pretraining --data /path/to/nih_cxr_7k`` writes ``imagenet_contrast.pt``, or
 ``imagenet_lejepa.pt`` with ``--objective lejepa``, the weights for the arm ``imagenet_continued_probe`` of
-``nih_findings``, and the same in half precision. With ``--start random`` the same runs from random weights, and the
-files' names begin with ``random``. An interrupted command goes on at its last epoch. The protocols are parts 6, 7, 9
+``nih_findings``, and the same in half precision. ``--start random`` begins from random weights and writes
+``random_contrast.pt`` alone. An interrupted command goes on at its last epoch. The protocols are parts 6, 7, 9
 and 12 of ``docs/reports/imagenet.md``.
 """
 
@@ -160,7 +160,9 @@ def main() -> None:
     encoder = EfficientNetLiteEncoder(img_size=SIZE)
     encoder.load_state_dict(trained.state_dict())
     save_network(encoder, options.output / f"{name}.pt", {"task": "encoder"})
-    release(encoder, options.output / f"efficientnet_lite0_{name}.safetensors")
+    if options.start == "imagenet":
+        file = f"efficientnet_lite0_{options.objective}.safetensors"
+        release(encoder, options.output / file)
 
 
 if __name__ == "__main__":

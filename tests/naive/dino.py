@@ -14,7 +14,15 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-__all__ = ["dino_loss", "ema", "entropy", "head_scores", "moved_center", "softmax"]
+__all__ = [
+    "batch_normalized_head_scores",
+    "dino_loss",
+    "ema",
+    "entropy",
+    "head_scores",
+    "moved_center",
+    "softmax",
+]
 
 
 def softmax(scores: Tensor, temperature: float) -> Tensor:
@@ -74,8 +82,34 @@ def head_scores(weights: Mapping[str, Tensor], embedding: Tensor) -> Tensor:
             weights[f"mlp.layers.{layer}.weight"] @ hidden + weights[f"mlp.layers.{layer}.bias"]
         )
         if layer != layers[-1]:
-            hidden = hidden * (1 + torch.erf(hidden / math.sqrt(2))) / 2
-    hidden = hidden / hidden.norm()
+            hidden = gelu(hidden)
+    return prototype_scores(weights, hidden)
+
+
+def batch_normalized_head_scores(weights: Mapping[str, Tensor], embeddings: Tensor) -> Tensor:
+    """The same with batch normalization before each GELU, on a batch of embeddings (N,D) in training: (N,K)."""
+    rows = list(embeddings)
+    for linear in (0, 3):
+        rows = [
+            weights[f"mlp.layers.{linear}.weight"] @ row + weights[f"mlp.layers.{linear}.bias"]
+            for row in rows
+        ]
+        mean = sum(rows, torch.zeros(())) / len(rows)
+        variance = sum(((row - mean) ** 2 for row in rows), torch.zeros(())) / len(rows)
+        gain, shift = (weights[f"mlp.layers.{linear + 1}.{name}"] for name in ("weight", "bias"))
+        rows = [gelu((row - mean) / (variance + 1e-5).sqrt() * gain + shift) for row in rows]
+    narrow = [weights["mlp.layers.6.weight"] @ row + weights["mlp.layers.6.bias"] for row in rows]
+    return torch.stack([prototype_scores(weights, row) for row in narrow])
+
+
+def gelu(values: Tensor) -> Tensor:
+    """x Φ(x)."""
+    return values * (1 + torch.erf(values / math.sqrt(2))) / 2
+
+
+def prototype_scores(weights: Mapping[str, Tensor], narrow: Tensor) -> Tensor:
+    """Scores (K,) of the narrow end (C,) of the MLP."""
+    hidden = narrow / narrow.norm()
     gains, directions = (weights[f"last_layer.parametrizations.weight.original{i}"] for i in (0, 1))
     return torch.stack(
         [g[0] * (v @ hidden) / v.norm() for g, v in zip(gains, directions, strict=True)]

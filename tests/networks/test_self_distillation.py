@@ -283,3 +283,44 @@ def test_head_scores_equal_loops() -> None:
         [dino.head_scores(head.state_dict(), row) for row in embeddings.flatten(0, 1)]
     )
     torch.testing.assert_close(head(embeddings).flatten(0, 1), expected)
+
+
+def test_batch_normalized_head_equals_loops() -> None:
+    head = DistillationHead(7, num_prototypes=4, hidden_dim=6, bottleneck_dim=3, batch_norm=True)
+    head.double()
+    for parameter in head.parameters():
+        parameter.data += torch.randn_like(parameter)
+    embeddings = torch.randn(2, 3, 7, dtype=torch.float64, requires_grad=True)
+    scores = head(embeddings).flatten(0, 1)
+    expected = dino.batch_normalized_head_scores(head.state_dict(), embeddings.flatten(0, 1))
+    torch.testing.assert_close(scores, expected)
+    factors = torch.randn_like(scores)
+    gradients = [
+        torch.autograd.grad((of * factors).sum(), embeddings)[0] for of in (scores, expected)
+    ]
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_batch_normalization_keeps_nearly_alike_embeddings_apart(seed: int) -> None:
+    """Mean cosine of the scores of 64 embeddings that share nearly all of their length."""
+    torch.manual_seed(seed)
+    embeddings = torch.randn(24) + 0.02 * torch.randn(64, 24)
+    similarities = {}
+    for batch_norm in (False, True):
+        scores = DistillationHead(24, 32, 48, 16, batch_norm=batch_norm)(embeddings)
+        unit = nn.functional.normalize(scores, dim=1)
+        similarities[batch_norm] = (unit @ unit.T).mean().item()
+    assert similarities[False] > 0.99
+    assert similarities[True] < 0.5
+
+
+def test_the_teacher_takes_the_running_statistics_of_the_head() -> None:
+    network = tiny_dino(batch_norm=True)
+    network(*crops())
+    student, teacher = (head.mlp.layers[1] for head in (network.head, network.teacher_head))
+    assert student.running_mean.abs().max() > 0
+    assert teacher.running_mean.abs().max() == 0  # it is in evaluation mode
+    network.update_teacher()
+    torch.testing.assert_close(teacher.running_mean, student.running_mean)
+    torch.testing.assert_close(teacher.running_var, student.running_var)

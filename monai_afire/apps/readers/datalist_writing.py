@@ -350,7 +350,7 @@ def _present(images: Sequence[LabeledImage], root: Path, allow_missing: bool) ->
     absent += f" ({spelling})" if spelling else ""
     if not present:
         raise DatalistError(
-            f"{root}: none of the {len(images):,} listed images is there: {absent}; check --root."
+            f"{root}: none of the {len(images):,} listed images is there: {absent}; check the folder."
         )
     if absent and not allow_missing:
         text = f"{len(images) - len(present):,} of {len(images):,} listed images are not there: {absent}"

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -450,4 +449,5 @@ def normal_items(
         raise DatalistError(
             "the data: no item has the label 0 of a normal image; check the labels."
         )
-    return normal if limit is None else normal[:: math.ceil(len(normal) / limit)]
+    count = len(normal) if limit is None else min(limit, len(normal))
+    return [normal[number * len(normal) // count] for number in range(count)]

@@ -20,18 +20,25 @@ def init_linear(module: nn.Module) -> None:
             nn.init.zeros_(module.bias)
 
 
+def _linear(in_dim: int, out_dim: int) -> nn.Linear:
+    """A linear layer that starts as those of vision transformers do."""
+    linear = nn.Linear(in_dim, out_dim)
+    init_linear(linear)
+    return linear
+
+
 class ProjectionMLP(nn.Module):
     """
     Linear layers with GELU between them, the same for every vector: an expander or projector.
 
-    There is no batch statistic, so that an embedding depends on its own image alone and a moving average of the
-    weights is the whole state of a teacher's copy.
+    By default there is no batch statistic, so that an embedding depends on its own image alone.
 
     Args:
         in_dim: width of the features.
         hidden_dim: width between the layers.
         out_dim: width of the embeddings.
         num_layers: number of linear layers, at least 1.
+        batch_norm: normalize over the vectors of a batch before each GELU. It then takes ``(N, in_dim)`` alone.
 
     Raises:
         ValueError: when there is no layer.
@@ -41,16 +48,25 @@ class ProjectionMLP(nn.Module):
         torch.Size([2, 9, 16])
     """
 
-    def __init__(self, in_dim: int, hidden_dim: int, out_dim: int, num_layers: int = 3) -> None:
+    def __init__(
+        self,
+        in_dim: int,
+        hidden_dim: int,
+        out_dim: int,
+        num_layers: int = 3,
+        batch_norm: bool = False,
+    ) -> None:
         super().__init__()
         if num_layers < 1:
             raise ValueError(f"a projection needs at least 1 layer, got num_layers={num_layers}")
         widths = [in_dim, *[hidden_dim] * (num_layers - 1), out_dim]
         layers: list[nn.Module] = []
-        for width, next_width in itertools.pairwise(widths):
-            layers += [nn.Linear(width, next_width), nn.GELU()]
-            init_linear(layers[-2])
-        self.layers = nn.Sequential(*layers[:-1])
+        for width, next_width in itertools.pairwise(widths[:-1]):
+            layers.append(_linear(width, next_width))
+            if batch_norm:
+                layers.append(nn.BatchNorm1d(next_width))
+            layers.append(nn.GELU())
+        self.layers = nn.Sequential(*layers, _linear(widths[-2], out_dim))
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """
@@ -70,9 +86,12 @@ class DistillationHead(nn.Module):
     Scores of an embedding for K prototypes (DINO, Sec. 3.1 and appendix C).
 
     An MLP of three layers with a narrow end (D -> hidden -> hidden -> bottleneck, GELU between), L2 normalization and a
-    weight-normalized linear layer without bias. There is no batch statistic, as in the paper's transformers.
+    weight-normalized linear layer without bias. By default there is no batch statistic, as in the paper's transformers.
 
     .. math:: y_k = g_k \frac{\langle z, v_k \rangle}{\lVert z \rVert \lVert v_k \rVert}
+
+    Embeddings of radiographs are nearly alike in the first steps. Without batch normalization, what they have in common
+    then fills the direction of z, and the teacher's distributions become uniform.
 
     Args:
         in_dim: D, width of the embedding.
@@ -80,6 +99,7 @@ class DistillationHead(nn.Module):
         hidden_dim: width of the MLP, 2048 in the paper.
         bottleneck_dim: width of z, 256 in the paper.
         norm_last_layer: True keeps the gains g at 1, so that the scores are cosines; False trains them.
+        batch_norm: normalize the hidden layers of the MLP over all embeddings of a batch.
 
     Example:
         >>> head = DistillationHead(in_dim=24, num_prototypes=32, hidden_dim=16, bottleneck_dim=8)
@@ -95,9 +115,10 @@ class DistillationHead(nn.Module):
         hidden_dim: int = 2048,
         bottleneck_dim: int = 256,
         norm_last_layer: bool = True,
+        batch_norm: bool = False,
     ) -> None:
         super().__init__()
-        self.mlp = ProjectionMLP(in_dim, hidden_dim, bottleneck_dim, num_layers=3)
+        self.mlp = ProjectionMLP(in_dim, hidden_dim, bottleneck_dim, 3, batch_norm)
         self.last_layer = weight_norm(nn.Linear(bottleneck_dim, num_prototypes, bias=False))
         gain = self.last_layer.parametrizations.weight.original0
         nn.init.ones_(gain)
@@ -113,7 +134,11 @@ class DistillationHead(nn.Module):
         Returns:
             ``(..., K)``, cosines in [-1, 1] if the last layer is normalized.
         """
-        return self.last_layer(F.normalize(self.mlp(embeddings), dim=-1, eps=1e-6))
+        *batch, width = embeddings.shape
+        scores = self.last_layer(
+            F.normalize(self.mlp(embeddings.reshape(-1, width)), dim=-1, eps=1e-6)
+        )
+        return scores.reshape(*batch, scores.shape[-1])
 
 
 class PositionwiseLinear(nn.Module):

@@ -52,6 +52,7 @@ class DINO(TeacherNetwork):
         teacher_decay: λ of the teacher's moving average (usually scheduled to 1).
         center_momentum: m in [0, 1); 0 keeps no memory.
         teacher_balance: "center" or "sinkhorn".
+        batch_norm: of the heads, see :class:`DistillationHead`. The teacher takes the student's running statistics.
 
     Raises:
         TypeError: when the encoder is none, see :func:`monai_afire.networks.as_encoder`.
@@ -85,6 +86,7 @@ class DINO(TeacherNetwork):
         teacher_decay: float = 0.996,
         center_momentum: float = 0.9,
         teacher_balance: str = "center",
+        batch_norm: bool = False,
     ) -> None:
         super().__init__()
         check_momentum("center_momentum", center_momentum)
@@ -94,7 +96,12 @@ class DINO(TeacherNetwork):
             )
         self.encoder = encoder = as_encoder(encoder)
         self.head = DistillationHead(
-            encoder.hidden_size, num_prototypes, head_dim, bottleneck_dim, norm_last_layer
+            encoder.hidden_size,
+            num_prototypes,
+            head_dim,
+            bottleneck_dim,
+            norm_last_layer,
+            batch_norm,
         )
         self.add_teachers()
         self.register_buffer("center", torch.zeros(num_prototypes))
