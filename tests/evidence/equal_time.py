@@ -34,7 +34,7 @@ from monai_afire.metrics.binary_classification import roc_auc
 from monai_afire.networks import ViTEncoder
 from tests.evidence import nih_findings, real_detection
 from tests.evidence.component_endpoint import holm
-from tests.evidence.draws_and_patients import both_ways, interval
+from tests.evidence.draws_and_patients import both_ways, compact, interval
 from tests.evidence.nih_findings import MeanToken
 from tests.evidence.real_encoders import encoder, encoder_scores, shape_in
 
@@ -170,7 +170,7 @@ def pack(output: Path, data: Path, methods: list[str], scores: Path) -> None:
         for seed in sorted(of_all):
             with np.load(files[seed]) as content:
                 for endpoint in ENDPOINTS:
-                    found = content[endpoint][test].astype(np.float16)
+                    found = compact(content[endpoint][test])
                     packed[f"{endpoint}:{method}:{seed}"] = found
     np.savez_compressed(scores / "equal_time.npz", **packed)
     rows = [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]

@@ -40,6 +40,21 @@ def test_the_interval_covers_the_truth_where_draws_differ() -> None:
     assert 0.85 <= covered / 200 <= 0.99
 
 
+def test_scores_that_differ_by_little_keep_their_order(tmp_path: Path) -> None:
+    table = pd.DataFrame({"image": [f"{n}.png" for n in range(40)], "split": "test"})
+    table["patient_id"] = table["image"]
+    table["findings"] = ["Mass" if n % 2 else "No Finding" for n in range(40)]
+    table.to_csv(tmp_path / "manifest.csv", index=False)
+    order = np.random.default_rng(0).permutation(40)
+    scores = -3 + 1e-5 * np.tile(order[:, None], (1, 12))
+    np.savez(tmp_path / "untrained_0.1_0.npz", scores=scores, rows=np.arange(40))
+    pack(tmp_path, tmp_path, tmp_path / "packed.npz")
+    with np.load(tmp_path / "packed.npz") as content:
+        packed = content["run:untrained_0.1_0"]
+    assert packed.dtype == np.float16
+    assert (packed.argsort(axis=0) == scores.argsort(axis=0)).all()
+
+
 def test_runs_are_packed_and_compared(tmp_path: Path) -> None:
     random = np.random.default_rng(2)
     table = pd.DataFrame(
