@@ -123,7 +123,9 @@ def test_runs_repeat_resume_and_feed_an_encoder(
     assert report.missing == []
     torch.testing.assert_close(encoder.norm.weight, other["teacher_encoder.norm.weight"])
     assert set(served_pictures(last_run("dino"))) == {"pictures/tokens"}
-    assert whole["center"].any()
+    assert whole["teacher_head.mlp.layers.1.running_mean"].any()
+    centered = train(**{"epochs": 1, "network_def::teacher_balance": "center"})
+    assert centered["center"].any()
 
 
 @pytest.mark.slow
