@@ -1,16 +1,14 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Engines: preparation of batches for MONAI's trainers, and a trainer for experiment tracking."""
+"""Engines: preparation of batches for MONAI's trainers."""
 
 from __future__ import annotations
 
 from monai_afire.engines.augmented_batch import PrepareAugmentedBatch
 from monai_afire.engines.prepare_batch import PrepareInputs, PrepareLesionBatch
-from monai_afire.engines.tracked_trainer import TrackedTrainer
 
 __all__ = [
     "PrepareAugmentedBatch",
     "PrepareInputs",
     "PrepareLesionBatch",
-    "TrackedTrainer",
 ]

@@ -1,14 +1,13 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Seeds that depend on run, epoch and rank, and the state of the random generators."""
+"""Seeds that depend on run, epoch and rank, and random numbers that leave no trace."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from ignite.engine import Engine, Events
 from monai.data.utils import set_rnd
 from torch.utils.data import Dataset
 
-from monai_afire.utils.device import current_random_state, restore_random_state
+from monai_afire.utils.device import accelerator_kind
 from monai_afire.utils.distributed import global_rank
 
 
@@ -69,42 +68,21 @@ class EpochSeed:
         torch.manual_seed(value)
         for generator, generator_value in zip(self.generators, generator_values, strict=True):
             generator.manual_seed(generator_value)
-        # the rest of a resumed epoch
-        loader = getattr(engine.state.dataloader, "whole", engine.state.dataloader)
+        loader = engine.state.dataloader
         dataset = getattr(loader, "dataset", None) if self.dataset is None else self.dataset
         if dataset is not None:
             set_rnd(dataset, seed=value)
 
 
-def random_state(generators: Sequence[Any] = ()) -> dict[str, Any]:
-    """State of all random generators in this process, for a checkpoint within an epoch."""
-    state: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
-    numpy_state = np.random.get_state(legacy=False)  # noqa: NPY002  third-party transforms use the global state
-    words = torch.from_numpy(numpy_state["state"]["key"].astype(np.int64))
-    state["numpy"] = {**numpy_state, "state": {**numpy_state["state"], "key": words}}
-    return (
-        state
-        | current_random_state()
-        | {"generators": [generator.get_state() for generator in generators]}
-    )
-
-
-def set_random_state(state: Mapping[str, Any], generators: Sequence[Any] = ()) -> None:
-    """Restore a state of :func:`random_state`."""
-    random.setstate(state["python"])
-    words = state["numpy"]["state"]["key"].numpy().astype(np.uint32)
-    np.random.set_state({**state["numpy"], "state": {**state["numpy"]["state"], "key": words}})  # noqa: NPY002
-    torch.set_rng_state(state["torch"])
-    restore_random_state(state)
-    for generator, generator_state in zip(generators, state["generators"], strict=True):
-        generator.set_state(generator_state)
-
-
 @contextmanager
 def unchanged_random_state() -> Iterator[None]:
     """Restore the state at the end: loaders draw the seeds of their workers from it, and transforms their numbers."""
-    state = random_state()
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002  third-party transforms use the global state
+    kind = accelerator_kind()
+    devices = [] if kind is None else list(range(torch.get_device_module(kind).device_count()))
     try:
-        yield
+        with torch.random.fork_rng(devices, device_type=kind or "cuda"):
+            yield
     finally:
-        set_random_state(state)
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002

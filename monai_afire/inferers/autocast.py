@@ -19,7 +19,7 @@ class AutocastInferer(SimpleInferer):
 
     The ``amp`` option of MONAI's engines covers CUDA only, and the loss, too. This covers the network alone, on CPUs,
     too, where bfloat16 is native on many server processors. bfloat16 has the range of float32 and needs no gradient
-    scaler; float16 needs one, which :class:`monai_afire.engines.TrackedTrainer` adds.
+    scaler; float16 needs one, which :class:`monai_afire.handlers.Training` adds.
 
     Args:
         enabled: False runs in the network's own precision.

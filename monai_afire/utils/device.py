@@ -185,20 +185,3 @@ def described_precision(device: torch.device | str, is_half: bool = True) -> str
 def widest_float(device: torch.device | str) -> torch.dtype:
     """The floating-point type of a device with the most digits."""
     return torch.float32 if torch.device(device).type == "mps" else torch.float64
-
-
-def current_random_state() -> dict[str, torch.Tensor]:
-    """State of the accelerator's random numbers, if this process uses one."""
-    kind = accelerator_kind()
-    if kind is None:
-        return {}
-    module = torch.get_device_module(kind)
-    is_used = getattr(module, "is_initialized", lambda: True)()
-    return {kind: module.get_rng_state()} if is_used else {}
-
-
-def restore_random_state(state: Mapping[str, Any]) -> None:
-    """Go on from a state of :func:`current_random_state`; that of an accelerator that is not there is passed over."""
-    kind = accelerator_kind()
-    if kind is not None and kind in state:
-        torch.get_device_module(kind).set_rng_state(state[kind])

@@ -14,11 +14,9 @@ from monai_afire.apps.runs.options.option import Option
 from monai_afire.apps.runs.process_end import show_cause_last
 from monai_afire.apps.runs.run_folder import run_folder
 from monai_afire.apps.runs.running import (
-    check_folders,
     finish_run,
     run_inference,
     run_once,
-    run_training,
 )
 from monai_afire.apps.runs.start import start_bundle
 from monai_afire.apps.runs.weights import checked_items, run_weights
@@ -35,7 +33,6 @@ __all__ = [
     "bundle_call",
     "bundle_root",
     "check_call",
-    "check_folders",
     "checked_items",
     "describe_default",
     "finish_run",
@@ -44,7 +41,6 @@ __all__ = [
     "run_folder",
     "run_inference",
     "run_once",
-    "run_training",
     "run_weights",
     "show_cause_last",
     "tune_cpu",

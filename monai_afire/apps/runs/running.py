@@ -1,114 +1,24 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""A run, from the check of its folders to the record of its end: a training, an inference, or what is done once."""
+"""The end of a run: an inference, or what is done once, and its record."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
-from ignite.engine import Engine, Events
+from ignite.engine import Engine
 
-from monai_afire.apps.runs.closing_message import TrainingMessage
 from monai_afire.apps.runs.process_end import say_how_to_go_on
-from monai_afire.apps.runs.run_folder import leave_no_empty_folder
-from monai_afire.data.datalist.image_list import image_fingerprint
-from monai_afire.engines import TrackedTrainer
-from monai_afire.handlers.run_folder import RunFolder
 from monai_afire.handlers.stop_request import StoppedBySignal
-from monai_afire.utils.distributed import by_main_rank, global_rank
-from monai_afire.utils.files import check_writable, refuse_existing
+from monai_afire.utils.distributed import by_main_rank
 from monai_afire_cli.runs.run_records import begin_again, is_finished, note_finished
 
-__all__ = ["check_folders", "finish_run", "run_inference", "run_once", "run_training"]
+__all__ = ["finish_run", "run_inference", "run_once"]
 
 logger = logging.getLogger(__name__)
-
-
-def check_folders(
-    output_dir: str, ckpt_dir: str, resume: bool = False, items: Sequence[Any] = ()
-) -> None:
-    """
-    Make sure that a training can write to its folders, and that no other one has, before hours of work depend on it.
-
-    New folders that stay empty, because the run fails before it begins, are removed when the process ends.
-
-    Args:
-        output_dir: of pictures and curves.
-        ckpt_dir: of the weights.
-        resume: whether the run goes on with what is there.
-        items: that the run trains on.
-
-    Raises:
-        FileExistsError: when a folder has the results of another run.
-        OSError: when a folder cannot be written to.
-        RuntimeError: when the checkpoint to resume is of other images.
-
-    Example:
-        >>> import tempfile
-        >>> folder = tempfile.mkdtemp()
-        >>> check_folders(folder, f"{folder}/models")
-    """
-    if resume and (problem := by_main_rank(_other_images, ckpt_dir, items)):
-        raise RuntimeError(problem)
-    by_main_rank(_check_folders, Path(output_dir), Path(ckpt_dir), resume)
-
-
-def _other_images(ckpt_dir: str, items: Sequence[Any]) -> str | None:
-    return RunFolder(ckpt_dir).other_images(image_fingerprint(items))
-
-
-def _check_folders(output_dir: Path, ckpt_dir: Path, resume: bool) -> None:
-    for folder in (output_dir, ckpt_dir):
-        leave_no_empty_folder(folder)
-    check_writable(output_dir, option="--output_dir")
-    check_writable(ckpt_dir, option="--ckpt_dir")
-    if resume:
-        return
-    curves = output_dir.glob("events.out.tfevents*")
-    refuse_existing(ckpt_dir / "checkpoint.pt", ckpt_dir / "model.pt", *curves)
-
-
-def run_training(trainer: TrackedTrainer, bundle_root: str) -> None:
-    """
-    Train, and print where the results are and what to do next.
-
-    Args:
-        trainer: with a :class:`monai_afire.handlers.TrainingRun`.
-        bundle_root: folder of the bundle.
-
-    Raises:
-        ValueError: for a trainer without one.
-    """
-    run = trainer.training_run
-    if run is None:
-        raise ValueError("the trainer has no TrainingRun: give it one (run), or call its run()")
-    chosen_by = run.validator if run.keep_best else None
-    message = TrainingMessage(
-        run.network, run.ckpt_dir, bundle_root, run.output_dir, run.preview, chosen_by
-    )
-    message.attach(trainer)
-    if run.resume and global_rank() == 0:
-        _make_newest_at_first_epoch(trainer, run.output_dir)
-    try:
-        trainer.run()
-    except StoppedBySignal:
-        say_how_to_go_on(run.output_dir)
-        raise
-    finish_run(run.output_dir)
-
-
-def _make_newest_at_first_epoch(trainer: Engine, output_dir: str) -> None:
-    """Make a resumed run the newest one as soon as it trains; a complete one, which does not, stays as it is."""
-
-    def begin(_: Engine) -> None:
-        begin_again(output_dir)
-        handle.remove()
-
-    handle = trainer.add_event_handler(Events.EPOCH_STARTED, begin)
 
 
 def run_inference(evaluator: Engine, output_dir: str | os.PathLike) -> None:

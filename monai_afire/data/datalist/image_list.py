@@ -1,74 +1,48 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Which images a list holds, in a few numbers: so that a run does not go on with those of another one."""
+"""Which images a list holds, in one digest: so that a run does not go on with those of another one."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from monai_afire.utils.files import common_folder, path_from
 
-_MOST_FILES = 64  # whose size is asked for: a network disk may take milliseconds for each
+_MOST_SIZES = 64  # of files: a network disk may take milliseconds for each
 
 
-def image_fingerprint(items: Any) -> dict[str, Any] | None:
+def image_digest(items: Any, class_names: Any = None) -> str | None:
     """
-    What tells the images of a list from others: their number, their names below their common folder, some sizes.
+    Digest of the names of a list's images below their common folder, in their order, of some sizes, and of classes.
 
-    A copy of the folder elsewhere has the same fingerprint; other images of the same names have another one. The order
-    of the items counts, too. Of long lists the sizes of 64 files are taken, evenly spread.
+    A copy of the folder elsewhere has the same digest; other images of the same names have another one.
 
     Args:
         items: of a datalist, each with "image": the path of a file, or a list of paths.
+        class_names: of the labels, in their order.
 
     Returns:
-        "count", and digests of "names" and "sizes"; None where the images are no files, or there are none.
+        The digest; None where the images are no files, or there are none.
 
     Example:
-        >>> image_fingerprint([{"image": "/a/1.png"}]) == image_fingerprint([{"image": "/b/1.png"}])
+        >>> image_digest([{"image": "/a/1.png"}]) == image_digest([{"image": "/b/1.png"}])
         True
-        >>> image_fingerprint([{"image": 1.0}]) is None
+        >>> image_digest([{"image": 1.0}]) is None
         True
     """
     files = _image_files(items)
     if not files:
         return None
     folder = common_folder(files)
-    step = math.ceil(len(files) / _MOST_FILES)
-    return {
-        "count": len(items),
-        "names": _digest(path_from(file, folder) for file in files),
-        "sizes": _digest(_size(files[place]) for place in range(0, len(files), step)),
-    }
-
-
-def image_difference(then: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> str | None:
-    """
-    In what the images of two lists differ.
-
-    Args:
-        then: fingerprint of the former list; None where it is not known.
-        now: that of the present one.
-
-    Returns:
-        Words; None where nothing is known to differ.
-
-    Example:
-        >>> image_difference({"count": 461}, {"count": 30})
-        '30 training images now, 461 in that run'
-    """
-    if then is None or now is None or then == now:
-        return None
-    if then["count"] != now["count"]:
-        return f"{now['count']:,} training images now, {then['count']:,} in that run"
-    if then["names"] != now["names"]:
-        return f"{now['count']:,} training images of other names, or in another order"
-    return "other training images of the same names: their files have other sizes"
+    names = [path_from(file, folder) for file in files]
+    sizes = [_size(file) for file in files[:: -(-len(files) // _MOST_SIZES)]]
+    classes = None if class_names is None else [str(name) for name in class_names]
+    return hashlib.sha256(json.dumps([names, sizes, classes]).encode()).hexdigest()
 
 
 def _image_files(items: Any) -> list[str]:
@@ -78,24 +52,16 @@ def _image_files(items: Any) -> list[str]:
     files: list[str] = []
     for item in items:
         image = item.get("image") if isinstance(item, Mapping) else None
-        paths: Sequence[Any] = image if isinstance(image, (list, tuple)) else [image]
+        paths = image if isinstance(image, (list, tuple)) else [image]
         if not all(isinstance(path, (str, os.PathLike)) for path in paths):
             return []
         files += [os.path.abspath(path) for path in paths]
     return files
 
 
-def _size(file: str) -> int:
-    """Bytes of a file; -1 where it cannot be asked for, which the loading will say."""
+def _size(file: str) -> int | None:
+    """Bytes of a file; None where it cannot be asked for, which the loading will say."""
     try:
-        return os.stat(file).st_size
+        return Path(file).stat().st_size
     except OSError:
-        return -1
-
-
-def _digest(entries: Iterable[Any]) -> str:
-    digest = hashlib.sha256()
-    for entry in entries:
-        digest.update(json.dumps(entry).encode())
-        digest.update(b"\n")
-    return digest.hexdigest()
+        return None
