@@ -7,7 +7,7 @@ from __future__ import annotations
 from monai_afire.data.cache.cached_dataset import cached_dataset
 from monai_afire.data.cache.disk_cache import DiskCachedDataset
 from monai_afire.data.datalist.datalist_checks import DatalistError
-from monai_afire.data.datalist.drawn_images import image_kind
+from monai_afire.data.datalist.drawn_images import image_kind, usable_items
 from monai_afire.data.datalist.labeled_items import labeled_items
 from monai_afire.data.datalist.labels import class_names, normal_items, saved_class_names
 from monai_afire.data.datalist.loading import bundle_items, indexed_images, load_radiograph_datalist
@@ -31,4 +31,5 @@ __all__ = [
     "saved_class_names",
     "scan_radiographs",
     "split_by_patient",
+    "usable_items",
 ]

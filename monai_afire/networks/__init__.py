@@ -27,6 +27,7 @@ from monai_afire.networks.nets.mae import MAE
 from monai_afire.networks.nets.peac import PEAC
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.networks.nets.uper_net import UPerNet
+from monai_afire.networks.weights.finding import find_weights
 from monai_afire.networks.weights.model_file import (
     ModelFile,
     load_network,
@@ -35,7 +36,6 @@ from monai_afire.networks.weights.model_file import (
     saved_network,
 )
 from monai_afire.networks.weights.ready_encoder import load_encoder
-from monai_afire.networks.weights.released_files import released_encoder
 from monai_afire.networks.weights.starting_encoder import described, seen_images, starting_encoder
 from monai_afire.networks.weights.weight_loading import load_encoder_weights
 
@@ -66,13 +66,13 @@ __all__ = [
     "as_encoder",
     "build_encoder",
     "described",
+    "find_weights",
     "load_encoder",
     "load_encoder_weights",
     "load_network",
     "patch_labels",
     "patchify",
     "pretrained_afire",
-    "released_encoder",
     "save_network",
     "saved_network",
     "sinkhorn_knopp",

@@ -13,6 +13,7 @@ from monai_afire.utils.distributed import (
     per_process_batch,
     run_device,
 )
+from monai_afire.utils.run_folder import print_results, run_dir
 
 __all__ = [
     "default_num_workers",
@@ -21,5 +22,7 @@ __all__ = [
     "join_process_group",
     "parallel_network",
     "per_process_batch",
+    "print_results",
     "run_device",
+    "run_dir",
 ]

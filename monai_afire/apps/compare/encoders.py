@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,12 @@ from torch.nn import functional as F
 from monai_afire import __version__
 from monai_afire.detection.field_of_view import field_of_view_module
 from monai_afire.networks.definition import definition_of
-from monai_afire.networks.nets.encoders.encoder_building import IMAGENET, is_encoder_name
+from monai_afire.networks.nets.encoders.encoder_building import is_encoder_name
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.weights.description import tensor_digest
+from monai_afire.networks.weights.finding import RELEASED
 from monai_afire.networks.weights.ready_encoder import load_encoder
-from monai_afire.networks.weights.released_files import RELEASED, weights_file
 from monai_afire.transforms import StandardizeContrast
-from monai_afire_cli.options.suggestions import did_you_mean
-from monai_afire_cli.subcommands.parsers import ENCODER_WORDS, ENCODERS
 
 _BATCH = 64  # images that lungs are looked for in at once
 _RANDOM = ":random"  # behind a file, as behind the names of other libraries
@@ -122,7 +121,7 @@ def compared_encoder(word: str, field_of_view: str = "lungs") -> ComparedEncoder
         >>> compared.name, compared.encoder.img_size, compared.standardize
         ('mine', (64, 64), True)
     """
-    name, _, source = (word, "", "") if weights_file(word).is_file() else word.partition("=")
+    name, _, source = (word, "", "") if Path(word).exists() else word.partition("=")
     encoder, standardize = _built(source or word)
     if encoder.in_channels != 1 or len(encoder.img_size) != 2:
         raise ValueError(f"encoder {word!r} takes other images than gray pictures: leave it out")
@@ -135,9 +134,6 @@ def _built(source: str) -> tuple[Any, bool]:
     name = source
     if not is_encoder_name(source):
         name = source.removesuffix(_RANDOM)
-        if name != IMAGENET and not weights_file(name).is_file():
-            meant = did_you_mean(source, ENCODERS)
-            raise FileNotFoundError(f"no encoder {source!r}: give {ENCODER_WORDS}{meant}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         encoder, transform = load_encoder(name, pretrained=name == source)

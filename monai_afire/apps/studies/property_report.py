@@ -24,8 +24,9 @@ from monai_afire.apps.studies.study import NothingToCompareError, Study, StudyRe
 from monai_afire.data.datalist.scanning import mark_results
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
+from monai_afire.networks.weights.checkpoint_files import read_description
 from monai_afire.networks.weights.description import TASKS
-from monai_afire.networks.weights.model_file import ModelFile, read_description
+from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.networks.weights.weight_loading import load_encoder_weights
 from monai_afire.utils.files import check_writable, write_text
 from monai_afire.utils.formatting import json_safe

@@ -22,11 +22,11 @@ from monai.bundle import ConfigWorkflow
 from monai_afire.apps.results.result_tables import written_name
 from monai_afire.apps.runs.options.declarations import OPTIONS
 from monai_afire.apps.runs.process_end import show_cause_last
-from monai_afire.apps.runs.weights import run_weights
 from monai_afire.apps.worklist.watched_normals import WatchedNormals
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.scanning import scan_radiographs
 from monai_afire.handlers.stop_request import StoppedBySignal
+from monai_afire.networks import find_weights
 from monai_afire.transforms.radiograph_io.formats import MISSING, UNOPENED
 from monai_afire.utils.files import check_writable, write_text
 from monai_afire.utils.folder_lock import LOCK_FILE, folder_lock
@@ -71,7 +71,7 @@ def watch_folder(
             :class:`monai_afire.apps.worklist.RunNormals`; it is made once, as ``normals.safetensors`` in the output
             folder.
         calibrate_weeks: take the images of the folder ``calibrate`` that are at most so many weeks old, anew each day.
-        weights_of: run that trained the detector, see :func:`monai_afire.apps.runs.run_weights`; it is looked up once.
+        weights_of: run that trained the detector, see :func:`monai_afire.networks.find_weights`; it is looked up once.
         overrides: settings of ``inference.json``.
 
     Raises:
@@ -88,7 +88,9 @@ def watch_folder(
     if "device" in overrides:
         _check_device(overrides["device"])
     if weights_of is not None:
-        overrides["ckpt_path"] = run_weights(weights_of, "afire", "anomaly detector")
+        overrides["ckpt_path"] = find_weights(
+            weights_of, "anomaly detector", find_bundle("afire").folder
+        )
     out = check_writable(output_dir)
     with folder_lock(out):
         normals = WatchedNormals(out, calibrate, calibrate_weeks)

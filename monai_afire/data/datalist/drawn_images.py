@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from PIL.PngImagePlugin import PngInfo
 
-from monai_afire.networks.weights.description import PHANTOMS, RADIOGRAPHS
+from monai_afire.networks.weights.description import KNOWS_PHANTOMS, PHANTOMS, RADIOGRAPHS
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _KEYWORD, _TEXT = "Source", "drawn by monai_afire"
@@ -60,3 +60,41 @@ def image_kind(items: Iterable[Mapping[str, Any]]) -> str:
         'radiographs'
     """
     return PHANTOMS if all(is_drawn(item["image"]) for item in items) else RADIOGRAPHS
+
+
+def usable_items(
+    weights: str | os.PathLike | None,
+    items: Sequence[Mapping[str, Any]],
+    phantom_weights: bool = False,
+) -> Sequence[Mapping[str, Any]]:
+    """
+    The items, unless the network was trained on drawn phantoms alone and one of them is a radiograph.
+
+    Args:
+        weights: file of the network; None for random weights.
+        items: what it is going to be used on, each with "image", the path of a file.
+        phantom_weights: True allows it.
+
+    Returns:
+        The items.
+
+    Raises:
+        ValueError: when an image is no phantom; the message names file and image.
+
+    Example:
+        >>> usable_items(None, [{"image": "a.dcm"}])
+        [{'image': 'a.dcm'}]
+    """
+    from monai_afire.networks.weights.starting_encoder import (
+        described,  # which imports this package
+    )
+
+    if phantom_weights or described(weights, "trained_on", None) != PHANTOMS:
+        return items
+    radiograph = next((item["image"] for item in items if not is_drawn(item["image"])), None)
+    if radiograph is not None:
+        raise ValueError(
+            f"{weights} {KNOWS_PHANTOMS}, and {radiograph} is a radiograph: train on your own images, or take released "
+            "weights (phantom_weights=True allows it)"
+        )
+    return items

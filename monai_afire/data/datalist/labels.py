@@ -191,7 +191,7 @@ def saved_class_names(weights: str | os.PathLike, default: Sequence[str] = ()) -
         >>> saved_class_names(f"{folder}/model.pt")
         ['effusion', 'nodule']
     """
-    from monai_afire.networks.weights.model_file import read_description
+    from monai_afire.networks.weights.checkpoint_files import read_description
 
     # the file beside it may be of a later run with the same folder
     if (description := read_description(weights)) and description.class_names:

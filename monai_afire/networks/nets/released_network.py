@@ -9,7 +9,7 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import nn
 
-from monai_afire.networks.weights.released_files import released_file
+from monai_afire.networks.weights.finding import released_file
 from monai_afire.networks.weights.safetensors_files import read_safetensors
 
 Self = TypeVar("Self", bound="ReleasedNetwork")

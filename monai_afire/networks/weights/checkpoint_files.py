@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 
 from monai_afire.networks.definition import encoder_definition
 from monai_afire.networks.weights.description import (
@@ -23,15 +24,17 @@ from monai_afire.networks.weights.description import (
     carried_description,
     parse_description,
 )
-from monai_afire.networks.weights.released_files import weights_file
 from monai_afire.networks.weights.safetensors_files import read_safetensors
 from monai_afire.utils.files import atomic_path, is_safetensors
 
 __all__ = [
     "PRODUCER",
     "Checkpoint",
+    "file_description",
     "flatten_tensors",
+    "network_state",
     "read_checkpoint",
+    "read_description",
     "read_own",
     "read_pickle",
     "write_pickle",
@@ -81,7 +84,7 @@ def read_checkpoint(path_or_state_dict: str | os.PathLike | Mapping[str, Any]) -
     if isinstance(path_or_state_dict, Mapping):
         name, content = "the given state dict", path_or_state_dict
     else:
-        path = weights_file(path_or_state_dict)
+        path = Path(path_or_state_dict)
         name = str(path)
         _check_is_file(path)
         if path.suffix == ".safetensors" or is_safetensors(path):
@@ -297,3 +300,60 @@ def _reason(error: Exception) -> str:
     if isinstance(error, pickle.UnpicklingError) or not text:
         return "no archive of tensors"
     return text[:200]
+
+
+def read_description(path: str | os.PathLike) -> Description | None:
+    """
+    What a file says about its network. No tensor is read, nothing is verified but the description itself.
+
+    Args:
+        path: a file of ``torch.save``, in which the state dict may be nested, or a safetensors file.
+
+    Returns:
+        The description; None for a file that is missing, damaged, or has none.
+
+    Raises:
+        ValueError: when the description is wrong; the message names the file.
+
+    Example:
+        >>> read_description("no/model.pt") is None
+        True
+    """
+    path = Path(path)
+    if not path.is_file():
+        return None
+    header: Mapping[str, str] = {}
+    state: Any = None
+    try:
+        if is_safetensors(path):
+            with safe_open(path, framework="pt") as content:
+                header = content.metadata() or {}
+        else:
+            state = network_state(read_pickle(path, mmap=True), path)
+    except Exception:  # damage fails in a dozen ways; the loading of the weights says how
+        return None
+    return file_description(path, header, state)
+
+
+def network_state(content: Any, path: Path) -> Any:
+    """Of ``model.pt`` itself, or of the network in a checkpoint."""
+    if isinstance(content, Mapping) and isinstance(content.get("network"), Mapping):
+        content = content["network"]
+    if not isinstance(content, Mapping):
+        raise ValueError(
+            f"{path} holds a {type(content).__name__} instead of a network's state dict"
+        )
+    return content
+
+
+def file_description(path: Path, header: Mapping[str, str], state: Any) -> Description | None:
+    """From a safetensors header or a state dict."""
+    try:
+        if HEADER in header:
+            return parse_description(header[HEADER])
+        if header:
+            return None  # of another program
+        return carried_description(state)
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        remedy = "copy the file again, or update this package if a newer version wrote it"
+        raise ValueError(f"{path} has a wrong description: {error}; {remedy}") from error

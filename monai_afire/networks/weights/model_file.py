@@ -15,26 +15,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import nn
 
 from monai_afire.networks.definition import build_network, encoder_definition
 from monai_afire.networks.nets.afire import AFiRe
-from monai_afire.networks.weights.checkpoint_files import read_own, read_pickle, write_pickle
+from monai_afire.networks.weights.checkpoint_files import (
+    file_description,
+    network_state,
+    read_description,
+    read_own,
+    write_pickle,
+)
 from monai_afire.networks.weights.description import (
-    HEADER,
     TASKS,
     Description,
     Preprocessing,
-    carried_description,
     contradiction,
     describe,
     one_for_all,
-    parse_description,
     tensor_digest,
     with_description,
 )
-from monai_afire.networks.weights.released_files import weights_file
 from monai_afire.networks.weights.safetensors_files import read_safetensors
 from monai_afire.networks.weights.weight_loading import load_encoder_weights
 from monai_afire.utils.distributed import global_rank
@@ -45,7 +46,6 @@ __all__ = [
     "check_fits",
     "load_network",
     "pretrained_afire",
-    "read_description",
     "save_network",
     "saved_network",
 ]
@@ -55,40 +55,6 @@ _COPY_AGAIN = (
 )
 _OWN_NAMES = ("patch_embedding.", "layers.")  # of encoders
 _STUDENT = re.compile(r"^(network\.)?(encoder|head)\.")
-
-
-def read_description(path: str | os.PathLike) -> Description | None:
-    """
-    What a file says about its network. No tensor is read, nothing is verified but the description itself.
-
-    Args:
-        path: a file of ``torch.save``, in which the state dict may be nested, or a safetensors file, or the
-            name of a released encoder.
-
-    Returns:
-        The description; None for a file that is missing, damaged, or has none.
-
-    Raises:
-        ValueError: when the description is wrong; the message names the file.
-
-    Example:
-        >>> read_description("no/model.pt") is None
-        True
-    """
-    path = weights_file(path)
-    if not path.is_file():
-        return None
-    header: Mapping[str, str] = {}
-    state: Any = None
-    try:
-        if is_safetensors(path):
-            with safe_open(path, framework="pt") as content:
-                header = content.metadata() or {}
-        else:
-            state = _network_state(read_pickle(path, mmap=True), path)
-    except Exception:  # damage fails in a dozen ways; the loading of the weights says how
-        return None
-    return _description(path, header, state)
 
 
 def save_network(
@@ -235,7 +201,7 @@ class ModelFile:
         """What the file says about its network."""
         path = self._existing_file()
         # without one, the reading of the tensors says what is wrong with a damaged file
-        found = read_description(path) or _description(path, {}, self.state_dict)
+        found = read_description(path) or file_description(path, {}, self.state_dict)
         if found is None:
             raise ValueError(
                 f"{path} does not say how to build its network: build it yourself and use load_network"
@@ -291,8 +257,8 @@ class ModelFile:
         path = self._existing_file()
         if is_safetensors(path):
             return read_safetensors(path, _COPY_AGAIN)[0]
-        state = _network_state(read_own(path, _COPY_AGAIN), path)
-        found = _description(path, {}, state)
+        state = network_state(read_own(path, _COPY_AGAIN), path)
+        found = file_description(path, {}, state)
         if found is not None and found.digest not in (None, tensor_digest(state)):
             raise ValueError(
                 f"{path} is damaged: the digest of its tensors does not match; {_COPY_AGAIN}"
@@ -300,11 +266,11 @@ class ModelFile:
         return state
 
     def _existing_file(self) -> Path:
-        path = weights_file(self.path)
+        path = Path(self.path)
         if not path.is_file():
-            others = "or name the file (--ckpt_path, --pretrained) or the folder of the bundle (--bundle_root)"
-            found = f"there are no weights {path} (in {Path.cwd()})"
-            raise FileNotFoundError(f"{found}: {self.hint or 'check the path'}, {others}")
+            raise FileNotFoundError(
+                f"there are no weights {path} (in {Path.cwd()}): {self.hint or 'check the path'}"
+            )
         return path
 
     def build(self, **replaced: Any) -> Any:
@@ -420,10 +386,10 @@ def _classes(definition: Any) -> set[str]:
 
 def pretrained_afire(path: str | os.PathLike | None, hint: str = "", **arguments: Any) -> AFiRe:
     """
-    An AFiRe network to go on training: that of a file, or a new one.
+    An AFiRe network to go on training: that of a file, or a new one around an encoder.
 
     Args:
-        path: the file; empty for a new network.
+        path: the file; empty, or of another network, for a new one.
         hint: what to do if there is no such file, for the message.
         arguments: of ``AFiRe``. With a file, only the temperature of the teacher counts; the others are the file's,
             and an ``encoder`` says the sizes of the images and patches.
@@ -433,7 +399,7 @@ def pretrained_afire(path: str | os.PathLike | None, hint: str = "", **arguments
 
     Raises:
         FileNotFoundError: when there is no such file.
-        ValueError: when it holds no pre-trained AFiRe network, or one of other sizes than those of the encoder.
+        ValueError: when it holds a network of other sizes than those of the encoder.
 
     Example:
         >>> from monai_afire.networks import ViTEncoder
@@ -441,7 +407,8 @@ def pretrained_afire(path: str | os.PathLike | None, hint: str = "", **arguments
         >>> pretrained_afire("", encoder=encoder, num_clusters=8).bank.prototypes.shape
         torch.Size([16, 8])
     """
-    if not path:
+    found = read_description(path) if path else None
+    if not path or (found is not None and found.task != TASKS["AFiRe"]):
         return AFiRe(**arguments)
     temperature = {
         name: value for name, value in arguments.items() if name == "teacher_temperature"
@@ -460,30 +427,6 @@ def _check_sizes(given: Any, trained: Any, path: str | os.PathLike) -> None:
         chosen, own = one_for_all(getattr(given, name)), one_for_all(getattr(trained, name))
         if chosen != own:
             raise ValueError(contradiction(option, chosen, path, own))
-
-
-def _network_state(content: Any, path: Path) -> Any:
-    """Of ``model.pt`` itself, or of the network in a checkpoint."""
-    if isinstance(content, Mapping) and isinstance(content.get("network"), Mapping):
-        content = content["network"]
-    if not isinstance(content, Mapping):
-        raise ValueError(
-            f"{path} holds a {type(content).__name__} instead of a network's state dict"
-        )
-    return content
-
-
-def _description(path: Path, header: Mapping[str, str], state: Any) -> Description | None:
-    """From a safetensors header or a state dict."""
-    try:
-        if HEADER in header:
-            return parse_description(header[HEADER])
-        if header:
-            return None  # of another program
-        return carried_description(state)
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        remedy = "copy the file again, or update this package if a newer version wrote it"
-        raise ValueError(f"{path} has a wrong description: {error}; {remedy}") from error
 
 
 def _a(task: str) -> str:

@@ -16,11 +16,10 @@ from monai_afire.networks.nets.encoders.encoder_building import (
 )
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.weights.description import KNOWS_PHANTOMS, PHANTOMS
+from monai_afire.networks.weights.finding import RELEASED, find_weights
 from monai_afire.networks.weights.model_file import ModelFile
-from monai_afire.networks.weights.released_files import ENCODERS, RELEASED, weights_file
 from monai_afire.networks.weights.weight_loading import load_encoder_weights
 from monai_afire.transforms.radiograph_input import RadiographInput
-from monai_afire_cli.options.suggestions import did_you_mean
 
 __all__ = ["ReadyEncoder", "load_encoder"]
 
@@ -45,8 +44,8 @@ def load_encoder(source: str | os.PathLike = RELEASED, pretrained: bool = True) 
     Args:
         source: "released" (ViT, 64 x 64 pixels), "released_224" (ViT-Ti/16, 224 x 224 pixels),
             "released_cnn" (EfficientNet-Lite0, 128 x 128 pixels), "imagenet" (the same with ImageNet's weights, 224 x
-            224 pixels, extra ``imagenet``), or a file of this package, such as the
-            ``model.pt`` of a run; also "hub:FOLDER" and "timm:NAME:pretrained"
+            224 pixels, extra ``imagenet``), "latest" for the newest run, another run, its folder, or a file of this
+            package (:func:`find_weights`); also "hub:FOLDER" and "timm:NAME:pretrained"
             (:func:`monai_afire.networks.build_encoder`). What a file says about its images becomes the transform. The
             images of other sources keep their contrast.
         pretrained: False for the same network with random weights.
@@ -82,12 +81,7 @@ def _built(source: str, pretrained: bool) -> tuple[RadiographEncoder, bool]:
         return EfficientNetLiteEncoder(pretrained=pretrained), False
     if is_encoder_name(source):
         return library_encoder(source, pretrained=pretrained), False
-    path = weights_file(source)
-    if not path.is_file():
-        names = (*ENCODERS, IMAGENET)
-        others = "a file, the folder of a run such as runs/afire/latest, hub:FOLDER or timm:NAME"
-        meant = did_you_mean(source, names)
-        raise FileNotFoundError(f"no encoder {source!r}: give {', '.join(names)}, {others}{meant}")
+    path = str(find_weights(source))
     file = ModelFile(path)
     if pretrained and file.description.trained_on == PHANTOMS:
         warnings.warn(

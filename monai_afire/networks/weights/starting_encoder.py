@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -15,11 +16,19 @@ from monai_afire.networks.definition import build_network, definition_of, encode
 from monai_afire.networks.nets.encoders.encoder_building import RESIDUAL, VIT, build_encoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
-from monai_afire.networks.weights.description import PHANTOMS, contradiction, one_for_all
-from monai_afire.networks.weights.model_file import read_description
+from monai_afire.networks.weights.checkpoint_files import read_description
+from monai_afire.networks.weights.description import (
+    KNOWS_PHANTOMS,
+    PHANTOMS,
+    contradiction,
+    one_for_all,
+)
+from monai_afire.networks.weights.finding import find_weights
 from monai_afire.networks.weights.weight_loading import load_encoder_weights
 
 __all__ = ["described", "seen_images", "starting_encoder"]
+
+logger = logging.getLogger(__name__)
 
 _PATCH_SIZE = 16
 _SIZES = {"hidden_size": 192, "num_layers": 5, "num_heads": 6}  # of the ViT without a file
@@ -44,7 +53,8 @@ def described(path: str | os.PathLike | None, name: str, default: Any) -> Any:
         >>> described("released", "image_size", 128), described(None, "image_size", 128)
         (64, 128)
     """
-    description = read_description(path) if path else None
+    found_path = find_weights(path)
+    description = None if found_path is None else read_description(found_path)
     if description is None:
         return default
     definition = encoder_definition(description.network) or {"arguments": {}}
@@ -137,6 +147,7 @@ def starting_encoder(
         Traceback (most recent call last):
         ValueError: --encoder_def::num_layers: 5 contradicts released, which was trained with 6: leave it out, or give 6
     """
+    weights = find_weights(weights)
     sizes = {"hidden_size": hidden_size, "num_layers": num_layers, "num_heads": num_heads}
     sides: dict[str, Any] = {"img_size": image_size, "patch_size": patch_size}
     description = read_description(weights) if weights else None
@@ -154,6 +165,8 @@ def starting_encoder(
         built = build_encoder(chosen, own, pretrained=definition is None)
         _check_class(chosen, built, definition, weights)
     if weights and pretrained:
+        if description is not None and description.trained_on == PHANTOMS:
+            logger.warning(f"{weights} {KNOWS_PHANTOMS}: its features are not those of radiographs")
         load_encoder_weights(built, weights, branch=branch)
     return built
 

@@ -34,6 +34,7 @@ from monai_afire.networks.weights.filters import (
     find_encoder,
     is_teacher,
 )
+from monai_afire.networks.weights.finding import find_weights
 from monai_afire.networks.weights.report import LoadReport
 from monai_afire.networks.weights.swin import SWIN_FORMATS, fit_swin, swin_arguments
 from monai_afire.networks.weights.vit import VIT_FORMATS, fit_vit, vit_arguments
@@ -99,8 +100,8 @@ def load_encoder_weights(
         net: a ``ViTEncoder``, ``SwinEncoder`` or adapted encoder, or a network with one as `encoder` (``AFiRe``,
             ``PEAC``, ``ACE``, classifiers). If it has a `teacher_encoder`, that gets the same weights, since a teacher
             starts as the copy of its student.
-        path_or_state_dict: the file, "released", "released_224" or "released_cnn" for the weights that come with
-            the package (:func:`monai_afire.networks.released_encoder`), or a state dict in memory.
+        path_or_state_dict: the file, a word of :func:`monai_afire.networks.find_weights` such as "released", or a
+            state dict in memory.
         key: part of the file to look in, e.g. "state_dict_ema" or "network.encoder"; needed where several encoders
             remain.
         branch: "teacher" (the papers' choice for transfer) or "student", where the checkpoint has both.
@@ -129,6 +130,8 @@ def load_encoder_weights(
         (19, [], ['patch_embedding.patch_embeddings.weight (24, 3, 16, 16) -> (24, 1, 8, 8)'])
     """
     check_branch(branch)
+    if not isinstance(path_or_state_dict, Mapping) and not is_encoder_name(path_or_state_dict):
+        path_or_state_dict = str(find_weights(path_or_state_dict))
     encoders = targets = encoders_of(net)
     encoder: Any = encoders[0]
     rules = next(

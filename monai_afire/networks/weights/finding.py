@@ -1,0 +1,141 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Where weights are: released and demo files of the bundles, runs, and files."""
+
+from __future__ import annotations
+
+import os
+from difflib import get_close_matches
+from pathlib import Path
+
+from monai_afire.networks.weights.checkpoint_files import read_description
+from monai_afire.networks.weights.description import TASKS
+from monai_afire.utils.run_folder import MODEL, RUNS, newest_run, runs_of
+
+__all__ = ["ENCODERS", "RELEASED", "find_weights", "released_file"]
+
+RELEASED, DEMO, LATEST = "released", "demo", "latest"
+ENCODER = "encoder"  # the task of what a training starts from
+
+ENCODERS = {
+    RELEASED: "encoder.safetensors",
+    "released_224": "vit_tiny_patch16_224.safetensors",
+    "released_cnn": "efficientnet_lite0_contrast.safetensors",
+}
+_OF_TASKS = {
+    TASKS["AnomalyDetector"]: {RELEASED: "detector.safetensors"},
+    TASKS["TransferClassifier"]: {RELEASED: "nih_findings.pt"},
+    TASKS["UPerNet"]: {RELEASED: "lungs_and_heart.pt"},
+    ENCODER: ENCODERS,
+}
+
+
+def find_weights(
+    weights: str | os.PathLike | None,
+    task: str = ENCODER,
+    bundle_root: str | os.PathLike | None = None,
+) -> str | None:
+    """
+    The file of weights that a word names.
+
+    Args:
+        weights: one of
+
+            * "released", and for encoders "released_224" and "released_cnn": trained on radiographs, for this task;
+            * "demo": trained on drawn phantoms, of the bundle;
+            * "latest": of the newest run that has weights for this task;
+            * the name of a run, ``NAME`` of the same bundle or ``BUNDLE/NAME``;
+            * a folder of a run, or a file.
+
+            None for random weights.
+        task: of the network, such as "classifier"; "encoder" for any network that a training can start from.
+        bundle_root: folder of the bundle; None where no bundle asks.
+
+    Returns:
+        The file; None for None.
+
+    Raises:
+        FileNotFoundError: when nothing has this name; the message lists what there is.
+
+    Example:
+        >>> Path(find_weights("released")).name, Path(find_weights("released", "anomaly detector")).name
+        ('encoder.safetensors', 'detector.safetensors')
+    """
+    if weights is None or not str(weights):
+        return None
+    word = str(weights)
+    bundle = None if bundle_root is None else Path(bundle_root).resolve()
+    released = _OF_TASKS.get(task, {})
+    if word in released:
+        return str(released_file(released[word], bundle))
+    if word == DEMO and bundle is not None:
+        return str(bundle / MODEL)
+    if word == LATEST:
+        runs = runs_of(bundle) if bundle is not None and task != ENCODER else Path(RUNS)
+        return str(_newest(runs, task) / MODEL)
+    own = [] if bundle is None else [runs_of(bundle) / word]
+    for path in (Path(word).expanduser(), *own, Path(RUNS, word), *Path(RUNS).glob(f"*/{word}")):
+        if path.is_file():
+            return str(path)
+        if (path / MODEL).is_file():
+            return str(path / MODEL)
+    raise FileNotFoundError(_nothing_found(word, [*released, *([DEMO] if bundle else []), LATEST]))
+
+
+def released_file(name: str, bundle: Path | None = None) -> Path:
+    """
+    A file of the folders of released weights: of a bundle, of the package, or of the clone that it is in.
+
+    Args:
+        name: of the file.
+        bundle: folder of the bundle that is looked at first.
+
+    Returns:
+        The file; its model card is beside it.
+
+    Raises:
+        FileNotFoundError: where the package was installed without its bundles.
+    """
+    package = Path(__file__).resolve().parents[2]
+    folders = [] if bundle is None else [bundle / "released"]
+    for root in (package, package.parent):
+        folders += root.glob("bundles/*/released")
+    for path in (folder / name for folder in folders):
+        if path.is_file():
+            return path
+    raise FileNotFoundError(f"there is no released/{name}: install the package with its bundles")
+
+
+def _newest(runs: Path, task: str) -> Path:
+    """The newest run with weights for a task, below a folder of runs or the folder of all of them."""
+
+    def is_wanted(folder: Path) -> bool:
+        found = read_description(folder / MODEL)
+        return found is not None and (
+            task == found.task or (task == ENCODER and _is_start(found.task))
+        )
+
+    parents = runs.glob("*/") if runs == Path(RUNS) else [runs]
+    newest = [run for parent in parents if (run := newest_run(parent, is_wanted)) is not None]
+    if not newest:
+        raise FileNotFoundError(
+            f"no run in {runs.absolute()} has weights of a network for this task: {task}"
+        )
+    return max(newest, key=lambda folder: folder.stat().st_mtime)
+
+
+def _is_start(task: str) -> bool:
+    """Whether a training can start from a network: of pre-training."""
+    return task.startswith("pre-trained")
+
+
+def _nothing_found(word: str, words: list[str]) -> str:
+    runs = sorted(
+        path.parents[1].relative_to(RUNS).as_posix() for path in Path(RUNS).glob(f"*/*/{MODEL}")
+    )
+    close = get_close_matches(word, [*words, *runs, *(run.split("/")[1] for run in runs)], n=1)
+    meant = f"; did you mean {close[0]!r}?" if close else ""
+    there = f" ({', '.join(runs[-5:])})" if runs else ""
+    return (
+        f"no weights {word!r}: give {', '.join(words)}, a run{there}, its folder, or a file{meant}"
+    )
