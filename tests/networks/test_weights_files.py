@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import torch
 from ignite.engine import Engine
+from monai_afire.handlers.checkpoint import ResumableCheckpoint
 from safetensors.torch import save_file
 from torch import nn
 
-from monai_afire.handlers.checkpoint import ResumableCheckpoint
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
