@@ -16,16 +16,13 @@ import torch
 from bundles.bundle_runs import (
     LATEST,
     REPOSITORY_ROOT,
-    SAME_IN_ALL,
     all_messages,
     at,
     check_bundle,
     copy_bundles,
     has,
     last_run,
-    own_settings_aside,
     run_bundle,
-    same_dataset,
     saved_weights,
     train_in_process,
     write_images,
@@ -255,37 +252,6 @@ def test_paper_overlays_set_the_papers_values(method: str, overlay: str) -> None
         encoder = parser.get_parsed_content("encoder", instantiate=False)
         assert encoder.get_config()["_target_"] == "monai_afire.networks.SwinEncoder"
         assert size // parser.get_parsed_content("patch_size") == 14
-
-
-def test_what_the_methods_share_is_the_same_text() -> None:
-    """A diff of two train.json shows only what differs between the methods."""
-    configs = {
-        method: ConfigParser.load_config_file(
-            str(REPOSITORY_ROOT / f"bundles/{method}/configs/train.json")
-        )
-        for method in ("afire", *METHODS)
-    }
-    shared = (*SAME_IN_ALL, "learning_rate")
-    for method in METHODS:
-        for name in shared:
-            assert configs[method][name] == configs["afire"][name], name
-        named = ("lr_schedule", "weight_decay_schedule", "teacher_decay_schedule", "run")
-        for part in ("trainer", "dataloader", "inferer", *named):
-            found, first = (
-                own_settings_aside(configs[name]["train"][part]) for name in (method, "afire")
-            )
-            assert found == first, part
-        assert (
-            configs[method]["validate"]["dataloader"] == configs["afire"]["validate"]["dataloader"]
-        )
-        for section in ("train", "validate"):
-            assert same_dataset(
-                configs[method][section]["dataset"], configs["afire"][section]["dataset"]
-            ), section
-        names = [name for name in configs[method] if name in configs["afire"]]
-        assert names == [name for name in configs["afire"] if name in configs[method]], (
-            "another order"
-        )
 
 
 @pytest.mark.slow
