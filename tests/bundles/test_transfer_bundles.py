@@ -16,7 +16,6 @@ from bundles.bundle_runs import (
     LATEST,
     ON_IMAGES,
     REPOSITORY_ROOT,
-    SAME_IN_ALL,
     all_messages,
     at,
     check_bundle,
@@ -389,28 +388,6 @@ def test_segmentation_learns_the_lungs(workspace: Path) -> None:
     assert result.returncode == 0, result.stderr[-3000:]
     metrics = json.loads((last_run("radiograph_segmentation") / "metrics.json").read_text())
     assert min(metrics["per_class"][name]["dice"] for name in ("lung_left", "lung_right")) > 0.85
-
-
-def test_what_the_tasks_share_is_the_same_text() -> None:
-    texts = {
-        task: ConfigParser.load_config_file(str(REPOSITORY_ROOT / configs(task, "train")[0]))
-        for task in TASKS
-    }
-    for text in texts.values():  # besides these, a file says what its own task needs
-        description = text["train"]["run"]["description"]
-        text["train"]["run"]["description"] = {
-            key: description[key] for key in ("preprocessing", "class_names")
-        }
-    for task in TASKS[1:]:
-        for name in SAME_IN_ALL:
-            assert texts[task][name] == texts[TASKS[0]][name], name
-        for part in ("trainer", "dataset", "dataloader", "run"):
-            assert texts[task]["train"][part] == texts[TASKS[0]]["train"][part], part
-        # only a classifier's head is linear
-        handlers = [
-            name for name in texts[TASKS[0]]["train"]["handlers"] if name != "%train::warm_start"
-        ]
-        assert texts[task]["train"]["handlers"] == handlers
 
 
 @pytest.mark.parametrize("task", TASKS)

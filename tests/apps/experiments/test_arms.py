@@ -183,3 +183,12 @@ def test_pretraining_options_need_arms(
     ]
     assert main(words) == 1
     assert "--pretraining::epochs is for the pre-trainings of --arms" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["afire_components", "equal_time", "untouched_detection"])
+def test_plans_of_the_benchmarks_are_read(
+    name: str, repository_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(repository_root)
+    arms = read_arms(repository_root / f"tests/benchmarks/plans/{name}.json", tmp_path)
+    assert arms[-1] == "untrained"

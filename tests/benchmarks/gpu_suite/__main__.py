@@ -12,7 +12,7 @@ parts and inference; "train" pre-trains for the minutes that are left, from a fi
 ``results.json`` and ``results.md`` at every moment, so that a limit of time costs only what was not yet measured.
 
 A machine without a network needs monai, pytorch-ignite, nibabel, pydicom, fire and what they need as wheels; itk is not
-needed. docs/scale_out.md has the commands.
+needed.
 """
 
 from __future__ import annotations
