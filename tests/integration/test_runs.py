@@ -44,13 +44,13 @@ FIRST_EPOCH = json.loads(Path(__file__).with_name("first_epoch.json").read_text(
 # the first epoch that has figures to pin: the masks of a segmenter are empty before
 EPOCHS = {"radiograph_segmentation": 3}
 KEY_METRIC = {"radiograph_classification": "mean_auc", "afire": "restoration_gain"}
-PATIENCE = "train::run::early_stopping::patience"
+PATIENCE = "train::run::patience"
 """The option for the validations that do not improve before a fine-tuning stops."""
 
 # overlays that make a detector, and the option for the weights that they start from
 STARTS_FROM = {
-    ("finetune_anomaly",): "pretrained",
-    ("finetune_anomaly", "fit_encoder"): "encoder_weights",
+    ("finetune_anomaly",): "weights",
+    ("finetune_anomaly", "fit_encoder"): "weights",
 }
 
 needs_gloo = pytest.mark.skipif(
