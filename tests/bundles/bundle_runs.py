@@ -34,7 +34,6 @@ SAME_IN_ALL = (
     "imports",
     "dataset_dir",
     "output_dir",
-    "ckpt_dir",
     "device",
     "encoder_def",
     "optimizer",
@@ -71,7 +70,15 @@ def has(config: dict[str, Any], path: str) -> bool:
 
 def own_settings_aside(part: dict[str, Any]) -> dict[str, Any]:
     """A part of a config without what each method has its own of."""
-    own = ("description", "first_validation", "scalars", "picture", "val_interval")
+    own = (
+        "description",
+        "preview",
+        "val_interval",
+        "no_skill",
+        "next_step",
+        "objects",
+        "generators",
+    )
     return {name: value for name, value in part.items() if name not in own}
 
 

@@ -22,7 +22,7 @@ CONFIGS = sorted(
     for path in (REPOSITORY_ROOT / "bundles").glob("*/configs/**/*.json")
     if path.stem != "metadata"
 )
-ENDS = ("run_inference", "run_once", "run_training")
+ENDS = ("run_inference", "run_once", "finish_run")
 MAX_EXPRESSIONS = 24  # median of the zoo's train.json
 MAX_LENGTH = 73  # median of the longest expression of a config in the zoo
 LIST_ADDITION = re.compile(r"\+ [\[(]|\] \+ [@\[(]|@[\w:]+ \+ @")
@@ -108,8 +108,8 @@ def test_handlers_are_reached_by_name(bundle: str) -> None:
 def test_a_named_handler_can_be_changed_and_left_out(bundle: str) -> None:
     parser = ConfigParser()
     parser.read_config(str(REPOSITORY_ROOT / f"bundles/{bundle}/configs/train.json"))
-    parser.update({"train::run::save_interval": 7, "train::gradient_clipping::_disabled_": True})
+    parser.update({"train::run::record_interval": 7, "train::gradient_clipping::_disabled_": True})
     parser.parse()
     handlers = {entry["_target_"].split(".")[-1]: entry for entry in parser["train::handlers"]}
-    assert parser["train::run::save_interval"] == 7
+    assert parser["train::run::record_interval"] == 7
     assert handlers["GradientClipping"]["_disabled_"] is True

@@ -215,7 +215,7 @@ def test_the_same_encoder_and_engine_as_the_other_methods() -> None:
         ConfigParser.load_config_file(str(CONFIGS / p))
         for p in ("../../afire/configs/train.json", "train.json")
     )
-    shared = ("imports", "dataset_dir", "output_dir", "ckpt_dir", "device", "optimizer", "network")
+    shared = ("imports", "dataset_dir", "output_dir", "device", "optimizer", "network")
     shared += ("initialize", "run", "learning_rate")
     shared += ("image_size", "patch_size")
     for name in shared:

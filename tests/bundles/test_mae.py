@@ -189,7 +189,7 @@ def test_what_the_methods_share_is_the_same_text() -> None:
         ConfigParser.load_config_file(str(REPOSITORY_ROOT / f"bundles/{name}/configs/train.json"))
         for name in ("mae", "ace")
     )
-    shared = ("imports", "dataset_dir", "output_dir", "ckpt_dir", "device", "network")
+    shared = ("imports", "dataset_dir", "output_dir", "device", "network")
     for name in (*shared, "load_image", "initialize", "run"):
         assert mae[name] == ace[name], name
     target = mae["encoder_def"]["_target_"]

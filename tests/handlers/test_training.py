@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import shutil
 import signal
@@ -18,6 +17,7 @@ import pytest
 import torch
 from handlers.miniature_training import assert_same, final_state, make_trainer
 from ignite.engine import Events
+from imported_processes import start_ranks
 from monai.data import DataLoader, Dataset
 from monai.engines import SupervisedEvaluator, SupervisedTrainer
 from monai.transforms import Lambdad
@@ -138,7 +138,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(
     assert_same(saved, dict(whole.network.state_dict()))
 
 
-def killed_run(folder: str, place: str, number: int) -> None:
+def killed_run(rank: int, folder: str, place: str, number: int) -> None:
     """A run that is killed in its second epoch, or after the first of the two files that the epoch writes."""
     torch.set_num_threads(1)
     trainer = make_trainer(Path(folder))
@@ -163,10 +163,8 @@ def killed_run(folder: str, place: str, number: int) -> None:
 )
 def test_a_killed_run_goes_on_from_its_last_epoch(tmp_path: Path, place: str, name: str) -> None:
     number = signal.Signals[name]
-    context = multiprocessing.get_context("forkserver")
-    process = context.Process(target=killed_run, args=(str(tmp_path / "parts"), place, number))
-    process.start()
-    process.join(120)
+    (process,) = start_ranks(killed_run, str(tmp_path / "parts"), place, number, count=1).processes
+    process.join(300)
     assert process.exitcode == -number  # a shell reports 128 + number
     saved = torch.load(tmp_path / "parts/models/checkpoint.pt", weights_only=True)
     assert saved["training"]["epoch"] == 1
@@ -475,7 +473,7 @@ def test_whether_it_learned_is_said(
     capsys.readouterr()
     run(tmp_path, scores[2:], 3, resume=True, **options)
     words = capsys.readouterr().out
-    assert ("learned" in words) == bool(expected)
+    assert ("warning:" in words) == bool(expected)
     assert expected in words
 
 

@@ -48,7 +48,7 @@ def _digest_of(path: str, modified: int, size: int) -> str:
     return sha.hexdigest()
 
 
-_SET_PER_PRETRAINING = ("output_dir", "ckpt_dir", "seed", "resume")
+_SET_PER_PRETRAINING = ("output_dir", "seed", "resume")
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,8 @@ class Pretraining:
         folder = self.folder(seed)
         settings = {
             "output_dir": folder.as_posix(),
-            "ckpt_dir": (folder / "models").as_posix(),
             "seed": seed,
-            "resume": True,
+            "resume": (folder / "models" / "checkpoint.pt").is_file(),
             **dict(self.overrides),
         }
         return bundle_arguments(self.config_files, settings)
@@ -184,7 +183,6 @@ def _as_word(value: Any) -> str:
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _SET_PER_RUN = (
     "output_dir",
-    "ckpt_dir",
     "ckpt_path",
     "name",
     "weights_of",
@@ -316,7 +314,6 @@ class Experiment:
         folder = self.folder(run)
         settings = {
             "output_dir": folder.as_posix(),
-            "ckpt_dir": (folder / "models").as_posix(),
             **self.overrides,
             **run.overrides(),
         }

@@ -19,7 +19,7 @@ from pathlib import Path
 TRAIN = {
     "imports": ["$import json", "$import pathlib"],
     "output_dir": "out",
-    "ckpt_dir": "models",
+    "ckpt_dir": "$@output_dir + '/models'",
     "encoder_weights": "not overridden",
     "seed": 0,
     "items": {"label_fraction": 1.0, "fold": None, "num_folds": None},
@@ -55,7 +55,8 @@ def main(words: list[str]) -> None:
     evaluating = options["--config_file"].startswith("[")
     files = ast.literal_eval(options["--config_file"]) if evaluating else [options["--config_file"]]
     assert Path(files[-1]).name == ("evaluate.json" if evaluating else "train.json")
-    folder, models = Path(options["--output_dir"]), Path(options["--ckpt_dir"])
+    folder = Path(options["--output_dir"])
+    models = folder / "models"
     is_random = "--encoder_def::pretrained" in options
     seed, weights = (
         int(options["--seed"]),

@@ -145,7 +145,6 @@ def test_steps_are_training_and_evaluation_with_the_same_overrides(tmp_path: Pat
     folder = f"{tmp_path.as_posix()}/results/runs/scratch-label_fraction_0.1-seed_1"
     assert options == {
         "--output_dir": folder,
-        "--ckpt_dir": f"{folder}/models",
         "--encoder_weights": "$None",
         "--seed": "1",
         "--items::label_fraction": "0.1",
@@ -186,8 +185,8 @@ def test_refuses_missing_configs_and_its_own_keys(tmp_path: Path) -> None:
     with pytest.raises(ExperimentError, match=r"no config no/train.json"):
         Experiment(("no/train.json",), tmp_path)
     config = write_bundle(tmp_path)
-    with pytest.raises(ExperimentError, match="--ckpt_dir, --items::fold cannot be handed"):
-        Experiment((config,), tmp_path, {"items::fold": "1", "ckpt_dir": "models"})
+    with pytest.raises(ExperimentError, match="--output_dir, --items::fold cannot be handed"):
+        Experiment((config,), tmp_path, {"items::fold": "1", "output_dir": "models"})
     (Path(config).parent / "evaluate.json").unlink()
     with pytest.raises(ExperimentError, match=r"no config .*evaluate.json"):
         Experiment((config,), tmp_path)
