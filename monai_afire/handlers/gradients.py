@@ -97,7 +97,7 @@ class GradientClipping:
 
 class FreezeParameters:
     """
-    Hold parameters still for the first epochs by dropping their gradients.
+    Hold parameters still for the first epochs, at most half of the run, by dropping their gradients.
 
     DINO's practice for the last layer of a projection head, whose first gradients are noise.
 
@@ -118,8 +118,9 @@ class FreezeParameters:
         """Register with a trainer."""
         engine.add_event_handler(IterationEvents.BACKWARD_COMPLETED, self)
 
-    def __call__(self, engine: Engine) -> None:
+    def __call__(self, engine: Any) -> None:
         """Drop the gradients while the parameters are frozen."""
-        if engine.state.epoch <= self.epochs:
+        # a run of one epoch would never train them
+        if engine.state.epoch <= min(self.epochs, engine.state.max_epochs // 2):
             for parameter in self.parameters:
                 parameter.grad = None
