@@ -71,7 +71,7 @@ def write_dicom(path: Path, image: np.ndarray, inverted: bool) -> None:
     dataset.save_as(path, enforce_file_format=True)
 
 
-for name in ("dicom", "detector", "adapting", "worklist"):  # of an earlier walk
+for name in ("dicom", "adapting", "worklist"):  # of an earlier walk
     shutil.rmtree(output / name, ignore_errors=True)
 for patient in range(256):
     phantom = draw_chest_phantom(1000 + patient, image_size=96)
@@ -114,12 +114,11 @@ print(
 from monai.bundle import run
 
 configs = "bundles/afire/configs"
-pretrained = output / "pretrained/model.pt"
+pretrained = output / "pretraining/models/model.pt"
 if not pretrained.is_file():
     run(
         config_file=[f"{configs}/train.json", "tutorials/miniature.json"],
         epochs=16,
-        ckpt_dir=str(pretrained.parent),
         output_dir=str(output / "pretraining"),
         **{"items::phantom::folder": str(output / "phantom")},
     )
@@ -141,7 +140,6 @@ run(
     dataset_dir=str(normal_folder),
     pretrained=str(pretrained),
     epochs=12,
-    ckpt_dir=str(output / "detector"),
     output_dir=str(output / "adapting"),
 )
 
@@ -155,7 +153,7 @@ try:
     run(
         config_file=f"{configs}/inference.json",
         dataset_dir=str(new_folder),
-        ckpt_path=str(output / "detector/model.pt"),
+        ckpt_path=str(output / "adapting/models/model.pt"),
         output_dir=str(output / "worklist"),
     )
 except SystemExit as end:

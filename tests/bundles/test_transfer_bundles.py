@@ -233,20 +233,20 @@ def test_few_labels_folds_and_early_stopping(
         metrics = evaluate("classification", **folds)
         assert metrics["num_images"] == 12  # of 36 patients in all
     settings = {
-        "train::run::early_stopping::patience": 1,
+        "train::run::patience": 1,
         "learning_rate": 0.0,
         "train::lr_schedule::end": 0.0,
     }
     fine_tune("landmarks", epochs=30, **settings)
-    progress = saved_weights("radiograph_landmarks", "models/checkpoint.pt")["trainer"]
-    assert progress["iteration"] < 30 * progress["epoch_length"]
+    progress = saved_weights("radiograph_landmarks", "models/checkpoint.pt")["training"]
+    assert progress["epoch"] < 30
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_early_stopping_goes_on_counting_after_an_interruption(workspace: Path, task: str) -> None:
     # no step changes anything: the first validation is the best, the third one stops
     settings = {
-        "train::run::early_stopping::patience": 2,
+        "train::run::patience": 2,
         "learning_rate": 0.0,
         "train::lr_schedule::end": 0.0,
     }
@@ -255,8 +255,8 @@ def test_early_stopping_goes_on_counting_after_an_interruption(workspace: Path, 
         settings["train::warm_start::_disabled_"] = True
     fine_tune(task, **settings, epochs=2)
     fine_tune(task, **settings, epochs=9, resume=True)
-    progress = saved_weights(f"radiograph_{task}", "models/checkpoint.pt")["trainer"]
-    assert progress["iteration"] == 3 * progress["epoch_length"]
+    progress = saved_weights(f"radiograph_{task}", "models/checkpoint.pt")["training"]
+    assert progress["epoch"] == 3
 
 
 def test_runs_repeat_and_resume(workspace: Path) -> None:

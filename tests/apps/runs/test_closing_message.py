@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,20 +14,13 @@ import pytest
 import torch
 from bundles.bundle_runs import REPOSITORY_ROOT
 from ignite.engine import Engine, Events
-from torch import nn
 
 from monai_afire.apps.runs import (
     ClosingMessage,
     TrainingMessage,
-    check_folders,
-    run_folder,
-    run_training,
 )
 from monai_afire.detection import AnomalyDetector
-from monai_afire.engines import TrackedTrainer
-from monai_afire.handlers import RestorationPreview, TrainingRun
 from monai_afire.networks import AFiRe, ViTEncoder, save_network
-from monai_afire_cli.runs.run_records import is_finished
 
 
 def run(message: ClosingMessage, epochs: int = 1) -> None:
@@ -118,86 +110,6 @@ def test_a_detector_is_evaluated_and_used(tmp_path: Path) -> None:
     assert "inference.json" in lines["evaluate"]
     assert "evaluate.json" in lines["evaluate"]
     assert "train.json" not in lines["evaluate"]
-
-
-def training_in(folder: Path, epochs: int = 1, resume: bool = False) -> TrackedTrainer:
-    """A training in miniature."""
-    network = nn.Linear(2, 1)
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-    preview = RestorationPreview(None, "picture.png", {})  # type: ignore[arg-type]
-    run = TrainingRun(
-        network,
-        None,
-        str(folder),
-        str(folder / "models"),
-        resume=resume,
-        preview=preview,
-    )
-    return TrackedTrainer(
-        device=torch.device("cpu"),
-        max_epochs=epochs,
-        network=network,
-        loss_function=nn.MSELoss(),
-        optimizer=optimizer,
-        train_data_loader=[{"image": torch.rand(4, 2), "label": torch.rand(4, 1)}],
-        run=run,
-    )
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_training_says_once_how_to_go_on(
-    tmp_path: Path,
-    number: int,
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    program = Path("monai", "bundle", "__main__.py")
-    monkeypatch.setattr(sys, "argv", [str(program), "run", "--config_file", "train.json"])
-    trainer = training_in(tmp_path, epochs=3)
-    trainer.add_event_handler(
-        Events.ITERATION_STARTED(once=2), lambda engine: signal.raise_signal(number)
-    )
-    with pytest.raises(SystemExit) as stopped:
-        run_training(trainer, str(REPOSITORY_ROOT / "bundles" / "mae"))
-    said = capsys.readouterr()
-    everything = f"{said.out} {said.err} {caplog.text} {stopped.value}"
-    assert everything.count("resume") == 1
-    assert everything.count("--resume True") == 1
-
-
-def test_a_run_says_its_model_its_picture_and_its_curves(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    trainer = training_in(tmp_path, epochs=5)
-    (tmp_path / "picture.png").touch()
-    run_training(trainer, str(REPOSITORY_ROOT / "bundles" / "mae"))
-    said = dict(line.split(":", 1) for line in capsys.readouterr().out.splitlines() if ": " in line)
-    assert str(tmp_path / "models" / "model.pt") in said["model"]
-    assert said["picture"].strip() == str(tmp_path / "picture.png")
-    assert said["curves"].strip() == f"tensorboard --logdir {tmp_path}"
-    assert list(tmp_path.glob("events.*"))
-
-
-def test_a_complete_training_is_left_as_it_is_until_more_epochs_are_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    bundle = str(REPOSITORY_ROOT / "bundles" / "mae")
-    folder = Path(run_folder(bundle, "train", "mine"))
-    run_training(training_in(folder, epochs=5), bundle)
-    Path(run_folder(bundle, "train", "newer"), "note.txt").touch()
-    before = {path: path.read_bytes() for path in Path("runs").rglob("*") if path.is_file()}
-    check_folders(str(folder), str(folder / "models"), resume=True)
-    run_training(training_in(folder, epochs=5, resume=True), bundle)
-    assert "complete already" in caplog.text
-    after = {path: path.read_bytes() for path in Path("runs").rglob("*") if path.is_file()}
-    assert after == before
-    assert folder.with_name("latest").resolve().name == "newer"
-    run_training(training_in(folder, epochs=10, resume=True), bundle)
-    assert folder.with_name("latest").resolve().name == "mine"
-    assert len(list(folder.glob("events.*"))) == 2
-    assert is_finished(folder)
 
 
 @pytest.mark.parametrize(

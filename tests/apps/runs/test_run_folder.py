@@ -16,10 +16,9 @@ import torch
 from bundles.bundle_runs import environment
 from torch import nn
 
-from monai_afire.apps.runs import check_folders, run_folder, run_weights
+from monai_afire.apps.runs import run_folder, run_weights
 from monai_afire.apps.runs.run_folder import run_name, stopped_run
 from monai_afire.apps.runs.running import finish_run
-from monai_afire.data.datalist.image_list import image_fingerprint
 from monai_afire.networks import save_network
 from monai_afire.networks.weights.released_files import weights_file
 from monai_afire_cli.runs.run_records import begin_again
@@ -41,7 +40,6 @@ def train(name: str | None = None, task: str = "classifier", step: str = "train"
 
 def go_on(folder: Path) -> Path:
     """What a training does with the folder that it resumes."""
-    check_folders(str(folder), str(folder / "models"), resume=True)
     begin_again(folder)
     return folder
 
@@ -334,42 +332,6 @@ def test_a_launched_process_waits_for_its_group(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("LOCAL_RANK", "1")
     with pytest.raises(RuntimeError, match="--output_dir"):
         run_folder("mine", "train")
-
-
-@pytest.mark.parametrize("name", ["events.out.tfevents.1.host", "models/model.pt"])
-def test_folders_with_another_run_are_refused_unless_it_goes_on(tmp_path: Path, name: str) -> None:
-    (tmp_path / "models").mkdir()
-    (tmp_path / name).touch()
-    with pytest.raises(FileExistsError, match="is of another run"):
-        check_folders(str(tmp_path), str(tmp_path / "models"))
-    check_folders(str(tmp_path), str(tmp_path / "models"), resume=True)
-    check_folders(str(tmp_path / "new"), str(tmp_path / "new/models"))
-
-
-def test_a_checkpoint_of_other_images_is_refused_before_the_folder_is_touched(
-    tmp_path: Path,
-) -> None:
-    models = tmp_path / "models"
-    items = [{"image": str(tmp_path / f"{number}.png")} for number in range(3)]
-    models.mkdir()
-    torch.save({"images": image_fingerprint(items)}, models / "checkpoint.pt")
-    check_folders(str(tmp_path), str(models), True, items)
-    with pytest.raises(RuntimeError, match="1 training images now, 3 in that run"):
-        check_folders(str(tmp_path / "new"), str(models), True, items[:1])
-    assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.slow
-def test_no_empty_folder_stays_of_a_run_that_failed_before_it_began(tmp_path: Path) -> None:
-    script = (
-        "from pathlib import Path; from monai_afire.apps.runs import check_folders\n"
-        "check_folders('a/b', 'a/b/models'); check_folders('c', 'c/models')\n"
-        "Path('c/note.txt').touch(); raise SystemExit(1)"
-    )
-    (tmp_path / "a").mkdir()
-    subprocess.run([sys.executable, "-c", script], env=environment(), cwd=tmp_path)
-    found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")}
-    assert found == {"a", "c", "c/note.txt"}
 
 
 def test_a_run_of_other_images_is_left_as_it_is(

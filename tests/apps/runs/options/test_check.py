@@ -155,7 +155,7 @@ def test_files_that_no_overlay_has_to_follow_come_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("run", "id", "message"),
     [
-        (TRAIN, "ckptdir", "--ckptdir: there is no such option; did you mean --ckpt_dir?"),
+        (TRAIN, "outputdir", "--outputdir: there is no such option; did you mean --output_dir?"),
         (
             TRAIN,
             "ckptpath",
@@ -222,7 +222,7 @@ def test_an_entry_that_is_not_there_is_refused(run: list[str], id: str, message:
         (
             "radiograph_classification",
             "patience",
-            "did you mean --train::run::early_stopping::patience?",
+            "did you mean --train::run::patience?",
         ),
         ("radiograph_segmentation", "num_shots", "did you mean --items::num_shots?"),
         ("mae", "hidden_size", "did you mean --encoder_def::hidden_size?"),
