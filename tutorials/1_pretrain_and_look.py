@@ -64,7 +64,7 @@ plt.show()
 #
 # ```bash
 # monai-afire run afire train tutorials/miniature.json --epochs 16 --train::run::val_interval 2 \
-#     --ckpt_dir tutorials/output/pretrained --output_dir tutorials/output/pretraining \
+#     --output_dir tutorials/output/pretraining \
 #     --items::phantom::folder tutorials/output/phantom
 # ```
 
