@@ -227,12 +227,12 @@ for _, row in rejected.iterrows():
 # # 1. pre-train on normal radiographs, as many as there are
 # monai-afire run afire train --dataset_dir /path/to/normal
 # # 2. adapt, and fit statistics and threshold, on normal radiographs of the hospital that is to use it
-# monai-afire run afire train finetune_anomaly --weights_of latest --dataset_dir /path/to/normal
+# monai-afire run afire train finetune_anomaly --weights latest --dataset_dir /path/to/normal
 # # 3. judge new ones
-# monai-afire run afire inference --weights_of latest --dataset_dir /path/to/new
+# monai-afire run afire inference --weights latest --dataset_dir /path/to/new
 # ```
 #
-# Without the first two steps and `--weights_of`, the third uses the released detector for adults. This is the first
+# Without the first two steps and `--weights`, the third uses the released detector for adults. This is the first
 # and the last of its list on 60 real radiographs, half of them with pneumonia (images: NIH Clinical Center,
 # ChestX-ray14):
 #

@@ -15,7 +15,7 @@
 # real thing is
 #
 # ```bash
-# monai-afire run afire inference analysis --weights_of latest
+# monai-afire run afire inference analysis --weights latest
 # ```
 #
 # after `train.json`, with `--dataset_dir /path/to/images --datalist /path/to/list.json` for your images;

@@ -22,8 +22,11 @@ from ignite.engine import Engine, Events
 from torch.utils.data import DataLoader
 
 from monai_afire.utils.distributed import all_reduce_max, barrier, world_size
-from monai_afire_cli.process.interrupts import INTERRUPTED_EXIT_CODE, STOPPED_EXIT_CODE
 
+STOPPED_EXIT_CODE, INTERRUPTED_EXIT_CODE = (
+    143,
+    130,
+)  # 128 + SIGTERM, 128 + SIGINT, as a shell reports them
 _STOPPING = b"\nCtrl-C: saving after this step; Ctrl-C again in five seconds stops at once\n"
 _SAME_REQUEST = 5.0  # seconds within which a second signal belongs to the first: a launcher repeats its scheduler's
 

@@ -25,7 +25,7 @@ from PIL import Image
 
 from monai_afire.apps.zoo import pack_bundle
 from monai_afire.detection import AnomalyDetector
-from monai_afire_cli.runs.run_records import newest_run
+from monai_afire.utils.run_folder import newest_run
 
 REPOSITORY_ROOT = Path(__file__).resolve().parents[2]
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from bundle_runs import copy_bundles, run_bundle, write_images
 from monai.bundle import ConfigParser
+from monai_afire.networks.weights.released_files import released_file
 
 from monai_afire.apps.phantom import draw_chest_phantom
 from monai_afire.networks import (
@@ -23,7 +24,6 @@ from monai_afire.networks import (
     load_encoder_weights,
     released_encoder,
 )
-from monai_afire.networks.weights.released_files import released_file
 from monai_afire.networks.weights.safetensors_files import read_safetensors
 from monai_afire.transforms import StandardizeContrast
 

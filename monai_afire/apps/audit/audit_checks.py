@@ -169,6 +169,9 @@ CHECKS = (
     ),
 )
 
+EXCLUDED = tuple(check.name for check in CHECKS if check.excludes)
+"""Checks whose images the cleaned datalist leaves out by default."""
+
 
 def published_rates() -> dict[str, dict[str, float]]:
     """

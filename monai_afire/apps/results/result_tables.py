@@ -35,7 +35,6 @@ from monai_afire.utils.files import (
     remove_leftovers,
 )
 from monai_afire.utils.folder_lock import folder_lock, launcher_patience
-from monai_afire_cli.runs.run_records import begin_again, is_finished
 
 _Batches = list[Sequence[Mapping[str, Any]]]
 _Rows = dict[str, list[tuple[str, list[str]]]]  # by image: the table and the cells of each row
@@ -231,7 +230,7 @@ class ResultTables(ABC):
         found = self._finished() if self.resume else {}
         self.expected = {image: self._own_rows(rows) for image, rows in found.items()}
         missing = any(written_name(item["image"]) not in found for item in self.items)
-        self.is_complete = self.resume and not missing and is_finished(self.folder)
+        self.is_complete = self.resume and not missing
         barrier()  # nobody writes before all have read
         if global_rank() == 0:
             self.resources.enter_context(
@@ -435,8 +434,6 @@ class ResultTables(ABC):
     def _mark(self) -> None:
         """At the first batch: a run that fails or is refused before it leaves no trace."""
         if not self.is_marked and global_rank() == 0:
-            if self.resume:
-                begin_again(self.folder)
             mark_results(self.folder, (item["image"] for item in self.items), self.folders)
         self.is_marked = True
 

@@ -37,7 +37,6 @@ from monai_afire.apps.worklist.worklist_page import write_worklist_page
 from monai_afire.detection.detector import AnomalyDetector
 from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.utils.text import counted, harmless
-from monai_afire_cli.options.words import SAVED_KINDS
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +84,7 @@ class AnomalyWriter(ResultTables):
         OSError: when the run starts and ``output_dir`` cannot be written to.
     """
 
-    derived = (_WORKLIST, _PAGE, *SAVED_KINDS)
+    derived = (_WORKLIST, _PAGE, *SAVERS)
 
     table_name = "scores.csv"
 

@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
+import math
 import os
 import shutil
 import signal
@@ -17,26 +19,28 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
 from monai.bundle import ConfigWorkflow
 
 from monai_afire.apps.results.result_tables import written_name
-from monai_afire.apps.runs.options.declarations import OPTIONS
-from monai_afire.apps.runs.process_end import show_cause_last
+from monai_afire.apps.worklist.anomaly_result import SAVERS
 from monai_afire.apps.worklist.watched_normals import WatchedNormals
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.scanning import scan_radiographs
 from monai_afire.handlers.stop_request import StoppedBySignal
 from monai_afire.networks import find_weights
+from monai_afire.networks.weights.finding import released_file
 from monai_afire.transforms.radiograph_io.formats import MISSING, UNOPENED
 from monai_afire.utils.files import check_writable, write_text
 from monai_afire.utils.folder_lock import LOCK_FILE, folder_lock
-from monai_afire_cli.bundles.bundle import find_bundle
-from monai_afire_cli.options.words import literal
-from monai_afire_cli.process.pipes import until_unread
-from monai_afire_cli.subcommands.parsers import watch_parser
+from monai_afire.utils.text import first_line, literal
 
 __all__ = ["main", "watch_folder"]
 
+_DESCRIPTION = """\
+Score the radiographs that arrive in a folder, each once, until SIGTERM or Ctrl-C. Each batch has a folder in OUT with
+its work-list, which appears when it is complete. After a stop or a kill, the same command goes on.
+"""
 _PLAN = "datalist.json"
 _MOST_TRIES = 3  # of a file that is there and cannot be opened
 _MOST = 256  # files in a batch: of many files, the first results are there soon
@@ -51,7 +55,7 @@ def watch_folder(
     interval: float = 10.0,
     calibrate: str | os.PathLike | None = None,
     calibrate_weeks: float | None = None,
-    weights_of: str | None = None,
+    weights: str | None = None,
     **overrides: Any,
 ) -> None:
     """
@@ -71,7 +75,7 @@ def watch_folder(
             :class:`monai_afire.apps.worklist.RunNormals`; it is made once, as ``normals.safetensors`` in the output
             folder.
         calibrate_weeks: take the images of the folder ``calibrate`` that are at most so many weeks old, anew each day.
-        weights_of: run that trained the detector, see :func:`monai_afire.networks.find_weights`; it is looked up once.
+        weights: of the detector, see :func:`monai_afire.networks.find_weights`; they are looked up once.
         overrides: settings of ``inference.json``.
 
     Raises:
@@ -87,10 +91,8 @@ def watch_folder(
         raise DatalistError(f"{folder}: no such folder: check the name, or connect its disk")
     if "device" in overrides:
         _check_device(overrides["device"])
-    if weights_of is not None:
-        overrides["ckpt_path"] = find_weights(
-            weights_of, "anomaly detector", find_bundle("afire").folder
-        )
+    if weights is not None:
+        overrides["weights"] = find_weights(weights, "anomaly detector", _bundle())
     out = check_writable(output_dir)
     with folder_lock(out):
         normals = WatchedNormals(out, calibrate, calibrate_weeks)
@@ -100,9 +102,16 @@ def watch_folder(
 def _check_device(name: str) -> None:
     """Refuse what this machine does not have now, rather than when the first file arrives."""
     try:
-        OPTIONS["device"].read(name)
-    except ValueError as error:
-        raise DatalistError(f"--device: {error}") from error
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise DatalistError(f"device {name!r}: {first_line(error)}") from error
+
+
+def _bundle() -> Path:
+    """The folder of the bundle afire: one of the user's own, or that of the package."""
+    own = Path("bundles", "afire")
+    is_there = (own / "configs" / "inference.json").is_file()
+    return own if is_there else released_file("detector.safetensors").parents[1]
 
 
 class _Watch:
@@ -274,19 +283,16 @@ def _plan(out: Path, folder: Path, arrivals: Collection[Arrival]) -> Path:
 
 def _score(batch: Path, folder: Path, overrides: dict[str, Any]) -> Path:
     """Score what is left of a batch, and show it under its name, which is returned."""
-    bundle = find_bundle("afire")
-    # a remedy names the folder that the user gave, rather than the list of a batch
-    named = {"used_items::dataset_dir": literal(str(folder)), "used_items::datalist": "$None"}
+    bundle = _bundle()
     workflow = ConfigWorkflow(
         workflow_type="inference",
-        config_file=[str(path) for path in bundle.config_files(["inference"])],
-        bundle_root=literal(str(bundle.folder)),
+        config_file=str(bundle / "configs" / "inference.json"),
+        bundle_root=literal(str(bundle)),
         datalist=literal(str(batch / _PLAN)),
         output_dir=literal(str(batch)),
         resume=True,
         handlers=["@set_specificity", "@writer"],  # without those that address a person
         run=["$@evaluator.run()", "$@writer.print_summary()"],  # rejected files end no watch
-        **named,
         **literal(overrides),
     )
     workflow.initialize()
@@ -297,16 +303,15 @@ def _score(batch: Path, folder: Path, overrides: dict[str, Any]) -> Path:
     return shown
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Run the command."""
-    options = watch_parser().parse_args(arguments)
-    show_cause_last()
+    options = _parser().parse_args(words)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         watch_folder(**{name: value for name, value in vars(options).items() if value is not None})
     except (KeyboardInterrupt, StoppedBySignal):
         print("stopped; the same command goes on", flush=True)
-    except BrokenPipeError:  # see until_unread
+    except BrokenPipeError:
         raise
     except (DatalistError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -314,5 +319,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("monai-afire watch", description=_DESCRIPTION)
+    add = parser.add_argument
+    add("folder", metavar="IN", help="where radiographs arrive")
+    add("output_dir", metavar="OUT", help="where results are written; not inside of IN")
+    add("--interval", type=_duration, help="seconds for which a file must not change (default: 10)")
+    weights = "released (the default), latest, a run, its folder, or a file"
+    add("--weights", help=f"of the detector: {weights}")
+    kinds = f"{', '.join(SAVERS)} (default: overlays thumbnails)"
+    add("--saved", nargs="*", choices=SAVERS, metavar="KIND", help=kinds)
+    normals = "folder or datalist of your own normal images, or the file of a run"
+    add("--calibrate", help=normals)
+    weeks = "of that folder, take the images of the last N weeks, anew each day"
+    add("--calibrate_weeks", type=_duration, metavar="N", help=weeks)
+    add("--device", help="where the network computes, such as cpu or cuda:0")
+    return parser
+
+
+def _duration(text: str) -> float:
+    """A finite number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"found {text}, needs a number > 0")
+    return value
+
+
 if __name__ == "__main__":
-    sys.exit(until_unread(main))
+    sys.exit(main())
