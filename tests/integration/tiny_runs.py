@@ -176,8 +176,11 @@ def assert_equal_runs(bundle: str, first: str, second: str) -> None:
     """Two runs have saved the same tensors, bit for bit."""
     one, other = (saved_tensors(bundle, name) for name in (first, second))
     assert one, "nothing was saved"
-    assert one.keys() == other.keys()
-    assert [name for name, value in one.items() if not torch.equal(value, other[name])] == []
+    assert one.keys() == other.keys(), (
+        f"saved by one run alone: {sorted(one.keys() ^ other.keys())}"
+    )
+    different = [name for name, value in one.items() if not torch.equal(value, other[name])]
+    assert not different, f"{len(different)} of {len(one)} tensors differ: {different[:5]}"
 
 
 def words_of(options: Mapping[str, Any]) -> list[str]:
