@@ -41,8 +41,9 @@ from integration.tiny_runs import (
 
 # of tiny trainings at commit 95b60e49: key metric and last step's loss of the first epoch
 FIRST_EPOCH = json.loads(Path(__file__).with_name("first_epoch.json").read_text())
-# the first epoch that has figures to pin: the masks of a segmenter are empty before
-EPOCHS = {"radiograph_segmentation": 3}
+# the first epoch that has figures to pin: the masks of a segmenter are empty before, and the last layers of AFiRe and
+# DINO are frozen in the first of two
+EPOCHS = {"radiograph_segmentation": 3, "afire": 2, "dino": 2}
 KEY_METRIC = {"radiograph_classification": "mean_auc", "afire": "restoration_gain"}
 PATIENCE = "train::run::patience"
 """The option for the validations that do not improve before a fine-tuning stops."""
@@ -127,7 +128,7 @@ def test_a_detector_is_made_of_weights_and_used(overlays: tuple[str, ...]) -> No
     run_workflow("afire", "train", *overlays, **made, **weights, epochs=2, batch_size=4)
     detector = written("afire", "detector", "model.pt")
     assert torch.load(detector, weights_only=True)["thresholds"].isfinite().all()
-    use = {"ckpt_path": str(detector), "device": "cpu", "saved": [], "name": "used"}
+    use = {"weights": str(detector), "device": "cpu", "saved": [], "name": "used"}
     run_workflow("afire", "inference", **PHANTOM, **use)
     with written("afire", "used", "scores.csv").open(newline="") as file:
         scores = {float(row["fused"]) for row in csv.DictReader(file)}
@@ -219,8 +220,7 @@ def test_sigterm_leaves_a_run_that_goes_on(command: Any) -> None:
     code, output = end(process)
     assert code == 128 + signal.SIGTERM, output[-3000:]
     checkpoint = written("afire", "stopped", "checkpoint.pt")
-    trainer = torch.load(checkpoint, weights_only=True)["trainer"]
-    done = trainer["iteration"] // trainer["epoch_length"]
+    done = torch.load(checkpoint, weights_only=True)["training"]["epoch"]
     assert done >= 1
     resumed = train("afire", **{**options, "epochs": done + 1}, resume=True)
     assert resumed.trainer.state.epoch == done + 1

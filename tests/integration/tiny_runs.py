@@ -195,9 +195,8 @@ def monai_command(bundle: str, options: Mapping[str, Any]) -> list[str]:
 
 
 def own_command(bundle: str, options: Mapping[str, Any], config: str = "train") -> list[str]:
-    """A training by this package's command, as its script calls it, without the interpreter."""
-    script = "import sys, monai_afire_cli; sys.exit(monai_afire_cli.main())"
-    return ["-c", script, "run", bundle, config, *words_of(options)]
+    """A training by this package's command, without the interpreter."""
+    return ["-m", "monai_afire_cli", "run", bundle, config, *words_of(options)]
 
 
 COMMANDS = {"monai.bundle": monai_command, "monai_afire_cli": own_command}

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 import torch
 from ignite.engine import Engine, Events
-
-from monai_afire.apps.results.result_tables import ResultTables, written_name
 from monai_afire.apps.runs import run_inference
 from monai_afire.apps.runs.running import finish_run
-from monai_afire.handlers.stop_request import StoppedBySignal
 from monai_afire_cli.runs.run_records import LATEST, begin_run, newest_run
+
+from monai_afire.apps.results.result_tables import ResultTables, written_name
+from monai_afire.handlers.stop_request import StoppedBySignal
 
 # quotes, line breaks, letters of more than one byte, a name that is no valid text
 NAMES = [

@@ -20,15 +20,15 @@ from typing import Any
 import pytest
 from bundles.bundle_runs import new_detector, write_images
 from handlers.lock_holder import holding_process
-
 from monai_afire.apps.runs.process_end import innermost_cause
+from monai_afire_cli.runs.run_records import begin_run
+
 from monai_afire.apps.worklist import watch
 from monai_afire.apps.worklist.watched_normals import WatchedNormals
 from monai_afire.data import DatalistError
 from monai_afire.detection import AnomalyDetector
 from monai_afire.networks import save_network
 from monai_afire.transforms.radiograph_io import formats
-from monai_afire_cli.runs.run_records import begin_run
 
 SMALL: dict[str, Any] = {"saved": [], "device": "cpu", "batch_size": 2}
 
