@@ -172,7 +172,7 @@ def _create(name: str, img_size: Sequence[int] | int | None, pretrained: bool) -
         ) from error
     if name in PUBLISHED and pretrained:
         raise ValueError(
-            f"timm has no weights of {name}: download its file and give it as --encoder_weights"
+            f"timm has no weights of {name}: download its file and give it as weights"
         )
     settings = {"model_name": name, **PUBLISHED.get(name, {})}
     build = functools.partial(timm.create_model, **settings, pretrained=pretrained, num_classes=0)
