@@ -33,7 +33,7 @@ def default_device() -> torch.device:
 
 
 def chosen_device(name: str) -> torch.device:
-    """The device of this name, made the current one of its kind: events and random states are those of the current one."""
+    """The device of this name, made the current one, whose events and random states PyTorch uses."""
     device = torch.device(name)
     if device.type != "cpu" and device.index is not None:
         torch.accelerator.set_device_index(device.index)

@@ -149,7 +149,7 @@ def destroy_process_group() -> None:
 
 @contextmanager
 def launched_group(device: torch.device | None = None) -> Iterator[None]:
-    """Join the processes that ``torchrun`` started for as long as the context lasts; without ``torchrun`` do nothing."""
+    """Join the processes that ``torchrun`` started, if it did, for as long as the context lasts."""
     join_process_group(device or run_device())
     try:
         yield
