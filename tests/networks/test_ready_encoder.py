@@ -166,8 +166,15 @@ def test_what_is_no_encoder_is_named(tmp_path: Path) -> None:
 def test_timm_builds_the_same_encoder_from_the_file(radiograph: Path) -> None:
     timm = pytest.importorskip("timm")
     vit = timm.models.VisionTransformer(
-        **{"img_size": 64, "patch_size": 8, "in_chans": 1, "embed_dim": 192, "depth": 6},
-        **{"num_heads": 6, "num_classes": 0, "class_token": False, "fc_norm": False},
+        img_size=64,
+        patch_size=8,
+        in_chans=1,
+        embed_dim=192,
+        depth=6,
+        num_heads=6,
+        num_classes=0,
+        class_token=False,
+        fc_norm=False,
         global_pool="avg",
     )
     vit.load_state_dict(load_file(released_encoder("released")))
