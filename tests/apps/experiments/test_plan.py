@@ -185,7 +185,7 @@ def test_refuses_missing_configs_and_its_own_keys(tmp_path: Path) -> None:
     with pytest.raises(ExperimentError, match=r"no config no/train.json"):
         Experiment(("no/train.json",), tmp_path)
     config = write_bundle(tmp_path)
-    with pytest.raises(ExperimentError, match="--output_dir, --items::fold cannot be handed"):
+    with pytest.raises(ExperimentError, match="--items::fold, --output_dir cannot be handed"):
         Experiment((config,), tmp_path, {"items::fold": "1", "output_dir": "models"})
     (Path(config).parent / "evaluate.json").unlink()
     with pytest.raises(ExperimentError, match=r"no config .*evaluate.json"):
