@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import logging
 import os
 import shlex
 import shutil
@@ -518,9 +519,16 @@ def run_workflow(files: Sequence[Path], values: Mapping[str, Any]) -> None:
     )  # for components of one's own; a clone of the package may lie here
     texts = {id: literal(value, is_text=id in TEXTS) for id, value in values.items()}
     workflow = ConfigWorkflow([str(file) for file in files], **texts)
+    for handler in logging.getLogger().handlers:  # of logging.conf
+        handler.addFilter(_is_news)
     workflow.initialize()
     workflow.run()
     workflow.finalize()
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a line says more than that an error, which ends the run in a line of its own, passes an engine."""
+    return "terminating due to exception" not in str(record.msg)
 
 
 def _innermost_cause(error: BaseException) -> BaseException:
