@@ -125,8 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Exit status: 0, 1 after an error, 130 after Ctrl-C, 141 where nobody reads the output.
 
     Example:
-        >>> main(["list"])
-        ace                       Alignment of homologous ...
+        >>> main(["--version"])
+        monai-afire ...
         0
     """
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
