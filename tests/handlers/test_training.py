@@ -36,6 +36,7 @@ from monai_afire.data.datalist.drawn_images import drawn_mark
 from monai_afire.handlers import AttributeSchedule, OptimizerSchedule, Training
 from monai_afire.handlers.preview import Preview
 from monai_afire.inferers import AutocastInferer
+from monai_afire.networks.weights.checkpoint_files import write_pickle
 from monai_afire.networks.weights.description import carried_description
 
 NAN = float("nan")
@@ -149,8 +150,11 @@ def killed_run(rank: int, folder: str, place: str, number: int) -> None:
     torch.set_num_threads(1)
     trainer = make_trainer(Path(folder))
 
-    def kill(*_: Any) -> None:
+    def kill() -> None:
         os.kill(os.getpid(), number)
+
+    def kill_before_the_checkpoint(content: Any, path: Path, remedy: str) -> None:
+        kill() if path.name == "checkpoint.pt" else write_pickle(content, path, remedy)
 
     if place == "iteration":
         at_iteration(trainer, 5, kill)
@@ -158,7 +162,8 @@ def killed_run(rank: int, folder: str, place: str, number: int) -> None:
         import monai_afire.handlers.training as module
 
         trainer.add_event_handler(
-            Events.EPOCH_STARTED(once=2), lambda: setattr(module, "write_pickle", kill)
+            Events.EPOCH_STARTED(once=2),
+            lambda: setattr(module, "write_pickle", kill_before_the_checkpoint),
         )
     trainer.run()
 
