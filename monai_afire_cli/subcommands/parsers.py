@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import argparse
 import math
-from functools import partial
-from typing import Any
 
 from monai_afire_cli.options.overrides import OWN_ENCODERS
 from monai_afire_cli.options.words import SAVED_KINDS
@@ -20,11 +18,8 @@ __all__ = [
     "EXCLUDED",
     "EXIT_CODE_FAILED",
     "FIELDS_OF_VIEW",
-    "SETS",
-    "add_common",
     "audit_parser",
     "compare_parser",
-    "data_parser",
     "watch_parser",
 ]
 
@@ -48,31 +43,6 @@ ENCODER_WORDS = f"{', '.join(ENCODERS)}, model.pt, model.pt:random, hub:FOLDER o
 """What ``compare`` takes for an encoder."""
 FIELDS_OF_VIEW = ("image", "lungs")
 """Parts of a radiograph that an encoder sees."""
-_SPLIT = {"has_split": True}
-_ONE: dict[str, Any] = {}
-_SEVERAL: dict[str, Any] = {"nargs": "+"}
-_SWITCH: dict[str, Any] = {"action": "store_true"}
-_TABLE = {
-    **dict.fromkeys(("table", "image_column", "separator", "no_finding"), _ONE),
-    **dict.fromkeys(("patient_column", "split_column"), _ONE),
-    "label_columns": _SEVERAL,
-    "num_classes": {"type": int},
-}
-# what a set has beside the common options, and how its own options are read
-SETS: dict[str, tuple[dict[str, bool], dict[str, dict[str, Any]]]] = {
-    "nih": (_SPLIT, {}),
-    "chexpert": (_SPLIT, {}),
-    "mimic": (_SPLIT, {"labeler": {"choices": ("chexpert", "negbio")}}),
-    "childcxr": (_SPLIT, {}),
-    "siim": ({"has_masks": True}, {}),
-    "rsna": ({}, {"three_classes": _SWITCH}),
-    "shenzhen": ({}, {}),
-    "jsrt": (_SPLIT, {"png_dir": _ONE}),
-    "chestx_det": ({**_SPLIT, "has_masks": True}, {}),
-    "fire": (_SPLIT, {"exclude": _SEVERAL}),
-    "table": (_SPLIT, _TABLE),
-}
-"""Public sets whose label files are read."""
 _AUDIT = """\
 Check the radiographs of a folder or a datalist: unreadable, blank, turned, mirrored, inverted, duplicates, patients in
 several splits, and more. Writes a page, a table, the numbers, and a cleaned datalist. No image is changed or deleted.
@@ -163,74 +133,6 @@ def watch_parser() -> argparse.ArgumentParser:
     weeks = "of that folder, take the images of the last N weeks, anew each day"
     add("--calibrate_weeks", type=_duration, metavar="N", help=weeks)
     add("--device", help="where the network computes, such as cpu or cuda:0")
-    return parser
-
-
-def add_common(
-    parser: argparse.ArgumentParser, has_split: bool = False, has_masks: bool = False
-) -> None:
-    """
-    Add the options of ``monai-afire data`` that all sets have.
-
-    Args:
-        parser: of one set.
-        has_split: whether the set has an official split.
-        has_masks: whether its images come with masks.
-
-    Example:
-        >>> parser = argparse.ArgumentParser()
-        >>> add_common(parser)
-        >>> parser.parse_args(["--root", "a", "--output", "b.json"]).val_fraction
-        0.1
-    """
-    add, flag = parser.add_argument, partial(parser.add_argument, action="store_true")
-    add("--root", required=True, help="folder of the images")
-    add("--output", required=True, help="datalist to write; paths in it are relative to its folder")
-    add("--labels", help="folder of the label files (default: ROOT)")
-    if has_split:
-        add(
-            "--split",
-            choices=("official", "random"),
-            default="official",
-            help="which split (default: official)",
-        )
-        flag("--drop_overlap", help="keep patients of two sections in the later one alone")
-    without = "where no official split says it"
-    validation = f"part of the patients outside test for validation, {without} (default: 0.1)"
-    add("--val_fraction", type=float, default=0.1, help=validation)
-    add(
-        "--test_fraction",
-        type=float,
-        default=0.2,
-        help=f"part of the patients for test, {without} (default: 0.2)",
-    )
-    add("--seed", type=int, default=0, help="of the choice of patients (default: 0)")
-    flag("--allow_missing", help="leave out listed images that are not on disk")
-    flag(
-        "--normal_only",
-        help="training and validation: normal images only; test: normal and abnormal",
-    )
-    flag("--frontal_only", help="leave lateral and unusual views out")
-    add("--findings", nargs="+", default=(), metavar="NAME", help="findings to keep, in this order")
-    if has_masks:
-        add("--mask_dir", help="folder to draw the masks to as PNG, and list them")
-
-
-def data_parser() -> argparse.ArgumentParser:
-    """
-    Of ``monai-afire data``, without what its readers say of themselves.
-
-    Example:
-        >>> data_parser().parse_args(["nih", "--root", "nih", "--output", "labels.json"]).split
-        'official'
-    """
-    parser = argparse.ArgumentParser("monai-afire data")
-    sets = parser.add_subparsers(required=True, metavar="SET")
-    for name, (has, own) in SETS.items():
-        of_set = sets.add_parser(name)
-        add_common(of_set, **has)
-        for option, reading in own.items():
-            of_set.add_argument(f"--{option}", **reading)
     return parser
 
 

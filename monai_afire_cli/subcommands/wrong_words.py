@@ -17,17 +17,14 @@ from monai_afire_cli.runs.weights_of import wrong_detector
 from monai_afire_cli.subcommands.parsers import (
     ENCODER_WORDS,
     ENCODERS,
-    SETS,
     audit_parser,
     compare_parser,
-    data_parser,
     watch_parser,
 )
 
 __all__ = ["wrong_words"]
 
-_READ = ("dataset_dir", "datalist", "folder", "calibrate", "ckpt_path", "root", "labels")
-_HELP = ("-h", "--help")
+_READ = ("dataset_dir", "datalist", "folder", "calibrate", "ckpt_path")
 
 
 def wrong_words(command: str, words: Sequence[str]) -> str | None:
@@ -50,11 +47,6 @@ def wrong_words(command: str, words: Sequence[str]) -> str | None:
     """
     if command not in _COMMANDS:
         return None
-    if command == "data":
-        if set(_HELP) & set(words):  # the readers have the help
-            return None
-        if problem := _unknown_set(words):
-            return problem
     parser, wrong = _COMMANDS[command]
     options = vars(parser().parse_args(words))
     return _missing(options) or wrong(options)
@@ -85,26 +77,6 @@ def _wrong_watch(options: Mapping[str, Any]) -> str | None:
     return unwritable(options["output_dir"]) or (None if run is None else wrong_detector(run))
 
 
-def _unknown_set(words: Sequence[str]) -> str | None:
-    """The problem of a first word that is no public set."""
-    name = next(iter(words), "-")
-    if name.startswith("-") or name in SETS:
-        return None
-    meant = did_you_mean(name, list(SETS))
-    return f"there is no set {name!r}: the sets are {', '.join(SETS)}{meant}"
-
-
-def _no_table(options: Mapping[str, Any]) -> str | None:
-    """The problem of a table that is in neither folder where its reader looks."""
-    table = options.get("table")  # of one set
-    if table is None:
-        return None
-    folders = [name for name in (options["labels"], options["root"]) if name]
-    if any(Path(name).expanduser().joinpath(table).exists() for name in folders):
-        return None
-    return f"{table}: no such table in {' or '.join(folders)}: check the name, or set --labels to its folder"
-
-
 def _is_compared(datalist: str) -> bool:
     """Whether a table has the columns that ``compare`` reads; a datalist is read by it."""
     path = Path(datalist).expanduser()
@@ -128,6 +100,5 @@ _COMMANDS: dict[
 ] = {
     "audit": (audit_parser, _wrong_audit),
     "compare": (compare_parser, _wrong_comparison),
-    "data": (data_parser, _no_table),
     "watch": (watch_parser, _wrong_watch),
 }

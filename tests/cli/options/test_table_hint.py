@@ -13,7 +13,6 @@ import pytest
 from PIL import Image
 
 from monai_afire.apps.readers.__main__ import main
-from monai_afire.apps.readers.label_tables import read_table
 from monai_afire.apps.runs.call import BundleCall
 from monai_afire.apps.runs.options.check import OptionError, check_call
 from monai_afire.data import DatalistError, bundle_items, labeled_items
@@ -136,9 +135,3 @@ def test_a_table_beside_its_images_has_them_in_its_folder(tmp_path: Path) -> Non
     table = nih_folder(tmp_path / "nih") / "Data_Entry_2017.csv"
     assert f"--root {table.parent} " in list_command(table)
     assert "--root IMAGES " in list_command(table.rename(tmp_path / "Data_Entry_2017.csv"))
-
-
-def test_a_misspelt_column_is_named(tmp_path: Path) -> None:
-    table = nih_folder(tmp_path / "nih") / "Data_Entry_2017.csv"
-    with pytest.raises(DatalistError, match="did you mean 'Finding Labels'"):
-        read_table(table, ["Image Index", "Finding Label"])

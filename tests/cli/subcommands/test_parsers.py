@@ -4,14 +4,12 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
 
 import pytest
 
 from monai_afire.apps.audit.audit_checks import CHECKS as OF_THE_AUDIT
-from monai_afire.apps.readers.__main__ import _parser as readers_parser
 from monai_afire.detection import field_of_view
 from monai_afire.networks.nets.encoders.encoder_building import IMAGENET
 from monai_afire.networks.weights import released_files
@@ -22,8 +20,6 @@ from monai_afire_cli.subcommands.parsers import (
     ENCODERS,
     EXCLUDED,
     FIELDS_OF_VIEW,
-    SETS,
-    data_parser,
 )
 from monai_afire_cli.subcommands.wrong_words import wrong_words
 
@@ -40,7 +36,6 @@ def nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ["audit", "."],
         ["compare", "list.json", "released"],
         ["watch", ".", "out"],
-        ["data", "nih", "--root", ".", "--output", "a.json"],
     ],
 )
 def test_an_option_that_no_command_has_is_refused_at_once(
@@ -82,8 +77,6 @@ def test_a_number_out_of_range_is_refused_at_once(
         ["watch", ".", "out", "--calibrate", "nowhere"],
         ["watch", ".", "out", "--ckpt_path", "nowhere"],
         ["watch", ".", "out", "--weights_of", "nowhere"],
-        ["data", "nih", "--root", "nowhere", "--output", "a.json"],
-        ["data", "table", "--root", ".", "--labels", "nowhere", "--output", "a.json"],
     ],
 )
 def test_a_path_that_is_not_there_is_refused_at_once(
@@ -127,41 +120,14 @@ def test_a_misspelt_encoder_is_refused_at_once(capsys: pytest.CaptureFixture[str
     assert wrong_words("compare", known) is None
 
 
-def test_a_misspelt_set_is_refused_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "nhi", "--root", "."]) == 1
-    assert "did you mean 'nih'?" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["nih", "--val_fraction", "half"],
-        ["nih", "--output"],
-        ["table", "--num_classes", "two"],
-        ["table", "--image_column", "a", "b"],
-        ["table", "--label_columns"],
-        ["mimic", "--labeler", "someone"],
-        ["rsna", "--three_classes", "yes"],
-    ],
-)
-def test_a_slip_in_the_words_for_a_set_is_refused_at_once(words: list[str]) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["data", words[0], "--root", ".", "--output", "a.json", *words[1:]])
-    assert end.value.code == 2
-
-
 def test_a_table_that_cannot_be_read_is_refused_at_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    words = ["data", "table", "--root", ".", "--output", "a.json", "--table", "mine.csv"]
-    assert main(words) == 1
-    assert "mine.csv: no such table in ." in capsys.readouterr().err
     Path("Data_Entry_2017.csv").write_text("Image Index,Finding Labels,Patient ID\na,Mass,1\n")
     assert main(["compare", "Data_Entry_2017.csv", "released", "--dataset_dir", "."]) == 1
     assert "monai-afire data table --root ." in capsys.readouterr().err
     Path("labels.csv").write_text("image;label\na.png;1\n")
     assert wrong_words("compare", ["labels.csv", "released"]) is None
-    assert wrong_words("data", [*words[1:-1], "labels.csv"]) is None
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
@@ -178,20 +144,3 @@ def test_names_are_those_of_the_audit() -> None:
 def test_names_are_those_of_compare() -> None:
     assert set(ENCODERS) == {"untrained", IMAGENET, *released_files.ENCODERS}
     assert FIELDS_OF_VIEW == field_of_view.FIELDS_OF_VIEW
-
-
-def test_options_are_those_of_the_readers() -> None:
-    assert options_of(data_parser()) == options_of(readers_parser())  # read alike
-    assert list(options_of(data_parser())) == list(SETS)
-
-
-def options_of(parser: argparse.ArgumentParser) -> dict[str, dict[str, tuple]]:
-    """Options of each set, and how their words are read."""
-    [sets] = [each for each in parser._actions if isinstance(each.choices, dict)]
-    return {
-        name: {
-            option: (action.nargs, action.type or str, action.choices)
-            for option, action in of_set._option_string_actions.items()
-        }
-        for name, of_set in sets.choices.items()
-    }
