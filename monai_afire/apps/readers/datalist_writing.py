@@ -189,7 +189,9 @@ def _on_disk(rows: pd.DataFrame, root: Path, allow_missing: bool, notes: list[st
     text = f"{len(absent):,} of {len(rows):,} listed images are not there: {first_few(absent)}"
     if len(absent) == len(rows) or not allow_missing:
         remedy = "check the folder, or leave absent images out with --allow_missing"
-        raise DatalistError(f"{root}: {text}{_name_on_disk(root / absent[0])}; {remedy}.")
+        if found := _name_on_disk(root / absent[0]):
+            remedy = f"{found}: list the images by their names on disk"
+        raise DatalistError(f"{root}: {text}; {remedy}.")
     notes.append(f"left out, not on disk: {counted(len(absent), 'image')} ({first_few(absent)})")
     return rows[rows["file"].notna()]
 
@@ -197,11 +199,11 @@ def _on_disk(rows: pd.DataFrame, root: Path, allow_missing: bool, notes: list[st
 def _name_on_disk(path: Path) -> str:
     """How an absent file is called on disk, if only spelling, extension or zeros ahead of its number differ."""
     if spelling := files.spelling_on_disk(path):
-        return f" ({spelling})"
+        return spelling
     meant = stem_of(path.name).lstrip("0")
     names = sorted(file.name for file in path.parent.glob("*"))
     alike = [name for name in names if stem_of(name).lstrip("0") == meant]
-    return f" (the folder has {alike[0]})" if alike else ""
+    return f"the folder has {alike[0]}" if alike else ""
 
 
 def _normal(rows: pd.DataFrame, title: str) -> pd.DataFrame:

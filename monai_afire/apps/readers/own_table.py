@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -152,7 +152,7 @@ def _words(
     labels = [[int(name in own) for name in order] for own in named]
     rows = pd.DataFrame({"label": labels, "abnormal": [max(own) for own in labels]}, cells.index)
     header = {"finding_names": [names[name] for name in order]}
-    return LabeledImages(rows, header, _notes_on_words(spelled, names, no_finding))
+    return LabeledImages(rows, header, _notes_on_words(spelled, no_finding))
 
 
 def _means_none(word: str, no_finding: str) -> bool:
@@ -162,8 +162,8 @@ def _means_none(word: str, no_finding: str) -> bool:
     return folded(no_finding) == folded(_NO_FINDING) and is_absence(word)
 
 
-def _notes_on_words(spelled: Sequence[str], names: Mapping[str, str], no_finding: str) -> list[str]:
-    """Name the words that look like none, and those that were taken for another one."""
+def _notes_on_words(spelled: Sequence[str], no_finding: str) -> list[str]:
+    """Name the words that look like none, and what they were taken for."""
     notes = []
     looks = [word for word in spelled if is_absence(word) and word not in ("", no_finding)]
     if as_none := [repr(word) for word in looks if _means_none(word, no_finding)]:
@@ -171,9 +171,6 @@ def _notes_on_words(spelled: Sequence[str], names: Mapping[str, str], no_finding
     if as_findings := [repr(word) for word in looks if not _means_none(word, no_finding)]:
         text = f"warning: {first_few(as_findings)} look like no finding, and count as findings"
         notes.append(f"{text}: set --no_finding to the word that stands for none")
-    if merged := [repr(word) for word in spelled if names.get(folded(word), word) != word]:
-        text = "differ from other findings in case or blanks alone: one each"
-        notes.append(f"{first_few(merged)} {text}")
     return notes
 
 
@@ -238,15 +235,11 @@ def _patients(
     patients = file_patients([str(file) for file in rows["file"]], names, given)
     if all(given):
         return patients, []
-    text = f"{given.count(''):,} cells of {patient_column!r} name nobody ('NA' or the like)"
-    if not any(given):
-        text = f"no column {patient_column!r}"
-    text += ": patients are taken from the DICOM headers and names of the files"
+    text = f"{patient_column!r} names no patient of {counted(given.count(''), 'image')}"
     unknown = sum(patient == name for patient, name in zip(patients, names, strict=True))
-    if unknown:
-        text += f", which do not give those of {counted(unknown, 'image')}"
-        text += ": each of these counts as another patient"
-    return patients, [text]
+    source = "these are taken from the DICOM headers and names of the files"
+    lacking = f"{counted(unknown, 'image')} without one there count as a patient each"
+    return patients, [f"{text}: {source}; {lacking}"]
 
 
 OWN_TABLE = LabelSet("label table", "", read_own_table)

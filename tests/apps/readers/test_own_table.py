@@ -163,7 +163,7 @@ def test_patients_without_a_name_are_no_single_patient(
     write(root, rows, "image,label,patient_id")
     content = read(*ALL_IN_TRAINING)
     assert [item["patient_id"] for item in content["training"]] == ["a.png", "b.png", "007", "007"]
-    assert "2 cells of 'patient_id'" in capsys.readouterr().out
+    assert "'patient_id' names no patient of 2 images" in capsys.readouterr().out
 
 
 def test_sections_are_those_of_the_table_or_random_and_said_to_be(
