@@ -19,9 +19,9 @@ import torch.multiprocessing as mp
 from apps.results.test_resumed_tables import ITEMS, Landmarks, batches, tables
 from bundles.bundle_runs import command, copy_bundles, environment, run_bundle, write_images
 from ignite.engine import Engine, Events
+from monai_afire.utils.folder_lock import LOCK_FILE
 
 from distributed.two_ranks import needs_gloo, run_on_two_ranks
-from monai_afire.utils.folder_lock import LOCK_FILE
 
 pytestmark = needs_gloo
 

@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 from handlers.miniature_training import make_trainer
 from ignite.engine import Engine, Events
-
 from monai_afire.handlers.stop_request import StopRequest
+
 from monai_afire.utils import destroy_process_group
 from monai_afire.utils.distributed import join_process_group
 

@@ -24,7 +24,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from tqdm import tqdm
 
-from monai_afire.apps.audit import audit_images, measure_images, near_duplicates, read_measurements
+from monai_afire.apps.audit import audit_images, measure_images, near_duplicates
 from monai_afire.apps.audit.audit_checks import THRESHOLDS, find
 
 Spoil = Callable[[Image.Image, Image.Image], Image.Image]  # of a picture and another one
@@ -151,8 +151,7 @@ def measured(files: list[Path], spoil: Spoil | None = None) -> tuple[pd.DataFram
                     Image.open(files[k]).convert("L") for k in (number, (number + 1) % len(files))
                 )
                 spoil(*pictures).save(path)
-        parts = measure_images([{"image": str(path)} for path in paths], 0, Path(folder))
-        frame, pictures = read_measurements(parts, len(paths))
+        frame, pictures = measure_images([{"image": str(path)} for path in paths], 0)
     frame["patient"], frame["section"], frame["image"] = (
         "",
         "training",

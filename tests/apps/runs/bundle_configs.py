@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from monai.bundle import ConfigParser
-
 from monai_afire.apps.runs import BundleCall
 
 BUNDLES = Path(__file__).resolve().parents[3] / "bundles"

@@ -13,8 +13,8 @@ import pytest
 import torch
 from apps.runs.bundle_configs import paths_of
 from monai.bundle import create_workflow
-
 from monai_afire.apps.runs import OptionError, bundle_call, start_bundle
+
 from tests.bundles.bundle_runs import copy_bundles, run_bundle
 
 

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from monai_afire.apps.runs import bundle_root, start_bundle
 
 _MONAI = "monai/bundle/__main__.py"

@@ -15,8 +15,6 @@ import pytest
 import torch
 from bundles.bundle_runs import REPOSITORY_ROOT
 from ignite.engine import Engine, Events
-from torch import nn
-
 from monai_afire.apps.runs import (
     ClosingMessage,
     TrainingMessage,
@@ -24,6 +22,8 @@ from monai_afire.apps.runs import (
     run_folder,
     run_training,
 )
+from torch import nn
+
 from monai_afire.detection import AnomalyDetector
 from monai_afire.engines import TrackedTrainer
 from monai_afire.handlers import RestorationPreview, TrainingRun

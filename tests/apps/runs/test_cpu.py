@@ -13,7 +13,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-
 from monai_afire.apps.runs import cpu, tune_cpu
 from monai_afire.apps.runs.cpu import M_MMAP_MAX, M_TOP_PAD, M_TRIM_THRESHOLD
 

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from monai_afire.apps.runs.door import files_text, option_text
 from monai_afire.apps.runs.follow_up import resume_command
+
 from monai_afire_cli import command, main
 from monai_afire_cli.bundles.bundle import bundles_folder
 from monai_afire_cli.options.words import option_words

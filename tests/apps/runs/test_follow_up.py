@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from apps.runs.bundle_configs import call_of, paths_of
 from fire.parser import DefaultParseValue
-
 from monai_afire.apps.runs import check_call
 from monai_afire.apps.runs.config_entries import text_of
 from monai_afire.apps.runs.follow_up import follow_up_command, resume_command
+
 from monai_afire_cli.options.words import option_words
 
 FILES: dict[str, dict[str, Any]] = {

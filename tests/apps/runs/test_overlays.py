@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from apps.runs.bundle_configs import BUNDLES, call_of, config_files
-
 from monai_afire.apps.runs import OptionError, check_call
 from monai_afire.apps.runs.overlays import completed, undone_settings, wrong_order
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 from apps.runs.bundle_configs import call_of
-
 from monai_afire.apps.runs import check_call
+
 from monai_afire.networks import ViTEncoder, build_encoder
 from monai_afire.transforms import AnatPaste
 from monai_afire.transforms.controlled_lesions import controlled_lesion

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from bundles.bundle_runs import environment
 from monai.bundle import ConfigParser
-from tqdm.auto import tqdm
-
 from monai_afire.apps.runs import show_cause_last
 from monai_afire.apps.runs.process_end import hint_for
+from tqdm.auto import tqdm
+
 from monai_afire.networks import load_network
 
 

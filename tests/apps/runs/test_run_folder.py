@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 import torch
 from bundles.bundle_runs import environment
-from torch import nn
-
 from monai_afire.apps.runs import check_folders, run_folder, run_weights
 from monai_afire.apps.runs.run_folder import run_name, stopped_run
 from monai_afire.apps.runs.running import finish_run
+from monai_afire.networks.weights.released_files import weights_file
+from torch import nn
+
 from monai_afire.data.datalist.image_list import image_fingerprint
 from monai_afire.networks import save_network
-from monai_afire.networks.weights.released_files import weights_file
 from monai_afire_cli.runs.run_records import begin_again
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from bundles.bundle_runs import REPOSITORY_ROOT, all_messages, write_images
 from monai.bundle import ConfigParser, run
+from monai_afire.apps.runs import checked_items, run_weights
 from torch import nn
 
 from monai_afire.apps.phantom import PhantomSet
-from monai_afire.apps.runs import checked_items, run_weights
 from monai_afire.data import bundle_items
 from monai_afire.networks import ModelFile, save_network
 from monai_afire.networks.weights.model_file import read_description

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from bundles.bundle_runs import REPOSITORY_ROOT
-
 from monai_afire.apps.runs import run_folder, run_once
+
 from monai_afire_cli.runs.run_records import is_finished
 
 CONFIGS = [

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from apps.runs.bundle_configs import call_of
+from monai_afire.apps.runs.start import first_lines, origin, print_first_lines
 from torch import nn
 
-from monai_afire.apps.runs.start import first_lines, origin, print_first_lines
 from monai_afire.networks import save_network
 from monai_afire_cli.bundles.bundle import bundles_folder
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from apps.runs.bundle_configs import call_of, config_files, paths_of, runs
-
 from monai_afire.apps.runs import OPTIONS, OptionError, check_call
+
 from monai_afire.utils.device import device_count
 
 TRAIN = ["afire/train"]

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from apps.runs.bundle_configs import call_of, config_files, runs
-
 from monai_afire.apps.runs import OPTIONS, SECTIONS, check_call
 from monai_afire.apps.runs.overlays import FOLLOWS
+
 from monai_afire_cli.bundles.configs import all_entries
 
 # null where an overlay puts something

@@ -14,8 +14,8 @@ import fire
 import pytest
 from apps.runs.bundle_configs import paths_of
 from monai.bundle import ConfigWorkflow, create_workflow
-
 from monai_afire.apps.runs.process_end import innermost_cause
+
 from monai_afire_cli.options.words import passed_on
 
 STRANGE = (

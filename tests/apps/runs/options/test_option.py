@@ -8,7 +8,6 @@ import math
 from typing import Any
 
 import pytest
-
 from monai_afire.apps.runs import OPTIONS, Option
 from monai_afire.apps.runs.options import kinds
 
