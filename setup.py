@@ -4,4 +4,7 @@
 
 from setuptools import find_packages, setup
 
-setup(packages=[*find_packages(include=["monai_afire*"]), "monai_afire.bundles"])
+setup(
+    py_modules=["monai_afire_cli"],
+    packages=[*find_packages(include=["monai_afire*"]), "monai_afire.bundles"],
+)

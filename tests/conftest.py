@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,9 +21,6 @@ hypothesis.settings.register_profile("without_deadline", deadline=None)
 hypothesis.settings.load_profile("without_deadline")
 
 REPOSITORY_ROOT = Path(__file__).resolve().parents[1]
-# protocols are commands, python -m tests.evidence.NAME: their tests alone are collected
-_EVIDENCE = Path(__file__).parent / "evidence"
-collect_ignore = [str(path) for path in _EVIDENCE.glob("*.py") if not path.name.startswith("test_")]
 SHARED_IS_MISSING = "the folder shared/ with real radiographs and tools is not here"
 
 
@@ -69,17 +65,3 @@ def shared_data() -> Path:
     if shared is None or not (shared / "data").is_dir():
         pytest.skip(SHARED_IS_MISSING)
     return shared / "data"
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name the tests that were skipped for the want of ``shared/``: pytest shows the line that skips, not which."""
-    skipped = terminalreporter.stats.get("skipped", [])
-    missed = Counter(
-        report.nodeid.split("[")[0]
-        for report in skipped
-        if SHARED_IS_MISSING in str(report.longrepr)
-    )
-    if missed:
-        terminalreporter.section(SHARED_IS_MISSING)
-    for name, count in sorted(missed.items()):
-        terminalreporter.write_line(f"{name} ({count} cases)" if count > 1 else name)

@@ -14,17 +14,6 @@ from monai.utils import set_determinism
 SCRIPTS = sorted((Path(__file__).resolve().parents[1] / "tutorials" / "plain").glob("*.py"))
 
 
-def test_every_method_has_a_script() -> None:
-    assert {path.stem for path in SCRIPTS} == {
-        "afire",
-        "peac",
-        "ace",
-        "mae",
-        "dino",
-        "supervised_trainer",
-    }
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_script_learns(script: Path) -> None:

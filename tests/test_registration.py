@@ -28,7 +28,6 @@ APPLICATIONS = (
     "intake",
     "phantom",
     "results",
-    "runs",
     "studies",
     "worklist",
 )
@@ -82,7 +81,6 @@ SHORT_NAMES = [
     "PrepareLesionBatch",
     "PrototypeBank",
     "RestorationDecoder",
-    "ResumableCheckpoint",
     "SegmentationReport",
     "SegmentationWriter",
     "ShufflePatchesd",
@@ -94,6 +92,7 @@ SHORT_NAMES = [
     "SynthLesionMaskd",
     "ThresholdFit",
     "TokenProbabilityHead",
+    "Training",
     "TransferClassifier",
     "UPerNet",
     "ViTEncoder",
@@ -271,7 +270,7 @@ def test_the_core_names_no_application() -> None:
 
 def test_applications_share_named_parts_alone() -> None:
     """An application stands by itself, but for named parts that they share."""
-    shared = {"evaluation", "intake", "results", "runs", "phantom", "readers"}
+    shared = {"evaluation", "intake", "results", "phantom", "readers"}
     folder = Path(apps.__file__).parent
     found = set()
     for path in folder.rglob("*.py"):

@@ -64,7 +64,7 @@ plt.show()
 #
 # ```bash
 # monai-afire run afire train tutorials/miniature.json --epochs 16 --train::run::val_interval 2 \
-#     --ckpt_dir tutorials/output/pretrained --output_dir tutorials/output/pretraining \
+#     --output_dir tutorials/output/pretraining \
 #     --items::phantom::folder tutorials/output/phantom
 # ```
 
@@ -74,12 +74,11 @@ from typing import Any
 from monai.bundle import run
 
 output = Path("tutorials/output")
-for name in ("pretrained", "pretraining"):  # of an earlier walk: each run needs a folder of its own
-    shutil.rmtree(output / name, ignore_errors=True)
+# of an earlier walk: each run needs a folder of its own
+shutil.rmtree(output / "pretraining", ignore_errors=True)
 overrides: dict[str, Any] = {
     "epochs": 16,
     "train::run::val_interval": 2,
-    "ckpt_dir": str(output / "pretrained"),
     "output_dir": str(output / "pretraining"),
     "items::phantom::folder": str(output / "phantom"),
 }
@@ -162,9 +161,7 @@ plt.show()
 # ## What is left on the disk
 
 # %%
-for path in sorted(
-    path for name in ("pretrained", "pretraining") for path in (output / name).iterdir()
-):
+for path in sorted(path for path in (output / "pretraining").rglob("*") if path.is_file()):
     print(f"{path.stat().st_size / 1e6:7.2f} MB  {path}")
 
 # %% [markdown]

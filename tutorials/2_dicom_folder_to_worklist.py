@@ -71,7 +71,7 @@ def write_dicom(path: Path, image: np.ndarray, inverted: bool) -> None:
     dataset.save_as(path, enforce_file_format=True)
 
 
-for name in ("dicom", "detector", "adapting", "worklist"):  # of an earlier walk
+for name in ("dicom", "adapting", "worklist"):  # of an earlier walk
     shutil.rmtree(output / name, ignore_errors=True)
 for patient in range(256):
     phantom = draw_chest_phantom(1000 + patient, image_size=96)
@@ -114,12 +114,11 @@ print(
 from monai.bundle import run
 
 configs = "bundles/afire/configs"
-pretrained = output / "pretrained/model.pt"
+pretrained = output / "pretraining/models/model.pt"
 if not pretrained.is_file():
     run(
         config_file=[f"{configs}/train.json", "tutorials/miniature.json"],
         epochs=16,
-        ckpt_dir=str(pretrained.parent),
         output_dir=str(output / "pretraining"),
         **{"items::phantom::folder": str(output / "phantom")},
     )
@@ -141,7 +140,6 @@ run(
     dataset_dir=str(normal_folder),
     pretrained=str(pretrained),
     epochs=12,
-    ckpt_dir=str(output / "detector"),
     output_dir=str(output / "adapting"),
 )
 
@@ -155,7 +153,7 @@ try:
     run(
         config_file=f"{configs}/inference.json",
         dataset_dir=str(new_folder),
-        ckpt_path=str(output / "detector/model.pt"),
+        ckpt_path=str(output / "adapting/models/model.pt"),
         output_dir=str(output / "worklist"),
     )
 except SystemExit as end:
@@ -229,12 +227,12 @@ for _, row in rejected.iterrows():
 # # 1. pre-train on normal radiographs, as many as there are
 # monai-afire run afire train --dataset_dir /path/to/normal
 # # 2. adapt, and fit statistics and threshold, on normal radiographs of the hospital that is to use it
-# monai-afire run afire train finetune_anomaly --weights_of latest --dataset_dir /path/to/normal
+# monai-afire run afire train finetune_anomaly --weights latest --dataset_dir /path/to/normal
 # # 3. judge new ones
-# monai-afire run afire inference --weights_of latest --dataset_dir /path/to/new
+# monai-afire run afire inference --weights latest --dataset_dir /path/to/new
 # ```
 #
-# Without the first two steps and `--weights_of`, the third uses the released detector for adults. This is the first
+# Without the first two steps and `--weights`, the third uses the released detector for adults. This is the first
 # and the last of its list on 60 real radiographs, half of them with pneumonia (images: NIH Clinical Center,
 # ChestX-ray14):
 #

@@ -35,12 +35,11 @@ output = Path("tutorials/output")
 # %% tags=["hide-output"]
 from monai.bundle import run
 
-pretrained = output / "pretrained/model.pt"
+pretrained = output / "pretraining/models/model.pt"
 if not pretrained.is_file():
     run(
         config_file=["bundles/afire/configs/train.json", "tutorials/miniature.json"],
         epochs=16,
-        ckpt_dir=str(pretrained.parent),
         output_dir=str(output / "pretraining"),
         **{"items::phantom::folder": str(output / "phantom")},
     )
@@ -86,7 +85,7 @@ for share in (0.01, 0.1, 1.0):
 # monai-afire experiments \
 #     --config_file bundles/radiograph_classification/configs/train.json tutorials/miniature.json \
 #     --output_dir tutorials/output/experiment \
-#     --initializations scratch= afire=tutorials/output/pretrained/model.pt \
+#     --initializations scratch= afire=tutorials/output/pretraining/models/model.pt \
 #     --label_fraction 0.01 0.1 --seed 0 --metrics mean_auc \
 #     --num_processes 2 --epochs 12 --items::phantom::folder tutorials/output/labeled --phantom "{...}"
 # ```

@@ -15,7 +15,7 @@
 # real thing is
 #
 # ```bash
-# monai-afire run afire inference analysis --weights_of latest
+# monai-afire run afire inference analysis --weights latest
 # ```
 #
 # after `train.json`, with `--dataset_dir /path/to/images --datalist /path/to/list.json` for your images;
@@ -49,13 +49,12 @@ from typing import Any
 
 from monai.bundle import run
 
-pretrained = output / "pretrained/model.pt"
+pretrained = output / "pretraining/models/model.pt"
 if not pretrained.is_file():
-    pretrained = output / "pretrained_briefly/model.pt"
+    pretrained = output / "pretraining_briefly/models/model.pt"
     briefly: dict[str, Any] = {
         "epochs": 2,
         "train::run::val_interval": 2,
-        "ckpt_dir": str(pretrained.parent),
         "output_dir": str(output / "pretraining_briefly"),
         "items::phantom::folder": str(output / "phantom"),
     }
@@ -72,7 +71,7 @@ if not pretrained.is_file():
 #
 # ```bash
 # monai-afire run afire inference analysis \
-#     --ckpt_path tutorials/output/pretrained/model.pt --output_dir tutorials/output/report \
+#     --ckpt_path tutorials/output/pretraining/models/model.pt --output_dir tutorials/output/report \
 #     --items::phantom::folder tutorials/output/phantom_report \
 #     --phantom::num_patients "{'test': 16}" --images::max_images 16
 # ```

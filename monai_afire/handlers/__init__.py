@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from monai_afire.handlers.feature_probe import KNNProbe
-from monai_afire.handlers.gradients import FreezeParameters, GradientClipping
+from monai_afire.handlers.gradients import AccumulationMean, FreezeParameters, GradientClipping
 from monai_afire.handlers.nonfinite_loss import NonFiniteLoss
 from monai_afire.handlers.preview import (
     CorrespondencePreview,
@@ -20,6 +20,7 @@ from monai_afire.handlers.training import Training
 from monai_afire.handlers.warm_start import HeadWarmStart
 
 __all__ = [
+    "AccumulationMean",
     "AttributeSchedule",
     "CorrespondencePreview",
     "DetectorFit",

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Handlers of gradients: clipping, and freezing of parameters."""
+"""Handlers of gradients: their mean over several batches, clipping, and freezing of parameters."""
 
 from __future__ import annotations
 
@@ -8,10 +8,47 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from ignite.engine import Engine
+from ignite.engine import Engine, Events
 from monai.engines.utils import IterationEvents
 
 from monai_afire.handlers.teacher import is_optimizer_step
+
+
+class AccumulationMean:
+    """
+    Let every optimizer step of a trainer with ``accumulation_steps`` have the mean gradient of its batches.
+
+    MONAI divides by ``accumulation_steps`` in the last step of an epoch, too, for which fewer batches may be left.
+
+    Raises:
+        ValueError: when ``accumulation_steps`` exceeds an epoch, which MONAI would shorten silently.
+
+    Example:
+        >>> engine = Engine(lambda engine, batch: None)
+        >>> engine.register_events(*IterationEvents)
+        >>> AccumulationMean().attach(engine)
+    """
+
+    def attach(self, engine: Engine) -> None:
+        """Register with a trainer."""
+        engine.add_event_handler(Events.STARTED, self.check)
+        engine.add_event_handler(IterationEvents.LOSS_COMPLETED, self)
+
+    def check(self, engine: Any) -> None:
+        """Refuse more accumulated batches than an epoch has."""
+        steps, length = engine.accumulation_steps, engine.state.epoch_length
+        if length and steps > length:
+            raise ValueError(
+                f"accumulation_steps is {steps}, but an epoch has {length} batches: give at most {length}"
+            )
+
+    def __call__(self, engine: Any) -> None:
+        """Weigh a batch of the last step."""
+        steps, length = engine.accumulation_steps, engine.state.epoch_length
+        rest = length % steps if length else 0
+        if rest and (engine.state.iteration - 1) % length >= length - rest:
+            # of the gradient alone: the loss that is shown stays as it is
+            engine.state.output["loss"].register_hook(lambda gradient: gradient * (steps / rest))
 
 
 class GradientClipping:
@@ -60,7 +97,7 @@ class GradientClipping:
 
 class FreezeParameters:
     """
-    Hold parameters still for the first epochs by dropping their gradients.
+    Hold parameters still for the first epochs, at most half of the run, by dropping their gradients.
 
     DINO's practice for the last layer of a projection head, whose first gradients are noise.
 
@@ -81,8 +118,9 @@ class FreezeParameters:
         """Register with a trainer."""
         engine.add_event_handler(IterationEvents.BACKWARD_COMPLETED, self)
 
-    def __call__(self, engine: Engine) -> None:
+    def __call__(self, engine: Any) -> None:
         """Drop the gradients while the parameters are frozen."""
-        if engine.state.epoch <= self.epochs:
+        # a run of one epoch would never train them
+        if engine.state.epoch <= min(self.epochs, engine.state.max_epochs // 2):
             for parameter in self.parameters:
                 parameter.grad = None

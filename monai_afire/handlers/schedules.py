@@ -108,7 +108,7 @@ class _EpochSchedule(ABC):
     def __call__(self, engine: Engine) -> None:
         """Set the value for the coming step."""
         if self.epochs is None:
-            self.epochs = getattr(engine, "total_epochs", None) or engine.state.max_epochs
+            self.epochs = engine.state.max_epochs
         self.set_value(self.value(engine.state.iteration, engine.state.epoch_length or 1))
 
     def value(self, step: int, epoch_length: int) -> float:

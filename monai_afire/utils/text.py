@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterable, Mapping
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 # what programs and people write into a cell that has no value
@@ -55,6 +57,9 @@ _ABSENCE = {
     "nessun reperto",
     "nella norma",
 }
+# what MONAI's config parser reads as its language: in any text, and in one that is no expression of its own
+_OF_MONAI = re.compile(r"^[@$%]|#|[@%]::")
+_SEPARATOR = re.compile(r"^(?![@$%]).*#", re.DOTALL)
 _LONGEST = 120  # characters of a message within a message
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what spreadsheets run (OWASP, CSV injection)
 
@@ -100,6 +105,45 @@ def counted(number: int, one: str, many: str = "") -> str:
         ('1 image', '1,200 images', '0 are')
     """
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """
+    A question after the nearest of some names, to end a message with; "" where none is near.
+
+    Example:
+        >>> did_you_mean("releasd", ["released", "demo"])
+        "; did you mean 'released'?"
+    """
+    close = get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def literal(value: Any, is_text: bool = True) -> Any:
+    """
+    A value that MONAI's config parser leaves as it is: in paths, "#" and a leading "@", "$" or "%" are its language.
+
+    Args:
+        value: a text, or a list or dictionary with texts in it; anything else is returned unchanged.
+        is_text: False where a text that begins with "@", "$" or "%" is meant as a reference or an expression.
+
+    Returns:
+        The value; a text that MONAI would change becomes an expression for this very text.
+
+    Example:
+        >>> print(literal("ward 3"), literal("ward #3"), literal("@home"), literal("@home", is_text=False))
+        ward 3 $'ward \\x233' $'\\x40home' @home
+    """
+    if isinstance(value, dict):
+        return {name: literal(below, is_text) for name, below in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [literal(below, is_text) for below in value]
+    if not isinstance(value, str) or not (_OF_MONAI if is_text else _SEPARATOR).search(value):
+        return value
+    quoted = repr(value)
+    for sign in "#@%":
+        quoted = quoted.replace(sign, f"\\x{ord(sign):02x}")
+    return f"${quoted}"
 
 
 def image_name(item: Mapping[Any, Any], key: Hashable = "image") -> str:

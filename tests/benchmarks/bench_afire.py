@@ -14,9 +14,9 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from monai_afire.apps.runs import tune_cpu
 from monai_afire.losses import CategoryConsistencyLoss, StructureConsistencyLoss
 from monai_afire.networks.blocks.heads import PositionwiseLinear
+from monai_afire.utils import join_process_group, run_device
 from tests.benchmarks.timing import compare, in_own_process, machine, peak_memory, reset_peak_memory
 from tests.naive.published_step import LoopedLastLayer, loop_contrastive_loss
 
@@ -100,7 +100,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     torch.manual_seed(0)
-    tune_cpu()
+    join_process_group(run_device())  # for its precision of products
     print(machine())
     for name in options.parts or parts:
         parts[name]()

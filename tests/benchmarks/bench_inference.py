@@ -29,9 +29,9 @@ import torch
 from monai.bundle import ConfigParser
 
 from monai_afire.apps.phantom import draw_chest_phantom
-from monai_afire.apps.runs import tune_cpu
 from monai_afire.apps.worklist import anomaly_writer
 from monai_afire.data.datalist.scanning import RESULTS_MARK
+from monai_afire.utils import join_process_group, run_device
 from tests.transforms.radiograph_files import write_dicom
 
 SIDE = 1024
@@ -49,7 +49,7 @@ def write_radiographs(folder: Path, count: int) -> None:
 
 def profile(images: Path, output: Path) -> None:
     """Print the CPU time of each part of one process; waiting does not count."""
-    tune_cpu()  # as start_bundle() does
+    join_process_group(run_device())  # as a bundle does
     parser = ConfigParser()
     parser.read_config(CONFIGS[:2])
     parser.update({"dataset_dir": str(images), "output_dir": str(output)})

@@ -34,7 +34,7 @@ from statistics import median
 import torch
 from tqdm.auto import tqdm
 
-from monai_afire.apps.runs import tune_cpu
+from monai_afire.utils import join_process_group, run_device
 from monai_afire.utils.device import default_device
 from tests.benchmarks.pretraining_step import (
     METHODS,
@@ -111,7 +111,7 @@ def make_step(options: argparse.Namespace, method: str, name: str) -> TrainingSt
 
 def measure_memory(options: argparse.Namespace, method: str, name: str) -> float:
     """The peak of this process's resident memory in two steps, in MB."""
-    tune_cpu()
+    join_process_group(run_device())  # for its precision of products
     step, batch = (
         make_step(options, method, name),
         make_case(options, method).make_batch(options.batch),
@@ -229,7 +229,7 @@ def bench_method(options: argparse.Namespace, method: str, peaks: dict[str, floa
 def main() -> None:
     """Print the tables of every method."""
     options = parse_options()
-    tune_cpu()
+    join_process_group(run_device())  # for its precision of products
     device = torch.device(options.device)
     print(machine(device))
     formats = {"fp32": torch.float32, "bf16": torch.bfloat16}

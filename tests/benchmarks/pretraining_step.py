@@ -190,7 +190,7 @@ class TrainingStep:
     ) -> TrainingStep:
         """As the bundle trains."""
         network, prepare = case["network"], cls._prepare(case)
-        # the precision that tune_cpu sets
+        # the precision that a bundle sets
         precision = "high" if case.device.type == "cuda" else "medium"
         run = torch.compile(network) if compiled else network
         timer = PartTimer(case.device)

@@ -25,24 +25,9 @@ from PIL import Image
 
 from monai_afire.apps.zoo import pack_bundle
 from monai_afire.detection import AnomalyDetector
-from monai_afire_cli.runs.run_records import newest_run
+from monai_afire.utils.run_folder import newest_run
 
 REPOSITORY_ROOT = Path(__file__).resolve().parents[2]
-
-# entries of every train.json that are the same text in all methods, and in all tasks
-SAME_IN_ALL = (
-    "imports",
-    "dataset_dir",
-    "output_dir",
-    "ckpt_dir",
-    "device",
-    "encoder_def",
-    "optimizer",
-    "network",
-    "initialize",
-    "run",
-)
-
 
 LATEST = {"weights_of": "latest"}
 """Settings of a step that goes on from the last training."""
@@ -67,17 +52,6 @@ def has(config: dict[str, Any], path: str) -> bool:
     return name in config or (
         target is not None and name in {*signature(target).parameters, "_disabled_"}
     )
-
-
-def own_settings_aside(part: dict[str, Any]) -> dict[str, Any]:
-    """A part of a config without what each method has its own of."""
-    own = ("description", "first_validation", "scalars", "picture", "val_interval")
-    return {name: value for name, value in part.items() if name not in own}
-
-
-def same_dataset(dataset: dict[str, Any], of_afire: dict[str, Any]) -> bool:
-    """Whether two datasets differ at most in that AFiRe leaves out images that are not normal."""
-    return dataset == {**of_afire, "data": of_afire["data"]["items"]}
 
 
 TINY_ENCODER = {

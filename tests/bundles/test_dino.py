@@ -20,9 +20,7 @@ from bundles.bundle_runs import (
     copy_bundles,
     has,
     last_run,
-    own_settings_aside,
     run_bundle,
-    same_dataset,
     saved_weights,
     train_in_process,
     write_images,
@@ -207,37 +205,6 @@ def test_paper_overlays_set_the_papers_values() -> None:
     assert [vit_b[name] for name in shape] == [encoder[name] for name in shape], (
         "the encoder of the other methods"
     )
-
-
-def test_the_same_encoder_and_engine_as_the_other_methods() -> None:
-    """A diff of two train.json shows only what differs between the methods."""
-    afire, dino = (
-        ConfigParser.load_config_file(str(CONFIGS / p))
-        for p in ("../../afire/configs/train.json", "train.json")
-    )
-    shared = ("imports", "dataset_dir", "output_dir", "ckpt_dir", "device", "optimizer", "network")
-    shared += ("initialize", "run", "learning_rate")
-    shared += ("image_size", "patch_size")
-    for name in shared:
-        assert dino[name] == afire[name], name
-    assert dino["encoder_def"] == afire["encoder_def"]
-    named = (
-        "lr_schedule",
-        "weight_decay_schedule",
-        "teacher_decay_schedule",
-        "run",
-        "last_layer_freeze",
-    )
-    for part in ("trainer", "dataloader", "inferer", *named):
-        assert own_settings_aside(dino["train"][part]) == own_settings_aside(
-            afire["train"][part]
-        ), part
-    assert dino["train"]["handlers"] == afire["train"]["handlers"]
-    warm_up = "teacher_temperature_schedule"  # its values are each paper's
-    assert set(dino["train"][warm_up]) == set(afire["train"][warm_up])
-    assert same_dataset(dino["train"]["dataset"], afire["train"]["dataset"])
-    names = [name for name in dino if name in afire]
-    assert names == [name for name in afire if name in dino], "another order"
 
 
 @pytest.mark.slow

@@ -21,7 +21,6 @@ from bundles.bundle_runs import (
     copy_bundles,
     has,
     last_run,
-    own_settings_aside,
     run_bundle,
     saved_weights,
     train_in_process,
@@ -181,27 +180,6 @@ def test_overlays_set_the_papers_values(overlays: list[str]) -> None:
         parser.get_parsed_content("whole_size"),
     )
     assert np.ceil(smallest * whole) >= parser.get_parsed_content("image_size")
-
-
-def test_what_the_methods_share_is_the_same_text() -> None:
-    """A diff of two train.json shows only what differs between the methods."""
-    mae, ace = (
-        ConfigParser.load_config_file(str(REPOSITORY_ROOT / f"bundles/{name}/configs/train.json"))
-        for name in ("mae", "ace")
-    )
-    shared = ("imports", "dataset_dir", "output_dir", "ckpt_dir", "device", "network")
-    for name in (*shared, "load_image", "initialize", "run"):
-        assert mae[name] == ace[name], name
-    target = mae["encoder_def"]["_target_"]
-    assert target == "monai_afire.networks.ViTEncoder", "what drops tokens needs a ViT"
-    for part in ("trainer", "dataset", "dataloader", "inferer", "lr_schedule", "run"):
-        assert own_settings_aside(mae["train"][part]) == own_settings_aside(ace["train"][part]), (
-            part
-        )
-    for part in ("dataset", "dataloader", "evaluator"):
-        assert mae["validate"][part] == ace["validate"][part], part
-    names = [name for name in mae if name in ace]
-    assert names == [name for name in ace if name in mae], "another order"
 
 
 @pytest.mark.slow

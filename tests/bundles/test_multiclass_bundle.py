@@ -24,6 +24,7 @@ from bundles.bundle_runs import (
 from monai.bundle import run
 
 from monai_afire.apps.phantom import export_phantom
+from monai_afire.networks import ModelFile
 
 ROOT = "bundles/radiograph_classification"
 ENCODER = {**TINY_ENCODER, "encoder": "vit"}
@@ -75,10 +76,8 @@ def test_train_evaluate_and_use(workspace: Path, capsys: pytest.CaptureFixture[s
     weights = train()
     assert weights["thresholds"].isnan().all(), "the weights tell what they were trained for"
     assert weights["classifier.weight"].shape == (3, 24)
-    assert (
-        json.loads((last_run("radiograph_classification") / "models/class_names.json").read_text())
-        == NAMES
-    )
+    model = last_run("radiograph_classification") / "models/model.pt"
+    assert ModelFile(model).class_names == NAMES
 
     train_in_process(
         [f"{ROOT}/configs/{name}.json" for name in ("train", "evaluate")], settings(**RUN, **LATEST)

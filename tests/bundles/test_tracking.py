@@ -4,12 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from bundles.bundle_runs import (
     TINY,
     TINY_ENCODER,
@@ -18,13 +16,6 @@ from bundles.bundle_runs import (
     last_run,
     train_in_process,
 )
-from monai.bundle import ConfigParser
-from monai.bundle.utils import DEFAULT_MLFLOW_SETTINGS
-from monai.engines import SupervisedTrainer
-from monai.handlers import MLFlowHandler
-from torch import nn
-
-from monai_afire.engines import TrackedTrainer
 
 mlflow = pytest.importorskip("mlflow")
 pytest.importorskip(
@@ -36,7 +27,7 @@ RUN = {
     "epochs": 2,
     "batch_size": 4,
     "train::run::val_interval": 1,
-    "train::trainer::tracking_interval": 1,
+    "train::run::record_interval": 1,
 }
 TASK = {**TINY_ENCODER, "encoder": "vit", "train::dataloader::min_batches": 2}
 CASES: dict[str, tuple[dict[str, Any], set[str]]] = {
@@ -96,52 +87,3 @@ def test_losses_and_metrics_are_logged(
     assert [file.path for file in client.list_artifacts(run.info.run_id)], (
         "the config of the run is kept"
     )
-
-
-def make_trainer(
-    kind: type[SupervisedTrainer], handler: MLFlowHandler, **kwargs: Any
-) -> SupervisedTrainer:
-    network = nn.Linear(2, 1)
-    batches = [{"image": torch.rand(4, 2), "label": torch.rand(4, 1)}] * 6
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
-    settings: dict[str, Any] = {
-        "loss_function": nn.MSELoss(),
-        "optimizer": optimizer,
-        "decollate": False,
-    }
-    settings |= {"train_data_loader": batches, "train_handlers": [handler], "max_epochs": 1}
-    return kind(device=torch.device("cpu"), network=network, **settings, **kwargs)
-
-
-def make_handler(folder: Path, **kwargs: Any) -> MLFlowHandler:
-    return MLFlowHandler(tracking_uri=f"sqlite:///{folder}/runs.db", **kwargs)
-
-
-def monais_output_transform() -> Callable[[Any], Any]:
-    """That of the handler which ``--tracking mlflow`` appends, from the settings in MONAI's source."""
-    parser = ConfigParser(DEFAULT_MLFLOW_SETTINGS["configs"]["trainer"])
-    return parser.get_parsed_content("output_transform")
-
-
-def steps(handler: MLFlowHandler, name: str) -> list[int]:
-    run_id = handler.client.search_runs([handler.experiment.experiment_id])[0].info.run_id
-    return [entry.step for entry in handler.client.get_metric_history(run_id, name)]
-
-
-def test_every_so_many_iterations(tmp_path: Path) -> None:
-    handler = make_handler(tmp_path, output_transform=monais_output_transform())
-    make_trainer(TrackedTrainer, handler, tracking_interval=2).run()
-    assert steps(handler, "loss") == [2, 4, 6]
-
-
-def test_what_somebody_else_has_chosen_is_left_alone(tmp_path: Path) -> None:
-    handler = make_handler(tmp_path, output_transform=lambda output: {"mine": 1.0})
-    make_trainer(TrackedTrainer, handler, tracking_interval=2).run()
-    assert steps(handler, "mine") == [1, 2, 3, 4, 5, 6]
-
-
-def test_monais_own_trainer_still_needs_this(tmp_path: Path) -> None:
-    """When this fails, MONAI reads dictionaries and TrackedTrainer can go."""
-    handler = make_handler(tmp_path, output_transform=monais_output_transform())
-    with pytest.raises(TypeError, match="tuple"):
-        make_trainer(SupervisedTrainer, handler).run()

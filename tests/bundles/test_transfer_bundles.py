@@ -16,7 +16,6 @@ from bundles.bundle_runs import (
     LATEST,
     ON_IMAGES,
     REPOSITORY_ROOT,
-    SAME_IN_ALL,
     all_messages,
     at,
     check_bundle,
@@ -234,20 +233,20 @@ def test_few_labels_folds_and_early_stopping(
         metrics = evaluate("classification", **folds)
         assert metrics["num_images"] == 12  # of 36 patients in all
     settings = {
-        "train::run::early_stopping::patience": 1,
+        "train::run::patience": 1,
         "learning_rate": 0.0,
         "train::lr_schedule::end": 0.0,
     }
     fine_tune("landmarks", epochs=30, **settings)
-    progress = saved_weights("radiograph_landmarks", "models/checkpoint.pt")["trainer"]
-    assert progress["iteration"] < 30 * progress["epoch_length"]
+    progress = saved_weights("radiograph_landmarks", "models/checkpoint.pt")["training"]
+    assert progress["epoch"] < 30
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_early_stopping_goes_on_counting_after_an_interruption(workspace: Path, task: str) -> None:
     # no step changes anything: the first validation is the best, the third one stops
     settings = {
-        "train::run::early_stopping::patience": 2,
+        "train::run::patience": 2,
         "learning_rate": 0.0,
         "train::lr_schedule::end": 0.0,
     }
@@ -256,8 +255,8 @@ def test_early_stopping_goes_on_counting_after_an_interruption(workspace: Path, 
         settings["train::warm_start::_disabled_"] = True
     fine_tune(task, **settings, epochs=2)
     fine_tune(task, **settings, epochs=9, resume=True)
-    progress = saved_weights(f"radiograph_{task}", "models/checkpoint.pt")["trainer"]
-    assert progress["iteration"] == 3 * progress["epoch_length"]
+    progress = saved_weights(f"radiograph_{task}", "models/checkpoint.pt")["training"]
+    assert progress["epoch"] == 3
 
 
 def test_runs_repeat_and_resume(workspace: Path) -> None:
@@ -389,28 +388,6 @@ def test_segmentation_learns_the_lungs(workspace: Path) -> None:
     assert result.returncode == 0, result.stderr[-3000:]
     metrics = json.loads((last_run("radiograph_segmentation") / "metrics.json").read_text())
     assert min(metrics["per_class"][name]["dice"] for name in ("lung_left", "lung_right")) > 0.85
-
-
-def test_what_the_tasks_share_is_the_same_text() -> None:
-    texts = {
-        task: ConfigParser.load_config_file(str(REPOSITORY_ROOT / configs(task, "train")[0]))
-        for task in TASKS
-    }
-    for text in texts.values():  # besides these, a file says what its own task needs
-        description = text["train"]["run"]["description"]
-        text["train"]["run"]["description"] = {
-            key: description[key] for key in ("preprocessing", "class_names")
-        }
-    for task in TASKS[1:]:
-        for name in SAME_IN_ALL:
-            assert texts[task][name] == texts[TASKS[0]][name], name
-        for part in ("trainer", "dataset", "dataloader", "run"):
-            assert texts[task]["train"][part] == texts[TASKS[0]]["train"][part], part
-        # only a classifier's head is linear
-        handlers = [
-            name for name in texts[TASKS[0]]["train"]["handlers"] if name != "%train::warm_start"
-        ]
-        assert texts[task]["train"]["handlers"] == handlers
 
 
 @pytest.mark.parametrize("task", TASKS)

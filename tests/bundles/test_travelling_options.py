@@ -144,7 +144,6 @@ def test_a_transfer_from_pre_training_to_its_use(workspace: Path, method: str, t
     model = last_run(bundle) / "models/model.pt"
     step(bundle, "train", "evaluate", phantom=phantom, **LATEST)
     names = ModelFile(model).class_names
-    (model.parent / "class_names.json").unlink()  # as when the weights alone are copied
     model.replace("copied.pt")
     step(bundle, "inference", ckpt_path="copied.pt", phantom=phantom)
     exported = "copied.onnx" if task == "classification" else "copied.pt2"

@@ -175,16 +175,18 @@ def test_a_term_of_weight_zero_leaves_parameters_without_gradient(
 
 @pytest.mark.slow
 def test_pretraining_by_two_processes_and_resuming(workspace: Path) -> None:
-    whole = torchrun(workspace, "afire")
+    # of half of a run, which the one that is cut does not know
+    never = {"train::last_layer_freeze::epochs": 0}
+    whole = torchrun(workspace, "afire", **never)
     assert whole.returncode == 0, whole.stderr[-3000:]
-    for words in ("models/model.pt (resumable", "Epoch[2] Metrics"):
+    for words in ("models/model.pt\n", "Epoch[2] Metrics"):
         assert whole.stdout.count(words) == 1, words
     assert whole.stderr.count("Loading dataset:   0%") == 2, "of training and of validation"
     assert len(list(Path("runs/afire").glob("*/run.json"))) == 2, "one run, and the latest"
     output = last_run("afire")
     assert len(list(output.glob("events.*"))) == 1
-    progress = saved_weights("afire", "models/checkpoint.pt")["trainer"]
-    assert progress["epoch_length"] == 2, "21 images are dealt to 2 ranks in batches of 4 each"
+    progress = saved_weights("afire", "models/checkpoint.pt")["training"]
+    assert progress["epoch"] == 2
     curves = scalars_of(output)
     assert len(curves["restoration_gain"]) == 2
     weights = saved_weights("afire")
@@ -192,12 +194,11 @@ def test_pretraining_by_two_processes_and_resuming(workspace: Path) -> None:
     # the schedules are those of two epochs
     names = ("lr_schedule", "weight_decay_schedule", "teacher_decay_schedule")
     schedules = {f"train::{name}::epochs": 2 for name in names}
-    one_epoch = {"train::trainer::max_epochs": 1, **schedules}
+    one_epoch = {"train::trainer::max_epochs": 1, **schedules, **never}
     cut = torchrun(workspace, "afire", name="cut", **one_epoch)
     assert cut.returncode == 0, cut.stderr[-3000:]
-    resumed = torchrun(workspace, "afire", name="cut", resume=True)
+    resumed = torchrun(workspace, "afire", name="cut", resume=True, **never)
     assert resumed.returncode == 0, resumed.stderr[-3000:]
-    assert resumed.stdout.count("resumed from") == 1
     assert last_run("afire").name == "cut"
     for name, value in saved_weights("afire").items():
         assert torch.equal(value, weights[name]), name
@@ -207,12 +208,11 @@ def test_pretraining_by_two_processes_and_resuming(workspace: Path) -> None:
 def test_fine_tuning_by_two_processes(workspace: Path) -> None:
     result = torchrun(workspace, "radiograph_classification")
     assert result.returncode == 0, result.stderr[-3000:]
-    assert result.stdout.count("evaluate.json") == 1
     assert result.stdout.count("Epoch[2] Metrics") == 1
     output = last_run("radiograph_classification")
     assert len(list(output.glob("events.*"))) == 1
     files = sorted(path.name for path in (output / "models").iterdir())
-    assert files == ["checkpoint.pt", "class_names.json", "model.pt"]
+    assert files == ["checkpoint.pt", "model.pt"]
     assert len(scalars_of(output)["mean_auc"]) == 3, "of the warm start and of two epochs"
     assert (saved_weights("radiograph_classification")["thresholds"] != 0.5).any()
 
@@ -237,39 +237,3 @@ def test_a_rank_that_fails_ends_the_run(workspace: Path) -> None:
     assert time.monotonic() - started < TIMEOUT
     assert names[0] in result.stderr, "the file that one of the ranks could not read"
     assert "ChildFailedError" in result.stderr
-
-
-@pytest.mark.slow
-def test_processes_without_torchrun_end_with_the_code_of_a_stopped_run(workspace: Path) -> None:
-    """As srun starts them: its exit code is theirs, so that the job can be requeued."""
-    overrides = settings("afire", epochs=500, **{"train::run::val_interval": 500})
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    shared = {
-        **environment(),
-        "MASTER_ADDR": "localhost",
-        "MASTER_PORT": str(port),
-        "WORLD_SIZE": "2",
-    }
-    processes = []
-    for rank in ("0", "1"):
-        variables = {**shared, "OMP_NUM_THREADS": "1", "RANK": rank, "LOCAL_RANK": rank}
-        arguments = command(configs("afire")[0], overrides)
-        processes.append(
-            subprocess.Popen(arguments, cwd=workspace, env=variables, start_new_session=True)
-        )
-    checkpoint, deadline = (
-        workspace / "runs/afire/latest/models/checkpoint.pt",
-        time.monotonic() + TIMEOUT,
-    )
-    try:
-        while not checkpoint.is_file() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        for process in processes:
-            process.send_signal(signal.SIGUSR1)
-        assert [process.wait(timeout=TIMEOUT) for process in processes] == [143, 143]
-    finally:
-        for process in processes:
-            process.kill()
-    assert 0 < torch.load(checkpoint, weights_only=True)["trainer"]["epoch_length"] < 500

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -15,29 +14,25 @@ import torch
 import torch.distributed as dist
 from handlers.miniature_training import make_trainer
 from ignite.engine import Engine, Events
-from monai_afire.handlers.stop_request import StopRequest
 
 from monai_afire.utils import destroy_process_group
 from monai_afire.utils.distributed import join_process_group
 
 EPOCHS, BATCHES, GLOBAL_BATCH = 4, 5, 8
-KILLED_AT, STOPPED_AT = 7, 16  # iterations in the midst of the second and of the fourth epoch
+KILLED_AT = (7, 16)  # iterations in the midst of the second and of the fourth epoch
 DISTURBED = "DISTURBED"  # variable of the machine that something happens to
 
 
 def wait_for_it(engine: Engine, folder: Path) -> None:
-    """On the disturbed machine: say that the iteration has come, and wait for what the test does about it."""
-    request: StopRequest = signal.getsignal(signal.SIGTERM).__self__  # type: ignore[union-attr]
-    # by default the processes agree every ten iterations, here an epoch has five
-    request.sync_interval = 2
+    """On the disturbed machine: say that the iteration has come, and wait to be killed."""
     iteration = engine.state.iteration
     if (
         os.environ.get(DISTURBED)
-        and iteration in (KILLED_AT, STOPPED_AT)
+        and iteration in KILLED_AT
         and not over(folder, iteration).exists()
     ):
         (folder / f"iteration_{iteration}" / f"{dist.get_rank()}_{os.getpid()}").touch()
-        while request.received is None:
+        while True:
             time.sleep(0.05)
 
 
@@ -60,9 +55,9 @@ def main(folder: Path) -> None:
         if dist.get_rank() == 0:
             torch.save(whole.network.module.state_dict(), folder / "whole.pt")  # type: ignore[union-attr]
     # nothing but the checkpoint may count
-    other_weights = 99 * (folder / "parts" / "checkpoint.pt").exists()
+    resume = (folder / "parts/models/checkpoint.pt").exists()
     trainer = make_trainer(
-        folder / "parts", epochs=EPOCHS, seed=other_weights, resume=True, **sizes
+        folder / "parts", epochs=EPOCHS, seed=99 * resume, resume=resume, **sizes
     )
     trainer.add_event_handler(Events.ITERATION_STARTED, wait_for_it, folder)
     trainer.run()

@@ -125,7 +125,7 @@ def test_the_suite_in_miniature(repository_root: Path, tmp_path: Path) -> None:
         "--train_options",
     ]
     words += [f"{name}={value}" for name, value in TINY_RUN.items()] + ["epochs=2"]
-    words += [f"ckpt_dir={tmp_path / 'models'}", f"output_dir={tmp_path / 'output'}"]
+    words += [f"output_dir={tmp_path / 'run'}"]
     result = subprocess.run(
         [sys.executable, "-m", "tests.benchmarks.gpu_suite", *words],
         cwd=repository_root,
@@ -152,6 +152,6 @@ def test_the_suite_in_miniature(repository_root: Path, tmp_path: Path) -> None:
     }
     assert found["train"]["ended"] == "exit code 0"
     state = join_pieces(tmp_path / "out")
-    whole = torch.load(tmp_path / "models" / "model.pt", weights_only=True)
+    whole = torch.load(tmp_path / "run/models/model.pt", weights_only=True)
     assert state.keys() == whole.keys()
     assert (tmp_path / "out" / "restoration.png").is_file()

@@ -8,22 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from ignite.engine import Events
 from monai.data import DataLoader, Dataset
 from monai.engines import SupervisedTrainer
 from monai.engines.utils import PrepareBatchExtraInput
-from monai.handlers import ParamSchedulerHandler
 from monai.transforms import Compose, RandScaleIntensityd
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DistributedSampler
 
-from monai_afire.handlers import (
-    EpochSeed,
-    GradientClipping,
-    ResumableCheckpoint,
-    TeacherUpdate,
-    cosine_schedule,
-)
+from monai_afire.handlers import GradientClipping, OptimizerSchedule, TeacherUpdate, Training
 from monai_afire.losses import AFiReLoss
 from monai_afire.networks import AFiRe, ViTEncoder
 from monai_afire.optimizers import weight_decay_groups
@@ -67,21 +59,12 @@ def make_trainer(
         encoder, num_clusters=4, head_dim=6, decoder_dim=8, decoder_layers=1, decoder_heads=2
     )
     optimizer = torch.optim.AdamW(weight_decay_groups(network), lr=1e-2)
-
-    def set_rate(value: float) -> None:
-        for group in optimizer.param_groups:
-            group["lr"] = value
-
-    schedule = {"total_steps": 12, "start": 1e-2, "end": 1e-4, "warmup_steps": 2}
-    handlers = [
-        EpochSeed(11, dataset),
-        ParamSchedulerHandler(set_rate, cosine_schedule, schedule, event=Events.ITERATION_STARTED),  # type: ignore[arg-type]
+    handlers: list[Any] = [
+        OptimizerSchedule(optimizer, "lr", end=1e-4, warmup_epochs=1),
         GradientClipping(network.parameters(), 1.0),
         TeacherUpdate(network),
-        ResumableCheckpoint(
-            str(folder), network, {"optimizer": optimizer}, resume=resume, **options
-        ),
     ]
+    training = Training(network, None, str(folder), handlers, seed=11, resume=resume, **options)
     # DDP orders gradients anew after the first step of a process, unless it must look for unused parameters; the sum of
     # more than two numbers depends on their order
     model = (
@@ -97,7 +80,7 @@ def make_trainer(
         optimizer=optimizer,
         loss_function=AFiReLoss(),
         prepare_batch=PrepareBatchExtraInput(["lesion_image", "lesion_mask"]),
-        train_handlers=handlers,
+        train_handlers=[*handlers, training],
         decollate=False,
     )
 

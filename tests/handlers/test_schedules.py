@@ -230,7 +230,14 @@ def test_schedules_span_all_calls_of_a_trainer_that_knows_their_epochs() -> None
     assert rates == pytest.approx([cosine_schedule(step, 8, 1.0, 0.0) for step in range(1, 9)])
 
 
-def test_a_warm_up_leaves_half_of_a_short_run() -> None:
+@pytest.mark.parametrize(("epochs", "warmup_epochs", "steps_of_ramp"), [(1, 5, 0), (4, 3, 6)])
+def test_a_warm_up_leaves_half_of_a_short_run(
+    epochs: int, warmup_epochs: int, steps_of_ramp: int
+) -> None:
+    """Three steps an epoch; the ramp ends at the start value."""
     optimizer = two_groups()
-    handler = OptimizerSchedule(optimizer, "lr", epochs=1, start=1.0, end=0.0, warmup_epochs=5)
-    assert values_during(1, handler, lambda: optimizer.param_groups[1]["lr"])[0] == 1.0
+    settings = {"start": 1.0, "end": 0.0, "warmup_epochs": warmup_epochs}
+    handler = OptimizerSchedule(optimizer, "lr", epochs=epochs, **settings)
+    rates = values_during(epochs, handler, lambda: optimizer.param_groups[1]["lr"])
+    ramp = [step / steps_of_ramp for step in range(steps_of_ramp)]
+    assert rates[: steps_of_ramp + 1] == [*ramp, 1.0]

@@ -329,3 +329,15 @@ def test_another_size_has_interpolated_positions(spatial_dims: int) -> None:
         encoder.encode_any_size(torch.rand(2, 1, *(9,) * spatial_dims))
     with pytest.raises(ValueError, match="takes images"):
         encoder.encode_any_size(torch.rand(2, 3, *(8,) * spatial_dims))
+
+
+def test_recomputed_activations_give_the_same_gradients() -> None:
+    sizes = {"img_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 2, "num_heads": 2}
+    plain, again = ViTEncoder(**sizes), ViTEncoder(**sizes, use_checkpoint=True)
+    again.load_state_dict(plain.state_dict())
+    images = torch.rand(2, 1, 32, 32)
+    for encoder in (plain, again):
+        encoder(images).square().mean().backward()
+    for one, other in zip(plain.parameters(), again.parameters(), strict=True):
+        if one.grad is not None:
+            torch.testing.assert_close(one.grad, other.grad)

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 import torch
-from ignite.engine import Engine
+from monai.engines import SupervisedTrainer
 from safetensors.torch import save_file
 from torch import nn
 
-from monai_afire.handlers.checkpoint import ResumableCheckpoint
+from monai_afire.handlers import Training
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
@@ -174,11 +174,19 @@ def test_own_training_runs(branch: str, file: str, tmp_path: Path) -> None:
     optimizer = torch.optim.AdamW(network.encoder.parameters())
     network.encoder(torch.rand(1, 1, 32, 32)).sum().backward()
     optimizer.step()
-    engine = Engine(lambda engine, batch: None)
-    ResumableCheckpoint(str(tmp_path), network, {"optimizer": optimizer}).attach(engine)
-    engine.run([0], max_epochs=1)
+    SupervisedTrainer(
+        device="cpu",
+        max_epochs=1,
+        train_data_loader=[None],
+        network=network,
+        optimizer=optimizer,
+        loss_function=nn.Identity(),
+        iteration_update=lambda engine, batch: {"loss": torch.zeros(())},
+        train_handlers=[Training(network, None, str(tmp_path))],
+        decollate=False,
+    ).run()
     encoder = build(5)
-    report = load_encoder_weights(encoder, tmp_path / file, branch=branch)
+    report = load_encoder_weights(encoder, tmp_path / "models" / file, branch=branch)
     assert same(encoder, network.teacher_encoder if branch == "teacher" else network.encoder)
     assert (report.missing, report.unexpected) == ([], [])
     assert encoder.norm.eps == 1e-5

@@ -69,20 +69,21 @@ class BundleTest:
         phantom = {**PHANTOM, "abnormal_fraction": 0.75 if self.evaluates else ABNORMAL}
         images = {"phantom": phantom, "items::phantom::folder": f"{folder}/phantom"}
         training = {**NETWORK, **TRAIN, **self.settings, **images, **override}
-        training |= {"ckpt_dir": folder, "output_dir": f"{folder}/output"}
+        model = f"{folder}/run/models/model.pt"
+        training["output_dir"] = f"{folder}/run"
         self.run_configs("train", "train", **training)
-        self.assertTrue(os.path.isfile(f"{folder}/model.pt"))
+        self.assertTrue(os.path.isfile(model))
         if self.evaluates:
             known = {
                 name: value
                 for name, value in training.items()
                 if not name.startswith("network_def::")
             }
-            known["ckpt_path"] = f"{folder}/model.pt"
+            known |= {"ckpt_path": model, "output_dir": f"{folder}/evaluated"}
             self.run_configs("train", "train", "evaluate", **known)
-            self.assertTrue(os.path.isfile(f"{folder}/output/metrics.json"))
+            self.assertTrue(os.path.isfile(f"{folder}/evaluated/metrics.json"))
         inference = {**images, "output_dir": f"{folder}/inferred"}
         if not self.brings_weights:
-            inference["ckpt_path"] = f"{folder}/model.pt"
+            inference["ckpt_path"] = model
         self.run_configs("inference", "inference", **inference)
         self.assertTrue(os.listdir(f"{folder}/inferred"))

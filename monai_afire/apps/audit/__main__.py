@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import sys
 from collections.abc import Sequence
@@ -11,16 +12,22 @@ from collections.abc import Sequence
 import torch
 
 from monai_afire.apps.audit.audit import audit_images
-from monai_afire.apps.runs.process_end import show_cause_last
+from monai_afire.apps.audit.audit_checks import CHECKS, EXCLUDED
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.utils.distributed import launched_group
-from monai_afire_cli.process.pipes import until_unread
-from monai_afire_cli.subcommands.parsers import EXIT_CODE_FAILED, audit_parser
+
+_DESCRIPTION = """\
+Check the radiographs of a folder or a datalist: unreadable, blank, turned, mirrored, inverted, duplicates, patients in
+several splits, and more. Writes a page, a table, the numbers, and a cleaned datalist. No image is changed or deleted.
+Run it again to go on after a stop.
+"""
+_NAMES = tuple(check.name for check in CHECKS)
+_FAILED = 3  # 1 is an error, 2 a wrong option
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Run the command."""
-    options = audit_parser().parse_args(arguments)
+    options = _parser().parse_args(words)
     try:
         with launched_group(torch.device("cpu")):
             summary = audit_images(**vars(options))
@@ -29,15 +36,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     folder = options.output_dir
     given = {"dataset_dir": options.dataset_dir, "datalist": f"{folder}/datalist.json"}
-    words = [f"--{name} {shlex.quote(str(path))}" for name, path in given.items() if path]
-    train = f" Train with {' '.join(words)}" if summary.kept else ""
+    shown = [f"--{name} {shlex.quote(str(path))}" for name, path in given.items() if path]
+    train = f" Train with {' '.join(shown)}" if summary.kept else ""
     print(f"{summary}\n\nOpen {folder}/audit.html.{train}")
     if refusal := summary.refusal():
         print(f"refused by --fail_on:\n{refusal}", file=sys.stderr)
-        return EXIT_CODE_FAILED
+        return _FAILED
     return 0
 
 
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("monai-afire audit", description=_DESCRIPTION)
+    add = parser.add_argument
+    folder = "of the images, or that names in the datalist start from"
+    add("dataset_dir", metavar="FOLDER", help=folder)
+    datalist = "JSON file with sections of images (default: all images of the folder)"
+    add("--datalist", help=datalist)
+    add("--output_dir", default="audit", help="folder of the results (default: audit)")
+    excluded = "checks whose images the cleaned datalist leaves out (default: %(default)s)"
+    add("--exclude", nargs="*", choices=_NAMES, default=EXCLUDED, metavar="CHECK", help=excluded)
+    workers = "processes that read files (default: 0, this one)"
+    add("--num_workers", type=int, default=0, help=workers)
+    add("--shown", type=int, default=24, help="pictures per check on the page (default: 24)")
+    failing = f"end with exit code {_FAILED} if one of these checks finds an image"
+    add("--fail_on", type=_checks, default=(), metavar="CHECK,...", help=failing)
+    return parser
+
+
+def _checks(text: str) -> tuple[str, ...]:
+    """Names of checks between commas."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    if unknown := sorted(set(names) - set(_NAMES)):
+        raise argparse.ArgumentTypeError(f"no checks {unknown}: choose from {', '.join(_NAMES)}")
+    return names
+
+
 if __name__ == "__main__":
-    show_cause_last("stopped by Ctrl-C: the same command goes on after what was read")
-    sys.exit(until_unread(main))
+    sys.exit(main())

@@ -22,7 +22,7 @@ from monai.data import DataLoader, Dataset
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from monai_afire.apps.audit.audit_checks import CHECKS, THRESHOLDS, find, published_rates
+from monai_afire.apps.audit.audit_checks import CHECKS, EXCLUDED, THRESHOLDS, find, published_rates
 from monai_afire.apps.audit.audit_page import write_page
 from monai_afire.apps.audit.duplicates import near_duplicates
 from monai_afire.apps.audit.measurements import MeasureRadiograph, lung_facts
@@ -49,7 +49,6 @@ from monai_afire.utils.files import (
     write_text,
 )
 from monai_afire.utils.text import counted, first_few, harmless, known_text
-from monai_afire_cli.subcommands.parsers import EXCLUDED
 
 _SECTIONS = {"train": "training", "val": "validation", "valid": "validation", "testing": "test"}
 _SPLITS = ("training", "validation", "test")
@@ -276,7 +275,7 @@ def _images_of_folder(dataset_dir: str | os.PathLike | None) -> _Audited:
 
 
 def _images_of_datalist(dataset_dir: str | os.PathLike | None, source: Path) -> _Audited:
-    content = read_sections(source, dataset_dir)
+    content = read_sections(source)
     items: list[dict[str, Any]] = []
     for name, listed in content.items():
         if _is_section(name, listed):

@@ -11,7 +11,7 @@ import pandas as pd
 
 from monai_afire.apps.audit.duplicates import first_of_each
 
-# chosen on validation images: see tests/evidence/audit_checks.py
+# chosen on validation images: see tests/benchmarks/released/audit_checks.py
 THRESHOLDS = {
     "spread": 0.02,
     "white": 0.05,
@@ -46,7 +46,7 @@ class Check:
         advice: what to do about a finding.
         excludes: whether the cleaned datalist leaves these images out.
         sensitivity: share of spoiled images that it finds, the lowest of the ways in which they were spoiled, on
-            NIH-7k's test patients (docs/reports/audit_checks.md); None where a file or a header says it.
+            NIH-7k's test patients (tests/benchmarks/released/audit_checks.py); None where a file or a header says it.
         false_alarms: share of untouched images that it reports there.
     """
 
@@ -168,6 +168,9 @@ CHECKS = (
         "Fields are filled. De-identify before you share files.",
     ),
 )
+
+EXCLUDED = tuple(check.name for check in CHECKS if check.excludes)
+"""Checks whose images the cleaned datalist leaves out by default."""
 
 
 def published_rates() -> dict[str, dict[str, float]]:

@@ -4,29 +4,48 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 
 from monai_afire.apps.compare.comparison import compare_encoders
-from monai_afire.apps.runs.process_end import innermost_cause, show_cause_last
+from monai_afire.detection.field_of_view import FIELDS_OF_VIEW
 from monai_afire.utils.distributed import launched_group
-from monai_afire_cli.process.pipes import until_unread
-from monai_afire_cli.subcommands.parsers import compare_parser
+
+_DESCRIPTION = "Compare encoders with pixels on labeled radiographs: a page and a table. Run it again to go on."
+_ENCODER = (
+    "untrained, released, released_224, released_cnn, imagenet, latest, a run, its folder, its model.pt "
+    "(model.pt:random for its network with random weights), hub:FOLDER or timm:NAME; NAME= ahead of it gives a name"
+)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Run the command."""
-    options = compare_parser().parse_args(arguments)
+    options = _parser().parse_args(words)
     try:
         with launched_group():
             sentence = compare_encoders(**vars(options))
     except (ValueError, OSError, RuntimeError, ImportError) as error:
-        print(f"error: {innermost_cause(error)}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return 1
     print(f"\nOpen {options.output_dir}/compare.html. {sentence}")
     return 0
 
 
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("monai-afire compare", description=_DESCRIPTION)
+    add = parser.add_argument
+    datalist = "JSON list, or CSV table: image, label, patient_id, split"
+    add("datalist", metavar="DATALIST", help=datalist)
+    add("encoders", metavar="ENCODER", nargs="+", help=_ENCODER)
+    folder = "folder that names in the list start from (default: that of the list)"
+    add("--dataset_dir", help=folder)
+    add("--output_dir", default="compare", help="folder of the results (default: %(default)s)")
+    section = "that is evaluated (default: test, or validation if there is none)"
+    add("--section", help=section)
+    add("--field_of_view", choices=FIELDS_OF_VIEW, default="lungs", help="default: %(default)s")
+    return parser
+
+
 if __name__ == "__main__":
-    show_cause_last("stopped by Ctrl-C: the same command goes on after what was encoded")
-    sys.exit(until_unread(main))
+    sys.exit(main())

@@ -13,10 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from monai_afire.apps.readers import READERS, DatalistReport, LabelReader, write_datalist
-from monai_afire.apps.runs.process_end import show_cause_last
 from monai_afire.data.datalist.datalist_checks import DatalistError
-from monai_afire_cli.process.pipes import until_unread
-from monai_afire_cli.subcommands.parsers import add_common
 
 _EXAMPLES = """\
 examples:
@@ -27,9 +24,9 @@ examples:
 """
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Run the command."""
-    options = vars(_parser().parse_args(arguments))
+    options = vars(_parser().parse_args(words))
     try:
         report = options.pop("run")(**options)
     except (DatalistError, OSError) as error:
@@ -64,10 +61,47 @@ def _parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         of_set.set_defaults(run=functools.partial(_run_reader, reader_type))
-        add_common(of_set, reader_type.has_split, reader_type.has_masks)
+        _add_common(of_set, reader_type.has_split, reader_type.has_masks)
         for field in dataclasses.fields(reader_type):
             _add_option(of_set, field)
     return parser
+
+
+def _add_common(
+    parser: argparse.ArgumentParser, has_split: bool = False, has_masks: bool = False
+) -> None:
+    """Add the options that all sets have."""
+    add, flag = parser.add_argument, functools.partial(parser.add_argument, action="store_true")
+    add("--root", required=True, help="folder of the images")
+    add("--output", required=True, help="datalist to write; paths in it are relative to its folder")
+    add("--labels", help="folder of the label files (default: ROOT)")
+    if has_split:
+        add(
+            "--split",
+            choices=("official", "random"),
+            default="official",
+            help="which split (default: official)",
+        )
+        flag("--drop_overlap", help="keep patients of two sections in the later one alone")
+    without = "where no official split says it"
+    validation = f"part of the patients outside test for validation, {without} (default: 0.1)"
+    add("--val_fraction", type=float, default=0.1, help=validation)
+    add(
+        "--test_fraction",
+        type=float,
+        default=0.2,
+        help=f"part of the patients for test, {without} (default: 0.2)",
+    )
+    add("--seed", type=int, default=0, help="of the choice of patients (default: 0)")
+    flag("--allow_missing", help="leave out listed images that are not on disk")
+    flag(
+        "--normal_only",
+        help="training and validation: normal images only; test: normal and abnormal",
+    )
+    flag("--frontal_only", help="leave lateral and unusual views out")
+    add("--findings", nargs="+", default=(), metavar="NAME", help="findings to keep, in this order")
+    if has_masks:
+        add("--mask_dir", help="folder to draw the masks to as PNG, and list them")
 
 
 def _add_option(parser: argparse.ArgumentParser, field: dataclasses.Field) -> None:
@@ -90,5 +124,4 @@ def _add_option(parser: argparse.ArgumentParser, field: dataclasses.Field) -> No
 
 
 if __name__ == "__main__":
-    show_cause_last()
-    sys.exit(until_unread(main))
+    sys.exit(main())

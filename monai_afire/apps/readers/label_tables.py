@@ -18,9 +18,7 @@ import numpy as np
 import pandas as pd
 
 from monai_afire.data.datalist.datalist_checks import DatalistError, parse_json
-from monai_afire.utils.text import first_few
-from monai_afire_cli.options.suggestions import did_you_mean
-from monai_afire_cli.options.table_hint import list_command
+from monai_afire.utils.text import did_you_mean, first_few
 
 Value = TypeVar("Value")
 
@@ -256,7 +254,7 @@ def _require_columns(
         what, meant = f"column {absent[0]!r} is", did_you_mean(absent[0], header)
     remedy = "Rename them, or export the table again."
     if images is not None:
-        remedy = f"This makes a list: {list_command(path, header, images)}"
+        remedy = "monai-afire data table makes a datalist of it."
     found = ", ".join(header) or "none"
     raise DatalistError(f"{path}: {what} missing; columns found: {found}{meant or '.'} {remedy}")
 

@@ -192,4 +192,4 @@ SAVERS: dict[str, Callable[[AnomalyResult, Path], Path]] = {
     "maps": save_map,
     "embeddings": save_embedding,
 }
-"""How to write each kind of file that a run can save of an image."""
+"""How to write each kind of ``saved``."""

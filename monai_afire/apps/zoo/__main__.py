@@ -7,19 +7,19 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from monai_afire.apps.runs.process_end import show_cause_last
 from monai_afire.apps.zoo.model_zoo import package_for_zoo
-from monai_afire_cli.bundles.bundle import find_bundle
-from monai_afire_cli.process.pipes import until_unread
 
 _DESCRIPTION = "Write a pull request to MONAI's Model Zoo, and run the zoo's checks."
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Run the command."""
     parser = argparse.ArgumentParser("monai-afire package", description=_DESCRIPTION)
-    parser.add_argument("name", metavar="BUNDLE", help="folder of a trained bundle, or its name")
+    parser.add_argument(
+        "name", metavar="BUNDLE", help="folder of a trained bundle, or its name below bundles"
+    )
     parser.add_argument(
         "folder", metavar="OUTPUT", help="new folder, with the paths of the zoo's repository"
     )
@@ -29,9 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="repository on the Hugging Face Hub, for large files and hf_models",
     )
     parser.add_argument("--zoo_name", help="name in the zoo (default: one with modality and task)")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args(words)
     try:
-        folder = find_bundle(options.name).folder
+        local = Path("bundles", options.name)
+        folder = local if local.is_dir() else Path(options.name)
         problems = package_for_zoo(folder, options.folder, options.url, options.zoo_name)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -43,5 +44,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    show_cause_last()
-    sys.exit(until_unread(main))
+    sys.exit(main())

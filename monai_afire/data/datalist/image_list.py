@@ -52,7 +52,7 @@ def _image_files(items: Any) -> list[str]:
     files: list[str] = []
     for item in items:
         image = item.get("image") if isinstance(item, Mapping) else None
-        paths = image if isinstance(image, (list, tuple)) else [image]
+        paths: list[Any] = list(image) if isinstance(image, (list, tuple)) else [image]
         if not all(isinstance(path, (str, os.PathLike)) for path in paths):
             return []
         files += [os.path.abspath(path) for path in paths]

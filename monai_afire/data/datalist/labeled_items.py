@@ -155,7 +155,7 @@ def _all_items(source: Path | None, dataset_dir: str | None, section: str) -> li
     """Items of all sections of a list or of a folder, each image once."""
     if source is None:
         return load_radiograph_datalist(dataset_dir, section="all")
-    content = read_sections(source, dataset_dir)
+    content = read_sections(source)
     items: dict[str, dict[str, Any]] = {}
     for name in [name for name in SECTIONS if content.get(name)] or [section]:
         found = load_radiograph_datalist(dataset_dir, source, name, leaks="ignore", content=content)

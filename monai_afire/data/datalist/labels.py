@@ -25,7 +25,6 @@ from monai_afire.utils.files import check_writable, write_text
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 from monai_afire.utils.text import counted, first_few
 from monai_afire.utils.uncertain_labels import check_label_kind
-from monai_afire_cli.options.table_hint import NO_LABELS
 
 _NAMES_FILE = "class_names.json"
 _HEADERS = {
@@ -76,7 +75,7 @@ def class_names(
         return classes_of_weights(weights, datalist, dataset_dir, num_classes, key, phantom)[0]
     names: list[str] = []
     if datalist:
-        content = read_sections(Path(datalist).expanduser(), dataset_dir)
+        content = read_sections(Path(datalist).expanduser())
         names = _listed_names(content, key, num_classes)
     elif not dataset_dir and phantom:
         names = phantom.class_names(key)
@@ -106,7 +105,7 @@ def _listed_names(content: Mapping[str, Any], key: str, num_classes: int | None)
 def _no_names(key: str, datalist: object, dataset_dir: object) -> str:
     """What a source without names lacks, and how to give it."""
     if dataset_dir and not datalist:
-        return NO_LABELS
+        return "a folder of images has no labels; give a datalist, which monai-afire data makes"
     headers = _HEADERS.get(key) if datalist else None
     added = f'add "{headers[0]}": ["first", "second", ...] to the list, or ' if headers else ""
     return f"has no names for {key!r}; {added}give num_classes, to number them"

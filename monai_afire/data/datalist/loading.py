@@ -26,8 +26,6 @@ from monai_afire.data.datalist.scanning import scan_radiographs
 from monai_afire.transforms.radiograph_io.formats import supported_types
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.garbage_collection import garbage_collection_paused
-from monai_afire_cli.options.table_hint import no_datalist
-from monai_afire_cli.options.wrong_values import no_radiographs
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +85,7 @@ def load_radiograph_datalist(
     if not datalist:
         return _folder_items(dataset_dir, section, validation_fraction, seed)
     source = Path(datalist).expanduser()
-    content = read_sections(source, dataset_dir) if content is None else content
+    content = read_sections(source) if content is None else content
     check_finding_names(content, source)
     divide = hold_out and section in ("training", "validation") and "validation" not in content
     listed = "training" if divide else section
@@ -137,7 +135,7 @@ def _folder_items(
         )
     names = scan_radiographs(folder)
     if not names:
-        raise DatalistError(f"{no_radiographs(folder)}; supported: {supported_types()}.")
+        raise DatalistError(f"no radiographs found under {folder}; supported: {supported_types()}.")
     root = os.path.abspath(os.path.expanduser(folder))
     if section in ("training", "validation"):
         patients = file_patients([os.path.join(root, name) for name in names], names, source=folder)
@@ -150,14 +148,18 @@ def _folder_items(
     return [{"image": start + name.replace("/", os.sep)} for name in names]
 
 
-def read_sections(source: Path, dataset_dir: str | os.PathLike | None = None) -> dict[str, Any]:
-    """
-    Read the content of a datalist's JSON file: an object, of sections and of what describes them.
+_TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".xls", ".xlsx", ".ods")
 
-    The folder of the images stands in the command that makes a list of a table.
-    """
-    if problem := no_datalist(source, dataset_dir):
-        raise DatalistError(problem)
+
+def _refuse_table(source: str | os.PathLike) -> None:
+    if os.fspath(source).lower().endswith(_TABLES):
+        remedy = "monai-afire data table makes one of it"
+        raise DatalistError(f"{source} is a table, not a datalist: {remedy}")
+
+
+def read_sections(source: Path) -> dict[str, Any]:
+    """Read the content of a datalist's JSON file: an object, of sections and of what describes them."""
+    _refuse_table(source)
     content = read_json(source, "the datalist", "check the name, or write it again")
     if not isinstance(content, dict):
         expected = 'an object with lists such as {"training": [{"image": "a.png"}, ...]}'
@@ -303,8 +305,7 @@ def bundle_items(
         ['a.png']
     """
     if dataset_dir and not datalist and os.path.isfile(os.path.expanduser(dataset_dir)):
-        if problem := no_datalist(dataset_dir):
-            raise DatalistError(problem)
+        _refuse_table(dataset_dir)
         return [{"image": os.path.abspath(os.path.expanduser(dataset_dir))}]
     if dataset_dir or datalist:
         items = load_radiograph_datalist(

@@ -21,7 +21,6 @@ from pydicom.uid import ComputedRadiographyImageStorage, ExplicitVRLittleEndian,
 from monai_afire.apps.audit import CHECKS, audit_images
 from monai_afire.apps.audit.__main__ import EXIT_CODE_FAILED, main
 from monai_afire.apps.audit.audit import EXCLUDED
-from monai_afire.apps.audit.audit_checks import published_rates
 from monai_afire.apps.phantom import draw_chest_phantom
 from monai_afire.data import load_radiograph_datalist
 
@@ -317,16 +316,3 @@ def test_views_without_a_header_come_from_pixels_and_say_so(tmp_path: Path) -> N
     items = json.loads((tmp_path / "out/datalist.json").read_text())["training"]
     sources = {item["image"]: item.get("view_source") for item in items}
     assert sources["b.dcm"] == "header"
-
-
-def test_published_rates_are_those_of_the_report(repository_root: Path) -> None:
-    lines = (repository_root / "docs/reports/audit_checks.md").read_text().splitlines()
-    rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in lines if "| `" in line]
-    found: dict[str, float] = {}
-    for check, _, nih, *others in rows:
-        if len(others) == 2:
-            found[check] = min(float(nih), found.get(check, 1.0))
-    alarms = {row[0]: float(row[1]) for row in rows if len(row) == 4}
-    for check, rates in published_rates().items():
-        assert rates["sensitivity"] == found.get(check, 1.0), check
-        assert rates["false_alarms"] == alarms.get(check, 0.0), check

@@ -1,12 +1,11 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The commands of the page on public sets, on tiny tables in the sets' own formats; tables in the place of lists."""
+"""Lists of public sets, from tiny tables in the sets' own formats; tables in the place of lists."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import re
 import shlex
 import zlib
 from collections.abc import Sequence
@@ -22,7 +21,15 @@ from monai_afire.data import bundle_items
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.labels import class_names
 
-PAGE = Path(__file__).resolve().parents[3] / "docs/public_sets.md"
+COMMANDS = {
+    "nih/labels.json": "nih --root nih --allow_missing",
+    "nih/normal.json": "nih --root nih --allow_missing --normal_only",
+    "chexpert.json": "chexpert --root CheXpert-v1.0-small --frontal_only --findings Atelectasis "
+    "Cardiomegaly Consolidation Edema 'Pleural Effusion'",
+    "mimic.json": "mimic --root mimic --frontal_only --allow_missing",
+    "labels.json": "table --root images --labels . --table findings.csv --image_column 'File Name' "
+    "--label_columns Findings --patient_column 'Patient ID' --separator '|'",
+}
 NIH_HEADER = (
     "Image Index,Finding Labels,Follow-up #,Patient ID,Patient Age,Patient Gender,View Position,"
     "OriginalImage[Width,Height],OriginalImagePixelSpacing[x,y],"
@@ -99,31 +106,18 @@ def make_table(root: Path) -> None:
     write_lines(root / "findings.csv", "File Name,Findings,Patient ID", *rows)
 
 
-def page_commands(start: str) -> list[list[str]]:
-    """Words of the commands of the page that begin so."""
-    text = PAGE.read_text(encoding="utf-8").replace("\\\n", " ")
-    lines = re.findall(rf"^{start} .*", text, re.MULTILINE)
-    return [shlex.split(line) for line in lines]
+def make_list(path: str) -> None:
+    assert main([*shlex.split(COMMANDS[path]), "--output", path]) == 0
 
 
-def test_the_commands_of_the_page_make_lists(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lists_keep_patients_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     make_nih(Path("nih"))
     make_chexpert(Path("CheXpert-v1.0-small"))
     make_mimic(Path("mimic"))
     make_table(Path())
-    written = set()
-    for _, _, *arguments in page_commands("monai-afire data"):
-        assert main(arguments) == 0
-        written.add(arguments[arguments.index("--output") + 1])
-    used = set()
-    for start in ("monai-afire run", "monai-afire compare"):
-        for command in page_commands(start):
-            used |= {word for word in command if word.endswith(".json")}
-    assert used <= written
-    for path in written:
+    for path in COMMANDS:
+        make_list(path)
         training, test = (bundle_items(section, datalist=path) for section in ("training", "test"))
         assert training
         assert test
@@ -134,9 +128,8 @@ def test_labels_of_the_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(tmp_path)
     make_nih(Path("nih"))
     make_chexpert(Path("CheXpert-v1.0-small"))
-    for _, _, *arguments in page_commands("monai-afire data"):
-        if arguments[0] in ("nih", "chexpert"):
-            assert main(arguments) == 0
+    for path in ("nih/labels.json", "nih/normal.json", "chexpert.json"):
+        make_list(path)
     nih = json.loads(Path("nih/labels.json").read_text())
     names = nih["finding_names"]
     for item in nih["test"]:

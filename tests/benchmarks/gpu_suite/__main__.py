@@ -12,7 +12,7 @@ parts and inference; "train" pre-trains for the minutes that are left, from a fi
 ``results.json`` and ``results.md`` at every moment, so that a limit of time costs only what was not yet measured.
 
 A machine without a network needs monai, pytorch-ignite, nibabel, pydicom, fire and what they need as wheels; itk is not
-needed. docs/scale_out.md has the commands.
+needed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import argparse
 import time
 from pathlib import Path
 
-from monai_afire.apps.runs import tune_cpu
+from monai_afire.utils import join_process_group, run_device
 from monai_afire.utils.device import default_device
 from tests.benchmarks.gpu_suite.checks import run_checks
 from tests.benchmarks.gpu_suite.results import Deadline, Results
@@ -65,7 +65,7 @@ def main(words: list[str] | None = None) -> Results:
     """Run the stages, one after the other."""
     options = parse_options(words)
     options.out.mkdir(parents=True, exist_ok=True)
-    tune_cpu()
+    join_process_group(run_device())  # for its precision of products
     deadline = Deadline(60 * options.minutes)
     results = Results(options.out, {"machine": machine(options.device), "size": options.size})
     for stage in options.stage:

@@ -56,11 +56,10 @@ def train(options: argparse.Namespace, results: Results, deadline: Deadline) -> 
     folder = temporary / f"{options.bundle}_{options.images.stem}"
     settings: dict[str, Any] = {
         "dataset_dir": images,
-        "ckpt_dir": folder / "models",
-        "output_dir": folder / "output",
+        "output_dir": folder,
         "epochs": epochs,
         "train::lr_schedule::warmup_epochs": max(1, epochs // 10) if epochs > 1 else 0,
-        "resume": True,
+        "resume": (folder / "models/checkpoint.pt").is_file(),
         "device": options.device,
         **given,
     }
@@ -70,7 +69,7 @@ def train(options: argparse.Namespace, results: Results, deadline: Deadline) -> 
     folder.mkdir(parents=True, exist_ok=True)
     ended = run_until(command, folder / "log.txt", deadline.left - END)
     results.add("train", "ended", ended)
-    keep(Path(settings["ckpt_dir"]), Path(settings["output_dir"]), options, results)
+    keep(Path(settings["output_dir"]), options, results)
 
 
 def step_rate(options: argparse.Namespace, configs: list[str], given: dict[str, str]) -> float:
@@ -99,11 +98,11 @@ def run_until(command: list[str], log: Path, seconds: float) -> str:
     )
 
 
-def keep(models: Path, output: Path, options: argparse.Namespace, results: Results) -> None:
+def keep(output: Path, options: argparse.Namespace, results: Results) -> None:
     """Copy what the run has left to the suite's results."""
     for picture in output.glob("*.png"):
         shutil.copy(picture, options.out)
-    weights = models / "model.pt"
+    weights = output / "models/model.pt"
     if not weights.is_file():
         results.add("train", "weights", "none: no epoch was complete")
         return

@@ -17,7 +17,7 @@ import torch
 from monai.utils import ensure_tuple_rep
 from torch import nn
 
-from monai_afire.networks.definition import RANGED, check_range, keeps_arguments
+from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.adapted_encoder import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -201,18 +201,8 @@ def _auto_classes(source: str) -> tuple[Any, Any]:
 def _read_config(source: str, configs: Any) -> Any:
     """A model's config, from its text, a folder or the hub."""
     if source.startswith("{"):
-        config = configs.for_model(**json.loads(source))
-    else:
-        config = configs.from_pretrained(source, trust_remote_code=False)
-    _check_config(config)
-    return config
-
-
-def _check_config(config: Any) -> None:
-    """Refuse sizes that no model has before memory is taken for them."""
-    for name in RANGED:
-        if (value := getattr(config, name, None)) is not None:
-            check_range(name, value, f"its config says {name}")
+        return configs.for_model(**json.loads(source))
+    return configs.from_pretrained(source, trust_remote_code=False)
 
 
 def _refuse_missing(source: str | None, model: nn.Module, missing: Collection[str]) -> None:

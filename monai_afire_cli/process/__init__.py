@@ -1,3 +1,0 @@
-# Copyright (c) monai_afire contributors
-# Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Processes: how commands start, stop and write."""

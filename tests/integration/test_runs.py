@@ -1,0 +1,242 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What a user has of a run, in every bundle, whatever it is made of: figures, files, exit codes, and going on."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from integration.tiny_runs import (
+    BUNDLES,
+    COMMANDS,
+    FINE_TUNING,
+    IMAGES,
+    ONE_MACHINE,
+    PHANTOM,
+    assert_equal_runs,
+    end,
+    key_metric,
+    monai_command,
+    own_command,
+    run,
+    run_folder,
+    run_workflow,
+    start,
+    tiny,
+    train,
+    train_until_killed,
+    validations,
+    written,
+)
+
+# of tiny trainings at commit 95b60e49: key metric and last step's loss of the first epoch
+FIRST_EPOCH = json.loads(Path(__file__).with_name("first_epoch.json").read_text())
+# the first epoch that has figures to pin: the masks of a segmenter are empty before, and the last layers of AFiRe and
+# DINO are frozen in the first of two
+EPOCHS = {"radiograph_segmentation": 3, "afire": 2, "dino": 2}
+KEY_METRIC = {"radiograph_classification": "mean_auc", "afire": "restoration_gain"}
+PATIENCE = "train::run::patience"
+"""The option for the validations that do not improve before a fine-tuning stops."""
+
+# overlays that make a detector, and the option for the weights that they start from
+STARTS_FROM = {
+    ("finetune_anomaly",): "weights",
+    ("finetune_anomaly", "fit_encoder"): "weights",
+}
+
+needs_gloo = pytest.mark.skipif(
+    not (dist.is_available() and dist.is_gloo_available()), reason="needs PyTorch's gloo backend"
+)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder in which each test starts."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def trained_runs(bundle: str) -> list[Path]:
+    """Folders of a bundle's runs, rather than of images, or links to one."""
+    folders = [path for path in Path("runs", bundle).iterdir() if not path.is_symlink()]
+    return [folder for folder in folders if any(folder.rglob("model.pt"))]
+
+
+def in_fast_suite(*bundles: str) -> list[Any]:
+    """All bundles, of which these few are tested each time."""
+    return [
+        bundle if bundle in bundles else pytest.param(bundle, marks=pytest.mark.slow)
+        for bundle in BUNDLES
+    ]
+
+
+@pytest.mark.parametrize("bundle", in_fast_suite("afire", "radiograph_classification"))
+def test_the_first_epoch_has_the_pinned_figures(bundle: str) -> None:
+    trained = train(bundle, epochs=EPOCHS.get(bundle, 1), name="first")
+    found = {
+        "metric": key_metric(trained),
+        "loss": float(trained.trainer.state.output["loss"]),
+    }
+    assert found == pytest.approx(FIRST_EPOCH[bundle], rel=1e-3, abs=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bundle", BUNDLES)
+def test_a_run_that_was_killed_ends_as_one_that_was_not(bundle: str) -> None:
+    assert train_until_killed(bundle, 4, epochs=5, name="killed") == -signal.SIGKILL
+    train(bundle, epochs=5, name="killed", resume=True)
+    train(bundle, epochs=5, name="whole")
+    assert_equal_runs(bundle, "killed", "whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bundle", FINE_TUNING)
+def test_early_stopping_counts_on_in_a_resumed_run(bundle: str) -> None:
+    options = {"epochs": 40, PATIENCE: 3}
+    whole = train(bundle, **options, name="whole")
+    stopped = whole.trainer.state.epoch
+    assert 4 <= stopped < 40
+    # after one validation that was no better than the best
+    code = train_until_killed(bundle, stopped - 1, **options, name="killed")
+    assert code == -signal.SIGKILL
+    resumed = train(bundle, **options, name="killed", resume=True)
+    assert resumed.trainer.state.epoch == stopped
+    metric = whole.evaluator.state.key_metric_name
+    names = ("killed", "whole")
+    found, expected = (validations(run_folder(bundle, name), metric) for name in names)
+    assert list(expected) == list(range(1, stopped + 1))
+    assert found == expected
+    assert_equal_runs(bundle, *names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("overlays", STARTS_FROM)
+def test_a_detector_is_made_of_weights_and_used(overlays: tuple[str, ...]) -> None:
+    train("afire", epochs=1, name="pretrained")
+    weights = {STARTS_FROM[overlays]: str(written("afire", "pretrained", "model.pt"))}
+    made = {**ONE_MACHINE, **PHANTOM, **IMAGES, "specificity": 0.75, "name": "detector"}
+    run_workflow("afire", "train", *overlays, **made, **weights, epochs=2, batch_size=4)
+    detector = written("afire", "detector", "model.pt")
+    assert torch.load(detector, weights_only=True)["thresholds"].isfinite().all()
+    use = {"weights": str(detector), "device": "cpu", "saved": [], "name": "used"}
+    run_workflow("afire", "inference", **PHANTOM, **use)
+    with written("afire", "used", "scores.csv").open(newline="") as file:
+        scores = {float(row["fused"]) for row in csv.DictReader(file)}
+    assert len(scores) == 8
+    assert all(map(math.isfinite, scores))
+
+
+@pytest.mark.slow
+@needs_gloo
+@pytest.mark.parametrize("bundle", ["afire", "radiograph_classification"])
+def test_two_processes_make_one_run(bundle: str) -> None:
+    command = monai_command(bundle, tiny(bundle, epochs=2, name="two"))
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    code, output = run([*launcher, *command])
+    assert code == 0, output[-3000:]
+    assert [folder.name for folder in trained_runs(bundle)] == ["two"]
+    assert written(bundle, "two", "checkpoint.pt").is_file()
+    state = torch.load(written(bundle, "two", "model.pt"), weights_only=True)
+    assert not any(name.startswith("module.") for name in state)
+    assert all(bool(value.isfinite().all()) for value in state.values())
+    assert validations(run_folder(bundle, "two"), KEY_METRIC[bundle]).keys() == {1, 2}
+    losses = validations(run_folder(bundle, "two"), {"afire": "total"}.get(bundle, "loss"))
+    assert torch.tensor(list(losses.values())).isfinite().all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bundle", ["afire", "radiograph_classification"])
+def test_mlflow_tracks_a_run(bundle: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    pytest.importorskip("alembic", reason="MLflow keeps its records in SQLite by alembic")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    trained = train(bundle, epochs=1, name="tracked", tracking="mlflow")
+    database = written(bundle, "tracked", "mlruns.db").absolute()
+    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{database}")
+    experiments = [each.experiment_id for each in client.search_experiments()]
+    (tracked,) = client.search_runs(experiments)
+    assert tracked.info.status == "FINISHED"
+    assert tracked.data.metrics[KEY_METRIC[bundle]] == pytest.approx(key_metric(trained))
+    assert client.list_artifacts(tracked.info.run_id), "the config of the run is kept"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bundle", ["afire", "radiograph_classification"])
+def test_both_commands_train_alike(bundle: str) -> None:
+    for name, command in COMMANDS.items():
+        code, output = run(command(bundle, tiny(bundle, epochs=1, name=name)))
+        assert code == 0, output[-3000:]
+        found = validations(run_folder(bundle, name), KEY_METRIC[bundle])
+        expected = {1: FIRST_EPOCH[bundle]["metric"]}
+        assert found == pytest.approx(expected, rel=1e-3, abs=1e-3)
+    assert_equal_runs(bundle, *COMMANDS)
+
+
+MISSPELT = [
+    (own_command("afire", {"epoch": 3}), "epochs"),
+    (own_command("afire", {"train::lr_schedul::end": 0}), "lr_schedule"),
+    (own_command("afire", {}, config="trian"), "train"),
+    (own_command("afier", {}), "afire"),
+    (monai_command("afire", {"epoch": 3}), "epochs"),
+    (monai_command("afire", {"train::lr_schedul::end": 0}), "lr_schedule"),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "nearest"),
+    [
+        pytest.param(*case, marks=[pytest.mark.slow] if "monai.bundle" in case[0] else [])
+        for case in MISSPELT
+    ],
+)
+def test_a_misspelt_name_is_refused_with_the_nearest(words: list[str], nearest: str) -> None:
+    code, output = run(words)
+    assert code not in (0, 128 + signal.SIGKILL)
+    assert f"'{nearest}'" in output or f"--{nearest}" in output or f"::{nearest}" in output
+    assert [path.name for path in Path().iterdir()] == ["output.txt"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=list(COMMANDS))
+def test_sigterm_leaves_a_run_that_goes_on(command: Any) -> None:
+    options = tiny("afire", epochs=1000, name="stopped")
+    process = start(command("afire", options))
+    deadline = time.monotonic() + 300
+    while process.poll() is None and time.monotonic() < deadline:
+        if any(Path("runs").rglob("checkpoint.pt")):
+            break
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGTERM)
+    code, output = end(process)
+    assert code == 128 + signal.SIGTERM, output[-3000:]
+    checkpoint = written("afire", "stopped", "checkpoint.pt")
+    done = torch.load(checkpoint, weights_only=True)["training"]["epoch"]
+    assert done >= 1
+    resumed = train("afire", **{**options, "epochs": done + 1}, resume=True)
+    assert resumed.trainer.state.epoch == done + 1
+
+
+@pytest.mark.slow
+def test_a_name_is_taken_once() -> None:
+    train("afire", epochs=1, name="mine")
+    before = written("afire", "mine", "model.pt").read_bytes()
+    with pytest.raises(Exception):  # noqa: B017, PT011  MONAI's parser wraps what it meets
+        train("afire", epochs=1, name="mine")
+    assert written("afire", "mine", "model.pt").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_two_workflows_in_one_process_have_two_folders() -> None:
+    for _ in range(2):
+        train("afire", epochs=1)
+    assert len(trained_runs("afire")) == 2
