@@ -60,11 +60,11 @@ class Landmarks(ResultTables):
     def add(self, source: str, output: torch.Tensor, batch: Mapping[str, Any], row: int) -> None:
         for landmark in ("apex", "hilum"):
             self.add_row([source, landmark, f"{float(output) / 7 + len(landmark):.6g}"], "known")
-        path = self.folder / "pictures" / f"{NAMES.index(Path(source).name)}.txt"
+        path = self.folder / "pictures" / f"{Path(source).stem}.txt"
         self.submit(source, self.save, path, str(float(output)))
 
     def save(self, path: Path, text: str) -> Path:
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         return path
 
@@ -158,7 +158,7 @@ def test_a_changed_file_is_scored_anew(items: Items, tmp_path: Path) -> None:
     Path(items[3]["image"]).write_bytes(b"\x40 another patient")
     assert judge(tmp_path / "out", items, resume=True) == [3]
     assert rows(tmp_path / "out")["Müller.png"] == ["hilum", f"{64 / 7 + 5:.6g}"]
-    assert (tmp_path / "out/pictures/3.txt").read_text() == "64.0"
+    assert (tmp_path / "out/pictures/Müller.txt").read_text() == "64.0"
     judge(tmp_path / "whole", items)
     assert files(tmp_path / "out") == files(tmp_path / "whole")
 
@@ -172,7 +172,7 @@ def test_nothing_of_the_former_content_of_a_file_is_left(
     judge(tmp_path / "out", items, resume=True)
     assert "Müller.png" not in rows(tmp_path / "out")
     assert rows(tmp_path / "out", "rejected.csv")["Müller.png"] == ["broken"]
-    assert not (tmp_path / "out/pictures/3.txt").exists()
+    assert not (tmp_path / "out/pictures/Müller.txt").exists()
     assert "Müller" not in (tmp_path / "out/list.txt").read_text(encoding="utf-8")
 
 
@@ -203,13 +203,13 @@ def test_a_picture_of_a_file_that_changed_while_it_was_drawn_is_deleted(
     save = Landmarks.save
 
     def slow(self: Landmarks, path: Path, text: str) -> Path:
-        if path.name == "3.txt":
+        if path.name == "Müller.txt":
             Path(items[3]["image"]).write_bytes(b"\x40 another patient")
         return save(self, path, text)
 
     monkeypatch.setattr(Landmarks, "save", slow)
     judge(tmp_path / "out", items)
-    assert not (tmp_path / "out/pictures/3.txt").exists()
+    assert not (tmp_path / "out/pictures/Müller.txt").exists()
     assert "Müller.png" not in rows(tmp_path / "out")
 
 
@@ -296,7 +296,7 @@ def test_rows_of_complete_files_outlive_an_error(
     save = Landmarks.save
 
     def full(self: Landmarks, path: Path, text: str) -> Path:
-        if path.name == "3.txt":
+        if path.name == "Müller.txt":
             raise OSError("no room")
         return save(self, path, text)
 
