@@ -13,7 +13,6 @@ from monai_afire.apps.audit.audit import (
     AuditSummary,
     audit_images,
     measure_images,
-    read_measurements,
 )
 from monai_afire.apps.audit.audit_checks import CHECKS, Check
 from monai_afire.apps.audit.duplicates import near_duplicates
@@ -27,5 +26,4 @@ __all__ = [
     "audit_images",
     "measure_images",
     "near_duplicates",
-    "read_measurements",
 ]

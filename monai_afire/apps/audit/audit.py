@@ -7,10 +7,9 @@ from __future__ import annotations
 import csv
 import json
 import os
-import shutil
 import warnings
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -19,35 +18,34 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from monai.data import DataLoader, Dataset
 from numpy.typing import NDArray
+from tqdm.auto import tqdm
 
-from monai_afire import __version__
 from monai_afire.apps.audit.audit_checks import CHECKS, EXCLUDED, THRESHOLDS, find, published_rates
 from monai_afire.apps.audit.audit_page import write_page
 from monai_afire.apps.audit.duplicates import near_duplicates
 from monai_afire.apps.audit.measurements import MeasureRadiograph, lung_facts
 from monai_afire.apps.intake.pose_classifier import QUALITIES, PoseClassifier
 from monai_afire.apps.intake.view_classifier import ViewClassifier
-from monai_afire.apps.results.batch_files import (
-    batch_names,
-    images_digest,
-    remaining_batches,
-    save_batch,
-    saved_batches,
-)
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.labels import abnormal_label
 from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
 from monai_afire.data.datalist.patients import file_patients
 from monai_afire.data.datalist.scanning import mark_results
 from monai_afire.networks.nets.lung_finder import LungFinder
-from monai_afire.utils.distributed import by_main_rank
+from monai_afire.utils.distributed import (
+    all_gather_object,
+    by_main_rank,
+    global_rank,
+    share_of,
+    world_size,
+)
 from monai_afire.utils.files import (
     atomic_path,
     check_writable,
     path_from,
     refuse_existing,
-    remove_leftovers,
     write_text,
 )
 from monai_afire.utils.text import counted, first_few, harmless, known_text
@@ -56,7 +54,7 @@ _SECTIONS = {"train": "training", "val": "validation", "valid": "validation", "t
 _SPLITS = ("training", "validation", "test")
 FROM_PIXELS = "(from pixels)"
 _BATCH = 64
-_MEASUREMENTS = "measurements"  # folder of them, while an audit lasts
+_Measured = tuple[list[dict[str, Any]], torch.Tensor]  # rows and small pictures of a batch
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,7 @@ def audit_images(
     fail_on: Collection[str] = (),
 ) -> AuditSummary:
     """
-    Check whether images are fit for training. No image is changed or deleted. An interrupted call goes on.
+    Check whether images are fit for training. No image is changed or deleted.
 
     Writes ``audit.html`` (a page that needs no network), ``audit.csv`` (one row per image), ``audit.json`` (the
     numbers) and ``datalist.json`` (without the excluded images; names relative to ``dataset_dir``). Views that no
@@ -162,10 +160,10 @@ def audit_images(
         )
     audited = _find_images(dataset_dir, datalist)
     folder = check_writable(output_dir)
-    by_main_rank(_refuse_finished, audited.items, folder)
+    by_main_rank(_refuse_results, folder)
     mark_results(folder, [item["image"] for item in audited.items])
-    parts = measure_images(audited.items, num_workers, folder)
-    return by_main_rank(_report, audited, parts, folder, exclude, shown, fail_on)
+    frame, pictures = measure_images(audited.items, num_workers)
+    return by_main_rank(_report, audited, frame, pictures, folder, exclude, shown, fail_on)
 
 
 @dataclass(frozen=True)
@@ -184,26 +182,23 @@ class _Audited:
     datalist: dict[str, Any]
 
 
-def _refuse_finished(items: Sequence[Mapping[str, Any]], folder: Path) -> None:
-    """Refuse a folder of results, but for those of the same audit, stopped while it wrote them."""
-    if not _parts(items, folder).is_dir():
-        remedy = "choose another folder by --output_dir, or delete the results"
-        refuse_existing(*_results(folder), remedy=remedy)
+def _refuse_results(folder: Path) -> None:
+    names = ("audit.html", "audit.csv", "audit.json", "datalist.json")
+    remedy = "choose another folder by --output_dir, or delete the results"
+    refuse_existing(*(folder / name for name in names), remedy=remedy)
 
 
 def _report(
     audited: _Audited,
-    parts: Path,
+    frame: pd.DataFrame,
+    pictures: NDArray[np.float16],
     folder: Path,
     exclude: Collection[str],
     shown: int,
     fail_on: Collection[str],
 ) -> AuditSummary:
     """Turn the measurements into findings, and write them."""
-    for path in _results(folder):
-        remove_leftovers(path)
     items = audited.items
-    frame, pictures = read_measurements(parts, len(items))
     frame = frame.join(_origins(items, audited.base))
     frame["view"] = _views(frame)
     found = find(frame, _near_duplicates(frame, pictures))
@@ -215,7 +210,6 @@ def _report(
     write_text(folder / "datalist.json", json.dumps(cleaned, indent=1))
     paths = [item["image"] for item in items]
     write_page(summary, found, paths, list(frame["image"]), folder / "audit.html", exclude, shown)
-    shutil.rmtree(parts.parent, ignore_errors=True)
     return summary
 
 
@@ -257,15 +251,6 @@ def _summary(
 def _occurrences(names: pd.Series) -> dict[str, int]:
     """How often each name occurs, the most frequent first; "" is none."""
     return {name: int(count) for name, count in names.value_counts().items() if name}
-
-
-def _parts(items: Sequence[Mapping[str, Any]], folder: Path) -> Path:
-    """Folder of the measurements of these images, which is deleted when all results are written."""
-    return folder / _MEASUREMENTS / images_digest(__version__, items)
-
-
-def _results(folder: Path) -> list[Path]:
-    return [folder / name for name in ("audit.html", "audit.csv", "audit.json", "datalist.json")]
 
 
 def _find_images(
@@ -348,50 +333,40 @@ def _labeled_abnormal(item: Mapping[str, Any]) -> int:
         return 0
 
 
-@torch.inference_mode()
-def measure_images(items: Sequence[Mapping[str, Any]], num_workers: int, folder: Path) -> Path:
+def measure_images(
+    items: Sequence[Mapping[str, Any]], num_workers: int
+) -> tuple[pd.DataFrame, NDArray[np.float16]]:
     """
-    Measure images, one batch in memory at a time. An interrupted call goes on.
-
-    Each rank measures its share of the batches, and all must call it.
+    Measure images. Each rank measures its share of the batches, and all must call it.
 
     Args:
         items: with "image", the path of a file.
         num_workers: processes that read files.
-        folder: of the results.
-
-    Returns:
-        Folder of the measurements, for :func:`read_measurements`.
-    """
-    parts = _parts(items, folder)
-    networks = PoseClassifier.released(), LungFinder.released(), ViewClassifier.released()
-    for name, batch in remaining_batches(
-        items, _BATCH, [parts], MeasureRadiograph(), num_workers, "audit"
-    ):
-        small = torch.stack([row.pop("small") for row in batch])
-        found = _probabilities(small, *networks)
-        pictures = torch.nn.functional.avg_pool2d(small, 2)[:, 0].half()
-        save_batch(
-            [[{**row, **own} for row, own in zip(batch, found, strict=True)], pictures],
-            parts / name,
-        )
-    return parts
-
-
-def read_measurements(parts: Path, count: int) -> tuple[pd.DataFrame, NDArray[np.float16]]:
-    """
-    Join the measurements of all batches.
-
-    Args:
-        parts: of :func:`measure_images`.
-        count: number of images.
 
     Returns:
         One row per image, see :class:`MeasureRadiograph`, with the probabilities of the networks; and pictures
         ``(N, 32, 32)`` in [0, 1].
     """
-    rows, pictures = zip(*saved_batches(parts, batch_names(range(count), _BATCH)), strict=True)
+    batches = [items[start : start + _BATCH] for start in range(0, len(items), _BATCH)]
+    shares = all_gather_object(list(_measured(share_of(batches), num_workers)))
+    measured = [shares[n % world_size()][n // world_size()] for n in range(len(batches))]
+    rows, pictures = zip(*measured, strict=True)
     return pd.DataFrame(chain.from_iterable(rows)), torch.cat(pictures).numpy()
+
+
+@torch.inference_mode()
+def _measured(
+    batches: Sequence[Sequence[Mapping[str, Any]]], num_workers: int
+) -> Iterator[_Measured]:
+    """Measurements of batches, one of which is in memory at a time."""
+    networks = PoseClassifier.released(), LungFinder.released(), ViewClassifier.released()
+    data = Dataset([item for batch in batches for item in batch], MeasureRadiograph())
+    loader = DataLoader(data, batch_size=_BATCH, num_workers=num_workers, collate_fn=list)
+    for batch in tqdm(loader, "audit", unit="batch", dynamic_ncols=True, disable=global_rank() > 0):
+        small = torch.stack([row.pop("small") for row in batch])
+        found = _probabilities(small, *networks)
+        pictures = torch.nn.functional.avg_pool2d(small, 2)[:, 0].half()
+        yield [{**row, **own} for row, own in zip(batch, found, strict=True)], pictures
 
 
 def _probabilities(

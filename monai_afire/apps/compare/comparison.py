@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,13 +19,6 @@ from tqdm.auto import tqdm
 
 from monai_afire.apps.compare.cohort import EVALUATE, LEARN, Cohort, read_cohort
 from monai_afire.apps.compare.compare_page import embedding_maps, write_page
-from monai_afire.apps.compare.earlier_results import (
-    NUMBERS,
-    PAGE,
-    TABLE,
-    asked,
-    refuse_other_results,
-)
 from monai_afire.apps.compare.encoders import ComparedEncoder, compared_encoder
 from monai_afire.apps.compare.questions import (
     CONTROLS,
@@ -40,7 +34,7 @@ from monai_afire.apps.compare.stored_tokens import encode_images
 from monai_afire.apps.evaluation.raw_pixels import RawPixels
 from monai_afire.metrics.principal_components import pixel_components
 from monai_afire.utils.distributed import by_main_rank
-from monai_afire.utils.files import check_writable, remove_leftovers, write_text
+from monai_afire.utils.files import check_writable, write_text
 from monai_afire.utils.formatting import json_safe
 
 _PIXELS = (64, 64)
@@ -58,14 +52,12 @@ def compare_encoders(
     """
     Compare encoders with each other and with simple baselines on labeled images.
 
-    Writes ``compare.html`` (a page that needs no network), ``compare.json`` and ``compare.csv`` (the numbers), and
-    ``tokens/``, from which the next call goes on. A folder has one comparison: further encoders join it, and another
-    one, of other images or settings, is refused.
+    Writes ``compare.html`` (a page that needs no network), ``compare.json`` and ``compare.csv`` (the numbers).
 
     Args:
         datalist: JSON file with sections of labeled images, or a CSV table, see :func:`read_cohort`.
         encoders: words of :func:`compared_encoder`.
-        output_dir: where the results go.
+        output_dir: where the results go, a new or empty folder.
         dataset_dir: folder that names in the list start from; None for that of the list.
         section: that is evaluated; None for "test", or "validation" without one.
         field_of_view: "lungs" for the square around them, in frontal chest radiographs, or "image"; for pixels, too.
@@ -76,7 +68,7 @@ def compare_encoders(
     Raises:
         DatalistError: when the list or an image cannot be used.
         ValueError: for an encoder that cannot be built, or that has the name of another one.
-        FileExistsError: when the folder has the results of another comparison.
+        FileExistsError: when the folder is not empty.
         OSError: when the results cannot be written.
 
     Example:
@@ -93,9 +85,7 @@ def compare_encoders(
         raise ValueError(
             f"encoder {taken[0]!r}: the name is taken; give each its own, as in mine=model.pt"
         )
-    question = asked(Path(datalist).expanduser(), dataset_dir, section, compared)
-    by_main_rank(refuse_other_results, Path(output_dir), question)
-    folder, stored = check_writable(output_dir), check_writable(Path(output_dir, "tokens"))
+    folder = by_main_rank(_empty_folder, output_dir)
     cohort = read_cohort(Path(datalist), folder, dataset_dir, section)
     pixels = RawPixels(1, _PIXELS, _PIXELS)
     exposure = ComparedEncoder(_EXPOSURE, pixels, standardize=False, field_of_view="image")
@@ -103,9 +93,21 @@ def compare_encoders(
         ComparedEncoder(PIXELS, pixels, standardize=True, field_of_view=field_of_view),
         *compared,
     ]
-    tokens = encode_images(cohort.items, [exposure, *seen], stored, "images")
-    painted = encode_images(nodule_items(cohort), seen, stored, "painted nodules")
-    return by_main_rank(_report, folder, cohort, seen, tokens, painted, question)
+    stored = folder / "tokens"  # while the comparison lasts
+    stored.mkdir(exist_ok=True)
+    try:
+        tokens = encode_images(cohort.items, [exposure, *seen], stored, "images")
+        painted = encode_images(nodule_items(cohort), seen, stored, "painted nodules")
+        return by_main_rank(_report, folder, cohort, seen, tokens, painted)
+    finally:
+        shutil.rmtree(stored, ignore_errors=True)
+
+
+def _empty_folder(output_dir: str | os.PathLike) -> Path:
+    folder = check_writable(output_dir)
+    if any(folder.iterdir()):
+        raise FileExistsError(f"{folder} is not empty: choose another folder by --output_dir")
+    return folder
 
 
 def _report(
@@ -114,7 +116,6 @@ def _report(
     seen: Sequence[ComparedEncoder],
     tokens: Mapping[str, NDArray],
     painted: Mapping[str, NDArray],
-    question: Mapping[str, Any],
 ) -> str:
     """Ask all questions and write the answers; returns the sentence."""
     features = {each.name: tokens[each.name].mean(1, dtype=np.float32) for each in seen}
@@ -128,7 +129,7 @@ def _report(
                 cohort, each.name, each.encoder.grid_size, tokens[each.name], painted[each.name]
             )
     table = results_table(cohort, tqdm(answers, desc="intervals", unit="answer"))
-    return _write(folder, cohort, table, features, seen[0].field_of_view, question)
+    return _write(folder, cohort, table, features, seen[0].field_of_view)
 
 
 def _findings(cohort: Cohort) -> dict[str, list[str]]:
@@ -145,11 +146,8 @@ def _write(
     table: pd.DataFrame,
     features: Mapping[str, NDArray],
     view: str,
-    question: Mapping[str, Any],
 ) -> str:
     """The three files; returns the sentence."""
-    for name in (PAGE, TABLE, NUMBERS):
-        remove_leftovers(folder / name)
     evaluated = cohort.table[cohort.table["role"] == EVALUATE]
     sentence = verdict(table, len(evaluated))
     facts = {
@@ -166,9 +164,8 @@ def _write(
     maps: list[dict[str, Any]] = []
     for name, own in features.items():
         maps += embedding_maps(name, own[evaluated.index], groups)
-    numbers = json_safe({**facts, "asked": question, "results": table.to_dict("records")})
-    # first: it says whose the others are
-    write_text(folder / NUMBERS, json.dumps(numbers, indent=1))
-    write_text(folder / TABLE, table.to_csv(index=False))
-    write_page(folder / PAGE, table, maps, **facts)
+    numbers = json_safe({**facts, "results": table.to_dict("records")})
+    write_text(folder / "compare.json", json.dumps(numbers, indent=1))
+    write_text(folder / "compare.csv", table.to_csv(index=False))
+    write_page(folder / "compare.html", table, maps, **facts)
     return sentence

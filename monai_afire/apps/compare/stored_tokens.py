@@ -1,10 +1,9 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Each image is read and encoded once: tokens in files that the next run finds."""
+"""Tokens of images, which may be more than fit into memory: a file for each encoder."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
@@ -12,23 +11,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from monai.data import DataLoader, Dataset
 from monai.transforms import Compose
 from monai.utils import convert_to_tensor
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
+from tqdm.auto import tqdm
 
 from monai_afire.apps.compare.encoders import ComparedEncoder
-from monai_afire.apps.results.batch_files import (
-    batch_names,
-    images_digest,
-    remaining_batches,
-    save_batch,
-    saved_batches,
-)
 from monai_afire.transforms import AddControlledLesiond, LoadRadiographd, fit_images
 from monai_afire.utils.device import default_device, default_num_workers
-from monai_afire.utils.distributed import by_main_rank
-from monai_afire.utils.files import atomic_path, remove_leftovers
+from monai_afire.utils.distributed import barrier, global_rank, share_of
 
 _BATCH = 32
 # of the pictures that lesions are painted into, and that every encoder shrinks to its size
@@ -42,7 +35,7 @@ def encode_images(
     title: str,
 ) -> dict[str, NDArray[np.float16]]:
     """
-    Encode images by all encoders, those that are not in the folder yet. An interrupted call goes on.
+    Read each image once, and encode it by all encoders.
 
     Each rank encodes its share of the batches, and all must call it.
 
@@ -50,7 +43,7 @@ def encode_images(
         items: with "image", the path of a file, and perhaps "lesion" for
             :class:`monai_afire.transforms.AddControlledLesiond`.
         encoders: to encode with.
-        folder: of the tokens. A file's name is a digest of the encoder, and of path and date of the images.
+        folder: of the tokens, a file for each encoder.
         title: of the progress bar.
 
     Returns:
@@ -60,36 +53,29 @@ def encode_images(
         RuntimeError: for a file that cannot be read; its cause names the file and the reason.
         ValueError: when an encoder's tokens are not finite.
     """
-    files = {each.name: folder / f"{images_digest(each.key, items)}.npy" for each in encoders}
-    parts = {
-        each.name: files[each.name].with_suffix("")
-        for each in encoders
-        if not files[each.name].is_file()
-    }
+    files = [folder / f"{title}_{number}.npy" for number in range(len(encoders))]
+    if global_rank() == 0:
+        for each, file in zip(encoders, files, strict=True):
+            shape = len(items), prod(each.encoder.grid_size), each.encoder.hidden_size
+            open_memmap(file, "w+", np.float16, shape).flush()
+    barrier()
+    tokens = [open_memmap(file, "r+") for file in files]
+    own = share_of([range(len(items))[at : at + _BATCH] for at in range(0, len(items), _BATCH)])
+    device = default_device()
     resize = fit_images("image", size=_SIDE, mode="area")
     prepare = Compose([LoadRadiographd("image"), resize, AddControlledLesiond("image")])
-    device, own = default_device(), [*parts.values()]
-    for name, batch in remaining_batches(
-        items, _BATCH, own, prepare, default_num_workers(device), title
-    ):
+    loader = DataLoader(
+        Dataset([items[row] for rows in own for row in rows], prepare),
+        batch_size=_BATCH,
+        num_workers=default_num_workers(device),
+        collate_fn=list,
+    )
+    bar = tqdm(loader, title, unit="batch", dynamic_ncols=True, disable=global_rank() > 0)
+    for rows, batch in zip(own, bar, strict=True):
         images = torch.stack([convert_to_tensor(item["image"], track_meta=False) for item in batch])
-        for each in encoders:
-            if each.name in parts and not (file := parts[each.name] / name).is_file():
-                save_batch(torch.from_numpy(each.encode(images, device)), file)
-    by_main_rank(_join, encoders, files, len(items))
-    return {name: open_memmap(file, "r+") for name, file in files.items()}
-
-
-def _join(encoders: Sequence[ComparedEncoder], files: Mapping[str, Path], count: int) -> None:
-    """Bring the tokens of all batches into one file of each encoder."""
-    names = batch_names(range(count), _BATCH)
-    for each in encoders:
-        file, part = files[each.name], files[each.name].with_suffix("")
-        remove_leftovers(file)
-        if not file.is_file():
-            shape = count, prod(each.encoder.grid_size), each.encoder.hidden_size
-            with atomic_path(file) as temporary:
-                tokens = open_memmap(temporary, "w+", np.float16, shape)
-                for rows, batch in zip(names.values(), saved_batches(part, names), strict=True):
-                    tokens[rows] = batch
-        shutil.rmtree(part, ignore_errors=True)
+        for each, stored in zip(encoders, tokens, strict=True):
+            stored[rows.start : rows.stop] = each.encode(images, device)
+    for stored in tokens:
+        stored.flush()
+    barrier()
+    return {each.name: stored for each, stored in zip(encoders, tokens, strict=True)}

@@ -4,12 +4,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import ignite.distributed as idist
@@ -18,9 +19,7 @@ from monai_afire.apps.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES
 from monai_afire.apps.phantom.lesions import LESION_KINDS
 from monai_afire.apps.phantom.phantom_dataset import PHANTOM_VERSION
 from monai_afire.apps.phantom.phantom_files import export_phantom
-from monai_afire.utils.distributed import LONGEST_WAIT
-from monai_afire.utils.files import check_writable, write_text
-from monai_afire.utils.folder_lock import folder_lock
+from monai_afire.utils.files import check_writable
 
 __all__ = ["PhantomSet"]
 
@@ -33,7 +32,7 @@ class PhantomSet:
     The phantom as a data set: what :func:`monai_afire.data.bundle_items` takes where there are no images.
 
     Args:
-        folder: where its files are, or will be drawn.
+        folder: below which its files are, or will be drawn.
         arguments: of :func:`monai_afire.apps.phantom.export_phantom`, such as "num_patients" and "image_size".
 
     Example:
@@ -60,41 +59,34 @@ class PhantomSet:
         In a process group the main rank draws while the others wait; all of them must see the folder.
 
         Returns:
-            Path of its datalist.
+            Path of its datalist, in a folder of its own below ``folder``, named by a digest of the arguments.
 
         Raises:
-            OSError: when the folder cannot be written to, or holds a datalist that is not the phantom's.
+            OSError: when the folder cannot be written to.
         """
+        drawn = Path(self.folder, self._digest())
         with idist.one_rank_first():
-            if not self._is_drawn():
-                self._draw()
-        return Path(self.folder) / "datalist.json"
+            if not drawn.is_dir():
+                self._draw(drawn)
+        return drawn / "datalist.json"
 
-    def _recipe(self) -> dict[str, Any]:
-        """What the files follow from."""
+    def _digest(self) -> str:
+        """Of what the files follow from."""
         recipe = {
             name: value
             for name, value in self.arguments.items()
             if name not in ("progress", "num_processes")
         }
-        return json.loads(json.dumps({**recipe, "version": PHANTOM_VERSION}))
+        text = json.dumps([PHANTOM_VERSION, recipe], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
 
-    def _is_drawn(self) -> bool:
-        """Whether the folder holds what would be drawn."""
-        folder = Path(self.folder)
-        with suppress(OSError, ValueError):  # a recipe that is missing or cut
-            recipe = json.loads((folder / "recipe.json").read_text())
-            return (folder / "datalist.json").is_file() and recipe == self._recipe()
-        return False
-
-    def _draw(self) -> None:
-        """Draw, unless another process does so meanwhile."""
-        recipe = Path(self.folder) / "recipe.json"
-        folder = check_writable(self.folder, option="--items::phantom::folder")
-        with folder_lock(folder, LONGEST_WAIT.total_seconds()):
-            if self._is_drawn():
-                return
-            recipe.unlink(missing_ok=True)
-            export_phantom(self.folder, **self.arguments)
-            # written last: an interrupted drawing leaves no recipe and is drawn again
-            write_text(recipe, json.dumps(self._recipe()))
+    def _draw(self, drawn: Path) -> None:
+        """Draw beside the folder, which is there when it is complete; another process may be faster."""
+        check_writable(self.folder, option="--items::phantom::folder")
+        with TemporaryDirectory(dir=self.folder, prefix=".") as temporary:
+            export_phantom(Path(temporary, "phantom"), **self.arguments)
+            try:
+                Path(temporary, "phantom").rename(drawn)
+            except OSError:
+                if not drawn.is_dir():
+                    raise

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from ignite.engine import Engine
-from monai.utils import CommonKeys
 from numpy.typing import NDArray
 
 from monai_afire.apps.evaluation.landmark_metrics import rescaled_positions
@@ -29,37 +26,10 @@ from monai_afire.apps.results.result_tables import ResultTables
 from monai_afire.metrics.landmark_errors import landmark_positions
 from monai_afire.metrics.multilabel import check_class_names
 from monai_afire.utils.files import save_png
-from monai_afire.utils.precision import at_least_float32
-
-
-class _PictureWriter(ResultTables):
-    """Base of the writers of masks and of landmarks, each with a picture to draw them on."""
-
-    derived = folders = ("masks", "overlays")
-
-    def collect(self, engine: Engine) -> None:
-        """Add the rows of a batch and submit its files."""
-        batch: Any = engine.state.batch
-        outputs = at_least_float32(engine.state.output[CommonKeys.PRED].as_subclass(torch.Tensor))  # type: ignore[index]
-        outputs = outputs.detach().cpu()
-        for row, source in self.accepted(batch, ~outputs.isnan().flatten(1).any(1)):
-            picture = batch_picture(batch, row)
-            shape = tuple(batch["spatial_shape"][row].tolist())
-            self.add(source, outputs[row], shape, picture)
-
-    @abstractmethod
-    def add(
-        self, source: str, output: torch.Tensor, file: tuple[int, int], picture: NDArray
-    ) -> None:
-        """Write the result of one image; ``file`` has its rows and columns."""
-
-    def path_of(self, kind: str, source: str) -> Path:
-        """File of an image in a folder of the output."""
-        return output_path(self.folder / kind, source, self.root, ".png")
 
 
 @dataclass(eq=False, repr=False)
-class SegmentationWriter(_PictureWriter):
+class SegmentationWriter(ResultTables):
     """
     Write the masks of each image in the size of its file, and a picture with their outlines.
 
@@ -69,13 +39,11 @@ class SegmentationWriter(_PictureWriter):
     * ``overlays/<image>.png``: the outlines over the picture, each class in its color, in the proportions of the
       file, with a legend and the words that it is not for clinical use;
     * ``segmentation.csv``: for each image and class the share of the image inside the mask, "area_<class>", at the
-      resolution of the network;
-    * ``rejected.csv``: files that could not be read, or for which the network's output is NaN, with the reason.
+      resolution of the network.
 
     The evaluator's output has the logits ``(B, C, rows, columns)`` as "pred", of images that were resized to the
     network's input without cropping or padding; the batches need "index", "spatial_shape" and "picture" (else "image"
-    ``(B, 1, rows, columns)`` is drawn on) and may have "rejected", see
-    :class:`monai_afire.transforms.LoadRadiographd` and :class:`monai_afire.apps.intake.DescribeRadiographd`.
+    ``(B, 1, rows, columns)`` is drawn on), see :class:`monai_afire.apps.intake.DescribeRadiographd`.
 
     Args:
         items: the data set's items, for the names of the files.
@@ -88,10 +56,10 @@ class SegmentationWriter(_PictureWriter):
 
     Raises:
         ValueError: for class names that repeat, cannot name a folder or are not C, and a threshold out of range.
-        OSError: when the run starts and ``output_dir`` cannot be written to.
     """
 
     table_name = "segmentation.csv"
+    derived = folders = ("masks", "overlays")
 
     items: Sequence[Mapping[str, Any]]
     class_names: Sequence[str]
@@ -114,37 +82,39 @@ class SegmentationWriter(_PictureWriter):
         """File and areas."""
         return ["image", *(f"area_{name}" for name in self.class_names)]
 
-    def add(
-        self, source: str, output: torch.Tensor, file: tuple[int, int], picture: NDArray
-    ) -> None:
+    def settings(self) -> Mapping[str, Any]:
+        """The threshold."""
+        return {"threshold": self.threshold}
+
+    def add(self, source: str, output: torch.Tensor, batch: Mapping[str, Any], row: int) -> None:
         """Write masks on the pixels of the file, a picture, and the areas."""
         check_class_names(self.class_names, len(output))
         probabilities = output.sigmoid()
         areas = (probabilities >= self.threshold).float().flatten(1).mean(1).tolist()
         self.add_row([source, *(f"{area:.6g}" for area in areas)])
+        shape = tuple(batch["spatial_shape"][row].tolist())
         for name, probability in zip(self.class_names, probabilities.numpy(), strict=True):
-            self.submit(self._save_mask, probability, file, self.path_of(f"masks/{name}", source))
+            path = output_path(self.folder / "masks" / name, source, self.root, ".png")
+            self.submit(source, self._save_mask, probability, shape, path)
         if self.overlays:
-            self.submit(
-                self._save_overlay,
-                probabilities.numpy(),
-                file,
-                picture,
-                self.path_of("overlays", source),
-            )
+            path = output_path(self.folder / "overlays", source, self.root, ".png")
+            picture = batch_picture(batch, row)
+            self.submit(source, self._save_overlay, probabilities.numpy(), shape, picture, path)
 
-    def _save_mask(self, probability: NDArray, file: tuple[int, int], path: Path) -> None:
-        inside = resized_maps(probability[None], file)[0] >= self.threshold
+    def _save_mask(self, probability: NDArray, shape: tuple[int, int], path: Path) -> Path:
+        inside = resized_maps(probability[None], shape)[0] >= self.threshold
         save_png(inside.astype(np.uint8) * 255, path)
+        return path
 
     def _save_overlay(
-        self, probabilities: NDArray, file: tuple[int, int], picture: NDArray, path: Path
-    ) -> None:
-        image = in_proportion(picture, file)
+        self, probabilities: NDArray, shape: tuple[int, int], picture: NDArray, path: Path
+    ) -> Path:
+        image = in_proportion(picture, shape)
         masks = resized_maps(probabilities, image.shape) >= self.threshold
         outlined = outline_picture(image, masks, side=max(image.shape))
         legend = {name: class_color(number) for number, name in enumerate(self.class_names)}
         save_png(captioned(with_legend(outlined, legend)), path)
+        return path
 
 
 def _is_folder_name(name: str) -> bool:
@@ -152,15 +122,14 @@ def _is_folder_name(name: str) -> bool:
 
 
 @dataclass(eq=False, repr=False)
-class LandmarkWriter(_PictureWriter):
+class LandmarkWriter(ResultTables):
     """
     Write the landmarks of each image in the pixels of its file, and a picture of them.
 
     * ``landmarks.csv``: for each image and landmark "row" and "column" in pixels of the file as
       :class:`monai_afire.transforms.LoadRadiograph` reads it (upright), 0 at the center of the first pixel, empty where
       the heat map is flat; and "peak", the largest value of the heat map, near 1 where the network is sure;
-    * ``overlays/<image>.png``: the landmarks over the picture, likewise;
-    * ``rejected.csv``: files that could not be read, or for which the network's output is NaN, with the reason.
+    * ``overlays/<image>.png``: the landmarks over the picture, as :class:`SegmentationWriter` draws outlines.
 
     The evaluator's output has the heat maps ``(B, P, rows, columns)`` as "pred"; the batches need the same as for
     :class:`SegmentationWriter`.
@@ -176,10 +145,10 @@ class LandmarkWriter(_PictureWriter):
 
     Raises:
         ValueError: for landmark names that repeat or are not P.
-        OSError: when the run starts and ``output_dir`` cannot be written to.
     """
 
     table_name = "landmarks.csv"
+    derived = folders = ("overlays",)
 
     items: Sequence[Mapping[str, Any]]
     landmark_names: Sequence[str]
@@ -196,13 +165,16 @@ class LandmarkWriter(_PictureWriter):
         """File, landmark and position."""
         return ["image", "landmark", "row", "column", "peak"]
 
-    def add(
-        self, source: str, output: torch.Tensor, file: tuple[int, int], picture: NDArray
-    ) -> None:
+    def settings(self) -> Mapping[str, Any]:
+        """Names, which are no columns, and window."""
+        return {"landmark_names": list(self.landmark_names), "window": self.window}
+
+    def add(self, source: str, output: torch.Tensor, batch: Mapping[str, Any], row: int) -> None:
         """Write positions and a picture."""
         check_class_names(self.landmark_names, len(output))
+        shape = tuple(batch["spatial_shape"][row].tolist())
         found = landmark_positions(output[None], self.window)[0]
-        positions = rescaled_positions(found, output.shape[1:], file)
+        positions = rescaled_positions(found, output.shape[1:], shape)
         peaks = output.flatten(1).amax(1).tolist()
         for name, position, peak in zip(
             self.landmark_names, positions.tolist(), peaks, strict=True
@@ -210,12 +182,14 @@ class LandmarkWriter(_PictureWriter):
             cells = ["" if np.isnan(value) else f"{value:.2f}" for value in position]
             self.add_row([source, name, *cells, f"{peak:.4g}"])
         if self.overlays:
-            self.submit(_save_landmarks, positions, file, picture, self.path_of("overlays", source))
+            path = output_path(self.folder / "overlays", source, self.root, ".png")
+            self.submit(source, _save_landmarks, positions, shape, batch_picture(batch, row), path)
 
 
 def _save_landmarks(
     positions: torch.Tensor, shape: tuple[int, int], picture: NDArray, path: Path
-) -> None:
+) -> Path:
     image = in_proportion(picture, shape)
     rescaled = rescaled_positions(positions, shape, image.shape)
     save_png(captioned(landmark_picture(image, rescaled.numpy(), side=max(image.shape))), path)
+    return path

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from ignite.engine import Engine
-from monai.utils import CommonKeys
 from numpy.typing import ArrayLike
 
 from monai_afire.apps.evaluation.classification_metrics import (
@@ -35,15 +35,11 @@ _FINE_TUNE = (
 @dataclass(eq=False, repr=False)
 class PredictionWriter(ResultTables):
     """
-    Write the probability of each class for each image while the network runs, and the decisions.
+    Write the probability of each class for each image while a classifier runs, and the decisions.
 
     ``predictions.csv`` has the columns "image", "probability_<class>" and, with thresholds, "decision_<class>": 1 where
     the probability is >= the threshold, else 0. Of exclusive classes the last column is "decision", the name of the
-    most probable one. ``rejected.csv`` names the files without a prediction and the reason:
-    they could not be read, or the network's output for them is NaN. Both tables grow by whole batches.
-
-    The evaluator's output has the logits ``(B, K)`` as "pred"; the batches need "index" (the number in ``items``) and
-    may have "rejected", see :class:`monai_afire.transforms.LoadRadiographd`.
+    most probable one. The evaluator's output has the logits ``(B, K)`` as "pred".
 
     Args:
         items: the data set's items, for the names of the files.
@@ -56,7 +52,6 @@ class PredictionWriter(ResultTables):
     Raises:
         ValueError: for names that repeat, thresholds or outputs that are not one per class, or, when the run starts, a
             network that was trained for the other kind of labels.
-        OSError: when the run starts and ``output_dir`` cannot be written to.
 
     Example:
         >>> import tempfile, torch
@@ -84,7 +79,7 @@ class PredictionWriter(ResultTables):
         check_label_kind(self.label_kind, len(self.class_names))
 
     def start(self, engine: Engine) -> None:
-        """Open the files; the thresholds may have come with a checkpoint by now."""
+        """Begin, with the thresholds that may have come with a checkpoint by now."""
         check_thresholds_of_kind(self.thresholds, self.label_kind)
         self.limits = checked_thresholds(self.thresholds, len(self.class_names))
         super().start(engine)
@@ -96,20 +91,21 @@ class PredictionWriter(ResultTables):
         kinds = ["probability"] if self.thresholds is None else ["probability", "decision"]
         return ["image", *(f"{kind}_{name}" for kind in kinds for name in self.class_names)]
 
-    def complete(self) -> None:
+    def settings(self) -> Mapping[str, Any]:
+        """The thresholds."""
+        return {"thresholds": None if self.limits is None else self.limits.tolist()}
+
+    def add(self, source: str, output: torch.Tensor, batch: Mapping[str, Any], row: int) -> None:
+        """Add the row of an image."""
+        check_logits((1, *output.shape), self.class_names)
+        values = class_probabilities(output[None], self.label_kind)[0].numpy()
+        self.add_row([source, *(f"{value:.6g}" for value in values), *self._decisions(values)])
+
+    def complete(self, described: Mapping[str, Any]) -> None:
         """Check whether the decisions are plausible."""
         if self.limits is not None and self.label_kind == "multilabel":
             decisions = [f"decision_{name}" for name in self.class_names]
             warn_if_implausible(self.folder / self.table_name, decisions, _FINE_TUNE)
-
-    def collect(self, engine: Engine) -> None:
-        """Add the rows of a batch."""
-        logits = engine.state.output[CommonKeys.PRED]  # type: ignore[index]
-        check_logits(logits.shape, self.class_names)
-        probabilities = class_probabilities(logits, self.label_kind)
-        for row, source in self.accepted(engine.state.batch, ~probabilities.isnan().any(1)):  # type: ignore[arg-type]
-            values = probabilities[row].numpy()
-            self.add_row([source, *(f"{value:.6g}" for value in values), *self._decisions(values)])
 
     def _decisions(self, values: np.ndarray) -> list[int | str]:
         if self.label_kind == "multiclass":

@@ -30,6 +30,7 @@ from monai_afire.apps.worklist.structured_report import highdicom_reports
 from monai_afire.apps.worklist.worklist import (
     JUDGMENT_COLUMNS,
     WorklistSummary,
+    described_image,
     judgment_cells,
     write_worklist,
 )
@@ -56,9 +57,8 @@ class AnomalyWriter(ResultTables):
 
     ``scores.csv`` has one row per image with all scores, the decision by the fused score's threshold and where the heat
     is. ``rejected.csv`` has one row per file that could not be read or has a score that is no finite number, with the
-    reason. Both grow by whole batches, so an interrupted run keeps its results. Threads write pictures, maps and
-    embeddings, in memory that does not depend on the number of images. When the run is complete, ``worklist.csv``
-    (:func:`monai_afire.apps.worklist.write_worklist`) and ``worklist.html``
+    reason. Threads write pictures, maps and embeddings, in memory that does not depend on the number of images. When
+    the run is complete, ``worklist.csv`` (:func:`monai_afire.apps.worklist.write_worklist`) and ``worklist.html``
     (:func:`monai_afire.apps.worklist.write_worklist_page`) are made from the whole table.
 
     The batches need "index" (the number in ``items``), "rejected", "spatial_shape", "affine" and "picture", see
@@ -77,11 +77,11 @@ class AnomalyWriter(ResultTables):
         strict_view: reject DICOM files whose headers say that they are no frontal chest radiographs.
         model_file: of the detector, whose version and digest stand in reports.
         normals: the normal images that scores are compared with; None for the detector's own, which judge every image.
+        root: folder that pictures are named relative to; "" for that which all files have in common.
 
     Raises:
         ImportError: for "sr" without the package highdicom.
         ValueError: for an unknown name in ``saved``.
-        OSError: when the run starts and ``output_dir`` cannot be written to.
     """
 
     derived = (_WORKLIST, _PAGE, *SAVERS)
@@ -98,6 +98,7 @@ class AnomalyWriter(ResultTables):
     strict_view: bool = False
     model_file: ModelFile | None = None
     normals: RunNormals | None = None
+    root: str = ""
     summary: WorklistSummary | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -108,7 +109,7 @@ class AnomalyWriter(ResultTables):
         self.folders = tuple(self.saved)
 
     def start(self, engine: Engine) -> None:
-        """Open the files, and read range and thresholds, which a checkpoint may have changed."""
+        """Begin, and read range and thresholds, which a checkpoint may have changed."""
         super().start(engine)
         self.summary = None
         self.without_study: dict[str, str] = {}  # file -> reason
@@ -118,8 +119,6 @@ class AnomalyWriter(ResultTables):
         self.low, self.high = self.detector.heat_range.tolist()
         self.reference: NormalImages | DetectorNormals = DetectorNormals(self.detector)
         if self.normals is not None:
-            if self.expected:
-                self.normals.check_resumed()
             self.reference = self.normals.load()
         self.reader = ImageFactsReader(self.detector)
 
@@ -127,6 +126,15 @@ class AnomalyWriter(ResultTables):
         """File, decision, scores with the fused one first, place of the strongest heat, and the judgment."""
         scores = reversed(self.detector.score_names)
         return ["image", _DECISION, *scores, "hottest", "lung_zone", *JUDGMENT_COLUMNS]
+
+    def settings(self) -> Mapping[str, Any]:
+        """What is rejected and described, and the normal images."""
+        normals = None if self.normals is None else self.normals.kind()
+        return {
+            "strict_view": self.strict_view,
+            "patient_identifiers": self.patient_identifiers,
+            "normals": normals,
+        }
 
     def collect(self, engine: Engine) -> None:
         """Add the rows of a batch and hand the rest to the threads."""
@@ -140,6 +148,8 @@ class AnomalyWriter(ResultTables):
         lungs = self.reader.lungs(images)
         sources = [self.items[index]["image"] for index in batch["index"].tolist()]
         facts = self.reader.read(batch, outputs["tokens"], sources, lungs)
+        # before accepted() looks whether the file is still the same
+        described = [described_image(source, self.patient_identifiers) for source in sources]
         # a comparison with NaN is false: such an image would be called normal
         for row, source in self.accepted(batch, scores.isfinite().all(1)):
             if self.strict_view and facts[row].other_view:
@@ -151,26 +161,25 @@ class AnomalyWriter(ResultTables):
             zone = "" if lungs is None else lung_zone(heat[row], lungs[row], self.low)
             numbers = [f"{value:.9g}" for value in reversed(values)]
             place = [hottest_place(heat[row], self.low), zone]
-            self.add_row([source, _decision(judgment), *numbers, *place, *judgment_cells(judgment)])
+            cells = [_decision(judgment), *numbers, *place, *judgment_cells(judgment)]
+            self.add_row([source, *cells], described[row])
             if self.saved:
                 result = self._result(batch, row, source, heat[row], tokens[row], values[-1])
                 result = replace(result, lung_zone=zone, **_judged(judgment))
                 for kind in self.saved:
-                    self.submit(self._save, kind, result)
+                    self.submit(source, self._saved, kind, result)
 
-    def complete(self) -> None:
+    def complete(self, described: Mapping[str, Any]) -> None:
         """Write the work-list, and check the decisions as a whole."""
-        table = self.folder / self.table_name
-        sources = {written_name(item["image"]): item["image"] for item in self.items}
-        worklist = self.folder / _WORKLIST
-        self.summary = write_worklist(
-            table, worklist, sources, self.patient_identifiers, self._comparison()
-        )
+        table, worklist = self.folder / self.table_name, self.folder / _WORKLIST
+        known = {name: texts for name, texts in described.items() if texts}
+        self.summary = write_worklist(table, worklist, known, self._comparison())
         drift = self._drift(self.summary.table)
         if drift is not None and drift.is_clear:
             logger.warning(str(drift))
         if "thumbnails" in self.saved:
-            self._write_page(worklist, sources, drift)
+            sources = {written_name(item["image"]): item["image"] for item in self.items}
+            self._write_page(worklist, {name: sources.get(name, name) for name in described}, drift)
         warn_if_implausible(table, [_DECISION], _ADAPT)
 
     def close(self, engine: Engine) -> None:
@@ -215,11 +224,12 @@ class AnomalyWriter(ResultTables):
         if self.summary is not None:
             print(self.summary, flush=True)
 
-    def _save(self, kind: str, result: AnomalyResult) -> None:
+    def _saved(self, kind: str, result: AnomalyResult) -> Path | None:
         try:
-            SAVERS[kind](result, self.folder / kind)
+            return SAVERS[kind](result, self.folder / kind)
         except NoStudyError as error:  # one that does not belong to a study cannot end the run
             self.without_study[result.source] = str(error)
+            return None
 
     def _result(
         self,

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import os
@@ -92,19 +93,13 @@ class RunNormals:
             return self._shipped() or DetectorNormals(self.detector, self.level)
         return by_main_rank(self._own, str(self.calibrate))
 
-    def check_resumed(self) -> None:
-        """
-        Refuse to make normal images for a run that has results already, which were not compared with them.
-
-        Raises:
-            ValueError: when the folder of the run has no file of them.
-        """
-        written = Path(self.output_dir) / NORMALS_FILE
-        if self.calibrate and not written.is_file() and not _is_of_normals(self.calibrate):
-            raise ValueError(
-                f"--calibrate {self.calibrate}: the run in {self.output_dir} has results that were not compared "
-                "with these normal images; resume it with its own --calibrate, or start a new run"
-            )
+    def kind(self) -> list[Any]:
+        """What a resumed run must have alike: its level, and the shipped, its own, or the file of normal images."""
+        if not self.calibrate:
+            return [self.level, "shipped"]
+        if _is_of_normals(self.calibrate):
+            return [self.level, hashlib.sha256(Path(self.calibrate).read_bytes()).hexdigest()]
+        return [self.level, "own"]
 
     @property
     def level(self) -> float:

@@ -5,347 +5,188 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import json
-import math
 import os
-import shutil
+import re
 import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from monai.bundle import ConfigWorkflow
 
-from monai_afire.apps.results.result_tables import written_name
+from monai_afire.apps.results.result_tables import RECORD, FileState, file_state, read_record
 from monai_afire.apps.worklist.anomaly_result import SAVERS
-from monai_afire.apps.worklist.watched_normals import WatchedNormals
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.scanning import scan_radiographs
-from monai_afire.handlers.stop_request import StoppedBySignal
-from monai_afire.networks import find_weights
-from monai_afire.networks.weights.finding import released_file
-from monai_afire.transforms.radiograph_io.formats import MISSING, UNOPENED
-from monai_afire.utils.files import check_writable, write_text
-from monai_afire.utils.folder_lock import LOCK_FILE, folder_lock
-from monai_afire.utils.text import first_line, literal
+from monai_afire.networks.weights.description import TASKS
+from monai_afire.networks.weights.finding import RELEASED, find_weights, released_file
+from monai_afire.utils.files import write_text
 
 __all__ = ["main", "watch_folder"]
 
-_DESCRIPTION = """\
-Score the radiographs that arrive in a folder, each once, until SIGTERM or Ctrl-C. Each batch has a folder in OUT with
-its work-list, which appears when it is complete. After a stop or a kill, the same command goes on.
-"""
-_PLAN = "datalist.json"
+_LIST = "arrivals.json"
 _MOST_TRIES = 3  # of a file that is there and cannot be opened
-_MOST = 256  # files in a batch: of many files, the first results are there soon
-
-Arrival = tuple[str, int, int]
-"""Name of a file in the folder, its size in bytes, and when it was changed, in nanoseconds."""
 
 
 def watch_folder(
     folder: str | os.PathLike,
     output_dir: str | os.PathLike,
     interval: float = 10.0,
-    calibrate: str | os.PathLike | None = None,
-    calibrate_weeks: float | None = None,
-    weights: str | None = None,
+    weights: str = RELEASED,
     **overrides: Any,
 ) -> None:
     """
     Score the radiographs that arrive in a folder, each once, until an exception, such as ``KeyboardInterrupt``.
 
-    A file is scored when neither its size nor its time changed between two looks; one that changes later has arrived
-    anew. A batch is named first, in ``.batch_<number>/datalist.json``, then scored as by ``inference.json`` with
-    ``resume``, then shown as ``batch_<number>``. So a process that is killed, at whatever point, loses no file, and the
-    next one scores none again. Files in the folder are only read. While a folder is away, such as a share without its
-    network, the watch waits; files that could not be opened then are scored once it is back.
+    A file is scored when neither its size nor its time changed between two looks. One that changes later is scored
+    again, and its old result replaced; the result of one that goes away stays. All results are those of one run of the
+    bundle's ``inference.json``, which each new look resumes. While the folder is away, such as a share without its
+    network, the watch waits.
 
     Args:
-        folder: where files arrive, in subfolders, too.
-        output_dir: where batches are written; without a batch's folder, its files are scored again.
+        folder: where files arrive, in subfolders, too; it is only read.
+        output_dir: where results are written.
         interval: seconds between two looks.
-        calibrate: folder or datalist of normal images, or a file that a run has written, see
-            :class:`monai_afire.apps.worklist.RunNormals`; it is made once, as ``normals.safetensors`` in the output
-            folder.
-        calibrate_weeks: take the images of the folder ``calibrate`` that are at most so many weeks old, anew each day.
         weights: of the detector, see :func:`monai_afire.networks.find_weights`; they are looked up once.
         overrides: settings of ``inference.json``.
 
     Raises:
-        FileNotFoundError: when there is no such run.
-        DatalistError: when there is no such folder or device, or the output folder lies in the folder.
-        RuntimeError: when another process watches for the same output folder.
+        FileNotFoundError: when there are no such weights.
+        DatalistError: when there is no such folder, or the output folder lies in it.
+        RuntimeError: when a file cannot be scored, or the results in the output folder are of other weights or
+            settings; its cause says why.
     """
-    if Path(output_dir).resolve().is_relative_to(Path(folder).resolve()):
-        raise DatalistError(
-            f"{output_dir} lies in {folder}, where results would count as arrivals: choose another"
-        )
-    if not Path(folder).is_dir():
-        raise DatalistError(f"{folder}: no such folder: check the name, or connect its disk")
-    if "device" in overrides:
-        _check_device(overrides["device"])
-    if weights is not None:
-        overrides["weights"] = find_weights(weights, "anomaly detector", _bundle())
-    out = check_writable(output_dir)
-    with folder_lock(out):
-        normals = WatchedNormals(out, calibrate, calibrate_weeks)
-        _Watch(Path(folder), out, interval, overrides, normals).run()
-
-
-def _check_device(name: str) -> None:
-    """Refuse what this machine does not have now, rather than when the first file arrives."""
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise DatalistError(f"device {name!r}: {first_line(error)}") from error
-
-
-def _bundle() -> Path:
-    """The folder of the bundle afire: one of the user's own, or that of the package."""
-    own = Path("bundles", "afire")
-    is_there = (own / "configs" / "inference.json").is_file()
-    return own if is_there else released_file("detector.safetensors").parents[1]
-
-
-class _Watch:
-    """What a watch knows: the arrivals that were scored, and how often those that could not be opened were tried."""
-
-    def __init__(
-        self,
-        folder: Path,
-        out: Path,
-        interval: float,
-        overrides: dict[str, Any],
-        normals: WatchedNormals,
-    ) -> None:
-        self.folder, self.out, self.interval, self.overrides = folder, out, interval, overrides
-        lock = out / LOCK_FILE
-        self.lock = lock if lock.exists() else None  # some systems have none
-        self.normals = normals
-        self.known: set[Arrival] = set()
-        self.tries: Counter[Arrival] = Counter()
-
-    def run(self) -> None:
-        """Complete what was begun, then look again and again."""
-        for plan in sorted(self.out.glob(f".batch_*/{_PLAN}")):
-            self._complete(plan.parent)
-        for plan in self.out.glob(f"batch_*/{_PLAN}"):
-            self.known |= _scored(plan.parent)
-        before: set[Arrival] = set()
-        while True:
-            now = self._look() - self.known
-            if settled := sorted(now & before)[:_MOST]:
-                self._begin(settled)
-                before -= set(settled)  # one that could not be opened is tried again after a pause
-            else:
-                before = now
-                time.sleep(self.interval)
-
-    def _look(self) -> set[Arrival]:
-        """The radiographs in the folder, once it is there."""
-        while True:
-            self._wait()
-            try:
-                return _arrivals(self.folder)
-            except (DatalistError, OSError):  # it went away meanwhile
-                if self.folder.is_dir():
-                    raise
-
-    def _begin(self, arrivals: Collection[Arrival]) -> None:
-        """Score a new batch, unless the folder of results went away before it was named."""
-        self._wait()
+    source, out = Path(folder).absolute(), Path(output_dir).absolute()
+    if out.resolve().is_relative_to(source.resolve()):
+        raise DatalistError(f"{out} lies in {source}, where results would count as arrivals")
+    if not source.is_dir():
+        raise DatalistError(f"{source}: no such folder: check the name, or connect its disk")
+    torch.empty(0, device=overrides.get("device"))  # refused before the first file arrives
+    bundle = released_file("detector.safetensors").parents[1]
+    weights = str(find_weights(weights, TASKS["AnomalyDetector"], bundle))
+    settings = {"weights": weights, "writer::root": str(source), **overrides}
+    needed, before, scored = [source], _arrivals(source), _scored(out)
+    tries: Counter[tuple[str, int]] = Counter()
+    while True:
+        time.sleep(interval)
+        if _were_away(needed, interval):
+            before, tries = {}, Counter()
         try:
-            batch = _plan(self.out, self.folder, arrivals)
-        except OSError:
-            if self._away() is None:
+            now = _arrivals(source)
+            settled = {path: state for path, state in now.items() if before.get(path) == state}
+            left = [
+                (path, state[1]) for path, state in settled.items() if scored.get(path) != state
+            ]
+            before = now
+            if any(tries[arrival] < _MOST_TRIES for arrival in left):
+                _score(bundle, settled, out, settings)
+                scored, needed = _scored(out), [source, out / RECORD]
+                tries.update(left)
+        except Exception:
+            if all(path.exists() for path in needed):
                 raise
-            return
-        self._score(batch)
-
-    def _away(self) -> Path | None:
-        """A folder that is away, such as a share without its network; None if both are there."""
-        if not self.folder.is_dir():
-            return self.folder
-        # an empty folder in the place of a share has no lock
-        is_there = self.out.is_dir() and (self.lock is None or self.lock.exists())
-        return None if is_there else self.out
-
-    def _wait(self) -> None:
-        """Wait while a folder is away, and say so once."""
-        while (away := self._away()) is not None:
-            print(f"{away} is away: waiting", flush=True)
-            while self._away() == away:
-                time.sleep(self.interval)
-            print(f"{away} is back", flush=True)
-
-    def _complete(self, batch: Path) -> None:
-        """Score what a stopped watch has left of a batch."""
-        try:
-            self._score(batch)
-        except (RuntimeError, ValueError) as error:
-            remedy = "watch with the settings it was begun with, or delete this folder, and its files are scored anew"
-            raise DatalistError(f"{batch} cannot be completed ({error}): {remedy}") from error
-
-    def _score(self, batch: Path) -> None:
-        """Score a batch, again where files went away meanwhile; those that are gone are no arrivals any more."""
-        shown = None
-        while shown is None:
-            try:
-                if not _leave_out_missing(batch, self._wait):
-                    shutil.rmtree(batch)
-                    return
-                shown = _score(batch, self.folder, {**self.overrides, **self.normals.option()})
-                self.normals.keep(shown)
-                found, planned = _scored(shown), _planned(shown)
-            except Exception:
-                shown = None
-                if self._away() is None and not _missing(batch):
-                    raise
-        for arrival in planned - found:
-            self.tries[arrival] += 1
-        self.known |= found | {
-            arrival for arrival, count in self.tries.items() if count >= _MOST_TRIES
-        }
 
 
-def _items(batch: Path) -> list[dict[str, Any]]:
-    """Files of a batch, each with its arrival."""
-    return json.loads((batch / _PLAN).read_text())["test"]
+def _arrivals(folder: Path) -> dict[str, list[int]]:
+    """The radiographs in a folder now, and their states."""
+    paths = [str(folder / name) for name in scan_radiographs(folder)]
+    return {path: state for path in paths if (state := file_state(path)) is not None}
 
 
-def _planned(batch: Path) -> set[Arrival]:
-    """Arrivals that a batch was begun for."""
-    return {tuple(item["arrival"]) for item in _items(batch)}
+def _scored(out: Path) -> dict[str, FileState]:
+    """The files on record, with the states that they were scored in."""
+    return {name: entry["state"] for name, entry in read_record(out)[1].items()}
 
 
-def _scored(batch: Path) -> set[Arrival]:
-    """Arrivals of a complete batch, without those that could not be opened: they are tried again."""
-    with (batch / "rejected.csv").open(newline="", encoding="utf-8") as file:
-        reasons = {row["image"]: row["reason"] for row in csv.DictReader(file)}
-    unopened = {
-        name
-        for name, reason in reasons.items()
-        if any(f": {text}" in reason for text in (MISSING, UNOPENED))
-    }
-    return {
-        tuple(item["arrival"])
-        for item in _items(batch)
-        if written_name(item["image"]) not in unopened
-    }
+def _were_away(needed: Iterable[Path], interval: float) -> bool:
+    """Wait while a folder is away, such as a share without its network, and say so once."""
+    away = [path for path in needed if not path.exists()]
+    for path in away:
+        print(f"{path} is away: waiting", flush=True)
+        while not path.exists():
+            time.sleep(interval)
+        print(f"{path} is back", flush=True)
+    return bool(away)
 
 
-def _missing(batch: Path) -> list[str]:
-    """Files of a batch that are not there."""
-    return [item["image"] for item in _items(batch) if not os.path.exists(item["image"])]
-
-
-def _leave_out_missing(batch: Path, wait: Callable[[], None]) -> bool:
-    """Take files that were taken away out of a batch; whether any is left."""
-    wait()
-    missing = set(_missing(batch))
-    items = _items(batch)
-    if missing:
-        wait()  # all of them are missing when it is the folder that went away
-        items = [
-            item for item in items if item["image"] not in missing or os.path.exists(item["image"])
-        ]
-        write_text(batch / _PLAN, json.dumps({"test": items}, indent=1))
-    return bool(items)
-
-
-def _arrivals(folder: Path) -> set[Arrival]:
-    """The radiographs in the folder now."""
-    found = set()
-    for name in scan_radiographs(folder):
-        with suppress(FileNotFoundError):  # taken away meanwhile
-            status = (folder / name).stat()
-            found.add((name, status.st_size, status.st_mtime_ns))
-    return found
-
-
-def _plan(out: Path, folder: Path, arrivals: Collection[Arrival]) -> Path:
-    """Name the files of a new batch, all or none."""
-    numbers = [int(plan.parent.name.rpartition("_")[2]) for plan in out.glob(f"*batch_*/{_PLAN}")]
-    batch = out / f".batch_{max(numbers, default=0) + 1:06d}"
-    items = [
-        {"image": os.path.abspath(folder / arrival[0]), "arrival": arrival} for arrival in arrivals
-    ]
-    write_text(batch / _PLAN, json.dumps({"test": items}, indent=1))
-    return batch
-
-
-def _score(batch: Path, folder: Path, overrides: dict[str, Any]) -> Path:
-    """Score what is left of a batch, and show it under its name, which is returned."""
-    bundle = _bundle()
+def _score(bundle: Path, paths: Iterable[str], out: Path, settings: Mapping[str, Any]) -> None:
+    """Go on with the run in the output folder."""
+    write_text(out / _LIST, json.dumps({"test": [{"image": path} for path in paths]}, indent=1))
     workflow = ConfigWorkflow(
         workflow_type="inference",
         config_file=str(bundle / "configs" / "inference.json"),
-        bundle_root=literal(str(bundle)),
-        datalist=literal(str(batch / _PLAN)),
-        output_dir=literal(str(batch)),
+        bundle_root=_literal(str(bundle)),
+        datalist=_literal(str(out / _LIST)),
+        output_dir=_literal(str(out)),
         resume=True,
-        handlers=["@set_specificity", "@writer"],  # without those that address a person
+        initialize=[],
+        handlers=["@set_specificity", "@writer"],  # without a progress bar
         run=["$@evaluator.run()", "$@writer.print_summary()"],  # rejected files end no watch
-        **literal(overrides),
+        **{name: _literal(value) for name, value in settings.items()},
     )
     workflow.initialize()
     workflow.run()
     workflow.finalize()
-    shown = batch.rename(batch.with_name(batch.name.removeprefix(".")))
-    print(shown, flush=True)
-    return shown
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    """Run the command."""
-    options = _parser().parse_args(words)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        watch_folder(**{name: value for name, value in vars(options).items() if value is not None})
-    except (KeyboardInterrupt, StoppedBySignal):
-        print("stopped; the same command goes on", flush=True)
-    except BrokenPipeError:
-        raise
-    except (DatalistError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+def _literal(value: Any) -> Any:
+    """A text that MONAI's config parser does not read as its own language, which has @, #, $ and %."""
+    if not isinstance(value, str):
+        return value
+    return "$" + re.sub("[@#$%:]", lambda sign: f"\\x{ord(sign[0]):02x}", repr(value))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("monai-afire watch", description=_DESCRIPTION)
+    parser = argparse.ArgumentParser(
+        "monai-afire watch",
+        description="Score the radiographs that arrive in a folder, each once, until Ctrl-C or SIGTERM.",
+    )
     add = parser.add_argument
-    add("folder", metavar="IN", help="where radiographs arrive")
+    add("folder", metavar="IN", help="where radiographs arrive; only read")
     add("output_dir", metavar="OUT", help="where results are written; not inside of IN")
-    add("--interval", type=_duration, help="seconds for which a file must not change (default: 10)")
-    weights = "released (the default), latest, a run, its folder, or a file"
-    add("--weights", help=f"of the detector: {weights}")
-    kinds = f"{', '.join(SAVERS)} (default: overlays thumbnails)"
-    add("--saved", nargs="*", choices=SAVERS, metavar="KIND", help=kinds)
-    normals = "folder or datalist of your own normal images, or the file of a run"
-    add("--calibrate", help=normals)
-    weeks = "of that folder, take the images of the last N weeks, anew each day"
-    add("--calibrate_weeks", type=_duration, metavar="N", help=weeks)
+    add(
+        "--interval",
+        type=float,
+        default=10.0,
+        help="seconds for which a file must not change (default: %(default)g)",
+    )
+    add(
+        "--weights",
+        default=RELEASED,
+        help="of the detector: released, latest, a run or a file (default: %(default)s)",
+    )
+    add(
+        "--saved",
+        nargs="*",
+        choices=SAVERS,
+        metavar="KIND",
+        help=f"{', '.join(SAVERS)} (default: overlays thumbnails)",
+    )
+    add("--calibrate", help="folder or datalist of your own normal images, or the file of a run")
     add("--device", help="where the network computes, such as cpu or cuda:0")
     return parser
 
 
-def _duration(text: str) -> float:
-    """A finite number above 0."""
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    options = vars(_parser().parse_args(words))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"found {text}, needs a number > 0")
-    return value
+        watch_folder(**{name: value for name, value in options.items() if value is not None})
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on", flush=True)
+    except (OSError, ValueError, RuntimeError) as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:  # MONAI's parser wraps errors
+            cause = cause.__cause__
+        print(f"error: {cause}", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

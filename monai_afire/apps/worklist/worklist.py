@@ -131,8 +131,7 @@ def judgment_cells(judgment: Judgment) -> list[str]:
 def write_worklist(
     scores: str | os.PathLike,
     path: str | os.PathLike,
-    sources: Mapping[str, str],
-    patient_identifiers: bool = False,
+    described: Mapping[str, Mapping[str, str]],
     comparison: str = "",
 ) -> WorklistSummary:
     """
@@ -146,11 +145,9 @@ def write_worklist(
         path: the work-list, written whole or not at all. "rank" from 1, "score", "threshold", "decision" ("above",
             "below" or ""), "percentile", "p_value", "discovery" ("yes" for the images at a false discovery rate of
             10 %), "not_judged", why the normal images say nothing about this one, "hottest", "lung_zone", "image",
-            the UIDs of study, series and instance, the accession number, "other_view", what the header says against a
-            frontal chest radiograph, "sex", "age" in years, "view", "scanner" and "seen_view", the view and where it
-            comes from. A cell that a spreadsheet would run as a formula begins with an apostrophe.
-        sources: name in the table -> file, for the headers of DICOM files.
-        patient_identifiers: add "patient_id", "patient_name" and "patient_birth_date".
+            the columns of :func:`described_image`, and "seen_view", the view and where it comes from. A cell that a
+            spreadsheet would run as a formula begins with an apostrophe.
+        described: name in the table -> :func:`described_image` of its file; images without one have empty cells.
         comparison: what the scores were compared with, or why with nothing, for the summary.
 
     Returns:
@@ -159,8 +156,7 @@ def write_worklist(
     table = most_suspicious_first(_read_scores(scores))
     p = pd.to_numeric(table["p_value"], errors="coerce").to_numpy()
     found = discoveries(p, FALSE_DISCOVERY_RATE)
-    elements = {**_UIDS, **(_IDENTIFIERS if patient_identifiers else {})}
-    headers = _described_images(table["image"], sources, elements)
+    headers = _described_images(table["image"], described)
     worklist = pd.concat([_ranked_scores(table, found), headers], axis=1)
     worklist["seen_view"] = table["seen_view"]
     with atomic_path(path) as temporary:
@@ -199,11 +195,13 @@ def _ranked_scores(table: pd.DataFrame, is_discovery: NDArray[np.bool_]) -> pd.D
 
 
 def _described_images(
-    images: Iterable[str], sources: Mapping[str, str], elements: Mapping[str, str]
+    images: Iterable[str], described: Mapping[str, Mapping[str, str]]
 ) -> pd.DataFrame:
     """Columns of the work-list that say which image it is, and what its header says."""
-    rows = [_described(image, sources.get(image, image), elements) for image in images]
-    return pd.DataFrame(rows, columns=["image", *elements, _OTHER_VIEW, *GROUPS])
+    columns = list(next(iter(described.values()), described_image("")))
+    empty = dict.fromkeys(columns, "")
+    rows = [{"image": harmless(image), **described.get(image, empty)} for image in images]
+    return pd.DataFrame(rows, columns=["image", *columns])
 
 
 def most_suspicious_first(table: pd.DataFrame) -> pd.DataFrame:
@@ -244,10 +242,25 @@ def _read_scores(scores: str | os.PathLike) -> pd.DataFrame:
     return table
 
 
-def _described(image: str, source: str, elements: Mapping[str, str]) -> list[str]:
-    """Name of an image, elements of its header, and the groups that it belongs to."""
+def described_image(source: str, patient_identifiers: bool = False) -> dict[str, str]:
+    """
+    What the header of a DICOM file says that the work-list shows; empty texts for other files.
+
+    Args:
+        source: the file.
+        patient_identifiers: add "patient_id", "patient_name" and "patient_birth_date".
+
+    Returns:
+        The UIDs of study, series and instance, the accession number, "other_view", what the header says against a
+        frontal chest radiograph, "sex", "age" in years, "view" and "scanner", as a spreadsheet may show them.
+    """
+    elements = {**_UIDS, **(_IDENTIFIERS if patient_identifiers else {})}
     header = header_of(source, [*elements.values(), *GROUP_ELEMENTS])
-    named = (str(header.get(keyword) or "") for keyword in elements.values())
+    named = {name: str(header.get(keyword) or "") for name, keyword in elements.items()}
     groups = header_groups(header)
-    texts = [image, *named, other_than_frontal_chest(header), *(groups[name] for name in GROUPS)]
-    return [harmless(text) for text in texts]
+    texts = {
+        **named,
+        _OTHER_VIEW: other_than_frontal_chest(header),
+        **{name: groups[name] for name in GROUPS},
+    }
+    return {name: harmless(text) for name, text in texts.items()}

@@ -22,7 +22,6 @@ from monai_afire.data.datalist.datalist_checks import (
 from monai_afire.data.datalist.loading import DrawnSet, read_sections
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import check_writable, write_text
-from monai_afire.utils.folder_lock import folder_lock
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 from monai_afire.utils.text import counted, first_few
 from monai_afire.utils.uncertain_labels import check_label_kind
@@ -161,12 +160,9 @@ def save_class_names(names: Sequence[str], model_dir: str | os.PathLike) -> None
 
     Raises:
         OSError: when the folder cannot be written to.
-        RuntimeError: when another process is training in it.
     """
-    if global_rank():
-        return
-    with folder_lock(check_writable(model_dir)):
-        write_text(Path(model_dir) / _NAMES_FILE, json.dumps(list(names), indent=2))
+    if global_rank() == 0:
+        write_text(check_writable(model_dir) / _NAMES_FILE, json.dumps(list(names), indent=2))
 
 
 def saved_class_names(weights: str | os.PathLike, default: Sequence[str] = ()) -> list[str]:

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The command: page, table and numbers agree; it goes on; what cannot be compared is named; the page in a browser."""
+"""The command: page, table and numbers agree; what cannot be compared is named; the page in a browser."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from PIL import Image
 
 from monai_afire.apps.compare import stored_tokens
 from monai_afire.apps.compare.__main__ import main
-from monai_afire.apps.compare.earlier_results import refuse_other_results
 from monai_afire.apps.phantom import draw_chest_phantom
 
 HOSTILE = "<script>alert(1)</script>"
@@ -107,55 +106,13 @@ def test_the_best_of_each_column_is_bold(output: Path) -> None:
     assert set(bold) == {f"{auc:.3f}" for auc in best}
 
 
-def test_the_command_goes_on_without_reading(
-    datalist: Path,
-    output: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_a_folder_that_is_not_empty_is_refused(
+    datalist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = (output / "compare.csv").read_text()
-    monkeypatch.setattr(
-        stored_tokens.ComparedEncoder,
-        "encode",
-        lambda *_: pytest.fail("an image was encoded again"),
-    )
-    assert main([str(datalist), "untrained", "mine=released", "--output_dir", str(output)]) == 0
-    assert (output / "compare.csv").read_text() == before
-    assert json.loads((output / "compare.json").read_text())["sentence"] in capsys.readouterr().out
-
-
-def test_results_of_another_comparison_are_kept(
-    datalist: Path, output: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = {path: path.stat().st_mtime_ns for path in output.rglob("*")}
-    folder = ["--output_dir", str(output)]
-    other = tmp_path / "list.json"
-    other.write_text(datalist.read_text().replace("Third", "Other"))
-    images = ["--dataset_dir", str(datalist.parent)]
-    for words, found in [
-        ([str(other), "untrained", "mine=released", *images], "other images or settings"),
-        ([str(datalist), "untrained", "mine=released", "--section", "validation"], "settings"),
-        ([str(datalist), "untrained"], "results of mine"),
-        ([str(datalist), "untrained", "mine=untrained"], "results of mine"),
-    ]:
-        assert main([*words, *folder]) == 1
-        error = capsys.readouterr().err
-        assert found in error
-        assert "--output_dir" in error
-    assert {path: path.stat().st_mtime_ns for path in output.rglob("*")} == before
-
-
-def test_files_of_the_same_names_are_kept(datalist: Path, tmp_path: Path) -> None:
-    (tmp_path / "compare.csv").write_text("somebody's own")
+    (tmp_path / "compare.csv").write_text("another comparison")
     assert main([str(datalist), "untrained", "--output_dir", str(tmp_path)]) == 1
+    assert "--output_dir" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["compare.csv"]
-
-
-def test_a_further_encoder_joins_the_comparison(output: Path) -> None:
-    numbers = json.loads((output / "compare.json").read_text())["asked"]
-    more = {**numbers, "encoders": {**numbers["encoders"], "third": "key"}}
-    refuse_other_results(output, more)
-    refuse_other_results(output / "new", more)
 
 
 def test_a_list_without_normal_images_is_compared_without_detection(

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Embeddings as a table without titles, which a stopped run goes on with."""
+"""Embeddings as a table without titles, as MONAI writes it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import csv
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from ignite.engine import Engine
 from monai.handlers import ClassificationSaver
@@ -19,12 +18,10 @@ ITEMS = [{"image": f"/data/{name}.png", "index": index} for index, name in enume
 FEATURES = torch.randn(len(ITEMS), 3, 4, 4, generator=torch.Generator().manual_seed(0))
 
 
-def encode(
-    folder: Path, resume: bool = False, shift: float = 0.0, rejected: str = ""
-) -> ClassificationSaver:
+def encode(folder: Path, rejected: str = "") -> None:
     """A whole run by batches of two, also by the handler of MONAI whose format it is."""
-    writer = EmbeddingWriter(ITEMS, str(folder), resume)
-    engine = Engine(lambda engine, batch: {"pred": FEATURES[batch["index"]] + shift})
+    writer = EmbeddingWriter(ITEMS, str(folder))
+    engine = Engine(lambda engine, batch: {"pred": FEATURES[batch["index"]]})
     writer.attach(engine)
     saver = ClassificationSaver(
         str(folder / "monai"),
@@ -44,7 +41,6 @@ def encode(
         for own in indices
     ]
     engine.run(batches)
-    return saver
 
 
 def test_the_table_is_that_of_monai(tmp_path: Path) -> None:
@@ -54,21 +50,6 @@ def test_the_table_is_that_of_monai(tmp_path: Path) -> None:
     with (tmp_path / "embeddings.csv").open(newline="") as file:
         values = [[float(cell) for cell in row[1:]] for row in csv.reader(file)]
     assert torch.equal(torch.tensor(values), FEATURES.flatten(2).mean(2)), "no digit is lost"
-
-
-def test_resumed_without_some_rows_it_ends_as_a_whole_run(tmp_path: Path) -> None:
-    encode(tmp_path)
-    table = tmp_path / "embeddings.csv"
-    whole = table.read_bytes()
-    table.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
-    encode(tmp_path, resume=True)
-    assert table.read_bytes() == whole
-
-
-def test_other_weights_are_refused(tmp_path: Path) -> None:
-    encode(tmp_path)
-    with pytest.raises(RuntimeError, match="the weights or the settings"):
-        encode(tmp_path, resume=True, shift=0.3)
 
 
 def test_a_file_that_cannot_be_read_has_no_row(tmp_path: Path) -> None:

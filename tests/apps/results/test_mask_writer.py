@@ -136,17 +136,6 @@ def test_rejected_files_are_listed(tmp_path: Path) -> None:
     assert exit_code.value.code == 2
 
 
-def test_an_interrupted_run_keeps_what_it_has(tmp_path: Path) -> None:
-    items = items_of(tmp_path / "in", "a.png", "b.png", "c.png")
-    data = batches(torch.zeros(3, 2, 8, 8), (9, 9))
-    writer = SegmentationWriter(items, NAMES, str(tmp_path / "out"))
-    with pytest.raises(KeyError):
-        run(writer, [data[0], {"pred": torch.zeros(1, 2, 8, 8)}])
-    assert len(read_csv(tmp_path / "out/segmentation.csv")) == 2
-    with pytest.raises(FileExistsError, match=r"segmentation\.csv is of another run"):
-        run(writer, data)
-
-
 def test_what_goes_wrong_in_a_thread_is_raised(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/masks").write_text("a file where a folder is needed")

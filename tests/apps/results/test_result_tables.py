@@ -6,18 +6,14 @@ from __future__ import annotations
 
 import csv
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from handlers.lock_holder import holding_process
-from ignite.engine import Engine, Events
+from ignite.engine import Engine
 
-from monai_afire.apps.results.prediction_writer import PredictionWriter
-from monai_afire.apps.results.result_tables import EXIT_CODE_REJECTED, ResultTables
-from monai_afire.apps.worklist.anomaly_writer import AnomalyWriter
+from monai_afire.apps.results import PredictionWriter, ResultTables
 
 NAMES = ["Edema", "Pleural Effusion"]
 ITEMS = [{"image": f"folder/{name}.png"} for name in "abcde"]
@@ -87,53 +83,8 @@ def test_files_without_prediction(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "NaN" in rejected["d"]
     with pytest.raises(SystemExit) as exit_code:
         writer.exit_if_rejected()
-    assert exit_code.value.code == EXIT_CODE_REJECTED == 2
+    assert exit_code.value.code == 2
     assert "2 of 5 files were rejected" in capsys.readouterr().err
-
-
-def test_an_interrupted_run_keeps_its_rows_and_is_resumed_or_left(tmp_path: Path) -> None:
-    writer = PredictionWriter(ITEMS, NAMES, str(tmp_path))
-    with pytest.raises(KeyError):
-        run(writer, [*batches(["x", "x", "", "x", "x"])[:2], {"nothing": 1}])
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert len(read_csv(tmp_path / "rejected.csv")) == 4
-    with pytest.raises(FileExistsError, match=r"predictions\.csv is of another run"):
-        run(writer, batches())
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-    other = PredictionWriter(ITEMS, NAMES, str(tmp_path / "other"))
-    run(other, batches())
-    assert other.num_rejected == 0
-    other.exit_if_rejected()  # nothing was
-    assert len(read_csv(tmp_path / "other/predictions.csv")) == 5
-
-
-def test_a_run_that_fails_before_the_first_row_leaves_no_table(tmp_path: Path) -> None:
-    with pytest.raises(KeyError):
-        run(PredictionWriter(ITEMS, NAMES, str(tmp_path)), [{"nothing": 1}])
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="without locks")
-def test_two_runs_do_not_write_into_one_folder(tmp_path: Path) -> None:
-    with (
-        holding_process(tmp_path),
-        pytest.raises(RuntimeError, match=r"another run is writing into .*--output_dir"),
-    ):
-        run(PredictionWriter(ITEMS, NAMES, str(tmp_path)), batches())
-    assert not list(tmp_path.glob("*.csv"))
-    run(PredictionWriter(ITEMS, NAMES, str(tmp_path)), batches())
-
-
-def test_rows_are_on_disk_after_each_batch(tmp_path: Path) -> None:
-    engine, sizes = Engine(lambda engine, batch: {"pred": batch["image"]}), []
-    PredictionWriter(ITEMS, NAMES, str(tmp_path)).attach(engine)
-    engine.add_event_handler(
-        Events.ITERATION_COMPLETED,
-        lambda _: sizes.append(len(list((tmp_path / "parts").glob("*.pt")))),
-    )
-    engine.run(batches())
-    assert sizes == [1, 2, 3]
-    assert not (tmp_path / "parts").exists()
 
 
 def test_names_that_are_no_valid_text(tmp_path: Path) -> None:
@@ -162,15 +113,6 @@ def test_hostile_options(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("a file where a folder is needed")
     with pytest.raises(OSError, match="cannot write"):
         run(PredictionWriter(ITEMS, NAMES, str(tmp_path / "file")), batches())
-
-
-def test_both_writers_share_the_tables() -> None:
-    for name in ("attach", "remaining", "write", "accepted", "exit_if_rejected"):
-        assert (
-            getattr(AnomalyWriter, name)
-            is getattr(PredictionWriter, name)
-            is getattr(ResultTables, name)
-        )
 
 
 @pytest.mark.parametrize(("positive", "warned"), [(30, True), (25, True), (15, False), (0, False)])

@@ -5,11 +5,9 @@
 from __future__ import annotations
 
 import csv
-import os
 import shutil
-import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,378 +15,303 @@ from typing import Any
 import pytest
 import torch
 from ignite.engine import Engine, Events
-from monai_afire.apps.runs import run_inference
-from monai_afire.apps.runs.running import finish_run
-from monai_afire_cli.runs.run_records import LATEST, begin_run, newest_run
 
-from monai_afire.apps.results.result_tables import ResultTables, written_name
-from monai_afire.handlers.stop_request import StoppedBySignal
+from monai_afire.apps.results import ResultTables
+from monai_afire.data import indexed_images
 
 # quotes, line breaks, letters of more than one byte, a name that is no valid text
-NAMES = [
-    "a.png",
-    'b "of", c.png',
-    "d\nd.png",
-    "M\u00fcller.png",
-    "\u80ba.png",
-    "caf\udce9.png",
-    "g.png",
-    "h.png",
-]
-ITEMS = [{"image": f"/data/{name}", "index": index} for index, name in enumerate(NAMES)]
-REJECTED = {2, 5}
+NAMES = (
+    *("a.png", 'b "of", c.png', "d\nd.png", "M\u00fcller.png", "\u80ba.png", "caf\udce9.png"),
+    *("g.png", "h.png"),
+)
+REJECTED = {NAMES[2], NAMES[5]}
+Items = list[dict[str, Any]]
 
 
-@pytest.fixture(autouse=True)
-def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
+def image_files(folder: Path, names: Sequence[str] = NAMES) -> Items:
+    """Items of files, of which the first byte is what stands for a score."""
+    folder.mkdir()
+    for number, name in enumerate(names):
+        (folder / name).write_bytes(bytes([number]))
+    return [{"image": str(folder / name)} for name in names]
+
+
+@pytest.fixture
+def items(tmp_path: Path) -> Items:
+    return image_files(tmp_path / "in")
 
 
 @dataclass(eq=False)
 class Landmarks(ResultTables):
-    """Two rows per image."""
+    """Two rows and a picture per image."""
 
-    table_name = "landmarks.csv"
+    table_name, derived, folders = "landmarks.csv", ("pictures", "list.txt"), ("pictures",)
     items: Sequence[Any]
     output_dir: str
     resume: bool = False
+    window: int = 5
 
     def header(self) -> Sequence[str]:
         return ["image", "landmark", "row"]
 
-    def collect(self, engine: Engine) -> None:
-        batch: Any = engine.state.batch
-        for row, source in self.accepted(batch):
-            for landmark in ("apex", "hilum"):
-                self.add_row(
-                    [source, landmark, f"{float(batch['image'][row]) + len(landmark):.6g}"]
-                )
+    def settings(self) -> Mapping[str, Any]:
+        return {"window": self.window}
+
+    def add(self, source: str, output: torch.Tensor, batch: Mapping[str, Any], row: int) -> None:
+        for landmark in ("apex", "hilum"):
+            self.add_row([source, landmark, f"{float(output) / 7 + len(landmark):.6g}"], "known")
+        path = self.folder / "pictures" / f"{Path(source).stem}.txt"
+        self.submit(source, self.save, path, str(float(output)))
+
+    def save(self, path: Path, text: str) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def complete(self, described: Mapping[str, Any]) -> None:
+        known = sorted(name for name, value in described.items() if value == "known")
+        (self.folder / "list.txt").write_text("\n".join(known), encoding="utf-8")
 
 
 def batches(items: Sequence[Any], size: int = 2) -> list[dict[str, Any]]:
+    """What a loader makes of items with "index"."""
     parts = [items[start : start + size] for start in range(0, len(items), size)]
     return [
         {
             "index": torch.tensor([item["index"] for item in part]),
-            "image": torch.tensor([item["index"] / 7 for item in part]),
-            "rejected": ["broken" if item["index"] in REJECTED else "" for item in part],
+            "image": torch.tensor([Path(item["image"]).read_bytes()[0] for item in part]),
+            "rejected": ["broken" if Path(item["image"]).name in REJECTED else "" for item in part],
         }
         for part in parts
     ]
 
 
+def engine_of(writer: ResultTables, shift: float = 0.0) -> Engine:
+    """An evaluator whose network adds a number."""
+    engine = Engine(lambda engine, batch: {"pred": batch["image"] + shift})
+    engine.network = torch.nn.Linear(1, 1)  # type: ignore[attr-defined]
+    torch.nn.init.constant_(engine.network.weight, shift)  # type: ignore[attr-defined]
+    torch.nn.init.zeros_(engine.network.bias)  # type: ignore[attr-defined]
+    writer.attach(engine)
+    return engine
+
+
+def writer_of(folder: Path, items: Sequence[Any], *options: Any) -> Landmarks:
+    return Landmarks(indexed_images(items), str(folder), *options)
+
+
 def judge(
-    folder: Path,
-    resume: bool = False,
-    shift: float = 0.0,
-    items: Sequence[Any] = ITEMS,
-    size: int = 1,
-) -> Landmarks:
-    """A whole run; `shift` stands for other weights."""
-    writer = Landmarks(items, str(folder), resume)
-    engine = Engine(lambda engine, batch: None)
-    writer.attach(engine)
-    data = batches(writer.remaining(size), 2)
-    for batch in data:
-        batch["image"] += shift
-    engine.run(data)
-    return writer
+    folder: Path, items: Sequence[Any], resume: bool = False, shift: float = 0.0, window: int = 5
+) -> list[int]:
+    """A whole run; `shift` stands for other weights. Returns which of ``NAMES`` were computed."""
+    writer = writer_of(folder, items, resume, window)
+    engine, left = engine_of(writer, shift), writer.remaining(2)
+    engine.run(batches(left))
+    return [NAMES.index(Path(item["image"]).name) for item in left]
 
 
-def tables(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+def files(folder: Path) -> dict[str, bytes]:
+    """What is in a folder."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
-def test_killed_after_any_batch_the_tables_end_as_those_of_a_whole_run(tmp_path: Path) -> None:
+def rows(folder: Path, table: str = "landmarks.csv") -> dict[str, list[str]]:
+    with (folder / table).open(newline="", encoding="utf-8") as file:
+        return {Path(row[0]).name: row[1:] for row in list(csv.reader(file))[1:]}
+
+
+def test_killed_after_any_batch_a_run_ends_as_one_that_was_not(
+    items: Items, tmp_path: Path
+) -> None:
     folder = tmp_path / "whole"
-    writer, engine = Landmarks(ITEMS, str(folder)), Engine(lambda engine, batch: None)
-    writer.attach(engine)
+    writer = writer_of(folder, items)
+    engine = engine_of(writer)
 
     def keep(engine: Engine) -> None:
-        copy = tmp_path / f"killed_{engine.state.iteration}"
-        shutil.copytree(folder, copy)
-        (copy / "parts" / ".half.pt.0.tmp").write_bytes(b"half")
+        copy = Path(shutil.copytree(folder, tmp_path / f"killed_{engine.state.iteration}"))
+        with (copy / "resume.jsonl").open("a") as record:
+            record.write('{"in/g.png": {"state": [1, 1')  # killed while it appended a row
 
     engine.add_event_handler(Events.ITERATION_COMPLETED, keep)
-    engine.run(batches(ITEMS))
+    engine.run(batches(indexed_images(items)))
     assert writer.num_rejected == 2
-    whole = tables(folder)
-    for finished in range(1, 5):
-        copy = tmp_path / f"killed_{finished}"
-        left = Landmarks(ITEMS, str(copy), resume=True).remaining(2)
-        assert [item["index"] for item in left][2:] == [*range(2 * finished, 8)]
-        assert judge(copy, resume=True, size=2).num_rejected == 2
-        assert tables(copy) == whole, finished
+    for iteration in range(1, 5):
+        copy = tmp_path / f"killed_{iteration}"
+        assert not (copy / "landmarks.csv").exists()
+        assert judge(copy, items, resume=True) == list(range(2 * (iteration - 1), 8))
+        assert files(copy) == files(folder), iteration
 
 
-def test_only_what_is_missing_is_judged_again(tmp_path: Path) -> None:
-    judge(tmp_path)
-    left = Landmarks(ITEMS, str(tmp_path), resume=True).remaining()
-    assert [item["index"] for item in left] == [7], "it shows that the weights are the same"
-    assert Landmarks(ITEMS, str(tmp_path)).remaining() is ITEMS
-    assert Landmarks(ITEMS, str(tmp_path / "new"), resume=True).remaining() == ITEMS
+def test_a_complete_run_that_is_resumed_stays_as_it_is(items: Items, tmp_path: Path) -> None:
+    judge(tmp_path / "out", items)
+    before = files(tmp_path / "out")
+    assert judge(tmp_path / "out", items, resume=True) == [0]  # an engine needs something
+    assert files(tmp_path / "out") == before
 
 
-def test_batches_stay_whole_where_a_short_one_was_done_before_others(tmp_path: Path) -> None:
-    judge(tmp_path)
-    for name in ("landmarks.csv", "rejected.csv"):
-        with (tmp_path / name).open(newline="", encoding="utf-8") as file:
-            rows = [
-                row
-                for row in csv.reader(file)
-                if not any(written_name(ITEMS[i]["image"]) in row for i in (3, 4, 5))
-            ]
-        with (tmp_path / name).open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows(rows)
-    left = Landmarks(ITEMS, str(tmp_path), resume=True).remaining(3)
-    assert [item["index"] for item in left] == [*range(6)]
+def test_a_changed_file_is_scored_anew(items: Items, tmp_path: Path) -> None:
+    judge(tmp_path / "out", items)
+    Path(items[3]["image"]).write_bytes(b"\x40 another patient")
+    assert judge(tmp_path / "out", items, resume=True) == [3]
+    assert rows(tmp_path / "out")["Müller.png"] == ["hilum", f"{64 / 7 + 5:.6g}"]
+    assert (tmp_path / "out/pictures/Müller.txt").read_text() == "64.0"
+    judge(tmp_path / "whole", items)
+    assert files(tmp_path / "out") == files(tmp_path / "whole")
 
 
-def test_new_files_of_a_growing_folder_are_added(tmp_path: Path) -> None:
-    judge(tmp_path, items=ITEMS[:7])
-    judge(tmp_path, resume=True)
-    judge(tmp_path / "whole")
-    assert sorted(tables(tmp_path / "whole")["landmarks.csv"].splitlines()) == sorted(
-        (tmp_path / "landmarks.csv").read_bytes().splitlines()
-    )
-    assert len(Landmarks(ITEMS, str(tmp_path), resume=True).remaining()) < len(ITEMS)
-
-
-@pytest.mark.parametrize("other", [ITEMS[:3], ITEMS[:2] + ITEMS[3:], [{"image": "x", "index": 0}]])
-def test_results_of_other_images_are_refused(tmp_path: Path, other: Sequence[Any]) -> None:
-    judge(tmp_path)
-    before = tables(tmp_path)
-    with pytest.raises(ValueError, match=r"\.csv has results of \d images that are not in the"):
-        judge(tmp_path, resume=True, items=other)
-    assert tables(tmp_path) == before
-
-
-def test_other_weights_are_refused_and_nothing_is_mixed(tmp_path: Path) -> None:
-    judge(tmp_path, items=ITEMS[:6])
-    with pytest.raises(
-        RuntimeError,
-        match=r"landmarks\.csv: the result of .*the weights or the settings.*without resume",
-    ):
-        judge(tmp_path, resume=True, shift=0.3)
-    judge(tmp_path, resume=True, shift=1e-4)  # rounding
-
-
-def test_a_run_is_the_newest_when_it_goes_on_not_when_it_is_refused(tmp_path: Path) -> None:
-    stopped = tmp_path / "stopped"
-    begin_run(stopped, {"step": "inference"})
-    judge(stopped)
-    begin_run(tmp_path / "newer", {"step": "inference"})
-    before = (stopped / "run.json").read_bytes()
-    table = (stopped / "landmarks.csv").read_text()
-    (stopped / "landmarks.csv").write_text(table.replace("row", "column", 1))
-    with pytest.raises(ValueError, match="columns"):
-        judge(stopped, resume=True)
-    assert (stopped / "run.json").read_bytes() == before
-    assert (tmp_path / LATEST).resolve() == tmp_path / "newer"
-    (stopped / "landmarks.csv").write_text(table)
-    judge(stopped, resume=True)
-    assert newest_run(tmp_path, lambda _: True) == stopped
-    assert (tmp_path / LATEST).resolve() == stopped
-
-
-def test_other_columns_are_refused(tmp_path: Path) -> None:
-    judge(tmp_path)
-    file = tmp_path / "landmarks.csv"
-    file.write_text(file.read_text().replace("row", "column", 1))
-    with pytest.raises(
-        ValueError, match=r"landmarks\.csv has the columns .*'column'.*, not .*'row'"
-    ):
-        judge(tmp_path, resume=True)
-
-
-def score_and_draw(
-    folder: Path, value: float, resume: bool = False, number: int = 4, rejected: Sequence[int] = ()
+def test_nothing_of_the_former_content_of_a_file_is_left(
+    items: Items, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Score the first images, each with a picture; the value stands for what the files contain."""
-    writer = Drawn(ITEMS[:number], str(folder), resume)
-    engine = Engine(lambda engine, batch: None)
-    writer.attach(engine)
-    data = batches(writer.remaining(2))
-    for batch in data:
-        batch["image"] = torch.full_like(batch["image"], value)
-        batch["rejected"] = ["broken" if i in rejected else "" for i in batch["index"].tolist()]
+    judge(tmp_path / "out", items)
+    Path(items[3]["image"]).write_bytes(b"\x40 another patient")
+    monkeypatch.setattr(f"{__name__}.REJECTED", {*REJECTED, NAMES[3]})
+    judge(tmp_path / "out", items, resume=True)
+    assert "Müller.png" not in rows(tmp_path / "out")
+    assert rows(tmp_path / "out", "rejected.csv")["Müller.png"] == ["broken"]
+    assert not (tmp_path / "out/pictures/Müller.txt").exists()
+    assert "Müller" not in (tmp_path / "out/list.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("moment", [1, 4])  # before it is read, and after it was scored
+def test_a_file_that_changes_meanwhile_has_no_result(
+    items: Items, tmp_path: Path, moment: int
+) -> None:
+    writer = writer_of(tmp_path / "out", items)
+    engine, data = engine_of(writer), batches(indexed_images(items))
+
+    def change(engine: Engine) -> None:
+        if engine.state.iteration == moment:
+            Path(items[3]["image"]).write_bytes(b"\x40 another patient")
+
+    engine.add_event_handler(Events.ITERATION_STARTED, change)
     engine.run(data)
+    assert "Müller.png" not in rows(tmp_path / "out")
+    assert "changed while" in rows(tmp_path / "out", "rejected.csv")["Müller.png"][0]
+    assert judge(tmp_path / "out", items, resume=True) == [3]
+    judge(tmp_path / "whole", items)
+    assert files(tmp_path / "out") == files(tmp_path / "whole")
 
 
-@dataclass(eq=False)
-class Drawn(ResultTables):
-    """A row and a file per image."""
-
-    table_name, derived = "scores.csv", ("pictures", "list.txt")
-    items: Sequence[Any]
-    output_dir: str
-    resume: bool = False
-
-    def header(self) -> Sequence[str]:
-        return ["image", "score"]
-
-    def collect(self, engine: Engine) -> None:
-        batch: Any = engine.state.batch
-        for row, source in self.accepted(batch):
-            value = float(batch["image"][row])
-            self.add_row([source, value])
-            self.submit(self.save, batch["index"][row], value)
-
-    def save(self, index: int, value: float) -> None:
-        (self.folder / "pictures").mkdir(exist_ok=True)
-        (self.folder / "pictures" / f"{index}.txt").write_text(str(value))
-
-    def complete(self) -> None:
-        (self.folder / "list.txt").write_text("complete")
-
-
-def all_files(folder: Path) -> dict[str, tuple[bytes, int]]:
-    """Content and time of change of each file."""
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
-
-
-@pytest.mark.parametrize("finished", [True, False])
-@pytest.mark.parametrize("other", [{"value": 9.0}, {"value": 1.0, "rejected": [2]}])
-def test_a_refused_run_has_written_no_picture(
-    tmp_path: Path, finished: bool, other: dict[str, Any]
+def test_a_picture_of_a_file_that_changed_while_it_was_drawn_is_deleted(
+    items: Items, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The files have the same names and other patients in them, or one cannot be read any more."""
-    run = tmp_path / "run"
-    begin_run(run, {"step": "inference"})
-    score_and_draw(run, 1.0)
-    if finished:
-        finish_run(run)
-    before = all_files(run)
-    with pytest.raises(
-        RuntimeError,
-        match=r"scores\.csv: (?s:.*)start anew in another folder, without resume",
-    ):
-        score_and_draw(run, resume=True, **other)
-    assert all_files(run) == before
+    """A Secondary Capture has the header that its source has when it is written."""
+    save = Landmarks.save
+
+    def slow(self: Landmarks, path: Path, text: str) -> Path:
+        if path.name == "Müller.txt":
+            Path(items[3]["image"]).write_bytes(b"\x40 another patient")
+        return save(self, path, text)
+
+    monkeypatch.setattr(Landmarks, "save", slow)
+    judge(tmp_path / "out", items)
+    assert not (tmp_path / "out/pictures/Müller.txt").exists()
+    assert "Müller.png" not in rows(tmp_path / "out")
 
 
-def test_every_row_that_is_computed_again_is_compared(tmp_path: Path) -> None:
-    score_and_draw(tmp_path, 1.0)
-    table = tmp_path / "scores.csv"
-    rows = table.read_text(encoding="utf-8").splitlines(keepends=True)
-    # the last two lines are of the last batch: the first of them was another image's
-    rows[-2] = rows[-2].replace("1.0", "5.0")
-    table.write_text("".join(rows), encoding="utf-8")
-    with pytest.raises(RuntimeError, match=r"'5\.0' and is now '1\.0'"):
-        score_and_draw(tmp_path, 1.0, resume=True)
+def test_a_file_that_is_away_keeps_its_result(items: Items, tmp_path: Path) -> None:
+    judge(tmp_path / "out", items)
+    before = files(tmp_path / "out")
+    (tmp_path / "in").rename(tmp_path / "away")
+    left = writer_of(tmp_path / "out", items, True).remaining(2)
+    assert [item["image"] for item in left] == [items[0]["image"]]
+    (tmp_path / "away").rename(tmp_path / "in")
+    judge(tmp_path / "out", items, resume=True)
+    assert files(tmp_path / "out") == before
 
 
-def test_a_complete_run_that_is_resumed_stays_as_it_is_and_says_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_what_could_not_be_opened_is_tried_again(items: Items, tmp_path: Path) -> None:
+    writer = writer_of(tmp_path / "out", items)
+    data = batches(indexed_images(items))
+    data[1]["rejected"] = ["", f"{items[3]['image']}: cannot be opened (Stale file handle)"]
+    engine_of(writer).run(data)
+    assert judge(tmp_path / "out", items, resume=True) == [3]
+
+
+def test_a_list_may_grow_and_shrink(items: Items, tmp_path: Path) -> None:
+    judge(tmp_path / "out", items[:5])
+    assert judge(tmp_path / "out", [items[0], *items[4:]], resume=True) == [5, 6, 7]
+    judge(tmp_path / "whole", items)
+    assert rows(tmp_path / "out") == rows(tmp_path / "whole")
+    assert rows(tmp_path / "out", "rejected.csv") == rows(tmp_path / "whole", "rejected.csv")
+
+
+@pytest.mark.parametrize(
+    ("other", "named"), [({"shift": 0.3}, "weights"), ({"window": 7}, "settings")]
+)
+def test_other_weights_and_settings_are_refused(
+    items: Items, tmp_path: Path, other: dict[str, Any], named: str
 ) -> None:
-    run = tmp_path / "run"
-    begin_run(run, {"step": "inference"})
-    score_and_draw(run, 1.0)
-    finish_run(run)
-    before = all_files(run)
-    with caplog.at_level("INFO"):
-        score_and_draw(run, 1.0, resume=True)
-    assert all_files(run) == before
-    assert "complete already" in caplog.text
-    score_and_draw(run, 1.0, resume=True, number=6)  # the folder has grown
-    assert len((run / "scores.csv").read_text(encoding="utf-8").splitlines()) > 5
-    assert len(list((run / "pictures").iterdir())) == 6
+    judge(tmp_path / "out", items[:6])
+    before = files(tmp_path / "out")
+    with pytest.raises(ValueError, match=f"other {named}: .*without resume"):
+        judge(tmp_path / "out", items, resume=True, **other)
+    assert files(tmp_path / "out") == before
 
 
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
-@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
-def test_a_signal_ends_a_scoring_after_its_batch_with_the_way_to_go_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, code: int
+def test_a_new_run_does_not_replace_another_one(items: Items, tmp_path: Path) -> None:
+    writer = writer_of(tmp_path / "out", items)
+    with pytest.raises(KeyError):
+        engine_of(writer).run([*batches(indexed_images(items))[:2], {"nothing": 1}])
+    before = (tmp_path / "out/resume.jsonl").read_bytes()
+    with pytest.raises(FileExistsError, match="resume"):
+        judge(tmp_path / "out", items)
+    assert (tmp_path / "out/resume.jsonl").read_bytes() == before
+    assert judge(tmp_path / "out", items, resume=True)[-1] == 7
+
+
+def test_tables_without_a_record_are_not_resumed(items: Items, tmp_path: Path) -> None:
+    judge(tmp_path / "out", items)
+    (tmp_path / "out/resume.jsonl").unlink()
+    with pytest.raises(FileExistsError, match="landmarks"):
+        judge(tmp_path / "out", items, resume=True)
+
+
+def test_a_batch_is_recorded_when_its_files_are_complete(
+    items: Items, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin_run(tmp_path / "run", {"step": "inference"})
+    may_write, record = threading.Event(), tmp_path / "out/resume.jsonl"
+    save = Landmarks.save
 
-    def score(engine: Engine, batch: Any) -> None:
-        if engine.state.iteration == 2:
-            os.kill(os.getpid(), signal.Signals[name])
+    def wait(self: Landmarks, path: Path, text: str) -> Path:
+        assert may_write.wait(30)
+        assert f"{path.stem}.txt" not in record.read_text()
+        return save(self, path, text)
 
-    class Evaluator(Engine):
-        def run(self, *_: Any, **__: Any) -> Any:
-            return super().run(batches(ITEMS))
-
-    evaluator = Evaluator(score)
-    Landmarks(ITEMS, str(tmp_path / "run")).attach(evaluator)
-    former = signal.getsignal(signal.Signals[name])
-    with pytest.raises(StoppedBySignal) as stopped:
-        run_inference(evaluator, tmp_path / "run")
-    assert stopped.value.code == code
-    assert capsys.readouterr().out.count("go on by:") == 1
-    assert signal.getsignal(signal.Signals[name]) == former
-    assert '"finished": false' in (tmp_path / "run/run.json").read_text()
-    assert not (tmp_path / "run/parts").exists()
-    judge(tmp_path / "run", resume=True, size=2)
-    judge(tmp_path / "whole", size=2)
-    for table in ("landmarks.csv", "rejected.csv"):
-        whole = (tmp_path / "whole" / table).read_bytes()
-        assert (tmp_path / "run" / table).read_bytes() == whole
+    monkeypatch.setattr(Landmarks, "save", wait)
+    writer = writer_of(tmp_path / "out", items)
+    engine = engine_of(writer)
+    engine.add_event_handler(Events.ITERATION_COMPLETED(once=1), lambda: may_write.set())
+    engine.run(batches(indexed_images(items)))
+    assert len(record.read_text().splitlines()) == 9
 
 
-@dataclass(eq=False)
-class Pictures(ResultTables):
-    """A file per image, which a thread writes when it may."""
+def test_rows_of_complete_files_outlive_an_error(
+    items: Items, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = Landmarks.save
 
-    table_name, num_threads = "table.csv", 1
-    items: Sequence[Any]
-    output_dir: str
-    may_write = threading.Event()
-
-    def header(self) -> Sequence[str]:
-        return ["image"]
-
-    def collect(self, engine: Engine) -> None:
-        for _, source in self.accepted(engine.state.batch):  # type: ignore[arg-type]
-            self.add_row([source])
-            self.submit(self.save, source)
-
-    def save(self, source: str) -> None:
-        if source.endswith("c.png"):
-            assert self.may_write.wait(30)
-        if source.endswith("wrong.png"):
+    def full(self: Landmarks, path: Path, text: str) -> Path:
+        if path.name == "Müller.txt":
             raise OSError("no room")
-        (self.folder / Path(source).name).write_text("picture")
+        return save(self, path, text)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Landmarks, "save", full)
+        with pytest.raises(OSError, match="no room"):
+            judge(tmp_path / "out", items)
+    assert judge(tmp_path / "out", items, resume=True) == list(range(2, 8))
 
 
-def picture_items(names: str) -> list[dict[str, Any]]:
-    return [
-        {"image": f"/data/{name}.png", "index": index} for index, name in enumerate(names.split())
-    ]
-
-
-def listed(folder: Path) -> list[str]:
-    parts = [torch.load(path, weights_only=True) for path in (folder / "parts").glob("*.pt")]
-    return [image for _, rows in parts for image in rows]
-
-
-def test_a_batch_is_finished_when_its_files_are_complete(tmp_path: Path) -> None:
-    items = picture_items("a b c d e f")
-    writer, engine = Pictures(items, str(tmp_path)), Engine(lambda engine, batch: None)
-    writer.attach(engine)
-    seen = []
-
-    def look(engine: Engine) -> None:
-        if engine.state.iteration < 3:
-            seen.append(listed(tmp_path))
-            assert all((tmp_path / Path(name).name).is_file() for name in seen[-1])
-        else:
-            writer.may_write.set()
-
-    engine.add_event_handler(Events.ITERATION_COMPLETED, look)
-    engine.run([{"index": torch.tensor([i, i + 1])} for i in (0, 2, 4)])
-    assert max(map(len, seen)) <= 2
-    assert (tmp_path / "table.csv").read_text().split()[1:] == [item["image"] for item in items]
-
-
-def test_rows_of_complete_files_outlive_an_error(tmp_path: Path) -> None:
-    items = picture_items("a b d wrong e f")
-    Pictures.may_write.set()
-    writer, engine = Pictures(items, str(tmp_path)), Engine(lambda engine, batch: None)
-    writer.attach(engine)
-    with pytest.raises(OSError, match="no room"):
-        engine.run([{"index": torch.tensor([i, i + 1])} for i in (0, 2, 4)])
-    assert (tmp_path / "table.csv").read_text().split()[1:] == ["/data/a.png", "/data/b.png"]
-    assert (tmp_path / "d.png").is_file()
+def test_results_are_named_as_those_of_the_first_files(tmp_path: Path) -> None:
+    """Else a file in another folder would change the names of all pictures."""
+    first = image_files(tmp_path / "in")
+    judge(tmp_path / "out", first)
+    (tmp_path / "a.png").write_bytes(b"a")
+    writer = writer_of(tmp_path / "out", [*first, {"image": str(tmp_path / "a.png")}], True)
+    engine_of(writer).run(batches(writer.remaining(2)))
+    assert writer.root == str(tmp_path / "in")

@@ -40,6 +40,7 @@ from monai_afire.apps.worklist.secondary_capture import NoStudyError, read_sourc
 from monai_afire.apps.worklist.worklist import (
     JUDGMENT_COLUMNS,
     WorklistSummary,
+    described_image,
     judgment_cells,
     write_worklist,
 )
@@ -364,7 +365,7 @@ def test_the_most_suspicious_image_comes_first(tmp_path: Path) -> None:
     judged = [Judgment(np.nan, 2.0, percentile) for percentile in (-5.0, 25.0, 0.01)]
     scores = write_scores(tmp_path / "scores.csv", rows, judged)
     path = tmp_path / "worklist.csv"
-    summary = write_worklist(scores, path, {})
+    summary = write_worklist(scores, path, {str(source): described_image(str(source))})
     assert summary == WorklistSummary(3, 1)
     assert str(summary) == "1 of 3 above the threshold"
     first, second, third = read_csv(path)
@@ -442,12 +443,12 @@ def test_images_that_are_not_judged_come_last_and_move_no_other(tmp_path: Path) 
 def test_patients_are_named_only_when_asked_for(tmp_path: Path) -> None:
     source = write_source(tmp_path / "b.dcm")
     scores = write_scores(tmp_path / "scores.csv", [("as written", "", "2.5", "")])
-    path, sources = tmp_path / "worklist.csv", {"as written": str(source)}
-    summary = write_worklist(scores, path, sources)
+    path = tmp_path / "worklist.csv"
+    summary = write_worklist(scores, path, {"as written": described_image(str(source))})
     assert str(summary) == "1 image by score, without a threshold"
     for private in ("Müller", "4711", "1950"):
         assert private not in path.read_text(encoding="utf-8")
-    write_worklist(scores, path, sources, patient_identifiers=True)
+    write_worklist(scores, path, {"as written": described_image(str(source), True)})
     [row] = read_csv(path)
     assert (row["patient_id"], row["patient_name"], row["patient_birth_date"]) == (
         "4711",
@@ -464,7 +465,7 @@ def test_no_spreadsheet_runs_what_a_header_says(tmp_path: Path, text: str) -> No
         write_scores(tmp_path / "scores.csv", [(str(source), "", "-2.5", "")]),
         tmp_path / "worklist.csv",
     )
-    write_worklist(scores, path, {}, patient_identifiers=True)
+    write_worklist(scores, path, {str(source): described_image(str(source), True)})
     [row] = read_csv(path)
     assert (row["patient_name"], row["accession_number"]) == ("'" + text, "'" + text)
     assert row["score"] == "-2.5"
@@ -493,7 +494,7 @@ def test_headers_of_another_view_are_named(
         write_scores(tmp_path / "scores.csv", [(str(source), "1", "2.5", "")]),
         tmp_path / "worklist.csv",
     )
-    summary = write_worklist(scores, path, {})
+    summary = write_worklist(scores, path, {str(source): described_image(str(source))})
     assert read_csv(path)[0]["other_view"] == words
     assert ("1 is no frontal chest radiograph by" in str(summary)) == bool(words)
 

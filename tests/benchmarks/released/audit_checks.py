@@ -20,7 +20,7 @@ import pandas as pd
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from monai_afire.apps.audit import measure_images, near_duplicates, read_measurements
+from monai_afire.apps.audit import measure_images, near_duplicates
 from monai_afire.apps.audit.audit_checks import THRESHOLDS, find
 from tests.benchmarks.released.sets import nih_rows
 
@@ -140,8 +140,7 @@ def measured(files: list[Path], spoil: Spoil | None = None) -> tuple[pd.DataFram
                     Image.open(files[k]).convert("L") for k in (number, (number + 1) % len(files))
                 )
                 spoil(*pictures).save(path)
-        parts = measure_images([{"image": str(path)} for path in paths], 0, Path(folder))
-        frame, pictures = read_measurements(parts, len(paths))
+        frame, pictures = measure_images([{"image": str(path)} for path in paths], 0)
     frame["patient"], frame["section"] = "", "training"
     frame["image"] = [path.name for path in files]
     return frame, pictures
