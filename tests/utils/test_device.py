@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from bundles.bundle_runs import REPOSITORY_ROOT
+from conftest import REPOSITORY_ROOT
 from monai.bundle import ConfigParser
 from torch.nn import functional as F
 
-from monai_afire.handlers.random_state import random_state, set_random_state
 from monai_afire.inferers import AutocastInferer
 from monai_afire.utils import default_num_workers
 from monai_afire.utils.device import (
@@ -202,26 +201,6 @@ def test_a_processor_has_bfloat16_by_its_instructions(
 def test_a_pytorch_that_cannot_tell_computes_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
     assert not has_bfloat16("cpu")
-
-
-def test_random_numbers_of_the_device_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    pretend(monkeypatch, "xpu")
-    generator = torch.Generator().manual_seed(3)
-    module = SimpleNamespace(
-        is_initialized=lambda: True,
-        get_rng_state=generator.get_state,
-        set_rng_state=generator.set_state,
-    )
-    monkeypatch.setattr(torch, "get_device_module", lambda kind: module)
-    state = random_state()
-    assert "xpu" in state
-    first = torch.rand(3, generator=generator)
-    set_random_state(state)
-    assert torch.equal(torch.rand(3, generator=generator), first)
-    module.is_initialized = lambda: False
-    assert "xpu" not in random_state()
-    pretend(monkeypatch, None)
-    set_random_state(state)  # a checkpoint of another machine
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,6 @@ from typing import Any
 import pytest
 import torch
 from ignite.engine import Engine, Events
-from monai_afire.apps.runs import run_inference
-from monai_afire.apps.runs.running import finish_run
-from monai_afire_cli.runs.run_records import LATEST, begin_run, newest_run
 
 from monai_afire.apps.results.result_tables import ResultTables, written_name
 from monai_afire.handlers.stop_request import StoppedBySignal
@@ -173,24 +170,6 @@ def test_other_weights_are_refused_and_nothing_is_mixed(tmp_path: Path) -> None:
     judge(tmp_path, resume=True, shift=1e-4)  # rounding
 
 
-def test_a_run_is_the_newest_when_it_goes_on_not_when_it_is_refused(tmp_path: Path) -> None:
-    stopped = tmp_path / "stopped"
-    begin_run(stopped, {"step": "inference"})
-    judge(stopped)
-    begin_run(tmp_path / "newer", {"step": "inference"})
-    before = (stopped / "run.json").read_bytes()
-    table = (stopped / "landmarks.csv").read_text()
-    (stopped / "landmarks.csv").write_text(table.replace("row", "column", 1))
-    with pytest.raises(ValueError, match="columns"):
-        judge(stopped, resume=True)
-    assert (stopped / "run.json").read_bytes() == before
-    assert (tmp_path / LATEST).resolve() == tmp_path / "newer"
-    (stopped / "landmarks.csv").write_text(table)
-    judge(stopped, resume=True)
-    assert newest_run(tmp_path, lambda _: True) == stopped
-    assert (tmp_path / LATEST).resolve() == stopped
-
-
 def test_other_columns_are_refused(tmp_path: Path) -> None:
     judge(tmp_path)
     file = tmp_path / "landmarks.csv"
@@ -248,17 +227,11 @@ def all_files(folder: Path) -> dict[str, tuple[bytes, int]]:
     return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
 
 
-@pytest.mark.parametrize("finished", [True, False])
 @pytest.mark.parametrize("other", [{"value": 9.0}, {"value": 1.0, "rejected": [2]}])
-def test_a_refused_run_has_written_no_picture(
-    tmp_path: Path, finished: bool, other: dict[str, Any]
-) -> None:
+def test_a_refused_run_has_written_no_picture(tmp_path: Path, other: dict[str, Any]) -> None:
     """The files have the same names and other patients in them, or one cannot be read any more."""
     run = tmp_path / "run"
-    begin_run(run, {"step": "inference"})
     score_and_draw(run, 1.0)
-    if finished:
-        finish_run(run)
     before = all_files(run)
     with pytest.raises(
         RuntimeError,
@@ -283,9 +256,7 @@ def test_a_complete_run_that_is_resumed_stays_as_it_is_and_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = tmp_path / "run"
-    begin_run(run, {"step": "inference"})
     score_and_draw(run, 1.0)
-    finish_run(run)
     before = all_files(run)
     with caplog.at_level("INFO"):
         score_and_draw(run, 1.0, resume=True)
@@ -298,28 +269,18 @@ def test_a_complete_run_that_is_resumed_stays_as_it_is_and_says_so(
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
 @pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
-def test_a_signal_ends_a_scoring_after_its_batch_with_the_way_to_go_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, code: int
-) -> None:
-    begin_run(tmp_path / "run", {"step": "inference"})
-
+def test_a_signal_ends_a_scoring_after_its_batch(tmp_path: Path, name: str, code: int) -> None:
     def score(engine: Engine, batch: Any) -> None:
         if engine.state.iteration == 2:
             os.kill(os.getpid(), signal.Signals[name])
 
-    class Evaluator(Engine):
-        def run(self, *_: Any, **__: Any) -> Any:
-            return super().run(batches(ITEMS))
-
-    evaluator = Evaluator(score)
+    evaluator = Engine(score)
     Landmarks(ITEMS, str(tmp_path / "run")).attach(evaluator)
     former = signal.getsignal(signal.Signals[name])
     with pytest.raises(StoppedBySignal) as stopped:
-        run_inference(evaluator, tmp_path / "run")
+        evaluator.run(batches(ITEMS))
     assert stopped.value.code == code
-    assert capsys.readouterr().out.count("go on by:") == 1
     assert signal.getsignal(signal.Signals[name]) == former
-    assert '"finished": false' in (tmp_path / "run/run.json").read_text()
     assert not (tmp_path / "run/parts").exists()
     judge(tmp_path / "run", resume=True, size=2)
     judge(tmp_path / "whole", size=2)

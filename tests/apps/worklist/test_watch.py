@@ -18,10 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundles.bundle_runs import new_detector, write_images
+from bundles.bundle_runs import all_messages, new_detector, write_images
 from handlers.lock_holder import holding_process
-from monai_afire.apps.runs.process_end import innermost_cause
-from monai_afire_cli.runs.run_records import begin_run
 
 from monai_afire.apps.worklist import watch
 from monai_afire.apps.worklist.watched_normals import WatchedNormals
@@ -36,9 +34,7 @@ SMALL: dict[str, Any] = {"saved": [], "device": "cpu", "batch_size": 2}
 @pytest.fixture
 def detector(tmp_path: Path) -> str:
     """File of a detector that is too small to find anything."""
-    network, description = new_detector(
-        image_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2, device="cpu"
-    )
+    network, description = new_detector()
     return str(save_network(network, tmp_path / "model.pt", description))
 
 
@@ -58,7 +54,7 @@ def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, detector: str) -> Call
         monkeypatch.setattr(watch.time, "sleep", pause)
         (tmp_path / "in").mkdir(exist_ok=True)
         with pytest.raises(KeyboardInterrupt):
-            watch.watch_folder(tmp_path / "in", tmp_path / "out", 1.0, ckpt_path=detector, **SMALL)
+            watch.watch_folder(tmp_path / "in", tmp_path / "out", 1.0, weights=detector, **SMALL)
 
     return run
 
@@ -116,21 +112,15 @@ def test_files_that_cannot_be_read_end_no_watch(tmp_path: Path, look: Callable[.
     assert scored(tmp_path) == {"batch_000001": [], "batch_000002": ["image_0.png"]}
 
 
-def test_a_remedy_names_the_folder_that_the_user_gave(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    network, description = new_detector(
-        image_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2, device="cpu"
-    )
+def test_a_detector_of_phantoms_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network, description = new_detector()
     phantoms = {**description, "trained_on": "phantoms"}
     path = save_network(network, tmp_path / "model.pt", phantoms)
     write_images(tmp_path / "in", 1)
     monkeypatch.setattr(watch.time, "sleep", lambda _: None)
     with pytest.raises(Exception, match="phantom") as refused:
-        watch.watch_folder(tmp_path / "in", tmp_path / "out", 1.0, ckpt_path=path, **SMALL)
-    said = str(innermost_cause(refused.value))
-    assert f"--dataset_dir {tmp_path / 'in'}" in said
-    assert ".batch_" not in said
+        watch.watch_folder(tmp_path / "in", tmp_path / "out", 1.0, weights=str(path), **SMALL)
+    assert "image_0.png" in all_messages(refused.value)
 
 
 def test_the_detector_of_a_run_is_taken_by_its_name(
@@ -140,11 +130,10 @@ def test_the_detector_of_a_run_is_taken_by_its_name(
     model = tmp_path / "runs/afire/mine/models/model.pt"
     model.parent.mkdir(parents=True)
     Path(detector).rename(model)
-    begin_run(model.parents[1], {"step": "anomaly"})
     taken: list[Any] = []
 
     def score(batch: Path, folder: Path, overrides: dict[str, Any]) -> Path:
-        taken.append(overrides["ckpt_path"])
+        taken.append(overrides["weights"])
         raise KeyboardInterrupt
 
     write_images(tmp_path / "in", 1)
@@ -152,10 +141,10 @@ def test_the_detector_of_a_run_is_taken_by_its_name(
     monkeypatch.setattr(watch, "_score", score)
     for run in ("mine", "latest", "runs/afire/mine"):
         with pytest.raises(KeyboardInterrupt):
-            watch.watch_folder("in", f"out/{len(taken)}", 1.0, weights_of=run)
+            watch.watch_folder("in", f"out/{len(taken)}", 1.0, weights=run)
     assert {Path(path).resolve() for path in taken} == {model}
     with pytest.raises(FileNotFoundError, match="no_run"):
-        watch.watch_folder("in", "out", 1.0, weights_of="no_run")
+        watch.watch_folder("in", "out", 1.0, weights="no_run")
 
 
 def test_a_folder_that_is_away_is_waited_for(
@@ -234,7 +223,7 @@ def test_folders_may_have_names_that_monai_reads_as_its_language(
 
     monkeypatch.setattr(watch.time, "sleep", pause)
     with pytest.raises(KeyboardInterrupt):
-        watch.watch_folder(arrivals, results, 1.0, ckpt_path=own.name, **SMALL)
+        watch.watch_folder(arrivals, results, 1.0, weights=own.name, **SMALL)
     assert (tmp_path / results / "batch_000001/worklist.csv").is_file()
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([own.name, arrivals, results])
 
@@ -383,7 +372,7 @@ def watching(folder: Path, detector: str) -> None:
         "out",
         "--interval",
         "0.2",
-        "--ckpt_path",
+        "--weights",
         detector,
         "--device",
         "cpu",
