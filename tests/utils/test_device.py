@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from bundles.bundle_runs import REPOSITORY_ROOT
+from conftest import REPOSITORY_ROOT
 from monai.bundle import ConfigParser
 from torch.nn import functional as F
 
