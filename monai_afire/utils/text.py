@@ -212,3 +212,18 @@ def harmless(text: str) -> str:
         ("'=1+1", 'a.png')
     """
     return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """
+    The error that others were raised from: MONAI's transforms and parser wrap it, and the message for users with it.
+
+    Example:
+        >>> error = RuntimeError("applying transform")
+        >>> error.__cause__ = ValueError("a.png is cut")
+        >>> root_cause(error)
+        ValueError('a.png is cut')
+    """
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error

@@ -283,7 +283,7 @@ class ResultTables(ABC):
                 raise SystemExit(EXIT_CODE_REJECTED)
 
     def _made_with(self, engine: Engine) -> dict[str, str]:
-        """Digests of what numbers depend on: not of device, precision of the device, processes and batch size."""
+        """Digests of what numbers depend on: not of device, processes and batch size."""
         network = getattr(engine, "network", None)
         state = {} if network is None else network.state_dict()
         data = getattr(engine.state.dataloader, "dataset", None)

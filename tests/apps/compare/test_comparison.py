@@ -146,7 +146,7 @@ def test_a_list_without_normal_images_is_compared_without_detection(
         (["gone.pt"], "gone.pt"),
         (["timm:no_such_network"], "timm"),
         (["relesed"], "did you mean 'released'?"),
-        (["untraind"], "did you mean 'untrained'?"),
+        (["nosuch"], "no weights 'nosuch'"),
     ],
 )
 def test_words_that_cannot_be_compared_are_named(
