@@ -79,11 +79,11 @@ class BundleTest:
                 for name, value in training.items()
                 if not name.startswith("network_def::")
             }
-            known |= {"ckpt_path": model, "output_dir": f"{folder}/evaluated"}
+            known |= {"weights": model, "output_dir": f"{folder}/evaluated"}
             self.run_configs("train", "train", "evaluate", **known)
             self.assertTrue(os.path.isfile(f"{folder}/evaluated/metrics.json"))
         inference = {**images, "output_dir": f"{folder}/inferred"}
         if not self.brings_weights:
-            inference["ckpt_path"] = model
+            inference["weights"] = model
         self.run_configs("inference", "inference", **inference)
         self.assertTrue(os.listdir(f"{folder}/inferred"))
