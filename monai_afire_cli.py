@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import logging
 import os
 import shlex
 import shutil
@@ -124,8 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Exit status: 0, 1 after an error, 130 after Ctrl-C, 141 where nobody reads the output.
 
     Example:
-        >>> main(["list"])
-        ace                       Alignment of homologous ...
+        >>> main(["--version"])
+        monai-afire ...
         0
     """
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
@@ -518,9 +519,16 @@ def run_workflow(files: Sequence[Path], values: Mapping[str, Any]) -> None:
     )  # for components of one's own; a clone of the package may lie here
     texts = {id: literal(value, is_text=id in TEXTS) for id, value in values.items()}
     workflow = ConfigWorkflow([str(file) for file in files], **texts)
+    for handler in logging.getLogger().handlers:  # of logging.conf
+        handler.addFilter(_is_news)
     workflow.initialize()
     workflow.run()
     workflow.finalize()
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a line says more than that an error, which ends the run in a line of its own, passes an engine."""
+    return "terminating due to exception" not in str(record.msg)
 
 
 def _innermost_cause(error: BaseException) -> BaseException:

@@ -153,7 +153,7 @@ try:
     run(
         config_file=f"{configs}/inference.json",
         dataset_dir=str(new_folder),
-        ckpt_path=str(output / "adapting/models/model.pt"),
+        weights=str(output / "adapting/models/model.pt"),
         output_dir=str(output / "worklist"),
     )
 except SystemExit as end:
@@ -239,7 +239,7 @@ for _, row in rejected.iterrows():
 # ![six radiographs beside their heat maps](../bundles/afire/docs/worklist.jpg)
 #
 # Without `--dataset_dir` the first two take the phantom, to try it out. The list is
-# `runs/afire/latest/worklist.csv`.
+# `worklist.csv` in the folder that the run prints.
 #
 # Before you use it for anything, measure it on labeled images with `evaluate.json`. Compare its AUC with those of
 # `darkness` and `sharpness` in the report.

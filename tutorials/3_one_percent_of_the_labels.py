@@ -150,7 +150,7 @@ plt.show()
 # ```bash
 # monai-afire experiments --config_file bundles/radiograph_classification/configs/train.json \
 #     --output_dir results \
-#     --initializations scratch= afire=runs/afire/latest --label_fraction 0.01 0.1 1.0 --seed 0 1 2
+#     --initializations scratch= afire=latest --label_fraction 0.01 0.1 1.0 --seed 0 1 2
 # ```
 #
 # With your own labels: `--dataset_dir /path --datalist list.json`, where `monai-afire data --help` makes the

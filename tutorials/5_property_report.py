@@ -71,7 +71,7 @@ if not pretrained.is_file():
 #
 # ```bash
 # monai-afire run afire inference analysis \
-#     --ckpt_path tutorials/output/pretraining/models/model.pt --output_dir tutorials/output/report \
+#     --weights tutorials/output/pretraining/models/model.pt --output_dir tutorials/output/report \
 #     --items::phantom::folder tutorials/output/phantom_report \
 #     --phantom::num_patients "{'test': 16}" --images::max_images 16
 # ```
@@ -80,7 +80,7 @@ if not pretrained.is_file():
 from monai.bundle import ConfigWorkflow
 
 overrides: dict[str, Any] = {
-    "ckpt_path": str(pretrained),
+    "weights": str(pretrained),
     "output_dir": str(output / "report"),
     "items::phantom::folder": str(output / "phantom_report"),
     "phantom::num_patients": {"test": 16},

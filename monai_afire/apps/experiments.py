@@ -167,8 +167,9 @@ def planned_jobs(
         [False, True] if options.frozen else [False],
     ):
         source = name if starts[name] else reference
-        pretraining = _pretraining(source, starts.get(source), seed, Path(options.output_dir))
-        weights = starts.get(source) if pretraining is None else str(pretraining.model)
+        start = None if source is None else starts[source]
+        pretraining = _pretraining(source, start, seed, Path(options.output_dir))
+        weights = start if pretraining is None else str(pretraining.model)
         settings = {**own, "seed": seed, "weights": weights or None}
         if source != name:
             settings["encoder_def::pretrained"] = False

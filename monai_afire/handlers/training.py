@@ -31,7 +31,6 @@ from monai_afire.handlers.scalars import scheduled_scalars
 from monai_afire.inferers.autocast import AutocastInferer
 from monai_afire.networks.weights.checkpoint_files import read_own, write_pickle
 from monai_afire.networks.weights.description import describe, with_description
-from monai_afire.networks.weights.model_file import save_network
 from monai_afire.utils.distributed import barrier, by_main_rank, global_rank
 from monai_afire.utils.few_images import distinct_images, warn_if_few
 from monai_afire.utils.files import remove_leftovers
@@ -177,7 +176,7 @@ class Training:
         self.scale_float16(engine)
         if engine.state.iteration > 0:
             return
-        self.identify_images(engine.state.dataloader)
+        self.identify(engine.state.dataloader)
         if self.resume:
             self.restore(engine)
         elif any(self.models.glob("*.pt")):
@@ -200,12 +199,16 @@ class Training:
         # the scaler alone: the inferer has its own autocast
         engine.amp, engine.amp_kwargs, engine.scaler = True, {"enabled": False}, self.scaler
 
-    def identify_images(self, loader: Any) -> None:
-        """Which images the network learns from, for resuming, and of which kind they are, for its users."""
-        items = getattr(getattr(loader, "dataset", None), "data", None)
-        self.images = by_main_rank(image_digest, items, self.description.get("class_names"))
-        if self.images is not None and "trained_on" not in self.description:
-            self.description = {**self.description, "trained_on": by_main_rank(image_kind, items)}
+    def identify(self, loader: Any) -> None:
+        """Which images the network learns from, for resuming, and what it is then, for its users."""
+        about, items = (
+            dict(self.description),
+            getattr(getattr(loader, "dataset", None), "data", None),
+        )
+        self.images = by_main_rank(image_digest, items, about.get("class_names"))
+        if self.images is not None and "trained_on" not in about:
+            about["trained_on"] = by_main_rank(image_kind, items)
+        self.about = describe(self.network, **about)
 
     def restore(self, engine: Engine) -> None:
         """Go on from the last complete epoch."""
@@ -286,7 +289,7 @@ class Training:
         if not math.isfinite(score):
             return
         if self.keep_best and score > max(self.scores, default=-math.inf):
-            save_network(self.network, self.models / "model.pt", self.description)
+            self.write(self.described_weights(), "model.pt")
         self.scores.append(score)
         if self.early_stopping is not None:
             self.early_stopping(validator)
@@ -295,14 +298,20 @@ class Training:
         """Write the files of an epoch, the checkpoint last: a run that is killed in between repeats the epoch."""
         self.epoch = engine.state.epoch
         barrier()  # never reached by a rank that has failed, whose gradients are in these weights
-        if global_rank():
-            return
+        weights = self.described_weights()
         if not (self.keep_best and self.scores):
-            save_network(self.network, self.models / "model.pt", self.description)
+            self.write(weights, "model.pt")
         states = {name: each.state_dict() for name, each in self.with_state(engine).items()}
-        about = describe(self.network, **self.description)
-        states["network"] = with_description(states["network"], about)
-        write_pickle(states, self.models / "checkpoint.pt", "resume")
+        self.write({**states, "network": weights}, "checkpoint.pt")
+
+    def described_weights(self) -> Mapping[str, torch.Tensor]:
+        """The weights, with what they are of."""
+        return with_description(self.network.state_dict(), self.about)
+
+    def write(self, content: Mapping[str, Any], name: str) -> None:
+        """Write a file, complete or not at all."""
+        if global_rank() == 0:
+            write_pickle(content, self.models / name, "resume the run")
 
     def with_state(self, engine: Any) -> dict[str, Any]:
         """All that has a state."""

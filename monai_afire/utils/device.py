@@ -28,35 +28,12 @@ def accelerator_kind() -> str | None:
 
 
 def default_device() -> torch.device:
-    """
-    The device of a run that names none: the accelerator if there is one, or else the CPU.
-
-    Returns:
-        The device, without a number: the current one of its kind.
-
-    Example:
-        >>> default_device().type in (*ACCELERATORS, "cpu")
-        True
-    """
+    """The accelerator if there is one, or else the CPU; without a number: the current one of its kind."""
     return torch.device(accelerator_kind() or "cpu")
 
 
 def chosen_device(name: str) -> torch.device:
-    """
-    The device of a run that names one, made the current one of its kind.
-
-    Events and the states of random numbers are those of the current device.
-
-    Args:
-        name: such as "cpu", "cuda" or "cuda:1".
-
-    Returns:
-        The device.
-
-    Example:
-        >>> chosen_device("cpu")
-        device(type='cpu')
-    """
+    """The device of this name, made the current one, whose events and random states PyTorch uses."""
     device = torch.device(name)
     if device.type != "cpu" and device.index is not None:
         torch.accelerator.set_device_index(device.index)
@@ -93,19 +70,7 @@ def distributed_backend(device: torch.device) -> str:
 
 
 def pins_memory(device: torch.device | str) -> bool:
-    """
-    Whether batches reach a device faster from pinned memory.
-
-    Args:
-        device: that the run trains on.
-
-    Returns:
-        False for a CPU, and for Apple's GPUs, which share its memory.
-
-    Example:
-        >>> pins_memory("cpu")
-        False
-    """
+    """Whether batches reach a device faster from pinned memory: not a CPU, nor Apple's GPUs, which share its memory."""
     return torch.device(device).type in _BACKENDS
 
 
@@ -116,16 +81,6 @@ def has_bfloat16(device: torch.device | str) -> bool:
     A CPU without such instructions imitates them: autocast works there, and a training step takes two and a half times
     as long as in float32. So do NVIDIA's GPUs before Ampere, such as V100, T4 and RTX 20. Where PyTorch does not report
     the instructions, the answer is False.
-
-    Args:
-        device: that the network is on.
-
-    Returns:
-        False for CPUs and GPUs that lack it, and for macOS before version 14.
-
-    Example:
-        >>> isinstance(has_bfloat16("cpu"), bool)
-        True
     """
     kind = torch.device(device).type
     if kind == "cpu":
@@ -140,16 +95,8 @@ def half_precision(device: torch.device | str) -> torch.dtype | None:
     """
     The half precision in which a device computes products faster than in float32.
 
-    Args:
-        device: that the network is on.
-
-    Returns:
-        bfloat16 where the device has it (:func:`has_bfloat16`); else float16, which needs a gradient scaler, for
-        NVIDIA's GPUs with tensor cores; else None.
-
-    Example:
-        >>> half_precision("cpu") in (torch.bfloat16, None)
-        True
+    bfloat16 where the device has it (:func:`has_bfloat16`); else float16, which needs a gradient scaler, for NVIDIA's
+    GPUs with tensor cores; else None.
     """
     if has_bfloat16(device):
         return torch.bfloat16
@@ -157,29 +104,6 @@ def half_precision(device: torch.device | str) -> torch.dtype | None:
     if is_cuda and torch.cuda.get_device_capability(device) >= _TENSOR_CORES:
         return torch.float16
     return None
-
-
-def described_precision(device: torch.device | str, is_half: bool = True) -> str:
-    """
-    On what a run computes, and in which precision.
-
-    Args:
-        device: that the network is on.
-        is_half: whether half precision is wanted where the device has one.
-
-    Returns:
-        A line.
-
-    Example:
-        >>> described_precision("cpu", is_half=False)
-        'computing on cpu in float32'
-    """
-    kind = torch.device(device).type
-    name = f"{device} ({torch.cuda.get_device_name(device)})" if kind == "cuda" else str(device)
-    half = half_precision(device) if is_half else None
-    if half == torch.float16:
-        return f"computing on {name} in float16 with a gradient scaler: it has no bfloat16"
-    return f"computing on {name} in {'float32' if half is None else 'bfloat16'}"
 
 
 def widest_float(device: torch.device | str) -> torch.dtype:

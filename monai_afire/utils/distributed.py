@@ -35,24 +35,12 @@ _T = TypeVar("_T")
 
 
 def has_process_group() -> bool:
-    """
-    Whether this process has joined others.
-
-    Example:
-        >>> has_process_group()
-        False
-    """
+    """Whether this process has joined others."""
     return dist.is_available() and dist.is_initialized()
 
 
 def is_launched() -> bool:
-    """
-    Whether ``torchrun`` started this process.
-
-    Example:
-        >>> is_launched()
-        False
-    """
+    """Whether ``torchrun`` started this process."""
     return "LOCAL_RANK" in os.environ
 
 
@@ -161,17 +149,7 @@ def destroy_process_group() -> None:
 
 @contextmanager
 def launched_group(device: torch.device | None = None) -> Iterator[None]:
-    """
-    Join the processes that ``torchrun`` started for as long as the context lasts; without ``torchrun`` do nothing.
-
-    Args:
-        device: of this process; None for that of :func:`run_device`.
-
-    Example:
-        >>> with launched_group():
-        ...     world_size()
-        1
-    """
+    """Join the processes that ``torchrun`` started, if it did, for as long as the context lasts."""
     join_process_group(device or run_device())
     try:
         yield
@@ -181,16 +159,7 @@ def launched_group(device: torch.device | None = None) -> Iterator[None]:
 
 
 def world_size() -> int:
-    """
-    Number of processes that train together.
-
-    Returns:
-        1 without a process group.
-
-    Example:
-        >>> world_size()
-        1
-    """
+    """Number of processes that train together; 1 without a process group."""
     return dist.get_world_size() if has_process_group() else 1
 
 
@@ -237,40 +206,18 @@ def per_process_batch(global_batch: int, accumulation_steps: int = 1) -> int:
 
 def all_reduce(x: torch.Tensor) -> torch.Tensor:
     """
-    Sum a tensor over all ranks.
+    Sum a tensor over all ranks; ``x`` itself in a single process.
 
     The gradient is that which ``DistributedDataParallel`` needs: where every rank computes the same loss from the sum,
     the average of the ranks' gradients, which it takes, is the gradient of this loss. The backward pass does without
     communication.
-
-    Args:
-        x: of the same shape and type on every rank.
-
-    Returns:
-        The sum, the same on every rank; ``x`` itself in a single process.
-
-    Example:
-        >>> all_reduce(torch.tensor([1.0, 2.0]))
-        tensor([1., 2.])
     """
     return x if world_size() == 1 else _AllReduce.apply(x)
 
 
 @torch.no_grad()
 def all_reduce_max(x: torch.Tensor) -> torch.Tensor:
-    """
-    Take the elementwise maximum of a tensor over all ranks, without gradient.
-
-    Args:
-        x: of the same shape and type on every rank.
-
-    Returns:
-        The maximum, the same on every rank; ``x`` itself in a single process.
-
-    Example:
-        >>> all_reduce_max(torch.tensor([1.0, 2.0]))
-        tensor([1., 2.])
-    """
+    """The elementwise maximum of a tensor over all ranks, without gradient."""
     if world_size() == 1:
         return x
     peak = x.clone(memory_format=torch.contiguous_format)
@@ -282,22 +229,16 @@ def all_gather(x: torch.Tensor) -> torch.Tensor:
     """
     Join the batches of all ranks, in the order of the ranks, with gradients to the ranks that they come from.
 
-    A rank's gradient is the sum of what all ranks' losses ask of its batch. Each rank receives (W - 1) / W of the
-    result in the forward pass, and its gradient is summed over the ranks in the backward pass.
+    A rank's gradient is the sum of what all ranks' losses ask of its batch.
 
     Args:
-        x: ``(B, ...)`` with the same shape on every rank: batches of different sizes cannot be joined (the samplers
-            of the bundles give equal ones). Floating-point, integer or bool.
+        x: ``(B, ...)`` with the same shape on every rank. Floating-point, integer or bool.
 
     Returns:
         ``(W B, ...)`` of W ranks; ``x`` itself in a single process.
 
     Raises:
         ValueError: when the sizes differ (checked on a CPU only, since a GPU would have to stop for it).
-
-    Example:
-        >>> all_gather(torch.tensor([[True], [False]])).shape
-        torch.Size([2, 1])
     """
     if world_size() == 1:
         return x
@@ -309,19 +250,7 @@ def all_gather(x: torch.Tensor) -> torch.Tensor:
 
 
 def all_gather_object(value: Any) -> list[Any]:
-    """
-    Gather any value of each rank; it travels pickled, and the host waits for it.
-
-    Args:
-        value: of this rank.
-
-    Returns:
-        The values in the order of the ranks.
-
-    Example:
-        >>> all_gather_object("state")
-        ['state']
-    """
+    """The value of each rank, in the order of the ranks; it travels pickled, and the host waits for it."""
     if world_size() == 1:
         return [value]
     values: list[Any] = [None] * world_size()
@@ -330,45 +259,18 @@ def all_gather_object(value: Any) -> list[Any]:
 
 
 def barrier() -> None:
-    """
-    Go on when all ranks have come here.
-
-    Example:
-        >>> barrier()  # nobody else to wait for
-    """
+    """Go on when all ranks have come here."""
     if world_size() > 1:
         dist.barrier()
 
 
 def share_of(batches: Sequence[_T]) -> Sequence[_T]:
-    """
-    This process's share of the batches of a list; all shares together are the list.
-
-    Args:
-        batches: the same on every rank.
-
-    Returns:
-        Every W-th of W ranks, beginning with the rank's number; none where there are more ranks than batches.
-
-    Example:
-        >>> share_of(["first", "second"])
-        ['first', 'second']
-    """
+    """This process's share of the batches of a list; all shares together are the list."""
     return batches[global_rank() :: world_size()]
 
 
 def by_main_rank(function: Callable[..., _T], *arguments: Any) -> _T:
-    """
-    Call a function on the main rank alone, while the others wait, and give all what it returns.
-
-    Args:
-        function: whose result can be pickled.
-        arguments: of the function.
-
-    Example:
-        >>> by_main_rank(max, 2, 3)
-        3
-    """
+    """Call a function on the main rank alone, while the others wait, and give all what it returns."""
     return all_gather_object(function(*arguments) if global_rank() == 0 else None)[0]
 
 
@@ -417,20 +319,7 @@ def _check_equal_batches(x: torch.Tensor) -> None:
 
 
 def unwrapped(network: nn.Module) -> nn.Module:
-    """
-    The network itself, without what training wraps around it.
-
-    Args:
-        network: a network, in a ``DistributedDataParallel`` or compiled or not.
-
-    Returns:
-        The innermost module.
-
-    Example:
-        >>> layer = nn.Linear(1, 1)
-        >>> unwrapped(nn.DataParallel(layer)) is unwrapped(layer) is layer
-        True
-    """
+    """The network within ``DistributedDataParallel``, ``DataParallel`` and ``torch.compile``."""
     if isinstance(network, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
         return unwrapped(network.module)
     compiled = getattr(network, "_orig_mod", None)  # of torch.compile

@@ -5,89 +5,72 @@
 from __future__ import annotations
 
 import csv
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from bundle_runs import copy_bundles, run_bundle, write_images
-from monai.bundle import ConfigParser
-from monai_afire.networks.weights.released_files import released_file
+from bundles.bundle_runs import config, write_images
+from conftest import REPOSITORY_ROOT
+from integration.tiny_runs import BUNDLES, CONFIGS, FINE_TUNING, run_workflow
 
 from monai_afire.apps.phantom import draw_chest_phantom
-from monai_afire.networks import (
-    EfficientNetLiteEncoder,
-    ModelFile,
-    ViTEncoder,
-    load_encoder,
-    load_encoder_weights,
-    released_encoder,
-)
+from monai_afire.detection import load_detector
+from monai_afire.networks import ModelFile, ResidualEncoder, find_weights, load_encoder
 from monai_afire.networks.weights.safetensors_files import read_safetensors
 from monai_afire.transforms import StandardizeContrast
 
-CONFIGS = "bundles/afire/configs/inference.json"
 MEGABYTE = 10**6
-RELEASED = (
-    "detector",
-    "efficientnet_lite0_contrast",
-    "encoder",
-    "lungs",
-    "normals",
-    "pose",
-    "views",
-    "vit_tiny_patch16_224",
+RELEASED = sorted(
+    path
+    for path in REPOSITORY_ROOT.glob("bundles/*/released/*")
+    if path.suffix in (".pt", ".safetensors")
 )
+DEMOS = [CONFIGS[bundle].parent / "models/model.pt" for bundle in BUNDLES]
+ENCODERS = {
+    "released": (64, 8, 192),
+    "released_224": (224, 16, 192),
+    "released_cnn": (128, 32, 1280),
+}
 
 
-def test_released_files_are_small_safetensors(repository_root: Path) -> None:
-    files = list(repository_root.glob("bundles/*/released/*.safetensors"))
-    assert sorted(path.stem for path in files) == sorted(RELEASED)
-    for path in files:
-        assert path.stat().st_size <= 12 * MEGABYTE
+def test_all_files_are_small() -> None:
+    sizes = {path: path.stat().st_size for path in [*RELEASED, *DEMOS]}
+    assert max(sizes.values()) <= 12 * MEGABYTE
+    assert sum(sizes.values()) <= 72 * MEGABYTE
 
 
-def test_all_weights_together_are_at_most_72_megabytes(repository_root: Path) -> None:
-    files = [
-        *repository_root.glob("bundles/*/models/model.pt"),
-        *repository_root.glob("bundles/*/released/*.*t*"),
-    ]
-    assert sum(path.stat().st_size for path in files) <= 72 * MEGABYTE
+@pytest.mark.parametrize("path", RELEASED, ids=lambda path: path.name)
+def test_every_released_file_has_a_card(path: Path) -> None:
+    cards = [path.with_name("README.md"), path.parents[1] / "docs/README.md"]
+    assert any(path.name in card.read_text() for card in cards if card.is_file())
 
 
-@pytest.mark.parametrize("name", RELEASED)
+@pytest.mark.parametrize("name", [path.name for path in RELEASED if path.suffix == ".safetensors"])
 def test_a_flipped_bit_of_a_released_file_is_seen(name: str, tmp_path: Path) -> None:
-    content = bytearray(released_file(f"{name}.safetensors").read_bytes())
+    [path] = [path for path in RELEASED if path.name == name]
+    content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     damaged = tmp_path / "damaged.safetensors"
     damaged.write_bytes(content)
-    encoder = ViTEncoder(img_size=64, patch_size=8, hidden_size=192, num_layers=6, num_heads=6)
-    read = partial(load_encoder_weights, encoder) if name == "encoder" else read_safetensors
-    with pytest.raises(ValueError, match="the digest of its tensors does not match"):
-        read(damaged)
+    with pytest.raises(ValueError, match="damaged"):
+        read_safetensors(damaged)
 
 
-def test_released_encoder_loads_whole_by_its_name() -> None:
-    encoder = ViTEncoder(img_size=64, patch_size=8, hidden_size=192, num_layers=6, num_heads=6)
-    before = encoder(torch.zeros(1, 1, 64, 64))
-    report = load_encoder_weights(encoder, "released", strict=True)
-    assert not report.missing
-    assert not torch.equal(encoder(torch.zeros(1, 1, 64, 64)), before)
-    assert released_encoder().is_file()
+@pytest.mark.parametrize("word", ENCODERS)
+def test_encoders_load_whole_by_their_words(word: str) -> None:
+    size, patch, width = ENCODERS[word]
+    encoder, transform = load_encoder(word)
+    image = transform(np.random.default_rng(0).random((300, 250)))
+    assert image.shape == (1, size, size)
+    tokens = encoder(image[None])
+    assert tokens.shape == (1, (size // patch) ** 2, width)
+    other = load_encoder(word, pretrained=False).encoder(image[None])
+    assert not torch.allclose(tokens, other)
 
 
-def test_vit_tiny_loads_whole_by_its_name_and_has_the_tensors_of_timm() -> None:
-    encoder = ViTEncoder(img_size=224, patch_size=16, hidden_size=192, num_layers=12, num_heads=3)
-    assert not load_encoder_weights(encoder, "released_224", strict=True).missing
-    tensors = read_safetensors(released_encoder("released_224"))[0]
-    outer = {
-        "pos_embed",
-        "patch_embed.proj.weight",
-        "patch_embed.proj.bias",
-        "norm.weight",
-        "norm.bias",
-    }
+def test_the_vit_tiny_has_the_tensors_of_timm() -> None:
+    tensors = read_safetensors(find_weights("released_224"))[0]
     inner = ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2")
     blocks = {
         f"blocks.{n}.{name}.{kind}"
@@ -95,24 +78,16 @@ def test_vit_tiny_loads_whole_by_its_name_and_has_the_tensors_of_timm() -> None:
         for name in inner
         for kind in ("weight", "bias")
     }
+    outer = {"pos_embed", "norm.weight", "norm.bias"}
+    outer |= {f"patch_embed.proj.{kind}" for kind in ("weight", "bias")}
     assert set(tensors) == outer | blocks
     assert tensors["pos_embed"].shape == (1, 196, 192)
-    assert tensors["patch_embed.proj.weight"].shape == (192, 1, 16, 16)
     assert tensors["blocks.11.attn.qkv.weight"].shape == (576, 192)
 
 
-def test_the_convolutional_encoder_loads_whole_by_its_name() -> None:
-    encoder = EfficientNetLiteEncoder(img_size=128)
-    assert not load_encoder_weights(encoder, "released_cnn", strict=True).missing
-    images = torch.rand(2, 1, 128, 128, generator=torch.Generator().manual_seed(0))
-    ready, _ = load_encoder("released_cnn")
-    torch.testing.assert_close(ready(images), encoder.eval()(images))
-
-
 @torch.no_grad()
-def test_the_segmenter_finds_lungs_and_heart(repository_root: Path) -> None:
-    released = repository_root / "bundles/radiograph_segmentation/released/lungs_and_heart.pt"
-    file = ModelFile(released, "segmenter")
+def test_the_segmenter_finds_lungs_and_heart() -> None:
+    file = ModelFile(find_weights("released", "segmenter"), "segmenter")
     network = file.build().eval()
     for seed in range(3):
         chest = draw_chest_phantom(seed, file.image_size)
@@ -122,40 +97,50 @@ def test_the_segmenter_finds_lungs_and_heart(repository_root: Path) -> None:
             assert 2 * (mask & truth).sum() > 0.75 * (mask.sum() + truth.sum())
 
 
-def test_refuses_a_released_encoder_of_another_name() -> None:
-    with pytest.raises(
-        ValueError,
-        match="no released encoder 'released_512': there are released, released_224, released_cnn",
-    ):
-        released_encoder("released_512")
+def test_the_classifier_tells_twelve_findings() -> None:
+    file = ModelFile(find_weights("released", "classifier"), "classifier")
+    assert len(file.class_names) == 12
+    size = file.image_size
+    assert file.build().eval()(torch.rand(1, file.channels, size, size)).shape == (1, 12)
 
 
-@pytest.mark.slow
-def test_worklist_without_training(tmp_path: Path) -> None:
-    folder = copy_bundles(tmp_path)
-    write_images(folder / "images", 3, size=96)
-    result = run_bundle(
-        folder, CONFIGS, {"dataset_dir": folder / "images", "output_dir": folder / "out"}
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
-    with (folder / "out" / "worklist.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 3
-    # noise is no radiograph: nothing is said about it
-    assert {row["decision"] for row in rows} == {row["p_value"] for row in rows} == {""}
-    assert all("(by " in row["not_judged"] for row in rows)
-
-
-def test_released_detector_is_exported_as_it_is(
-    repository_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_detector_is_ready_and_exported_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file has no teacher, so that loading it as a checkpoint would fail; the export itself is tested elsewhere."""
+    """The file has no teacher, so that loading it as a checkpoint would fail."""
     monkeypatch.chdir(tmp_path)
-    configs = repository_root / "bundles" / "afire" / "configs"
-    parser = ConfigParser()
-    parser.read_config(str(configs / "inference.json"))
-    parser["bundle_root"] = str(configs.parent)
+    assert torch.isfinite(
+        load_detector(find_weights("released", "anomaly detector")).thresholds
+    ).all()
+    parser = config("afire", "inference")
     parser["export_network"] = {"network": "@detector_def", "path": "@export_path"}
     exported = parser.get_parsed_content("export")[-1]
     assert torch.isfinite(exported["network"].thresholds).all()
     assert Path(exported["path"]).parent.parent == Path("runs/afire")
+
+
+@pytest.mark.parametrize("bundle", FINE_TUNING)
+def test_a_task_shows_the_kind_of_network_that_it_trains(bundle: str) -> None:
+    description = ModelFile(CONFIGS[bundle].parent / "models/model.pt").description
+    assert description.network["arguments"]["encoder"]["class"] == ResidualEncoder.__name__
+
+
+@pytest.mark.parametrize("bundle", BUNDLES)
+def test_demo_weights_are_of_the_task_of_the_bundle(bundle: str) -> None:
+    name = "restore" if bundle == "afire" else "inference"
+    task = config(bundle, *(["inference", name] if bundle == "afire" else [name]))[
+        "model_file::task"
+    ]
+    assert ModelFile(CONFIGS[bundle].parent / "models/model.pt").description.task == task
+
+
+@pytest.mark.slow
+def test_noise_is_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_images(Path("images"), 3, size=96)
+    run_workflow("afire", "inference", dataset_dir="images", output_dir="out", device="cpu")
+    with Path("out/worklist.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 3
+    assert {row["decision"] for row in rows} == {row["p_value"] for row in rows} == {""}
+    assert all("(by " in row["not_judged"] for row in rows)

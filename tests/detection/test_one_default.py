@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 
 import pytest
-from bundles.bundle_runs import REPOSITORY_ROOT
+from conftest import REPOSITORY_ROOT
 from monai.bundle import ConfigParser
 
 from monai_afire.detection import AnomalyDetector

@@ -4,7 +4,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import itertools
 import logging
+import math
 import os
 import shutil
 import signal
@@ -15,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from distributed.two_ranks import needs_gloo, run_on_two_ranks
 from handlers.miniature_training import assert_same, final_state, make_trainer
 from ignite.engine import Events
 from imported_processes import start_ranks
@@ -24,12 +29,14 @@ from monai.transforms import Lambdad
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from monai_afire.data import saved_class_names
 from monai_afire.data.datalist.drawn_images import drawn_mark
 from monai_afire.handlers import AttributeSchedule, OptimizerSchedule, Training
 from monai_afire.handlers.preview import Preview
 from monai_afire.inferers import AutocastInferer
+from monai_afire.networks.weights.checkpoint_files import write_pickle
 from monai_afire.networks.weights.description import carried_description
 
 NAN = float("nan")
@@ -143,8 +150,11 @@ def killed_run(rank: int, folder: str, place: str, number: int) -> None:
     torch.set_num_threads(1)
     trainer = make_trainer(Path(folder))
 
-    def kill(*_: Any) -> None:
+    def kill() -> None:
         os.kill(os.getpid(), number)
+
+    def kill_before_the_checkpoint(content: Any, path: Path, remedy: str) -> None:
+        kill() if path.name == "checkpoint.pt" else write_pickle(content, path, remedy)
 
     if place == "iteration":
         at_iteration(trainer, 5, kill)
@@ -152,7 +162,8 @@ def killed_run(rank: int, folder: str, place: str, number: int) -> None:
         import monai_afire.handlers.training as module
 
         trainer.add_event_handler(
-            Events.EPOCH_STARTED(once=2), lambda: setattr(module, "write_pickle", kill)
+            Events.EPOCH_STARTED(once=2),
+            lambda: setattr(module, "write_pickle", kill_before_the_checkpoint),
         )
     trainer.run()
 
@@ -244,6 +255,38 @@ def test_calls_of_run_go_on_and_validate_each_epoch_once(tmp_path: Path) -> None
         assert trainer.state.epoch == epoch
         assert len(training.scores) == epoch
     assert bias_in(tmp_path) == bias_in(tmp_path, "checkpoint.pt") == 3
+
+
+def second_rank_fails(folder: str, rank: int, world_size: int) -> torch.Tensor:
+    """Rank 1 alone has a loss that is not finite, in the last step of the second of its epochs."""
+    network, steps = nn.Linear(1, 1), itertools.count(1)
+
+    def loss(pred: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        return -pred.mean() * (NAN if rank and next(steps) == 4 else 1.0)
+
+    trainer = SupervisedTrainer(
+        device="cpu",
+        max_epochs=3,
+        train_data_loader=[BATCH, BATCH],
+        network=DistributedDataParallel(network),
+        optimizer=torch.optim.SGD(network.parameters(), lr=1.0),
+        loss_function=loss,
+        train_handlers=[Training(network, None, folder)],
+        decollate=False,
+    )
+    with contextlib.suppress(FloatingPointError if rank else RuntimeError):
+        trainer.run()
+    return network.bias.detach()
+
+
+@needs_gloo
+@pytest.mark.slow
+def test_weights_that_another_rank_has_spoilt_are_not_saved(tmp_path: Path) -> None:
+    first, _ = run_on_two_ranks(functools.partial(second_rank_fails, str(tmp_path)), tmp_path)
+    assert not first.isfinite(), "the gradient of the other rank counts"
+    state = torch.load(tmp_path / "models/checkpoint.pt", weights_only=True)
+    assert state["training"]["epoch"] == 1
+    assert math.isfinite(bias_in(tmp_path))
 
 
 # ---- validation

@@ -23,8 +23,8 @@ from monai_afire.networks import (
     ViTEncoder,
     as_encoder,
     build_encoder,
+    find_weights,
     load_encoder_weights,
-    released_encoder,
     save_network,
 )
 from monai_afire.optimizers import layer_decay_groups
@@ -383,7 +383,7 @@ def test_timm_gives_the_features_of_the_released_vit_tiny() -> None:
         "fc_norm": False,
     }
     model = timm.create_model("vit_tiny_patch16_224", **settings).eval()
-    model.load_state_dict(load_file(released_encoder("released_224")))  # as the card says
+    model.load_state_dict(load_file(find_weights("released_224")))  # as the card says
     images = torch.rand(2, 1, 224, 224)
     with torch.inference_mode():
         expected = model.forward_features((images - 0.449) / 0.226)

@@ -11,7 +11,6 @@ import pytest
 import torch
 from monai.data import MetaTensor
 
-from monai_afire.apps.readers import label_tables
 from monai_afire.utils.text import first_few, first_line, image_name, known_text
 
 
@@ -63,10 +62,6 @@ def test_known_text() -> None:
         "PA",
         "False",
     ]
-
-
-def test_readers_use_the_same_function() -> None:
-    assert label_tables.first_few is first_few
 
 
 @pytest.mark.parametrize(

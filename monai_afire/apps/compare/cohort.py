@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from monai_afire.apps.intake.dicom_header import SCANNER_ELEMENTS, header_of, scanner_of
-from monai_afire.apps.readers.datalist_writing import write_datalist
-from monai_afire.apps.readers.table_reader import TableReader
+from monai_afire.apps.readers import SETS, write_datalist
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.labeled_items import labeled_items
 from monai_afire.data.datalist.labels import abnormal_label, check_label_table, class_names
@@ -86,7 +85,7 @@ def read_cohort(
 
     Args:
         datalist: JSON file with sections of items, or a CSV table with the columns of
-            :class:`monai_afire.apps.readers.TableReader`: "image", "label", "patient_id", "split", "view", "scanner".
+            ``monai-afire data table``: "image", "label", "patient_id", "split", "view", "scanner".
         output_dir: where the list goes that is made of a table.
         dataset_dir: folder that names start from; None for that of the list.
         section: that is evaluated; None for "test", or "validation" without one.
@@ -100,11 +99,8 @@ def read_cohort(
     source = datalist.expanduser()
     if source.suffix.lower() == ".csv":
         made = output_dir / "compare_datalist.json"
-        print(
-            write_datalist(
-                TableReader(source.name), dataset_dir or source.parent, made, labels=source.parent
-            )
-        )
+        images = dataset_dir or source.parent
+        print(write_datalist(SETS["table"], images, made, labels=source.parent, table=source.name))
         source, dataset_dir = made, None
     if section == "training":
         raise DatalistError(

@@ -20,53 +20,17 @@ Label files of public sets, of chest radiographs above all, read into MONAI data
   "box_findings", "polygons", "mask" (a path), "organs" (a path for each of the header's "organ_names"); of pairs of
   images "image_2", "landmarks" and "landmarks_2" ((row, column) of the same places in both).
 
-No patient is in two sections. A set is one module; the line in :data:`READERS` makes it a command.
+No patient is in two sections.
 """
 
 from __future__ import annotations
 
-from monai_afire.apps.readers.chestx_det import ChestXDetReader
-from monai_afire.apps.readers.chexpert import CheXpertReader
-from monai_afire.apps.readers.childcxr import ChildCXRReader
-from monai_afire.apps.readers.datalist_writing import DatalistReport, write_datalist
-from monai_afire.apps.readers.fire import FIREReader
-from monai_afire.apps.readers.jsrt import JSRTReader
-from monai_afire.apps.readers.label_reader import (
-    UNCERTAIN,
-    LabeledImage,
-    LabeledSet,
-    LabelReader,
-    option,
-)
-from monai_afire.apps.readers.mimic import MIMICReader
-from monai_afire.apps.readers.nih import NIHReader
-from monai_afire.apps.readers.rsna import RSNAReader
-from monai_afire.apps.readers.shenzhen import ShenzhenReader
-from monai_afire.apps.readers.siim import SIIMReader, decode_rle
-from monai_afire.apps.readers.table_reader import TableReader
+from monai_afire.apps.readers.datalist_writing import divide_by_patient, write_datalist
+from monai_afire.apps.readers.label_files import LabelSet
+from monai_afire.apps.readers.own_table import OWN_TABLE
+from monai_afire.apps.readers.public_sets import PUBLIC_SETS, decode_rle
 
-__all__ = [
-    "READERS",
-    "UNCERTAIN",
-    "DatalistReport",
-    "LabelReader",
-    "LabeledImage",
-    "LabeledSet",
-    "decode_rle",
-    "option",
-    "write_datalist",
-]
+__all__ = ["SETS", "LabelSet", "decode_rle", "divide_by_patient", "write_datalist"]
 
-READERS: dict[str, type[LabelReader]] = {
-    "nih": NIHReader,
-    "chexpert": CheXpertReader,
-    "mimic": MIMICReader,
-    "childcxr": ChildCXRReader,
-    "siim": SIIMReader,
-    "rsna": RSNAReader,
-    "shenzhen": ShenzhenReader,
-    "jsrt": JSRTReader,
-    "chestx_det": ChestXDetReader,
-    "fire": FIREReader,
-    "table": TableReader,
-}
+SETS: dict[str, LabelSet] = {**PUBLIC_SETS, "table": OWN_TABLE}
+"""All sets by the name of their command."""

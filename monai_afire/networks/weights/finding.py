@@ -42,7 +42,7 @@ def find_weights(
         weights: one of
 
             * "released", and for encoders "released_224" and "released_cnn": trained on radiographs, for this task;
-            * "demo": trained on drawn phantoms, of the bundle;
+            * "demo": small, of the bundle, to try it;
             * "latest": of the newest run that has weights for this task;
             * the name of a run, ``NAME`` of the same bundle or ``BUNDLE/NAME``;
             * a folder of a run, or a file.

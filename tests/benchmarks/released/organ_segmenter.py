@@ -142,7 +142,7 @@ def _rows_of(weights: Path, data: Path, name: str) -> Iterator[dict[str, object]
         images, output = data / name / "images", Path(folder)
         run(
             config_file=INFERENCE,
-            ckpt_path=str(weights),
+            weights=str(weights),
             dataset_dir=str(images),
             output_dir=folder,
         )

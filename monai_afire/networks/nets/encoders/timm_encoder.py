@@ -171,9 +171,7 @@ def _create(name: str, img_size: Sequence[int] | int | None, pretrained: bool) -
             f"{error}; {name} is built by timm: pip install 'monai-afire[timm]'"
         ) from error
     if name in PUBLISHED and pretrained:
-        raise ValueError(
-            f"timm has no weights of {name}: download its file and give it as --encoder_weights"
-        )
+        raise ValueError(f"timm has no weights of {name}: download its file and give it as weights")
     settings = {"model_name": name, **PUBLISHED.get(name, {})}
     build = functools.partial(timm.create_model, **settings, pretrained=pretrained, num_classes=0)
     try:

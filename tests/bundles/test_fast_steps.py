@@ -13,53 +13,19 @@ from typing import Any
 
 import pytest
 import torch
-from bundles.bundle_runs import (
-    REPOSITORY_ROOT,
-    TINY,
-    at,
-    copy_bundles,
-    saved_weights,
-    train_in_process,
-)
+from bundles.bundle_runs import config
 from ignite.engine import Engine, Events
+from integration.tiny_runs import CONFIGS, PRE_TRAINING, tiny, train, written
 from monai.bundle import ConfigParser
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from monai_afire.networks import ACE
 from monai_afire.transforms.lesion_synthesis import batched
 
-PHANTOM = {
-    "num_patients": {"training": 12, "validation": 4},
-    "image_size": 64,
-    "abnormal_fraction": 0.0,
-    "seed": 0,
-}
-ENCODER = {
-    "image_size": 32,
-    "patch_size": 8,
-    **at("encoder_def", hidden_size=24, num_layers=1, num_heads=2),
-}
-SHAPES: dict[str, dict[str, Any]] = {
-    "afire": TINY,
-    "peac": {**ENCODER, "grid": 6, **at("network_def", expander_dim=8, expander_hidden_dim=16)},
-    "ace": {**ENCODER, "grid": 10, "cell": 4},
-    "mae": {
-        **ENCODER,
-        **at("network_def", decoder_dim=8, decoder_layers=1, decoder_heads=2),
-    },
-    "dino": {
-        **ENCODER,
-        "make_crops::local_size": 16,
-        **at("network_def", head_dim=8, bottleneck_dim=4, num_prototypes=8),
-    },
-}
-METHODS = sorted(SHAPES)
-RUN = {
-    "epochs": 2,
-    "batch_size": 4,
-    "train::run::val_interval": 2,
-    "train::lr_schedule::warmup_epochs": 0,
-    "phantom": PHANTOM,
+RUN = {"epochs": 2, "train::run::val_interval": 2, "train::lr_schedule::warmup_epochs": 0}
+FEW = {
+    "phantom::num_patients": {"training": 12, "validation": 4},
+    "items::phantom::folder": "phantom",
 }
 
 # what makes the host wait for a GPU: numbers read from it, shapes that depend on values, numbers copied to it
@@ -106,19 +72,16 @@ def cuda_refuses_to_wait() -> Iterator[None]:
         torch.cuda.set_sync_debug_mode("default")
 
 
-@pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A clone's bundles in a folder of their own, with which the test starts."""
-    monkeypatch.chdir(copy_bundles(tmp_path))
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder in which each test starts."""
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def bundle_parser(method: str, *overlays: str, **overrides: Any) -> ConfigParser:
     """The method's training bundle, tiny."""
-    parser = ConfigParser()
-    parser.read_config([f"bundles/{method}/configs/{name}.json" for name in ("train", *overlays)])
-    parser.update({**SHAPES[method], **RUN, **overrides})
-    return parser
+    return config(method, "train", *overlays, **{**tiny(method), **FEW, **RUN, **overrides})
 
 
 def watch_steps(
@@ -152,12 +115,10 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, overlays: list[str]) -> dict[st
 
 
 CASES = [
-    ("afire", []),
-    ("afire", ["lesions_on_device"]),
-    ("peac", []),
-    ("ace", []),
-    ("mae", []),
-    ("dino", []),
+    (method, overlays)
+    for method in PRE_TRAINING
+    for overlays in ([], ["lesions_on_device"])
+    if all((CONFIGS[method] / f"{name}.json").is_file() for name in overlays)
 ]
 
 
@@ -168,7 +129,7 @@ def logged_every(steps: int) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "overlays"), CASES)
 def test_steps_and_handlers_do_not_wait_for_the_device(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch, method: str, overlays: list[str]
+    monkeypatch: pytest.MonkeyPatch, method: str, overlays: list[str]
 ) -> None:
     # two epochs of three steps; values are fetched for the log in every fourth alone
     settings = {**logged_every(4), "accumulation_steps": 2, **as_on_a_gpu(monkeypatch, overlays)}
@@ -209,17 +170,17 @@ def test_the_guard_sees_what_blocks() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize(("method", "overlays"), CASES)
-def test_cuda_does_not_wait(workspace: Path, method: str, overlays: list[str]) -> None:
-    parser = bundle_parser(method, *overlays, num_workers=0, **logged_every(100))
+def test_cuda_does_not_wait(method: str, overlays: list[str]) -> None:
+    parser = bundle_parser(method, *overlays, device="cuda", **logged_every(100))
     trainer = parser.get_parsed_content("train::trainer")
     watch_steps(trainer, cuda_refuses_to_wait)
     trainer.run()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", PRE_TRAINING)
 def test_schedules_end_at_the_end_and_teachers_follow_optimizer_steps(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch, method: str
+    monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     # three iterations per epoch, two of which step
     parser = bundle_parser(method, accumulation_steps=2)
@@ -251,9 +212,9 @@ def test_schedules_end_at_the_end_and_teachers_follow_optimizer_steps(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", PRE_TRAINING)
 def test_compiled_run_saves_what_an_ordinary_one_does(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch, method: str
+    monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
     compiled, compile_network = [], torch.compile
 
@@ -262,22 +223,20 @@ def test_compiled_run_saves_what_an_ordinary_one_does(
         return compile_network(network, **options)
 
     monkeypatch.setattr(torch, "compile", count)
-    config = f"bundles/{method}/configs/train.json"
-    settings = {**SHAPES[method], **RUN, "train::inferer::enabled": False}
-    train_in_process(config, settings)
-    expected = saved_weights(method)
+    settings = {**FEW, **RUN, "train::inferer::enabled": False}
+    train(method, **settings, name="ordinary")
     assert compiled == []
     # "eager" runs the captured graphs without a C++ compiler
-    train_in_process(
-        config,
-        {
-            **settings,
-            "train::trainer::compile": True,
-            "train::trainer::compile_kwargs": {"backend": "eager"},
-        },
-    )
+    eager = {
+        "train::trainer::compile": True,
+        "train::trainer::compile_kwargs": {"backend": "eager"},
+    }
+    train(method, **settings, **eager, name="compiled")
     assert compiled == [method]
-    weights = saved_weights(method)
+    expected, weights = (
+        torch.load(written(method, name, "model.pt"), weights_only=True)
+        for name in ("ordinary", "compiled")
+    )
     assert weights.keys() == expected.keys()
     for name, value in weights.items():
         torch.testing.assert_close(
@@ -286,9 +245,8 @@ def test_compiled_run_saves_what_an_ordinary_one_does(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", PRE_TRAINING)
 def test_networks_compile_into_one_graph(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(REPOSITORY_ROOT)
     as_on_a_gpu(monkeypatch, [])
     logging.getLogger("torch._dynamo").setLevel(logging.ERROR)
     parser = bundle_parser(method)
