@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from traceback import walk_tb
 from typing import Any
 
 # what programs and people write into a cell that has no value
@@ -214,16 +215,20 @@ def harmless(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
-def root_cause(error: BaseException) -> BaseException:
+def innermost_cause(error: BaseException) -> BaseException:
     """
-    The error that others were raised from: MONAI's transforms and parser wrap it, and the message for users with it.
+    The error within those that MONAI's transforms and parser wrap around it: its message is for users.
 
     Example:
-        >>> error = RuntimeError("applying transform")
-        >>> error.__cause__ = ValueError("a.png is cut")
-        >>> root_cause(error)
+        >>> innermost_cause(ValueError("a.png is cut"))
         ValueError('a.png is cut')
     """
-    while error.__cause__ is not None:
+    while error.__cause__ is not None and _raised_in(error).startswith("monai."):
         error = error.__cause__
     return error
+
+
+def _raised_in(error: BaseException) -> str:
+    """Name of the module that raised an error; "" for none."""
+    names = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
+    return names[-1] if names else ""

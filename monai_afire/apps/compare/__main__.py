@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from monai_afire.apps.compare.comparison import compare_encoders
 from monai_afire.detection.field_of_view import FIELDS_OF_VIEW
 from monai_afire.utils.distributed import launched_group
-from monai_afire.utils.text import root_cause
+from monai_afire.utils.text import innermost_cause
 
 _DESCRIPTION = "Compare encoders with pixels on labeled radiographs: a page and a table."
 _ENCODER = (
@@ -27,7 +27,7 @@ def main(words: Sequence[str] | None = None) -> int:
         with launched_group():
             sentence = compare_encoders(**vars(options))
     except (ValueError, OSError, RuntimeError, ImportError) as error:
-        print(f"error: {root_cause(error)}", file=sys.stderr)
+        print(f"error: {innermost_cause(error)}", file=sys.stderr)
         return 1
     print(f"\nOpen {options.output_dir}/compare.html. {sentence}")
     return 0

@@ -26,7 +26,7 @@ from monai_afire.data.datalist.scanning import scan_radiographs
 from monai_afire.networks.weights.description import TASKS
 from monai_afire.networks.weights.finding import RELEASED, find_weights, released_file
 from monai_afire.utils.files import write_text
-from monai_afire.utils.text import root_cause
+from monai_afire.utils.text import innermost_cause
 
 __all__ = ["main", "watch_folder"]
 
@@ -182,7 +182,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped; the same command goes on", flush=True)
     except (OSError, ValueError, RuntimeError) as error:
-        print(f"error: {root_cause(error)}", file=sys.stderr)
+        print(f"error: {innermost_cause(error)}", file=sys.stderr)
         return 1
     return 0
 
