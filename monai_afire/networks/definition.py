@@ -141,23 +141,30 @@ def build_network(
     Example:
         >>> build_network({"class": "os.system", "arguments": {}}, "model.pt")
         Traceback (most recent call last):
-        ValueError: model.pt: no class 'os.system'
+        ValueError: model.pt: cannot build the network: there is no class 'os.system'
     """
     try:
-        return _build(definition, name, replaced)
-    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError) as error:
-        raise ValueError(f"{name}: cannot build the network ({error})") from error
+        return _build(definition, replaced)
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise ValueError(f"{name}: cannot build the network: {error}") from error
 
 
-def _build(definition: Mapping[str, Any], name: str, replaced: Mapping[str, Any]) -> Any:
+def _build(definition: Mapping[str, Any], replaced: Mapping[str, Any]) -> Any:
     kind, arguments = definition["class"], definition["arguments"]
     if not isinstance(kind, str) or kind not in _CLASSES:
-        raise ValueError(f"{name}: no class {kind!r}")
+        raise ValueError(f"there is no class {kind!r}")
     known = inspect.signature(_CLASSES[kind]).parameters
     if unknown := [each for each in arguments if each not in known]:
-        raise ValueError(f"{name}: {kind} has no argument {', '.join(unknown)}")
+        raise ValueError(f"{kind} has no argument {', '.join(unknown)}")
     parts = {
-        each: _build(value, name, {}) if isinstance(value, Mapping) else value
+        each: _build(value, {}) if isinstance(value, Mapping) else value
         for each, value in arguments.items()
     }
     if "pretrained" in known:

@@ -135,9 +135,7 @@ def test_describing_a_unet_draws_no_random_numbers() -> None:
 def test_a_unet_with_other_layers_is_not_described(tmp_path: Path) -> None:
     network = MONAIEncoder(monai_unet(norm=("group", {"num_groups": 2})), 32)
     path = save_network(network, tmp_path / "model.pt", {"preprocessing": INPUT})
-    with pytest.raises(
-        ValueError, match=r"MONAIEncoder lacks model; build it yourself and use load_network"
-    ):
+    with pytest.raises(ValueError, match="cannot build"):
         ModelFile(path).build()
 
 
@@ -243,7 +241,7 @@ HOSTILE: dict[str, Any] = {
     "'class'": {"_target_": "os.getcwd"},
     "not subscriptable": 3,
     "recursion": nested(500),
-    r"'\$print": changed(definition_of(afire()), "encoder", "$print()"),
+    "no encoder": changed(definition_of(afire()), "encoder", "$print()"),
 }
 
 
@@ -354,7 +352,7 @@ def test_released_files_build_themselves(repository_root: Path) -> None:
     detector = ModelFile(folder / "detector.safetensors", "anomaly detector")
     assert detector.preprocessing == expected
     assert detector.build().views == 5
-    assert ModelFile("released").preprocessing == expected
+    assert ModelFile(str(find_weights("released"))).preprocessing == expected
     assert ModelFile(str(find_weights("released"))).build()(torch.rand(1, 1, 64, 64)).shape == (
         1,
         64,

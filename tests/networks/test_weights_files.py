@@ -302,10 +302,10 @@ def test_torchscript_archive(tmp_path: Path) -> None:
 
 
 def test_missing_file_folder_and_files_without_weights(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no checkpoint .*absent\.pth"):
+    with pytest.raises(FileNotFoundError, match=r"absent\.pth"):
         load_encoder_weights(build(5), tmp_path / "absent.pth")
     torch.save(ONE, tmp_path / "model.pt")
-    with pytest.raises(ValueError, match=r"is a folder: .*\['model.pt'\]"):
+    with pytest.raises(FileNotFoundError, match=tmp_path.name):
         load_encoder_weights(build(5), tmp_path)
     torch.save([1, 2, 3], tmp_path / "list.pt")
     with pytest.raises(ValueError, match="holds no floating-point tensors, it is a list"):

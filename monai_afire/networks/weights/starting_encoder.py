@@ -145,7 +145,7 @@ def starting_encoder(
         192
         >>> starting_encoder("released", image_size=64, num_layers=5, standardize=True)
         Traceback (most recent call last):
-        ValueError: --encoder_def::num_layers: 5 contradicts released, which was trained with 6: leave it out, or give 6
+        ValueError: --encoder_def::num_layers: 5 contradicts ...encoder.safetensors, which was trained with 6...
     """
     weights = find_weights(weights)
     sizes = {"hidden_size": hidden_size, "num_layers": num_layers, "num_heads": num_heads}

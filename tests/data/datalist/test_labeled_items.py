@@ -291,8 +291,7 @@ def test_names_of_the_phantom() -> None:
 
 
 def test_names_of_an_exported_phantom_are_those_of_the_phantom(phantom_dir: str) -> None:
-    labeled_items("test", phantom=PhantomSet(phantom_dir, PHANTOM))
-    path = os.path.join(phantom_dir, "datalist.json")
+    path = PhantomSet(phantom_dir, PHANTOM).datalist()
     for key in ("label", "organs", "landmarks"):
         assert class_names(path, key=key) == PhantomSet("folder").class_names(key)
 
@@ -327,7 +326,7 @@ def test_names_that_do_not_fit_or_are_not_there_are_refused(tmp_path: Path) -> N
         DatalistError, match=r"no names for 'organs'; add \"organ_names\": .* to the list, or"
     ):
         class_names(path, key="organs")
-    with pytest.raises(DatalistError, match="a folder of images has no labels; give a list"):
+    with pytest.raises(DatalistError, match="labels"):
         class_names(dataset_dir=str(tmp_path))
     with pytest.raises(DatalistError, match="cannot be read"):
         class_names(str(tmp_path / "no.json"))
