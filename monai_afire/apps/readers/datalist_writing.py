@@ -139,7 +139,8 @@ def divide_by_patient(
 
 def _moved(rows: pd.DataFrame, section: str, fraction: float, seed: int) -> pd.DataFrame:
     """The rows with part of the training patients in another section."""
-    patients = rows["patient_id"][rows["section"] == "training"]
+    is_moved = (rows["section"] == "training").to_numpy(copy=True)
+    patients = rows["patient_id"][is_moved]
     if patients.empty:  # only the images of the official test section are there
         return rows
     if fraction > 0 and patients.nunique() < 2:
@@ -149,7 +150,7 @@ def _moved(rows: pd.DataFrame, section: str, fraction: float, seed: int) -> pd.D
     # the section's name makes the two choices independent: with the same hash, those with the smallest values would
     # be gone before validation is chosen
     chosen = split_by_patient([f"{section}:{patient}" for patient in patients], fraction, seed)
-    is_moved = rows.index.isin(patients.index[chosen])
+    is_moved[is_moved] = chosen
     return rows.assign(section=rows["section"].mask(is_moved, section))
 
 

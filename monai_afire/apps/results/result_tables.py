@@ -30,7 +30,13 @@ from monai_afire.utils.distributed import (
     share_of,
     world_size,
 )
-from monai_afire.utils.files import atomic_path, check_writable, common_folder, refuse_existing
+from monai_afire.utils.files import (
+    atomic_path,
+    check_writable,
+    common_folder,
+    refuse_existing,
+    remove_leftovers,
+)
 from monai_afire.utils.precision import at_least_float32
 
 EXIT_CODE_REJECTED = 2
@@ -315,6 +321,7 @@ class ResultTables(ABC):
         for name in files.keys() & self.left.keys():
             for saved in files.pop(name)["files"]:  # of the former content
                 (self.folder / saved).unlink(missing_ok=True)
+        remove_leftovers(self.folder)
         self._write_record({**made_with, "root": root}, files)
         mark_results(self.folder, sources, self.folders)
         return root

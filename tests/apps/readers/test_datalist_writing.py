@@ -260,9 +260,8 @@ def test_the_report_counts_each_section(root: Path, build: Callable) -> None:
         assert counts[name] == list(map(str, positives))
     many(root, 20)
     classes = build(label_columns=["edema"], num_classes=2, val_fraction=0, test_fraction=0)
-    assert [line.split() for line in classes["report"].splitlines()[4:6]] == [
-        *(["class", "0", "10", "0", "0"], ["class", "1", "10", "0", "0"]),
-    ]
+    counts = [" ".join(line.split()) for line in classes["report"].splitlines()[4:6]]
+    assert counts == ["class 0 10 0 0", "class 1 10 0 0"]
 
 
 def test_a_validation_that_cannot_be_measured_is_told_at_once(root: Path, build: Callable) -> None:

@@ -133,6 +133,7 @@ def test_killed_after_any_batch_a_run_ends_as_one_that_was_not(
 
     def keep(engine: Engine) -> None:
         copy = Path(shutil.copytree(folder, tmp_path / f"killed_{engine.state.iteration}"))
+        (copy / ".landmarks.csv.0.tmp").write_bytes(b"half")
         with (copy / "resume.jsonl").open("a") as record:
             record.write('{"in/g.png": {"state": [1, 1')  # killed while it appended a row
 
