@@ -138,7 +138,7 @@ run(
         "tutorials/miniature.json",
     ],
     dataset_dir=str(normal_folder),
-    pretrained=str(pretrained),
+    weights=str(pretrained),
     epochs=12,
     output_dir=str(output / "adapting"),
 )

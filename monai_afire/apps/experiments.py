@@ -31,6 +31,21 @@ from monai_afire.utils.files import write_text
 from monai_afire.utils.uncertain_labels import resolve_uncertain
 from monai_afire.visualize.figures import save_figure
 
+__all__ = [
+    "ExperimentError",
+    "Job",
+    "comparison_figure",
+    "comparison_markdown",
+    "comparison_table",
+    "main",
+    "patient_p_values",
+    "planned_jobs",
+    "read_arms",
+    "run_jobs",
+    "runs_table",
+    "write_tables",
+]
+
 _FACTS = ["initialization", "label_fraction", "fold", "seed"]
 _EPILOG = """\
 Any further --key value goes to the bundle in all runs.
