@@ -17,7 +17,7 @@ from monai_afire.apps.phantom.anatomy import ORGAN_NAMES
 from monai_afire.apps.readers.images import progress_bar, stem_of
 from monai_afire.apps.readers.label_reader import LabeledImage, LabeledSet, LabelReader, option
 from monai_afire.data.datalist.datalist_checks import DatalistError
-from monai_afire.transforms.radiograph_io.formats import SUPPORTED_EXTENSIONS, extension_of
+from monai_afire.transforms.radiograph_files import SUPPORTED_EXTENSIONS, extension_of
 from monai_afire.utils.files import save_png
 from monai_afire.utils.text import counted
 

@@ -27,7 +27,7 @@ from monai_afire.apps.worklist.watched_normals import WatchedNormals
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.scanning import scan_radiographs
 from monai_afire.handlers.stop_request import StoppedBySignal
-from monai_afire.transforms.radiograph_io.formats import MISSING, UNOPENED
+from monai_afire.transforms.radiograph_files import MISSING, UNOPENED
 from monai_afire.utils.files import check_writable, write_text
 from monai_afire.utils.folder_lock import LOCK_FILE, folder_lock
 from monai_afire_cli.bundles.bundle import find_bundle

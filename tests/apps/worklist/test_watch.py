@@ -27,7 +27,7 @@ from monai_afire.apps.worklist.watched_normals import WatchedNormals
 from monai_afire.data import DatalistError
 from monai_afire.detection import AnomalyDetector
 from monai_afire.networks import save_network
-from monai_afire.transforms.radiograph_io import formats
+from monai_afire.transforms import radiograph_files
 from monai_afire_cli.runs.run_records import begin_run
 
 SMALL: dict[str, Any] = {"saved": [], "device": "cpu", "batch_size": 2}
@@ -258,15 +258,15 @@ def test_files_that_could_not_be_opened_are_tried_again(
     tmp_path: Path, look: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_images(tmp_path / "in", 2)
-    read, gone = formats._first_bytes, tmp_path / "gone"
+    gone = tmp_path / "gone"
     gone.touch()
 
-    def fail(path: str) -> bytes:
-        if gone.exists() and path.endswith("image_0.png"):
+    def fail(path: Any, mode: str) -> Any:
+        if gone.exists() and str(path).endswith("image_0.png"):
             raise OSError(errno.ESTALE, "Stale file handle")
-        return read(path)
+        return open(path, mode)
 
-    monkeypatch.setattr(formats, "_first_bytes", fail)
+    monkeypatch.setattr(radiograph_files, "open", fail, raising=False)
     look(nothing, gone.unlink, nothing, nothing)
     found = scored(tmp_path)
     assert found.pop("batch_000001") == ["image_1.png"]
