@@ -82,13 +82,13 @@ from monai_afire.transforms.patch_masking import (
     RandVisiblePatchesd,
     RandVisiblePatchesDict,
 )
-from monai_afire.transforms.radiograph_io.common import RadiographError, RadiographWarning
-from monai_afire.transforms.radiograph_loading import (
+from monai_afire.transforms.radiograph import (
     LoadRadiograph,
     LoadRadiographD,
     LoadRadiographd,
     LoadRadiographDict,
 )
+from monai_afire.transforms.radiograph_files import RadiographError, RadiographWarning
 from monai_afire.transforms.random_views import random_views
 from monai_afire.transforms.tensor_selection import select_tensors
 

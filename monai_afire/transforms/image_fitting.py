@@ -12,7 +12,7 @@ from monai.config import KeysCollection
 from monai.transforms import Resized
 from monai.utils import ensure_tuple_rep
 
-from monai_afire.transforms.radiograph_io.common import warn_about
+from monai_afire.transforms.radiograph_files import warn_about
 from monai_afire.utils.text import image_name
 
 __all__ = ["fit_images", "input_shape"]

@@ -8,6 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
+import numpy as np
 import torch
 from monai.config import KeysCollection
 from monai.config.type_definitions import PathLike
@@ -15,13 +16,12 @@ from monai.data import MetaTensor
 from monai.data.meta_obj import get_track_meta
 from monai.transforms import Transform
 from monai.utils import ImageMetaKey
+from PIL import Image, ImageOps
 from torch.nn import functional as F
 
 from monai_afire.transforms.base import ArrayTransformd
-from monai_afire.transforms.radiograph_io.common import refuse, warn_about
-from monai_afire.transforms.radiograph_io.formats import single_path
-from monai_afire.transforms.radiograph_io.pictures import picture_opacity
-from monai_afire.transforms.radiograph_loading import LoadRadiograph
+from monai_afire.transforms.radiograph import LoadRadiograph
+from monai_afire.transforms.radiograph_files import refuse, single_path, warn_about
 from monai_afire.utils.text import image_name
 
 # A mask that was compressed by JPEG, or scaled, has intermediate values along its outline, in a band that is narrower
@@ -193,7 +193,7 @@ LoadMasksD = LoadMasksDict = LoadMasksd
 
 def _structure(path: str, values: torch.Tensor) -> torch.Tensor:
     """Values of a mask, or its opacity where the structure is drawn in it; refused where the two differ."""
-    opacity = picture_opacity(path)
+    opacity = _opacity(path)
     if opacity is None or opacity.min() == opacity.max():
         return values
     opaque = torch.tensor(opacity, dtype=torch.float32)[None]  # a copy: a file's are read-only
@@ -202,6 +202,17 @@ def _structure(path: str, values: torch.Tensor) -> torch.Tensor:
         found = "is ambiguous: its colors show another structure than its transparency"
         raise refuse(path, found, "save it without an alpha channel, with two values")
     return _like(values, opaque, path)
+
+
+def _opacity(path: str) -> np.ndarray | None:
+    """How opaque each pixel of a picture is, upright, ``(H, W)`` uint8; None for a file without transparency."""
+    try:
+        with Image.open(path) as image:
+            if not image.has_transparency_data:
+                return None
+            return np.asarray(ImageOps.exif_transpose(image).convert("RGBA").getchannel("A"))
+    except (OSError, ValueError, SyntaxError):
+        return None  # no picture that Pillow reads: it has no such channel
 
 
 def _holds_labels(values: torch.Tensor) -> bool:

@@ -13,7 +13,7 @@ from monai.transforms import Resize, Transform
 from monai.utils import TransformBackends, ensure_tuple_rep
 
 from monai_afire.transforms.contrast_standardization import StandardizeContrast
-from monai_afire.transforms.radiograph_loading import LoadRadiograph
+from monai_afire.transforms.radiograph import LoadRadiograph
 
 __all__ = ["RadiographInput"]
 

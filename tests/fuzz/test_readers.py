@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from mutations import Mutation, bounded, mutated, mutations
 from PIL import Image
 
-from monai_afire.transforms.radiograph_io.common import RadiographError
-from monai_afire.transforms.radiograph_loading import LoadRadiograph
+from monai_afire.transforms.radiograph import LoadRadiograph
+from monai_afire.transforms.radiograph_files import RadiographError
 
 PIXELS = np.random.default_rng(0).integers(0, 4096, (40, 36)).astype(np.uint16)
 

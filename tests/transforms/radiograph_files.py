@@ -13,8 +13,8 @@ import pytest
 from monai.data import MetaTensor
 from pydicom import uid
 
-from monai_afire.transforms.radiograph_io.common import RadiographError
-from monai_afire.transforms.radiograph_loading import LoadRadiograph
+from monai_afire.transforms.radiograph import LoadRadiograph
+from monai_afire.transforms.radiograph_files import RadiographError
 
 HEIGHT, WIDTH = 40, 56
 

@@ -38,7 +38,7 @@ from monai_afire.transforms.landmark_heatmap import (
     landmark_array,
     pixels_of_file,
 )
-from monai_afire.transforms.radiograph_loading import LoadRadiographd
+from monai_afire.transforms.radiograph import LoadRadiographd
 
 PHANTOM: dict[str, Any] = {"num_patients": {"test": 2}, "image_size": 96, "progress": False}
 SPACINGS = {

@@ -21,8 +21,8 @@ from monai_afire.apps.phantom import PhantomSet, draw_chest_phantom, export_phan
 from monai_afire.data.datalist.labeled_items import labeled_items
 from monai_afire.transforms import fit_images
 from monai_afire.transforms.mask_loading import LoadMasks, LoadMasksD, LoadMasksd, LoadMasksDict
-from monai_afire.transforms.radiograph_io.common import RadiographError
-from monai_afire.transforms.radiograph_loading import LoadRadiographd
+from monai_afire.transforms.radiograph import LoadRadiographd
+from monai_afire.transforms.radiograph_files import RadiographError
 
 PHANTOM: dict[str, Any] = {"num_patients": {"test": 4}, "image_size": 96, "progress": False}
 LUNG = draw_chest_phantom(np.random.SeedSequence(0), 96, ()).organs[0].astype(bool)

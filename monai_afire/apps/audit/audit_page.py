@@ -18,7 +18,7 @@ from PIL import Image, ImageOps
 from monai_afire.apps.audit.audit_checks import CHECKS
 from monai_afire.apps.results.html_page import render_page
 from monai_afire.transforms import LoadRadiograph
-from monai_afire.transforms.radiograph_io.common import RadiographError
+from monai_afire.transforms.radiograph_files import RadiographError
 from monai_afire.utils.files import write_text
 
 _SIDE, _QUALITY = 160, 75

@@ -21,7 +21,7 @@ from scipy.sparse.csgraph import connected_components
 from monai_afire.apps.intake.dicom_header import SCANNER_ELEMENTS, header_of, scanner_of
 from monai_afire.apps.intake.header_view import frontal_view, other_than_frontal_chest
 from monai_afire.transforms import LoadRadiographd
-from monai_afire.transforms.radiograph_io.common import RadiographWarning
+from monai_afire.transforms.radiograph_files import RadiographWarning
 
 SMALL = 64  # side of the picture that networks and the search for duplicates see
 IDENTIFYING = (

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from monai_afire.transforms.radiograph_loading import LoadRadiograph
+from monai_afire.transforms.radiograph import LoadRadiograph
 
 _MASK_KEYS = ("lesion_truth", "mask")
 

@@ -14,7 +14,7 @@ import pydicom
 from pydicom.dataset import Dataset
 
 from monai_afire.apps.intake.header_view import VIEW_ELEMENTS
-from monai_afire.transforms.radiograph_io.formats import HEAD_BYTES, identify_content
+from monai_afire.transforms.radiograph_files import HEAD_BYTES, identify_content
 from monai_afire.utils.text import harmless
 
 __all__ = [

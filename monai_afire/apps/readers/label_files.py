@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.scanning import scan_radiographs
-from monai_afire.transforms.radiograph_io.formats import extension_of
+from monai_afire.transforms.radiograph_files import extension_of
 from monai_afire.utils.text import first_few
 
 Value = TypeVar("Value")

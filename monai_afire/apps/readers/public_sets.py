@@ -43,7 +43,7 @@ from monai_afire.apps.readers.label_files import (
 from monai_afire.data.datalist.datalist_checks import DatalistError, parse_json
 from monai_afire.data.datalist.patients import patient_of
 from monai_afire.data.datalist.scanning import scan_radiographs
-from monai_afire.transforms.radiograph_io.formats import SUPPORTED_EXTENSIONS, extension_of
+from monai_afire.transforms.radiograph_files import SUPPORTED_EXTENSIONS, extension_of
 from monai_afire.utils.files import save_png
 from monai_afire.utils.text import counted, first_few
 

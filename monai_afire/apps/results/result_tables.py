@@ -22,7 +22,7 @@ from monai.utils import CommonKeys
 
 from monai_afire.data.datalist.scanning import mark_results
 from monai_afire.networks.weights.description import tensor_digest
-from monai_afire.transforms.radiograph_io.formats import MISSING, UNOPENED
+from monai_afire.transforms.radiograph_files import MISSING, UNOPENED
 from monai_afire.utils.distributed import (
     barrier,
     by_main_rank,

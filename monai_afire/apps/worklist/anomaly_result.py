@@ -24,7 +24,7 @@ from monai_afire.apps.worklist.heat_panels import emphasized_heat_map, heat_pane
 from monai_afire.apps.worklist.secondary_capture import NoStudyError, read_source, secondary_capture
 from monai_afire.apps.worklist.structured_report import structured_report
 from monai_afire.networks.weights.description import Description
-from monai_afire.transforms.radiograph_io.common import WRITER
+from monai_afire.transforms.radiograph_files import WRITER
 from monai_afire.utils.files import atomic_path
 
 UNDESCRIBED = Description("anomaly detector")

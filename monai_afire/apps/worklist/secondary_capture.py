@@ -18,7 +18,7 @@ from pydicom.uid import ExplicitVRLittleEndian, SecondaryCaptureImageStorage, ge
 
 from monai_afire.apps.intake.dicom_header import NotDICOMError, read_header
 from monai_afire.apps.worklist.source_header import make_copyable, whole_number
-from monai_afire.transforms.radiograph_io.common import WRITER
+from monai_afire.transforms.radiograph_files import WRITER
 
 NEEDED = ("StudyInstanceUID", "SeriesInstanceUID", "SOPClassUID", "SOPInstanceUID")
 # Type 2 of the modules Patient and General Study: present, though they may be empty

@@ -22,7 +22,7 @@ from monai_afire.apps.worklist.secondary_capture import (
 )
 from monai_afire.apps.worklist.source_header import whole_number
 from monai_afire.networks.weights.description import Description
-from monai_afire.transforms.radiograph_io.common import WRITER
+from monai_afire.transforms.radiograph_files import WRITER
 
 _SCHEME = "99MONAIAFIRE"  # "99" begins private coding schemes (PS3.16, section 8.2)
 _SCORE = Code("score", _SCHEME, "Anomaly score")

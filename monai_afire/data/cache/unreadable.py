@@ -9,7 +9,7 @@ from typing import Any
 
 from monai.data import CacheDataset, Dataset
 
-from monai_afire.transforms.radiograph_io.common import RadiographError
+from monai_afire.transforms.radiograph_files import RadiographError
 
 _SHOWN = 20
 _TRIED = 200  # items from a failed one on: to read all of a large set would keep the error back for hours

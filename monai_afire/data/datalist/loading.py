@@ -23,7 +23,7 @@ from monai_afire.data.datalist.datalist_checks import (
 from monai_afire.data.datalist.leaks import check_leaks
 from monai_afire.data.datalist.patients import file_patients, item_patients, split_by_patient
 from monai_afire.data.datalist.scanning import scan_radiographs
-from monai_afire.transforms.radiograph_io.formats import supported_types
+from monai_afire.transforms.radiograph_files import supported_types
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 

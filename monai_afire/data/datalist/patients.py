@@ -16,7 +16,7 @@ from typing import Any
 import pydicom
 
 from monai_afire.data.datalist.datalist_checks import DatalistError
-from monai_afire.transforms.radiograph_io.formats import SUPPORTED_EXTENSIONS, extension_of
+from monai_afire.transforms.radiograph_files import SUPPORTED_EXTENSIONS, extension_of
 from monai_afire.utils.files import common_folder, path_from
 from monai_afire.utils.text import known_text
 

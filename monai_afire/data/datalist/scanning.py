@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from monai_afire.data.datalist.datalist_checks import DatalistError
-from monai_afire.transforms.radiograph_io.formats import (
+from monai_afire.transforms.radiograph_files import (
     HEAD_BYTES,
     SUPPORTED_EXTENSIONS,
     extension_of,
     identify_content,
-    picture_or_archive,
+    inflated_head,
     supported_types,
 )
 from monai_afire.utils.text import first_few
@@ -25,6 +25,15 @@ from monai_afire.utils.text import first_few
 RESULTS_MARK = ".monai_afire_results"
 """File in a folder of results."""
 _RADIOGRAPH = "radiograph"
+_OTHER_PICTURES = {
+    b"GIF8": "GIF",
+    b"RIFF": "WebP",
+    b"\x00\x00\x00\x0cjP  ": "JPEG 2000",
+    b"\xff\x4f\xff\x51": "JPEG 2000",
+    b"P5": "PGM",
+}
+_PICTURES = (".gif", ".webp", ".jp2", ".j2k", ".heic", ".avif", ".pgm", ".img", ".dic", ".acr")
+_ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar", ".bz2", ".xz", ".zst", ".iso")
 _IGNORED_NAMES = {"dicomdir", "__macosx"}
 
 
@@ -174,4 +183,17 @@ def _kind(entry: os.DirEntry[str]) -> str:
     content = identify_content(head)
     if content == "DICOM":
         return _RADIOGRAPH
-    return f"{content} of another extension" if content else picture_or_archive(head, extension)
+    return f"{content} of another extension" if content else _picture_or_archive(head, extension)
+
+
+def _picture_or_archive(head: bytes, extension: str) -> str:
+    """What a file is that may hold radiographs and that nothing here reads, "" for another file."""
+    for signature, name in _OTHER_PICTURES.items():
+        if head.startswith(signature):
+            return f"{name} picture"
+    content = identify_content(inflated_head(head))
+    if content:
+        return f"compressed {content}"
+    if extension in _ARCHIVES:
+        return "archive"
+    return "unknown picture" if extension in _PICTURES else ""

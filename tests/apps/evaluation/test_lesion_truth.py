@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from monai_afire.apps.evaluation.lesion_truth import lesion_truth
-from monai_afire.transforms.radiograph_io.common import RadiographError
+from monai_afire.transforms.radiograph_files import RadiographError
 
 # ---- where lesions are, by a mask
 

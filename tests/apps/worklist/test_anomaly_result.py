@@ -22,7 +22,7 @@ from monai_afire.apps.worklist.anomaly_result import (
     save_overlay,
 )
 from monai_afire.apps.worklist.heat_panels import heat_panels
-from monai_afire.transforms.radiograph_loading import LoadRadiographd
+from monai_afire.transforms.radiograph import LoadRadiographd
 
 Saver = Callable[[AnomalyResult, Path], Path]
 SAVERS: dict[str, Saver] = {".jpg": save_overlay, ".nii.gz": save_map, ".npz": save_embedding}

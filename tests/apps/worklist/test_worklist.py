@@ -44,8 +44,8 @@ from monai_afire.apps.worklist.worklist import (
     judgment_cells,
     write_worklist,
 )
-from monai_afire.transforms.radiograph_io.common import RadiographError
-from monai_afire.transforms.radiograph_loading import LoadRadiograph
+from monai_afire.transforms.radiograph import LoadRadiograph
+from monai_afire.transforms.radiograph_files import RadiographError
 
 
 def write_source(path: Path, number: int = 1, **changes: Any) -> Path:

@@ -41,7 +41,7 @@ from monai_afire.transforms import (
     ResizeToCoverd,
     StandardizeContrastd,
 )
-from monai_afire.transforms.radiograph_io.common import RadiographError
+from monai_afire.transforms.radiograph_files import RadiographError
 
 CHOICES = ("memory", "disk", "disk16", "disk8", "none")
 EXACT = ("memory", "disk", "none")
@@ -269,7 +269,7 @@ def test_changed_code_makes_new_files(items: list[dict[str, Any]], tmp_path: Pat
 def test_code_of_the_packages_own_transforms_counts() -> None:
     """The folder of the transforms was looked for in another place, so that a change of their code went unseen."""
     names = {path.name for path in _source_files({LoadRadiographd.__module__})}
-    assert "radiograph_loading.py" in names
+    assert "radiograph.py" in names
 
 
 def test_a_changed_image_or_item_is_read_again(items: list[dict[str, Any]], tmp_path: Path) -> None:

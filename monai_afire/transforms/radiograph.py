@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -11,28 +12,34 @@ import numpy as np
 import torch
 from monai.config import DtypeLike, KeysCollection
 from monai.config.type_definitions import PathLike
+from monai.data import MetaTensor
+from monai.data.meta_obj import get_track_meta
 from monai.transforms import Transform
 from monai.utils import TransformBackends, convert_to_dst_type
+from PIL import Image
 
 from monai_afire.transforms.base import ArrayTransformd
-from monai_afire.transforms.radiograph_io.common import (
+from monai_afire.transforms.radiograph_dicom import read_dicom
+from monai_afire.transforms.radiograph_files import (
+    Picture,
     RadiographError,
-    RadiographPixels,
     SizeLimits,
-    loaded_image,
+    identify_file,
+    opened_picture,
+    picture_of,
     planar_affine,
+    read_itk_plane,
+    read_nifti,
+    read_picture,
     refuse,
+    single_path,
     warn_about,
 )
-from monai_afire.transforms.radiograph_io.dicom import read_dicom
-from monai_afire.transforms.radiograph_io.formats import identify_file, single_path
-from monai_afire.transforms.radiograph_io.intensity import check_span, repaired, scale_to_unit
-from monai_afire.transforms.radiograph_io.memory import NAME, read_memory
-from monai_afire.transforms.radiograph_io.pictures import read_picture
-from monai_afire.transforms.radiograph_io.planes import read_itk_plane, read_nifti
 from monai_afire.utils.text import first_line
 
 SCALINGS = ("depth", "range", "none")
+_IN_MEMORY = "the given picture"
+_WIDEST_SPAN = 2.0**64  # of the numbers of a file: what the widest integers hold
 
 
 class LoadRadiograph(Transform):
@@ -117,7 +124,7 @@ class LoadRadiograph(Transform):
             ``MetaTensor`` (a plain tensor under ``set_track_meta(False)``) of shape ``(channels, H, W)``.
         """
         path = single_path(filename)
-        return self._finished(path, self._read(path, identify_file(path)))
+        return self._scaled(path, self._read(path, identify_file(path)))
 
     def from_memory(self, picture: Any) -> torch.Tensor:
         """
@@ -133,22 +140,16 @@ class LoadRadiograph(Transform):
         Raises:
             RadiographError: when it is no picture of an accepted size.
         """
-        return self._finished(NAME, read_memory(picture, self.limits, self._keeps_colors))
-
-    @property
-    def _keeps_colors(self) -> bool:
-        return self.channels == 3 and self.scaling != "none"
-
-    def _finished(self, path: str, pixels: RadiographPixels) -> torch.Tensor:
-        """The image of decoded pixels."""
-        if self.scaling == "none" and pixels.slope != (1.0, 0.0):
-            pixels.values = pixels.values * pixels.slope[0] + pixels.slope[1]
-        pixels.values = repaired(path, pixels.values)
-        check_span(path, pixels.values)
-        is_scaled = bool(pixels.scaled_by) or self.scaling == "none"
-        if not is_scaled and pixels.values.min() == pixels.values.max():
-            warn_about(path, f"is blank: every pixel is {pixels.values.flat[0]:g}")
-        return self._image(path, self._scaled(pixels))
+        if not isinstance(picture, Image.Image):
+            picture = _gray_or_colors(picture)
+        if isinstance(picture, Image.Image):
+            self.limits.check(_IN_MEMORY, picture.height, picture.width)
+            name, color = picture.format or "picture", self._keeps_colors
+            decoded = opened_picture(_IN_MEMORY, picture, name, color=color)
+        else:
+            self.limits.check(_IN_MEMORY, *picture.shape)
+            decoded = picture_of(picture, "array", "", 8 * picture.dtype.itemsize)
+        return self._scaled(_IN_MEMORY, decoded)
 
     def blank(self, filename: Any) -> torch.Tensor:
         """A black picture of the smallest accepted size with the metadata of a loaded one, for a rejected file."""
@@ -157,11 +158,14 @@ class LoadRadiograph(Transform):
         except RadiographError:
             path = str(filename)
         values = np.zeros((self.limits.min_size, self.limits.min_size), dtype=np.float32)
-        return self._image(
-            path, RadiographPixels(values, "", "", 0, planar_affine(), scaled_by="none")
-        )
+        return self._image(path, Picture(values, scaled_by="none"))
 
-    def _read(self, path: str, file_format: str) -> RadiographPixels:
+    @property
+    def _keeps_colors(self) -> bool:
+        return self.channels == 3 and self.scaling != "none"
+
+    def _read(self, path: str, file_format: str) -> Picture:
+        """The numbers of a file; whatever a library raises becomes the error of that file."""
         raw, color = self.scaling == "none", self._keeps_colors
         try:
             if file_format == "DICOM":
@@ -178,39 +182,49 @@ class LoadRadiograph(Transform):
             found = f"its {file_format} data cannot be read ({first_line(error)})"
             raise refuse(path, f"is cut or damaged: {found}", "copy or export it again") from error
 
-    def _scaled(self, pixels: RadiographPixels) -> RadiographPixels:
-        """The picture in [0, 1], unless numbers are kept."""
+    def _scaled(self, path: str, picture: Picture) -> torch.Tensor:
+        """The image of decoded numbers."""
         if self.scaling == "none":
-            pixels.scaled_by = "none"
-            return pixels
-        if not pixels.scaled_by:
-            pixels.values, pixels.intensity_range = scale_to_unit(pixels, self.scaling)
-            pixels.scaled_by = self.scaling
-        if pixels.padding is not None:
-            pixels.values = np.where(pixels.padding, np.float32(0.0), pixels.values)
-        return pixels
+            picture.scaled_by = "none"
+            if picture.slope != (1.0, 0.0):
+                picture.values = picture.values * picture.slope[0] + picture.slope[1]
+        picture.values = _repaired(path, picture.values)
+        if not picture.scaled_by:
+            if picture.values.min() == picture.values.max():
+                warn_about(path, f"is blank: every pixel is {picture.values.flat[0]:g}")
+            picture.values, picture.intensity_range = scale_to_unit(picture, self.scaling)
+            picture.scaled_by = self.scaling
+        if picture.padding is not None and self.scaling != "none":
+            picture.values = np.where(picture.padding, np.float32(0.0), picture.values)
+        return self._image(path, picture)
 
-    def _image(self, path: str, pixels: RadiographPixels) -> torch.Tensor:
+    def _image(self, path: str, picture: Picture) -> torch.Tensor:
         """``(channels, H, W)``; its metadata has the same keys for every picture, so that batches collate."""
-        if pixels.values.ndim == 3:
-            values = np.moveaxis(pixels.values, -1, 0)
+        if picture.values.ndim == 3:
+            values = np.moveaxis(picture.values, -1, 0)
         else:
-            values = np.repeat(pixels.values[None], self.channels, axis=0)
+            values = np.repeat(picture.values[None], self.channels, axis=0)
         # contiguous, and in the machine's order of bytes: PyTorch knows no other
         values = np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("="))
         tensor = convert_to_dst_type(values, torch.empty(0), dtype=self.dtype)[0]
-        return loaded_image(
-            tensor,
-            path,
-            pixels.affine,
-            pixels.affine,
-            file_format=pixels.file_format,
-            photometric=pixels.photometric,
-            bits=pixels.bits,
-            spacing=np.asarray(pixels.spacing or (np.nan, np.nan), dtype=np.float64),
-            scaled_by=pixels.scaled_by,
-            intensity_range=np.asarray(pixels.intensity_range, dtype=np.float64),
-        )
+        if not get_track_meta():
+            return tensor
+        affine = planar_affine() if picture.affine is None else picture.affine
+        meta = {
+            "filename_or_obj": path,
+            "spatial_shape": np.asarray(tensor.shape[1:]),
+            "original_channel_dim": 0,
+            "affine": torch.as_tensor(affine, dtype=torch.float64),
+            "original_affine": affine.astype(np.float64),
+            "space": "RAS",
+            "file_format": picture.file_format,
+            "photometric": picture.photometric,
+            "bits": picture.bits,
+            "spacing": np.asarray(picture.spacing or (np.nan, np.nan), dtype=np.float64),
+            "scaled_by": picture.scaled_by,
+            "intensity_range": np.asarray(picture.intensity_range, dtype=np.float64),
+        }
+        return MetaTensor(tensor, meta=meta)
 
 
 class LoadRadiographd(ArrayTransformd):
@@ -268,3 +282,116 @@ class LoadRadiographd(ArrayTransformd):
 
 
 LoadRadiographD = LoadRadiographDict = LoadRadiographd
+
+
+def _gray_or_colors(array: Any) -> np.ndarray | Image.Image:
+    """An array in memory as gray numbers ``(H, W)``, or as a picture in color."""
+    array = array.detach().cpu().numpy() if isinstance(array, torch.Tensor) else array
+    if not isinstance(array, np.ndarray):
+        expected = "a path, a picture of Pillow or an array is expected"
+        raise RadiographError(f"{expected}, got {type(array).__name__}; give one of these.")
+    shape = array.shape
+    if array.ndim == 3 and len(array) == 3:
+        array = np.moveaxis(array, 0, -1)
+    if array.ndim == 3 and array.shape[2] == 3 and array.dtype == np.uint8:
+        return Image.fromarray(np.ascontiguousarray(array))
+    array = array[0] if array.ndim == 3 and len(array) == 1 else array
+    if array.ndim != 2:
+        shapes = "give (H, W), (1, H, W), or the colors (3, H, W) or (H, W, 3) in 8 bits"
+        raise refuse(_IN_MEMORY, f"has the shape {shape} of {array.dtype}", shapes)
+    return array
+
+
+# ---- intensities
+
+
+def _repaired(path: str, values: np.ndarray) -> np.ndarray:
+    """Replace NaN and -Inf by the smallest finite number, +Inf by the largest, with a warning that counts them."""
+    if values.dtype.kind in "iu":
+        return values
+    if values.dtype.kind != "f":  # of complex ones the imaginary part would be lost
+        raise refuse(path, f"holds {values.dtype}, not real numbers", "save the magnitude")
+    is_finite = np.isfinite(values)
+    bad = values.size - np.count_nonzero(is_finite)
+    if bad == values.size:
+        raise refuse(path, "has no finite pixel", "export it again")
+    finite = values[is_finite] if bad else values
+    low, high = float(finite.min()), float(finite.max())
+    # all others would become one gray level, or the difference infinite
+    if not high - low <= _WIDEST_SPAN:
+        found = f"holds numbers from {low:.3g} to {high:.3g}, which no detector gives"
+        raise refuse(path, found, "replace missing pixels by NaN, or export it again")
+    if not bad:
+        return values
+    warn_about(path, f"has {bad} pixels that are NaN or infinite, replaced by finite ones")
+    return np.nan_to_num(values, nan=low, neginf=low, posinf=high)
+
+
+def scale_to_unit(picture: Picture, scaling: str) -> tuple[np.ndarray, tuple[float, float]]:
+    """
+    Scale a decoded picture to [0, 1], bright where the file means bright.
+
+    Args:
+        picture: the numbers, which do not change.
+        scaling: "depth" or "range", see :py:class:`LoadRadiograph`.
+
+    Returns:
+        ``(H, W)`` float32, and the numbers of the file that became 0 and 1.
+    """
+    values, declared = picture.values, picture.declared_range
+    is_whole = values.dtype.kind in "iu"
+    if is_whole and values.dtype != np.uint64 and (picture.inverted or values.dtype.itemsize > 2):
+        # signed and wide enough to be mirrored; whole numbers stay whole, and nothing signed holds those of 64 bits
+        values = values.astype(np.int32 if values.dtype.itemsize <= 2 else np.int64)
+    inside = values if picture.padding is None else values[~picture.padding]
+    low, high = float(inside.min()), float(inside.max())
+    # a picture that fills less than a quarter of the declared range is in a container of more bits
+    fills = declared is not None and high - low > (declared[1] - declared[0]) / 4
+    mirror: float | None = None
+    if declared and fills and picture.inverted and scaling == "depth":
+        # mirroring within the declared range gives the numbers of the MONOCHROME2 twin, scaled by the same rule
+        mirror = int(sum(declared)) if is_whole else sum(declared)
+        values, inside = mirror - values, mirror - inside
+    if scaling == "depth":
+        low, high = depth_range(inside, picture.floor)
+    unit = values.astype(np.float64 if values.dtype.itemsize > 4 else np.float32)
+    unit -= low  # in place: a new picture for each step takes longer than the step
+    unit /= max(high - low, 1e-30)
+    unit = np.clip(unit, 0.0, 1.0, out=unit).astype(np.float32, copy=False)
+    if mirror is not None:
+        low, high = mirror - low, mirror - high
+    elif picture.inverted:
+        unit, low, high = np.float32(1.0) - unit, high, low
+    factor, summand = picture.slope
+    return unit, (factor * low + summand, factor * high + summand)
+
+
+def depth_range(values: np.ndarray, floor: float | None = None) -> tuple[float, float]:
+    """
+    Range of the detector behind a picture.
+
+    Args:
+        values: its numbers.
+        floor: the number that means "no signal", None where it is not known.
+
+    Returns:
+        The floor (0, or the smallest number below) and ``2**bits - 1`` above, of the fewest bits, at least 8, that hold
+        the numbers; (0, 1) of fractions.
+
+    Example:
+        >>> depth_range(np.array([0, 3000])), depth_range(np.array([0.0, 0.7]))
+        ((0.0, 4095.0), (0.0, 1.0))
+    """
+    low, high = float(values.min()), float(values.max())
+    is_fraction = values.dtype.kind == "f"
+    if is_fraction:
+        if low < 0 and -low <= 0.01 * high:  # overshoot of an interpolation is not a signed picture
+            low = 0.0
+        if low >= 0 and high <= 1:
+            return 0.0, 1.0
+        if (low < 0 or high < 128) and not np.array_equal(values, np.rint(values)):
+            return low, high
+    start = min(0.0, low) if floor is None else floor
+    span = (high - start) / (1.01 if is_fraction else 1.0)
+    bits = max(8, math.ceil(math.log2(span + 1)))
+    return start, start + 2.0**bits - 1.0

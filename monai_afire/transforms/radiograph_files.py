@@ -1,0 +1,577 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Radiograph files: the format of a file, and the numbers of pictures, TIFF and planes before they are scaled."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import math
+import os
+import re
+import warnings
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO, Any
+
+import nibabel as nib
+import numpy as np
+from monai.config.type_definitions import PathLike
+from PIL import Image, ImageOps
+
+from monai_afire.utils.files import spelling_on_disk
+
+WRITER = "monai_afire"  # signs the heat maps that this package writes, which are no radiographs
+SUPPORTED_EXTENSIONS: dict[str, str] = {
+    **dict.fromkeys((".dcm", ".dicom", ".ima"), "DICOM"),
+    ".png": "PNG",
+    **dict.fromkeys((".jpg", ".jpeg", ".jpe", ".jfif"), "JPEG"),
+    **dict.fromkeys((".tif", ".tiff"), "TIFF"),
+    ".bmp": "BMP",
+    **dict.fromkeys((".nii", ".nii.gz"), "NIfTI"),
+    **dict.fromkeys((".mha", ".mhd"), "MetaImage"),
+    ".nrrd": "NRRD",
+}
+HEAD_BYTES = 1024
+REDUCED = "reduced to gray (channels 3 keeps the colors)"
+MISSING, UNOPENED = "does not exist", "cannot be opened"  # what may differ when a disk is back
+
+_SIGNATURES = {
+    b"\x89PNG\r\n\x1a\n": "PNG",
+    b"\xff\xd8\xff": "JPEG",
+    **dict.fromkeys((b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+"), "TIFF"),
+    b"NRRD00": "NRRD",
+}
+_GZIP = b"\x1f\x8b"
+_METAIMAGE_FIELDS = (b"ObjectType", b"NDims", b"Comment")  # those that a header starts with
+_NIFTI_MAGIC = ((344, b"n+1\x00"), (4, b"n+2\x00"))
+
+
+class RadiographError(ValueError):
+    """A file cannot be read as one radiograph; the message is one line: the file, the reason and the remedy.
+
+    It takes a single argument so that it passes unchanged from the worker processes of a ``DataLoader``.
+    """
+
+
+class RadiographWarning(UserWarning):
+    """A file was read, but something about it deserves a look; the message names the file."""
+
+
+def refuse(path: PathLike, reason: str, remedy: str = "") -> RadiographError:
+    """Build the one-line error for a file: name, reason, remedy."""
+    return RadiographError(f"{path}: {reason}; {remedy}." if remedy else f"{path}: {reason}.")
+
+
+def warn_about(path: PathLike, message: str) -> None:
+    """Warn about one file."""
+    warnings.warn(f"{path}: {message}.", RadiographWarning, stacklevel=4)
+
+
+def refuse_own_result(path: str, is_own: bool) -> None:
+    """Refuse a heat map of this package, which a viewer may have put back beside its radiograph."""
+    if is_own:
+        raise refuse(path, f"is a heat map that {WRITER} wrote, not a radiograph", "leave it out")
+
+
+@dataclass(frozen=True)
+class SizeLimits:
+    """Sizes that are accepted, as of :py:class:`LoadRadiograph`; checked before memory is allocated for the pixels."""
+
+    min_size: int = 32
+    max_pixels: int = 2**26
+    max_aspect: float = 8.0
+
+    def check(self, path: str, height: int, width: int) -> None:
+        """Refuse a picture of the wrong size."""
+        size, short = f"is {width} x {height} pixels (width x height)", min(height, width)
+        if short < self.min_size:
+            raise refuse(path, f"{size}, min_size is {self.min_size}", "export it in more pixels")
+        if height * width > self.max_pixels:
+            raise refuse(path, f"{size}, max_pixels is {self.max_pixels}", "shrink it")
+        if max(height, width) > self.max_aspect * short:
+            raise refuse(path, f"{size}, max_aspect is {self.max_aspect:g}", "crop it")
+
+
+@dataclass
+class Picture:
+    """
+    A decoded picture, upright, before its intensities are scaled.
+
+    Attributes:
+        values: the numbers of the file ``(H, W)``, or its colors ``(H, W, 3)``; in [0, 1] when ``scaled_by`` is set.
+        file_format: "DICOM", "PNG", "JPEG", "TIFF", "BMP", "NIfTI", "MetaImage" or "NRRD".
+        photometric: how the file states its colors, such as "MONOCHROME1", "RGB" or "PALETTE".
+        bits: bits per sample that the file declares.
+        spacing: distance of rows and of columns in mm, None where the file does not say.
+        affine: RAS affine ``(4, 4)`` of the axes (row, column, normal), None where the file has no position.
+        inverted: low numbers are to be shown bright.
+        declared_range: lowest and highest number that the file could store.
+        floor: number that means "no signal" (black, or white if ``inverted``), None where it is not known.
+        padding: where a pixel is padding outside the picture, ``(H, W)`` bool.
+        slope: factor and summand that turn ``values`` into the units of the file.
+        scaled_by: "window" or "voi_lut" when the file's own rule was applied.
+        intensity_range: numbers of the file shown as 0 and 1, when ``scaled_by`` is set.
+    """
+
+    values: np.ndarray
+    file_format: str = ""
+    photometric: str = ""
+    bits: int = 0
+    spacing: tuple[float, float] | None = None
+    affine: np.ndarray | None = None
+    inverted: bool = False
+    declared_range: tuple[float, float] | None = None
+    floor: float | None = None
+    padding: np.ndarray | None = None
+    slope: tuple[float, float] = (1.0, 0.0)
+    scaled_by: str = ""
+    intensity_range: tuple[float, float] = (0.0, 1.0)
+
+
+def planar_affine(spacing: tuple[float, float] | None = None) -> np.ndarray:
+    """RAS affine of a picture without position: rows run towards -y and columns towards -x."""
+    row, column = spacing or (1.0, 1.0)
+    return np.array([[0, -column, 0, 0], [-row, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]], dtype=float)
+
+
+def rgb_to_gray(rgb: np.ndarray) -> np.ndarray:
+    """Luma of Rec. 601 of unsigned integers ``(H, W, 3)`` -> ``(H, W)``; exact where the three channels are equal."""
+    weighted = rgb.astype(np.uint32) @ np.array([299, 587, 114], dtype=np.uint32)
+    return ((weighted + 500) // 1000).astype(rgb.dtype)
+
+
+# ---- formats
+
+
+def supported_types() -> str:
+    """List of the file types for messages."""
+    return ", ".join(SUPPORTED_EXTENSIONS) + " and DICOM files of any other extension, or none"
+
+
+def extension_of(path: PathLike) -> str:
+    """
+    Extension in lower case, or "" for none; ``.nii.gz`` counts as one, and the last number of a UID does not count.
+
+    Example:
+        >>> [extension_of(p) for p in ("a/Chest (PA).PNG", "b.nii.gz", "IM-0001-0001", "1.2.840.113619.2")]
+        ['.png', '.nii.gz', '', '']
+    """
+    name = os.path.basename(os.fspath(path)).lower()
+    extension = ".nii.gz" if name.endswith(".nii.gz") else os.path.splitext(name)[1]
+    return "" if extension[1:].isdigit() else extension
+
+
+def single_path(filename: PathLike | Sequence[PathLike]) -> str:
+    """One path from a path or a list of one path, as datalists of MONAI have them."""
+    names = filename if isinstance(filename, (list, tuple)) else [filename]
+    if len(names) != 1 or not isinstance(names[0], (str, os.PathLike)):
+        found = f"{len(names)} files" if len(names) > 1 else type(filename).__name__
+        raise RadiographError(f"{found} where the name of one file is expected; give one path.")
+    return os.path.expanduser(os.fspath(names[0]))
+
+
+def identify_content(head: bytes) -> str:
+    """
+    Format of a file from its first ``HEAD_BYTES`` bytes, "" where it is none of those of ``SUPPORTED_EXTENSIONS``.
+
+    Example:
+        >>> identify_content(bytes(128) + b"DICM"), identify_content(b"<html>")
+        ('DICOM', '')
+    """
+    if head[128:132] == b"DICM":
+        return "DICOM"
+    for signature, name in _SIGNATURES.items():
+        if head.startswith(signature):
+            return name
+    if head.startswith(b"BM") and head[6:10] == bytes(4):
+        return "BMP"
+    if head.lstrip().startswith(_METAIMAGE_FIELDS) and b"=" in head.partition(b"\n")[0]:
+        return "MetaImage"
+    head = inflated_head(head)
+    if any(head[offset : offset + 4] == magic for offset, magic in _NIFTI_MAGIC):
+        return "NIfTI"
+    return "DICOM" if _starts_like_dicom(head) else ""
+
+
+def inflated_head(head: bytes) -> bytes:
+    """First bytes of what a gzip file holds; those of another file as they are."""
+    if not head.startswith(_GZIP):
+        return head
+    try:
+        return zlib.decompressobj(wbits=31).decompress(head, HEAD_BYTES)
+    except zlib.error:
+        return b""
+
+
+def _starts_like_dicom(head: bytes) -> bool:
+    """Recognize a data set without preamble: it starts with an element of group 0002 or 0008."""
+    if len(head) < 16 or head[:2] not in (b"\x02\x00", b"\x08\x00") or head[3] != 0:
+        return False
+    explicit = head[4:6].isalpha() and head[4:6].isupper()
+    implicit = 0 < int.from_bytes(head[4:8], "little") <= 256
+    return explicit or implicit
+
+
+def identify_file(path: str) -> str:
+    """Format of a file by its content, whatever its extension says."""
+    extension, head = extension_of(path), _read_head(path)
+    file_format, supported = identify_content(head), f"supported: {supported_types()}"
+    if not file_format:
+        raise refuse(path, f"is no picture, it starts with {head[:16]!r}", supported)
+    if extension and extension not in SUPPORTED_EXTENSIONS and file_format != "DICOM":
+        raise refuse(path, f"has the unknown extension {extension}", supported)
+    if SUPPORTED_EXTENSIONS.get(extension, file_format) != file_format:
+        warn_about(path, f"is read as {file_format}, which it is in spite of its extension")
+    return file_format
+
+
+def _read_head(path: str) -> bytes:
+    """First bytes of a file, at least one."""
+    # asked before it is opened: a named pipe would wait for a writer for ever, a device has no end
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise refuse(path, "is a folder, a pipe or a device, not a file", "name the files in it")
+    try:
+        with open(path, "rb") as stream:
+            head = stream.read(HEAD_BYTES)
+    except FileNotFoundError as error:
+        raise refuse(path, MISSING, spelling_on_disk(path) or "check its name") from error
+    except (OSError, ValueError) as error:
+        raise refuse(path, f"{UNOPENED} ({getattr(error, 'strerror', None) or error})") from error
+    if not head:
+        raise refuse(path, "is empty (0 bytes)", "copy or download it again")
+    return head
+
+
+# ---- PNG, JPEG, TIFF, BMP
+
+_BITS, _PHOTOMETRIC, _ORIENTATION, _PLANES, _SAMPLE_FORMAT = 258, 262, 274, 284, 339  # TIFF tags
+_WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB = 0, 1, 2
+_SEPARATE = 2  # planes
+_SIGNS = {1: "u", 2: "i"}  # sample format -> kind of a NumPy type
+_LARGEST_SPREAD = 1 / 32  # of the channels of a gray picture, as compression leaves it
+
+
+def read_picture(
+    path: str, file_format: str, limits: SizeLimits, raw: bool = False, color: bool = False
+) -> Picture:
+    """Read a PNG, JPEG, TIFF or BMP file; ``raw`` keeps the indices of a palette, ``color`` colors ``(H, W, 3)``."""
+    formats = ("JPEG", "MPO") if file_format == "JPEG" else (file_format,)
+    # a stream, not a name: Pillow would map the file into memory, where it ignores the orientation of a TIFF
+    with open(path, "rb") as stream:
+        try:
+            image = Image.open(stream, formats=formats)
+        except Image.UnidentifiedImageError:
+            if file_format == "TIFF" and (found := _read_with_tifffile(path, limits, color)):
+                return found
+            raise
+        limits.check(path, image.height, image.width)
+        # the further pictures of a JPEG are previews by definition of that format
+        if file_format != "JPEG" and getattr(image, "is_animated", False):
+            raise refuse(path, "holds several pictures", "save the wanted one alone")
+        refuse_own_result(path, image.info.get("comment") == WRITER.encode())
+        if _is_deep_tiff(image) and (found := _read_with_tifffile(path, limits, color)):
+            return found
+        return opened_picture(path, image, file_format, raw, color)
+
+
+def opened_picture(
+    path: str, image: Image.Image, file_format: str, raw: bool = False, color: bool = False
+) -> Picture:
+    """A picture that Pillow has opened, upright; arguments as of :func:`read_picture`."""
+    tags: Any = getattr(image, "tag_v2", {}) if file_format == "TIFF" else {}
+    # 16-bit PNG files had the mode I before Pillow 11.3
+    of_mode = 16 if image.mode.startswith("I") else {"1": 1, "F": 32}.get(image.mode, 8)
+    bits = int(np.max(tags.get(_BITS, of_mode)))
+    if bits > 8:
+        _check_decodable(path, image, tags)
+    image.load()
+    values = _numbers(path, ImageOps.exif_transpose(image), raw, color)
+    sign = _SIGNS.get(int(np.max(tags.get(_SAMPLE_FORMAT, 0))))
+    if sign and values.dtype.kind in "iu" and values.dtype.itemsize * 8 == bits:
+        values = values.view(f"{sign}{values.dtype.itemsize}")  # a mode of Pillow has one sign
+    mode = "PALETTE" if image.mode in ("P", "PA") else image.mode
+    picture = picture_of(values, file_format, mode, bits, tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO)
+    picture.inverted &= bits > 8  # Pillow turns WhiteIsZero round itself for up to 8 bits
+    return picture
+
+
+def picture_of(
+    values: np.ndarray, file_format: str, mode: str, bits: int, white_is_zero: bool = False
+) -> Picture:
+    """A picture without position, of numbers that the file declares to have so many bits."""
+    return Picture(
+        values=values.astype(values.dtype.newbyteorder("="), copy=False),
+        file_format=file_format,
+        photometric="WHITE_IS_ZERO" if white_is_zero else mode,
+        bits=bits,
+        inverted=white_is_zero,
+        # whole numbers: 2**64 - 1 is no floating-point number
+        declared_range=(0, 2**bits - 1) if values.dtype.kind == "u" else None,
+    )
+
+
+def _numbers(path: str, image: Image.Image, raw: bool, color: bool) -> np.ndarray:
+    """Numbers ``(H, W)`` of a picture of any mode, ``(H, W, 3)`` of one in color where that is to be kept."""
+    mode = image.mode
+    if mode in ("L", "F", "I") or mode.startswith("I;16") or (raw and mode == "P"):
+        return np.asarray(image)
+    if mode in ("LA", "La"):
+        return np.asarray(image.getchannel(0))
+    if mode == "1":
+        return np.asarray(image.convert("L"))
+    if mode in ("P", "PA", "RGBA", "RGBa"):
+        # the colors under a transparent pixel are kept, not mixed with a background
+        image = image.convert("RGBA")
+    rgb = image.convert("RGB")
+    if color:
+        return np.asarray(rgb)
+    # small, so that noise of single pixels, as JPEG leaves it, is no color
+    _warn_if_colored(path, np.asarray(rgb.resize((64, 64), Image.Resampling.BOX)))
+    return np.asarray(rgb.convert("L"))
+
+
+def _warn_if_colored(path: str, colors: np.ndarray) -> None:
+    """Warn about a picture ``(H, W, 3)`` that is not gray by more than compression makes it."""
+    spread = colors.max(axis=-1).astype(np.int32) - colors.min(axis=-1)
+    if spread.mean() > _LARGEST_SPREAD * (np.iinfo(colors.dtype).max + 1):
+        warn_about(path, f"is a color picture, perhaps no radiograph; {REDUCED}")
+
+
+def _read_with_tifffile(path: str, limits: SizeLimits, color: bool) -> Picture | None:
+    """TIFF by tifffile; None where it lacks the codec, or cannot read the file at all."""
+    import tifffile
+
+    try:
+        with tifffile.TiffFile(path) as tiff:
+            page: Any = tiff.pages[0]
+            if page.imagedepth != 1 or _has_second_page(tiff):
+                raise refuse(path, "holds several pictures", "save the wanted one alone")
+            limits.check(path, page.imagelength, page.imagewidth)
+            values = page.asarray()
+    except RadiographError:
+        raise
+    except Exception:  # a damaged file can raise anything; Pillow says what is wrong
+        return None
+    if page.planarconfig == _SEPARATE and values.ndim == 3:
+        values = np.moveaxis(values, 0, -1)
+    values = _turned(values, int(page.tags.valueof(_ORIENTATION, 1)))
+    photometric, bits = int(page.photometric), int(np.max(page.bitspersample))
+    values = _gray_or_colors(path, values, photometric, color)
+    mode = "RGB" if photometric == _RGB else str(values.dtype.newbyteorder("="))
+    return picture_of(values, "TIFF", mode, bits, photometric == _WHITE_IS_ZERO)
+
+
+def _is_deep_tiff(image: Image.Image) -> bool:
+    """Whether a file that Pillow has opened is a TIFF of other than unsigned numbers of at most 8 bits."""
+    tags: Any = getattr(image, "tag_v2", {})
+    return np.max(tags.get(_BITS, 1)) > 8 or np.max(tags.get(_SAMPLE_FORMAT, 1)) != 1
+
+
+def _has_second_page(tiff: Any) -> bool:
+    """Look for the second page alone: to count tens of thousands takes long."""
+    try:
+        return tiff.pages[1] is not None
+    except IndexError:
+        return False
+
+
+def _turned(values: np.ndarray, orientation: int) -> np.ndarray:
+    """A stored picture as its orientation says (TIFF 6.0, page 36)."""
+    if orientation in (3, 4, 6, 7):
+        values = values[::-1]
+    if orientation in (2, 3, 7, 8):
+        values = values[:, ::-1]
+    return np.ascontiguousarray(values.swapaxes(0, 1) if orientation in (5, 6, 7, 8) else values)
+
+
+def _gray_or_colors(path: str, samples: np.ndarray, photometric: int, color: bool) -> np.ndarray:
+    """Gray numbers without transparency; colors of 16 bits as fractions, or as their luma."""
+    is_gray = photometric in (_WHITE_IS_ZERO, _BLACK_IS_ZERO)
+    if is_gray and samples.ndim == 2:
+        return samples
+    if is_gray and samples.shape[-1] == 2:
+        return samples[..., 0]
+    if photometric != _RGB or samples.dtype != np.uint16:
+        found = f"holds pixels of the shape {samples.shape[2:]} of {samples.dtype}"
+        raise refuse(path, found, "save it in gray, or in 16-bit RGB")
+    rgb = samples[..., :3]
+    if color:
+        return (rgb / (2.0**16 - 1)).astype(np.float32)
+    _warn_if_colored(path, rgb)
+    return rgb_to_gray(rgb)
+
+
+def _check_decodable(path: str, image: Image.Image, tags: Any) -> None:
+    """Refuse what tifffile has not decoded and Pillow decodes wrong: separate planes, and libtiff's byte order."""
+    swapped = image.mode in ("I", "F") and getattr(tags, "prefix", b"II") == b"MM"
+    if swapped or tags.get(_PLANES) == _SEPARATE:
+        remedy = "pip install imagecodecs, or save it again as a 16-bit PNG"
+        raise refuse(path, "is compressed as no installed library decodes it rightly", remedy)
+
+
+# ---- NIfTI, MetaImage, NRRD
+
+_LARGEST_OFFSET = 2**24  # bytes of header and extensions of NIfTI before the first pixel
+_HEADER_BYTES = 2**16  # of MetaImage and NRRD
+_METAIMAGE_DATA = re.compile(rb"^\s*ElementDataFile\s*[=:][ \t]*(.*?)\s*$", re.MULTILINE)
+_NRRD_HEADER = re.compile(rb".*?\r?\n\r?\n", re.DOTALL)
+_NRRD_ELSEWHERE = re.compile(rb"^(data ?file|(byte|line) ?skip)\s*:", re.MULTILINE | re.IGNORECASE)
+
+
+def read_nifti(path: str, limits: SizeLimits) -> Picture:
+    """Read a NIfTI-1 or NIfTI-2 file, compressed or not, whose axes have length 1 except two."""
+    with open(path, "rb") as stream:
+        is_compressed = stream.read(2) == _GZIP
+        stream.seek(0)
+        content = gzip.GzipFile(fileobj=stream) if is_compressed else stream
+        image = _nifti_image(path, content, limits)
+    axes = _plane_axes(path, image.shape, image.affine, limits)
+    bits = int(image.header["bitpix"])
+    return _plane(np.asanyarray(image.dataobj), image.affine, axes, "NIfTI", bits)
+
+
+def _nifti_image(
+    path: str, stream: IO[bytes] | gzip.GzipFile, limits: SizeLimits
+) -> nib.Nifti1Image:
+    """Take as many bytes as an acceptable header announces, however many a compressed file inflates to."""
+    start = stream.read(nib.Nifti2Header.template_dtype.itemsize)
+    is_second = 540 in (int.from_bytes(start[:4], "little"), int.from_bytes(start[:4], "big"))
+    kind = nib.Nifti2Image if is_second else nib.Nifti1Image
+    header = kind.header_class(start[: kind.header_class.template_dtype.itemsize], check=False)
+    _plane_axes(path, header.get_data_shape(), header.get_best_affine(), limits)
+    offset = int(header["vox_offset"])
+    if not 0 <= offset <= _LARGEST_OFFSET:
+        raise refuse(path, f"has its first pixel at byte {offset}", "export it again")
+    pixel_bytes = math.prod(header.get_data_shape()) * header.get_data_dtype().itemsize
+    needed = max(offset, len(start)) + pixel_bytes
+    return kind.from_stream(io.BytesIO(start + stream.read(needed - len(start))))
+
+
+def read_itk_plane(path: str, file_format: str, limits: SizeLimits) -> Picture:
+    """Read a MetaImage or NRRD file whose axes have length 1 except two."""
+    import itk
+
+    _refuse_pixels_elsewhere(path, file_format)
+    header = itk.MetaImageIO.New() if file_format == "MetaImage" else itk.NrrdImageIO.New()
+    header.SetFileName(path)
+    header.ReadImageInformation()
+    shape = [header.GetDimensions(axis) for axis in range(header.GetNumberOfDimensions())]
+    affine = _itk_affine(header)
+    axes = _plane_axes(path, shape, affine, limits)
+    if header.GetNumberOfComponents() != 1:
+        raise refuse(path, "holds several numbers per pixel", "save it in gray")
+    bits = 8 * header.GetComponentSize()
+    return _plane(read_with_itk(path, header).T, affine, axes, file_format, bits)
+
+
+def read_with_itk(path: str, imageio: Any) -> np.ndarray:
+    """Read a file by one of ITK's ``ImageIO`` classes; the axes are in the order of NumPy, ``(..., z, y, x)``."""
+    import itk
+
+    try:
+        return itk.array_from_image(itk.imread(path, imageio=imageio))
+    except RuntimeError as error:  # its first line is a place in the source of ITK
+        raise ValueError(str(error).rpartition("ITK ERROR: ")[2]) from error
+
+
+def _refuse_pixels_elsewhere(path: str, file_format: str) -> None:
+    """Refuse a header that may name any file of the machine; pixels are in the file, or in one beside a MetaImage."""
+    with open(path, "rb") as stream:
+        start = stream.read(_HEADER_BYTES)
+    found = (_METAIMAGE_DATA if file_format == "MetaImage" else _NRRD_HEADER).search(start)
+    if not found:
+        raise refuse(path, "is cut or damaged: its header has no end", "copy or export it again")
+    if file_format == "NRRD":
+        is_elsewhere = bool(_NRRD_ELSEWHERE.search(found[0]))
+    else:
+        name = os.fsdecode(found[1])
+        is_beside = os.path.isfile(os.path.join(os.path.dirname(path), name))
+        is_elsewhere = name.upper() != "LOCAL" and not (
+            is_beside and os.path.basename(name) == name
+        )
+    if is_elsewhere:
+        raise refuse(path, "has its pixels in no file beside it", "save both in one file")
+
+
+def _itk_affine(header: Any) -> np.ndarray:
+    """RAS affine of a header, whose directions are those of ITK, LPS."""
+    affine = np.eye(4)
+    for axis in range(min(3, header.GetNumberOfDimensions())):
+        direction = np.asarray(header.GetDirection(axis))[:3]
+        affine[: len(direction), axis] = direction * header.GetSpacing(axis)
+        affine[axis, 3] = header.GetOrigin(axis)
+    affine[:2] *= -1
+    return affine
+
+
+def _plane_axes(
+    path: str, shape: Sequence[int], affine: np.ndarray, limits: SizeLimits
+) -> tuple[int, int]:
+    """Axes of an array that become the rows and the columns; its shape and size are checked."""
+    axes = [axis for axis, length in enumerate(shape) if length != 1]
+    if len(axes) > 2 or any(axis > 2 for axis in axes) or 0 in shape:
+        found = f"has the shape {' x '.join(map(str, shape))}, not of one 2-D picture"
+        raise refuse(path, found, "save the wanted slice as a file of its own")
+    first, second = (axes + [axis for axis in range(3) if axis not in axes])[:2]
+    limits.check(path, *(int((*shape, 1, 1, 1)[axis]) for axis in (second, first)))
+    world = _world_axes(affine)
+    # rows follow the vertical direction of the body, or y in the plane of x and y: the higher of the two world axes
+    return (first, second) if world[first] > world[second] else (second, first)
+
+
+def _world_axes(affine: np.ndarray) -> list[int]:
+    """World axis (0 = x, 1 = y, 2 = z) of each axis of the array; its own number where the affine is degenerate."""
+    if not np.isfinite(affine).all():
+        return [0, 1, 2]
+    orientation = nib.io_orientation(affine)[:, 0]
+    return [int(world) if np.isfinite(world) else axis for axis, world in enumerate(orientation)]
+
+
+def _plane(
+    values: np.ndarray, affine: np.ndarray, axes: tuple[int, int], file_format: str, bits: int
+) -> Picture:
+    """The one plane of an array, with the axes of rows and columns, upright, and its affine."""
+    row, column = axes
+    values = values.reshape((*values.shape, 1, 1, 1)[:3])
+    values = np.moveaxis(values, axes, (0, 1))[:, :, 0]
+    photometric = "MONOCHROME2"
+    if values.dtype.fields:
+        photometric = "RGB"
+        values = rgb_to_gray(np.stack([values[name] for name in "RGB"], axis=-1))
+    affine = np.asarray(affine, dtype=np.float64)
+    plane = _known_plane(affine[:, [row, column, 3 - row - column, 3]])
+    # the identity is what a writer of NIfTI leaves who knows no geometry, and then has the rows from the top
+    if file_format != "NIfTI" or 2 in axes or not np.array_equal(affine, np.eye(4)):
+        values, plane = _upright(values, plane)
+    spacing = tuple(np.linalg.norm(plane[:3, :2], axis=0).tolist())
+    return Picture(np.ascontiguousarray(values), file_format, photometric, bits, spacing, plane)
+
+
+def _upright(values: np.ndarray, affine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Mirror a picture ``(row, column)`` so that it lies as viewers show it, and its affine with it.
+
+    Rows run to the feet, or to the back where the plane is that of x and y, as converters of DICOM give one to
+    radiographs; columns run to the left of the patient, or to the back. All of these are negative directions (RAS+).
+    """
+    affine = affine.copy()
+    for axis, world in enumerate(_world_axes(affine)[:2]):
+        if affine[world, axis] > 0:
+            values = np.flip(values, axis)
+            affine[:, 3] += affine[:, axis] * (values.shape[axis] - 1)
+            affine[:, axis] *= -1
+    return values, affine
+
+
+def _known_plane(affine: np.ndarray) -> np.ndarray:
+    """The affine of a picture's plane, whose third direction may be missing; one without position where more is."""
+    normal = np.cross(affine[:3, 0], affine[:3, 1])
+    if not np.isfinite(affine[:, [0, 1, 3]]).all() or not normal.any():
+        return planar_affine()
+    volume = affine[:3, 2] @ normal  # the determinant
+    if volume == 0 or not np.isfinite(volume):
+        affine = affine.copy()
+        affine[:3, 2] = normal / np.linalg.norm(normal)
+    return affine
