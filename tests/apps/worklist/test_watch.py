@@ -183,7 +183,7 @@ def test_files_that_could_not_be_opened_are_tried_again(
     tmp_path: Path, look: Look, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_images(tmp_path / "in", 2)
-    read, gone = radiograph_files._first_bytes, tmp_path / "gone"
+    read, gone = radiograph_files._read_head, tmp_path / "gone"
     gone.touch()
 
     def fail(path: str) -> bytes:
@@ -191,7 +191,7 @@ def test_files_that_could_not_be_opened_are_tried_again(
             raise OSError(errno.ESTALE, "Stale file handle")
         return read(path)
 
-    monkeypatch.setattr(radiograph_files, "_first_bytes", fail)
+    monkeypatch.setattr(radiograph_files, "_read_head", fail)
     look(nothing, gone.unlink, nothing)
     assert len(scores(tmp_path)) == 2
     assert scores(tmp_path, "rejected.csv") == {}
