@@ -188,7 +188,7 @@ def test_files_that_could_not_be_opened_are_tried_again(
 
     def fail(path: str) -> bytes:
         if gone.exists() and path.endswith("image_0.png"):
-            raise OSError(errno.ESTALE, "Stale file handle")
+            raise radiograph_files.refuse(path, f"{radiograph_files.UNOPENED} (stale)", "try again")
         return read(path)
 
     monkeypatch.setattr(radiograph_files, "_read_head", fail)
