@@ -219,17 +219,6 @@ def test_schedules_follow_the_epochs_of_the_run_that_they_are_in() -> None:
         assert rates[-1] == pytest.approx(0.25)
 
 
-def test_schedules_span_all_calls_of_a_trainer_that_knows_their_epochs() -> None:
-    """As in federated learning, where each round is a call."""
-    optimizer, rates = two_groups(), []
-    engine = Engine(lambda engine, batch: rates.append(optimizer.param_groups[1]["lr"]))
-    engine.total_epochs = 4  # type: ignore[attr-defined]
-    OptimizerSchedule(optimizer, "lr", start=1.0, end=0.0).attach(engine)
-    for done in range(1, 5):
-        engine.run([0, 0], max_epochs=done)
-    assert rates == pytest.approx([cosine_schedule(step, 8, 1.0, 0.0) for step in range(1, 9)])
-
-
 def test_a_warm_up_leaves_half_of_a_short_run() -> None:
     optimizer = two_groups()
     handler = OptimizerSchedule(optimizer, "lr", epochs=1, start=1.0, end=0.0, warmup_epochs=5)
