@@ -98,7 +98,7 @@ def test_any_number_of_processes_resumes_a_killed_run(
         record.write('{"half of')
     judge(0, 1, tmp_path / "whole", items)
     if processes == 2:
-        with pytest.raises(mp.ProcessRaisedException, match="other weights"):
+        with pytest.raises(mp.ProcessRaisedException):
             judge_by_two(tmp_path, folder, items=items, resume=True, shift=0.3)
         judged = judge_by_two(tmp_path, folder, items=items, resume=True)
     else:
