@@ -179,9 +179,7 @@ def test_a_damaged_image_is_named(
         )
         == 1
     )
-    assert re.search(
-        r"error: \S+3\.png: is cut or damaged", capsys.readouterr().err
-    )
+    assert re.search(r"error: \S+3\.png: is cut or damaged", capsys.readouterr().err)
 
 
 def test_a_list_that_is_not_there_is_named(
