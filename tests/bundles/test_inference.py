@@ -38,9 +38,12 @@ def infer(bundle: str, *overlays: str, **options: Any) -> ConfigWorkflow:
 
 
 def images_of(table: Path) -> set[str]:
-    """Names of the files in the first column, which has a title in most tables."""
+    """Names of the files in a table: its column of images, or the first one of a table without titles."""
     with table.open(newline="", encoding="utf-8") as file:
-        return {Path(row[0]).name for row in csv.reader(file)} - {"image"}
+        rows = list(csv.reader(file))
+    titled = "image" in rows[0]
+    column = rows[0].index("image") if titled else 0
+    return {Path(row[column]).name for row in rows[titled:]}
 
 
 def tables(folder: str) -> dict[str, str]:

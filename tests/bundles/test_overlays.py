@@ -200,7 +200,7 @@ def test_overlays_for_a_gpu_move_what_is_random_out_of_the_loader(bundle: str) -
 
 
 LEARNING: dict[str, dict[str, Any]] = {
-    "afire": {"epochs": 6},
+    "afire": {"epochs": 10},
     "ace": {"epochs": 6},
     "peac": {"epochs": 6},
     "mae": {"epochs": 6},
