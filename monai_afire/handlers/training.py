@@ -201,10 +201,8 @@ class Training:
 
     def identify(self, loader: Any) -> None:
         """Which images the network learns from, for resuming, and what it is then, for its users."""
-        about, items = (
-            dict(self.description),
-            getattr(getattr(loader, "dataset", None), "data", None),
-        )
+        about = dict(self.description)
+        items = getattr(getattr(loader, "dataset", None), "data", None)
         self.images = by_main_rank(image_digest, items, about.get("class_names"))
         if self.images is not None and "trained_on" not in about:
             about["trained_on"] = by_main_rank(image_kind, items)
