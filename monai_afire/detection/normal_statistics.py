@@ -142,21 +142,20 @@ class TokenDensity(_Gaussian):
     Args:
         num_tokens: L, number of token positions.
         dim: D, width of a token.
-
-    Raises:
-        ValueError: when a size is not positive.
+        shrinkage: λ in [0, 1], 0 for the plain covariance, 1 for a multiple of the identity.
 
     Example:
-        >>> density = TokenDensity(num_tokens=1, dim=2)
+        >>> density = TokenDensity(num_tokens=1, dim=2, shrinkage=0.0)
         >>> density.update(torch.tensor([[[1.0, 1.0]], [[-1.0, 1.0]], [[1.0, -1.0]], [[-1.0, -1.0]]]))
-        >>> density.finalize(shrinkage=0.0)
+        >>> density.finalize()
         >>> density(torch.tensor([[[0.0, 0.0]], [[2.0, 0.0]]]))
         tensor([[0.0000],
                 [1.7321]])
     """
 
-    def __init__(self, num_tokens: int, dim: int) -> None:
+    def __init__(self, num_tokens: int, dim: int, shrinkage: float = 0.05) -> None:
         super().__init__(num_tokens, dim)
+        self.shrinkage = shrinkage
 
     def reset(self) -> None:
         """Forget the updates; fitted buffers stay as they are."""
@@ -190,19 +189,8 @@ class TokenDensity(_Gaussian):
         self._products = self._products + deviations.flatten(0, 1).T @ deviations.flatten(0, 1)
 
     @torch.no_grad()
-    def finalize(self, shrinkage: float = 0.01) -> None:
-        """
-        Compute `mean` and `precision` from all updates so far.
-
-        Args:
-            shrinkage: λ in [0, 1], 0 for the plain covariance, 1 for a multiple of the identity.
-
-        Raises:
-            ValueError: for a shrinkage out of range.
-            RuntimeError: with fewer than two images, or when the covariance cannot be inverted.
-        """
-        if not 0 <= shrinkage <= 1:
-            raise ValueError(f"shrinkage must be in [0, 1], got {shrinkage}")
+    def finalize(self) -> None:
+        """Compute `mean` and `precision` from all updates so far."""
         _check_count(self._count)
         mean = torch.as_tensor(self._sum) / self._count
         covariance = (self._products - self._count * mean.T @ mean) / (
@@ -210,7 +198,7 @@ class TokenDensity(_Gaussian):
         )
         variance = covariance.diagonal().mean()
         identity = torch.eye(len(covariance)).to(covariance)
-        covariance = (1 - shrinkage) * covariance + shrinkage * variance * identity
+        covariance = (1 - self.shrinkage) * covariance + self.shrinkage * variance * identity
         self.fit_gaussian(self._origin + mean, covariance, self._count)
 
 

@@ -20,7 +20,6 @@ from monai_afire.detection.score_equations import (
 from monai_afire.utils.precision import at_least_float32
 
 _TOKEN_DIRECTIONS = 32
-_SHRINKAGE = 0.05  # of the token density's covariance
 _RESIDUAL_CELLS = 4  # along each axis of a patch
 
 
@@ -101,7 +100,7 @@ class TokenDensityMap(TokenMap):
 
     def finalize(self, owners: torch.Tensor) -> None:
         """Fit the Gaussian."""
-        self.statistics.finalize(_SHRINKAGE)
+        self.statistics.finalize()
 
     def measure_tokens(
         self, seen: torch.Tensor, owners: torch.Tensor | None = None

@@ -32,7 +32,7 @@ class Brightness(TokenMap):
 
     def __init__(self, settings: ScoreSettings) -> None:
         super().__init__(settings)
-        self.statistics = TokenDensity(settings.num_tokens, 2)
+        self.statistics = TokenDensity(settings.num_tokens, 2, shrinkage=0.01)
 
     def look(self, images: DescribedImages) -> torch.Tensor:
         return torch.stack([images.patches.mean(-1), images.patches.std(-1)], -1)
