@@ -142,5 +142,5 @@ def _built(source: str) -> tuple[Any, bool]:
 
 def in_field_of_view(images: torch.Tensor, name: str) -> torch.Tensor:
     """The part of radiographs ``(B, C, H, W)`` that a detector with this field of view scores."""
-    view = field_of_view_module(name, spatial_dims=2)
+    view = field_of_view_module(name)
     return images if view is None else torch.cat([view(batch)[0] for batch in images.split(_BATCH)])

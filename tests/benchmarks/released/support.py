@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import torch
 from monai.transforms import Resize
+from monai_afire.detection.token_features import tokens_and_features
 from numpy.typing import NDArray
 from tqdm import tqdm
 
@@ -27,7 +28,6 @@ from monai_afire.apps.worklist.image_facts import CHILD_AGE, ImageFacts, ImageFa
 from monai_afire.apps.worklist.normal_images import NormalImages
 from monai_afire.apps.worklist.support import FeatureSpace
 from monai_afire.detection import AnomalyDetector, load_detector
-from monai_afire.detection.token_features import tokens_and_features
 from monai_afire.metrics.binary_classification import roc_auc
 from monai_afire.networks import ModelFile
 from monai_afire.transforms import LoadRadiograph, StandardizeContrast

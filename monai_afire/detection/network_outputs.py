@@ -1,31 +1,37 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Images as a network sees them: tokens, features and restorations, each computed once and only if asked for."""
+"""What a network says about images: tokens, features and restorations, each computed once and only if asked for."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from torch import nn
+from torch.nn import functional as F
 
 from monai_afire.detection.masked_restoration import MaskedRestorationInferer
-from monai_afire.detection.token_features import tokens_and_features
 from monai_afire.networks.nets.afire import AFiRe
+from monai_afire.networks.nets.encoders.encoder_building import as_encoder
+from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.computed_once import computed_once
 from monai_afire.utils.precision import at_least_float32, without_autocast
 
+LAYERS = ("last", "all")
+RESIDUAL_CELLS = 4  # along each axis of a patch
 
-class DescribedImages:
+
+class NetworkOutputs:
     """
-    A batch of images and what a network says about them.
+    A batch of images, and what a network says about them.
 
     An output costs its pass of the network when it is first asked for, and nothing if no score needs it.
 
     Args:
         network: a pre-trained AFiRe network, or a ``FrozenEncoder``.
-        image: ``(B, C, *S)`` in [0, 1].
+        image: ``(B, C, H, W)`` in [0, 1].
         interior: ``(L,)`` bool, the tokens off the border, see ``interior_tokens``.
-        layers: of the features, see ``tokens_and_features``.
+        layers: of the features, see :func:`tokens_and_features`.
         masked_restoration: how tokens are hidden.
         owners: ``(B,)`` numbers of the normal images that these are, or are copies of; None for new images.
 
@@ -33,8 +39,8 @@ class DescribedImages:
         >>> from monai_afire.networks import ViTEncoder
         >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
         >>> network = AFiRe(encoder, 8, 16, 16, 1, 2)
-        >>> images = DescribedImages(network, torch.rand(2, 1, 32, 32), torch.ones(4).bool())
-        >>> images.teacher_features.shape, images.masked_error.shape
+        >>> outputs = NetworkOutputs(network, torch.rand(2, 1, 32, 32), torch.ones(4).bool())
+        >>> outputs.teacher_features.shape, outputs.masked_error.shape
         (torch.Size([2, 4, 24]), torch.Size([2, 4, 256]))
     """
 
@@ -99,6 +105,13 @@ class DescribedImages:
         restored = self.masked_restoration.restore_patches(self.student_tokens, self.network)
         return self._error_of(restored)
 
+    @computed_once
+    def coarse_masked_error(self) -> torch.Tensor:
+        """``(B, L, 16)``, the masked error with its sign, averaged over 4 x 4 cells of each patch."""
+        encoder = self.network.encoder
+        pixels = self.masked_error.unflatten(-1, (encoder.in_channels, *encoder.patch_size))
+        return F.adaptive_avg_pool2d(pixels.mean(2), RESIDUAL_CELLS).flatten(2)
+
     def _error_of(self, restored: torch.Tensor) -> torch.Tensor:
         return at_least_float32(self.patches) - at_least_float32(restored)
 
@@ -111,3 +124,60 @@ class DescribedImages:
         if not isinstance(self.network, AFiRe):
             return self._student
         return tokens_and_features(self.network.teacher_encoder, self.image, self.layers)
+
+
+class FrozenEncoder(nn.Module):
+    """
+    A frozen encoder, used where a detector expects a pre-trained network.
+
+    Args:
+        encoder: any, see :func:`monai_afire.networks.as_encoder`; used as it is, not copied.
+
+    Raises:
+        TypeError: when it is none.
+    """
+
+    encoder: RadiographEncoder
+
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = as_encoder(encoder)
+        self.encoder.requires_grad_(False)
+        self.train()
+
+    def train(self, mode: bool = True) -> FrozenEncoder:
+        """The encoder stays in evaluation mode: no dropout, no stochastic depth."""
+        super().train(mode)
+        self.encoder.eval()
+        return self
+
+
+def feature_width(encoder: RadiographEncoder, layers: str) -> int:
+    """Width of the features of :func:`tokens_and_features`."""
+    if layers not in LAYERS:
+        raise ValueError(f"layers must be one of {LAYERS}, got {layers!r}")
+    return encoder.hidden_size if layers == "last" else sum(encoder.feature_channels)
+
+
+def tokens_and_features(
+    encoder: RadiographEncoder, image: torch.Tensor, layers: str = "last"
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """
+    An encoder's tokens, and the features to describe each of them by, in one pass.
+
+    Args:
+        encoder: any.
+        image: ``(B, C, H, W)`` in [0, 1].
+        layers: "last" for the tokens themselves; "all" for the encoder's feature maps beside each other, finer ones
+            averaged over each token's patch, as PatchCore and PaDiM join layers.
+
+    Returns:
+        Tokens ``(B, L, D)`` and features ``(B, L, F)``.
+    """
+    if layers == "last":
+        tokens = encoder(image)
+        return tokens, tokens
+    grid = list(encoder.grid_size)
+    pooled = [F.adaptive_avg_pool2d(each, grid) for each in encoder.feature_maps(image)]
+    maps = [each.flatten(2).transpose(1, 2) for each in pooled]
+    return maps[-1], torch.cat(maps, -1)
