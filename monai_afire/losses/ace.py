@@ -17,7 +17,6 @@ from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.dino import MultiCropCrossEntropy
 from monai_afire.losses.global_mean import global_mean
 from monai_afire.losses.loss_shapes import check_shapes
-from monai_afire.transforms.grid_crop.correspondence import check_patches
 from monai_afire.utils.precision import at_least_float32, without_autocast
 
 # pairs of patches that are compared at once: 64 MB of each of some ten intermediate results
@@ -83,7 +82,7 @@ def matching_target(
         raise ValueError(
             f"sigma must be positive and kernel_size odd, got {sigma} and {kernel_size}"
         )
-    _, (n1, n2) = check_patches(offset_1, offset_2, crops, (patch_cells, patch_cells))
+    n1, n2 = (cells // patch_cells for cells in crops)
     shift = ((offset_1 - offset_2).to(dtype) / patch_cells).unsqueeze(-1).unsqueeze(-1)
     first = torch.arange(n1, device=shift.device, dtype=dtype).unsqueeze(1)
     second = torch.arange(n2, device=shift.device, dtype=dtype)

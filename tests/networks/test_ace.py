@@ -366,7 +366,6 @@ def test_constant_images_are_finite(value: float) -> None:
             },
             "align=2",
         ),
-        ({"offset_1": torch.zeros(B, 2), "offset_2": torch.zeros(B, 2)}, "whole numbers"),
         ({"offset_2": None}, "alone, or all"),
     ],
 )

@@ -16,7 +16,7 @@ from monai_afire.networks.blocks.shapes import check_shapes
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.encoder_building import as_encoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
-from monai_afire.transforms.grid_crop.correspondence import overlap_masks
+from monai_afire.transforms.grid_crop import overlap_masks
 from monai_afire.utils.precision import at_least_float32, without_autocast
 
 

@@ -147,11 +147,13 @@ class AFiRe(TeacherNetwork):
 
         Args:
             image: normal radiographs ``(B, C, *S)`` in [0, 1].
-            lesion_image: N variants of each with synthetic lesions, ``(B, N, C, *S)`` in [0, 1].
-            lesion_mask: their lesion maps ``(B, N, 1, *S)``, 0 where nothing was added.
+            lesion_image: each with synthetic lesions, ``(B, C, *S)``, or N variants of each, ``(B, N, C, *S)``, in
+                [0, 1].
+            lesion_mask: their lesion maps ``(B, 1, *S)`` or ``(B, N, 1, *S)``, 0 where nothing was added.
 
         Returns:
-            Without lesions the restored image ``(B, C, *S)`` in [0, 1]. With lesions a dictionary of
+            Without lesions the restored image ``(B, C, *S)`` in [0, 1]. With lesions a dictionary, N = 1 for a single
+            variant, of
 
             * "abnormal" ``(B, N, L)`` bool: tokens that a lesion covers,
             * "q" ``(B, N, L, K)``: the student's token probabilities,
@@ -166,6 +168,8 @@ class AFiRe(TeacherNetwork):
         """
         if lesion_image is None or lesion_mask is None:
             return self.encoder.to_images(self.decoder(self.encoder(image)))
+        if lesion_image.ndim == image.ndim:
+            lesion_image, lesion_mask = lesion_image.unsqueeze(1), lesion_mask.unsqueeze(1)
         variants = (len(image), lesion_image.shape[1])
         of_image, of_mask = (*variants, *image.shape[1:]), (*variants, 1, *image.shape[2:])
         check_shapes(lesion_image=(lesion_image, of_image), lesion_mask=(lesion_mask, of_mask))
