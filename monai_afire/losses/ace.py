@@ -240,7 +240,7 @@ class ACELoss(CompositeLoss):
                 ("decomposition_logits", *offsets),
             ),
         }
-        super().__init__(terms, "build the network with global_consistency, compose and decompose")
+        super().__init__(terms)
         self.composition = MatchingLoss(composition_alpha)
         self.decomposition = MatchingLoss(decomposition_alpha)
         self.sigma = sigma

@@ -15,7 +15,6 @@ from monai_afire.networks.blocks.heads import TokenProbabilityHead
 from monai_afire.networks.blocks.patches import patch_labels
 from monai_afire.networks.blocks.prototype_bank import PrototypeBank
 from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
-from monai_afire.networks.blocks.shapes import check_shapes
 from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.encoder_building import as_encoder
@@ -162,17 +161,12 @@ class AFiRe(TeacherNetwork):
             * in evaluation mode "corrupted" ``(B, N, L, P)``: the patches of the lesion images, to compare with,
 
             without q and prototypes if ``contrast`` is False, without the patches if ``restore`` is False.
-
-        Raises:
-            ValueError: when the lesion tensors do not fit the images.
         """
         if lesion_image is None or lesion_mask is None:
             return self.encoder.to_images(self.decoder(self.encoder(image)))
         if lesion_image.ndim == image.ndim:
             lesion_image, lesion_mask = lesion_image.unsqueeze(1), lesion_mask.unsqueeze(1)
         variants = (len(image), lesion_image.shape[1])
-        of_image, of_mask = (*variants, *image.shape[1:]), (*variants, 1, *image.shape[2:])
-        check_shapes(lesion_image=(lesion_image, of_image), lesion_mask=(lesion_mask, of_mask))
         tokens = self.encoder(lesion_image.flatten(0, 1))
         abnormal = patch_labels(lesion_mask.flatten(0, 1), self.encoder.patch_size)
         outputs = {"abnormal": abnormal.unflatten(0, variants)}
