@@ -356,21 +356,9 @@ def float_values(image: Tensor) -> Tensor:
 @torch.no_grad()
 def resize(image: Tensor, size: Sequence[int]) -> Tensor:
     """Resize an image (C, H, W) linearly, with antialiasing."""
-    for axis, length in enumerate(size, start=1):
-        if image.shape[axis] == length:
-            continue
-        shape = list(image.shape)
-        tail = int(np.prod(shape[axis + 1 :]))
-        # torch offers antialiasing for two axes only: this axis, and another one that keeps its length. The latter must
-        # not be a last axis of length 1, for which torch 2.13 returns the first pixel of the line everywhere.
-        lines = image.reshape((1, 1, -1, shape[axis]) if tail == 1 else (-1, 1, shape[axis], tail))
-        new_size = (lines.shape[2], length) if tail == 1 else (length, tail)
-        lines = F.interpolate(
-            lines, size=new_size, mode="bilinear", antialias=True, align_corners=False
-        )
-        shape[axis] = length
-        image = lines.reshape(shape)
-    return image
+    if tuple(image.shape[1:]) == tuple(size):
+        return image
+    return F.interpolate(image[None], list(size), mode="bilinear", antialias=True)[0]
 
 
 def _resized_box(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from monai.data import DataLoader, Dataset, MetaTensor
 
 from monai_afire.transforms import (
@@ -23,6 +24,7 @@ from monai_afire.transforms import (
     matching_patches,
     overlap_masks,
 )
+from monai_afire.transforms.grid_crop import resize
 
 # cells of 4 pixels in the papers' proportions keep the tests fast
 SMALL_PEAC: dict[str, Any] = {**GRID_CROP_SETTINGS["peac_448"], "cell": 4}
@@ -176,6 +178,14 @@ def test_resize_keeps_the_aspect_and_cuts_the_center() -> None:
     assert offset_1.tolist() == [0, 0]
     assert torch.allclose(crop[0, 1:-1, 0], torch.arange(76, dtype=torch.float64)[1:-1] * 2 + 0.5)
     assert torch.allclose(crop[1, 0], (torch.arange(76, dtype=torch.float64) + 38) * 2 + 0.5)
+
+
+@pytest.mark.parametrize("size", [(40, 31), (100, 90), (75, 160), (1, 7)])
+def test_resizing_is_that_of_one_axis_after_the_other(size: tuple[int, int]) -> None:
+    image = torch.rand(2, 75, 90, generator=torch.Generator().manual_seed(0))
+    rows = F.interpolate(image[None], (size[0], 90), mode="bilinear", antialias=True)
+    expected = F.interpolate(rows, size, mode="bilinear", antialias=True)[0]
+    torch.testing.assert_close(resize(image, size), expected, rtol=0, atol=3e-7)
 
 
 def test_small_images_are_enlarged_and_constants_stay() -> None:
