@@ -20,7 +20,11 @@ from monai_afire.metrics.multilabel import best_thresholds
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.utils.eval_mode import eval_mode
 from monai_afire.utils.few_images import distinct_images
-from monai_afire.utils.uncertain_labels import check_uncertain_policy, class_probabilities
+from monai_afire.utils.uncertain_labels import (
+    check_uncertain_policy,
+    class_probabilities,
+    resolve_uncertain,
+)
 
 
 class ValidationFit(ABC):
@@ -62,8 +66,9 @@ class ThresholdFit(ValidationFit):
     Choose the threshold of each finding after every validation: the probability with the best F1.
 
     The thresholds are part of the network's state, so that they are saved with the weights that they belong to, and
-    neither test images nor users have to find them. Attach it to the validation evaluator, before what saves the
-    network. Its output has the logits ``(B, K)`` as "pred" and the labels ``(B, K)`` as "label".
+    neither test images nor users have to find them. A finding without positives has none: NaN. Attach it to the
+    validation evaluator, before what saves the network. Its output has the logits ``(B, K)`` as "pred" and the labels
+    ``(B, K)`` as "label".
 
     Args:
         network: its ``thresholds`` are set, unless its labels are "multiclass": the largest probability decides there.
@@ -104,7 +109,8 @@ class ThresholdFit(ValidationFit):
         exact = torch.as_tensor(
             best_thresholds(labels, class_probabilities(predictions), self.uncertain)
         )
-        rounded = exact.float()
+        has_positives = (resolve_uncertain(labels, self.uncertain) == 1).any(0).cpu()
+        rounded = torch.where(has_positives, exact, torch.nan).float()
         # rounded up, a threshold would be above the probability that it was found at
         below = torch.nextafter(rounded, torch.zeros_like(rounded))
         self.network.thresholds.copy_(torch.where(rounded > exact, below, rounded))

@@ -35,8 +35,12 @@ from monai_afire.networks.weights.model_file import (
     save_network,
     saved_network,
 )
-from monai_afire.networks.weights.ready_encoder import load_encoder
-from monai_afire.networks.weights.starting_encoder import described, seen_images, starting_encoder
+from monai_afire.networks.weights.pretrained import (
+    described,
+    load_encoder,
+    seen_images,
+    starting_encoder,
+)
 from monai_afire.networks.weights.weight_loading import load_encoder_weights
 
 __all__ = [

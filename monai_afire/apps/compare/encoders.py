@@ -21,7 +21,7 @@ from monai_afire.networks.nets.encoders.encoder_building import is_encoder_name
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.weights.description import tensor_digest
 from monai_afire.networks.weights.finding import RELEASED
-from monai_afire.networks.weights.ready_encoder import load_encoder
+from monai_afire.networks.weights.pretrained import load_encoder
 from monai_afire.transforms import StandardizeContrast
 
 _BATCH = 64  # images that lungs are looked for in at once

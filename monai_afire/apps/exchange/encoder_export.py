@@ -17,10 +17,9 @@ import torch
 from torch import nn
 
 from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
-from monai_afire.networks.weights.checkpoint_files import PRODUCER
+from monai_afire.networks.weights.checkpoint_files import write_safetensors
 from monai_afire.networks.weights.description import describe, one_for_all
-from monai_afire.networks.weights.safetensors_files import write_safetensors
-from monai_afire.networks.weights.vit import EMBEDDING, POSITIONS
+from monai_afire.networks.weights.formats import EMBEDDING, POSITIONS
 from monai_afire.networks.weights.weight_loading import check_branch, encoders_of
 
 __all__ = ["export_encoder"]
@@ -109,7 +108,7 @@ def export_encoder(
     )
     header = {
         "format": "pt",  # what transformers asks for
-        "producer": PRODUCER,
+        "producer": "monai_afire",
         "layout": layout,
         "config": json.dumps(config_of(settings)),
     }
@@ -122,10 +121,6 @@ def _exportable(encoder: nn.Module) -> ViTEncoder:
         kind = type(encoder).__name__
         raise TypeError(
             f"only ViTEncoder can be exported, this network has a {kind}, whose .model saves itself"
-        )
-    if isinstance(encoder.patch_embedding.patch_embeddings, nn.Sequential):
-        raise ValueError(
-            "no layout has a ViT with a convolutional stem: share the training's model.pt itself"
         )
     return encoder
 

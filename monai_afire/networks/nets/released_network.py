@@ -9,8 +9,8 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import nn
 
+from monai_afire.networks.weights.checkpoint_files import read_safetensors
 from monai_afire.networks.weights.finding import released_file
-from monai_afire.networks.weights.safetensors_files import read_safetensors
 
 Self = TypeVar("Self", bound="ReleasedNetwork")
 
