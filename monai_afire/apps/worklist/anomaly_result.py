@@ -20,9 +20,13 @@ from pydicom.dataset import Dataset
 from monai_afire.apps.results.output_paths import output_path
 from monai_afire.apps.results.pictures.captions import NOT_CLINICAL
 from monai_afire.apps.results.result_pictures import in_proportion, resized_maps
+from monai_afire.apps.worklist.dicom_results import (
+    NoStudyError,
+    read_source,
+    secondary_capture,
+    structured_report,
+)
 from monai_afire.apps.worklist.heat_panels import emphasized_heat_map, heat_panels
-from monai_afire.apps.worklist.secondary_capture import NoStudyError, read_source, secondary_capture
-from monai_afire.apps.worklist.structured_report import structured_report
 from monai_afire.networks.weights.description import Description
 from monai_afire.transforms.radiograph_files import WRITER
 from monai_afire.utils.files import atomic_path

@@ -21,12 +21,11 @@ from monai_afire.apps.results.result_pictures import batch_picture
 from monai_afire.apps.results.result_tables import ResultTables, written_name
 from monai_afire.apps.worklist.anomaly_result import SAVERS, UNDESCRIBED, AnomalyResult
 from monai_afire.apps.worklist.batch_report import Drift, measure_drift
+from monai_afire.apps.worklist.dicom_results import NoStudyError, highdicom
 from monai_afire.apps.worklist.heat_places import hottest_place, lung_zone
 from monai_afire.apps.worklist.image_facts import ImageFactsReader
 from monai_afire.apps.worklist.normal_images import DetectorNormals, Judgment, NormalImages
 from monai_afire.apps.worklist.run_normals import RunNormals
-from monai_afire.apps.worklist.secondary_capture import NoStudyError
-from monai_afire.apps.worklist.structured_report import highdicom_reports
 from monai_afire.apps.worklist.worklist import (
     JUDGMENT_COLUMNS,
     WorklistSummary,
@@ -80,7 +79,7 @@ class AnomalyWriter(ResultTables):
         root: folder that pictures are named relative to; "" for that which all files have in common.
 
     Raises:
-        ImportError: for "sr" without the package highdicom.
+        ImportError: for "dicom" or "sr" without the package highdicom.
         ValueError: for an unknown name in ``saved``.
     """
 
@@ -104,8 +103,8 @@ class AnomalyWriter(ResultTables):
     def __post_init__(self) -> None:
         if unknown := set(self.saved) - set(SAVERS):
             raise ValueError(f"saved must name some of {sorted(SAVERS)}, got {sorted(unknown)}")
-        if "sr" in self.saved:
-            highdicom_reports()
+        if {"dicom", "sr"} & set(self.saved):
+            highdicom()
         self.folders = tuple(self.saved)
 
     def start(self, engine: Engine) -> None:

@@ -179,7 +179,7 @@ def test_writer_reports_what_its_table_says(tmp_path: Path) -> None:
 
 def test_without_highdicom_nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "highdicom", None)
-    with pytest.raises(ImportError, match=r"monai-afire\[sr\]"):
+    with pytest.raises(ImportError, match=r"monai-afire\[dicom\]"):
         AnomalyWriter(fitted_detector(), [], str(tmp_path), saved=("sr",))
 
 
