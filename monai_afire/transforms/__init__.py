@@ -88,6 +88,11 @@ from monai_afire.transforms.radiograph import (
     LoadRadiographd,
     LoadRadiographDict,
 )
+from monai_afire.transforms.radiograph_description import (
+    DescribeRadiographD,
+    DescribeRadiographd,
+    DescribeRadiographDict,
+)
 from monai_afire.transforms.radiograph_files import RadiographError, RadiographWarning
 from monai_afire.transforms.random_views import random_views
 from monai_afire.transforms.tensor_selection import select_tensors
@@ -104,6 +109,9 @@ __all__ = [
     "CutPasteD",
     "CutPasteDict",
     "CutPasted",
+    "DescribeRadiographD",
+    "DescribeRadiographDict",
+    "DescribeRadiographd",
     "DistortAppearance",
     "DistortAppearanceD",
     "DistortAppearanceDict",

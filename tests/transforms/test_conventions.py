@@ -24,7 +24,6 @@ from monai.transforms import (
 
 import monai_afire
 from monai_afire import transforms
-from monai_afire.apps import intake
 
 IMAGE = torch.rand(1, 32, 48, generator=torch.Generator().manual_seed(0))
 OCCASIONAL: dict[str, Callable[[float], Any]] = {
@@ -40,9 +39,8 @@ OCCASIONAL: dict[str, Callable[[float], Any]] = {
 def public_classes() -> dict[str, type]:
     return {
         name: value
-        for package in (transforms, intake)
-        for name in package.__all__
-        if inspect.isclass(value := getattr(package, name))
+        for name in transforms.__all__
+        if inspect.isclass(value := getattr(transforms, name))
     }
 
 

@@ -61,7 +61,7 @@ class AnomalyWriter(ResultTables):
     (:func:`monai_afire.apps.worklist.write_worklist_page`) are made from the whole table.
 
     The batches need "index" (the number in ``items``), "rejected", "spatial_shape", "affine" and "picture", see
-    :class:`monai_afire.transforms.LoadRadiographd` and :class:`monai_afire.apps.intake.DescribeRadiographd`.
+    :class:`monai_afire.transforms.LoadRadiographd` and :class:`monai_afire.transforms.DescribeRadiographd`.
 
     Args:
         detector: the evaluator's network.

@@ -22,9 +22,9 @@ from pydicom.sr.codedict import codes
 from pydicom.sr.coding import Code
 from pydicom.uid import UID, generate_uid
 
-from monai_afire.apps.intake.dicom_header import NotDICOMError, read_header
 from monai_afire.networks.weights.description import Description
 from monai_afire.transforms.radiograph_files import WRITER
+from monai_afire.transforms.radiograph_header import NotDICOMError, read_header
 
 _NEEDED = ("StudyInstanceUID", "SeriesInstanceUID", "SOPClassUID", "SOPInstanceUID")
 # type 2 of the modules Patient and General Study: present, though they may be empty

@@ -19,7 +19,6 @@ from monai.data import DataLoader, Dataset
 from monai.utils import CommonKeys
 from tqdm import tqdm
 
-from monai_afire.apps.intake.dicom_header import header_of
 from monai_afire.apps.worklist.image_facts import ImageFacts, ImageFactsReader
 from monai_afire.apps.worklist.normal_images import (
     DetectorNormals,
@@ -34,6 +33,7 @@ from monai_afire.data.datalist.labels import normal_items
 from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
 from monai_afire.detection.detector import AnomalyDetector
 from monai_afire.networks.weights.model_file import ModelFile
+from monai_afire.transforms.radiograph_header import header_of
 from monai_afire.utils.distributed import by_main_rank
 from monai_afire.utils.files import is_safetensors
 from monai_afire.utils.text import counted

@@ -14,11 +14,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from monai_afire.apps.intake.dicom_header import GROUP_ELEMENTS, header_groups, header_of
-from monai_afire.apps.intake.header_view import other_than_frontal_chest
 from monai_afire.apps.worklist.batch_report import GROUPS
 from monai_afire.apps.worklist.normal_images import Judgment
 from monai_afire.detection.conformal import discoveries
+from monai_afire.transforms.radiograph_header import (
+    GROUP_ELEMENTS,
+    header_groups,
+    header_of,
+    other_than_frontal_chest,
+)
 from monai_afire.utils.files import atomic_path
 from monai_afire.utils.text import counted, harmless
 

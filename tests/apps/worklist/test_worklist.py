@@ -34,9 +34,9 @@ from monai_afire.apps.worklist.anomaly_result import (
     save_secondary_capture,
     save_thumbnail,
 )
+from monai_afire.apps.worklist.dicom_results import NoStudyError, read_source
 from monai_afire.apps.worklist.heat_places import hottest_place
 from monai_afire.apps.worklist.normal_images import Judgment
-from monai_afire.apps.worklist.dicom_results import NoStudyError, read_source
 from monai_afire.apps.worklist.worklist import (
     JUDGMENT_COLUMNS,
     WorklistSummary,
