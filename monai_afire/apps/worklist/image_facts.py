@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydicom.dataset import Dataset
 
 from monai_afire.detection.detector import AnomalyDetector
 from monai_afire.networks.nets.lung_finder import LungFinder
@@ -21,7 +22,6 @@ from monai_afire.transforms.radiograph_description import JUDGED_PICTURE
 from monai_afire.transforms.radiograph_header import (
     age_in_years,
     frontal_view,
-    header_of,
     other_than_frontal_chest,
 )
 
@@ -115,7 +115,7 @@ class ImageFactsReader:
         self,
         batch: Mapping[str, Any],
         tokens: torch.Tensor,
-        sources: Sequence[str],
+        headers: Sequence[Dataset],
         lungs: NDArray[np.float32] | None,
     ) -> list[ImageFacts]:
         """
@@ -125,16 +125,15 @@ class ImageFactsReader:
             batch: with "judged_picture" ``(B, 1, h, w)`` of 0 to 255, as
                 :class:`monai_afire.transforms.DescribeRadiographd` makes it; without one, "picture" takes its place.
             tokens: ``(B, L, D)``, its output.
-            sources: their files, for the headers.
+            headers: of their files, see :func:`monai_afire.transforms.radiograph_header.header_of`.
             lungs: of :meth:`lungs`; None leaves view and age by the picture out.
         """
         interior = self.detector.interior.to(tokens.device)
         features = tokens[:, interior].float().mean(1).cpu().numpy()
-        looks = [{} for _ in sources] if lungs is None else self._looks(_judged_pictures(batch))
-        shares = [np.nan] * len(sources) if lungs is None else (lungs >= _LUNG).mean((1, 2))
+        looks = [{} for _ in headers] if lungs is None else self._looks(_judged_pictures(batch))
+        shares = [np.nan] * len(headers) if lungs is None else (lungs >= _LUNG).mean((1, 2))
         found = []
-        for source, share, look, feature in zip(sources, shares, looks, features, strict=True):
-            header = header_of(source)
+        for header, share, look, feature in zip(headers, shares, looks, features, strict=True):
             found.append(
                 ImageFacts(
                     age=age_in_years(header),

@@ -150,13 +150,13 @@ class RunNormals:
         reader, scores, facts, start = ImageFactsReader(self.detector), [], [], 0
         for batch in tqdm(loader, "normal images", delay=3.0, leave=False):
             images = batch[CommonKeys.IMAGE].to(self.detector.thresholds.device)
-            sources = [item["image"] for item in items[start : start + len(images)]]
+            headers = [header_of(item["image"]) for item in items[start : start + len(images)]]
             start += len(images)
             outputs = self._outputs(images)
             fused = outputs["scores"][:, -1].float().cpu()
             reasons = batch.get("rejected", [""] * len(images))
             lungs = reader.lungs(images)
-            read = reader.read(batch, outputs["tokens"], sources, lungs)
+            read = reader.read(batch, outputs["tokens"], headers, lungs)
             for score, fact, reason in zip(fused.tolist(), read, reasons, strict=True):
                 if not reason and math.isfinite(score):
                     scores.append(score)

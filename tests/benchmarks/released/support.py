@@ -20,6 +20,7 @@ import pandas as pd
 import torch
 from monai.transforms import Resize
 from numpy.typing import NDArray
+from pydicom.dataset import Dataset
 from tqdm import tqdm
 
 from monai_afire.apps.worklist import load_normals, normals_from, save_normals
@@ -104,8 +105,8 @@ class Scored:
         for batch in tqdm(raw.split(BATCH), f"scoring {name}"):
             image = standardized(batch)
             outputs = detector(image)
-            picture, sources = {"picture": 255 * batch}, [""] * len(batch)
-            facts += reader.read(picture, outputs["tokens"], sources, reader.lungs(image))
+            picture, headers = {"picture": 255 * batch}, [Dataset()] * len(batch)
+            facts += reader.read(picture, outputs["tokens"], headers, reader.lungs(image))
             scores += outputs["scores"][:, -1].tolist()
         return cls(table, np.array(scores), facts)
 
