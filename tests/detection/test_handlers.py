@@ -255,6 +255,19 @@ def test_few_images_are_counted_with_those_held_out(caplog: pytest.LogCaptureFix
     assert "besides those held out" in said
 
 
+def test_a_fit_says_how_many_images_it_learned_and_held_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    items = [{"image": f"{number}.png"} for number in range(40)]
+    loader = DataLoader(Dataset(items, lambda item: {"image": torch.rand(1, 32, 32)}), batch_size=8)
+    evaluator = Engine(lambda engine, batch: None)
+    DetectorFit(make_detector(), loader).attach(evaluator)
+    evaluator.state.dataloader = DataLoader(Dataset([{"image": "a.png", "label": 0}]))
+    with caplog.at_level("INFO"):
+        evaluator.fire_event(Events.STARTED)
+    assert "learned 40 normal images; held out 1 more" in caplog.text
+
+
 def test_strict_views_reject_by_the_header(tmp_path: Path) -> None:
     data, detector = Radiographs(tmp_path / "in", ["a.png", "b.png"]), fitted_detector()
     items = [

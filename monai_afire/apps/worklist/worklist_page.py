@@ -100,13 +100,15 @@ def caption(row: Mapping[str, Any]) -> str:
         >>> caption({"rank": 9, "p_value": "", "lung_zone": "", "hottest": "upper left", "seen_view": ""})
         '9 · upper left of the picture'
     """
-    percent = 100 * float(row["p_value"] or 0)
-    rarity = f"top {percent:.{2 if percent < 10 else 3}g} %" if row["p_value"] else ""
+    percent = 100 * float(row["p_value"] or "nan")
+    rarity = f"top {percent:.2g} %" if percent < 10 else f"top {percent:.0f} %"
     place = re.sub(" lung, (.*) zone", r" \1", row["lung_zone"])
     if not place and row["hottest"]:
         place = f"{row['hottest']} of the picture"
     view = row["seen_view"].partition(" (")[0]
-    return " · ".join(filter(None, (str(row["rank"]), rarity, place, view)))
+    return " · ".join(
+        filter(None, (str(row["rank"]), rarity if row["p_value"] else "", place, view))
+    )
 
 
 def headline(worklist: pd.DataFrame) -> str:
