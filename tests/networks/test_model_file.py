@@ -37,6 +37,7 @@ from monai_afire.networks import (
 from monai_afire.networks.definition import build_network, definition_of, keeps_arguments
 from monai_afire.networks.weights.checkpoint_files import read_description, read_pickle
 from monai_afire.networks.weights.description import Preprocessing, describe, tensor_digest
+from monai_afire.networks.weights.safetensors_files import write_safetensors
 
 
 def vit(**changed: Any) -> ViTEncoder:
@@ -299,7 +300,10 @@ def edited(path: Path, **entries: Any) -> Path:
 def test_a_description_is_not_trusted(
     tmp_path: Path, entries: dict[str, Any], message: str
 ) -> None:
-    path = edited(export_encoder(vit(), tmp_path / "encoder.safetensors", "monai"), **entries)
+    encoder = vit()
+    described = describe(encoder, task="encoder", preprocessing={})
+    file = write_safetensors(encoder.state_dict(), tmp_path / "encoder.safetensors", described)
+    path = edited(file, **entries)
     with pytest.raises(ValueError, match=message) as caught:
         ModelFile(path).build()
     assert str(path) in str(caught.value)
@@ -337,7 +341,7 @@ def test_a_network_for_another_task_is_refused_by_name(tmp_path: Path) -> None:
 def test_an_exported_encoder_builds_itself(tmp_path: Path) -> None:
     encoder = vit(norm_eps=1e-6).eval()
     images = torch.rand(2, 1, 32, 32)
-    for layout in ("timm", "huggingface", "monai"):
+    for layout in ("timm", "huggingface"):
         description = {"preprocessing": {"image_size": 32, "standardize": True}}
         path = export_encoder(encoder, tmp_path / "x.safetensors", layout, description=description)
         file = ModelFile(path)
