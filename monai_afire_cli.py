@@ -34,7 +34,6 @@ APPLICATIONS = {
     "compare": ("monai_afire.apps.compare.__main__", "compare encoders on labeled radiographs"),
     "data": ("monai_afire.apps.readers.__main__", "make a datalist of a label table"),
     "experiments": ("monai_afire.apps.experiments", "repeat a bundle, one table of all"),
-    "package": ("monai_afire.apps.zoo.__main__", "write a pull request to MONAI's Model Zoo"),
     "watch": ("monai_afire.apps.worklist.watch", "score radiographs as they arrive in a folder"),
 }
 EXAMPLES = """\

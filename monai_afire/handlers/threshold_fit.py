@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,11 +21,14 @@ from monai_afire.metrics.multilabel import best_thresholds
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.utils.eval_mode import eval_mode
 from monai_afire.utils.few_images import distinct_images
+from monai_afire.utils.text import counted
 from monai_afire.utils.uncertain_labels import (
     check_uncertain_policy,
     class_probabilities,
     resolve_uncertain,
 )
+
+logger = logging.getLogger(__name__)
 
 
 class ValidationFit(ABC):
@@ -152,6 +156,10 @@ class DetectorFit(ValidationFit):
         held_out = distinct_images(getattr(loader, "dataset", None)) or 0
         with eval_mode(self.detector):
             self.detector.fit(_Images(self.normal_batches, device), held_out)
+        learned = distinct_images(getattr(self.normal_batches, "dataset", None))
+        if learned:
+            images = counted(learned, "normal image")
+            logger.info(f"learned {images}; held out {held_out} more for threshold and p-values")
 
     def predictions(self, output: Mapping[str, Any]) -> torch.Tensor:
         """The scores."""

@@ -25,8 +25,10 @@ from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.nets.lung_finder import LungFinder
 from monai_afire.networks.nets.mae import MAE
 from monai_afire.networks.nets.peac import PEAC
+from monai_afire.networks.nets.pose_classifier import PoseClassifier
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.networks.nets.uper_net import UPerNet
+from monai_afire.networks.nets.view_classifier import ViewClassifier
 from monai_afire.networks.weights.finding import find_weights
 from monai_afire.networks.weights.model_file import (
     ModelFile,
@@ -57,6 +59,7 @@ __all__ = [
     "MONAIEncoder",
     "ModelFile",
     "PEAC",
+    "PoseClassifier",
     "PrototypeBank",
     "RadiographEncoder",
     "ResidualEncoder",
@@ -67,6 +70,7 @@ __all__ = [
     "TransferClassifier",
     "UPerNet",
     "ViTEncoder",
+    "ViewClassifier",
     "as_encoder",
     "build_encoder",
     "described",

@@ -85,6 +85,11 @@ from monai_afire.transforms.radiograph import (
     LoadRadiographd,
     LoadRadiographDict,
 )
+from monai_afire.transforms.radiograph_description import (
+    DescribeRadiographD,
+    DescribeRadiographd,
+    DescribeRadiographDict,
+)
 from monai_afire.transforms.radiograph_files import RadiographError, RadiographWarning
 from monai_afire.transforms.random_views import random_views
 from monai_afire.transforms.tensor_selection import select_tensors
@@ -101,6 +106,9 @@ __all__ = [
     "CutPasteD",
     "CutPasteDict",
     "CutPasted",
+    "DescribeRadiographD",
+    "DescribeRadiographDict",
+    "DescribeRadiographd",
     "DistortAppearance",
     "DistortAppearanceD",
     "DistortAppearanceDict",

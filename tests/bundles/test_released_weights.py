@@ -142,5 +142,5 @@ def test_noise_is_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with Path("out/worklist.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 3
-    assert {row["decision"] for row in rows} == {row["p_value"] for row in rows} == {""}
+    assert not {"decision", "p_value"} & set(rows[0])
     assert all("(by " in row["not_judged"] for row in rows)

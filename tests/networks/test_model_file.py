@@ -33,6 +33,8 @@ from monai_afire.networks import (
     save_network,
 )
 from monai_afire.networks.definition import build_network, definition_of, keeps_arguments
+from monai_afire.networks.weights.checkpoint_files import write_safetensors
+from monai_afire.networks.weights.description import describe
 
 
 def vit(**changed: Any) -> ViTEncoder:
@@ -232,7 +234,9 @@ def test_a_network_of_ones_own_is_saved_and_built(tmp_path: Path) -> None:
     ],
 )
 def test_a_description_is_not_trusted(tmp_path: Path, entries: Any) -> None:
-    path = export_encoder(vit(), tmp_path / "encoder.safetensors", "monai")
+    encoder = vit()
+    described = describe(encoder, task="encoder", preprocessing={})
+    path = write_safetensors(encoder.state_dict(), tmp_path / "encoder.safetensors", described)
     about = ModelFile(path).description.as_data()
     header = entries if isinstance(entries, str) else json.dumps({**about, **entries})
     save_file(load_file(path), path, metadata={"description": header})
@@ -254,7 +258,7 @@ def test_a_network_for_another_task_is_refused_by_name(tmp_path: Path) -> None:
 def test_an_exported_encoder_builds_itself(tmp_path: Path) -> None:
     encoder = vit(norm_eps=1e-6).eval()
     images = torch.rand(2, 1, 32, 32)
-    for layout in ("timm", "huggingface", "monai"):
+    for layout in ("timm", "huggingface"):
         description = {"preprocessing": {"image_size": 32, "standardize": True}}
         path = export_encoder(encoder, tmp_path / "x.safetensors", layout, description=description)
         assert ModelFile(path).standardize

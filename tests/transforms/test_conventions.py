@@ -16,7 +16,6 @@ from monai.transforms import MapTransform, RandomizableTrait
 
 import monai_afire
 from monai_afire import transforms
-from monai_afire.apps import intake
 
 IMAGE = torch.rand(1, 32, 48, generator=torch.Generator().manual_seed(0))
 OCCASIONAL: dict[str, Callable[[float], Any]] = {
@@ -32,9 +31,8 @@ OCCASIONAL: dict[str, Callable[[float], Any]] = {
 def public_classes() -> dict[str, type]:
     return {
         name: value
-        for package in (transforms, intake)
-        for name in package.__all__
-        if inspect.isclass(value := getattr(package, name))
+        for name in transforms.__all__
+        if inspect.isclass(value := getattr(transforms, name))
     }
 
 

@@ -43,7 +43,7 @@ class SegmentationWriter(ResultTables):
 
     The evaluator's output has the logits ``(B, C, rows, columns)`` as "pred", of images that were resized to the
     network's input without cropping or padding; the batches need "index", "spatial_shape" and "picture" (else "image"
-    ``(B, 1, rows, columns)`` is drawn on), see :class:`monai_afire.apps.intake.DescribeRadiographd`.
+    ``(B, 1, rows, columns)`` is drawn on), see :class:`monai_afire.transforms.DescribeRadiographd`.
 
     Args:
         items: the data set's items, for the names of the files.

@@ -14,9 +14,9 @@ from monai_afire.apps.evaluation.group_metrics import (
     UNKNOWN_GROUP,
 )
 from monai_afire.apps.evaluation.patient_bootstrap import LEAST_PATIENTS
-from monai_afire.apps.intake.dicom_header import GROUP_ELEMENTS, header_groups, header_of
 from monai_afire.apps.results.report_text import format_number, table_lines
 from monai_afire.data.datalist.patients import item_patients
+from monai_afire.transforms.radiograph_header import GROUP_ELEMENTS, header_groups, header_of
 from monai_afire.utils.text import counted, known_text
 
 _TOO_FEW = "too few"

@@ -33,10 +33,10 @@ from monai_afire.apps.evaluation.group_metrics import (
 )
 from monai_afire.apps.evaluation.patient_bootstrap import patient_weights, weighted_metrics
 from monai_afire.apps.evaluation.raw_pixels import RawPixels
-from monai_afire.apps.intake.pose_classifier import POSES, PoseClassifier, turned
 from monai_afire.detection import load_detector
 from monai_afire.metrics import fit_linear_probe
 from monai_afire.networks import LungFinder
+from monai_afire.networks.nets.pose_classifier import POSES, PoseClassifier, turned
 from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.transforms import LoadRadiograph, StandardizeContrast
 from tests.benchmarks.released.lung_finder import INPUT, dice, two_lungs

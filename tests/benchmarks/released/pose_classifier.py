@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from monai_afire import __version__
-from monai_afire.apps.intake.pose_classifier import POSES, PoseClassifier, turned
+from monai_afire.networks.nets.pose_classifier import POSES, PoseClassifier, turned
 from monai_afire.networks.weights.checkpoint_files import write_safetensors
 from monai_afire.networks.weights.description import Description
 from tests.benchmarks.released.sets import adult_normals, held_out_names, nih_rows

@@ -12,7 +12,7 @@ import torch
 from monai.data import DataLoader, Dataset, MetaTensor
 from monai.transforms import Compose, Resized
 
-from monai_afire.apps.intake.radiograph_description import (
+from monai_afire.transforms import (
     DescribeRadiographD,
     DescribeRadiographd,
     DescribeRadiographDict,

@@ -8,12 +8,11 @@ import torch
 from monai.networks.nets import Classifier
 from torch.nn import functional as F
 
-from monai_afire.networks.nets.released_network import ReleasedNetwork, standardized
+from monai_afire.networks.nets.released_network import ReleasedNetwork, inner_parts, standardized
 from monai_afire.utils.precision import at_least_float32, without_autocast
 
 _SIDE = 64
 _CHANNELS, _STRIDES = (8, 16, 24, 32), (2, 2, 2, 2)
-_MARGINS = (0, 3, 6)  # pixels left out at each edge
 
 
 class ViewClassifier(ReleasedNetwork):
@@ -54,11 +53,6 @@ class ViewClassifier(ReleasedNetwork):
         with without_autocast(images):
             gray = at_least_float32(images).mean(1, keepdim=True)
             small = F.interpolate(gray, (_SIDE, _SIDE), mode="area")
-            seen = [self.logits(_without_edges(small, margin)) for margin in _MARGINS]
+            seen = [self.logits(part) for part in inner_parts(small)]
         ap, child = torch.stack(seen).mean(0).sigmoid().unbind(1)
         return {"ap": ap, "child": child}
-
-
-def _without_edges(small: torch.Tensor, margin: int) -> torch.Tensor:
-    inner = slice(margin, _SIDE - margin)
-    return small[..., inner, inner]

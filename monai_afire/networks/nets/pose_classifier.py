@@ -8,12 +8,11 @@ import torch
 from monai.networks.nets import Classifier
 from torch.nn import functional as F
 
-from monai_afire.networks.nets.released_network import ReleasedNetwork, standardized
+from monai_afire.networks.nets.released_network import ReleasedNetwork, inner_parts, standardized
 
 POSES = 8  # quarter turns 0 to 3, then the same of the mirror image
 QUALITIES = ("inverted", "not_chest", "two_views")
 _SIDE = 64
-_MARGINS = (0, 3, 6)  # pixels left out at each edge, chosen on validation images
 
 
 def turned(images: torch.Tensor, pose: int) -> torch.Tensor:
@@ -106,7 +105,9 @@ class PoseClassifier(ReleasedNetwork):
         small = standardized(small, 1e-3)
         if not self.average:
             return self.net(small).split((POSES, len(QUALITIES)), 1)
-        seen = [self._all_poses(_without_edges(small, margin)) for margin in _MARGINS]
+        size = (_SIDE, _SIDE)
+        parts = [F.interpolate(part, size, mode="bilinear") for part in inner_parts(small)]
+        seen = [self._all_poses(part) for part in parts]
         return torch.stack([poses for poses, _ in seen]).mean(0), seen[0][1]
 
     def _all_poses(self, small: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -118,9 +119,3 @@ class PoseClassifier(ReleasedNetwork):
             [found[:, own] for (found, _), own in zip(views, self._composed, strict=True)]
         )
         return poses.mean(0), torch.stack([quality for _, quality in views]).mean(0)
-
-
-def _without_edges(small: torch.Tensor, margin: int) -> torch.Tensor:
-    """Pictures ``(B, 1, 64, 64)`` without some pixels at each edge, resized to what they were."""
-    inner = slice(margin, _SIDE - margin)
-    return F.interpolate(small[..., inner, inner], (_SIDE, _SIDE), mode="bilinear")

@@ -16,7 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 BUNDLES = sorted(path.parents[1].name for path in ROOT.glob("bundles/*/configs/metadata.json"))
 PYTHONS = ("3.10", "3.13")
 # newest versions with wheels for Python 3.10 and for 3.13; a later version may be added once it has both

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from pydicom.dataset import Dataset
 
-from monai_afire.apps.intake.header_view import other_than_frontal_chest
+from monai_afire.transforms.radiograph_header import other_than_frontal_chest
 
 CHESTS = [
     "CHEST",
