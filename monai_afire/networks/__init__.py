@@ -25,6 +25,7 @@ from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.nets.lung_finder import LungFinder
 from monai_afire.networks.nets.mae import MAE
 from monai_afire.networks.nets.peac import PEAC
+from monai_afire.networks.nets.raw_pixels import RAW_PIXELS, RawPixels, with_raw_pixels
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.networks.nets.uper_net import UPerNet
 from monai_afire.networks.weights.finding import find_weights
@@ -54,7 +55,9 @@ __all__ = [
     "ModelFile",
     "PEAC",
     "PrototypeBank",
+    "RAW_PIXELS",
     "RadiographEncoder",
+    "RawPixels",
     "ResidualEncoder",
     "RestorationDecoder",
     "SwinEncoder",
@@ -79,4 +82,5 @@ __all__ = [
     "seen_images",
     "starting_encoder",
     "unpatchify",
+    "with_raw_pixels",
 ]

@@ -107,7 +107,7 @@ class AnomalyReport(MetricsReport):
         self._add_aupro(metrics)
         return metrics
 
-    def draw(self, table: pd.DataFrame) -> None:
+    def draw(self, table: pd.DataFrame, metrics: dict[str, Any]) -> None:
         """Curves and contact sheet."""
         originals = table[table["kind"] == ""]
         if originals["label"].nunique() == 2:

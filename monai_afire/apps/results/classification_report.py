@@ -17,17 +17,12 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import ArrayLike, NDArray
 
-from monai_afire.apps.evaluation.classification_metrics import (
-    check_logits,
-    check_thresholds_of_kind,
+from monai_afire.apps.evaluation.metrics import (
+    UNKNOWN,
     checked_thresholds,
     classification_metrics,
-)
-from monai_afire.apps.evaluation.group_metrics import subgroup_metrics
-from monai_afire.apps.evaluation.multiclass_metrics import (
-    UNKNOWN,
-    confusion_matrix,
     multiclass_metrics,
+    subgroup_metrics,
 )
 from monai_afire.apps.results.metrics_report import MetricsReport
 from monai_afire.apps.results.patient_groups import (
@@ -38,6 +33,7 @@ from monai_afire.apps.results.patient_groups import (
 )
 from monai_afire.apps.results.pictures.confusion import confusion_figure
 from monai_afire.apps.results.pictures.curves import class_roc_figure
+from monai_afire.apps.results.prediction_writer import check_logits, check_thresholds_of_kind
 from monai_afire.apps.results.report_text import format_number, table_lines
 from monai_afire.metrics.multilabel import check_class_names, known_of_class
 from monai_afire.utils.text import counted
@@ -215,7 +211,7 @@ class ClassificationReport(_ProbabilityReport):
         limits = [entry["threshold"] for entry in metrics["per_class"].values()]
         return {**metrics, **self.patients_and_groups(table, self._truth(table), limits)}
 
-    def draw(self, table: pd.DataFrame) -> None:
+    def draw(self, table: pd.DataFrame, metrics: dict[str, Any]) -> None:
         """The ROC curve of each class."""
         truth = self._truth(table)
         labels, values = {}, {}
@@ -310,12 +306,12 @@ class MulticlassReport(_ProbabilityReport):
         limits = [np.nan] * len(self.class_names)
         return {**metrics, **self.patients_and_groups(table, truth, limits)}
 
-    def draw(self, table: pd.DataFrame) -> None:
+    def draw(self, table: pd.DataFrame, metrics: dict[str, Any]) -> None:
         """The confusion matrix, and the ROC curve of each class against the others."""
         labels, values = self._columns(table)
         known = labels != UNKNOWN
-        matrix = confusion_matrix(labels[known], values[known].argmax(1), len(self.class_names))
-        confusion_figure(matrix, self.class_names, self.folder / "confusion.png")
+        path = self.folder / "confusion.png"
+        confusion_figure(metrics["confusion_matrix"], self.class_names, path)
         class_roc_figure(
             {
                 name: (labels[known] == number).astype(float)

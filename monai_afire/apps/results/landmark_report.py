@@ -116,7 +116,7 @@ class LandmarkReport(PicturedReport):
             "per_landmark": per_landmark,
         }
 
-    def draw(self, table: pd.DataFrame) -> None:
+    def draw(self, table: pd.DataFrame, metrics: dict[str, Any]) -> None:
         """The sheet."""
         legend = {"truth": TRUTH_COLOR, "prediction": CLASS_COLORS[0]}
         self.draw_sheet(legend, "Worst, median and best images by mean radial error")

@@ -95,7 +95,7 @@ class MetricsReport(ABC):
         metrics = self.evaluate(table)
         write_text(self.folder / self.table_name, table.to_csv(index=False))
         write_text(self.folder / "metrics.json", json.dumps(json_safe(metrics), indent=2))
-        self.draw(table)
+        self.draw(table, metrics)
         if lines := self.lines(metrics):
             print("\n".join(lines), flush=True)
 
@@ -108,7 +108,7 @@ class MetricsReport(ABC):
                 f"the network's output for {image} is NaN: an exploded or wrongly loaded network"
             )
 
-    def draw(self, table: pd.DataFrame) -> None:  # noqa: B027  a report need not have pictures
+    def draw(self, table: pd.DataFrame, metrics: dict[str, Any]) -> None:  # noqa: B027  a report need not have pictures
         """Pictures beside the metrics; none unless a subclass has some."""
 
     def lines(self, metrics: dict[str, Any]) -> list[str]:

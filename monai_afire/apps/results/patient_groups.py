@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from monai_afire.apps.evaluation.group_metrics import (
+from monai_afire.apps.evaluation.metrics import (
     FEWEST_IMAGES,
     GROUP_METRICS,
     PROPERTIES,

@@ -16,11 +16,7 @@ import torch
 from ignite.engine import Engine
 from numpy.typing import ArrayLike
 
-from monai_afire.apps.evaluation.classification_metrics import (
-    check_logits,
-    check_thresholds_of_kind,
-    checked_thresholds,
-)
+from monai_afire.apps.evaluation.metrics import checked_thresholds
 from monai_afire.apps.results.result_tables import ResultTables
 from monai_afire.metrics.multilabel import check_class_names
 from monai_afire.utils.text import first_few
@@ -116,6 +112,25 @@ class PredictionWriter(ResultTables):
             "" if np.isnan(limit) else int(v >= limit)
             for v, limit in zip(values, self.limits, strict=True)
         ]
+
+
+def check_logits(shape: Sequence[int], class_names: Sequence[str]) -> None:
+    """Refuse a network's output that is not one number per image and class."""
+    if len(shape) != 2 or shape[1] != len(class_names):
+        expected = f"(B, {len(class_names)}) logits for the classes {list(class_names)}"
+        raise ValueError(
+            f"the network gives {tuple(shape)} instead of {expected}: name its own classes"
+        )
+
+
+def check_thresholds_of_kind(thresholds: ArrayLike | None, label_kind: str) -> None:
+    """Refuse a network that was trained for the other kind of labels; its thresholds show which."""
+    if not isinstance(thresholds, torch.Tensor):
+        return
+    trained = "multiclass" if bool(thresholds.isnan().all()) else "multilabel"
+    if trained != label_kind:
+        found = f"label_kind is {label_kind!r}, but the network was trained for {trained!r}"
+        raise ValueError(f"{found}: give --label_kind {trained}, or other weights")
 
 
 _FEWEST = 20  # images; of fewer, all may well be abnormal

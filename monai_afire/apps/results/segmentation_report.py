@@ -115,7 +115,7 @@ class SegmentationReport(PicturedReport):
         means = pd.DataFrame(per_class).loc[kinds].mean(axis=1).add_prefix("mean_").to_dict()
         return {"num_images": len(table), **means, "per_class": per_class}
 
-    def draw(self, table: pd.DataFrame) -> None:
+    def draw(self, table: pd.DataFrame, metrics: dict[str, Any]) -> None:
         """The sheet."""
         colors = {name: class_color(number) for number, name in enumerate(self.class_names)}
         self.draw_sheet(

@@ -18,7 +18,6 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from monai_afire.apps.evaluation.raw_pixels import with_raw_pixels
 from monai_afire.apps.results.pictures.outlines import (
     TRUTH_COLOR,
     class_color,
@@ -36,6 +35,7 @@ from monai_afire.apps.studies.images.study_images import (
 )
 from monai_afire.apps.studies.study import SAME_PLACE, StudyResult, StudySettings, mean_by
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.raw_pixels import with_raw_pixels
 from monai_afire.visualize.figures import picture_grid
 
 _MAX_POINTS = 20_000  # cells from which the clusters are learned, 60 MiB of a ViT-B's features

@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binomtest, ks_2samp, kstest
 
-from monai_afire.apps.evaluation.group_metrics import group_rows
+from monai_afire.apps.evaluation.metrics import group_rows
 
 GROUPS = ("sex", "age", "view", "scanner")
 _SMALLEST_SAMPLE = 20  # images on either side, below which no test is made

@@ -19,7 +19,7 @@ from monai.engines import SupervisedEvaluator
 from monai.transforms import Compose, ToTensord
 from PIL import Image
 
-from monai_afire.apps.evaluation.classification_metrics import classification_metrics
+from monai_afire.apps.evaluation.metrics import classification_metrics
 from monai_afire.apps.results.classification_report import ClassificationReport
 from monai_afire.handlers import ThresholdFit
 from monai_afire.metrics.multilabel import best_thresholds

@@ -36,7 +36,7 @@ class Scores(PicturedReport):
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
         return {}
 
-    def draw(self, table: pd.DataFrame) -> None:
+    def draw(self, table: pd.DataFrame, metrics: dict[str, Any]) -> None:
         self.draw_sheet({}, "")
 
 

@@ -16,7 +16,7 @@ import torch
 from ignite.engine import Engine
 from pydicom import uid
 
-from monai_afire.apps.evaluation.group_metrics import subgroup_metrics
+from monai_afire.apps.evaluation.metrics import subgroup_metrics
 from monai_afire.apps.evaluation.score_evaluation import evaluate_scores
 from monai_afire.apps.results.anomaly_report import report_lines
 from monai_afire.apps.results.classification_report import ClassificationReport, MulticlassReport

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from monai_afire.apps.evaluation.binary_metrics import average_precision
+from monai_afire.apps.evaluation.patient_bootstrap import weighted_metrics
 from monai_afire.metrics.binary_classification import alarm_counts, checked_labels, roc_auc
 from monai_afire.visualize.figures import save_figure
 
@@ -191,6 +191,11 @@ def _draw_curves(
             axis.plot(*point, color=color, **mark)
     _finish(axis, areas, chance, has_points)
     return [area for area in areas if np.isfinite(area)]
+
+
+def average_precision(truth: NDArray, values: NDArray) -> float:
+    """Precision averaged over the steps of recall."""
+    return weighted_metrics(np.ones((1, len(truth))), truth, values)["average_precision"][0]
 
 
 def _roc(truth: NDArray, values: NDArray, threshold: float) -> tuple[NDArray, NDArray, Point]:

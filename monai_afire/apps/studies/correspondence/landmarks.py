@@ -18,7 +18,6 @@ from monai.utils import convert_to_tensor
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from monai_afire.apps.evaluation.raw_pixels import with_raw_pixels
 from monai_afire.apps.results.pictures.outlines import (
     CLASS_COLORS,
     TRUTH_COLOR,
@@ -43,6 +42,7 @@ from monai_afire.apps.studies.images.study_images import (
 from monai_afire.apps.studies.study import SAME_PLACE, StudyResult, StudySettings, mean_by
 from monai_afire.networks.blocks.feature_pyramid import resize_features
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.raw_pixels import with_raw_pixels
 
 ACROSS = ("patients", "perturbations", "patients_and_perturbations")
 """What a pair of images may differ in, see :func:`label_pairs`."""

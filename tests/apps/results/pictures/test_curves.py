@@ -13,8 +13,9 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
+from sklearn.metrics import average_precision_score as average_precision
 
-from monai_afire.apps.evaluation.binary_metrics import average_precision, metrics_at_threshold
+from monai_afire.apps.evaluation import metrics_at_threshold
 from monai_afire.apps.results.pictures.curves import class_roc_figure, roc_pr_figure
 from monai_afire.metrics.binary_classification import roc_auc
 from monai_afire.visualize.figures import figure_to_array
