@@ -26,8 +26,8 @@ from monai_afire.apps.results.patient_groups import (
     reported_patients,
     subgroup_lines,
 )
-from monai_afire.apps.results.pictures.contact_sheet import contact_sheet
-from monai_afire.apps.results.pictures.curves import roc_pr_figure
+from monai_afire.apps.results.pictures.grid import contact_sheet
+from monai_afire.apps.results.pictures.plots import roc_pr_figure
 from monai_afire.apps.results.report_text import format_number, table_lines
 from monai_afire.detection.detector import HEAT_UNIT, AnomalyDetector
 

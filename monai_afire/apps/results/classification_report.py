@@ -31,8 +31,7 @@ from monai_afire.apps.results.patient_groups import (
     reported_patients,
     subgroup_lines,
 )
-from monai_afire.apps.results.pictures.confusion import confusion_figure
-from monai_afire.apps.results.pictures.curves import class_roc_figure
+from monai_afire.apps.results.pictures.plots import class_roc_figure, confusion_figure
 from monai_afire.apps.results.prediction_writer import check_logits, check_thresholds_of_kind
 from monai_afire.apps.results.report_text import format_number, table_lines
 from monai_afire.metrics.multilabel import check_class_names, known_of_class

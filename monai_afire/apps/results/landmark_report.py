@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from monai_afire.apps.evaluation.landmark_metrics import rescaled_positions, success_rates
 from monai_afire.apps.results.metrics_report import PicturedReport
-from monai_afire.apps.results.pictures.outlines import CLASS_COLORS, TRUTH_COLOR, landmark_picture
+from monai_afire.apps.results.pictures.draw import CLASS_COLORS, TRUTH_COLOR, landmark_picture
 from monai_afire.apps.results.report_text import format_number, table_lines
 from monai_afire.metrics.landmark_errors import landmark_positions, radial_errors
 from monai_afire.metrics.multilabel import check_class_names

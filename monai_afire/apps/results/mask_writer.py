@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from monai_afire.apps.evaluation.landmark_metrics import rescaled_positions
 from monai_afire.apps.results.output_paths import output_path
-from monai_afire.apps.results.pictures.captions import captioned, with_legend
-from monai_afire.apps.results.pictures.outlines import (
+from monai_afire.apps.results.pictures.draw import (
+    captioned,
     class_color,
     landmark_picture,
     outline_picture,
+    with_legend,
 )
 from monai_afire.apps.results.result_pictures import batch_picture, in_proportion, resized_maps
 from monai_afire.apps.results.result_tables import ResultTables

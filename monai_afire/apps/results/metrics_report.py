@@ -17,7 +17,7 @@ from ignite.engine import Engine, Events
 from monai.utils import convert_to_tensor
 from numpy.typing import NDArray
 
-from monai_afire.apps.results.pictures.outlines import picture_sheet
+from monai_afire.apps.results.pictures.grid import image_grid
 from monai_afire.data.datalist.scanning import mark_results
 from monai_afire.utils.distributed import world_size
 from monai_afire.utils.files import check_writable, refuse_existing, write_text
@@ -174,7 +174,7 @@ class PicturedReport(MetricsReport):
         ]
         pictures = [draw() for *_, draw in chosen]
         path = self.folder / self.sheet_name
-        picture_sheet(pictures, titles, path, legend, columns=self.num_pictures, title=title)
+        image_grid(pictures, titles, path, legend, columns=self.num_pictures, title=title)
 
     def pixel_sizes(self, batch: Mapping[str, Any], size: Sequence[int]) -> torch.Tensor:
         """

@@ -18,7 +18,7 @@ from monai.utils import CommonKeys
 
 from monai_afire.apps.evaluation.segmentation_metrics import segmentation_metrics
 from monai_afire.apps.results.metrics_report import PicturedReport
-from monai_afire.apps.results.pictures.outlines import TRUTH_COLOR, class_color, outline_picture
+from monai_afire.apps.results.pictures.draw import TRUTH_COLOR, class_color, outline_picture
 from monai_afire.apps.results.report_text import format_number, table_lines
 from monai_afire.metrics.multilabel import check_class_names
 from monai_afire.utils.precision import at_least_float32

@@ -45,7 +45,7 @@ def shown(
 ) -> list[str]:
     titles: list[str] = []
     monkeypatch.setattr(
-        metrics_report, "picture_sheet", lambda pictures, names, *a, **k: titles.extend(names)
+        metrics_report, "image_grid", lambda pictures, names, *a, **k: titles.extend(names)
     )
     engine = Engine(lambda engine, batch: None)
     report = Scores(str(folder), num_pictures)

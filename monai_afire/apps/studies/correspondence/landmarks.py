@@ -18,12 +18,8 @@ from monai.utils import convert_to_tensor
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from monai_afire.apps.results.pictures.outlines import (
-    CLASS_COLORS,
-    TRUTH_COLOR,
-    landmark_picture,
-    picture_sheet,
-)
+from monai_afire.apps.results.pictures.draw import CLASS_COLORS, TRUTH_COLOR, landmark_picture
+from monai_afire.apps.results.pictures.grid import image_grid
 from monai_afire.apps.studies.dot_plot import dot_plot
 from monai_afire.apps.studies.features.dense import FeatureMaps, finest_stride
 from monai_afire.apps.studies.features.tokens import check_sources, token_features
@@ -341,7 +337,7 @@ def found_landmarks_figure(
             pictures.append(landmark_picture(gray[query], found, places[query]))
             titles.append(f"{query_name}\n{name}")
     legend = {"landmark of the image": TRUTH_COLOR, "found from the reference": CLASS_COLORS[0]}
-    return picture_sheet(pictures, titles, None, legend, columns=1 + len(tables))
+    return image_grid(pictures, titles, None, legend, columns=1 + len(tables))
 
 
 _QUESTION = (
