@@ -49,7 +49,7 @@ class LandmarkReport(PicturedReport):
       which count as failures at every radius;
     * "per_landmark": the same for each.
 
-    The sheet shows the images with the worst, the median and the best mean error.
+    The sheet shows the images with the worst and the best mean error.
 
     Args:
         items: the data set's items.
@@ -57,7 +57,7 @@ class LandmarkReport(PicturedReport):
         output_dir: where to write.
         radii: of the success rates, as fractions of the side.
         window: see ``landmark_positions``.
-        num_pictures: pictures of each kind: worst, median, best.
+        num_pictures: pictures of each kind: worst, best.
         spacing: see :meth:`PicturedReport.pixel_sizes`.
 
     Raises:
@@ -96,10 +96,8 @@ class LandmarkReport(PicturedReport):
         fraction = (1 / torch.tensor(size, dtype=torch.float64)).expand_as(sizes)
         errors = [radial_errors(positions, truth, unit) for unit in (fraction, None, sizes)]
         for row, index in enumerate(batch["index"].tolist()):
-            name, columns = (
-                self.items[index]["image"],
-                self._columns(positions[row], [e[row] for e in errors]),
-            )
+            name = self.items[index]["image"]
+            columns = self._columns(positions[row], [e[row] for e in errors])
             self.rows.append({"number": index, "image": name, **columns})
             mean, missed = columns["mean_radial_error"], bool(errors[0][row].isinf().any())
             found, known, image = positions[row].numpy(), truth[row].numpy(), images[row]
@@ -119,7 +117,7 @@ class LandmarkReport(PicturedReport):
     def draw(self, table: pd.DataFrame, metrics: dict[str, Any]) -> None:
         """The sheet."""
         legend = {"truth": TRUTH_COLOR, "prediction": CLASS_COLORS[0]}
-        self.draw_sheet(legend, "Worst, median and best images by mean radial error")
+        self.draw_sheet(legend, "mean radial error")
 
     def lines(self, metrics: dict[str, Any]) -> list[str]:
         """The summary to print."""

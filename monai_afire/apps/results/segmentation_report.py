@@ -43,14 +43,14 @@ class SegmentationReport(PicturedReport):
       mean over the images whose truth is not empty; "num_images" and "num_present", the numbers of images with a truth
       and with one that is not empty.
 
-    The sheet shows the images with the worst, the median and the best mean Dice.
+    The sheet shows the images with the worst and the best mean Dice.
 
     Args:
         items: the data set's items.
         class_names: of the C classes.
         output_dir: where to write.
         threshold: smallest probability inside a mask, in (0, 1).
-        num_pictures: pictures of each kind: worst, median, best.
+        num_pictures: pictures of each kind: worst, best.
         spacing: see :meth:`PicturedReport.pixel_sizes`.
 
     Raises:
@@ -118,9 +118,7 @@ class SegmentationReport(PicturedReport):
     def draw(self, table: pd.DataFrame, metrics: dict[str, Any]) -> None:
         """The sheet."""
         colors = {name: class_color(number) for number, name in enumerate(self.class_names)}
-        self.draw_sheet(
-            {"truth": TRUTH_COLOR, **colors}, "Worst, median and best images by mean Dice"
-        )
+        self.draw_sheet({"truth": TRUTH_COLOR, **colors}, "mean Dice")
 
     def lines(self, metrics: dict[str, Any]) -> list[str]:
         """The summary to print."""

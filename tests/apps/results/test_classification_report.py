@@ -88,7 +88,7 @@ def test_files_of_a_report(tmp_path: Path, policy: str) -> None:
     items, logits, labels = data_of()
     thresholds = best_thresholds(labels, logits.sigmoid(), policy)
     run(
-        ClassificationReport(items, NAMES, str(tmp_path), thresholds, policy, num_bootstraps=10),
+        ClassificationReport(items, NAMES, str(tmp_path), "multilabel", thresholds, policy, 10),
         logits,
         labels,
     )
