@@ -122,56 +122,49 @@ class LandmarkReport(PicturedReport):
     def lines(self, metrics: dict[str, Any]) -> list[str]:
         """The summary to print."""
         unit = "mm" if "mean_radial_error_mm" in metrics else "pixels"
-        rates = [name for name in metrics if name.startswith("success_rate_")]
         rows = {}
         for name, entry in {**metrics["per_landmark"], "all": metrics}.items():
             rows[name] = {
                 "% of side": format_number(100 * entry["mean_radial_error"], 2),
                 unit: format_number(entry.get(f"mean_radial_error_{unit}"), 2),
-                **{
-                    "≤ " + rate.removeprefix("success_rate_"): format_number(100 * entry[rate], 1)
-                    for rate in rates
-                },
             }
-        lines = [
-            f"{counted(metrics['num_images'], 'image')}; mean radial error and % of landmarks within a distance"
-        ]
+            for radius in self.radii:
+                rate = 100 * entry[_rate_name(radius)]
+                rows[name][f"≤ {100 * radius:g}%"] = format_number(rate, 1)
+        images, missed = counted(metrics["num_images"], "image"), metrics["num_not_found"]
+        lines = [f"{images}; mean radial error and % of landmarks within a distance"]
         lines += table_lines(rows)
-        if metrics["num_not_found"]:
-            lines.append(
-                f"{metrics['num_not_found']} of {metrics['num_known']} landmarks were not found: their maps are flat"
-            )
+        if missed:
+            of_known = f"{missed} of {metrics['num_known']} landmarks"
+            lines.append(f"{of_known} were not found: their maps are flat")
         return lines
 
     def _columns(self, positions: torch.Tensor, errors: Sequence[torch.Tensor]) -> dict[str, float]:
+        """Columns of an image, from its positions ``(P, 2)`` and its errors ``(P,)`` in each of ``_UNITS``."""
         columns = {"mean_radial_error": _mean_found(errors[0].numpy())}
         for number, name in enumerate(self.landmark_names):
-            columns |= {
-                f"{name}_row": float(positions[number, 0]),
-                f"{name}_column": float(positions[number, 1]),
-            }
-            columns |= {
-                f"{name}_error{u}": float(e[number]) for u, e in zip(_UNITS, errors, strict=True)
-            }
+            columns[f"{name}_row"], columns[f"{name}_column"] = positions[number].tolist()
+            for unit, values in zip(_UNITS, errors, strict=True):
+                columns[f"{name}_error{unit}"] = float(values[number])
         return columns
 
     def _metrics(self, table: pd.DataFrame, names: Sequence[str]) -> dict[str, Any]:
         """Of some landmarks together."""
-        errors = {
-            unit: table[[f"{name}_error{unit}" for name in names]].to_numpy() for unit in _UNITS
-        }
-        rates = success_rates(torch.tensor(errors[""]), self.radii)
-        has_mm = not np.isnan(errors["_mm"]).all()
-        return {
-            **{
-                f"mean_radial_error{u}": _mean_found(values)
-                for u, values in errors.items()
-                if u != "_mm" or has_mm
-            },
-            **{f"success_rate_{100 * radius:g}%": rate for radius, rate in rates.items()},
-            "num_known": int((~np.isnan(errors[""])).sum()),
-            "num_not_found": int(np.isinf(errors[""]).sum()),
-        }
+        metrics: dict[str, Any] = {}
+        for unit in _UNITS:
+            values = table[[f"{name}_error{unit}" for name in names]].to_numpy()
+            if unit != "_mm" or not np.isnan(values).all():
+                metrics[f"mean_radial_error{unit}"] = _mean_found(values)
+        errors = torch.tensor(table[[f"{name}_error" for name in names]].to_numpy())
+        rates = success_rates(errors, self.radii)
+        metrics |= {_rate_name(radius): rate for radius, rate in rates.items()}
+        metrics["num_known"] = int((~errors.isnan()).sum())
+        metrics["num_not_found"] = int(errors.isinf().sum())
+        return metrics
+
+
+def _rate_name(radius: float) -> str:
+    return f"success_rate_{100 * radius:g}%"
 
 
 def _mean_found(errors: NDArray) -> float:

@@ -98,12 +98,9 @@ class SegmentationReport(PicturedReport):
 
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
         """Means over images, then over classes."""
-        kinds = [
-            "dice",
-            "hd95",
-            *(["hd95_mm"] if f"hd95_mm_{self.class_names[0]}" in table else []),
-        ]
-        per_class = {}
+        kinds, per_class = ["dice", "hd95"], {}
+        if f"hd95_mm_{self.class_names[0]}" in table:
+            kinds.append("hd95_mm")
         for name in self.class_names:
             dice, present = table[f"dice_{name}"], table[f"truth_pixels_{name}"] > 0
             per_class[name] = {
@@ -123,11 +120,7 @@ class SegmentationReport(PicturedReport):
     def lines(self, metrics: dict[str, Any]) -> list[str]:
         """The summary to print."""
         kind, unit = ("hd95_mm", "mm") if "mean_hd95_mm" in metrics else ("hd95", "pixels")
-        means = {
-            key.removeprefix("mean_"): value
-            for key, value in metrics.items()
-            if key.startswith("mean_")
-        }
+        means = {key.removeprefix("mean_"): value for key, value in metrics.items()}
         rows = {}
         for name, entry in {**metrics["per_class"], "mean of classes": means}.items():
             rows[name] = {
@@ -148,14 +141,10 @@ class SegmentationReport(PicturedReport):
         if not sizes.isnan().all():
             measured["hd95_mm"] = segmentation_metrics(masks, truth, sizes)["hd95"]
         measured["truth_pixels"] = truth.flatten(2).sum(-1).float()
-        measured = {
-            kind: values.masked_fill(~known, torch.nan).cpu() for kind, values in measured.items()
-        }
-        measured["predicted_pixels"] = masks.flatten(2).sum(-1).cpu()
+        measured = {k: values.masked_fill(~known, torch.nan) for k, values in measured.items()}
+        measured["predicted_pixels"] = masks.flatten(2).sum(-1)
         columns = {"mean_dice": measured["dice"].double().nanmean(1)}
         for kind, values in measured.items():
-            columns |= {
-                f"{kind}_{name}": column
-                for name, column in zip(self.class_names, values.T, strict=True)
-            }
+            for name, column in zip(self.class_names, values.T, strict=True):
+                columns[f"{kind}_{name}"] = column
         return columns
