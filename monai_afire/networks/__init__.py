@@ -26,6 +26,7 @@ from monai_afire.networks.nets.lung_finder import LungFinder
 from monai_afire.networks.nets.mae import MAE
 from monai_afire.networks.nets.peac import PEAC
 from monai_afire.networks.nets.pose_classifier import PoseClassifier
+from monai_afire.networks.nets.raw_pixels import RAW_PIXELS, RawPixels, with_raw_pixels
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.networks.nets.uper_net import UPerNet
 from monai_afire.networks.nets.view_classifier import ViewClassifier
@@ -61,7 +62,9 @@ __all__ = [
     "PEAC",
     "PoseClassifier",
     "PrototypeBank",
+    "RAW_PIXELS",
     "RadiographEncoder",
+    "RawPixels",
     "ResidualEncoder",
     "RestorationDecoder",
     "SwinEncoder",
@@ -87,4 +90,5 @@ __all__ = [
     "seen_images",
     "starting_encoder",
     "unpatchify",
+    "with_raw_pixels",
 ]

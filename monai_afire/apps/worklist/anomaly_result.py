@@ -18,7 +18,7 @@ from PIL import Image, ImageOps
 from pydicom.dataset import Dataset
 
 from monai_afire.apps.results.output_paths import output_path
-from monai_afire.apps.results.pictures.captions import NOT_CLINICAL
+from monai_afire.apps.results.pictures.draw import NOT_CLINICAL
 from monai_afire.apps.results.result_pictures import in_proportion, resized_maps
 from monai_afire.apps.worklist.dicom_results import (
     NoStudyError,

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import binomtest, ks_2samp, kstest
 
-from monai_afire.apps.evaluation.group_metrics import group_rows
+from monai_afire.apps.evaluation.metrics import group_rows
 from monai_afire.apps.worklist.worklist import GROUPS
 
 _SMALLEST_SAMPLE = 20  # images, below which no test is made

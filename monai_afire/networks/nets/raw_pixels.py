@@ -43,18 +43,7 @@ class RawPixels(RadiographEncoder):
         )
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """
-        Cut images into patches.
-
-        Args:
-            images: ``(B, C, *S)`` in [0, 1].
-
-        Returns:
-            Their normalized pixels, ``(B, L, D)``.
-
-        Raises:
-            ValueError: when channels or size differ from the encoder's.
-        """
+        """Cut images ``(B, C, *S)`` in [0, 1] into patches: their normalized pixels, ``(B, L, D)``."""
         self.check_images(images)
         return self.to_patches(images)
 
@@ -63,14 +52,7 @@ def with_raw_pixels(encoders: Mapping[str, RadiographEncoder]) -> dict[str, Radi
     """
     Put the baseline behind the encoders, with the geometry of the first of them and on its device.
 
-    Args:
-        encoders: by name; one that bears the baseline's name stays as it is.
-
-    Returns:
-        The same encoders and the baseline.
-
-    Raises:
-        ValueError: without an encoder.
+    An encoder that bears the baseline's name stays as it is; without an encoder there is a ValueError.
 
     Example:
         >>> list(with_raw_pixels({"mine": RawPixels(1, (32, 32), (8, 8))}))

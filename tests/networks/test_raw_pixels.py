@@ -7,8 +7,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from monai_afire.apps.evaluation.raw_pixels import RAW_PIXELS, RawPixels, with_raw_pixels
-from monai_afire.networks import ViTEncoder
+from monai_afire.networks import RAW_PIXELS, RawPixels, ViTEncoder, with_raw_pixels
 
 
 def test_raw_pixels_are_an_encoder() -> None:

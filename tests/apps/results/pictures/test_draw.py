@@ -4,21 +4,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 
-from monai_afire.apps.results.pictures.outlines import (
+from monai_afire.apps.results.pictures.draw import (
     CLASS_COLORS,
     TRUTH_COLOR,
+    captioned,
     class_color,
     landmark_picture,
     outline_picture,
-    picture_sheet,
+    with_legend,
 )
 
 
@@ -101,20 +99,6 @@ def test_colors_differ_and_repeat() -> None:
     assert class_color(len(CLASS_COLORS) + 2) == class_color(2)
 
 
-def test_refuses_what_cannot_be_drawn() -> None:
-    image, masks = np.zeros((8, 8)), np.zeros((1, 8, 8))
-    for picture in (np.zeros((1, 8, 8)), np.zeros((0, 8))):
-        with pytest.raises(ValueError, match=r"\(H, W\)"):
-            outline_picture(picture, masks)
-    with pytest.raises(ValueError, match="NaN"):
-        outline_picture(np.full((8, 8), np.nan), masks)
-    for wrong in (np.zeros((8, 8)), np.zeros((1, 0, 8))):
-        with pytest.raises(ValueError, match=r"\(C, h, w\)"):
-            outline_picture(image, wrong)
-    with pytest.raises(ValueError, match=r"\(P, 2\)"):
-        landmark_picture(image, np.zeros((3, 2)), np.zeros((2, 2)))
-
-
 def test_landmarks_lie_where_they_are() -> None:
     predicted, truth = (
         np.array([[2.0, 5.0], [np.nan, 1.0], [10.0, 12.0]]),
@@ -139,27 +123,23 @@ def test_landmarks_without_truth() -> None:
     assert not near(picture, TRUTH_COLOR).any()
 
 
-def test_sheet(tmp_path: Path) -> None:
-    pictures = [np.full((20, 30 + number, 3), 40 * number, np.uint8) for number in range(5)]
-    titles = [f"$a_b{{{number}\nsecond" for number in range(4)] + ["very long " * 60]
-    figure = picture_sheet(
-        pictures, titles, tmp_path / "sheet.png", {"$x^": (255, 0, 0)}, columns=3, title="$%_all"
-    )
-    assert len(figure.axes) == 5
-    assert figure.axes[4].get_title().endswith("…")
-    with Image.open(tmp_path / "sheet.png") as sheet:
-        assert sheet.width > 3 * 400
-        assert near(np.asarray(sheet.convert("RGB")), (255, 0, 0)).any()
+def test_names_have_lines_of_their_own_in_their_colors() -> None:
+    picture = np.full((300, 300, 3), 128, np.uint8)
+    shown = with_legend(picture, {"left lung": (255, 0, 0), "heart": (0, 255, 0)})
+    changed = (shown != picture).any(-1)
+    assert not changed[40:].any()
+    rows = [np.nonzero((shown == color).all(-1))[0] for color in ((255, 0, 0), (0, 255, 0))]
+    assert len(rows[0]) >= 10
+    assert rows[0].max() < rows[1].min()
+    assert (picture == 128).all()
 
 
-def test_sheet_of_one_picture(tmp_path: Path) -> None:
-    picture_sheet([np.zeros((9, 9, 3), np.uint8)], ["one"], tmp_path / "sheet.png")
-    assert (tmp_path / "sheet.png").stat().st_size > 500
-
-
-@pytest.mark.parametrize(("number", "titles", "columns"), [(0, 0, 4), (2, 1, 4), (1, 1, 0)])
-def test_sheet_refuses_other_numbers(number: int, titles: int, columns: int) -> None:
-    with pytest.raises(ValueError, match="title for each"):
-        picture_sheet(
-            [np.zeros((4, 4, 3), np.uint8)] * number, ["a"] * titles, None, columns=columns
-        )
+def test_a_caption_stands_in_the_lower_corner_of_any_picture() -> None:
+    for level in (0, 128, 255):
+        picture = np.full((300, 400, 3), level, np.uint8)
+        changed = np.abs(captioned(picture).astype(int) - level).max(-1) > 100
+        rows, columns = np.nonzero(changed)
+        assert rows.min() > 270
+        assert columns.max() < 200
+        assert changed.sum() > 200
+    assert captioned(np.zeros((2, 8, 3), np.uint8)).shape == (2, 8, 3)
