@@ -19,7 +19,6 @@ import numpy as np
 import pandas as pd
 import torch
 from monai.transforms import Resize
-from monai_afire.detection.network_outputs import tokens_and_features
 from numpy.typing import NDArray
 from pydicom.dataset import Dataset
 from tqdm import tqdm
@@ -29,6 +28,7 @@ from monai_afire.apps.worklist.image_facts import CHILD_AGE, ImageFacts, ImageFa
 from monai_afire.apps.worklist.normal_images import NormalImages
 from monai_afire.apps.worklist.support import FeatureSpace
 from monai_afire.detection import AnomalyDetector, load_detector
+from monai_afire.detection.network_outputs import tokens_and_features
 from monai_afire.metrics.binary_classification import roc_auc
 from monai_afire.networks import ModelFile
 from monai_afire.transforms import LoadRadiograph, StandardizeContrast
