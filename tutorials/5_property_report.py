@@ -19,7 +19,7 @@
 # ```
 #
 # after `train.json`, with `--dataset_dir /path/to/images --datalist /path/to/list.json` for your images;
-# `docs/property_studies.md` says what a list may hold and how to compare other encoders.
+# `docs/encoders.md` says what a list may hold and how to compare other encoders.
 
 # %%
 import os

@@ -393,7 +393,7 @@ def test_every_set_refuses_an_empty_folder_and_explains_itself(
     assert "ROOT/" in capsys.readouterr().out
 
 
-def test_the_commands_of_the_page_make_lists(
+def test_the_commands_of_the_guide_make_lists(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repository_root: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -403,7 +403,8 @@ def test_the_commands_of_the_page_make_lists(
     rows = [f"{n}.png,{('Edema|Effusion', 'No Finding')[n % 2]},{n // 2}" for n in range(30)]
     write(Path("findings.csv"), "File Name,Findings,Patient ID", *rows)
     touch(Path("images"), *(f"{n}.png" for n in range(30)))
-    text = (repository_root / "docs/public_sets.md").read_text().replace("\\\n", " ")
+    pages = [repository_root / f"docs/{name}.md" for name in ("your_data", "prepare_data")]
+    text = "\n".join(page.read_text() for page in pages).replace("\\\n", " ")
     commands = [line for line in text.splitlines() if line.startswith("monai-afire data ")]
     assert len(commands) == 5
     for command in commands:
