@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from traceback import walk_tb
 from typing import Any
 
 __all__ = ["CommandError", "check_call", "main"]
@@ -35,7 +34,6 @@ APPLICATIONS = {
     "compare": ("monai_afire.apps.compare.__main__", "compare encoders on labeled radiographs"),
     "data": ("monai_afire.apps.readers.__main__", "make a datalist of a label table"),
     "experiments": ("monai_afire.apps.experiments", "repeat a bundle, one table of all"),
-    "package": ("monai_afire.apps.zoo.__main__", "write a pull request to MONAI's Model Zoo"),
     "watch": ("monai_afire.apps.worklist.watch", "score radiographs as they arrive in a folder"),
 }
 EXAMPLES = """\
@@ -497,7 +495,9 @@ def _run(options: argparse.Namespace) -> None:
     try:
         run_workflow(files, values)
     except Exception as error:
-        cause = _innermost_cause(error)
+        from monai_afire.utils.text import innermost_cause
+
+        cause = innermost_cause(error)
         if os.environ.get("MONAI_AFIRE_TRACEBACK") or isinstance(cause, BrokenPipeError):
             raise cause from error
         is_sentence = isinstance(cause, (OSError, RuntimeError, ValueError)) and str(cause)
@@ -529,19 +529,6 @@ def run_workflow(files: Sequence[Path], values: Mapping[str, Any]) -> None:
 def _is_news(record: logging.LogRecord) -> bool:
     """Whether a line says more than that an error, which ends the run in a line of its own, passes an engine."""
     return "terminating due to exception" not in str(record.msg)
-
-
-def _innermost_cause(error: BaseException) -> BaseException:
-    """The error that MONAI's config parser has wrapped into its own."""
-    while error.__cause__ is not None and _module(error).startswith("monai."):
-        error = error.__cause__
-    return error
-
-
-def _module(error: BaseException) -> str:
-    """The module that raised an error."""
-    names = [frame.f_globals.get("__name__") for frame, _ in walk_tb(error.__traceback__)]
-    return str(names[-1]) if names else ""
 
 
 if __name__ == "__main__":

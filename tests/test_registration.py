@@ -25,7 +25,6 @@ from monai_afire import apps
 APPLICATIONS = (
     "evaluation",
     "exchange",
-    "intake",
     "phantom",
     "results",
     "studies",
@@ -270,7 +269,7 @@ def test_the_core_names_no_application() -> None:
 
 def test_applications_share_named_parts_alone() -> None:
     """An application stands by itself, but for named parts that they share."""
-    shared = {"evaluation", "intake", "results", "phantom", "readers"}
+    shared = {"evaluation", "results", "phantom", "readers"}
     folder = Path(apps.__file__).parent
     found = set()
     for path in folder.rglob("*.py"):

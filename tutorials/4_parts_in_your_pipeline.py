@@ -34,7 +34,7 @@ items = [{"image": draw_chest_phantom(patient, image_size=96).image} for patient
 # `SynthLesionMaskd` paints soft, irregular opacities into normal radiographs and returns their masks. It is an
 # ordinary random dictionary transform: `CacheDataset` caches what stands before it, it is seeded by
 # `set_random_state`, and works in loader workers. It leaves `image` as it is and adds `lesion_image` and
-# `lesion_mask`, with one axis more for the variants of one image.
+# `lesion_mask` in its shape; `num_masks=2` asks for two variants of each image, with one axis more.
 
 # %%
 transform = Compose(

@@ -4,26 +4,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
-from monai_afire.detection.described_images import DescribedImages
 from monai_afire.detection.field_of_view import (
     MAX_VIEWS,
     field_of_view_module,
     fixed_view,
     random_views,
 )
-from monai_afire.detection.image_score import ImageScore, MeasuredImages, ScoreSettings, TokenMap
 from monai_afire.detection.masked_restoration import MaskedRestorationInferer
-from monai_afire.detection.normal_statistics import NormalStatistics
+from monai_afire.detection.network_outputs import (
+    RESIDUAL_CELLS,
+    FrozenEncoder,
+    NetworkOutputs,
+    feature_width,
+)
+from monai_afire.detection.normal_statistics import (
+    ImageDensity,
+    NormalMemory,
+    NormalStatistics,
+    TokenDensity,
+)
 from monai_afire.detection.score_equations import interior_tokens
 from monai_afire.detection.score_thresholds import ScoreThresholds
-from monai_afire.detection.scores import FUSED, SCORES
-from monai_afire.detection.token_features import FrozenEncoder, feature_width
+from monai_afire.detection.scores import (
+    FUSED,
+    IMAGE_SCORES,
+    TOKEN_MAPS,
+    MeasuredImages,
+    TokenMap,
+)
 from monai_afire.networks.blocks.feature_pyramid import resize_features
 from monai_afire.networks.definition import definition_of, keeps_arguments
 from monai_afire.networks.nets.afire import AFiRe
@@ -31,6 +45,7 @@ from monai_afire.utils.few_images import warn_if_few
 from monai_afire.utils.precision import at_least_float32
 
 HEAT_UNIT = "standard deviations of normal images"
+_TOKEN_DIRECTIONS = 32  # principal components of the tokens in the memory
 
 
 @keeps_arguments
@@ -38,10 +53,10 @@ class AnomalyDetector(ScoreThresholds):
     r"""
     Scores, heat map and decision for radiographs, from a network that has learned what normal ones look like.
 
-    The image scores, the larger the more abnormal, are those of ``SCORES``, in this order, and at last "fused": the
-    mean of the ``score_fusion`` scores, each in standard deviations of the normal images. The classes of
-    ``monai_afire.detection.scores`` say what each of them is. A subclass with other ``score_kinds`` has other scores,
-    see :class:`monai_afire.detection.ImageScore`.
+    The image scores, the larger the more abnormal, are the aggregates of the ``TOKEN_MAPS``, then the ``IMAGE_SCORES``,
+    and at last "fused": the mean of the ``score_fusion`` scores, each in standard deviations of the normal images.
+    ``monai_afire.detection.scores`` says what each of them is. A subclass may have other ``token_maps``, see
+    :class:`monai_afire.detection.TokenMap`.
 
     An encoder alone, of any library and without any training (:func:`monai_afire.networks.as_encoder`), has the scores
     that need neither decoder nor prototypes: "token_density", "token_neighbors", "token_mean_density", "focal" and
@@ -95,7 +110,7 @@ class AnomalyDetector(ScoreThresholds):
         ('token_density', 'token_neighbors', 'token_mean_density', 'focal', 'fused')
     """
 
-    score_kinds: ClassVar[Sequence[type[ImageScore]]] = SCORES
+    token_maps: ClassVar[Mapping[str, TokenMap]] = TOKEN_MAPS
 
     map_mean: torch.Tensor
     map_std: torch.Tensor
@@ -119,54 +134,52 @@ class AnomalyDetector(ScoreThresholds):
         layers: str = "last",
         field_of_view: str = "image",
     ) -> None:
-        kinds = self._possible_kinds(network)
-        super().__init__([*(kind.name for kind in kinds), FUSED])
+        pretrained = isinstance(network, AFiRe)
+        self.map_names = tuple(
+            name for name, each in self.token_maps.items() if pretrained or not each.pretrained
+        )
+        image_scores = IMAGE_SCORES if pretrained else ("token_mean_density", "focal")
+        super().__init__(tuple(dict.fromkeys([*self.map_names, *image_scores, FUSED])))
         _check_arguments(network, copies, views)
-        self.network: Any = network if isinstance(network, AFiRe) else FrozenEncoder(network)
-        encoder = self.network.encoder
+        self.network: Any = network if pretrained else FrozenEncoder(network)
         self.aggregation = aggregation
         self.k_fraction = k_fraction
+        compares_features = getattr(network, "contrast_space", None) == "features"
+        self.similarity = similarity or ("cosine" if compares_features else "paper")
         self.masked_restoration = masked_restoration or MaskedRestorationInferer()
         self.copies = copies
         self.views = views
         self.layers = layers
-        self.field_of_view = field_of_view_module(field_of_view, len(encoder.grid_size))
-        compares_features = getattr(network, "contrast_space", None) == "features"
-        similarity = similarity or ("cosine" if compares_features else "paper")
-        width = feature_width(encoder, layers)
-        self._build_scores(kinds, ScoreSettings(self.network, width, memory_size, similarity))
+        self.field_of_view = field_of_view_module(field_of_view)
         self._choose_fusions(fusion, score_fusion)
-        self.register_buffer("interior", interior_tokens(encoder.grid_size), persistent=False)
+        interior = interior_tokens(self.network.encoder.grid_size)
+        self.register_buffer("interior", interior, persistent=False)
+        self._add_statistics(memory_size)
         self._register_scales()
 
-    def _possible_kinds(self, network: nn.Module) -> list[type[ImageScore]]:
-        """Scores that a network can give: an encoder alone has neither decoder nor prototypes."""
-        pretrained = isinstance(network, AFiRe)
-        return [kind for kind in self.score_kinds if pretrained or not kind.pretrained]
+    def _add_statistics(self, memory_size: int) -> None:
+        """Statistics of normal images, which :meth:`fit` fills."""
+        num_tokens, width = len(self.interior), feature_width(self.network.encoder, self.layers)
+        self.density = TokenDensity(num_tokens, width)
+        self.token_memory = NormalMemory(
+            num_tokens, width, min(_TOKEN_DIRECTIONS, width), memory_size
+        )
+        self.image_density = ImageDensity(width)
+        if isinstance(self.network, AFiRe):
+            cells = RESIDUAL_CELLS**2
+            self.residual_memory = NormalMemory(num_tokens, cells, cells, memory_size)
 
-    def _build_scores(self, kinds: Sequence[type[ImageScore]], settings: ScoreSettings) -> None:
-        """One score of each kind; their statistics become parts of the detector."""
-        self.image_scores = tuple(kind(settings) for kind in kinds)
-        self.token_maps = {
-            each.name: each for each in self.image_scores if isinstance(each, TokenMap)
-        }
-        self.map_names = tuple(self.token_maps)
-        if len({*self.score_names}) < len(self.score_names):
-            raise ValueError(f"each score needs a name of its own, got {self.score_names}")
-        for each in self.image_scores:
-            if each.statistics is not None:
-                self._keep(each.kept_as or each.name, each.statistics)
-
-    def _keep(self, name: str, statistics: NormalStatistics) -> None:
-        """Make statistics a part of the detector."""
-        if hasattr(self, name):
-            raise ValueError(f"the detector has a {name!r} already: give the score another kept_as")
-        self.add_module(name, statistics)
+    @property
+    def _fitted_to(self) -> dict[str, str]:
+        """Of each of the statistics the output of the network that it is fitted to."""
+        maps = (self.token_maps[name] for name in self.map_names)
+        outputs = {each.statistics: each.output for each in maps if each.statistics}
+        return {**outputs, "image_density": "mean_feature"}
 
     def _choose_fusions(self, fusion: Sequence[str] | None, score_fusion: Sequence[str]) -> None:
         """Names of the maps and of the scores that are fused."""
         if fusion is None:
-            fusion = [name for name, each in self.token_maps.items() if each.in_heat_map]
+            fusion = [name for name in self.map_names if self.token_maps[name].in_heat_map]
         self._check_names("fusion", fusion, self.map_names)
         self._check_names("score_fusion", score_fusion, self.score_names[:-1])
         self.fusion = tuple(fusion)
@@ -182,9 +195,10 @@ class AnomalyDetector(ScoreThresholds):
 
     def _register_scales(self) -> None:
         """Buffers for mean and spread of the maps and scores of normal images, and for the heat's range."""
-        num_tokens, num_scores = len(self.interior), len(self.image_scores)
-        self.register_buffer("map_mean", torch.zeros(len(self.token_maps), num_tokens))
-        self.register_buffer("map_std", torch.ones(len(self.token_maps), num_tokens))
+        num_maps, num_tokens = len(self.map_names), len(self.interior)
+        num_scores = len(self.score_names) - 1
+        self.register_buffer("map_mean", torch.zeros(num_maps, num_tokens))
+        self.register_buffer("map_std", torch.ones(num_maps, num_tokens))
         self.register_buffer("score_mean", torch.zeros(num_scores))
         self.register_buffer("score_std", torch.ones(num_scores))
         self.register_buffer("heat_range", torch.tensor([0.0, 1.0]))
@@ -200,7 +214,7 @@ class AnomalyDetector(ScoreThresholds):
         Score radiographs.
 
         Args:
-            image: ``(B, C, *S)`` in [0, 1].
+            image: ``(B, C, H, W)`` in [0, 1].
 
         Returns:
             "scores" ``(B, 10)`` in the order of ``score_names``; "maps" ``(B, 7, L)``, those of ``map_names`` and the
@@ -210,21 +224,20 @@ class AnomalyDetector(ScoreThresholds):
             RuntimeError: before :meth:`fit`, or loading a fitted one.
         """
         image, field = self._in_field_of_view(image)
-        described = self._described(image)
-        images = self._measured_by_network(described)
-        scores = self._scores(images)
+        outputs = self._outputs(image)
+        images = self._measured(outputs)
+        scores = self._scores(images, self.score_names[:-1])
         for number in range(1, self.views):
-            view = self._measured_by_network(self._described(fixed_view(image, number)))
+            view = self._measured(self._outputs(fixed_view(image, number)))
             for name, score in self._scores(view, self.score_fusion).items():
                 scores[name] = scores[name].minimum(score)
-        standard = [images.standard(name) for name in self.map_names]
-        maps = torch.stack([*standard, images.fused_map], 1)
+        maps = torch.stack([*map(images.standard, self.map_names), images.fused_map], 1)
         if self.field_of_view is not None:
             maps = self.field_of_view.to_picture(maps, self.network.encoder.grid_size, field)
         return {
             "scores": torch.stack([scores[name] for name in self.score_names], 1),
             "maps": maps,
-            "tokens": at_least_float32(described.teacher_tokens),
+            "tokens": at_least_float32(outputs.teacher_tokens),
         }
 
     @torch.no_grad()
@@ -235,17 +248,16 @@ class AnomalyDetector(ScoreThresholds):
         Elsewhere, as at the border, normal images are hot, too, and heat means nothing.
 
         Args:
-            image: ``(B, C, *S)`` in [0, 1].
+            image: ``(B, C, H, W)`` in [0, 1].
             token_map: ``(B, L)`` of these images.
 
         Returns:
-            ``(B, 1, *S)``, linearly interpolated; 0 where no score looks, see :meth:`judged_tokens`.
+            ``(B, 1, H, W)``, linearly interpolated; 0 where no score looks, see :meth:`judged_tokens`.
         """
         encoder = self.network.encoder
         maps = torch.stack([self.judged_tokens(image).to(token_map), token_map], 1)
-        judged, heat = resize_features(
-            maps.unflatten(2, encoder.grid_size), encoder.img_size
-        ).split(1, 1)
+        maps = resize_features(maps.unflatten(2, encoder.grid_size), encoder.img_size)
+        judged, heat = maps.split(1, 1)
         return judged * heat
 
     @torch.no_grad()
@@ -254,7 +266,7 @@ class AnomalyDetector(ScoreThresholds):
         Which tokens of a picture the image scores count: by "interior_mean" those off the border of what is scored.
 
         Args:
-            image: ``(B, C, *S)``.
+            image: ``(B, C, H, W)``.
 
         Returns:
             ``(B, L)``, 1 where a token counts and 0 where not; between the two where it does in part, since a field of
@@ -274,7 +286,7 @@ class AnomalyDetector(ScoreThresholds):
         """Names of the scores and maps in their order, and the thresholds, for an exported graph."""
         return {
             "scores": list(self.score_names),
-            "maps": [*self.map_names, "fused"],
+            "maps": [*self.map_names, FUSED],
             "thresholds": self.thresholds.tolist(),
         }
 
@@ -286,91 +298,80 @@ class AnomalyDetector(ScoreThresholds):
         In a process group every rank fits its own detector: give all of them the same images.
 
         Args:
-            batches: images ``(B, C, *S)`` in [0, 1]; iterated twice, so not a generator.
+            batches: images ``(B, C, H, W)`` in [0, 1]; iterated twice, so not a generator.
             held_out: number of further images that are kept for validation, for the warning that there are few.
 
         Raises:
             RuntimeError: for fewer images than the neighbors need, or when all tokens are equal.
         """
-        owners = self._fit_statistics(batches, held_out)
-        raw = [self._raw_maps(image, owner) for image, owner in self._with_copies(batches)]
-        if sum(map(len, raw)) < len(owners):
+        owners = self._collect(batches)
+        warn_if_few(len(owners.unique()), "the detector is fitted", held_out)
+        # a Gaussian of the images themselves would be too near to say what is usual
+        distances = self.image_density.held_out_distances(owners)
+        for name in self._fitted_to:
+            self._statistics(name).finalize()
+        maps = [self._raw_maps(image, owner) for image, owner in self._with_copies(batches)]
+        if sum(map(len, maps)) < len(owners):
             raise RuntimeError(
                 "the normal images can be iterated only once: give a list or a loader"
             )
-        self._fit_scales(torch.cat(raw))
+        self._fit_scales(torch.cat(maps), distances)
 
-    def _fit_statistics(self, batches: Iterable[torch.Tensor], held_out: int) -> torch.Tensor:
-        """Fit what each score knows of normal images; the images' numbers, ``(N,)``."""
-        for score in self.image_scores:
-            score.reset()
+    def _collect(self, batches: Iterable[torch.Tensor]) -> torch.Tensor:
+        """Give all normal images to the statistics; the images' numbers, ``(N,)``."""
+        for name in self._fitted_to:
+            self._statistics(name).reset()
         numbers = []
         for image, owner in self._with_copies(batches):
-            described = self._described(image, owner)
-            for score in self.image_scores:
-                score.update(described)
+            outputs = self._outputs(image, owner)
+            for name, output in self._fitted_to.items():
+                self._statistics(name).update(getattr(outputs, output), owner)
             numbers.append(owner)
-        owners = torch.cat(numbers)
-        warn_if_few(len(owners.unique()), "the detector is fitted", held_out)
-        for score in self.image_scores:
-            score.finalize(owners)
-        return owners
+        return torch.cat(numbers)
+
+    def _statistics(self, name: str) -> NormalStatistics:
+        return self.get_submodule(name)  # type: ignore[return-value]
 
     def _raw_maps(self, image: torch.Tensor, owners: torch.Tensor) -> torch.Tensor:
         """All maps of normal images as measured, ``(B, maps, L)``."""
-        described = self._described(image, owners)
-        return torch.stack([each.map_of(described) for each in self.token_maps.values()], 1)
+        outputs = self._outputs(image, owners)
+        return torch.stack([self.token_maps[name](self, outputs) for name in self.map_names], 1)
 
-    def _fit_scales(self, raw: torch.Tensor) -> None:
+    def _fit_scales(self, maps: torch.Tensor, mean_distances: torch.Tensor) -> None:
         """Mean and spread of maps ``(N, maps, L)`` and scores of normal images, and the heat's range."""
-        self.map_mean.copy_(raw.mean(0))
+        self.map_mean.copy_(maps.mean(0))
         # positions outside of the chest can be the same in all images
-        spread = raw.std(0)
+        spread = maps.std(0)
         self.map_std.copy_(spread.clamp_min(1e-6).maximum(1e-3 * spread.mean(1, keepdim=True)))
-        normal = self._measured(dict(zip(self.map_names, raw.unbind(1), strict=True)).__getitem__)
-        scores = torch.stack([each.measure_normal(normal) for each in self.image_scores], 1)
+        measured = dict(zip(self.map_names, maps.unbind(1), strict=True))
+        measured["token_mean_density"] = mean_distances
+        normal = MeasuredImages(self, measured.__getitem__)
+        scores = torch.stack([normal.score(name) for name in self.score_names[:-1]], 1)
         self.score_mean.copy_(scores.mean(0))
         self.score_std.copy_(scores.std(0).clamp_min(1e-6))
         fused = normal.fused_map.flatten().sort().values
         # what one normal token in twenty reaches is not worth a color; the strongest is for what none reaches
         self.heat_range.copy_(torch.stack([fused[int(0.95 * (len(fused) - 1))], fused[-1] + 1e-6]))
 
-    def _described(
-        self, image: torch.Tensor, owners: torch.Tensor | None = None
-    ) -> DescribedImages:
-        """Images as the network sees them."""
-        return DescribedImages(
+    def _outputs(self, image: torch.Tensor, owners: torch.Tensor | None = None) -> NetworkOutputs:
+        """What the network says about images."""
+        return NetworkOutputs(
             self.network, image, self.interior, self.layers, self.masked_restoration, owners
         )
 
-    def _measured(
-        self, measure: Callable[[str], torch.Tensor], described: DescribedImages | None = None
-    ) -> MeasuredImages:
-        """Images with the maps that a function gives by name, in the scales of the normal images."""
-        scales = zip(self.map_mean, self.map_std, strict=True)
-        return MeasuredImages(
-            measure,
-            dict(zip(self.map_names, scales, strict=True)),
-            self.fusion,
-            self.aggregation,
-            self.k_fraction,
-            self.interior,
-            described,
-        )
+    def _measured(self, outputs: NetworkOutputs) -> MeasuredImages:
+        """Images that are measured when a score asks for it."""
 
-    def _measured_by_network(self, described: DescribedImages) -> MeasuredImages:
-        """Images whose maps are measured when a score asks for them."""
-        return self._measured(lambda name: self.token_maps[name].map_of(described), described)
+        def measure(name: str) -> torch.Tensor:
+            if name in self.token_maps:
+                return self.token_maps[name](self, outputs)
+            return self.image_density(outputs.mean_feature)
 
-    def _scores(
-        self, images: MeasuredImages, names: Sequence[str] | None = None
-    ) -> dict[str, torch.Tensor]:
-        """Scores ``(B,)`` of images by name, all or those named, and their fused one."""
-        scores = {
-            each.name: each.measure(images)
-            for each in self.image_scores
-            if names is None or each.name in names
-        }
+        return MeasuredImages(self, measure)
+
+    def _scores(self, images: MeasuredImages, names: Sequence[str]) -> dict[str, torch.Tensor]:
+        """Scores ``(B,)`` of images by name, and the fused one, whose scores are among them."""
+        scores = {name: images.score(name) for name in names}
         columns = [self.score_names.index(name) for name in self.score_fusion]
         fused = torch.stack([scores[name] for name in self.score_fusion], 1)
         standard = (fused - self.score_mean[columns]) / self.score_std[columns]

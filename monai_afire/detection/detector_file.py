@@ -11,9 +11,9 @@ from typing import Any
 
 from monai_afire.detection.detector import AnomalyDetector
 from monai_afire.networks.nets.afire import AFiRe
+from monai_afire.networks.weights.checkpoint_files import write_safetensors
 from monai_afire.networks.weights.description import TASKS, describe
 from monai_afire.networks.weights.model_file import ModelFile
-from monai_afire.networks.weights.safetensors_files import write_safetensors
 
 __all__ = ["load_detector", "save_detector", "with_student_as_teacher"]
 

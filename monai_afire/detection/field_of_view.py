@@ -28,22 +28,22 @@ def moved(
     zoom: torch.Tensor,
     turn: torch.Tensor,
     shift: torch.Tensor,
-    mode: str | None = None,
+    mode: str = "bicubic",
     outside: str = "border",
 ) -> torch.Tensor:
     """
     Resample images with another field of view.
 
     Args:
-        images: ``(B, C, *S)``, 2-D or 3-D.
-        zoom: ``(B, n)``, size of the new field of view along each of the n axes; above 1 shows more.
-        turn: ``(B,)``, rotation in radians, in 3-D in the plane of the last two axes.
-        shift: ``(B, n)``, of the center, as a fraction of the side.
-        mode: of ``torch.nn.functional.grid_sample``; None for "bicubic", in 3-D "bilinear".
+        images: ``(B, C, H, W)``.
+        zoom: ``(B, 2)``, size of the new field of view along rows and columns; above 1 shows more.
+        turn: ``(B,)``, rotation in radians.
+        shift: ``(B, 2)``, of the center along rows and columns, as a fraction of the side.
+        mode: of ``torch.nn.functional.grid_sample``.
         outside: "border" continues the image, "zeros" does not.
 
     Returns:
-        ``(B, C, *S)``, between the smallest and the largest value of each image where it is continued.
+        ``(B, C, H, W)``, between the smallest and the largest value of each image where it is continued.
 
     Example:
         >>> image = torch.arange(16.0).reshape(1, 1, 4, 4)
@@ -51,22 +51,18 @@ def moved(
         >>> one_row_down[0, 0, :, 0].round().tolist()
         [4.0, 8.0, 12.0, 12.0]
     """
-    dims = images.ndim - 2
-    # affine_grid counts the axes from the last one
-    scale, offset = zoom.flip(1), 2 * shift.flip(1)
-    matrix = torch.diag_embed(scale)
-    sides = [images.shape[-1], images.shape[-2]]
+    height, width = images.shape[-2:]
+    rows, columns = zoom.unbind(1)
     cos, sin = turn.cos(), turn.sin()
-    matrix[:, 0, 0], matrix[:, 0, 1] = scale[:, 0] * cos, -scale[:, 1] * sin * sides[1] / sides[0]
-    matrix[:, 1, 0], matrix[:, 1, 1] = scale[:, 0] * sin * sides[0] / sides[1], scale[:, 1] * cos
-    theta = torch.cat([matrix, offset.unsqueeze(-1)], -1).to(images)
+    # affine_grid counts the axes from the last one, in halves of the side
+    along_columns = torch.stack([columns * cos, -rows * sin * height / width, 2 * shift[:, 1]], 1)
+    along_rows = torch.stack([columns * sin * width / height, rows * cos, 2 * shift[:, 0]], 1)
+    theta = torch.stack([along_columns, along_rows], 1).to(images)
     grid = F.affine_grid(theta, list(images.shape), align_corners=False)
-    # the sharper of the two: the blur would give a copy away
-    mode = mode or ("bicubic" if dims == 2 else "bilinear")
     views = F.grid_sample(images, grid, mode=mode, padding_mode=outside, align_corners=False)
     if outside == "zeros":
         return views
-    axes = tuple(range(1, images.ndim))
+    axes = (1, 2, 3)
     return views.clamp(images.amin(axes, keepdim=True), images.amax(axes, keepdim=True))
 
 
@@ -75,28 +71,21 @@ def random_views(images: torch.Tensor, numbers: torch.Tensor, seed: int = 0) -> 
     A copy of each image with a randomly chosen field of view, which depends on the image's number and the seed alone.
 
     Args:
-        images: ``(B, C, *S)``, 2-D or 3-D.
+        images: ``(B, C, H, W)``.
         numbers: ``(B,)`` whole numbers from 0.
         seed: of the draw.
 
     Returns:
-        ``(B, C, *S)``.
-
-    Example:
-        >>> images = torch.rand(3, 1, 32, 32)
-        >>> together = random_views(images, torch.arange(3))
-        >>> torch.equal(together[2:], random_views(images[2:], torch.tensor([2])))
-        True
+        ``(B, C, H, W)``.
     """
-    dims = images.ndim - 2
     draws = []
     for number in numbers.tolist():
         # of a seed the generator uses the lower 32 bits
         generator = torch.Generator().manual_seed((seed << 24) + int(number))
-        draws.append(2 * torch.rand(2 * dims + 2, generator=generator) - 1)
+        draws.append(2 * torch.rand(6, generator=generator) - 1)
     drawn = torch.stack(draws).to(images.device)
-    zoom = (ZOOM * drawn[:, :1] + ZOOM / 2 * drawn[:, 1 : dims + 1]).exp()
-    return moved(images, zoom, TURN * drawn[:, dims + 1], SHIFT * drawn[:, dims + 2 :])
+    zoom = (ZOOM * drawn[:, :1] + ZOOM / 2 * drawn[:, 1:3]).exp()
+    return moved(images, zoom, TURN * drawn[:, 3], SHIFT * drawn[:, 4:])
 
 
 def fixed_view(images: torch.Tensor, number: int) -> torch.Tensor:
@@ -104,29 +93,24 @@ def fixed_view(images: torch.Tensor, number: int) -> torch.Tensor:
     One of the neighboring fields of view: as it is, wider and closer, turned and shifted both ways.
 
     Args:
-        images: ``(B, C, *S)``, 2-D or 3-D.
-        number: 0 for the image itself, up to ``MAX_VIEWS`` - 1; in 3-D, too, the shifts are along the last two axes.
+        images: ``(B, C, H, W)``.
+        number: 0 for the image itself, up to ``MAX_VIEWS`` - 1.
 
     Returns:
-        ``(B, C, *S)``.
-
-    Example:
-        >>> image = torch.rand(1, 1, 32, 32)
-        >>> [torch.equal(fixed_view(image, number), image) for number in range(3)]
-        [True, False, False]
+        ``(B, C, H, W)``.
     """
     if number == 0:
         return images
-    count, dims, sign = images.shape[0], images.ndim - 2, 1 if number % 2 else -1
-    zoom = torch.ones(count, dims, device=images.device)
-    turn = torch.zeros(count, device=images.device)
-    shift = torch.zeros(count, dims, device=images.device)
+    sign = 1 if number % 2 else -1
+    zoom = torch.ones(len(images), 2, device=images.device)
+    turn = torch.zeros(len(images), device=images.device)
+    shift = torch.zeros(len(images), 2, device=images.device)
     if number <= 2:
         zoom = zoom * math.exp(sign * _STEP_ZOOM)
     elif number <= 4:
         turn = turn + sign * _STEP_TURN
     else:
-        shift[:, dims - 1 - (number - 5) // 2] = sign * _STEP_SHIFT
+        shift[:, 1 - (number - 5) // 2] = sign * _STEP_SHIFT
     return moved(images, zoom, turn, shift)
 
 
@@ -191,26 +175,13 @@ class LungView(nn.Module):
             ``(B, M, L)``, linearly interpolated; 0, the value of an average normal image, off the square.
         """
         zoom, shift = field
+        still = torch.zeros_like(zoom[:, 0])
         picture = maps.unflatten(2, tuple(grid))
-        back = moved(
-            picture,
-            1 / zoom,
-            torch.zeros_like(zoom[:, 0]),
-            -shift / zoom,
-            mode="bilinear",
-            outside="zeros",
-        )
-        return back.flatten(2)
+        return moved(picture, 1 / zoom, still, -shift / zoom, "bilinear", "zeros").flatten(2)
 
 
-def field_of_view_module(name: str, spatial_dims: int) -> LungView | None:
+def field_of_view_module(name: str) -> LungView | None:
     """What a detector applies to its images first."""
     if name not in FIELDS_OF_VIEW:
         raise ValueError(f"field_of_view must be one of {FIELDS_OF_VIEW}, got {name!r}")
-    if name == "image":
-        return None
-    if spatial_dims != 2:
-        raise ValueError(
-            "lungs are found in frontal radiographs alone: leave field_of_view at 'image' for volumes"
-        )
-    return LungView()
+    return LungView() if name == "lungs" else None

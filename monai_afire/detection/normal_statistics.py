@@ -21,54 +21,65 @@ class NormalStatistics(nn.Module):
 
     Args:
         shape: of one image's features, ``(L, D)`` or ``(D,)``.
-
-    Raises:
-        ValueError: when a size is not positive.
     """
 
     num_images: torch.Tensor
 
     def __init__(self, *shape: int) -> None:
         super().__init__()
-        if min(shape) < 1:
-            raise ValueError(f"all sizes must be positive, got {shape}")
         self.shape = shape
         self.register_buffer("num_images", torch.zeros((), dtype=torch.long))
         self.reset()
 
+    @abstractmethod
     def reset(self) -> None:
         """Forget the updates; fitted buffers stay as they are."""
-        self._collected: list[torch.Tensor] = []
 
-    @torch.no_grad()
-    def update(self, features: torch.Tensor) -> None:
+    @abstractmethod
+    def update(self, features: torch.Tensor, owners: torch.Tensor | None = None) -> None:
         """
         Add a batch of normal images.
 
         Args:
             features: ``(B, L, D)`` or ``(B, D)``.
+            owners: ``(B,)`` whole numbers from 0; images of one number are copies of one. Without them each image has
+                a number of its own.
 
         Raises:
             ValueError: when a size differs, or a feature is NaN or infinite.
         """
-        self.check_finite(features)
-        self._collected.append(at_least_float32(features.detach()))
 
     @abstractmethod
     def finalize(self) -> None:
-        """Fit the buffers to the updates so far."""
+        """
+        Fit the buffers to the updates so far.
 
-    def check_shape(self, features: torch.Tensor) -> None:
-        """Raise a ValueError for features of another shape than the statistics are built for."""
-        if features.ndim != len(self.shape) + 1 or features.shape[1:] != self.shape:
-            wanted = ", ".join(["B", *map(str, self.shape)])
-            raise ValueError(
-                f"features are {tuple(features.shape)} instead of ({wanted}): leave out class tokens"
-            )
+        Raises:
+            RuntimeError: for too few images, or when all are equal.
+        """
+
+    @abstractmethod
+    def forward(self, features: torch.Tensor, owners: torch.Tensor | None = None) -> torch.Tensor:
+        """
+        Distances of images: the larger, the more abnormal.
+
+        Args:
+            features: ``(B, L, D)`` or ``(B, D)``.
+            owners: ``(B,)`` as for :meth:`update`, of images that may be among the normal ones: what is remembered of
+                themselves and their copies does not count.
+
+        Returns:
+            ``(B, L)`` or ``(B,)``, >= 0; float32 for half precision.
+
+        Raises:
+            RuntimeError: before :meth:`finalize` (or loading a finalized one).
+        """
 
     def check_finite(self, features: torch.Tensor) -> None:
         """Raise a ValueError for features of another shape, and for NaN or infinite ones."""
-        self.check_shape(features)
+        if features.shape[1:] != self.shape:
+            wanted = ", ".join(["B", *map(str, self.shape)])
+            raise ValueError(f"features are {tuple(features.shape)} instead of ({wanted})")
         bad = (~features.isfinite().flatten(1).all(1)).nonzero().flatten().tolist()
         if bad:
             raise ValueError(
@@ -97,22 +108,9 @@ class _Gaussian(NormalStatistics):
         self.register_buffer("precision", torch.eye(shape[-1]))
 
     @torch.no_grad()
-    def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """
-        Distances of new images: the larger, the more abnormal.
-
-        Args:
-            features: ``(B, L, D)`` or ``(B, D)``.
-
-        Returns:
-            ``(B, L)`` or ``(B,)``, >= 0; float32 for half precision.
-
-        Raises:
-            RuntimeError: before :meth:`finalize` (or loading a finalized one).
-            ValueError: when a size differs.
-        """
+    def forward(self, features: torch.Tensor, owners: torch.Tensor | None = None) -> torch.Tensor:
+        """Mahalanobis distances; owners make no difference."""
         self.check_fitted()
-        self.check_shape(features)
         return _distances(at_least_float32(features), self.mean, self.precision)
 
     def fit_gaussian(self, mean: torch.Tensor, covariance: torch.Tensor, count: int) -> None:
@@ -136,27 +134,23 @@ class TokenDensity(_Gaussian):
     This is PaDiM (Defard et al., PaDiM: a Patch Distribution Modeling Framework, ICPR 2021 workshops) on tokens of a
     transformer, with one covariance for all positions instead of one for each, which few images are enough for.
 
-    Call :meth:`update` with batches of normal images in any order, then :meth:`finalize`. More updates and another
-    :meth:`finalize` may follow.
-
     Args:
         num_tokens: L, number of token positions.
         dim: D, width of a token.
-
-    Raises:
-        ValueError: when a size is not positive.
+        shrinkage: λ in [0, 1], 0 for the plain covariance, 1 for a multiple of the identity.
 
     Example:
-        >>> density = TokenDensity(num_tokens=1, dim=2)
+        >>> density = TokenDensity(num_tokens=1, dim=2, shrinkage=0.0)
         >>> density.update(torch.tensor([[[1.0, 1.0]], [[-1.0, 1.0]], [[1.0, -1.0]], [[-1.0, -1.0]]]))
-        >>> density.finalize(shrinkage=0.0)
+        >>> density.finalize()
         >>> density(torch.tensor([[[0.0, 0.0]], [[2.0, 0.0]]]))
         tensor([[0.0000],
                 [1.7321]])
     """
 
-    def __init__(self, num_tokens: int, dim: int) -> None:
+    def __init__(self, num_tokens: int, dim: int, shrinkage: float = 0.05) -> None:
         super().__init__(num_tokens, dim)
+        self.shrinkage = shrinkage
 
     def reset(self) -> None:
         """Forget the updates; fitted buffers stay as they are."""
@@ -167,16 +161,8 @@ class TokenDensity(_Gaussian):
         self._products: torch.Tensor | float = 0.0
 
     @torch.no_grad()
-    def update(self, features: torch.Tensor) -> None:
-        """
-        Add a batch of normal images.
-
-        Args:
-            features: ``(B, L, D)``.
-
-        Raises:
-            ValueError: when L or D differ from the density's, or a token is NaN or infinite.
-        """
+    def update(self, features: torch.Tensor, owners: torch.Tensor | None = None) -> None:
+        """Add a batch of normal images; owners make no difference."""
         self.check_finite(features)
         if not len(features):
             return
@@ -190,19 +176,8 @@ class TokenDensity(_Gaussian):
         self._products = self._products + deviations.flatten(0, 1).T @ deviations.flatten(0, 1)
 
     @torch.no_grad()
-    def finalize(self, shrinkage: float = 0.01) -> None:
-        """
-        Compute `mean` and `precision` from all updates so far.
-
-        Args:
-            shrinkage: λ in [0, 1], 0 for the plain covariance, 1 for a multiple of the identity.
-
-        Raises:
-            ValueError: for a shrinkage out of range.
-            RuntimeError: with fewer than two images, or when the covariance cannot be inverted.
-        """
-        if not 0 <= shrinkage <= 1:
-            raise ValueError(f"shrinkage must be in [0, 1], got {shrinkage}")
+    def finalize(self) -> None:
+        """Compute `mean` and `precision` from all updates so far; more may follow."""
         _check_count(self._count)
         mean = torch.as_tensor(self._sum) / self._count
         covariance = (self._products - self._count * mean.T @ mean) / (
@@ -210,7 +185,7 @@ class TokenDensity(_Gaussian):
         )
         variance = covariance.diagonal().mean()
         identity = torch.eye(len(covariance)).to(covariance)
-        covariance = (1 - shrinkage) * covariance + shrinkage * variance * identity
+        covariance = (1 - self.shrinkage) * covariance + self.shrinkage * variance * identity
         self.fit_gaussian(self._origin + mean, covariance, self._count)
 
 
@@ -224,13 +199,8 @@ class ImageDensity(_Gaussian):
     vector per image, such as its mean token, shows what is spread over the image, not where it is.
     :class:`TokenDensity` has a mean for each position instead.
 
-    Call :meth:`update` with batches of normal images, then :meth:`finalize`.
-
     Args:
         dim: D, number of features.
-
-    Raises:
-        ValueError: when D is not positive.
 
     Example:
         >>> density = ImageDensity(2)
@@ -243,32 +213,27 @@ class ImageDensity(_Gaussian):
     def __init__(self, dim: int) -> None:
         super().__init__(dim)
 
+    def reset(self) -> None:
+        """Forget the updates; fitted buffers stay as they are."""
+        self._features: list[torch.Tensor] = []
+
+    @torch.no_grad()
+    def update(self, features: torch.Tensor, owners: torch.Tensor | None = None) -> None:
+        """Add a batch of normal images; owners make no difference."""
+        self.check_finite(features)
+        self._features.append(at_least_float32(features.detach()))
+
     @torch.no_grad()
     def finalize(self) -> None:
-        """
-        Compute `mean` and `precision` from what was collected, and forget it.
-
-        Raises:
-            RuntimeError: with fewer than two images, or when all of them are equal.
-        """
-        features = self.collected()
+        """Compute `mean` and `precision` from the updates, and forget these."""
+        features = self._collected()
         self.fit_gaussian(*_ledoit_wolf(features), len(features))
         self.reset()
-
-    def collected(self) -> torch.Tensor:
-        """
-        What :meth:`update` has collected so far, ``(n, D)``.
-
-        Raises:
-            RuntimeError: for fewer than two images.
-        """
-        _check_count(sum(map(len, self._collected)))
-        return torch.cat(self._collected)
 
     @torch.no_grad()
     def held_out_distances(self, owners: torch.Tensor) -> torch.Tensor:
         """
-        Distances of the collected images to Gaussians that were fitted without them.
+        Distances of the updates' images to Gaussians that were fitted without them.
 
         Each half of the images is measured by a Gaussian of the other half. Distances to a Gaussian of the images
         themselves are too small to say what is usual.
@@ -279,7 +244,7 @@ class ImageDensity(_Gaussian):
         Returns:
             ``(n,)``; with fewer than four owners to the Gaussian of all.
         """
-        features = self.collected()
+        features = self._collected()
         ranks = owners.to(features.device).unique(return_inverse=True)[1]
         if int(ranks.max()) < 3:
             return self._distances_to(features, features)
@@ -287,6 +252,11 @@ class ImageDensity(_Gaussian):
         for measured in (even, ~even):
             result[measured] = self._distances_to(features[~measured], features[measured])
         return result
+
+    def _collected(self) -> torch.Tensor:
+        """All updates so far, ``(n, D)``."""
+        _check_count(sum(map(len, self._features)))
+        return torch.cat(self._features)
 
     @staticmethod
     def _distances_to(normal: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
@@ -310,17 +280,12 @@ class NormalMemory(NormalStatistics):
     (:class:`TokenDensity`) it knows that normal anatomy comes in kinds; it keeps the (projected) normal features
     themselves, in half precision.
 
-    Call :meth:`update` with batches of normal images, then :meth:`finalize`.
-
     Args:
         num_tokens: L, number of token positions.
         in_dim: number of features of a token.
-        dim: number of principal components that are kept.
-        capacity: R, how many normal images can be kept.
+        dim: number of principal components that are kept, at most `in_dim`.
+        capacity: R, how many normal images can be kept; of more, some are, evenly spread over their numbers.
         num_neighbors: k.
-
-    Raises:
-        ValueError: when a size is not positive, or dim above in_dim.
 
     Example:
         >>> memory = NormalMemory(num_tokens=1, in_dim=1, dim=1, capacity=4, num_neighbors=1)
@@ -344,11 +309,6 @@ class NormalMemory(NormalStatistics):
         num_neighbors: int = 3,
     ) -> None:
         super().__init__(num_tokens, in_dim)
-        sizes = (dim, capacity, num_neighbors)
-        if min(sizes) < 1 or dim > in_dim:
-            raise ValueError(
-                f"dim (at most {in_dim}), capacity and num_neighbors must be positive, got {sizes}"
-            )
         self.capacity = capacity
         self.num_neighbors = num_neighbors
         self.register_buffer(
@@ -360,53 +320,33 @@ class NormalMemory(NormalStatistics):
 
     def reset(self) -> None:
         """Forget the updates; fitted buffers stay as they are."""
-        super().reset()
+        self._features: list[torch.Tensor] = []
         self._owners: list[torch.Tensor] = []
 
     @torch.no_grad()
     def update(self, features: torch.Tensor, owners: torch.Tensor | None = None) -> None:
-        """
-        Add a batch of normal images.
-
-        Args:
-            features: ``(B, L, in_dim)``.
-            owners: ``(B,)`` whole numbers from 0; images of one number are copies of one. Without them each image has
-                a number of its own.
-
-        Raises:
-            ValueError: when L or in_dim differ, or a feature is NaN or infinite.
-        """
+        """Add a batch of normal images."""
+        self.check_finite(features)
         if owners is None:
-            before = sum(map(len, self._collected))
+            before = sum(map(len, self._features))
             owners = torch.arange(before, before + len(features))
-        super().update(features)
+        self._features.append(at_least_float32(features.detach()))
         self._owners.append(owners.to(features.device))
 
     @torch.no_grad()
     def finalize(self) -> None:
-        """
-        Find the principal components and keep the normal features along them.
-
-        Of more images than there is room for, some are kept, evenly spread over their numbers.
-
-        Raises:
-            RuntimeError: with no more images than neighbors, of which each image needs others.
-        """
-        features = torch.cat(self._collected).float() if self._collected else torch.zeros(0)
+        """Find the principal components and keep the normal features along them."""
         owners = torch.cat(self._owners) if self._owners else torch.zeros(0)
-        count, different = len(owners), len(owners.unique())
+        different = len(owners.unique())
         if min(different, self.capacity) <= self.num_neighbors:
             raise RuntimeError(
                 f"{different} normal image(s) for {self.num_neighbors} neighbors: give more images"
             )
-        deviations = (features - features.mean(0)).flatten(0, 1).double()
-        variances, components = torch.linalg.eigh(deviations.T @ deviations / len(deviations))
-        dim = self.projection.shape[1]
-        self.projection.copy_(components[:, -dim:])
-        self.scale.copy_(variances[-dim:].mean().clamp_min(1e-12).sqrt())
-        places = torch.arange(min(count, self.capacity), device=features.device)
+        features = torch.cat(self._features).float()
+        self._find_components(features)
+        places = torch.arange(min(len(owners), self.capacity), device=features.device)
         # by number, so that no image takes the room of others with its copies
-        kept = owners.argsort(stable=True)[places * count // len(places)].sort().values
+        kept = owners.argsort(stable=True)[places * len(owners) // len(places)].sort().values
         self.references.fill_(torch.inf)
         self.references[: len(kept)] = self._project(features[kept]).to(self.references.dtype)
         self.owners.fill_(-1)
@@ -414,33 +354,25 @@ class NormalMemory(NormalStatistics):
         self.num_images.fill_(len(kept))
         self.reset()
 
+    def _find_components(self, features: torch.Tensor) -> None:
+        """Principal components of the deviations from the mean of each position, and their spread."""
+        deviations = (features - features.mean(0)).flatten(0, 1).double()
+        variances, components = torch.linalg.eigh(deviations.T @ deviations / len(deviations))
+        dim = self.projection.shape[1]
+        self.projection.copy_(components[:, -dim:])
+        self.scale.copy_(variances[-dim:].mean().clamp_min(1e-12).sqrt())
+
     @torch.no_grad()
     def forward(self, features: torch.Tensor, owners: torch.Tensor | None = None) -> torch.Tensor:
-        """
-        Distances of new features: the larger, the more abnormal.
-
-        Args:
-            features: ``(B, L, in_dim)``.
-            owners: ``(B,)`` as for :meth:`update`, of images that may be in the memory: their own features and those
-                of their copies do not count.
-
-        Returns:
-            ``(B, L)``, >= 0, in standard deviations.
-
-        Raises:
-            RuntimeError: before :meth:`finalize` (or loading a finalized one).
-            ValueError: when L or in_dim differ.
-        """
+        """Mean distances to the nearest normal features at the same position, in standard deviations."""
         self.check_fitted()
-        self.check_shape(features)
         new = self._project(features).transpose(0, 1)
         known = self.references.to(new).transpose(0, 1)
         # rows without an image are infinitely far, which the faster way by matrix products would turn into NaN
         distances = torch.cdist(new, known, compute_mode="donot_use_mm_for_euclid_dist")
         if owners is not None:
-            distances = distances.masked_fill(
-                owners.to(self.owners)[:, None] == self.owners, torch.inf
-            )
+            is_own = owners.to(self.owners)[:, None] == self.owners
+            distances = distances.masked_fill(is_own, torch.inf)
         return distances.topk(self.num_neighbors, largest=False).values.mean(-1).T
 
     def _project(self, features: torch.Tensor) -> torch.Tensor:
@@ -451,9 +383,7 @@ class NormalMemory(NormalStatistics):
 
 def _check_count(count: int) -> None:
     if count < 2:
-        raise RuntimeError(
-            f"the density has seen {count} image(s), a covariance needs at least 2: call update()"
-        )
+        raise RuntimeError(f"{count} normal image(s), a covariance needs at least 2: give more")
 
 
 def _ledoit_wolf(features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -469,7 +399,7 @@ def _precision(covariance: torch.Tensor, count: int) -> torch.Tensor:
     """Inverse of the covariance of so many images, if it has one."""
     eigenvalues = torch.linalg.eigvalsh(covariance)
     if not eigenvalues[0] > len(covariance) * torch.finfo(torch.float64).eps * eigenvalues[-1]:
-        remedy = "fit on more images, or raise the shrinkage; equal features mean that the network has collapsed"
+        remedy = "give more images; equal features mean that the network has collapsed"
         raise RuntimeError(f"the covariance of {count} normal images is singular: {remedy}")
     return torch.cholesky_inverse(torch.linalg.cholesky(covariance))
 

@@ -1,240 +1,167 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The scores of abnormality that a detector has: one class each, in the order of its outputs."""
+"""The scores of abnormality that a detector has, as two tables: maps over the tokens, and scores of images."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch.nn import functional as F
 
-from monai_afire.detection.described_images import DescribedImages
-from monai_afire.detection.image_score import ImageScore, MeasuredImages, ScoreSettings, TokenMap
-from monai_afire.detection.normal_statistics import ImageDensity, NormalMemory, TokenDensity
+from monai_afire.detection.network_outputs import NetworkOutputs
 from monai_afire.detection.score_equations import (
+    aggregate_tokens,
     log_mean_exp,
     prototype_distance,
     squared_distances,
 )
-from monai_afire.utils.precision import at_least_float32
-
-_TOKEN_DIRECTIONS = 32
-_SHRINKAGE = 0.05  # of the token density's covariance
-_RESIDUAL_CELLS = 4  # along each axis of a patch
+from monai_afire.utils.computed_once import computed_once
+from monai_afire.utils.precision import at_least_float32, without_autocast
 
 
-class _ErrorMap(TokenMap):
-    """Base of the squared errors of restored patches."""
-
-    pretrained = True
-
-    def measure_tokens(
-        self, seen: torch.Tensor, owners: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Squared lengths of the errors."""
-        return squared_distances(seen)
-
-
-class RestorationMap(_ErrorMap):
-    """Squared error of each restored patch; the image score is Eq. 51, :func:`monai_afire.detection.anomaly_score`."""
-
-    name = "restoration"
-
-    def look(self, images: DescribedImages) -> torch.Tensor:
-        """Errors of the patches, ``(B, L, P)``."""
-        return images.error
-
-    def measure(self, images: MeasuredImages) -> torch.Tensor:
-        """Eq. 51, of the map as measured."""
-        return log_mean_exp(images.raw(self.name))
-
-
-class MaskedRestorationMap(_ErrorMap):
-    """Squared error of the restoration of each token from the others."""
-
-    name = "masked_restoration"
-
-    def look(self, images: DescribedImages) -> torch.Tensor:
-        """Errors of the patches, each restored while it is hidden, ``(B, L, P)``."""
-        return images.masked_error
-
-
-class PrototypeDistanceMap(TokenMap):
-    """Cross-entropy of each token to its prototype, :func:`monai_afire.detection.prototype_distance`."""
-
-    name = "prototype_distance"
-    pretrained = True
-    in_heat_map = True
-
-    def look(self, images: DescribedImages) -> torch.Tensor:
-        """The student's tokens, ``(B, L, D)``."""
-        return images.student_tokens
-
-    def measure_tokens(
-        self, seen: torch.Tensor, owners: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Distances of their probabilities to the prototypes."""
-        network = self.settings.network
-        probabilities = network.token_probabilities(at_least_float32(seen))
-        return prototype_distance(probabilities, network.bank.prototypes, self.settings.similarity)
-
-
-class TokenDensityMap(TokenMap):
-    """Mahalanobis distance of each of the teacher's tokens to those of normal images at its position."""
-
-    name = "token_density"
-    kept_as = "density"
-    statistics: TokenDensity
-
-    def __init__(self, settings: ScoreSettings) -> None:
-        super().__init__(settings)
-        self.statistics = TokenDensity(settings.num_tokens, settings.width)
-
-    def look(self, images: DescribedImages) -> torch.Tensor:
-        """The teacher's features, ``(B, L, F)``."""
-        return images.teacher_features
-
-    def update(self, images: DescribedImages) -> None:
-        """Add a batch of normal images to the Gaussian."""
-        self.statistics.update(self.look(images))
-
-    def finalize(self, owners: torch.Tensor) -> None:
-        """Fit the Gaussian."""
-        self.statistics.finalize(_SHRINKAGE)
-
-    def measure_tokens(
-        self, seen: torch.Tensor, owners: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Mahalanobis distances."""
-        return self.statistics(seen)
-
-
-class _NeighborsMap(TokenMap):
-    """Base of the distances to what is nearest among normal images at the same position."""
-
-    in_heat_map = True
-    statistics: NormalMemory
-
-    def update(self, images: DescribedImages) -> None:
-        """Add a batch of normal images to the memory."""
-        self.statistics.update(self.look(images), images.owners)
-
-    def measure_tokens(
-        self, seen: torch.Tensor, owners: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Distances to the neighbors that are not of the same owner."""
-        return self.statistics(seen, owners)
-
-
-class TokenNeighborsMap(_NeighborsMap):
-    """Distance of each token to the nearest ones of normal images at its position."""
-
-    name = "token_neighbors"
-    kept_as = "token_memory"
-
-    def __init__(self, settings: ScoreSettings) -> None:
-        super().__init__(settings)
-        directions = min(_TOKEN_DIRECTIONS, settings.width)
-        self.statistics = NormalMemory(
-            settings.num_tokens, settings.width, directions, settings.memory_size
-        )
-
-    def look(self, images: DescribedImages) -> torch.Tensor:
-        """The student's features, ``(B, L, F)``."""
-        return images.student_features
-
-
-class ResidualNeighborsMap(_NeighborsMap):
+@dataclass(frozen=True)
+class TokenMap:
     """
-    Distance of the coarse error of the masked restoration, with its sign, to the nearest ones of normal images.
+    One measurement of each token: the larger, the more abnormal.
 
-    What the decoder cannot know, such as the ribs' exact course, is in normal images' errors too, a lesion is not.
+    Args:
+        output: what of the network's outputs is measured, an attribute of ``NetworkOutputs``, ``(B, L, *)``.
+        measure: gives the map ``(B, L)`` of a detector and this output.
+        statistics: name of the detector's statistics that measure in place of ``measure``; they are fitted to the
+            output of normal images.
+        pretrained: whether it needs decoder or prototypes, which an encoder alone has not.
+        in_heat_map: whether it is fused to the heat map if a detector's user does not choose.
+
+    Example:
+        >>> from monai_afire.detection import TOKEN_MAPS, AnomalyDetector
+        >>> from monai_afire.networks import ViTEncoder
+        >>> def brightness(detector, patches):
+        ...     return patches.mean(-1)
+        >>> class OwnDetector(AnomalyDetector):
+        ...     token_maps = {**TOKEN_MAPS, "brightness": TokenMap("patches", brightness)}
+        >>> encoder = ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2)
+        >>> OwnDetector(encoder, fusion=["brightness"]).map_names
+        ('token_density', 'token_neighbors', 'brightness')
     """
 
-    name = "residual_neighbors"
-    kept_as = "residual_memory"
-    pretrained = True
+    output: str
+    measure: Callable[[Any, torch.Tensor], torch.Tensor] | None = None
+    statistics: str = ""
+    pretrained: bool = False
+    in_heat_map: bool = False
 
-    def __init__(self, settings: ScoreSettings) -> None:
-        super().__init__(settings)
-        cells = _RESIDUAL_CELLS ** len(settings.network.encoder.grid_size)
-        self.statistics = NormalMemory(settings.num_tokens, cells, cells, settings.memory_size)
+    def __call__(self, detector: Any, outputs: NetworkOutputs) -> torch.Tensor:
+        """The map of images as measured, ``(B, L)``."""
+        seen = getattr(outputs, self.output)
+        # the distances are differences of like numbers: half precision would leave little of them
+        with torch.no_grad(), without_autocast(seen):
+            if self.measure is None:
+                found = detector.get_submodule(self.statistics)(seen, outputs.owners)
+            else:
+                found = self.measure(detector, seen)
+            # a sum's rounding depends on the order in memory, which is to be the same for all maps
+            return found.contiguous()
 
-    def look(self, images: DescribedImages) -> torch.Tensor:
-        """Signed errors of the patches, averaged over a few cells along each axis, ``(B, L, cells)``."""
-        encoder = self.settings.network.encoder
-        pixels = images.masked_error.unflatten(-1, (encoder.in_channels, *encoder.patch_size))
-        pool = {2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}[len(encoder.patch_size)]
-        return pool(pixels.mean(2), _RESIDUAL_CELLS).flatten(2)
+
+def _squared_errors(detector: Any, errors: torch.Tensor) -> torch.Tensor:
+    """Squared length of the error of each restored patch."""
+    return squared_distances(errors)
 
 
-class RestorationMean(ImageScore):
+def _prototype_distances(detector: Any, tokens: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy of each token to the prototype of its position."""
+    network = detector.network
+    probabilities = network.token_probabilities(at_least_float32(tokens))
+    return prototype_distance(probabilities, network.bank.prototypes, detector.similarity)
+
+
+TOKEN_MAPS: Mapping[str, TokenMap] = {
+    "restoration": TokenMap("error", _squared_errors, pretrained=True),
+    "masked_restoration": TokenMap("masked_error", _squared_errors, pretrained=True),
+    "prototype_distance": TokenMap(
+        "student_tokens", _prototype_distances, pretrained=True, in_heat_map=True
+    ),
+    "token_density": TokenMap("teacher_features", statistics="density"),
+    "token_neighbors": TokenMap("student_features", statistics="token_memory", in_heat_map=True),
+    # what the decoder cannot know, such as the ribs' exact course, is in normal images' errors too
+    "residual_neighbors": TokenMap(
+        "coarse_masked_error", statistics="residual_memory", pretrained=True, in_heat_map=True
+    ),
+}
+
+
+class MeasuredImages:
+    """
+    Maps of a batch of images, each measured once and only if a score asks for it.
+
+    Args:
+        detector: whose scales, fusion and aggregation hold.
+        measure: gives the map ``(B, L)`` of a name, and ``(B,)`` of "token_mean_density".
+    """
+
+    def __init__(self, detector: Any, measure: Callable[[str], torch.Tensor]) -> None:
+        self.detector = detector
+        self._measure = measure
+        self._raw: dict[str, torch.Tensor] = {}
+
+    def raw(self, name: str) -> torch.Tensor:
+        """What was measured."""
+        if name not in self._raw:
+            self._raw[name] = self._measure(name)
+        return self._raw[name]
+
+    def standard(self, name: str) -> torch.Tensor:
+        """A map in standard deviations of normal images at the same position, ``(B, L)``."""
+        number = self.detector.map_names.index(name)
+        return (self.raw(name) - self.detector.map_mean[number]) / self.detector.map_std[number]
+
+    @computed_once
+    def fused_map(self) -> torch.Tensor:
+        """Mean of the ``fusion`` maps in standard deviations, ``(B, L)``: the heat map."""
+        return torch.stack([self.standard(name) for name in self.detector.fusion], 1).mean(1)
+
+    def aggregated(self, token_map: torch.Tensor, how: str) -> torch.Tensor:
+        """One score per image, ``(B,)``."""
+        return aggregate_tokens(token_map, how, self.detector.k_fraction, self.detector.interior)
+
+    def score(self, name: str) -> torch.Tensor:
+        """The score of a name, ``(B,)``: of the table, or else the aggregate of the map of this name."""
+        if name in IMAGE_SCORES:
+            return IMAGE_SCORES[name](self)
+        return self.aggregated(self.standard(name), self.detector.aggregation)
+
+
+def _eq_51(images: MeasuredImages) -> torch.Tensor:
+    """Eq. 51 of the restoration's map as measured, :func:`monai_afire.detection.anomaly_score`."""
+    return log_mean_exp(images.raw("restoration"))
+
+
+def _mean_squared_error(images: MeasuredImages) -> torch.Tensor:
     """Squared error of the restoration, the mean over the pixels in place of Eq. 51."""
-
-    name = "restoration_mean"
-    pretrained = True
-
-    def measure(self, images: MeasuredImages) -> torch.Tensor:
-        """Mean of the restoration's map, per pixel."""
-        encoder = self.settings.network.encoder
-        pixels = encoder.in_channels * math.prod(encoder.patch_size)
-        return images.raw(RestorationMap.name).mean(-1) / pixels
+    encoder = images.detector.network.encoder
+    pixels = encoder.in_channels * math.prod(encoder.patch_size)
+    return images.raw("restoration").mean(-1) / pixels
 
 
-class TokenMeanDensity(ImageScore):
-    """
-    Mahalanobis distance of the mean token off the border to those of normal images.
-
-    For disease that is spread over the lungs. Distances of the normal images themselves are to a Gaussian of others.
-    """
-
-    name = "token_mean_density"
-    kept_as = "image_density"
-    statistics: ImageDensity
-
-    def __init__(self, settings: ScoreSettings) -> None:
-        super().__init__(settings)
-        self.statistics = ImageDensity(settings.width)
-
-    def update(self, images: DescribedImages) -> None:
-        """Add a batch of normal images to the Gaussian."""
-        self.statistics.update(images.mean_feature)
-
-    def finalize(self, owners: torch.Tensor) -> None:
-        """Fit the Gaussian, after the distances to those of the halves."""
-        self.held_out = self.statistics.held_out_distances(owners)
-        self.statistics.finalize()
-
-    def measure(self, images: MeasuredImages) -> torch.Tensor:
-        """Mahalanobis distances."""
-        return self.statistics(images.described.mean_feature)
-
-    def measure_normal(self, images: MeasuredImages) -> torch.Tensor:
-        """Distances to the Gaussian of the half that an image is not in."""
-        return self.held_out
+def _mean_token_density(images: MeasuredImages) -> torch.Tensor:
+    """Mahalanobis distance of the mean token off the border, for disease that is spread over the lungs."""
+    return images.raw("token_mean_density")
 
 
-class Focal(ImageScore):
+def _focal(images: MeasuredImages) -> torch.Tensor:
     """The strongest ``k_fraction`` of the heat map, for a single small lesion."""
-
-    name = "focal"
-
-    def measure(self, images: MeasuredImages) -> torch.Tensor:
-        """Mean of the largest values."""
-        return images.aggregated(images.fused_map, "top_k")
+    return images.aggregated(images.fused_map, "top_k")
 
 
-SCORES: tuple[type[ImageScore], ...] = (
-    RestorationMap,
-    MaskedRestorationMap,
-    PrototypeDistanceMap,
-    TokenDensityMap,
-    TokenNeighborsMap,
-    ResidualNeighborsMap,
-    RestorationMean,
-    TokenMeanDensity,
-    Focal,
-)
+# the score of a map that is not here is its aggregate
+IMAGE_SCORES: Mapping[str, Callable[[MeasuredImages], torch.Tensor]] = {
+    "restoration": _eq_51,
+    "restoration_mean": _mean_squared_error,
+    "token_mean_density": _mean_token_density,
+    "focal": _focal,
+}
 FUSED = "fused"  # mean of some of them, each in standard deviations of normal images
-SCORE_NAMES = (*(score.name for score in SCORES), FUSED)
+SCORE_NAMES = (*TOKEN_MAPS, *(name for name in IMAGE_SCORES if name not in TOKEN_MAPS), FUSED)

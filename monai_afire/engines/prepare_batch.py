@@ -12,11 +12,7 @@ import torch
 from monai.engines.utils import PrepareBatch, PrepareBatchExtraInput
 from monai.utils import CommonKeys
 
-from monai_afire.transforms.lesion_synthesis.batched import synth_lesion_masks
-from monai_afire.transforms.lesion_synthesis.synth_lesion_mask import (
-    SynthLesionMask,
-    SynthLesionMaskd,
-)
+from monai_afire.transforms import SynthLesionMask, SynthLesionMaskd, synth_lesion_masks
 
 
 class PrepareInputs(PrepareBatch):
@@ -69,10 +65,10 @@ class PrepareLesionBatch(PrepareBatchExtraInput):
         TypeError: for a transform of other lesions: those of ``SynthLesionMask`` alone can be made of a whole batch.
 
     Example:
-        >>> prepare_batch = PrepareLesionBatch({"num_masks": 3})
+        >>> prepare_batch = PrepareLesionBatch({"num_lesions": (1, 2)})
         >>> image, label, (lesion_image, lesion_mask), _ = prepare_batch({"image": torch.rand(2, 1, 32, 32)}, "cpu")
         >>> lesion_image.shape, lesion_mask.shape
-        (torch.Size([2, 3, 1, 32, 32]), torch.Size([2, 3, 1, 32, 32]))
+        (torch.Size([2, 1, 32, 32]), torch.Size([2, 1, 32, 32]))
     """
 
     def __init__(
@@ -129,10 +125,6 @@ def _options_of(lesions: Any) -> dict[str, Any]:
     """Options of ``synth_lesion_masks`` that make the lesions of a transform."""
     if lesions is None or isinstance(lesions, Mapping):
         return dict(lesions or {})
-    if getattr(lesions, "fixed_by", None) is not None:
-        raise TypeError(
-            "lesions on the device are new in every epoch: leave out lesions_on_device.json, or fixed_by"
-        )
     transform = lesions.transform if isinstance(lesions, SynthLesionMaskd) else lesions
     if not isinstance(transform, SynthLesionMask):
         remedy = "leave out lesions_on_device.json, or make the lesions by SynthLesionMaskd"

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +21,14 @@ from monai_afire.metrics.multilabel import best_thresholds
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.utils.eval_mode import eval_mode
 from monai_afire.utils.few_images import distinct_images
-from monai_afire.utils.uncertain_labels import check_uncertain_policy, class_probabilities
+from monai_afire.utils.text import counted
+from monai_afire.utils.uncertain_labels import (
+    check_uncertain_policy,
+    class_probabilities,
+    resolve_uncertain,
+)
+
+logger = logging.getLogger(__name__)
 
 
 class ValidationFit(ABC):
@@ -62,8 +70,9 @@ class ThresholdFit(ValidationFit):
     Choose the threshold of each finding after every validation: the probability with the best F1.
 
     The thresholds are part of the network's state, so that they are saved with the weights that they belong to, and
-    neither test images nor users have to find them. Attach it to the validation evaluator, before what saves the
-    network. Its output has the logits ``(B, K)`` as "pred" and the labels ``(B, K)`` as "label".
+    neither test images nor users have to find them. A finding without positives has none: NaN. Attach it to the
+    validation evaluator, before what saves the network. Its output has the logits ``(B, K)`` as "pred" and the labels
+    ``(B, K)`` as "label".
 
     Args:
         network: its ``thresholds`` are set, unless its labels are "multiclass": the largest probability decides there.
@@ -104,7 +113,8 @@ class ThresholdFit(ValidationFit):
         exact = torch.as_tensor(
             best_thresholds(labels, class_probabilities(predictions), self.uncertain)
         )
-        rounded = exact.float()
+        has_positives = (resolve_uncertain(labels, self.uncertain) == 1).any(0).cpu()
+        rounded = torch.where(has_positives, exact, torch.nan).float()
         # rounded up, a threshold would be above the probability that it was found at
         below = torch.nextafter(rounded, torch.zeros_like(rounded))
         self.network.thresholds.copy_(torch.where(rounded > exact, below, rounded))
@@ -146,6 +156,10 @@ class DetectorFit(ValidationFit):
         held_out = distinct_images(getattr(loader, "dataset", None)) or 0
         with eval_mode(self.detector):
             self.detector.fit(_Images(self.normal_batches, device), held_out)
+        learned = distinct_images(getattr(self.normal_batches, "dataset", None))
+        if learned:
+            images = counted(learned, "normal image")
+            logger.info(f"learned {images}; held out {held_out} more for threshold and p-values")
 
     def predictions(self, output: Mapping[str, Any]) -> torch.Tensor:
         """The scores."""

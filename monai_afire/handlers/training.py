@@ -34,6 +34,7 @@ from monai_afire.networks.weights.description import describe, with_description
 from monai_afire.utils.distributed import barrier, by_main_rank, global_rank
 from monai_afire.utils.few_images import distinct_images, warn_if_few
 from monai_afire.utils.files import remove_leftovers
+from monai_afire.utils.text import counted
 
 __all__ = ["Training"]
 
@@ -75,6 +76,7 @@ class Training:
         objects: further ones with a state, for the checkpoint.
         generators: of random numbers, besides the global ones.
         description: what the files say about the network, arguments of ``describe``.
+        weights: that the network starts from, as the user named them, for the log.
         next_step: what to do with the model, printed at the end; "{run}" stands for the name of the run.
 
     Raises:
@@ -112,6 +114,7 @@ class Training:
     objects: Mapping[str, Any] = field(default_factory=dict)
     generators: Sequence[torch.Generator] = ()
     description: Mapping[str, Any] = field(default_factory=dict)
+    weights: str | None = None
     next_step: str = ""
 
     def __post_init__(self) -> None:
@@ -146,17 +149,22 @@ class Training:
         """A progress bar for each epoch, the curves, and what MONAI's tracking logs."""
         recorded = Events.ITERATION_COMPLETED(event_filter=self.is_recorded)
         engine.add_event_handler(recorded, self.write_step)
-        if global_rank() == 0:
-            # in a file, only complete bars
-            shown = Events.ITERATION_COMPLETED(event_filter=_ends_epoch)
-            event = recorded if sys.stderr.isatty() else shown
+        if global_rank() == 0 and sys.stderr.isatty():
             ProgressBar(persist=True).attach(
-                engine, output_transform=self.scalars, event_name=event
+                engine, output_transform=self.scalars, event_name=recorded
             )
+        elif global_rank() == 0:
+            engine.add_event_handler(Events.EPOCH_COMPLETED, self.log_epoch)
         for handler in self.handlers:
             if isinstance(handler, MLFlowHandler):
                 # MONAI's own takes the loss of decollated items
                 handler.output_transform = self.tracked
+
+    def log_epoch(self, engine: Engine) -> None:
+        """A line for a log file, in place of the progress bar."""
+        values = self.scalars(engine.state.output)
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+        logger.info(f"epoch {engine.state.epoch} of {engine.state.max_epochs}: {shown}")
 
     def attach_validation(self, engine: Engine, validator: Evaluator) -> None:
         """Validate now and then, always with the same random numbers, and record what is found."""
@@ -201,10 +209,8 @@ class Training:
 
     def identify(self, loader: Any) -> None:
         """Which images the network learns from, for resuming, and what it is then, for its users."""
-        about, items = (
-            dict(self.description),
-            getattr(getattr(loader, "dataset", None), "data", None),
-        )
+        about = dict(self.description)
+        items = getattr(getattr(loader, "dataset", None), "data", None)
         self.images = by_main_rank(image_digest, items, about.get("class_names"))
         if self.images is not None and "trained_on" not in about:
             about["trained_on"] = by_main_rank(image_kind, items)
@@ -233,7 +239,16 @@ class Training:
             engine.terminate()
 
     def say_what_begins(self, engine: Any) -> None:
-        """Warn of a run that is too short to learn, and of a choice by few images."""
+        """Say what is trained on what; warn of a run that is too short to learn, and of a choice by few images."""
+        size = sum(each.numel() for each in self.network.parameters()) / 1e6
+        start = f", from the weights {self.weights}" if self.weights else ""
+        logger.info(f"network: {type(self.network).__name__}, {size:.1f} million parameters{start}")
+        validated = f", validation: {_extent(self.validator)}" if self.validator is not None else ""
+        logger.info(f"training: {_extent(engine)}{validated}")
+        device = torch.device(engine.state.device)
+        inferer = engine.inferer
+        half = inferer.precision(device) if isinstance(inferer, AutocastInferer) else None
+        logger.info(f"device: {device}, {str(half or torch.float32).removeprefix('torch.')}")
         length, epochs = engine.state.epoch_length or 0, engine.state.max_epochs or 0
         steps = math.ceil(length / engine.accumulation_steps)  # of an epoch
         if 0 < steps * epochs < _FEW_STEPS:
@@ -360,6 +375,15 @@ class Training:
 def _ends_epoch(engine: Engine, iteration: int) -> bool:
     """Whether a step is the last one of its epoch."""
     return iteration == engine.state.epoch * (engine.state.epoch_length or 0)
+
+
+def _extent(engine: Any) -> str:
+    """How many images an engine goes through, and of how many patients where the list names them."""
+    dataset = getattr(getattr(engine, "data_loader", None), "dataset", None)
+    items = getattr(dataset, "data", None) or ()
+    patients = {item.get("patient_id") for item in items if isinstance(item, Mapping)} - {None}
+    images = counted(len(dataset) if dataset is not None else 0, "image")
+    return f"{images} of {counted(len(patients), 'patient')}" if patients else images
 
 
 def _direction(validator: Any) -> int:

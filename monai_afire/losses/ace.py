@@ -17,7 +17,6 @@ from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.dino import MultiCropCrossEntropy
 from monai_afire.losses.global_mean import global_mean
 from monai_afire.losses.loss_shapes import check_shapes
-from monai_afire.transforms.grid_crop.correspondence import check_patches
 from monai_afire.utils.precision import at_least_float32, without_autocast
 
 # pairs of patches that are compared at once: 64 MB of each of some ten intermediate results
@@ -83,7 +82,7 @@ def matching_target(
         raise ValueError(
             f"sigma must be positive and kernel_size odd, got {sigma} and {kernel_size}"
         )
-    _, (n1, n2) = check_patches(offset_1, offset_2, crops, (patch_cells, patch_cells))
+    n1, n2 = (cells // patch_cells for cells in crops)
     shift = ((offset_1 - offset_2).to(dtype) / patch_cells).unsqueeze(-1).unsqueeze(-1)
     first = torch.arange(n1, device=shift.device, dtype=dtype).unsqueeze(1)
     second = torch.arange(n2, device=shift.device, dtype=dtype)
@@ -241,7 +240,7 @@ class ACELoss(CompositeLoss):
                 ("decomposition_logits", *offsets),
             ),
         }
-        super().__init__(terms, "build the network with global_consistency, compose and decompose")
+        super().__init__(terms)
         self.composition = MatchingLoss(composition_alpha)
         self.decomposition = MatchingLoss(decomposition_alpha)
         self.sigma = sigma
@@ -307,99 +306,47 @@ def patches_per_axis(num_tokens: int, spatial_dims: int) -> int:
 _PAPER_GRID = 14
 
 
-def matching_balance(
-    alpha: float, patches: int, spatial_dims: int = 2, sigma: float = 1.0, kernel_size: int = 3
-) -> float:
-    r"""
-    What all negatives together weigh in :class:`monai_afire.losses.MatchingLoss`, against the positives.
-
-    .. math:: \frac{(1 - \alpha) (M^n - S^n)}{\alpha S^n}, \qquad S = \sum_{|d| \le (k - 1) / 2} e^{-d^2 / 2 \sigma^2}
-
-    for a teacher's patch all of whose neighbors are among the student's :math:`M^n`, as most are that have any.
-
-    Args:
-        alpha: α in (0, 1).
-        patches: M, the student's patches along each of n axes: half a crop's in the composition, twice a crop's in the
-            decomposition.
-        spatial_dims: n.
-        sigma: of the target, see :func:`monai_afire.losses.matching_target`.
-        kernel_size: k, of the target.
-
-    Returns:
-        The ratio, > 0.
-
-    Raises:
-        ValueError: for an alpha out of range, or fewer patches than the target's kernel has.
-
-    Example:
-        >>> [round(matching_balance(0.9, patches), 1) for patches in (7, 14)]
-        [1.0, 4.3]
-        >>> [round(matching_balance(0.99, patches), 1) for patches in (28, 56)]
-        [1.6, 6.5]
-    """
-    if not 0 < alpha < 1:
-        raise ValueError(f"alpha must be between 0 and 1, got {alpha}")
-    if patches < kernel_size:
-        remedy = "take a finer grid, or give composition_alpha and decomposition_alpha as numbers"
-        raise ValueError(
-            f"of {patches} patches per axis none has all {kernel_size} neighbors of the kernel: {remedy}"
-        )
-    reach = (kernel_size - 1) // 2
-    positive = (
-        sum(math.exp(-(distance**2) / (2 * sigma**2)) for distance in range(-reach, reach + 1))
-        ** spatial_dims
-    )
-    return (1 - alpha) * (patches**spatial_dims - positive) / (alpha * positive)
-
-
-def composition_alpha(grid: int, spatial_dims: int = 2) -> float:
+def composition_alpha(grid: int) -> float:
     """
     α of the composition with which negatives weigh as much as on the paper's grid of 14 x 14 with α = 0.9.
 
     Args:
         grid: patches of a crop along each axis, even and at least 6.
-        spatial_dims: number of axes.
 
     Returns:
         α in (0, 1).
-
-    Raises:
-        ValueError: for too small a grid.
 
     Example:
         >>> round(composition_alpha(14), 4), round(composition_alpha(28), 4)
         (0.9, 0.975)
     """
-    return _balanced_alpha(0.9, _PAPER_GRID // 2, grid // 2, spatial_dims)
+    return _balanced_alpha(0.9, _PAPER_GRID // 2, grid // 2)
 
 
-def decomposition_alpha(grid: int, spatial_dims: int = 2) -> float:
+def decomposition_alpha(grid: int) -> float:
     """
     α of the decomposition with which negatives weigh as much as on the paper's grid of 14 x 14 with α = 0.99.
 
     Args:
         grid: patches of a crop along each axis, at least 2.
-        spatial_dims: number of axes.
 
     Returns:
         α in (0, 1).
-
-    Raises:
-        ValueError: for too small a grid.
 
     Example:
         >>> round(decomposition_alpha(14), 4), round(decomposition_alpha(28), 4)
         (0.99, 0.9975)
     """
-    return _balanced_alpha(0.99, 2 * _PAPER_GRID, 2 * grid, spatial_dims)
+    return _balanced_alpha(0.99, 2 * _PAPER_GRID, 2 * grid)
 
 
-def _balanced_alpha(
-    paper_alpha: float, paper_patches: int, patches: int, spatial_dims: int
-) -> float:
-    """The alpha with which negatives weigh as much as in the paper."""
-    # the balance is a constant of the grid times (1 - alpha) / alpha
-    odds = matching_balance(0.5, patches, spatial_dims) / matching_balance(
-        paper_alpha, paper_patches
-    )
-    return odds / (1 + odds)
+def _balanced_alpha(paper_alpha: float, paper_patches: int, patches: int) -> float:
+    r"""
+    The alpha with which negatives weigh as much as in the paper, against the positives.
+
+    A teacher's patch all of whose neighbors are among the student's :math:`M^2` has positives of the weight
+    :math:`S^2, S = 1 + 2 e^{-1/2}`, so that :math:`(1 - \alpha) (M^2 - S^2) / (\alpha S^2)` has to stay.
+    """
+    positive = (1 + 2 * math.exp(-0.5)) ** 2
+    ratio = (patches**2 - positive) / (paper_patches**2 - positive)
+    return ratio * paper_alpha / (1 - paper_alpha + ratio * paper_alpha)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
-from monai_afire.losses.global_mean import check_reduction, global_mean, global_weighted_mean
+from monai_afire.losses.global_mean import global_mean, global_weighted_mean
 from monai_afire.losses.loss_shapes import check_shapes
 from monai_afire.losses.token_similarity import TokenSimilarity
 from monai_afire.utils.distributed import all_gather, global_rank
@@ -180,10 +180,9 @@ class AnomalyRestorationLoss(nn.Module):
 
     Args:
         abnormal_weight: w >= 1, 5 by default (the paper gives no value).
-        reduction: "mean" for the first equation, "sum" for the printed one.
 
     Raises:
-        ValueError: for a weight that is not positive, or another reduction.
+        ValueError: for a weight that is not positive.
 
     Example:
         >>> target = torch.zeros(1, 2, 4)
@@ -193,9 +192,8 @@ class AnomalyRestorationLoss(nn.Module):
         (tensor(0.7500), tensor(0.2500))
     """
 
-    def __init__(self, abnormal_weight: float = 5.0, reduction: str = "mean") -> None:
+    def __init__(self, abnormal_weight: float = 5.0) -> None:
         super().__init__()
-        self.reduction = check_reduction(reduction)
         if not abnormal_weight > 0:
             raise ValueError(f"abnormal_weight must be positive, got {abnormal_weight}")
         self.abnormal_weight = abnormal_weight
@@ -225,8 +223,6 @@ class AnomalyRestorationLoss(nn.Module):
         with without_autocast(restored):
             error = (at_least_float32(restored) - at_least_float32(target)).square()
             weight = torch.ones_like(error[..., 0]).masked_fill(abnormal, self.abnormal_weight)
-            if self.reduction == "sum":
-                return global_mean(weight * error.sum(-1))
             return global_weighted_mean(error.mean(-1), weight)
 
 
@@ -234,9 +230,9 @@ class AFiReLoss(CompositeLoss):
     r"""
     The whole AFiRe objective (Eq. 17 and 21) on the outputs of :class:`monai_afire.networks.AFiRe`.
 
-    .. math:: L = w (w_s L_{stru} + w_c L_{cate}) + w_r L_{recon}
+    .. math:: L = w_s L_{stru} + w_c L_{cate} + w_r L_{recon}
 
-    A term of weight 0 is not computed, and the outputs that it needs may be missing. With N lesion variants per image
+    A term is left out if its weight is 0, or if the network leaves out what it needs. With N lesion variants per image
     the category loss is computed within each variant, over the B different patients, and averaged over the variants:
     two variants of one image are near-copies and would be trivial positives.
 
@@ -252,8 +248,6 @@ class AFiReLoss(CompositeLoss):
         similarity: "paper", "teacher_ce" or "cosine", see :class:`StructureConsistencyLoss`.
         include_abnormal_pairs: see :class:`CategoryConsistencyLoss`.
         abnormal_weight: see :class:`AnomalyRestorationLoss`.
-        contrast_weight: weight w of both consistency losses.
-        reduction: of the restoration, see :class:`AnomalyRestorationLoss`.
 
     Example:
         >>> outputs = {
@@ -275,24 +269,20 @@ class AFiReLoss(CompositeLoss):
         similarity: str = "paper",
         include_abnormal_pairs: bool = False,
         abnormal_weight: float = 5.0,
-        contrast_weight: float = 1.0,
-        reduction: str = "mean",
     ) -> None:
         terms = {
             "structure": LossTerm(
-                contrast_weight * structure_weight, self._structure, ("q", "prototypes", "abnormal")
+                structure_weight, self._structure, ("q", "prototypes", "abnormal")
             ),
-            "category": LossTerm(
-                contrast_weight * category_weight, self._category, ("q", "prototypes", "abnormal")
-            ),
+            "category": LossTerm(category_weight, self._category, ("q", "prototypes", "abnormal")),
             "restoration": LossTerm(
                 restoration_weight, self._restoration, ("restored", "target", "abnormal")
             ),
         }
-        super().__init__(terms, "build the network with contrast=True and restore=True")
+        super().__init__(terms)
         self.structure = StructureConsistencyLoss(temperature, similarity)
         self.category = CategoryConsistencyLoss(temperature, similarity, include_abnormal_pairs)
-        self.restoration = AnomalyRestorationLoss(abnormal_weight, reduction)
+        self.restoration = AnomalyRestorationLoss(abnormal_weight)
 
     def _structure(
         self, q: torch.Tensor, prototypes: torch.Tensor, abnormal: torch.Tensor

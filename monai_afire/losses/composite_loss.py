@@ -35,30 +35,29 @@ class CompositeLoss(nn.Module):
     """
     Weighted sum of a method's terms, each of which stays to be logged.
 
-    ``terms`` holds the last values, detached, with their sum as "total". In a process group the terms are those of the
-    global batch, the same on every rank; call the loss on all ranks.
+    A term is left out if its weight is 0, or if the network does not give what it needs, since that part of it is
+    switched off. ``terms`` holds the last values, detached, with their sum as "total". In a process group the terms are
+    those of the global batch, the same on every rank; call the loss on all ranks.
 
     Args:
         terms: by name, in the order of the sum.
-        hint: how to build the network so that it gives what the terms need, for the message.
 
     Raises:
         ValueError: when a weight is negative or all are zero.
 
     Example:
         >>> length = LossTerm(2.0, lambda x: x.abs().mean(), needs=("x",))
-        >>> loss = CompositeLoss({"length": length}, "build it with x")
+        >>> loss = CompositeLoss({"length": length})
         >>> loss({"x": torch.tensor([3.0])}), loss.terms
         (tensor(6.), {'total': tensor(6.), 'length': tensor(3.)})
     """
 
-    def __init__(self, terms: Mapping[str, LossTerm], hint: str) -> None:
+    def __init__(self, terms: Mapping[str, LossTerm]) -> None:
         super().__init__()
         self.weights = {name: term.weight for name, term in terms.items()}
         if min(self.weights.values()) < 0 or max(self.weights.values()) == 0:
             raise ValueError(f"the weights must not be negative nor all zero, got {self.weights}")
         self.active = {name: term for name, term in terms.items() if term.weight > 0}
-        self.hint = hint
         self.terms: dict[str, torch.Tensor] = {}
 
     def forward(
@@ -75,18 +74,16 @@ class CompositeLoss(nn.Module):
             Scalar.
 
         Raises:
-            ValueError: when an output that a term needs is missing.
+            ValueError: when the network gives what no term needs.
         """
-        for name, term in self.active.items():
-            if missing := [need for need in term.needs if need not in outputs]:
-                found = f"needs the network's outputs {missing}, but it gives {sorted(outputs)}"
-                raise ValueError(
-                    f"the term {name!r} {found}: set the term's weight to 0 or {self.hint}"
-                )
         values = {
             name: term.function(*(outputs[need] for need in term.needs))
             for name, term in self.active.items()
+            if all(need in outputs for need in term.needs)
         }
+        if not values:
+            needs = {name: term.needs for name, term in self.active.items()}
+            raise ValueError(f"no term can be computed: they need {needs}, got {sorted(outputs)}")
         total = torch.stack([self.weights[name] * value for name, value in values.items()]).sum()
         self.terms = {name: value.detach() for name, value in {"total": total, **values}.items()}
         return total

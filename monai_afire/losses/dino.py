@@ -9,7 +9,6 @@ from torch import nn
 
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.global_mean import global_mean
-from monai_afire.losses.loss_shapes import check_shapes
 from monai_afire.utils.precision import at_least_float32, without_autocast
 
 
@@ -41,16 +40,8 @@ class MultiCropCrossEntropy(nn.Module):
 
         Returns:
             Scalar.
-
-        Raises:
-            ValueError: when the shapes do not fit, or no two crops are to be compared.
         """
-        check_shapes(student=(student, "B, V, K"), teacher=(teacher, "B, G, K"))
         crops, seen = student.shape[1], teacher.shape[1]
-        if not 1 <= seen <= crops or crops < 2:
-            raise ValueError(
-                f"the student needs two crops or more, the teacher the first, got {seen} and {crops}"
-            )
         with without_autocast(student):
             student = at_least_float32(student)
             cross_entropy = -torch.bmm(teacher.to(student.dtype), student.mT)
@@ -83,7 +74,7 @@ class DINOLoss(CompositeLoss):
             "divergence": LossTerm(1.0, self._divergence, ("student", "teacher")),
             "entropy": LossTerm(1.0, self._entropy, ("teacher",)),
         }
-        super().__init__(terms, "take the DINO network, and give it crops")
+        super().__init__(terms)
         self.cross_entropy = MultiCropCrossEntropy()
 
     def _divergence(self, student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:

@@ -65,19 +65,3 @@ def _of_all_ranks(total: torch.Tensor, count: torch.Tensor) -> tuple[torch.Tenso
         return total, count
     summed = all_reduce(torch.stack([total, count.to(total.dtype)]))
     return summed[0], summed[1]
-
-
-REDUCTIONS = ("mean", "sum")
-
-
-def check_reduction(reduction: str) -> str:
-    """The reduction, if it is one of :data:`REDUCTIONS`."""
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"reduction must be one of {REDUCTIONS}, got {reduction!r}")
-    return reduction
-
-
-def reduced(values: torch.Tensor, reduction: str) -> torch.Tensor:
-    """Values ``(B, ...)`` to ``(B,)``, by their mean or sum over all axes but the first."""
-    values = values.flatten(1)
-    return values.mean(1) if reduction == "mean" else values.sum(1)

@@ -70,4 +70,4 @@ class MAELoss(CompositeLoss):
     def __init__(self) -> None:
         needs = ("reconstructed", "target", "hidden")
         terms = {"reconstruction": LossTerm(1.0, MaskedReconstructionLoss(), needs)}
-        super().__init__(terms, "give the network the places of the visible patches")
+        super().__init__(terms)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
-from monai_afire.losses.global_mean import check_reduction, global_mean, reduced
+from monai_afire.losses.global_mean import global_mean
 from monai_afire.losses.loss_shapes import check_shapes
 from monai_afire.utils.precision import at_least_float32, without_autocast
 
@@ -30,13 +30,6 @@ def sphere_distance(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tenso
     return 2 - 2 * (student * teacher).sum(-1) / length
 
 
-_SAMPLES = {
-    "order_samples": ("shuffled", "all"),
-    "restoration_samples": ("all", "in_order"),
-    "swapped_samples": ("in_order", "all"),
-}
-
-
 class OrderClassificationLoss(nn.Module):
     r"""
     Cross-entropy of every patch's original place among the N of its crop (PEAC, :math:`L_{oc}`).
@@ -46,22 +39,12 @@ class OrderClassificationLoss(nn.Module):
     with P the softmax of the classifier's logits and B the samples that count. The paper sums over the patches of a
     crop; the mean does not depend on their number.
 
-    Args:
-        reduction: over a crop's patches: "mean", or "sum" as printed, N times as much.
-
-    Raises:
-        ValueError: for another reduction.
-
     Example:
         >>> logits = 10 * torch.eye(4)[None]
         >>> loss = OrderClassificationLoss()
         >>> bool(loss(logits, torch.arange(4)[None]) < 0.01 < loss(logits, torch.tensor([[1, 0, 3, 2]])))
         True
     """
-
-    def __init__(self, reduction: str = "mean") -> None:
-        super().__init__()
-        self.reduction = check_reduction(reduction)
 
     def forward(
         self, logits: torch.Tensor, order: torch.Tensor, samples: torch.Tensor | None = None
@@ -76,17 +59,13 @@ class OrderClassificationLoss(nn.Module):
 
         Returns:
             Scalar; 0 when no sample counts.
-
-        Raises:
-            ValueError: when the shapes do not fit.
         """
-        check_shapes(logits=(logits, "B, L, N"), order=(order, "B, L"))
         with without_autocast(logits):
             scores = at_least_float32(logits).flatten(0, 1)
             loss = F.cross_entropy(scores, order.long().flatten(), reduction="none").view(
                 order.shape
             )
-            return global_mean(reduced(loss, self.reduction), samples)
+            return global_mean(loss.mean(1), samples)
 
 
 class AppearanceRestorationLoss(nn.Module):
@@ -95,38 +74,24 @@ class AppearanceRestorationLoss(nn.Module):
 
     .. math:: L_{ar} = \frac{1}{BNP} \sum_{b=1}^{B} \sum_{j=1}^{N} \lVert p_{bj} - p_{bj}^a \rVert_2^2
 
-    with p the original patch, :math:`p^a` its restoration and B the samples that count. The paper sums over the patches
+    with p the original patch and :math:`p^a` its restoration. The paper sums over the patches
     and their P pixels; the mean does not depend on their number.
-
-    Args:
-        reduction: over a crop's patches and their pixels: "mean", or "sum" as printed, N P times as much (200,704
-            times with 14 x 14 patches of 32 x 32 pixels).
-
-    Raises:
-        ValueError: for another reduction.
 
     Example:
         >>> AppearanceRestorationLoss()(torch.ones(2, 4, 9), torch.full((2, 4, 9), 3.0))
         tensor(4.)
     """
 
-    def __init__(self, reduction: str = "mean") -> None:
-        super().__init__()
-        self.reduction = check_reduction(reduction)
-
-    def forward(
-        self, restored: torch.Tensor, target: torch.Tensor, samples: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def forward(self, restored: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """
         Compute the loss.
 
         Args:
             restored: patches ``(B, L, P)`` of the restoration head.
             target: patches ``(B, L, P)`` of the undistorted crop, in the same intensity.
-            samples: ``(B,)`` bool, the samples that count; None for all.
 
         Returns:
-            Scalar; 0 when no sample counts.
+            Scalar.
 
         Raises:
             ValueError: when the shapes do not fit.
@@ -134,7 +99,7 @@ class AppearanceRestorationLoss(nn.Module):
         check_shapes(restored=(restored, "B, L, P"), target=(target, "B, L, P"))
         with without_autocast(restored):
             error = (at_least_float32(restored) - at_least_float32(target)).square()
-            return global_mean(reduced(error, self.reduction), samples)
+            return global_mean(error.flatten(1).mean(1))
 
 
 class GlobalConsistencyLoss(nn.Module):
@@ -186,22 +151,12 @@ class LocalConsistencyLoss(nn.Module):
     The teacher's rows are gathered by index for all of the batch at once: shapes do not depend on the overlap, and
     nothing waits for the device.
 
-    Args:
-        reduction: over an image's pairs: "mean", or "sum" as printed.
-
-    Raises:
-        ValueError: for another reduction.
-
     Example:
         >>> teacher = torch.eye(4)[None]
         >>> student = teacher.roll(1, dims=1)  # its patch l shows what the teacher's patch l - 1 does
         >>> LocalConsistencyLoss()(student, teacher, torch.tensor([[-1, 0, 1, 2]]))
         tensor(0.)
     """
-
-    def __init__(self, reduction: str = "mean") -> None:
-        super().__init__()
-        self.reduction = check_reduction(reduction)
 
     def forward(
         self,
@@ -221,7 +176,7 @@ class LocalConsistencyLoss(nn.Module):
             samples: ``(B,)`` bool, I; None for all. Those that do not count enter the mean as 0.
 
         Returns:
-            Scalar, with the reduction "mean" in [0, 4]; 0 where nothing matches.
+            Scalar in [0, 4]; 0 where nothing matches.
 
         Raises:
             ValueError: when the shapes do not fit.
@@ -234,9 +189,7 @@ class LocalConsistencyLoss(nn.Module):
             images = torch.arange(len(teacher), device=matches.device).unsqueeze(1)
             partners = on_sphere(teacher)[images, matches.clamp_min(0)]
             distance = torch.where(matched, sphere_distance(student, partners), 0.0)
-            of_sample = distance.sum(1)
-            if self.reduction == "mean":
-                of_sample = of_sample / matched.sum(1).clamp_min(1)
+            of_sample = distance.sum(1) / matched.sum(1).clamp_min(1)
             return global_mean(
                 of_sample if samples is None else torch.where(samples, of_sample, 0.0)
             )
@@ -250,8 +203,8 @@ class PEACLoss(CompositeLoss):
         L = w_o L_{oc} + w_a L_{ar} + w_g (L_{global} + \tilde L_{global}) + w_l (L_{local} + \tilde L_{local})
 
     The tilde is the swapped pass, where the student sees the second crop and the teacher the first. A sample whose
-    patches were shuffled has no local loss in either pass (I = 0), unless asked for in the swapped one, where neither
-    crop is distorted here. A term of weight 0 is not computed, and the outputs that it needs may be missing.
+    patches were shuffled has no local loss in either pass (I = 0). A term is left out if its weight is 0, or if the
+    network leaves out what it needs.
 
     The order is classified where it was shuffled: elsewhere a patch's own place is its target, which a position
     embedding gives away, and half of the gradients would teach to rely on it. Restored are all samples, those that
@@ -266,15 +219,9 @@ class PEACLoss(CompositeLoss):
         restoration_weight: weight of the appearance restoration.
         global_weight: weight of the global consistency.
         local_weight: weight of the local consistency.
-        order_samples: "shuffled", or "all" to classify the order of the others, too.
-        restoration_samples: "all", or "in_order" to restore only those that were not shuffled.
-        swapped_samples: "in_order", or "all" to have the local consistency of the swapped pass for samples whose first
-            crop was shuffled, too.
-        reduction: of the order, the restoration and the local consistency: "mean", or "sum" over patches, pixels and
-            pairs as printed. The sums outweigh the global consistency by far.
 
     Raises:
-        ValueError: for negative weights, no positive weight, an unknown choice of samples or another reduction.
+        ValueError: for negative weights or no positive weight.
 
     Example:
         >>> outputs = {
@@ -292,48 +239,25 @@ class PEACLoss(CompositeLoss):
         restoration_weight: float = 1.0,
         global_weight: float = 1.0,
         local_weight: float = 1.0,
-        order_samples: str = "shuffled",
-        restoration_samples: str = "all",
-        swapped_samples: str = "in_order",
-        reduction: str = "mean",
     ) -> None:
-        chosen = (order_samples, restoration_samples, swapped_samples)
-        for (name, choices), value in zip(_SAMPLES.items(), chosen, strict=True):
-            if value not in choices:
-                raise ValueError(f"{name} must be one of {choices}, got {value!r}")
         crops = ("{}_1", "{}_2", "teacher_{}_1", "teacher_{}_2")
         of_crops = tuple(name.format("global") for name in crops)
         of_patches = tuple(name.format("local") for name in crops)
         terms = {
-            "order": LossTerm(order_weight, self._order, ("order_logits", "order", "shuffled")),
+            "order": LossTerm(
+                order_weight, OrderClassificationLoss(), ("order_logits", "order", "shuffled")
+            ),
             "restoration": LossTerm(
-                restoration_weight, self._restoration, ("restored", "target", "shuffled")
+                restoration_weight, AppearanceRestorationLoss(), ("restored", "target")
             ),
             "global": LossTerm(global_weight, self._global, of_crops),
             "local": LossTerm(
                 local_weight, self._local, (*of_patches, "matches_1", "matches_2", "shuffled")
             ),
         }
-        switches = "classify_order, restore, global_consistency and local_consistency"
-        super().__init__(terms, f"build the network with all of {switches} that have a weight")
-        self.order = OrderClassificationLoss(reduction)
-        self.restoration = AppearanceRestorationLoss(reduction)
+        super().__init__(terms)
         self.global_consistency = GlobalConsistencyLoss()
-        self.local_consistency = LocalConsistencyLoss(reduction)
-        self.order_samples = order_samples
-        self.restoration_samples = restoration_samples
-        self.swapped_samples = swapped_samples
-
-    def _order(
-        self, logits: torch.Tensor, order: torch.Tensor, shuffled: torch.Tensor
-    ) -> torch.Tensor:
-        return self.order(logits, order, shuffled if self.order_samples == "shuffled" else None)
-
-    def _restoration(
-        self, restored: torch.Tensor, target: torch.Tensor, shuffled: torch.Tensor
-    ) -> torch.Tensor:
-        samples = ~shuffled if self.restoration_samples == "in_order" else None
-        return self.restoration(restored, target, samples)
+        self.local_consistency = LocalConsistencyLoss()
 
     def _global(
         self,
@@ -357,5 +281,4 @@ class PEACLoss(CompositeLoss):
         shuffled: torch.Tensor,
     ) -> torch.Tensor:
         as_drawn = self.local_consistency(first, teacher_2, matches_1, ~shuffled)
-        in_swapped = None if self.swapped_samples == "all" else ~shuffled
-        return as_drawn + self.local_consistency(second, teacher_1, matches_2, in_swapped)
+        return as_drawn + self.local_consistency(second, teacher_1, matches_2, ~shuffled)

@@ -14,7 +14,7 @@ from monai_afire.metrics.pretraining import (
     correspondence_accuracy,
     prototype_information,
 )
-from monai_afire.transforms.grid_crop.correspondence import matching_patches
+from monai_afire.transforms.grid_crop import matching_patches
 
 _NAMES = ("composition_accuracy", "decomposition_accuracy", "chance", "global_information")
 

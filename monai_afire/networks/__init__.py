@@ -25,8 +25,11 @@ from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.nets.lung_finder import LungFinder
 from monai_afire.networks.nets.mae import MAE
 from monai_afire.networks.nets.peac import PEAC
+from monai_afire.networks.nets.pose_classifier import PoseClassifier
+from monai_afire.networks.nets.raw_pixels import RAW_PIXELS, RawPixels, with_raw_pixels
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.networks.nets.uper_net import UPerNet
+from monai_afire.networks.nets.view_classifier import ViewClassifier
 from monai_afire.networks.weights.finding import find_weights
 from monai_afire.networks.weights.model_file import (
     ModelFile,
@@ -35,8 +38,12 @@ from monai_afire.networks.weights.model_file import (
     save_network,
     saved_network,
 )
-from monai_afire.networks.weights.ready_encoder import load_encoder
-from monai_afire.networks.weights.starting_encoder import described, seen_images, starting_encoder
+from monai_afire.networks.weights.pretrained import (
+    described,
+    load_encoder,
+    seen_images,
+    starting_encoder,
+)
 from monai_afire.networks.weights.weight_loading import load_encoder_weights
 
 __all__ = [
@@ -53,8 +60,11 @@ __all__ = [
     "MONAIEncoder",
     "ModelFile",
     "PEAC",
+    "PoseClassifier",
     "PrototypeBank",
+    "RAW_PIXELS",
     "RadiographEncoder",
+    "RawPixels",
     "ResidualEncoder",
     "RestorationDecoder",
     "SwinEncoder",
@@ -63,6 +73,7 @@ __all__ = [
     "TransferClassifier",
     "UPerNet",
     "ViTEncoder",
+    "ViewClassifier",
     "as_encoder",
     "build_encoder",
     "described",
@@ -79,4 +90,5 @@ __all__ = [
     "seen_images",
     "starting_encoder",
     "unpatchify",
+    "with_raw_pixels",
 ]

@@ -22,6 +22,8 @@ Class = TypeVar("Class", bound=type)
 # the only classes that a file can name: those of this list, and those that the program has decorated
 _CLASSES: dict[str, type] = {each.__name__: each for each in (ViT, BasicUNet)}
 _ARGUMENTS = "_constructor_arguments"
+# arguments that classes had once, and the one value of each that still means the same network
+_RETIRED: dict[str, dict[str, Any]] = {"ViTEncoder": {"stem": "patch"}}
 
 
 def keeps_arguments(cls: Class) -> Class:
@@ -157,16 +159,28 @@ def build_network(
 
 
 def _build(definition: Mapping[str, Any], replaced: Mapping[str, Any]) -> Any:
-    kind, arguments = definition["class"], definition["arguments"]
-    if not isinstance(kind, str) or kind not in _CLASSES:
-        raise ValueError(f"there is no class {kind!r}")
-    known = inspect.signature(_CLASSES[kind]).parameters
-    if unknown := [each for each in arguments if each not in known]:
-        raise ValueError(f"{kind} has no argument {', '.join(unknown)}")
+    name = definition["class"]
+    if not isinstance(name, str) or name not in _CLASSES:
+        raise ValueError(f"there is no class {name!r}")
+    known = inspect.signature(_CLASSES[name]).parameters
+    arguments = _without_retired(name, definition["arguments"])
+    if unknown := [each for each in {**arguments, **replaced} if each not in known]:
+        raise ValueError(f"{name} has no argument {', '.join(unknown)}")
     parts = {
         each: _build(value, {}) if isinstance(value, Mapping) else value
         for each, value in arguments.items()
     }
     if "pretrained" in known:
         parts["pretrained"] = False  # the file has the weights
-    return _CLASSES[kind](**{**parts, **replaced})
+    return _CLASSES[name](**{**parts, **replaced})
+
+
+def _without_retired(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments without those of older versions; one of another value would be another network."""
+    retired = _RETIRED.get(name, {})
+    for each, value in retired.items():
+        if arguments.get(each, value) != value:
+            raise ValueError(
+                f"{name} has no argument {each} any more, and the file has {arguments[each]!r}"
+            )
+    return {each: value for each, value in arguments.items() if each not in retired}

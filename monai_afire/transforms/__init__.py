@@ -22,19 +22,18 @@ from monai_afire.transforms.controlled_lesions import (
     AddControlledLesionDict,
     SoftNodule,
 )
-from monai_afire.transforms.grid_crop.correspondence import matching_patches, overlap_masks
-from monai_afire.transforms.grid_crop.cover import (
-    ResizeToCover,
-    ResizeToCoverD,
-    ResizeToCoverd,
-    ResizeToCoverDict,
-)
-from monai_afire.transforms.grid_crop.pair import (
+from monai_afire.transforms.grid_crop import (
     GRID_CROP_SETTINGS,
     GridCropPair,
     GridCropPairD,
     GridCropPaird,
     GridCropPairDict,
+    ResizeToCover,
+    ResizeToCoverD,
+    ResizeToCoverd,
+    ResizeToCoverDict,
+    matching_patches,
+    overlap_masks,
 )
 from monai_afire.transforms.image_fitting import fit_images, input_shape
 from monai_afire.transforms.label_vector import (
@@ -49,14 +48,11 @@ from monai_afire.transforms.landmark_heatmap import (
     LandmarkHeatmapd,
     LandmarkHeatmapDict,
 )
-from monai_afire.transforms.lesion_synthesis.anat_paste import (
+from monai_afire.transforms.lesion_synthesis.pasting import (
     AnatPaste,
     AnatPasteD,
     AnatPasted,
     AnatPasteDict,
-)
-from monai_afire.transforms.lesion_synthesis.batched import synth_lesion_masks
-from monai_afire.transforms.lesion_synthesis.cut_paste import (
     CutPaste,
     CutPasteD,
     CutPasted,
@@ -67,6 +63,7 @@ from monai_afire.transforms.lesion_synthesis.synth_lesion_mask import (
     SynthLesionMaskD,
     SynthLesionMaskd,
     SynthLesionMaskDict,
+    synth_lesion_masks,
 )
 from monai_afire.transforms.mask_loading import LoadMasks, LoadMasksD, LoadMasksd, LoadMasksDict
 from monai_afire.transforms.multi_crop import MultiCrop, MultiCropD, MultiCropd, MultiCropDict
@@ -88,6 +85,11 @@ from monai_afire.transforms.radiograph import (
     LoadRadiographd,
     LoadRadiographDict,
 )
+from monai_afire.transforms.radiograph_description import (
+    DescribeRadiographD,
+    DescribeRadiographd,
+    DescribeRadiographDict,
+)
 from monai_afire.transforms.radiograph_files import RadiographError, RadiographWarning
 from monai_afire.transforms.random_views import random_views
 from monai_afire.transforms.tensor_selection import select_tensors
@@ -104,6 +106,9 @@ __all__ = [
     "CutPasteD",
     "CutPasteDict",
     "CutPasted",
+    "DescribeRadiographD",
+    "DescribeRadiographDict",
+    "DescribeRadiographd",
     "DistortAppearance",
     "DistortAppearanceD",
     "DistortAppearanceDict",

@@ -15,13 +15,8 @@ from monai.data.meta_obj import get_track_meta
 from monai.utils import convert_to_dst_type, convert_to_tensor
 from torch import Tensor
 
-from monai_afire.transforms.argument_checks import (
-    check_image_range,
-    check_positive,
-    check_prob,
-    check_range,
-)
-from monai_afire.transforms.base import OccasionalTransform, RandomArrayTransformd, no_last_draw
+from monai_afire.transforms.argument_checks import check_image_range, check_range
+from monai_afire.transforms.base import OccasionalTransform, RandomArrayTransformd
 from monai_afire.transforms.random_box import random_box
 
 CURVE_POINTS = 1024  # between them the curve is straight: no intensities are merged
@@ -35,27 +30,18 @@ def bezier_curve(
 
     .. math:: (x, y)(t) = 3 (1 - t)^2 t P_1 + 3 (1 - t) t^2 P_2 + t^3 (1, 1), \quad t \in [0, 1]
 
-    With control points in the unit square neither x nor y ever falls.
-
     Args:
-        control_points: :math:`P_1` and :math:`P_2`, each (x, y) in [0, 1].
+        control_points: :math:`P_1` and :math:`P_2`, each (x, y) in [0, 1], so that neither x nor y ever falls.
         num_points: number of points of the result, and of the steps of t.
 
     Returns:
         y at ``num_points`` equally spaced x from 0 to 1, float64.
-
-    Raises:
-        ValueError: when the control points are not two points of the unit square.
 
     Example:
         >>> bezier_curve([(1 / 3, 1 / 3), (2 / 3, 2 / 3)], num_points=5).round(6).tolist()
         [0.0, 0.25, 0.5, 0.75, 1.0]
     """
     points = np.asarray(control_points, dtype=np.float64)
-    if points.shape != (2, 2) or not ((points >= 0) & (points <= 1)).all():
-        raise ValueError(
-            f"control_points must be two points (x, y) in [0, 1], got {control_points!r}."
-        )
     t = np.linspace(0, 1, num_points)
     x, y = (
         3 * (1 - t) ** 2 * t * first + 3 * (1 - t) * t**2 * second + t**3
@@ -92,7 +78,7 @@ class DistortAppearance(OccasionalTransform):
         prob: probability of any distortion.
 
     Raises:
-        ValueError: on settings out of range.
+        ValueError: on a range that is reversed or out of bounds.
 
     Example:
         >>> transform = DistortAppearance().set_random_state(seed=0)
@@ -101,6 +87,12 @@ class DistortAppearance(OccasionalTransform):
         >>> distorted.shape, bool(0 <= distorted.min() <= distorted.max() <= 1), torch.equal(distorted, image)
         (torch.Size([1, 64, 64]), True, False)
     """
+
+    # the last draw; None for no curve and no noise
+    pixel_order: np.ndarray
+    curve: np.ndarray | None
+    noise_mask: np.ndarray | None
+    noise: np.ndarray
 
     def __init__(
         self,
@@ -116,32 +108,15 @@ class DistortAppearance(OccasionalTransform):
         prob: float = 1.0,
     ) -> None:
         super().__init__(prob)
-        if int(num_blocks) != num_blocks or num_blocks < 0:
-            raise ValueError(f"num_blocks must be a whole number of at least 0, got {num_blocks}.")
-        if not 0 < block_size <= 1:
-            raise ValueError(
-                f"block_size must be a fraction of the image side in (0, 1], got {block_size}."
-            )
-        self.num_blocks, self.block_size = int(num_blocks), float(block_size)
-        self.num_boxes = check_positive("num_boxes", check_range("num_boxes", num_boxes))
+        self.num_blocks, self.block_size = num_blocks, block_size
+        self.curve_prob, self.invert_prob = curve_prob, invert_prob
+        self.paint_prob, self.outpaint_prob = paint_prob, outpaint_prob
+        self.num_boxes = check_range("num_boxes", num_boxes)
         self.inpaint_size = check_range("inpaint_size", inpaint_size, 1)
         self.outpaint_size = check_range("outpaint_size", outpaint_size, 1)
-        self.curve_prob = check_prob("curve_prob", curve_prob)
-        self.invert_prob = check_prob("invert_prob", invert_prob)
-        self.paint_prob = check_prob("paint_prob", paint_prob)
-        self.outpaint_prob = check_prob("outpaint_prob", outpaint_prob)
-        self.pixel_order: np.ndarray | None = None
-        self.curve: np.ndarray | None = None
-        self.noise_mask: np.ndarray | None = None
-        self.noise: np.ndarray | None = None
 
     def randomize(self, spatial_shape: Sequence[int]) -> None:
-        """
-        Draw the order of the pixels, the intensity curve, and the places and values of the noise.
-
-        Args:
-            spatial_shape: spatial shape S of the image.
-        """
+        """Draw the order of the pixels, the curve, and the noise, for an image of so many pixels."""
         size = tuple(int(n) for n in spatial_shape)
         self.draw_whether()
         order = np.arange(np.prod(size), dtype=np.int64).reshape(size)
@@ -149,7 +124,7 @@ class DistortAppearance(OccasionalTransform):
             block = random_box(self.R, size, [self._block_side(side) for side in size])
             order[block] = self.R.permutation(order[block].ravel()).reshape(order[block].shape)
         self.pixel_order = order
-        self.curve = self.noise_mask = self.noise = None
+        self.curve = self.noise_mask = None
         if self.R.random_sample() < self.curve_prob:
             curve = bezier_curve(self.R.random_sample((2, 2)).tolist())
             self.curve = 1 - curve if self.R.random_sample() < self.invert_prob else curve
@@ -165,23 +140,19 @@ class DistortAppearance(OccasionalTransform):
 
         Args:
             img: image (C, *S), floating point in [0, 1].
-            randomize: draw a new distortion; False repeats that of the last call.
+            randomize: draw a new distortion; False repeats that of the last call, for an image of the same size.
 
         Returns:
             The distorted image (C, *S) in [0, 1], of the same dtype.
 
         Raises:
             ValueError: on an image of wrong shape, dtype or range.
-            RuntimeError: when ``randomize`` is False and the last draw was not for an image of this spatial shape.
         """
         image = convert_to_tensor(img, track_meta=get_track_meta())
         plain = convert_to_tensor(image, track_meta=False)
-        check_image_range(plain, spatial_dims=())
-        size = tuple(plain.shape[1:])
+        check_image_range(plain)
         if randomize:
-            self.randomize(size)
-        if self.pixel_order is None or self.pixel_order.shape != size:
-            raise no_last_draw(self, f"an image of {size} pixels")
+            self.randomize(plain.shape[1:])
         if not self._do_transform:
             return convert_to_dst_type(plain.clone(), image, dtype=plain.dtype)[0]
         order = torch.as_tensor(self.pixel_order, device=plain.device)
@@ -210,7 +181,7 @@ class DistortAppearance(OccasionalTransform):
 
 class DistortAppearanced(RandomArrayTransformd):
     """
-    Dictionary-based wrapper of ``DistortAppearance``: replaces each key.
+    Dictionary version of :class:`DistortAppearance`: replaces each key.
 
     All keys share one draw. The input tensors do not change: copy the key before (CopyItemsd) to keep both.
     PEAC's student gets one of two distortions, each with probability 0.5: patches shuffled, or else this one::
@@ -220,13 +191,19 @@ class DistortAppearanced(RandomArrayTransformd):
         DistortAppearanced("distorted", skip_key="shuffled"),
 
     Args:
-        keys: keys of the images (C, *S), floating point in [0, 1], all of the same spatial shape.
-        settings: as for ``DistortAppearance``; ``prob`` is that of images that are not skipped.
+        keys: keys of the images ``(C, H, W)``, floating point in [0, 1], all of the same size.
+        num_blocks: number of blocks for local shuffling, see :class:`DistortAppearance`, as the following.
+        block_size: largest side of a block.
+        curve_prob: probability of the intensity curve.
+        invert_prob: probability that a curve falls.
+        paint_prob: probability of in- or out-painting.
+        outpaint_prob: probability of out-painting if there is any.
+        num_boxes: smallest and largest number of boxes for painting.
+        inpaint_size: range of the sides of the boxes for in-painting.
+        outpaint_size: the same for out-painting.
+        prob: probability of any distortion of images that are not skipped.
         skip_key: key of a bool; where it is True the images are left alone. None distorts all.
         allow_missing_keys: do not raise an error if a key is missing.
-
-    Raises:
-        ValueError: on settings out of range; when called, on an image of wrong shape, dtype or range.
 
     Example:
         >>> transform = DistortAppearanced("image", skip_key="shuffled").set_random_state(seed=0)
@@ -235,41 +212,46 @@ class DistortAppearanced(RandomArrayTransformd):
         [True, False]
     """
 
-    array_class = DistortAppearance
-
     def __init__(
         self,
         keys: KeysCollection,
-        *settings: Any,
+        num_blocks: int = 40,
+        block_size: float = 0.1,
+        curve_prob: float = 0.9,
+        invert_prob: float = 0.5,
+        paint_prob: float = 0.9,
+        outpaint_prob: float = 0.8,
+        num_boxes: Sequence[int] = (1, 5),
+        inpaint_size: Sequence[float] = (1 / 6, 1 / 3),
+        outpaint_size: Sequence[float] = (1 / 2, 3 / 4),
+        prob: float = 1.0,
         skip_key: Hashable | None = None,
         allow_missing_keys: bool = False,
-        **named_settings: Any,
     ) -> None:
-        super().__init__(keys, *settings, allow_missing_keys=allow_missing_keys, **named_settings)
+        transform = DistortAppearance(
+            num_blocks,
+            block_size,
+            curve_prob,
+            invert_prob,
+            paint_prob,
+            outpaint_prob,
+            num_boxes,
+            inpaint_size,
+            outpaint_size,
+            prob,
+        )
+        super().__init__(keys, transform, allow_missing_keys)
         self.skip_key = skip_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        """
-        Distort the images in a copy of the data.
-
-        Args:
-            data: dictionary with the images (C, *S) and, if there is a ``skip_key``, the flag.
-
-        Returns:
-            The data with distorted images; unchanged where the flag is True.
-
-        Raises:
-            KeyError: when a key or the flag is missing.
-        """
+        """Distort the images in a copy of the data, unless the flag is True."""
         output = dict(data)
-        if self.skip_key is not None and self.skip_key not in output:
-            remedy = "put the transform that adds it (ShufflePatchesd adds 'shuffled') before DistortAppearanced"
-            raise KeyError(
-                f"skip_key {self.skip_key!r} is not in the data, which has {list(output)}: {remedy}."
-            )
-        if self.skip_key is None or not bool(output[self.skip_key]):
+        if self.skip_key is None or not output[self.skip_key]:
             output.update(self.transformed(data))
         return output
+
+
+DistortAppearanceD = DistortAppearanceDict = DistortAppearanced
 
 
 def _look_up(values: Tensor, curve: Tensor) -> Tensor:
@@ -278,6 +260,3 @@ def _look_up(values: Tensor, curve: Tensor) -> Tensor:
     lower = position.floor().clamp(max=len(curve) - 2)
     index = lower.long()
     return torch.lerp(curve[index], curve[index + 1], position - lower).clamp(0, 1)
-
-
-DistortAppearanceD = DistortAppearanceDict = DistortAppearanced

@@ -12,11 +12,10 @@ import numpy as np
 import torch
 from monai.config import KeysCollection, NdarrayOrTensor
 from monai.data import MetaTensor
-from monai.transforms import Transform
+from monai.transforms import MapTransform, Transform
 from monai.utils import MetaKeys, TraceKeys, TransformBackends
 
-from monai_afire.transforms.base import ArrayTransformd
-from monai_afire.utils.text import first_few, image_name
+from monai_afire.utils.text import image_name
 
 
 class LandmarkHeatmap(Transform):
@@ -34,7 +33,7 @@ class LandmarkHeatmap(Transform):
         window: side w of the window in pixels, odd.
 
     Raises:
-        ValueError: when sigma is not positive, or the window not odd.
+        ValueError: when the window is not odd.
 
     Example:
         >>> heatmap, valid = LandmarkHeatmap(sigma=1.0, window=3)([[1.0, 2.2], [9.0, 9.0]], size=(3, 5))
@@ -47,12 +46,8 @@ class LandmarkHeatmap(Transform):
     backend = [TransformBackends.TORCH]  # noqa: RUF012  MONAI declares it so
 
     def __init__(self, sigma: float = 2.0, window: int = 11) -> None:
-        if not 0 < sigma < float("inf"):
-            raise ValueError(f"sigma must be positive and finite, got {sigma}")
-        if window < 1 or window % 2 == 0:
-            raise ValueError(
-                f"window must be odd and at least 1, so that it has a middle, got {window}"
-            )
+        if window % 2 == 0:
+            raise ValueError(f"window must be odd, so that it has a middle, got {window}")
         self.sigma = float(sigma)
         self.reach = window // 2
 
@@ -71,12 +66,7 @@ class LandmarkHeatmap(Transform):
         Returns:
             The maps ``(P, H, W)`` float32 in [0, 1], zeros for a landmark that lies outside and NaN for one that is not
             known (:class:`monai_afire.losses.HeatmapLoss` leaves it out); and ``(P,)`` bool, False for these.
-
-        Raises:
-            ValueError: for landmarks or a size of another shape.
         """
-        if len(size) != 2:
-            raise ValueError(f"the size is two numbers, rows and columns, got {tuple(size)}")
         points = torch.as_tensor(landmark_array(landmarks))
         limits = torch.tensor(tuple(size), dtype=points.dtype)
         pixels = (points + 0.5).floor()
@@ -96,9 +86,9 @@ class LandmarkHeatmap(Transform):
         return torch.where(distance <= self.reach, gaussian, 0.0).float()
 
 
-class LandmarkHeatmapd(ArrayTransformd):
+class LandmarkHeatmapd(MapTransform):
     """
-    Add heat maps of the landmarks to an item, see :py:class:`LandmarkHeatmap`.
+    Add heat maps of the landmarks to an item, see :class:`LandmarkHeatmap`.
 
     The landmarks are positions in the picture of the file. What was done to the image since, such as resizing,
     cropping and turning, is in its metadata (the affine matrices now and of the file), and is done to them, too. Later
@@ -114,14 +104,14 @@ class LandmarkHeatmapd(ArrayTransformd):
         image_key: key of the loaded image ``(C, H, W)``, of which the maps get size and metadata. A plain tensor
             without metadata must be the unchanged picture of the file.
         heatmap_key: key of the maps ``(P, H, W)``, float32 in [0, 1].
-        settings: as for :py:class:`LandmarkHeatmap`, in pixels of the current image.
+        sigma: standard deviation of the Gaussian in pixels of the current image.
+        window: side of its window in pixels of the current image, odd.
         valid_key: key of what is True where a landmark is known and in the picture, for the loss: a later transform
             may still move it out of the picture, and then an empty map is the truth.
         allow_missing_keys: do not raise an error if the landmarks are missing.
 
     Raises:
-        ValueError: for more than one key, landmarks of another shape or outside of the picture of the file, or an image
-            that is not loaded.
+        ValueError: for landmarks outside of the picture of the file.
 
     Example:
         >>> item = {"image": torch.zeros(1, 32, 48), "landmarks": [[3.0, 40.0], None]}
@@ -130,46 +120,35 @@ class LandmarkHeatmapd(ArrayTransformd):
         ((2, 32, 48), (3, 40), tensor([ True, False]))
     """
 
-    array_class = LandmarkHeatmap
+    backend = LandmarkHeatmap.backend
 
     def __init__(
         self,
         keys: KeysCollection = "landmarks",
         image_key: str = "image",
         heatmap_key: str = "heatmap",
+        sigma: float = 2.0,
+        window: int = 11,
         valid_key: str = "landmark_valid",
         allow_missing_keys: bool = False,
-        **settings: Any,
     ) -> None:
-        super().__init__(keys, allow_missing_keys=allow_missing_keys, **settings)
-        if len(self.keys) != 1:
-            raise ValueError(f"one key holds the landmarks, got {self.keys}")
+        super().__init__(keys, allow_missing_keys)
+        self.transform = LandmarkHeatmap(sigma, window)
         self.image_key, self.heatmap_key, self.valid_key = image_key, heatmap_key, valid_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Draw the heat maps of one item. The item itself does not change."""
         item = dict(data)
         for key in self.key_iterator(item):
-            image = item.get(self.image_key)
-            if not isinstance(image, torch.Tensor) or image.ndim != 3:
-                found = f"{image_name(data, self.image_key)}: {self.image_key!r} is not a loaded image (C, H, W)"
-                raise ValueError(f"{found}; put LoadRadiographd before the heat maps")
-            try:
-                points = landmark_array(data[key])
-                _check_inside(points, image)
-            except ValueError as error:
-                raise ValueError(f"{image_name(data, self.image_key)}: {key!r}: {error}") from error
+            image = item[self.image_key]
+            points = landmark_array(data[key])
+            _check_inside(points, image)
             positions = pixels_of_file(points, image)
             heatmap, valid = self.transform(positions, tuple(image.shape[1:]))
             if isinstance(image, MetaTensor):
                 heatmap = MetaTensor(heatmap, meta=deepcopy(image.meta))
-            item.update(
-                {
-                    key: torch.as_tensor(positions).float(),
-                    self.heatmap_key: heatmap,
-                    self.valid_key: valid,
-                }
-            )
+            item[key] = torch.as_tensor(positions).float()
+            item |= {self.heatmap_key: heatmap, self.valid_key: valid}
         return item
 
 
@@ -195,42 +174,34 @@ def landmark_array(landmarks: Sequence[Any] | NdarrayOrTensor) -> np.ndarray:
     """
     if isinstance(landmarks, (list, tuple)):
         landmarks = [(np.nan, np.nan) if point is None else point for point in landmarks]
-    try:
-        points = np.asarray(landmarks, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"landmarks are a list of [row, column], got {landmarks!r}") from error
-    if points.ndim != 2 or points.shape[1] != 2 or not len(points):
-        raise ValueError(
-            f"landmarks are (P, 2), a row and a column for each, got the shape {points.shape}"
-        )
+    points = np.asarray(landmarks, dtype=np.float64)
+    if points.ndim != 2 or points.shape[1] != 2:
+        raise ValueError(f"landmarks are a list of [row, column], got the shape {points.shape}")
     return points
 
 
 def _check_inside(points: np.ndarray, image: torch.Tensor) -> None:
-    """Refuse landmarks outside of the picture that the file holds."""
-    limits = np.asarray(_size_of_file(image), dtype=np.float64)
+    """Refuse landmarks outside of the picture that the file holds: they would be learned as absent."""
+    rows, columns = _size_of_file(image)
     pixels = np.floor(points + 0.5)
-    outside = (pixels < 0) | (pixels >= limits)  # False for NaN
-    if not outside.any():
-        return
-    numbers = np.flatnonzero(outside.any(1))
-    shown = first_few(f"number {number} at {points[number].tolist()}" for number in numbers)
-    rows = " x ".join(f"{int(side)}" for side in limits)
-    raise ValueError(
-        f"{len(numbers)} landmarks lie outside of the picture of {rows} pixels (rows first): {shown}; give "
-        "[row, column], not [x, y], in pixels of the file, and null for one that is not known"
-    )
+    outside = ((pixels < 0) | (pixels >= (rows, columns))).any(1)  # False for NaN
+    if outside.any():
+        number = int(outside.argmax())
+        found = f"landmark {number} at {points[number].tolist()} lies outside of the picture of {rows} x {columns}"
+        raise ValueError(
+            f"{image_name({'image': image})}: {found} pixels (rows first); give [row, column], not [x, y], "
+            "in pixels of the file, and null for one that is not known"
+        )
 
 
-def _size_of_file(image: torch.Tensor) -> Sequence[int]:
+def _size_of_file(image: torch.Tensor) -> tuple[int, int]:
     """Rows and columns of the picture that an image ``(C, H, W)`` was, before any transform."""
-    if not isinstance(image, MetaTensor):
-        return image.shape[1:]
-    if MetaKeys.SPATIAL_SHAPE in image.meta:
-        return image.meta[MetaKeys.SPATIAL_SHAPE]
-    # an array that came from no file
-    first = image.applied_operations[0] if image.applied_operations else {}
-    return first.get(TraceKeys.ORIG_SIZE, image.shape[1:])
+    size: Sequence[int] = image.shape[1:]
+    if isinstance(image, MetaTensor):
+        first = image.applied_operations[0] if image.applied_operations else {}
+        # the latter of an array that came from no file
+        size = image.meta.get(MetaKeys.SPATIAL_SHAPE, first.get(TraceKeys.ORIG_SIZE, size))
+    return int(size[0]), int(size[1])
 
 
 def pixels_of_file(points: np.ndarray, image: torch.Tensor) -> np.ndarray:

@@ -143,7 +143,8 @@ class LoadMasksd(ArrayTransformd):
         image_key: key of the loaded radiograph.
         normal_key: an item that has 0 under this key needs no masks (the value is None, or the key is missing): it
             gets ``num_channels`` empty ones, or one where their number is not known.
-        settings: as for :py:class:`LoadMasks`.
+        num_channels: how many masks are expected, see :py:class:`LoadMasks`.
+        fit_size: bring masks of another resolution to the radiograph's size.
         allow_missing_keys: skip keys that other items lack instead of raising.
 
     Raises:
@@ -155,17 +156,18 @@ class LoadMasksd(ArrayTransformd):
         ((1, 48, 64), False)
     """
 
-    array_class = LoadMasks
+    transform: LoadMasks
 
     def __init__(
         self,
         keys: KeysCollection,
         image_key: str = "image",
         normal_key: str = "abnormal",
+        num_channels: int | None = None,
+        fit_size: bool = False,
         allow_missing_keys: bool = False,
-        **settings: Any,
     ) -> None:
-        super().__init__(keys, allow_missing_keys=allow_missing_keys, **settings)
+        super().__init__(keys, LoadMasks(num_channels, fit_size), allow_missing_keys)
         self.image_key, self.normal_key = image_key, normal_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:

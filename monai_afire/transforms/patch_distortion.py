@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -13,11 +12,10 @@ import torch
 from monai.config import KeysCollection
 from monai.config.type_definitions import NdarrayOrTensor
 from monai.data.meta_obj import get_track_meta
-from monai.utils import convert_to_dst_type, convert_to_tensor, ensure_tuple
+from monai.utils import convert_to_dst_type, convert_to_tensor, ensure_tuple_rep
 from torch import Tensor
 
-from monai_afire.transforms.argument_checks import check_positive, check_shape, patches_per_axis
-from monai_afire.transforms.base import OccasionalTransform, RandomArrayTransformd, no_last_draw
+from monai_afire.transforms.base import OccasionalTransform, RandomArrayTransformd
 
 
 class ShufflePatches(OccasionalTransform):
@@ -31,9 +29,6 @@ class ShufflePatches(OccasionalTransform):
         patch_size: pixels per axis of a patch: one number, or one for each axis.
         prob: probability of shuffling; otherwise the order is 0, 1, ..., N - 1.
 
-    Raises:
-        ValueError: on settings out of range.
-
     Example:
         >>> transform = ShufflePatches(patch_size=16).set_random_state(seed=0)
         >>> shuffled, order = transform(torch.rand(1, 64, 64))
@@ -41,23 +36,14 @@ class ShufflePatches(OccasionalTransform):
         ((1, 64, 64), (16,), True)
     """
 
+    order: np.ndarray  # of the last draw
+
     def __init__(self, patch_size: int | Sequence[int], prob: float = 1.0) -> None:
         super().__init__(prob)
-        self.patch_size = check_positive("patch_size", patch_size)
-        self.order: np.ndarray | None = None
-
-    @property
-    def shuffled(self) -> bool:
-        """Whether the last draw was to shuffle."""
-        return self.order is not None and self._do_transform
+        self.patch_size = ensure_tuple_rep(patch_size, 2)
 
     def randomize(self, num_patches: int) -> None:
-        """
-        Draw whether to shuffle, and the order.
-
-        Args:
-            num_patches: number N of patches.
-        """
+        """Draw whether to shuffle, and the order of so many patches."""
         super().randomize(None)
         order = self.R.permutation(num_patches) if self._do_transform else np.arange(num_patches)
         self.order = order.astype(np.int64)
@@ -67,92 +53,58 @@ class ShufflePatches(OccasionalTransform):
         Shuffle the patches of an image without changing it.
 
         Args:
-            img: image (C, *S); each side a multiple of the patch size.
+            img: image ``(C, H, W)``; each side a multiple of the patch size.
             randomize: draw a new order; False repeats that of the last call.
 
         Returns:
-            The shuffled image (C, *S), and the order (N,), int64.
-
-        Raises:
-            ValueError: when the image cannot be divided into whole patches.
-            RuntimeError: when ``randomize`` is False and the last order is not one of as many patches.
+            The shuffled image ``(C, H, W)``, and the order ``(N,)``, int64.
         """
         image = convert_to_tensor(img, track_meta=get_track_meta())
         plain = convert_to_tensor(image, track_meta=False)
-        check_shape(plain)
-        size, dims = plain.shape[1:], plain.ndim - 1
-        counts = patches_per_axis(size, self.patch_size)
-        num_patches = math.prod(counts)
+        height, width = self.patch_size
+        cells = plain.unflatten(2, (-1, width)).unflatten(1, (-1, height))
+        places = cells.permute(1, 3, 0, 2, 4)  # (rows, columns, C, height, width)
+        patches = places.flatten(0, 1)
         if randomize:
-            self.randomize(num_patches)
-        if self.order is None or len(self.order) != num_patches:
-            raise no_last_draw(self, f"an image of {num_patches} patches")
-        # (C, n1, p1, n2, p2, ...) -> (n1, n2, ..., C, p1, p2, ...), where the first axes are the place
-        split_shape = [len(plain)]
-        for count, side in zip(counts, size, strict=True):
-            split_shape += [count, side // count]
-        axes = [*range(1, 2 * dims, 2), 0, *range(2, 2 * dims + 1, 2)]
-        places = plain.reshape(split_shape).permute(axes)
-        order = torch.as_tensor(self.order, device=plain.device)
-        shuffled = places.flatten(0, dims - 1)[order].reshape(places.shape)
-        result = shuffled.permute(np.argsort(axes).tolist()).reshape(plain.shape)
+            self.randomize(len(patches))
+        shuffled = patches[torch.as_tensor(self.order, device=plain.device)].reshape(places.shape)
+        result = shuffled.permute(2, 0, 3, 1, 4).reshape(plain.shape)
         return convert_to_dst_type(result, image, dtype=result.dtype)[0], self.order.copy()
 
 
 class ShufflePatchesd(RandomArrayTransformd):
     """
-    Dictionary-based wrapper of ``ShufflePatches``: replaces each key, adds ``<key>_order`` (N,) and ``shuffled``.
+    Dictionary version of :class:`ShufflePatches`: replaces each key, adds ``<key>_order`` (N,) and ``shuffled``.
 
     All keys share one draw. The input tensors do not change: copy the key before (CopyItemsd) to keep both.
 
     Args:
-        keys: keys of the images (C, *S), all with equally many patches.
-        settings: as for ``ShufflePatches``.
+        keys: keys of the images ``(C, H, W)``, all with equally many patches.
+        patch_size: pixels per axis of a patch: one number, or one for each axis.
+        prob: probability of shuffling.
         shuffled_key: new key, True where the patches were shuffled.
         allow_missing_keys: do not raise an error if a key is missing.
-
-    Raises:
-        ValueError: on settings out of range, or when the new keys are not all different.
     """
 
-    array_class = ShufflePatches
     transform: ShufflePatches
 
     def __init__(
         self,
         keys: KeysCollection,
-        *settings: Any,
+        patch_size: int | Sequence[int],
+        prob: float = 1.0,
         shuffled_key: str = "shuffled",
         allow_missing_keys: bool = False,
-        **named_settings: Any,
     ) -> None:
-        new_keys = (*(f"{key}_order" for key in ensure_tuple(keys)), shuffled_key)
-        super().__init__(
-            keys,
-            *settings,
-            new_keys=new_keys,
-            allow_missing_keys=allow_missing_keys,
-            **named_settings,
-        )
+        super().__init__(keys, ShufflePatches(patch_size, prob), allow_missing_keys)
         self.shuffled_key = shuffled_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        """
-        Shuffle the patches of the images in a copy of the data.
-
-        Args:
-            data: dictionary with the images (C, *S).
-
-        Returns:
-            The data with shuffled images and the new entries.
-        """
+        """Shuffle the patches of the images in a copy of the data."""
         output = dict(data)
         for key, (image, order) in self.transformed(data):
-            output |= {
-                key: image,
-                f"{key}_order": order,
-                self.shuffled_key: self.transform.shuffled,
-            }
+            output.update({key: image, f"{key}_order": order})
+            output[self.shuffled_key] = self.transform._do_transform
         return output
 
 

@@ -12,10 +12,9 @@ import numpy as np
 from monai.config import KeysCollection
 from monai.config.type_definitions import NdarrayOrTensor
 from monai.transforms import Randomizable, Transform
-from monai.utils import TransformBackends
+from monai.utils import TransformBackends, ensure_tuple_rep
 
-from monai_afire.transforms.argument_checks import check_positive, patches_per_axis
-from monai_afire.transforms.base import RandomArrayTransformd, no_last_draw
+from monai_afire.transforms.base import RandomArrayTransformd
 
 # 1 - 0.9 is a little less than 0.1 in binary: without it a hundred patches would keep nine
 _ROUNDING = 1e-6
@@ -36,9 +35,6 @@ class RandVisiblePatches(Randomizable, Transform):
         patch_size: pixels per axis of a patch: one number, or one for each axis.
         mask_ratio: r in (0, 1), 0.75 in the paper, 0.9 for radiographs (Xiao et al., WACV 2023).
 
-    Raises:
-        ValueError: on settings out of range.
-
     Example:
         >>> transform = RandVisiblePatches(patch_size=16).set_random_state(seed=0)
         >>> visible = transform(np.zeros((1, 64, 64)))
@@ -47,34 +43,20 @@ class RandVisiblePatches(Randomizable, Transform):
     """
 
     backend = [TransformBackends.TORCH, TransformBackends.NUMPY]  # noqa: RUF012
+    visible: np.ndarray  # of the last draw
 
     def __init__(self, patch_size: int | Sequence[int], mask_ratio: float = 0.75) -> None:
-        self.patch_size = check_positive("patch_size", patch_size)
-        self.mask_ratio = float(mask_ratio)
-        if not 0 < self.mask_ratio < 1:
-            raise ValueError(f"mask_ratio must be above 0 and below 1, got {mask_ratio}.")
-        self.visible: np.ndarray | None = None
-        self.num_patches = 0
+        self.patch_size = ensure_tuple_rep(patch_size, 2)
+        self.mask_ratio = mask_ratio
 
     def randomize(self, num_patches: int) -> None:
-        """
-        Draw the visible patches.
-
-        Args:
-            num_patches: number N of patches.
-
-        Raises:
-            ValueError: when none of so few patches would be visible, or none hidden.
-        """
+        """Draw the visible ones of so many patches."""
         kept = math.floor(num_patches * (1 - self.mask_ratio) + _ROUNDING)
         if not 0 < kept < num_patches:
             found = (
                 f"With mask_ratio {self.mask_ratio}, {kept} of {num_patches} patches are visible"
             )
-            raise ValueError(
-                f"{found}: choose another ratio, smaller patches or larger images, to show and hide some."
-            )
-        self.num_patches = num_patches
+            raise ValueError(f"{found}: choose another ratio, smaller patches or larger images.")
         self.visible = np.sort(self.R.permutation(num_patches)[:kept]).astype(np.int64)
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> np.ndarray:
@@ -82,76 +64,50 @@ class RandVisiblePatches(Randomizable, Transform):
         Draw for an image.
 
         Args:
-            img: image (C, *S); each side a multiple of the patch size.
+            img: image ``(C, H, W)``; each side a multiple of the patch size.
             randomize: draw anew; False repeats the last draw.
 
         Returns:
-            (K,) int64, the row-major places of the visible patches, rising.
+            ``(K,)`` int64, the row-major places of the visible patches, rising.
 
         Raises:
-            ValueError: when the image cannot be divided into whole patches, or the ratio does not fit their number.
-            RuntimeError: when ``randomize`` is False and nothing has been drawn.
+            ValueError: when none of so few patches would be visible, or none hidden.
         """
-        num_patches = math.prod(patches_per_axis(img.shape[1:], self.patch_size))
         if randomize:
-            self.randomize(num_patches)
-        if self.visible is None or self.num_patches != num_patches:
-            raise no_last_draw(self, f"an image of {num_patches} patches")
+            sides = zip(img.shape[1:], self.patch_size, strict=True)
+            self.randomize(math.prod(side // patch for side, patch in sides))
         return self.visible.copy()
 
 
 class RandVisiblePatchesd(RandomArrayTransformd):
     """
-    Dictionary-based wrapper of ``RandVisiblePatches``: adds the places of the visible patches (K,) as a new key.
+    Dictionary version of :class:`RandVisiblePatches`: adds the places of the visible patches (K,) as a new key.
 
     Args:
-        keys: key of the image (C, *S); several, equally large, share the draw.
-        settings: as for ``RandVisiblePatches``.
+        keys: key of the image ``(C, H, W)``; several, equally large, share the draw.
+        patch_size: pixels per axis of a patch: one number, or one for each axis.
+        mask_ratio: share of the patches that are hidden.
         visible_key: the new key.
         allow_missing_keys: do not raise an error if a key is missing.
-
-    Raises:
-        ValueError: on settings out of range, or when the new key is one of the keys.
-
-    Example:
-        >>> transform = RandVisiblePatchesd("image", patch_size=8, mask_ratio=0.75).set_random_state(seed=0)
-        >>> transform({"image": np.zeros((1, 16, 16))})["visible"].shape
-        (1,)
     """
-
-    array_class = RandVisiblePatches
 
     def __init__(
         self,
         keys: KeysCollection,
-        *settings: Any,
+        patch_size: int | Sequence[int],
+        mask_ratio: float = 0.75,
         visible_key: str = "visible",
         allow_missing_keys: bool = False,
-        **named_settings: Any,
     ) -> None:
-        super().__init__(
-            keys,
-            *settings,
-            new_keys=(visible_key,),
-            allow_missing_keys=allow_missing_keys,
-            **named_settings,
-        )
+        super().__init__(keys, RandVisiblePatches(patch_size, mask_ratio), allow_missing_keys)
         self.visible_key = visible_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        """
-        Add the places of the visible patches to a copy of the data.
-
-        Args:
-            data: dictionary with the images (C, *S).
-
-        Returns:
-            The data, with the new entry (K,), int64.
-        """
-        result = dict(data)
+        """Add the places of the visible patches to a copy of the data."""
+        output = dict(data)
         for _, visible in self.transformed(data):
-            result[self.visible_key] = visible
-        return result
+            output[self.visible_key] = visible
+        return output
 
 
 RandVisiblePatchesD = RandVisiblePatchesDict = RandVisiblePatchesd

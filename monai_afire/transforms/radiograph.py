@@ -249,8 +249,6 @@ class LoadRadiographd(ArrayTransformd):
         ((1, 48, 64), 1)
     """
 
-    array_class = LoadRadiograph
-
     def __init__(
         self,
         keys: KeysCollection,
@@ -260,7 +258,7 @@ class LoadRadiographd(ArrayTransformd):
         file_key: str | None = None,
         **named_settings: Any,
     ) -> None:
-        super().__init__(keys, *settings, allow_missing_keys=allow_missing_keys, **named_settings)
+        super().__init__(keys, LoadRadiograph(*settings, **named_settings), allow_missing_keys)
         self.rejected_key = rejected_key
         self.file_key = file_key
 

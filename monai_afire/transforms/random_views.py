@@ -20,8 +20,6 @@ from monai.transforms import (
 )
 from monai.utils import ensure_tuple
 
-from monai_afire.transforms.argument_checks import check_prob, check_range
-
 _JITTER_PROB = 0.8
 _BLUR_PROBS = (1.0, 0.1)
 _SOLARIZE_PROBS = (0.0, 0.2)
@@ -72,24 +70,15 @@ def random_views(
     Returns:
         A dictionary transform; values stay in [0, 1].
 
-    Raises:
-        ValueError: for settings out of range, or when there are not two keys.
-
     Example:
         >>> crops = {"image_1": torch.rand(1, 32, 32), "image_2": torch.rand(1, 32, 32)}
         >>> views = random_views().set_random_state(seed=0)(crops)
         >>> tuple(views["image_2"].shape), bool(torch.equal(views["image_1"], crops["image_1"]))
         ((1, 32, 32), False)
     """
-    names = ensure_tuple(keys)
-    sigma = check_range("blur_sigma", blur_sigma)
-    if len(names) != 2:
-        raise ValueError(f"random_views takes the keys of two crops, got {names}.")
-    if not 0 <= strength < 1:
-        raise ValueError(f"strength must be at least 0 and less than 1, got {strength}.")
-    check_prob("prob", prob)
-    probs = zip(names, _BLUR_PROBS, _SOLARIZE_PROBS, strict=True)
-    views = [_appearance(name, strength, sigma, blur, solarize) for name, blur, solarize in probs]
+    probs = zip(ensure_tuple(keys), _BLUR_PROBS, _SOLARIZE_PROBS, strict=True)
+    sigma = (blur_sigma[0], blur_sigma[1])
+    views = [_appearance(key, strength, sigma, blur, solarize) for key, blur, solarize in probs]
     return Compose([_sometimes(view, prob) for view in views])
 
 

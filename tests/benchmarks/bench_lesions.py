@@ -14,13 +14,15 @@ from collections.abc import Callable
 
 import torch
 
-from monai_afire.transforms.lesion_synthesis.batched import synth_lesion_masks
 from monai_afire.transforms.lesion_synthesis.parameters import (
     LesionSettings,
     draw_lesion_parameters,
     num_lesion_uniforms,
 )
-from monai_afire.transforms.lesion_synthesis.synth_lesion_mask import SynthLesionMask
+from monai_afire.transforms.lesion_synthesis.synth_lesion_mask import (
+    SynthLesionMask,
+    synth_lesion_masks,
+)
 from tests.benchmarks.timing import machine, timed
 from tests.naive.lesions import naive_lesion_map
 

@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -50,6 +52,11 @@ def copy_bundles(folder: Path) -> Path:
     ignore = shutil.ignore_patterns("models", "output", "data", "__pycache__")
     shutil.copytree(REPOSITORY_ROOT / "bundles", folder / "bundles", ignore=ignore)
     return folder
+
+
+def packaging() -> SimpleNamespace:
+    """The script that packs bundles, which lies beside them."""
+    return SimpleNamespace(**runpy.run_path(str(REPOSITORY_ROOT / "bundles/ci/package.py")))
 
 
 def command(config: str, overrides: Mapping[str, Any]) -> list[str]:

@@ -95,7 +95,7 @@ def test_without_labels_painted_lesions_are_found(pretrained: str) -> None:
     ("settings", "words"),
     [
         ({"weights": "none.pt"}, "none.pt"),
-        ({"encoder_def::hidden_size": 36}, "--encoder_def::hidden_size: 36"),
+        ({"encoder_def::hidden_size": 36}, "pretrained"),
         ({"score_fusion": ["magic"]}, "magic"),
     ],
 )

@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from monai_afire.handlers import NonFiniteLoss
 from monai_afire.networks import ACE
-from monai_afire.transforms.lesion_synthesis import batched
+from monai_afire.transforms.lesion_synthesis import synth_lesion_mask
 
 RUN = {"epochs": 2, "train::run::val_interval": 2, "train::lr_schedule::warmup_epochs": 0}
 FEW = {
@@ -112,7 +112,7 @@ def watch_steps(
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, overlays: list[str]) -> dict[str, Any]:
     """Without the checks of values that are made on a CPU only; overrides for a GPU's way of drawing lesions."""
     monkeypatch.setattr(ACE, "_check_shift", lambda *_: None)
-    monkeypatch.setattr(batched, "check_image_range", lambda *_, **__: None)
+    monkeypatch.setattr(synth_lesion_mask, "check_image_range", lambda *_, **__: None)
     # reads a copy that has come to the host meanwhile
     monkeypatch.setattr(NonFiniteLoss, "check", lambda *_: None)
     return {"train::prepare_batch::backend": "dense"} if "lesions_on_device" in overlays else {}

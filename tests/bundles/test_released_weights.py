@@ -17,7 +17,7 @@ from integration.tiny_runs import BUNDLES, CONFIGS, FINE_TUNING, run_workflow
 from monai_afire.apps.phantom import draw_chest_phantom
 from monai_afire.detection import load_detector
 from monai_afire.networks import ModelFile, ResidualEncoder, find_weights, load_encoder
-from monai_afire.networks.weights.safetensors_files import read_safetensors
+from monai_afire.networks.weights.checkpoint_files import read_safetensors
 from monai_afire.transforms import StandardizeContrast
 
 MEGABYTE = 10**6
@@ -142,5 +142,5 @@ def test_noise_is_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with Path("out/worklist.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 3
-    assert {row["decision"] for row in rows} == {row["p_value"] for row in rows} == {""}
+    assert not {"decision", "p_value"} & set(rows[0])
     assert all("(by " in row["not_judged"] for row in rows)

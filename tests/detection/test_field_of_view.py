@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Other fields of view against moving by hand, independent of batches, in 2-D and 3-D."""
+"""Other fields of view against moving by hand, independent of batches."""
 
 from __future__ import annotations
 
@@ -28,16 +28,14 @@ def center(image: torch.Tensor) -> list[float]:
     ]
 
 
-@pytest.mark.parametrize("shape", [(32, 48), (16, 24, 32)])
-def test_a_shift_moves_the_picture_the_other_way(shape: tuple[int, ...]) -> None:
-    image, dims = smooth(*shape), len(shape)
-    still, none = torch.ones(1, dims), torch.zeros(1)
-    for axis in range(dims):
-        shift = torch.zeros(1, dims)
+def test_a_shift_moves_the_picture_the_other_way() -> None:
+    image, shape = smooth(32, 48), (32, 48)
+    for axis in range(2):
+        shift = torch.zeros(1, 2)
         shift[0, axis] = 2 / shape[axis]
-        found, before = center(moved(image, still, none, shift)), center(image)
-        for other in range(dims):
-            assert found[other] == pytest.approx(before[other] - 2 * (other == axis), abs=0.5)
+        found = center(moved(image, torch.ones(1, 2), torch.zeros(1), shift))
+        for other, before in enumerate(center(image)):
+            assert found[other] == pytest.approx(before - 2 * (other == axis), abs=0.5)
 
 
 def test_a_whole_shift_equals_indexing() -> None:
@@ -77,9 +75,8 @@ def test_copies_depend_on_number_and_seed_alone() -> None:
     assert together.aminmax().max <= images.max()
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 16, 16), (1, 1, 8, 16, 16)])
-def test_views_all_differ_and_the_first_is_the_image(shape: tuple[int, ...]) -> None:
-    image = torch.rand(shape)
+def test_views_all_differ_and_the_first_is_the_image() -> None:
+    image = torch.rand(1, 1, 16, 16)
     views = [fixed_view(image, number) for number in range(MAX_VIEWS)]
     assert views[0] is image
     for first in range(MAX_VIEWS):

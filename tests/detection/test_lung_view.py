@@ -123,11 +123,7 @@ def test_a_file_keeps_the_field_of_view(images: torch.Tensor, tmp_path: Path) ->
     torch.testing.assert_close(found, expected, rtol=0.02, atol=0.2)
 
 
-def test_what_it_is_not_for_is_refused() -> None:
-    encoder = ViTEncoder(
-        img_size=16, patch_size=8, hidden_size=24, num_layers=1, num_heads=2, spatial_dims=3
-    )
-    with pytest.raises(ValueError, match="lungs are found in frontal radiographs alone"):
-        AnomalyDetector(encoder, field_of_view="lungs")
-    with pytest.raises(ValueError, match="field_of_view must be one of"):
+def test_an_unknown_field_of_view_is_refused() -> None:
+    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+    with pytest.raises(ValueError, match="field_of_view"):
         AnomalyDetector(encoder, field_of_view="heart")

@@ -120,13 +120,11 @@ def test_a_memory_in_double_precision_measures_the_same() -> None:
 
 
 def test_wrong_input_is_named() -> None:
-    with pytest.raises(ValueError, match="positive"):
-        NormalMemory(2, 4, dim=5)
     memory = NormalMemory(2, 4, 4, 20, 2)
-    with pytest.raises(ValueError, match=r"\(3, 4, 2\) instead of \(B, 2, 4\)"):
+    with pytest.raises(ValueError, match="instead of"):
         memory.update(torch.rand(3, 4, 2))
     with pytest.raises(ValueError, match="NaN"):
         memory.update(torch.full((3, 2, 4), torch.nan))
     memory.update(torch.rand(2, 2, 4))
-    with pytest.raises(RuntimeError, match=r"2 normal image\(s\) for 2 neighbors"):
+    with pytest.raises(RuntimeError, match="2 normal image"):
         memory.finalize()

@@ -142,11 +142,10 @@ METHODS: dict[
     ),
     "afire, features": (
         partial(afire, contrast_space="features", restore=False),
-        partial(AFiReLoss, similarity="cosine", restoration_weight=0.0),
+        partial(AFiReLoss, similarity="cosine"),
         lesion_batch,
     ),
     "peac": (peac, PEACLoss, distorted_pairs),
-    "peac, in order": (peac, partial(PEACLoss, restoration_samples="in_order"), distorted_pairs),
     "ace": (ace, ACELoss, composed_pairs),
     "mae": (mae, MAELoss, partly_visible),
     "dino": (dino, DINOLoss, large_and_small_crops),

@@ -113,8 +113,6 @@ def test_lesions_go_on_from_a_saved_state() -> None:
 def test_other_lesions_cannot_be_made_on_the_device() -> None:
     with pytest.raises(TypeError, match="got CutPasted: leave out lesions_on_device"):
         PrepareLesionBatch(CutPasted("image"))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"leave out lesions_on_device.*, or fixed_by"):
-        PrepareLesionBatch(SynthLesionMaskd("image", fixed_by="file"))
 
 
 def test_a_transform_says_which_lesions() -> None:

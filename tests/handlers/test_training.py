@@ -37,7 +37,7 @@ from monai_afire.handlers import AttributeSchedule, OptimizerSchedule, Training
 from monai_afire.handlers.preview import Preview
 from monai_afire.inferers import AutocastInferer
 from monai_afire.networks.weights.checkpoint_files import write_pickle
-from monai_afire.networks.weights.description import carried_description
+from monai_afire.networks.weights.description import from_state
 
 NAN = float("nan")
 BATCH = {"image": torch.zeros(1, 1), "label": torch.zeros(1, 1)}
@@ -549,7 +549,7 @@ def test_files_say_what_the_images_were(tmp_path: Path, kind: str | None) -> Non
         run(tmp_path / name, epochs=1, loader=loader, description=about)
         for file in ("model.pt", "checkpoint.pt"):
             state = torch.load(tmp_path / name / "models" / file, weights_only=True)
-            found = carried_description(state.get("network", state))
+            found = from_state(state.get("network", state))
             assert found is not None
             assert found.trained_on == expected
         assert saved_class_names(tmp_path / name / "models/model.pt") == ["nodule"]

@@ -90,25 +90,6 @@ def test_half_precision_is_widened() -> None:
     torch.testing.assert_close(loss.double(), expected, rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize(
-    ("student", "teacher", "words"),
-    [
-        ((2, 3, 4), (2, 2, 5), "expected student"),
-        ((2, 3, 4), (3, 2, 4), "expected student"),
-        ((2, 4), (2, 4), "expected student"),
-        ((2, 1, 4), (2, 1, 4), "two crops or more"),
-        ((2, 2, 4), (2, 3, 4), "got 3 and 2"),
-    ],
-)
-def test_wrong_shapes_are_named(
-    student: tuple[int, ...], teacher: tuple[int, ...], words: str
-) -> None:
-    with pytest.raises(ValueError, match=words):
-        MultiCropCrossEntropy()(torch.zeros(student), torch.zeros(teacher))
-    with pytest.raises(ValueError, match="'divergence' needs the network's outputs"):
-        DINOLoss()({"teacher": torch.zeros(1)})
-
-
 def lightlys_module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """lightly's file of the loss alone, whose package asks for torchvision and more; skips without it."""
     found = importlib.util.find_spec("lightly")

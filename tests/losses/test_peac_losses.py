@@ -16,7 +16,6 @@ from monai_afire.losses.peac import (
     AppearanceRestorationLoss,
     GlobalConsistencyLoss,
     LocalConsistencyLoss,
-    OrderClassificationLoss,
     PEACLoss,
 )
 from monai_afire.transforms import matching_patches
@@ -69,26 +68,20 @@ def with_gradient(outputs: Mapping[str, torch.Tensor]) -> tuple[Outputs, list[st
     return dict(outputs) | {name: outputs[name].clone().requires_grad_() for name in names}, names
 
 
-def naive_terms(
-    outputs: Outputs,
-    offset_1: torch.Tensor,
-    offset_2: torch.Tensor,
-    order_samples: str,
-    restoration_samples: str,
-) -> Outputs:
-    shuffled, everyone = outputs["shuffled"], torch.ones_like(outputs["shuffled"])
+def naive_terms(outputs: Outputs, offset_1: torch.Tensor, offset_2: torch.Tensor) -> Outputs:
+    shuffled = outputs["shuffled"]
     cells = round(outputs["order"].shape[1] ** (1 / offset_1.shape[1]))
     crossed = ("{}_1", "teacher_{}_2", "{}_2", "teacher_{}_1")
     return {
         "order": peac.order_classification_loss(
             outputs["order_logits"],
             outputs["order"],
-            shuffled if order_samples == "shuffled" else everyone,
+            shuffled,
         ),
         "restoration": peac.appearance_restoration_loss(
             outputs["restored"],
             outputs["target"],
-            ~shuffled if restoration_samples == "in_order" else None,
+            None,
         ),
         "global": peac.global_consistency_loss(
             *(outputs[name.format("global")] for name in crossed)
@@ -104,22 +97,17 @@ def naive_terms(
     }
 
 
-@pytest.mark.parametrize(
-    ("order_samples", "restoration_samples"), [("shuffled", "all"), ("all", "in_order")]
-)
 @pytest.mark.parametrize("shape", GRIDS)
-def test_every_term_and_their_sum_equal_the_reference(
-    shape: tuple[int, int, int], order_samples: str, restoration_samples: str
-) -> None:
+def test_every_term_and_their_sum_equal_the_reference(shape: tuple[int, int, int]) -> None:
     weights = (0.7, 1.3, 0.4, 2.0)
     for seed in SEEDS:
         case, offset_1, offset_2 = random_outputs(seed, *shape)
         outputs, names = with_gradient(case)
-        loss = PEACLoss(*weights, order_samples, restoration_samples)
+        loss = PEACLoss(*weights)
         total = loss(outputs)
         gradients = torch.autograd.grad(total, [outputs[name] for name in names])
         reference, _ = with_gradient(case)
-        expected = naive_terms(reference, offset_1, offset_2, order_samples, restoration_samples)
+        expected = naive_terms(reference, offset_1, offset_2)
         expected_total = peac.total_loss(*expected.values(), weights=weights)
         for name, value in expected.items():
             torch.testing.assert_close(
@@ -134,55 +122,6 @@ def test_every_term_and_their_sum_equal_the_reference(
             torch.testing.assert_close(gradient, wanted, rtol=0, atol=1e-10, msg=name)
 
 
-@pytest.mark.parametrize("shape", GRIDS)
-def test_sums_as_printed_and_a_swapped_pass_for_all(shape: tuple[int, int, int]) -> None:
-    """L_oc is N times the mean, L_ar N P times, L_L the sum over the pairs; the second crop was never shuffled."""
-    for seed in SEEDS:
-        case, offset_1, offset_2 = random_outputs(seed, *shape)
-        outputs, names = with_gradient(case)
-        loss = PEACLoss(reduction="sum", swapped_samples="all")
-        gradients = torch.autograd.grad(loss(outputs), [outputs[name] for name in names])
-        reference, _ = with_gradient(case)
-        patches, cells = reference["order"].shape[1], shape[1]
-        expected = naive_terms(reference, offset_1, offset_2, "shuffled", "all")
-        expected["order"] = patches * expected["order"]
-        expected["restoration"] = patches * P * expected["restoration"]
-        expected["local"] = peac.local_consistency_loss(
-            *(
-                reference[name]
-                for name in ("local_1", "teacher_local_2", "local_2", "teacher_local_1")
-            ),
-            *(
-                offset_1,
-                offset_2,
-                cells,
-                reference["shuffled"],
-                torch.zeros_like(reference["shuffled"]),
-            ),
-            reduce="all",
-            pair_reduction="sum",
-        )
-        for name, value in expected.items():
-            torch.testing.assert_close(
-                loss.terms[name], value.detach(), rtol=0, atol=1e-9, msg=name
-            )
-        wanted = torch.autograd.grad(
-            peac.total_loss(*expected.values()),
-            [reference[name] for name in names],
-            materialize_grads=True,
-        )
-        for name, gradient, naive in zip(names, gradients, wanted, strict=True):
-            torch.testing.assert_close(gradient, naive, rtol=0, atol=1e-9, msg=name)
-
-
-def test_unknown_forms_are_refused() -> None:
-    for kind in (OrderClassificationLoss, AppearanceRestorationLoss, LocalConsistencyLoss):
-        with pytest.raises(ValueError, match="reduction must be one of"):
-            kind(reduction="none")
-    with pytest.raises(ValueError, match="swapped_samples must be one of"):
-        PEACLoss(swapped_samples="shuffled")
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_optimizer_step_leads_where_the_reference_leads(seed: int) -> None:
     case, offset_1, offset_2 = random_outputs(seed)
@@ -190,7 +129,7 @@ def test_an_optimizer_step_leads_where_the_reference_leads(seed: int) -> None:
     for naive in (False, True):
         outputs, names = with_gradient(case)
         optimizer = torch.optim.SGD([outputs[name] for name in names], lr=0.1)
-        terms = naive_terms(outputs, offset_1, offset_2, "shuffled", "all") if naive else None
+        terms = naive_terms(outputs, offset_1, offset_2) if naive else None
         (peac.total_loss(*terms.values()) if terms else PEACLoss()(outputs)).backward()
         optimizer.step()
         places.append([outputs[name].detach() for name in names])
@@ -225,8 +164,8 @@ def test_samples_that_do_not_count_have_no_gradient() -> None:
     case, _, _ = random_outputs(1, batch=4)
     shuffled = torch.tensor([True, False, True, False])
     outputs, _ = with_gradient(case | {"shuffled": shuffled})
-    PEACLoss(restoration_samples="in_order")(outputs).backward()
-    for name, counts in (("order_logits", shuffled), ("restored", ~shuffled)):
+    PEACLoss()(outputs).backward()
+    for name, counts in (("order_logits", shuffled), ("restored", torch.ones_like(shuffled))):
         gradient = outputs[name].grad
         assert gradient is not None
         assert torch.equal(gradient.flatten(1).abs().sum(1) > 0, counts)
@@ -254,14 +193,13 @@ def test_degenerate_batches_are_finite(
     case |= {
         name: (value * scale).to(dtype) for name, value in case.items() if value.is_floating_point()
     }
-    for loss in (PEACLoss(), PEACLoss(order_samples="all", restoration_samples="in_order")):
-        outputs, names = with_gradient(case)
-        total = loss(outputs)
-        total.backward()
-        assert all(term.dtype == torch.float32 and term.isfinite() for term in loss.terms.values())
-        assert all(outputs[name].grad.isfinite().all() for name in names)  # type: ignore[union-attr]
-        if shuffled or overlap == "nothing":
-            assert loss.terms["local"] == 0
+    loss = PEACLoss()
+    outputs, names = with_gradient(case)
+    loss(outputs).backward()
+    assert all(term.dtype == torch.float32 and term.isfinite() for term in loss.terms.values())
+    assert all(outputs[name].grad.isfinite().all() for name in names)  # type: ignore[union-attr]
+    if shuffled or overlap == "nothing":
+        assert loss.terms["local"] == 0
 
 
 def test_half_precision_embeddings_are_compared_in_float32() -> None:
@@ -277,7 +215,7 @@ def test_half_precision_embeddings_are_compared_in_float32() -> None:
 
 
 @pytest.mark.parametrize("name", ["order", "restoration", "global", "local"])
-def test_weight_zero_needs_no_outputs(name: str) -> None:
+def test_a_term_without_weight_or_outputs_is_left_out(name: str) -> None:
     case, _, _ = random_outputs(0)
     needed = {"order": "order_", "restoration": "rest", "global": "global", "local": "local"}[name]
     without = {key: value for key, value in case.items() if needed not in key}
@@ -289,8 +227,7 @@ def test_weight_zero_needs_no_outputs(name: str) -> None:
     total, everything = loss(without), whole(case)
     assert set(whole.terms) - set(loss.terms) == {name}
     torch.testing.assert_close(total, everything - whole.terms[name])
-    with pytest.raises(ValueError, match=r"set the term's weight to 0"):
-        whole(without)
+    torch.testing.assert_close(whole(without), total)
 
 
 def test_signature_of_a_trainers_loss() -> None:
@@ -306,8 +243,6 @@ def test_signature_of_a_trainers_loss() -> None:
             {"order_weight": 0, "restoration_weight": 0, "global_weight": 0, "local_weight": 0},
             "all zero",
         ),
-        ({"order_samples": "in_order"}, "order_samples"),
-        ({"restoration_samples": "shuffled"}, "restoration_samples"),
     ],
 )
 def test_settings_out_of_range(options: dict[str, Any], message: str) -> None:
@@ -318,24 +253,15 @@ def test_settings_out_of_range(options: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: OrderClassificationLoss()(
-            torch.rand(2, 4, 4), torch.zeros(2, 3, dtype=torch.int64)
-        ),
-        lambda: AppearanceRestorationLoss()(torch.rand(2, 4, 5), torch.rand(2, 5, 4)),
-        lambda: AppearanceRestorationLoss()(torch.rand(2, 4), torch.rand(2, 4)),
-        lambda: GlobalConsistencyLoss()(torch.rand(2, 4), torch.rand(3, 4)),
-        lambda: GlobalConsistencyLoss()(torch.rand(2, 4, 4), torch.rand(2, 4, 4)),
+        lambda: AppearanceRestorationLoss()(torch.rand(2, 4, 5), torch.rand(2, 1, 5)),
+        lambda: GlobalConsistencyLoss()(torch.rand(2, 4), torch.rand(1, 4)),
         lambda: LocalConsistencyLoss()(
-            torch.rand(2, 4, 3), torch.rand(2, 4, 2), torch.zeros(2, 4).long()
+            torch.rand(2, 4, 3), torch.rand(2, 4, 3), torch.zeros(2, 1).long()
         ),
-        lambda: LocalConsistencyLoss()(
-            torch.rand(2, 4, 3), torch.rand(2, 5, 3), torch.zeros(2, 5).long()
-        ),
-        lambda: LocalConsistencyLoss()(torch.rand(2, 3), torch.rand(2, 3), torch.zeros(2).long()),
     ],
 )
-def test_wrong_shapes_say_what_was_observed(call: Callable[[], torch.Tensor]) -> None:
-    with pytest.raises(ValueError, match=r"got \(2, "):
+def test_shapes_that_would_be_broadcast_are_refused(call: Callable[[], torch.Tensor]) -> None:
+    with pytest.raises(ValueError, match="expected"):
         call()
 
 
@@ -359,6 +285,5 @@ def test_nothing_waits_for_the_device() -> None:
         fake["matches_1"] = matching_patches(
             mode.from_tensor(offset_1), mode.from_tensor(offset_2), (2, 2)
         )
-        for loss in (PEACLoss(), PEACLoss(order_samples="all", restoration_samples="in_order")):
-            outputs, _ = with_gradient(fake)
-            loss(outputs).backward()
+        outputs, _ = with_gradient(fake)
+        PEACLoss()(outputs).backward()

@@ -25,18 +25,14 @@ B, CELLS, L, D = 3, 4, 16, 8
 Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
-def tiny_ace(
-    dtype: torch.dtype = torch.float32, spatial_dims: int = 2, cells: int = CELLS, **changes: Any
-) -> ACE:
+def tiny_ace(dtype: torch.dtype = torch.float32, cells: int = CELLS, **changes: Any) -> ACE:
     torch.manual_seed(0)
-    width = 12 if spatial_dims == 3 else D
     encoder = ViTEncoder(
         img_size=4 * cells,
         patch_size=4,
-        hidden_size=width,
+        hidden_size=D,
         num_layers=1,
         num_heads=2,
-        spatial_dims=spatial_dims,
     )
     return ACE(encoder, **changes).to(dtype)
 
@@ -45,14 +41,13 @@ def batch(
     seed: int = 0,
     images: int = B,
     dtype: torch.dtype = torch.float32,
-    spatial_dims: int = 2,
     cells: int = CELLS,
 ) -> Batch:
     """Random crops, and aligned offsets that overlap."""
     generator = torch.Generator().manual_seed(seed)
-    crops = torch.rand(2, images, 1, *(4 * cells,) * spatial_dims, generator=generator).to(dtype)
-    offset_2 = torch.randint(0, 5, (images, spatial_dims), generator=generator)
-    shift = 2 * torch.randint(1 - cells // 2, cells, (images, spatial_dims), generator=generator)
+    crops = torch.rand(2, images, 1, 4 * cells, 4 * cells, generator=generator).to(dtype)
+    offset_2 = torch.randint(0, 5, (images, 2), generator=generator)
+    shift = 2 * torch.randint(1 - cells // 2, cells, (images, 2), generator=generator)
     return crops[0], crops[1], offset_2 + shift, offset_2
 
 
@@ -64,16 +59,16 @@ def count_calls(*modules: nn.Module) -> list[list[torch.Tensor]]:
     return inputs
 
 
-@pytest.mark.parametrize(("spatial_dims", "cells"), [(2, 4), (2, 2), (3, 2)])
+@pytest.mark.parametrize("cells", [4, 2])
 @pytest.mark.parametrize("images", [1, 3])
-def test_outputs(images: int, spatial_dims: int, cells: int) -> None:
-    network = tiny_ace(spatial_dims=spatial_dims, cells=cells)
-    crops = batch(0, images, spatial_dims=spatial_dims, cells=cells)
+def test_outputs(images: int, cells: int) -> None:
+    network = tiny_ace(cells=cells)
+    crops = batch(0, images, cells=cells)
     outputs = network(*crops)
-    tokens, parts, width = cells**spatial_dims, 2**spatial_dims, network.encoder.hidden_size
+    tokens, parts, width = cells**2, 4, network.encoder.hidden_size
     assert {name: tuple(value.shape) for name, value in outputs.items()} == {
-        "offset_1": (images, spatial_dims),
-        "offset_2": (images, spatial_dims),
+        "offset_1": (images, 2),
+        "offset_2": (images, 2),
         "composition_logits": (images, tokens, tokens // parts),
         "decomposition_logits": (images, tokens, tokens * parts),
         "global_student": (images, 2, width),
@@ -256,7 +251,6 @@ def test_an_image_alone_gives_its_feature_map() -> None:
     features = network(image)
     assert features.shape == (B, D, 4, 4)
     assert torch.equal(features[:, :, 1, 2], network.encoder(image)[:, 6])
-    assert tiny_ace(spatial_dims=3)(torch.rand(1, 1, 16, 16, 16)).shape == (1, 12, 4, 4, 4)
 
 
 def test_swin_encoder() -> None:
@@ -355,10 +349,6 @@ def test_constant_images_are_finite(value: float) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"image_2": torch.zeros(B, 1, 16, 8)}, "image_2"),
-        ({"image_2": torch.zeros(2, 1, 16, 16)}, "image_2"),
-        ({"offset_1": torch.zeros(B, 3, dtype=torch.int64)}, "offset_1 must be"),
-        ({"offset_2": torch.zeros(2, dtype=torch.int64)}, "offset_2 must be"),
         (
             {
                 "offset_1": torch.ones(B, 2, dtype=torch.int64),
@@ -366,7 +356,6 @@ def test_constant_images_are_finite(value: float) -> None:
             },
             "align=2",
         ),
-        ({"offset_1": torch.zeros(B, 2), "offset_2": torch.zeros(B, 2)}, "whole numbers"),
         ({"offset_2": None}, "alone, or all"),
     ],
 )

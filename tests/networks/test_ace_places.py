@@ -13,7 +13,7 @@ from monai_afire.metrics.ace import ace_metrics
 from monai_afire.networks.blocks.patches import patchify
 from monai_afire.networks.nets.ace import ACE
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
-from monai_afire.transforms.grid_crop.pair import GridCropPaird
+from monai_afire.transforms import GridCropPaird
 
 
 class PlaceEncoder(RadiographEncoder):

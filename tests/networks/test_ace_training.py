@@ -19,7 +19,7 @@ from monai_afire.losses.ace import ACELoss
 from monai_afire.metrics.ace import ace_metrics
 from monai_afire.networks.nets.ace import ACE
 from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
-from monai_afire.transforms.grid_crop.pair import GridCropPaird
+from monai_afire.transforms import GridCropPaird
 
 
 def small_ace(width: int = 8, num_layers: int = 1, teacher_decay: float = 0.996) -> ACE:

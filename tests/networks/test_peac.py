@@ -42,7 +42,7 @@ L = CELLS**2
 Batch = tuple[torch.Tensor, ...]
 
 
-def tiny_peac(spatial_dims: int = 2, **changes: Any) -> PEAC:
+def tiny_peac(**changes: Any) -> PEAC:
     torch.manual_seed(0)
     encoder = ViTEncoder(
         img_size=PATCH * CELLS,
@@ -50,7 +50,6 @@ def tiny_peac(spatial_dims: int = 2, **changes: Any) -> PEAC:
         hidden_size=24,
         num_layers=1,
         num_heads=2,
-        spatial_dims=spatial_dims,
     )
     return PEAC(encoder, **({"expander_dim": 6, "expander_hidden_dim": 10} | changes))
 
@@ -58,21 +57,19 @@ def tiny_peac(spatial_dims: int = 2, **changes: Any) -> PEAC:
 def batch(
     seed: int = 0,
     images: int = 3,
-    spatial_dims: int = 2,
     prob: float = 0.5,
-    min_overlap: int = 1,
     **changes: Any,
 ) -> Batch:
     """The arguments of the network from the transforms; each image is an array (1, *S) of random numbers in [0, 1]."""
     transform = Compose(
         [
-            GridCropPaird("image", GRID, PATCH, (CELLS, CELLS), min_overlap=min_overlap),
+            GridCropPaird("image", GRID, PATCH, (CELLS, CELLS)),
             CopyItemsd("image_1", names="distorted"),
             ShufflePatchesd("distorted", PATCH, prob),
         ]
     ).set_random_state(seed)
     rng = np.random.default_rng(seed)
-    size = [GRID * PATCH] * spatial_dims
+    size = [GRID * PATCH] * 2
     rows = [
         transform({"image": rng.random((1, *size), dtype=np.float32)} | changes)
         for _ in range(images)
@@ -91,17 +88,16 @@ def record_inputs(*modules: nn.Module) -> list[list[torch.Tensor]]:
     return inputs
 
 
-@pytest.mark.parametrize("spatial_dims", [2, 3])
 @pytest.mark.parametrize("images", [1, 3])
-def test_outputs(images: int, spatial_dims: int) -> None:
-    network, patches = tiny_peac(spatial_dims), CELLS**spatial_dims
-    arguments = batch(0, images, spatial_dims)
+def test_outputs(images: int) -> None:
+    network, patches = tiny_peac(), CELLS**2
+    arguments = batch(0, images)
     expected = {
         "order": (images, patches),
         "shuffled": (images,),
         "order_logits": (images, patches, patches),
-        "restored": (images, patches, PATCH**spatial_dims),
-        "target": (images, patches, PATCH**spatial_dims),
+        "restored": (images, patches, PATCH**2),
+        "target": (images, patches, PATCH**2),
     }
     for prefix, crop in itertools.product(("", "teacher_"), (1, 2)):
         expected |= {
@@ -169,35 +165,30 @@ def test_outputs_are_what_each_part_says_of_each_crop() -> None:
 class PlaceEncoder(RadiographEncoder):
     """Each token is what its patch shows of coordinate images, plus a constant axis: no learning."""
 
-    def __init__(self, spatial_dims: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        size = (PATCH * CELLS,) * spatial_dims
-        self.set_interface(spatial_dims, size, (PATCH,) * spatial_dims, spatial_dims + 1, 0.0, 1.0)
+        self.set_interface(2, (PATCH * CELLS,) * 2, (PATCH,) * 2, 3, 0.0, 1.0)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         patches = patchify(images, self.patch_size).unflatten(2, (self.in_channels, -1))
         return nn.functional.pad(patches.mean(-1), (0, 1), value=1.0)
 
 
-@pytest.mark.parametrize("spatial_dims", [1, 2, 3])
-def test_compared_patches_show_the_same_place(spatial_dims: int) -> None:
+def test_compared_patches_show_the_same_place() -> None:
     """From the crop transform to the loss on an image of coordinates: distance 0, and not with swapped axes."""
-    network = PEAC(PlaceEncoder(spatial_dims))
+    network = PEAC(PlaceEncoder())
     for name in ("local_expander", "teacher_local_expander"):
         setattr(network, name, nn.Identity())
-    axes = torch.meshgrid(
-        *[torch.arange(GRID * PATCH) / (GRID * PATCH)] * spatial_dims, indexing="ij"
-    )
-    image_1, *others = batch(3, 200, spatial_dims, prob=0.0, image=torch.stack(axes))
+    axes = torch.meshgrid(*[torch.arange(GRID * PATCH) / (GRID * PATCH)] * 2, indexing="ij")
+    image_1, *others = batch(3, 200, prob=0.0, image=torch.stack(axes))
     outputs = network(image_1, *others)
     for crop, other in ((1, 2), (2, 1)):
         arguments = outputs[f"local_{crop}"], outputs[f"teacher_local_{other}"]
         assert LocalConsistencyLoss()(*arguments, outputs[f"matches_{crop}"]) < 1e-6
         matched = (outputs[f"matches_{crop}"] >= 0).sum(1)
         assert matched.min() >= 1
-        if spatial_dims > 1:
-            swapped = network(image_1, *others[:-2], *(offset.flip(1) for offset in others[-2:]))
-            assert LocalConsistencyLoss()(*arguments, swapped[f"matches_{crop}"]) > 1e-3
+        swapped = network(image_1, *others[:-2], *(offset.flip(1) for offset in others[-2:]))
+        assert LocalConsistencyLoss()(*arguments, swapped[f"matches_{crop}"]) > 1e-3
 
 
 def test_restores_an_image_alone() -> None:
@@ -257,7 +248,7 @@ def test_distributed_training_has_no_unused_parameter(
     network = tiny_peac(**{part: bool(weight) for part, weight in zip(PARTS, weights, strict=True)})
     model = DistributedDataParallel(network)
     for seed in range(3):  # the step after one with an unused parameter would fail
-        loss = PEACLoss(*weights, restoration_samples="in_order")
+        loss = PEACLoss(*weights)
         loss(model(*batch(seed, prob=prob))).backward()
         network.update_teacher()
 
@@ -360,15 +351,6 @@ def test_arguments_that_do_not_fit() -> None:
     network, arguments = tiny_peac(), batch()
     with pytest.raises(ValueError, match="all of image_1, image_2"):
         network(*arguments[:3])
-    for position, name in enumerate(
-        ("image_2", "distorted", "order", "shuffled", "offset_1", "offset_2"), start=1
-    ):
-        wrong = [
-            *arguments[:position],
-            arguments[position][:, :-1] if position != 4 else arguments[4][1:],
-        ]
-        with pytest.raises(ValueError, match=f"{name} must be .* got"):
-            network(*wrong, *arguments[position + 1 :])
     encoder = ViTEncoder(img_size=(16, 24), patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
     crops = torch.rand(3, 1, 16, 24)
     oblong = (crops, crops, crops, torch.arange(6).expand(3, 6), *arguments[4:])

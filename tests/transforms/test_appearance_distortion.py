@@ -15,14 +15,8 @@ import torch
 from monai.data import MetaTensor
 from monai.transforms import Compose, CopyItemsd
 
-from monai_afire.transforms.appearance_distortion import (
-    DistortAppearance,
-    DistortAppearanceD,
-    DistortAppearanced,
-    DistortAppearanceDict,
-    bezier_curve,
-)
-from monai_afire.transforms.patch_distortion import ShufflePatchesd
+from monai_afire.transforms import DistortAppearance, DistortAppearanced, ShufflePatchesd
+from monai_afire.transforms.appearance_distortion import bezier_curve
 
 NOTHING: dict[str, Any] = {"num_blocks": 0, "curve_prob": 0.0, "paint_prob": 0.0}
 
@@ -56,12 +50,9 @@ def test_curve_is_the_bezier_curve_and_monotone() -> None:
                 # some of the extreme ones have vertical pieces, where y is not a function of x
                 below, above = curve[int(x * 1023)], curve[math.ceil(x * 1023)]
                 assert below - 1e-3 <= y <= above + 1e-3
-    for bad in ([(0, 0)], [(0, 0), (1, 1.1)], [(0, -0.1), (1, 1)], [(0, 0), (1, math.nan)]):
-        with pytest.raises(ValueError, match="two points"):
-            bezier_curve(bad)
 
 
-@pytest.mark.parametrize("shape", [(60, 43), (30, 41, 25), (70,)])
+@pytest.mark.parametrize("shape", [(60, 43), (30, 41, 25)])
 def test_one_shuffled_block(shape: tuple[int, ...]) -> None:
     """The pixels of one small box change places, all others stay; its sides go from 2 pixels to the largest."""
     transform = DistortAppearance(
@@ -183,24 +174,19 @@ def naive_distortion(image: np.ndarray, transform: DistortAppearance) -> np.ndar
     """Pixel by pixel, from what the transform drew."""
     result = np.empty_like(image)
     places = list(np.ndindex(*image.shape[1:]))
-    assert transform.pixel_order is not None
     for place in places:
         for channel in range(len(image)):
             value = image[channel][places[transform.pixel_order[place]]]
             if transform.curve is not None:
                 value = np.interp(value, np.linspace(0, 1, len(transform.curve)), transform.curve)
-            if (
-                transform.noise_mask is not None
-                and transform.noise is not None
-                and transform.noise_mask[place]
-            ):
+            if transform.noise_mask is not None and transform.noise_mask[place]:
                 value = transform.noise[place]
             result[channel][place] = value
     return result
 
 
 @pytest.mark.parametrize(
-    "shape", [(1, 30, 24), (3, 20, 20), (2, 10, 12, 9), (1, 50), (1, 1, 1), (1, 3, 2), (1, 1, 40)]
+    "shape", [(1, 30, 24), (3, 20, 20), (2, 10, 12, 9), (1, 1, 1), (1, 3, 2), (1, 1, 40)]
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 def test_all_together(shape: tuple[int, ...], dtype: torch.dtype) -> None:
@@ -252,14 +238,10 @@ def test_metadata_and_array_types() -> None:
 def test_seed_and_repetition() -> None:
     image = random_image(1, 32, 32)
     transform = DistortAppearance()
-    with pytest.raises(RuntimeError, match="randomize=True first"):
-        transform(image, randomize=False)
     transform.set_random_state(seed=3)
     first, repeated, second = transform(image), transform(image, randomize=False), transform(image)
     assert torch.equal(first, repeated)
     assert not torch.equal(first, second)
-    with pytest.raises(RuntimeError, match="same spatial shape"):
-        transform(random_image(1, 32, 31), randomize=False)
     clone = pickle.loads(pickle.dumps(transform))
     assert torch.equal(clone(image), transform(image))
     assert torch.equal(transform.set_random_state(seed=3)(image), first)
@@ -278,9 +260,6 @@ def test_keys_share_one_draw() -> None:
     assert torch.equal(output["b"], alone(data["b"], randomize=False))
     assert all(torch.equal(torch.as_tensor(data[key]), before[key]) for key in data)
     assert output["c"] == 5
-    assert DistortAppearanceD is DistortAppearanceDict is DistortAppearanced
-    with pytest.raises(RuntimeError, match="same spatial shape"):
-        DistortAppearanced(["a", "b"])({"a": random_image(1, 8, 8), "b": random_image(1, 8, 9)})
 
 
 @pytest.mark.parametrize("flag", [True, 1, torch.tensor(True), np.bool_(True)])
@@ -292,10 +271,6 @@ def test_skipped_images_are_left_alone(flag: Any) -> None:
     assert output["image"] is image
     assert output is not data
     assert not torch.equal(transform(data | {"shuffled": not flag})["image"], image)
-    with pytest.raises(
-        KeyError, match=r"skip_key 'shuffled' is not in the data.*ShufflePatchesd adds"
-    ):
-        transform({"image": image})
 
 
 def test_student_gets_one_of_two_distortions() -> None:
@@ -335,44 +310,15 @@ def test_student_gets_one_of_two_distortions() -> None:
     assert 160 < shuffled < 240
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"num_blocks": -1}, "num_blocks must be"),
-        ({"num_blocks": 1.5}, "num_blocks must be"),
-        ({"block_size": 0.0}, "block_size must be a fraction"),
-        ({"block_size": 16}, "block_size must be a fraction"),
-        ({"curve_prob": 1.1}, "curve_prob must be"),
-        ({"invert_prob": -0.1}, "invert_prob must be"),
-        ({"paint_prob": math.nan}, "paint_prob must be"),
-        ({"outpaint_prob": 2}, "outpaint_prob must be"),
-        ({"num_boxes": (0, 2)}, "num_boxes must be"),
-        ({"num_boxes": (3, 2)}, "num_boxes must be"),
-        ({"num_boxes": (1,)}, "num_boxes must be"),
-        ({"inpaint_size": (0.3, 0.2)}, "inpaint_size must be"),
-        ({"outpaint_size": (0.5, 1.2)}, "outpaint_size must be"),
-    ],
-)
-def test_hostile_settings_fail_at_once(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        DistortAppearance(**settings)
-    with pytest.raises(ValueError, match=message):
-        DistortAppearanced("image", **settings)
+@pytest.mark.parametrize("name", ["num_boxes", "inpaint_size", "outpaint_size"])
+def test_reversed_ranges_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        DistortAppearance(**{name: (0.9, 0.1)})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("image", "message"),
-    [
-        (torch.zeros(8), r"must be \(C, \*S\)"),
-        (torch.zeros(1, 0, 8), "no empty axis"),
-        (np.zeros((1, 8, 8), dtype=np.int16), r"got torch.int16: scale it first"),
-        (torch.full((1, 8, 8), -1.0), "values from -1 to -1"),
-        (torch.full((1, 8, 8), math.nan), "NaN"),
-        (torch.full((1, 8, 8), 255.0), "values from 255 to 255"),
-    ],
-)
-def test_hostile_images(image: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("image", [torch.full((1, 8, 8), 255.0), torch.zeros(8, 8)])
+def test_image_must_be_in_range_and_have_channels(image: Any) -> None:
+    with pytest.raises(ValueError, match="image must be"):
         DistortAppearance()(image)
 
 

@@ -20,11 +20,10 @@ from scipy import ndimage
 
 from monai_afire.transforms.controlled_lesions import (
     CONTROLLED_LESION_KINDS,
-    AddControlledLesiond,
     SoftNodule,
     controlled_lesion,
 )
-from monai_afire.transforms.lesion_synthesis.anat_paste import segment_lungs
+from monai_afire.transforms.lesion_synthesis.lung_mask import segment_lungs
 
 
 @settings(max_examples=40)
@@ -103,26 +102,14 @@ def test_white_pixels_are_no_lesion() -> None:
     assert not SoftNodule()(torch.ones(1, 32, 32))[1].any()
 
 
-def test_nodule_repeats_and_checks_its_settings() -> None:
+def test_nodule_repeats() -> None:
     image = chest()
     transform = SoftNodule()
-    with pytest.raises(RuntimeError, match="randomize=True first"):
-        transform(image, randomize=False)
     transform.set_random_state(3)
     first, repeated, second = transform(image), transform(image, randomize=False), transform(image)
     assert torch.equal(first[0], repeated[0])
     assert not torch.equal(first[0], second[0])
     assert torch.equal(pickle.loads(pickle.dumps(transform))(image)[0], transform(image)[0])
-    for contrast, diameter in (
-        (0.0, 0.1),
-        (1.1, 0.1),
-        (float("nan"), 0.1),
-        (0.1, 0.0),
-        (0.1, 1.0),
-        (0.1, -1),
-    ):
-        with pytest.raises(ValueError, match="contrast must be in"):
-            SoftNodule(contrast, diameter)
 
 
 # ---- one lesion of any kind
@@ -250,37 +237,18 @@ def test_global_random_state_is_neither_read_nor_moved(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"kind": "Nodule"}, "one of SoftNodule, AnatPaste, CutPaste, got 'Nodule'"),
-        ({"contrast": 1.5}, "got 1.5 and 0.2"),
-        ({"contrast": 0.0}, "contrast"),
-        ({"size": 1.0}, "size"),
-        ({"size": float("nan")}, "size"),
-    ],
+    "changes", [{"kind": "Nodule"}, {"contrast": 1.5}, {"contrast": 0.0}, {"size": 1.0}]
 )
-def test_hostile_settings(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_settings_out_of_range_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(changes))):
         controlled_lesion(chest(), **lesion_of(**changes))
 
 
 @pytest.mark.parametrize("kind", CONTROLLED_LESION_KINDS)
-@pytest.mark.parametrize(
-    ("image", "message"),
-    [
-        (torch.zeros(8, 8), "got shape"),
-        (torch.zeros(1, 8, 8, 8, 8), "got shape"),
-        (torch.zeros(1, 0, 8), "no empty axis"),
-        (torch.zeros(1, 8, 8, dtype=torch.uint8), "floating-point"),
-        (torch.full((1, 8, 8), 2.0), "from 2 to 2"),
-        (torch.full((1, 8, 8), torch.nan), "NaN"),
-    ],
-)
-def test_hostile_images(kind: str, image: torch.Tensor, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("image", [torch.zeros(8, 8), torch.full((1, 8, 8), 2.0)])
+def test_other_images_are_refused(kind: str, image: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match="image must be"):
         controlled_lesion(image, **lesion_of(kind))
-    with pytest.raises(ValueError, match=message):
-        AddControlledLesiond("image")({"image": image})
 
 
 def test_real_radiographs(shared_data: Path) -> None:

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""MONAI's conventions: names in pairs, modules that say what is public, probabilities, inverses."""
+"""MONAI's conventions: names in pairs, modules that say what is public, probabilities."""
 
 from __future__ import annotations
 
@@ -10,21 +10,12 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from monai.data import MetaTensor
-from monai.transforms import (
-    Compose,
-    Invertd,
-    MapTransform,
-    RandomizableTrait,
-    RandomizableTransform,
-)
+from monai.transforms import MapTransform, RandomizableTrait
 
 import monai_afire
 from monai_afire import transforms
-from monai_afire.apps import intake
 
 IMAGE = torch.rand(1, 32, 48, generator=torch.Generator().manual_seed(0))
 OCCASIONAL: dict[str, Callable[[float], Any]] = {
@@ -40,9 +31,8 @@ OCCASIONAL: dict[str, Callable[[float], Any]] = {
 def public_classes() -> dict[str, type]:
     return {
         name: value
-        for package in (transforms, intake)
-        for name in package.__all__
-        if inspect.isclass(value := getattr(package, name))
+        for name in transforms.__all__
+        if inspect.isclass(value := getattr(transforms, name))
     }
 
 
@@ -76,8 +66,6 @@ def test_random_transforms_are_seeded_as_monai_s_are() -> None:
     assert len(random) > 12
     for value in random:
         assert value.backend, value
-        if issubclass(value, MapTransform):
-            assert issubclass(value, RandomizableTransform), value
 
 
 @pytest.mark.parametrize("name", OCCASIONAL)
@@ -92,9 +80,6 @@ def test_probability_of_a_transform(name: str) -> None:
     assert 8 <= sum(unchanged) <= 32
     again = torch.equal(first_image(transform(IMAGE, randomize=False)), IMAGE)
     assert again == unchanged[-1], "a repetition acts, or not, as the last call"
-    for prob in (-0.1, 1.1):
-        with pytest.raises(ValueError, match=r"prob must be in \[0, 1\]"):
-            make(prob)
 
 
 def test_what_is_left_alone_has_no_lesion_and_shares_no_memory() -> None:
@@ -113,38 +98,13 @@ def test_what_is_left_alone_has_no_lesion_and_shares_no_memory() -> None:
 
 
 def test_keys_of_a_dictionary_share_whether_to_act() -> None:
-    transform = transforms.SynthLesionMaskd(["a", "b"], ["la", "lb"], ["ma", "mb"], prob=0.5)
+    transform = transforms.SynthLesionMaskd(
+        ["a", "b"], prob=0.5, lesion_key=["la", "lb"], mask_key=["ma", "mb"]
+    )
     transform.set_random_state(seed=0)
-    assert transform.prob == 0.5
     acted = []
     for _ in range(20):
         data = transform({"a": IMAGE, "b": IMAGE})
         acted.append(bool(data["ma"].any()))
         assert bool(data["mb"].any()) == acted[-1]
     assert 0 < sum(acted) < 20
-    assert transforms.ShufflePatchesd("image", 8, prob=0.25).prob == 0.25
-    assert transforms.GridCropPaird("image").prob == 1.0
-
-
-@pytest.mark.parametrize("size", [16, 100, (40, 40)])
-def test_resize_to_cover_is_undone(size: Any) -> None:
-    ramp = torch.linspace(0, 1, 64).reshape(1, 64, 1) + torch.linspace(0, 1, 80).reshape(1, 1, 80)
-    affine = np.diag([0.5, 0.25, 2.0, 1.0])
-    source = {"image": MetaTensor(ramp, affine=torch.as_tensor(affine))}
-    resize = Compose([transforms.ResizeToCoverd("image", size)])
-    covered = resize(source)
-    assert covered["image"].shape != source["image"].shape
-    restored = resize.inverse(covered)["image"]
-    assert (restored.shape, restored.applied_operations) == (ramp.shape, [])
-    np.testing.assert_allclose(restored.affine, affine, atol=1e-6)
-    inside = (slice(None), slice(8, -8), slice(8, -8))
-    torch.testing.assert_close(restored.as_tensor()[inside], ramp[inside], atol=0.01, rtol=0)
-    assert len(covered["image"].applied_operations) == 1, "the item itself is left as it is"
-
-
-def test_predictions_are_brought_back_by_invertd() -> None:
-    resize = Compose([transforms.ResizeToCoverd("image", 32)])
-    item = resize({"image": MetaTensor(torch.rand(1, 64, 80))})
-    item["pred"] = MetaTensor(torch.ones(1, 32, 40))
-    restored = Invertd("pred", resize, orig_keys="image")(item)["pred"]
-    assert tuple(restored.shape) == (1, 64, 80)

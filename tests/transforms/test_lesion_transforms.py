@@ -18,21 +18,17 @@ from monai.data import DataLoader, Dataset, MetaTensor
 from monai.transforms import Compose, ScaleIntensityd
 from monai.utils import set_determinism
 
-from monai_afire.transforms.lesion_synthesis.anat_paste import (
+from monai_afire.transforms import (
     AnatPaste,
     AnatPasted,
-    AnatPasteDict,
-    segment_lungs,
-)
-from monai_afire.transforms.lesion_synthesis.batched import render_lesion_maps
-from monai_afire.transforms.lesion_synthesis.cut_paste import CutPaste, CutPasted, CutPasteDict
-from monai_afire.transforms.lesion_synthesis.parameters import draw_lesion_parameters
-from monai_afire.transforms.lesion_synthesis.synth_lesion_mask import (
+    CutPaste,
+    CutPasted,
     SynthLesionMask,
     SynthLesionMaskd,
-    SynthLesionMaskDict,
 )
-from monai_afire.transforms.lesion_synthesis.variants import LesionVariants
+from monai_afire.transforms.lesion_synthesis.lung_mask import segment_lungs
+from monai_afire.transforms.lesion_synthesis.parameters import draw_lesion_parameters
+from monai_afire.transforms.lesion_synthesis.synth_lesion_mask import render_lesion_maps
 
 ARRAY = [SynthLesionMask, AnatPaste, CutPaste]
 DICTIONARY = [SynthLesionMaskd, AnatPasted, CutPasted]
@@ -82,9 +78,15 @@ def test_volumes(transform_type: type) -> None:
     assert torch.all((lesion_images != image).flatten(1).any(1))
 
 
-def test_anat_paste_refuses_volumes() -> None:
-    with pytest.raises(ValueError, match=r"3 spatial dimensions.*SynthLesionMask or CutPaste"):
-        AnatPaste()(random_image(1, 8, 8, 8))
+@pytest.mark.parametrize("transform_type", ARRAY)
+@pytest.mark.parametrize("prob", [0.0, 1.0])
+def test_one_variant_has_the_shape_of_the_image(transform_type: type, prob: float) -> None:
+    image = random_image(3, 40, 56)
+    lesion_image, lesion_map = transform_type(prob=prob).set_random_state(seed=2)(image)
+    assert (lesion_image.shape, lesion_map.shape) == (image.shape, (1, 40, 56))
+    outside = (lesion_map == 0).expand_as(image)
+    assert torch.equal(lesion_image[outside], image[outside])
+    assert bool(lesion_map.any()) == bool(prob)
 
 
 @pytest.mark.parametrize("transform_type", ARRAY)
@@ -108,8 +110,6 @@ def test_metadata_is_kept(transform_type: type) -> None:
 def test_seed_and_repetition(transform_type: type) -> None:
     image = random_image(1, 48, 48)
     transform = transform_type(num_masks=2)
-    with pytest.raises(RuntimeError, match="randomize=True first"):
-        transform(image, randomize=False)
     transform.set_random_state(seed=3)
     first, repeated, second = transform(image), transform(image, randomize=False), transform(image)
     assert torch.equal(first[0], repeated[0])
@@ -122,37 +122,33 @@ def test_seed_and_repetition(transform_type: type) -> None:
 
 @pytest.mark.parametrize("transform_type", ARRAY)
 @pytest.mark.parametrize(
-    ("image", "message"),
+    "image",
     [
-        (torch.zeros(8, 8), "spatial dimensions, got shape .8, 8.*EnsureChannelFirst"),
-        (torch.zeros(1, 8), "got shape"),
-        (torch.zeros(1, 0, 8), "no empty axis"),
-        (np.zeros((1, 8, 8), dtype=np.int16), "got torch.int16.*ScaleIntensityRanged"),
-        (np.full((1, 8, 8), -1.0, dtype=np.float32), "from -1 to -1"),
-        (np.full((1, 8, 8), np.nan, dtype=np.float32), "NaN"),
-        (torch.full((1, 8, 8), 1.5), "from 1.5 to 1.5"),
+        torch.zeros(8, 8),
+        np.zeros((1, 8, 8), dtype=np.int16),
+        np.full((1, 8, 8), -1.0, dtype=np.float32),
+        np.full((1, 8, 8), np.nan, dtype=np.float32),
+        torch.full((1, 8, 8), 1.5),
     ],
 )
-def test_hostile_images(transform_type: type, image: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_images_without_channel_or_of_other_ranges_are_refused(
+    transform_type: type, image: Any
+) -> None:
+    with pytest.raises(ValueError, match="image must be"):
         transform_type()(image)
 
 
 @pytest.mark.parametrize(
     ("transform_type", "settings"),
     [
-        (SynthLesionMask, {"num_masks": 0}),
         (SynthLesionMask, {"lesion_size": (16, 2)}),
         (AnatPaste, {"patch_size": (0.0, 0.3)}),
         (AnatPaste, {"strength": (0.5, 1.3)}),
-        (AnatPaste, {"softness": 0.0}),
         (CutPaste, {"area": (0.2, 0.1)}),
-        (CutPaste, {"area": (0.2, 1.0)}),
         (CutPaste, {"aspect_ratio": (0, 2)}),
-        (CutPaste, {"jitter": 1.0}),
     ],
 )
-def test_hostile_settings_fail_at_once(transform_type: type, settings: dict[str, Any]) -> None:
+def test_ranges_are_checked(transform_type: type, settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(settings))):
         transform_type(**settings)
 
@@ -161,7 +157,6 @@ def test_transform_equals_batched_function() -> None:
     image = random_image(1, 64, 64)
     transform = SynthLesionMask(num_masks=3)
     maps = transform(image)[1]
-    assert transform.uniforms is not None
     parameters = draw_lesion_parameters(
         image[None], transform.settings, torch.as_tensor(transform.uniforms)[None]
     )
@@ -196,23 +191,6 @@ def test_keys_share_one_draw(transform_type: type) -> None:
     assert torch.equal(first["lesion_image"], output["la"])
 
 
-@pytest.mark.parametrize("transform_type", DICTIONARY)
-def test_lesions_can_be_those_of_an_image_for_good(transform_type: type) -> None:
-    first, again = (
-        transform_type("image", num_masks=2, fixed_by="file").set_random_state(seed=seed)
-        for seed in (0, 1)
-    )
-    items = [{"image": chest(), "file": name} for name in ("a.png", "b.png")]
-    epochs = [
-        [transform(item)["lesion_image"] for item in items] for transform in (first, first, again)
-    ]
-    for a, b in epochs[1:]:
-        assert torch.equal(a, epochs[0][0])
-        assert torch.equal(b, epochs[0][1])
-    assert not torch.equal(*epochs[0])
-    assert not torch.equal(*epochs[0][0])
-
-
 def test_missing_keys() -> None:
     image = random_image(1, 16, 16)
     names: dict[str, Any] = {"lesion_key": ["la", "lb"], "mask_key": ["ma", "mb"]}
@@ -220,23 +198,6 @@ def test_missing_keys() -> None:
         SynthLesionMaskd(["a", "b"], **names)({"b": image})
     output = SynthLesionMaskd(["a", "b"], **names, allow_missing_keys=True)({"b": image})
     assert set(output) == {"b", "lb", "mb"}
-
-
-@pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        ({"keys": ["a", "b"]}, "lesion_key must name one new key for each"),
-        (
-            {"keys": ["a", "b"], "lesion_key": ["la", "lb"]},
-            "mask_key must name one new key for each",
-        ),
-        ({"keys": "a", "lesion_key": "a"}, "must all differ"),
-        ({"keys": "a", "lesion_key": "x", "mask_key": "x"}, "must all differ"),
-    ],
-)
-def test_hostile_keys(names: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        SynthLesionMaskd(**names)
 
 
 def _load(num_workers: int, transform_type: type) -> torch.Tensor:
@@ -262,21 +223,13 @@ def test_data_loader_workers(transform_type: type, num_workers: int) -> None:
     assert torch.equal(maps, _load(num_workers, transform_type))
 
 
-def test_config_and_aliases() -> None:
-    assert SynthLesionMaskDict is SynthLesionMaskd
-    assert AnatPasteDict is AnatPasted
-    assert CutPasteDict is CutPasted
+def test_config() -> None:
     target = f"{SynthLesionMaskd.__module__}.SynthLesionMaskd"
     config = json.loads(
         json.dumps({"slm": {"_target_": target, "keys": "image", "lesion_size": [8, 32]}})
     )
     transform = ConfigParser(config).get_parsed_content("slm")
-    assert transform({"image": random_image(1, 32, 32)})["lesion_mask"].shape == (1, 1, 32, 32)
-
-
-def test_base_class_cannot_be_used_alone() -> None:
-    with pytest.raises(TypeError, match="abstract"):
-        LesionVariants()  # type: ignore[abstract]
+    assert transform({"image": random_image(1, 32, 32)})["lesion_mask"].shape == (1, 32, 32)
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (50, 80), (20, 24, 28)])

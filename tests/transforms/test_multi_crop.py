@@ -17,11 +17,10 @@ from monai.transforms import (
     RandAdjustContrast,
     Randomizable,
     RandScaleIntensity,
-    Resize,
     SelectItemsd,
 )
 
-from monai_afire.transforms import MultiCrop, MultiCropD, MultiCropd, MultiCropDict
+from monai_afire.transforms import MultiCrop, MultiCropd
 
 
 def coordinates(*size: int) -> torch.Tensor:
@@ -53,8 +52,8 @@ def test_crops_show_what_their_boxes_say() -> None:
                 assert bool((crop[axis].diff(dim=axis) >= 0).all()), "upright and not mirrored"
 
 
-@pytest.mark.parametrize("shape", [(200, 160), (40, 40, 40)])
-def test_shares_aspects_and_places_are_spread_over_their_ranges(shape: tuple[int, ...]) -> None:
+def test_shares_aspects_and_places_are_spread_over_their_ranges() -> None:
+    shape = (200, 160)
     transform = MultiCrop(
         8, 8, num_global=1, num_local=400, local_scale=(0.1, 0.3)
     ).set_random_state(0)
@@ -119,7 +118,6 @@ def test_every_crop_has_an_appearance_of_its_own_that_repeats() -> None:
 
 
 def test_dictionary_workers_and_types() -> None:
-    assert MultiCropD is MultiCropDict is MultiCropd
     transform = MultiCropd("image", 8, 4, num_local=2, augment=RandAdjustContrast(prob=0.5))
     assert isinstance(transform, Randomizable), "a cached data set stops before it"
     pickle.loads(pickle.dumps(transform))
@@ -144,32 +142,14 @@ def test_half_precision_is_resized_in_float32(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    "changes",
     [
-        ({"global_size": 0}, "global_size"),
-        ({"num_global": 0}, "num_global"),
-        ({"num_local": -1}, "num_local"),
-        (
-            {"global_scale": (0.5, 1.5)},
-            "global_scale must be two numbers in ascending order, above 0 and at most 1",
-        ),
-        ({"local_scale": (0.5, 0.1)}, "local_scale"),
-        ({"local_scale": (0.0, 0.1)}, "local_scale"),
-        ({"aspect_ratio": (1.0,)}, "aspect_ratio"),
-        ({"crop_keys": ("image", "b")}, "must all differ"),
-        ({"crop_keys": ("a",)}, "adds two"),
-        ({"keys": ("a", "b")}, "takes one key"),
+        {"global_scale": (0.5, 1.5)},
+        {"local_scale": (0.5, 0.1)},
+        {"local_scale": (0.0, 0.1)},
+        {"aspect_ratio": (2.0, 1.0)},
     ],
 )
-def test_wrong_settings_are_named(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        MultiCropd(**{"keys": "image", **changes})
-
-
-def test_wrong_images_and_augmentations_are_named() -> None:
-    with pytest.raises(ValueError, match="no empty axis"):
-        MultiCrop(8, 4)(torch.zeros(1, 0, 8))
-    with pytest.raises(RuntimeError, match="cannot repeat"):
-        MultiCrop(8, 4)(torch.zeros(1, 8, 8), randomize=False)
-    with pytest.raises(ValueError, match="must keep the shape"):
-        MultiCrop(8, 4, augment=Resize((3, 3)))(torch.zeros(1, 8, 8))
+def test_reversed_ranges_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        MultiCropd("image", **changes)

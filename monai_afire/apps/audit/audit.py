@@ -26,14 +26,14 @@ from monai_afire.apps.audit.audit_checks import CHECKS, EXCLUDED, THRESHOLDS, fi
 from monai_afire.apps.audit.audit_page import write_page
 from monai_afire.apps.audit.duplicates import near_duplicates
 from monai_afire.apps.audit.measurements import MeasureRadiograph, lung_facts
-from monai_afire.apps.intake.pose_classifier import QUALITIES, PoseClassifier
-from monai_afire.apps.intake.view_classifier import ViewClassifier
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.labels import abnormal_label
 from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
 from monai_afire.data.datalist.patients import file_patients
 from monai_afire.data.datalist.scanning import mark_results
 from monai_afire.networks.nets.lung_finder import LungFinder
+from monai_afire.networks.nets.pose_classifier import QUALITIES, PoseClassifier
+from monai_afire.networks.nets.view_classifier import ViewClassifier
 from monai_afire.utils.distributed import (
     all_gather_object,
     by_main_rank,

@@ -18,10 +18,15 @@ from pydicom.dataset import Dataset
 from scipy import ndimage
 from scipy.sparse.csgraph import connected_components
 
-from monai_afire.apps.intake.dicom_header import SCANNER_ELEMENTS, header_of, scanner_of
-from monai_afire.apps.intake.header_view import frontal_view, other_than_frontal_chest
 from monai_afire.transforms import LoadRadiographd
 from monai_afire.transforms.radiograph_files import RadiographWarning
+from monai_afire.transforms.radiograph_header import (
+    SCANNER_ELEMENTS,
+    frontal_view,
+    header_of,
+    other_than_frontal_chest,
+    scanner_of,
+)
 
 SMALL = 64  # side of the picture that networks and the search for duplicates see
 IDENTIFYING = (

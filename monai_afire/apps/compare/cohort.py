@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from monai_afire.apps.intake.dicom_header import SCANNER_ELEMENTS, header_of, scanner_of
 from monai_afire.apps.readers import SETS, write_datalist
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.labeled_items import labeled_items
@@ -25,6 +24,7 @@ from monai_afire.data.datalist.loading import read_sections
 from monai_afire.data.datalist.patients import item_patients, split_by_patient
 from monai_afire.data.datalist.subsets import label_subset
 from monai_afire.transforms.label_vector import LabelVector
+from monai_afire.transforms.radiograph_header import SCANNER_ELEMENTS, header_of, scanner_of
 from monai_afire.utils.text import known_text
 from monai_afire.utils.uncertain_labels import resolve_uncertain
 

@@ -31,8 +31,8 @@ from monai_afire.apps.compare.questions import (
 )
 from monai_afire.apps.compare.results import results_table, verdict
 from monai_afire.apps.compare.stored_tokens import encode_images
-from monai_afire.apps.evaluation.raw_pixels import RawPixels
 from monai_afire.metrics.principal_components import pixel_components
+from monai_afire.networks.nets.raw_pixels import RawPixels
 from monai_afire.utils.distributed import by_main_rank
 from monai_afire.utils.files import check_writable, write_text
 from monai_afire.utils.formatting import json_safe

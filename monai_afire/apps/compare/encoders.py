@@ -21,7 +21,7 @@ from monai_afire.networks.nets.encoders.encoder_building import is_encoder_name
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.weights.description import tensor_digest
 from monai_afire.networks.weights.finding import RELEASED
-from monai_afire.networks.weights.ready_encoder import load_encoder
+from monai_afire.networks.weights.pretrained import load_encoder
 from monai_afire.transforms import StandardizeContrast
 
 _BATCH = 64  # images that lungs are looked for in at once
@@ -142,5 +142,5 @@ def _built(source: str) -> tuple[Any, bool]:
 
 def in_field_of_view(images: torch.Tensor, name: str) -> torch.Tensor:
     """The part of radiographs ``(B, C, H, W)`` that a detector with this field of view scores."""
-    view = field_of_view_module(name, spatial_dims=2)
+    view = field_of_view_module(name)
     return images if view is None else torch.cat([view(batch)[0] for batch in images.split(_BATCH)])

@@ -20,15 +20,10 @@ def success_rates(errors: torch.Tensor, radii: Sequence[float]) -> dict[float, f
     Returns:
         ``{radius: share in [0, 1] of errors <= radius}``, NaN without an error that counts.
 
-    Raises:
-        ValueError: for a negative radius.
-
     Example:
         >>> success_rates(torch.tensor([1.0, 3.0, float("inf"), float("nan")]), [1, 4])
         {1: 0.3333333333333333, 4: 0.6666666666666666}
     """
-    if any(not radius >= 0 for radius in radii):
-        raise ValueError(f"radii must not be negative, got {list(radii)}")
     known = errors[~errors.isnan()]
     return {radius: (known <= radius).double().mean().item() for radius in radii}
 
@@ -47,18 +42,9 @@ def rescaled_positions(
     Returns:
         ``(..., dims)`` in pixels of the resized picture.
 
-    Raises:
-        ValueError: when the number of axes differs.
-
     Example:
         >>> rescaled_positions(torch.tensor([0.0, 3.0]), size=(4, 4), new_size=(8, 2))
         tensor([0.5000, 1.2500])
     """
-    if not positions.shape[-1] == len(size) == len(new_size):
-        raise ValueError(
-            f"positions {tuple(positions.shape)}, sizes {size} and {new_size}: give one number per axis"
-        )
-    before, after = (
-        torch.as_tensor(s, dtype=positions.dtype, device=positions.device) for s in (size, new_size)
-    )
+    before, after = positions.new_tensor(tuple(size)), positions.new_tensor(tuple(new_size))
     return (positions + 0.5) * (after / before) - 0.5

@@ -17,9 +17,7 @@ _MASK_KEYS = ("lesion_truth", "mask")
 
 
 def lesion_truth(
-    item: Mapping[str, Any],
-    spatial_shape: Sequence[int],
-    size: Sequence[int],
+    item: Mapping[str, Any], spatial_shape: Sequence[int], size: Sequence[int]
 ) -> np.ndarray | None:
     """
     Mask of an item's lesions, from its mask ("lesion_truth" or "mask") or else by its boxes.
@@ -39,26 +37,24 @@ def lesion_truth(
     path = next((item[key] for key in _MASK_KEYS if item.get(key)), None)
     if path is not None:
         mask = torch.as_tensor(np.asarray(LoadRadiograph(scaling="none")(path))).float() > 0
-        return (
-            F.interpolate(mask[None].float(), size=tuple(size), mode="area")[0, 0] >= 0.5
-        ).numpy()
+        resized = F.interpolate(mask[None].float(), size=tuple(size), mode="area")[0, 0]
+        return (resized >= 0.5).numpy()
     boxes = item.get("boxes")
     if not boxes:
         return None
     truth = np.zeros(tuple(size), dtype=bool)
-    for box in boxes:
-        starts, lengths = (box[1], box[0]), (box[3], box[2])
-        sides = [
-            # multiplied first: the quotient of whole numbers is exact where it is whole
-            _touched(start * target / int(source), (start + length) * target / int(source))
-            for start, length, target, source in zip(
-                starts, lengths, size, spatial_shape, strict=True
-            )
-        ]
-        truth[tuple(sides)] = True
+    for x, y, width, height in boxes:
+        rows = _touched(y, height, size[0], int(spatial_shape[0]))
+        columns = _touched(x, width, size[1], int(spatial_shape[1]))
+        truth[rows, columns] = True
     return truth
 
 
-def _touched(start: float, end: float) -> slice:
-    """Pixels between two places along an axis; a slice's negative end would count from the other side."""
-    return slice(max(int(np.floor(start)), 0), max(int(np.ceil(end)), 0))
+def _touched(start: float, length: float, target: int, source: int) -> slice:
+    """
+    Pixels that a side of a box touches after resizing; a slice's negative end would count from the other side.
+
+    Multiplied before it is divided: the quotient of whole numbers is exact where it is whole.
+    """
+    first, last = start * target / source, (start + length) * target / source
+    return slice(max(int(np.floor(first)), 0), max(int(np.ceil(last)), 0))

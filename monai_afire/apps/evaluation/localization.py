@@ -19,7 +19,6 @@ from torch.nn import functional as F
 
 from monai_afire.metrics.binary_classification import (
     NAN,
-    checked_numbers,
     descending_order,
     mean_of_defined,
     roc_auc,
@@ -39,7 +38,7 @@ def pixel_auroc(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike]) -> tuple[
         empty or full.
 
     Raises:
-        ValueError: for no image, unequal numbers or shapes, or NaN (also of :func:`aupro`).
+        ValueError: for unequal numbers or shapes, or NaN (all functions here).
 
     Example:
         >>> pixel_auroc([[[0.1, 0.9]], [[0.3, 0.2]]], [[[0, 1]], [[0, 0]]])
@@ -59,9 +58,6 @@ def pointing_game(anomaly_map: ArrayLike, mask: ArrayLike) -> float:
 
     Returns:
         In [0, 1], to be averaged over images; NaN without a lesion.
-
-    Raises:
-        ValueError: for an empty map, NaN, or a mask of another shape.
 
     Example:
         >>> anomaly_map = [[0.1, 0.2, 0.1], [0.0, 0.9, 0.3]]
@@ -123,23 +119,15 @@ def _map_pairs(
     maps: Iterable[ArrayLike], masks: Iterable[ArrayLike]
 ) -> list[tuple[NDArray, NDArray[np.bool_]]]:
     """Maps as float64 and masks as bool, one of each per image, of the same shape and without NaN."""
-    images = [np.asarray(x, dtype=np.float64) for x in maps]
-    targets = [np.asarray(x) for x in masks]
-    if not images or len(images) != len(targets):
-        raise ValueError(
-            f"{len(images)} maps and {len(targets)} masks: give one of each per image, at least one"
-        )
-    for index, (image, target) in enumerate(zip(images, targets, strict=True)):
+    pairs = []
+    for anomaly_map, mask in zip(maps, masks, strict=True):
+        image, target = np.asarray(anomaly_map, dtype=np.float64), np.asarray(mask)
         if image.shape != target.shape or not image.size:
-            raise ValueError(
-                f"map {index} has shape {image.shape}, its mask {target.shape}: resize the map"
-            )
-        if np.isnan(image).any():
-            raise ValueError(
-                f"map {index} has {int(np.isnan(image).sum())} NaN pixels: leave no image out, find why"
-            )
-        checked_numbers(target.ravel(), "the mask's pixels")
-    return [(image, target != 0) for image, target in zip(images, targets, strict=True)]
+            raise ValueError(f"a map has shape {image.shape}, its mask {target.shape}: resize it")
+        if np.isnan(image).any() or np.isnan(target.astype(float)).any():
+            raise ValueError("a map or mask has NaN pixels: leave no image out, find why")
+        pairs.append((image, target != 0))
+    return pairs
 
 
 POSITION_ONLY = "position_only"
@@ -170,5 +158,5 @@ def localization_row(
 def map_aupro(
     token_maps: torch.Tensor, truths: Sequence[np.ndarray], grid_size: Sequence[int]
 ) -> float:
-    """AUPRO of one score over many images."""
+    """AUPRO of one score over many images, from its maps ``(images, L)``."""
     return aupro(upsampled(token_maps, grid_size, truths[0].shape), truths) if truths else NAN

@@ -4,14 +4,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
+
+from monai_afire.metrics.binary_classification import NAN, descending_order
 
 # with 30 patients, 6 of them of the rarer label, an interval of 95 % held in 94 % of simulated comparisons; with 20
 # and 4 in 90 %, with 10 and 2 in 75 %
 LEAST_PATIENTS = 30
 LEAST_PATIENTS_OF_A_LABEL = 6
+METRICS = ("auc", "average_precision", "accuracy", "f1", "sensitivity", "specificity")
 
 
 def patient_weights(
@@ -47,64 +52,98 @@ def patient_weights(
     )
     weights = drawn[:, codes].astype(np.float64)
     if len(known) == 1:
-        weights[:] = np.nan
+        weights[:] = NAN
     return np.vstack([np.ones(len(codes)), weights]) if include_original else weights
 
 
 def weighted_metrics(
-    weights: NDArray[np.float64], labels: ArrayLike, scores: ArrayLike, decisions: ArrayLike
-) -> NDArray[np.float64]:
+    weights: NDArray[np.float64], labels: ArrayLike, scores: ArrayLike, threshold: float = NAN
+) -> pd.DataFrame:
     r"""
-    AUC, sensitivity and specificity of weighted images, for many sets of weights at once.
+    Metrics of one binary decision about weighted images, for many sets of weights at once.
 
     .. math:: AUC = \frac{\sum_{p, n} w_p w_n ([s_p > s_n] + [s_p = s_n] / 2)}{\sum_p w_p \sum_n w_n}
 
-    with positive images p, negative ones n, weights w and scores s.
+    with positive images p, negative ones n, weights w and scores s. Average precision adds up the precision over the
+    steps of recall, without interpolation; equal scores are one step.
 
     Args:
-        weights: ``(R, M)``, at least 0.
+        weights: ``(R, M)``, at least 0; ones give the metrics of the images themselves.
         labels: ``(M,)`` of 0 and 1.
-        scores: ``(M,)``.
-        decisions: ``(M,)`` of 0 and 1, or NaN for none.
+        scores: ``(M,)``, larger for 1, without NaN.
+        threshold: a score that is not below it decides for 1; NaN for no decision.
 
     Returns:
-        ``(R, 3)``, each in [0, 1]; NaN where a set has no positive or no negative image.
+        R rows with "auc", "average_precision", "accuracy", "f1", "sensitivity" and "specificity", each in [0, 1]; NaN
+        where a set of weights does not define it: the first two need a positive and a negative image, F1 and
+        sensitivity a positive one, specificity a negative one.
 
     Example:
-        >>> weighted_metrics(np.array([[1.0, 1, 1, 1], [1, 0, 0, 1]]), [0, 0, 1, 1], [0.1, 0.4, 0.3, 0.8], [0, 1, 0, 1])
-        array([[0.75, 0.5 , 0.5 ],
-               [1.  , 1.  , 1.  ]])
+        >>> weights = np.array([[1.0, 1, 1, 1], [1, 0, 0, 1]])
+        >>> weighted_metrics(weights, [0, 0, 1, 1], [0.1, 0.4, 0.3, 0.8], 0.5)[["auc", "sensitivity"]].to_numpy()
+        array([[0.75, 0.5 ],
+               [1.  , 1.  ]])
     """
-    truth, values, decided = (
-        np.asarray(each, dtype=np.float64) for each in (labels, scores, decisions)
-    )
-    rank = np.argsort(values)
-    negative, positive = rank[truth[rank] == 0], rank[truth[rank] == 1]
-    # weight of the negative images below each place among them
-    below = np.pad(np.cumsum(weights[:, negative], axis=1), ((0, 0), (1, 0)))
-    first, last = (
-        np.searchsorted(values[negative], values[positive], side) for side in ("left", "right")
-    )
-    present, absent = weights[:, positive].sum(1), below[:, -1]
+    values = np.asarray(scores, dtype=float)
+    if not len(values):
+        return pd.DataFrame(NAN, index=range(len(weights)), columns=METRICS)
+    order, last = descending_order(values)
+    truth = np.asarray(labels)[order] == 1
+    # of the distinct scores, the largest first
+    num_alarms = None if np.isnan(threshold) else int((values[order][last] >= threshold).sum())
     with np.errstate(invalid="ignore"):
-        auc = (weights[:, positive] * (below[:, first] + below[:, last])).sum(1) / (
-            2 * present * absent
-        )
-        sensitivity = weights @ (truth * decided) / present
-        specificity = weights @ ((1 - truth) * (1 - decided)) / absent
-    return np.stack([auc, sensitivity, specificity], axis=1)
+        rows = [_metrics(sample[order], truth, last, num_alarms) for sample in weights]
+    return pd.DataFrame(rows, columns=METRICS)
+
+
+def _metrics(
+    weights: NDArray, truth: NDArray, last: NDArray, num_alarms: int | None
+) -> tuple[float, ...]:
+    """``METRICS`` of images by falling score, with the last place of each distinct score and how many are alarms."""
+    own = weights * truth
+    hits = np.append(0, np.cumsum(own)[last])
+    false_alarms = np.append(0, np.cumsum(weights - own)[last])
+    positive, negative = hits[-1], false_alarms[-1]
+    area = (np.diff(false_alarms) * (hits[1:] + hits[:-1])).sum() / 2
+    precision = np.nan_to_num(hits[1:] / (hits[1:] + false_alarms[1:]))
+    average_precision = (np.diff(hits) * precision).sum() / positive if negative else NAN
+    ranked = area / (positive * negative), average_precision
+    if num_alarms is None:
+        return *ranked, NAN, NAN, NAN, NAN
+    found, mistaken = hits[num_alarms], false_alarms[num_alarms]
+    rejected = negative - mistaken
+    accuracy = (found + rejected) / (positive + negative)
+    f1 = 2 * found / (found + mistaken + positive) if positive else NAN
+    return *ranked, accuracy, f1, found / positive, rejected / negative
+
+
+def with_intervals(measured: pd.DataFrame) -> dict[str, Any]:
+    """
+    Metrics with their 95 % intervals.
+
+    Args:
+        measured: the metrics in its first row, the others are of samples, see :func:`patient_weights`.
+
+    Returns:
+        Each metric, and where there are samples "<metric>_interval", their percentiles; a sample that does not define
+        a metric (NaN) is left out of its interval.
+
+    Example:
+        >>> with_intervals(pd.DataFrame({"auc": [0.8, 0.7, 0.9]}))
+        {'auc': 0.8, 'auc_interval': [0.705, 0.895]}
+    """
+    entry: dict[str, Any] = measured.iloc[0].to_dict()
+    if len(measured) > 1:
+        limits = measured.iloc[1:].quantile([0.025, 0.975])
+        entry |= {f"{name}_interval": limits[name].tolist() for name in measured}
+    return entry
 
 
 def bootstrap_aucs(
     labels: NDArray, scores: NDArray, weights: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    r"""
+    """
     Area under the ROC curve of weighted images, the mean over the findings that have both labels in a sample.
-
-    .. math:: \frac{\sum_{i \in P} \sum_{j \in N} w_i w_j \left([s_i > s_j] + \frac12 [s_i = s_j]\right)}
-        {\sum_{i \in P} w_i \sum_{j \in N} w_j}
-
-    over the present labels P and the absent ones N.
 
     Args:
         labels: ``(M, K)``: 1 present, 0 absent, NaN unknown.
@@ -122,10 +161,8 @@ def bootstrap_aucs(
     found = []
     for truth, values in zip(labels.T, scores.T, strict=True):
         known = ~np.isnan(truth)
-        found.append(
-            weighted_metrics(weights[:, known], truth[known], values[known], truth[known])[:, 0]
-        )
-    return np.ma.masked_invalid(found).mean(0).filled(np.nan)
+        found.append(weighted_metrics(weights[:, known], truth[known], values[known])["auc"])
+    return np.ma.masked_invalid(found).mean(0).filled(NAN)
 
 
 def bootstrap_p_value(differences: ArrayLike) -> float:
@@ -147,6 +184,6 @@ def bootstrap_p_value(differences: ArrayLike) -> float:
     values = np.asarray(differences, dtype=float)
     values = values[~np.isnan(values)]
     if not len(values) or (len(values) > 1 and values[0] != 0 and np.ptp(values) == 0):
-        return float("nan")
+        return NAN
     rarer = min((values <= 0).sum(), (values >= 0).sum())
     return float(min(1.0, 2 * (rarer + 1) / (len(values) + 1)))

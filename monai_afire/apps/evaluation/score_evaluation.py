@@ -9,21 +9,20 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from monai_afire.apps.evaluation.binary_metrics import (
-    average_precision,
-    bootstrap_interval,
-    metrics_at_threshold,
+from monai_afire.apps.evaluation.matched_pairs import matched_pairs, pair_wins
+from monai_afire.apps.evaluation.metrics import PROPERTIES, group_rows, subgroup_metrics
+from monai_afire.apps.evaluation.patient_bootstrap import (
+    patient_weights,
+    weighted_metrics,
+    with_intervals,
 )
-from monai_afire.apps.evaluation.group_metrics import PROPERTIES, subgroup_metrics
-from monai_afire.apps.evaluation.matched_pairs import matched_pair_auc, matched_pairs
-from monai_afire.metrics.binary_classification import roc_auc
+from monai_afire.metrics.binary_classification import checked_labels, roc_auc
 from monai_afire.utils.formatting import json_safe
 
 # scores that know nothing of lesions, see DescribeRadiographd: column and the sign that is abnormal
 EXPOSURE_BASELINES = {"darkness": ("brightness", -1.0), "sharpness": ("sharpness", 1.0)}
-
-
 CALIPER = 0.02  # largest difference of brightness within a pair, in units of [0, 1]
 
 
@@ -38,13 +37,14 @@ def evaluate_scores(
     Metrics of each score, as far as the table allows them.
 
     * "detection": AUC, average precision, and accuracy, F1, sensitivity and specificity at the stored threshold, each
-      with its bootstrap 95 % interval, by patient where the table has "patient_id"; beside the scores the exposure
-      baselines, which know nothing of lesions.
+      with its bootstrap 95 % interval over patients, or over images where the table has no "patient_id"; beside the
+      scores the exposure baselines, which know nothing of lesions.
     * "num_patients": where the table has "patient_id".
     * "within_view": AUC among the images of one view.
     * "subgroups": AUC, sensitivity and specificity of the last score by sex, age, view and manufacturer, where the
       table has "sex", see ``subgroup_metrics``.
-    * "matched_pairs": AUC on pairs of an abnormal and a normal image of the same view and brightness.
+    * "matched_pairs": AUC on pairs of an abnormal and a normal image of the same view and brightness, with its interval
+      over pairs.
     * "localization": mean over the abnormal images of the columns "pixel_auroc_<name>" and "pointing_<name>".
     * "controlled": AUC of the same normal images with against without a painted lesion, by kind, contrast and size.
 
@@ -82,9 +82,12 @@ def evaluate_scores(
 def _with_texts(table: pd.DataFrame) -> pd.DataFrame:
     """The table with "" where a CSV file that was read back has NaN for it."""
     names = [name for name in ("kind", *PROPERTIES) if name in table]
-    return table.assign(
-        **{name: table[name].astype(object).fillna("").astype(str) for name in names}
-    )
+    texts = {name: table[name].astype(object).fillna("").astype(str) for name in names}
+    return table.assign(**texts)
+
+
+def _counts(labels: NDArray) -> dict[str, int]:
+    return {"normal": int((labels == 0).sum()), "abnormal": int((labels == 1).sum())}
 
 
 def _discrimination(
@@ -95,28 +98,29 @@ def _discrimination(
     seed: int,
 ) -> dict[str, Any]:
     """How well scores tell abnormal images from normal ones, which all are among the images."""
-    labels = images["label"].to_numpy()
-    patients = images["patient_id"].to_numpy() if "patient_id" in images else None
-    views = images["view"].to_numpy() if "view" in images else None
-    columns = _score_columns(images, score_names)
-    result: dict[str, Any] = {"detection": {}}
-    if patients is not None:
-        result["num_patients"] = len(set(patients.tolist()))
-    for name, scores in columns.items():
-        result["detection"][name] = _detection(
-            labels, scores, thresholds.get(name), num_bootstraps, seed, patients
-        )
+    labels, columns = images["label"].to_numpy(), _score_columns(images, score_names)
+    patients = images["patient_id"] if "patient_id" in images else pd.Series(range(len(images)))
+    weights = patient_weights(patients, num_bootstraps, seed, include_original=True)
+    result: dict[str, Any] = {
+        "detection": {
+            name: _detection(weights, labels, scores, thresholds.get(name))
+            for name, scores in columns.items()
+        }
+    }
+    if "patient_id" in images:
+        result["num_patients"] = patients.nunique(dropna=False)
     if "sex" in images:
         result["subgroups"] = _subgroups(images, score_names[-1], thresholds, num_bootstraps)
-    if views is not None:
-        result["within_view"] = _within_view(labels, views, columns)
+    if "view" in images:
+        result["within_view"] = _within_view(labels, group_rows(images, "view"), columns)
     if _is_known(images, "brightness"):
+        views = images["view"].to_numpy() if "view" in images else None
         pairs = matched_pairs(labels, images["brightness"].to_numpy(), views, CALIPER)
         result["matched_pairs"] = _matched(pairs, columns, num_bootstraps, seed)
     return result
 
 
-def _score_columns(images: pd.DataFrame, score_names: Sequence[str]) -> dict[str, np.ndarray]:
+def _score_columns(images: pd.DataFrame, score_names: Sequence[str]) -> dict[str, NDArray]:
     """The scores by name, and the exposure baselines that the table allows."""
     columns = {name: images[name].to_numpy() for name in score_names}
     for name, (column, sign) in EXPOSURE_BASELINES.items():
@@ -130,6 +134,18 @@ def _is_known(images: pd.DataFrame, column: str) -> bool:
     return column in images and bool(images[column].notna().all())
 
 
+def _detection(
+    weights: NDArray, labels: NDArray, scores: NDArray, threshold: float | None
+) -> dict[str, Any]:
+    """Metrics of one score with their intervals."""
+    truth, values = checked_labels(labels, scores)
+    if threshold is None:
+        measured = weighted_metrics(weights, truth, values)[["auc", "average_precision"]]
+        return with_intervals(measured)
+    measured = weighted_metrics(weights, truth, values, threshold)
+    return {"threshold": threshold, **with_intervals(measured)}
+
+
 def _subgroups(
     images: pd.DataFrame, score_name: str, thresholds: Mapping[str, float], num_bootstraps: int
 ) -> dict[str, Any]:
@@ -139,70 +155,29 @@ def _subgroups(
     return subgroup_metrics(images, labels, scores, limits, ["abnormal"], num_bootstraps)
 
 
-def _counts(labels: np.ndarray) -> dict[str, int]:
-    return {"normal": int((labels == 0).sum()), "abnormal": int((labels == 1).sum())}
-
-
-def _detection(
-    labels: np.ndarray,
-    scores: np.ndarray,
-    threshold: float | None,
-    num_bootstraps: int,
-    seed: int,
-    patients: np.ndarray | None,
-) -> dict[str, Any]:
-    """Metrics of one score with their intervals."""
-
-    def measured(y: np.ndarray, s: np.ndarray) -> dict[str, float]:
-        ranked = {"auc": roc_auc(y, s), "average_precision": average_precision(y, s)}
-        return ranked if threshold is None else {**ranked, **metrics_at_threshold(y, s, threshold)}
-
-    values = measured(labels, scores)
-    lower, upper = bootstrap_interval(
-        lambda y, s: [*measured(y, s).values()],
-        labels,
-        scores,
-        num_bootstraps,
-        seed,
-        patients=patients,
-    )
-    metrics: dict[str, Any] = {} if threshold is None else {"threshold": threshold}
-    for (name, value), *interval in zip(values.items(), lower, upper, strict=True):
-        metrics |= {name: value, f"{name}_interval": interval}
-    return metrics
-
-
 def _within_view(
-    labels: np.ndarray, views: np.ndarray, columns: Mapping[str, np.ndarray]
+    labels: NDArray, views: Mapping[str, NDArray], columns: Mapping[str, NDArray]
 ) -> dict[str, Any]:
     """AUC among the images of each view that has both kinds."""
     result: dict[str, Any] = {}
-    for view in sorted(set(views) - {""}):
-        chosen = views == view
-        counts = _counts(labels[chosen])
-        if all(counts.values()):
-            aucs = {
-                name: roc_auc(labels[chosen], scores[chosen]) for name, scores in columns.items()
-            }
+    for view, rows in views.items():
+        counts = _counts(labels[rows])
+        if view and all(counts.values()):
+            aucs = {name: roc_auc(labels[rows], scores[rows]) for name, scores in columns.items()}
             result[view] = {"images": counts, "auc": aucs}
     return result
 
 
 def _matched(
-    pairs: np.ndarray, columns: Mapping[str, np.ndarray], num_bootstraps: int, seed: int
+    pairs: NDArray, columns: Mapping[str, NDArray], num_bootstraps: int, seed: int
 ) -> dict[str, Any]:
     """AUC on matched pairs, with an interval over samples of the pairs."""
-    rng = np.random.default_rng(seed)
-    samples = (
-        [pairs[rng.integers(0, len(pairs), len(pairs))] for _ in range(num_bootstraps)]
-        if len(pairs)
-        else []
-    )
+    weights = patient_weights(np.arange(len(pairs)), num_bootstraps, seed, include_original=True)
     result: dict[str, Any] = {"pairs": len(pairs)}
     for name, scores in columns.items():
-        resampled = [matched_pair_auc(scores, sample) for sample in samples]
-        interval = np.quantile(resampled, [0.025, 0.975]).tolist() if resampled else None
-        result[name] = {"auc": matched_pair_auc(scores, pairs), "auc_interval": interval}
+        with np.errstate(invalid="ignore"):  # no pair
+            aucs = weights @ pair_wins(scores, pairs) / weights.sum(1)
+        result[name] = with_intervals(pd.DataFrame({"auc": aucs}))
     return result
 
 

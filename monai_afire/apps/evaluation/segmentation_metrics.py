@@ -53,13 +53,13 @@ def segmentation_metrics(
         >>> segmentation_metrics(pred[None], truth[None])
         {'dice': tensor([[0.6667]]), 'hd95': tensor([[1.]])}
     """
-    _check_masks(pred, truth)
+    if pred.ndim < 3 or pred.shape != truth.shape:
+        shapes = f"{tuple(pred.shape)} and {tuple(truth.shape)}"
+        raise ValueError(f"pred and truth must both be (B, C, *S), got {shapes}")
+    if pred.dtype != torch.bool or truth.dtype != torch.bool:
+        raise ValueError(f"pred and truth must be bool masks, got {pred.dtype} and {truth.dtype}")
     shape = pred.shape[2:]
     sizes = pixel_sizes(pixel_size, len(pred), len(shape))
-    if (sizes <= 0).any():
-        raise ValueError(
-            f"pixel_size must be above 0, or NaN where it is not known, got {sizes.tolist()}"
-        )
     dice = compute_dice(pred.float(), truth.float(), include_background=True, ignore_empty=False)
     has_pred, has_truth = pred.flatten(2).any(-1), truth.flatten(2).any(-1)
     diagonal = (sizes * torch.tensor(shape)).square().sum(-1).sqrt().to(pred.device, torch.float32)
@@ -76,15 +76,3 @@ def segmentation_metrics(
             spacing=sizes[image.cpu()].tolist(),
         )[:, 0].to(hd95)
     return {"dice": dice, "hd95": hd95}
-
-
-def _check_masks(pred: torch.Tensor, truth: torch.Tensor) -> None:
-    if pred.ndim < 3 or pred.shape != truth.shape or pred.numel() == 0:
-        shapes = f"{tuple(pred.shape)} and {tuple(truth.shape)}"
-        raise ValueError(
-            f"pred and truth must both be (B, C, *S), one channel per class, not empty, got {shapes}"
-        )
-    if pred.dtype != torch.bool or truth.dtype != torch.bool:
-        raise ValueError(
-            f"pred and truth must be bool masks, got {pred.dtype} and {truth.dtype}: apply a threshold"
-        )

@@ -1,15 +1,14 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Encoder weights for other libraries: timm's, Hugging Face's or MONAI's key names in a safetensors file."""
+"""Encoder weights for other libraries: timm's or Hugging Face's key names in a safetensors file."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,31 +16,32 @@ import torch
 from torch import nn
 
 from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
-from monai_afire.networks.weights.checkpoint_files import PRODUCER
+from monai_afire.networks.weights.checkpoint_files import write_safetensors
 from monai_afire.networks.weights.description import describe, one_for_all
-from monai_afire.networks.weights.safetensors_files import write_safetensors
-from monai_afire.networks.weights.vit import EMBEDDING, POSITIONS
+from monai_afire.networks.weights.formats import EMBEDDING, POSITIONS
 from monai_afire.networks.weights.weight_loading import check_branch, encoders_of
 
 __all__ = ["export_encoder"]
 
-TIMM_NAMES = {
-    rf"{EMBEDDING}\.": "patch_embed.proj.",
-    POSITIONS: "pos_embed",
-    r"attn\.out_proj": "attn.proj",
-    r"mlp\.linear([12])": r"mlp.fc\1",
-}
-HUGGING_FACE_NAMES = {
-    r"^norm\.": "layernorm.",
-    rf"{EMBEDDING}\.": "embeddings.patch_embeddings.projection.",
-    POSITIONS: "embeddings.position_embeddings",
-    r"blocks\.(\d+)\.": r"encoder.layer.\1.",
-    r"attn\.out_proj": "attention.output.dense",
-    r"attn\.(query|key|value)": r"attention.attention.\1",
-    r"norm1": "layernorm_before",
-    r"norm2": "layernorm_after",
-    r"mlp\.linear1": "intermediate.dense",
-    r"mlp\.linear2": "output.dense",
+_NAMES = {
+    "timm": {
+        rf"{EMBEDDING}\.": "patch_embed.proj.",
+        POSITIONS: "pos_embed",
+        r"attn\.out_proj": "attn.proj",
+        r"mlp\.linear([12])": r"mlp.fc\1",
+    },
+    "huggingface": {
+        r"^norm\.": "layernorm.",
+        rf"{EMBEDDING}\.": "embeddings.patch_embeddings.projection.",
+        POSITIONS: "embeddings.position_embeddings",
+        r"blocks\.(\d+)\.": r"encoder.layer.\1.",
+        r"attn\.out_proj": "attention.output.dense",
+        r"attn\.(query|key|value)": r"attention.attention.\1",
+        r"norm1": "layernorm_before",
+        r"norm2": "layernorm_after",
+        r"mlp\.linear1": "intermediate.dense",
+        r"mlp\.linear2": "output.dense",
+    },
 }
 
 
@@ -65,12 +65,11 @@ def export_encoder(
     * "huggingface": fits ``transformers.ViTModel.from_pretrained(None, config=ViTConfig(**config),
       state_dict=load_file(path), add_pooling_layer=False)``. That model always has a class token: one of zeros is
       written, the other tokens attend to it, and features differ until fine-tuned.
-    * "monai": fits ``monai.networks.nets.ViT(**config)``; same features.
 
     Args:
         net: a ``ViTEncoder``, or a network that has one.
         path: the file to write, complete or not at all.
-        layout: "timm", "huggingface" or "monai".
+        layout: "timm" or "huggingface".
         branch: "teacher" or "student", which encoder of a network to take that has both.
         description: further arguments of ``describe``. Without ``preprocessing``, that of the
             encoder's own images: gray, of its size, contrast not standardized.
@@ -91,27 +90,29 @@ def export_encoder(
         ...     print(sorted(content.keys())[-2:], json.loads(content.metadata()["config"])["embed_dim"])
         ['patch_embed.proj.weight', 'pos_embed'] 24
     """
-    if layout not in _LAYOUTS:
-        raise ValueError(f"layout must be one of {list(_LAYOUTS)}, got {layout!r}")
+    if layout not in _NAMES:
+        raise ValueError(f"layout must be one of {list(_NAMES)}, got {layout!r}")
     check_branch(branch)
     encoder = _exportable(encoders_of(net)[-1 if branch == "teacher" else 0])
     settings = _settings(encoder)
-    if layout != "monai" and settings["spatial_dims"] != 2:
-        raise ValueError(
-            f"{layout} has no ViT for {settings['spatial_dims']}-D images: export with layout='monai'"
-        )
-    rename, config_of = _LAYOUTS[layout]
     state = {name: tensor.detach().cpu() for name, tensor in encoder.state_dict().items()}
-    tensors = {name: tensor.clone().contiguous() for name, tensor in rename(state).items()}
+    if layout == "huggingface":
+        state = _with_class_token(state)
+    tensors = {
+        _renamed(name, _NAMES[layout]): tensor.clone().contiguous()
+        for name, tensor in state.items()
+        if "norm_cross_attn" not in name  # never used
+    }
     described = replace(
         describe(encoder, **{"task": "encoder", "preprocessing": {}, **(description or {})}),
         network={"class": "ViTEncoder", "arguments": settings},  # as it is, however it was built
     )
+    config = _timm_config(settings) if layout == "timm" else _hugging_face_config(settings)
     header = {
         "format": "pt",  # what transformers asks for
-        "producer": PRODUCER,
+        "producer": "monai_afire",
         "layout": layout,
-        "config": json.dumps(config_of(settings)),
+        "config": json.dumps(config),
     }
     return write_safetensors(tensors, path, described, header)
 
@@ -122,10 +123,6 @@ def _exportable(encoder: nn.Module) -> ViTEncoder:
         kind = type(encoder).__name__
         raise TypeError(
             f"only ViTEncoder can be exported, this network has a {kind}, whose .model saves itself"
-        )
-    if isinstance(encoder.patch_embedding.patch_embeddings, nn.Sequential):
-        raise ValueError(
-            "no layout has a ViT with a convolutional stem: share the training's model.pt itself"
         )
     return encoder
 
@@ -149,27 +146,21 @@ def _settings(encoder: ViTEncoder) -> dict[str, Any]:
     }
 
 
-def _rename(state: Mapping[str, torch.Tensor], names: Mapping[str, str]) -> dict[str, torch.Tensor]:
-    renamed = {}
-    for name, tensor in state.items():
-        for pattern, new in names.items():
-            name = re.sub(pattern, new, name)
-        if "norm_cross_attn" not in name:  # never used
-            renamed[name] = tensor
-    return renamed
+def _renamed(name: str, names: Mapping[str, str]) -> str:
+    for pattern, new in names.items():
+        name = re.sub(pattern, new, name)
+    return name
 
 
-def _to_hugging_face(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _with_class_token(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Query, key and value apart, and a class token of zeros."""
     split = dict(state)
     for name in [name for name in state if ".attn.qkv." in name]:
-        parts = split.pop(name).chunk(3)
-        split |= {
-            name.replace("qkv", part): each
-            for part, each in zip(("query", "key", "value"), parts, strict=True)
-        }
+        for part, tensor in zip(("query", "key", "value"), split.pop(name).chunk(3), strict=True):
+            split[name.replace("qkv", part)] = tensor
     class_token = torch.zeros_like(split[POSITIONS][:, :1])
     split[POSITIONS] = torch.cat([class_token, split[POSITIONS]], dim=1)
-    return _rename(split, HUGGING_FACE_NAMES) | {"embeddings.cls_token": class_token}
+    return split | {"embeddings.cls_token": class_token}
 
 
 def _timm_config(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -203,17 +194,3 @@ def _hugging_face_config(settings: Mapping[str, Any]) -> dict[str, Any]:
         "num_channels": settings["in_channels"],
         "qkv_bias": settings["qkv_bias"],
     }
-
-
-def _monai_config(settings: Mapping[str, Any]) -> dict[str, Any]:
-    own = ("mean", "std", "norm_eps")
-    return {name: value for name, value in settings.items() if name not in own}
-
-
-_LAYOUTS: dict[
-    str, tuple[Callable[..., dict[str, torch.Tensor]], Callable[..., dict[str, Any]]]
-] = {
-    "timm": (partial(_rename, names=TIMM_NAMES), _timm_config),
-    "huggingface": (_to_hugging_face, _hugging_face_config),
-    "monai": (dict, _monai_config),
-}

@@ -19,6 +19,7 @@ from monai_afire.apps.evaluation.patient_bootstrap import LEAST_PATIENTS
 from monai_afire.apps.readers.label_files import LabelSet, progress, stem_of
 from monai_afire.data.datalist.datalist_checks import SECTIONS, DatalistError
 from monai_afire.data.datalist.patients import split_by_patient
+from monai_afire.data.datalist.subsets import NO_FINDING, classes_of
 from monai_afire.utils import files
 from monai_afire.utils.few_images import FEW_IMAGES
 from monai_afire.utils.text import counted, first_few
@@ -149,7 +150,11 @@ def _moved(rows: pd.DataFrame, section: str, fraction: float, seed: int) -> pd.D
         raise DatalistError(f"{text}; give {remedy}.")
     # the section's name makes the two choices independent: with the same hash, those with the smallest values would
     # be gone before validation is chosen
-    chosen = split_by_patient([f"{section}:{patient}" for patient in patients], fraction, seed)
+    names = [f"{section}:{patient}" for patient in patients]
+    findings = None
+    if section == "validation" and "label" in rows:
+        findings = [classes_of(label) - {NO_FINDING} for label in rows["label"][is_moved]]
+    chosen = split_by_patient(names, fraction, seed, findings)
     is_moved[is_moved] = chosen
     return rows.assign(section=rows["section"].mask(is_moved, section))
 

@@ -5,11 +5,7 @@
 from __future__ import annotations
 
 from monai_afire.apps.results.anomaly_report import AnomalyReport
-from monai_afire.apps.results.classification_report import (
-    ClassificationReport,
-    MulticlassReport,
-    classification_report,
-)
+from monai_afire.apps.results.classification_report import ClassificationReport
 from monai_afire.apps.results.embedding_writer import EmbeddingWriter
 from monai_afire.apps.results.landmark_report import LandmarkReport
 from monai_afire.apps.results.mask_writer import LandmarkWriter, SegmentationWriter
@@ -26,12 +22,10 @@ __all__ = [
     "LandmarkReport",
     "LandmarkWriter",
     "MetricsReport",
-    "MulticlassReport",
     "PicturedReport",
     "PredictionWriter",
     "RestorationWriter",
     "ResultTables",
     "SegmentationReport",
     "SegmentationWriter",
-    "classification_report",
 ]

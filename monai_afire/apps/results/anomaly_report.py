@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,8 @@ from monai_afire.apps.results.patient_groups import (
     reported_patients,
     subgroup_lines,
 )
-from monai_afire.apps.results.pictures.contact_sheet import contact_sheet
-from monai_afire.apps.results.pictures.curves import roc_pr_figure
+from monai_afire.apps.results.pictures.grid import contact_sheet
+from monai_afire.apps.results.pictures.plots import roc_pr_figure
 from monai_afire.apps.results.report_text import format_number, table_lines
 from monai_afire.detection.detector import HEAT_UNIT, AnomalyDetector
 
@@ -84,30 +84,21 @@ class AnomalyReport(MetricsReport):
                 truth = lesion_truth(item, shape, self.encoder.img_size) if item["label"] else None
                 self.maps[index], self.truths[index] = maps[row], truth
             named = {name: maps[row, number] for number, name in enumerate(self.map_names)}
-            self.rows.append(
-                {
-                    **_facts(item, self.patients[index]),
-                    **{name: float(batch[name][row]) for name in ("brightness", "sharpness")},
-                    **dict(zip(self.detector.score_names, scores[row].tolist(), strict=True)),
-                    **localization_row(
-                        {**named, **self.position_map}, truth, self.encoder.grid_size
-                    ),
-                }
-            )
+            facts = _facts(item, self.patients[index])
+            facts |= {name: float(batch[name][row]) for name in ("brightness", "sharpness")}
+            facts |= zip(self.detector.score_names, scores[row].tolist(), strict=True)
+            facts |= localization_row(named | self.position_map, truth, self.encoder.grid_size)
+            self.rows.append(facts)
 
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
         """See :func:`monai_afire.apps.evaluation.evaluate_scores`; AUPRO is added here, where the maps are."""
-        thresholds = dict(
-            zip(self.detector.score_names, self.detector.thresholds.tolist(), strict=True)
-        )
-        known = {name: value for name, value in thresholds.items() if np.isfinite(value)}
-        metrics = evaluate_scores(
-            table, self.detector.score_names, known, num_bootstraps=self.num_bootstraps
-        )
+        names, thresholds = self.detector.score_names, self.detector.thresholds.tolist()
+        known = {n: value for n, value in zip(names, thresholds, strict=True) if np.isfinite(value)}
+        metrics = evaluate_scores(table, names, known, self.num_bootstraps)
         self._add_aupro(metrics)
         return metrics
 
-    def draw(self, table: pd.DataFrame) -> None:
+    def draw(self, table: pd.DataFrame, metrics: dict[str, Any]) -> None:
         """Curves and contact sheet."""
         originals = table[table["kind"] == ""]
         if originals["label"].nunique() == 2:
@@ -150,24 +141,21 @@ class AnomalyReport(MetricsReport):
             kind = "abnormal" if row["label"] else "normal"
             titles.append(f"{Path(row['image']).name}\n{kind}, fused {row['fused']:.3f}")
             truths.append(self.truths[index])
-        low, high = self.detector.heat_range.tolist()
         known = sum(truth is not None for truth in truths)
         title = (
             f"{len(images)} of {len(originals)} images: {known} with a known lesion, outlined in cyan, by falling "
             "score; then of the others the highest scores and the lowest\nColor: more heat than 95 % of the normal "
             "images' patches have; the strongest: more than any of them; none where no score looks, as at the border"
         )
+        low, high = self.detector.heat_range.tolist()
         path = self.folder / "heat_maps.png"
-        contact_sheet(
-            images, heats, titles, path, truths, low, high, title=title, meaning=HEAT_UNIT
-        )
+        contact_sheet(images, heats, titles, path, truths, low, high, title, HEAT_UNIT)
 
     def _pictured(self, originals: pd.DataFrame) -> list[dict[str, Any]]:
         """Up to half of the sheet for known lesions, then the most and the least suspicious of the others."""
         ordered = originals.sort_values("fused", ascending=False).to_dict("records")
-        known = [row for row in ordered if self.truths[row["number"]] is not None][
-            : self.num_pictures // 2
-        ]
+        known = [row for row in ordered if self.truths[row["number"]] is not None]
+        known = known[: self.num_pictures // 2]
         others = [row for row in ordered if row not in known]
         most = (self.num_pictures - len(known) + 1) // 2
         least = self.num_pictures - len(known) - most
@@ -176,25 +164,21 @@ class AnomalyReport(MetricsReport):
 
 def _facts(item: Mapping[str, Any], patient: str) -> dict[str, Any]:
     """Columns of the table that describe the item itself."""
+    facts = {"number": item["index"], "image": item["image"], "label": item["label"]}
     lesion = item["lesion"] or {"kind": "", "contrast": np.nan, "size": np.nan}
-    facts = {
-        "number": item["index"],
-        "image": item["image"],
-        "label": item["label"],
-        "patient_id": patient,
-    }
-    return facts | item_groups(item) | {name: lesion[name] for name in ("kind", "contrast", "size")}
+    painted = {name: lesion[name] for name in ("kind", "contrast", "size")}
+    return {**facts, "patient_id": patient, **item_groups(item), **painted}
 
 
-_DETECTION = ("average_precision", "accuracy", "f1", "sensitivity", "specificity")
-_LOCALIZATION = ("pixel_auroc", "pointing", "aupro")
-_TITLES = {
-    "average_precision": "AP",
-    "accuracy": "ACC",
-    "f1": "F1",
-    "pixel_auroc": "pixel AUROC",
-    "aupro": "AUPRO",
+# title -> name of the metric
+_DETECTION = {
+    "AP": "average_precision",
+    "ACC": "accuracy",
+    "F1": "f1",
+    "sensitivity": "sensitivity",
+    "specificity": "specificity",
 }
+_LOCALIZATION = {"pixel AUROC": "pixel_auroc", "pointing": "pointing", "AUPRO": "aupro"}
 
 
 def report_lines(metrics: Mapping[str, Any]) -> list[str]:
@@ -211,49 +195,41 @@ def report_lines(metrics: Mapping[str, Any]) -> list[str]:
         lines += ["", title, *table_lines(rows)]
     if "num_patients" in metrics:
         lines += few_patients_lines(metrics["num_patients"])
-    return [*lines, "", *subgroup_lines(metrics["subgroups"])] if "subgroups" in metrics else lines
+    if "subgroups" in metrics:
+        lines += ["", *subgroup_lines(metrics["subgroups"])]
+    return lines
 
 
-def _tables(metrics: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Mapping[str, object]]]]:
+def _tables(metrics: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, dict[str, object]]]]:
     """Title and rows of each table that the metrics allow."""
-    if "detection" in metrics:
-        rows = {
-            name: {**_auc_cells(row), **_cells(row, _DETECTION)}
-            for name, row in metrics["detection"].items()
-        }
+    if detection := metrics.get("detection"):
+        rows = {name: _auc_cells(row) | _cells(row, _DETECTION) for name, row in detection.items()}
         yield "scores, AUC with its 95 % interval", rows
-    if "within_view" in metrics:
-        aucs = pd.DataFrame({view: entry["auc"] for view, entry in metrics["within_view"].items()})
+    if views := metrics.get("within_view"):
+        aucs = pd.DataFrame({view: entry["auc"] for view, entry in views.items()})
         yield "AUC within view", aucs.map(format_number).to_dict("index")
-    if "matched_pairs" in metrics:
-        rows = {
-            name: _auc_cells(row)
-            for name, row in metrics["matched_pairs"].items()
-            if name != "pairs"
-        }
-        yield (
-            f"AUC on {metrics['matched_pairs']['pairs']} pairs matched for view and brightness",
-            rows,
-        )
-    if "localization" in metrics:
-        entries = metrics["localization"]
+    if matched := metrics.get("matched_pairs"):
+        title = f"AUC on {matched['pairs']} pairs matched for view and brightness"
+        yield title, {name: _auc_cells(row) for name, row in matched.items() if name != "pairs"}
+    if places := metrics.get("localization"):
         yield (
             "localization",
-            {n: {"images": e["images"], **_cells(e, _LOCALIZATION)} for n, e in entries.items()},
+            {
+                n: {"images": row["images"], **_cells(row, _LOCALIZATION)}
+                for n, row in places.items()
+            },
         )
-    if "controlled" in metrics:
-        rows = {
-            title: _cells(entry["auc"], entry["auc"])
-            for title, entry in metrics["controlled"].items()
-        }
-        yield "AUC of the same normal images with against without a painted lesion", rows
+    if painted := metrics.get("controlled"):
+        title = "AUC of the same normal images with against without a painted lesion"
+        aucs = pd.DataFrame({name: entry["auc"] for name, entry in painted.items()}, dtype=float)
+        yield title, aucs.T.map(format_number).to_dict("index")
 
 
-def _auc_cells(row: Mapping[str, Any]) -> dict[str, str]:
-    interval = "-".join(format_number(limit) for limit in row["auc_interval"] or (None, None))
+def _auc_cells(row: Mapping[str, Any]) -> dict[str, object]:
+    interval = "-".join(map(format_number, row["auc_interval"]))
     return {"AUC": format_number(row["auc"]), "interval": interval}
 
 
-def _cells(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
+def _cells(row: Mapping[str, Any], titles: Mapping[str, str]) -> dict[str, object]:
     """Numbers of a row as text."""
-    return {_TITLES.get(name, name): format_number(row.get(name)) for name in names}
+    return {title: format_number(row.get(name)) for title, name in titles.items()}

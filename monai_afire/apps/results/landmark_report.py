@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from monai_afire.apps.evaluation.landmark_metrics import rescaled_positions, success_rates
 from monai_afire.apps.results.metrics_report import PicturedReport
-from monai_afire.apps.results.pictures.outlines import CLASS_COLORS, TRUTH_COLOR, landmark_picture
+from monai_afire.apps.results.pictures.draw import CLASS_COLORS, TRUTH_COLOR, landmark_picture
 from monai_afire.apps.results.report_text import format_number, table_lines
 from monai_afire.metrics.landmark_errors import landmark_positions, radial_errors
 from monai_afire.metrics.multilabel import check_class_names
@@ -49,7 +49,7 @@ class LandmarkReport(PicturedReport):
       which count as failures at every radius;
     * "per_landmark": the same for each.
 
-    The sheet shows the images with the worst, the median and the best mean error.
+    The sheet shows the images with the worst and the best mean error.
 
     Args:
         items: the data set's items.
@@ -57,7 +57,7 @@ class LandmarkReport(PicturedReport):
         output_dir: where to write.
         radii: of the success rates, as fractions of the side.
         window: see ``landmark_positions``.
-        num_pictures: pictures of each kind: worst, median, best.
+        num_pictures: pictures of each kind: worst, best.
         spacing: see :meth:`PicturedReport.pixel_sizes`.
 
     Raises:
@@ -96,10 +96,8 @@ class LandmarkReport(PicturedReport):
         fraction = (1 / torch.tensor(size, dtype=torch.float64)).expand_as(sizes)
         errors = [radial_errors(positions, truth, unit) for unit in (fraction, None, sizes)]
         for row, index in enumerate(batch["index"].tolist()):
-            name, columns = (
-                self.items[index]["image"],
-                self._columns(positions[row], [e[row] for e in errors]),
-            )
+            name = self.items[index]["image"]
+            columns = self._columns(positions[row], [e[row] for e in errors])
             self.rows.append({"number": index, "image": name, **columns})
             mean, missed = columns["mean_radial_error"], bool(errors[0][row].isinf().any())
             found, known, image = positions[row].numpy(), truth[row].numpy(), images[row]
@@ -116,64 +114,57 @@ class LandmarkReport(PicturedReport):
             "per_landmark": per_landmark,
         }
 
-    def draw(self, table: pd.DataFrame) -> None:
+    def draw(self, table: pd.DataFrame, metrics: dict[str, Any]) -> None:
         """The sheet."""
         legend = {"truth": TRUTH_COLOR, "prediction": CLASS_COLORS[0]}
-        self.draw_sheet(legend, "Worst, median and best images by mean radial error")
+        self.draw_sheet(legend, "mean radial error")
 
     def lines(self, metrics: dict[str, Any]) -> list[str]:
         """The summary to print."""
         unit = "mm" if "mean_radial_error_mm" in metrics else "pixels"
-        rates = [name for name in metrics if name.startswith("success_rate_")]
         rows = {}
         for name, entry in {**metrics["per_landmark"], "all": metrics}.items():
             rows[name] = {
                 "% of side": format_number(100 * entry["mean_radial_error"], 2),
                 unit: format_number(entry.get(f"mean_radial_error_{unit}"), 2),
-                **{
-                    "≤ " + rate.removeprefix("success_rate_"): format_number(100 * entry[rate], 1)
-                    for rate in rates
-                },
             }
-        lines = [
-            f"{counted(metrics['num_images'], 'image')}; mean radial error and % of landmarks within a distance"
-        ]
+            for radius in self.radii:
+                rate = 100 * entry[_rate_name(radius)]
+                rows[name][f"≤ {100 * radius:g}%"] = format_number(rate, 1)
+        images, missed = counted(metrics["num_images"], "image"), metrics["num_not_found"]
+        lines = [f"{images}; mean radial error and % of landmarks within a distance"]
         lines += table_lines(rows)
-        if metrics["num_not_found"]:
-            lines.append(
-                f"{metrics['num_not_found']} of {metrics['num_known']} landmarks were not found: their maps are flat"
-            )
+        if missed:
+            of_known = f"{missed} of {metrics['num_known']} landmarks"
+            lines.append(f"{of_known} were not found: their maps are flat")
         return lines
 
     def _columns(self, positions: torch.Tensor, errors: Sequence[torch.Tensor]) -> dict[str, float]:
+        """Columns of an image, from its positions ``(P, 2)`` and its errors ``(P,)`` in each of ``_UNITS``."""
         columns = {"mean_radial_error": _mean_found(errors[0].numpy())}
         for number, name in enumerate(self.landmark_names):
-            columns |= {
-                f"{name}_row": float(positions[number, 0]),
-                f"{name}_column": float(positions[number, 1]),
-            }
-            columns |= {
-                f"{name}_error{u}": float(e[number]) for u, e in zip(_UNITS, errors, strict=True)
-            }
+            columns[f"{name}_row"], columns[f"{name}_column"] = positions[number].tolist()
+            for unit, values in zip(_UNITS, errors, strict=True):
+                columns[f"{name}_error{unit}"] = float(values[number])
         return columns
 
     def _metrics(self, table: pd.DataFrame, names: Sequence[str]) -> dict[str, Any]:
         """Of some landmarks together."""
-        errors = {
-            unit: table[[f"{name}_error{unit}" for name in names]].to_numpy() for unit in _UNITS
-        }
-        rates = success_rates(torch.tensor(errors[""]), self.radii)
-        has_mm = not np.isnan(errors["_mm"]).all()
-        return {
-            **{
-                f"mean_radial_error{u}": _mean_found(values)
-                for u, values in errors.items()
-                if u != "_mm" or has_mm
-            },
-            **{f"success_rate_{100 * radius:g}%": rate for radius, rate in rates.items()},
-            "num_known": int((~np.isnan(errors[""])).sum()),
-            "num_not_found": int(np.isinf(errors[""]).sum()),
-        }
+        metrics: dict[str, Any] = {}
+        for unit in _UNITS:
+            values = table[[f"{name}_error{unit}" for name in names]].to_numpy()
+            if unit != "_mm" or not np.isnan(values).all():
+                metrics[f"mean_radial_error{unit}"] = _mean_found(values)
+        errors = torch.tensor(table[[f"{name}_error" for name in names]].to_numpy())
+        rates = success_rates(errors, self.radii)
+        metrics |= {_rate_name(radius): rate for radius, rate in rates.items()}
+        metrics["num_known"] = int((~errors.isnan()).sum())
+        metrics["num_not_found"] = int(errors.isinf().sum())
+        return metrics
+
+
+def _rate_name(radius: float) -> str:
+    return f"success_rate_{100 * radius:g}%"
 
 
 def _mean_found(errors: NDArray) -> float:

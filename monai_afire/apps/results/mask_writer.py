@@ -11,15 +11,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from monai.transforms.utils import get_largest_connected_component_mask
 from numpy.typing import NDArray
 
 from monai_afire.apps.evaluation.landmark_metrics import rescaled_positions
 from monai_afire.apps.results.output_paths import output_path
-from monai_afire.apps.results.pictures.captions import captioned, with_legend
-from monai_afire.apps.results.pictures.outlines import (
+from monai_afire.apps.results.pictures.draw import (
+    captioned,
     class_color,
     landmark_picture,
     outline_picture,
+    with_legend,
 )
 from monai_afire.apps.results.result_pictures import batch_picture, in_proportion, resized_maps
 from monai_afire.apps.results.result_tables import ResultTables
@@ -38,12 +40,13 @@ class SegmentationWriter(ResultTables):
       size before the threshold is applied, so that outlines have no steps;
     * ``overlays/<image>.png``: the outlines over the picture, each class in its color, in the proportions of the
       file, with a legend and the words that it is not for clinical use;
-    * ``segmentation.csv``: for each image and class the share of the image inside the mask, "area_<class>", at the
-      resolution of the network.
+    * ``segmentation.csv``: for each image and class the fraction of the image inside the mask, "area_fraction_<class>",
+      and of "heart", "left lung" and "right lung" the "cardiothoracic_ratio", both at the resolution of the network.
+      Spaces in the names of classes become underscores there.
 
     The evaluator's output has the logits ``(B, C, rows, columns)`` as "pred", of images that were resized to the
     network's input without cropping or padding; the batches need "index", "spatial_shape" and "picture" (else "image"
-    ``(B, 1, rows, columns)`` is drawn on), see :class:`monai_afire.apps.intake.DescribeRadiographd`.
+    ``(B, 1, rows, columns)`` is drawn on), see :class:`monai_afire.transforms.DescribeRadiographd`.
 
     Args:
         items: the data set's items, for the names of the files.
@@ -79,8 +82,12 @@ class SegmentationWriter(ResultTables):
             raise ValueError(f"threshold must be in (0, 1), got {self.threshold}")
 
     def header(self) -> Sequence[str]:
-        """File and areas."""
-        return ["image", *(f"area_{name}" for name in self.class_names)]
+        """File, areas and, of heart and lungs, their ratio."""
+        areas = [f"area_fraction_{name.replace(' ', '_')}" for name in self.class_names]
+        return ["image", *areas, *(["cardiothoracic_ratio"] if self._has_ratio() else [])]
+
+    def _has_ratio(self) -> bool:
+        return {"heart", "left lung", "right lung"} <= set(self.class_names)
 
     def settings(self) -> Mapping[str, Any]:
         """The threshold."""
@@ -90,8 +97,11 @@ class SegmentationWriter(ResultTables):
         """Write masks on the pixels of the file, a picture, and the areas."""
         check_class_names(self.class_names, len(output))
         probabilities = output.sigmoid()
-        areas = (probabilities >= self.threshold).float().flatten(1).mean(1).tolist()
-        self.add_row([source, *(f"{area:.6g}" for area in areas)])
+        masks = probabilities >= self.threshold
+        measured = masks.float().flatten(1).mean(1).tolist()
+        if self._has_ratio():
+            measured.append(cardiothoracic_ratio(dict(zip(self.class_names, masks, strict=True))))
+        self.add_row([source, *("" if np.isnan(value) else f"{value:.6g}" for value in measured)])
         shape = tuple(batch["spatial_shape"][row].tolist())
         for name, probability in zip(self.class_names, probabilities.numpy(), strict=True):
             path = output_path(self.folder / "masks" / name, source, self.root, ".png")
@@ -115,6 +125,32 @@ class SegmentationWriter(ResultTables):
         legend = {name: class_color(number) for number, name in enumerate(self.class_names)}
         save_png(captioned(with_legend(outlined, legend)), path)
         return path
+
+
+def cardiothoracic_ratio(masks: Mapping[str, torch.Tensor]) -> float:
+    """
+    Largest width of the heart over the width from one lung's outer edge to the other's.
+
+    Args:
+        masks: "heart", "left lung" and "right lung", each ``(rows, columns)`` bool; of each its largest region counts.
+
+    Returns:
+        The ratio; NaN where one of them is empty.
+
+    Example:
+        >>> row = torch.arange(10)
+        >>> masks = {"right lung": row < 3, "heart": (row > 3) & (row < 8), "left lung": row > 7}
+        >>> cardiothoracic_ratio({name: mask.expand(4, 10) for name, mask in masks.items()})
+        0.4
+    """
+    columns = {}
+    for name in ("heart", "left lung", "right lung"):
+        region = get_largest_connected_component_mask(masks[name])
+        columns[name] = torch.as_tensor(region).any(0).nonzero().flatten()
+    if not all(len(found) for found in columns.values()):
+        return float("nan")
+    heart, lungs = columns["heart"], torch.cat([columns["left lung"], columns["right lung"]])
+    return (int(heart.max() - heart.min()) + 1) / (int(lungs.max() - lungs.min()) + 1)
 
 
 def _is_folder_name(name: str) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from bisect import bisect_left, insort
+from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +17,8 @@ from ignite.engine import Engine, Events
 from monai.utils import convert_to_tensor
 from numpy.typing import NDArray
 
-from monai_afire.apps.results.pictures.outlines import picture_sheet
+from monai_afire.apps.results.pictures.draw import Color
+from monai_afire.apps.results.pictures.grid import image_grid
 from monai_afire.data.datalist.scanning import mark_results
 from monai_afire.utils.distributed import world_size
 from monai_afire.utils.files import check_writable, refuse_existing, write_text
@@ -26,22 +27,16 @@ from monai_afire.utils.formatting import json_safe
 
 class MetricsReport(ABC):
     """
-    Base of the handlers that evaluate a network on labeled images.
+    Base of the handlers that evaluate a network on labeled images, attached to an evaluator.
 
     A subclass collects ``self.rows``, a dictionary per image, in :meth:`collect`, and turns the table of them into
     metrics in :meth:`evaluate`. Written are the table and ``metrics.json``, each complete or absent; a metric that is
-    not defined (NaN) is ``null`` there. A folder with those of another run is refused. Attach it to an evaluator.
+    not defined (NaN) is ``null`` there. A folder with those of another run is refused.
 
     Attributes:
         items: the data set's items, for the names of the files; each subclass has them as an argument.
         output_dir: where to write, likewise; checked when the evaluation starts.
         table_name: file name of the table.
-
-    Raises:
-        FileExistsError: when the run starts and ``output_dir`` has the results of another run.
-        OSError: when the run starts and ``output_dir`` cannot be written to.
-        RuntimeError: when it starts in several processes, each of which has a part of the images.
-        ValueError: when the run ends without an image.
 
     Example:
         >>> import tempfile
@@ -95,7 +90,7 @@ class MetricsReport(ABC):
         metrics = self.evaluate(table)
         write_text(self.folder / self.table_name, table.to_csv(index=False))
         write_text(self.folder / "metrics.json", json.dumps(json_safe(metrics), indent=2))
-        self.draw(table)
+        self.draw(table, metrics)
         if lines := self.lines(metrics):
             print("\n".join(lines), flush=True)
 
@@ -108,7 +103,7 @@ class MetricsReport(ABC):
                 f"the network's output for {image} is NaN: an exploded or wrongly loaded network"
             )
 
-    def draw(self, table: pd.DataFrame) -> None:  # noqa: B027  a report need not have pictures
+    def draw(self, table: pd.DataFrame, metrics: dict[str, Any]) -> None:  # noqa: B027  a report need not have pictures
         """Pictures beside the metrics; none unless a subclass has some."""
 
     def lines(self, metrics: dict[str, Any]) -> list[str]:
@@ -117,19 +112,18 @@ class MetricsReport(ABC):
 
 
 Draw = Callable[[], NDArray[np.uint8]]
-_SPARE = 16  # examples kept around the median, which moves while images come in
 
 
 class PicturedReport(MetricsReport):
     """
-    Base of the reports with a sheet of the worst, the median and the best images.
+    Base of the reports with a sheet of the worst and the best images.
 
     A subclass calls :meth:`keep_example` with the score of each image and a function that draws it. Memory does not
-    depend on the number of images: examples that can be neither worst nor best nor, most likely, median are dropped.
+    depend on the number of images.
 
     Attributes:
         sheet_name: file name of the sheet.
-        num_pictures: pictures of each kind: worst, median, best; each subclass has it as an argument.
+        num_pictures: pictures of each kind: worst, best; each subclass has it as an argument.
         spacing: millimeters between the pixels of the network's input, if all images were resampled to it.
     """
 
@@ -144,8 +138,8 @@ class PicturedReport(MetricsReport):
     def start(self, engine: Engine) -> None:
         """Forget the previous run."""
         super().start(engine)
-        self.scores: list[float] = []
-        self.examples: list[tuple[float, str, Draw]] = []
+        self.num_scored = 0
+        self.examples: list[tuple[float, str, Draw]] = []  # the worst and the best by rising score
 
     def keep_example(self, score: float, name: str, draw: Draw) -> None:
         """
@@ -158,23 +152,23 @@ class PicturedReport(MetricsReport):
         """
         if np.isnan(score):
             return
-        insort(self.scores, score)
-        self.examples.append((score, name, draw))
-        if len(self.examples) > 2 * (3 * self.num_pictures + _SPARE):
-            self.examples = self._extremes(_SPARE)
+        self.num_scored += 1
+        insort(self.examples, (score, name, draw), key=lambda example: example[0])
+        del self.examples[self.num_pictures : -self.num_pictures]
 
-    def draw_sheet(self, legend: Mapping[str, tuple[int, int, int]], title: str) -> None:
-        """Write the sheet, from the worst to the best; nothing without an image."""
-        chosen = self._extremes(0)
-        if not chosen:
+    def draw_sheet(self, legend: Mapping[str, Color], measure: str) -> None:
+        """Write the sheet, from the worst to the best by a measure; nothing without an image."""
+        if not self.examples:
             return
+        worst = range(1, 1 + min(self.num_pictures, len(self.examples)))
+        best = range(1 + self.num_scored - len(self.examples) + len(worst), 1 + self.num_scored)
         titles = [
-            f"{name}\nrank {1 + bisect_left(self.scores, s)} of {len(self.scores)}"
-            for s, name, _ in chosen
+            f"{name}\nrank {rank} of {self.num_scored}"
+            for rank, (_, name, _) in zip((*worst, *best), self.examples, strict=True)
         ]
-        pictures = [draw() for *_, draw in chosen]
-        path = self.folder / self.sheet_name
-        picture_sheet(pictures, titles, path, legend, columns=self.num_pictures, title=title)
+        pictures = [draw() for *_, draw in self.examples]
+        path, title = self.folder / self.sheet_name, f"Worst and best images by {measure}"
+        image_grid(pictures, titles, path, legend, columns=self.num_pictures, title=title)
 
     def pixel_sizes(self, batch: Mapping[str, Any], size: Sequence[int]) -> torch.Tensor:
         """
@@ -191,31 +185,10 @@ class PicturedReport(MetricsReport):
             ``(B, len(size))`` float64, NaN where it is not known.
         """
         if self.spacing is not None:
-            return torch.as_tensor(self.spacing, dtype=torch.float64).expand(
-                len(batch["index"]), len(size)
-            )
+            spacing = torch.as_tensor(self.spacing, dtype=torch.float64)
+            return spacing.expand(len(batch["index"]), len(size))
         known = [self.items[index].get("pixel_size") for index in batch["index"].tolist()]
-        file_sizes = np.array(
-            [np.broadcast_to(np.nan if v is None else v, len(size)) for v in known], dtype=float
-        )
+        file_sizes = [np.broadcast_to(np.nan if v is None else v, len(size)) for v in known]
         input_shape = torch.tensor(tuple(size), dtype=torch.float64)
-        shapes = (
-            torch.as_tensor(batch["spatial_shape"]).double().cpu()
-            if "spatial_shape" in batch
-            else input_shape
-        )
-        return torch.as_tensor(file_sizes) * shapes / input_shape
-
-    def _extremes(self, spare: int) -> list[tuple[float, str, Draw]]:
-        """Of the examples that are kept: the worst, those around the median of all images, the best."""
-        ordered = sorted(self.examples, key=lambda example: example[0])
-        number = self.num_pictures
-        if len(ordered) <= 3 * number + spare:
-            return ordered
-        middle, half = ordered[number:-number], (len(self.scores) - 1) / 2
-        nearest = sorted(
-            range(len(middle)),
-            key=lambda place: abs(bisect_left(self.scores, middle[place][0]) - half),
-        )
-        kept = sorted(nearest[: number + spare])
-        return [*ordered[:number], *(middle[place] for place in kept), *ordered[-number:]]
+        shapes = torch.as_tensor(batch.get("spatial_shape", input_shape)).double().cpu()
+        return torch.as_tensor(np.array(file_sizes, dtype=float)) * shapes / input_shape

@@ -16,11 +16,7 @@ import torch
 from ignite.engine import Engine
 from numpy.typing import ArrayLike
 
-from monai_afire.apps.evaluation.classification_metrics import (
-    check_logits,
-    check_thresholds_of_kind,
-    checked_thresholds,
-)
+from monai_afire.apps.evaluation.metrics import checked_thresholds
 from monai_afire.apps.results.result_tables import ResultTables
 from monai_afire.metrics.multilabel import check_class_names
 from monai_afire.utils.text import first_few
@@ -37,9 +33,9 @@ class PredictionWriter(ResultTables):
     """
     Write the probability of each class for each image while a classifier runs, and the decisions.
 
-    ``predictions.csv`` has the columns "image", "probability_<class>" and, with thresholds, "decision_<class>": 1 where
-    the probability is >= the threshold, else 0. Of exclusive classes the last column is "decision", the name of the
-    most probable one. The evaluator's output has the logits ``(B, K)`` as "pred".
+    ``predictions.csv`` has the columns "image", "probability_<class>" and, with thresholds, "threshold_<class>" and
+    "decision_<class>": 1 where the probability is >= the threshold, else 0. Of exclusive classes the last column is
+    "decision", the name of the most probable one. The evaluator's output has the logits ``(B, K)`` as "pred".
 
     Args:
         items: the data set's items, for the names of the files.
@@ -60,8 +56,8 @@ class PredictionWriter(ResultTables):
         >>> writer.attach(engine)
         >>> _ = engine.run([{"index": torch.tensor([0])}])
         >>> print((writer.folder / "predictions.csv").read_text())
-        image,probability_Edema,probability_Fracture,decision_Edema,decision_Fracture
-        a.png,0.5,0.119203,1,0
+        image,probability_Edema,probability_Fracture,threshold_Edema,threshold_Fracture,decision_Edema,decision_Fracture
+        a.png,0.5,0.119203,0.5,0.5,1,0
     """
 
     table_name = "predictions.csv"
@@ -85,10 +81,12 @@ class PredictionWriter(ResultTables):
         super().start(engine)
 
     def header(self) -> Sequence[str]:
-        """File, probabilities and decisions."""
+        """File, probabilities, thresholds and decisions."""
         if self.label_kind == "multiclass":
             return ["image", *(f"probability_{name}" for name in self.class_names), "decision"]
-        kinds = ["probability"] if self.thresholds is None else ["probability", "decision"]
+        kinds = ["probability"]
+        if self.thresholds is not None:
+            kinds += ["threshold", "decision"]
         return ["image", *(f"{kind}_{name}" for kind in kinds for name in self.class_names)]
 
     def settings(self) -> Mapping[str, Any]:
@@ -108,14 +106,37 @@ class PredictionWriter(ResultTables):
             warn_if_implausible(self.folder / self.table_name, decisions, _FINE_TUNE)
 
     def _decisions(self, values: np.ndarray) -> list[int | str]:
+        """Cells behind the probabilities: the thresholds and what they decide, or the most probable class."""
         if self.label_kind == "multiclass":
             return [self.class_names[int(values.argmax())]]
         if self.limits is None:
             return []
-        return [
-            "" if np.isnan(limit) else int(v >= limit)
-            for v, limit in zip(values, self.limits, strict=True)
+        undecided = np.isnan(self.limits)
+        thresholds = [
+            "" if no else f"{v:.6g}" for no, v in zip(undecided, self.limits, strict=True)
         ]
+        decided = (values >= self.limits).astype(int).tolist()
+        decisions = ["" if no else v for no, v in zip(undecided, decided, strict=True)]
+        return [*thresholds, *decisions]
+
+
+def check_logits(shape: Sequence[int], class_names: Sequence[str]) -> None:
+    """Refuse a network's output that is not one number per image and class."""
+    if len(shape) != 2 or shape[1] != len(class_names):
+        expected = f"(B, {len(class_names)}) logits for the classes {list(class_names)}"
+        raise ValueError(
+            f"the network gives {tuple(shape)} instead of {expected}: name its own classes"
+        )
+
+
+def check_thresholds_of_kind(thresholds: ArrayLike | None, label_kind: str) -> None:
+    """Refuse a network that was trained for the other kind of labels; its thresholds show which."""
+    if not isinstance(thresholds, torch.Tensor):
+        return
+    trained = "multiclass" if bool(thresholds.isnan().all()) else "multilabel"
+    if trained != label_kind:
+        found = f"label_kind is {label_kind!r}, but the network was trained for {trained!r}"
+        raise ValueError(f"{found}: give --label_kind {trained}, or other weights")
 
 
 _FEWEST = 20  # images; of fewer, all may well be abnormal

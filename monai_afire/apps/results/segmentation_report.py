@@ -18,7 +18,7 @@ from monai.utils import CommonKeys
 
 from monai_afire.apps.evaluation.segmentation_metrics import segmentation_metrics
 from monai_afire.apps.results.metrics_report import PicturedReport
-from monai_afire.apps.results.pictures.outlines import TRUTH_COLOR, class_color, outline_picture
+from monai_afire.apps.results.pictures.draw import TRUTH_COLOR, class_color, outline_picture
 from monai_afire.apps.results.report_text import format_number, table_lines
 from monai_afire.metrics.multilabel import check_class_names
 from monai_afire.utils.precision import at_least_float32
@@ -43,14 +43,14 @@ class SegmentationReport(PicturedReport):
       mean over the images whose truth is not empty; "num_images" and "num_present", the numbers of images with a truth
       and with one that is not empty.
 
-    The sheet shows the images with the worst, the median and the best mean Dice.
+    The sheet shows the images with the worst and the best mean Dice.
 
     Args:
         items: the data set's items.
         class_names: of the C classes.
         output_dir: where to write.
         threshold: smallest probability inside a mask, in (0, 1).
-        num_pictures: pictures of each kind: worst, median, best.
+        num_pictures: pictures of each kind: worst, best.
         spacing: see :meth:`PicturedReport.pixel_sizes`.
 
     Raises:
@@ -98,12 +98,9 @@ class SegmentationReport(PicturedReport):
 
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
         """Means over images, then over classes."""
-        kinds = [
-            "dice",
-            "hd95",
-            *(["hd95_mm"] if f"hd95_mm_{self.class_names[0]}" in table else []),
-        ]
-        per_class = {}
+        kinds, per_class = ["dice", "hd95"], {}
+        if f"hd95_mm_{self.class_names[0]}" in table:
+            kinds.append("hd95_mm")
         for name in self.class_names:
             dice, present = table[f"dice_{name}"], table[f"truth_pixels_{name}"] > 0
             per_class[name] = {
@@ -115,21 +112,15 @@ class SegmentationReport(PicturedReport):
         means = pd.DataFrame(per_class).loc[kinds].mean(axis=1).add_prefix("mean_").to_dict()
         return {"num_images": len(table), **means, "per_class": per_class}
 
-    def draw(self, table: pd.DataFrame) -> None:
+    def draw(self, table: pd.DataFrame, metrics: dict[str, Any]) -> None:
         """The sheet."""
         colors = {name: class_color(number) for number, name in enumerate(self.class_names)}
-        self.draw_sheet(
-            {"truth": TRUTH_COLOR, **colors}, "Worst, median and best images by mean Dice"
-        )
+        self.draw_sheet({"truth": TRUTH_COLOR, **colors}, "mean Dice")
 
     def lines(self, metrics: dict[str, Any]) -> list[str]:
         """The summary to print."""
         kind, unit = ("hd95_mm", "mm") if "mean_hd95_mm" in metrics else ("hd95", "pixels")
-        means = {
-            key.removeprefix("mean_"): value
-            for key, value in metrics.items()
-            if key.startswith("mean_")
-        }
+        means = {key.removeprefix("mean_"): value for key, value in metrics.items()}
         rows = {}
         for name, entry in {**metrics["per_class"], "mean of classes": means}.items():
             rows[name] = {
@@ -150,14 +141,10 @@ class SegmentationReport(PicturedReport):
         if not sizes.isnan().all():
             measured["hd95_mm"] = segmentation_metrics(masks, truth, sizes)["hd95"]
         measured["truth_pixels"] = truth.flatten(2).sum(-1).float()
-        measured = {
-            kind: values.masked_fill(~known, torch.nan).cpu() for kind, values in measured.items()
-        }
-        measured["predicted_pixels"] = masks.flatten(2).sum(-1).cpu()
+        measured = {k: values.masked_fill(~known, torch.nan) for k, values in measured.items()}
+        measured["predicted_pixels"] = masks.flatten(2).sum(-1)
         columns = {"mean_dice": measured["dice"].double().nanmean(1)}
         for kind, values in measured.items():
-            columns |= {
-                f"{kind}_{name}": column
-                for name, column in zip(self.class_names, values.T, strict=True)
-            }
+            for name, column in zip(self.class_names, values.T, strict=True):
+                columns[f"{kind}_{name}"] = column
         return columns

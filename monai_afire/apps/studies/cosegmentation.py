@@ -18,13 +18,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from monai_afire.apps.evaluation.raw_pixels import with_raw_pixels
-from monai_afire.apps.results.pictures.outlines import (
-    TRUTH_COLOR,
-    class_color,
-    outline_picture,
-    picture_sheet,
-)
+from monai_afire.apps.results.pictures.draw import TRUTH_COLOR, class_color, outline_picture
+from monai_afire.apps.results.pictures.grid import image_grid
 from monai_afire.apps.results.pictures.style import VALUE_COLORS
 from monai_afire.apps.studies.dot_plot import dot_plot
 from monai_afire.apps.studies.features.dense import FeatureMaps, finest_stride
@@ -36,6 +31,7 @@ from monai_afire.apps.studies.images.study_images import (
 )
 from monai_afire.apps.studies.study import SAME_PLACE, StudyResult, StudySettings, mean_by
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.raw_pixels import with_raw_pixels
 from monai_afire.visualize.figures import picture_grid
 
 _MAX_POINTS = 20_000  # cells from which the clusters are learned, 60 MiB of a ViT-B's features
@@ -378,9 +374,7 @@ def organ_outlines_figure(
         "truth": TRUTH_COLOR,
         **{name: class_color(number) for number, name in enumerate(names)},
     }
-    return picture_sheet(
-        pictures, list(predicted) * len(gray), None, legend, columns=len(predicted)
-    )
+    return image_grid(pictures, list(predicted) * len(gray), None, legend, columns=len(predicted))
 
 
 def _from_top_to_bottom(labels: torch.Tensor) -> NDArray[np.int64]:

@@ -15,7 +15,6 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from monai_afire.apps.evaluation.raw_pixels import with_raw_pixels
 from monai_afire.apps.results.pictures.group_map import map_figure
 from monai_afire.apps.studies.features.similarity import SAME_COSINE, l2_normalize
 from monai_afire.apps.studies.features.tokens import (
@@ -28,6 +27,7 @@ from monai_afire.apps.studies.features.tokens import (
 from monai_afire.apps.studies.images.study_images import StudyImages, names_or_numbers
 from monai_afire.apps.studies.study import NothingToCompareError, StudyResult, StudySettings
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.raw_pixels import with_raw_pixels
 
 _MAX_SIMILARITIES = 2**24  # so many similarities are held at a time, 128 MiB of float64
 

@@ -23,7 +23,7 @@ from monai_afire.metrics.pretraining import restoration_gain
 from monai_afire.networks.blocks.patches import patch_labels, patchify, unpatchify
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
-from monai_afire.transforms.lesion_synthesis.batched import synth_lesion_masks
+from monai_afire.transforms import synth_lesion_masks
 from monai_afire.utils.eval_mode import eval_mode
 from monai_afire.visualize.figures import first_channel, picture_grid
 
@@ -112,9 +112,7 @@ def restorations(
         torch.no_grad(),
     ):
         for batch in images.split(batch_size):
-            lesion, maps = (
-                part[:, 0].to(device) for part in synth_lesion_masks(batch.cpu(), **options)
-            )
+            lesion, maps = (part.to(device) for part in synth_lesion_masks(batch.cpu(), **options))
             chunk = _restored(
                 network, batch.to(device), lesion, patch_labels(maps, network.encoder.patch_size)
             )

@@ -14,7 +14,6 @@ import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from monai_afire.apps.evaluation.raw_pixels import with_raw_pixels
 from monai_afire.apps.results.pictures.group_map import map_figure
 from monai_afire.apps.studies.dot_plot import dot_plot
 from monai_afire.apps.studies.features.similarity import SAME_COSINE, l2_normalize
@@ -23,6 +22,7 @@ from monai_afire.apps.studies.grouping import tsne_map
 from monai_afire.apps.studies.images.study_images import StudyImages
 from monai_afire.apps.studies.study import StudyResult, StudySettings, mean_by
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.raw_pixels import with_raw_pixels
 
 
 def symmetric_pairs(names: Sequence[str]) -> list[tuple[int, int]]:

@@ -5,31 +5,26 @@
 from __future__ import annotations
 
 from monai_afire.apps.worklist.anomaly_writer import AnomalyWriter
-from monai_afire.apps.worklist.batch_report import Drift, flag_rates, measure_drift
+from monai_afire.apps.worklist.dicom_results import (
+    NoStudyError,
+    read_source,
+    secondary_capture,
+    structured_report,
+)
 from monai_afire.apps.worklist.heat_places import hottest_place, lung_zone
 from monai_afire.apps.worklist.normal_images import load_normals, normals_from, save_normals
 from monai_afire.apps.worklist.run_normals import RunNormals
-from monai_afire.apps.worklist.secondary_capture import NoStudyError, read_source, secondary_capture
-from monai_afire.apps.worklist.structured_report import structured_report
-from monai_afire.apps.worklist.worklist import WorklistSummary, write_worklist
-from monai_afire.apps.worklist.worklist_page import write_worklist_page
 
 __all__ = [
     "AnomalyWriter",
-    "Drift",
     "NoStudyError",
     "RunNormals",
-    "WorklistSummary",
-    "flag_rates",
     "hottest_place",
     "load_normals",
     "lung_zone",
-    "measure_drift",
     "normals_from",
     "read_source",
     "save_normals",
     "secondary_capture",
     "structured_report",
-    "write_worklist",
-    "write_worklist_page",
 ]

@@ -18,19 +18,23 @@ from PIL import Image, ImageOps
 from pydicom.dataset import Dataset
 
 from monai_afire.apps.results.output_paths import output_path
-from monai_afire.apps.results.pictures.captions import NOT_CLINICAL
+from monai_afire.apps.results.pictures.draw import NOT_CLINICAL
 from monai_afire.apps.results.result_pictures import in_proportion, resized_maps
+from monai_afire.apps.worklist.dicom_results import (
+    NoStudyError,
+    read_source,
+    secondary_capture,
+    structured_report,
+)
 from monai_afire.apps.worklist.heat_panels import emphasized_heat_map, heat_panels
-from monai_afire.apps.worklist.secondary_capture import NoStudyError, read_source, secondary_capture
-from monai_afire.apps.worklist.structured_report import structured_report
 from monai_afire.networks.weights.description import Description
 from monai_afire.transforms.radiograph_files import WRITER
 from monai_afire.utils.files import atomic_path
 
 UNDESCRIBED = Description("anomaly detector")
 _JPEG_QUALITY = 90  # a third of a PNG's size
-_THUMBNAIL_SIDE = 192
-_THUMBNAIL_QUALITY = 80
+_THUMBNAIL_SIDE, _THUMBNAIL_QUALITY = 192, 80
+_UNCOPYABLE = (ValueError, TypeError, LookupError, NotImplementedError)
 
 
 @dataclass
@@ -80,34 +84,29 @@ class AnomalyResult:
         decision = "above" if self.score >= self.threshold else "below"
         return f"score {self.score:.3f}, {decision} the threshold of {self.threshold:.3f}"
 
-    def picture_with_heat(self) -> NDArray[np.uint8]:
-        """
-        Radiograph and heat map side by side, in the proportions of the file, the longer side as the picture's.
+    @cached_property
+    def planes(self) -> tuple[NDArray, NDArray]:
+        """Picture in [0, 1] and heat of its shape, in the proportions of the file."""
+        picture = in_proportion(self.picture, self.spatial_shape)
+        return picture, resized_maps(self.heat[None], picture.shape)[0]
 
-        The title says that it is not for clinical use.
-        """
+    def picture_with_heat(self) -> NDArray[np.uint8]:
+        """Radiograph and heat map side by side under the title, which says that it is not for clinical use."""
         picture, heat = self.planes
         return heat_panels(picture, heat, *self.heat_range, f"{self.title}; {NOT_CLINICAL}")
 
     def thumbnail(self, side: int) -> Image.Image:
         """Small radiograph and the same with its heat, side by side in two squares of ``side`` pixels."""
         picture, heat = self.planes
-        gray = np.rint(255 * picture.clip(0, 1)).astype(np.uint8)
-        small = ImageOps.contain(Image.fromarray(gray), (side, side), Image.Resampling.BILINEAR)
-        values, hot = np.asarray(small) / 255, resized_maps(heat[None], small.size[::-1])[0]
-        colored = emphasized_heat_map(values, hot, *self.heat_range)
+        gray = Image.fromarray(np.rint(255 * picture.clip(0, 1)).astype(np.uint8))
+        small = ImageOps.contain(gray, (side, side), Image.Resampling.BILINEAR)
+        hot = resized_maps(heat[None], small.size[::-1])[0]
+        colored = emphasized_heat_map(np.asarray(small) / 255, hot, *self.heat_range)
         sheet = Image.new("RGB", (2 * side, side))
-        for place, half in enumerate((small, Image.fromarray(colored))):
-            sheet.paste(
-                half, (place * side + (side - small.width) // 2, (side - small.height) // 2)
-            )
+        row, column = (side - small.height) // 2, (side - small.width) // 2
+        sheet.paste(small, (column, row))
+        sheet.paste(Image.fromarray(colored), (side + column, row))
         return sheet
-
-    @cached_property
-    def planes(self) -> tuple[NDArray, NDArray]:
-        """Picture in [0, 1] and heat of its shape, in the proportions of the file."""
-        picture = in_proportion(self.picture, self.spatial_shape)
-        return picture, resized_maps(self.heat[None], picture.shape)[0]
 
 
 def save_thumbnail(result: AnomalyResult, folder: str | os.PathLike) -> Path:
@@ -116,7 +115,7 @@ def save_thumbnail(result: AnomalyResult, folder: str | os.PathLike) -> Path:
 
 
 def save_overlay(result: AnomalyResult, folder: str | os.PathLike) -> Path:
-    """Write radiograph and heat map side by side as JPEG, see :meth:`AnomalyResult.picture_with_heat`."""
+    """Write radiograph and heat map side by side as JPEG."""
     return _save_jpeg(Image.fromarray(result.picture_with_heat()), _JPEG_QUALITY, result, folder)
 
 
@@ -149,16 +148,9 @@ def _save_dicom(
         made = make(read_source(result.source))
     except NoStudyError:
         raise
-    except (
-        ValueError,
-        TypeError,
-        LookupError,
-        NotImplementedError,
-    ) as error:
-        # the pixels could be read all the same
-        raise NoStudyError(
-            f"{result.source} has a header that cannot be copied: {error}"
-        ) from error
+    except _UNCOPYABLE as error:  # the pixels could be read all the same
+        reason = f"{result.source} has a header that cannot be copied: {error}"
+        raise NoStudyError(reason) from error
     path = output_path(folder, result.source, result.root, ".dcm")
     with atomic_path(path) as temporary:
         made.save_as(temporary, enforce_file_format=True)
@@ -168,9 +160,8 @@ def _save_dicom(
 def save_map(result: AnomalyResult, folder: str | os.PathLike) -> Path:
     """Write the heat map as NIfTI in the geometry of the file, for an overlay in any viewer."""
     path = output_path(folder, result.source, result.root, ".nii.gz")
-    volume = nibabel.Nifti1Image(
-        resized_maps(result.heat[None], result.spatial_shape)[0], result.affine
-    )
+    heat = resized_maps(result.heat[None], result.spatial_shape)[0]
+    volume = nibabel.Nifti1Image(heat, result.affine)
     with atomic_path(path) as temporary:
         temporary.write_bytes(gzip.compress(volume.to_bytes(), compresslevel=1, mtime=0))
     return path

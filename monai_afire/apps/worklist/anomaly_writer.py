@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from ignite.engine import Engine
 from monai.utils import CommonKeys
@@ -20,30 +19,32 @@ from monai_afire.apps.results.prediction_writer import warn_if_implausible
 from monai_afire.apps.results.result_pictures import batch_picture
 from monai_afire.apps.results.result_tables import ResultTables, written_name
 from monai_afire.apps.worklist.anomaly_result import SAVERS, UNDESCRIBED, AnomalyResult
-from monai_afire.apps.worklist.batch_report import Drift, measure_drift
+from monai_afire.apps.worklist.batch_report import drift
+from monai_afire.apps.worklist.dicom_results import NoStudyError, highdicom
 from monai_afire.apps.worklist.heat_places import hottest_place, lung_zone
 from monai_afire.apps.worklist.image_facts import ImageFactsReader
-from monai_afire.apps.worklist.normal_images import DetectorNormals, Judgment, NormalImages
+from monai_afire.apps.worklist.normal_images import DetectorNormals, NormalImages
 from monai_afire.apps.worklist.run_normals import RunNormals
-from monai_afire.apps.worklist.secondary_capture import NoStudyError
-from monai_afire.apps.worklist.structured_report import highdicom_reports
 from monai_afire.apps.worklist.worklist import (
+    IDENTIFIERS,
     JUDGMENT_COLUMNS,
-    WorklistSummary,
+    UIDS,
     described_image,
     judgment_cells,
+    summary,
     write_worklist,
 )
 from monai_afire.apps.worklist.worklist_page import write_worklist_page
 from monai_afire.detection.detector import AnomalyDetector
 from monai_afire.networks.weights.model_file import ModelFile
+from monai_afire.transforms.radiograph_header import header_of
 from monai_afire.utils.text import counted, harmless
 
 logger = logging.getLogger(__name__)
 
 _DECISION = "abnormal"
-_WORKLIST = "worklist.csv"
-_PAGE = "worklist.html"
+_DECISIONS = {None: "", False: 0, True: 1}
+_WORKLIST, _PAGE = "worklist.csv", "worklist.html"
 _ADAPT = (
     "give the settings of the training (such as --standardize) where the weights do not carry them, or adapt the "
     "detector to normal images of this kind (finetune_anomaly.json with --dataset_dir)"
@@ -58,11 +59,10 @@ class AnomalyWriter(ResultTables):
     ``scores.csv`` has one row per image with all scores, the decision by the fused score's threshold and where the heat
     is. ``rejected.csv`` has one row per file that could not be read or has a score that is no finite number, with the
     reason. Threads write pictures, maps and embeddings, in memory that does not depend on the number of images. When
-    the run is complete, ``worklist.csv`` (:func:`monai_afire.apps.worklist.write_worklist`) and ``worklist.html``
-    (:func:`monai_afire.apps.worklist.write_worklist_page`) are made from the whole table.
+    the run is complete, ``worklist.csv`` and ``worklist.html`` are made from the whole table.
 
     The batches need "index" (the number in ``items``), "rejected", "spatial_shape", "affine" and "picture", see
-    :class:`monai_afire.transforms.LoadRadiographd` and :class:`monai_afire.apps.intake.DescribeRadiographd`.
+    :class:`monai_afire.transforms.LoadRadiographd` and :class:`monai_afire.transforms.DescribeRadiographd`.
 
     Args:
         detector: the evaluator's network.
@@ -80,7 +80,7 @@ class AnomalyWriter(ResultTables):
         root: folder that pictures are named relative to; "" for that which all files have in common.
 
     Raises:
-        ImportError: for "sr" without the package highdicom.
+        ImportError: for "dicom" or "sr" without the package highdicom.
         ValueError: for an unknown name in ``saved``.
     """
 
@@ -99,23 +99,22 @@ class AnomalyWriter(ResultTables):
     model_file: ModelFile | None = None
     normals: RunNormals | None = None
     root: str = ""
-    summary: WorklistSummary | None = field(default=None, init=False)
+    worklist: pd.DataFrame | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if unknown := set(self.saved) - set(SAVERS):
             raise ValueError(f"saved must name some of {sorted(SAVERS)}, got {sorted(unknown)}")
-        if "sr" in self.saved:
-            highdicom_reports()
+        if {"dicom", "sr"} & set(self.saved):
+            highdicom()
         self.folders = tuple(self.saved)
 
     def start(self, engine: Engine) -> None:
         """Begin, and read range and thresholds, which a checkpoint may have changed."""
         super().start(engine)
-        self.summary = None
+        self.worklist = None
         self.without_study: dict[str, str] = {}  # file -> reason
-        self.model = (
-            self.model_file.identity if self.model_file and "sr" in self.saved else UNDESCRIBED
-        )
+        described = self.model_file is not None and "sr" in self.saved
+        self.model = self.model_file.identity if described else UNDESCRIBED  # type: ignore[union-attr]
         self.low, self.high = self.detector.heat_range.tolist()
         self.reference: NormalImages | DetectorNormals = DetectorNormals(self.detector)
         if self.normals is not None:
@@ -129,11 +128,10 @@ class AnomalyWriter(ResultTables):
 
     def settings(self) -> Mapping[str, Any]:
         """What is rejected and described, and the normal images."""
-        normals = None if self.normals is None else self.normals.kind()
         return {
             "strict_view": self.strict_view,
             "patient_identifiers": self.patient_identifiers,
-            "normals": normals,
+            "normals": None if self.normals is None else self.normals.kind(),
         }
 
     def collect(self, engine: Engine) -> None:
@@ -146,10 +144,11 @@ class AnomalyWriter(ResultTables):
         fused = outputs["maps"][:, -1].float()
         heat = self.detector.heat_map(images.to(fused), fused)[:, 0].cpu().numpy()
         lungs = self.reader.lungs(images)
-        sources = [self.items[index]["image"] for index in batch["index"].tolist()]
-        facts = self.reader.read(batch, outputs["tokens"], sources, lungs)
         # before accepted() looks whether the file is still the same
-        described = [described_image(source, self.patient_identifiers) for source in sources]
+        elements = [*UIDS.values(), *(IDENTIFIERS.values() if self.patient_identifiers else ())]
+        sources = [self.items[index]["image"] for index in batch["index"].tolist()]
+        headers = [header_of(source, elements) for source in sources]
+        facts = self.reader.read(batch, outputs["tokens"], headers, lungs)
         # a comparison with NaN is false: such an image would be called normal
         for row, source in self.accepted(batch, scores.isfinite().all(1)):
             if self.strict_view and facts[row].other_view:
@@ -161,68 +160,28 @@ class AnomalyWriter(ResultTables):
             zone = "" if lungs is None else lung_zone(heat[row], lungs[row], self.low)
             numbers = [f"{value:.9g}" for value in reversed(values)]
             place = [hottest_place(heat[row], self.low), zone]
-            cells = [_decision(judgment), *numbers, *place, *judgment_cells(judgment)]
-            self.add_row([source, *cells], described[row])
-            if self.saved:
-                result = self._result(batch, row, source, heat[row], tokens[row], values[-1])
-                result = replace(result, lung_zone=zone, **_judged(judgment))
-                for kind in self.saved:
-                    self.submit(source, self._saved, kind, result)
-
-    def complete(self, described: Mapping[str, Any]) -> None:
-        """Write the work-list, and check the decisions as a whole."""
-        table, worklist = self.folder / self.table_name, self.folder / _WORKLIST
-        known = {name: texts for name, texts in described.items() if texts}
-        self.summary = write_worklist(table, worklist, known, self._comparison())
-        drift = self._drift(self.summary.table)
-        if drift is not None and drift.is_clear:
-            logger.warning(str(drift))
-        if "thumbnails" in self.saved:
-            sources = {written_name(item["image"]): item["image"] for item in self.items}
-            self._write_page(worklist, {name: sources.get(name, name) for name in described}, drift)
-        warn_if_implausible(table, [_DECISION], _ADAPT)
-
-    def close(self, engine: Engine) -> None:
-        """Close the files; each process says which of its own images have no Secondary Capture."""
-        super().close(engine)
-        if self.without_study:
-            have = counted(len(self.without_study), "image has", "images have")
-            logger.warning(
-                f"{have} no Secondary Capture or report, such as: "
-                f"{next(iter(self.without_study.values()))}"
+            cells = [_DECISIONS[judgment.above], *numbers, *place, *judgment_cells(judgment)]
+            self.add_row([source, *cells], described_image(headers[row], self.patient_identifiers))
+            if not self.saved:
+                continue
+            result = AnomalyResult(
+                source=source,
+                root=self.root,
+                heat=heat[row],
+                tokens=tokens[row],
+                picture=batch_picture(batch, row),
+                spatial_shape=tuple(batch["spatial_shape"][row].tolist()),
+                affine=batch["affine"][row].numpy(),
+                heat_range=(self.low, self.high),
+                score=values[-1],
+                threshold=judgment.threshold,
+                p_value=judgment.p_value,
+                not_judged=judgment.not_judged,
+                lung_zone=zone,
+                model=self.model,
             )
-
-    def _drift(self, table: pd.DataFrame) -> Drift | None:
-        """Difference of the judged images' p-values from those of normal images, and the view or scanner behind it."""
-        groups = {name: table[name].tolist() for name in ("view", "scanner")}
-        p_values = pd.to_numeric(table["p_value"], errors="coerce")
-        return measure_drift(p_values, groups, self.reference.number or None)
-
-    def _write_page(self, worklist: Path, sources: Mapping[str, str], drift: Drift | None) -> None:
-        listed = {harmless(name): source for name, source in sources.items()}
-
-        def picture(kind: str) -> Callable[[str], Path]:
-            return lambda name: output_path(
-                self.folder / kind, listed.get(name, name), self.root, ".jpg"
-            )
-
-        write_worklist_page(
-            worklist,
-            self.folder / _PAGE,
-            picture("thumbnails"),
-            picture("overlays"),
-            drift,
-            self._comparison(),
-        )
-
-    def _comparison(self) -> str:
-        """What the scores were compared with, or why with nothing."""
-        return self.reference.shortage or f"compared with {self.reference}"
-
-    def print_summary(self) -> None:
-        """Say how many images are above the threshold; for the command line."""
-        if self.summary is not None:
-            print(self.summary, flush=True)
+            for kind in self.saved:
+                self.submit(source, self._saved, kind, result)
 
     def _saved(self, kind: str, result: AnomalyResult) -> Path | None:
         try:
@@ -231,35 +190,44 @@ class AnomalyWriter(ResultTables):
             self.without_study[result.source] = str(error)
             return None
 
-    def _result(
-        self,
-        batch: Any,
-        row: int,
-        source: str,
-        heat: np.ndarray,
-        tokens: np.ndarray,
-        score: float,
-    ) -> AnomalyResult:
-        return AnomalyResult(
-            source=source,
-            root=self.root,
-            heat=heat,
-            tokens=tokens,
-            picture=batch_picture(batch, row),
-            spatial_shape=tuple(batch["spatial_shape"][row].tolist()),
-            affine=batch["affine"][row].numpy(),
-            heat_range=(self.low, self.high),
-            score=score,
-            threshold=np.nan,
-            model=self.model,
-        )
+    def complete(self, described: Mapping[str, Any]) -> None:
+        """Write the work-list and its page, and check the decisions as a whole."""
+        table = self.folder / self.table_name
+        known = {name: texts for name, texts in described.items() if texts}
+        self.worklist = write_worklist(table, self.folder / _WORKLIST, known)
+        difference = drift(self.worklist, self.reference.number)
+        if difference:
+            logger.warning(difference)
+        if "thumbnails" in self.saved:
+            write_worklist_page(
+                self.worklist,
+                self.folder / _PAGE,
+                self._file_of("thumbnails"),
+                self._file_of("overlays"),
+                difference,
+                self._comparison(),
+            )
+        warn_if_implausible(table, [_DECISION], _ADAPT)
 
+    def _file_of(self, kind: str) -> Callable[[str], Path]:
+        """Name in the work-list -> picture of this kind."""
+        sources = {harmless(written_name(item["image"])): item["image"] for item in self.items}
+        folder = self.folder / kind
+        return lambda name: output_path(folder, sources.get(name, name), self.root, ".jpg")
 
-def _decision(judgment: Judgment) -> int | str:
-    return "" if judgment.above is None else int(judgment.above)
+    def close(self, engine: Engine) -> None:
+        """Close the files; each process says which of its own images have no Secondary Capture."""
+        super().close(engine)
+        if self.without_study:
+            have = counted(len(self.without_study), "image has", "images have")
+            example = next(iter(self.without_study.values()))
+            logger.warning(f"{have} no Secondary Capture or report, such as: {example}")
 
+    def print_summary(self) -> None:
+        """Say how many images are above the threshold; for the command line."""
+        if self.worklist is not None:
+            print(summary(self.worklist, self._comparison()), flush=True)
 
-def _judged(judgment: Judgment) -> dict[str, Any]:
-    """Fields of a result that the normal images say."""
-    names = ("threshold", "p_value", "not_judged")
-    return {name: getattr(judgment, name) for name in names}
+    def _comparison(self) -> str:
+        """What the scores were compared with, or why with nothing."""
+        return self.reference.shortage or f"compared with {self.reference}"

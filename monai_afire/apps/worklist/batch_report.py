@@ -4,124 +4,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.stats import binomtest, ks_2samp, kstest
 
-from monai_afire.apps.evaluation.group_metrics import group_rows
+from monai_afire.apps.evaluation.metrics import group_rows
+from monai_afire.apps.worklist.worklist import GROUPS
 
-GROUPS = ("sex", "age", "view", "scanner")
-_SMALLEST_SAMPLE = 20  # images on either side, below which no test is made
-DRIFT_LEVEL = 0.001  # p-value below which the difference is reported
+_SMALLEST_SAMPLE = 20  # images, below which no test is made
+_DRIFT_LEVEL = 0.001  # p-value below which the difference is reported
 
 
-@dataclass(frozen=True)
-class Drift:
+def drift(worklist: pd.DataFrame, normals: int) -> str:
     """
-    Difference between the p-values of a folder and those of normal images, which are spread evenly from 0 to 1.
+    Say whether the p-values of a folder are those of normal images, by the test of Kolmogorov and Smirnov.
 
     Args:
-        p_value: of the Kolmogorov-Smirnov test.
-        statistic: largest difference of the two cumulative distributions, in [0, 1].
-        above_middle: share of the folder's judged images that score higher than the middle normal image, which are
-            those with a p-value of at most 0.5; half of them if nothing differs.
-        images: number of the judged images.
-        group: the view or scanner that differs most, such as "scanner ACME X1", or "".
-
-    Example:
-        >>> print(Drift(1e-9, 0.6, 0.9, 200))
-        As a group, the 200 judged images differ from the normal images: 90 % of them, not half, score higher than the
-        middle normal image. Disease raises scores, and so does another scanner: compare with normal images of your
-        own (--calibrate).
-    """
-
-    p_value: float
-    statistic: float
-    above_middle: float
-    images: int
-    group: str = ""
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether chance is an unlikely explanation."""
-        return self.p_value < DRIFT_LEVEL
-
-    def __str__(self) -> str:
-        driven = f" The difference is largest for {self.group}." if self.group else ""
-        return (
-            f"As a group, the {self.images} judged images differ from the normal images: "
-            f"{100 * self.above_middle:.0f} % of them, not half, score higher than the middle normal image.{driven} "
-            "Disease raises scores, and so does another scanner: compare with normal images of your own (--calibrate)."
-        )
-
-
-def measure_drift(
-    p_values: ArrayLike, groups: Mapping[str, Sequence[str]], normals: int | None = None
-) -> Drift | None:
-    """
-    Test whether the p-values of a folder are those of normal images, by the test of Kolmogorov and Smirnov.
-
-    Args:
-        p_values: ``(M,)`` of the folder, NaN for images that are not judged.
-        groups: name of a property -> its ``M`` values, "" for unknown.
+        worklist: with "p_value", "" for images that are not judged, and "view" and "scanner", "" for unknown.
         normals: number of the normal images, which are a sample, too: the fewer they are, the larger a difference may
-            be by chance. None for so many that their number does not matter.
+            be by chance.
 
     Returns:
-        The difference, or None with fewer than 20 judged images.
+        A sentence, which names the view or scanner that differs most; "" where chance explains the difference, or with
+        fewer than 20 judged images.
 
     Example:
-        >>> even = (np.arange(100) + 1) / 101
-        >>> drift = measure_drift(even**4, {"view": ["AP"] * 50 + ["PA"] * 50})
-        >>> drift.is_clear, drift.group, measure_drift(even, {}).is_clear
-        (True, 'view AP', False)
+        >>> even, ap = (np.arange(100) + 1) / 101, ["AP"] * 50 + ["PA"] * 50
+        >>> print(drift(pd.DataFrame({"p_value": even**4, "view": ap, "scanner": ""}), normals=500))
+        As a group, the 100 judged images differ from the normal images: 84 % of them, not half, score higher than the
+        middle normal image. The difference is largest for view AP. Disease raises scores, and so does another
+        scanner: compare with normal images of your own (--calibrate).
+        >>> drift(pd.DataFrame({"p_value": even, "view": ap, "scanner": ""}), normals=500)
+        ''
     """
-    values = np.asarray(p_values, dtype=float)
-    judged = values[np.isfinite(values)]
+    judged = worklist.assign(p_value=pd.to_numeric(worklist["p_value"])).dropna(subset="p_value")
     if len(judged) < _SMALLEST_SAMPLE:
-        return None
-    test = _kolmogorov_smirnov(judged, normals)
-    share = float((judged <= 0.5).mean())
-    group = _largest_group(values, groups)
-    return Drift(float(test.pvalue), float(test.statistic), share, len(judged), group)
+        return ""
+    p_values = judged["p_value"].to_numpy()
+    if ks_2samp(p_values, _of_normal_images(normals)).pvalue >= _DRIFT_LEVEL:
+        return ""
+    share = f"{100 * (p_values <= 0.5).mean():.0f} %"
+    largest = _largest_group(judged)
+    driven = f" The difference is largest for {largest}." if largest else ""
+    return (
+        f"As a group, the {len(judged)} judged images differ from the normal images: {share} of them, not half, score "
+        f"higher than the middle normal image.{driven} Disease raises scores, and so does another scanner: compare "
+        "with normal images of your own (--calibrate)."
+    )
 
 
-def _kolmogorov_smirnov(p_values: NDArray, normals: int | None) -> Any:
-    """The test of one sample, or of two where the normal images are few enough to be one."""
-    if normals is None:
-        return kstest(p_values, "uniform")
+def _of_normal_images(number: int) -> NDArray[np.float64]:
+    """Where the p-values of normal images stand among those of others."""
     # an image below k normal ones has (k + 1) / (n + 1): the k-th is half a step lower, the next half a step higher
-    places = (np.arange(1, normals + 1) + 0.5) / (normals + 1)
-    return ks_2samp(p_values, places)
+    return (np.arange(1, number + 1) + 0.5) / (number + 1)
 
 
-def _largest_group(values: NDArray, groups: Mapping[str, Sequence[str]]) -> str:
-    """The group whose p-values differ most, if a property has several groups of at least 20 judged images."""
+def _largest_group(judged: pd.DataFrame) -> str:
+    """The group whose p-values differ most, if a property has several groups of at least 20 images."""
     differences: dict[str, float] = {}
-    for name, members in groups.items():
-        known = pd.Series(values).dropna()
-        table = known.groupby(np.asarray(members, dtype=object)[known.index])
-        sizable = {key: part for key, part in table if key and len(part) >= _SMALLEST_SAMPLE}
+    for name in ("view", "scanner"):
+        groups = judged[judged[name] != ""].groupby(name)["p_value"]
+        sizable = {group: part for group, part in groups if len(part) >= _SMALLEST_SAMPLE}
         if len(sizable) > 1:
             differences |= {
-                f"{name} {key}": float(kstest(part, "uniform").statistic)
-                for key, part in sizable.items()
+                f"{name} {group}": float(kstest(part, "uniform").statistic)
+                for group, part in sizable.items()
             }
-    return max(differences, key=lambda key: differences[key], default="")
+    return max(differences, key=lambda group: differences[group], default="")
 
 
-def flag_rates(table: pd.DataFrame) -> pd.DataFrame:
+def flag_rates(worklist: pd.DataFrame) -> pd.DataFrame:
     """
     Share of images above the threshold by sex, age, view and scanner.
 
     Args:
-        table: a work-list (:func:`monai_afire.apps.worklist.write_worklist`) with "decision" and the columns of
-            ``GROUPS``.
+        worklist: with "decision" and the columns of ``GROUPS``.
 
     Returns:
         One row per group: "property", "group", "images", "above", "rate", and "low" and "high", the exact 95 % interval
@@ -133,7 +91,7 @@ def flag_rates(table: pd.DataFrame) -> pd.DataFrame:
         {'property': 'sex', 'group': 'F', 'images': 4, 'above': 2, 'rate': 0.5, 'low': 0.07, 'high': 0.93}
     """
     rows = []
-    decided = table[table["decision"] != ""]
+    decided = worklist[worklist["decision"] != ""]
     for name in GROUPS:
         groups = group_rows(decided, name)
         groups.pop("", None)
@@ -141,6 +99,5 @@ def flag_rates(table: pd.DataFrame) -> pd.DataFrame:
             count, above = len(chosen), int((decided["decision"].iloc[chosen] == "above").sum())
             interval = binomtest(above, count).proportion_ci(method="exact")
             rows.append((name, group, count, above, above / count, interval.low, interval.high))
-    return pd.DataFrame(
-        rows, columns=["property", "group", "images", "above", "rate", "low", "high"]
-    )
+    columns = ["property", "group", "images", "above", "rate", "low", "high"]
+    return pd.DataFrame(rows, columns=columns)

@@ -12,9 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageDraw
 from skimage.measure import label
 
-from monai_afire.apps.results.pictures.captions import text_picture, text_size
+from monai_afire.apps.results.pictures.draw import mask_outlines, text_picture, text_size
 from monai_afire.apps.results.pictures.heat_map import MARK_COLOR, overlay_heat_map
-from monai_afire.apps.results.pictures.outlines import mask_outlines
 
 KEY = (
     "no color: as in normal images",

@@ -12,14 +12,18 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydicom.dataset import Dataset
 
-from monai_afire.apps.intake.dicom_header import AGE_ELEMENTS, age_in_years, header_of
-from monai_afire.apps.intake.header_view import frontal_view, other_than_frontal_chest
-from monai_afire.apps.intake.pose_classifier import PoseClassifier
-from monai_afire.apps.intake.radiograph_description import JUDGED_PICTURE
-from monai_afire.apps.intake.view_classifier import ViewClassifier
 from monai_afire.detection.detector import AnomalyDetector
 from monai_afire.networks.nets.lung_finder import LungFinder
+from monai_afire.networks.nets.pose_classifier import PoseClassifier
+from monai_afire.networks.nets.view_classifier import ViewClassifier
+from monai_afire.transforms.radiograph_description import JUDGED_PICTURE
+from monai_afire.transforms.radiograph_header import (
+    age_in_years,
+    frontal_view,
+    other_than_frontal_chest,
+)
 
 CHILD_AGE = 16.0  # years, below which a patient is a child
 _LUNG = 0.5  # probability
@@ -35,8 +39,8 @@ class ImageFacts:
         view: "PA" or "AP" by the header, "" for unknown.
         other_view: what the header says against a frontal radiograph of the chest.
         lungs: share of the picture that is lung, NaN where lungs are not sought.
-        looks: numbers of the picture: logits "ap" and "child" of :class:`monai_afire.apps.intake.ViewClassifier`, and
-            "pose" of :meth:`monai_afire.apps.intake.PoseClassifier.objection`.
+        looks: numbers of the picture: logits "ap" and "child" of :class:`monai_afire.networks.ViewClassifier`, and
+            "pose" of :meth:`monai_afire.networks.PoseClassifier.objection`.
         features: ``(D,)`` of the encoder, None for none.
 
     Example:
@@ -111,7 +115,7 @@ class ImageFactsReader:
         self,
         batch: Mapping[str, Any],
         tokens: torch.Tensor,
-        sources: Sequence[str],
+        headers: Sequence[Dataset],
         lungs: NDArray[np.float32] | None,
     ) -> list[ImageFacts]:
         """
@@ -119,18 +123,17 @@ class ImageFactsReader:
 
         Args:
             batch: with "judged_picture" ``(B, 1, h, w)`` of 0 to 255, as
-                :class:`monai_afire.apps.intake.DescribeRadiographd` makes it; without one, "picture" takes its place.
+                :class:`monai_afire.transforms.DescribeRadiographd` makes it; without one, "picture" takes its place.
             tokens: ``(B, L, D)``, its output.
-            sources: their files, for the headers.
+            headers: of their files, see :func:`monai_afire.transforms.radiograph_header.header_of`.
             lungs: of :meth:`lungs`; None leaves view and age by the picture out.
         """
         interior = self.detector.interior.to(tokens.device)
         features = tokens[:, interior].float().mean(1).cpu().numpy()
-        looks = [{} for _ in sources] if lungs is None else self._looks(_judged_pictures(batch))
-        shares = [np.nan] * len(sources) if lungs is None else (lungs >= _LUNG).mean((1, 2))
+        looks = [{} for _ in headers] if lungs is None else self._looks(_judged_pictures(batch))
+        shares = [np.nan] * len(headers) if lungs is None else (lungs >= _LUNG).mean((1, 2))
         found = []
-        for source, share, look, feature in zip(sources, shares, looks, features, strict=True):
-            header = header_of(source, AGE_ELEMENTS)
+        for header, share, look, feature in zip(headers, shares, looks, features, strict=True):
             found.append(
                 ImageFacts(
                     age=age_in_years(header),

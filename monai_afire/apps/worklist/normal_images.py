@@ -24,8 +24,8 @@ from monai_afire.apps.worklist.support import (
 )
 from monai_afire.detection.conformal import normals_needed, weighted_p_values
 from monai_afire.detection.detector import AnomalyDetector
-from monai_afire.networks.weights.description import HEADER, Description, parse_description
-from monai_afire.networks.weights.safetensors_files import read_safetensors, write_safetensors
+from monai_afire.networks.weights.checkpoint_files import read_safetensors, write_safetensors
+from monai_afire.networks.weights.description import Description, from_header
 from monai_afire.utils.text import counted
 
 __all__ = [
@@ -463,12 +463,9 @@ def load_normals(
 
 def _settings(path: str | os.PathLike, metadata: Mapping[str, str]) -> dict[str, Any]:
     """Of the header, checked."""
-    try:
-        found = parse_description(metadata[HEADER])
-    except (KeyError, ValueError) as error:
-        raise ValueError(f"{path} holds no normal images ({error}): {_REMEDY}") from error
-    if found.task != TASK:
-        raise ValueError(f"{path} is for another purpose, {found.task}: {_REMEDY}")
+    found = from_header(metadata)
+    if found is None or found.task != TASK:
+        raise ValueError(f"{path} is for another purpose, it holds no normal images: {_REMEDY}")
     return found.settings
 
 

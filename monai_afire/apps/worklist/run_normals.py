@@ -19,7 +19,6 @@ from monai.data import DataLoader, Dataset
 from monai.utils import CommonKeys
 from tqdm import tqdm
 
-from monai_afire.apps.intake.dicom_header import header_of
 from monai_afire.apps.worklist.image_facts import ImageFacts, ImageFactsReader
 from monai_afire.apps.worklist.normal_images import (
     DetectorNormals,
@@ -34,6 +33,7 @@ from monai_afire.data.datalist.labels import normal_items
 from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
 from monai_afire.detection.detector import AnomalyDetector
 from monai_afire.networks.weights.model_file import ModelFile
+from monai_afire.transforms.radiograph_header import header_of
 from monai_afire.utils.distributed import by_main_rank
 from monai_afire.utils.files import is_safetensors
 from monai_afire.utils.text import counted
@@ -150,13 +150,13 @@ class RunNormals:
         reader, scores, facts, start = ImageFactsReader(self.detector), [], [], 0
         for batch in tqdm(loader, "normal images", delay=3.0, leave=False):
             images = batch[CommonKeys.IMAGE].to(self.detector.thresholds.device)
-            sources = [item["image"] for item in items[start : start + len(images)]]
+            headers = [header_of(item["image"]) for item in items[start : start + len(images)]]
             start += len(images)
             outputs = self._outputs(images)
             fused = outputs["scores"][:, -1].float().cpu()
             reasons = batch.get("rejected", [""] * len(images))
             lungs = reader.lungs(images)
-            read = reader.read(batch, outputs["tokens"], sources, lungs)
+            read = reader.read(batch, outputs["tokens"], headers, lungs)
             for score, fact, reason in zip(fused.tolist(), read, reasons, strict=True):
                 if not reason and math.isfinite(score):
                     scores.append(score)

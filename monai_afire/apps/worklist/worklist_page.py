@@ -4,10 +4,9 @@
 
 from __future__ import annotations
 
-import csv
 import os
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,84 +16,66 @@ import pandas as pd
 
 from monai_afire.apps.results.html_page import render_page
 from monai_afire.apps.results.pictures.heat_map import ANCHORS, MARK_COLOR, OPACITY
-from monai_afire.apps.worklist.batch_report import GROUPS, Drift, flag_rates
+from monai_afire.apps.worklist.batch_report import flag_rates
 from monai_afire.apps.worklist.heat_panels import KEY, KEY_STARTS
 from monai_afire.apps.worklist.worklist import reasons_in_words
 from monai_afire.utils.files import common_folder, path_from, write_text
 from monai_afire.utils.text import counted
 
-_OPTIONAL = (
-    *("p_value", "discovery", "not_judged", "lung_zone", "sex", "age", "view", "scanner"),
-    "seen_view",
-)
-_EMPTY = dict.fromkeys(_OPTIONAL, "")
-_MOST = 0.4  # p-value above which a count of images says less than a word
+_UNJUDGED = "Not judged: not like the images that this detector knows"
 
 
 def write_worklist_page(
-    worklist: str | os.PathLike,
+    worklist: pd.DataFrame,
     path: str | os.PathLike,
     thumbnail_of: Callable[[str], Path],
     picture_of: Callable[[str], Path],
-    drift: Drift | None = None,
+    drift: str = "",
     comparison: str = "",
 ) -> None:
     """
     Write the work-list as an HTML page: pictures in the order of the list, filters, marks, and their export.
 
-    The page is one file and needs no network. Pictures are loaded when they are scrolled into view. Marks are kept by
-    the browser and exported as a table with the columns "image", "abnormal" (1, 0, or -1 for unsure) and "mark".
-    It is what ``monai-afire data table --label_columns abnormal --num_classes 0`` reads.
+    The page is one file and needs no network. Pictures are loaded when they are scrolled into view. The heat of images
+    that are below the threshold, or not judged, is shown when it is asked for. Marks are kept by the browser and
+    exported as a table with the columns "image", "abnormal" (1, 0, or -1 for unsure) and "mark". It is what
+    ``monai-afire data table --label_columns abnormal --num_classes 0`` reads.
 
     Args:
-        worklist: table that :func:`monai_afire.apps.worklist.write_worklist` wrote.
+        worklist: of :func:`monai_afire.apps.worklist.worklist.write_worklist`.
         path: the page, written whole or not at all; beside or above the pictures.
         thumbnail_of: name in the table -> its thumbnail, radiograph and heat map side by side.
         picture_of: name in the table -> the larger picture that opens on a click.
-        drift: shown above the list if it is clear.
+        drift: of :func:`monai_afire.apps.worklist.batch_report.drift`, shown above the list.
         comparison: what the scores were compared with, or why with nothing.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> cells = {"rank": 1, "score": 2.5, "threshold": 1, "decision": "above", "percentile": 99, "hottest": ""}
-        >>> _ = (folder / "worklist.csv").write_text(
-        ...     ",".join([*cells, "image", "other_view"]) + "\\n" + ",".join(map(str, cells.values())) + ",<a>.png,\\n"
-        ... )
-        >>> page, thumbnails = folder / "worklist.html", folder / "thumbnails"
-        >>> write_worklist_page(folder / "worklist.csv", page, thumbnails.joinpath, folder.joinpath)
-        >>> "&lt;a&gt;.png" in page.read_text(), "<a>.png" in page.read_text()
-        (True, False)
     """
     folder = Path(path).parent
-    with Path(worklist).open(newline="", encoding="utf-8") as file:
-        rows = [{**_EMPTY, **row} for row in csv.DictReader(file)]
-    root = common_folder(row["image"] for row in rows)
+    root = common_folder(worklist["image"])
+    rows = worklist.to_dict("records")
     for row in rows:
+        thumbnail, picture = thumbnail_of(row["image"]), picture_of(row["image"])
         row["name"] = path_from(row["image"], root) if root else row["image"]
-        row["three"] = f"{float(row['score']):.3f}"
-        row["rarity"] = rarity(row["p_value"])
-        row |= _pictures(thumbnail_of(row["image"]), picture_of(row["image"]), folder)
+        row["caption"] = caption(row)
+        row["thumbnail"] = quote(path_from(thumbnail, folder))
+        shown = picture if picture.is_file() else thumbnail
+        row["picture"] = quote(path_from(shown, folder))
+    judged = [row for row in rows if not row["not_judged"]]
+    unjudged = [row for row in rows if row["not_judged"]]
     page = render_page(
         "monai_afire.apps.worklist",
         "worklist.html",
-        parts=_parts(rows),
+        parts=[("", judged), *([(_UNJUDGED, unjudged)] if unjudged else [])],
         images=len(rows),
-        headline=headline(rows),
+        headline=headline(worklist),
         comparison=f"{comparison[:1].upper()}{comparison[1:]}",
-        drift=drift if drift is not None and drift.is_clear else None,
-        groups=flag_rates(pd.DataFrame(rows, columns=["decision", *GROUPS])).to_dict("records"),
-        scanners=sorted({row["scanner"] for row in rows} - {""}),
-        by_p_value=any(row["p_value"] for row in rows),
+        drift=drift,
+        groups=flag_rates(worklist).to_dict("records"),
+        scanners=sorted(set(worklist["scanner"]) - {""}),
+        has_threshold=bool(worklist["decision"].any()),
+        by_p_value=bool(worklist["p_value"].any()),
         **_key_of_colors(),
     )
     write_text(path, page)
-
-
-def _pictures(thumbnail: Path, picture: Path, folder: Path) -> dict[str, str]:
-    """Links to the pictures of an image; the thumbnail stands for a larger picture that was not written."""
-    shown = picture if picture.is_file() else thumbnail
-    return {"thumbnail": _link(thumbnail, folder), "picture": _link(shown, folder)}
 
 
 def _key_of_colors() -> dict[str, Any]:
@@ -108,54 +89,42 @@ def _key_of_colors() -> dict[str, Any]:
     }
 
 
-def _parts(rows: list[dict[str, str]]) -> list[tuple[str, list[dict[str, str]]]]:
-    """Judged images, and under a title of their own those that are not."""
-    judged = [row for row in rows if not row["not_judged"]]
-    others = [row for row in rows if row["not_judged"]]
-    title = "Not judged: not like the images that this detector knows"
-    return [("", judged), *([(title, others)] if others else [])]
+def caption(row: Mapping[str, Any]) -> str:
+    """
+    Rank, rarity among normal images, place of the strongest heat, and view of an image in one line.
+
+    Example:
+        >>> row = {"rank": 2, "p_value": "0.08", "lung_zone": "left lung, lower zone", "seen_view": "PA"}
+        >>> caption(row)
+        '2 · top 8 % · left lower · PA'
+        >>> caption({"rank": 9, "p_value": "", "lung_zone": "", "hottest": "upper left", "seen_view": ""})
+        '9 · upper left of the picture'
+    """
+    percent = 100 * float(row["p_value"] or "nan")
+    rarity = f"top {percent:.2g} %" if percent < 10 else f"top {percent:.0f} %"
+    place = re.sub(" lung, (.*) zone", r" \1", row["lung_zone"])
+    if not place and row["hottest"]:
+        place = f"{row['hottest']} of the picture"
+    view = row["seen_view"].partition(" (")[0]
+    return " · ".join(
+        filter(None, (str(row["rank"]), rarity if row["p_value"] else "", place, view))
+    )
 
 
-def headline(rows: Sequence[Mapping[str, str]]) -> str:
+def headline(worklist: pd.DataFrame) -> str:
     """
     One sentence on the list, from its own rows.
 
-    Args:
-        rows: with "decision", "not_judged" and "p_value".
-
     Example:
-        >>> headline([{"decision": "above", "not_judged": "", "p_value": "0.01"}])
-        '1 of 1 judged image is above the threshold.'
+        >>> headline(pd.DataFrame({"decision": ["above", "below"], "not_judged": ""}))
+        '1 of 2 judged images is above the threshold.'
     """
-    judged = [row for row in rows if not row["not_judged"]]
-    left = reasons_in_words(Counter(row["not_judged"] for row in rows if row["not_judged"]))
-    unjudged = counted(len(rows) - len(judged), "is", "are")
-    rest = f" {unjudged} not judged: {left}." if left else ""
-    above = sum(row["decision"] == "above" for row in judged)
-    if not any(row["decision"] for row in judged):
-        return f"{counted(len(judged), 'image')} by score, without a threshold.{rest}"
+    reasons = worklist["not_judged"][worklist["not_judged"] != ""]
+    judged = len(worklist) - len(reasons)
+    unjudged = counted(len(reasons), "is", "are")
+    rest = f" {unjudged} not judged: {reasons_in_words(reasons)}." if len(reasons) else ""
+    above = int((worklist["decision"] == "above").sum())
+    if not worklist["decision"].any():
+        return f"{counted(judged, 'image')} by score, without a threshold.{rest}"
     verb = "is" if above == 1 else "are"
-    return f"{above} of {counted(len(judged), 'judged image')} {verb} above the threshold.{rest}"
-
-
-def rarity(p_value: str) -> str:
-    """
-    A p-value in plain words.
-
-    Args:
-        p_value: as in the table, "" for none.
-
-    Example:
-        >>> rarity("0.125"), rarity("0.62"), rarity("")
-        ('1 in 8 normal images scores as high', 'many normal images score as high', '')
-    """
-    if not p_value:
-        return ""
-    value = float(p_value)
-    if value > _MOST:
-        return "many normal images score as high"
-    return f"1 in {round(1 / value):,} normal images scores as high"
-
-
-def _link(target: Path, folder: Path) -> str:
-    return quote(path_from(target, folder))
+    return f"{above} of {counted(judged, 'judged image')} {verb} above the threshold.{rest}"

@@ -85,7 +85,7 @@ def usable_items(
         >>> usable_items(None, [{"image": "a.dcm"}])
         [{'image': 'a.dcm'}]
     """
-    from monai_afire.networks.weights.starting_encoder import (
+    from monai_afire.networks.weights.pretrained import (
         described,  # which imports this package
     )
 

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -13,26 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from monai_afire.data.datalist.datalist_checks import (
-    NAMES_HEADERS,
-    DatalistError,
-    item_name,
-    read_json,
-)
+from monai_afire.data.datalist.datalist_checks import NAMES_HEADERS, DatalistError, item_name
 from monai_afire.data.datalist.loading import DrawnSet, read_sections
-from monai_afire.utils.distributed import global_rank
-from monai_afire.utils.files import check_writable, write_text
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 from monai_afire.utils.text import counted, first_few
 from monai_afire.utils.uncertain_labels import check_label_kind
 
-_NAMES_FILE = "class_names.json"
 _HEADERS = {
     "label": ("finding_names", "labels"),
     "findings": ("finding_names",),
     **{key: (header,) for key, header in NAMES_HEADERS.items()},
 }
-_PLAIN_LABELS, _PLAIN_TYPES = frozenset((1, 0, -1, None)), {int, type(None)}
+_FINDINGS = frozenset((1, 0, -1, None))
 _LABEL_KEYS = ("abnormal", "label")
 
 
@@ -73,22 +64,26 @@ def class_names(
     """
     if weights:
         return classes_of_weights(weights, datalist, dataset_dir, num_classes, key, phantom)[0]
-    names: list[str] = []
+    source, names = datalist or dataset_dir or "the phantom", []
     if datalist:
-        content = read_sections(Path(datalist).expanduser())
-        names = _listed_names(content, key, num_classes)
+        names = _listed_names(read_sections(Path(datalist).expanduser()), key, num_classes)
     elif not dataset_dir and phantom:
         names = phantom.class_names(key)
-    source = datalist or dataset_dir or "the phantom"
     if not names and num_classes is None:
-        raise DatalistError(f"{source}: {_no_names(key, datalist, dataset_dir)}.")
+        header = _HEADERS.get(key, ("the names",))[0]
+        raise DatalistError(
+            f'{source}: has no names for {key!r}: add "{header}": ["first", "second", ...] to a datalist, or give '
+            "num_classes, to number them."
+        )
     if not names:
         return _numbered(key, num_classes or 0)
     if num_classes == 1 and len(names) == 2:
         return names[1:]
     if num_classes not in (None, len(names)):
-        text = f"has {len(names)} names for {key!r} ({first_few(names)}), but {num_classes} classes are expected"
-        raise DatalistError(f"{source}: {text}; correct num_classes or the list's header.")
+        raise DatalistError(
+            f"{source}: has {len(names)} names for {key!r} ({first_few(names)}), but {num_classes} classes are "
+            "expected; correct num_classes or the list's header."
+        )
     return names
 
 
@@ -96,19 +91,16 @@ def _listed_names(content: Mapping[str, Any], key: str, num_classes: int | None)
     """Names in the header of a list, which may name findings as well as classes: those as many as expected."""
     found = [_header_names(content.get(header)) for header in _HEADERS.get(key, ())]
     fitting_numbers = (1, 2) if num_classes == 1 else (num_classes,)
-    for names in found:
-        if len(names) in fitting_numbers:
-            return names
-    return next(filter(None, found), [])
+    fitting = [names for names in found if len(names) in fitting_numbers]
+    return next(filter(None, [*fitting, *found]), [])
 
 
-def _no_names(key: str, datalist: object, dataset_dir: object) -> str:
-    """What a source without names lacks, and how to give it."""
-    if dataset_dir and not datalist:
-        return "a folder of images has no labels; give a datalist, which monai-afire data makes"
-    headers = _HEADERS.get(key) if datalist else None
-    added = f'add "{headers[0]}": ["first", "second", ...] to the list, or ' if headers else ""
-    return f"has no names for {key!r}; {added}give num_classes, to number them"
+def _header_names(value: Any) -> list[str]:
+    """Names from a header: a list, or the name of each number; none of anything else."""
+    if isinstance(value, Mapping):
+        numbers = [str(number) for number in range(len(value))]
+        value = [value[number] for number in numbers] if set(value) == set(numbers) else []
+    return [str(name) for name in value] if isinstance(value, (list, tuple)) else []
 
 
 def _numbered(key: str, count: int) -> list[str]:
@@ -128,80 +120,36 @@ def classes_of_weights(
     listed = class_names(datalist, dataset_dir, num_classes, key, phantom=phantom)
     known = saved_class_names(weights, default=listed)
     if len(known) == len(listed) and listed == _numbered(key, len(listed)):
-        # the list has no names to compare
-        return known, list(range(len(known)))
+        return known, list(range(len(known)))  # the list has no names to compare
     if sorted(known) != sorted(listed):
-        source = datalist or dataset_dir or "the phantom"
-        orders = (
-            f"the list names the classes {', '.join(listed)}; the weights know {', '.join(known)}"
+        raise DatalistError(
+            f"{datalist or dataset_dir or 'the phantom'}: the list names the classes {', '.join(listed)}; the weights "
+            f"know {', '.join(known)}. Give a list of the same names, in any order, or other weights."
         )
-        remedy = "Give a list of the same names, in any order, or other weights"
-        raise DatalistError(f"{source}: {orders}. {remedy}.")
     return known, [listed.index(name) for name in known]
-
-
-def _header_names(value: Any) -> list[str]:
-    """Names from a header: a list, or the name of each number; none of anything else."""
-    if isinstance(value, Mapping):
-        numbers = [str(number) for number in range(len(value))]
-        if set(value) != set(numbers):
-            return []
-        value = [value[number] for number in numbers]
-    return [str(name) for name in value] if isinstance(value, (list, tuple)) else []
-
-
-def save_class_names(names: Sequence[str], model_dir: str | os.PathLike) -> None:
-    """
-    Write the names of the classes into the folder of a model; in a process group the main rank does.
-
-    Args:
-        names: of the classes, organs or landmarks, in the order of the network's outputs.
-        model_dir: folder of the weights, made if it is missing.
-
-    Raises:
-        OSError: when the folder cannot be written to.
-    """
-    if global_rank() == 0:
-        write_text(check_writable(model_dir) / _NAMES_FILE, json.dumps(list(names), indent=2))
 
 
 def saved_class_names(weights: str | os.PathLike, default: Sequence[str] = ()) -> list[str]:
     """
-    Read the names of the classes of a model: its own, or else those in the file beside it.
+    The names of the classes that a file of weights holds.
 
     Args:
-        weights: the model's file, beside which the names are.
-        default: names where the weights do not carry them, and there is no such file.
+        weights: the file.
+        default: names where it has none.
 
     Returns:
         The names.
 
     Raises:
-        ValueError: when the file does not hold names, or there is neither a file nor a default.
-
-    Example:
-        >>> import tempfile
-        >>> folder = tempfile.mkdtemp()
-        >>> save_class_names(["effusion", "nodule"], folder)
-        >>> saved_class_names(f"{folder}/model.pt")
-        ['effusion', 'nodule']
+        ValueError: when there are neither names nor a default.
     """
     from monai_afire.networks.weights.checkpoint_files import read_description
 
-    # the file beside it may be of a later run with the same folder
-    if (description := read_description(weights)) and description.class_names:
-        return list(description.class_names)
-    path = Path(weights).parent / _NAMES_FILE
-    if not path.is_file():
-        if not default:
-            raise ValueError(
-                f"there are no names of the classes in {path}: train.json writes them, or name them"
-            )
-        return list(default)
-    names = read_json(path, "the names of the classes", "write a list of names")
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{path} does not hold a list of names, but {names!r}")
-    return names
+    description = read_description(weights)
+    names = (description.class_names if description is not None else None) or default
+    if not names:
+        raise ValueError(f"{weights} has no names of classes: give class_names")
+    return list(names)
 
 
 # ---- check of labels
@@ -226,7 +174,8 @@ def check_label_table(
             one class, the number is 1, 0 or -1.
         num_classes: number of classes.
         section: name of the section, for messages. In "training", a class that has no positives or no negatives, so
-            that nothing can be learned of it, gives a warning; in "validation", that all classes are so.
+            that nothing can be learned of it, gives a warning; in "validation", a class without positives, which gets
+            no threshold.
         source: name of the datalist, for messages.
         names: of the classes, for messages; see :func:`class_names`.
         key: key of the labels.
@@ -240,14 +189,6 @@ def check_label_table(
         DatalistError: when a label is missing, of the wrong length or out of range, or when lists and numbers are
             mixed. The message names items and values.
         ValueError: when the number of classes fits neither the names nor the kind of labels.
-
-    Example:
-        >>> check_label_table([{"image": "a.png", "label": [0, 2]}], num_classes=2, section="test")
-        Traceback (most recent call last):
-        ...
-        monai_afire.data.datalist.datalist_checks.DatalistError: datalist: section 'test' has 1 wrong label: item 0
-        (a.png): 2 for class 1; accepted are 1 (present), 0 (absent), -1 (uncertain) and null in lists of 2, or
-        numbers from 0 to 1.
     """
     names = _numbered("label", num_classes) if names is None else list(names)
     if num_classes < 1 or len(names) != num_classes:
@@ -259,20 +200,21 @@ def check_label_table(
     wrong: list[str] = []
     for number, item in enumerate(items):
         try:
-            labels.append(_plain_label(item.get(key), names, label_kind))
+            labels.append(_plain_label(item.get(key), num_classes, label_kind))
         except ValueError as error:
             wrong.append(f"{item_name(item, number)}: {error}")
     if wrong:
-        text = f"section {section!r} has {counted(len(wrong), 'wrong label')}: {first_few(wrong)}"
-        accepted = _accepted_labels(num_classes, label_kind)
-        raise DatalistError(f"{source}: {text}; accepted are {accepted}.")
-    is_list = [isinstance(label, list) for label in labels]
-    if len(set(is_list)) == 2:
-        first_list, first_number = is_list.index(True), is_list.index(False)
-        lists = f"lists of labels ({item_name(items[first_list], first_list)})"
-        numbers = f"class numbers ({item_name(items[first_number], first_number)})"
-        text = f"section {section!r} mixes {lists} and {numbers}"
-        raise DatalistError(f"{source}: {text}; give all items labels of one kind.")
+        raise DatalistError(
+            f"{source}: section {section!r} has {counted(len(wrong), 'wrong label')}: {first_few(wrong)}; accepted are "
+            f"{_accepted_labels(num_classes, label_kind)}."
+        )
+    lists = [number for number, label in enumerate(labels) if isinstance(label, list)]
+    if lists and len(lists) < len(labels):
+        other = next(number for number, label in enumerate(labels) if not isinstance(label, list))
+        raise DatalistError(
+            f"{source}: section {section!r} mixes lists of labels ({item_name(items[lists[0]], lists[0])}) and class "
+            f"numbers ({item_name(items[other], other)}); give all items labels of one kind."
+        )
     if section in ("training", "validation") and labels:
         _warn_about_constant_classes(labels, names, source, section)
     return [{**item, key: label} for item, label in zip(items, labels, strict=True)]
@@ -280,40 +222,28 @@ def check_label_table(
 
 def _accepted_labels(num_classes: int, label_kind: str) -> str:
     """What labels may be."""
-    numbers = "single numbers of these"
-    if num_classes > 1:
-        numbers = f"numbers from 0 to {num_classes - 1}"
     if label_kind == "multiclass":
-        return f"{numbers}, or -1 (unknown), as label_kind is 'multiclass': lists of findings are 'multilabel'"
-    return (
-        f"1 (present), 0 (absent), -1 (uncertain) and null in lists of {num_classes}, or {numbers}"
-    )
+        return (
+            f"numbers from 0 to {num_classes - 1}, or -1 (unknown), as label_kind is 'multiclass'"
+        )
+    one = f"numbers from 0 to {num_classes - 1}" if num_classes > 1 else "single numbers of these"
+    return f"1 (present), 0 (absent), -1 (uncertain) and null in lists of {num_classes}, or {one}"
 
 
-def _plain_label(value: Any, names: Sequence[str], label_kind: str) -> int | list[int | None]:
+def _plain_label(value: Any, num_classes: int, label_kind: str) -> int | list[int | None]:
     """A label as a plain number, or a list of plain numbers and None."""
     value = _plain(value)
-    is_multiclass = label_kind == "multiclass"
     if isinstance(value, (list, tuple)):
-        if is_multiclass:
-            raise ValueError(f"the list {value!r}")
-        if len(value) != len(names):
+        if label_kind == "multiclass" or len(value) != num_classes:
             raise ValueError(f"{len(value)} values {value!r}")
-        if set(map(type, value)) <= _PLAIN_TYPES and _PLAIN_LABELS.issuperset(value):
-            # nearly all, and quickly seen
-            return list(value)
-        return [
-            None if entry != entry else _finding(entry, name)
-            for entry, name in zip(value, names, strict=True)
-        ]
-    if len(names) == 1:
-        value = _finding(value, "the class")
-        if value is None:
-            raise ValueError("no label")
-        return value
-    number = _integer(value, "the class")
-    if not (-1 if is_multiclass else 0) <= number < len(names):
-        raise ValueError(f"class {number}")
+        findings = [None if entry != entry else _integer(entry) for entry in value]
+        if not _FINDINGS.issuperset(findings):
+            raise ValueError(repr(value))
+        return findings
+    number = _integer(value)
+    lowest = -1 if label_kind == "multiclass" or num_classes == 1 else 0
+    if number is None or not lowest <= number < max(num_classes, 2):
+        raise ValueError("no label" if value is None else repr(value))
     return number
 
 
@@ -322,40 +252,31 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def _finding(value: Any, name: str) -> int | None:
-    """1, 0, -1 or None."""
-    number = None if value is None else _integer(value, name)
-    if number not in (1, 0, -1, None):
-        raise ValueError(f"{value!r} for {name}")
-    return number
-
-
-def _integer(value: Any, name: str) -> int:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not float(value).is_integer():
-        raise ValueError("no label" if value is None else f"{value!r} for {name}")
+def _integer(value: Any) -> int | None:
+    if value is None or type(value) is int:
+        return value
+    if not isinstance(value, float) or not value.is_integer():
+        raise ValueError(repr(value))
     return int(value)
 
 
 def _warn_about_constant_classes(
     labels: Sequence[Any], names: Sequence[str], source: str, section: str
 ) -> None:
-    """Warn of classes that training has no positives or no negatives of, and of a validation that measures none."""
+    """Name the classes that cannot be learned from a training, or get no threshold from a validation."""
     table = np.array(labels, dtype=float).reshape(len(labels), -1)  # None is NaN
     if table.shape[1] < len(names):
         table = np.where(table < 0, np.nan, table == np.arange(len(names)))
     positive, negative = ((table == value).any(axis=0) for value in (1, 0))
+    consequence = "cannot be learned"
     if section == "validation":
-        if not (positive & negative).any():
-            text = "section 'validation' has no class with both positives and negatives, so its mean AUC is nan"
-            warnings.warn(f"{source}: {text}: give it images of both.", stacklevel=3)
-        return
+        consequence, negative = "get no threshold and no decision", np.ones_like(positive)
     for found, what in ((positive, "positives"), (negative, "negatives")):
-        lacking = [name for name, is_there in zip(names, found, strict=True) if not is_there]
-        if lacking:
-            text = f"section 'training' has no {what} of {len(lacking)} of {len(names)} classes"
+        if lacking := [name for name, is_there in zip(names, found, strict=True) if not is_there]:
             warnings.warn(
-                f"{source}: {text}, which cannot be learned: {first_few(lacking)}.", stacklevel=3
+                f"{source}: section {section!r} has no {what} of {len(lacking)} of {len(names)} classes, which "
+                f"{consequence}: {first_few(lacking, 20)}.",
+                stacklevel=3,
             )
 
 

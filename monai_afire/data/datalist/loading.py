@@ -23,11 +23,14 @@ from monai_afire.data.datalist.datalist_checks import (
 from monai_afire.data.datalist.leaks import check_leaks
 from monai_afire.data.datalist.patients import file_patients, item_patients, split_by_patient
 from monai_afire.data.datalist.scanning import scan_radiographs
+from monai_afire.data.datalist.subsets import NO_FINDING, classes_of
 from monai_afire.transforms.radiograph_files import supported_types
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 
 logger = logging.getLogger(__name__)
+
+_ORGANS = ("mask", "organs")  # which may be a dictionary of files by organ
 
 
 @garbage_collection_paused()
@@ -92,6 +95,7 @@ def load_radiograph_datalist(
     entries = _section(content, listed, source)
     base = base_folder(dataset_dir, source, entries[0])
     check_leaks(content, source, base, leaks)
+    entries = [_with_listed_organs(entry, content.get("organ_names"), source) for entry in entries]
     items = _to_items(entries, f"{source}: section {listed!r}", path_keys, base)
     require_keys(items, ["image"], listed, source)
     if check_files:
@@ -99,7 +103,8 @@ def load_radiograph_datalist(
     if not divide:
         return items
     patients = item_patients(items, source, base)
-    return _part(items, patients, section, validation_fraction, seed, source)
+    findings = [classes_of(item.get("label")) - {NO_FINDING} for item in items]
+    return _part(items, patients, section, validation_fraction, seed, source, findings)
 
 
 def _part(
@@ -109,10 +114,11 @@ def _part(
     fraction: float,
     seed: int,
     source: str | Path,
+    findings: Sequence[set[Any]] | None = None,
 ) -> list[Any]:
     """The items of the patients that belong to the training or to the validation section."""
     try:
-        in_validation = split_by_patient(patients, fraction, seed)
+        in_validation = split_by_patient(patients, fraction, seed, findings)
     except DatalistError as error:
         raise DatalistError(f"{source}: {error}") from error
     wanted = section == "validation"
@@ -202,6 +208,24 @@ def _section(content: Mapping[str, Any], section: str, source: Path) -> list[Any
     if not entries:
         raise DatalistError(f"{name} is empty; add items, or choose another section.")
     return entries
+
+
+def _with_listed_organs(entry: Any, organ_names: Any, source: Path) -> Any:
+    """The entry with "organs" as a list in the order of the header, where its masks are named by organ."""
+    key = next(
+        (key for key in _ORGANS if isinstance(entry, dict) and isinstance(entry.get(key), dict)),
+        None,
+    )
+    if key is None:
+        return entry
+    masks, names = entry[key], organ_names if isinstance(organ_names, list) else []
+    if set(masks) != set(names):
+        raise DatalistError(
+            f"{source}: {key!r} has {', '.join(masks)}, and organ_names are {', '.join(map(str, names)) or 'missing'}: "
+            "give each item one file for each name."
+        )
+    others = {name: value for name, value in entry.items() if name != key}
+    return {**others, "organs": [masks[name] for name in names]}
 
 
 def _to_items(

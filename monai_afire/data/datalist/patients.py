@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -65,18 +65,23 @@ def _by_name(name: str) -> str:
 
 
 def split_by_patient(
-    patients: Sequence[str], validation_fraction: float, seed: int = 0
+    patients: Sequence[str],
+    validation_fraction: float,
+    seed: int = 0,
+    findings: Sequence[Collection[Hashable]] | None = None,
 ) -> list[bool]:
     r"""
     Choose the validation patients by a hash of their name, so that a new file never moves an old one.
 
     Patient :math:`p` is in validation when :math:`\mathrm{SHA256}(seed, p) / 2^{256}` is below the fraction. If that
-    leaves one side without patients, the patient next to the limit changes sides.
+    leaves one side without patients, the patient next to the limit changes sides. For each finding that no validation
+    patient has, but several others, the one of them with the lowest hash moves to validation.
 
     Args:
         patients: patient of each item.
         validation_fraction: in [0, 1); 0 for no validation.
         seed: another number gives another split.
+        findings: of each item, those that it is a positive of; None where they are not known.
 
     Returns:
         True for each item whose patient is in validation.
@@ -87,6 +92,8 @@ def split_by_patient(
     Example:
         >>> split_by_patient(["a", "a", "b", "c"], validation_fraction=0.4)
         [True, True, False, False]
+        >>> split_by_patient(["a", "a", "b", "c"], validation_fraction=0.4, findings=[[], [], ["edema"], ["edema"]])
+        [True, True, False, True]
     """
     if not 0 <= validation_fraction < 1:
         raise DatalistError(f"validation_fraction must be in [0, 1), got {validation_fraction}.")
@@ -100,6 +107,14 @@ def split_by_patient(
     limit = validation_fraction * 2.0**256
     count = sum(int.from_bytes(digests[patient], "big") < limit for patient in order)
     chosen = set(order[: min(max(count, 1), len(order) - 1)])
+    patients_of: dict[Hashable, set[str]] = {}
+    for patient, own in zip(patients, findings or [], strict=findings is not None):
+        for finding in own:
+            patients_of.setdefault(finding, set()).add(patient)
+    for finding in sorted(patients_of, key=str):
+        candidates = patients_of[finding]
+        if len(candidates) > 1 and not candidates & chosen:
+            chosen.add(min(candidates, key=digests.__getitem__))
     return [patient in chosen for patient in patients]
 
 

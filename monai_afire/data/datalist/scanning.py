@@ -8,7 +8,6 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from monai_afire.data.datalist.datalist_checks import DatalistError
@@ -24,14 +23,8 @@ from monai_afire.utils.text import first_few
 
 RESULTS_MARK = ".monai_afire_results"
 """File in a folder of results."""
-_RADIOGRAPH = "radiograph"
-_OTHER_PICTURES = {
-    b"GIF8": "GIF",
-    b"RIFF": "WebP",
-    b"\x00\x00\x00\x0cjP  ": "JPEG 2000",
-    b"\xff\x4f\xff\x51": "JPEG 2000",
-    b"P5": "PGM",
-}
+_RADIOGRAPH, _UNREADABLE = "radiograph", "cannot be read"
+# files of other extensions that may hold radiographs
 _PICTURES = (".gif", ".webp", ".jp2", ".j2k", ".heic", ".avif", ".pgm", ".img", ".dic", ".acr")
 _ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar", ".bz2", ".xz", ".zst", ".iso")
 _IGNORED_NAMES = {"dicomdir", "__macosx"}
@@ -42,8 +35,8 @@ def scan_radiographs(folder: str | os.PathLike) -> list[str]:
     Find the radiographs below a folder, by extension in any case, and DICOM files of any other extension by content.
 
     Hidden files, DICOMDIR and what is no regular file are left out, and, with a warning that counts and names them,
-    subfolders and files that cannot be read, links to nothing, pictures of other extensions or formats, archives, and
-    pictures among the results of this package; a subfolder that links back is visited once.
+    subfolders and files that cannot be read, pictures of other extensions or formats, archives, and folders of results
+    of this package; a subfolder that links back is visited once.
 
     Returns:
         Names relative to the folder with "/", sorted.
@@ -64,11 +57,84 @@ def scan_radiographs(folder: str | os.PathLike) -> list[str]:
     if not os.path.isdir(root):
         found = "is a file, not a folder" if os.path.exists(root) else "no such folder"
         raise DatalistError(f"{root}: {found}.")
-    search = _Search(root)
-    search.walk()
-    for text in search.left_out():
-        warnings.warn(text, stacklevel=2)
-    return sorted(search.found)
+    left_out: list[str] = []
+    found: list[str] = []
+    for name, entry in _files(root, left_out):
+        kind = _kind(entry)
+        if kind == _RADIOGRAPH:
+            found.append(name)
+        elif kind:
+            left_out.append(f"{name} ({kind})")
+    if left_out:
+        warnings.warn(
+            f"{root}: {len(left_out):,} entries are left out: {first_few(sorted(left_out))}; {len(found):,} "
+            f"radiographs are found. Unpack or convert files, or give them their extension ({supported_types()}).",
+            stacklevel=2,
+        )
+    return sorted(found)
+
+
+def _files(root: str, left_out: list[str]) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Names and entries of the files below a folder; each subfolder is visited once, however many links lead there."""
+    pending, visited = [""], set()
+    while pending:
+        folder = pending.pop()
+        here = os.path.join(root, folder)
+        try:
+            status = os.stat(here)
+            with os.scandir(here) as listed:
+                entries = list(listed)
+        except OSError as error:
+            left_out.append(f"{here} ({_UNREADABLE}: {error.strerror})")
+            continue
+        if (status.st_dev, status.st_ino) in visited:
+            continue
+        visited.add((status.st_dev, status.st_ino))
+        if folder and any(entry.name == RESULTS_MARK for entry in entries):
+            left_out.append(f"{folder} (results of monai_afire)")
+            continue
+        for entry in filter(_is_wanted, entries):
+            name = f"{folder}/{entry.name}" if folder else entry.name
+            if _is_folder(entry):
+                pending.append(name)
+            else:
+                yield name, entry
+
+
+def _is_wanted(entry: os.DirEntry[str]) -> bool:
+    return not entry.name.startswith(".") and entry.name.lower() not in _IGNORED_NAMES
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # links in a circle
+        return False
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    """Whether a file is a radiograph, or else what it is that may hold one; "" for what holds none, such as a text."""
+    extension = extension_of(entry.name)
+    try:
+        if not entry.is_file():  # a named pipe would wait for a writer for ever
+            is_lost = entry.is_symlink() and extension in SUPPORTED_EXTENSIONS
+            return f"{_UNREADABLE}: link to nothing" if is_lost else ""
+        if extension in SUPPORTED_EXTENSIONS:
+            return _RADIOGRAPH
+        with open(entry.path, "rb") as stream:
+            head = stream.read(HEAD_BYTES)
+    except OSError as error:
+        return f"{_UNREADABLE}: {error.strerror}"
+    content = identify_content(head)
+    if content == "DICOM":
+        return _RADIOGRAPH
+    if content:
+        return f"{content} of another extension"
+    if content := identify_content(inflated_head(head)):
+        return f"compressed {content}"
+    if extension in _ARCHIVES:
+        return "archive"
+    return "unknown picture" if extension in _PICTURES else ""
 
 
 def mark_results(
@@ -86,114 +152,3 @@ def mark_results(
             marked.mkdir(exist_ok=True)
             text = "Results of monai_afire: a search for radiographs leaves this folder out.\n"
             (marked / RESULTS_MARK).write_text(text)
-
-
-@dataclass
-class _Search:
-    """
-    What a folder and its subfolders hold, by names relative to it.
-
-    Args:
-        root: the folder.
-        found: radiographs.
-        skipped: what cannot be read, with the reason.
-        unknown: files that may hold radiographs, with what they are.
-        results: paths of folders with results of this package.
-        unlisted: paths of folders whose entries cannot be listed, with the reason.
-    """
-
-    root: str
-    found: list[str] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
-    unknown: list[str] = field(default_factory=list)
-    results: list[str] = field(default_factory=list)
-    unlisted: list[str] = field(default_factory=list)
-
-    def walk(self) -> None:
-        """Visit the folder and its subfolders, each once, however many links lead there."""
-        pending, visited = [""], set()
-        while pending:
-            relative = pending.pop()
-            here = os.path.join(self.root, relative)
-            try:
-                status = os.stat(here)
-                if (status.st_dev, status.st_ino) in visited:
-                    continue
-                visited.add((status.st_dev, status.st_ino))
-                if relative and os.path.exists(os.path.join(here, RESULTS_MARK)):
-                    self.results.append(here)
-                    continue
-                with os.scandir(here) as entries:
-                    for entry in entries:
-                        self._enter(entry, relative, pending)
-            except OSError as error:
-                self.unlisted.append(f"{here}: left out, cannot be listed ({error.strerror}).")
-
-    def _enter(self, entry: os.DirEntry[str], folder: str, pending: list[str]) -> None:
-        """Enter an entry of a subfolder where it belongs; other subfolders become pending."""
-        if entry.name.startswith(".") or entry.name.lower() in _IGNORED_NAMES:
-            return
-        name = f"{folder}/{entry.name}" if folder else entry.name
-        try:
-            if entry.is_dir():
-                pending.append(name)
-                return
-            kind = _kind(entry)
-        except OSError as error:  # of this entry alone: the others can still be read
-            self.skipped.append(f"{name} ({error.strerror})")
-            return
-        if kind == _RADIOGRAPH:
-            self.found.append(name)
-        elif kind:
-            self.unknown.append(f"{name} ({kind})")
-
-    def left_out(self) -> Iterator[str]:
-        """What to tell of the entries that are no radiographs, or may be some."""
-        yield from self.unlisted
-        found = f"{len(self.found):,} radiographs are found"
-        if self.skipped:
-            text = f"{len(self.skipped):,} entries left out, which cannot be read"
-            yield f"{self.root}: {text}: {first_few(sorted(self.skipped))}; {found}."
-        if self.unknown:
-            text = f"{len(self.unknown):,} files left out, which may hold radiographs"
-            remedy = f"unpack or convert them, or give them their extension ({supported_types()})"
-            yield f"{self.root}: {text}: {first_few(sorted(self.unknown))}; {found}; {remedy}."
-        if count := sum(len(scan_radiographs(result)) for result in self.results):
-            text = f"{count:,} pictures left out, which lie among results of monai_afire"
-            yield f"{self.root}: {text}: {first_few(sorted(self.results))}; {found}."
-
-
-def _kind(entry: os.DirEntry[str]) -> str:
-    """
-    Whether a file is a radiograph: by its extension, or DICOM by its content, whatever the extension.
-
-    Returns:
-        ``_RADIOGRAPH``; what else the file is that may hold one; "" for what holds none, such as a text.
-    """
-    extension = extension_of(entry.name)
-    # asked before it is opened: a named pipe would wait for a writer for ever
-    if not entry.is_file():
-        if entry.is_symlink() and (not extension or extension in SUPPORTED_EXTENSIONS):
-            entry.stat()
-        return ""
-    if extension in SUPPORTED_EXTENSIONS:
-        return _RADIOGRAPH
-    with open(entry.path, "rb") as stream:
-        head = stream.read(HEAD_BYTES)
-    content = identify_content(head)
-    if content == "DICOM":
-        return _RADIOGRAPH
-    return f"{content} of another extension" if content else _picture_or_archive(head, extension)
-
-
-def _picture_or_archive(head: bytes, extension: str) -> str:
-    """What a file is that may hold radiographs and that nothing here reads, "" for another file."""
-    for signature, name in _OTHER_PICTURES.items():
-        if head.startswith(signature):
-            return f"{name} picture"
-    content = identify_content(inflated_head(head))
-    if content:
-        return f"compressed {content}"
-    if extension in _ARCHIVES:
-        return "archive"
-    return "unknown picture" if extension in _PICTURES else ""

@@ -18,7 +18,7 @@ from monai_afire.data.datalist.datalist_checks import SECTIONS, DatalistError
 from monai_afire.data.datalist.patients import item_patients, patient_digest
 from monai_afire.utils.text import known_text
 
-_NO_FINDING = "no finding"  # an item whose labels are all negative: rare enough in some sets to be missed by chance
+NO_FINDING = "no finding"  # an item whose labels are all negative: rare enough in some sets to be missed by chance
 
 
 def label_subset(
@@ -104,7 +104,7 @@ def few_shots(
     for patient, numbers in own.items():
         digest = int.from_bytes(patient_digest(f"shot:{seed}", patient)[:8], "big")
         of_patient[patient] = numbers[digest % len(numbers)]
-        classes[patient] = _classes(items[of_patient[patient]].get(label_key))
+        classes[patient] = classes_of(items[of_patient[patient]].get(label_key))
     first_patients = _covering_order(classes, f"shots:{seed}")[:num_shots]
     chosen = {of_patient[patient] for patient in first_patients}
     return [dict(item) for number, item in enumerate(items) if number in chosen]
@@ -179,7 +179,7 @@ def _divide(classes: Mapping[str, set[Any]], num_folds: int, seed: str) -> dict[
     """Fold of each patient: classes from rare to common, each patient to the fold that has the fewest of the class."""
     order = sorted(classes, key=partial(patient_digest, seed))
     frequency = Counter(itertools.chain.from_iterable(classes.values()))
-    del frequency[_NO_FINDING]
+    del frequency[NO_FINDING]
     rare_first = sorted(frequency, key=lambda name: (frequency[name], str(name)))
     fold_of: dict[str, int] = {}
     sizes, counts = Counter[int](), Counter[tuple[int, Any]]()
@@ -213,16 +213,16 @@ def _classes_of_patients(
 ) -> dict[str, set[Any]]:
     classes: dict[str, set[Any]] = {}
     for item, patient in zip(items, patients, strict=True):
-        classes.setdefault(patient, set()).update(_classes(item.get(label_key)))
+        classes.setdefault(patient, set()).update(classes_of(item.get(label_key)))
     return classes
 
 
-def _classes(label: Any) -> set[Any]:
-    """Classes of which an item is a positive."""
+def classes_of(label: Any) -> set[Any]:
+    """Classes of which an item is a positive, by its label: a list of findings, or the number of a class."""
     if hasattr(label, "tolist"):
         label = label.tolist()
     if isinstance(label, (list, tuple)):
-        return {number for number, value in enumerate(label) if value == 1} or {_NO_FINDING}
+        return {number for number, value in enumerate(label) if value == 1} or {NO_FINDING}
     # a number below 0 says that the class is not known
     is_known = (
         isinstance(label, (int, float, str)) and known_text(label) and label not in (-1, "-1")

@@ -4,85 +4,71 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from monai_afire.networks.blocks.heads import ProjectionMLP
-from monai_afire.networks.blocks.patches import patchify, unpatchify
 
-# parts of a patch along each axis
+# parts of a patch along each axis, and in all
 RATIO = 2
+PARTS = RATIO**2
 
 
 def gather_parts(tokens: torch.Tensor, grid: Sequence[int]) -> torch.Tensor:
     """
-    Concatenate the tokens of each block of two patches per axis.
+    Concatenate the tokens of each block of 2 x 2 patches.
 
     Args:
         tokens: ``(B, L, D)``, L in row-major order of the grid.
-        grid: number of patches along each of the n spatial axes, all even; their product is L.
+        grid: rows and columns of patches, both even.
 
     Returns:
-        ``(B, L / 2**n, 2**n D)``: the blocks in row-major order of the halved grid, in each the parts in row-major
-        order one after the other.
-
-    Raises:
-        ValueError: when an axis of the grid is odd or the tokens do not fill it.
+        ``(B, L / 4, 4 D)``: the blocks in row-major order of the halved grid, in each the parts in row-major order one
+        after the other.
 
     Example:
         >>> gather_parts(torch.arange(8.0).view(1, 8, 1), (2, 4))
         tensor([[[0., 1., 4., 5.],
                  [2., 3., 6., 7.]]])
     """
-    _check_even(grid)
-    _check_tokens(tokens, grid)
-    parts = patchify(tokens.transpose(1, 2).unflatten(2, tuple(grid)), RATIO)
-    # a patch has its channels, here D, slowest
-    return parts.unflatten(2, (tokens.shape[-1], -1)).transpose(2, 3).flatten(2)
+    blocks = F.pixel_unshuffle(tokens.mT.unflatten(2, tuple(grid)), RATIO).flatten(2).mT
+    # each of the D channels has its parts side by side
+    return blocks.unflatten(2, (-1, PARTS)).mT.flatten(2)
 
 
 def spread_parts(tokens: torch.Tensor, grid: Sequence[int]) -> torch.Tensor:
     """
-    Split every token into two parts per axis; the inverse of :func:`gather_parts`.
+    Split every token into 2 x 2 parts; the inverse of :func:`gather_parts`.
 
     Args:
-        tokens: ``(B, L, 2**n D)``, the parts in row-major order one after the other, L in row-major order of the grid.
-        grid: number of patches along each of the n spatial axes; their product is L.
+        tokens: ``(B, L, 4 D)``, the parts in row-major order one after the other, L in row-major order of the grid.
+        grid: rows and columns of patches.
 
     Returns:
-        ``(B, 2**n L, D)``, the parts in row-major order of the doubled grid.
-
-    Raises:
-        ValueError: when the tokens do not fill the grid or their width cannot be divided.
+        ``(B, 4 L, D)``, the parts in row-major order of the doubled grid.
 
     Example:
         >>> spread_parts(torch.tensor([[[0.0, 1, 4, 5], [2, 3, 6, 7]]]), (1, 2)).flatten()
         tensor([0., 1., 2., 3., 4., 5., 6., 7.])
     """
-    _check_tokens(tokens, grid)
-    num_parts = RATIO ** len(grid)
-    if tokens.shape[-1] % num_parts:
-        raise ValueError(
-            f"tokens of width {tokens.shape[-1]} cannot be divided into {num_parts} parts"
-        )
-    patches = tokens.unflatten(2, (num_parts, -1)).transpose(2, 3).flatten(2)
-    return unpatchify(patches, grid, RATIO).flatten(2).transpose(1, 2)
+    channels = tokens.unflatten(2, (PARTS, -1)).mT.flatten(2)
+    return F.pixel_shuffle(channels.mT.unflatten(2, tuple(grid)), RATIO).flatten(2).mT
 
 
 class Composer(nn.Module):
     r"""
     Embed a patch from the tokens of its parts (ACE, Eq. 2).
 
-    .. math:: y_q = C(f(q_1), \dots, f(q_{2^n}))
+    .. math:: y_q = C(f(q_1), \dots, f(q_4))
 
-    with n spatial axes; C is a two-layer MLP on the concatenated tokens, :math:`2^n D \to H \to D`.
+    C is a two-layer MLP on the concatenated tokens, :math:`4 D \to H \to D`.
 
     Args:
         hidden_size: D, width of the tokens.
-        grid_size: number of patches along each axis, all even.
+        grid_size: rows and columns of patches, both even.
         mlp_dim: H, width between the two layers; None for D (the paper gives none).
 
     Raises:
@@ -97,10 +83,13 @@ class Composer(nn.Module):
         self, hidden_size: int, grid_size: Sequence[int], mlp_dim: int | None = None
     ) -> None:
         super().__init__()
-        _check_even(grid_size)
         self.grid_size = tuple(grid_size)
-        in_dim = RATIO ** len(self.grid_size) * hidden_size
-        self.mlp = ProjectionMLP(in_dim, mlp_dim or hidden_size, hidden_size, num_layers=2)
+        if any(length % RATIO for length in self.grid_size):
+            remedy = "choose another image or patch size"
+            raise ValueError(f"the grid {self.grid_size} must be even along every axis: {remedy}")
+        self.mlp = ProjectionMLP(
+            PARTS * hidden_size, mlp_dim or hidden_size, hidden_size, num_layers=2
+        )
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """
@@ -110,10 +99,7 @@ class Composer(nn.Module):
             tokens: ``(B, L, D)``, L in row-major order of the grid.
 
         Returns:
-            ``(B, L / 2**n, D)`` in row-major order of the halved grid.
-
-        Raises:
-            ValueError: when the tokens do not fill the grid.
+            ``(B, L / 4, D)`` in row-major order of the halved grid.
         """
         return self.mlp(gather_parts(tokens, self.grid_size))
 
@@ -122,13 +108,13 @@ class Decomposer(nn.Module):
     r"""
     Embed the parts of a patch from its token (ACE, Eq. 6).
 
-    .. math:: y_{p_1}, \dots, y_{p_{2^n}} = D(f(p))
+    .. math:: y_{p_1}, \dots, y_{p_4} = D(f(p))
 
-    with n spatial axes; D is a two-layer MLP, :math:`D \to H \to 2^n D`, whose output is split into the parts.
+    D is a two-layer MLP, :math:`D \to H \to 4 D`, whose output is split into the parts.
 
     Args:
         hidden_size: D, width of the tokens.
-        grid_size: number of patches along each axis.
+        grid_size: rows and columns of patches.
         mlp_dim: H, width between the two layers; None for D (the paper gives none).
 
     Example:
@@ -141,7 +127,7 @@ class Decomposer(nn.Module):
     ) -> None:
         super().__init__()
         self.grid_size = tuple(grid_size)
-        out_dim = RATIO ** len(self.grid_size) * hidden_size
+        out_dim = PARTS * hidden_size
         self.mlp = ProjectionMLP(hidden_size, mlp_dim or hidden_size, out_dim, num_layers=2)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -152,23 +138,6 @@ class Decomposer(nn.Module):
             tokens: ``(B, L, D)``, L in row-major order of the grid.
 
         Returns:
-            ``(B, 2**n L, D)`` in row-major order of the doubled grid.
-
-        Raises:
-            ValueError: when the tokens do not fill the grid.
+            ``(B, 4 L, D)`` in row-major order of the doubled grid.
         """
         return spread_parts(self.mlp(tokens), self.grid_size)
-
-
-def _check_even(grid: Sequence[int]) -> None:
-    if any(length % RATIO for length in grid):
-        raise ValueError(
-            f"the grid {tuple(grid)} must be even along every axis: choose another image or patch size"
-        )
-
-
-def _check_tokens(tokens: torch.Tensor, grid: Sequence[int]) -> None:
-    if tokens.ndim != 3 or tokens.shape[1] != math.prod(grid):
-        raise ValueError(
-            f"tokens must be (B, L = {math.prod(grid)}, D) for the grid {grid}, got {tuple(tokens.shape)}"
-        )

@@ -12,11 +12,10 @@ from torch import nn
 
 from monai_afire.networks.blocks.composition_heads import Composer, Decomposer
 from monai_afire.networks.blocks.ema import TeacherNetwork, check_momentum, move_center
-from monai_afire.networks.blocks.shapes import check_shapes
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.encoder_building import as_encoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
-from monai_afire.transforms.grid_crop.correspondence import overlap_masks
+from monai_afire.transforms.grid_crop import overlap_masks
 from monai_afire.utils.precision import at_least_float32, without_autocast
 
 
@@ -170,8 +169,8 @@ class ACE(TeacherNetwork):
             all at least float32, without those of the parts that are switched off.
 
         Raises:
-            ValueError: when an argument is missing, its shape does not fit, or (checked on a CPU only, since a GPU
-                would have to stop for it) the offsets differ by an odd number.
+            ValueError: when an argument is missing, or (checked on a CPU only, since a GPU would have to stop for it)
+                the offsets differ by an odd number.
         """
         if image_2 is None:
             tokens = self.encoder(image_1)
@@ -181,7 +180,7 @@ class ACE(TeacherNetwork):
             raise ValueError(
                 f"ACE takes an image alone, or all of {names}: name them as extra keys of prepare_batch"
             )
-        self._check_crops(image_1, image_2, offset_1, offset_2)
+        self._check_shift(offset_1 - offset_2)
         student, teacher = self._encode_crops(image_1, image_2)
         outputs = {"offset_1": offset_1, "offset_2": offset_2}
         if self.compose:
@@ -197,22 +196,6 @@ class ACE(TeacherNetwork):
             outputs["global_student"] = torch.log_softmax(scores, dim=-1)
             outputs["global_teacher"] = self._teacher_distribution(_mean_tokens(teacher, masks))
         return outputs
-
-    def _check_crops(
-        self,
-        image_1: torch.Tensor,
-        image_2: torch.Tensor,
-        offset_1: torch.Tensor,
-        offset_2: torch.Tensor,
-    ) -> None:
-        """Refuse crops and places that do not fit each other."""
-        places = (len(image_1), len(self.encoder.grid_size))
-        check_shapes(
-            image_2=(image_2, image_1.shape),
-            offset_1=(offset_1, places),
-            offset_2=(offset_2, places),
-        )
-        self._check_shift(offset_1 - offset_2)
 
     def _check_shift(self, shift: torch.Tensor) -> None:
         """Refuse crops whose whole patches do not correspond; not on a GPU, which would have to wait."""

@@ -15,7 +15,6 @@ from monai_afire.networks.blocks.heads import TokenProbabilityHead
 from monai_afire.networks.blocks.patches import patch_labels
 from monai_afire.networks.blocks.prototype_bank import PrototypeBank
 from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
-from monai_afire.networks.blocks.shapes import check_shapes
 from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.encoder_building import as_encoder
@@ -147,11 +146,13 @@ class AFiRe(TeacherNetwork):
 
         Args:
             image: normal radiographs ``(B, C, *S)`` in [0, 1].
-            lesion_image: N variants of each with synthetic lesions, ``(B, N, C, *S)`` in [0, 1].
-            lesion_mask: their lesion maps ``(B, N, 1, *S)``, 0 where nothing was added.
+            lesion_image: each with synthetic lesions, ``(B, C, *S)``, or N variants of each, ``(B, N, C, *S)``, in
+                [0, 1].
+            lesion_mask: their lesion maps ``(B, 1, *S)`` or ``(B, N, 1, *S)``, 0 where nothing was added.
 
         Returns:
-            Without lesions the restored image ``(B, C, *S)`` in [0, 1]. With lesions a dictionary of
+            Without lesions the restored image ``(B, C, *S)`` in [0, 1]. With lesions a dictionary, N = 1 for a single
+            variant, of
 
             * "abnormal" ``(B, N, L)`` bool: tokens that a lesion covers,
             * "q" ``(B, N, L, K)``: the student's token probabilities,
@@ -160,15 +161,12 @@ class AFiRe(TeacherNetwork):
             * in evaluation mode "corrupted" ``(B, N, L, P)``: the patches of the lesion images, to compare with,
 
             without q and prototypes if ``contrast`` is False, without the patches if ``restore`` is False.
-
-        Raises:
-            ValueError: when the lesion tensors do not fit the images.
         """
         if lesion_image is None or lesion_mask is None:
             return self.encoder.to_images(self.decoder(self.encoder(image)))
+        if lesion_image.ndim == image.ndim:
+            lesion_image, lesion_mask = lesion_image.unsqueeze(1), lesion_mask.unsqueeze(1)
         variants = (len(image), lesion_image.shape[1])
-        of_image, of_mask = (*variants, *image.shape[1:]), (*variants, 1, *image.shape[2:])
-        check_shapes(lesion_image=(lesion_image, of_image), lesion_mask=(lesion_mask, of_mask))
         tokens = self.encoder(lesion_image.flatten(0, 1))
         abnormal = patch_labels(lesion_mask.flatten(0, 1), self.encoder.patch_size)
         outputs = {"abnormal": abnormal.unflatten(0, variants)}

@@ -11,11 +11,10 @@ from torch import nn
 
 from monai_afire.networks.blocks.ema import TeacherNetwork, check_momentum, move_center
 from monai_afire.networks.blocks.heads import ProjectionMLP, init_linear
-from monai_afire.networks.blocks.shapes import check_shapes
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.encoder_building import as_encoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
-from monai_afire.transforms.grid_crop.correspondence import matching_patches
+from monai_afire.transforms.grid_crop import matching_patches
 from monai_afire.utils.precision import at_least_float32
 
 GLOBAL_BALANCES = ("center", "predictor", "none")
@@ -187,7 +186,7 @@ class PEAC(TeacherNetwork):
             without those of the parts that are switched off. Embeddings are not normalized.
 
         Raises:
-            ValueError: when an argument is missing or its shape does not fit.
+            ValueError: when an argument is missing.
         """
         if image_2 is None:
             return self.encoder.to_images(self.restoration_head(self.encoder(image_1)))
@@ -202,20 +201,11 @@ class PEAC(TeacherNetwork):
             raise ValueError(
                 f"PEAC takes an image, or all of {names}: name them as extra keys of prepare_batch"
             )
-        crop, batch, spatial_dims = image_1.shape, len(image_1), len(self.encoder.grid_size)
-        check_shapes(
-            image_2=(image_2, crop),
-            distorted=(distorted, crop),
-            order=(order, (batch, math.prod(self.encoder.grid_size))),
-            shuffled=(shuffled, (batch,)),
-            offset_1=(offset_1, (batch, spatial_dims)),
-            offset_2=(offset_2, (batch, spatial_dims)),
-        )
         self._check_grid()
         outputs = {"order": order, "shuffled": shuffled.bool()}
         consistency = self.global_consistency or self.local_consistency
         tokens = self.encoder(torch.cat([distorted, image_2]) if consistency else distorted)
-        outputs |= self._order_and_appearance(tokens[:batch], image_1, distorted)
+        outputs |= self._order_and_appearance(tokens[: len(image_1)], image_1, distorted)
         if consistency:
             outputs |= self._embeddings(tokens, torch.cat([image_1, image_2]))
         if self.local_consistency:

@@ -9,8 +9,8 @@ from typing import ClassVar, TypeVar
 import torch
 from torch import nn
 
+from monai_afire.networks.weights.checkpoint_files import read_safetensors
 from monai_afire.networks.weights.finding import released_file
-from monai_afire.networks.weights.safetensors_files import read_safetensors
 
 Self = TypeVar("Self", bound="ReleasedNetwork")
 
@@ -36,6 +36,11 @@ class ReleasedNetwork(nn.Module):
         tensors, _ = read_safetensors(released_file(cls.weights_file))
         network.load_state_dict(tensors)  # copies into parameters of single precision
         return network.requires_grad_(False).eval()
+
+
+def inner_parts(pictures: torch.Tensor) -> list[torch.Tensor]:
+    """Pictures ``(B, 1, 64, 64)``, and the same without a twentieth and without a tenth at each edge."""
+    return [pictures[..., margin : 64 - margin, margin : 64 - margin] for margin in (0, 3, 6)]
 
 
 def standardized(pictures: torch.Tensor, least_spread: float) -> torch.Tensor:

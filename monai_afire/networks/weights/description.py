@@ -9,24 +9,15 @@ import json
 import logging
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import asdict, field, replace
-from typing import Annotated, Any, Literal
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
 
 import torch
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
 
 from monai_afire.networks.definition import definition_of
 from monai_afire.utils.nested import map_nested
 
-__all__ = [
-    "Description",
-    "Preprocessing",
-    "describe",
-    "parse_description",
-    "tensor_digest",
-    "with_description",
-]
+__all__ = ["Description", "describe", "tensor_digest", "with_description"]
 
 logger = logging.getLogger(__name__)
 
@@ -40,102 +31,68 @@ TASKS = {
 }
 PHANTOMS, RADIOGRAPHS = "phantoms", "radiographs"  # what the images of a training were
 KNOWS_PHANTOMS = "was trained on drawn phantoms alone"
-"""What is said of a file of weights that knows no radiographs."""
-_STRICT = ConfigDict(extra="forbid", strict=True)
-_Axes = Field(min_length=1, max_length=3)
-_Pixels = Annotated[int, Field(ge=1, le=16_384)]
 
 
-@dataclass(frozen=True, config=_STRICT)
-class Preprocessing:
-    """
-    How images become the input of a network.
-
-    Args:
-        image_size: pixels along each axis, or one number for all axes, from 1 to 16384.
-        channels: 1 for gray, 3 for color.
-        standardize: whether the contrast is standardized.
-
-    Raises:
-        ValueError: when a value is out of range.
-
-    Example:
-        >>> Preprocessing(image_size=32).channels
-        1
-    """
-
-    image_size: _Pixels | Annotated[list[_Pixels], _Axes]
-    channels: Annotated[int, Field(ge=1, le=3)] = 1
-    standardize: bool = False
-
-
-@dataclass(frozen=True, config=_STRICT)
+@dataclass(frozen=True)
 class Description:
     """
-    What a file says about the network in it.
+    What a file says about the network in it; the file holds it as a plain dictionary.
 
     Args:
         task: what the network is for, such as "classifier" or "pre-trained AFiRe network".
         network: its definition, see ``definition_of``; None for a class of another package.
-        preprocessing: of the images.
+        preprocessing: of the images: "image_size" in pixels, "channels", and whether to "standardize" the contrast.
         class_names: names of the outputs in their order; None where there are none.
         label_kind: "multilabel" or "multiclass" of a classifier.
-        trained_on: what the images of the last training were; None where it is not known.
+        trained_on: "phantoms" or "radiographs"; None where it is not known.
         settings: other values that later steps need, such as the size of a grid.
         digest: of the tensors, see :func:`tensor_digest`.
         version: of this package.
         format: of the description.
-
-    Raises:
-        ValueError: when an entry is of the wrong type.
     """
 
-    task: Annotated[str, Field(min_length=1)]
+    task: str
     network: dict[str, Any] | None = None
-    preprocessing: Preprocessing | None = None
+    preprocessing: dict[str, Any] | None = None
     class_names: list[str] | None = None
-    label_kind: Literal["multilabel", "multiclass"] | None = None
-    trained_on: Literal["phantoms", "radiographs"] | None = None
+    label_kind: str | None = None
+    trained_on: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     digest: str | None = None
     version: str = ""
-    format: Literal[1] = 1
+    format: int = 1
 
     def as_data(self) -> dict[str, Any]:
         """The description as JSON data."""
         return asdict(self)
 
 
-_DESCRIPTION = TypeAdapter(Description)
-
-
-def parse_description(text: str) -> Description:
-    """
-    Read a description that anybody may have written.
-
-    Args:
-        text: JSON.
-
-    Returns:
-        The description.
-
-    Raises:
-        ValueError: when an entry is unknown, missing or wrong.
-
-    Example:
-        >>> parse_description('{"task": "classifier", "network": 3}')
-        Traceback (most recent call last):
-        ValueError: network is 3: Input should be an object
-    """
-    try:
-        return _DESCRIPTION.validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        # without names of types
-        entry = ".".join(str(part) for part in first["loc"] if str(part).isidentifier())
+def from_data(data: Any) -> Description | None:
+    """The description that a dictionary holds; None where it is none, a ValueError for one of a newer version."""
+    if not isinstance(data, Mapping) or not {"task", "format"} <= set(data):
+        return None
+    unknown = set(data) - {each.name for each in fields(Description)}
+    if unknown or data["format"] != 1:
         raise ValueError(
-            f"{entry or 'it'} is {str(first['input'])[:80]}: {first['msg']}"
-        ) from error
+            f"its description has format {data['format']} and unknown entries {sorted(unknown)}: update this package"
+        )
+    return Description(**data)
+
+
+def from_header(header: Mapping[str, str]) -> Description | None:
+    """The description in the header of a safetensors file."""
+    try:
+        data = json.loads(header.get(HEADER, "null"))
+    except (ValueError, RecursionError):
+        return None
+    return from_data(data)
+
+
+def from_state(state: Any) -> Description | None:
+    """What :func:`with_description` has put beside the tensors of a state dict."""
+    metadata = getattr(state, "_metadata", None)
+    whole = metadata.get("") if isinstance(metadata, Mapping) else None
+    return from_data(whole.get(ENTRY)) if isinstance(whole, Mapping) else None
 
 
 def describe(
@@ -153,8 +110,7 @@ def describe(
     Args:
         network: unwrapped.
         task: what it is for; None for the usual task of its class.
-        preprocessing: arguments of :class:`Preprocessing`, those that its encoder knows left out; None where they are
-            not known.
+        preprocessing: see :class:`Description`; what its encoder knows may be left out. None where it is not known.
         class_names: names of the outputs.
         label_kind: of a classifier.
         trained_on: "phantoms" or "radiographs"; None where it is not known.
@@ -177,25 +133,31 @@ def describe(
         logger.warning(
             f"{name} is of another package: its file holds no definition, so later steps need network_def"
         )
-    given, others = dict(preprocessing or {}), dict(settings or {})
-    modules = network.modules() if isinstance(network, torch.nn.Module) else ()
-    encoder: Any = next(
-        (each for each in modules if hasattr(each, "in_channels") and hasattr(each, "img_size")),
-        None,
-    )
+    images, others = dict(preprocessing or {}), dict(settings or {})
+    encoder = _encoder_in(network)
     if preprocessing is not None and encoder is not None:
         shape = {"image_size": one_for_all(encoder.img_size), "channels": encoder.in_channels}
-        given = {**shape, **given}
+        images = {**shape, **images}
         others = {"patch_size": one_for_all(encoder.patch_size), **others}
+    default = {"channels": 1, "standardize": False}
     return Description(
         task=task or _usual_task(network),
         network=definition,
-        preprocessing=Preprocessing(**_plain(given)) if "image_size" in given else None,
+        preprocessing=_plain({**default, **images}) if "image_size" in images else None,
         class_names=None if class_names is None else [str(name) for name in class_names],
-        label_kind=label_kind,  # type: ignore[arg-type]
-        trained_on=trained_on,  # type: ignore[arg-type]
+        label_kind=label_kind,
+        trained_on=trained_on,
         settings=_plain(others),
         version=__version__,
+    )
+
+
+def _encoder_in(network: Any) -> Any:
+    """The first module that knows its images; None without one."""
+    modules = network.modules() if isinstance(network, torch.nn.Module) else ()
+    return next(
+        (each for each in modules if hasattr(each, "in_channels") and hasattr(each, "img_size")),
+        None,
     )
 
 
@@ -246,25 +208,12 @@ def with_description(
     return described
 
 
-def carried_description(state: Any) -> Description | None:
-    """What :func:`with_description` has put beside the tensors of a state dict; None without it."""
-    metadata = getattr(state, "_metadata", None)
-    whole = metadata.get("") if isinstance(metadata, Mapping) else None
-    data = whole.get(ENTRY) if isinstance(whole, Mapping) else None
-    return parse_description(json.dumps(data)) if isinstance(data, Mapping) else None
-
-
 def one_for_all(sizes: Any) -> Any:
     """One number in the place of a list, where all axes have the same; other values as they are."""
     if not isinstance(sizes, (list, tuple)):
         return sizes
-    sides = list(sizes)  # of anybody's file: compared, not hashed
+    sides = list(sizes)
     return sides[0] if sides and sides == sides[:1] * len(sides) else sides
-
-
-def contradiction(name: str, given: Any, path: Any, trained: Any) -> str:
-    """Message for a value of a run that differs from the one that a file was trained with."""
-    return f"--{name}: {given} contradicts {path}, which was trained with {trained}: leave it out, or give {trained}"
 
 
 def _plain(value: Any) -> Any:

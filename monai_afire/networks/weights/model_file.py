@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,35 +18,27 @@ from torch import nn
 from monai_afire.networks.definition import build_network, encoder_definition
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.weights.checkpoint_files import (
-    file_description,
+    check_digest,
     network_state,
     read_description,
     read_own,
+    read_safetensors,
     write_pickle,
 )
 from monai_afire.networks.weights.description import (
     TASKS,
     Description,
-    Preprocessing,
-    contradiction,
     describe,
+    from_state,
     one_for_all,
     tensor_digest,
     with_description,
 )
-from monai_afire.networks.weights.safetensors_files import read_safetensors
 from monai_afire.networks.weights.weight_loading import load_encoder_weights
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import is_safetensors, joined_path
 
-__all__ = [
-    "ModelFile",
-    "check_fits",
-    "load_network",
-    "pretrained_afire",
-    "save_network",
-    "saved_network",
-]
+__all__ = ["ModelFile", "load_network", "pretrained_afire", "save_network", "saved_network"]
 
 _COPY_AGAIN = (
     "copy the file again, or let the run write it again from checkpoint.pt (--resume True)"
@@ -83,9 +73,8 @@ def save_network(
     """
     file = joined_path(path)
     if global_rank() == 0:
-        write_pickle(
-            with_description(network.state_dict(), describe(network, **(description or {}))), file
-        )
+        about = describe(network, **(description or {}))
+        write_pickle(with_description(network.state_dict(), about), file)
     return file
 
 
@@ -103,7 +92,7 @@ def load_network(network: nn.Module, path: str | os.PathLike, hint: str = "") ->
     Raises:
         FileNotFoundError: when there is no such file.
         ValueError: when the file is damaged or carries code.
-        RuntimeError: when it holds another network; the first differences are named.
+        RuntimeError: when it holds another network.
 
     Example:
         >>> import tempfile
@@ -111,57 +100,16 @@ def load_network(network: nn.Module, path: str | os.PathLike, hint: str = "") ->
         >>> torch.save(nn.Linear(2, 1).state_dict(), path)
         >>> load_network(nn.Linear(2, 1), path)
     """
-    state = ModelFile(path, hint=hint).state_dict
-    found, expected = read_description(path), TASKS.get(type(network).__name__)
-    if found is not None and found.task in TASKS.values() and expected not in (None, found.task):
+    _load(network, ModelFile(path, hint=hint).state_dict, path)
+
+
+def _load(network: nn.Module, state: Mapping[str, Any], path: str | os.PathLike) -> None:
+    try:
+        network.load_state_dict(state)
+    except RuntimeError as error:
         raise RuntimeError(
-            f"{path} is for another task, {found.task} instead of {expected}: {hint or 'take another'}"
-        )
-    check_fits(
-        state,
-        network.state_dict(),
-        path,
-        "give the settings (sizes, layers) of the run that wrote it",
-    )
-    network.load_state_dict(state)
-
-
-def check_fits(
-    saved: Mapping[str, torch.Tensor],
-    expected: Mapping[str, torch.Tensor],
-    path: str | os.PathLike,
-    remedy: str,
-) -> None:
-    """
-    Compare names and shapes before anything is loaded.
-
-    Args:
-        saved: state dict of the file.
-        expected: state dict of the network.
-        path: the file, for the message.
-        remedy: what to do, for the message.
-
-    Raises:
-        RuntimeError: when they differ; the first differences are named.
-
-    Example:
-        >>> check_fits({"a": torch.ones(2)}, {"a": torch.ones(3)}, "model.pt", "use the same settings")
-        Traceback (most recent call last):
-        RuntimeError: model.pt holds another architecture (differences: 1, such as a is (2,) in the file, (3,) in
-        the network): use the same settings
-    """
-    differences = []
-    for name in {**expected, **saved}:
-        in_file, in_network = _shape(saved, name), _shape(expected, name)
-        if in_file != in_network:
-            differences.append(f"{name} is {in_file} in the file, {in_network} in the network")
-    if differences:
-        some = f"differences: {len(differences)}, such as {'; '.join(differences[:3])}"
-        raise RuntimeError(f"{path} holds another architecture ({some}): {remedy}")
-
-
-def _shape(tensors: Mapping[str, torch.Tensor], name: str) -> tuple[int, ...] | str:
-    return tuple(tensors[name].shape) if name in tensors else "missing"
+            f"{path} holds another network: give the settings of the run that wrote it. {str(error)[:500]}"
+        ) from error
 
 
 class ModelFile:
@@ -200,49 +148,45 @@ class ModelFile:
     def description(self) -> Description:
         """What the file says about its network."""
         path = self._existing_file()
-        # without one, the reading of the tensors says what is wrong with a damaged file
-        found = read_description(path) or file_description(path, {}, self.state_dict)
+        # where there is none, the reading of the tensors says whether the file is damaged
+        found = read_description(path) or from_state(self.state_dict)
         if found is None:
             raise ValueError(
                 f"{path} does not say how to build its network: build it yourself and use load_network"
             )
         if self.task is not None and found.task != self.task:
             raise ValueError(
-                f"{path} is {_a(found.task)}, not {_a(self.task)}: {self.hint or 'use another file'}"
+                f"{path} is for another task, {found.task} instead of {self.task}: {self.hint or 'use another file'}"
             )
         return found
 
     @property
     def identity(self) -> Description:
         """The description, with a digest of the tensors also where it has none."""
-        return replace(
-            self.description, digest=self.description.digest or tensor_digest(self.state_dict)
-        )
+        digest = self.description.digest or tensor_digest(self.state_dict)
+        return replace(self.description, digest=digest)
 
     @property
-    def preprocessing(self) -> Preprocessing:
+    def preprocessing(self) -> dict[str, Any]:
         """How images become the network's input."""
         if self.description.preprocessing is None:
             raise ValueError(f"{self.path} does not say how its images are pre-processed")
         return self.description.preprocessing
 
-    image_size = property(
-        attrgetter("preprocessing.image_size"), doc="Pixels along each axis, or one number."
-    )
-    channels = property(attrgetter("preprocessing.channels"), doc="Channels of the images.")
-    standardize = property(
-        attrgetter("preprocessing.standardize"), doc="Whether the contrast is standardized."
-    )
-    label_kind = property(
-        attrgetter("description.label_kind"), doc="Kind of labels of a classifier."
-    )
-    trained_on = property(
-        attrgetter("description.trained_on"),
-        doc='"phantoms" or "radiographs"; None where the file does not say.',
-    )
-    settings = property(
-        attrgetter("description.settings"), doc="Other values of the run that wrote the file."
-    )
+    @property
+    def image_size(self) -> Any:
+        """Pixels along each axis, or one number."""
+        return self.preprocessing["image_size"]
+
+    @property
+    def channels(self) -> int:
+        """Channels of the images."""
+        return self.preprocessing.get("channels", 1)
+
+    @property
+    def standardize(self) -> bool:
+        """Whether the contrast is standardized."""
+        return self.preprocessing.get("standardize", False)
 
     @property
     def class_names(self) -> list[str]:
@@ -251,6 +195,21 @@ class ModelFile:
             raise ValueError(f"{self.path} has no class names")
         return self.description.class_names
 
+    @property
+    def label_kind(self) -> str | None:
+        """Kind of labels of a classifier."""
+        return self.description.label_kind
+
+    @property
+    def trained_on(self) -> str | None:
+        """Whether it was trained on "phantoms" or "radiographs"; None where the file does not say."""
+        return self.description.trained_on
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Other values of the run that wrote the file."""
+        return self.description.settings
+
     @cached_property
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The network's tensors on the CPU; their digest is verified where the file has one."""
@@ -258,11 +217,7 @@ class ModelFile:
         if is_safetensors(path):
             return read_safetensors(path, _COPY_AGAIN)[0]
         state = network_state(read_own(path, _COPY_AGAIN), path)
-        found = file_description(path, {}, state)
-        if found is not None and found.digest not in (None, tensor_digest(state)):
-            raise ValueError(
-                f"{path} is damaged: the digest of its tensors does not match; {_COPY_AGAIN}"
-            )
+        check_digest(from_state(state), state, path, _COPY_AGAIN)
         return state
 
     def _existing_file(self) -> Path:
@@ -284,34 +239,20 @@ class ModelFile:
             The network, in evaluation mode.
 
         Raises:
-            ValueError: when the description is impossible, or does not fit the tensors.
+            ValueError: when the description is impossible.
+            RuntimeError: when it does not fit the tensors.
         """
-        definition, name = self.description.network, str(self.path)
+        definition = self.description.network
         if definition is None:
             raise ValueError(
-                f"{name} holds a network of another package: build it yourself and use load_network"
+                f"{self.path} holds a network of another package: build it yourself and use load_network"
             )
-        state, classes = self.state_dict, _classes(definition)
-        if self.description.task == "encoder" and not any(
-            each.startswith(_OWN_NAMES) for each in state
-        ):
-            encoder = build_network(definition, name, **replaced)
-            # translates another library's names
-            load_encoder_weights(encoder, self.path, strict=True)
-            return encoder.eval()
-        if "AFiRe" in classes and not any(".teacher_" in f".{each}" for each in state):
-            # a detector's file leaves the teacher out, which is the student then
-            students = [each for each in state if _STUDENT.match(each)]
-            state = state | {_STUDENT.sub(r"\1teacher_\2.", each): state[each] for each in students}
-        remedy = "its description is of another network: copy the file again"
-        try:
-            if not classes & {"HuggingFaceEncoder", "TimmEncoder", "MONAIEncoder"}:
-                check_fits(state, _shapes(definition, name, replaced), name, remedy)
-            network = build_network(definition, name, **replaced)
-            check_fits(state, network.state_dict(), name, remedy)
-        except RuntimeError as error:
-            raise ValueError(str(error)) from error
-        network.load_state_dict(state)
+        network = build_network(definition, str(self.path), **replaced)
+        is_encoder = self.description.task == "encoder"
+        if is_encoder and not any(each.startswith(_OWN_NAMES) for each in self.state_dict):
+            load_encoder_weights(network, self.path, strict=True)  # translates a library's names
+        else:
+            _load(network, _with_teacher(self.state_dict, network), self.path)
         return network.eval()
 
     def check(self, **given: Any) -> None:
@@ -325,8 +266,7 @@ class ModelFile:
             ValueError: when one differs from the file's.
         """
         for name, value in given.items():
-            if value != (own := getattr(self, name)):
-                raise ValueError(contradiction(name, value, self.path, own))
+            check_same(name, value, getattr(self, name), self.path)
 
     def build_encoder(self) -> Any:
         """
@@ -344,6 +284,23 @@ class ModelFile:
         return build_network(definition, str(self.path))
 
 
+def check_same(name: str, value: Any, trained: Any, path: str | os.PathLike) -> None:
+    """Refuse a value of a run that differs from the one that a file was trained with."""
+    if value != trained:
+        raise ValueError(
+            f"{name} {value} contradicts {path}, which was trained with {trained}: leave it out, or give {trained}"
+        )
+
+
+def _with_teacher(state: dict[str, torch.Tensor], network: nn.Module) -> dict[str, torch.Tensor]:
+    """The tensors of an AFiRe network; a detector's file leaves the teacher out, which is the student then."""
+    has_teacher = any(".teacher_" in f".{name}" for name in state)
+    if has_teacher or not any(isinstance(module, AFiRe) for module in network.modules()):
+        return state
+    students = [name for name in state if _STUDENT.match(name)]
+    return state | {_STUDENT.sub(r"\1teacher_\2.", name): state[name] for name in students}
+
+
 def saved_network(file: ModelFile, **replaced: Any) -> nn.Module:
     """
     The network that a file describes, with its weights, for configs.
@@ -354,34 +311,8 @@ def saved_network(file: ModelFile, **replaced: Any) -> nn.Module:
 
     Returns:
         The network, in evaluation mode; see :meth:`ModelFile.build`.
-
-    Example:
-        >>> import tempfile
-        >>> from monai_afire.networks import ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, hidden_size=8, num_layers=1, num_heads=1)
-        >>> path = save_network(encoder, [tempfile.mkdtemp(), "model.pt"], {"task": "encoder"})
-        >>> saved_network(ModelFile(path, "encoder")).grid_size
-        (2, 2)
     """
     return file.build(**replaced)
-
-
-def _shapes(
-    definition: Mapping[str, Any], name: str, replaced: Mapping[str, Any]
-) -> dict[str, torch.Tensor]:
-    """State dict without memory: a description that does not fit its tensors must not fill the machine first."""
-    with warnings.catch_warnings(), torch.device("meta"):
-        # the lung finder's own weights cannot be loaded without memory
-        warnings.simplefilter("ignore")
-        return build_network(definition, name, **replaced).state_dict()
-
-
-def _classes(definition: Any) -> set[str]:
-    if not isinstance(definition, Mapping):
-        return set()
-    arguments = definition.get("arguments")
-    inner = arguments.values() if isinstance(arguments, Mapping) else ()
-    return {str(definition.get("class"))}.union(*map(_classes, inner))
 
 
 def pretrained_afire(path: str | os.PathLike | None, hint: str = "", **arguments: Any) -> AFiRe:
@@ -410,24 +341,10 @@ def pretrained_afire(path: str | os.PathLike | None, hint: str = "", **arguments
     found = read_description(path) if path else None
     if not path or (found is not None and found.task != TASKS["AFiRe"]):
         return AFiRe(**arguments)
-    temperature = {
-        name: value for name, value in arguments.items() if name == "teacher_temperature"
-    }
-    network = ModelFile(path, TASKS["AFiRe"], hint).build(
-        contrast=True, restore=True, **temperature
-    )
-    if "encoder" in arguments:
-        _check_sizes(arguments["encoder"], network.encoder, path)
+    kept = {name: arguments[name] for name in {"teacher_temperature"} & arguments.keys()}
+    network = ModelFile(path, TASKS["AFiRe"], hint).build(contrast=True, restore=True, **kept)
+    if encoder := arguments.get("encoder"):  # unlike an encoder, a whole network has one size
+        for option, name in (("image_size", "img_size"), ("patch_size", "patch_size")):
+            sizes = (one_for_all(getattr(each, name)) for each in (encoder, network.encoder))
+            check_same(option, *sizes, path)
     return network
-
-
-def _check_sizes(given: Any, trained: Any, path: str | os.PathLike) -> None:
-    """Refuse images that a whole network does not take: only encoders are fitted to other sizes."""
-    for option, name in (("image_size", "img_size"), ("patch_size", "patch_size")):
-        chosen, own = one_for_all(getattr(given, name)), one_for_all(getattr(trained, name))
-        if chosen != own:
-            raise ValueError(contradiction(option, chosen, path, own))
-
-
-def _a(task: str) -> str:
-    return f"an {task}" if task[0] in "aeiou" else f"a {task}"

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Loading pre-trained weights into an encoder: find, translate, fit, check, load."""
+"""Loading pre-trained weights into an encoder: find, translate, fit, check, load, report."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import logging
 import math
 import os
 import re
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -26,21 +26,19 @@ from monai_afire.networks.nets.encoders.encoder_building import (
 from monai_afire.networks.nets.encoders.swin_encoder import SwinEncoder
 from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.weights.checkpoint_files import Checkpoint, read_checkpoint
-from monai_afire.networks.weights.filters import (
-    CheckpointFilter,
-    Conversion,
-    begin_of,
-    convert_names,
-    find_encoder,
-    is_teacher,
-)
 from monai_afire.networks.weights.finding import find_weights
-from monai_afire.networks.weights.report import LoadReport
-from monai_afire.networks.weights.swin import SWIN_FORMATS, fit_swin, swin_arguments
-from monai_afire.networks.weights.vit import VIT_FORMATS, fit_vit, vit_arguments
+from monai_afire.networks.weights.formats import (
+    SWIN_FORMATS,
+    VIT_FORMATS,
+    Conversion,
+    Format,
+    find_encoder,
+    same_names,
+)
+from monai_afire.networks.weights.resizing import fit_swin, fit_vit
 from monai_afire.utils.text import first_few
 
-__all__ = ["encoders_of", "load_encoder_weights"]
+__all__ = ["LoadReport", "check_branch", "encoders_of", "load_encoder_weights"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,11 +46,51 @@ logger = logging.getLogger(__name__)
 _NEEDED = r"\bblocks\.\d+\.(attn|mlp)\.|patch_embeddings\."
 _BLOCK = re.compile(r"(?:.+?\.)?(?:blocks|layers?)\.\d+(?:\.blocks\.\d+)?(?=\.)")
 
-# formats that are looked for; the fit of tensors to an encoder; arguments of an encoder that tensors fit
-ARCHITECTURES: dict[type[nn.Module], tuple[Any, Any, Any]] = {
-    ViTEncoder: (VIT_FORMATS, fit_vit, vit_arguments),
-    SwinEncoder: (SWIN_FORMATS, fit_swin, swin_arguments),
-}
+
+@dataclass
+class LoadReport:
+    """
+    The outcome of ``load_encoder_weights``; ``print`` it for a summary.
+
+    Attributes:
+        file: where the weights came from.
+        layout: whose key names the checkpoint has, e.g. "timm".
+        prefix: what preceded these names in the file, e.g. "teacher.backbone.".
+        loaded: the encoder's keys that were overwritten.
+        missing: the encoder's keys that the checkpoint does not have; they keep their values.
+        unexpected: the checkpoint's keys (without prefix) that mean nothing to the encoder.
+        resized: the loaded keys that were resampled or had other channels, with both sizes.
+        dropped: the checkpoint's keys that are left out on purpose: class token, heads, decoders, other branches.
+        notes: assumptions and conversions that are worth knowing.
+
+    Example:
+        >>> print(LoadReport(file="dino.pth", layout="timm", loaded=["norm.weight"], missing=["norm.bias"]))
+        encoder weights from dino.pth (timm names)
+          loaded     1: norm.weight
+          missing    1: norm.bias
+          unexpected 0
+          resized    0
+          dropped    0
+    """
+
+    file: str
+    layout: str
+    prefix: str = ""
+    loaded: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+    resized: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        prefix = f", prefix {self.prefix!r}" if self.prefix else ""
+        lines = [f"encoder weights from {self.file} ({self.layout} names{prefix})"]
+        for title in ("loaded", "missing", "unexpected", "resized", "dropped"):
+            names = getattr(self, title)
+            some = f": {first_few(names, 4)}" if names else ""
+            lines.append(f"  {title:<10} {len(names)}{some}")
+        return "\n".join(lines + [f"  note: {note}" for note in self.notes])
 
 
 def load_encoder_weights(
@@ -122,7 +160,6 @@ def load_encoder_weights(
             does not fit or is not finite, or an argument is out of range.
 
     Example:
-        >>> from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
         >>> pretrained = ViTEncoder(in_channels=3, img_size=64, hidden_size=24, num_layers=1, num_heads=2)
         >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
         >>> report = load_encoder_weights(encoder, {"model": pretrained.state_dict()})
@@ -130,34 +167,21 @@ def load_encoder_weights(
         (19, [], ['patch_embedding.patch_embeddings.weight (24, 3, 16, 16) -> (24, 1, 8, 8)'])
     """
     check_branch(branch)
-    if not isinstance(path_or_state_dict, Mapping) and not is_encoder_name(path_or_state_dict):
-        path_or_state_dict = str(find_weights(path_or_state_dict))
-    encoders = targets = encoders_of(net)
+    encoders = encoders_of(net)
     encoder: Any = encoders[0]
-    rules = next(
-        (rules for kind, rules in ARCHITECTURES.items() if isinstance(encoder, kind)), None
-    )
-    if rules is None:
-        targets = [each.model if isinstance(each, AdaptedEncoder) else each for each in encoders]
-        conversion = _convert_exactly(encoder, targets[0], path_or_state_dict, key, branch)
-        needed, arguments = "", {}
+    targets = [each.model if isinstance(each, AdaptedEncoder) else each for each in encoders]
+    checkpoint = _read(path_or_state_dict, encoder)
+    if isinstance(encoder, (ViTEncoder, SwinEncoder)):
+        conversion = _convert(encoder, checkpoint, key, branch, source_normalization, source_grid)
     else:
-        formats, fit, arguments_of = rules
-        conversion = _convert(encoder, read_checkpoint(path_or_state_dict), formats, key, branch)
-        conversion.normalization = source_normalization or conversion.normalization
-        conversion.grid = conversion.grid if source_grid is None else tuple(source_grid)
-        fit(conversion, encoder)
-        _fill_absent_biases(conversion, encoder)
-        needed, arguments = _NEEDED, arguments_of(conversion.tensors)
-    report = _compare(conversion, targets[0], getattr(encoder, "unused", ()), arguments)
-    _refuse_absent(report, needed)
-    _refuse_surplus(report.file, _surplus_blocks(conversion.tensors, targets[0]), arguments)
+        conversion = _convert_exactly(encoder, targets[0], checkpoint, key, branch)
+    report = _compare(conversion, targets[0], checkpoint.name, getattr(encoder, "unused", ()))
+    _refuse_parts_of_a_network(conversion, targets[0], report)
     if strict and (report.missing or report.unexpected):
         raise ValueError(f"the checkpoint does not fit exactly, and strict is set:\n{report}")
     for target in targets:
-        target.load_state_dict(
-            {name: conversion.tensors[name] for name in report.loaded}, strict=False
-        )
+        found = {name: conversion.tensors[name] for name in report.loaded}
+        target.load_state_dict(found, strict=False)
     _set_layer_norm_eps(encoders, conversion.layer_norm_eps, report)
     incomplete = bool(report.missing or report.unexpected)
     logger.log(logging.WARNING if incomplete else logging.INFO, str(report))
@@ -192,44 +216,62 @@ def encoders_of(net: nn.Module) -> list[nn.Module]:
         return [net]
     parts = dict(net.named_children())
     if "encoder" not in parts or missing_parts(parts["encoder"]):
-        names = f"its parts: {', '.join(parts) or 'none'}"
-        found = f"{type(net).__name__} is no ViTEncoder, SwinEncoder or adapted encoder and has none ({names})"
-        raise TypeError(f"{found}: pass the network as it is before compilation or distribution")
+        raise TypeError(
+            f"{type(net).__name__} is no encoder and has none (its parts: {', '.join(parts) or 'none'}): pass the "
+            "network as it is before compilation or distribution"
+        )
     return [parts[name] for name in ("encoder", "teacher_encoder") if name in parts]
+
+
+def _read(source: Any, encoder: Any) -> Checkpoint:
+    """A state dict in memory, a file, or a model of another library."""
+    if isinstance(source, Mapping):
+        return read_checkpoint(source)
+    if is_encoder_name(source):
+        return Checkpoint(source, _floating(build_encoder(source, encoder)))
+    return read_checkpoint(str(find_weights(source)))
 
 
 def _convert(
     encoder: Any,
     checkpoint: Checkpoint,
-    formats: Sequence[CheckpointFilter],
     key: str | None,
     branch: str,
+    normalization: tuple[Any, Any] | None,
+    grid: Sequence[int] | None,
 ) -> Conversion:
-    """The encoder in a checkpoint under this package's names, with what its file says of it."""
-    found = find_encoder(checkpoint.tensors, formats, branch, key)
-    if found is None:
-        keys = f"Its keys: {first_few(checkpoint.tensors)}. The encoder's: {first_few(encoder.state_dict())}"
-        names = " or ".join(each.name for each in formats)
-        raise ValueError(
-            f"no encoder weights found in {checkpoint.name} by the names of {names}. {keys}. A network of another "
-            "library comes in as itself: --encoder hub:FOLDER (Hugging Face) or --encoder timm:NAME."
-        )
-    conversion = convert_names(checkpoint, *found)
-    _take_stated(conversion, checkpoint.arguments, encoder)
+    """The ViT or Swin in a checkpoint under this package's names, in the encoder's shapes."""
+    is_vit = isinstance(encoder, ViTEncoder)
+    formats = VIT_FORMATS if is_vit else SWIN_FORMATS
+    conversion = find_encoder(checkpoint.tensors, formats, branch, key)
+    if conversion is None:
+        raise _nothing_found(checkpoint, encoder.state_dict())
+    _take_stated(conversion, checkpoint, encoder)
+    conversion.normalization = normalization or conversion.normalization
+    conversion.grid = conversion.grid if grid is None else tuple(grid)
+    fit_vit(conversion, encoder) if is_vit else fit_swin(conversion, encoder)
+    _fill_absent_biases(conversion, encoder)
     return conversion
 
 
-def _take_stated(conversion: Conversion, stated: Mapping[str, Any], encoder: Any) -> None:
+def _nothing_found(checkpoint: Checkpoint, expected: Mapping[str, Any]) -> ValueError:
+    return ValueError(
+        f"no encoder weights found in {checkpoint.name}. Its keys: {first_few(checkpoint.tensors)}. The encoder's: "
+        f"{first_few(expected)}. A network of another library comes in as itself: encoder hub:FOLDER (Hugging Face) or "
+        "timm:NAME."
+    )
+
+
+def _take_stated(conversion: Conversion, checkpoint: Checkpoint, encoder: Any) -> None:
     """Note what the file says of its encoder, which tensors do not show."""
-    if stated.get("patch_size"):
-        patch_size = ensure_tuple_rep(stated["patch_size"], len(encoder.grid_size))
-        conversion.grid = _stated_grid(stated, patch_size)
+    stated = checkpoint.arguments
+    conversion.grid = _stated_grid(stated, encoder)
     heads = stated.get("num_heads")
     if isinstance(heads, int):
         own = encoder.blocks[0].attn.num_heads
         if heads != own:
             raise ValueError(
-                f"it has {heads} attention heads, not {own}: build the network with num_heads={heads}"
+                f"{checkpoint.name} has {heads} attention heads, the encoder {own}: build it with num_heads={heads}"
             )
         conversion.num_heads = heads
     if {"mean", "std"} <= stated.keys():
@@ -239,24 +281,24 @@ def _take_stated(conversion: Conversion, stated: Mapping[str, Any], encoder: Any
     conversion.layer_norm_eps = stated.get("norm_eps", conversion.layer_norm_eps)
 
 
-def _stated_grid(stated: Mapping[str, Any], patch_size: Sequence[int]) -> tuple[int, ...] | None:
+def _stated_grid(stated: Mapping[str, Any], encoder: Any) -> tuple[int, ...] | None:
     """Patches along each axis of the images that the file is for; None where it does not say."""
     if not stated.get("img_size"):
         return None
-    img_size = ensure_tuple_rep(stated["img_size"], len(patch_size))
+    axes = len(encoder.grid_size)
+    img_size = ensure_tuple_rep(stated["img_size"], axes)
+    patch_size = ensure_tuple_rep(stated.get("patch_size") or encoder.patch_size, axes)
     return tuple(size // patch for size, patch in zip(img_size, patch_size, strict=True))
 
 
 def _convert_exactly(
-    encoder: Any, target: nn.Module, weights: Any, key: str | None, branch: str
+    encoder: Any, target: nn.Module, checkpoint: Checkpoint, key: str | None, branch: str
 ) -> Conversion:
     """The tensors in a checkpoint that have a network's own names, or names that its library translates."""
-    if is_encoder_name(weights):
-        checkpoint = Checkpoint(weights, _floating(build_encoder(weights, encoder)))
-    else:
-        checkpoint = read_checkpoint(weights)
     expected = _floating(target)
-    prefix = _common_prefix(checkpoint, expected, key, branch)
+    prefix = same_names(checkpoint.tensors, expected, branch, key)
+    if prefix is None:
+        raise _nothing_found(checkpoint, expected)
     inside = {
         name.removeprefix(prefix): each
         for name, each in checkpoint.tensors.items()
@@ -267,22 +309,22 @@ def _convert_exactly(
         _fit_stated_positions(inside, checkpoint.arguments, encoder)
         translated = encoder.own_tensors(inside, checkpoint.name)
     found = {name: translated[name] for name in expected if name in translated}
-    source = CheckpointFilter(type(target).__name__, (), (), {}, "", of_photographs=False)
-    report = LoadReport(checkpoint.name, source.name, prefix)
+    conversion = Conversion(Format(type(target).__name__), prefix, found)
     used = {id(each) for each in found.values()}  # under another name, too
     for name, tensor in inside.items():
         if name not in found and id(tensor) not in used:
-            report.dropped.append(name)
+            conversion.dropped.append(name)
         elif name in found and found[name].shape != tensor.shape:
-            report.resized.append(f"{name} {tuple(tensor.shape)} -> {tuple(found[name].shape)}")
-    return Conversion(source, found, report)
+            shapes = f"{tuple(tensor.shape)} -> {tuple(found[name].shape)}"
+            conversion.resized.append(f"{name} {shapes}")
+    return conversion
 
 
 def _fit_stated_positions(
     tensors: dict[str, torch.Tensor], stated: Mapping[str, Any], encoder: Any
 ) -> None:
     """Resize positions of an encoder whose image size the file states, which its library would take for a square."""
-    grid = _stated_grid(stated, encoder.patch_size)
+    grid = _stated_grid(stated, encoder)
     if grid is None or grid == encoder.grid_size:
         return
     for name, positions in tensors.items():
@@ -300,32 +342,6 @@ def _floating(module: nn.Module) -> dict[str, torch.Tensor]:
     }
 
 
-def _common_prefix(
-    checkpoint: Checkpoint, expected: Mapping[str, Any], key: str | None, branch: str
-) -> str:
-    """What precedes the encoder's names in the file: where most of them are, in the branch that is asked for."""
-    counts: Counter[str] = Counter()
-    for path in checkpoint.tensors:
-        for start in (0, *(dot.end() for dot in re.finditer(r"\.", path))):
-            if path[start:] in expected:
-                counts[path[:start]] += 1
-    below = begin_of(key)
-    within = {prefix: count for prefix, count in counts.items() if prefix.startswith(below)}
-    if not within:
-        keys = f"Its keys: {first_few(checkpoint.tensors)}. The encoder's: {first_few(expected)}"
-        raise ValueError(
-            f"no weights of this encoder found in {checkpoint.name}. {keys}. Is it of this model?"
-        )
-    largest = max(within.values())
-    most = [prefix for prefix, count in within.items() if count == largest]
-    of_branch = [prefix for prefix in most if is_teacher(prefix) == (branch == "teacher")] or most
-    if len(of_branch) > 1:
-        raise ValueError(
-            f"{checkpoint.name} has several encoders, {', '.join(sorted(of_branch))}: name one as key"
-        )
-    return of_branch[0]
-
-
 def _fill_absent_biases(conversion: Conversion, encoder: nn.Module) -> None:
     """A layer that has no bias in the source has a bias of zero in the encoder."""
     tensors, filled = conversion.tensors, []
@@ -336,41 +352,66 @@ def _fill_absent_biases(conversion: Conversion, encoder: nn.Module) -> None:
             filled.append(name)
     if filled:
         note = f"{len(filled)} biases that the source does not have are zero: {first_few(filled)}"
-        conversion.report.notes.append(note)
+        conversion.notes.append(note)
 
 
 def _compare(
-    conversion: Conversion, target: nn.Module, unused: Collection[str], arguments: Mapping[str, Any]
+    conversion: Conversion, target: nn.Module, file: str, unused: Sequence[str]
 ) -> LoadReport:
-    """Complete the report; a tensor that is not finite or of another shape is an error."""
-    report, tensors = conversion.report, conversion.tensors
-    expected = {name: tuple(tensor.shape) for name, tensor in _floating(target).items()}
-    wrong = [
-        name
-        for name in tensors
-        if name in expected and tuple(tensors[name].shape) != expected[name]
-    ]
-    if wrong:
-        given = "".join(f"{name}={value}, " for name, value in arguments.items())
-        first = f"{wrong[0]}: {tuple(tensors[wrong[0]].shape)} in the file, {expected[wrong[0]]} in the encoder"
-        remedy = "give the model that the file is of as --encoder"
-        if given:
-            remedy = f"build it with the checkpoint's settings: {given}heads, image size"
+    """What is loaded and what not; a tensor that is not finite or of another shape is an error."""
+    tensors, own = conversion.tensors, _floating(target)
+    expected = {name: tuple(tensor.shape) for name, tensor in own.items()}
+    found = {name: tuple(tensors[name].shape) for name in expected if name in tensors}
+    if wrong := [name for name, shape in found.items() if shape != expected[name]]:
+        first = f"{wrong[0]} is {found[wrong[0]]} in the file, {expected[wrong[0]]} in the encoder"
         raise ValueError(
-            f"{len(wrong)} tensors of {report.file} do not fit the encoder, first {first}; {remedy}"
+            f"{len(wrong)} tensors of {file} do not fit the encoder: {first}; build it with the file's sizes "
+            f"({_sizes_of(tensors)})"
         )
-    bad = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
-    if bad:
-        where = f"{len(bad)} tensors ({first_few(bad)})"
+    if bad := [name for name, tensor in tensors.items() if not tensor.isfinite().all()]:
         raise ValueError(
-            f"{report.file} has NaN or infinite values in {where}: take an earlier checkpoint"
+            f"{file} has NaN or infinite values in {len(bad)} tensors ({first_few(bad)}): take an earlier checkpoint"
         )
-    report.loaded = [name for name in expected if name in tensors]
     # never used, so their absence is no news
     needless = {name for name in expected if "norm_cross_attn" in name}.union(unused)
-    report.missing = [name for name in expected if name not in tensors and name not in needless]
-    report.unexpected += [name for name in tensors if name not in expected]
-    return report
+    return LoadReport(
+        file,
+        conversion.source.name,
+        conversion.prefix,
+        loaded=list(found),
+        missing=[name for name in expected if name not in tensors and name not in needless],
+        unexpected=conversion.unexpected + [name for name in tensors if name not in expected],
+        resized=conversion.resized,
+        dropped=conversion.dropped,
+        notes=conversion.notes,
+    )
+
+
+def _sizes_of(tensors: Mapping[str, torch.Tensor]) -> str:
+    """Width and depth of a transformer in words."""
+    norms = [tensor.shape[0] for name, tensor in tensors.items() if name == "norm.weight"]
+    blocks = {match[0] for name in tensors if (match := _BLOCK.match(name))}
+    width = f"width {norms[0]}, " if norms else ""
+    return f"{width}{len(blocks)} blocks"
+
+
+def _refuse_parts_of_a_network(
+    conversion: Conversion, target: nn.Module, report: LoadReport
+) -> None:
+    """Refuse a file that lacks what the tokens depend on, or that is of a deeper network."""
+    needed = _NEEDED if isinstance(target, (ViTEncoder, SwinEncoder)) else ""
+    if absent := [name for name in report.missing if re.search(needed, name)]:
+        raise ValueError(
+            f"{report.file} lacks {len(absent)} of the {len(report.loaded) + len(report.missing)} tensors of this "
+            f"encoder ({first_few(absent)}), which would keep their values; it has "
+            f"{first_few(report.unexpected) or 'no others'} instead. Take a checkpoint of this model and depth; files "
+            "of Hugging Face are read as hub:FOLDER, of EVA-X with the encoder timm:eva_x_small_patch16"
+        )
+    if surplus := _surplus_blocks(conversion.tensors, target):
+        raise ValueError(
+            f"{report.file} has {len(surplus)} blocks that the encoder lacks ({first_few(surplus)}), and a network cut "
+            f"short gives other tokens: build an encoder of its depth ({_sizes_of(conversion.tensors)})"
+        )
 
 
 def _surplus_blocks(tensors: Mapping[str, torch.Tensor], target: nn.Module) -> list[str]:
@@ -379,37 +420,6 @@ def _surplus_blocks(tensors: Mapping[str, torch.Tensor], target: nn.Module) -> l
     lists = {name.rpartition(".")[0] for name in own}
     found = {match[0] for name in tensors if (match := _BLOCK.match(name))}
     return sorted(name for name in found - own if name.rpartition(".")[0] in lists)
-
-
-def _refuse_surplus(file: str, blocks: Sequence[str], arguments: Mapping[str, Any]) -> None:
-    """Refuse a file with blocks that the encoder lacks."""
-    if blocks:
-        raise ValueError(
-            f"{file} has {len(blocks)} blocks that the encoder lacks ({first_few(blocks)}), and a network cut "
-            f"short gives other tokens: build an encoder of its depth{_depth_in_words(arguments)}"
-        )
-
-
-def _depth_in_words(arguments: Mapping[str, Any]) -> str:
-    for name in ("num_layers", "depths"):
-        if name in arguments:
-            return f" ({name}={arguments[name]})"
-    return ""
-
-
-def _refuse_absent(report: LoadReport, needed: str) -> None:
-    """Refuse a file that lacks tensors whose names fit a pattern."""
-    absent = [name for name in report.missing if re.search(needed, name)]
-    if not absent:
-        return
-    total = len(report.loaded) + len(report.missing)
-    raise ValueError(
-        f"{report.file} lacks {len(absent)} of the {total} tensors of this encoder ({first_few(absent)}), which would "
-        f"keep their values. Take a checkpoint of this model (files of Hugging Face are read as hub:FOLDER, of EVA-X "
-        f"with --encoder timm:eva_x_small_patch16), rename keys that mean nothing to the encoder "
-        f"({first_few(report.unexpected) or 'none'}) to timm's or MONAI's names, or, "
-        "for a checkpoint with fewer blocks, build an encoder of its depth"
-    )
 
 
 def _set_layer_norm_eps(encoders: list[nn.Module], eps: float | None, report: LoadReport) -> None:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from monai_afire.transforms.argument_checks import check_positive, check_range
+from monai_afire.transforms.argument_checks import check_range
 from monai_afire.transforms.lesion_synthesis.otsu import random_foreground_points
 
 REFERENCE_SIDE = 224  # the image side for which the paper gives lesion sizes in pixels
@@ -24,7 +24,7 @@ NUM_HARMONICS = 2  # harmonics along the boundary of an irregular lesion: 3 and 
 @dataclass(frozen=True)
 class LesionSettings:
     """
-    Settings of the lesions that are drawn: numbers, sizes, profile and strength. Checked when it is built.
+    Settings of the lesions that are drawn: numbers, sizes, profile and strength.
 
     Args:
         num_lesions: smallest and largest number R of lesions in one map, both included (paper: [1, 4]).
@@ -53,19 +53,15 @@ class LesionSettings:
     def __post_init__(self) -> None:
         for name in ("num_lesions", "lesion_size", "amplitude"):
             check_range(name, getattr(self, name))
-        check_positive("num_lesions", self.num_lesions)
-        if (self.lesion_size[0] < 1) != (self.lesion_size[1] < 1):
-            sizes = "two fractions below 1 or two pixel lengths"
-            raise ValueError(f"lesion_size must be {sizes}, got {self.lesion_size!r}.")
-        if self.lesion_size[1] > REFERENCE_SIDE:
-            image = f"the image, whose side counts as {REFERENCE_SIDE} pixels"
+        low, high = self.lesion_size
+        if (low < 1) != (high < 1) or high > REFERENCE_SIDE:
+            sizes = f"two fractions below 1, or two lengths in pixels of an image of side {REFERENCE_SIDE}"
+            raise ValueError(f"lesion_size must be {sizes}, got {self.lesion_size}.")
+        if self.gamma < 0.02 or not 0 <= self.irregularity <= 0.5:
+            found = f"{self.gamma} and {self.irregularity}"
             raise ValueError(
-                f"lesion_size {self.lesion_size!r} is larger than {image}: give fractions below 1."
+                f"gamma must be at least 0.02 and irregularity in [0, 0.5], got {found}."
             )
-        if not 0.02 <= self.gamma < float("inf"):
-            raise ValueError(f"gamma must be a finite number of at least 0.02, got {self.gamma!r}.")
-        if not 0 <= self.irregularity <= 0.5:
-            raise ValueError(f"irregularity must be in [0, 0.5], got {self.irregularity!r}.")
 
     @property
     def size_fractions(self) -> tuple[float, float]:

@@ -1,33 +1,122 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Synthetic Lesion Masks (AFiRe, Eq. 2-5) as transforms of one image."""
+"""Synthetic Lesion Masks (AFiRe, Eq. 2-5): of one image, and of a whole batch on any device."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
+from monai.config import KeysCollection
+from monai.utils import convert_to_tensor
 from torch import Tensor
 
-from monai_afire.transforms.lesion_synthesis.batched import add_lesion_maps, render_lesion_maps
+from monai_afire.transforms.argument_checks import check_image_range
 from monai_afire.transforms.lesion_synthesis.parameters import (
+    LesionParameters,
     LesionSettings,
     draw_lesion_parameters,
     num_lesion_uniforms,
 )
+from monai_afire.transforms.lesion_synthesis.rendering import render_boxes, render_dense
 from monai_afire.transforms.lesion_synthesis.variants import LesionVariants, LesionVariantsd
+
+
+def render_lesion_maps(
+    images: Tensor, parameters: LesionParameters, backend: str = "auto"
+) -> Tensor:
+    """
+    The additive map ``M = sum_r amplitude_r * eta_r * delta_r`` of each lesion variant (Eq. 4).
+
+    Args:
+        images: ``(B, C, *S)``, floating point in [0, 1]; the texture comes from the mean of the channels.
+        parameters: the lesions, from ``draw_lesion_parameters``.
+        backend: "boxes" (lesion by lesion, only the pixels near it), "dense" (the whole batch at once, no host
+            synchronization) or "auto": "boxes" on a CPU, "dense" elsewhere. Both give the same maps up to rounding.
+
+    Returns:
+        M ``(B, N, 1, *S)``, not negative, in float32 or the wider type of ``images``.
+    """
+    if backend == "auto":
+        backend = "boxes" if images.device.type == "cpu" else "dense"
+    render = {"boxes": render_boxes, "dense": render_dense}[backend]
+    gray = images.to(parameters.center.dtype).mean(1, keepdim=True)
+    return render(gray, parameters).unsqueeze(2)
+
+
+def add_lesion_maps(images: Tensor, maps: Tensor) -> Tensor:
+    """Lesion images ``x' = clip(x + M)`` (Eq. 5), (B, N, C, *S), of (B, C, *S) and (B, N, 1, *S)."""
+    return (images.unsqueeze(1) + maps).clamp_(0, 1).to(images.dtype)
+
+
+@torch.no_grad()
+def synth_lesion_masks(
+    images: Tensor,
+    num_masks: int = 1,
+    *settings: Any,
+    generator: torch.Generator | None = None,
+    backend: str = "auto",
+    validate: bool | None = None,
+    **named_settings: Any,
+) -> tuple[Tensor, Tensor]:
+    r"""
+    Add synthetic lesions to a batch of normal images, and map them (AFiRe, Eq. 2-5).
+
+    .. math::
+        M_i^n = \sum_{r=1}^{R} a_r\, \eta_r \cdot \delta_r, \qquad x_i'^n = \mathrm{clip}_{[0,1]}(x_i \oplus M_i^n)
+
+    :math:`\eta` is a texture cut out of the image itself around a random bright (Otsu-foreground) pixel and resized to
+    the lesion, :math:`\delta` a profile that falls from 1 at the center to exactly 0 on an ellipse
+    (``lesion_profile``), :math:`a` a random strength. Lesions lie anywhere in the image, as wholes.
+
+    The returned map is M itself, before clipping: where it is 0 the image is unchanged; where the image is already 1,
+    M may be positive without visible change. Its mean over a patch against its mean over the image separates abnormal
+    from normal tokens. In a constant image the texture is that constant; in an all-black image M is therefore 0.
+
+    Args:
+        images: ``(B, C, *S)``, floating point in [0, 1] (*before* normalization), 2-D or 3-D, on any device. All
+            channels get the same map; its texture comes from their mean.
+        num_masks: number N of lesion variants per image.
+        settings: as for ``LesionSettings``, such as ``num_lesions`` and ``amplitude``.
+        generator: source of random numbers, on the device of ``images``; the default generator if None.
+        backend: "auto", "boxes" or "dense", see ``render_lesion_maps``.
+        validate: check that the values are in [0, 1]. None: on a CPU only, since elsewhere it waits for the device.
+
+    Returns:
+        Lesion images ``(B, C, *S)`` in [0, 1] and lesion maps M ``(B, 1, *S)`` >= 0, both in the dtype of ``images``
+        and without metadata. With ``num_masks`` above 1 they are ``(B, N, C, *S)`` and ``(B, N, 1, *S)``.
+
+    Raises:
+        ValueError: on images of wrong shape, dtype or range, and on settings out of range.
+
+    Example:
+        >>> images = torch.rand(2, 1, 64, 64) * 0.5
+        >>> lesion_images, maps = synth_lesion_masks(images, generator=torch.Generator().manual_seed(0))
+        >>> lesion_images.shape, torch.equal(lesion_images, (images + maps).clamp(0, 1))
+        (torch.Size([2, 1, 64, 64]), True)
+    """
+    lesions = LesionSettings(*settings, **named_settings)
+    # a batch's metadata does not fit its variants
+    images = convert_to_tensor(images, track_meta=False)
+    check_image_range(images, batched=True, validate=validate)
+    shape = (len(images), num_masks, lesions.num_lesions[1], num_lesion_uniforms(images.ndim - 2))
+    uniforms = torch.rand(shape, generator=generator, device=images.device)
+    parameters = draw_lesion_parameters(images, lesions, uniforms)
+    maps = render_lesion_maps(images, parameters, backend)
+    lesion_images, maps = add_lesion_maps(images, maps), maps.to(images.dtype)
+    return (lesion_images[:, 0], maps[:, 0]) if num_masks == 1 else (lesion_images, maps)
 
 
 class SynthLesionMask(LesionVariants):
     """
     Synthetic Lesion Masks (AFiRe, Eq. 2-5): add random oval lesions, with a texture cut out of the image itself.
 
-    One image in, ``num_masks`` lesion variants and their additive maps M out; see ``synth_lesion_masks`` for the
-    equations and for what the maps mean. Use it *before* intensity normalization and without geometric augmentation
-    after it. Changes nothing in its input.
+    See :func:`synth_lesion_masks` for the equations and for what the map means. Use it *before* intensity
+    normalization.
 
     Args:
-        num_masks: number N of lesion variants of the image (paper: 9).
+        num_masks: number N of lesion variants of the image (paper: 9). One has the image's own shape.
         num_lesions: smallest and largest number of lesions per variant.
         lesion_size: range of the axis lengths of a lesion: pixels for an image of side 224 (scaled with each side of
             the image), or fractions of the side if below 1. Never less than 3 pixels.
@@ -41,10 +130,10 @@ class SynthLesionMask(LesionVariants):
         ValueError: on settings out of range.
 
     Example:
-        >>> transform = SynthLesionMask(num_masks=2).set_random_state(seed=0)
-        >>> lesion_images, maps = transform(torch.rand(1, 64, 64))
-        >>> tuple(lesion_images.shape), tuple(maps.shape)
-        ((2, 1, 64, 64), (2, 1, 64, 64))
+        >>> transform = SynthLesionMask().set_random_state(seed=0)
+        >>> lesion_image, lesion_map = transform(torch.rand(1, 64, 64))
+        >>> tuple(lesion_image.shape), tuple(lesion_map.shape)
+        ((1, 64, 64), (1, 64, 64))
     """
 
     def __init__(
@@ -65,41 +154,66 @@ class SynthLesionMask(LesionVariants):
 
     def num_uniforms(self, spatial_dims: int) -> tuple[int, ...]:
         """(N, R, U): U numbers for each of at most R lesions in N variants."""
-        return self.num_masks, int(self.settings.num_lesions[1]), num_lesion_uniforms(spatial_dims)
+        return self.num_masks, self.settings.num_lesions[1], num_lesion_uniforms(spatial_dims)
 
     @torch.no_grad()
     def synthesize(self, image: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-        """Draw the lesions' parameters for the image and add the lesions."""
+        """Draw the lesions' parameters for the image and add the lesions: a batch of one image."""
         images = image.unsqueeze(0)
-        maps = render_lesion_maps(
-            images, draw_lesion_parameters(images, self.settings, uniforms.unsqueeze(0))
-        )
+        parameters = draw_lesion_parameters(images, self.settings, uniforms.unsqueeze(0))
+        maps = render_lesion_maps(images, parameters)
         return add_lesion_maps(images, maps)[0], maps[0].to(image.dtype)
 
 
 class SynthLesionMaskd(LesionVariantsd):
     """
-    Dictionary-based wrapper of ``SynthLesionMask``: adds N lesion variants and their maps; ``keys`` do not change.
+    Dictionary version of :class:`SynthLesionMask`: adds a lesion image and its map; the image itself does not change.
 
     Args:
-        keys: keys of the normal images (C, *S), floating point in [0, 1]. All keys share one random draw.
-        lesion_key: new key of the lesion images (N, C, *S), "lesion_image" by default; one per key.
-        mask_key: new key of the lesion maps (N, 1, *S), "lesion_mask" by default; one per key.
-        fixed_by: key of a text that determines the lesions, see ``LesionVariantsd``.
-        settings: as for ``SynthLesionMask``.
+        keys: keys of the normal images ``(C, *S)``, floating point in [0, 1]. All keys share one random draw.
+        num_masks: see :class:`SynthLesionMask`, as the following.
+        num_lesions: smallest and largest number of lesions per variant.
+        lesion_size: range of the axis lengths of a lesion.
+        gamma: width of the profile.
+        amplitude: range of the strength.
+        rotate: turn each lesion at random.
+        irregularity: depth of the irregularity of the boundary.
+        prob: probability of lesions.
+        lesion_key: new key of the lesion image ``(C, *S)``, or ``(N, C, *S)`` with several masks; one per key.
+        mask_key: new key of the lesion map ``(1, *S)``, or ``(N, 1, *S)``; one per key.
         allow_missing_keys: do not raise an error if a key is missing.
 
     Raises:
         ValueError: on settings out of range; when called, on an image of wrong shape, dtype or range.
 
     Example:
-        >>> transform = SynthLesionMaskd("image", num_masks=2).set_random_state(seed=0)
+        >>> transform = SynthLesionMaskd("image").set_random_state(seed=0)
         >>> data = transform({"image": torch.rand(1, 64, 64)})
         >>> {key: tuple(value.shape) for key, value in data.items()}
-        {'image': (1, 64, 64), 'lesion_image': (2, 1, 64, 64), 'lesion_mask': (2, 1, 64, 64)}
+        {'image': (1, 64, 64), 'lesion_image': (1, 64, 64), 'lesion_mask': (1, 64, 64)}
     """
 
-    array_class = SynthLesionMask
+    transform: SynthLesionMask
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        num_masks: int = 1,
+        num_lesions: Sequence[int] = (1, 4),
+        lesion_size: Sequence[float] = (16, 64),
+        gamma: float = 0.5,
+        amplitude: Sequence[float] = (0.15, 0.5),
+        rotate: bool = True,
+        irregularity: float = 0.3,
+        prob: float = 1.0,
+        lesion_key: KeysCollection = "lesion_image",
+        mask_key: KeysCollection = "lesion_mask",
+        allow_missing_keys: bool = False,
+    ) -> None:
+        transform = SynthLesionMask(
+            num_masks, num_lesions, lesion_size, gamma, amplitude, rotate, irregularity, prob
+        )
+        super().__init__(keys, transform, lesion_key, mask_key, allow_missing_keys)
 
 
 SynthLesionMaskD = SynthLesionMaskDict = SynthLesionMaskd

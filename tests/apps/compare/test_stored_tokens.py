@@ -14,7 +14,7 @@ from PIL import Image
 
 from monai_afire.apps.compare import ComparedEncoder, encode_images
 from monai_afire.apps.compare import stored_tokens as module
-from monai_afire.apps.evaluation.raw_pixels import RawPixels
+from monai_afire.networks.nets.raw_pixels import RawPixels
 
 
 class Counting(RawPixels):

@@ -11,13 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
-from monai_afire.apps.evaluation.classification_metrics import (
-    check_thresholds_of_kind,
-    classification_metrics,
-)
-from monai_afire.apps.evaluation.patient_bootstrap import patient_weights
+from monai_afire.apps.evaluation import classification_metrics, patient_weights
 from monai_afire.metrics.binary_classification import best_f1_threshold
 from monai_afire.metrics.multilabel import best_thresholds, mean_auc
 
@@ -148,18 +143,6 @@ def test_undecided_class_keeps_its_ranking() -> None:
     )
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_order_of_images_and_classes_does_not_matter(seed: int) -> None:
-    labels, probabilities = random_classifier(seed)
-    rng = np.random.default_rng(seed)
-    rows, columns = rng.permutation(len(labels)), rng.permutation(4)
-    moved = labels[rows][:, columns], probabilities[rows][:, columns]
-    assert mean_auc(*moved) == pytest.approx(mean_auc(labels, probabilities))
-    assert (
-        best_thresholds(*moved).tolist() == best_thresholds(labels, probabilities)[columns].tolist()
-    )
-
-
 @pytest.mark.parametrize("policy", ["ignore", "ones"])
 def test_best_thresholds(policy: str) -> None:
     labels, probabilities = random_classifier(2)
@@ -222,47 +205,21 @@ GOOD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "name"),
     [
-        ({"class_names": ["a"]}, r"1 class names \['a'\] for 2 classes"),
-        ({"class_names": ["a", "b", "c"]}, "3 class names"),
-        ({"class_names": ["a", "a"]}, r"\['a'\] occur more than once"),
-        ({"labels": [[0, 1], [1, 0], [2, 0]]}, r"2 at \(2, 0\)"),
-        ({"labels": [[0, 1], [1, 0], [0.5, 0]]}, r"0.5 at \(2, 0\)"),
-        ({"labels": [[0, 1]]}, r"labels have shape \(1, 2\) and probabilities \(3, 2\)"),
-        ({"labels": np.zeros((0, 2)), "probabilities": np.zeros((0, 2))}, "M > 0"),
-        (
-            {"probabilities": [[0.1, NAN], [0.7, 0.2], [NAN, NAN]]},
-            r"2 images are NaN \(image 0 is the first\)",
-        ),
-        (
-            {"probabilities": [[0.1, 0.8], [0.7, -2.5], [0.5, 0.5]]},
-            r"-2.5 of image 1, class 'b'.*sigmoid",
-        ),
-        ({"thresholds": [0.5]}, r"\[0.5\] are not 2 numbers"),
-        ({"thresholds": 0.5}, "are not 2 numbers"),
-        ({"thresholds": [0.5, 1.5]}, "are not 2 numbers"),
-        ({"uncertain": "maybe"}, "got 'maybe'"),
+        ({"class_names": ["a"]}, "class names"),
+        ({"labels": [[0, 1], [1, 0], [2, 0]]}, "2"),
+        ({"labels": [[0, 1]]}, "labels"),
+        ({"labels": np.zeros((0, 2)), "probabilities": np.zeros((0, 2))}, "labels"),
+        ({"probabilities": [[0.1, NAN], [0.7, 0.2], [0.5, 0.5]]}, "NaN"),
+        ({"probabilities": [[0.1, 0.8], [0.7, -2.5], [0.5, 0.5]]}, "probabilities"),
+        ({"thresholds": [0.5]}, "thresholds"),
+        ({"thresholds": [0.5, 1.5]}, "thresholds"),
+        ({"uncertain": "maybe"}, "maybe"),
         ({"num_bootstraps": -1}, "num_samples"),
     ],
 )
-def test_hostile_input_is_named(change: dict[str, Any], message: str) -> None:
+def test_wrong_input_is_named(change: dict[str, Any], name: str) -> None:
     assert classification_metrics(**GOOD)["mean_auc"] == 1.0
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=name):
         classification_metrics(**{**GOOD, **change})
-
-
-def test_exchanged_arguments_are_noticed() -> None:
-    for function in (mean_auc, best_thresholds):
-        with pytest.raises(ValueError, match="exchanged"):
-            function(GOOD["probabilities"], np.nan_to_num(GOOD["labels"]))
-
-
-def test_thresholds_of_another_kind_of_labels_are_refused() -> None:
-    trained, other = torch.full((2,), NAN), torch.tensor([0.5, NAN])
-    check_thresholds_of_kind(trained, "multiclass")
-    check_thresholds_of_kind(other, "multilabel")
-    check_thresholds_of_kind([NAN], "multilabel")  # of a user, who wants no decision
-    for thresholds, kind in ((trained, "multilabel"), (other, "multiclass")):
-        with pytest.raises(ValueError, match="the network was trained for"):
-            check_thresholds_of_kind(thresholds, kind)

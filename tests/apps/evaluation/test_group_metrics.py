@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 from sklearn.metrics import recall_score, roc_auc_score
 
-from monai_afire.apps.evaluation.group_metrics import FEWEST_IMAGES, subgroup_metrics
-from monai_afire.apps.evaluation.patient_bootstrap import patient_weights, weighted_metrics
+from monai_afire.apps.evaluation import patient_weights, subgroup_metrics, weighted_metrics
+from monai_afire.apps.evaluation.metrics import FEWEST_IMAGES, GROUP_METRICS
 
 
 def random_set(seed: int, count: int = 160) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
@@ -49,19 +49,24 @@ def test_weights_repeat_images(seed: int) -> None:
     table, labels, scores = random_set(seed, 60)
     truth, values = (labels[:, 0] == 1).astype(int), scores[:, 0]
     weights = patient_weights(table["patient_id"].tolist(), 20, seed)
-    found = weighted_metrics(weights, truth, values, values >= 0.5)
+    found = weighted_metrics(weights, truth, values, 0.5)[[*GROUP_METRICS]].to_numpy()
     for row, measured in zip(weights.astype(int), found, strict=True):
         assert measured.tolist() == pytest.approx(naive(truth.repeat(row), values.repeat(row), 0.5))
 
 
 def test_a_sample_without_one_label_is_not_defined() -> None:
-    found = weighted_metrics(np.array([[1.0, 1.0, 0.0]]), [1, 1, 0], [0.2, 0.9, 0.4], [0, 1, 1])
-    assert np.isnan(found[0, 0])
-    assert found[0, 1] == 0.5
-    assert np.isnan(found[0, 2])
-    without = weighted_metrics(np.ones((1, 3)), [1, 1, 0], [0.2, 0.9, 0.4], [math.nan] * 3)
-    assert without[0, 0] == 0.5
-    assert np.isnan(without[0, 1:]).all()
+    samples = np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    no_negative, no_positive = weighted_metrics(samples, [1, 1, 0], [0.2, 0.9, 0.4], 0.5).to_dict(
+        "records"
+    )
+    assert no_negative["sensitivity"] == no_negative["accuracy"] == 0.5
+    assert no_positive["specificity"] == no_positive["accuracy"] == 1
+    undefined = "auc", "average_precision"
+    assert all(math.isnan(no_negative[name]) for name in (*undefined, "specificity"))
+    assert all(math.isnan(no_positive[name]) for name in (*undefined, "sensitivity", "f1"))
+    without = weighted_metrics(np.ones((1, 3)), [1, 1, 0], [0.2, 0.9, 0.4]).iloc[0]
+    assert without["auc"] == 0.5
+    assert without[2:].isna().all()
 
 
 def test_patients_are_drawn_whole() -> None:

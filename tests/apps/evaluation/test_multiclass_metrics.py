@@ -13,13 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as oracle
 
-from monai_afire.apps.evaluation import multiclass_metrics
-from monai_afire.apps.evaluation.multiclass_metrics import (
-    confusion_matrix,
-    expected_calibration_error,
-    quadratic_weighted_kappa,
-)
-from monai_afire.apps.evaluation.patient_bootstrap import patient_weights
+from monai_afire.apps.evaluation import multiclass_metrics, patient_weights
+from monai_afire.apps.evaluation.metrics import expected_calibration_error
 
 
 def case(seed: int, images: int, classes: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
@@ -126,23 +121,29 @@ def test_interval_is_by_patient() -> None:
 
 
 def test_kappa_minds_the_order_of_the_grades() -> None:
-    near, far = [[5, 1, 0], [0, 5, 0], [0, 0, 5]], [[5, 0, 1], [0, 5, 0], [0, 0, 5]]
-    assert 1 > quadratic_weighted_kappa(near) > quadratic_weighted_kappa(far)
-    assert math.isnan(quadratic_weighted_kappa([[4, 0], [0, 0]]))
-    assert confusion_matrix([], [], 2).tolist() == [[0, 0], [0, 0]]
+    truth = [0] * 6 + [1] * 5 + [2] * 5
+
+    def kappa(first: int) -> float:
+        decided = np.eye(3)[[first, *truth[1:]]]
+        return multiclass_metrics(truth, decided, "abc")["quadratic_weighted_kappa"]
+
+    assert kappa(0) == 1 > kappa(1) > kappa(2)
+    same = multiclass_metrics([0, 0], [[0.9, 0.1]] * 2, "ab")
+    assert math.isnan(same["quadratic_weighted_kappa"])
+    assert multiclass_metrics([-1], [[0.9, 0.1]], "ab")["confusion_matrix"] == [[0, 0], [0, 0]]
 
 
 @pytest.mark.parametrize(
-    ("labels", "probabilities", "words"),
+    ("labels", "probabilities", "name"),
     [
-        ([0, 2], [[0.5, 0.5]] * 2, "no numbers from 0 to 1"),
-        ([0.5, 1], [[0.5, 0.5]] * 2, "the first is 0.5"),
+        ([0, 2], [[0.5, 0.5]] * 2, "labels"),
+        ([0.5, 1], [[0.5, 0.5]] * 2, "labels"),
         ([0, 1], [[0.9, 0.9]] * 2, "softmax"),
         ([0, 1], [[np.nan, 0.5]] * 2, "softmax"),
-        ([[0, 1]], [[0.5, 0.5]] * 2, "have shape"),
+        ([[0, 1]], [[0.5, 0.5]] * 2, "labels"),
         ([0], [[0.2, 0.3, 0.5]], "class names"),
     ],
 )
-def test_wrong_input_is_named(labels: list, probabilities: list, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_wrong_input_is_named(labels: list, probabilities: list, name: str) -> None:
+    with pytest.raises(ValueError, match=name):
         multiclass_metrics(labels, probabilities, ["none", "mild"])

@@ -11,11 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from monai_afire.apps.evaluation.patient_bootstrap import (
-    bootstrap_aucs,
-    bootstrap_p_value,
-    patient_weights,
-)
+from monai_afire.apps.evaluation import bootstrap_aucs, bootstrap_p_value, patient_weights
 from monai_afire.metrics import mean_auc
 
 

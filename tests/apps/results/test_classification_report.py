@@ -19,7 +19,7 @@ from monai.engines import SupervisedEvaluator
 from monai.transforms import Compose, ToTensord
 from PIL import Image
 
-from monai_afire.apps.evaluation.classification_metrics import classification_metrics
+from monai_afire.apps.evaluation.metrics import classification_metrics
 from monai_afire.apps.results.classification_report import ClassificationReport
 from monai_afire.handlers import ThresholdFit
 from monai_afire.metrics.multilabel import best_thresholds
@@ -88,7 +88,7 @@ def test_files_of_a_report(tmp_path: Path, policy: str) -> None:
     items, logits, labels = data_of()
     thresholds = best_thresholds(labels, logits.sigmoid(), policy)
     run(
-        ClassificationReport(items, NAMES, str(tmp_path), thresholds, policy, num_bootstraps=10),
+        ClassificationReport(items, NAMES, str(tmp_path), "multilabel", thresholds, policy, 10),
         logits,
         labels,
     )

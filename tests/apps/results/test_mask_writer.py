@@ -80,7 +80,7 @@ def test_masks_have_the_pixels_of_the_file(tmp_path: Path) -> None:
         assert (pixels[52:] == 255).all(-1).any()  # the words that it is not for clinical use
     rows = read_csv(tmp_path / "out/segmentation.csv")
     assert [Path(row["image"]).name for row in rows] == ["a.png", "b.dcm", "c.png"]
-    assert {row["area_left lung"] for row in rows} == {"0.5"}
+    assert {row["area_fraction_left_lung"] for row in rows} == {"0.5"}
     assert read_csv(tmp_path / "out/rejected.csv") == []
 
 
@@ -113,11 +113,25 @@ def test_empty_and_full_masks(tmp_path: Path) -> None:
         batches(pred, (5, 9)),
     )
     [row] = read_csv(tmp_path / "out/segmentation.csv")
-    assert (row["area_left lung"], row["area_heart"]) == ("0", "1")
+    assert (row["area_fraction_left_lung"], row["area_fraction_heart"]) == ("0", "1")
     for name, value in zip(NAMES, (0, 255), strict=True):
         with Image.open(tmp_path / f"out/masks/{name}/a.png") as mask:
             assert mask.size == (9, 5)
             assert np.unique(np.asarray(mask)).tolist() == [value]
+
+
+def test_cardiothoracic_ratio(tmp_path: Path) -> None:
+    """Heart of 4 columns between lungs from column 1 to 8; a speck far away is no part of it."""
+    inside = torch.zeros(2, 3, 10, 10, dtype=torch.bool)
+    inside[0, 0, 2:8, 1:4] = inside[0, 1, 4:8, 3:7] = inside[0, 2, 2:8, 6:9] = True
+    inside[0, 1, 0, 0] = True
+    inside[1, 0, 2:8, 1:4] = True
+    pred = torch.where(inside, 5.0, -5.0)
+    names = ["right lung", "heart", "left lung"]
+    items = items_of(tmp_path / "in", "a.png", "b.png")
+    run(SegmentationWriter(items, names, str(tmp_path / "out")), batches(pred, (30, 20)))
+    rows = read_csv(tmp_path / "out/segmentation.csv")
+    assert [row["cardiothoracic_ratio"] for row in rows] == ["0.5", ""]
 
 
 def test_rejected_files_are_listed(tmp_path: Path) -> None:

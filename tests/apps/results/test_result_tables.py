@@ -61,7 +61,9 @@ def test_decisions(tmp_path: Path) -> None:
     run(PredictionWriter(ITEMS, NAMES, str(tmp_path), thresholds=[0.5, math.nan]), batches())
     rows = {row["image"]: row for row in read_csv(tmp_path / "predictions.csv")}
     assert [rows[item["image"]]["decision_Edema"] for item in ITEMS] == ["1", "1", "0", "1", "0"]
-    assert {row["decision_Pleural Effusion"] for row in rows.values()} == {""}
+    assert {row["threshold_Edema"] for row in rows.values()} == {"0.5"}
+    for column in ("threshold_Pleural Effusion", "decision_Pleural Effusion"):
+        assert {row[column] for row in rows.values()} == {""}
 
 
 def test_thresholds_are_read_when_the_run_starts(tmp_path: Path) -> None:

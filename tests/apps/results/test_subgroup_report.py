@@ -16,10 +16,10 @@ import torch
 from ignite.engine import Engine
 from pydicom import uid
 
-from monai_afire.apps.evaluation.group_metrics import subgroup_metrics
+from monai_afire.apps.evaluation.metrics import subgroup_metrics
 from monai_afire.apps.evaluation.score_evaluation import evaluate_scores
 from monai_afire.apps.results.anomaly_report import report_lines
-from monai_afire.apps.results.classification_report import ClassificationReport, MulticlassReport
+from monai_afire.apps.results.classification_report import ClassificationReport
 from monai_afire.apps.results.patient_groups import item_groups, reported_patients
 
 
@@ -126,7 +126,7 @@ def test_a_classifier_is_evaluated_by_group(
     logits = torch.from_numpy(rng.normal(size=(120, 2))).float() + labels.clamp(min=0)
     run(
         ClassificationReport(
-            items_of(120), ["a", "b"], str(tmp_path), [0.6, 0.7], num_bootstraps=20
+            items_of(120), ["a", "b"], str(tmp_path), thresholds=[0.6, 0.7], num_bootstraps=20
         ),
         logits,
         labels,
@@ -186,7 +186,8 @@ def test_exclusive_classes_have_an_auc_by_group(tmp_path: Path) -> None:
     labels = torch.eye(3)[grades]
     labels[0] = torch.nan
     logits = torch.from_numpy(rng.normal(size=(120, 3))).float() + labels.nan_to_num()
-    run(MulticlassReport(items_of(120), ["none", "mild", "severe"], str(tmp_path)), logits, labels)
+    names = ["none", "mild", "severe"]
+    run(ClassificationReport(items_of(120), names, str(tmp_path), "multiclass"), logits, labels)
     found = json.loads((tmp_path / "metrics.json").read_text())["subgroups"]["view"]["PA"]
     assert found["images"] == 108
     chosen = slice(1, 108)

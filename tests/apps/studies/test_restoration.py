@@ -91,8 +91,8 @@ def test_like_one_image_at_a_time(batch_size: int) -> None:
     found = restorations(network, images, {"num_lesions": (2, 2)}, 3, batch_size, progress=False)
     assert network.training
     lesion, maps = synth_lesion_masks(images, 1, (2, 2), generator=torch.Generator().manual_seed(3))
-    torch.testing.assert_close(found.lesion, lesion[:, 0])
-    assert torch.equal(found.hidden, patch_labels(maps[:, 0], 8))
+    torch.testing.assert_close(found.lesion, lesion)
+    assert torch.equal(found.hidden, patch_labels(maps, 8))
     network.eval()
     pairs = {
         "with_mask": (0, True),
@@ -102,7 +102,7 @@ def test_like_one_image_at_a_time(batch_size: int) -> None:
     }
     for row in range(5):
         for name, (source, masked) in pairs.items():
-            picture = (lesion[row, 0], images[row])[source][None]
+            picture = (lesion[row], images[row])[source][None]
             with torch.no_grad():
                 patches = network.decoder(
                     network.encoder(picture), found.hidden[row : row + 1] if masked else None

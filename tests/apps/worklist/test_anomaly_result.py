@@ -14,7 +14,6 @@ import pytest
 import torch
 from PIL import Image
 
-from monai_afire.apps.intake.radiograph_description import DescribeRadiographd
 from monai_afire.apps.worklist.anomaly_result import (
     AnomalyResult,
     save_embedding,
@@ -23,6 +22,7 @@ from monai_afire.apps.worklist.anomaly_result import (
 )
 from monai_afire.apps.worklist.heat_panels import heat_panels
 from monai_afire.transforms.radiograph import LoadRadiographd
+from monai_afire.transforms.radiograph_description import DescribeRadiographd
 
 Saver = Callable[[AnomalyResult, Path], Path]
 SAVERS: dict[str, Saver] = {".jpg": save_overlay, ".nii.gz": save_map, ".npz": save_embedding}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import torch
 from detection.test_handlers import fitted_detector
+from pydicom.dataset import Dataset
 
 from monai_afire.apps.worklist.image_facts import ImageFactsReader
 
@@ -18,6 +19,6 @@ def test_view_age_and_pose_do_not_depend_on_the_pictures_to_see() -> None:
     small = large[..., :7, :7]
     tokens, lungs = reader.detector(images)["tokens"], reader.lungs(images)
     batches = ({"picture": small, "judged_picture": large}, {"picture": large}, {"picture": small})
-    found = [reader.read(batch, tokens, ["a.png"], lungs)[0].looks for batch in batches]
+    found = [reader.read(batch, tokens, [Dataset()], lungs)[0].looks for batch in batches]
     assert found[0] == found[1]
     assert found[0] != found[2]

@@ -14,14 +14,13 @@ import pytest
 import torch
 from pydicom.dataset import Dataset
 
-from monai_afire.apps.intake.dicom_header import age_in_years
-from monai_afire.apps.intake.header_view import frontal_view
 from monai_afire.apps.worklist import load_normals, normals_from, save_normals
 from monai_afire.apps.worklist.image_facts import ImageFacts
 from monai_afire.apps.worklist.normal_images import NormalImages
 from monai_afire.apps.worklist.support import FeatureSpace, header_objection, is_unlike
+from monai_afire.networks.weights.checkpoint_files import write_safetensors
 from monai_afire.networks.weights.description import Description
-from monai_afire.networks.weights.safetensors_files import write_safetensors
+from monai_afire.transforms.radiograph_header import age_in_years, frontal_view
 
 ADULT = {"ap": -9.0, "child": -9.0}
 PA = ImageFacts(age=50.0, view="PA", lungs=0.3, looks=ADULT)

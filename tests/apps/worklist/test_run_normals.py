@@ -15,7 +15,7 @@ import numpy as np
 import pydicom
 import pytest
 import torch
-from apps.worklist.test_worklist import result, write_source
+from apps.worklist.dicom_sources import result, write_source
 from detection.test_handlers import Radiographs, fitted_detector, judging, read_csv
 
 from monai_afire.apps.worklist import AnomalyWriter, RunNormals, load_normals, normals_from
@@ -134,7 +134,7 @@ def test_an_image_that_is_not_judged_has_no_number_anywhere_but_its_score(tmp_pa
     rows = {Path(row["image"]).name: row for row in read_csv(out / "worklist.csv")}
     assert rows["LL.dcm"]["not_judged"] == "other view (ViewPosition LL)"
     for name in ("p_value", "decision", "threshold", "percentile"):
-        assert rows["LL.dcm"][name] == ""
+        assert rows["LL.dcm"].get(name, "") == ""
     assert math.isfinite(float(rows["LL.dcm"]["score"]))
     assert {row["image"] for row in read_csv(out / "scores.csv")} == {i["image"] for i in items}
     page = (out / "worklist.html").read_text()
@@ -164,7 +164,7 @@ def test_too_few_normal_images_of_the_detector_decide_nothing(
     engine.run(data.batches())
     rows = read_csv(out / "worklist.csv")
     for name in ("decision", "threshold", "percentile", "p_value", "discovery", "not_judged"):
-        assert {row[name] for row in rows} == {""}
+        assert name not in rows[0]
     assert {row["abnormal"] for row in read_csv(out / "scores.csv")} == {""}
     writer.print_summary()
     page, said = (out / "worklist.html").read_text(), capsys.readouterr().out

@@ -10,16 +10,16 @@ import json
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from html_pages import Elements, needs_chromium, shown_by_chromium, shown_width
 from PIL import Image
 
 from monai_afire.apps.readers.__main__ import main as write_datalist
 from monai_afire.apps.results.pictures.heat_map import HEAT_COLORS, MARK_COLOR, OPACITY
-from monai_afire.apps.worklist import write_worklist_page
 from monai_afire.apps.worklist.heat_panels import KEY, KEY_STARTS
+from monai_afire.apps.worklist.worklist_page import write_worklist_page
 
-COLUMNS = ("rank", "score", "threshold", "decision", "percentile", "hottest", "image", "other_view")
 HOSTILE = (
     '<script>alert("1")</script>.png',
     '" onerror="alert(2).png',
@@ -30,14 +30,21 @@ HOSTILE = (
 
 def written(folder: Path, rows: list[tuple[str, str, str]]) -> str:
     """The page of images, each with its decision and other view."""
-    with (folder / "worklist.csv").open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file)
-        table.writerow(COLUMNS)
-        for rank, (image, decision, view) in enumerate(rows, start=1):
-            table.writerow([rank, 10 - rank, 5, decision, 99.0, "center", image, view])
+    cells = {
+        "score": "5",
+        "p_value": "0.08",
+        "discovery": "",
+        "not_judged": "",
+        "hottest": "center",
+    }
+    groups = {"sex": "", "age": "", "view": "", "scanner": "", "seen_view": "PA", "lung_zone": ""}
+    names = ["image", "decision", "other_view"]
+    worklist = pd.DataFrame(rows, columns=names).assign(**cells, **groups)
+    worklist["rank"] = range(1, len(rows) + 1)
     page = folder / "worklist.html"
-    thumbnails, pictures = folder / "thumbnails", folder / "overlays"
-    write_worklist_page(folder / "worklist.csv", page, thumbnails.joinpath, pictures.joinpath)
+    write_worklist_page(
+        worklist, page, (folder / "thumbnails").joinpath, (folder / "overlays").joinpath
+    )
     return page.read_text(encoding="utf-8")
 
 
@@ -60,6 +67,17 @@ def test_the_page_needs_nothing_but_its_own_folder(tmp_path: Path) -> None:
     assert not re.search(r"https?://|//cdn|@import|<link", text)
     assert "default-src 'none'" in html.unescape(text)
     assert "1 of 2 judged images is above the threshold" in text
+
+
+def test_captions_have_no_score_and_heat_below_the_threshold_waits(tmp_path: Path) -> None:
+    text = written(tmp_path, [("a.png", "above", ""), ("b.png", "below", "")])
+    captions = re.findall('<div class="caption">(.*?)</div>', text)
+    assert captions == [f"{rank} · top 8 % · center of the picture · PA" for rank in (1, 2)]
+    assert '<body class="heat-above">' in text
+    assert "Most abnormal images are below it" in text
+    undecided = written(tmp_path, [("a.png", "", "")])
+    assert '<body class="heat-all">' in undecided
+    assert "Most abnormal images" not in undecided
 
 
 def test_a_picture_that_was_not_saved_is_replaced_by_its_thumbnail(tmp_path: Path) -> None:
@@ -109,7 +127,7 @@ def test_marks_become_a_table_that_the_reader_takes(tmp_path: Path) -> None:
     text = written(
         tmp_path, [(name, decision, "") for name, decision in zip(images, decisions, strict=True)]
     )
-    marks = dict(zip(images, ["agree", "disagree", "agree", "disagree", "unsure"], strict=True))
+    marks = dict(zip(images, ["abnormal", "normal", "normal", "abnormal", "unsure"], strict=True))
     act = f"""<script>
         for (const [name, mark] of Object.entries({json.dumps(marks)}))
             [...document.querySelectorAll("li")].find(card => card.dataset.image === name)
@@ -136,19 +154,12 @@ def test_marks_become_a_table_that_the_reader_takes(tmp_path: Path) -> None:
         "--split",
         "random",
     ]
-    write_datalist(
-        ["table", "--root", str(tmp_path), "--output", str(tmp_path / "list.json"), *words]
-    )
+    files = ["--root", str(tmp_path), "--output", str(tmp_path / "list.json")]
+    write_datalist(["table", *files, *words])
     listed = json.loads((tmp_path / "list.json").read_text())
     found_labels = {
         item["image"]: item["label"]
         for section in ("training", "validation", "test")
         for item in listed[section]
     }
-    assert found_labels == {
-        "a.png": [1],
-        "b.png": [0],
-        'c, "3".png': [0],
-        "d.png": [1],
-        "e.png": [-1],
-    }
+    assert found_labels == {name: [int(label)] for name, label in zip(images, labels, strict=True)}

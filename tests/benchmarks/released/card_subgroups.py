@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from monai_afire.apps.compare.encoders import ComparedEncoder, compared_encoder
 from monai_afire.apps.compare.stored_tokens import encode_images
-from monai_afire.apps.evaluation.group_metrics import (
+from monai_afire.apps.evaluation.metrics import (
     FEWEST_IMAGES,
     GROUP_METRICS,
     PROPERTIES,
@@ -32,11 +32,11 @@ from monai_afire.apps.evaluation.group_metrics import (
     subgroup_metrics,
 )
 from monai_afire.apps.evaluation.patient_bootstrap import patient_weights, weighted_metrics
-from monai_afire.apps.evaluation.raw_pixels import RawPixels
-from monai_afire.apps.intake.pose_classifier import POSES, PoseClassifier, turned
 from monai_afire.detection import load_detector
 from monai_afire.metrics import fit_linear_probe
 from monai_afire.networks import LungFinder
+from monai_afire.networks.nets.pose_classifier import POSES, PoseClassifier, turned
+from monai_afire.networks.nets.raw_pixels import RawPixels
 from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.transforms import LoadRadiograph, StandardizeContrast
 from tests.benchmarks.released.lung_finder import INPUT, dice, two_lungs
@@ -112,14 +112,13 @@ class Decided:
         """Means over the findings that both sets have enough images of."""
         found = []
         for truth, scores, limit in zip(self.labels.T, self.scores.T, self.thresholds, strict=True):
-            decided = np.where(np.isnan(limit), np.nan, scores >= limit)
             counts = [(truth[rows] == value).sum() for rows in (own, others) for value in (0, 1)]
             if min(counts) >= FEWEST_IMAGES:
                 pair = [
-                    weighted_metrics(weights[:, r], truth[r], scores[r], decided[r])
+                    weighted_metrics(weights[:, r], truth[r], scores[r], limit)[[*GROUP_METRICS]]
                     for r in (own, others)
                 ]
-                found.append(pair[0] - pair[1])
+                found.append((pair[0] - pair[1]).to_numpy())
         return np.mean(found, axis=0) if found else np.full((1, len(self.columns)), np.nan)
 
 

@@ -26,8 +26,8 @@ from tqdm import tqdm
 from monai_afire import __version__
 from monai_afire.apps.phantom import draw_chest_phantom
 from monai_afire.networks import LungFinder
+from monai_afire.networks.weights.checkpoint_files import write_safetensors
 from monai_afire.networks.weights.description import Description
-from monai_afire.networks.weights.safetensors_files import write_safetensors
 from monai_afire.transforms import StandardizeContrast
 from tests.benchmarks.released.sets import OUTLINES, adult_normals
 

@@ -21,9 +21,9 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from monai_afire import __version__
-from monai_afire.apps.intake.pose_classifier import POSES, PoseClassifier, turned
+from monai_afire.networks.nets.pose_classifier import POSES, PoseClassifier, turned
+from monai_afire.networks.weights.checkpoint_files import write_safetensors
 from monai_afire.networks.weights.description import Description
-from monai_afire.networks.weights.safetensors_files import write_safetensors
 from tests.benchmarks.released.sets import adult_normals, held_out_names, nih_rows
 
 SIDE, INPUT, BATCH = 96, 64, 96

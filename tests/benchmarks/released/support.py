@@ -20,6 +20,7 @@ import pandas as pd
 import torch
 from monai.transforms import Resize
 from numpy.typing import NDArray
+from pydicom.dataset import Dataset
 from tqdm import tqdm
 
 from monai_afire.apps.worklist import load_normals, normals_from, save_normals
@@ -27,7 +28,7 @@ from monai_afire.apps.worklist.image_facts import CHILD_AGE, ImageFacts, ImageFa
 from monai_afire.apps.worklist.normal_images import NormalImages
 from monai_afire.apps.worklist.support import FeatureSpace
 from monai_afire.detection import AnomalyDetector, load_detector
-from monai_afire.detection.token_features import tokens_and_features
+from monai_afire.detection.network_outputs import tokens_and_features
 from monai_afire.metrics.binary_classification import roc_auc
 from monai_afire.networks import ModelFile
 from monai_afire.transforms import LoadRadiograph, StandardizeContrast
@@ -104,8 +105,8 @@ class Scored:
         for batch in tqdm(raw.split(BATCH), f"scoring {name}"):
             image = standardized(batch)
             outputs = detector(image)
-            picture, sources = {"picture": 255 * batch}, [""] * len(batch)
-            facts += reader.read(picture, outputs["tokens"], sources, reader.lungs(image))
+            picture, headers = {"picture": 255 * batch}, [Dataset()] * len(batch)
+            facts += reader.read(picture, outputs["tokens"], headers, reader.lungs(image))
             scores += outputs["scores"][:, -1].tolist()
         return cls(table, np.array(scores), facts)
 

@@ -20,10 +20,10 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from monai_afire import __version__
-from monai_afire.apps.intake.view_classifier import ViewClassifier
 from monai_afire.metrics.binary_classification import roc_auc
+from monai_afire.networks.nets.view_classifier import ViewClassifier
+from monai_afire.networks.weights.checkpoint_files import write_safetensors
 from monai_afire.networks.weights.description import Description
-from monai_afire.networks.weights.safetensors_files import write_safetensors
 from tests.benchmarks.released.other_scanners import OtherScanners
 from tests.benchmarks.released.pose_classifier import Examples, read
 from tests.benchmarks.released.sets import adult_normals, held_out_names, nih_rows

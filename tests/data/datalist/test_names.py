@@ -11,37 +11,22 @@ from typing import Any
 import pytest
 
 from monai_afire.data import DatalistError, class_names, labeled_items, saved_class_names
-from monai_afire.data.datalist.labels import save_class_names
 from monai_afire.networks import TransferClassifier, ViTEncoder, save_network
 
 
-def test_names_come_back_in_their_order(tmp_path: Path) -> None:
-    save_class_names(("b", "a", "Ödem"), tmp_path / "new")
-    assert saved_class_names(tmp_path / "new" / "model.pt", default=["x"]) == ["b", "a", "Ödem"]
-    save_class_names(["c"], tmp_path / "new")
-    assert saved_class_names(tmp_path / "new" / "another.pt") == ["c"]
+def weights_of(names: list[str], path: Path) -> str:
+    """A file of weights that names its classes."""
+    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2)
+    network = TransferClassifier(encoder, len(names))
+    return str(save_network(network, path, {"class_names": names}))
 
 
-def test_default_stands_in_for_a_missing_file(tmp_path: Path) -> None:
-    assert saved_class_names(tmp_path / "model.pt", ["x"]) == ["x"]
-    with pytest.raises(ValueError, match=r"class_names\.json"):
-        saved_class_names(tmp_path / "model.pt")
-
-
-def test_names_of_a_later_run_in_the_same_folder_are_not_the_models(tmp_path: Path) -> None:
-    network = TransferClassifier(
-        ViTEncoder(img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2), 2
-    )
-    save_network(network, tmp_path / "model.pt", {"class_names": ["effusion", "nodule"]})
-    save_class_names(["nodule", "effusion"], tmp_path)
-    assert saved_class_names(tmp_path / "model.pt") == ["effusion", "nodule"]
-
-
-@pytest.mark.parametrize("content", ["{", "{}", "[]", '["a", 1]', '"a"'])
-def test_damaged_files_are_named(tmp_path: Path, content: str) -> None:
-    (tmp_path / "class_names.json").write_text(content)
-    with pytest.raises(ValueError, match=r"class_names\.json"):
-        saved_class_names(tmp_path / "model.pt", ["x"])
+def test_weights_know_their_classes(tmp_path: Path) -> None:
+    weights = weights_of(["b", "a", "Ödem"], tmp_path / "model.pt")
+    assert saved_class_names(weights, default=["x"]) == ["b", "a", "Ödem"]
+    assert saved_class_names(tmp_path / "none.pt", ["x"]) == ["x"]
+    with pytest.raises(ValueError, match=r"none\.pt"):
+        saved_class_names(tmp_path / "none.pt")
 
 
 @pytest.mark.parametrize(
@@ -61,16 +46,14 @@ def test_labels_follow_the_order_of_the_weights(
     names = ["nodule", "edema", "effusion"]
     content = {"test": [{"image": "a.png", key: label}], header: names}
     (tmp_path / "list.json").write_text(json.dumps(content))
-    save_class_names(["effusion", "nodule", "edema"], tmp_path / "models")
-    weights, datalist = str(tmp_path / "models/model.pt"), str(tmp_path / "list.json")
+    weights = weights_of(["effusion", "nodule", "edema"], tmp_path / "model.pt")
+    datalist = str(tmp_path / "list.json")
     assert class_names(datalist, key=key, weights=weights) == ["effusion", "nodule", "edema"]
     [item] = labeled_items("test", datalist=datalist, label_key=key, weights=weights)
     found = [Path(path).name for path in item["label"]] if key == "organs" else item["label"]
     assert found == expected
-    save_class_names(["effusion", "nodule", "fracture"], tmp_path / "models")
-    with pytest.raises(
-        DatalistError, match="nodule, edema, effusion; the weights know effusion, nodule, fracture"
-    ):
+    weights = weights_of(["effusion", "nodule", "fracture"], tmp_path / "model.pt")
+    with pytest.raises(DatalistError, match=r"edema.*fracture"):
         class_names(datalist, key=key, weights=weights)
     # a list without names is taken to be in the order of the weights
     (tmp_path / "list.json").write_text(json.dumps({"test": content["test"]}))

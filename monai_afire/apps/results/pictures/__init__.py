@@ -1,18 +1,16 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Pictures of reports: curves, confusion matrices, outlines, contact sheets, maps of points, and their style."""
+"""Pictures of reports: grids, what is drawn onto radiographs, heat maps, plots, maps of points, and their style."""
 
 from __future__ import annotations
 
-from monai_afire.apps.results.pictures.confusion import confusion_figure
-from monai_afire.apps.results.pictures.contact_sheet import contact_sheet, heat_range
-from monai_afire.apps.results.pictures.curves import class_roc_figure, roc_pr_figure
+from monai_afire.apps.results.pictures.draw import class_color, landmark_picture, outline_picture
+from monai_afire.apps.results.pictures.grid import contact_sheet, image_grid
 from monai_afire.apps.results.pictures.group_map import map_figure
-from monai_afire.apps.results.pictures.outlines import (
-    class_color,
-    landmark_picture,
-    outline_picture,
-    picture_sheet,
+from monai_afire.apps.results.pictures.plots import (
+    class_roc_figure,
+    confusion_figure,
+    roc_pr_figure,
 )
 
 __all__ = [
@@ -20,10 +18,9 @@ __all__ = [
     "class_roc_figure",
     "confusion_figure",
     "contact_sheet",
-    "heat_range",
+    "image_grid",
     "landmark_picture",
     "map_figure",
     "outline_picture",
-    "picture_sheet",
     "roc_pr_figure",
 ]

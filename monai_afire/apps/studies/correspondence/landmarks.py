@@ -18,13 +18,8 @@ from monai.utils import convert_to_tensor
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from monai_afire.apps.evaluation.raw_pixels import with_raw_pixels
-from monai_afire.apps.results.pictures.outlines import (
-    CLASS_COLORS,
-    TRUTH_COLOR,
-    landmark_picture,
-    picture_sheet,
-)
+from monai_afire.apps.results.pictures.draw import CLASS_COLORS, TRUTH_COLOR, landmark_picture
+from monai_afire.apps.results.pictures.grid import image_grid
 from monai_afire.apps.studies.dot_plot import dot_plot
 from monai_afire.apps.studies.features.dense import FeatureMaps, finest_stride
 from monai_afire.apps.studies.features.tokens import check_sources, token_features
@@ -43,6 +38,7 @@ from monai_afire.apps.studies.images.study_images import (
 from monai_afire.apps.studies.study import SAME_PLACE, StudyResult, StudySettings, mean_by
 from monai_afire.networks.blocks.feature_pyramid import resize_features
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.raw_pixels import with_raw_pixels
 
 ACROSS = ("patients", "perturbations", "patients_and_perturbations")
 """What a pair of images may differ in, see :func:`label_pairs`."""
@@ -341,7 +337,7 @@ def found_landmarks_figure(
             pictures.append(landmark_picture(gray[query], found, places[query]))
             titles.append(f"{query_name}\n{name}")
     legend = {"landmark of the image": TRUTH_COLOR, "found from the reference": CLASS_COLORS[0]}
-    return picture_sheet(pictures, titles, None, legend, columns=1 + len(tables))
+    return image_grid(pictures, titles, None, legend, columns=1 + len(tables))
 
 
 _QUESTION = (

@@ -12,7 +12,6 @@ import pandas as pd
 import torch
 from tqdm.auto import tqdm
 
-from monai_afire.apps.evaluation.raw_pixels import with_raw_pixels
 from monai_afire.apps.studies.correspondence.landmarks import (
     landmark_correspondence,
     same_place_correspondence,
@@ -27,6 +26,7 @@ from monai_afire.apps.studies.study import (
     StudySettings,
 )
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.raw_pixels import with_raw_pixels
 from monai_afire.transforms.landmark_heatmap import landmark_array, pixels_of_file
 from monai_afire.utils.text import image_name
 

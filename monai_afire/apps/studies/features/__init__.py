@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from monai_afire.apps.evaluation.raw_pixels import RAW_PIXELS, RawPixels, with_raw_pixels
 from monai_afire.apps.studies.features.dense import (
     FeatureMaps,
     cell_centers,
@@ -27,6 +26,7 @@ from monai_afire.apps.studies.features.tokens import (
     spread_positions,
     token_features,
 )
+from monai_afire.networks.nets.raw_pixels import RAW_PIXELS, RawPixels, with_raw_pixels
 
 __all__ = [
     "RAW_PIXELS",

@@ -10,7 +10,7 @@ from itertools import product
 import torch
 import torch.nn.functional as F
 
-from monai_afire.transforms.grid_crop.geometry import resize_separable
+from monai_afire.transforms.grid_crop import resize
 
 
 def random_boxes(
@@ -110,7 +110,7 @@ def crop_and_resize(images: torch.Tensor, boxes: torch.Tensor, size: Sequence[in
         lower, extent = box[: len(size)], box[len(size) :]
         axes = [slice(start, start + length) for start, length in zip(lower, extent, strict=True)]
         inside = (slice(None), *axes)
-        crops.append(resize_separable(image[inside], size))
+        crops.append(resize(image[inside], size))
     return torch.stack(crops) if crops else images.new_empty((0, images.shape[1], *size))
 
 

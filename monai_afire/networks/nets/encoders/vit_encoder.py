@@ -13,7 +13,6 @@ from monai.utils import ensure_tuple_rep
 from torch import nn
 
 from monai_afire.networks.blocks.attention import prepare_transformer_blocks, through_blocks
-from monai_afire.networks.blocks.convolutional_stem import convolutional_stem
 from monai_afire.networks.blocks.patches import grid_size
 from monai_afire.networks.blocks.position_embedding import (
     resize_position_embedding,
@@ -27,8 +26,6 @@ from monai_afire.networks.nets.encoders.radiograph_encoder import (
     RadiographEncoder,
     spread_layers,
 )
-
-STEMS = ("patch", "convolution")
 
 
 @keeps_arguments
@@ -49,9 +46,6 @@ class ViTEncoder(RadiographEncoder, ViT):
         num_layers: number of transformer blocks.
         num_heads: attention heads per block.
         pos_embed_type: "sincos", "learnable", "fourier" or "none", as in MONAI.
-        stem: what makes tokens of pixels: "patch", one linear layer for each patch, or "convolution", a stack of
-            3 x 3 convolutions of stride 2 (Xiao et al., NeurIPS 2021), which learns more from few images; the patch is
-            then a power of two.
         qkv_bias: bias of the query/key/value projections.
         dropout_rate: dropout in the blocks.
         spatial_dims: 2 or 3.
@@ -62,8 +56,7 @@ class ViTEncoder(RadiographEncoder, ViT):
         use_checkpoint: recompute the activations of each block in the backward pass: less memory, more time.
 
     Raises:
-        ValueError: when an axis of the image is not a multiple of the patch, norm_eps is not positive, or the stem is
-            unknown or does not fit the patch.
+        ValueError: when an axis of the image is not a multiple of the patch.
 
     Example:
         >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=2, num_heads=2)
@@ -83,7 +76,6 @@ class ViTEncoder(RadiographEncoder, ViT):
         num_layers: int = 12,
         num_heads: int = 12,
         pos_embed_type: str = "sincos",
-        stem: str = "patch",
         qkv_bias: bool = True,
         dropout_rate: float = 0.0,
         spatial_dims: int = 2,
@@ -92,12 +84,6 @@ class ViTEncoder(RadiographEncoder, ViT):
         norm_eps: float = 1e-5,
         use_checkpoint: bool = False,
     ) -> None:
-        if not norm_eps > 0:
-            raise ValueError(
-                f"norm_eps must be positive, since a layer norm divides by it, got {norm_eps}"
-            )
-        if stem not in STEMS:
-            raise ValueError(f"stem must be one of {list(STEMS)}, got {stem!r}")
         image_shape = ensure_tuple_rep(img_size, spatial_dims)
         patch_shape = ensure_tuple_rep(patch_size, spatial_dims)
         # an image of another size is refused before MONAI says so less clearly
@@ -115,10 +101,6 @@ class ViTEncoder(RadiographEncoder, ViT):
                 spatial_dims=spatial_dims,
                 dropout_rate=dropout_rate,
                 qkv_bias=qkv_bias,
-            )
-        if stem == "convolution":
-            self.patch_embedding.patch_embeddings = convolutional_stem(
-                in_channels, hidden_size, patch_shape
             )
         prepare_transformer_blocks(self.blocks)
         for layer in self.modules():

@@ -83,34 +83,21 @@ def test_types_and_untouched_input(kind: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "name"),
     [
-        (
-            {"image": np.zeros((1, 4, 4))},
-            r"shape \(1, 4, 4\) and heat of shape \(4, 4\).*one channel",
-        ),
-        ({"heat": np.zeros((2, 2))}, "resize"),
-        ({"image": np.zeros((0, 4)), "heat": np.zeros((0, 4))}, "are not two pictures"),
-        ({"image": np.full((4, 4), 255)}, "from 255 to 255"),
-        ({"image": np.full((4, 4), np.nan)}, "from nan to nan"),
-        ({"heat": np.where(np.eye(4), np.nan, 0)}, "4 of 16 pixels of the heat map are NaN"),
-        ({"low": 1.0}, "low must be below high"),
-        ({"low": np.nan}, "low must be below high"),
-        ({"high": np.inf}, "low must be below high"),
-        ({"alpha": 0.0}, "alpha"),
-        ({"alpha": 1.5}, "alpha"),
+        ({"image": np.zeros((1, 4, 4))}, "image"),
+        ({"heat": np.zeros((2, 2))}, "heat"),
+        ({"image": np.full((4, 4), 255)}, "image"),
+        ({"image": np.full((4, 4), np.nan)}, "image"),
+        ({"heat": np.where(np.eye(4), np.nan, 0)}, "heat"),
+        ({"low": 1.0}, "low"),
+        ({"high": np.inf}, "low"),
     ],
 )
-def test_hostile_input(changes: dict[str, Any], message: str) -> None:
-    arguments = {
-        "image": np.zeros((4, 4)),
-        "heat": np.zeros((4, 4)),
-        "low": 0.0,
-        "high": 1.0,
-        **changes,
-    }
-    with pytest.raises(ValueError, match=message):
-        overlay_heat_map(**arguments)
+def test_what_cannot_be_drawn_is_refused(changes: dict[str, Any], name: str) -> None:
+    settings = {"image": np.zeros((4, 4)), "heat": np.zeros((4, 4)), "low": 0.0, "high": 1.0}
+    with pytest.raises(ValueError, match=name):
+        overlay_heat_map(**settings | changes)
 
 
 def test_without_fading_each_color_is_as_opaque_as_the_strongest() -> None:

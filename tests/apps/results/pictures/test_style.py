@@ -10,8 +10,7 @@ import matplotlib
 import numpy as np
 from matplotlib import pyplot
 
-from monai_afire.apps.results.pictures.contact_sheet import contact_sheet
-from monai_afire.apps.results.pictures.curves import roc_pr_figure
+from monai_afire.apps.results.pictures import contact_sheet, roc_pr_figure
 from monai_afire.apps.results.pictures.style import series_style
 from monai_afire.visualize.figures import figure_to_array
 
@@ -28,6 +27,6 @@ def test_series_are_told_apart() -> None:
 def test_pyplot_knows_nothing_of_the_figures() -> None:
     before = pyplot.get_fignums(), matplotlib.get_backend(), dict(matplotlib.rcParams)
     picture = [np.full((8, 8), 0.25)]
-    figure_to_array(contact_sheet(picture, picture, ["a"], None))
-    figure_to_array(roc_pr_figure([0, 1], {"a": [0, 1]}, None))
+    figure_to_array(contact_sheet(picture, picture, ["a"]))
+    figure_to_array(roc_pr_figure([0, 1], {"a": [0, 1]}))
     assert (pyplot.get_fignums(), matplotlib.get_backend(), dict(matplotlib.rcParams)) == before

@@ -1,0 +1,145 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Outlines and landmarks over radiographs: where the colored pixels are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from monai_afire.apps.results.pictures.draw import (
+    CLASS_COLORS,
+    TRUTH_COLOR,
+    captioned,
+    class_color,
+    landmark_picture,
+    outline_picture,
+    with_legend,
+)
+
+
+def colored(picture: np.ndarray) -> np.ndarray:
+    return (picture.max(-1).astype(int) - picture.min(-1)) > 60
+
+
+def near(picture: np.ndarray, color: tuple[int, int, int]) -> np.ndarray:
+    return np.abs(picture.astype(int) - np.array(color)).max(-1) < 40
+
+
+def box(top: int, left: int, bottom: int, right: int, size: int = 32) -> np.ndarray:
+    mask = np.zeros((size, size), dtype=bool)
+    mask[top:bottom, left:right] = True
+    return mask
+
+
+def test_outline_lies_on_the_edge_of_the_mask() -> None:
+    picture = outline_picture(np.full((32, 32), 0.5), box(8, 4, 20, 28)[None], side=320)
+    assert picture.shape == (320, 320, 3)
+    assert picture.dtype == np.uint8
+    rows, columns = np.nonzero(colored(picture))
+    assert (rows.min(), columns.min()) == pytest.approx((80, 40), abs=2)
+    assert (rows.max(), columns.max()) == pytest.approx((200, 280), abs=2)
+    assert not colored(picture)[86:194, 46:274].any()
+    assert near(picture, class_color(0)).sum() > 500
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 12), st.integers(0, 12))
+def test_a_translated_mask_takes_its_outline_along(down: int, right: int) -> None:
+    here = outline_picture(np.zeros((32, 32)), box(4, 4, 15, 18)[None], side=320)
+    there = outline_picture(
+        np.zeros((32, 32)), box(4 + down, 4 + right, 15 + down, 18 + right)[None], side=320
+    )
+    np.testing.assert_array_equal(np.roll(here, (10 * down, 10 * right), (0, 1)), there)
+
+
+def test_truth_and_prediction_both_show_where_they_agree() -> None:
+    masks = np.stack([box(4, 4, 16, 16), box(18, 18, 28, 28)])
+    picture = outline_picture(np.zeros((32, 32)), masks, masks, side=640)
+    for color in (TRUTH_COLOR, class_color(0), class_color(1)):
+        assert near(picture, color).sum() > 200
+    assert not near(outline_picture(np.zeros((32, 32)), masks, side=640), TRUTH_COLOR).any()
+
+
+def test_masks_may_have_other_pixels_than_the_image() -> None:
+    coarse = box(2, 1, 5, 7, size=8)[None]
+    fine = coarse.repeat(4, 1).repeat(4, 2)
+    images = np.zeros((64, 32))
+    boxes = []
+    for masks in (coarse, fine):
+        picture = outline_picture(images, masks, side=320)
+        assert picture.shape == (320, 160, 3)
+        rows, columns = np.nonzero(colored(picture))
+        boxes.append((rows.min(), rows.max(), columns.min(), columns.max()))
+    assert boxes[0] == pytest.approx(boxes[1], abs=1)
+    assert boxes[0] == pytest.approx((80, 200, 20, 140), abs=2)
+
+
+def test_empty_and_full_masks() -> None:
+    image = np.linspace(0, 1, 64).reshape(8, 8)
+    empty, full = np.zeros((1, 8, 8)), np.ones((1, 8, 8))
+    assert not colored(outline_picture(image, empty, empty, side=80)).any()
+    framed = colored(outline_picture(image, full, side=80))
+    assert framed[6:-6, 0].all()  # the corners are cut
+    assert not framed[8:-8, 8:-8].any()
+
+
+@pytest.mark.parametrize("values", [(-2.0, 3.0), (0.0, 255.0), (-5.0, -5.0)])
+def test_images_beyond_their_range_are_stretched(values: tuple[float, float]) -> None:
+    image = np.repeat([values], 4, axis=0)
+    picture = outline_picture(image, np.zeros((1, 4, 4)), side=64)
+    expected = (0, 255) if values[0] < values[1] else (0, 0)
+    assert (picture[0, 0, 0], picture[0, -1, 0]) == expected
+
+
+def test_colors_differ_and_repeat() -> None:
+    assert len({*CLASS_COLORS, TRUTH_COLOR}) == len(CLASS_COLORS) + 1
+    assert class_color(len(CLASS_COLORS) + 2) == class_color(2)
+
+
+def test_landmarks_lie_where_they_are() -> None:
+    predicted, truth = (
+        np.array([[2.0, 5.0], [np.nan, 1.0], [10.0, 12.0]]),
+        np.array([[8.0, 5.0], [4.0, 4.0], [np.nan, 2.0]]),
+    )
+    picture = landmark_picture(np.zeros((16, 32)), predicted, truth, side=640)
+    assert picture.shape == (320, 640, 3)
+    orange, cyan = near(picture, CLASS_COLORS[0]), near(picture, TRUTH_COLOR)
+    for row, column in predicted[[0, 2]]:
+        assert orange[int(20 * row + 10), int(20 * column + 10)]
+    assert orange[90, 110]  # the line from one to the other
+    # rings: empty in the middle, and only two of them
+    assert not cyan[90, 90]
+    rows, columns = np.nonzero(cyan & (np.arange(640) < 100))
+    assert (rows.mean(), columns.mean()) == pytest.approx((90, 90), abs=1)
+    assert not cyan[:, 130:].any()
+
+
+def test_landmarks_without_truth() -> None:
+    picture = landmark_picture(np.zeros((16, 16)), [[2.0, 5.0]], side=320)
+    assert near(picture, CLASS_COLORS[0]).any()
+    assert not near(picture, TRUTH_COLOR).any()
+
+
+def test_names_have_lines_of_their_own_in_their_colors() -> None:
+    picture = np.full((300, 300, 3), 128, np.uint8)
+    shown = with_legend(picture, {"left lung": (255, 0, 0), "heart": (0, 255, 0)})
+    changed = (shown != picture).any(-1)
+    assert not changed[40:].any()
+    rows = [np.nonzero((shown == color).all(-1))[0] for color in ((255, 0, 0), (0, 255, 0))]
+    assert len(rows[0]) >= 10
+    assert rows[0].max() < rows[1].min()
+    assert (picture == 128).all()
+
+
+def test_a_caption_stands_in_the_lower_corner_of_any_picture() -> None:
+    for level in (0, 128, 255):
+        picture = np.full((300, 400, 3), level, np.uint8)
+        changed = np.abs(captioned(picture).astype(int) - level).max(-1) > 100
+        rows, columns = np.nonzero(changed)
+        assert rows.min() > 270
+        assert columns.max() < 200
+        assert changed.sum() > 200
+    assert captioned(np.zeros((2, 8, 3), np.uint8)).shape == (2, 8, 3)

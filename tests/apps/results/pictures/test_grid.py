@@ -1,0 +1,95 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Pages of pictures, by the pixels and texts on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from monai_afire.apps.results.pictures import contact_sheet, image_grid
+from monai_afire.apps.results.pictures.heat_map import overlay_heat_map
+from monai_afire.visualize.figures import figure_to_array
+
+CYAN = (0, 229, 255)
+
+
+def gray(level: float, height: int = 40, width: int = 40) -> np.ndarray:
+    return np.full((height, width), level)
+
+
+def near(picture: np.ndarray, color: tuple[int, int, int]) -> np.ndarray:
+    return np.abs(picture.astype(int) - np.array(color)).max(-1) < 40
+
+
+def test_grid(tmp_path: Path) -> None:
+    pictures = [np.full((20, 30 + number, 3), 40 * number, np.uint8) for number in range(5)]
+    titles = [f"$a_b{{{number}\nsecond" for number in range(4)] + ["very long " * 60]
+    figure = image_grid(
+        pictures, titles, tmp_path / "sheet.png", {"$x^": (255, 0, 0)}, columns=3, title="$%_all"
+    )
+    assert len(figure.axes) == 5
+    assert figure.axes[1].get_title() == titles[1]
+    assert figure.axes[4].get_title().endswith("…")
+    boxes = [axis.get_position() for axis in figure.axes]
+    assert boxes[0].x0 < boxes[1].x0
+    assert min(boxes[0].y0, boxes[2].y0) > boxes[3].y1
+    assert boxes[0].x0 < boxes[1].x0
+    assert min(boxes[0].y0, boxes[2].y0) > boxes[3].y1
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.width > 3 * 400
+        assert near(np.asarray(sheet.convert("RGB")), (255, 0, 0)).any()
+
+
+def test_heat_is_shared_by_all_pictures_of_a_contact_sheet() -> None:
+    levels, heats = (0.9, 0.1, 0.5), (0.0, 0.25, 1.0)
+    figure = contact_sheet(
+        [gray(level) for level in levels],
+        [gray(heat) for heat in heats],
+        list("abc"),
+        low=0,
+        high=2,
+        title="how they were chosen\nand what the colors mean",
+        meaning="heat of images",
+    )
+    *axes, bar = figure.axes
+    assert [axis.get_title() for axis in axes] == list("abc")
+    for level, heat, axis in zip(levels, heats, axes, strict=True):
+        pair = np.asarray(axis.images[0].get_array())
+        assert pair[20, 10] == pytest.approx([255 * level] * 3, abs=1)
+        assert (pair[20, -10] == overlay_heat_map(gray(level), gray(heat), 0, 2)[0, 0]).all()
+    assert bar.get_ylim() == (0, 2)
+    assert bar.get_ylabel() == "heat of images"
+    figure_to_array(figure)
+
+
+def test_lesions_are_outlined_in_both_pictures() -> None:
+    mask = np.zeros((20, 20), dtype=bool)
+    mask[4:14, 2:7] = True
+    figure = contact_sheet([gray(0.5)] * 2, [gray(0.5)] * 2, ["a", "b"], masks=[mask, None])
+    with_lesion, without = (np.asarray(axis.images[0].get_array()) for axis in figure.axes[:2])
+    halves = with_lesion[:, :40], with_lesion[:, -40:]
+    for half in halves:
+        rows, columns = np.nonzero(near(half, CYAN))
+        assert (rows.min(), rows.max()) == pytest.approx((8, 28), abs=2)
+        assert (columns.min(), columns.max()) == pytest.approx((4, 14), abs=2)
+        assert not near(half, CYAN)[12:24, 7:11].any()
+    assert not near(without, CYAN).any()
+
+
+def test_large_and_oblong_pictures_are_reduced() -> None:
+    images = [gray(0.5, 3000, 900), gray(0.2, 20, 60)]
+    figure = contact_sheet(images, [gray(1.0, 3000, 900), gray(0, 20, 60)], ["a", "b"])
+    large, small = (np.asarray(axis.images[0].get_array()) for axis in figure.axes[:2])
+    assert large.shape[0] <= 400
+    assert large.shape[1] == pytest.approx(0.6 * large.shape[0], rel=0.05)
+    assert small.shape[0] == 20
+    figure_to_array(figure)
+
+
+def test_a_picture_that_cannot_be_shown_is_refused() -> None:
+    with pytest.raises(ValueError, match="heat"):
+        contact_sheet([gray(0.5)], [gray(0.5)[:3]], ["a"])

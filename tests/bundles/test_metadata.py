@@ -1,0 +1,116 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The bundles' metadata.json: by the Model Zoo's schema, with pins that its CPU job (Python 3.10) can install."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.metadata import requires
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[2]
+BUNDLES = sorted(path.parents[1].name for path in ROOT.glob("bundles/*/configs/metadata.json"))
+PYTHONS = ("3.10", "3.13")
+# newest versions with wheels for Python 3.10 and for 3.13; a later version may be added once it has both
+NEWEST_FOR_ALL_PYTHONS = {
+    "einops": "0.8.2",
+    "itk-io": "5.4.7",
+    "matplotlib": "3.10.9",
+    "monai": "1.6.1",
+    "nibabel": "5.4.2",
+    "numpy": "2.2.6",
+    "pandas": "2.3.3",
+    "pydicom": "3.0.2",
+    "pytorch-ignite": "0.5.5",
+    "safetensors": "0.8.0",
+    "scikit-image": "0.25.2",
+    "scikit-learn": "1.7.2",
+    "scipy": "1.15.3",
+    "tensorboard": "2.21.0",
+    "torch": "2.14.1",
+}
+
+
+def metadata(bundle: str) -> dict[str, Any]:
+    return json.loads(
+        (ROOT / "bundles" / bundle / "configs/metadata.json").read_text(encoding="utf-8")
+    )
+
+
+def pins(bundle: str) -> dict[str, str]:
+    """Name and version of all that the zoo's job installs, without this package."""
+    content = metadata(bundle)
+    own = {
+        name: content[f"{key}_version"] for key, name in (("monai", "monai"), ("pytorch", "torch"))
+    }
+    packages = {**own, "numpy": content["numpy_version"], **content["required_packages_version"]}
+    return {name: version for name, version in packages.items() if name != "monai-afire"}
+
+
+@pytest.mark.parametrize("bundle", BUNDLES)
+def test_metadata_follows_the_schema(bundle: str) -> None:
+    schema = json.loads(
+        Path(__file__).with_name("metadata_schema.json").read_text(encoding="utf-8")
+    )
+    jsonschema.Draft201909Validator.check_schema(schema)
+    content = metadata(bundle)
+    jsonschema.validate(content, schema)
+    assert content["version"] in content["changelog"]
+    del content["task"]
+    with pytest.raises(jsonschema.ValidationError, match="'task' is a required property"):
+        jsonschema.validate(content, schema)
+
+
+@pytest.mark.parametrize("bundle", BUNDLES)
+def test_pins_hold_for_all_pythons(bundle: str) -> None:
+    too_new = {
+        name: version
+        for name, version in pins(bundle).items()
+        if Version(version) > Version(NEWEST_FOR_ALL_PYTHONS[name])
+    }
+    assert not too_new
+
+
+@pytest.mark.parametrize("bundle", BUNDLES)
+def test_pins_satisfy_what_the_package_requires(bundle: str) -> None:
+    pinned = pins(bundle)
+    needed = [Requirement(text) for text in requires("monai-afire") or [] if "extra ==" not in text]
+    wrong = [
+        str(need)
+        for need in needed
+        if need.name in pinned and not need.specifier.contains(Version(pinned[need.name]))
+    ]
+    assert not wrong
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", PYTHONS)
+def test_pins_resolve(python: str, tmp_path: Path) -> None:
+    """What pip finds for another Python; skipped where it reaches no index."""
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--dry-run",
+        "--ignore-installed",
+        "--no-deps",
+    ]
+    pip += ["--python-version", python, "--only-binary=:all:", "--target", str(tmp_path)]
+    every = {f"{name}=={version}" for bundle in BUNDLES for name, version in pins(bundle).items()}
+    index = subprocess.run([*pip, "einops"], capture_output=True, timeout=120, check=False)
+    if index.returncode:
+        pytest.skip("pip reaches no index")
+    resolved = subprocess.run(
+        [*pip, *sorted(every)], capture_output=True, text=True, timeout=600, check=False
+    )
+    assert resolved.returncode == 0, resolved.stderr[-2000:]

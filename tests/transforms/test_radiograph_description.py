@@ -1,0 +1,145 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The description of a radiograph before it is resized."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from monai.data import DataLoader, Dataset, MetaTensor
+from monai.transforms import Compose, Resized
+
+from monai_afire.transforms import (
+    DescribeRadiographD,
+    DescribeRadiographd,
+    DescribeRadiographDict,
+)
+
+ADDED = {"spatial_shape", "affine", "brightness", "sharpness"}
+AFFINE = torch.tensor(
+    [[0.0, -0.3, 0, 5], [-0.2, 0, 0, 6], [0, 0, 1, 7], [0, 0, 0, 1]], dtype=torch.float64
+)
+
+
+def radiograph(rows: int = 48, columns: int = 64, seed: int = 0) -> torch.Tensor:
+    return torch.rand(1, rows, columns, generator=torch.Generator().manual_seed(seed))
+
+
+def described(image: Any, **arguments: Any) -> dict[Any, Any]:
+    return DescribeRadiographd("image", **arguments)({"image": image, "label": 1})
+
+
+def naive_sharpness(plane: np.ndarray) -> float:
+    rows, columns = plane.shape
+    down = [abs(plane[r + 1, c] - plane[r, c]) for r in range(rows - 1) for c in range(columns)]
+    right = [abs(plane[r, c + 1] - plane[r, c]) for r in range(rows) for c in range(columns - 1)]
+    return float((np.mean(down) + np.mean(right)) / 2)
+
+
+KINDS = {
+    "tensor": lambda image: image,
+    "array": lambda image: image.numpy(),
+    "MetaTensor": lambda image: MetaTensor(image, affine=AFFINE),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_description(kind: str) -> None:
+    image = radiograph()
+    item = described(KINDS[kind](image))
+    assert set(item) == {"image", "label", *ADDED}
+    assert type(item["spatial_shape"]) is type(item["affine"]) is torch.Tensor
+    assert item["spatial_shape"].dtype == torch.int64
+    assert item["spatial_shape"].tolist() == [48, 64]
+    assert item["affine"].dtype == torch.float64
+    assert torch.equal(
+        item["affine"], AFFINE if kind == "MetaTensor" else torch.eye(4, dtype=torch.float64)
+    )
+    assert type(item["brightness"]) is type(item["sharpness"]) is float
+    assert item["brightness"] == pytest.approx(float(image.numpy().mean()), rel=1e-6)
+    assert item["sharpness"] == pytest.approx(naive_sharpness(image[0].numpy()), rel=1e-5)
+
+
+def test_sharpness_by_hand() -> None:
+    stripes = torch.tensor([[[0.0, 1.0], [0.0, 0.5]]])  # down: 0 and 0.5, right: 1 and 0.5
+    assert described(stripes)["sharpness"] == pytest.approx((0.25 + 0.75) / 2)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 5), (5, 1)])
+def test_a_single_row_or_column_has_no_neighbors(shape: tuple[int, int]) -> None:
+    item = described(torch.full((1, *shape), 0.25), picture_size=4)
+    assert item["sharpness"] == 0.0
+    assert item["brightness"] == 0.25
+    assert item["picture"].eq(64).all()
+
+
+def test_picture_is_the_mean_of_blocks() -> None:
+    image = radiograph(48, 64)
+    picture = described(MetaTensor(image), picture_size=16)["picture"]
+    assert type(picture) is torch.Tensor
+    assert picture.dtype == torch.uint8
+    assert picture.shape == (1, 16, 16)
+    blocks = image.numpy().reshape(16, 3, 16, 4).mean(axis=(1, 3))
+    assert np.abs(picture[0].numpy() - 255.0 * blocks).max() <= 0.5 + 1e-4
+
+
+def test_what_is_judged_does_not_depend_on_the_size_of_the_pictures_to_see() -> None:
+    image = radiograph(48, 64)
+    sizes = {side: described(image, picture_size=side) for side in (7, 512, 700)}
+    assert [item["picture"].shape[-1] for item in sizes.values()] == [*sizes]
+    for item in sizes.values():
+        assert torch.equal(item["judged_picture"], sizes[512]["picture"])
+    assert "judged_picture" not in described(image)
+
+
+def test_picture_of_small_and_of_extreme_images() -> None:
+    ends = torch.tensor([[[0.0, 1.0], [1.0, 0.0]]])
+    assert described(ends, picture_size=2)["picture"].tolist() == [[[0, 255], [255, 0]]]
+    beyond = torch.tensor([[[-0.01, 1.01]]])  # rounding of a resampling; a byte would turn round
+    assert described(beyond, picture_size=2)["picture"].tolist() == [[[0, 255], [0, 255]]]
+
+
+def test_item_is_left_as_it_is() -> None:
+    image = MetaTensor(radiograph(), affine=AFFINE)
+    item: dict[Any, Any] = {"image": image, "spatial_shape": "old"}
+    found = DescribeRadiographd("image", picture_size=8)(item)
+    assert set(item) == {"image", "spatial_shape"}
+    assert item["spatial_shape"] == "old"
+    assert found["image"] is image
+    assert torch.equal(image.as_tensor(), radiograph())
+    assert torch.equal(image.affine, AFFINE)
+    found["affine"][0, 3] = -1.0
+    assert torch.equal(image.affine, AFFINE)
+
+
+def test_originals_of_different_sizes_make_one_batch() -> None:
+    items = [
+        {"image": MetaTensor(radiograph(40, 70), affine=AFFINE)},
+        {"image": MetaTensor(radiograph(90, 30))},
+    ]
+    transform = Compose([DescribeRadiographd("image", picture_size=16), Resized("image", (32, 32))])
+    (batch,) = DataLoader(Dataset(items, transform), batch_size=2)
+    assert batch["spatial_shape"].tolist() == [[40, 70], [90, 30]]
+    assert batch["affine"].shape == (2, 4, 4)
+    assert torch.equal(batch["affine"][0], AFFINE)  # of the original, not of what was resized
+    assert batch["picture"].shape == (2, 1, 16, 16)
+    assert batch["brightness"].shape == batch["sharpness"].shape == (2,)
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (2, 8, 8), (1, 8, 8, 8, 8)])
+def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="LoadRadiographd") as caught:
+        described(torch.zeros(shape))
+    assert str(shape) in str(caught.value)
+
+
+def test_keys() -> None:
+    with pytest.raises(ValueError, match="one key is described"):
+        DescribeRadiographd(["image", "other"])
+    with pytest.raises(KeyError):
+        DescribeRadiographd("image")({"label": 1})
+    assert DescribeRadiographd("image", allow_missing_keys=True)({"label": 1}) == {"label": 1}
+    assert DescribeRadiographD is DescribeRadiographDict is DescribeRadiographd

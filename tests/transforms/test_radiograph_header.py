@@ -1,0 +1,93 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Which words of a header say that a file is no frontal radiograph of the chest: known ones alone."""
+
+from __future__ import annotations
+
+import pytest
+from pydicom.dataset import Dataset
+
+from monai_afire.transforms.radiograph_header import other_than_frontal_chest
+
+CHESTS = [
+    "CHEST",
+    "Thorax",
+    "TORAX",
+    "TÓRAX",
+    "TORACE",
+    "Lungs",
+    "CHEST_TO_PELVIS",
+    "CHESTABDOMEN",
+    "胸部",
+    "RX STEHEND",
+]
+# terms of PS3.16, annex L, for other parts, and some in other languages
+OTHERS = [
+    "ABDOMEN",
+    "HAND",
+    "Knee",
+    "SKULL",
+    "LSPINE",
+    "C-SPINE",
+    "PELVIS",
+    "EXTREMITY",
+    "HIP",
+    "LEG",
+    "BREAST",
+    "RIB",
+]
+TRANSLATED = ["RODILLA", "CRÁNEO", "Schädel", "GENOU", "MANO DERECHA", "HÜFTE", "Fuß", "LWS"]
+FRONTAL = [
+    "AP",
+    "PA",
+    "P-A",
+    "P.A.",
+    "A/P",
+    "p a",
+    "POSTEROANTERIOR",
+    "Postero-Anterior",
+    "ANTEROPOSTERIOR",
+    "FRONTAL",
+]
+UNKNOWN = ["FACE", "FRENTE", "DE FACE", "STEHEND", "正面", "1"]
+OTHER_VIEWS = [
+    "LL",
+    "RL",
+    "LATERAL",
+    "LAT",
+    "L-L",
+    "LAO",
+    "RPO",
+    "LLD",
+    "OBLIQUE",
+    "PERFIL",
+    "Profil",
+    "MLO",
+    "seitlich",
+]
+
+
+def said(**elements: object) -> str:
+    header = Dataset()
+    for keyword, value in elements.items():
+        setattr(header, keyword, value)
+    return other_than_frontal_chest(header)
+
+
+@pytest.mark.filterwarnings("ignore:.*Invalid value|.*CS")
+@pytest.mark.parametrize("word", [*CHESTS, *OTHERS, *TRANSLATED])
+def test_known_other_parts_alone_are_others(word: str) -> None:
+    assert bool(said(BodyPartExamined=word)) == (word not in CHESTS)
+
+
+@pytest.mark.filterwarnings("ignore:.*Invalid value|.*CS")
+@pytest.mark.parametrize("word", [*FRONTAL, *UNKNOWN, *OTHER_VIEWS])
+def test_known_other_views_alone_are_others(word: str) -> None:
+    assert bool(said(ViewPosition=word)) == (word in OTHER_VIEWS)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"), [(["L", "F"], False), (["P", "F"], True), (["LP", "FA"], False)]
+)
+def test_directions(rows: list[str], expected: bool) -> None:
+    assert bool(said(PatientOrientation=rows)) == expected
