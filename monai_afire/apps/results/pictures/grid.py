@@ -77,7 +77,8 @@ def image_grid(
     for axis in axes[len(pictures) :]:
         axis.remove()
     if legend:  # on gray: bright colors do not show on white
-        lines = [Line2D([], [], color=np.divide(c, 255), linewidth=3) for c in legend.values()]
+        colors = [f"#{bytes(color).hex()}" for color in legend.values()]
+        lines = [Line2D([], [], color=color, linewidth=3) for color in colors]
         legend_below(figure, lines, [*legend], facecolor="0.25", labelcolor="white")
     figure.suptitle(heading, fontsize=TITLE_SIZE, parse_math=False)
     save_figure(figure, path)
