@@ -29,6 +29,8 @@ from monai_afire.metrics.landmark_errors import landmark_positions
 from monai_afire.metrics.multilabel import check_class_names
 from monai_afire.utils.files import save_png
 
+_THORAX = ("heart", "left lung", "right lung")
+
 
 @dataclass(eq=False, repr=False)
 class SegmentationWriter(ResultTables):
@@ -41,8 +43,8 @@ class SegmentationWriter(ResultTables):
     * ``overlays/<image>.png``: the outlines over the picture, each class in its color, in the proportions of the
       file, with a legend and the words that it is not for clinical use;
     * ``segmentation.csv``: for each image and class the fraction of the image inside the mask, "area_fraction_<class>",
-      and of "heart", "left lung" and "right lung" the "cardiothoracic_ratio", both at the resolution of the network.
-      Spaces in the names of classes become underscores there.
+      and of "heart", "left lung" and "right lung" (or "lung_left", "lung_right") the "cardiothoracic_ratio", both at
+      the resolution of the network. Spaces in the names of classes become underscores there.
 
     The evaluator's output has the logits ``(B, C, rows, columns)`` as "pred", of images that were resized to the
     network's input without cropping or padding; the batches need "index", "spatial_shape" and "picture" (else "image"
@@ -87,7 +89,7 @@ class SegmentationWriter(ResultTables):
         return ["image", *areas, *(["cardiothoracic_ratio"] if self._has_ratio() else [])]
 
     def _has_ratio(self) -> bool:
-        return {"heart", "left lung", "right lung"} <= set(self.class_names)
+        return set(_THORAX) <= {_organ(name) for name in self.class_names}
 
     def settings(self) -> Mapping[str, Any]:
         """The threshold."""
@@ -100,7 +102,8 @@ class SegmentationWriter(ResultTables):
         masks = probabilities >= self.threshold
         measured = masks.float().flatten(1).mean(1).tolist()
         if self._has_ratio():
-            measured.append(cardiothoracic_ratio(dict(zip(self.class_names, masks, strict=True))))
+            organs = map(_organ, self.class_names)
+            measured.append(cardiothoracic_ratio(dict(zip(organs, masks, strict=True))))
         self.add_row([source, *("" if np.isnan(value) else f"{value:.6g}" for value in measured)])
         shape = tuple(batch["spatial_shape"][row].tolist())
         for name, probability in zip(self.class_names, probabilities.numpy(), strict=True):
@@ -127,6 +130,12 @@ class SegmentationWriter(ResultTables):
         return path
 
 
+def _organ(class_name: str) -> str:
+    """The name of a class with its side first: "left lung" for "lung_left"."""
+    words = class_name.replace("_", " ").split()
+    return " ".join(sorted(words, key=lambda word: word not in ("left", "right")))
+
+
 def cardiothoracic_ratio(masks: Mapping[str, torch.Tensor]) -> float:
     """
     Largest width of the heart over the width from one lung's outer edge to the other's.
@@ -144,7 +153,7 @@ def cardiothoracic_ratio(masks: Mapping[str, torch.Tensor]) -> float:
         0.4
     """
     columns = {}
-    for name in ("heart", "left lung", "right lung"):
+    for name in _THORAX:
         region = get_largest_connected_component_mask(masks[name])
         columns[name] = torch.as_tensor(region).any(0).nonzero().flatten()
     if not all(len(found) for found in columns.values()):

@@ -127,7 +127,7 @@ def test_cardiothoracic_ratio(tmp_path: Path) -> None:
     inside[0, 1, 0, 0] = True
     inside[1, 0, 2:8, 1:4] = True
     pred = torch.where(inside, 5.0, -5.0)
-    names = ["right lung", "heart", "left lung"]
+    names = ["right lung", "heart", "lung_left"]
     items = items_of(tmp_path / "in", "a.png", "b.png")
     run(SegmentationWriter(items, names, str(tmp_path / "out")), batches(pred, (30, 20)))
     rows = read_csv(tmp_path / "out/segmentation.csv")

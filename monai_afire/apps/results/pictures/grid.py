@@ -77,7 +77,8 @@ def image_grid(
     for axis in axes[len(pictures) :]:
         axis.remove()
     if legend:  # on gray: bright colors do not show on white
-        lines = [Line2D([], [], color=np.divide(c, 255), linewidth=3) for c in legend.values()]
+        colors = [f"#{bytes(color).hex()}" for color in legend.values()]
+        lines = [Line2D([], [], color=color, linewidth=3) for color in colors]
         legend_below(figure, lines, [*legend], facecolor="0.25", labelcolor="white")
     figure.suptitle(heading, fontsize=TITLE_SIZE, parse_math=False)
     save_figure(figure, path)
@@ -137,14 +138,15 @@ def contact_sheet(
 def _pair(
     image: NDArray, heat: NDArray, mask: ArrayLike | None, low: float, high: float
 ) -> NDArray[np.uint8]:
-    """A radiograph and the same with its heat map side by side, no larger than the page shows them."""
+    """A radiograph and the same with its heat map side by side, in the size that the page shows them in."""
     overlay = overlay_heat_map(image, heat, low, high)
     gray = np.rint(255 * image.clip(0, 1)).astype(np.uint8)
-    factor = min(1, _PAIR_SIDE / max(image.shape))
+    factor = _PAIR_SIDE / max(image.shape)
     rows, columns = (max(1, round(factor * side)) for side in image.shape)
+    method = Image.Resampling.BOX if factor < 1 else Image.Resampling.BILINEAR
     pictures = []
     for picture in (np.stack([gray] * 3, axis=-1), overlay):
-        reduced = Image.fromarray(picture).resize((columns, rows), Image.Resampling.BOX)
-        pictures.append(np.asarray(reduced) if mask is None else outlined(reduced, mask))
+        shown = Image.fromarray(picture).resize((columns, rows), method)
+        pictures.append(np.asarray(shown) if mask is None else outlined(shown, mask))
     gap = np.full((rows, max(1, columns // 50), 3), 255, np.uint8)
     return np.hstack([pictures[0], gap, pictures[1]])

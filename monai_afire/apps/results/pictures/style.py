@@ -85,19 +85,7 @@ def legend_below(
 
 
 def on_dark(figure: Figure) -> Figure:
-    """
-    Show a figure on a dark page: its paper, letters and lines change, its data do not.
-
-    Args:
-        figure: changed in place.
-
-    Returns:
-        The figure.
-
-    Example:
-        >>> max(on_dark(plot_figure(2, 1)).get_facecolor()[:3]) < 0.2
-        True
-    """
+    """Show a figure, which is changed, on a dark page: its paper, letters and lines change, its data do not."""
     figure.set_facecolor(_DARK_PAPER)
     for axis in figure.axes:
         axis.set_facecolor(_DARK_PAPER)
@@ -114,19 +102,7 @@ def on_dark(figure: Figure) -> Figure:
 
 
 def figure_url(figure: Figure) -> str:
-    """
-    The figure as a picture within a page.
-
-    Args:
-        figure: the figure.
-
-    Returns:
-        PNG as a URL with its data, for the ``src`` of an ``img``.
-
-    Example:
-        >>> figure_url(Figure(figsize=(2, 1), dpi=50))[:22]
-        'data:image/png;base64,'
-    """
+    """The figure as PNG in a URL with its data, for the ``src`` of an ``img``."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     return f"data:image/png;base64,{b64encode(buffer.getvalue()).decode('ascii')}"
