@@ -47,9 +47,6 @@ class LoadMasks(Transform):
         fit_size: bring masks of another resolution to the radiograph's size, by the nearest pixel. The ratio of the
             sides must be the radiograph's.
 
-    Raises:
-        ValueError: for a number of channels below 1.
-
     Example:
         >>> import os, tempfile
         >>> from PIL import Image
@@ -63,8 +60,6 @@ class LoadMasks(Transform):
     backend = LoadRadiograph.backend
 
     def __init__(self, num_channels: int | None = None, fit_size: bool = False) -> None:
-        if num_channels is not None and num_channels < 1:
-            raise ValueError(f"num_channels must be at least 1, got {num_channels}")
         self.num_channels = num_channels
         self.fit_size = fit_size
         # a radiograph of any shape has masks of that shape
@@ -86,50 +81,42 @@ class LoadMasks(Transform):
             RadiographError: when a file is missing, cannot be read, has another size or is no mask; when there is
                 another number of files.
         """
-        paths = self._paths(files)
-        loaded = [_structure(path, self.loader(path)) for path in paths]
+        paths = list(files) if isinstance(files, (list, tuple)) else [files]
+        if not all(paths) or len(paths) != (self.num_channels or max(1, len(paths))):
+            found = f"is no list of {self.num_channels or 'some'} masks"
+            raise refuse(
+                str(paths), found, "give one file for each channel, of zeros if nothing is there"
+            )
+        names = [single_path(path) for path in paths]
+        loaded = [_structure(name, self.loader(name)) for name in names]
         reference = loaded[0] if image is None else image
         masks = []
-        for path, values in zip(paths, loaded, strict=True):
-            fitted = self._fitted(path, torch.as_tensor(values), reference)
-            masks.append(_binary(path, fitted))
-        return _like(reference, torch.cat(masks), paths[0])
+        for name, values in zip(names, loaded, strict=True):
+            fitted = self._fitted(name, torch.as_tensor(values), reference)
+            masks.append(_binary(name, fitted))
+        return _like(reference, torch.cat(masks), names[0])
 
     def empty(self, image: torch.Tensor) -> torch.Tensor:
         """Masks of nothing, for a normal radiograph ``(1, H, W)``."""
         return _like(image, torch.zeros(self.num_channels or 1, *image.shape[1:]))
 
-    def _paths(self, files: Any) -> list[str]:
-        """One path for each channel."""
-        paths = list(files) if isinstance(files, (list, tuple)) else [files]
-        if not paths or (self.num_channels or len(paths)) != len(paths):
-            found = f"{len(paths)} masks where {self.num_channels or 'some'} are expected"
-            raise refuse(str(paths), found, "list one file for each channel")
-        lacking = [f"channel {channel}" for channel, path in enumerate(paths) if path in (None, "")]
-        if lacking:
-            found = f"there is no mask of {', '.join(lacking)}"
-            raise refuse(str(paths), found, "give a file, one of zeros if nothing is there")
-        return [single_path(path) for path in paths]
-
     def _fitted(self, path: str, values: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
         """Values at the image's size, or an error."""
-        height, width = values.shape[1:]
-        rows, columns = image.shape[1:]
+        (height, width), (rows, columns) = values.shape[1:], image.shape[1:]
         if (height, width) == (rows, columns):
             return values
-        same_ratio = height * columns == width * rows
-        if self.fit_size and same_ratio:
-            resized = F.interpolate(values[None], size=(rows, columns), mode="nearest-exact")[0]
-            if resized.max() < values.max():
-                found = f"has a structure too thin for {columns} x {rows} pixels, which is lost"
-                warn_about(path, found)
-            return resized
-        size = f"is {width} x {height} pixels (width x height)"
-        found = f"{size}, but its image {image_name({'image': image})} is {columns} x {rows}"
-        remedy = "the ratio of the sides differs, too: check that they belong together, and crop or pad one"
-        if same_ratio:
-            remedy = "load masks before the image is resized; if the files differ in resolution alone, set fit_size"
-        raise refuse(path, found, remedy)
+        if not self.fit_size or height * columns != width * rows:
+            name = image_name({"image": image})
+            found = f"is {width} x {height} pixels (width x height), its image {name} is {columns} x {rows}"
+            remedy = "check that they belong together, and load masks before the image is resized; "
+            raise refuse(
+                path, found, f"{remedy}fit_size fits another resolution of the same picture"
+            )
+        resized = F.interpolate(values[None], size=(rows, columns), mode="nearest-exact")[0]
+        if resized.max() < values.max():
+            found = f"has a structure too thin for {columns} x {rows} pixels, which is lost"
+            warn_about(path, found)
+        return resized
 
 
 class LoadMasksd(ArrayTransformd):
@@ -173,10 +160,7 @@ class LoadMasksd(ArrayTransformd):
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Load the masks of one item. The item itself does not change."""
         item = dict(data)
-        image, name = item.get(self.image_key), image_name(data, self.image_key)
-        if not isinstance(image, torch.Tensor):
-            found = f"{self.image_key!r} is not loaded"
-            raise refuse(name, found, "put LoadRadiographd before LoadMasksd")
+        image = item[self.image_key]
         for key in self.keys:
             files = data.get(key)
             if files not in (None, ""):
@@ -184,9 +168,10 @@ class LoadMasksd(ArrayTransformd):
             elif data.get(self.normal_key) == 0:
                 item[key] = self.transform.empty(image)
             elif not self.allow_missing_keys or key in data:
-                normal = f"{self.normal_key}=0 if there is nothing to see"
-                remedy = f"give the file of its mask, or {normal}"
-                raise refuse(name, f"has no {key!r}", remedy)
+                remedy = (
+                    f"give the file of its mask, or {self.normal_key}=0 if there is nothing to see"
+                )
+                raise refuse(image_name(data, self.image_key), f"has no {key!r}", remedy)
         return item
 
 
@@ -217,47 +202,34 @@ def _opacity(path: str) -> np.ndarray | None:
         return None  # no picture that Pillow reads: it has no such channel
 
 
-def _holds_labels(values: torch.Tensor) -> bool:
-    """Whether a mask has numbers of several structures instead of levels of gray."""
-    few = values.unique()
-    return (
-        2 < len(few) <= _MOST_LABELS
-        and bool((few == few.round()).all())
-        and float(few[-1] - few[0]) <= _MOST_LABELS
-    )
-
-
 def _binary(path: str, values: torch.Tensor) -> torch.Tensor:
     """0 and 1 from the values of a mask ``(1, H, W)``."""
     low, high = float(values.min()), float(values.max())
     if low == high:
         return torch.full_like(values, float(high > 0))
-    found = _more_than_two_levels(values, low, high)
-    if found:
-        remedy = "give a picture with two values, one for each structure"
-        raise refuse(path, f"is no mask: {found}", remedy)
+    if _has_levels_between(values, low, high):
+        found = f"is no mask: it has {len(values.unique())} values from {low:g} to {high:g}"
+        raise refuse(path, found, "give a picture with two values, one for each structure")
     return (values > (low + high) / 2).float()
 
 
-def _more_than_two_levels(values: torch.Tensor, low: float, high: float) -> str:
-    """What a mask has between its two values, but at their outlines; "" for nothing."""
-    if ((values == low) | (values == high)).all():
-        return ""
-    number = len(values.unique())
-    if _holds_labels(values):
-        found = f"it has {number} values from {low:g} to {high:g}"
-        return f"{found}, as numbers of structures have them"
+def _has_levels_between(values: torch.Tensor, low: float, high: float) -> bool:
+    """Whether there is more than two values and their blurred outlines: a picture, or numbers of several structures."""
+    levels = values.unique()
+    are_few = len(levels) <= _MOST_LABELS
+    if len(levels) == 2:
+        return False
+    if are_few and high - low <= _MOST_LABELS and torch.equal(levels, levels.round()):
+        return True
     start, end = (low + share * (high - low) for share in _INTERMEDIATE)
     between = ((values > start) & (values < end)).float()
-    structure = (values >= end).float()[None]
-    near_structure = F.max_pool2d(structure, 2 * _BAND + 1, stride=1, padding=_BAND)[0]
-    away = int(((between > 0) & (near_structure == 0)).sum())
-    if number <= _MOST_LABELS and away:
-        return f"{away} pixels of values between {low:g} and {high:g} lie away from the outlines"
-    outside = 1 - between[None]
-    if min(values.shape[1:]) >= _BAND and (F.max_pool2d(outside, _BAND, stride=1) == 0).any():
-        return f"it has {number} values from {low:g} to {high:g}, and regions between them"
-    return ""
+    structure = (values >= end).float()
+    near_structure = F.max_pool2d(structure, 2 * _BAND + 1, stride=1, padding=_BAND)
+    if are_few and (between > near_structure).any():
+        return True
+    if min(values.shape[1:]) < _BAND:
+        return False
+    return bool((F.avg_pool2d(between, _BAND, stride=1) == 1).any())
 
 
 def _like(image: torch.Tensor, masks: torch.Tensor, path: Any = None) -> torch.Tensor:

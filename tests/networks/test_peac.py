@@ -427,8 +427,6 @@ def test_projection_mlp(num_layers: int) -> None:
         expected = (nn.functional.gelu(expected) if i else expected) @ layer.weight.T + layer.bias
     torch.testing.assert_close(mlp(x), expected)
     torch.testing.assert_close(mlp(x)[1, 2], mlp(x[1, 2]))  # no statistics of the batch
-    with pytest.raises(ValueError, match="num_layers=0"):
-        ProjectionMLP(5, 7, 3, num_layers=0)
 
 
 def test_center_is_taken_from_the_teacher_and_then_moves() -> None:

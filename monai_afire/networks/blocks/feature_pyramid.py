@@ -156,14 +156,7 @@ class FeaturePyramid(nn.Module):
 
         Returns:
             ``(B, channels, *S_0)``, at the finest map's size.
-
-        Raises:
-            ValueError: when there are too many or too few maps.
         """
-        if len(maps) != len(self.laterals) + 1:
-            raise ValueError(
-                f"this pyramid was built for {len(self.laterals) + 1} maps, got {len(maps)}"
-            )
         top_down = [maps[-1]]
         for lateral, features in zip(reversed(self.laterals), reversed(maps[:-1]), strict=True):
             top_down.insert(0, lateral(features) + resize_features(top_down[0], features.shape[2:]))
@@ -220,12 +213,7 @@ class MultiScaleNeck(nn.Module):
 
         Returns:
             ``(B, out_channels_i, *S_i)``, finest first.
-
-        Raises:
-            ValueError: when there are too many or too few maps.
         """
-        if len(maps) != len(self.scales):
-            raise ValueError(f"this neck was built for {len(self.scales)} maps, got {len(maps)}")
         return [scale(features) for scale, features in zip(self.scales, maps, strict=True)]
 
 

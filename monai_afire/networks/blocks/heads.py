@@ -40,9 +40,6 @@ class ProjectionMLP(nn.Module):
         num_layers: number of linear layers, at least 1.
         batch_norm: normalize over the vectors of a batch before each GELU. It then takes ``(N, in_dim)`` alone.
 
-    Raises:
-        ValueError: when there is no layer.
-
     Example:
         >>> ProjectionMLP(in_dim=24, hidden_dim=64, out_dim=16, num_layers=3)(torch.rand(2, 9, 24)).shape
         torch.Size([2, 9, 16])
@@ -57,8 +54,6 @@ class ProjectionMLP(nn.Module):
         batch_norm: bool = False,
     ) -> None:
         super().__init__()
-        if num_layers < 1:
-            raise ValueError(f"a projection needs at least 1 layer, got num_layers={num_layers}")
         widths = [in_dim, *[hidden_dim] * (num_layers - 1), out_dim]
         layers: list[nn.Module] = []
         for width, next_width in itertools.pairwise(widths[:-1]):
@@ -174,15 +169,7 @@ class PositionwiseLinear(nn.Module):
 
         Returns:
             ``(B, L, K)``.
-
-        Raises:
-            ValueError: when L or D differ from the layer's.
         """
-        num_tokens, _, in_dim = self.weight.shape
-        if x.shape[1:] != (num_tokens, in_dim):
-            raise ValueError(
-                f"expected tokens (B, L={num_tokens}, D={in_dim}), got {tuple(x.shape)}"
-            )
         scores = torch.bmm(x.transpose(0, 1), self.weight.transpose(1, 2))
         inverse_norm = torch.linalg.vector_norm(self.weight, dim=-1).clamp_min(1e-12).reciprocal()
         return (scores * inverse_norm.to(scores.dtype).unsqueeze(1)).transpose(0, 1)
