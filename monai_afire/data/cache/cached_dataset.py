@@ -8,12 +8,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from monai.data import Dataset
+from monai.data import CacheDataset, Dataset
 from monai.transforms import Compose
 from monai.utils import look_up_option
 
 from monai_afire.data.cache.disk_cache import DiskCachedDataset
-from monai_afire.data.cache.unreadable import MemoryCachedDataset, UnreadableNamingDataset
 from monai_afire.utils.distributed import global_rank
 
 _DISK_BITS = {"disk": None, "disk16": 16, "disk8": 8}
@@ -50,9 +49,8 @@ def cached_dataset(
         The data set.
 
     Raises:
-        ValueError: for another ``cache``, a ``cache_rate`` out of range, or "disk" without ``cache_dir``.
+        ValueError: for another ``cache``, or "disk" without ``cache_dir``.
         OSError: when ``cache_dir`` cannot be written to.
-        RadiographError: for "memory" here, else on reading: how many files cannot be read, and the first twenty.
 
     Example:
         >>> import tempfile, torch
@@ -61,20 +59,16 @@ def cached_dataset(
         >>> choices = ("memory", "disk", "none")
         >>> sets = [cached_dataset(items, transform, choice, tempfile.mkdtemp(), progress=False) for choice in choices]
         >>> [type(dataset).__name__ for dataset in sets], [float(dataset[0]["image"].sum()) for dataset in sets]
-        (['MemoryCachedDataset', 'DiskCachedDataset', 'UnreadableNamingDataset'], [16.0, 16.0, 16.0])
+        (['CacheDataset', 'DiskCachedDataset', 'Dataset'], [16.0, 16.0, 16.0])
     """
     look_up_option(cache, CACHES)
     # MONAI takes a nested Compose for random, and would cache nothing of it
     transform = (transform if isinstance(transform, Compose) else Compose(transform)).flatten()
     if cache == "none":
-        return UnreadableNamingDataset(data, transform)
+        return Dataset(data, transform)
     if cache == "memory":
-        if not 0 <= cache_rate <= 1:
-            raise ValueError(
-                f"cache_rate is {cache_rate}: the share of the items to keep in memory is from 0 to 1"
-            )
         progress = progress and global_rank() == 0
-        return MemoryCachedDataset(
+        return CacheDataset(
             data, transform, cache_rate=cache_rate, num_workers=num_workers, progress=progress
         )
     if not cache_dir:

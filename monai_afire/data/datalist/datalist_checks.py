@@ -8,7 +8,7 @@ import json
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,53 +65,38 @@ def require_keys(
     for key in keys:
         may_lack = key in _LESION_MASKS
         lacking = [
-            number
+            item_name(item, number)
             for number, item in enumerate(items)
             if item.get(key) in (None, "") and not (may_lack and item.get("abnormal") == 0)
         ]
         if lacking:
-            shown = first_few(item_name(items[number], number) for number in lacking)
-            text = f"{len(lacking):,} of {len(items):,} items of section {section!r} have no {key!r}: {shown}"
-            found = f"the first of them has {', '.join(items[lacking[0]])}"
-            given = f"Give each item its {key!r} in a datalist"
-            if key in NAMES_HEADERS:
-                given += (
-                    f', and the list their names ("{NAMES_HEADERS[key]}": ["first", "second", ...])'
-                )
-            remedy = "monai-afire data makes one from the label files of public sets"
-            raise DatalistError(f"{source}: {text}; {found}. {given}; {remedy}.")
+            names = f', and the list "{NAMES_HEADERS[key]}"' if key in NAMES_HEADERS else ""
+            raise DatalistError(
+                f"{source}: {len(lacking):,} of {len(items):,} items of section {section!r} have no {key!r}: "
+                f"{first_few(lacking)}. Give each item its {key!r} in a datalist{names}; monai-afire data makes one "
+                "from the label files of public sets."
+            )
 
 
 def require_files(
     items: Sequence[Mapping[str, Any]], keys: Sequence[str], section: str, source: Path
 ) -> None:
     """Refuse a section that names files which do not exist, or folders."""
-
-    def paths() -> Iterator[tuple[int, str]]:
-        for number, item in enumerate(items):
-            for key in keys:
-                for path in ensure_tuple(item.get(key) or ()):
-                    yield number, path
-
-    wrong = _unusable_files(path for _, path in paths())
-    if wrong:
-        total = sum(1 for _ in paths())
-        found = [
-            f"item {number} {wrong[path]}: {path}" for number, path in paths() if path in wrong
-        ]
-        text = f"section {section!r} names {len(found)} of {total} files that cannot be used"
+    paths = [path for item in items for key in keys for path in ensure_tuple(item.get(key) or ())]
+    if wrong := _unusable_files(paths):
         raise DatalistError(
-            f"{source}: {text}: {first_few(found)}; check dataset_dir and the list."
+            f"{source}: section {section!r} names {len(wrong)} of {len(paths)} files that cannot be used: "
+            f"{first_few(wrong)}; check dataset_dir and the list."
         )
 
 
-def _unusable_files(paths: Iterator[str]) -> dict[str, str]:
+def _unusable_files(paths: Sequence[str]) -> list[str]:
     """Paths that are not files, with the reason; a folder with many of them is listed once."""
     by_folder: dict[str, list[str]] = {}
     for path in paths:
         folder, name = os.path.split(path)
         by_folder.setdefault(folder, []).append(name)
-    unusable: dict[str, str] = {}
+    unusable: list[str] = []
     for folder, names in by_folder.items():
         present: set[str] = set()
         if len(names) >= _SCAN_FROM and os.path.isdir(folder):
@@ -119,18 +104,14 @@ def _unusable_files(paths: Iterator[str]) -> dict[str, str]:
                 present = {entry.name for entry in entries if entry.is_file(follow_symlinks=False)}
         for name in names:
             if name not in present and not os.path.isfile(path := os.path.join(folder, name)):
-                unusable[path] = _kind_of_path(path)
+                unusable.append(f"{path} {_kind_of_path(path)}")
     return unusable
 
 
 def _kind_of_path(path: str) -> str:
     """Say why a path is not that of a file."""
-    if os.path.isdir(path):
-        return "is a folder"
     if os.path.exists(path):
-        return "is no regular file"
-    if os.path.islink(path):
-        return "is a link that leads nowhere"
+        return "is no file"
     spelling = spelling_on_disk(path)
     return f"does not exist ({spelling})" if spelling else "does not exist"
 
@@ -138,26 +119,26 @@ def _kind_of_path(path: str) -> str:
 def check_finding_names(content: Mapping[str, Any], source: str | os.PathLike) -> None:
     """Warn of a name such as "No Finding" among the findings of a list by which its images count as abnormal."""
     names = content.get("finding_names")
-    entries = list(names.values()) if isinstance(names, Mapping) else names
-    if not isinstance(entries, list):
-        return
-    absent = [str(name) for name in entries if is_absence(str(name))]
+    names = list(names.values()) if isinstance(names, Mapping) else names
+    absent = (
+        [str(name) for name in names if is_absence(str(name))] if isinstance(names, list) else []
+    )
     if absent and _findings_decide(content):
-        text = f"finding_names holds {first_few(map(repr, absent))}, which counts as a finding"
-        remedy = "leave it out there and in the labels: without any finding, an image is normal"
-        warnings.warn(f"{source}: {text}; {remedy}.", stacklevel=3)
+        warnings.warn(
+            f"{source}: finding_names holds {first_few(map(repr, absent))}, which counts as a finding; leave it out "
+            "there and in the labels: without any finding, an image is normal.",
+            stacklevel=3,
+        )
 
 
 def _findings_decide(content: Mapping[str, Any]) -> bool:
     """Whether an image is abnormal by a list of findings: no class, and no "abnormal" of its own, which comes first."""
-    for section in SECTIONS:
-        items = content.get(section)
-        for item in items if isinstance(items, list) else ():
-            if not isinstance(item, Mapping) or "abnormal" in item:
-                continue
-            if isinstance(item.get("label"), list):
-                return True
-    return False
+    listed = [content.get(section) for section in SECTIONS]
+    items = [item for items in listed if isinstance(items, list) for item in items]
+    return any(
+        isinstance(item, Mapping) and "abnormal" not in item and isinstance(item.get("label"), list)
+        for item in items
+    )
 
 
 def item_name(item: Mapping[str, Any], number: int) -> str:

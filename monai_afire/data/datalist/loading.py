@@ -95,8 +95,12 @@ def load_radiograph_datalist(
     entries = _section(content, listed, source)
     base = base_folder(dataset_dir, source, entries[0])
     check_leaks(content, source, base, leaks)
-    entries = [_with_listed_organs(entry, content.get("organ_names"), source) for entry in entries]
-    items = _to_items(entries, f"{source}: section {listed!r}", path_keys, base)
+    folders: dict[str, str] = {}
+    items = []
+    for number, entry in enumerate(entries):
+        where = f"{source}: section {listed!r}, item {number}"
+        entry = _with_listed_organs(entry, content.get("organ_names"), where)
+        items.append(_to_item(entry, path_keys, base, folders, where))
     require_keys(items, ["image"], listed, source)
     if check_files:
         require_files(items, path_keys, listed, source)
@@ -168,10 +172,8 @@ def read_sections(source: Path) -> dict[str, Any]:
     _refuse_table(source)
     content = read_json(source, "the datalist", "check the name, or write it again")
     if not isinstance(content, dict):
-        expected = 'an object with lists such as {"training": [{"image": "a.png"}, ...]}'
-        raise DatalistError(
-            f"{source}: the top level is {_kind(content)}, where {expected} is expected."
-        )
+        expected = '{"training": [{"image": "a.png"}, ...]}'
+        raise DatalistError(f"{source}: is no object with lists such as {expected}.")
     return content
 
 
@@ -197,20 +199,16 @@ def _is_below(path: Path, folder: Path) -> bool:
 
 def _section(content: Mapping[str, Any], section: str, source: Path) -> list[Any]:
     """Entries of a section, at least one."""
-    if section not in content:
-        found = [name for name, value in content.items() if isinstance(value, list)]
-        sections = ", ".join(found) or "none"
-        raise DatalistError(f"{source}: has no section {section!r}; sections found: {sections}.")
-    entries = content[section]
-    name = f"{source}: section {section!r}"
-    if not isinstance(entries, list):
-        raise DatalistError(f"{name} is {_kind(entries)}, where an array of items is expected.")
-    if not entries:
-        raise DatalistError(f"{name} is empty; add items, or choose another section.")
+    entries = content.get(section)
+    if not isinstance(entries, list) or not entries:
+        found = [name for name, value in content.items() if isinstance(value, list) and value]
+        raise DatalistError(
+            f"{source}: has no section {section!r} with a list of items; sections found: {', '.join(found) or 'none'}."
+        )
     return entries
 
 
-def _with_listed_organs(entry: Any, organ_names: Any, source: Path) -> Any:
+def _with_listed_organs(entry: Any, organ_names: Any, where: str) -> Any:
     """The entry with "organs" as a list in the order of the header, where its masks are named by organ."""
     key = next(
         (key for key in _ORGANS if isinstance(entry, dict) and isinstance(entry.get(key), dict)),
@@ -221,45 +219,20 @@ def _with_listed_organs(entry: Any, organ_names: Any, source: Path) -> Any:
     masks, names = entry[key], organ_names if isinstance(organ_names, list) else []
     if set(masks) != set(names):
         raise DatalistError(
-            f"{source}: {key!r} has {', '.join(masks)}, and organ_names are {', '.join(map(str, names)) or 'missing'}: "
+            f"{where}: {key!r} has {', '.join(masks)}, and organ_names are {', '.join(map(str, names)) or 'missing'}: "
             "give each item one file for each name."
         )
     others = {name: value for name, value in entry.items() if name != key}
     return {**others, "organs": [masks[name] for name in names]}
 
 
-def _to_items(
-    entries: Sequence[Any], where: str, path_keys: Sequence[str], base: Path
-) -> list[dict[str, Any]]:
-    """Entries of a section, themselves, as dictionaries with absolute file names."""
-    items: list[dict[str, Any]] = []
-    folders: dict[str, str] = {}
-    try:
-        for entry in entries:
-            items.append(_to_item(entry, path_keys, base, folders))
-    except DatalistError as error:
-        raise DatalistError(f"{where}, item {len(items)}{error}") from error
-    return items
-
-
-def _kind(value: object) -> str:
-    names = {
-        dict: "an object",
-        list: "an array",
-        str: "a text",
-        bool: "a truth value",
-        type(None): "null",
-    }
-    return names.get(type(value), "a number")
-
-
 def _to_item(
-    entry: Any, path_keys: Sequence[str], base: Path, folders: dict[str, str]
+    entry: Any, path_keys: Sequence[str], base: Path, folders: dict[str, str], where: str
 ) -> dict[str, Any]:
-    """One entry of a section, itself, as a dictionary with absolute file names."""
+    """One entry of a section as a dictionary with absolute file names."""
     item = {"image": entry} if isinstance(entry, str) else entry
     if not isinstance(item, dict):
-        raise DatalistError(f" is {_kind(entry)}, where an object or a file name is expected.")
+        raise DatalistError(f"{where} is {entry!r}, where an object or a file name is expected.")
     for key in path_keys:
         if key not in item:
             continue
@@ -269,7 +242,7 @@ def _to_item(
             paths = [_absolute(name, base, folders) for name in names]
             item[key] = paths if isinstance(value, list) else paths[0]
         elif value is not None or key == "image":
-            raise DatalistError(f": {key!r} is {value!r}, where a file name is expected.")
+            raise DatalistError(f"{where}: {key!r} is {value!r}, where a file name is expected.")
     return item
 
 

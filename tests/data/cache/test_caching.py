@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from ignite.engine import Engine, Events
-from monai.data import CacheDataset, DataLoader, Dataset, MetaTensor
+from monai.data import DataLoader, Dataset, MetaTensor
 from monai.transforms import (
     Compose,
     EnsureTyped,
@@ -26,14 +26,7 @@ from monai.transforms import (
 )
 from PIL import Image
 
-from monai_afire.data.cache.cached_dataset import cached_dataset
-from monai_afire.data.cache.disk_cache import (
-    DiskCachedDataset,
-    _source_files,
-    pack_item,
-    unpack_item,
-)
-from monai_afire.data.cache.unreadable import MemoryCachedDataset, UnreadableNamingDataset
+from monai_afire.data import cached_dataset
 from monai_afire.handlers.random_state import EpochSeed
 from monai_afire.transforms import (
     GridCropPaird,
@@ -41,7 +34,6 @@ from monai_afire.transforms import (
     ResizeToCoverd,
     StandardizeContrastd,
 )
-from monai_afire.transforms.radiograph_files import RadiographError
 
 CHOICES = ("memory", "disk", "disk16", "disk8", "none")
 EXACT = ("memory", "disk", "none")
@@ -153,44 +145,36 @@ def test_an_unscaled_picture_of_8_bits_is_stored_without_loss(
     assert all(same(exact[number], dataset[number]) for number in range(4))
 
 
-def test_values_beyond_0_and_1_and_small_tensors_are_not_rounded() -> None:
-    item = {
-        "wide": torch.tensor([[[0.1, 1.5]]]),
-        "negative": torch.tensor([[[-0.1, 0.5]]]),
-        "nan": torch.tensor([[[float("nan"), 0.3]]]),
-        "vector": torch.tensor([0.1, 0.3]),
-        "mask": torch.tensor([[[0.0, 1.0]]]),
-        "empty": torch.zeros(1, 0, 4),
-        "whole": torch.tensor([[[0, 1]]]),
-    }
-    restored = unpack_item(pack_item(item, bits=8))
-    for key, value in item.items():
-        assert torch.equal(restored[key].nan_to_num(7), value.nan_to_num(7)), key
+class Replace(Transform):
+    """Gives the same item for each image."""
+
+    def __init__(self, item: dict[Any, Any]) -> None:
+        self.item = item
+
+    def __call__(self, item: dict[str, Any]) -> dict[Any, Any]:
+        return dict(self.item)
 
 
-def test_items_of_every_kind_survive_the_safe_loading(tmp_path: Path) -> None:
-    whole = torch.rand(100, 100)
+def test_items_of_every_kind_survive(tmp_path: Path) -> None:
     item = {
         "nested": {"list": [1, 2.5, "text", None, True], "tuple": (np.float32(0.1), np.int64(3))},
         "array": np.arange(6, dtype=np.uint16).reshape(2, 3)[:, ::2],
         "bool": np.array([True, False]),
-        "view": whole[:2, :2],
+        "view": torch.rand(100, 100)[:2, :2],
+        "wide": torch.tensor([[[0.1, 1.5]]]),  # no image in [0, 1]: not rounded
+        "negative": torch.tensor([[[-0.1, 0.5]]]),
+        "vector": torch.tensor([0.1, 0.3]),
         3: torch.tensor([1, 2]),
         "meta": MetaTensor(
-            torch.rand(1, 4, 4),
-            meta={"spacing": np.array([np.nan, 1.0]), "affine": torch.eye(4), "space": "RAS"},
+            torch.rand(2, 4), meta={"spacing": np.array([np.nan, 1.0]), "space": "RAS"}
         ),
     }
-    torch.save(pack_item(item), tmp_path / "item.pt")
-    assert (tmp_path / "item.pt").stat().st_size < 20_000
-    assert same(unpack_item(torch.load(tmp_path / "item.pt", weights_only=True)), item)
-
-
-def test_what_cannot_be_stored_is_refused_with_the_remedy() -> None:
-    with pytest.raises(
-        TypeError, match=r"set cannot be kept in the cache on disk.*choose cache='memory'"
-    ):
-        pack_item({"a": {1, 2}})
+    dataset = make([{"image": "a"}], "disk8", tmp_path, Compose([Replace(item)]))
+    for _ in range(2):  # made, and read
+        assert same(dataset[0], item)
+    assert stored(tmp_path)[0].stat().st_size < 20_000
+    with pytest.raises(TypeError, match="cache='memory'"):
+        make([{"image": "a"}], "disk", tmp_path, Compose([Replace({"a": {1, 2}})]))[0]
 
 
 # ---- never stale
@@ -266,13 +250,13 @@ def test_changed_code_makes_new_files(items: list[dict[str, Any]], tmp_path: Pat
     assert values[0] == values[1] == pytest.approx(2 * values[2])
 
 
-def test_code_of_the_packages_own_transforms_counts() -> None:
-    """The folder of the transforms was looked for in another place, so that a change of their code went unseen."""
-    names = {path.name for path in _source_files({LoadRadiographd.__module__})}
-    assert "radiograph.py" in names
-
-
-def test_a_changed_image_or_item_is_read_again(items: list[dict[str, Any]], tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["absolute", "relative"])
+def test_a_changed_image_or_item_is_read_again(
+    items: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    if kind == "relative":
+        monkeypatch.chdir(tmp_path)
+        items = [{**item, "image": Path(item["image"]).name} for item in items]
     make(items, "disk", tmp_path)[0]
     path = Path(items[0]["image"])
     before = path.stat()
@@ -380,34 +364,20 @@ def test_workers_share_the_files(items: list[dict[str, Any]], tmp_path: Path) ->
     assert not list((tmp_path / "cache").rglob("*.tmp"))
 
 
-def test_types(items: list[dict[str, Any]], tmp_path: Path) -> None:
-    types = [type(make(items, choice, tmp_path)) for choice in CHOICES]
-    assert types == [MemoryCachedDataset, *[DiskCachedDataset] * 3, UnreadableNamingDataset]
-    assert issubclass(MemoryCachedDataset, CacheDataset)
-
-
 # ---- errors
 
 
-def test_unknown_choice_names_the_choices(items: list[dict[str, Any]]) -> None:
-    with pytest.raises(ValueError, match=r"'ram', .*'memory'"):
-        cached_dataset(items, steps(), "ram")
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1.5])
-def test_rate_out_of_range(rate: float, items: list[dict[str, Any]]) -> None:
-    with pytest.raises(ValueError, match="from 0 to 1"):
-        cached_dataset(items, steps(), "memory", cache_rate=rate)
-
-
-def test_disk_without_a_folder(items: list[dict[str, Any]]) -> None:
-    with pytest.raises(ValueError, match="give cache_dir"):
-        cached_dataset(items, steps(), "disk")
-
-
-def test_folder_that_cannot_be_written_to(items: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_settings_that_make_no_cache_are_refused(
+    items: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    for arguments, words in ((["ram"], "memory"), (["disk"], "cache_dir")):
+        with pytest.raises(ValueError, match=words):
+            cached_dataset(items, steps(), *arguments)
+    unnamed = Compose([LoadRadiographd("image"), Lambdad("image", lambda image: image)])
+    with pytest.raises(ValueError, match="lambda"):
+        make(items, "disk", tmp_path, unnamed)
     (tmp_path / "cache").write_text("a file")
-    with pytest.raises(OSError, match=r"cannot write to .*cache"):
+    with pytest.raises(OSError, match="cache"):
         make(items, "disk", tmp_path)
 
 
@@ -425,61 +395,6 @@ def test_full_disk_is_an_error(items: list[dict[str, Any]], tmp_path: Path) -> N
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
-
-
-# ---- files that cannot be read
-
-
-def damage(items: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
-    """The same items, and behind each as many empty files."""
-    for number in range(count):
-        Path(items[0]["image"]).with_name(f"empty{number:02d}.png").touch()
-    empty = [
-        {"image": items[0]["image"].replace("0.png", f"empty{number:02d}.png")}
-        for number in range(count)
-    ]
-    return [items[0], *empty, *items[1:]]
-
-
-@pytest.mark.parametrize("choice", CHOICES)
-def test_all_files_that_cannot_be_read_are_named_at_once(
-    choice: str, items: list[dict[str, Any]], tmp_path: Path
-) -> None:
-    damaged = damage(items, 23)
-    with pytest.raises(RadiographError) as caught:
-        make(damaged, choice, tmp_path)[1]
-    lines = str(caught.value).splitlines()
-    assert lines[0] == f"23 of {27 if choice == 'memory' else 26} items cannot be read:"
-    assert [
-        f"empty{number:02d}.png: is empty" in line for number, line in enumerate(lines[1:21])
-    ] == [True] * 20
-    assert lines[21] == "  and 3 more"
-    assert "leave them out" in lines[22]
-
-
-@pytest.mark.parametrize("choice", CHOICES)
-def test_one_file_that_cannot_be_read_is_told_as_ever(
-    choice: str, items: list[dict[str, Any]], tmp_path: Path
-) -> None:
-    with pytest.raises(RadiographError, match=r"empty00\.png: is empty \(0 bytes\)") as caught:
-        make(damage(items, 1), choice, tmp_path)[1]
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("choice", CHOICES)
-def test_other_errors_pass(choice: str, items: list[dict[str, Any]], tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="applying transform"):
-        make([*items, {"picture": "a.png"}], choice, tmp_path, Compose([LoadRadiographd("image")]))[
-            4
-        ]
-
-
-def test_settings_that_cannot_be_told_apart_are_refused(
-    items: list[dict[str, Any]], tmp_path: Path
-) -> None:
-    chain = Compose([LoadRadiographd("image"), Lambdad("image", lambda image: image)])
-    with pytest.raises(ValueError, match=r"cannot be hashed.*lambda.*cache='memory'"):
-        make(items, "disk", tmp_path, chain)
 
 
 # ---- what the grid crops cache
@@ -502,13 +417,6 @@ def test_resizing_before_grid_crops_changes_none_of_them(seed: int) -> None:
         assert torch.equal(whole[key].as_tensor(), parts[key].as_tensor())
         assert torch.allclose(whole[key].affine, parts[key].affine, atol=1e-9)
     assert all(np.array_equal(whole[key], parts[key]) for key in ("offset_1", "offset_2"))
-
-
-def test_size_to_cover_is_checked() -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        ResizeToCoverd("image", 0)
-    with pytest.raises(ValueError, match="with no empty axis"):
-        ResizeToCoverd("image", 8)({"image": torch.zeros(1, 0, 8)})
 
 
 def test_nested_compositions_are_cached_like_one_list(
