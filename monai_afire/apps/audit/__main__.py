@@ -19,7 +19,6 @@ from monai_afire.utils.distributed import launched_group
 _DESCRIPTION = """\
 Check the radiographs of a folder or a datalist: unreadable, blank, turned, mirrored, inverted, duplicates, patients in
 several splits, and more. Writes a page, a table, the numbers, and a cleaned datalist. No image is changed or deleted.
-Run it again to go on after a stop.
 """
 _NAMES = tuple(check.name for check in CHECKS)
 _FAILED = 3  # 1 is an error, 2 a wrong option

@@ -12,7 +12,8 @@ from monai_afire.apps.worklist.dicom_results import (
     structured_report,
 )
 from monai_afire.apps.worklist.heat_places import hottest_place, lung_zone
-from monai_afire.apps.worklist.normal_images import load_normals, normals_from, save_normals
+from monai_afire.apps.worklist.normal_images import normals_from
+from monai_afire.apps.worklist.normals_file import load_normals, save_normals
 from monai_afire.apps.worklist.run_normals import RunNormals
 
 __all__ = [

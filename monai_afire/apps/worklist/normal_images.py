@@ -4,48 +4,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
 from monai_afire.apps.worklist.image_facts import ImageFacts
-from monai_afire.apps.worklist.support import (
-    LEVELS,
-    LOOKS,
-    FeatureSpace,
-    header_objection,
-    is_unlike,
-)
+from monai_afire.apps.worklist.support import LOOKS, FeatureSpace, header_objection, is_unlike
 from monai_afire.detection.conformal import normals_needed, weighted_p_values
 from monai_afire.detection.detector import AnomalyDetector
-from monai_afire.networks.weights.checkpoint_files import read_safetensors, write_safetensors
-from monai_afire.networks.weights.description import Description, from_header
 from monai_afire.utils.text import counted
 
-__all__ = [
-    "DetectorNormals",
-    "Judgment",
-    "NormalImages",
-    "OtherDetectorError",
-    "load_normals",
-    "normals_from",
-    "save_normals",
-]
+__all__ = ["DetectorNormals", "Judgment", "NormalImages", "normals_from"]
 
-TASK = "normal images of a detector"
-_REMEDY = "write it again with --calibrate"
 _FEW = 200  # normal images; fewer cannot make a p-value below 0.005
-_NUMBERS = ("scores", "ap")
-
-
-class OtherDetectorError(ValueError):
-    """A file with scores of another detector."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +54,6 @@ class DetectorNormals:
     Args:
         detector: fitted, with or without thresholds.
         level: p-value that must be within reach.
-
-    Example:
-        >>> from monai_afire.networks import ViTEncoder
-        >>> detector = AnomalyDetector(ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2))
-        >>> detector.fit_thresholds(torch.arange(19.0)[:, None].expand(-1, 5))
-        >>> DetectorNormals(detector).judge(99.0, ImageFacts()).p_value
-        0.05
     """
 
     detector: AnomalyDetector
@@ -144,8 +111,7 @@ class NormalImages:
         origin: whose they are, such as a folder.
         made: from when they are, such as "2026-10-01 to 2026-11-27".
         detector: digest of the detector's file.
-        level: p-value up to which an image is above the threshold; :func:`normals_from` and :func:`load_normals` refuse
-            fewer images than it needs.
+        level: p-value up to which an image is above the threshold, which there are enough images for.
 
     Example:
         >>> normals = NormalImages(np.arange(99.0), np.zeros(99), level=0.05)
@@ -167,15 +133,12 @@ class NormalImages:
     detector: str = ""
     level: float = 0.05
 
+    shortage = ""
+
     @property
     def number(self) -> int:
         """Of normal images."""
         return len(self.scores)
-
-    @property
-    def shortage(self) -> str:
-        """As of :class:`DetectorNormals`: "", since fewer than the level needs are refused."""
-        return ""
 
     def __str__(self) -> str:
         text = f"{self.number} normal images of {self.origin}, {self.made}"
@@ -195,17 +158,19 @@ class NormalImages:
         Returns:
             The judgment, without a p-value for an image that is unlike the normal images.
         """
-        reason = self._objection(facts)
+        reason = (
+            header_objection(facts, self.children, self.adults)
+            or self._too_few(facts)
+            or self._unlike(facts)
+        )
         if reason:
             return Judgment(view=facts.seen_view, not_judged=reason)
-        normal, own = self._weights(facts)
-        [p_value] = weighted_p_values([score], self.scores, normal, [own])
-        lower = np.sum(normal[self.scores < score]) / np.sum(normal)
-        threshold = self._threshold(normal, own)
+        weights, own = self._weights(facts)
+        [p_value] = weighted_p_values([score], self.scores, weights, [own])
         return Judgment(
             float(p_value),
-            threshold,
-            100 * float(lower),
+            self._threshold(weights, own),
+            100 * float(weights[self.scores < score].sum() / weights.sum()),
             bool(_reaches(p_value, self.level)),
             facts.seen_view,
         )
@@ -217,33 +182,23 @@ class NormalImages:
         shares = np.array([1 - facts.probability_of_ap, facts.probability_of_ap])
         views = np.stack([1 - self.ap, self.ap])
         per_image = shares / np.maximum(views.sum(1), 1e-9)
-        per_image = np.where(shares > 0, per_image, 0)
         return per_image @ views, float(per_image @ shares)
 
-    def _threshold(self, normal: NDArray[np.float64], own: float) -> float:
+    def _threshold(self, weights: NDArray[np.float64], own: float) -> float:
         """Least score whose p-value is at most the level."""
         order = np.argsort(-self.scores, kind="stable")
-        p_values = (own + np.cumsum(normal[order])) / (own + normal.sum())
+        p_values = (own + np.cumsum(weights[order])) / (own + weights.sum())
         # an image must exceed the first one that makes the p-value too large
         highest = self.scores[order][np.argmin(_reaches(p_values, self.level))]
         return float(np.nextafter(np.float32(highest), np.float32(np.inf)))
 
-    def _objection(self, facts: ImageFacts) -> str:
-        """Why an image is not judged, "" for none."""
-        return (
-            header_objection(facts, self.children, self.adults)
-            or self._too_few(facts)
-            or self._unlike(facts)
-        )
-
     def _too_few(self, facts: ImageFacts) -> str:
         """Whether there are too few normal images of its view."""
         if not self.by_view:
-            major = "AP" if (self.ap > 0.5).mean() > 0.5 else "PA"
-            other = facts.view not in ("", major)
+            other = facts.view not in ("", _major_view(self.ap))
             return f"{facts.view} view (no normal images of it)" if other else ""
-        normal, own = self._weights(facts)
-        if _reaches(own / (own + normal.sum()), self.level):
+        weights, own = self._weights(facts)
+        if _reaches(own / (own + weights.sum()), self.level):
             return ""
         view = "AP" if facts.probability_of_ap > 0.5 else "PA"
         found = round(self.ap.sum() if view == "AP" else (1 - self.ap).sum())
@@ -251,21 +206,21 @@ class NormalImages:
 
     def _unlike(self, facts: ImageFacts) -> str:
         """Whether the picture is unlike the normal ones."""
-        for name, value in self.own_looks(facts).items():
-            normal, shipped = self.looks.get(name, np.empty(0)), self.shipped_looks.get(name, ())
+        own = self.own_looks(facts)
+        for name, (level, reason) in LOOKS.items():
+            if name not in own:
+                continue
+            value, normal = own[name], self.looks.get(name, np.empty(0))
+            shipped = self.shipped_looks.get(name, np.empty(0))
             if name == "ap":  # a view may be unlike in two ways; those that were shipped have both
                 middle = np.median(normal) if len(normal) else 0.0
-                value, normal, shipped = abs(value - middle), np.abs(normal - middle), ()
-            if is_unlike(float(value), normal, shipped, LEVELS[name]):
-                return LOOKS[name]
+                value, normal, shipped = abs(value - middle), np.abs(normal - middle), np.empty(0)
+            if is_unlike(float(value), normal, shipped, level):
+                return reason
         return ""
 
     def own_looks(self, facts: ImageFacts) -> dict[str, float]:
-        """
-        Numbers of an image that are compared with ``looks``; the larger, the less like the normal ones.
-
-        Pose and features come first: of what is no radiograph, view and age mean nothing.
-        """
+        """Numbers of an image that are compared with ``looks``; the larger, the less like the normal ones."""
         found: dict[str, float] = {}
         if facts.is_frontal:
             found["pose"] = facts.wrong_pose
@@ -291,6 +246,10 @@ def _reaches(p_values: Any, level: float) -> Any:
     return p_values <= level * (1 + 1e-9)
 
 
+def _major_view(ap: NDArray[np.float64]) -> str:
+    return "AP" if (ap > 0.5).mean() > 0.5 else "PA"
+
+
 def normals_from(
     scores: ArrayLike,
     facts: Sequence[ImageFacts],
@@ -302,6 +261,9 @@ def normals_from(
 ) -> NormalImages:
     """
     Take a calibration from normal images.
+
+    Views are told apart where there are enough of both: a few of one may be errors of the classifier. Else images that
+    are of the rarer view by their headers are left out.
 
     Args:
         scores: ``(n,)`` fused scores.
@@ -326,24 +288,27 @@ def normals_from(
     values, needed = np.asarray(scores, dtype=float), normals_needed(level)
     _check_number(len(values), "", level)
     ap = np.array([each.probability_of_ap for each in facts])
-    by_view = _are_views_told_apart(facts, ap, needed)
+    is_frontal = any(each.is_frontal for each in facts)
+    by_view = is_frontal and bool(min((ap > 0.5).sum(), (ap <= 0.5).sum()) >= needed)
     if not by_view:
-        kept = _of_major_view(facts, ap)
+        kept = np.flatnonzero([each.view in ("", _major_view(ap)) for each in facts])
         facts, values, ap = [facts[i] for i in kept], values[kept], ap[kept]
         _check_number(len(values), " of one view", level)
-    normals = NormalImages(
+    looks, space = _looks(facts, (ap > 0.5).astype(int) * by_view, shipped)
+    return NormalImages(
         values,
         ap,
+        looks=looks,
+        shipped_looks={} if shipped is None else shipped.looks,
+        space=space,
         by_view=by_view,
         children=sum(each.is_child for each in facts) >= needed,
         adults=sum(not each.is_child for each in facts) >= needed,
-        shipped_looks={} if shipped is None else shipped.looks,
         origin=origin,
         made=made,
         detector=detector,
         level=level,
     )
-    return _with_looks(normals, facts, shipped)
 
 
 def _check_number(number: int, which: str, level: float) -> None:
@@ -356,120 +321,20 @@ def _check_number(number: int, which: str, level: float) -> None:
         )
 
 
-def _are_views_told_apart(facts: Sequence[ImageFacts], ap: NDArray, needed: int) -> bool:
-    """Whether there are enough of both: a few of one may be errors of the classifier."""
-    is_frontal = any(each.is_frontal for each in facts)
-    return is_frontal and bool(min((ap > 0.5).sum(), (ap <= 0.5).sum()) >= needed)
-
-
-def _of_major_view(facts: Sequence[ImageFacts], ap: NDArray) -> NDArray[np.int64]:
-    """Rows without those of the rarer view by the header."""
-    major = "AP" if (ap > 0.5).mean() > 0.5 else "PA"
-    return np.flatnonzero([each.view in ("", major) for each in facts])
-
-
-def _with_looks(
-    normals: NormalImages, facts: Sequence[ImageFacts], shipped: NormalImages | None
-) -> NormalImages:
-    """Add what the normal images look like."""
+def _looks(
+    facts: Sequence[ImageFacts], views: NDArray[np.int64], shipped: NormalImages | None
+) -> tuple[dict[str, NDArray[np.float64]], FeatureSpace | None]:
+    """What the normal images look like, and the space of their features."""
     looks: dict[str, NDArray[np.float64]] = {}
     if all(each.is_frontal for each in facts):
         looks = {name: np.array([each.looks[name] for each in facts]) for name in ("child", "ap")}
         looks["pose"] = np.array([each.wrong_pose for each in facts])
     if any(each.features is None for each in facts):
-        return replace(normals, looks=looks)
+        return looks, None
     features = np.stack([each.features for each in facts])  # type: ignore[misc]
-    views = (normals.ap > 0.5).astype(int) * normals.by_view
     if shipped is not None and shipped.space is not None:
         space = shipped.space.moved(features, views)
     else:
         space = FeatureSpace.fit(features, views, 2)
     looks["distance"] = space.held_out_distances(features, views)
-    return replace(normals, looks=looks, space=space)
-
-
-def save_normals(normals: NormalImages, path: str | os.PathLike) -> Path:
-    """
-    Write normal images as a small safetensors file whose header says whose they are; no image is in it.
-
-    Args:
-        normals: to write.
-        path: the file, complete or not at all.
-
-    Returns:
-        The file.
-    """
-    tensors = {name: _tensor(getattr(normals, name)) for name in _NUMBERS}
-    for prefix, looks in (("looks", normals.looks), ("shipped", normals.shipped_looks)):
-        tensors |= {f"{prefix}.{name}": _tensor(values) for name, values in looks.items()}
-    if normals.space is not None:
-        tensors["space.centers"] = _tensor(normals.space.centers)
-        tensors["space.whitening"] = _tensor(normals.space.whitening).half()
-    words = ("by_view", "children", "adults", "origin", "made", "detector", "level")
-    settings = {name: getattr(normals, name) for name in words}
-    from monai_afire import __version__  # the package imports this module
-
-    return write_safetensors(
-        tensors, path, Description(TASK, settings=settings, version=__version__)
-    )
-
-
-def _tensor(values: NDArray) -> torch.Tensor:
-    return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))
-
-
-def load_normals(
-    path: str | os.PathLike, detector: str, level: float | None = None
-) -> NormalImages:
-    """
-    Read normal images.
-
-    Args:
-        path: of :func:`save_normals`.
-        detector: digest of the detector's file, which must be the one that scored them.
-        level: p-value up to which an image is above the threshold; None for that of the file.
-
-    Returns:
-        The normal images.
-
-    Raises:
-        FileNotFoundError: when there is no such file.
-        OtherDetectorError: for scores of another detector.
-        ValueError: when it is damaged, no such file, or too small for the level.
-    """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no {path}: check the name, or {_REMEDY}")
-    tensors, metadata = read_safetensors(path, _REMEDY)
-    settings = _settings(path, metadata)
-    if settings["detector"] != detector:
-        raise OtherDetectorError(f"{path} has scores of another detector: {_REMEDY}")
-    arrays = {name: value.double().numpy() for name, value in tensors.items()}
-    normals = NormalImages(
-        arrays["scores"],
-        arrays["ap"],
-        looks=_part(arrays, "looks."),
-        shipped_looks=_part(arrays, "shipped."),
-        space=FeatureSpace(**_part(arrays, "space.")) if "space.centers" in arrays else None,
-        **settings,
-    )
-    level = normals.level if level is None else level
-    if normals.number < normals_needed(level):
-        raise ValueError(
-            f"{path} has {normals.number} normal images, and a p-value of {level:.4g} needs "
-            f"{normals_needed(level)}: calibrate with more, or lower --specificity"
-        )
-    return replace(normals, level=level)
-
-
-def _settings(path: str | os.PathLike, metadata: Mapping[str, str]) -> dict[str, Any]:
-    """Of the header, checked."""
-    found = from_header(metadata)
-    if found is None or found.task != TASK:
-        raise ValueError(f"{path} is for another purpose, it holds no normal images: {_REMEDY}")
-    return found.settings
-
-
-def _part(arrays: Mapping[str, NDArray], prefix: str) -> dict[str, NDArray]:
-    return {
-        name.removeprefix(prefix): each for name, each in arrays.items() if name.startswith(prefix)
-    }
+    return looks, space

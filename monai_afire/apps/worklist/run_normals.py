@@ -20,14 +20,8 @@ from monai.utils import CommonKeys
 from tqdm import tqdm
 
 from monai_afire.apps.worklist.image_facts import ImageFacts, ImageFactsReader
-from monai_afire.apps.worklist.normal_images import (
-    DetectorNormals,
-    NormalImages,
-    OtherDetectorError,
-    load_normals,
-    normals_from,
-    save_normals,
-)
+from monai_afire.apps.worklist.normal_images import DetectorNormals, NormalImages, normals_from
+from monai_afire.apps.worklist.normals_file import OtherDetectorError, load_normals, save_normals
 from monai_afire.data.datalist.datalist_checks import SECTIONS, DatalistError
 from monai_afire.data.datalist.labels import normal_items
 from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
@@ -147,17 +141,17 @@ class RunNormals:
         """Fused scores and facts of the images that can be read."""
         data = Dataset(items, self.preprocessing)
         loader = DataLoader(data, batch_size=self.batch_size, num_workers=self.num_workers)
-        reader, scores, facts, start = ImageFactsReader(self.detector), [], [], 0
+        sources = iter(item["image"] for item in items)
+        reader, scores, facts = ImageFactsReader(self.detector), [], []
         for batch in tqdm(loader, "normal images", delay=3.0, leave=False):
             images = batch[CommonKeys.IMAGE].to(self.detector.thresholds.device)
-            headers = [header_of(item["image"]) for item in items[start : start + len(images)]]
-            start += len(images)
-            outputs = self._outputs(images)
-            fused = outputs["scores"][:, -1].float().cpu()
+            headers = [header_of(next(sources)) for _ in images]
+            run = self.inferer or (lambda inputs, network: network(inputs))
+            outputs = run(images, self.detector)
+            found = reader.read(batch, outputs["tokens"], headers, reader.lungs(images))
             reasons = batch.get("rejected", [""] * len(images))
-            lungs = reader.lungs(images)
-            read = reader.read(batch, outputs["tokens"], headers, lungs)
-            for score, fact, reason in zip(fused.tolist(), read, reasons, strict=True):
+            fused = outputs["scores"][:, -1].float().tolist()
+            for score, fact, reason in zip(fused, found, reasons, strict=True):
                 if not reason and math.isfinite(score):
                     scores.append(score)
                     facts.append(fact)
@@ -165,11 +159,6 @@ class RunNormals:
             unread = counted(len(items) - len(scores), "normal image")
             logger.warning(f"{unread} could not be read")
         return scores, facts
-
-    def _outputs(self, images: torch.Tensor) -> dict[str, torch.Tensor]:
-        return (
-            self.detector(images) if self.inferer is None else self.inferer(images, self.detector)
-        )
 
 
 def _is_of_normals(source: str) -> bool:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,13 +14,13 @@ from monai_afire.apps.worklist.image_facts import ImageFacts
 from monai_afire.detection.conformal import conformal_p_values, normals_needed
 from monai_afire.networks.nets.lung_finder import SMALLEST_LUNGS
 
-# p-values up to which a picture is unlike the normal ones, chosen on validation images
-LEVELS = {"pose": 0.01, "child": 0.03, "ap": 0.02, "distance": 0.01}
+# what may be unlike in a picture, and the p-value up to which it is, chosen on validation images; pose and features
+# come first: of what is no radiograph, view and age mean nothing
 LOOKS = {
-    "pose": "turned, inverted, or no single chest (by the picture)",
-    "child": "child (by the picture)",
-    "ap": "other view (by the picture)",
-    "distance": "unlike picture (by its features)",
+    "pose": (0.01, "turned, inverted, or no single chest (by the picture)"),
+    "distance": (0.01, "unlike picture (by its features)"),
+    "child": (0.03, "child (by the picture)"),
+    "ap": (0.02, "other view (by the picture)"),
 }
 
 
@@ -49,14 +48,7 @@ class FeatureSpace:
 
     @classmethod
     def fit(cls, features: ArrayLike, views: ArrayLike, number: int) -> FeatureSpace:
-        """
-        Take centers and directions from normal images.
-
-        Args:
-            features: ``(n, D)``.
-            views: ``(n,)`` whole numbers below ``number``; a view without images has the center of all.
-            number: of views.
-        """
+        """Take centers and directions from normal images ``(n, D)`` of ``number`` views ``(n,)``."""
         values, views = np.asarray(features, dtype=float), np.asarray(views)
         centers = _centers(values, views, number)
         covariance = LedoitWolf(assume_centered=True).fit(values - centers[views]).covariance_
@@ -81,19 +73,12 @@ class FeatureSpace:
 
 
 def _centers(values: NDArray, views: NDArray, number: int) -> NDArray[np.float64]:
-    means = [
-        values[views == view].mean(0) if (views == view).any() else values.mean(0)
-        for view in range(number)
-    ]
-    return np.stack(means)
+    """Mean of each view; that of all images for a view without any."""
+    of_views = (values[views == view] for view in range(number))
+    return np.stack([(each if len(each) else values).mean(0) for each in of_views])
 
 
-def is_unlike(
-    value: float,
-    normal: Sequence[float] | NDArray[np.float64],
-    shipped: Sequence[float] | NDArray[np.float64],
-    level: float,
-) -> bool:
+def is_unlike(value: float, normal: ArrayLike, shipped: ArrayLike, level: float) -> bool:
     """
     Whether a number is larger than that of nearly all normal images, by its conformal p-value.
 
@@ -112,13 +97,11 @@ def is_unlike(
         >>> is_unlike(5.0, range(5), range(200), 0.01), is_unlike(500.0, range(5), range(200), 0.01)
         (False, True)
     """
-    enough = normals_needed(level)
     own, others = (conformal_p_values([value], each)[0] for each in (normal, shipped))
-    if len(normal) < enough and len(shipped) < enough:
-        return False
-    if len(shipped) < enough:
-        return bool(own <= level)
-    return bool(own <= max(level, 1 / (len(normal) + 1))) and bool(others <= level)
+    number, needed = len(np.asarray(normal)), normals_needed(level)
+    if len(np.asarray(shipped)) < needed:
+        return bool(number >= needed and own <= level)
+    return bool(own <= max(level, 1 / (number + 1)) and others <= level)
 
 
 def header_objection(facts: ImageFacts, children: bool, adults: bool) -> str:
