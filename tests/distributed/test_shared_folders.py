@@ -20,7 +20,7 @@ from bundles.bundle_runs import environment, write_images
 from imported_processes import start_ranks
 
 from distributed.two_ranks import needs_gloo
-from monai_afire.apps.audit import audit, audit_images
+from monai_afire.apps.audit import audit_images, measurements
 from monai_afire.apps.compare import encode_images, encoders
 from monai_afire.transforms import LoadRadiographd
 
@@ -33,7 +33,7 @@ Task = Callable[[Path, Path], Any]
 
 
 def audited(images: Path, folder: Path) -> int:
-    return audit_images(images, output_dir=folder).images
+    return audit_images(images, output_dir=folder)["images"]
 
 
 def encoded(images: Path, folder: Path) -> tuple[int, ...]:
@@ -61,7 +61,7 @@ def note_reading(path: Path) -> None:
 def work(rank: int, count: int, task: Task, images: Path, folder: Path, log: Path) -> None:
     """One of some processes."""
     torch.set_num_threads(1)
-    audit._BATCH = encoders._BATCH = SIZE
+    measurements._BATCH = encoders._BATCH = SIZE
     note_reading(log / f"read_{rank}")
     if count > 1:
         dist.init_process_group(
