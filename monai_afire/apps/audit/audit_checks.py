@@ -254,7 +254,8 @@ def _duplicates(
     exact = {i: _relation(frame, i, kept) for i, kept in same.items() if i != kept}
     near: dict[int, str] = {}
     place = {index: number for number, index in enumerate(order)}
-    for one, other, correlation in sorted(pairs, key=lambda pair: max(map(place.get, pair[:2]))):
+    ordered = sorted(pairs, key=lambda pair: max(place[pair[0]], place[pair[1]]))
+    for one, other, correlation in ordered:
         kept, left = sorted((one, other), key=place.__getitem__)
         if not {kept, left} & exact.keys() and left not in near and kept not in near:
             near[left] = f"{_relation(frame, left, kept)}, correlation {correlation:.4f}"

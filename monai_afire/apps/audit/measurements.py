@@ -95,7 +95,7 @@ def _measured(
 
 def _probabilities(
     small: torch.Tensor, classifier: PoseClassifier, finder: LungFinder, views: ViewClassifier
-) -> list[dict[Hashable, Any]]:
+) -> list[dict[str, Any]]:
     """What the networks say of pictures ``(B, 1, 64, 64)``."""
     poses, qualities = classifier(small)
     poses = poses.softmax(1)
@@ -107,7 +107,8 @@ def _probabilities(
         **dict(zip(QUALITIES, qualities.sigmoid().T, strict=True)),
     }
     facts = {name: values.numpy() for name, values in columns.items()}
-    return pd.DataFrame({**facts, **lung_facts(finder(small)[:, 0] > 0.5)}).to_dict("records")
+    found = pd.DataFrame({**facts, **lung_facts(finder(small)[:, 0] > 0.5)})
+    return [row._asdict() for row in found.itertuples(index=False)]
 
 
 def measure_radiograph(item: Mapping[Hashable, Any]) -> dict[str, Any]:

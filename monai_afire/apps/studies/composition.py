@@ -123,19 +123,11 @@ def compositionality(
 
     .. math:: \cos\Big(f(C), \frac{1}{P} \sum_{p=1}^{P} f(C_p)\Big)
 
-    C is a random patch, :math:`C_p` its P parts, f the mean token of what is given to the encoder, each resized to the
-    encoder's size. Embeddings of radiographs may all be alike, which makes this cosine large for nothing: so the same
-    patch is compared with the parts of another image's patch, too. Only the difference is composition.
-
-    Args:
-        encoder: any encoder, on any device, which the work is done on.
-        images: ``(M, C, H, W)`` in [0, 1], of any size: the more pixels, the less a patch is enlarged.
-        parts: numbers of parts: 2 (halves, along each axis in turn) or 4 (quarters).
-        patches_per_image: random patches of each image.
-        side: smallest and largest side of a patch as a share of the image's; the paper prints 0.3 to 0.6 for the
-            decomposition and no value here.
-        seed: of the patches; every encoder sees the same ones.
-        batch_size: pictures in a pass of the encoder.
+    C is a random patch of images ``(M, C, H, W)`` of any size, :math:`C_p` its P parts (2: halves, along each axis in
+    turn; 4: quarters), f the mean token of what is given to the encoder, each resized to the encoder's size. Embeddings
+    of radiographs may all be alike, which makes this cosine large for nothing: so the same patch is compared with the
+    parts of another image's patch, too. Only the difference is composition. The paper prints sides of 0.3 to 0.6 for
+    the decomposition and none here.
 
     Returns:
         A row per patch and number of parts: "image", "patch", "parts", "similarity", the cosine with the own parts, and
@@ -185,17 +177,8 @@ def decomposition_and_retrieval(
 
     The match is the one with the highest cosine. The paper's galleries are batches of 32, with one query per batch in
     the retrieval; here the images stand in a random circle and a gallery is the own item and the next 31, so every
-    image is a query, and the same chance of 1/32 holds for all.
-
-    Args:
-        encoder: any encoder, on any device, which the work is done on.
-        images: ``(M, C, H, W)`` in [0, 1], of the encoder's size.
-        native: ``(M, C, *T)``, the same images in more pixels, of which the patches are cut; None for ``images``.
-        side: smallest and largest side of a patch as a share of the image's.
-        gallery: how many to match with; all, if there are fewer images.
-        fill: intensity in [0, 1] that replaces the patch in X without C.
-        seed: of the patches and the circle; every encoder sees the same.
-        batch_size: pictures in a pass of the encoder.
+    image is a query, and the same chance of 1/32 holds for all. Images ``(M, C, H, W)`` have the encoder's size; the
+    patches are cut out of ``native`` ones with more pixels, if there are; ``fill`` replaces the patch in X.
 
     Returns:
         The tables of decomposition and of retrieval, a row per image: "image", "correct" (1 if the own item is the

@@ -304,11 +304,7 @@ def window_correspondence(
 
 def label_pairs(table: pd.DataFrame, num_images: int) -> pd.DataFrame:
     """
-    Label each pair of images of a table of correspondences by what the two differ in.
-
-    Args:
-        table: on images of :func:`monai_afire.apps.studies.regions.with_perturbations`.
-        num_images: M, of the images before perturbations were added.
+    Label each pair of images of a table by what the two differ in, among M images and their perturbed copies.
 
     Returns:
         The table with "across": "patients" (two patients in the same perturbation), "perturbations" (the same patient
@@ -322,17 +318,7 @@ def label_pairs(table: pd.DataFrame, num_images: int) -> pd.DataFrame:
 def correspondence_figure(
     tables: Mapping[str, pd.DataFrame], names: Sequence[str], title: str
 ) -> Figure:
-    """
-    The mean error of each landmark and encoder (ACE, Fig. 7 b).
-
-    Args:
-        tables: of :func:`landmark_correspondence`, by the encoders' names.
-        names: of the landmarks.
-        title: of the figure.
-
-    Returns:
-        The figure.
-    """
+    """The mean error of each landmark and encoder, from the encoders' tables (ACE, Fig. 7 b)."""
     return dot_plot(mean_by(tables, "landmark", "error", names), title, "mean error in pixels")
 
 
@@ -351,10 +337,7 @@ def found_landmarks_figure(
         landmarks: ``(M, P, 2)`` in pixels, rows before columns.
         tables: of :func:`landmark_correspondence`, by the encoders' names.
         reference: index of the reference image.
-        queries: indices of the other images, by what they are.
-
-    Returns:
-        The figure: a row per query, the reference at its left.
+        queries: indices of the other images, by what they are; a row each.
     """
     gray = images.float().mean(1).cpu().numpy()
     places = landmarks.float().cpu().numpy()

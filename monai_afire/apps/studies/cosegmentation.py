@@ -142,25 +142,13 @@ def cosegment(
     batch_size: int = 32,
 ) -> torch.Tensor:
     """
-    Cut a set of images jointly into segments: k-means of the dense features of all of them.
+    Cut a set of images jointly into K segments ``(M, *cells)``: k-means of the dense features of all of them.
 
     No mask is used, and nothing trained; :func:`organ_clusters` says afterwards which segments are an organ. PEAC
     shows such segments. It keeps those that the class token attends to; encoders here need not have one.
 
     Images are encoded in chunks, twice; with ``remove_position`` three times. Clusters are learned from a seeded
     sample of cells, so memory does not grow with the number of images but for the result.
-
-    Args:
-        encoder: any encoder, on any device, which the work is done on.
-        images: ``(M, C, H, W)`` in [0, 1], of the encoder's size.
-        num_clusters: K, segments.
-        stride: pixels per cell, a divisor of the patch; None for the patch itself.
-        remove_position: whether to subtract the mean feature map of all images.
-        seed: of the sampling of cells and of k-means.
-        batch_size: copies of images in a pass of the encoder.
-
-    Returns:
-        ``(M, *cells)`` int64, the segment of each cell, on the CPU.
     """
     encoder.check_images(images)
     everything = range(len(images))
@@ -189,20 +177,12 @@ def position_labels(num_images: int, cells: Sequence[int]) -> torch.Tensor:
 def organ_clusters(
     labels: torch.Tensor, masks: torch.Tensor, reference: Sequence[int]
 ) -> torch.Tensor:
-    r"""
-    Which segments are an organ, learned from the masks of a few images.
+    """
+    Which of K segments are an organ ``(K, O)``, learned from the masks of a few images.
 
     An organ is the union of segments that has the highest Dice on the reference images. That union holds the segments
     with the largest share inside the organ, so only as many unions are tried as there are segments. Organs may overlap
     and share segments; an organ that the references do not show has none.
-
-    Args:
-        labels: ``(M, *cells)``, of :func:`cosegment` or :func:`position_labels`.
-        masks: ``(M, O, H, W)`` bool; each axis a multiple of the cells'.
-        reference: indices of the images whose masks may be used.
-
-    Returns:
-        ``(K, O)`` bool.
     """
     coverage = _coverage(labels, masks)[list(reference)].movedim(1, -1).flatten(0, -2)  # (cells, O)
     label = labels[list(reference)].flatten()
@@ -243,11 +223,7 @@ def score_segments(
 
 
 def best_dice(labels: torch.Tensor, masks: torch.Tensor, reference: Sequence[int]) -> pd.DataFrame:
-    """
-    The limit of the resolution: Dice of the best union of cells for each image and organ, knowing its mask.
-
-    Args and result are those of :func:`score_segments`; of the labels their shape alone counts.
-    """
+    """The limit of the resolution: Dice of the best union of cells for each image and organ, knowing its mask."""
     queries = _others(reference, len(labels))
     coverage = _coverage(labels, masks)[queries].flatten(2)
     one = torch.ones(coverage.shape[2])

@@ -89,21 +89,11 @@ def landmark_features(
     batch_size: int = 32,
 ) -> torch.Tensor:
     """
-    The mean token of a window around each landmark, in the encoder's size (ACE, Fig. 6 and 11).
+    The mean token ``(M, P, D)`` of a window around each landmark, in the encoder's size (ACE, Fig. 6 and 11).
 
     The window says nothing of the landmark's position in the image, so an encoder that knows positions alone gives all
-    landmarks the same feature.
-
-    Args:
-        encoder: any encoder.
-        images: ``(M, C, H, W)`` in [0, 1], of any size; in that of ``native_size`` windows show the file's pixels.
-        landmarks: ``(M, P, 2)`` in pixels, rows before columns; NaN where one is not known.
-        window: side of the window as a fraction of the image's; ACE takes 448 of 1024 pixels.
-        mirrored: whether to mirror the windows left to right.
-        batch_size: windows in a pass.
-
-    Returns:
-        ``(M, P, D)``, at least float32, on the CPU; NaN for landmarks that are not known.
+    landmarks the same feature. Images ``(M, C, H, W)`` have any size, landmarks ``(M, P, 2)`` are in their pixels; the
+    window's side is a fraction of the image's. On the CPU; NaN where a landmark is not known.
     """
     plain = convert_to_tensor(images, track_meta=False)
     points = convert_to_tensor(landmarks, dtype=torch.float32, track_meta=False).cpu()
@@ -126,10 +116,6 @@ def landmark_features(
 def spread_positions(grid: Sequence[int], per_axis: int = 3) -> tuple[list[int], list[str]]:
     """
     Positions of the grid in the middle of ``per_axis`` equal parts of each axis; AFiRe shows nine.
-
-    Args:
-        grid: tokens along each axis.
-        per_axis: positions along each axis, as many as it has where it has fewer.
 
     Returns:
         Their indices in row-major order, and their names, "row, column" (from 1).
@@ -265,7 +251,8 @@ def _shifted_copies(
     images: torch.Tensor, encoder: RadiographEncoder, stride: int | None
 ) -> torch.Tensor:
     """View ``(B, shifts down, shifts right, C, H, W)`` of images whose border is repeated as far as shifts reach."""
-    widths, steps = [], _steps(encoder, stride)
+    steps = _steps(encoder, stride)
+    widths: list[int] = []
     for p, step in zip(encoder.patch_size, steps, strict=True):
         before = (p - step) // 2
         widths = [before, p - step - before, *widths]  # F.pad begins with the last axis
@@ -307,17 +294,8 @@ def spherical_kmeans(
     .. math:: \max_{c_1, \dots, c_K} \frac{1}{N} \sum_i \max_k \cos(x_i, c_k)
 
     Each start is drawn as in k-means++; the best of all is kept. Draws are made on the CPU, so that the device does
-    not matter but for rounding.
-
-    Args:
-        features: ``(N, D)``, on any device, which the work is done on.
-        num_clusters: K; where there are fewer different features, some centers are the same or of no feature.
-        seed: of the starts.
-        restarts: how many starts.
-        max_iterations: of each start; it ends when no feature changes its center.
-
-    Returns:
-        Centers ``(K, D)`` of length 1, at least float32.
+    not matter but for rounding. From features ``(N, D)``, centers ``(K, D)`` of length 1; where there are fewer
+    different features than K, some centers are the same or of no feature.
     """
     points = F.normalize(at_least_float32(features), dim=1)
     generator = torch.Generator().manual_seed(seed)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -30,23 +31,16 @@ def dot_plot(
     values: pd.DataFrame, title: str, label: str, limits: tuple[float, float | None] = (0.0, None)
 ) -> Figure:
     """
-    A line for each item, with a mark for each series.
+    A line for each item (the rows), with a mark for each series (the columns); NaN is not drawn.
 
-    Args:
-        values: items in the rows, series in the columns; NaN is not drawn.
-        title: of the figure.
-        label: what the values are.
-        limits: of the axis of values; None for what the values need.
-
-    Returns:
-        The figure.
+    ``label`` says what the values are; limits of None are those that the values need.
     """
     series = [str(name) for name in values.columns]
     legend_rows = -(-len(series) // legend_columns(series, _WIDTH))
     figure = plot_figure(_WIDTH, 1.0 + 0.22 * len(values) + 0.17 * legend_rows)
     axis = figure.subplots()
     rows = range(len(values))
-    marks = {"linestyle": "", "markersize": 5.5, "alpha": 0.85}
+    marks: dict[str, Any] = {"linestyle": "", "markersize": 5.5, "alpha": 0.85}
     handles = [
         axis.plot(values[name].to_numpy(dtype=float), rows, **marks, **series_style(number))[0]
         for number, name in enumerate(values.columns)
@@ -93,8 +87,8 @@ def boxed_pictures(
             axis.imshow(picture, cmap="gray", vmin=0, vmax=1)
             for top, left, height, width in row_boxes:
                 corner = (left - 0.5, top - 0.5)  # pixel i is drawn from i - 0.5 on
-                style = {"fill": False, "edgecolor": MARK_COLOR, "linewidth": 1.2}
-                axis.add_patch(Rectangle(corner, width, height, **style))
+                box = Rectangle(corner, width, height, fill=False, edgecolor=MARK_COLOR)
+                axis.add_patch(box).set_linewidth(1.2)
     for row, row_titles in zip(axes, titles, strict=False):
         for axis, title in zip(row, row_titles, strict=False):
             axis.set_title(title, fontsize=title_size, pad=2, parse_math=False)

@@ -222,20 +222,13 @@ def neighbor_purity(
     features: torch.Tensor, groups: Sequence[Hashable], num_neighbors: int = 5
 ) -> float:
     r"""
-    Share of each item's nearest neighbors, by cosine, that are of its own group.
+    Share of the k nearest neighbors of each item, by cosine, that are of its own group.
 
     .. math:: \frac{1}{N k} \sum_i \lvert \{ j \in \mathcal{N}_k(i) : g_j = g_i \} \rvert
 
     An item is no neighbor of its own. Where neighbors are equally near, each counts with the share with which a fair
-    draw would take it, so that features that are all the same reach exactly :func:`chance_purity`.
-
-    Args:
-        features: ``(N, D)``, on any device, which the work is done on; rows with NaN are left out.
-        groups: the group of each row.
-        num_neighbors: k; all others, where there are fewer.
-
-    Returns:
-        The share in [0, 1]; NaN for less than two items.
+    draw would take it, so that features that are all the same reach exactly :func:`chance_purity`. Rows of the features
+    ``(N, D)`` with NaN are left out; NaN for less than two items.
     """
     points, index = _known(features, groups)
     if len(index) < 2:
@@ -256,12 +249,7 @@ def neighbor_purity(
 
 
 def chance_purity(groups: Sequence[Hashable]) -> float:
-    r"""
-    The purity that features without any meaning reach, :math:`\sum_g \frac{n_g}{N} \frac{n_g - 1}{N - 1}`.
-
-    Returns:
-        The expected share; NaN for less than two items.
-    """
+    r"""The purity that features without any meaning reach, :math:`\sum_g \frac{n_g}{N} \frac{n_g - 1}{N - 1}`."""
     number = len(groups)
     if number < 2:
         return math.nan
@@ -274,12 +262,7 @@ def group_separation(
     features: torch.Tensor, groups: Sequence[Hashable], num_neighbors: int = 5
 ) -> dict[str, float]:
     """
-    How well the groups are apart.
-
-    Args:
-        features: ``(N, D)``; rows with NaN are left out.
-        groups: the group of each row.
-        num_neighbors: of :func:`neighbor_purity`.
+    How well the groups of features ``(N, D)`` are apart; rows with NaN are left out.
 
     Returns:
         "purity", "chance_purity", "silhouette" (scikit-learn's, with the cosine distance: in [-1, 1]; NaN for a single
@@ -303,11 +286,6 @@ def tsne_map(
 
     What lies together in such a map lies together in the features, but sizes of groups and distances between them mean
     nothing: take :func:`group_separation` for the numbers.
-
-    Args:
-        features: ``(N, D)``, none of them NaN; some thousands of rows take a minute.
-        seed: of the start and the descent.
-        perplexity: about how many neighbors each item keeps; a third of the items, where they are few.
     """
     # scikit-learn takes a second to import, and whoever wants numbers alone never needs it
     from sklearn.manifold import TSNE

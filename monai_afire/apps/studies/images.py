@@ -84,7 +84,7 @@ class StudyImages:
     def select(self, rows: Sequence[int]) -> StudyImages:
         """The images of these indices, in their order, with all that is known of them."""
         index = [int(row) for row in rows]
-        selected = {
+        selected: dict[str, Any] = {
             name: value[index] if isinstance(value, torch.Tensor) else [value[row] for row in index]
             for name, value in self._of_each_image().items()
         }
@@ -194,15 +194,10 @@ def native_size(size: int | Sequence[int]) -> list[int]:
 
 def disease_set(item: Item, finding_names: Sequence[str] = ()) -> str | None:
     """
-    The group that an image belongs to: the findings in it.
+    The group that an image belongs to: "group" as it is, else the findings of "label" that are 1, else "abnormal".
 
-    Args:
-        item: of a datalist. "group" is taken as it is, else the entries of "label" that are 1, else "abnormal".
-        finding_names: of the entries of "label".
-
-    Returns:
-        "normal", the one finding, "several findings", "uncertain" (none is present, but not all are known to be
-        absent), "abnormal", or None if nothing is known.
+    "normal", the one finding, "several findings", "uncertain" (none is present, but not all are known to be absent),
+    "abnormal", or None if nothing is known.
     """
     if item.get("group") is not None:
         return str(item["group"])
@@ -224,16 +219,7 @@ def names_or_numbers(names: Sequence[str] | None, number: int) -> list[str]:
 
 
 def reference_indices(reference: Sequence[int] | int, num_images: int) -> list[int]:
-    """
-    The images that serve as references.
-
-    Args:
-        reference: indices, or how many to take, evenly spaced over all.
-        num_images: how many there are.
-
-    Returns:
-        Indices.
-    """
+    """The images that serve as references: given indices, or how many to take, evenly spaced over all."""
     if isinstance(reference, int):
         return _evenly_spaced(min(reference, num_images), num_images)
     return [int(index) for index in reference]

@@ -108,11 +108,7 @@ def prototype_study(
 
 def prototype_atlas(prototypes: torch.Tensor, grid_size: Sequence[int]) -> pd.DataFrame:
     """
-    What each position's prototype says.
-
-    Args:
-        prototypes: ``(L, K)`` probability vectors, ``network.bank.prototypes``.
-        grid_size: positions along each axis; their product is L.
+    What each position's prototype ``(L, K)`` says: probabilities over K clusters.
 
     Returns:
         A row per position, row-major: "row", "column", the dominating "cluster" with its
@@ -133,11 +129,7 @@ def prototype_atlas(prototypes: torch.Tensor, grid_size: Sequence[int]) -> pd.Da
 
 def atlas_scores(prototypes: torch.Tensor, shares: torch.Tensor | None = None) -> dict[str, float]:
     """
-    The metrics of an atlas.
-
-    Args:
-        prototypes: ``(L, K)`` probability vectors.
-        shares: ``(L, O)`` of :func:`organ_shares`, where masks are known.
+    The metrics of an atlas of prototypes ``(L, K)``, with :func:`organ_shares` where masks are known.
 
     Returns:
         "clusters", K; "clusters_used", how many dominate a position; "effective_clusters", the exponential of the
@@ -166,14 +158,9 @@ def atlas_scores(prototypes: torch.Tensor, shares: torch.Tensor | None = None) -
 
 def organ_shares(masks: torch.Tensor, patch_size: Sequence[int]) -> torch.Tensor:
     """
-    Which organs each position shows, on average over images.
+    Which organs each position shows ``(L, O + 1)``, on average over masks ``(M, O, H, W)``; rows sum to 1.
 
-    Args:
-        masks: ``(M, O, H, W)``, non-zero inside of an organ; where organs overlap, a pixel is shared by them.
-        patch_size: pixels per position along each axis.
-
-    Returns:
-        ``(L, O + 1)`` on the CPU, rows sum to 1; the last column is what belongs to no organ.
+    Where organs overlap, a pixel is shared by them; the last column is what belongs to no organ.
     """
     total = torch.zeros(1)
     for mask in masks:  # image by image: the masks of all would be four times as large as numbers
@@ -186,19 +173,13 @@ def organ_shares(masks: torch.Tensor, patch_size: Sequence[int]) -> torch.Tensor
 
 def organ_information(prototypes: torch.Tensor, shares: torch.Tensor) -> float:
     r"""
-    Mutual information of cluster and organ, as a share of the organ's entropy.
+    Mutual information of cluster and organ, as a share of the organ's entropy; NaN where there is but one organ.
 
     .. math:: \frac{I(k; o)}{H(o)}, \qquad p(k, o) = \frac{1}{L} \sum_{j=1}^{L} c_{jk} s_{jo}
 
-    for prototypes c and shares s of the organs. Few positions and many clusters make it larger than 0 by chance, and
-    where an organ's place differs from image to image not even the position itself tells it: see :func:`atlas_scores`.
-
-    Args:
-        prototypes: ``(L, K)`` probability vectors.
-        shares: ``(L, O)`` probability vectors.
-
-    Returns:
-        In [0, 1]; NaN where there is but one organ.
+    for prototypes c ``(L, K)`` and shares s of the organs ``(L, O)``. Few positions and many clusters make it larger
+    than 0 by chance, and where an organ's place differs from image to image not even the position itself tells it: see
+    :func:`atlas_scores`.
     """
     joint = prototypes.double().cpu().T @ shares.double().cpu() / len(shares)
     clusters, organs = joint.sum(1), joint.sum(0)
@@ -225,12 +206,7 @@ def cluster_patches(
     """
     The patches of images that the student assigns most strongly to clusters.
 
-    Args:
-        network: pre-trained, on any device, which the work is done on.
-        images: ``(M, C, H, W)`` in [0, 1], of the encoder's size.
-        clusters: their indices.
-        num_patches: how many of each cluster; an image gives at most one to each, or neighbors would fill the list.
-        batch_size: images in a pass.
+    An image gives at most one patch to each cluster, or neighbors would fill the list.
 
     Returns:
         A row per patch, the strongest of each cluster first: "cluster", "rank", "image", "position" (row-major on the
@@ -259,16 +235,9 @@ def patch_windows(
     images: torch.Tensor, patches: pd.DataFrame, patch_size: Sequence[int], context: int = 1
 ) -> list[torch.Tensor]:
     """
-    Cut patches out of images with what surrounds them; beyond the border the border goes on.
+    Cut the patches of :func:`cluster_patches` out of images, with ``context`` patches around each on every side.
 
-    Args:
-        images: ``(M, C, H, W)``.
-        patches: with "image" and "position", of :func:`cluster_patches`.
-        patch_size: pixels per position along each axis.
-        context: patches around the one in the middle, on every side.
-
-    Returns:
-        For each patch ``(C, *((2 context + 1) patch_size))``.
+    Beyond the border the border goes on. For each patch ``(C, *((2 context + 1) patch_size))``.
     """
     plain = convert_to_tensor(images, track_meta=False)
     height, width = patch_size
@@ -285,18 +254,10 @@ def patch_windows(
 
 def atlas_figure(image: torch.Tensor, atlas: pd.DataFrame, title: str = "") -> Figure:
     """
-    The clusters of all positions and the entropy there, beside a radiograph.
+    The clusters of all positions and the entropy there, beside a radiograph ``(C, H, W)``, e.g. the mean of all.
 
     Colors tell neighbors apart, by their lightness for every eye; the number of the cluster says which it is, and
     lines run where the cluster changes.
-
-    Args:
-        image: ``(C, H, W)`` in [0, 1], e.g. the mean of all images.
-        atlas: of :func:`prototype_atlas`.
-        title: of the whole.
-
-    Returns:
-        The figure.
     """
     clusters, entropy = (
         atlas.pivot(index="row", columns="column", values=value).to_numpy()
@@ -324,17 +285,7 @@ def atlas_figure(image: torch.Tensor, atlas: pd.DataFrame, title: str = "") -> F
 def cluster_figure(
     windows: Sequence[torch.Tensor], patches: pd.DataFrame, context: int = 1
 ) -> Figure:
-    """
-    The patches that belong most strongly to each cluster, framed in what surrounds them; a row per cluster.
-
-    Args:
-        windows: of :func:`patch_windows`.
-        patches: of :func:`cluster_patches`, a row per window.
-        context: patches around the one in the middle, on every side.
-
-    Returns:
-        The figure.
-    """
+    """The patches that belong most strongly to each cluster, framed in what surrounds them; a row per cluster."""
     height, width = (length / (2 * context + 1) for length in windows[0].shape[1:])
     middle = (context * height, context * width, height, width)
     pictures = pd.Series([first_channel(window) for window in windows])

@@ -53,23 +53,16 @@ DEFAULT_PERTURBATIONS = (
 def perturbed_images(
     images: torch.Tensor, landmarks: torch.Tensor, perturbation: Perturbation
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    r"""
-    Perturb each image, and its landmarks with it.
+    """
+    Perturb each image ``(M, C, H, W)``, and its landmarks ``(M, P, 2)`` with it.
 
     With the image's center :math:`c`, a rotation :math:`R`, the scale :math:`s` and the shift :math:`t`, what is at
     :math:`x` is then at
 
     .. math:: x' = c + s R (x - c) + t
 
-    Pixels are interpolated linearly; what the image does not show repeats its border.
-
-    Args:
-        images: ``(M, C, H, W)``.
-        landmarks: ``(M, P, 2)`` in pixels, rows before columns; NaN where one is not known.
-        perturbation: of all of them.
-
-    Returns:
-        The perturbed images, of the same size, and their landmarks; NaN where one has left the image.
+    Pixels are interpolated linearly; what the image does not show repeats its border. Landmarks that have left the
+    image are NaN.
     """
     size = np.array(images.shape[2:])
     last = size - 1
@@ -114,14 +107,11 @@ def landmark_windows(
         images: ``(N, C, H, W)``.
         landmarks: ``(N, 2)`` in pixels, rows before columns.
         window: side of the window as a fraction of the image's, in (0, 1].
-        size: of the result, T. Where it is that of the window in pixels, no pixel is enlarged. There is no smoothing
+        size: of the result. Where it is that of the window in pixels, no pixel is enlarged. There is no smoothing
             before a reduction.
 
     Returns:
-        ``(N, C, *T)``, the landmark in the center; the border repeats beyond the image.
-
-    Raises:
-        ValueError: for a window out of range.
+        ``(N, C, *size)``, the landmark in the center; the border repeats beyond the image.
     """
     if not 0 < window <= 1:
         raise ValueError(f"window must be a fraction of the image's side in (0, 1], got {window}")
@@ -143,19 +133,10 @@ def random_boxes(
     generator: torch.Generator | None = None,
 ) -> torch.Tensor:
     """
-    Boxes of random size at random places, wholly inside the image.
+    Boxes ``(N, 4)`` of random size at random places, wholly inside the image.
 
-    Args:
-        number: N, how many.
-        img_size: height and width of the image in pixels.
-        side: smallest and largest side as a share of the image's; one share for both axes of a box.
-        generator: source of random numbers on the CPU.
-
-    Returns:
-        ``(N, 4)`` int64: row, column, height and width, which are even so that a box can be halved.
-
-    Raises:
-        ValueError: when the sides are no shares.
+    ``side`` is the smallest and largest side as a share of the image's, one share for both axes of a box. A box is row,
+    column, height and width in pixels; the latter are even, so that it can be halved.
     """
     if not 0 < side[0] <= side[1] <= 1:
         raise ValueError(f"side must be two shares 0 < smallest <= largest <= 1, got {tuple(side)}")
@@ -169,18 +150,9 @@ def random_boxes(
 
 def split_boxes(boxes: torch.Tensor, parts: int, axes: torch.Tensor) -> torch.Tensor:
     """
-    Cut boxes into equal parts that do not overlap.
+    Cut boxes ``(N, 4)`` into equal parts ``(N, parts, 4)`` that do not overlap.
 
-    Args:
-        boxes: ``(N, 4)`` of :func:`random_boxes`.
-        parts: 2, halves along one axis, or 4, halves along both.
-        axes: ``(N,)`` int64, the axis along which each box is cut in two.
-
-    Returns:
-        ``(N, parts, 4)``.
-
-    Raises:
-        ValueError: for another number of parts.
+    Two parts are halves along one of the axes ``(N,)``, four are halves along both.
     """
     if parts not in (2, 4):
         raise ValueError(f"a patch is cut into 2 or 4 parts, got parts={parts}")
@@ -194,15 +166,9 @@ def split_boxes(boxes: torch.Tensor, parts: int, axes: torch.Tensor) -> torch.Te
 
 def crop_and_resize(images: torch.Tensor, boxes: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
     """
-    Cut one box out of each image and resize it linearly, with antialiasing: nothing from outside of a box is seen.
+    Cut one box ``(N, 4)`` out of each image ``(N, C, H, W)`` and resize it linearly, with antialiasing.
 
-    Args:
-        images: ``(N, C, H, W)``.
-        boxes: ``(N, 4)``: row, column, height and width in pixels.
-        size: of the result.
-
-    Returns:
-        ``(N, C, *size)`` on the images' device.
+    Nothing from outside of a box is seen.
     """
     crops = images.new_empty((len(images), images.shape[1], *size))
     for crop, image, box in zip(crops, images, boxes.tolist(), strict=True):
@@ -212,16 +178,7 @@ def crop_and_resize(images: torch.Tensor, boxes: torch.Tensor, size: Sequence[in
 
 
 def box_masks(boxes: torch.Tensor, img_size: Sequence[int]) -> torch.Tensor:
-    """
-    Pixels of boxes; those that a box touches belong to it.
-
-    Args:
-        boxes: ``(N, 4)``: row, column, height and width in pixels.
-        img_size: height and width of the image.
-
-    Returns:
-        ``(N, H, W)`` bool. A box without extent has no pixel.
-    """
+    """Pixels ``(N, H, W)`` that boxes ``(N, 4)`` touch; a box without extent has none."""
     lower, extent = boxes.chunk(2, dim=1)
     first, end = lower.floor(), torch.where(extent > 0, lower + extent, lower).ceil()
     rows, columns = (

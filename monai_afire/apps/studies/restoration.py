@@ -225,17 +225,9 @@ def restoration_figure(
     lesions: bool = True,
 ) -> Figure:
     """
-    Images, where tokens are hidden, and their restorations with mask tokens and without (AFiRe, Fig. 9 and 10).
+    Images, where tokens are hidden, and their restorations with mask tokens and without.
 
-    Args:
-        found: of :func:`restorations`.
-        patch_size: pixels per token along each axis.
-        rows: indices of the images to show.
-        title: of the whole.
-        lesions: True restores the images with lesions (Fig. 9), False the normal ones (Fig. 10).
-
-    Returns:
-        The figure.
+    Those with lesions (AFiRe, Fig. 9), or the normal ones, where the same tokens are hidden (Fig. 10).
     """
     grid = [length // p for length, p in zip(found.normal.shape[2:], patch_size, strict=True)]
     patches = found.hidden.float().unsqueeze(-1).expand(-1, -1, int(np.prod(patch_size)))

@@ -238,11 +238,7 @@ def localization_scores(
 
 def localization_summary(table: pd.DataFrame, kinds: Sequence[str]) -> pd.DataFrame:
     """
-    Mean scores for each kind of lesion.
-
-    Args:
-        table: of :func:`localization_scores`; rows without a box do not count.
-        kinds: the kind of each row.
+    Mean :func:`localization_scores` for each kind of lesion; rows without a box do not count.
 
     Returns:
         A row per kind, in alphabetical order, and the row "all"; the columns of the table, and "images", how many
@@ -267,15 +263,6 @@ def saliency_figure(
 
     A map has its strongest color at its own maximum and none up to half way there: what is colored is what
     "iou_half" compares with the box.
-
-    Args:
-        images: ``(M, C, H, W)`` in [0, 1], a row each.
-        maps: ``(M, H, W)`` by the name of the method, a column each.
-        boxes: for each image ``(number, 4)``: row, column, height, width in pixels.
-        titles: one per image, at its left.
-
-    Returns:
-        The figure.
     """
     rows = []
     for number, image in enumerate(images):

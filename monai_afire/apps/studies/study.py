@@ -60,16 +60,9 @@ def mean_by(
     tables: Mapping[str, pd.DataFrame], item: str, value: str, names: Sequence[str]
 ) -> pd.DataFrame:
     """
-    The mean of a column for each item and encoder.
+    The mean of the column ``value`` for each named ``item`` (a row; the column holds numbers from 0) and encoder.
 
-    Args:
-        tables: by the encoders' names, with the columns ``item``, numbers from 0, and ``value``.
-        item: what the rows of the result are, e.g. "landmark".
-        value: the column to average.
-        names: of the items.
-
-    Returns:
-        A row per name, a column per encoder; NaN where a table has no such item.
+    NaN where a table has no such item.
     """
     means = {name: table.groupby(item)[value].mean() for name, table in tables.items()}
     return pd.DataFrame(means).reindex(range(len(names))).set_axis(list(names))

@@ -186,16 +186,3 @@ def test_patches_are_cut_out_of_native_pixels() -> None:
     ).table
     expected = compositionality(encoder, native, [4], 1, seed=3)["similarity"].mean()
     assert table.loc["mine", "similarity_4_parts"] == pytest.approx(expected)
-
-
-def test_accuracies_are_drawn_beside_chance() -> None:
-    encoders = {"mean": mean_encoder(1), "b_$1$": ConstantEncoder()}
-    result = composition_study(encoders, StudyImages(torch.rand(5, 1, 32, 32)))
-    (axis,) = list(result.figures.values())[1].axes
-    accuracies = result.table[["decomposition_accuracy", "retrieval_accuracy"]].to_numpy().tolist()
-    assert [line.get_xdata().tolist() for line in axis.lines] == [*accuracies, [0.2, 0.2]]
-    assert [text.get_text() for text in axis.figure.legends[0].get_texts()] == [
-        "mean",
-        "b_$1$",
-        "chance",
-    ]

@@ -86,19 +86,6 @@ def test_position_alone_finds_nothing_once_it_is_removed(batch_size: int) -> Non
     assert len(table[["row", "column"]].drop_duplicates()) == 1
 
 
-def test_a_vit_of_random_weights_profits_from_its_position_embedding() -> None:
-    torch.manual_seed(0)
-    encoder = ViTEncoder(img_size=64, patch_size=8, hidden_size=48, num_layers=1, num_heads=2)
-    landmarks = 20 + 24 * torch.rand(1, 6, 2) + 4 * torch.rand(20, 6, 2)
-    images = 0.5 + 0.1 * torch.rand(20, 1, 64, 64)
-    with_position, without = (
-        find(encoder, images, landmarks, remove_position=remove)["error"].mean()
-        for remove in (False, True)
-    )
-    assert with_position < 10
-    assert without > 2 * with_position
-
-
 def naive_table(
     encoder: RadiographEncoder,
     images: torch.Tensor,

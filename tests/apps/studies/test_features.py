@@ -8,7 +8,6 @@ import pytest
 import torch
 from apps.studies.stub_encoders import PatchMeanEncoder, PositionEncoder
 from numpy.typing import NDArray
-from torch import nn
 
 from monai_afire.apps.studies.features import (
     cell_centers,
@@ -89,31 +88,6 @@ def test_batches_are_full_and_change_nothing(batch_size: int) -> None:
     assert sum(encoder.batches) == 12
     assert max(encoder.batches) == min(batch_size, 12)
     torch.testing.assert_close(features, dense_features(encoder, images, 4))
-
-
-def test_modes_are_given_back_even_after_an_error() -> None:
-    encoder = ViTEncoder(
-        img_size=16, patch_size=8, hidden_size=12, num_layers=2, num_heads=2, dropout_rate=0.5
-    )
-    encoder.train()
-    encoder.blocks[0].eval()  # a frozen layer
-    before = [module.training for module in encoder.modules()]
-    images = torch.rand(2, 1, 16, 16)
-    torch.testing.assert_close(
-        dense_features(encoder, images, 4), dense_features(encoder, images, 4)
-    )
-    assert [module.training for module in encoder.modules()] == before
-
-    def fail(*_: object) -> None:
-        raise RuntimeError("broken")
-
-    encoder.norm = nn.Module()
-    encoder.norm.forward = fail
-    encoder.norm.train()
-    with pytest.raises(RuntimeError, match="broken"):
-        dense_features(encoder, images, 4)
-    assert [module.training for module in encoder.blocks] == [False, True]
-    assert encoder.training
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ def naive_purity(features: torch.Tensor, labels: Sequence[Hashable], k: int) -> 
     return np.mean(shares)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_silhouette_is_that_of_scikit_learn(seed: int) -> None:
     features, labels = random_groups(seed)
     labels[0] = 99  # alone in its group
@@ -56,7 +56,7 @@ def test_silhouette_is_that_of_scikit_learn(seed: int) -> None:
     )
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("k", [1, 5])
 @pytest.mark.parametrize("limit", [1, 10**9])
 def test_purity_like_one_item_at_a_time(
@@ -87,13 +87,6 @@ def test_rounding_is_no_silhouette(value: float) -> None:
     # lengths and roundings differ
     features = torch.full((40, 3), value) * (1 + 1e-7 * torch.arange(40)[:, None])
     assert group_separation(features, [0] * 20 + [1] * 20)["silhouette"] == 0
-
-
-def test_length_does_not_matter() -> None:
-    features, labels = random_groups(1)
-    scaled = features * torch.rand(len(features), 1).add(0.1)
-    first, second = group_separation(features, labels), group_separation(scaled, labels)
-    assert first == pytest.approx(second, abs=1e-6)
 
 
 def test_unknown_items_are_left_out() -> None:

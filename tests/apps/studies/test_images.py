@@ -76,30 +76,6 @@ def test_native_pixels_are_read_again(phantom: Path) -> None:
     assert native_size((224, 448)) == [512, 1024]
 
 
-def test_boxes_hold_the_lesions(phantom: Path) -> None:
-    items = [
-        item
-        for item in load_radiograph_datalist(None, phantom, "test", path_keys=PATHS)
-        if item["boxes"]
-    ]
-    boxes = read_study_images(items, READ).boxes
-    for item, own in zip(items, boxes, strict=True):
-        lesion = (
-            np.asarray(
-                Image.open(phantom.parent / item["lesion_truth"]).resize(
-                    (32, 32), Image.Resampling.BOX
-                )
-            )
-            > 64
-        )
-        covered = np.zeros_like(lesion)
-        for row, column, height, width in own.tolist():
-            covered[
-                int(row) : int(np.ceil(row + height)), int(column) : int(np.ceil(column + width))
-            ] = True
-        assert covered[lesion].all()
-
-
 def test_own_names_of_a_datalist(tmp_path: Path) -> None:
     for name in "ab":
         Image.fromarray(np.tile(np.arange(40, dtype=np.uint8) * 5, (40, 1))).save(
