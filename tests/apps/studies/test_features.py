@@ -8,6 +8,7 @@ import pytest
 import torch
 from apps.studies.stub_encoders import PatchMeanEncoder, PositionEncoder
 from numpy.typing import NDArray
+from torch import nn
 
 from monai_afire.apps.studies.features import (
     cell_centers,
@@ -165,3 +166,28 @@ def test_strides_that_do_not_divide(stride: int) -> None:
     encoder = PatchMeanEncoder(1, (16, 16), (8, 8))
     with pytest.raises(ValueError, match="stride"):
         dense_features(encoder, torch.rand(1, 1, 16, 16), stride)
+
+
+def test_modes_are_given_back_even_after_an_error() -> None:
+    encoder = ViTEncoder(
+        img_size=16, patch_size=8, hidden_size=12, num_layers=2, num_heads=2, dropout_rate=0.5
+    )
+    encoder.train()
+    encoder.blocks[0].eval()  # a frozen layer
+    before = [module.training for module in encoder.modules()]
+    images = torch.rand(2, 1, 16, 16)
+    torch.testing.assert_close(
+        dense_features(encoder, images, 4), dense_features(encoder, images, 4)
+    )
+    assert [module.training for module in encoder.modules()] == before
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("broken")
+
+    encoder.norm = nn.Module()
+    encoder.norm.forward = fail
+    encoder.norm.train()
+    with pytest.raises(RuntimeError, match="broken"):
+        dense_features(encoder, images, 4)
+    assert [module.training for module in encoder.blocks] == [False, True]
+    assert encoder.training
