@@ -112,7 +112,7 @@ print("left out:", report["remarks"] or "nothing")
 
 # %% [markdown]
 # Studies that need what is not known of the images, e.g. landmarks, are left out, and the report says so. The phantom
-# knows everything. `SaliencyStudy` looks into fine-tuned classifiers and runs only if one is named.
+# knows everything. `saliency_study` looks into fine-tuned classifiers and runs only if one is named.
 #
 # ## Maps: what lies together?
 
@@ -181,7 +181,7 @@ correspondence[[column for column in correspondence if column.endswith("removed"
 # asks once more across patients, on a finer grid of places and with two reference images.
 
 # %%
-from monai_afire.apps.studies import (
+from monai_afire.apps.studies.correspondence import (
     correspondence_figure,
     found_landmarks_figure,
     landmark_correspondence,
@@ -189,11 +189,9 @@ from monai_afire.apps.studies import (
 )
 
 images = workflow.parser.get_parsed_content("images")
-encoders = workflow.parser.get_parsed_content("encoders")
+encoders = workflow.parser.get_parsed_content("study_encoders")
 found = {
-    name: landmark_correspondence(
-        encoder, images.image, images.landmarks, [0, 8], stride=4, progress=False
-    )
+    name: landmark_correspondence(encoder, images.image, images.landmarks, [0, 8], stride=4)
     for name, encoder in encoders.items()
 }
 copied = same_place_correspondence(images.landmarks, images.image.shape[2:], [0, 8])
@@ -262,11 +260,11 @@ tables["Restoration with and without mask tokens"]
 # of finding lesions.
 
 # %%
-from monai_afire.apps.studies import restoration_figure, restorations
+from monai_afire.apps.studies.restoration import restoration_figure, restorations
 
 network = workflow.parser.get_parsed_content("network_def")
 normal = images.image[[group == "normal" for group in images.group]][:3]
-restored = restorations(network, normal, {"amplitude": (0.3, 1.0)}, progress=False)
+restored = restorations(network, normal, {"amplitude": (0.3, 1.0)})
 restoration_figure(restored, network.encoder.patch_size, rows=range(len(normal)))
 
 # %% [markdown]

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from apps.compare.test_stored_tokens import counting
+from apps.compare.test_compared_encoders import counting
 from bundles.bundle_runs import environment, write_images
 from imported_processes import start_ranks
 
 from distributed.two_ranks import needs_gloo
-from monai_afire.apps.audit import audit, audit_images
-from monai_afire.apps.compare import encode_images, stored_tokens
+from monai_afire.apps.audit import audit_images, measurements
+from monai_afire.apps.compare import encode_images, encoders
 from monai_afire.transforms import LoadRadiographd
 
 pytestmark = needs_gloo
@@ -33,7 +33,7 @@ Task = Callable[[Path, Path], Any]
 
 
 def audited(images: Path, folder: Path) -> int:
-    return audit_images(images, output_dir=folder).images
+    return audit_images(images, output_dir=folder)["images"]
 
 
 def encoded(images: Path, folder: Path) -> tuple[int, ...]:
@@ -61,7 +61,7 @@ def note_reading(path: Path) -> None:
 def work(rank: int, count: int, task: Task, images: Path, folder: Path, log: Path) -> None:
     """One of some processes."""
     torch.set_num_threads(1)
-    audit._BATCH = stored_tokens._BATCH = SIZE
+    measurements._BATCH = encoders._BATCH = SIZE
     note_reading(log / f"read_{rank}")
     if count > 1:
         dist.init_process_group(

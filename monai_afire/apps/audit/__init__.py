@@ -4,26 +4,14 @@
 Audit: are these images fit for training?
 
 ``measurements`` reads each file once and asks how it is turned, ``duplicates`` finds what shows the same,
-``checks`` turns this into findings, ``audit`` joins them and ``page`` shows them.
+``audit_checks`` turns this into findings, ``audit`` joins them and ``audit_page`` shows them.
 """
 
 from __future__ import annotations
 
-from monai_afire.apps.audit.audit import (
-    AuditSummary,
-    audit_images,
-    measure_images,
-)
+from monai_afire.apps.audit.audit import audit_images
 from monai_afire.apps.audit.audit_checks import CHECKS, Check
 from monai_afire.apps.audit.duplicates import near_duplicates
-from monai_afire.apps.audit.measurements import MeasureRadiograph
+from monai_afire.apps.audit.measurements import measure_images
 
-__all__ = [
-    "AuditSummary",
-    "CHECKS",
-    "Check",
-    "MeasureRadiograph",
-    "audit_images",
-    "measure_images",
-    "near_duplicates",
-]
+__all__ = ["CHECKS", "Check", "audit_images", "measure_images", "near_duplicates"]

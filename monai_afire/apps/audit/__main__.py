@@ -15,6 +15,7 @@ from monai_afire.apps.audit.audit import audit_images
 from monai_afire.apps.audit.audit_checks import CHECKS, EXCLUDED
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.utils.distributed import launched_group
+from monai_afire.utils.text import counted, first_few
 
 _DESCRIPTION = """\
 Check the radiographs of a folder or a datalist: unreadable, blank, turned, mirrored, inverted, duplicates, patients in
@@ -36,12 +37,19 @@ def main(words: Sequence[str] | None = None) -> int:
     folder = options.output_dir
     given = {"dataset_dir": options.dataset_dir, "datalist": f"{folder}/datalist.json"}
     shown = [f"--{name} {shlex.quote(str(path))}" for name, path in given.items() if path]
-    train = f" Train with {' '.join(shown)}" if summary.kept else ""
-    print(f"{summary}\n\nOpen {folder}/audit.html.{train}")
-    if refusal := summary.refusal():
-        print(f"refused by --fail_on:\n{refusal}", file=sys.stderr)
-        return _FAILED
-    return 0
+    train = f" Train with {' '.join(shown)}" if summary["kept"] else ""
+    print(f"{summary['kept']:,} of {counted(summary['images'], 'image')} kept")
+    for check in CHECKS:
+        if number := summary["findings"][check.name]:
+            print(f"{check.title}: {number:,}")
+    print(f"\nOpen {folder}/audit.html.{train}")
+    refused = {name: images for name, images in summary["failed"].items() if images}
+    if refused:
+        print("refused by --fail_on:", file=sys.stderr)
+    for name, images in refused.items():
+        texts = (f"{image} ({detail})" for image, detail in images.items())
+        print(f"{name}: {counted(len(images), 'image')}: {first_few(texts, 5)}", file=sys.stderr)
+    return _FAILED if refused else 0
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -4,43 +4,29 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from itertools import chain
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import torch
-from monai.data import DataLoader, Dataset
 from numpy.typing import NDArray
-from tqdm.auto import tqdm
 
 from monai_afire.apps.audit.audit_checks import CHECKS, EXCLUDED, THRESHOLDS, find, published_rates
 from monai_afire.apps.audit.audit_page import write_page
 from monai_afire.apps.audit.duplicates import near_duplicates
-from monai_afire.apps.audit.measurements import MeasureRadiograph, lung_facts
+from monai_afire.apps.audit.measurements import measure_images
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.labels import abnormal_label
 from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
 from monai_afire.data.datalist.patients import file_patients
 from monai_afire.data.datalist.scanning import mark_results
-from monai_afire.networks.nets.lung_finder import LungFinder
-from monai_afire.networks.nets.pose_classifier import QUALITIES, PoseClassifier
-from monai_afire.networks.nets.view_classifier import ViewClassifier
-from monai_afire.utils.distributed import (
-    all_gather_object,
-    by_main_rank,
-    global_rank,
-    share_of,
-    world_size,
-)
+from monai_afire.utils.distributed import by_main_rank
 from monai_afire.utils.files import (
     atomic_path,
     check_writable,
@@ -48,66 +34,14 @@ from monai_afire.utils.files import (
     refuse_existing,
     write_text,
 )
-from monai_afire.utils.text import counted, first_few, harmless, known_text
+from monai_afire.utils.text import harmless, known_text
 
+FROM_PIXELS = "(from pixels)"
 _SECTIONS = {"train": "training", "val": "validation", "valid": "validation", "testing": "test"}
 _SPLITS = ("training", "validation", "test")
-FROM_PIXELS = "(from pixels)"
-_BATCH = 64
-_Measured = tuple[list[dict[str, Any]], torch.Tensor]  # rows and small pictures of a batch
+_RESULTS = ("audit.html", "audit.csv", "audit.json", "datalist.json")
 
-
-@dataclass(frozen=True)
-class AuditSummary:
-    """
-    Numbers of an audit.
-
-    Args:
-        images: how many were seen.
-        kept: how many the cleaned datalist has.
-        findings: name of a check -> number of images.
-        abnormal: how many images are labeled with findings.
-        abnormal_findings: name of a check -> how many of these it reports, most of them false alarms where a check
-            goes by the picture.
-        identifying_fields: name of a DICOM field -> number of files in which it is filled.
-        scanners: by the headers -> number of images.
-        views: "PA" and "AP" by the headers, or "PA (from pixels)" -> number of images.
-        failed: name of a check of ``fail_on`` -> name of an image -> detail.
-        rates: name of a check by the picture -> its published sensitivity and false alarms.
-    """
-
-    images: int
-    kept: int
-    findings: dict[str, int]
-    abnormal: int
-    abnormal_findings: dict[str, int]
-    identifying_fields: dict[str, int]
-    scanners: dict[str, int]
-    views: dict[str, int] = field(default_factory=dict)
-    failed: dict[str, dict[str, str]] = field(default_factory=dict)
-    rates: dict[str, dict[str, float]] = field(default_factory=dict)
-
-    def refusal(self, shown: int = 5) -> str:
-        """
-        Which images fail a check of ``fail_on`` and why, "" for none.
-
-        Args:
-            shown: most images that are named of a check.
-        """
-        lines = []
-        for name, images in self.failed.items():
-            if images:
-                texts = (f"{image} ({detail})" for image, detail in images.items())
-                lines.append(f"{name}: {counted(len(images), 'image')}: {first_few(texts, shown)}")
-        return "\n".join(lines)
-
-    def __str__(self) -> str:
-        found = [
-            f"{check.title}: {self.findings[check.name]:,}"
-            for check in CHECKS
-            if self.findings[check.name]
-        ]
-        return "\n".join([f"{self.kept:,} of {counted(self.images, 'image')} kept", *found])
+Findings = Mapping[str, Mapping[int, str]]  # name of a check -> row -> detail
 
 
 def audit_images(
@@ -118,7 +52,7 @@ def audit_images(
     num_workers: int = 0,
     shown: int = 24,
     fail_on: Collection[str] = (),
-) -> AuditSummary:
+) -> dict[str, Any]:
     """
     Check whether images are fit for training. No image is changed or deleted.
 
@@ -138,7 +72,10 @@ def audit_images(
         fail_on: checks whose images are named in "failed" of the numbers.
 
     Returns:
-        The numbers.
+        The numbers of ``audit.json``: "images" and how many are "kept"; "findings" and, of images that are labeled
+        "abnormal", "abnormal_findings" (name of a check -> number of images; most of these are false alarms where a
+        check goes by the picture); "identifying_fields", "scanners" and "views" (name -> number of images); "failed"
+        (name of a check of ``fail_on`` -> name of an image -> detail); "rates", the published ones of a check.
 
     Raises:
         DatalistError: when the folder or the list cannot be used.
@@ -151,41 +88,28 @@ def audit_images(
         >>> from monai_afire.apps.phantom import export_phantom
         >>> folder = tempfile.mkdtemp()
         >>> datalist = export_phantom(folder, num_patients={"test": 2}, image_size=64, progress=False)
-        >>> audit_images(datalist=datalist, output_dir=f"{folder}/audit").findings["unreadable"]
+        >>> audit_images(datalist=datalist, output_dir=f"{folder}/audit")["findings"]["unreadable"]
         0
     """
-    if unknown := {*exclude, *fail_on} - {check.name for check in CHECKS}:
-        raise ValueError(
-            f"no checks {sorted(unknown)}: choose from {', '.join(check.name for check in CHECKS)}"
-        )
+    names = [check.name for check in CHECKS]
+    if unknown := {*exclude, *fail_on}.difference(names):
+        raise ValueError(f"no checks {sorted(unknown)}: choose from {', '.join(names)}")
     audited = _find_images(dataset_dir, datalist)
     folder = check_writable(output_dir)
-    by_main_rank(_refuse_results, folder)
+    remedy = "choose another folder by --output_dir, or delete the results"
+    refuse = partial(refuse_existing, remedy=remedy)
+    by_main_rank(refuse, *(folder / name for name in _RESULTS))
     mark_results(folder, [item["image"] for item in audited.items])
     frame, pictures = measure_images(audited.items, num_workers)
     return by_main_rank(_report, audited, frame, pictures, folder, exclude, shown, fail_on)
 
 
-@dataclass(frozen=True)
-class _Audited:
-    """
-    The images of an audit.
-
-    Args:
-        items: with "section" and absolute "image".
-        base: folder that names start from.
-        datalist: all entries of the datalist, such as names of classes; empty without one.
-    """
+class _Audited(NamedTuple):
+    """Items with "section" and absolute "image", the folder that names start from, and the entries of the datalist."""
 
     items: list[dict[str, Any]]
     base: Path
     datalist: dict[str, Any]
-
-
-def _refuse_results(folder: Path) -> None:
-    names = ("audit.html", "audit.csv", "audit.json", "datalist.json")
-    remedy = "choose another folder by --output_dir, or delete the results"
-    refuse_existing(*(folder / name for name in names), remedy=remedy)
 
 
 def _report(
@@ -196,20 +120,20 @@ def _report(
     exclude: Collection[str],
     shown: int,
     fail_on: Collection[str],
-) -> AuditSummary:
+) -> dict[str, Any]:
     """Turn the measurements into findings, and write them."""
-    items = audited.items
-    frame = frame.join(_origins(items, audited.base))
+    frame = frame.join(_origins(audited.items, audited.base))
     frame["view"] = _views(frame)
     found = find(frame, _near_duplicates(frame, pictures))
-    kept = ~frame.index.isin([index for name in exclude for index in found[name]])
-    summary = _summary(frame, found, int(kept.sum()), fail_on)
-    _write_table(frame, found, kept, folder / "audit.csv")
-    write_text(folder / "audit.json", json.dumps(asdict(summary), indent=1))
-    cleaned = {**audited.datalist, **_cleaned(items, frame, kept)}
+    excluded = {index for name in exclude for index in found[name]}
+    frame["kept"] = (~frame.index.isin(excluded)).astype(int)
+    summary = _summary(frame, found, fail_on)
+    _write_table(frame, found, folder / "audit.csv")
+    write_text(folder / "audit.json", json.dumps(summary, indent=1))
+    cleaned = {**audited.datalist, **_cleaned(audited.items, frame)}
     write_text(folder / "datalist.json", json.dumps(cleaned, indent=1))
-    paths = [item["image"] for item in items]
-    write_page(summary, found, paths, list(frame["image"]), folder / "audit.html", exclude, shown)
+    frame["path"] = [item["image"] for item in audited.items]
+    write_page(folder / "audit.html", summary, found, frame, exclude, shown)
     return summary
 
 
@@ -222,30 +146,25 @@ def _near_duplicates(
     return [(int(usable[one]), int(usable[other]), value) for one, other, value in pairs]
 
 
-def _summary(
-    frame: pd.DataFrame,
-    found: Mapping[str, Mapping[int, str]],
-    num_kept: int,
-    fail_on: Collection[str],
-) -> AuditSummary:
+def _summary(frame: pd.DataFrame, found: Findings, fail_on: Collection[str]) -> dict[str, Any]:
     """The numbers of the findings."""
     abnormal = frame["abnormal"] == 1
-    fields = Counter(field for text in frame["identifying"] for field in text.split(", ") if text)
-    return AuditSummary(
-        images=len(frame),
-        kept=num_kept,
-        findings={name: len(rows) for name, rows in found.items()},
-        abnormal=int(abnormal.sum()),
-        abnormal_findings={name: int(abnormal[[*rows]].sum()) for name, rows in found.items()},
-        identifying_fields=dict(fields),
-        scanners=_occurrences(frame["scanner"]),
-        views=_occurrences(frame["view"]),
-        failed={
+    filled = Counter(field for text in frame["identifying"] for field in text.split(", ") if text)
+    return {
+        "images": len(frame),
+        "kept": int(frame["kept"].sum()),
+        "findings": {name: len(rows) for name, rows in found.items()},
+        "abnormal": int(abnormal.sum()),
+        "abnormal_findings": {name: int(abnormal[[*rows]].sum()) for name, rows in found.items()},
+        "identifying_fields": dict(filled),
+        "scanners": _occurrences(frame["scanner"]),
+        "views": _occurrences(frame["view"]),
+        "failed": {
             name: {frame["image"][index]: text for index, text in found[name].items()}
             for name in fail_on
         },
-        rates=published_rates(),
-    )
+        "rates": published_rates(),
+    }
 
 
 def _occurrences(names: pd.Series) -> dict[str, int]:
@@ -299,30 +218,17 @@ def _origins(items: Sequence[Mapping[str, Any]], base: Path) -> pd.DataFrame:
     """Name, section, patient ("" if unknown) and label of each item."""
     paths = [item["image"] for item in items]
     names = [path_from(path, base) for path in paths]
-    patients = file_patients(
-        paths, names, given=[known_text(item.get("patient_id")) for item in items]
-    )
-    known = [
-        "" if patient == name else patient for patient, name in zip(patients, names, strict=True)
-    ]
-    sections = [item["section"] for item in items]
-    abnormal = [_labeled_abnormal(item) for item in items]
+    given = [known_text(item.get("patient_id")) for item in items]
+    patients = file_patients(paths, names, given=given)
+    known = zip(patients, names, strict=True)
     return pd.DataFrame(
-        {"image": names, "section": sections, "patient": known, "abnormal": abnormal}
+        {
+            "image": names,
+            "section": [item["section"] for item in items],
+            "patient": ["" if patient == name else patient for patient, name in known],
+            "abnormal": [_labeled_abnormal(item) for item in items],
+        }
     )
-
-
-def _views(frame: pd.DataFrame) -> list[str]:
-    """View by the header, else by the picture of a chest, "" for none."""
-    chest = (
-        (frame["unreadable"] == "")
-        & (frame["spread"] >= THRESHOLDS["spread"])
-        & (frame["not_chest"] <= THRESHOLDS["not_chest"])
-        & (frame["other_view"] == "")
-    )
-    seen = np.where(frame["ap"] > 0.5, "AP", "PA")
-    rows = zip(frame["view"], seen, chest, strict=True)
-    return [view or (f"{own} {FROM_PIXELS}" if is_chest else "") for view, own, is_chest in rows]
 
 
 def _labeled_abnormal(item: Mapping[str, Any]) -> int:
@@ -333,75 +239,26 @@ def _labeled_abnormal(item: Mapping[str, Any]) -> int:
         return 0
 
 
-def measure_images(
-    items: Sequence[Mapping[str, Any]], num_workers: int
-) -> tuple[pd.DataFrame, NDArray[np.float16]]:
-    """
-    Measure images. Each rank measures its share of the batches, and all must call it.
-
-    Args:
-        items: with "image", the path of a file.
-        num_workers: processes that read files.
-
-    Returns:
-        One row per image, see :class:`MeasureRadiograph`, with the probabilities of the networks; and pictures
-        ``(N, 32, 32)`` in [0, 1].
-    """
-    batches = [items[start : start + _BATCH] for start in range(0, len(items), _BATCH)]
-    shares = all_gather_object(list(_measured(share_of(batches), num_workers)))
-    measured = [shares[n % world_size()][n // world_size()] for n in range(len(batches))]
-    rows, pictures = zip(*measured, strict=True)
-    return pd.DataFrame(chain.from_iterable(rows)), torch.cat(pictures).numpy()
+def _views(frame: pd.DataFrame) -> pd.Series:
+    """View by the header, else by the picture of a chest, "" for none."""
+    chest = (
+        (frame["unreadable"] == "")
+        & (frame["spread"] >= THRESHOLDS["spread"])
+        & (frame["not_chest"] <= THRESHOLDS["not_chest"])
+        & (frame["other_view"] == "")
+    )
+    seen = np.where(frame["ap"] > 0.5, f"AP {FROM_PIXELS}", f"PA {FROM_PIXELS}")
+    return frame["view"].where(frame["view"] != "", np.where(chest, seen, ""))
 
 
-@torch.inference_mode()
-def _measured(
-    batches: Sequence[Sequence[Mapping[str, Any]]], num_workers: int
-) -> Iterator[_Measured]:
-    """Measurements of batches, one of which is in memory at a time."""
-    networks = PoseClassifier.released(), LungFinder.released(), ViewClassifier.released()
-    data = Dataset([item for batch in batches for item in batch], MeasureRadiograph())
-    loader = DataLoader(data, batch_size=_BATCH, num_workers=num_workers, collate_fn=list)
-    for batch in tqdm(loader, "audit", unit="batch", dynamic_ncols=True, disable=global_rank() > 0):
-        small = torch.stack([row.pop("small") for row in batch])
-        found = _probabilities(small, *networks)
-        pictures = torch.nn.functional.avg_pool2d(small, 2)[:, 0].half()
-        yield [{**row, **own} for row, own in zip(batch, found, strict=True)], pictures
-
-
-def _probabilities(
-    small: torch.Tensor, classifier: PoseClassifier, finder: LungFinder, views: ViewClassifier
-) -> list[dict[str, float]]:
-    """What the networks say of pictures ``(B, 1, 64, 64)``."""
-    poses, qualities = classifier(small)
-    poses = poses.softmax(1)
-    columns = {
-        "rotated": 1 - poses[:, 0] - poses[:, 4],
-        "mirrored": poses[:, 4:].sum(1),
-        "quarter_turns": poses.argmax(1) % 4,
-        "ap": views(small)["ap"],
-        **dict(zip(QUALITIES, qualities.sigmoid().T, strict=True)),
-    }
-    facts = {name: values.numpy() for name, values in columns.items()}
-    return pd.DataFrame({**facts, **lung_facts(finder(small)[:, 0] > 0.5)}).to_dict("records")
-
-
-def _cleaned(
-    items: Sequence[Mapping[str, Any]], frame: pd.DataFrame, kept: Collection[bool]
-) -> dict[str, Any]:
+def _cleaned(items: Sequence[Mapping[str, Any]], frame: pd.DataFrame) -> dict[str, Any]:
     """Datalist of the images that are kept, with all keys of their items."""
-    sections: dict[str, list[dict[str, Any]]] = {
-        str(name): [] for name in frame["section"].unique()
-    }
-    rows = zip(items, frame["image"], frame["view"], kept, strict=True)
-    for item, name, view, is_kept in rows:
-        if is_kept:
-            found = {**_seen_view(item, view), **item, "image": name}
-            sections[item["section"]].append(found)
-    return {
-        name: [{k: v for k, v in item.items() if k != "section"} for item in s]
-        for name, s in sections.items()
-    }
+    sections: dict[str, list[dict[str, Any]]] = {name: [] for name in frame["section"].unique()}
+    for item, row in zip(items, frame.itertuples(), strict=True):
+        if row.kept:
+            entry = {**_seen_view(item, row.view), **item, "image": row.image}
+            sections[entry.pop("section")].append(entry)
+    return sections
 
 
 def _seen_view(item: Mapping[str, Any], view: str) -> dict[str, str]:
@@ -412,27 +269,23 @@ def _seen_view(item: Mapping[str, Any], view: str) -> dict[str, str]:
     return {"view": name, "view_source": source.strip("()") or "header"}
 
 
-def _write_table(
-    frame: pd.DataFrame, found: Mapping[str, Mapping[int, str]], kept: Sequence[bool], path: Path
-) -> None:
+def _write_table(frame: pd.DataFrame, found: Findings, path: Path) -> None:
     """One row per image; no cell runs as a formula in a spreadsheet, none has a value of a header."""
-    with (
-        atomic_path(path) as temporary,
-        temporary.open("w", newline="", encoding="utf-8", errors="replace") as file,
-    ):
-        table = csv.writer(file)
-        table.writerow(
-            ["image", "section", "width", "height", "view", "kept", "findings", "details"]
-        )
-        for index, row in enumerate(frame.to_dict("records")):
-            own = {name: rows[index] for name, rows in found.items() if index in rows}
-            details = "; ".join(f"{name}: {text}" for name, text in own.items())
-            size = ("", "") if row["unreadable"] else (row["width"], row["height"])
-            cells = [
-                harmless(row["image"]),
-                harmless(row["section"]),
-                *size,
-                row["view"],
-                int(kept[index]),
-            ]
-            table.writerow([*cells, " ".join(own), details])
+    own = [{name: rows[i] for name, rows in found.items() if i in rows} for i in frame.index]
+    readable = frame["unreadable"] == ""
+    table = pd.DataFrame(
+        {
+            "image": frame["image"].map(harmless),
+            "section": frame["section"].map(harmless),
+            "width": frame["width"].astype("Int64").where(readable),
+            "height": frame["height"].astype("Int64").where(readable),
+            "view": frame["view"],
+            "kept": frame["kept"],
+            "findings": [" ".join(texts) for texts in own],
+            "details": [
+                "; ".join(f"{name}: {text}" for name, text in texts.items()) for texts in own
+            ],
+        }
+    )
+    with atomic_path(path) as temporary:
+        table.to_csv(temporary, index=False, encoding="utf-8", errors="replace")

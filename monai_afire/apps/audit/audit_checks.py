@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -35,131 +35,66 @@ _LEAST_DEVIATION = 0.07
 _PRIORITY = ("test", "validation")  # sections that keep an image which others have, too
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """
     One check.
 
-    Args:
+    Attributes:
         name: as in tables.
         title: as on the page.
         advice: what to do about a finding.
-        excludes: whether the cleaned datalist leaves these images out.
-        sensitivity: share of spoiled images that it finds, the lowest of the ways in which they were spoiled, on
-            NIH-7k's test patients (tests/benchmarks/released/audit_checks.py); None where a file or a header says it.
-        false_alarms: share of untouched images that it reports there.
     """
 
     name: str
     title: str
     advice: str
-    excludes: bool = False
-    sensitivity: float | None = None
-    false_alarms: float | None = None
 
 
-# What is judged by the picture may be disease: it is shown for a decision, and left out only if that is asked for.
 CHECKS = (
-    Check("unreadable", "Unreadable", "Copy or export the file again.", True),
-    Check("blank", "Blank", "The picture has nearly one gray level.", True),
+    Check("unreadable", "Unreadable", "Copy or export the file again."),
+    Check("blank", "Blank", "The picture has nearly one gray level."),
     Check(
         "saturated",
         "Saturated",
         "Much of the picture is at its largest or smallest value. Check the window.",
-        sensitivity=0.972,
-        false_alarms=0.002,
     ),
-    Check(
-        "exact_duplicate",
-        "Exact duplicates",
-        "Files with the same bytes. One of them is kept.",
-        True,
-    ),
+    Check("exact_duplicate", "Exact duplicates", "Files with the same bytes. One of them is kept."),
     Check(
         "near_duplicate",
         "Near duplicates",
         "The same picture, compressed, resized or exposed again.",
-        True,
-        sensitivity=0.999,
-        false_alarms=0.0,
     ),
     Check(
-        "not_chest",
-        "Not a chest radiograph",
-        "By the picture: opaque lungs may look so. Decide.",
-        sensitivity=1.0,
-        false_alarms=0.001,
+        "not_chest", "Not a chest radiograph", "By the picture: opaque lungs may look so. Decide."
     ),
-    Check(
-        "other_view",
-        "Other view or body part",
-        "By the DICOM header, such as a lateral view.",
-        True,
-    ),
-    Check(
-        "two_views",
-        "Two views in one picture",
-        "By the picture. Cut it into two files.",
-        sensitivity=1.0,
-        false_alarms=0.0,
-    ),
+    Check("other_view", "Other view or body part", "By the DICOM header, such as a lateral view."),
+    Check("two_views", "Two views in one picture", "By the picture. Cut it into two files."),
     Check(
         "partial_lungs",
         "Lungs cut off",
         "The lungs reach the upper or lower edge, or only one was found.",
-        sensitivity=0.928,
-        false_alarms=0.011,
     ),
-    Check(
-        "rotated",
-        "Rotated",
-        "By the picture. Turn the file upright.",
-        sensitivity=0.998,
-        false_alarms=0.001,
-    ),
+    Check("rotated", "Rotated", "By the picture. Turn the file upright."),
     Check(
         "mirrored",
         "Mirrored",
         "The heart is on the wrong side: by an opaque or collapsed lung, too. Decide.",
-        sensitivity=0.983,
-        false_alarms=0.013,
     ),
-    Check(
-        "inverted",
-        "Inverted",
-        "By the picture: dense parts are dark. Invert the file.",
-        sensitivity=1.0,
-        false_alarms=0.0,
-    ),
-    Check(
-        "text",
-        "Burnt-in text",
-        "A line of letters. Look for names.",
-        sensitivity=0.862,
-        false_alarms=0.0,
-    ),
-    Check(
-        "borders", "Large borders", "Crop the uniform border.", sensitivity=1.0, false_alarms=0.004
-    ),
+    Check("inverted", "Inverted", "By the picture: dense parts are dark. Invert the file."),
+    Check("text", "Burnt-in text", "A line of letters. Look for names."),
+    Check("borders", "Large borders", "Crop the uniform border."),
     Check(
         "exposure",
         "Exposure outliers",
         "Brightness or contrast far from the other images of the scanner.",
-        sensitivity=1.0,
-        false_alarms=0.003,
     ),
     Check(
         "resolution",
         "Resolution outliers",
         "Less than half or more than twice the usual side of the scanner.",
-        sensitivity=1.0,
-        false_alarms=0.0,
     ),
     Check(
-        "patient_in_splits",
-        "Patient in several splits",
-        "One patient must stay in one section.",
-        True,
+        "patient_in_splits", "Patient in several splits", "One patient must stay in one section."
     ),
     Check("no_patient", "Patient unknown", 'Give "patient_id" in a datalist.'),
     Check(
@@ -169,22 +104,40 @@ CHECKS = (
     ),
 )
 
-EXCLUDED = tuple(check.name for check in CHECKS if check.excludes)
+# What is judged by the picture may be disease: it is shown for a decision, and left out only if that is asked for.
+EXCLUDED = (
+    "unreadable",
+    "blank",
+    "exact_duplicate",
+    "near_duplicate",
+    "other_view",
+    "patient_in_splits",
+)
 """Checks whose images the cleaned datalist leaves out by default."""
+
+# Sensitivity is the share of spoiled images that a check finds, the lowest of the ways in which they were spoiled, and
+# false alarms the share of untouched images that it reports, on NIH-7k's test patients (see THRESHOLDS).
+_RATES = {
+    "saturated": (0.972, 0.002),
+    "near_duplicate": (0.999, 0.0),
+    "not_chest": (1.0, 0.001),
+    "two_views": (1.0, 0.0),
+    "partial_lungs": (0.928, 0.011),
+    "rotated": (0.998, 0.001),
+    "mirrored": (0.983, 0.013),
+    "inverted": (1.0, 0.0),
+    "text": (0.862, 0.0),
+    "borders": (1.0, 0.004),
+    "exposure": (1.0, 0.003),
+    "resolution": (1.0, 0.0),
+}
 
 
 def published_rates() -> dict[str, dict[str, float]]:
-    """
-    Sensitivity and false alarms of the checks that were measured.
-
-    Example:
-        >>> published_rates()["mirrored"]
-        {'sensitivity': 0.983, 'false_alarms': 0.013}
-    """
+    """Sensitivity and false alarms of the checks by the picture, which were measured."""
     return {
-        check.name: {"sensitivity": check.sensitivity, "false_alarms": check.false_alarms or 0.0}
-        for check in CHECKS
-        if check.sensitivity is not None
+        name: {"sensitivity": sensitivity, "false_alarms": false_alarms}
+        for name, (sensitivity, false_alarms) in _RATES.items()
     }
 
 
@@ -295,20 +248,14 @@ def _duplicates(
     """Images that another one, which is kept, has the bytes or the picture of; crossings of splits and patients."""
     sick = frame["abnormal"] == 1 if "abnormal" in frame else pd.Series(False, frame.index)
     # of two in one section, what may show disease is kept
-    order = sorted(
-        frame.index, key=lambda index: (_rank(frame["section"][index]), not sick[index], index)
-    )
+    order = sorted(frame.index, key=lambda i: (_rank(frame["section"][i]), not sick[i], i))
     first = first_of_each([frame["digest"][index] for index in order])
-    exact = {
-        index: _relation(frame, index, order[place])
-        for index, place in zip(order, first, strict=True)
-    }
-    exact = {index: text for index, text in exact.items() if text}
+    same = {index: order[place] for index, place in zip(order, first, strict=True)}
+    exact = {i: _relation(frame, i, kept) for i, kept in same.items() if i != kept}
     near: dict[int, str] = {}
     place = {index: number for number, index in enumerate(order)}
-    for one, other, correlation in sorted(
-        pairs, key=lambda pair: max(place[pair[0]], place[pair[1]])
-    ):
+    ordered = sorted(pairs, key=lambda pair: max(place[pair[0]], place[pair[1]]))
+    for one, other, correlation in ordered:
         kept, left = sorted((one, other), key=place.__getitem__)
         if not {kept, left} & exact.keys() and left not in near and kept not in near:
             near[left] = f"{_relation(frame, left, kept)}, correlation {correlation:.4f}"
@@ -316,9 +263,7 @@ def _duplicates(
 
 
 def _relation(frame: pd.DataFrame, index: int, kept: int) -> str:
-    """What is to be known of a duplicate of an image; "" for the image itself."""
-    if index == kept:
-        return ""
+    """What is to be known of a duplicate of an image."""
     own, other = frame.loc[index], frame.loc[kept]
     text = f"as {other['image']}"
     if own["section"] != other["section"]:
@@ -332,12 +277,6 @@ def _split_patients(frame: pd.DataFrame) -> dict[int, str]:
     """Images of patients whom a section of higher rank has, too."""
     known = frame[frame["patient"] != ""]
     sections = known.groupby("patient")["section"].unique()
-    several = {
-        patient: sorted(names, key=_rank) for patient, names in sections.items() if len(names) > 1
-    }
-    crossing = known[known["patient"].isin(several.keys())]
-    return {
-        index: f"also in {several[row['patient']][0]}"
-        for index, row in crossing.to_dict("index").items()
-        if row["section"] != several[row["patient"]][0]
-    }
+    keeping = known["patient"].map(sections.map(lambda names: min(names, key=_rank)))
+    crossing = known["section"] != keeping
+    return {index: f"also in {section}" for index, section in keeping[crossing].items()}

@@ -7,12 +7,13 @@ from __future__ import annotations
 import os
 import warnings
 from base64 import b64encode
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from io import BytesIO
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from PIL import Image, ImageOps
 
 from monai_afire.apps.audit.audit_checks import CHECKS
@@ -25,11 +26,10 @@ _SIDE, _QUALITY = 160, 75
 
 
 def write_page(
-    summary: Any,
-    found: Mapping[str, Mapping[int, str]],
-    paths: Sequence[str],
-    names: Sequence[str],
     path: str | os.PathLike,
+    summary: Mapping[str, Any],
+    found: Mapping[str, Mapping[int, str]],
+    frame: pd.DataFrame,
     exclude: Collection[str],
     shown: int,
 ) -> None:
@@ -37,24 +37,34 @@ def write_page(
     Write the findings as one HTML file with their pictures in it, at most ``shown`` per check.
 
     Args:
-        summary: the numbers, an :class:`AuditSummary`.
-        found: name of a check -> row -> detail.
-        paths: files of the rows.
-        names: what the page calls them.
         path: the page.
+        summary: the numbers of :func:`monai_afire.apps.audit.audit_images`.
+        found: name of a check -> row -> detail.
+        frame: a row per image with its "path" and its name, "image".
         exclude: checks whose images the cleaned datalist leaves out.
         shown: largest number of pictures per check.
     """
     checks = []
     for check in CHECKS:
-        rows = list(found[check.name].items())
+        rows = found[check.name]
         cards = [
-            {"name": names[index], "detail": detail, "picture": _picture(paths[index])}
-            for index, detail in rows[:shown]
+            {
+                "name": frame["image"][index],
+                "detail": detail,
+                "picture": _picture(frame["path"][index]),
+            }
+            for index, detail in list(rows.items())[:shown]
         ]
-        sick = summary.abnormal_findings[check.name]
-        counts = {"count": len(rows), "abnormal": sick}
-        checks.append({"check": check, **counts, "cards": cards, "excludes": check.name in exclude})
+        checks.append(
+            {
+                "check": check,
+                "count": len(rows),
+                "abnormal": summary["abnormal_findings"][check.name],
+                "sensitivity": summary["rates"].get(check.name, {}).get("sensitivity"),
+                "cards": cards,
+                "excludes": check.name in exclude,
+            }
+        )
     page = render_page("monai_afire.apps.audit", "audit.html", summary=summary, checks=checks)
     write_text(path, page)
 
@@ -70,7 +80,6 @@ def _picture(path: str) -> str:
         return ""
     gray = Image.fromarray(np.rint(255 * image.clip(0, 1)).astype(np.uint8))
     content = BytesIO()
-    ImageOps.contain(gray, (_SIDE, _SIDE), Image.Resampling.BOX).save(
-        content, "JPEG", quality=_QUALITY
-    )
+    small = ImageOps.contain(gray, (_SIDE, _SIDE), Image.Resampling.BOX)
+    small.save(content, "JPEG", quality=_QUALITY)
     return f"data:image/jpeg;base64,{b64encode(content.getvalue()).decode()}"

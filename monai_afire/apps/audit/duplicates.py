@@ -63,24 +63,15 @@ def near_duplicates(
 
 def _hash_bands(pictures: NDArray[np.float32]) -> NDArray[np.uint16]:
     """Hashes ``(N, 8)`` of pictures, coarse and fine frequencies in every band."""
-    spectrum = dctn(pictures, axes=(1, 2))[:, :_FREQUENCIES, :_FREQUENCIES].reshape(
-        len(pictures), -1
-    )
-    spectrum = spectrum[:, 1 : 1 + _BANDS * _BITS]
+    lowest = dctn(pictures, axes=(1, 2))[:, :_FREQUENCIES, :_FREQUENCIES]
+    spectrum = lowest.reshape(len(pictures), -1)[:, 1 : 1 + _BANDS * _BITS]
     above = spectrum > (spectrum.mean(0) if len(pictures) >= _FEW else 0)
-    return np.packbits(above.reshape(-1, _BITS, _BANDS).swapaxes(1, 2), axis=2).view(np.uint16)[
-        ..., 0
-    ]
+    bits = above.reshape(-1, _BITS, _BANDS).swapaxes(1, 2)
+    return np.packbits(bits, axis=2).view(np.uint16)[..., 0]
 
 
 def first_of_each(digests: Sequence[str]) -> list[int]:
-    """
-    Index of the first file with the same content, for each file; "" is like no other.
-
-    Example:
-        >>> first_of_each(["a", "b", "a", "", ""])
-        [0, 1, 0, 3, 4]
-    """
+    """Index of the first file with the same content, for each file; "" is like no other."""
     first: dict[str, int] = {}
     return [
         first.setdefault(digest, index) if digest else index for index, digest in enumerate(digests)

@@ -1,23 +1,29 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What the audit measures of one file: its bytes, its header and its picture."""
+"""What the audit measures of files: their bytes, their headers and their pictures."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from hashlib import sha256
+from itertools import chain
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
-from monai.transforms import Transform
+from monai.data import DataLoader, Dataset
 from numpy.typing import NDArray
 from PIL import Image
-from pydicom.dataset import Dataset
+from pydicom.dataset import Dataset as Header
 from scipy import ndimage
 from scipy.sparse.csgraph import connected_components
+from tqdm.auto import tqdm
 
+from monai_afire.networks.nets.lung_finder import LungFinder
+from monai_afire.networks.nets.pose_classifier import QUALITIES, PoseClassifier
+from monai_afire.networks.nets.view_classifier import ViewClassifier
 from monai_afire.transforms import LoadRadiographd
 from monai_afire.transforms.radiograph_files import RadiographWarning
 from monai_afire.transforms.radiograph_header import (
@@ -27,6 +33,7 @@ from monai_afire.transforms.radiograph_header import (
     other_than_frontal_chest,
     scanner_of,
 )
+from monai_afire.utils.distributed import all_gather_object, global_rank, share_of, world_size
 
 SMALL = 64  # side of the picture that networks and the search for duplicates see
 IDENTIFYING = (
@@ -46,45 +53,93 @@ IDENTIFYING = (
     "InstitutionAddress",
     "AccessionNumber",
 )
+_BATCH = 64
 _TEXT_SIDE = 768
 _EDGE = 2  # pixels of 64
 _UNIFORM = 0.02  # largest spread of a row or column that belongs to a border
 
 
-class MeasureRadiograph(Transform):
+_Measured = tuple[list[dict[str, Any]], torch.Tensor]  # rows and small pictures of a batch
+
+
+def measure_images(
+    items: Sequence[Mapping[str, Any]], num_workers: int
+) -> tuple[pd.DataFrame, NDArray[np.float16]]:
     """
-    Replace an item by what the audit measures of its file: plain numbers and texts, and a picture of 64 x 64.
+    Measure images. Each rank measures its share of the batches, and all must call it.
 
-    Nothing of the header but the view, the scanner, the patient's presence and the names of fields leaves this class.
+    Args:
+        items: with "image", the path of a file.
+        num_workers: processes that read files.
 
-    Example:
-        >>> MeasureRadiograph()({"image": "no/such/file.png"})["unreadable"]
-        '...
+    Returns:
+        One row per image, see :func:`measure_radiograph`, with the probabilities of the networks; and pictures
+        ``(N, 32, 32)`` in [0, 1].
     """
+    batches = [items[start : start + _BATCH] for start in range(0, len(items), _BATCH)]
+    shares = all_gather_object(list(_measured(share_of(batches), num_workers)))
+    measured = [shares[n % world_size()][n // world_size()] for n in range(len(batches))]
+    rows, pictures = zip(*measured, strict=True)
+    return pd.DataFrame(chain.from_iterable(rows)), torch.cat(pictures).numpy()
 
-    def __init__(self) -> None:
-        self.load = LoadRadiographd("image", rejected_key="unreadable")
 
-    def __call__(self, data: Mapping[Hashable, Any]) -> dict[str, Any]:
-        """Measure the file under ``"image"``."""
-        path = data["image"]
-        with warnings.catch_warnings():
-            # blank, in color: the audit counts what matters
-            warnings.simplefilter("ignore", RadiographWarning)
-            item = self.load({"image": path})
-        image = np.asarray(item["image"][0], dtype=np.float32)
-        header = header_of(path, (*SCANNER_ELEMENTS, *IDENTIFYING))
-        return {
-            "unreadable": item["unreadable"].removeprefix(f"{path}: "),
-            "digest": "" if item["unreadable"] else content_digest(path),
-            "height": image.shape[0],
-            "width": image.shape[1],
-            **header_facts(header),
-            **exposure(image),
-            "border": border_share(image),
-            "letters": longest_text(image),
-            "small": small_picture(image),
-        }
+@torch.inference_mode()
+def _measured(
+    batches: Sequence[Sequence[Mapping[str, Any]]], num_workers: int
+) -> Iterator[_Measured]:
+    """Measurements of batches, one of which is in memory at a time."""
+    networks = PoseClassifier.released(), LungFinder.released(), ViewClassifier.released()
+    data = Dataset([item for batch in batches for item in batch], measure_radiograph)
+    loader = DataLoader(data, batch_size=_BATCH, num_workers=num_workers, collate_fn=list)
+    for batch in tqdm(loader, "audit", unit="batch", dynamic_ncols=True, disable=global_rank() > 0):
+        small = torch.stack([row.pop("small") for row in batch])
+        found = _probabilities(small, *networks)
+        pictures = torch.nn.functional.avg_pool2d(small, 2)[:, 0].half()
+        yield [{**row, **own} for row, own in zip(batch, found, strict=True)], pictures
+
+
+def _probabilities(
+    small: torch.Tensor, classifier: PoseClassifier, finder: LungFinder, views: ViewClassifier
+) -> list[dict[str, Any]]:
+    """What the networks say of pictures ``(B, 1, 64, 64)``."""
+    poses, qualities = classifier(small)
+    poses = poses.softmax(1)
+    columns = {
+        "rotated": 1 - poses[:, 0] - poses[:, 4],
+        "mirrored": poses[:, 4:].sum(1),
+        "quarter_turns": poses.argmax(1) % 4,
+        "ap": views(small)["ap"],
+        **dict(zip(QUALITIES, qualities.sigmoid().T, strict=True)),
+    }
+    facts = {name: values.numpy() for name, values in columns.items()}
+    found = pd.DataFrame({**facts, **lung_facts(finder(small)[:, 0] > 0.5)})
+    return [row._asdict() for row in found.itertuples(index=False)]
+
+
+def measure_radiograph(item: Mapping[Hashable, Any]) -> dict[str, Any]:
+    """
+    What the audit measures of the file under "image": plain numbers and texts, and a picture of 64 x 64.
+
+    Of the header it returns nothing but the view, the scanner, the patient's presence and the names of fields.
+    """
+    path = item["image"]
+    with warnings.catch_warnings():
+        # blank, in color: the audit counts what matters
+        warnings.simplefilter("ignore", RadiographWarning)
+        loaded = LoadRadiographd("image", rejected_key="unreadable")({"image": path})
+    image = np.asarray(loaded["image"][0], dtype=np.float32)
+    unreadable = loaded["unreadable"].removeprefix(f"{path}: ")
+    return {
+        "unreadable": unreadable,
+        "digest": "" if unreadable else content_digest(path),
+        "height": image.shape[0],
+        "width": image.shape[1],
+        **header_facts(header_of(path, (*SCANNER_ELEMENTS, *IDENTIFYING))),
+        **exposure(image),
+        "border": border_share(image),
+        "letters": longest_text(image),
+        "small": small_picture(image),
+    }
 
 
 def content_digest(path: str) -> str:
@@ -93,16 +148,8 @@ def content_digest(path: str) -> str:
         return sha256(file.read()).hexdigest()
 
 
-def header_facts(header: Dataset) -> dict[str, str]:
-    """
-    Scanner, view, objection against it, and names of the identifying elements that are filled.
-
-    Example:
-        >>> header = Dataset()
-        >>> header.PatientName, header.Manufacturer = "Doe^Jane", "Acme"
-        >>> header_facts(header)
-        {'scanner': 'Acme', 'view': '', 'other_view': '', 'identifying': 'PatientName'}
-    """
+def header_facts(header: Header) -> dict[str, str]:
+    """Scanner, view, objection against it, and names of the identifying elements that are filled."""
     filled = [keyword for keyword in IDENTIFYING if str(header.get(keyword) or "").strip()]
     return {
         "scanner": scanner_of(header),
@@ -134,13 +181,7 @@ def exposure(image: NDArray[np.float32]) -> dict[str, float]:
 
 
 def border_share(image: NDArray[np.float32]) -> float:
-    """
-    Share of the area outside of the box without uniform rows and columns at the edges.
-
-    Example:
-        >>> round(border_share(np.pad(np.random.default_rng(0).random((80, 80), np.float32), 10)), 2)
-        0.36
-    """
+    """Share of the area outside of the box without uniform rows and columns at the edges."""
     kept = 1.0
     for axis in (0, 1):
         filled = np.flatnonzero(image.std(axis) > _UNIFORM)
@@ -156,9 +197,8 @@ def lung_facts(lungs: torch.Tensor) -> dict[str, list[float]]:
         "lungs_at_edge", how far they touch the upper or lower edge, as a fraction of the root of their area; and
         "second_lung", the area of the second largest part as a fraction of the largest's, small where one is missing.
     """
-    touching = torch.stack(
-        [lungs[:, part].any(1).sum(1) for part in (slice(_EDGE), slice(-_EDGE, None))]
-    ).amax(0)
+    upper, lower = lungs[:, :_EDGE].any(1).sum(1), lungs[:, -_EDGE:].any(1).sum(1)
+    touching = torch.maximum(upper, lower)
     return {
         "lungs_at_edge": (touching / lungs.sum((1, 2)).clamp_min(1).sqrt()).tolist(),
         "second_lung": [_second_part(mask) for mask in lungs.numpy()],
@@ -191,10 +231,8 @@ def _letters_in_line(values: NDArray[np.float32], window: int) -> int:
     """Letters in the longest line of bright text."""
     marks = (values > 0.75) & (values - ndimage.grey_opening(values, size=window) > 0.3)
     parts, _ = ndimage.label(marks, structure=np.ones((3, 3)))
-    boxes = np.array(
-        [(r.start, r.stop, c.start, c.stop) for r, c in ndimage.find_objects(parts)], dtype=float
-    )
-    boxes = boxes.reshape(-1, 4)
+    found = [(r.start, r.stop, c.start, c.stop) for r, c in ndimage.find_objects(parts)]
+    boxes = np.array(found, dtype=float).reshape(-1, 4)
     height, width = boxes[:, 1] - boxes[:, 0], boxes[:, 3] - boxes[:, 2]
     side = max(values.shape)
     likely = (

@@ -3,8 +3,8 @@
 """
 Compare: which encoder for my data?
 
-``cohort`` reads a list, ``encoders`` builds what is compared, ``tokens`` encodes each image once, ``questions`` asks
-all of them and the simple baselines the same, ``results`` turns the answers into a table and a sentence, ``page`` shows
+``cohort`` reads a list, ``encoders`` builds what is compared and encodes each image once, ``questions`` asks them
+and the simple baselines the same, ``results`` turns the answers into a table and a sentence, ``compare_page`` shows
 them, and ``comparison`` joins the parts.
 """
 
@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from monai_afire.apps.compare.cohort import Cohort, read_cohort
 from monai_afire.apps.compare.comparison import compare_encoders
-from monai_afire.apps.compare.encoders import ComparedEncoder, compared_encoder
-from monai_afire.apps.compare.stored_tokens import encode_images
+from monai_afire.apps.compare.encoders import ComparedEncoder, compared_encoder, encode_images
 
 __all__ = [
     "Cohort",

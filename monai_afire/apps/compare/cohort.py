@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,7 +21,6 @@ from monai_afire.data.datalist.labeled_items import labeled_items
 from monai_afire.data.datalist.labels import abnormal_label, check_label_table, class_names
 from monai_afire.data.datalist.loading import read_sections
 from monai_afire.data.datalist.patients import item_patients, split_by_patient
-from monai_afire.data.datalist.subsets import label_subset
 from monai_afire.transforms.label_vector import LabelVector
 from monai_afire.transforms.radiograph_header import SCANNER_ELEMENTS, header_of, scanner_of
 from monai_afire.utils.text import known_text
@@ -33,12 +31,11 @@ _CHOOSING = 0.2  # of the patients to learn from
 _MIN_NORMALS, _MAX_PAINTED = 10, 100
 
 
-@dataclass(frozen=True)
-class Cohort:
+class Cohort(NamedTuple):
     """
     Images with labels; row i of everything is image i.
 
-    Args:
+    Attributes:
         items: of the list, with absolute "image".
         table: "role" ("learn", "choose" or "evaluate"), "patient", "abnormal" (1, 0 or NaN), "view", "scanner" and
             "label" (a finding, "several" or "none").
@@ -54,9 +51,9 @@ class Cohort:
     def rows(self, *roles: str, abnormal: int | None = None) -> NDArray[np.intp]:
         """Numbers of the images of some roles, or of the normal (0) or abnormal (1) ones among them."""
         chosen = self.table["role"].isin(roles)
-        return np.flatnonzero(
-            chosen if abnormal is None else chosen & (self.table["abnormal"] == abnormal)
-        )
+        if abnormal is not None:
+            chosen &= self.table["abnormal"] == abnormal
+        return np.flatnonzero(chosen)
 
     def painted_rows(self) -> NDArray[np.intp]:
         """Numbers of at most 100 normal evaluated images, for painted lesions; none with few normals to learn from."""
@@ -66,13 +63,6 @@ class Cohort:
             return normal[:0]
         step = math.ceil(len(normal) / _MAX_PAINTED)
         return normal[::step]
-
-
-def labeled_rows(
-    items: Sequence[Mapping[str, Any]], fraction: float, seed: int
-) -> NDArray[np.intp]:
-    """The "row" of the items of some of the patients, drawn as the bundles draw them."""
-    return np.array([item["row"] for item in label_subset(items, fraction, seed)], dtype=np.intp)
 
 
 def read_cohort(
@@ -115,18 +105,15 @@ def read_cohort(
     items = [*learning, *evaluated]
     patients = item_patients(items)
     labels, names = _labels(items, source)
-    table = pd.DataFrame([_described(item) for item in tqdm(items, desc="headers", unit="image")])
-    table["role"] = _roles(patients, len(learning))
-    table["patient"] = patients
-    table["label"] = [_shown(row, names) for row in labels]
-    return Cohort(items, table.astype({"abnormal": float}), labels, names)
-
-
-def _roles(patients: Sequence[str], num_learning: int) -> list[str]:
-    """What the images are for: the first ones to learn from and to choose settings, the others to evaluate."""
-    choosing = split_by_patient(patients[:num_learning], _CHOOSING)
+    choosing = split_by_patient(patients[: len(learning)], _CHOOSING)
     roles = [CHOOSE if chosen else LEARN for chosen in choosing]
-    return roles + [EVALUATE] * (len(patients) - num_learning)
+    described = [_described(item) for item in tqdm(items, desc="headers", unit="image")]
+    table = pd.DataFrame(described).assign(
+        role=roles + [EVALUATE] * len(evaluated),
+        patient=patients,
+        label=[_shown(row, names) for row in labels],
+    )
+    return Cohort(items, table.astype({"abnormal": float}), labels, names)
 
 
 def _labels(

@@ -19,7 +19,7 @@ from tqdm.auto import tqdm
 
 from monai_afire.apps.compare.cohort import EVALUATE, LEARN, Cohort, read_cohort
 from monai_afire.apps.compare.compare_page import embedding_maps, write_page
-from monai_afire.apps.compare.encoders import ComparedEncoder, compared_encoder
+from monai_afire.apps.compare.encoders import ComparedEncoder, compared_encoder, encode_images
 from monai_afire.apps.compare.questions import (
     CONTROLS,
     PIXELS,
@@ -30,7 +30,6 @@ from monai_afire.apps.compare.questions import (
     unasked_settings,
 )
 from monai_afire.apps.compare.results import results_table, verdict
-from monai_afire.apps.compare.stored_tokens import encode_images
 from monai_afire.metrics.principal_components import pixel_components
 from monai_afire.networks.nets.raw_pixels import RawPixels
 from monai_afire.utils.distributed import by_main_rank

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.decomposition import PCA
 
-from monai_afire.apps.compare.cohort import CHOOSE, EVALUATE, LEARN, Cohort, labeled_rows
-from monai_afire.apps.compare.component_errors import pca_errors
+from monai_afire.apps.compare.cohort import CHOOSE, EVALUATE, LEARN, Cohort
+from monai_afire.data.datalist.subsets import label_subset
 from monai_afire.detection import AnomalyDetector
 from monai_afire.metrics import fit_linear_probe, knn_predict
 from monai_afire.metrics.binary_classification import roc_auc
@@ -21,18 +22,15 @@ from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEnco
 from monai_afire.transforms.controlled_lesions import controlled_lesion_items
 
 PIXELS, CONTROLS = "pixels", ("darkness", "sharpness", "view alone")
-PROBE, NEIGHBORS, DETECTION, NODULES = (
-    "Linear probe",
-    "Nearest neighbors",
-    "Detection",
-    "Painted nodules",
-)
+PROBE, NEIGHBORS = "Linear probe", "Nearest neighbors"
+DETECTION, NODULES = "Detection", "Painted nodules"
 _FRACTIONS, _DRAWS = (0.01, 0.1, 1.0), 3  # of the patients to learn from
 _LEAST_LEARNED = 10  # patients: from fewer, nothing is learned but chance
 _SIZES, _CONTRASTS = (0.1, 0.2), (0.2, 0.4)  # of nodules
 _OWN_NORMALS = "own normal images"
 _STRONGEST = 0.03  # share of an image that tells of a nodule
 _MAX_NORMALS, _BATCH = 1024, 64
+_NORMAL_COMPONENTS = 32  # that restore a normal image
 
 Answer = tuple[str, str, str, NDArray]
 """Question, setting, name of an encoder or a baseline, and its scores ``(draws, M, K)`` of the evaluated images."""
@@ -52,12 +50,9 @@ class _Encoded(RadiographEncoder):
 
 def truth(cohort: Cohort, question: str) -> tuple[NDArray, NDArray]:
     """Labels ``(M, K)`` and patients ``(M,)`` of the images that a question is asked of."""
-    patients, evaluated, painted = (
-        cohort.table["patient"].to_numpy(),
-        cohort.rows(EVALUATE),
-        cohort.painted_rows(),
-    )
+    patients, evaluated = cohort.table["patient"].to_numpy(), cohort.rows(EVALUATE)
     if question == NODULES:
+        painted = cohort.painted_rows()
         return np.repeat([[0.0], [1.0]], len(painted), axis=0), patients[np.tile(painted, 2)]
     labels = cohort.table[["abnormal"]].to_numpy() if question == DETECTION else cohort.labels
     return labels[evaluated], patients[evaluated]
@@ -70,7 +65,8 @@ def classification(cohort: Cohort, name: str, features: NDArray) -> Iterator[Ans
     for fraction in asked_fractions(cohort):
         probed, voted = [], []
         for seed in range(_DRAWS if fraction < 1 else 1):
-            rows = labeled_rows(learning, fraction, seed)
+            # drawn as the bundles draw them
+            rows = [item["row"] for item in label_subset(learning, fraction, seed)]
             probe = fit_linear_probe(
                 features[rows], labels[rows], features[choosing], labels[choosing]
             )
@@ -113,43 +109,48 @@ def nodule_items(cohort: Cohort) -> list[dict[str, Any]]:
 def detection(
     cohort: Cohort, name: str, grid: tuple[int, ...], tokens: NDArray, painted: NDArray
 ) -> Iterator[Answer]:
-    """
-    Evaluated images, and nodules, by how unlike normal images to learn from they are.
-
-    Encoders have a detector's scores "fused" and "focal", pixels the errors of principal components: of all pixels, and
-    of those with the largest errors, as many as "focal" takes.
-    """
+    """Evaluated images, and nodules, by how unlike normal images to learn from they are."""
     normal = cohort.rows(LEARN, CHOOSE, abnormal=0)
     normal = normal[:: -(-len(normal) // _MAX_NORMALS)]
     if name == PIXELS:
         pixels = np.concatenate([tokens, painted])[:, 0].astype(np.float32)
         spread, focal = (pca_errors(pixels[normal], pixels, share) for share in (1.0, _STRONGEST))
     else:
-        detector = AnomalyDetector(
-            _Encoded(grid, tokens.shape[-1]), k_fraction=_STRONGEST, copies=0
-        ).eval()
-        detector.fit(torch.from_numpy(tokens[normal]).float().split(_BATCH))
-        batches = [
-            batch
-            for stored in (tokens, painted)
-            for batch in torch.from_numpy(stored).split(_BATCH)
-        ]
-        scores = torch.cat([detector(batch.float())["scores"] for batch in batches])
-        spread, focal = (
-            scores[:, detector.score_names.index(kind)].numpy() for kind in ("fused", "focal")
-        )
+        spread, focal = _detector_scores(grid, tokens, painted, normal)
     yield DETECTION, _OWN_NORMALS, name, spread[None, cohort.rows(EVALUATE), None]
     originals, copies = focal[cohort.painted_rows()], focal[len(tokens) :]
-    kinds = [
-        f"size {size:g}, contrast {contrast:g}" for size, contrast in product(_SIZES, _CONTRASTS)
+    kinds = list(product(_SIZES, _CONTRASTS))
+    for number, (size, contrast) in enumerate(kinds):
+        scores = np.concatenate([originals, copies[number :: len(kinds)]])
+        yield NODULES, f"size {size:g}, contrast {contrast:g}", name, scores[None, :, None]
+
+
+def _detector_scores(
+    grid: tuple[int, ...], tokens: NDArray, painted: NDArray, normal: NDArray
+) -> tuple[NDArray, NDArray]:
+    """A detector's scores "fused" and "focal" of images and painted images, from their tokens ``(N, L, D)``."""
+    encoded = _Encoded(grid, tokens.shape[-1])
+    detector = AnomalyDetector(encoded, k_fraction=_STRONGEST, copies=0).eval()
+    detector.fit(torch.from_numpy(tokens[normal]).float().split(_BATCH))
+    batches = [
+        batch for part in (tokens, painted) for batch in torch.from_numpy(part).split(_BATCH)
     ]
-    for number, kind in enumerate(kinds):
-        yield (
-            NODULES,
-            kind,
-            name,
-            np.concatenate([originals, copies[number :: len(kinds)]])[None, :, None],
-        )
+    scores = torch.cat([detector(batch.float())["scores"] for batch in batches]).numpy()
+    fused, focal = (detector.score_names.index(kind) for kind in ("fused", "focal"))
+    return scores[:, fused], scores[:, focal]
+
+
+def pca_errors(normal: NDArray, scored: NDArray, strongest: float = 1.0) -> NDArray:
+    """
+    Squared error ``(M,)`` of rows of pixels that the principal components of normal ones restore: a simple detector.
+
+    ``strongest`` is the share of the pixels that are averaged, those with the largest error.
+    """
+    number = min(_NORMAL_COMPONENTS, len(normal) - 1)
+    components = PCA(number, svd_solver="randomized", random_state=0).fit(normal)
+    errors = (components.inverse_transform(components.transform(scored)) - scored) ** 2
+    kept = max(1, round(strongest * errors.shape[1]))
+    return np.partition(errors, -kept, axis=1)[:, -kept:].mean(1)
 
 
 def controls(cohort: Cohort, pictures: NDArray) -> Iterator[Answer]:

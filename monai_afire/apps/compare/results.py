@@ -42,51 +42,45 @@ def results_table(cohort: Cohort, answers: Iterable[Answer], draws: int = 1000) 
         of the table.
     """
     rows, samples = [], []
-    suffices = {}
     for question, setting, name, scores in answers:
         labels, patients = truth(cohort, question)
-        suffices[question] = enough_patients(labels, patients)
         weights = patient_weights(patients, draws, include_original=True)
         auc, *drawn = np.mean([bootstrap_aucs(labels, each, weights) for each in scores], axis=0)
-        row = {
-            "question": question,
-            "setting": setting,
-            "name": name,
-            "is_encoder": name not in (PIXELS, *CONTROLS),
-        }
         low, high = pd.Series(drawn).quantile(_INTERVAL)
         rows.append(
-            {**row, "images": len(patients), "auc": auc, "low": low, "high": high, "baseline": None}
+            {
+                "question": question,
+                "setting": setting,
+                "name": name,
+                "is_encoder": name not in (PIXELS, *CONTROLS),
+                "images": len(patients),
+                "auc": auc,
+                "low": low,
+                "high": high,
+                "baseline": None,
+                "difference": np.nan,
+                "p_value": np.nan,
+            }
         )
         samples.append(np.array(drawn))
-    table = pd.DataFrame(rows).assign(difference=np.nan, p_value=np.nan).dropna(subset="auc")
+    table = pd.DataFrame(rows).dropna(subset="auc")
     for (question, _), group in table.groupby(["question", "setting"]):
         best = group.loc[~group["is_encoder"], "auc"].idxmax()
+        suffices = enough_patients(*truth(cohort, question))
         for row in group.index[group["is_encoder"]]:
             table.at[row, "baseline"] = table.at[best, "name"]
             table.at[row, "difference"] = table.at[row, "auc"] - table.at[best, "auc"]
-            if suffices[question]:
+            if suffices:
                 table.at[row, "p_value"] = bootstrap_p_value(samples[row] - samples[best])
-    return table.assign(
-        better=discoveries(table["p_value"], _FALSE_DISCOVERIES) & (table["difference"] > 0)
-    )
+    found = discoveries(table["p_value"], _FALSE_DISCOVERIES)
+    return table.assign(better=found & (table["difference"] > 0))
 
 
 def enough_patients(labels: NDArray, patients: NDArray) -> bool:
     """
-    Whether samples of the patients tell what another set of patients would give.
+    Whether samples of the patients ``(M,)`` tell what another set of patients would give.
 
-    Args:
-        labels: ``(M, K)``: 1 present, 0 absent, NaN unknown.
-        patients: ``(M,)``.
-
-    Returns:
-        True for 30 patients or more, of whom six have, and six do not have, one of the findings.
-
-    Example:
-        >>> labels = np.arange(40)[:, None] % 2
-        >>> enough_patients(labels, np.arange(40)), enough_patients(labels, np.arange(40) % 20)
-        (True, False)
+    True for 30 patients or more, of whom six have, and six do not have, one of the findings ``(M, K)``.
     """
     if len(set(patients)) < LEAST_PATIENTS:
         return False
@@ -95,45 +89,22 @@ def enough_patients(labels: NDArray, patients: NDArray) -> bool:
 
 
 def verdict(table: pd.DataFrame, images: int) -> str:
-    """
-    The result in a sentence.
-
-    Args:
-        table: of :func:`results_table`.
-        images: that were evaluated.
-
-    Returns:
-        Which encoders are better than the simple baselines, and where.
-
-    Example:
-        >>> row = {"question": "Detection", "setting": "", "name": "mine", "baseline": "pixels", "better": False}
-        >>> table = pd.DataFrame([{**row, "p_value": 0.3}])
-        >>> verdict(table, 1328)
-        'On these 1,328 images no encoder is better than pixels.'
-        >>> verdict(table.assign(better=True), 1328)
-        'On these 1,328 images mine is better than pixels in 1 of 1 comparisons (Detection).'
-        >>> verdict(table.assign(p_value=np.nan), 20)
-        'These 20 images are of too few patients to say whether an encoder is better than pixels: 30 are needed, ...'
-    """
+    """The result in a sentence: which encoders are better than the simple baselines, and where."""
     if table.empty:
         return f"The labels of {counted(images, 'image')} are all alike: nothing can be compared."
     compared = table[table["baseline"].notna()]
     simple = PIXELS if set(compared["baseline"]) == {PIXELS} else "the best simple baseline"
     tested = compared[compared["p_value"].notna()]
     if tested.empty:
-        of_a_label = LEAST_PATIENTS_OF_A_LABEL
-        needed = (
-            f"{LEAST_PATIENTS} are needed, {of_a_label} with and {of_a_label} without a finding"
+        own = LEAST_PATIENTS_OF_A_LABEL
+        needed = f"{LEAST_PATIENTS} are needed, {own} with and {own} without a finding"
+        few = f"These {images:,} images are of too few patients"
+        return f"{few} to say whether an encoder is better than {simple}: {needed}."
+    found = []
+    for name, rows in tested[tested["better"]].groupby("name", sort=False):
+        asked, where = (tested["name"] == name).sum(), ", ".join(rows["question"].unique())
+        found.append(
+            f"{name} is better than {simple} in {len(rows)} of {asked} comparisons ({where})"
         )
-        return (
-            f"These {images:,} images are of too few patients to say whether an encoder is better than {simple}: "
-            f"{needed}."
-        )
-    found = [
-        f"{name} is better than {simple} in {len(rows)} of {(tested['name'] == name).sum()} comparisons "
-        f"({', '.join(rows['question'].unique())})"
-        for name, rows in tested[tested["better"]].groupby("name", sort=False)
-    ]
-    return (
-        f"On these {images:,} images {'; '.join(found) or f'no encoder is better than {simple}'}."
-    )
+    said = "; ".join(found) or f"no encoder is better than {simple}"
+    return f"On these {images:,} images {said}."

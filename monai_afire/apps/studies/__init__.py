@@ -3,220 +3,54 @@
 """
 Property studies of an encoder's features, with nothing trained on top of them.
 
-One module per question (``composition``, ``correspondence``, ``cosegmentation``, ``grouping``, ``prototypes``,
-``restoration``, ``saliency``, ``symmetry``): its measures, its figures, and the study that a report makes of several
-encoders. All share ``images``, what they compare, and ``features``, what encoders make of it. ``report`` writes the
-page of all studies.
+A study is a function of encoders and images, one module per question: the study first, then its measures and its
+figures. All share ``images``, what they compare, ``regions``, what is cut out of them, ``features``, what encoders make
+of it, and ``figures``. ``property_report`` writes the page of all studies.
 """
 
 from __future__ import annotations
 
-from monai_afire.apps.studies.composition import (
-    CompositionStudy,
-    composition_figure,
-    composition_summary,
-    compositionality,
-    decomposition_and_retrieval,
-)
-from monai_afire.apps.studies.correspondence import (
-    ACROSS,
-    CorrespondenceStudy,
-    LandmarkPair,
-    PairStudy,
-    correspondence_figure,
-    found_landmarks_figure,
-    label_pairs,
-    landmark_correspondence,
-    pair_correspondence,
-    read_landmark_pairs,
-    same_place_correspondence,
-    window_correspondence,
-)
-from monai_afire.apps.studies.cosegmentation import (
-    CosegmentationStudy,
-    best_dice,
-    cosegment,
-    cosegmentation_figure,
-    organ_clusters,
-    organ_outlines_figure,
-    position_labels,
-    score_segments,
-    segments_figure,
-    segments_to_masks,
-)
-from monai_afire.apps.studies.features import (
-    RAW_PIXELS,
-    RawPixels,
-    cell_centers,
-    dense_features,
-    finest_stride,
-    image_features,
-    landmark_features,
-    position_features,
-    spherical_kmeans,
-    spread_positions,
-    token_features,
-    with_raw_pixels,
-)
+from monai_afire.apps.studies.composition import composition_study
+from monai_afire.apps.studies.correspondence import correspondence_study
+from monai_afire.apps.studies.cosegmentation import cosegmentation_study
 from monai_afire.apps.studies.grouping import (
-    ImageMapStudy,
-    LandmarkMapStudy,
-    PositionMapStudy,
-    chance_purity,
-    group_separation,
-    map_figure,
-    neighbor_purity,
-    tsne_map,
+    image_map_study,
+    landmark_map_study,
+    position_map_study,
 )
-from monai_afire.apps.studies.images import (
-    DEFAULT_PERTURBATIONS,
-    WINDOW,
-    Perturbation,
-    StudyImages,
-    disease_set,
-    landmark_windows,
-    native_size,
-    perturbed_images,
-    read_study_images,
-    with_perturbations,
-)
+from monai_afire.apps.studies.images import StudyImages, native_size, read_study_images
+from monai_afire.apps.studies.pairs import pair_study
 from monai_afire.apps.studies.property_report import (
     classifiers_of,
     encoders_of,
     first_described,
     property_report,
-    report_page,
 )
-from monai_afire.apps.studies.prototypes import (
-    PrototypeStudy,
-    atlas_figure,
-    atlas_scores,
-    cluster_figure,
-    cluster_patches,
-    largest_clusters,
-    organ_information,
-    organ_shares,
-    patch_windows,
-    prototype_atlas,
-)
-from monai_afire.apps.studies.restoration import (
-    Restorations,
-    RestorationStudy,
-    restoration_figure,
-    restoration_scores,
-    restoration_summary,
-    restorations,
-)
-from monai_afire.apps.studies.saliency import (
-    LOCALIZATION_SCORES,
-    SaliencyStudy,
-    attention_rollout,
-    grad_cam,
-    localization_scores,
-    localization_summary,
-    saliency_figure,
-)
-from monai_afire.apps.studies.study import NothingToCompareError, Study, StudyResult
-from monai_afire.apps.studies.symmetry import (
-    SymmetryStudy,
-    landmark_symmetry,
-    partner_figure,
-    symmetric_pairs,
-    symmetry_summary,
-)
+from monai_afire.apps.studies.prototypes import prototype_study
+from monai_afire.apps.studies.restoration import restoration_study
+from monai_afire.apps.studies.saliency import saliency_study
+from monai_afire.apps.studies.study import StudyResult, needs
+from monai_afire.apps.studies.symmetry import symmetry_study
 
 __all__ = [
-    "ACROSS",
-    "CompositionStudy",
-    "CorrespondenceStudy",
-    "CosegmentationStudy",
-    "DEFAULT_PERTURBATIONS",
-    "ImageMapStudy",
-    "LOCALIZATION_SCORES",
-    "LandmarkMapStudy",
-    "Perturbation",
-    "PositionMapStudy",
-    "PrototypeStudy",
-    "RAW_PIXELS",
-    "RawPixels",
-    "RestorationStudy",
-    "Restorations",
-    "SaliencyStudy",
-    "Study",
     "StudyImages",
-    "NothingToCompareError",
     "StudyResult",
-    "SymmetryStudy",
-    "WINDOW",
-    "atlas_figure",
-    "atlas_scores",
-    "attention_rollout",
-    "best_dice",
-    "cell_centers",
-    "chance_purity",
     "classifiers_of",
-    "cluster_figure",
-    "cluster_patches",
-    "composition_figure",
-    "composition_summary",
-    "compositionality",
-    "correspondence_figure",
-    "cosegment",
-    "cosegmentation_figure",
-    "decomposition_and_retrieval",
-    "dense_features",
-    "disease_set",
+    "composition_study",
+    "correspondence_study",
+    "cosegmentation_study",
     "encoders_of",
     "first_described",
-    "finest_stride",
-    "found_landmarks_figure",
-    "grad_cam",
-    "group_separation",
-    "image_features",
-    "label_pairs",
-    "landmark_correspondence",
-    "landmark_features",
-    "landmark_symmetry",
-    "landmark_windows",
-    "largest_clusters",
-    "localization_scores",
-    "localization_summary",
-    "map_figure",
+    "image_map_study",
+    "landmark_map_study",
     "native_size",
-    "neighbor_purity",
-    "organ_clusters",
-    "organ_information",
-    "organ_outlines_figure",
-    "organ_shares",
-    "partner_figure",
-    "patch_windows",
-    "perturbed_images",
-    "position_features",
-    "position_labels",
+    "needs",
+    "pair_study",
+    "position_map_study",
     "property_report",
-    "prototype_atlas",
+    "prototype_study",
     "read_study_images",
-    "report_page",
-    "restoration_figure",
-    "restoration_scores",
-    "restoration_summary",
-    "restorations",
-    "saliency_figure",
-    "LandmarkPair",
-    "PairStudy",
-    "pair_correspondence",
-    "read_landmark_pairs",
-    "same_place_correspondence",
-    "score_segments",
-    "segments_figure",
-    "segments_to_masks",
-    "spherical_kmeans",
-    "spread_positions",
-    "symmetric_pairs",
-    "symmetry_summary",
-    "token_features",
-    "tsne_map",
-    "window_correspondence",
-    "with_perturbations",
-    "with_raw_pixels",
+    "restoration_study",
+    "saliency_study",
+    "symmetry_study",
 ]

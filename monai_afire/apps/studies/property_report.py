@@ -9,7 +9,8 @@ import json
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from tqdm.auto import tqdm
 
 from monai_afire.apps.results.html_page import render_page
 from monai_afire.apps.results.pictures.style import figure_url
-from monai_afire.apps.studies.images.study_images import StudyImages
-from monai_afire.apps.studies.study import NothingToCompareError, Study, StudyResult
+from monai_afire.apps.studies.images import StudyImages
+from monai_afire.apps.studies.study import NothingToCompareError, StudyResult
 from monai_afire.data.datalist.scanning import mark_results
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
@@ -30,6 +31,10 @@ from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.networks.weights.weight_loading import load_encoder_weights
 from monai_afire.utils.files import check_writable, write_text
 from monai_afire.utils.formatting import json_safe
+
+Study = Callable[[Mapping[str, RadiographEncoder], StudyImages], StudyResult]
+
+logger = logging.getLogger(__name__)
 
 
 def encoders_of(
@@ -52,7 +57,7 @@ def encoders_of(
         The encoders by name, in evaluation mode.
 
     Raises:
-        ValueError: without any name, or for a file that does not fit the architecture.
+        ValueError: for a file that does not fit the architecture.
 
     Example:
         >>> from monai_afire.networks import ViTEncoder
@@ -60,10 +65,6 @@ def encoders_of(
         >>> list(encoders_of(encoder, {"untrained": None}))
         ['untrained']
     """
-    if not weights:
-        raise ValueError(
-            'no encoder is named: give weights, e.g. {"AFiRe": "model.pt", "untrained": None}'
-        )
     named = {}
     for name, path in weights.items():
         named[name] = copy.deepcopy(encoder)
@@ -87,8 +88,7 @@ def classifiers_of(
         The classifiers by name, in evaluation mode.
 
     Raises:
-        FileNotFoundError: when a file is missing.
-        ValueError: when a file holds no classifier.
+        ValueError: when a file is missing or holds no classifier.
 
     Example:
         >>> classifiers_of({})
@@ -104,7 +104,7 @@ def first_described(weights: Mapping[str, str | None]) -> str:
     The file that says how the encoders of a report are built, and how their images are pre-processed.
 
     Args:
-        weights: see :func:`encoders_of`.
+        weights: as in :func:`encoders_of`.
 
     Returns:
         The first file of this package; without one, the first file.
@@ -118,24 +118,18 @@ def first_described(weights: Mapping[str, str | None]) -> str:
     """
     files = [path for path in weights.values() if path]
     if not files:
-        raise ValueError(
-            'no file is named: give weights, e.g. {"AFiRe": "model.pt", "untrained": None}'
-        )
+        example = '{"AFiRe": "model.pt", "untrained": None}'
+        raise ValueError(f"no file is named: give weights, e.g. {example}")
     found = {path: description for path in files if (description := read_description(path))}
-    known = {
+    standardize = {
         path: each.preprocessing.standardize for path, each in found.items() if each.preprocessing
     }
-    if len(set(known.values())) > 1:
-        differing = ", ".join(
-            f"{path} with standardize {str(value).lower()}" for path, value in known.items()
-        )
+    if len(set(standardize.values())) > 1:
         raise ValueError(
-            f"the weights cannot be compared on the same images: {differing}; give reports of their own"
+            f"these weights want the contrast of images standardized and not: {standardize}; "
+            "give them reports of their own"
         )
     return next(iter(found), files[0])
-
-
-logger = logging.getLogger(__name__)
 
 
 def property_report(
@@ -145,7 +139,6 @@ def property_report(
     output_dir: str | os.PathLike,
     title: str = "What the features know",
     facts: Mapping[str, Any] | None = None,
-    progress: bool = True,
 ) -> list[StudyResult]:
     """
     Ask all questions of all encoders, and write ``report.html`` and ``report.json``.
@@ -158,11 +151,10 @@ def property_report(
     Args:
         encoders: by the names to show, side by side in every table.
         images: of the studies.
-        studies: the questions, in the order of the report.
+        studies: functions of encoders and images, in the order of the report; settings by ``functools.partial``.
         output_dir: where to write; made if missing, and checked before any work.
         title: of the page.
-        facts: how the numbers came about, e.g. weights, seed, version; shown on top and saved.
-        progress: whether to show a progress bar.
+        facts: how the numbers came about, e.g. weights, seed, version; shown at the end and saved.
 
     Returns:
         The results.
@@ -173,15 +165,13 @@ def property_report(
 
     Example:
         >>> import tempfile, torch
-        >>> class Width:
-        ...     needs = ()
-        ...     def __call__(self, encoders, images):
-        ...         table = pd.DataFrame({"width": {name: e.hidden_size for name, e in encoders.items()}})
-        ...         return StudyResult("Width", "How wide are the tokens?", table)
+        >>> def width_study(encoders, images):
+        ...     table = pd.DataFrame({"width": {name: e.hidden_size for name, e in encoders.items()}})
+        ...     return StudyResult("Width", "How wide are the tokens?", table)
         >>> from monai_afire.networks import ViTEncoder
         >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
         >>> folder = tempfile.mkdtemp()
-        >>> _ = property_report({"ours": encoder}, StudyImages(torch.rand(2, 1, 32, 32)), [Width()], folder)
+        >>> _ = property_report({"ours": encoder}, StudyImages(torch.rand(2, 1, 32, 32)), [width_study], folder)
         >>> json.loads(Path(folder, "report.json").read_text())["studies"][0]["table"]
         {'ours': {'width': 24}}
     """
@@ -191,28 +181,28 @@ def property_report(
     results: list[StudyResult] = []
     remarks: list[str] = []
     failures: list[Exception] = []
-    with tqdm(studies, desc="studies", unit="study", disable=not progress) as bar:
-        for study in bar:
-            name = type(study).__name__
-            bar.set_postfix_str(name)
-            started = time.perf_counter()
-            try:
-                if missing := images.missing(study.needs):
-                    raise NothingToCompareError(f"the images have no {' and no '.join(missing)}")
-                results.append(study(encoders, images))
-                facts[f"seconds of {name}"] = round(time.perf_counter() - started, 1)
-            except NothingToCompareError as reason:
-                remarks.append(f"{name} was left out: {reason}.")
-            except Exception as error:  # the other studies are worth having
-                failures.append(error)
-                remarks.append(f"{name} failed: {error}")
-                logger.exception(f"{name} failed, going on with the next study")
-            _write(folder, title, facts, results, remarks)
+    bar = tqdm(studies, desc="studies", unit="study")
+    for study in bar:
+        function = study.func if isinstance(study, partial) else study
+        name = function.__name__
+        bar.set_postfix_str(name)
+        started = time.perf_counter()
+        try:
+            if missing := images.missing(getattr(function, "needs", ())):
+                raise NothingToCompareError(f"the images have no {' and no '.join(missing)}")
+            results.append(study(encoders, images))
+            facts[f"seconds of {name}"] = round(time.perf_counter() - started, 1)
+        except NothingToCompareError as reason:
+            remarks.append(f"{name} was left out: {reason}.")
+        except Exception as error:  # the other studies are worth having
+            failures.append(error)
+            remarks.append(f"{name} failed: {error}")
+            logger.exception(f"{name} failed, going on with the next study")
+        _write(folder, title, facts, results, remarks)
     logger.info(f"report: {folder / 'report.html'} (numbers: report.json beside it)")
     if failures:
-        raise RuntimeError(
-            f"{len(failures)} of {len(studies)} studies failed: {remarks}"
-        ) from failures[0]
+        number = f"{len(failures)} of {len(studies)} studies failed"
+        raise RuntimeError(f"{number}: {remarks}") from failures[0]
     return results
 
 
@@ -223,21 +213,21 @@ def _write(
     results: Sequence[StudyResult],
     remarks: Sequence[str],
 ) -> None:
-    write_text(folder / "report.html", report_page(title, facts, results, remarks))
-    content = {
-        "title": title,
-        "facts": dict(facts),
-        "remarks": list(remarks),
-        "studies": [
-            {
-                "title": result.title,
-                "table": result.table.to_dict(orient="index"),
-                "details": {caption: _rows(table) for caption, table in result.details.items()},
-            }
-            for result in results
-        ],
-    }
-    write_text(folder / "report.json", json.dumps(json_safe(content), indent=2, default=str))
+    """The page and its numbers."""
+    shown = {"title": title, "facts": facts, "studies": results, "remarks": remarks}
+    filters = {"table": _html, "picture": figure_url}
+    page = render_page("monai_afire.apps.studies", "report.html", **shown, **filters)
+    write_text(folder / "report.html", page)
+    studies = [
+        {
+            "title": result.title,
+            "table": result.table.to_dict(orient="index"),
+            "details": {caption: _rows(table) for caption, table in result.details.items()},
+        }
+        for result in results
+    ]
+    content = json_safe({**shown, "studies": studies})
+    write_text(folder / "report.json", json.dumps(content, indent=2, default=str))
 
 
 def _rows(table: pd.DataFrame) -> list[dict[Any, Any]]:
@@ -245,37 +235,7 @@ def _rows(table: pd.DataFrame) -> list[dict[Any, Any]]:
     return named.to_dict(orient="records")
 
 
-def report_page(
-    title: str,
-    facts: Mapping[str, Any],
-    results: Sequence[StudyResult],
-    remarks: Sequence[str] = (),
-) -> str:
-    """
-    The page of a report.
-
-    Args:
-        title: of the page.
-        facts: how the numbers came about, shown at the end.
-        results: a section each.
-        remarks: sentences on what is missing, shown on top.
-
-    Returns:
-        HTML in which nothing refers to another file.
-
-    Example:
-        >>> table = pd.DataFrame({"error [%]": [5.0, 11.52]}, index=["AFiRe", "untrained"])
-        >>> page = report_page("Studies", {"seed": 0}, [StudyResult("Landmarks", "How far off?", table)])
-        >>> "<td>11.5</td>" in page, page.count("<h2")
-        (True, 2)
-    """
-    shown = {"title": title, "facts": facts, "studies": results, "remarks": remarks}
-    return render_page(
-        "monai_afire.apps.studies", "report.html", **shown, table=_table, picture=figure_url
-    )
-
-
-def _table(table: pd.DataFrame) -> str:
+def _html(table: pd.DataFrame) -> str:
     """A table in HTML, in which long names may break after an underscore."""
     named = not isinstance(table.index, pd.RangeIndex)
     broken = table.rename(columns=lambda name: str(name).replace("_", "_\N{ZERO WIDTH SPACE}"))

@@ -50,8 +50,3 @@ def test_memory_is_linear() -> None:
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 6 * peaks[0]
-
-
-def test_no_pictures_and_one() -> None:
-    assert near_duplicates(pictures(1)[:0], 0.99) == []
-    assert near_duplicates(pictures(1), 0.99) == []

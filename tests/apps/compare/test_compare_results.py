@@ -98,18 +98,6 @@ def test_labels_that_are_all_alike_claim_nothing(cohort: Cohort) -> None:
     )
 
 
-def test_the_baseline_of_the_sentence_is_not_only_pixels() -> None:
-    rows = [
-        {"question": "Detection", "setting": "", "name": "a", "baseline": name, "better": False}
-        for name in "xy"
-    ]
-    rows = [{**row, "p_value": 0.5} for row in rows]
-    assert (
-        verdict(pd.DataFrame(rows), 5)
-        == "On these 5 images no encoder is better than the best simple baseline."
-    )
-
-
 @pytest.mark.parametrize(("patients", "rarer", "enough"), [(29, 14, 0), (30, 5, 0), (30, 6, 1)])
 def test_few_patients_have_no_p_and_the_sentence_says_so(
     patients: int, rarer: int, enough: int

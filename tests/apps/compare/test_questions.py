@@ -14,7 +14,6 @@ from sklearn.metrics import roc_auc_score
 
 from monai_afire.apps.compare import Cohort, questions
 from monai_afire.apps.compare.cohort import CHOOSE, EVALUATE, LEARN
-from monai_afire.apps.compare.component_errors import pca_errors
 from monai_afire.detection import AnomalyDetector
 from monai_afire.networks import ViTEncoder
 
@@ -110,7 +109,7 @@ def test_pixels_have_the_errors_of_principal_components() -> None:
     )
     answers = list(questions.detection(cohort, "pixels", (1, 1), pixels, painted))
     normal = pixels[cohort.rows(LEARN, CHOOSE, abnormal=0), 0].astype(np.float32)
-    expected = pca_errors(normal, pixels[cohort.rows(EVALUATE), 0].astype(np.float32))
+    expected = questions.pca_errors(normal, pixels[cohort.rows(EVALUATE), 0].astype(np.float32))
     np.testing.assert_allclose(answers[0][3][0, :, 0], expected, rtol=1e-4)
 
 
@@ -155,3 +154,14 @@ def test_controls_are_turned_by_other_images() -> None:
     cohort.table.loc[: LEARNED + CHOSEN - 10, "abnormal"] = np.nan
     found = {name: scores for _, _, name, scores in questions.controls(cohort, turned)}
     assert found_auc(cohort, "Detection", found["darkness"]) == 0.0
+
+
+def test_errors_of_principal_components_are_those_off_the_normal_subspace() -> None:
+    rng = np.random.default_rng(0)
+    normal = np.hstack([rng.normal(size=(200, 32)), np.zeros((200, 8))])
+    off = np.zeros((1, 40))
+    off[0, 35] = 2.0
+    assert questions.pca_errors(normal, np.vstack([normal[:1], off])) == pytest.approx(
+        [0.0, 4.0 / 40], abs=1e-3
+    )
+    assert questions.pca_errors(normal, off, strongest=0.05) == pytest.approx([4.0 / 2], abs=1e-3)

@@ -7,24 +7,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
 from apps.studies.stub_encoders import ConstantEncoder, HashEncoder, PatchMeanEncoder
 
-from monai_afire.apps.studies import CompositionStudy
+from monai_afire.apps.studies import StudyImages, composition_study
 from monai_afire.apps.studies.composition import (
-    composition_figure,
     composition_summary,
     compositionality,
     decomposition_and_retrieval,
 )
-from monai_afire.apps.studies.images.boxes import random_boxes
-from monai_afire.apps.studies.images.study_images import StudyImages
+from monai_afire.apps.studies.regions import random_boxes
 from monai_afire.networks import ViTEncoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
-from monai_afire.visualize.figures import figure_to_array
 
 HALF = (0.5, 0.5)  # enlarged by whole numbers, which keeps the mean intensity
 
@@ -41,7 +37,7 @@ def mean_encoder(channels: int = 6, size: int = 32) -> PatchMeanEncoder:
 
 
 def test_what_adds_up_is_composed_exactly() -> None:
-    table = compositionality(mean_encoder(), images_of_one_color_each(5), side=HALF, progress=False)
+    table = compositionality(mean_encoder(), images_of_one_color_each(5), side=HALF)
     assert table.shape == (2 * 5 * 4, 5)
     np.testing.assert_allclose(table["similarity"], 1, atol=1e-6)
     assert table["other_similarity"].max() < 0.999
@@ -50,7 +46,7 @@ def test_what_adds_up_is_composed_exactly() -> None:
 
 def test_what_adds_up_is_taken_out_exactly() -> None:
     images = images_of_one_color_each(40)
-    tables = decomposition_and_retrieval(mean_encoder(), images, side=HALF, progress=False)
+    tables = decomposition_and_retrieval(mean_encoder(), images, side=HALF)
     for table in tables:
         assert table["correct"].tolist() == [1.0] * 40
         assert table["image"].tolist() == list(range(40))
@@ -61,9 +57,7 @@ def test_what_adds_up_is_taken_out_exactly() -> None:
 def test_what_was_taken_out_depends_on_the_filling() -> None:
     # where the patch's place shows its mean intensity, nothing is lost: no match is to be found
     images = torch.full((8, 1, 32, 32), 0.5)
-    table, _ = decomposition_and_retrieval(
-        mean_encoder(1), images, side=HALF, fill=0.5, progress=False
-    )
+    table, _ = decomposition_and_retrieval(mean_encoder(1), images, side=HALF, fill=0.5)
     np.testing.assert_allclose(table["correct"], 1 / 8)
     assert table["similarity"].eq(0).all()
 
@@ -71,11 +65,11 @@ def test_what_was_taken_out_depends_on_the_filling() -> None:
 def test_random_embeddings_are_at_chance() -> None:
     torch.manual_seed(0)
     images = torch.rand(160, 1, 32, 32)
-    composed = compositionality(HashEncoder(), images, progress=False)
+    composed = compositionality(HashEncoder(), images)
     assert abs(composed["similarity"].mean()) < 0.02
     summary = composition_summary(
         composed,
-        *decomposition_and_retrieval(HashEncoder(), images, progress=False),
+        *decomposition_and_retrieval(HashEncoder(), images),
     )
     assert summary["chance"] == 1 / 32
     assert summary["decomposition_accuracy"] < 0.1
@@ -87,8 +81,8 @@ def test_random_embeddings_are_at_chance() -> None:
 def test_a_collapsed_encoder_is_similar_to_everything_and_finds_nothing() -> None:
     images = torch.rand(10, 1, 32, 32)
     summary = composition_summary(
-        compositionality(ConstantEncoder(), images, progress=False),
-        *decomposition_and_retrieval(ConstantEncoder(), images, progress=False),
+        compositionality(ConstantEncoder(), images),
+        *decomposition_and_retrieval(ConstantEncoder(), images),
     )
     for parts in (2, 4):
         assert summary[f"similarity_{parts}_parts"] == pytest.approx(1)
@@ -128,7 +122,7 @@ def test_like_one_image_at_a_time(batch_size: int) -> None:
             without = image.clone()
             without[:, row : row + height, column : column + width] = 0.25
             losses.append(whole - encoder(without[None]).mean(1)[0])
-    options: dict[str, Any] = {"gallery": 4, "seed": 3, "batch_size": batch_size, "progress": False}
+    options: dict[str, Any] = {"gallery": 4, "seed": 3, "batch_size": batch_size}
     decomposition, retrieval = decomposition_and_retrieval(encoder, images, fill=0.25, **options)
     tables = ((decomposition, losses, patches), (retrieval, patches, wholes))
     for table, queries, targets in tables:
@@ -141,9 +135,7 @@ def test_like_one_image_at_a_time(batch_size: int) -> None:
             ]
             assert table["similarity"][image] == pytest.approx(similarity[0], abs=1e-4)
             assert table["correct"][image] == float(np.argmax(similarity) == 0)
-    composed = compositionality(
-        encoder, images, [4], 1, seed=3, batch_size=batch_size, progress=False
-    )
+    composed = compositionality(encoder, images, [4], 1, seed=3, batch_size=batch_size)
     own_boxes = random_boxes(7, (32, 32), (0.3, 0.6), torch.Generator().manual_seed(3)).tolist()
     means = []
     with torch.no_grad():
@@ -183,90 +175,14 @@ def test_patches_are_cut_out_of_native_pixels() -> None:
     with torch.no_grad():
         own = naive_embedding(encoder, native[0], (row, column, height, width))
         whole = encoder(images[:1]).mean(1)[0]
-    options: dict[str, Any] = {"gallery": 6, "seed": 3, "progress": False}
+    options: dict[str, Any] = {"gallery": 6, "seed": 3}
     _, retrieval = decomposition_and_retrieval(encoder, images, native=native, **options)
     assert retrieval["similarity"][0] == pytest.approx(
         F.cosine_similarity(own, whole, dim=0).item(), abs=1e-4
     )
-    study = CompositionStudy(seed=3, parts=[4], patches_per_image=1, progress=False)
-    table = study({"mine": encoder}, StudyImages(images, native=native)).table
-    expected = compositionality(encoder, native, [4], 1, seed=3, progress=False)[
-        "similarity"
-    ].mean()
+    options = {"seed": 3, "parts": [4], "patches_per_image": 1}
+    table = composition_study(
+        {"mine": encoder}, StudyImages(images, native=native), **options
+    ).table
+    expected = compositionality(encoder, native, [4], 1, seed=3)["similarity"].mean()
     assert table.loc["mine", "similarity_4_parts"] == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("number", [1, 2])
-def test_few_images_and_constant_ones(number: int) -> None:
-    images = StudyImages(torch.full((number, 1, 32, 32), 0.5))
-    torch.manual_seed(0)
-    vit = ViTEncoder(img_size=32, patch_size=8, hidden_size=12, num_layers=1, num_heads=2)
-    result = CompositionStudy(progress=False)({"vit": vit, "constant": ConstantEncoder()}, images)
-    assert list(result.table.index) == ["vit", "constant"]
-    assert (result.table["chance"] == 1 / number).all()
-    accuracies = result.table[
-        ["decomposition_accuracy", "retrieval_accuracy", "other_image_2_parts"]
-    ]
-    assert accuracies.isna().all().all() if number == 1 else accuracies.notna().all().all()
-    for figure in result.figures.values():
-        assert figure_to_array(figure).std() > 0
-
-
-def test_every_encoder_sees_the_same_and_seeds_differ() -> None:
-    images = torch.rand(6, 1, 32, 32)
-    first, again, other = (
-        decomposition_and_retrieval(HashEncoder(), images, seed=seed, progress=False)[1]
-        for seed in (0, 0, 1)
-    )
-    pd.testing.assert_frame_equal(first, again)
-    assert not first["similarity"].equals(other["similarity"])
-
-
-def test_refuses_what_does_not_fit() -> None:
-    encoder, images = HashEncoder(), torch.rand(2, 1, 32, 32)
-    with pytest.raises(ValueError, match="this encoder takes images"):
-        decomposition_and_retrieval(encoder, torch.rand(2, 1, 16, 16), progress=False)
-    for wrong in (torch.rand(2, 3, 32, 32), torch.rand(2, 1, 32)):
-        with pytest.raises(ValueError, match="cannot be cut out of images"):
-            compositionality(encoder, wrong, progress=False)
-        with pytest.raises(ValueError, match="cannot be cut out of images"):
-            decomposition_and_retrieval(encoder, images, native=wrong, progress=False)
-    with pytest.raises(ValueError, match="patches_per_image"):
-        compositionality(encoder, images, patches_per_image=0, progress=False)
-    with pytest.raises(ValueError, match="intensity"):
-        decomposition_and_retrieval(encoder, images, fill=2.0, progress=False)
-    with pytest.raises(ValueError, match="gallery"):
-        decomposition_and_retrieval(encoder, images, gallery=1, progress=False)
-    with pytest.raises(ValueError, match="at least one"):
-        composition_figure({})
-
-
-def test_accuracies_are_drawn_beside_chance() -> None:
-    encoders = {"mean": mean_encoder(1), "b_$1$": ConstantEncoder()}
-    result = CompositionStudy(progress=False)(encoders, StudyImages(torch.rand(5, 1, 32, 32)))
-    (axis,) = list(result.figures.values())[1].axes
-    accuracies = result.table[["decomposition_accuracy", "retrieval_accuracy"]].to_numpy().tolist()
-    assert [line.get_xdata().tolist() for line in axis.lines] == [*accuracies, [0.2, 0.2]]
-    assert [text.get_text() for text in axis.figure.legends[0].get_texts()] == [
-        "mean",
-        "b_$1$",
-        "chance",
-    ]
-
-
-def test_study_embeds_every_picture_once() -> None:
-    encoder = mean_encoder(1)
-    CompositionStudy(parts=(2, 4), patches_per_image=3, progress=False)(
-        {"a": encoder}, StudyImages(torch.rand(5, 1, 32, 32))
-    )
-    # patches with their parts; images, images without a patch, patches
-    compared, matched = (
-        5 * 3 * (1 + 2 + 4),
-        5 * 3,
-    )
-    assert sum(encoder.batches) == compared + matched
-
-
-def test_progress_counts_pictures(capsys: pytest.CaptureFixture[str]) -> None:
-    compositionality(HashEncoder(), torch.rand(3, 1, 32, 32), patches_per_image=2)
-    assert "42/42" in capsys.readouterr().err

@@ -12,15 +12,14 @@ import pytest
 import torch
 from apps.studies.stub_encoders import PatchMeanEncoder, PositionEncoder, anatomy_images
 
-from monai_afire.apps.studies import CorrespondenceStudy, RawPixels, StudyImages
-from monai_afire.apps.studies.correspondence import landmarks as implementation
-from monai_afire.apps.studies.correspondence.landmarks import (
+from monai_afire.apps.studies import StudyImages, correspondence, correspondence_study
+from monai_afire.apps.studies.correspondence import (
     label_pairs,
     landmark_correspondence,
     same_place_correspondence,
 )
-from monai_afire.apps.studies.features.dense import cell_centers, dense_features
-from monai_afire.apps.studies.images.affine import Perturbation, with_perturbations
+from monai_afire.apps.studies.features import cell_centers, dense_features
+from monai_afire.apps.studies.regions import Perturbation, with_perturbations
 from monai_afire.networks import ViTEncoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 
@@ -36,7 +35,7 @@ def anatomy(num_images: int = 5, seed: int = 0) -> tuple[torch.Tensor, torch.Ten
 def find(
     encoder: RadiographEncoder, images: torch.Tensor, landmarks: torch.Tensor, **options: Any
 ) -> pd.DataFrame:
-    return landmark_correspondence(encoder, images, landmarks, **{"progress": False, **options})
+    return landmark_correspondence(encoder, images, landmarks, **{**options})
 
 
 @pytest.mark.parametrize("stride", [2, 4, 8])
@@ -85,19 +84,6 @@ def test_position_alone_finds_nothing_once_it_is_removed(batch_size: int) -> Non
     )
     assert (table["similarity"] == 0).all()
     assert len(table[["row", "column"]].drop_duplicates()) == 1
-
-
-def test_a_vit_of_random_weights_profits_from_its_position_embedding() -> None:
-    torch.manual_seed(0)
-    encoder = ViTEncoder(img_size=64, patch_size=8, hidden_size=48, num_layers=1, num_heads=2)
-    landmarks = 20 + 24 * torch.rand(1, 6, 2) + 4 * torch.rand(20, 6, 2)
-    images = 0.5 + 0.1 * torch.rand(20, 1, 64, 64)
-    with_position, without = (
-        find(encoder, images, landmarks, remove_position=remove)["error"].mean()
-        for remove in (False, True)
-    )
-    assert with_position < 10
-    assert without > 2 * with_position
 
 
 def naive_table(
@@ -153,7 +139,7 @@ def naive_table(
 def test_like_one_pair_at_a_time(
     remove_position: bool, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(implementation, "_MAX_SIMILARITIES", limit)
+    monkeypatch.setattr(correspondence, "_MAX_SIMILARITIES", limit)
     torch.manual_seed(3)
     encoder = ViTEncoder(img_size=(24, 32), patch_size=8, hidden_size=12, num_layers=1, num_heads=2)
     images = torch.rand(5, 1, 24, 32)
@@ -180,55 +166,6 @@ def test_the_baseline_by_hand() -> None:
     np.testing.assert_allclose(table["error_fraction"], table["error"] / 20)
 
 
-def test_counted_references_are_spread_and_no_more_than_there_are() -> None:
-    landmarks = torch.rand(10, 1, 2)
-    chosen = (
-        same_place_correspondence(landmarks, (4, 4), reference=5)["reference"].unique().tolist()
-    )
-    assert chosen == [0, 2, 4, 6, 8]
-    assert same_place_correspondence(landmarks, (4, 4), reference=99)["reference"].nunique() == 10
-
-
-@pytest.mark.parametrize(
-    ("landmarks", "reference", "message"),
-    [
-        (torch.rand(4, 2), 1, "expected landmarks"),
-        (torch.rand(3, 2, 2), 1, "expected landmarks"),
-        (torch.rand(4, 2, 3), 1, "expected landmarks"),
-        (torch.full((4, 2, 2), 16.0), 1, r"landmark 0 of image 0 is at \[16.0, 16.0\], outside"),
-        (torch.full((4, 2, 2), -1.0), 1, "outside of an image"),
-        (torch.rand(4, 2, 2), 0, "at least one reference"),
-        (torch.rand(4, 2, 2), [], "different indices from 0 to 3"),
-        (torch.rand(4, 2, 2), [4], "different indices from 0 to 3"),
-        (torch.rand(4, 2, 2), [1, 1], "different indices from 0 to 3"),
-    ],
-)
-def test_refuses_what_does_not_fit(
-    landmarks: torch.Tensor, reference: Sequence[int] | int, message: str
-) -> None:
-    encoder = PatchMeanEncoder(1, (16, 16), (8, 8))
-    with pytest.raises(ValueError, match=message):
-        find(encoder, torch.rand(4, 1, 16, 16), landmarks, reference=reference)
-
-
-def test_refuses_one_image() -> None:
-    with pytest.raises(ValueError, match="M >= 2"):
-        same_place_correspondence(torch.rand(1, 2, 2), (4, 4))
-
-
-def test_landmarks_that_no_pair_shares() -> None:
-    landmarks = torch.full((3, 2, 2), torch.nan)
-    table = find(PatchMeanEncoder(1, (16, 16), (8, 8)), torch.rand(3, 1, 16, 16), landmarks)
-    assert len(table) == 0
-
-
-def test_progress_counts_images(capsys: pytest.CaptureFixture[str]) -> None:
-    landmark_correspondence(
-        PatchMeanEncoder(1, (16, 16), (8, 8)), torch.rand(4, 1, 16, 16), torch.rand(4, 1, 2), 2
-    )
-    assert "6/6" in capsys.readouterr().err
-
-
 def test_features_that_know_the_anatomy_find_it_in_all_perturbations_where_copying_fails() -> None:
     generator = torch.Generator().manual_seed(0)
     shifts = 4 * torch.rand(3, 2, generator=generator) - 2
@@ -240,7 +177,7 @@ def test_features_that_know_the_anatomy_find_it_in_all_perturbations_where_copyi
     images, places = with_perturbations(anatomy_images(shifts, (64, 64)), landmarks, perturbations)
     assert images.shape[0] == places.shape[0] == 9
     encoder = PatchMeanEncoder(4, (64, 64), (4, 4))
-    found = landmark_correspondence(encoder, images, places, [0, 1], progress=False)
+    found = landmark_correspondence(encoder, images, places, [0, 1])
     found = label_pairs(found, 3)
     assert found["across"].value_counts().to_dict() == {
         "patients": 20,
@@ -258,9 +195,7 @@ def test_anatomy_is_found_across_patients_and_perturbations() -> None:
     landmarks = 22 + 20 * torch.rand(4, 2, generator=generator) + shifts[:, None]
     images = StudyImages(anatomy_images(shifts, (64, 64)), landmarks=landmarks)
     encoder = PatchMeanEncoder(4, (64, 64), (8, 8))
-    result = CorrespondenceStudy(reference=2, stride=4, progress=False)(
-        {"anatomy": encoder}, images
-    )
+    result = correspondence_study({"anatomy": encoder}, images, reference=2, stride=4)
     found = result.table.filter(like="error_across").filter(regex="^(?!.*removed)")
     assert (found.loc["anatomy"] < 2.6).all()  # half of the stride
     assert found.loc["same place", "error_across_perturbations"] > 5
@@ -273,15 +208,7 @@ def test_anatomy_is_found_across_patients_and_perturbations() -> None:
     ]
 
 
-def test_images_with_boxes_are_sampled_with_them() -> None:
-    boxes = [torch.full((number % 3, 4), 2.0) for number in range(6)]
-    images = StudyImages(
-        torch.rand(6, 1, 32, 32),
-        landmarks=8 + 16 * torch.rand(6, 2, 2),
-        boxes=boxes,
-        box_kinds=[["nodule"] * len(box) for box in boxes],
-    )
-    result = CorrespondenceStudy(reference=1, max_images=4, progress=False)(
-        {"raw": RawPixels(1, (32, 32), (8, 8))}, images
-    )
-    assert list(result.table.index) == ["raw", "raw pixels", "same place"]
+@pytest.mark.parametrize("place", [16.0, -1.0])
+def test_landmarks_outside_of_the_image(place: float) -> None:
+    with pytest.raises(ValueError, match="outside"):
+        same_place_correspondence(torch.full((4, 2, 2), place), (16, 16), reference=1)

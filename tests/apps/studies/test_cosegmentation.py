@@ -9,7 +9,7 @@ import pytest
 import torch
 from apps.studies.stub_encoders import PatchMeanEncoder, PositionEncoder
 
-from monai_afire.apps.studies import CosegmentationStudy, StudyImages
+from monai_afire.apps.studies import StudyImages, cosegmentation_study
 from monai_afire.apps.studies.cosegmentation import (
     best_dice,
     cosegment,
@@ -44,28 +44,29 @@ def dice(predicted: torch.Tensor, truth: torch.Tensor) -> float:
 def test_features_that_are_organs_reach_the_limit_of_the_resolution() -> None:
     images, masks = organs(on_grid=True)
     encoder = PatchMeanEncoder(3, (64, 64), (8, 8))
-    labels = cosegment(encoder, images, num_clusters=3, batch_size=3, progress=False)
-    table, _ = score_segments(labels, masks, reference=2)
+    labels = cosegment(encoder, images, num_clusters=3, batch_size=3)
+    table, _ = score_segments(labels, masks, [0, 4])
     assert table["dice"].dropna().tolist() == [1.0] * table["dice"].notna().sum()
-    assert best_dice(labels, masks, 2)["dice"].dropna().eq(1).all()
+    assert best_dice(labels, masks, [0, 4])["dice"].dropna().eq(1).all()
     # off the grid a cell is of several organs, and no cells do better than the limit
     images, masks = organs(on_grid=False)
-    labels = cosegment(encoder, images, num_clusters=3, progress=False)
-    found, limit = score_segments(labels, masks, 2)[0]["dice"], best_dice(labels, masks, 2)["dice"]
+    labels = cosegment(encoder, images, num_clusters=3)
+    found, limit = (
+        score_segments(labels, masks, [0, 4])[0]["dice"],
+        best_dice(labels, masks, [0, 4])["dice"],
+    )
     assert (found <= limit + 1e-9).all()
     assert found.mean() > limit.mean() - 0.05
 
 
 def test_copying_places_fails_where_organs_move() -> None:
     _, masks = organs()
-    copied = score_segments(position_labels(8, (8, 8)), masks, 3)[0]["dice"].mean()
+    copied = score_segments(position_labels(8, (8, 8)), masks, [0, 2, 5])[0]["dice"].mean()
     assert copied < 0.6
     encoder = PositionEncoder((64, 64), (8, 8))
-    labels = cosegment(encoder, torch.rand(8, 1, 64, 64), num_clusters=64, progress=False)
-    assert score_segments(labels, masks, 3)[0]["dice"].mean() < 0.6
-    without = cosegment(
-        encoder, torch.rand(8, 1, 64, 64), num_clusters=64, remove_position=True, progress=False
-    )
+    labels = cosegment(encoder, torch.rand(8, 1, 64, 64), num_clusters=64)
+    assert score_segments(labels, masks, [0, 2, 5])[0]["dice"].mean() < 0.6
+    without = cosegment(encoder, torch.rand(8, 1, 64, 64), num_clusters=64, remove_position=True)
     assert without.unique().numel() == 1  # nothing is left
 
 
@@ -107,21 +108,6 @@ def test_scored_images_are_not_looked_at() -> None:
     )
 
 
-def test_degenerate() -> None:
-    labels = torch.zeros(3, 2, 2, dtype=torch.long)
-    nothing = torch.zeros(3, 1, 8, 8, dtype=torch.bool)
-    table, clusters = score_segments(labels, nothing, 1)
-    assert table["dice"].isna().all()
-    assert not clusters.any()
-    assert best_dice(labels, nothing, 1)["dice"].isna().all()
-    with pytest.raises(ValueError, match="none is left"):
-        score_segments(labels, nothing, 3)
-    with pytest.raises(ValueError, match="multiples"):
-        score_segments(labels, torch.zeros(3, 1, 7, 8, dtype=torch.bool), 1)
-    one = cosegment(PatchMeanEncoder(1, (8, 8), (4, 4)), torch.rand(1, 1, 8, 8), 9, progress=False)
-    assert one.shape == (1, 2, 2)  # more clusters than cells
-
-
 def test_organs_as_features() -> None:
     masks = torch.zeros(5, 2, 32, 32, dtype=torch.bool)
     for number, start in enumerate((0, 16, 8, 0, 8)):
@@ -130,7 +116,15 @@ def test_organs_as_features() -> None:
     pixels = torch.cat([masks, ~masks.any(1, keepdim=True)], dim=1).float()
     images = StudyImages(pixels, masks=masks, mask_names=["right", "left"])
     encoder = PatchMeanEncoder(3, (32, 32), (8, 8))
-    table = CosegmentationStudy(3, reference=2, progress=False)({"organs": encoder}, images).table
+    table = cosegmentation_study({"organs": encoder}, images, 3, reference=2).table
     assert table.loc["organs", ["mean_dice", "dice_right", "dice_left"]].tolist() == [1, 1, 1]
     assert table.loc["limit of the resolution", "mean_dice"] == 1
     assert table.loc["same place", "mean_dice"] < 0.8
+
+
+def test_no_organ_and_no_image_left() -> None:
+    labels, nothing = torch.zeros(3, 2, 2, dtype=torch.long), torch.zeros(3, 1, 8, 8) > 0
+    assert score_segments(labels, nothing, [0])[0]["dice"].isna().all()
+    assert best_dice(labels, nothing, [0])["dice"].isna().all()
+    with pytest.raises(ValueError, match="references"):
+        score_segments(labels, nothing, [0, 1, 2])

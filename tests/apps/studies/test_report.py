@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,16 +16,17 @@ import torch
 from matplotlib.figure import Figure
 
 from monai_afire.apps.studies import (
-    NothingToCompareError,
     StudyImages,
     StudyResult,
     encoders_of,
+    needs,
     property_report,
-    report_page,
 )
+from monai_afire.apps.studies.study import NothingToCompareError
 from monai_afire.networks import ViTEncoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 
+Encoders = Mapping[str, RadiographEncoder]
 IMAGES = StudyImages(torch.rand(3, 1, 16, 16), group=["a", "a", "b"])
 
 
@@ -32,43 +34,27 @@ def tiny_encoder() -> ViTEncoder:
     return ViTEncoder(img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2)
 
 
-class Mean:
+@needs("group")
+def mean_study(encoders: Encoders, images: StudyImages) -> StudyResult:
     """A study with every kind of content."""
-
-    needs: tuple[str, ...] = ("group",)
-
-    def __call__(
-        self, encoders: Mapping[str, RadiographEncoder], images: StudyImages
-    ) -> StudyResult:
-        with torch.no_grad():
-            means = {
-                name: float(encoder(images.image).mean()) for name, encoder in encoders.items()
-            }
-        table = pd.DataFrame({"mean": means, "undefined": float("nan")})
-        figure = Figure(figsize=(2, 1))
-        figure.subplots().plot([0, 1])
-        rows = pd.DataFrame({"group": images.group})
-        return StudyResult(
-            "Mean <of> & tokens", "One.\n\nTwo.", table, {'a "line"': figure}, {"groups": rows}
-        )
+    with torch.no_grad():
+        means = {name: float(encoder(images.image).mean()) for name, encoder in encoders.items()}
+    table = pd.DataFrame({"mean": means, "undefined": float("nan"), "large": 12345.6})
+    figure = Figure(figsize=(2, 1))
+    figure.subplots().plot([0, 1])
+    rows = pd.DataFrame({"group": images.group})
+    return StudyResult(
+        "Mean <of> & tokens", "One.\n\nTwo.", table, {'a "line"': figure}, {"groups": rows}
+    )
 
 
-class NeedsMasks(Mean):
-    needs = ("masks",)
+@needs("masks")
+def mask_study(encoders: Encoders, images: StudyImages) -> StudyResult:
+    raise AssertionError("never called")
 
 
-class FindsNothing(Mean):
-    def __call__(
-        self, encoders: Mapping[str, RadiographEncoder], images: StudyImages
-    ) -> StudyResult:
-        raise NothingToCompareError("all are the same")
-
-
-class Fails(Mean):
-    def __call__(
-        self, encoders: Mapping[str, RadiographEncoder], images: StudyImages
-    ) -> StudyResult:
-        raise ValueError("no such thing")
+def raising_study(encoders: Encoders, images: StudyImages, error: BaseException) -> StudyResult:
+    raise error
 
 
 class Page(HTMLParser):
@@ -98,12 +84,14 @@ def read(folder: Path) -> dict:
 
 def test_report_is_one_file_with_everything(tmp_path: Path) -> None:
     encoders = {"ours": tiny_encoder(), "untrained": tiny_encoder()}
-    property_report(encoders, IMAGES, [Mean()], tmp_path, facts={"seed": 3}, progress=False)
+    property_report(encoders, IMAGES, [mean_study], tmp_path, facts={"seed": 3})
     text = (tmp_path / "report.html").read_text()
     page = Page(text)
     assert all(source.startswith(("data:image/png;base64,", "#")) for source in page.sources)
     assert "url(" not in text
     assert "Mean &lt;of&gt; &amp; tokens" in text
+    assert "<td>12346</td>" in text
+    assert "<td>not defined</td>" in text
     assert page.counts["img"] == 1
     assert page.counts["details"] == 1
     study = read(tmp_path)["studies"][0]
@@ -113,63 +101,39 @@ def test_report_is_one_file_with_everything(tmp_path: Path) -> None:
     assert read(tmp_path)["facts"]["seed"] == 3
 
 
-def test_a_study_without_its_images_is_named(tmp_path: Path) -> None:
-    results = property_report(
-        {"ours": tiny_encoder()}, IMAGES, [NeedsMasks(), Mean()], tmp_path, progress=False
-    )
-    assert len(results) == 1
-    assert read(tmp_path)["remarks"] == ["NeedsMasks was left out: the images have no masks."]
-    assert "no masks" in (tmp_path / "report.html").read_text()
-
-
-def test_a_study_with_nothing_to_compare_is_named(tmp_path: Path) -> None:
-    results = property_report(
-        {"ours": tiny_encoder()}, IMAGES, [FindsNothing(), Mean()], tmp_path, progress=False
-    )
+@pytest.mark.parametrize(
+    ("study", "remark"),
+    [
+        (mask_study, "mask_study was left out: the images have no masks."),
+        (
+            partial(raising_study, error=NothingToCompareError("all are the same")),
+            "raising_study was left out: all are the same.",
+        ),
+    ],
+)
+def test_a_study_that_does_not_arise_is_named(
+    study: Callable[..., StudyResult], remark: str, tmp_path: Path
+) -> None:
+    results = property_report({"ours": tiny_encoder()}, IMAGES, [study, mean_study], tmp_path)
     assert [result.title for result in results] == ["Mean <of> & tokens"]
-    assert read(tmp_path)["remarks"] == ["FindsNothing was left out: all are the same."]
+    assert read(tmp_path)["remarks"] == [remark]
+    assert remark in (tmp_path / "report.html").read_text()
 
 
 def test_a_failing_study_costs_only_itself(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match=r"1 of 3 studies failed.*no such thing"):
-        property_report(
-            {"ours": tiny_encoder()}, IMAGES, [Mean(), Fails(), Mean()], tmp_path, progress=False
-        )
+    fails = partial(raising_study, error=ValueError("no such thing"))
+    with pytest.raises(RuntimeError, match=r"1 of 3 studies.*no such thing"):
+        property_report({"ours": tiny_encoder()}, IMAGES, [mean_study, fails, mean_study], tmp_path)
     content = read(tmp_path)
     assert len(content["studies"]) == 2
     assert "no such thing" in content["remarks"][0]
 
 
 def test_what_is_done_is_kept(tmp_path: Path) -> None:
-    class Interrupted(Mean):
-        def __call__(
-            self, encoders: Mapping[str, RadiographEncoder], images: StudyImages
-        ) -> StudyResult:
-            raise KeyboardInterrupt
-
+    interrupted = partial(raising_study, error=KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        property_report(
-            {"ours": tiny_encoder()}, IMAGES, [Mean(), Interrupted()], tmp_path, progress=False
-        )
+        property_report({"ours": tiny_encoder()}, IMAGES, [mean_study, interrupted], tmp_path)
     assert len(read(tmp_path)["studies"]) == 1
-
-
-def test_a_folder_that_cannot_be_is_refused_first(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match="file"):
-        property_report(
-            {"ours": tiny_encoder()}, IMAGES, [Fails()], tmp_path / "file", progress=False
-        )
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(0.12345, "0.123"), (12345.6, "12346"), (float("nan"), "not defined")]
-)
-def test_numbers_to_read(value: float, text: str) -> None:
-    page = report_page(
-        "t", {}, [StudyResult("s", "q", pd.DataFrame({"x": [value]}, index=["ours"]))]
-    )
-    assert f"<td>{text}</td>" in page
 
 
 def test_encoders_differ_in_weights_alone(tmp_path: Path) -> None:
@@ -181,5 +145,3 @@ def test_encoders_differ_in_weights_alone(tmp_path: Path) -> None:
     assert torch.equal(encoders["trained"](IMAGES.image), trained.eval()(IMAGES.image))
     assert torch.equal(encoders["untrained"](IMAGES.image), base.eval()(IMAGES.image))
     assert all(torch.equal(value, before[name]) for name, value in base.state_dict().items())
-    with pytest.raises(ValueError, match="no encoder is named"):
-        encoders_of(base, {})

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 import torch
@@ -13,8 +11,7 @@ from skimage.metrics import peak_signal_noise_ratio
 from torch import nn
 
 from monai_afire.apps.results.pictures.heat_map import MARK_COLOR
-from monai_afire.apps.studies import RestorationStudy
-from monai_afire.apps.studies.images.study_images import StudyImages
+from monai_afire.apps.studies import StudyImages, restoration_study
 from monai_afire.apps.studies.restoration import (
     Restorations,
     restoration_figure,
@@ -72,9 +69,7 @@ def copying_network() -> AFiRe:
 
 def test_mask_tokens_take_lesions_out_of_what_else_is_copied() -> None:
     images = torch.full((6, 1, 32, 32), 0.5)
-    found = restorations(
-        copying_network(), images, {"amplitude": (0.5, 0.5)}, batch_size=4, progress=False
-    )
+    found = restorations(copying_network(), images, {"amplitude": (0.5, 0.5)}, batch_size=4)
     assert (found.lesion != images).flatten(1).any(1).all()
     torch.testing.assert_close(found.without_mask, found.lesion, atol=1e-6, rtol=0)
     torch.testing.assert_close(found.normal_with_mask, images, atol=1e-6, rtol=0)
@@ -88,7 +83,7 @@ def test_mask_tokens_take_lesions_out_of_what_else_is_copied() -> None:
 @pytest.mark.parametrize("batch_size", [1, 2, 64])
 def test_like_one_image_at_a_time(batch_size: int) -> None:
     network, images = small_network().train(), torch.rand(5, 1, 32, 32)
-    found = restorations(network, images, {"num_lesions": (2, 2)}, 3, batch_size, progress=False)
+    found = restorations(network, images, {"num_lesions": (2, 2)}, 3, batch_size)
     assert network.training
     lesion, maps = synth_lesion_masks(images, 1, (2, 2), generator=torch.Generator().manual_seed(3))
     torch.testing.assert_close(found.lesion, lesion)
@@ -122,7 +117,7 @@ def test_like_one_image_at_a_time(batch_size: int) -> None:
 
 def test_scores_are_those_of_the_pixels_inside() -> None:
     torch.manual_seed(0)
-    found = restorations(small_network(), torch.rand(3, 1, 32, 32), progress=False)
+    found = restorations(small_network(), torch.rand(3, 1, 32, 32))
     table = restoration_scores(found, PATCH)
     for row in range(3):
         inside = np.kron(found.hidden[row].reshape(4, 4).numpy(), np.ones(PATCH)) > 0
@@ -147,16 +142,14 @@ def test_scores_are_those_of_the_pixels_inside() -> None:
 def test_lesions_that_change_nothing_do_not_count() -> None:
     # white on white: the lesion is there, but nobody can see it
     white = torch.ones(2, 1, 32, 32)
-    found = restorations(small_network(), white, progress=False)
+    found = restorations(small_network(), white)
     assert found.hidden.any()
     table = restoration_scores(found, PATCH)
     assert table[["gain_with_mask", "psnr_lesion", "psnr_with_mask"]].isna().all().all()
     assert table["psnr_normal_with_mask"].notna().all()
     assert np.isnan(restoration_summary(found, PATCH)["gain_with_mask"])
     # black has no texture to make a lesion of
-    black = restoration_scores(
-        restorations(small_network(), torch.zeros(1, 1, 32, 32), progress=False), PATCH
-    )
+    black = restoration_scores(restorations(small_network(), torch.zeros(1, 1, 32, 32)), PATCH)
     assert black.drop(columns="psnr_outside").isna().all().all()
 
 
@@ -178,25 +171,20 @@ def test_study_takes_the_normal_images_of_every_network() -> None:
     torch.manual_seed(0)
     images = torch.rand(5, 1, 32, 32)
     images[1] = torch.nan  # not normal: it must not be looked at
-    study = RestorationStudy(
-        {"a": small_network(), "b": copying_network()}, num_pictures=2, progress=False
-    )
-    result = study(
-        {}, StudyImages(images, group=["normal", "nodule", "normal", "normal", "normal"])
-    )
+    networks = {"a": small_network(), "b": copying_network()}
+    group = ["normal", "nodule", "normal", "normal", "normal"]
+    result = restoration_study({}, StudyImages(images, group=group), networks, num_pictures=2)
     assert result.table.index.tolist() == ["a", "b"]
     assert np.isfinite(result.table.loc["a"]).all()
     assert "4 images" in result.question
     assert len(result.figures) == 4
     assert [len(figure.axes) for figure in result.figures.values()] == [10, 8, 10, 8]
     known = StudyImages(images[[0]], group=["healthy"])  # no such group: all
-    assert "1 images" in study({}, known).question
-    with pytest.raises(ValueError, match="no network"):
-        RestorationStudy({})
+    assert "1 images" in restoration_study({}, known, networks).question
 
 
 def test_figure_shows_what_was_hidden() -> None:
-    found = restorations(copying_network(), torch.full((2, 1, 32, 32), 0.5), progress=False)
+    found = restorations(copying_network(), torch.full((2, 1, 32, 32), 0.5))
     figure = restoration_figure(found, PATCH, [1], "title")
     names = [axis.get_title() for axis in figure.axes]
     assert names == ["normal", "with lesions", "mask tokens", "with mask tokens", "without"]
@@ -204,28 +192,3 @@ def test_figure_shows_what_was_hidden() -> None:
     cyan = (masked == to_rgb(MARK_COLOR)).all(-1)
     assert np.array_equal(cyan[::8, ::8].ravel(), found.hidden[1].numpy())
     assert figure_to_array(figure).std() > 0
-
-
-def test_several_channels() -> None:
-    encoder = ViTEncoder(3, 16, 8, 24, num_layers=1, num_heads=2)
-    torch.manual_seed(0)
-    network = AFiRe(
-        encoder, num_clusters=8, head_dim=16, decoder_dim=24, decoder_layers=1, decoder_heads=2
-    )
-    result = RestorationStudy({"net": network}, progress=False)(
-        {}, StudyImages(torch.rand(2, 3, 16, 16))
-    )
-    assert result.table.notna().all().all()
-
-
-def test_refuses_what_does_not_fit() -> None:
-    with pytest.raises(ValueError, match="this encoder takes images"):
-        restorations(small_network(), torch.rand(1, 1, 16, 16), progress=False)
-    with pytest.raises(ValueError, match=r"\[0, 1\]"):
-        restorations(small_network(), 2 * torch.ones(1, 1, 32, 32), progress=False)
-
-
-def test_progress_counts_images(capsys: pytest.CaptureFixture[str]) -> None:
-    found = restorations(small_network(), torch.rand(3, 1, 32, 32))
-    assert "3/3" in capsys.readouterr().err
-    assert all(len(getattr(found, item.name)) == 3 for item in dataclasses.fields(found))

@@ -9,8 +9,8 @@ import torch
 from apps.studies.stub_encoders import PatchMeanEncoder, PositionEncoder
 
 from monai_afire.apps.phantom import LANDMARK_NAMES
-from monai_afire.apps.studies import StudyImages, SymmetryStudy
-from monai_afire.apps.studies.features.tokens import landmark_features
+from monai_afire.apps.studies import StudyImages, symmetry_study
+from monai_afire.apps.studies.features import landmark_features
 from monai_afire.apps.studies.symmetry import (
     landmark_symmetry,
     symmetric_pairs,
@@ -39,8 +39,7 @@ def test_symmetric_body() -> None:
     landmarks = places.expand(3, -1, -1)
     encoder = PatchMeanEncoder(3, (64, 64), (8, 8))
     features, mirrored = (
-        landmark_features(encoder, images, landmarks, 0.2, mirrored=flip, progress=False)
-        for flip in (False, True)
+        landmark_features(encoder, images, landmarks, 0.2, mirrored=flip) for flip in (False, True)
     )
     summary = symmetry_summary(landmark_symmetry(features, mirrored, PAIRS))
     assert summary["partner_found"] == summary["partner_found_mirrored"] == 1
@@ -94,22 +93,6 @@ def test_like_one_landmark_at_a_time() -> None:
         assert row.others_cosine == pytest.approx(np.mean(list(cosine.values())), abs=1e-5)
 
 
-def test_degenerate() -> None:
-    two = landmark_symmetry(torch.eye(2)[None], torch.eye(2)[None], [(0, 1)])
-    assert two["correct"].tolist() == [1, 1, 1, 1]  # there is no other
-    assert two["others_cosine"].isna().all()
-    nothing = landmark_symmetry(
-        torch.full((1, 2, 2), torch.nan), torch.full((1, 2, 2), torch.nan), [(0, 1)]
-    )
-    assert len(nothing) == 0
-    with pytest.raises(ValueError, match="two different"):
-        landmark_symmetry(torch.rand(1, 2, 3), torch.rand(1, 2, 3), [(1, 1)])
-    with pytest.raises(ValueError, match="two different"):
-        landmark_symmetry(torch.rand(1, 2, 3), torch.rand(1, 2, 3), [])
-    with pytest.raises(ValueError, match="expected features"):
-        landmark_symmetry(torch.rand(1, 2, 3), torch.rand(1, 3, 3), PAIRS)
-
-
 def test_symmetry_needs_partners() -> None:
     images = StudyImages(
         torch.rand(2, 1, 32, 32),
@@ -117,7 +100,7 @@ def test_symmetry_needs_partners() -> None:
         landmark_names=["carina", "aortic_knob"],
     )
     encoders = {"positions": PositionEncoder((32, 32), (8, 8))}
-    with pytest.raises(ValueError, match="give pairs"):
-        SymmetryStudy(progress=False)(encoders, images)
-    table = SymmetryStudy(pairs=[[0, 1]], progress=False)(encoders, images).table
+    with pytest.raises(ValueError, match="pairs"):
+        symmetry_study(encoders, images)
+    table = symmetry_study(encoders, images, pairs=[[0, 1]]).table
     assert table.loc["positions", "partner_found"] == 1  # it is the only other

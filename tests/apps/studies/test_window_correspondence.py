@@ -12,7 +12,8 @@ import pytest
 import torch
 from apps.studies.stub_encoders import ConstantEncoder, PatchMeanEncoder
 
-from monai_afire.apps.studies import CorrespondenceStudy, StudyImages, window_correspondence
+from monai_afire.apps.studies import StudyImages, correspondence_study
+from monai_afire.apps.studies.correspondence import window_correspondence
 from monai_afire.networks import ViTEncoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 
@@ -98,14 +99,13 @@ def test_like_one_window_at_a_time(
         hidden_size=12,
         num_layers=1,
         num_heads=2,
-        spatial_dims=len(size),
     )
     images = torch.rand(3, 1, *size)
     landmarks = torch.rand(3, 2, len(size)) * torch.tensor(size) - 0.5
     landmarks[1, 0, 0] = torch.nan
     # the corner: most of the window is beyond the border
     landmarks[0, 1] = torch.tensor(size) - 0.5
-    options = {"reference": [2, 0], "stride": stride, "progress": False, "batch_size": batch_size}
+    options = {"reference": [2, 0], "stride": stride, "batch_size": batch_size}
     table = window_correspondence(encoder, images, landmarks, **options)
     expected = naive_table(encoder, images.numpy(), landmarks.numpy(), [2, 0], stride)
     pd.testing.assert_frame_equal(table, expected, check_dtype=False, rtol=1e-4, atol=1e-5)
@@ -120,10 +120,10 @@ def test_a_pattern_is_found_wherever_it_moved() -> None:
     first = torch.tensor([[15.0, 15.0], [19.0, 23.0]]) + 0.5
     landmarks = torch.stack([first - torch.tensor(shift) for shift in shifts])
     encoder = PatchMeanEncoder(1, (8, 8), (8, 8))
-    table = window_correspondence(encoder, images, landmarks, [0, 1], stride=4, progress=False)
+    table = window_correspondence(encoder, images, landmarks, [0, 1], stride=4)
     # windows of 8 begin at 4 j - 3, those around the landmarks at 4 j
     assert table["error"].max() > 0
-    exact = window_correspondence(encoder, images, landmarks, [0, 1], stride=1, progress=False)
+    exact = window_correspondence(encoder, images, landmarks, [0, 1], stride=1)
     assert exact["error"].max() == 0
     assert exact["distance"].max() < 1e-6
 
@@ -135,30 +135,8 @@ def test_an_encoder_that_knows_nothing_finds_the_first_window() -> None:
         torch.rand(3, 2, 2),
         reference=1,
         stride=8,
-        progress=False,
     )
     assert table[["row", "column"]].drop_duplicates().to_numpy().tolist() == [[0.5, 0.5]]
-
-
-@pytest.mark.parametrize(
-    ("images", "stride", "message"),
-    [
-        (torch.rand(3, 2, 16, 16), 8, "cannot be cut out"),
-        (torch.rand(3, 1, 16, 16, 16), 8, "cannot be cut out"),
-        (torch.rand(3, 1, 16, 16), 0, "stride must be"),
-        (torch.rand(1, 1, 16, 16), 8, "M >= 2"),
-        (torch.rand(3, 1, 4, 4), 8, "outside of an image"),
-    ],
-)
-def test_refuses_what_does_not_fit(images: torch.Tensor, stride: int, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        window_correspondence(
-            PatchMeanEncoder(1, (8, 8), (8, 8)),
-            images,
-            torch.full((len(images), 1, 2), 9.0),
-            1,
-            stride,
-        )
 
 
 def test_study_adds_columns_in_its_own_pixels() -> None:
@@ -168,8 +146,8 @@ def test_study_adds_columns_in_its_own_pixels() -> None:
         landmarks=8 + 12 * torch.rand(3, 2, 2, generator=generator),
     )
     encoder = ViTEncoder(img_size=28, patch_size=14, hidden_size=12, num_layers=1, num_heads=2)
-    study = CorrespondenceStudy(reference=1, perturbations=(), windows=True, progress=False)
-    table = study({"untrained": encoder}, images).table
+    options = {"reference": 1, "perturbations": (), "windows": True}
+    table = correspondence_study({"untrained": encoder}, images, **options).table
     found = table.loc["untrained", "error_across_patients_windows"]
     assert 0 < found < 28 * 2**0.5
     assert np.isnan(table.loc["same place", "error_across_patients_windows"])

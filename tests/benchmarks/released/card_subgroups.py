@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from monai_afire.apps.compare.encoders import ComparedEncoder, compared_encoder
-from monai_afire.apps.compare.stored_tokens import encode_images
+from monai_afire.apps.compare import ComparedEncoder, compared_encoder, encode_images
 from monai_afire.apps.evaluation.metrics import (
     FEWEST_IMAGES,
     GROUP_METRICS,

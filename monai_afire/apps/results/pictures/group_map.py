@@ -31,7 +31,7 @@ def map_figure(
     A panel for each encoder, a color and a marker for each group.
 
     Args:
-        maps: for each encoder ``(N, 2)``, e.g. of :func:`monai_afire.apps.studies.tsne_map`.
+        maps: for each encoder ``(N, 2)``, e.g. of :func:`monai_afire.apps.studies.grouping.tsne_map`.
         groups: for each encoder the group of each point.
         captions: for each encoder a line below its name.
         paired: whether each two groups, in order of appearance, share color and marker, the second one hollow.

@@ -6,13 +6,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from apps.studies.stub_encoders import PatchMeanEncoder
-from monai.data import MetaTensor
+from apps.studies.stub_encoders import PatchMeanEncoder, PositionEncoder
 from numpy.typing import NDArray
 from torch import nn
 
-from monai_afire.apps.studies.features.dense import cell_centers, dense_features, shifts_per_axis
-from monai_afire.networks import SwinEncoder, ViTEncoder
+from monai_afire.apps.studies.features import (
+    cell_centers,
+    dense_features,
+    image_features,
+    l2_normalize,
+    landmark_features,
+    nearest_center,
+    spherical_kmeans,
+    spread_positions,
+)
+from monai_afire.apps.studies.grouping import group_separation
+from monai_afire.networks import ViTEncoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 
 
@@ -71,22 +80,6 @@ def test_cells_are_centered_where_stated(patch: tuple[int, int], stride: int) ->
         torch.testing.assert_close(found, centers[inside][:, None].expand_as(found))
 
 
-def test_one_pass_without_a_stride() -> None:
-    torch.manual_seed(0)
-    encoder = ViTEncoder(
-        img_size=32, patch_size=16, hidden_size=12, num_layers=1, num_heads=2
-    ).eval()
-    images = torch.rand(2, 1, 32, 32)
-    tokens = encoder(images).detach()
-    torch.testing.assert_close(dense_features(encoder, images).flatten(2).transpose(1, 2), tokens)
-    assert shifts_per_axis(encoder) == (1, 1)
-
-
-def test_swin() -> None:
-    encoder = SwinEncoder(img_size=32, patch_size=2, embed_dim=8, depths=(1, 1), num_heads=(2, 2))
-    assert dense_features(encoder, torch.rand(1, 1, 32, 32), 2).shape == (1, 16, 16, 16)
-
-
 @pytest.mark.parametrize("batch_size", [1, 3, 7, 100])
 def test_batches_are_full_and_change_nothing(batch_size: int) -> None:
     torch.manual_seed(1)
@@ -96,6 +89,83 @@ def test_batches_are_full_and_change_nothing(batch_size: int) -> None:
     assert sum(encoder.batches) == 12
     assert max(encoder.batches) == min(batch_size, 12)
     torch.testing.assert_close(features, dense_features(encoder, images, 4))
+
+
+@pytest.fixture
+def encoder() -> ViTEncoder:
+    torch.manual_seed(0)
+    return ViTEncoder(img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2)
+
+
+def test_windows_know_nothing_of_the_place() -> None:
+    encoder = PositionEncoder((32, 32), (8, 8))
+    landmarks = 31 * torch.rand(6, 4, 2)
+    features = landmark_features(encoder, torch.rand(6, 1, 32, 32), landmarks, batch_size=5)
+    spread = features.flatten(0, 1).std(0).max()
+    assert spread < 1e-5
+
+
+def test_landmark_features_are_those_of_the_window_and_its_mirror() -> None:
+    size = 33
+    images = torch.zeros(2, 2, size, size)
+    images[0, 0, 8:13, 8:13] = 1  # around landmark 0 of the first image
+    landmarks = torch.tensor([[[10.0, 10.0], [24.0, 24.0]], [[10.0, 10.0], [torch.nan, 1.0]]])
+    encoder = PatchMeanEncoder(2, (size, size), (11, 11))
+    features = landmark_features(encoder, images, landmarks, window=0.25)
+    assert features[0, 0, 0] > 0.3
+    assert features[0, 0, 1] == features[0, 1].abs().max() == features[1, 0].abs().max() == 0
+    assert features[1, 1].isnan().all()
+    vit = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+    picture, place = torch.rand(1, 1, 32, 32), torch.tensor([[[12.0, 20.0]]])
+    flipped_place = torch.tensor([[[12.0, 31 - 20.0]]])
+    mirrored = landmark_features(vit, picture, place, mirrored=True)
+    torch.testing.assert_close(
+        mirrored,
+        landmark_features(vit, picture.flip(-1), flipped_place),
+        atol=1e-4,
+        rtol=1e-3,
+    )
+
+
+def test_equal_features_of_any_length_are_equal() -> None:
+    features = torch.tensor([[3.0, 4.0, 0.1]]) * torch.tensor([[1.0], [1e-6], [1e6]])
+    normalized = l2_normalize(features)
+    assert normalized.dtype == torch.float64
+    torch.testing.assert_close(
+        normalized.norm(dim=1), torch.ones(3, dtype=torch.float64), atol=1e-7, rtol=0
+    )
+    assert (1 - normalized @ normalized.T).abs().max() < 1e-6
+    assert l2_normalize(torch.zeros(2, 3)).eq(0).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_kmeans_finds_clear_clusters_whatever_their_length(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    truth = torch.randint(6, (300,), generator=generator)
+    points = torch.eye(6, 10)[truth] + 0.05 * torch.randn(300, 10, generator=generator)
+    points = points * (0.1 + torch.rand(300, 1, generator=generator))
+    centers = spherical_kmeans(points, 6, seed)
+    label = nearest_center(points, centers)
+    assert len({(int(a), int(b)) for a, b in zip(truth, label, strict=True)}) == 6
+    torch.testing.assert_close(centers.norm(dim=1), torch.ones(6))
+    torch.testing.assert_close(centers, spherical_kmeans(points, 6, seed))
+
+
+def test_positions_are_those_of_the_grid() -> None:
+    encoder = PositionEncoder((32, 40), (8, 8))
+    positions, names = spread_positions(encoder.grid_size)
+    features = image_features(
+        encoder, torch.rand(7, 1, 32, 40), 3, lambda tokens: tokens[:, positions]
+    )
+    assert group_separation(features.flatten(0, 1), names * 7)["purity"] == 1
+    assert spread_positions((3, 2), 2) == ([0, 1, 4, 5], ["1, 1", "1, 2", "3, 1", "3, 2"])
+
+
+@pytest.mark.parametrize("stride", [3, 16, 0, -4])
+def test_strides_that_do_not_divide(stride: int) -> None:
+    encoder = PatchMeanEncoder(1, (16, 16), (8, 8))
+    with pytest.raises(ValueError, match="stride"):
+        dense_features(encoder, torch.rand(1, 1, 16, 16), stride)
 
 
 def test_modes_are_given_back_even_after_an_error() -> None:
@@ -121,29 +191,3 @@ def test_modes_are_given_back_even_after_an_error() -> None:
         dense_features(encoder, images, 4)
     assert [module.training for module in encoder.blocks] == [False, True]
     assert encoder.training
-
-
-def test_input_is_not_changed_and_the_output_is_plain() -> None:
-    encoder = PatchMeanEncoder(1, (16, 16), (8, 8))
-    images = MetaTensor(torch.rand(2, 1, 16, 16))
-    copy = images.clone()
-    features = dense_features(encoder, images, 4)
-    assert type(features) is torch.Tensor
-    assert not features.requires_grad
-    assert bool((images == copy).all())
-    assert dense_features(encoder, images[:0], 4).shape == (0, 1, 4, 4)
-
-
-@pytest.mark.parametrize("stride", [3, 16, 0, -4])
-def test_refuses_strides_that_do_not_divide(stride: int) -> None:
-    encoder = PatchMeanEncoder(1, (16, 16), (8, 8))
-    with pytest.raises(ValueError, match=r"choose one of \[1, 2, 4, 8\]"):
-        dense_features(encoder, torch.rand(1, 1, 16, 16), stride)
-
-
-def test_refuses_other_images() -> None:
-    encoder = PatchMeanEncoder(1, (16, 16), (8, 8))
-    with pytest.raises(ValueError, match="this encoder takes images"):
-        dense_features(encoder, torch.rand(1, 1, 24, 24), 4)
-    with pytest.raises(ValueError, match="batch_size"):
-        dense_features(encoder, torch.rand(1, 1, 16, 16), 4, batch_size=0)

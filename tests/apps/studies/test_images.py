@@ -5,7 +5,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +17,8 @@ from monai.transforms import Compose, Resized
 from PIL import Image
 
 from monai_afire.apps.phantom import export_phantom
-from monai_afire.apps.studies import disease_set, native_size, read_study_images
+from monai_afire.apps.studies import StudyImages, native_size, read_study_images
+from monai_afire.apps.studies.images import disease_set, reference_indices
 from monai_afire.data import load_radiograph_datalist
 from monai_afire.transforms import LoadMasksd, LoadRadiographd
 
@@ -36,12 +40,12 @@ PATHS = ("image", "organs")
 @pytest.fixture(scope="module")
 def phantom(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("phantom")
-    return export_phantom(folder, {"test": 6}, image_size=64, progress=False)
+    return export_phantom(folder, {"test": 6}, image_size=64)
 
 
 def test_phantom_has_everything(phantom: Path) -> None:
     items = load_radiograph_datalist(None, phantom, "test", path_keys=PATHS)
-    images = read_study_images(items, READ, progress=False)
+    images = read_study_images(items, READ)
     assert images.image.shape == (6, 1, 32, 32)
     assert images.masks.shape == (6, 5, 32, 32)
     assert images.masks.dtype == torch.bool
@@ -61,7 +65,7 @@ def test_native_pixels_are_read_again(phantom: Path) -> None:
     native = Compose(
         [LoadRadiographd(keys="image"), Resized(keys="image", spatial_size=(64, 64), mode="area")]
     )
-    images = read_study_images(items, READ, native=native, max_images=3, progress=False)
+    images = read_study_images(items, READ, native=native, max_images=3)
     assert images.native is not None
     assert torch.equal(
         images.native[1], LoadRadiographd("image")(dict(items[2]))["image"].as_tensor()
@@ -70,30 +74,6 @@ def test_native_pixels_are_read_again(phantom: Path) -> None:
         images.detailed_landmarks()[1], torch.tensor(items[2]["landmarks"]).float()
     )
     assert native_size((224, 448)) == [512, 1024]
-
-
-def test_boxes_hold_the_lesions(phantom: Path) -> None:
-    items = [
-        item
-        for item in load_radiograph_datalist(None, phantom, "test", path_keys=PATHS)
-        if item["boxes"]
-    ]
-    boxes = read_study_images(items, READ, progress=False).boxes
-    for item, own in zip(items, boxes, strict=True):
-        lesion = (
-            np.asarray(
-                Image.open(phantom.parent / item["lesion_truth"]).resize(
-                    (32, 32), Image.Resampling.BOX
-                )
-            )
-            > 64
-        )
-        covered = np.zeros_like(lesion)
-        for row, column, height, width in own.tolist():
-            covered[
-                int(row) : int(np.ceil(row + height)), int(column) : int(np.ceil(column + width))
-            ] = True
-        assert covered[lesion].all()
 
 
 def test_own_names_of_a_datalist(tmp_path: Path) -> None:
@@ -112,7 +92,7 @@ def test_own_names_of_a_datalist(tmp_path: Path) -> None:
     }
     (tmp_path / "list.json").write_text(json.dumps(content))
     items = load_radiograph_datalist(None, tmp_path / "list.json", "test")
-    images = read_study_images(items, READ, datalist=str(tmp_path / "list.json"), progress=False)
+    images = read_study_images(items, READ, datalist=str(tmp_path / "list.json"))
     assert images.group == ["effusion", "several findings"]
     assert images.landmark_names == ["carina", "apex"]
     assert images.landmarks.isnan().sum() == 2 * 3
@@ -125,22 +105,18 @@ def test_a_plain_folder_has_images_alone(tmp_path: Path) -> None:
             tmp_path / f"{name}.png"
         )
     items = load_radiograph_datalist(tmp_path, None, "test")
-    images = read_study_images(items, READ, dataset_dir=str(tmp_path), max_images=2, progress=False)
+    images = read_study_images(items, READ, dataset_dir=str(tmp_path), max_images=2)
     assert len(images.image) == 2
-    assert images.missing(["group", "landmarks", "masks", "boxes"]) == [
-        "group",
-        "landmarks",
-        "masks",
-        "boxes",
-    ]
+    unknown = ["group", "landmarks", "masks", "boxes"]
+    assert images.missing(["image", *unknown]) == unknown
 
 
 def test_images_of_different_sizes_are_named() -> None:
     items = [{"image": torch.rand(1, 8, 8)}, {"image": torch.rand(1, 8, 9)}]
-    with pytest.raises(ValueError, match=r"\(1, 8, 9\).*resize"):
-        read_study_images(items, Compose([]), progress=False)
-    with pytest.raises(ValueError, match="at least two, got 1"):
-        read_study_images(items[:1], Compose([]), progress=False)
+    with pytest.raises(ValueError, match="image"):
+        read_study_images(items, Compose([]))
+    with pytest.raises(ValueError, match="at least two"):
+        read_study_images(items[:1], Compose([]))
 
 
 @pytest.mark.parametrize(
@@ -159,3 +135,58 @@ def test_images_of_different_sizes_are_named() -> None:
 )
 def test_disease_sets(item: dict, group: str | None) -> None:
     assert disease_set(item, ["mass", "effusion"]) == group
+
+
+NUMBER = 20
+
+
+def known_of(rows: Sequence[int]) -> dict[str, Any]:
+    """A value for every field of images of which each is known by its number."""
+    index = torch.as_tensor(rows)
+    return {
+        "image": index.reshape(-1, 1, 1, 1).expand(-1, 1, 2, 2) / NUMBER,
+        "group": [str(row) for row in rows],
+        "landmarks": index.float().reshape(-1, 1, 1).expand(-1, 3, 2),
+        "landmark_names": ["apex", "carina", "hilum"],
+        "masks": (index % 2 == 1).reshape(-1, 1, 1, 1).expand(-1, 2, 2, 2),
+        "mask_names": ["heart", "lung"],
+        "boxes": [torch.full((row % 3, 4), float(row)) for row in rows],
+        "box_kinds": [[f"kind {row}"] * (row % 3) for row in rows],
+        "native": index.reshape(-1, 1, 1, 1).expand(-1, 1, 5, 5) / NUMBER,
+    }
+
+
+@pytest.mark.parametrize("name", [item.name for item in fields(StudyImages)])
+@pytest.mark.parametrize("rows", [[3, 0, 19], [7], []], ids=str)
+def test_every_field_is_selected(name: str, rows: list[int]) -> None:
+    selected = getattr(StudyImages(**known_of(range(NUMBER))).select(rows), name)
+    expected = known_of(rows)[name]  # a new field is to be added there
+    if isinstance(expected, torch.Tensor):
+        assert torch.equal(selected, expected)
+    else:
+        assert len(selected) == len(expected)
+        for own, other in zip(selected, expected, strict=True):
+            assert torch.equal(own, other) if isinstance(own, torch.Tensor) else own == other
+
+
+def test_samples_are_in_order_and_repeat_themselves() -> None:
+    images = StudyImages(**known_of(range(NUMBER)))
+    sampled = images.sample(6, seed=3)
+    assert sampled.group is not None
+    rows = [int(group) for group in sampled.group]
+    assert rows == sorted(set(rows))
+    assert len(rows) == 6
+    assert images.sample(6, seed=3).group == sampled.group
+    assert images.sample(6, seed=4).group != sampled.group
+    assert images.sample(NUMBER) is images
+
+
+def test_references_are_spread() -> None:
+    assert reference_indices(5, 10) == [0, 2, 4, 6, 8]
+    assert reference_indices(99, 3) == [0, 1, 2]
+    assert reference_indices([2, 0], 3) == [2, 0]
+
+
+def test_something_of_each_image() -> None:
+    with pytest.raises(ValueError, match="group"):
+        StudyImages(torch.rand(3, 1, 8, 8), group=["a", "b"])
