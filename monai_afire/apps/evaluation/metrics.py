@@ -217,7 +217,8 @@ def multiclass_metrics(
     if len({*truth, *decided}) > 1:
         kappa = float(cohen_kappa_score(truth, decided, labels=numbers, weights="quadratic"))
     per_class = _per_exclusive_class(matrix, one_hot, values, class_names)
-    metrics = {"num_images": len(truth), "mean_auc": float(per_class["auc"].mean())}
+    mean_auc = float(per_class["auc"].mean())
+    metrics: dict[str, Any] = {"num_images": len(truth), "mean_auc": mean_auc}
     if num_bootstraps:
         own = None if patients is None else np.asarray(patients)[known]
         metrics["mean_auc_interval"] = _mean_auc_interval(one_hot, values, num_bootstraps, own)
@@ -358,8 +359,8 @@ def _of_group(
 ) -> dict[str, Any]:
     """Metrics of each finding in one group, and their means over those that have enough images."""
     per_class, defined = {}, []
-    for name, *finding in zip(class_names, labels.T, scores.T, thresholds, strict=True):
-        measured, counts = _of_finding(weights, *finding, fewest_images=FEWEST_IMAGES)
+    for name, truth, values, limit in zip(class_names, labels.T, scores.T, thresholds, strict=True):
+        measured, counts = _of_finding(weights, truth, values, limit, FEWEST_IMAGES)
         measured = measured[[*GROUP_METRICS]]
         per_class[name] = {**with_intervals(measured), **counts}
         if min(counts.values()) >= FEWEST_IMAGES:

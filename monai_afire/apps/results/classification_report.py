@@ -230,5 +230,5 @@ def _class_lines(per_class: Mapping[str, Mapping[str, float]]) -> list[str]:
     for name, entry in per_class.items():
         counts = {title: entry[key] for key, title in _COUNTS.items() if key in entry}
         texts = {title: format_number(entry[key]) for key, title in _TITLES.items() if key in entry}
-        rows[name] = counts | texts
+        rows[name] = {**counts, **texts}
     return table_lines(rows)

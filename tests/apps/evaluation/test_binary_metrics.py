@@ -16,7 +16,8 @@ from monai_afire.metrics.binary_classification import best_f1_threshold, roc_auc
 
 
 def average_precision(labels: ArrayLike, scores: ArrayLike) -> float:
-    return weighted_metrics(np.ones((1, len(labels))), labels, scores)["average_precision"][0]
+    weights = np.ones((1, np.size(labels)))
+    return weighted_metrics(weights, labels, scores)["average_precision"][0]
 
 
 RANKED = (roc_auc, average_precision, best_f1_threshold)

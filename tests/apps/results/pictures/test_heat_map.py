@@ -95,7 +95,12 @@ def test_types_and_untouched_input(kind: Any) -> None:
     ],
 )
 def test_what_cannot_be_drawn_is_refused(changes: dict[str, Any], name: str) -> None:
-    settings = {"image": np.zeros((4, 4)), "heat": np.zeros((4, 4)), "low": 0.0, "high": 1.0}
+    settings: dict[str, Any] = {
+        "image": np.zeros((4, 4)),
+        "heat": np.zeros((4, 4)),
+        "low": 0.0,
+        "high": 1.0,
+    }
     with pytest.raises(ValueError, match=name):
         overlay_heat_map(**settings | changes)
 

@@ -40,7 +40,8 @@ def fits(figure: Figure) -> bool:
     height, width = figure_to_array(figure).shape[:2]
     renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
     box = figure.legends[0].get_window_extent(renderer)
-    bottom = min(axis.get_tightbbox(renderer).y0 for axis in figure.axes)
+    boxes = [axis.get_tightbbox(renderer) for axis in figure.axes]
+    bottom = min(each.y0 for each in boxes if each is not None)
     return box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= min(height, bottom)
 
 
