@@ -119,8 +119,9 @@ class MultiCrop(Randomizable, Transform):
         """All crops of one kind, (crops, C, *size)."""
         crops = [image.new_empty((0, len(image), *size))]
         for box, seed in zip(boxes, seeds, strict=True):
+            inside = (slice(None), *box)
             # a copy: a crop of the whole image would else be the image itself, which an augmentation might change
-            crop = resize(image[(slice(None), *box)], size)
+            crop = resize(image[inside], size)
             crop = crop.clone(memory_format=torch.contiguous_format)
             crops.append(self._appearance(crop, seed).unsqueeze(0))
         return torch.cat(crops)

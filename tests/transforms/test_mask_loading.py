@@ -211,8 +211,9 @@ def test_other_resolution_is_fitted_on_request(tmp_path: Path, factor: int) -> N
 )
 def test_normal_image_has_empty_masks(item: dict[str, Any]) -> None:
     image = torch.rand(1, 40, 50)
-    for settings, channels in (({}, 1), ({"num_channels": 3}, 3)):
-        mask = LoadMasksd("mask", **settings)({"image": image, **item})["mask"]
+    data: dict[Any, Any] = {"image": image, **item}
+    for num_channels, channels in ((None, 1), (3, 3)):
+        mask = LoadMasksd("mask", num_channels=num_channels)(data)["mask"]
         assert mask.shape == (channels, 40, 50)
         assert mask.dtype == torch.float32
         assert not mask.any()
