@@ -203,7 +203,7 @@ def _section(content: Mapping[str, Any], section: str, source: Path) -> list[Any
     if not isinstance(entries, list) or not entries:
         found = [name for name, value in content.items() if isinstance(value, list) and value]
         raise DatalistError(
-            f"{source}: has no section {section!r} with a list of items; sections found: {', '.join(found) or 'none'}."
+            f"{source}: has no section {section!r}, or it is empty; sections found: {', '.join(found) or 'none'}."
         )
     return entries
 

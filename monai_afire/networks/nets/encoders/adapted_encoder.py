@@ -117,19 +117,10 @@ class AdaptedEncoder(RadiographEncoder):
         spatial_dims: int,
     ) -> None:
         """Keep the statistics of the model's images, ``(1, channels, 1, ...)``."""
-        model_mean = _per_channel("mean", mean, channels)
-        if not model_mean.isfinite().all():
-            raise ValueError(
-                f"the mean of the model's images is {model_mean.tolist()}: it must be finite"
-            )
-        model_std = _per_channel("std", std, channels)
-        if not (model_std.isfinite() & (model_std > 1e-6)).all():
-            raise ValueError(
-                f"the std of the model's images is {model_std.tolist()}: it must be finite and above 0"
-            )
-        for name, values in (("model_mean", model_mean), ("model_std", model_std)):
-            values = values.reshape(1, channels, *[1] * spatial_dims)
-            self.register_buffer(name, values, persistent=False)
+        for name, values in (("model_mean", mean), ("model_std", std)):
+            given = torch.as_tensor(values, dtype=torch.float32).flatten().expand(channels)
+            shaped = given.clone().reshape(1, channels, *[1] * spatial_dims)
+            self.register_buffer(name, shaped, persistent=False)
 
     def _set_interface_by(self, probe: torch.Tensor, in_channels: int) -> None:
         """Set the interface by the maps that the model gives for an image."""
@@ -239,16 +230,6 @@ class AdaptedEncoder(RadiographEncoder):
                 f"tokens {tuple(tokens.shape)} are not one for each of {self.grid_size} patches"
             )
         return frozenset(name for name, each in zip(named, gradients, strict=True) if each is None)
-
-
-def _per_channel(name: str, values: Sequence[float] | float, channels: int) -> torch.Tensor:
-    """A value of its own, ``(channels,)``, for each channel of the model."""
-    given = torch.as_tensor(values, dtype=torch.float32).flatten()
-    if len(given) not in (1, channels):
-        raise ValueError(
-            f"the {name} of the model's images has {len(given)} values, not {channels}"
-        )
-    return given.expand(channels).clone()
 
 
 def _stride(img_size: Sequence[int], map_size: Sequence[int]) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from monai.utils import ensure_tuple_rep
 from torch import nn
 
 from monai_afire.networks.definition import keeps_arguments
-from monai_afire.networks.nets.encoders.convolutional_encoder import ConvolutionalEncoder
+from monai_afire.networks.nets.encoders.radiograph_encoder import ConvolutionalEncoder
 
 __all__ = ["EfficientNetLiteEncoder", "imagenet_state_dict"]
 

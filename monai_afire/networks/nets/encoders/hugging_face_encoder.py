@@ -9,7 +9,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +54,8 @@ class HuggingFaceEncoder(AdaptedEncoder):
 
     Raises:
         ImportError: without transformers.
-        FileNotFoundError: when there is no such folder.
-        ValueError: when the model cannot be read, its config is out of range, weights that tokens need are missing or
-            of another shape, or images of this size do not fit.
+        ValueError: when the model cannot be read, weights that tokens need are missing, or images of this size do not
+            fit.
 
     Example:
         >>> encoder = HuggingFaceEncoder("models/dinov2-small", img_size=224)  # doctest: +SKIP
@@ -75,7 +74,7 @@ class HuggingFaceEncoder(AdaptedEncoder):
     ) -> None:
         super().__init__()
         missing: set[str] = set()
-        source = None if isinstance(model, nn.Module) else _existing(model)
+        source = None if isinstance(model, nn.Module) else os.path.expanduser(os.fspath(model))
         self.model: Any = model
         if source is not None:
             self.model, missing = _read_model(source, pretrained)
@@ -91,7 +90,11 @@ class HuggingFaceEncoder(AdaptedEncoder):
         if getattr(config, "depths", None) is not None:
             self._with_maps["output_hidden_states_before_downsampling"] = True
         self.adapt(in_channels, getattr(config, "num_channels", 3), image_shape, mean, std)
-        _refuse_missing(source, self.model, missing - self.unused)
+        if absent := missing - self.unused:
+            raise ValueError(
+                f"{source} lacks {len(absent)} tensors that the tokens depend on, such as "
+                f"{', '.join(sorted(absent)[:3])}: get the files of one model ({_FILES})"
+            )
 
     def changed_arguments(self) -> dict[str, Any]:
         """What a file says in the place of a folder, so that it needs none."""
@@ -139,84 +142,39 @@ class HuggingFaceEncoder(AdaptedEncoder):
         return self._patches(tokens).transpose(1, 2).unflatten(2, self._grid)
 
 
-def _existing(model: str | os.PathLike) -> str:
-    """A folder that is there, or a name for the hub."""
-    name = os.fspath(model)
-    if name.startswith("{"):  # a config itself
-        return name
-    looks_like_a_path = name.startswith((".", "~", os.sep)) or name.count("/") > 1 or "\\" in name
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        return str(folder)
-    if looks_like_a_path or isinstance(model, os.PathLike):
-        raise FileNotFoundError(
-            f"there is no folder {folder} (in {Path.cwd()}): give one with {_FILES} (`hf download OWNER/NAME "
-            "--local-dir FOLDER`)"
-        )
-    return name
-
-
 def _read_model(source: str, pretrained: bool) -> tuple[nn.Module, set[str]]:
     """The model, in single precision, and the names of the parameters that its file does not have."""
-    configs, models = _auto_classes(source)
-    try:
-        config = _read_config(source, configs)
-        if source.startswith("{") or not pretrained:
-            return models.from_config(config, trust_remote_code=False), set()
-        model, info = models.from_pretrained(
-            source,
-            use_safetensors=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # named below, rather than by whatever the library raises
-            dtype=torch.float32,
-        )
-    except Exception as error:  # of the library, of the network, of the file
-        raise ValueError(
-            f"{source} cannot be read as a model of transformers ({first_line(error)}): give a folder with {_FILES}, "
-            "or the name of a model on the hub that this machine can reach"
-        ) from error
-    if info["mismatched_keys"]:
-        wrong = ", ".join(sorted(map(str, info["mismatched_keys"]))[:3])
-        raise ValueError(
-            f"tensors of {source} have another shape than its config.json says: {wrong}"
-        )
-    if info["unexpected_keys"]:
-        unused = ", ".join(sorted(info["unexpected_keys"])[:3])
-        logger.info(f"{source} has tensors that are not used: {unused}")
-    return model, set(info["missing_keys"])
-
-
-def _auto_classes(source: str) -> tuple[Any, Any]:
-    """``AutoConfig`` and ``AutoModel``, which find a model's own classes."""
     try:
         from transformers import AutoConfig, AutoModel
     except ImportError as error:
         raise ImportError(
             f"{error}; {source} is read by transformers: pip install 'monai-afire[hub]'"
         ) from error
-    return AutoConfig, AutoModel
-
-
-def _read_config(source: str, configs: Any) -> Any:
-    """A model's config, from its text, a folder or the hub."""
-    if source.startswith("{"):
-        return configs.for_model(**json.loads(source))
-    return configs.from_pretrained(source, trust_remote_code=False)
-
-
-def _refuse_missing(source: str | None, model: nn.Module, missing: Collection[str]) -> None:
-    """Refuse a file that does not have all tensors that the tokens depend on."""
-    if missing:
-        raise ValueError(
-            f"{source} lacks {len(missing)} tensors that the tokens of {type(model).__name__} depend on, such "
-            f"as {', '.join(sorted(missing)[:3])}: get the files of one model ({_FILES}), or give hub:{source}:random"
+    try:
+        if source.startswith("{"):  # a config itself
+            config = AutoConfig.for_model(**json.loads(source))
+            return AutoModel.from_config(config, trust_remote_code=False), set()
+        if not pretrained:
+            config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+            return AutoModel.from_config(config, trust_remote_code=False), set()
+        model, info = AutoModel.from_pretrained(
+            source,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            dtype=torch.float32,
         )
+    except Exception as error:  # of the library, of the network, of the file
+        raise ValueError(
+            f"{source} cannot be read as a model of transformers ({first_line(error)}): give a folder with {_FILES} "
+            "(`hf download OWNER/NAME --local-dir FOLDER`), or the name of a model that this machine can reach"
+        ) from error
+    return model, set(info["missing_keys"])
 
 
 def _normalization(source: str | None) -> tuple[Any, Any]:
-    """Mean and standard deviation of intensities in [0, 1] that the model was trained with."""
-    content = {} if source is None else _preprocessing(source)
+    """Mean and standard deviation of the model's images in [0, 1]."""
+    content = _preprocessing(source) if source and not source.startswith("{") else {}
     if not content:
         logger.warning(
             f"{source or 'the model'} comes without {_PREPROCESSING}: its images are normalized with ImageNet's mean "
@@ -228,13 +186,7 @@ def _normalization(source: str | None) -> tuple[Any, Any]:
         mean, std = 0.0, 1.0
     # the model saw images whose white is this; ours is 1
     white = 255 * content.get("rescale_factor", 1 / 255) if content.get("do_rescale", True) else 255
-    try:
-        mean, std = (torch.as_tensor(each, dtype=torch.float64) / white for each in (mean, std))
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(
-            f"{source}: image_mean {mean} or image_std {std} of {_PREPROCESSING} is no number"
-        ) from error
-    return mean, std
+    return tuple(torch.as_tensor(each, dtype=torch.float64) / white for each in (mean, std))
 
 
 def _preprocessing(source: str) -> dict[str, Any]:
@@ -245,20 +197,8 @@ def _preprocessing(source: str) -> dict[str, Any]:
         path: Any = cached_file(source, _PREPROCESSING)
     except OSError:
         return {}
-    if path is None:
-        return {}
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-        return content.get("image_processor", content)
-    except (
-        AttributeError,
-        ValueError,
-        RecursionError,
-    ) as error:
-        # no object, no JSON, nested too deep, or no text
-        raise ValueError(
-            f"{path} is no JSON object ({first_line(error)}): download the model again"
-        ) from error
+    content = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
+    return content.get("image_processor", content)
 
 
 def _image_shape(model: Any, img_size: Sequence[int] | int | None) -> tuple[int, ...]:

@@ -212,3 +212,21 @@ class RadiographEncoder(nn.Module):
             raise ValueError(
                 f"this encoder takes images {wanted}, got {tuple(images.shape)}: resize the images"
             )
+
+
+class ConvolutionalEncoder(RadiographEncoder):
+    """Base of the encoders whose tokens are the last map of convolutions, which take images of any size."""
+
+    def last_map(self, images: torch.Tensor) -> torch.Tensor:
+        """The map whose pixels are the tokens: ``(B, C, *S)`` in [0, 1] to ``(B, D, *S')``."""
+        raise NotImplementedError
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Encode images ``(B, C, *S)`` in [0, 1] to tokens ``(B, L, D)``, the last map in row-major order."""
+        self.check_images(images)
+        return self.encode_any_size(images)
+
+    def encode_any_size(self, images: torch.Tensor) -> torch.Tensor:
+        """Encode images of another size, whole patches along each axis: convolutions need no position embedding."""
+        grid_size(images.shape[2:], self.patch_size)  # refuses what is not whole patches
+        return self.last_map(images).flatten(2).transpose(1, 2)

@@ -12,11 +12,11 @@ from monai.utils import ensure_tuple_rep
 from torch import nn
 
 from monai_afire.networks.definition import keeps_arguments
-from monai_afire.networks.nets.encoders.convolutional_encoder import ConvolutionalEncoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import (
     GRAY_MEAN,
     GRAY_STD,
     NUM_FEATURE_MAPS,
+    ConvolutionalEncoder,
     normalized_but_last,
 )
 
