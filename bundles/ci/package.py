@@ -104,8 +104,7 @@ def check_bundle(bundle: Path, schema: Path) -> None:
         bundle / "configs" / f"{name}.json" for name in ("metadata", "inference")
     )
     verify_metadata(meta_file=str(metadata), filepath=str(schema))
-    settings = {"config_file": str(inference), "bundle_root": str(bundle)}
-    verify_net_in_out("network_def", meta_file=str(metadata), **settings)
+    verify_net_in_out("network_def", str(metadata), str(inference), bundle_root=str(bundle))
 
 
 def main(words: list[str] | None = None) -> int:

@@ -71,8 +71,8 @@ def profile(images: Path, output: Path) -> None:
     load.transforms = tuple(
         timed(name, part) for name, part in zip(names, load.transforms, strict=True)
     )
-    for kind, save in anomaly_writer._SAVERS.items():
-        anomaly_writer._SAVERS[kind] = timed(kind, save)  # type: ignore[assignment]
+    for kind, save in anomaly_writer.SAVERS.items():
+        anomaly_writer.SAVERS[kind] = timed(kind, save)  # type: ignore[assignment]
     for name in ("collect", "complete"):
         setattr(
             writer,

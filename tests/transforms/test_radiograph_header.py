@@ -1,13 +1,17 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Which words of a header say that a file is no frontal radiograph of the chest: known ones alone."""
+"""Facts of a header: known words alone say that a file is no frontal chest; age and view."""
 
 from __future__ import annotations
 
 import pytest
 from pydicom.dataset import Dataset
 
-from monai_afire.transforms.radiograph_header import other_than_frontal_chest
+from monai_afire.transforms.radiograph_header import (
+    age_in_years,
+    frontal_view,
+    other_than_frontal_chest,
+)
 
 CHESTS = [
     "CHEST",
@@ -91,3 +95,42 @@ def test_known_other_views_alone_are_others(word: str) -> None:
 )
 def test_directions(rows: list[str], expected: bool) -> None:
     assert bool(said(PatientOrientation=rows)) == expected
+
+
+@pytest.mark.parametrize(
+    ("elements", "years"),
+    [
+        ({"PatientAge": "007Y"}, 7.0),
+        ({"PatientAge": "018M"}, 1.5),
+        ({"PatientAge": "003W"}, 21 / 365.25),
+        ({"PatientAge": "000Y"}, None),
+        ({"PatientAge": "adult"}, None),
+        ({"PatientBirthDate": "20100101", "StudyDate": "20200101"}, 10.0),
+        ({"PatientBirthDate": "20200101", "StudyDate": "20100101"}, None),
+        ({"PatientBirthDate": "", "StudyDate": "20100101"}, None),
+        ({}, None),
+    ],
+)
+def test_age_of_a_header(elements: dict[str, str], years: float | None) -> None:
+    header = Dataset()
+    for keyword, value in elements.items():
+        header.add_new(keyword, "LO", value)  # whatever the writer left
+    found = age_in_years(header)
+    assert found is None if years is None else found == pytest.approx(years, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("text", "view"),
+    [
+        ("PA", "PA"),
+        ("A.P.", "AP"),
+        ("ap portable", "AP"),
+        ("LL", ""),
+        ("", ""),
+        ("POSTERO_ANT", "PA"),
+    ],
+)
+def test_view_of_a_header(text: str, view: str) -> None:
+    header = Dataset()
+    header.add_new("ViewPosition", "LO", text)
+    assert frontal_view(header) == view

@@ -23,7 +23,7 @@ from monai_afire.apps.worklist.batch_report import drift
 from monai_afire.apps.worklist.dicom_results import NoStudyError, highdicom
 from monai_afire.apps.worklist.heat_places import hottest_place, lung_zone
 from monai_afire.apps.worklist.image_facts import ImageFactsReader
-from monai_afire.apps.worklist.normal_images import DetectorNormals, NormalImages
+from monai_afire.apps.worklist.normal_images import DetectorNormals, Judgment, NormalImages
 from monai_afire.apps.worklist.run_normals import RunNormals
 from monai_afire.apps.worklist.worklist import (
     IDENTIFIERS,
@@ -162,26 +162,30 @@ class AnomalyWriter(ResultTables):
             place = [hottest_place(heat[row], self.low), zone]
             cells = [_DECISIONS[judgment.above], *numbers, *place, *judgment_cells(judgment)]
             self.add_row([source, *cells], described_image(headers[row], self.patient_identifiers))
-            if not self.saved:
-                continue
-            result = AnomalyResult(
-                source=source,
-                root=self.root,
-                heat=heat[row],
-                tokens=tokens[row],
-                picture=batch_picture(batch, row),
-                spatial_shape=tuple(batch["spatial_shape"][row].tolist()),
-                affine=batch["affine"][row].numpy(),
-                heat_range=(self.low, self.high),
-                score=values[-1],
-                threshold=judgment.threshold,
-                p_value=judgment.p_value,
-                not_judged=judgment.not_judged,
-                lung_zone=zone,
-                model=self.model,
-            )
-            for kind in self.saved:
-                self.submit(source, self._saved, kind, result)
+            if self.saved:
+                found: dict[str, Any] = {"score": values[-1], "lung_zone": zone}
+                found |= {"heat": heat[row], "tokens": tokens[row]}
+                self._save_files(batch, row, source, judgment, found)
+
+    def _save_files(
+        self, batch: Any, row: int, source: str, judgment: Judgment, found: Mapping[str, Any]
+    ) -> None:
+        """Hand what was found in an image to the threads."""
+        result = AnomalyResult(
+            source=source,
+            root=self.root,
+            picture=batch_picture(batch, row),
+            spatial_shape=tuple(batch["spatial_shape"][row].tolist()),
+            affine=batch["affine"][row].numpy(),
+            heat_range=(self.low, self.high),
+            threshold=judgment.threshold,
+            p_value=judgment.p_value,
+            not_judged=judgment.not_judged,
+            model=self.model,
+            **found,
+        )
+        for kind in self.saved:
+            self.submit(source, self._saved, kind, result)
 
     def _saved(self, kind: str, result: AnomalyResult) -> Path | None:
         try:

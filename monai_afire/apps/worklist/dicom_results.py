@@ -104,7 +104,8 @@ def read_source(path: str | os.PathLike) -> Dataset:
     except NotDICOMError as error:
         raise NoStudyError(f"{error}: it belongs to no study") from error
     if not header.get("SpecificCharacterSet") and _is_utf8(header):
-        header.set_original_encoding(*header.original_encoding, character_encoding="utf8")
+        is_implicit, is_little_endian = header.original_encoding
+        header.set_original_encoding(is_implicit, is_little_endian, "utf8")
         header.SpecificCharacterSet = _UNICODE
     header.decode()  # items of sequences, too, before the result states Unicode
     return header

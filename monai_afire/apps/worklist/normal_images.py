@@ -291,7 +291,7 @@ def normals_from(
     is_frontal = any(each.is_frontal for each in facts)
     by_view = is_frontal and bool(min((ap > 0.5).sum(), (ap <= 0.5).sum()) >= needed)
     if not by_view:
-        kept = np.flatnonzero([each.view in ("", _major_view(ap)) for each in facts])
+        kept = np.flatnonzero([each.view in ("", _major_view(ap)) for each in facts]).tolist()
         facts, values, ap = [facts[i] for i in kept], values[kept], ap[kept]
         _check_number(len(values), " of one view", level)
     looks, space = _looks(facts, (ap > 0.5).astype(int) * by_view, shipped)

@@ -102,30 +102,6 @@ def test_a_second_run_writes_the_same_bytes(tmp_path: Path, suffix: str) -> None
     assert SAVERS[suffix](result(), tmp_path).read_bytes() == first
 
 
-@pytest.mark.parametrize("suffix", SAVERS)
-def test_what_it_was_made_of_is_left_alone(tmp_path: Path, suffix: str) -> None:
-    given = result()
-    SAVERS[suffix](given, tmp_path)
-    for name, value in vars(result()).items():
-        np.testing.assert_array_equal(getattr(given, name), value)
-
-
-def test_a_failure_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full_disk(*arguments: Any, **options: Any) -> None:
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", full_disk)
-    monkeypatch.setattr(np, "savez", full_disk)
-    monkeypatch.setattr(Image.Image, "save", full_disk)
-    for save in SAVERS.values():
-        with pytest.raises(OSError, match="no space"):
-            save(result(), tmp_path)
-    assert [found for found in tmp_path.rglob("*") if found.is_file()] == []
-
-
-# ---- overlay
-
-
 @pytest.mark.parametrize(
     ("shape", "expected"),
     [
@@ -173,12 +149,6 @@ def test_overlay_has_the_hot_spot_in_place(shape: tuple[int, int]) -> None:
     assert hottest(right.max(axis=2) - right.min(axis=2)) == pytest.approx(HOT_SPOT, abs=0.02)
 
 
-def test_title_says_score_threshold_and_decision_and_no_name() -> None:
-    assert result().title == "score 2.500, above the threshold of 2.000"
-    assert result(threshold=2.6).title == "score 2.500, below the threshold of 2.600"
-    assert result(threshold=float("nan")).title == "score 2.500, no threshold"
-
-
 # ---- map
 
 
@@ -189,12 +159,6 @@ def test_map_has_size_and_geometry_of_the_original(tmp_path: Path, shape: tuple[
     assert image.get_data_dtype() == np.float32
     np.testing.assert_allclose(image.affine, SPACED, atol=1e-6)
     assert hottest(np.asarray(image.dataobj)) == pytest.approx(HOT_SPOT, abs=0.02)
-
-
-def test_map_keeps_the_numbers(tmp_path: Path) -> None:
-    heat = np.random.default_rng(1).normal(size=(24, 36)).astype(np.float32)
-    image = load_map(save_map(result(heat=heat, spatial_shape=(24, 36)), tmp_path))
-    np.testing.assert_array_equal(np.asarray(image.dataobj), heat)
 
 
 AFFINES = {

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Radiograph and heat map side by side: the right pixels in the right place, texts beside them and not on them."""
+"""Radiograph and heat map side by side, and the names of the place that is hottest."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from monai_afire.apps.results.pictures.heat_map import (
     HEAT_COLORS,
     MARK_COLOR,
     OPACITY,
-    overlay_heat_map,
 )
+from monai_afire.apps.worklist import hottest_place, lung_zone
 from monai_afire.apps.worklist.heat_panels import (
     KEY_STARTS,
     emphasized_heat_map,
@@ -89,18 +89,6 @@ def test_the_bar_has_the_colors_of_the_map_at_the_same_heat() -> None:
         np.testing.assert_allclose(column[place], shown, atol=6, err_msg=str(heat))
 
 
-def test_the_strongest_color_leaves_more_than_half_of_the_contrast() -> None:
-    image = np.array([[0.0, 1.0]])
-    overlay = overlay_heat_map(image, np.full((1, 2), 99.0), 1.0, 3.0).astype(int)
-    assert (overlay[0, 1] - overlay[0, 0] > 255 / 2).all()
-
-
-def test_other_titles_change_the_title_only() -> None:
-    first, second = panels(title="score 1")[0], panels(title="score 2")[0]
-    assert (first[:HEADER] != second[:HEADER]).any()
-    np.testing.assert_array_equal(first[HEADER:], second[HEADER:])
-
-
 def test_the_hottest_zone_is_one_and_cold_images_have_none() -> None:
     heat = np.zeros((8, 8))
     heat[1:3, 1:4] = 2.0
@@ -124,3 +112,44 @@ def test_the_outline_is_around_the_hottest_zone() -> None:
     assert [rows.min(), columns.min()] == pytest.approx([20, 30], abs=1)
     assert [rows.max(), columns.max()] == pytest.approx([39, 49], abs=1)
     assert shown[30, 40].max() > 100  # seen, though weak on the common scale
+
+
+# ---- names of places
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ((0, 0), "upper left"),
+        ((0, 8), "upper right"),
+        ((7, 4), "lower center"),
+        ((4, 0), "middle left"),
+        ((4, 4), "center"),
+    ],
+)
+def test_hottest_place_is_that_of_the_picture(place: tuple[int, int], words: str) -> None:
+    heat = np.random.default_rng(0).random((9, 9))
+    heat[place] = 5
+    assert hottest_place(heat, 1.0) == words
+    assert hottest_place(heat, 5.0) == ""
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "name"),
+    [
+        (10, 10, "right lung, upper zone"),
+        (50, 50, "left lung, lower zone"),
+        (30, 54, "left lung, middle zone"),
+        (30, 30, "between the lungs"),
+        (1, 30, "outside the lungs"),
+        (62, 2, "outside the lungs"),
+    ],
+)
+def test_places_are_named_as_the_patient_has_them(row: int, column: int, name: str) -> None:
+    lungs = np.zeros((64, 64))
+    lungs[6:58, 6:24] = lungs[6:58, 40:58] = 0.9
+    heat = np.zeros((64, 64))
+    heat[row, column] = 2
+    assert lung_zone(heat, lungs, low=1.0) == name
+    assert lung_zone(heat, np.zeros((64, 64)), low=1.0) == ""
+    assert lung_zone(heat, lungs, low=3.0) == ""

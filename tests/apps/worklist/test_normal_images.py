@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pydicom.dataset import Dataset
 
 from monai_afire.apps.worklist import load_normals, normals_from, save_normals
 from monai_afire.apps.worklist.image_facts import ImageFacts
@@ -20,7 +19,6 @@ from monai_afire.apps.worklist.normal_images import NormalImages
 from monai_afire.apps.worklist.support import FeatureSpace, header_objection, is_unlike
 from monai_afire.networks.weights.checkpoint_files import write_safetensors
 from monai_afire.networks.weights.description import Description
-from monai_afire.transforms.radiograph_header import age_in_years, frontal_view
 
 ADULT = {"ap": -9.0, "child": -9.0}
 PA = ImageFacts(age=50.0, view="PA", lungs=0.3, looks=ADULT)
@@ -143,48 +141,6 @@ def test_distances_are_those_of_mahalanobis_and_leave_the_image_out() -> None:
     moved = space.moved(few, np.zeros(5, int))
     without = space.moved(few[1:], np.zeros(4, int)).distances(few[:1], [0])
     assert moved.held_out_distances(few, np.zeros(5, int))[0] == pytest.approx(without[0])
-
-
-# ---- headers
-
-
-@pytest.mark.parametrize(
-    ("elements", "years"),
-    [
-        ({"PatientAge": "007Y"}, 7.0),
-        ({"PatientAge": "018M"}, 1.5),
-        ({"PatientAge": "003W"}, 21 / 365.25),
-        ({"PatientAge": "000Y"}, None),
-        ({"PatientAge": "adult"}, None),
-        ({"PatientBirthDate": "20100101", "StudyDate": "20200101"}, 10.0),
-        ({"PatientBirthDate": "20200101", "StudyDate": "20100101"}, None),
-        ({"PatientBirthDate": "", "StudyDate": "20100101"}, None),
-        ({}, None),
-    ],
-)
-def test_age_of_a_header(elements: dict[str, str], years: float | None) -> None:
-    header = Dataset()
-    for keyword, value in elements.items():
-        header.add_new(keyword, "LO", value)  # whatever the writer left
-    found = age_in_years(header)
-    assert found is None if years is None else found == pytest.approx(years, rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("text", "view"),
-    [
-        ("PA", "PA"),
-        ("A.P.", "AP"),
-        ("ap portable", "AP"),
-        ("LL", ""),
-        ("", ""),
-        ("POSTERO_ANT", "PA"),
-    ],
-)
-def test_view_of_a_header(text: str, view: str) -> None:
-    header = Dataset()
-    header.add_new("ViewPosition", "LO", text)
-    assert frontal_view(header) == view
 
 
 # ---- file

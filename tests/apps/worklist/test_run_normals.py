@@ -15,11 +15,10 @@ import numpy as np
 import pydicom
 import pytest
 import torch
-from apps.worklist.dicom_sources import result, write_source
+from apps.worklist.dicom_sources import write_source
 from detection.test_handlers import Radiographs, fitted_detector, judging, read_csv
 
 from monai_afire.apps.worklist import AnomalyWriter, RunNormals, load_normals, normals_from
-from monai_afire.apps.worklist.anomaly_result import save_secondary_capture
 from monai_afire.apps.worklist.image_facts import ImageFacts
 from monai_afire.apps.worklist.normal_images import DetectorNormals
 from monai_afire.data import DatalistError
@@ -178,21 +177,8 @@ def test_too_few_normal_images_of_the_detector_decide_nothing(
     assert set(re.findall('<li class="(.*?)"', page)) == {""}
 
 
-def test_enough_normal_images_of_the_detector_decide(tmp_path: Path) -> None:
-    detector = fitted_detector()
-    detector.fit_thresholds(detector(torch.rand(19, 1, 32, 32))["scores"].detach())
-    assert normals_of(detector, tmp_path).load().judge(99.0, ImageFacts()).above is True
-
-
 def test_a_folder_of_two_views_with_too_few_of_each_is_refused(tmp_path: Path) -> None:
     """Views are not told apart then, and those of the rarer one are left out."""
     facts = [ImageFacts(view=view) for view in ["PA"] * 12 + ["AP"] * 10]
     with pytest.raises(ValueError, match=r"12 normal images of one view .* at least 19"):
         normals_from(np.arange(22.0), facts, level=0.05)
-
-
-def test_a_capture_says_why_its_image_is_not_judged(tmp_path: Path) -> None:
-    facts = {"threshold": math.nan, "not_judged": "child (7 years)"}
-    given = result(write_source(tmp_path / "a.dcm"), **facts)
-    capture = pydicom.dcmread(save_secondary_capture(given, tmp_path))
-    assert "score 2.500, not judged: child (7 years)" in capture.DerivationDescription
