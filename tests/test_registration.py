@@ -180,7 +180,7 @@ def test_config_builds_components(prefix: str) -> None:
             },
             "seed": {"_target_": target("handlers", "EpochSeed"), "seed": 1},
             "dataset": {
-                "_target_": target("apps.phantom", "ChestPhantomDataset"),
+                "_target_": target("data.phantom", "ChestPhantomDataset"),
                 "_mode_": "callable",
             },
         }
@@ -193,7 +193,7 @@ def test_config_builds_components(prefix: str) -> None:
     assert isinstance(parser.get_parsed_content("load"), monai_afire.transforms.LoadRadiographd)
     assert isinstance(parser.get_parsed_content("bank"), monai_afire.networks.PrototypeBank)
     assert isinstance(parser.get_parsed_content("seed"), monai_afire.handlers.EpochSeed)
-    assert parser.get_parsed_content("dataset") is monai_afire.apps.phantom.ChestPhantomDataset
+    assert parser.get_parsed_content("dataset") is monai_afire.data.phantom.ChestPhantomDataset
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ os.chdir(root)
 # %%
 import matplotlib.pyplot as plt
 
-from monai_afire.apps.phantom import draw_chest_phantom
+from monai_afire.data.phantom import draw_chest_phantom
 
 phantoms = [
     draw_chest_phantom(seed, image_size=128, lesions=kinds)

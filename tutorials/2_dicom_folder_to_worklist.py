@@ -40,7 +40,7 @@ import numpy as np
 import pydicom
 from pydicom.uid import DigitalXRayImageStorageForPresentation, ExplicitVRLittleEndian, generate_uid
 
-from monai_afire.apps.phantom import draw_chest_phantom
+from monai_afire.data.phantom import draw_chest_phantom
 
 
 def write_dicom(path: Path, image: np.ndarray, inverted: bool) -> None:

@@ -54,8 +54,8 @@ if not pretrained.is_file():
 # %%
 from collections import Counter
 
-from monai_afire.apps.phantom import LESION_KINDS, PhantomSet
 from monai_afire.data import labeled_items
+from monai_afire.data.phantom import LESION_KINDS, PhantomSet
 
 phantom = {
     "num_patients": {"training": 400, "validation": 48, "test": 96},

@@ -15,7 +15,7 @@ from monai.networks.nets import AutoEncoder
 from monai.transforms import Compose, EnsureTyped, RandAdjustContrastd
 from monai.utils import set_determinism
 
-from monai_afire.apps.phantom import draw_chest_phantom
+from monai_afire.data.phantom import draw_chest_phantom
 from monai_afire.transforms import GridCropPaird, SynthLesionMaskd
 
 set_determinism(seed=0)

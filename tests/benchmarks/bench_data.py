@@ -34,9 +34,9 @@ from PIL import Image
 from pydicom.uid import ExplicitVRLittleEndian, RLELossless
 from torch.utils.data import RandomSampler
 
-from monai_afire.apps.phantom import ChestPhantomDataset
 from monai_afire.data import bundle_items, cached_dataset, labeled_items, normal_items
 from monai_afire.data.datalist.labels import check_label_table
+from monai_afire.data.phantom import ChestPhantomDataset
 from monai_afire.transforms import LoadRadiographd
 from tests.benchmarks.timing import in_own_process, machine
 from tests.transforms.radiograph_files import write_dicom

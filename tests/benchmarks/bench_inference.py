@@ -28,9 +28,9 @@ import numpy as np
 import torch
 from monai.bundle import ConfigParser
 
-from monai_afire.apps.phantom import draw_chest_phantom
 from monai_afire.apps.worklist import anomaly_writer
 from monai_afire.data.datalist.scanning import RESULTS_MARK
+from monai_afire.data.phantom import draw_chest_phantom
 from monai_afire.utils import join_process_group, run_device
 from tests.transforms.radiograph_files import write_dicom
 

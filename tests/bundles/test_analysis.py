@@ -12,7 +12,7 @@ import pytest
 from bundles.bundle_runs import new_network, write_images
 from integration.tiny_runs import CONFIGS, PRE_TRAINING, run_workflow
 
-from monai_afire.apps.phantom import LESION_KINDS
+from monai_afire.data.phantom import LESION_KINDS
 from monai_afire.networks import TransferClassifier, ViTEncoder, save_network
 
 PHANTOM = {

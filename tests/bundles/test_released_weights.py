@@ -14,7 +14,7 @@ from bundles.bundle_runs import config, write_images
 from conftest import REPOSITORY_ROOT
 from integration.tiny_runs import BUNDLES, CONFIGS, FINE_TUNING, run_workflow
 
-from monai_afire.apps.phantom import draw_chest_phantom
+from monai_afire.data.phantom import draw_chest_phantom
 from monai_afire.detection import load_detector
 from monai_afire.networks import ModelFile, ResidualEncoder, find_weights, load_encoder
 from monai_afire.networks.weights.checkpoint_files import read_safetensors

@@ -14,7 +14,7 @@ from distributed.two_ranks import needs_gloo, run_on_two_ranks
 from scipy.stats import spearmanr
 from sklearn.covariance import LedoitWolf
 
-from monai_afire.apps.phantom import ChestPhantomDataset
+from monai_afire.data.phantom import ChestPhantomDataset
 from monai_afire.detection import AnomalyDetector
 from monai_afire.detection.field_of_view import fixed_view, random_views
 from monai_afire.detection.scores import SCORE_NAMES

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from monai_afire.apps.phantom import draw_chest_phantom
+from monai_afire.data.phantom import draw_chest_phantom
 from monai_afire.detection import AnomalyDetector, load_detector, save_detector
 from monai_afire.detection.field_of_view import LungView, moved
 from monai_afire.networks import AFiRe, ViTEncoder

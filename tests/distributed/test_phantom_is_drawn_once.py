@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from distributed.two_ranks import needs_gloo, run_on_two_ranks
-from monai_afire.apps.phantom import PhantomSet, phantom_set
+from monai_afire.data.phantom import PhantomSet, phantom_set
 
 ARGUMENTS = {"num_patients": {"test": 1}, "image_size": 64, "progress": False}
 

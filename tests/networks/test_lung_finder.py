@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from monai_afire.apps.phantom import draw_chest_phantom
+from monai_afire.data.phantom import draw_chest_phantom
 from monai_afire.networks import LungFinder
 from monai_afire.transforms import StandardizeContrast
 

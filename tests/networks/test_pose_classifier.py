@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from monai_afire.apps.phantom import draw_chest_phantom
+from monai_afire.data.phantom import draw_chest_phantom
 from monai_afire.networks import PoseClassifier
 from monai_afire.networks.nets.pose_classifier import POSES, QUALITIES, turned
 from monai_afire.networks.weights.finding import released_file

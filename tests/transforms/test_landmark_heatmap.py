@@ -26,8 +26,8 @@ from monai.transforms import (
 )
 
 from monai_afire.apps.evaluation.landmark_metrics import rescaled_positions
-from monai_afire.apps.phantom import LANDMARK_NAMES, ChestPhantomDataset, PhantomSet
 from monai_afire.data.datalist.labeled_items import labeled_items
+from monai_afire.data.phantom import LANDMARK_NAMES, ChestPhantomDataset, PhantomSet
 from monai_afire.losses import HeatmapLoss
 from monai_afire.metrics.landmark_errors import landmark_positions
 from monai_afire.transforms import LandmarkHeatmap, LandmarkHeatmapd

@@ -17,8 +17,8 @@ from monai.data.meta_obj import set_track_meta
 from monai.transforms import Compose, RandAffined, RandFlipd, Resized
 from PIL import Image
 
-from monai_afire.apps.phantom import PhantomSet, draw_chest_phantom, export_phantom
 from monai_afire.data.datalist.labeled_items import labeled_items
+from monai_afire.data.phantom import PhantomSet, draw_chest_phantom, export_phantom
 from monai_afire.transforms import (
     LoadMasks,
     LoadMasksd,

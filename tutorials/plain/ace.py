@@ -7,7 +7,7 @@ from monai.data import DataLoader, Dataset
 from monai.transforms import Compose, EnsureTyped
 from monai.utils import set_determinism
 
-from monai_afire.apps.phantom import draw_chest_phantom
+from monai_afire.data.phantom import draw_chest_phantom
 from monai_afire.losses import ACELoss
 from monai_afire.networks import ACE, ViTEncoder
 from monai_afire.transforms import GridCropPaird

@@ -7,7 +7,7 @@ from monai.data import DataLoader, Dataset
 from monai.transforms import Compose, CopyItemsd, EnsureTyped
 from monai.utils import set_determinism
 
-from monai_afire.apps.phantom import draw_chest_phantom
+from monai_afire.data.phantom import draw_chest_phantom
 from monai_afire.losses import PEACLoss
 from monai_afire.networks import PEAC, ViTEncoder
 from monai_afire.transforms import DistortAppearanced, GridCropPaird, ShufflePatchesd

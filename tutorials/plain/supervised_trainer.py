@@ -10,7 +10,7 @@ from monai.handlers import StatsHandler
 from monai.transforms import Compose, EnsureTyped
 from monai.utils import set_determinism
 
-from monai_afire.apps.phantom import draw_chest_phantom
+from monai_afire.data.phantom import draw_chest_phantom
 from monai_afire.engines import PrepareLesionBatch
 from monai_afire.handlers import (
     AttributeSchedule,

@@ -85,7 +85,7 @@ def audit_images(
 
     Example:
         >>> import tempfile
-        >>> from monai_afire.apps.phantom import export_phantom
+        >>> from monai_afire.data.phantom import export_phantom
         >>> folder = tempfile.mkdtemp()
         >>> datalist = export_phantom(folder, num_patients={"test": 2}, image_size=64, progress=False)
         >>> audit_images(datalist=datalist, output_dir=f"{folder}/audit")["findings"]["unreadable"]

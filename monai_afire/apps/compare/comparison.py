@@ -72,7 +72,7 @@ def compare_encoders(
 
     Example:
         >>> import tempfile
-        >>> from monai_afire.apps.phantom import export_phantom
+        >>> from monai_afire.data.phantom import export_phantom
         >>> folder = tempfile.mkdtemp()
         >>> datalist = export_phantom(folder, {"training": 40, "test": 20}, image_size=64, progress=False)
         >>> compare_encoders(datalist, ["released"], f"{folder}/compare")

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from pydicom.errors import InvalidDicomError
 
-from monai_afire.apps.phantom.anatomy import ORGAN_NAMES
 from monai_afire.apps.readers.label_files import (
     UNCERTAIN,
     LabeledImages,
@@ -43,6 +42,7 @@ from monai_afire.apps.readers.label_files import (
 from monai_afire.data.datalist.datalist_checks import DatalistError, parse_json
 from monai_afire.data.datalist.patients import patient_of
 from monai_afire.data.datalist.scanning import scan_radiographs
+from monai_afire.data.phantom.anatomy import ORGAN_NAMES
 from monai_afire.transforms.radiograph_files import SUPPORTED_EXTENSIONS, extension_of
 from monai_afire.utils.files import save_png
 from monai_afire.utils.text import counted, first_few

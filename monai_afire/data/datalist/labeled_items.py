@@ -50,7 +50,7 @@ def labeled_items(
         section: "training", "validation" or "test".
         dataset_dir: folder of images, which relative names of the datalist start from.
         datalist: JSON file that lists the images by section.
-        phantom: what stands in for images, such as :class:`monai_afire.apps.phantom.PhantomSet`.
+        phantom: what stands in for images, such as :class:`monai_afire.data.phantom.PhantomSet`.
         label_fraction: fraction of the training patients to learn from, see :func:`label_subset`.
         num_shots: number of training items to learn from, see :func:`few_shots`; None for all.
         num_folds: divide all sections of the list anew, see :func:`cross_validation_items`; None for the list's own

@@ -285,7 +285,7 @@ def bundle_items(
         section: "training", "validation" or "test".
         dataset_dir: folder of images, searched if there is no datalist; or one image file.
         datalist: JSON file that lists the images by section.
-        phantom: what stands in for images, such as :class:`monai_afire.apps.phantom.PhantomSet`.
+        phantom: what stands in for images, such as :class:`monai_afire.data.phantom.PhantomSet`.
         check_files: False leaves it to the loading to find files that do not exist.
 
     Returns:

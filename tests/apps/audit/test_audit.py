@@ -19,8 +19,8 @@ from pydicom.uid import ComputedRadiographyImageStorage, ExplicitVRLittleEndian,
 from monai_afire.apps.audit import CHECKS, audit_images
 from monai_afire.apps.audit.__main__ import main
 from monai_afire.apps.audit.audit_checks import EXCLUDED
-from monai_afire.apps.phantom import draw_chest_phantom
 from monai_afire.data import load_radiograph_datalist
+from monai_afire.data.phantom import draw_chest_phantom
 
 SECRET = "Hidden^Name"
 

@@ -16,7 +16,7 @@ from monai_afire.apps.audit.measurements import (
     lung_facts,
     small_picture,
 )
-from monai_afire.apps.phantom import draw_chest_phantom
+from monai_afire.data.phantom import draw_chest_phantom
 
 
 def written(text: str, side: int, level: int) -> np.ndarray:

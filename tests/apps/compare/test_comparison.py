@@ -17,7 +17,7 @@ from PIL import Image
 
 from monai_afire.apps.compare import encoders as compared
 from monai_afire.apps.compare.__main__ import main
-from monai_afire.apps.phantom import draw_chest_phantom
+from monai_afire.data.phantom import draw_chest_phantom
 
 HOSTILE = "<script>alert(1)</script>"
 

@@ -20,10 +20,10 @@ import pytest
 from PIL import Image
 from pydicom.uid import ExplicitVRLittleEndian, SecondaryCaptureImageStorage, generate_uid
 
-from monai_afire.apps.phantom import ORGAN_NAMES
 from monai_afire.apps.readers import SETS, write_datalist
 from monai_afire.apps.readers.__main__ import main
 from monai_afire.data import DatalistError
+from monai_afire.data.phantom import ORGAN_NAMES
 
 SECTIONS = ("training", "validation", "test")
 

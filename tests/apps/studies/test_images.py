@@ -16,10 +16,10 @@ import torch
 from monai.transforms import Compose, Resized
 from PIL import Image
 
-from monai_afire.apps.phantom import export_phantom
 from monai_afire.apps.studies import StudyImages, native_size, read_study_images
 from monai_afire.apps.studies.images import disease_set, reference_indices
 from monai_afire.data import load_radiograph_datalist
+from monai_afire.data.phantom import export_phantom
 from monai_afire.transforms import LoadMasksd, LoadRadiographd
 
 READ = Compose(

@@ -8,7 +8,6 @@ import pytest
 import torch
 from apps.studies.stub_encoders import PatchMeanEncoder, PositionEncoder
 
-from monai_afire.apps.phantom import LANDMARK_NAMES
 from monai_afire.apps.studies import StudyImages, symmetry_study
 from monai_afire.apps.studies.features import landmark_features
 from monai_afire.apps.studies.symmetry import (
@@ -16,6 +15,7 @@ from monai_afire.apps.studies.symmetry import (
     symmetric_pairs,
     symmetry_summary,
 )
+from monai_afire.data.phantom import LANDMARK_NAMES
 
 PAIRS = [(0, 1), (2, 3)]
 

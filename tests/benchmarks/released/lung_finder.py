@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from monai_afire import __version__
-from monai_afire.apps.phantom import draw_chest_phantom
+from monai_afire.data.phantom import draw_chest_phantom
 from monai_afire.networks import LungFinder
 from monai_afire.networks.weights.checkpoint_files import write_safetensors
 from monai_afire.networks.weights.description import Description

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from monai_afire.apps.phantom import export_phantom
 from monai_afire.data import image_kind
 from monai_afire.data.datalist.drawn_images import is_drawn
+from monai_afire.data.phantom import export_phantom
 
 
 @pytest.fixture(scope="module")

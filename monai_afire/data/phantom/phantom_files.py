@@ -14,11 +14,11 @@ import numpy as np
 from monai.utils import ensure_tuple
 from PIL import Image
 
-from monai_afire.apps.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES
-from monai_afire.apps.phantom.lesions import LESION_KINDS
-from monai_afire.apps.phantom.phantom import ChestPhantom
-from monai_afire.apps.phantom.phantom_cohort import SECTIONS, Cohort
 from monai_afire.data.datalist.drawn_images import drawn_mark
+from monai_afire.data.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES
+from monai_afire.data.phantom.lesions import LESION_KINDS
+from monai_afire.data.phantom.phantom import ChestPhantom
+from monai_afire.data.phantom.phantom_cohort import SECTIONS, Cohort
 from monai_afire.utils.files import write_text
 
 _NAME = "chest phantom"  # by which its datalist is recognized

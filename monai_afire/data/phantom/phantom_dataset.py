@@ -13,9 +13,9 @@ from monai.data import Dataset
 from monai.transforms import Transform
 from monai.utils import ensure_tuple
 
-from monai_afire.apps.phantom.lesions import LESION_KINDS
-from monai_afire.apps.phantom.phantom_cohort import MAX_LESIONS, Cohort
 from monai_afire.data.cache.disk_cache import DiskCachedDataset
+from monai_afire.data.phantom.lesions import LESION_KINDS
+from monai_afire.data.phantom.phantom_cohort import MAX_LESIONS, Cohort
 
 # Raise it with every change of the pictures: caches of other versions are then drawn again.
 PHANTOM_VERSION = 2

@@ -15,10 +15,10 @@ from typing import Any
 
 import ignite.distributed as idist
 
-from monai_afire.apps.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES
-from monai_afire.apps.phantom.lesions import LESION_KINDS
-from monai_afire.apps.phantom.phantom_dataset import PHANTOM_VERSION
-from monai_afire.apps.phantom.phantom_files import export_phantom
+from monai_afire.data.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES
+from monai_afire.data.phantom.lesions import LESION_KINDS
+from monai_afire.data.phantom.phantom_dataset import PHANTOM_VERSION
+from monai_afire.data.phantom.phantom_files import export_phantom
 from monai_afire.utils.files import check_writable
 
 __all__ = ["PhantomSet"]
@@ -33,7 +33,7 @@ class PhantomSet:
 
     Args:
         folder: below which its files are, or will be drawn.
-        arguments: of :func:`monai_afire.apps.phantom.export_phantom`, such as "num_patients" and "image_size".
+        arguments: of :func:`monai_afire.data.phantom.export_phantom`, such as "num_patients" and "image_size".
 
     Example:
         >>> import tempfile

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from monai_afire.apps.phantom.anatomy import DEPTH, ChestAnatomy, Projection
-from monai_afire.apps.phantom.drawing import (
+from monai_afire.data.phantom.anatomy import DEPTH, ChestAnatomy, Projection
+from monai_afire.data.phantom.drawing import (
     ribbon_outline,
     ribbon_points,
     smooth_curve,

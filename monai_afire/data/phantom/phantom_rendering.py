@@ -10,15 +10,15 @@ from types import SimpleNamespace
 import numpy as np
 from scipy.ndimage import gaussian_filter, map_coordinates, uniform_filter
 
-from monai_afire.apps.phantom.anatomy import DEPTH, ChestAnatomy, Projection
-from monai_afire.apps.phantom.drawing import dome, fill_polygon, smooth_curve, splat_points
-from monai_afire.apps.phantom.skeleton import (
+from monai_afire.data.phantom.anatomy import DEPTH, ChestAnatomy, Projection
+from monai_afire.data.phantom.drawing import dome, fill_polygon, smooth_curve, splat_points
+from monai_afire.data.phantom.skeleton import (
     Ribbon,
     clavicle_outline,
     draw_ribbons,
     skeleton,
 )
-from monai_afire.apps.phantom.vessels import vessel_tree
+from monai_afire.data.phantom.vessels import vessel_tree
 
 LUNG_CONTRAST = 0.74  # water that a millimetre of lung lacks
 BONE_CONTRAST = 2.6  # water that a millimetre of bone adds

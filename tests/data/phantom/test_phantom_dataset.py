@@ -16,7 +16,7 @@ from monai.data import DataLoader, load_decathlon_datalist
 from monai.transforms import Compose, LoadImaged, RandScaleIntensityd, ScaleIntensityRanged
 from PIL import Image
 
-from monai_afire.apps.phantom import (
+from monai_afire.data.phantom import (
     LANDMARK_NAMES,
     LESION_KINDS,
     ORGAN_NAMES,
@@ -24,9 +24,9 @@ from monai_afire.apps.phantom import (
     ChestPhantomDataset,
     export_phantom,
 )
-from monai_afire.apps.phantom import phantom_dataset as dataset_module
-from monai_afire.apps.phantom.lesions import tight_box
-from monai_afire.apps.phantom.phantom_cohort import SECTIONS, Cohort
+from monai_afire.data.phantom import phantom_dataset as dataset_module
+from monai_afire.data.phantom.lesions import tight_box
+from monai_afire.data.phantom.phantom_cohort import SECTIONS, Cohort
 
 SMALL: dict[str, Any] = {"num_patients": 6, "image_size": 48}
 

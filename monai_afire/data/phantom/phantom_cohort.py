@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from monai_afire.apps.phantom.lesions import LESION_KINDS
-from monai_afire.apps.phantom.phantom import ChestPhantom, check_image_size, draw_chest_phantom
+from monai_afire.data.phantom.lesions import LESION_KINDS
+from monai_afire.data.phantom.phantom import ChestPhantom, check_image_size, draw_chest_phantom
 
 SECTIONS = ("training", "validation", "test")
 

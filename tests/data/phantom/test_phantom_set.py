@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from monai_afire.apps.phantom import PhantomSet, phantom_set
 from monai_afire.data import bundle_items
+from monai_afire.data.phantom import PhantomSet, phantom_set
 
 PHANTOM: dict[str, Any] = {
     "num_patients": {"training": 2, "validation": 1, "test": 2},

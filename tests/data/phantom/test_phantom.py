@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 from scipy.ndimage import label
 
-from monai_afire.apps.phantom import (
+from monai_afire.data.phantom import (
     LANDMARK_NAMES,
     LESION_KINDS,
     ORGAN_NAMES,
     ChestPhantom,
     draw_chest_phantom,
 )
-from monai_afire.apps.phantom.drawing import (
+from monai_afire.data.phantom.drawing import (
     dome,
     fill_polygon,
     ribbon_points,
     smooth_curve,
     splat_points,
 )
-from monai_afire.apps.phantom.lesions import tight_box
+from monai_afire.data.phantom.lesions import tight_box
 
 SEEDS = range(8)
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from monai_afire.apps.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES, ChestAnatomy, Projection
-from monai_afire.apps.phantom.lesions import DrawnChest, Scene, add_lesion, draw_anatomy
-from monai_afire.apps.phantom.phantom_rendering import (
+from monai_afire.data.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES, ChestAnatomy, Projection
+from monai_afire.data.phantom.lesions import DrawnChest, Scene, add_lesion, draw_anatomy
+from monai_afire.data.phantom.phantom_rendering import (
     expose,
     organ_masks,
     sample_exposure,

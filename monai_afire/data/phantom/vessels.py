@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from monai_afire.apps.phantom.anatomy import ChestAnatomy
+from monai_afire.data.phantom.anatomy import ChestAnatomy
 
 _NUM_ROOTS = 18  # vessels of a lung at its hilum
 # of each generation: points along a vessel, and vessels of the generation that branches off

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.ndimage import distance_transform_edt, find_objects
 
-from monai_afire.apps.phantom.anatomy import (
+from monai_afire.data.phantom.anatomy import (
     DEPTH,
     ChestAnatomy,
     Patient,
@@ -18,8 +18,8 @@ from monai_afire.apps.phantom.anatomy import (
     build_anatomy,
     sample_patient,
 )
-from monai_afire.apps.phantom.drawing import dome, fill_polygon, ribbon_points, splat_points
-from monai_afire.apps.phantom.phantom_rendering import (
+from monai_afire.data.phantom.drawing import dome, fill_polygon, ribbon_points, splat_points
+from monai_afire.data.phantom.phantom_rendering import (
     LUNG_CONTRAST,
     ThicknessMaps,
     organ_masks,

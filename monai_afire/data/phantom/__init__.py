@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-from monai_afire.apps.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES, Patient
-from monai_afire.apps.phantom.lesions import LESION_KINDS, Lesion
-from monai_afire.apps.phantom.phantom import ChestPhantom, draw_chest_phantom
-from monai_afire.apps.phantom.phantom_dataset import ChestPhantomDataset
-from monai_afire.apps.phantom.phantom_files import export_phantom
-from monai_afire.apps.phantom.phantom_set import PhantomSet
+from monai_afire.data.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES, Patient
+from monai_afire.data.phantom.lesions import LESION_KINDS, Lesion
+from monai_afire.data.phantom.phantom import ChestPhantom, draw_chest_phantom
+from monai_afire.data.phantom.phantom_dataset import ChestPhantomDataset
+from monai_afire.data.phantom.phantom_files import export_phantom
+from monai_afire.data.phantom.phantom_set import PhantomSet
 
 __all__ = [
     "LANDMARK_NAMES",

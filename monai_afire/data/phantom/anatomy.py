@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from monai_afire.apps.phantom.drawing import fill_polygon, smooth_curve
+from monai_afire.data.phantom.drawing import fill_polygon, smooth_curve
 
 ORGAN_NAMES = ("lung_right", "lung_left", "heart", "clavicle_right", "clavicle_left")
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monai_afire.apps.phantom.anatomy import build_anatomy, sample_patient
-from monai_afire.apps.phantom.vessels import vessel_tree
+from monai_afire.data.phantom.anatomy import build_anatomy, sample_patient
+from monai_afire.data.phantom.vessels import vessel_tree
 
 # vessels of each generation and points along each
 GENERATIONS = ((18, 72), (64, 48), (150, 36), (240, 24))
