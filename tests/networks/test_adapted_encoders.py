@@ -259,15 +259,15 @@ def test_weights_of_an_adapted_encoder_fit_exactly_or_not_at_all(tmp_path: Path)
     state["backbone.blocks.3.mlp.linear1.weight"] = torch.zeros(50, 24)
     with pytest.raises(
         ValueError,
-        match=r"1 tensors .* do not fit .*\(50, 24\) in the file, \(48, 24\) in the encoder",
+        match=r"blocks.3.mlp.linear1.weight is \(50, 24\)",
     ):
         load_encoder_weights(classifier, state)
     state["backbone.blocks.3.mlp.linear1.weight"] = torch.full((48, 24), torch.nan)
     with pytest.raises(ValueError, match="NaN or infinite values in 1 tensors"):
         load_encoder_weights(classifier, state)
-    with pytest.raises(ValueError, match="no weights of this encoder found"):
+    with pytest.raises(ValueError, match="no encoder weights found"):
         load_encoder_weights(classifier, {"resnet": {"layer1.weight": torch.zeros(2)}})
-    with pytest.raises(ValueError, match="several encoders"):
+    with pytest.raises(ValueError, match=r"2 encoders.*key="):
         load_encoder_weights(classifier, {"a": vit().state_dict(), "b": vit().state_dict()})
     assert all(
         torch.equal(tensor, before[name]) for name, tensor in classifier.state_dict().items()
