@@ -130,13 +130,12 @@ def check_logits(shape: Sequence[int], class_names: Sequence[str]) -> None:
 
 
 def check_thresholds_of_kind(thresholds: ArrayLike | None, label_kind: str) -> None:
-    """Refuse a network that was trained for the other kind of labels; its thresholds show which."""
-    if not isinstance(thresholds, torch.Tensor):
+    """Refuse exclusive classes of a network with thresholds, which was trained for findings."""
+    if not isinstance(thresholds, torch.Tensor) or label_kind != "multiclass":
         return
-    trained = "multiclass" if bool(thresholds.isnan().all()) else "multilabel"
-    if trained != label_kind:
-        found = f"label_kind is {label_kind!r}, but the network was trained for {trained!r}"
-        raise ValueError(f"{found}: give --label_kind {trained}, or other weights")
+    if not bool(thresholds.isnan().all()):
+        found = f"label_kind is {label_kind!r}, but the network was trained for 'multilabel'"
+        raise ValueError(f"{found}: give --label_kind multilabel, or other weights")
 
 
 _FEWEST = 20  # images; of fewer, all may well be abnormal
