@@ -25,13 +25,13 @@ from monai_afire import apps
 APPLICATIONS = (
     "evaluation",
     "exchange",
-    "phantom",
     "results",
     "studies",
     "worklist",
 )
 PACKAGES = [
     *(f"monai_afire.{name}" for name in monai_afire.__all__ if name != "utils"),
+    "monai_afire.data.phantom",
     *(f"monai_afire.apps.{name}" for name in APPLICATIONS),
 ]
 SHORT_NAMES = [

@@ -152,7 +152,8 @@ class AnomalyDetector(ScoreThresholds):
         self.layers = layers
         self.field_of_view = field_of_view_module(field_of_view)
         self._choose_fusions(fusion, score_fusion)
-        interior = interior_tokens(self.network.encoder.grid_size)
+        encoder: Any = self.network.encoder
+        interior = interior_tokens(encoder.grid_size)
         self.register_buffer("interior", interior, persistent=False)
         self._add_statistics(memory_size)
         self._register_scales()

@@ -344,9 +344,7 @@ def test_rad_dino_with_a_file_of_another_model(tmp_path: Path) -> None:
         folder / "model.safetensors",
         metadata={"format": "pt"},
     )
-    with pytest.raises(
-        ValueError, match=r"lacks \d+ tensors that the tokens of Dinov2Model depend on"
-    ):
+    with pytest.raises(ValueError, match=r"lacks \d+ tensors"):
         HuggingFaceEncoder(folder, 224)
 
 

@@ -172,9 +172,6 @@ def test_eps_is_that_of_every_layer_norm() -> None:
         for layer in ViTEncoder(**options({})).modules()
         if isinstance(layer, nn.LayerNorm)
     } == {1e-5}
-    for eps in (0.0, -1e-6, float("nan")):
-        with pytest.raises(ValueError, match="norm_eps must be positive"):
-            ViTEncoder(**options({"norm_eps": eps}))
 
 
 def naive_feature_map(

@@ -122,7 +122,9 @@ def first_described(weights: Mapping[str, str | None]) -> str:
         raise ValueError(f"no file is named: give weights, e.g. {example}")
     found = {path: description for path in files if (description := read_description(path))}
     standardize = {
-        path: each.preprocessing.standardize for path, each in found.items() if each.preprocessing
+        path: each.preprocessing["standardize"]
+        for path, each in found.items()
+        if each.preprocessing
     }
     if len(set(standardize.values())) > 1:
         raise ValueError(

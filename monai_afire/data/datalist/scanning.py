@@ -55,8 +55,8 @@ def scan_radiographs(folder: str | os.PathLike) -> list[str]:
     """
     root = os.path.expanduser(os.fspath(folder))
     if not os.path.isdir(root):
-        found = "is a file, not a folder" if os.path.exists(root) else "no such folder"
-        raise DatalistError(f"{root}: {found}.")
+        problem = "is a file, not a folder" if os.path.exists(root) else "no such folder"
+        raise DatalistError(f"{root}: {problem}.")
     left_out: list[str] = []
     found: list[str] = []
     for name, entry in _files(root, left_out):

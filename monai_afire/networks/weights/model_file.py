@@ -345,6 +345,6 @@ def pretrained_afire(path: str | os.PathLike | None, hint: str = "", **arguments
     network = ModelFile(path, TASKS["AFiRe"], hint).build(contrast=True, restore=True, **kept)
     if encoder := arguments.get("encoder"):  # unlike an encoder, a whole network has one size
         for option, name in (("image_size", "img_size"), ("patch_size", "patch_size")):
-            sizes = (one_for_all(getattr(each, name)) for each in (encoder, network.encoder))
-            check_same(option, *sizes, path)
+            given, trained = (getattr(each, name) for each in (encoder, network.encoder))
+            check_same(option, one_for_all(given), one_for_all(trained), path)
     return network

@@ -186,7 +186,8 @@ def _normalization(source: str | None) -> tuple[Any, Any]:
         mean, std = 0.0, 1.0
     # the model saw images whose white is this; ours is 1
     white = 255 * content.get("rescale_factor", 1 / 255) if content.get("do_rescale", True) else 255
-    return tuple(torch.as_tensor(each, dtype=torch.float64) / white for each in (mean, std))
+    scaled = [torch.as_tensor(each, dtype=torch.float64) / white for each in (mean, std)]
+    return scaled[0], scaled[1]
 
 
 def _preprocessing(source: str) -> dict[str, Any]:
