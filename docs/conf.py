@@ -59,6 +59,7 @@ nb_merge_streams = True
 nb_output_stderr = "remove"  # progress bars
 
 autosummary_imported_members = True
+autosummary_ignore_module_all = False  # what a package exports, not what it imports
 _SUMMARY_GOES_ON = ("Eq.", "Fig.", "Sec.")
 autosummary.WELL_KNOWN_ABBREVIATIONS = (*autosummary.WELL_KNOWN_ABBREVIATIONS, *_SUMMARY_GOES_ON)  # type: ignore[assignment]
 autodoc_member_order = "bysource"
