@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from conftest import REPOSITORY_ROOT
 from imported_processes import run_python
-from integration.tiny_runs import CONFIGS, ENCODER, TINY_NETWORKS, words_of
+from integration.tiny_runs import CONFIGS, ENCODER, TINY_NETWORKS, copied, words_of
 from monai.bundle import ConfigParser
 from PIL import Image
 
@@ -102,7 +102,8 @@ def config(bundle: str, *names: str, **settings: Any) -> ConfigParser:
     folder = CONFIGS[bundle]
     parser = ConfigParser()
     parser.read_config([str(folder / f"{name}.json") for name in names])
-    parser.update({"bundle_root": str(folder.parent), "device": "cpu", **settings})
+    own = {name: copied(value) for name, value in settings.items()}
+    parser.update({"bundle_root": str(folder.parent), "device": "cpu", **own})
     return parser
 
 

@@ -109,9 +109,11 @@ def test_two_clients_learn_together(
         assert counts == list(NUM_IMAGES)
         global_weights = average(local, counts)
         for name, value in global_weights.items():
-            assert value.isfinite().all()
+            # a finding without a positive in a client's validation has no threshold
+            assert value.isfinite().all() or name.endswith("thresholds")
             if value.is_floating_point():
-                torch.testing.assert_close(value, 0.75 * local[0][name] + 0.25 * local[1][name])
+                expected = 0.75 * local[0][name] + 0.25 * local[1][name]
+                torch.testing.assert_close(value, expected, equal_nan=True)
         metrics = [
             client.evaluate(ExchangeObject(weights=global_weights)).metrics for client in clients
         ]

@@ -72,7 +72,9 @@ def train(bundle: str, *overlays: str, **options: Any) -> dict[str, torch.Tensor
 @pytest.mark.usefixtures("only_rank")
 def test_a_launched_process_joins_its_group(bundle: str) -> None:
     weights = train(bundle)
-    assert all(bool(value.isfinite().all()) for value in weights.values())
+    # a finding without a positive among so few validation images has no threshold
+    trained = [value for name, value in weights.items() if not name.endswith("thresholds")]
+    assert all(bool(value.isfinite().all()) for value in trained)
     assert not any(name.startswith("module.") for name in weights)
 
 
@@ -85,12 +87,19 @@ def test_no_process_waits_for_what_an_ablation_leaves_out(bundle: str, overlay: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("bundle", "term"),
-    [("afire", "restoration"), ("afire", "contrast"), ("peac", "order"), ("peac", "restoration")],
+    ("bundle", "terms"),
+    [
+        ("afire", ["restoration"]),
+        ("afire", ["structure", "category"]),
+        ("peac", ["order"]),
+        ("peac", ["restoration"]),
+    ],
 )
 @pytest.mark.usefixtures("only_rank")
-def test_a_term_of_weight_zero_leaves_parameters_without_gradient(bundle: str, term: str) -> None:
-    weights = train(bundle, **{f"loss::{term}_weight": 0.0})
+def test_terms_of_weight_zero_leave_parameters_without_gradient(
+    bundle: str, terms: list[str]
+) -> None:
+    weights = train(bundle, **{f"loss::{term}_weight": 0.0 for term in terms})
     assert all(bool(value.isfinite().all()) for value in weights.values())
 
 

@@ -95,6 +95,11 @@ def tiny(bundle: str, **options: Any) -> dict[str, Any]:
     }
 
 
+def copied(value: Any) -> Any:
+    """The same values in dictionaries of their own."""
+    return {k: copied(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
 def config_files(bundle: str, *names: str) -> list[str]:
     """Configs of a bundle."""
     return [str(CONFIGS[bundle] / f"{name}.json") for name in names]
@@ -103,6 +108,8 @@ def config_files(bundle: str, *names: str) -> list[str]:
 def workflow(bundle: str, *names: str, **options: Any) -> ConfigWorkflow:
     """MONAI's workflow of some configs of a bundle, as its command starts it, but in this process."""
     root = CONFIGS[bundle].parent.as_posix()
+    # a config changes the dictionaries that it is given
+    options = {name: copied(value) for name, value in options.items()}
     started = ConfigWorkflow(config_files(bundle, *names), bundle_root=root, **options)
     started.initialize()
     return started
