@@ -445,6 +445,15 @@ def check_call() -> None:
     lines = [f"--{id}: {problem}" for id, problem in problems.items() if problem]
     if lines:
         raise SystemExit("\n".join(["error: nothing was started", *lines]))
+    sys.excepthook = _cause_last
+
+
+def _cause_last(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """Print a traceback, and at its end the message for users, around which MONAI has its own."""
+    from monai_afire.utils.text import innermost_cause
+
+    sys.__excepthook__(kind, error, trace)
+    print(f"error: {innermost_cause(error)}", file=sys.stderr)
 
 
 # --- commands

@@ -104,7 +104,8 @@ def _check_header(dataset: pydicom.Dataset, limits: SizeLimits) -> None:
     if not any(keyword in dataset for keyword in _PIXELS):
         lacking = [f"pixel data (modality {dataset.get('Modality') or 'unknown'})"]
     if lacking:
-        raise refuse(path, f"is a DICOM file without {', '.join(lacking)}", "leave it out")
+        remedy = "leave it out (monai-afire audit makes a list without such files)"
+        raise refuse(path, f"is a DICOM file without {', '.join(lacking)}", remedy)
     dataset.SamplesPerPixel = int(dataset.get("SamplesPerPixel") or 1)
     dataset.BitsStored = int(dataset.get("BitsStored") or dataset.BitsAllocated)
     if int(dataset.get("NumberOfFrames") or 1) != 1:
