@@ -164,4 +164,3 @@ IMAGE_SCORES: Mapping[str, Callable[[MeasuredImages], torch.Tensor]] = {
     "focal": _focal,
 }
 FUSED = "fused"  # mean of some of them, each in standard deviations of normal images
-SCORE_NAMES = (*TOKEN_MAPS, *(name for name in IMAGE_SCORES if name not in TOKEN_MAPS), FUSED)

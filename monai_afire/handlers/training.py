@@ -197,6 +197,7 @@ class Training:
             if self.preview is not None:
                 self.preview.summary_writer = self.writer
             self.say_what_begins(engine)
+            self.warn_of_little(engine)
 
     def scale_float16(self, engine: Any) -> None:
         """Scale gradients that would vanish, where the inferer computes in float16 (GPUs before Ampere)."""
@@ -239,7 +240,7 @@ class Training:
             engine.terminate()
 
     def say_what_begins(self, engine: Any) -> None:
-        """Say what is trained on what; warn of a run that is too short to learn, and of a choice by few images."""
+        """Say what is trained, on which images and where."""
         size = sum(each.numel() for each in self.network.parameters()) / 1e6
         start = f", from the weights {self.weights}" if self.weights else ""
         logger.info(f"network: {type(self.network).__name__}, {size:.1f} million parameters{start}")
@@ -249,6 +250,9 @@ class Training:
         inferer = engine.inferer
         half = inferer.precision(device) if isinstance(inferer, AutocastInferer) else None
         logger.info(f"device: {device}, {str(half or torch.float32).removeprefix('torch.')}")
+
+    def warn_of_little(self, engine: Any) -> None:
+        """Warn of a run that is too short to learn, and of a choice by few images."""
         length, epochs = engine.state.epoch_length or 0, engine.state.max_epochs or 0
         steps = math.ceil(length / engine.accumulation_steps)  # of an epoch
         if 0 < steps * epochs < _FEW_STEPS:

@@ -22,7 +22,7 @@ def roc_auc(labels: ArrayLike, scores: ArrayLike) -> float:
     Area under the ROC curve: the probability that an abnormal image scores above a normal one, a tie counting half.
 
     The value is that of scikit-learn's ``roc_auc_score`` and MONAI's ``compute_roc_auc``. For the thousand samples of
-    :func:`bootstrap_interval` they are too slow: on 200 images they take 17 and more, and four times as long.
+    an interval they are too slow: on 200 images they take 17 and more, and four times as long.
 
     Args:
         labels: ``(M,)`` of 0 and 1.

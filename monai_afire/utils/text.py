@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Hashable, Iterable, Mapping
 from traceback import walk_tb
 from typing import Any
 
@@ -106,18 +105,6 @@ def counted(number: int, one: str, many: str = "") -> str:
         ('1 image', '1,200 images', '0 are')
     """
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
-
-
-def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """
-    A question after the nearest of some names, to end a message with; "" where none is near.
-
-    Example:
-        >>> did_you_mean("releasd", ["released", "demo"])
-        "; did you mean 'released'?"
-    """
-    close = get_close_matches(name, known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def literal(value: Any, is_text: bool = True) -> Any:

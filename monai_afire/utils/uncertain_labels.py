@@ -11,7 +11,6 @@ LABEL_KINDS = ("multilabel", "multiclass")
 
 _UNCERTAIN = -1
 _COUNTS_AS = {"ignore": float("nan"), "ones": 1.0, "zeros": 0.0}
-UNCERTAIN_POLICIES = tuple(_COUNTS_AS)
 
 
 def check_uncertain_policy(uncertain: str) -> None:

@@ -17,7 +17,6 @@ from sklearn.covariance import LedoitWolf
 from monai_afire.data.phantom import ChestPhantomDataset
 from monai_afire.detection import AnomalyDetector
 from monai_afire.detection.field_of_view import fixed_view, random_views
-from monai_afire.detection.scores import SCORE_NAMES
 from monai_afire.inferers import AutocastInferer
 from monai_afire.networks import AFiRe, ViTEncoder
 
@@ -40,6 +39,9 @@ def make_network(seed: int = 0, **options: object) -> AFiRe:
             # teacher and student must not be mistaken
             parameter += 0.05 * torch.randn_like(parameter)
     return network.eval()
+
+
+SCORE_NAMES = AnomalyDetector(make_network()).score_names
 
 
 @pytest.fixture

@@ -27,7 +27,6 @@ from monai_afire.apps.worklist.anomaly_result import SAVERS
 from monai_afire.data import scan_radiographs
 from monai_afire.detection import AnomalyDetector, detection_items
 from monai_afire.detection.normal_statistics import ImageDensity
-from monai_afire.detection.scores import SCORE_NAMES
 from monai_afire.handlers import DetectorFit
 from monai_afire.networks import AFiRe, ViTEncoder
 
@@ -36,6 +35,9 @@ def make_detector() -> AnomalyDetector:
     torch.manual_seed(0)
     encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
     return AnomalyDetector(AFiRe(encoder, 6, 12, 16, 1, 2)).eval()
+
+
+SCORE_NAMES = make_detector().score_names
 
 
 def fitted_detector() -> AnomalyDetector:

@@ -34,7 +34,6 @@ from monai_afire.networks.nets.peac import PEAC
 from monai_afire.transforms import GridCropPaird, ShufflePatchesd, matching_patches
 
 PARTS = ("classify_order", "restore", "global_consistency", "local_consistency")
-TERMS = ("order", "restoration", "global", "local")
 KEYS = ("image_2", "distorted", "distorted_order", "shuffled", "offset_1", "offset_2")
 PATCH, CELLS, GRID = 8, 3, 6
 L = CELLS**2

@@ -85,9 +85,8 @@ def usable_items(
         >>> usable_items(None, [{"image": "a.dcm"}])
         [{'image': 'a.dcm'}]
     """
-    from monai_afire.networks.weights.pretrained import (
-        described,  # which imports this package
-    )
+    # this package is imported by the networks
+    from monai_afire.networks.weights.pretrained import described
 
     if phantom_weights or described(weights, "trained_on", None) != PHANTOMS:
         return items
