@@ -1,27 +1,16 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""
-Sphinx configuration: ``python -m sphinx -W --keep-going -b html docs docs/_build/html``.
-
-The build executes the tutorials (an unchanged one is taken from the cache in ``docs/_build``); ``-D
-nb_execution_mode=off`` leaves that out.
-"""
+"""Sphinx configuration; ``python docs/site.py`` builds the site."""
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
 from sphinx.ext import autosummary
 
 from monai_afire import __version__
-
-DOCS = Path(__file__).resolve().parent
-ROOT = DOCS.parent
 
 __all__ = ["setup"]
 
@@ -39,7 +28,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
 ]
-exclude_patterns = ["_build", "README.md"]
+exclude_patterns = ["README.md"]  # index.md includes it
 templates_path = ["_templates"]
 default_role = "py:obj"
 
@@ -69,50 +58,18 @@ python_use_unqualified_type_names = True
 napoleon_use_ivar = True
 toc_object_entries_show_parents = "hide"
 
-_COLLECTED = (
-    "README.md",
-    "CONTRIBUTING.md",
-    "CHANGELOG.md",
-    "bundles/*/docs/*",
-    "bundles/*/released/*.md",
-    "tutorials/*.ipynb",
-)
-
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register what is special about this project."""
-    _collect()
     app.connect("autodoc-process-docstring", _escape_shapes)
     app.connect("source-read", _link_to_collected)
     return {"parallel_read_safe": True}
 
 
-def _collect() -> None:
-    """
-    Copy the pages that live elsewhere in the repository to the same place under ``docs/``.
-
-    Sphinx reads nothing outside its folder. With the repository's layout the pages' links to each other hold; those
-    into ``docs/`` lose this folder, as it is the site's root.
-    """
-    for name in ("bundles", "tutorials"):
-        shutil.rmtree(DOCS / name, ignore_errors=True)
-    for pattern in _COLLECTED:
-        for source in ROOT.glob(pattern):
-            target = DOCS / source.relative_to(ROOT)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if source.suffix == ".md":
-                text = re.sub(r"\]\(((?:\.\./)*)docs/", r"](\1", source.read_text(encoding="utf-8"))
-                target.write_text(text, encoding="utf-8")
-                # its time, so that unchanged pages are not built again
-                os.utime(target, ns=(source.stat().st_atime_ns, source.stat().st_mtime_ns))
-            else:
-                shutil.copy2(source, target)
-
-
 def _link_to_collected(app: Sphinx, page: str, content: list[str]) -> None:
     """Links out of ``docs/`` that hold in the repository lead to the copies; pages that were copied have others."""
     if not page.startswith(("bundles/", "tutorials/")):
-        copied = r"bundles/[\w/]+\.md|tutorials/\w+\.ipynb|[A-Z]+\.md"
+        copied = r"bundles/[\w/]+\.md|tutorials/[\w/]+\.(?:ipynb|py)|[A-Z]+\.md"
         content[0] = re.sub(rf"\]\(\.\./((?:\.\./)*(?:{copied}))", r"](\1", content[0])
 
 
