@@ -321,10 +321,9 @@ def test_a_list_in_another_order_has_the_same_result() -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*so its mean AUC is nan")
-@pytest.mark.parametrize("uncertain", ["ignore", "ones", "zeros"])
-def test_missing_uncertain_and_one_sided_labels(uncertain: str) -> None:
+def test_missing_uncertain_and_one_sided_labels() -> None:
     data = labeled([[0, 1], [0, 0], [0, None], [0, -1], [1, 1], [-1, 0]] * 4)
-    settings = {**data, "num_classes": 2, "uncertain": uncertain}
+    settings = {**data, "num_classes": 2, "uncertain": "ignore"}
     train(CLASSIFICATION, **settings, epochs=1, name="learned")
     assert set(evaluate("learned", **settings)["per_class"]) == {"class 0", "class 1"}
 

@@ -161,10 +161,10 @@ def test_an_ablation_changes_what_it_says(bundle: str, overlay: str) -> None:
             assert key not in whole or whole.get_parsed_content(key) != value
 
 
-@pytest.mark.parametrize(("bundle", "overlay"), ABLATIONS)
-def test_an_ablation_leaves_no_parameter_without_gradient(bundle: str, overlay: str) -> None:
+@pytest.mark.parametrize(("bundle", "overlay"), [*((b, "") for b in BUNDLES), *ABLATIONS])
+def test_every_parameter_has_a_gradient(bundle: str, overlay: str) -> None:
     """Several processes would wait for it forever; without a term of weight 0 they do not look for one."""
-    parser = built(bundle, overlay)
+    parser = built(bundle, *filter(None, [overlay]))
     trainer = parser.get_parsed_content("train::trainer")
     batch = next(iter(parser.get_parsed_content("train::dataloader")))
     image, label, *rest = trainer.prepare_batch(batch, torch.device("cpu"), False)

@@ -9,7 +9,6 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,7 +16,6 @@ import torch.distributed as dist
 from bundles.bundle_runs import write_images
 from integration.tiny_runs import (
     BUNDLES,
-    CONFIGS,
     TIMEOUT,
     monai_command,
     run,
@@ -29,12 +27,6 @@ from distributed.two_ranks import needs_gloo
 from monai_afire.utils import destroy_process_group
 
 pytestmark = needs_gloo
-
-ABLATIONS = [
-    (bundle, f"ablations/{path.stem}")
-    for bundle in BUNDLES
-    for path in sorted(CONFIGS[bundle].glob("ablations/*.json"))
-]
 
 
 @pytest.fixture(autouse=True)
@@ -57,50 +49,24 @@ def only_rank(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     destroy_process_group()
 
 
-def train(bundle: str, *overlays: str, **options: Any) -> dict[str, torch.Tensor]:
+def train(bundle: str) -> dict[str, torch.Tensor]:
     """A tiny training of two epochs; the second one waits for gradients that the first has not brought."""
-    settings = tiny(bundle, epochs=2, name="run", output_dir="run", **options)
-    run_workflow(bundle, "train", *overlays, **settings)
+    run_workflow(bundle, "train", **tiny(bundle, epochs=2, name="run", output_dir="run"))
     assert not dist.is_initialized(), "finalize leaves the group"
     return torch.load("run/models/model.pt", weights_only=True)
 
 
+@pytest.mark.usefixtures("only_rank")
 @pytest.mark.parametrize(
     "bundle",
-    [each if each == "mae" else pytest.param(each, marks=pytest.mark.slow) for each in BUNDLES],
+    ["mae", *(pytest.param(each, marks=pytest.mark.slow) for each in BUNDLES if each != "mae")],
 )
-@pytest.mark.usefixtures("only_rank")
 def test_a_launched_process_joins_its_group(bundle: str) -> None:
     weights = train(bundle)
     # a finding without a positive among so few validation images has no threshold
     trained = [value for name, value in weights.items() if not name.endswith("thresholds")]
     assert all(bool(value.isfinite().all()) for value in trained)
     assert not any(name.startswith("module.") for name in weights)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("bundle", "overlay"), ABLATIONS)
-@pytest.mark.usefixtures("only_rank")
-def test_no_process_waits_for_what_an_ablation_leaves_out(bundle: str, overlay: str) -> None:
-    train(bundle, overlay)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("bundle", "terms"),
-    [
-        ("afire", ["restoration"]),
-        ("afire", ["structure", "category"]),
-        ("peac", ["order"]),
-        ("peac", ["restoration"]),
-    ],
-)
-@pytest.mark.usefixtures("only_rank")
-def test_terms_of_weight_zero_leave_parameters_without_gradient(
-    bundle: str, terms: list[str]
-) -> None:
-    weights = train(bundle, **{f"loss::{term}_weight": 0.0 for term in terms})
-    assert all(bool(value.isfinite().all()) for value in weights.values())
 
 
 @pytest.mark.slow

@@ -19,7 +19,6 @@ import torch.distributed as dist
 from integration.tiny_runs import (
     BUNDLES,
     COMMANDS,
-    FINE_TUNING,
     IMAGES,
     ONE_MACHINE,
     PHANTOM,
@@ -100,9 +99,8 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(bundle: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bundle", FINE_TUNING)
-def test_early_stopping_counts_on_in_a_resumed_run(bundle: str) -> None:
-    options = {"epochs": 40, PATIENCE: 3}
+def test_early_stopping_counts_on_in_a_resumed_run() -> None:
+    bundle, options = "radiograph_classification", {"epochs": 40, PATIENCE: 3}
     whole = train(bundle, **options, name="whole")
     stopped = whole.trainer.state.epoch
     assert 4 <= stopped < 40
@@ -155,8 +153,8 @@ def test_two_processes_make_one_run(bundle: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bundle", ["afire", "radiograph_classification"])
-def test_mlflow_tracks_a_run(bundle: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mlflow_tracks_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = "afire"
     mlflow = pytest.importorskip("mlflow")
     pytest.importorskip("alembic", reason="MLflow keeps its records in SQLite by alembic")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
@@ -171,9 +169,8 @@ def test_mlflow_tracks_a_run(bundle: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bundle", ["afire", "radiograph_classification"])
-def test_both_commands_train_alike(bundle: str) -> None:
-    epochs = EPOCHS.get(bundle, 1)
+def test_both_commands_train_alike() -> None:
+    bundle, epochs = "afire", EPOCHS["afire"]
     for name, command in COMMANDS.items():
         code, output = run(command(bundle, tiny(bundle, epochs=epochs, name=name)))
         assert code == 0, output[-3000:]
