@@ -15,9 +15,13 @@ from monai.data.meta_obj import get_track_meta
 from monai.utils import convert_to_dst_type, convert_to_tensor
 from torch import Tensor
 
-from monai_afire.transforms.argument_checks import check_image_range, check_range
-from monai_afire.transforms.base import OccasionalTransform, RandomArrayTransformd
-from monai_afire.transforms.random_box import random_box
+from monai_afire.transforms.base import (
+    OccasionalTransform,
+    RandomArrayTransformd,
+    check_image_range,
+    check_range,
+    random_box,
+)
 
 CURVE_POINTS = 1024  # between them the curve is straight: no intensities are merged
 
@@ -52,7 +56,7 @@ def bezier_curve(
 
 class DistortAppearance(OccasionalTransform):
     """
-    Distort the appearance of an image but not its anatomy (PEAC's patch appearance distortion): ``(C, *S)`` in [0, 1].
+    Distort the appearance of an image ``(C, H, W)`` in [0, 1] but not its anatomy (PEAC's appearance distortion).
 
     In this order:
 
@@ -76,9 +80,6 @@ class DistortAppearance(OccasionalTransform):
         inpaint_size: range of the sides of the boxes for in-painting, as fractions of the image sides.
         outpaint_size: the same for out-painting, whose boxes stay visible.
         prob: probability of any distortion.
-
-    Raises:
-        ValueError: on a range that is reversed or out of bounds.
 
     Example:
         >>> transform = DistortAppearance().set_random_state(seed=0)
@@ -139,14 +140,11 @@ class DistortAppearance(OccasionalTransform):
         Distort an image without changing it.
 
         Args:
-            img: image (C, *S), floating point in [0, 1].
+            img: image (C, H, W), floating point in [0, 1].
             randomize: draw a new distortion; False repeats that of the last call, for an image of the same size.
 
         Returns:
-            The distorted image (C, *S) in [0, 1], of the same dtype.
-
-        Raises:
-            ValueError: on an image of wrong shape, dtype or range.
+            The distorted image (C, H, W) in [0, 1], of the same dtype.
         """
         image = convert_to_tensor(img, track_meta=get_track_meta())
         plain = convert_to_tensor(image, track_meta=False)
@@ -192,18 +190,9 @@ class DistortAppearanced(RandomArrayTransformd):
 
     Args:
         keys: keys of the images ``(C, H, W)``, floating point in [0, 1], all of the same size.
-        num_blocks: number of blocks for local shuffling, see :class:`DistortAppearance`, as the following.
-        block_size: largest side of a block.
-        curve_prob: probability of the intensity curve.
-        invert_prob: probability that a curve falls.
-        paint_prob: probability of in- or out-painting.
-        outpaint_prob: probability of out-painting if there is any.
-        num_boxes: smallest and largest number of boxes for painting.
-        inpaint_size: range of the sides of the boxes for in-painting.
-        outpaint_size: the same for out-painting.
-        prob: probability of any distortion of images that are not skipped.
         skip_key: key of a bool; where it is True the images are left alone. None distorts all.
         allow_missing_keys: do not raise an error if a key is missing.
+        settings: by name, of :class:`DistortAppearance`.
 
     Example:
         >>> transform = DistortAppearanced("image", skip_key="shuffled").set_random_state(seed=0)
@@ -215,32 +204,12 @@ class DistortAppearanced(RandomArrayTransformd):
     def __init__(
         self,
         keys: KeysCollection,
-        num_blocks: int = 40,
-        block_size: float = 0.1,
-        curve_prob: float = 0.9,
-        invert_prob: float = 0.5,
-        paint_prob: float = 0.9,
-        outpaint_prob: float = 0.8,
-        num_boxes: Sequence[int] = (1, 5),
-        inpaint_size: Sequence[float] = (1 / 6, 1 / 3),
-        outpaint_size: Sequence[float] = (1 / 2, 3 / 4),
-        prob: float = 1.0,
+        *,
         skip_key: Hashable | None = None,
         allow_missing_keys: bool = False,
+        **settings: Any,
     ) -> None:
-        transform = DistortAppearance(
-            num_blocks,
-            block_size,
-            curve_prob,
-            invert_prob,
-            paint_prob,
-            outpaint_prob,
-            num_boxes,
-            inpaint_size,
-            outpaint_size,
-            prob,
-        )
-        super().__init__(keys, transform, allow_missing_keys)
+        super().__init__(keys, DistortAppearance(**settings), allow_missing_keys)
         self.skip_key = skip_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:

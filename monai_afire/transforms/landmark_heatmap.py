@@ -32,9 +32,6 @@ class LandmarkHeatmap(Transform):
         sigma: standard deviation σ in pixels; ACE does not print it. A window of 11 holds 2.5 times 2.
         window: side w of the window in pixels, odd.
 
-    Raises:
-        ValueError: when the window is not odd.
-
     Example:
         >>> heatmap, valid = LandmarkHeatmap(sigma=1.0, window=3)([[1.0, 2.2], [9.0, 9.0]], size=(3, 5))
         >>> heatmap[0], valid
@@ -51,9 +48,8 @@ class LandmarkHeatmap(Transform):
         self.sigma = float(sigma)
         self.reach = window // 2
 
-    # MONAI's GenerateHeatmap does not do it: it blurs a whole picture for each landmark (0.28 s for 15 of them in
-    # 448 x 448 pixels, against 0.01 s here), integrates the Gaussian over pixels instead of taking its value, and takes
-    # the first pixel to begin at its center, so that a landmark in its other half lies outside. The tests compare both.
+    # MONAI's GenerateHeatmap blurs a whole picture for each landmark (0.28 s for 15 of them, against 0.01 s here), and
+    # takes the first pixel to begin at its center, so that a landmark in its other half lies outside
     def __call__(  # type: ignore[override]
         self, landmarks: Sequence[Any] | NdarrayOrTensor, size: Sequence[int]
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -110,9 +106,6 @@ class LandmarkHeatmapd(MapTransform):
             may still move it out of the picture, and then an empty map is the truth.
         allow_missing_keys: do not raise an error if the landmarks are missing.
 
-    Raises:
-        ValueError: for landmarks outside of the picture of the file.
-
     Example:
         >>> item = {"image": torch.zeros(1, 32, 48), "landmarks": [[3.0, 40.0], None]}
         >>> item = LandmarkHeatmapd()(item)
@@ -167,10 +160,6 @@ def landmark_array(landmarks: Sequence[Any] | NdarrayOrTensor) -> np.ndarray:
 
     Raises:
         ValueError: for anything else.
-
-    Example:
-        >>> landmark_array([[1, 2], None]).tolist()
-        [[1.0, 2.0], [nan, nan]]
     """
     if isinstance(landmarks, (list, tuple)):
         landmarks = [(np.nan, np.nan) if point is None else point for point in landmarks]
@@ -215,13 +204,6 @@ def pixels_of_file(points: np.ndarray, image: torch.Tensor) -> np.ndarray:
 
     Returns:
         ``(P, 2)`` positions in pixels of the image.
-
-    Example:
-        >>> from monai.transforms import Resize
-        >>> meta = {"original_affine": torch.eye(4), "affine": torch.eye(4)}
-        >>> image = Resize((16, 32))(MetaTensor(torch.zeros(1, 32, 32), meta=meta))
-        >>> pixels_of_file(np.array([[15.5, 15.5], [0.0, 31.0]]), image).tolist()
-        [[7.5, 15.5], [-0.25, 31.0]]
     """
     if not isinstance(image, MetaTensor):
         return points

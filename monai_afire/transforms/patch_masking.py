@@ -53,9 +53,7 @@ class RandVisiblePatches(Randomizable, Transform):
         """Draw the visible ones of so many patches."""
         kept = math.floor(num_patches * (1 - self.mask_ratio) + _ROUNDING)
         if not 0 < kept < num_patches:
-            found = (
-                f"With mask_ratio {self.mask_ratio}, {kept} of {num_patches} patches are visible"
-            )
+            found = f"mask_ratio {self.mask_ratio} leaves {kept} of {num_patches} patches visible"
             raise ValueError(f"{found}: choose another ratio, smaller patches or larger images.")
         self.visible = np.sort(self.R.permutation(num_patches)[:kept]).astype(np.int64)
 
@@ -69,9 +67,6 @@ class RandVisiblePatches(Randomizable, Transform):
 
         Returns:
             ``(K,)`` int64, the row-major places of the visible patches, rising.
-
-        Raises:
-            ValueError: when none of so few patches would be visible, or none hidden.
         """
         if randomize:
             sides = zip(img.shape[1:], self.patch_size, strict=True)

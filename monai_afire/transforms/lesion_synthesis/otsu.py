@@ -53,17 +53,14 @@ def otsu_threshold(images: Tensor) -> Tensor:
 
 
 def random_foreground_points(images: Tensor, uniforms: Tensor) -> Tensor:
-    """Random pixels of the bright (Otsu) foreground of each image, all foreground pixels being equally likely."""
-    spatial_shape = images.shape[1:]
+    """Random pixels of the bright (Otsu) foreground of images (B, H, W), all of them equally likely: (B, M, 2)."""
     flat = images.flatten(1)
     foreground = flat > otsu_threshold(images).unsqueeze(1)
     rank = foreground.cumsum(1, dtype=torch.int32)
     count = rank[:, -1:]
     wanted = (uniforms * count).int().minimum(count - 1) + 1
     anywhere = (uniforms * flat.shape[1]).long().clamp_(max=flat.shape[1] - 1)
-    remainder = torch.where(count > 0, torch.searchsorted(rank, wanted), anywhere)
-    coordinates: list[Tensor] = []
-    for side in reversed(spatial_shape):
-        coordinates.insert(0, remainder % side)
-        remainder = remainder.div(side, rounding_mode="floor")
-    return torch.stack(coordinates, dim=-1).to(uniforms.dtype) + 0.5
+    place = torch.where(count > 0, torch.searchsorted(rank, wanted), anywhere)
+    width = images.shape[2]
+    rows, columns = place.div(width, rounding_mode="floor"), place % width
+    return torch.stack([rows, columns], dim=-1).to(uniforms.dtype) + 0.5
