@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.global_mean import global_mean
@@ -29,12 +28,8 @@ class MaskedReconstructionLoss(nn.Module):
         tensor(4.)
     """
 
-    def forward(
-        self, reconstructed: torch.Tensor, target: torch.Tensor, hidden: torch.Tensor
-    ) -> torch.Tensor:
+    def forward(self, reconstructed: Tensor, target: Tensor, hidden: Tensor) -> Tensor:
         """
-        Compute the loss.
-
         Args:
             reconstructed: patches ``(B, L, P)`` of the decoder.
             target: patches ``(B, L, P)`` in the same intensity.
@@ -42,9 +37,6 @@ class MaskedReconstructionLoss(nn.Module):
 
         Returns:
             Scalar; 0 when nothing is hidden.
-
-        Raises:
-            ValueError: when the shapes do not fit.
         """
         check_shapes(
             reconstructed=(reconstructed, "B, L, P"),

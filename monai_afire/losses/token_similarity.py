@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-import torch
+from torch import Tensor
 
 from monai_afire.utils.precision import at_least_float32
 
@@ -30,9 +30,6 @@ class TokenSimilarity:
         temperature: τ > 0.
         name: "paper", "teacher_ce" or "cosine".
 
-    Raises:
-        ValueError: for an unknown name or a temperature that is not positive.
-
     Example:
         >>> similarity = TokenSimilarity(temperature=0.5, name="cosine")
         >>> similarity(torch.eye(2), torch.eye(2))
@@ -48,7 +45,7 @@ class TokenSimilarity:
         self.temperature = temperature
         self.name = name
 
-    def __call__(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    def __call__(self, q: Tensor, c: Tensor) -> Tensor:
         """Scores of every q with every c: ``(..., M, K)`` and ``(..., L, K)`` to ``(..., M, L)``."""
         q = at_least_float32(q)
         c = c.to(q.dtype)
