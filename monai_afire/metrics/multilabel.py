@@ -8,7 +8,7 @@ whose label is known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -43,9 +43,6 @@ def mean_auc(labels: ArrayLike, probabilities: ArrayLike, uncertain: str = "igno
     Returns:
         In [0, 1]; NaN when no class has both.
 
-    Raises:
-        ValueError: for shapes that do not fit, other labels or NaN probabilities.
-
     Example:
         >>> mean_auc([[0], [0], [1], [1]], [[0.1], [0.4], [0.4], [0.8]])
         0.875
@@ -73,21 +70,21 @@ class MeanAUC(EpochMetric):
     def __init__(self, uncertain: str = "ignore", label_kind: str = "multilabel") -> None:
         check_label_kind(label_kind, uncertain=uncertain)
 
-        def compute(logits: torch.Tensor, labels: torch.Tensor) -> float:
-            # logits of several findings rank images as their sigmoids do; those of exclusive classes need each other
-            scores = (
-                class_probabilities(logits, label_kind) if label_kind == "multiclass" else logits
-            )
-            return mean_auc(labels, scores, uncertain)
-
+        self.uncertain, self.label_kind = uncertain, label_kind
         super().__init__(
-            compute,  # ignite hands the predictions over first
-            output_transform=lambda output: (
-                output[CommonKeys.PRED].float(),
-                output[CommonKeys.LABEL].float(),
-            ),
-            check_compute_fn=False,
+            self.of_logits, output_transform=_logits_and_labels, check_compute_fn=False
         )
+
+    def of_logits(self, logits: torch.Tensor, labels: torch.Tensor) -> float:
+        """The mean AUC; ignite hands the predictions over first."""
+        # logits of several findings rank images as their sigmoids do; those of exclusive classes need each other
+        multiclass = self.label_kind == "multiclass"
+        scores = class_probabilities(logits, self.label_kind) if multiclass else logits
+        return mean_auc(labels, scores, self.uncertain)
+
+
+def _logits_and_labels(output: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    return output[CommonKeys.PRED].float(), output[CommonKeys.LABEL].float()
 
 
 def best_thresholds(
@@ -103,13 +100,6 @@ def best_thresholds(
 
     Returns:
         ``(K,)``, see :func:`best_f1_threshold`; 0.5 for a class that has not both labels.
-
-    Raises:
-        ValueError: for shapes that do not fit, other labels or NaN probabilities.
-
-    Example:
-        >>> best_thresholds([[0, 0], [0, 0], [1, 0], [1, 0]], [[0.1, 0.1], [0.4, 0.1], [0.35, 0.1], [0.8, 0.1]])
-        array([0.35, 0.5 ])
     """
     pairs = pairs_by_class(*checked_pairs(labels, probabilities, uncertain))
     best = np.full(len(pairs), DEFAULT_THRESHOLD)

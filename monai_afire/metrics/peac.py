@@ -44,20 +44,13 @@ def peac_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]
         * "global_spread" of the student's embeddings of second crops and "local_spread" of the teacher's of patches,
           see :func:`monai_afire.metrics.embedding_spread`. (The teacher's embeddings of whole crops may be centered,
           which spreads them however little they differ.)
-
-    Example:
-        >>> order, logits = torch.arange(4)[None], torch.eye(4)[None]
-        >>> metrics = peac_metrics({"order": order, "order_logits": logits, "shuffled": torch.tensor([True])})
-        >>> metrics["order_accuracy"], metrics["restoration_gain"]
-        (tensor(1.), tensor(nan))
     """
     shuffled = outputs["shuffled"]
     undefined = torch.tensor(float("nan"), device=shuffled.device)
     metrics = dict.fromkeys(_NAMES, undefined)
     if "order_logits" in outputs:
-        metrics["order_accuracy"] = order_accuracy(
-            outputs["order_logits"], outputs["order"], shuffled
-        )
+        accuracy = order_accuracy(outputs["order_logits"], outputs["order"], shuffled)
+        metrics["order_accuracy"] = accuracy
     if "restored" in outputs:
         restored, target, corrupted = outputs["restored"], outputs["target"], outputs["corrupted"]
         in_order = (~shuffled).unsqueeze(1).expand(restored.shape[:2])
@@ -73,19 +66,9 @@ def peac_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]
 
 
 class PEACMetrics(PretrainingMetrics):
-    """
-    The values of :func:`peac_metrics` over a validation, see :class:`PretrainingMetrics`.
-
-    Args:
-        device: of the sums.
-
-    Example:
-        >>> PEACMetrics().names[0]
-        'order_accuracy'
-    """
+    """The values of :func:`peac_metrics` over a validation, see :class:`PretrainingMetrics`."""
 
     names = _NAMES
-
     batch_metrics = staticmethod(peac_metrics)
 
 
@@ -125,12 +108,6 @@ def peac_correspondence(outputs: Mapping[str, torch.Tensor]) -> tuple[torch.Tens
     Returns:
         nearest: ``(B, L)`` int64, the first crop's patch whose local embedding (the teacher's) is nearest by cosine.
         matches: ``(B, L)`` int64, the first crop's patch that shows the same place, -1 where there is none.
-
-    Example:
-        >>> embeddings = torch.eye(3)[None]
-        >>> outputs = {"local_2": embeddings, "teacher_local_1": embeddings, "matches_2": torch.tensor([[0, 1, -1]])}
-        >>> peac_correspondence(outputs)
-        (tensor([[0, 1, 2]]), tensor([[ 0,  1, -1]]))
     """
     # the student's length does not change which is nearest
     teacher = F.normalize(at_least_float32(outputs["teacher_local_1"]), dim=-1)
