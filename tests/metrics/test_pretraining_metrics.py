@@ -79,11 +79,6 @@ def test_position_accuracy_equals_loops(similarity: str) -> None:
         assert 0 < accuracy < 1
 
 
-def test_position_accuracy_of_no_token_is_zero() -> None:
-    q = torch.full((1, 3, 2), 0.5)
-    assert position_accuracy(q, q[0], torch.zeros(1, 3, dtype=torch.bool)) == 0.0
-
-
 @pytest.mark.parametrize("images", [1, 2, 3])
 def test_position_accuracy_with_prototypes_of_each_image(images: int) -> None:
     """What the network gives without its bank: every image has its own L prototypes, shared by its N variants."""
@@ -189,17 +184,6 @@ def test_a_metric_that_is_not_defined_is_left_out() -> None:
     state = validate(Errors(), [(float("nan"), 5.0)])
     assert state.metrics == {"far": 5.0}
     assert state.key_metric_name == "far", "the key metric is one that exists"
-
-
-def test_without_any_metric_the_key_metric_is_not_known() -> None:
-    state = validate(Errors(), [(float("nan"), float("nan"))])
-    assert state.key_metric_name == "near"
-    assert math.isnan(state.metrics["near"])
-
-
-def test_metrics_have_names() -> None:
-    with pytest.raises(ValueError, match="near, far, but no 'loss'"):
-        validate(Errors(), [(1.0, 1.0)], key="loss")
 
 
 @pytest.mark.parametrize("metric", [AFiReMetrics(), PEACMetrics(), ACEMetrics()])

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import pickle
 import pkgutil
 from collections.abc import Callable
@@ -17,7 +16,7 @@ import pytest
 import torch
 from monai.data import DataLoader, Dataset, MetaTensor, list_data_collate
 from monai.data.utils import set_rnd
-from monai.transforms import Compose, EnsureTyped, MapTransform, RandAffined, RandFlipd, Resized
+from monai.transforms import Compose, EnsureTyped, RandAffined, RandFlipd, Resized
 from monai.utils import set_determinism
 
 import monai_afire
@@ -80,19 +79,6 @@ def test_all_modules_are_imported_and_packages_say_what_is_public() -> None:
             module = import_module(info.name)
             public = module.__all__ if info.name.count(".") == 1 else getattr(module, "__all__", [])
             assert [name for name in public if not hasattr(module, name)] == [], info.name
-
-
-def test_dictionary_transforms_have_their_aliases() -> None:
-    public = {name: getattr(transforms, name) for name in transforms.__all__}
-    dictionary = {
-        name: value
-        for name, value in public.items()
-        if inspect.isclass(value) and issubclass(value, MapTransform)
-    }
-    assert len(dictionary) > 45
-    for name, value in dictionary.items():
-        base = name.removesuffix("Dict") if name.endswith("Dict") else name[:-1]
-        assert {dictionary.get(f"{base}{ending}") for ending in ("d", "D", "Dict")} == {value}
 
 
 @pytest.mark.parametrize("name", RANDOM)
