@@ -40,10 +40,6 @@ def bezier_curve(
 
     Returns:
         y at ``num_points`` equally spaced x from 0 to 1, float64.
-
-    Example:
-        >>> bezier_curve([(1 / 3, 1 / 3), (2 / 3, 2 / 3)], num_points=5).round(6).tolist()
-        [0.0, 0.25, 0.5, 0.75, 1.0]
     """
     points = np.asarray(control_points, dtype=np.float64)
     t = np.linspace(0, 1, num_points)
@@ -136,16 +132,7 @@ class DistortAppearance(OccasionalTransform):
             self.noise = self.R.random_sample(size).astype(np.float32)
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> Tensor:
-        """
-        Distort an image without changing it.
-
-        Args:
-            img: image (C, H, W), floating point in [0, 1].
-            randomize: draw a new distortion; False repeats that of the last call, for an image of the same size.
-
-        Returns:
-            The distorted image (C, H, W) in [0, 1], of the same dtype.
-        """
+        """Distort a copy of an image; ``randomize=False`` repeats the last draw, for an image of the same size."""
         image = convert_to_tensor(img, track_meta=get_track_meta())
         plain = convert_to_tensor(image, track_meta=False)
         check_image_range(plain)

@@ -48,9 +48,6 @@ class SoftNodule(OccasionalTransform):
             shorter side, in (0, 1).
         prob: probability of a nodule; otherwise the image is a copy, and the mask is empty.
 
-    Raises:
-        ValueError: on settings out of range.
-
     Example:
         >>> transform = SoftNodule(contrast=0.3, diameter=0.25).set_random_state(seed=0)
         >>> lesion_image, mask = transform(torch.zeros(1, 64, 64))
@@ -73,16 +70,11 @@ class SoftNodule(OccasionalTransform):
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> tuple[Tensor, Tensor]:
         """
-        Add a nodule to a copy of the image.
-
-        Args:
-            img: radiograph (C, H, W), floating point in [0, 1].
-            randomize: draw a new place; False repeats that of the last call.
+        Add a nodule to a copy of an image ``(C, H, W)`` in [0, 1]; ``randomize=False`` repeats the last place.
 
         Returns:
             The lesion image, and the mask (1, H, W), bool, of the pixels to which at least a tenth of the
-            contrast was added: fewer than those of the circle where the image was white before. Both have the metadata
-            of ``img``.
+            contrast was added: fewer than those of the circle where the image was white before.
         """
         image = convert_to_tensor(img, track_meta=get_track_meta())
         plain = _checked_image(image)
@@ -116,10 +108,9 @@ def controlled_lesion(
     size and seed, not on the contrast.
 
     ``"SoftNodule"`` adds the contrast at the center of a nodule whose diameter is ``size`` shorter sides of the image.
-    ``"AnatPaste"`` and ``"CutPaste"`` paste a rectangle with sides of ``size`` times those of the image, AnatPaste
-    softly and into the lungs only. Their strength is chosen such that the most changed twentieth of the lesion's pixels
-    changes by at least the contrast, or is 1 (nothing of the original left at the strongest pixel) where that does not
-    suffice.
+    ``"AnatPaste"`` and ``"CutPaste"`` paste a rectangle with sides of ``size`` times those of the image. Their strength
+    is chosen such that the most changed twentieth of the lesion's pixels changes by at least the contrast, or is 1
+    (nothing of the original left at the strongest pixel) where that does not suffice.
 
     Args:
         image: radiograph (C, H, W), floating point in [0, 1], which does not change.
@@ -223,7 +214,7 @@ def controlled_lesion_items(
     has the lesion at one place in all contrasts.
 
     Args:
-        items: of normal images, each without an entry ``spec_key`` or with None.
+        items: of normal images.
         kinds: any of ``CONTROLLED_LESION_KINDS``.
         contrasts: see :func:`controlled_lesion`.
         sizes: see :func:`controlled_lesion`.
@@ -231,8 +222,7 @@ def controlled_lesion_items(
         spec_key: new key of the lesion, for :class:`AddControlledLesiond`; None where there shall be none.
 
     Returns:
-        Copies of the items, image by image: first without a lesion, then by kind, size and contrast as given. All other
-        entries, labels included, are those of the normal image.
+        Copies of the items, image by image: first without a lesion, then by kind, size and contrast as given.
 
     Raises:
         ValueError: for an unknown kind or a number out of range.

@@ -111,16 +111,12 @@ class GridCropPair(Randomizable, Transform):
         self, img: NdarrayOrTensor, randomize: bool = True
     ) -> tuple[Tensor, Tensor, np.ndarray, np.ndarray]:
         """
-        Cut two crops out of an image without changing it.
-
-        Args:
-            img: image ``(C, H, W)`` of any size and value range; integer images give float32 crops. A MetaTensor gives
-                MetaTensors whose affine matrices hold the crops' places (the crops cannot be inverted).
-            randomize: draw new offsets; False repeats those of the last call.
+        Cut two crops out of an image ``(C, H, W)`` of any size; ``randomize=False`` repeats the last offsets.
 
         Returns:
             First and second crop, ``(C, *out_size)`` each, and their offsets in cells from the first cell of the
-            (shifted) grid, int64 ``(2,)`` each.
+            (shifted) grid, int64 ``(2,)`` each. Integer images give float32; a MetaTensor gives MetaTensors, whose
+            affine matrices hold the crops' places (the crops cannot be inverted).
         """
         image = convert_to_tensor(img, track_meta=get_track_meta())
         if randomize:
@@ -145,14 +141,10 @@ class GridCropPaird(RandomArrayTransformd):
 
     Args:
         keys: keys of the images ``(C, H, W)``.
-        grid: cells per axis, see :class:`GridCropPair`, as the following.
-        cell: pixels per cell.
-        crops: cells per axis of the first and the second crop.
-        out_size: pixels per axis to which both crops are resized.
-        jitter: shift the grid by a random part of a cell.
-        align: ``offset_1 - offset_2`` is a multiple of it.
         offset_keys: new keys of the offsets in cells, int64 arrays ``(2,)``.
         allow_missing_keys: do not raise an error if a key is missing.
+
+    The other arguments are those of :class:`GridCropPair`.
 
     Example:
         >>> transform = GridCropPaird("image", **GRID_CROP_SETTINGS["ace_448"]).set_random_state(seed=0)
@@ -207,15 +199,7 @@ class ResizeToCover(Transform):
         self.size = ensure_tuple_rep(size, 2)
 
     def __call__(self, img: NdarrayOrTensor) -> Tensor:
-        """
-        Resize an image without changing it.
-
-        Args:
-            img: ``(C, H, W)``; integer images give float32.
-
-        Returns:
-            ``(C, H', W')``, neither axis below ``size``. A MetaTensor gives one whose affine matrix follows.
-        """
+        """``(C, H', W')``, neither axis below ``size``; the affine matrix of a MetaTensor follows."""
         image = convert_to_tensor(img, track_meta=get_track_meta())
         whole = np.asarray(image.shape[1:])
         size = _cover_size(image.shape[1:], self.size)

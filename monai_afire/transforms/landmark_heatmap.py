@@ -100,10 +100,9 @@ class LandmarkHeatmapd(MapTransform):
         image_key: key of the loaded image ``(C, H, W)``, of which the maps get size and metadata. A plain tensor
             without metadata must be the unchanged picture of the file.
         heatmap_key: key of the maps ``(P, H, W)``, float32 in [0, 1].
-        sigma: standard deviation of the Gaussian in pixels of the current image.
-        window: side of its window in pixels of the current image, odd.
-        valid_key: key of what is True where a landmark is known and in the picture, for the loss: a later transform
-            may still move it out of the picture, and then an empty map is the truth.
+        sigma: see :class:`LandmarkHeatmap`, in pixels of the current image.
+        window: likewise.
+        valid_key: key of what is True where a landmark is known and in the picture, for the loss.
         allow_missing_keys: do not raise an error if the landmarks are missing.
 
     Example:
@@ -176,11 +175,9 @@ def _check_inside(points: np.ndarray, image: torch.Tensor) -> None:
     outside = ((pixels < 0) | (pixels >= (rows, columns))).any(1)  # False for NaN
     if outside.any():
         number = int(outside.argmax())
-        found = f"landmark {number} at {points[number].tolist()} lies outside of the picture of {rows} x {columns}"
-        raise ValueError(
-            f"{image_name({'image': image})}: {found} pixels (rows first); give [row, column], not [x, y], "
-            "in pixels of the file, and null for one that is not known"
-        )
+        found = f"landmark {number} at {points[number].tolist()} lies outside of {rows} x {columns}"
+        remedy = "give [row, column] in pixels of the file, and null for one that is not known"
+        raise ValueError(f"{image_name({'image': image})}: {found} pixels (rows first); {remedy}")
 
 
 def _size_of_file(image: torch.Tensor) -> tuple[int, int]:
@@ -201,9 +198,6 @@ def pixels_of_file(points: np.ndarray, image: torch.Tensor) -> np.ndarray:
         points: ``(P, 2)`` positions in pixels of the file, 0 is the center of the first one.
         image: ``(C, H, W)``, which MONAI's transforms made of what :py:class:`LoadRadiograph` loaded. A
             plain tensor counts as the unchanged picture of the file.
-
-    Returns:
-        ``(P, 2)`` positions in pixels of the image.
     """
     if not isinstance(image, MetaTensor):
         return points

@@ -89,15 +89,11 @@ class MultiCrop(Randomizable, Transform):
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> tuple[Tensor, Tensor]:
         """
-        Cut the crops out of an image without changing it.
-
-        Args:
-            img: image ``(C, H, W)`` of any size; integer images give float32 crops.
-            randomize: draw new crops; False repeats those of the last call, for an image of the same size.
+        Cut the crops out of an image ``(C, H, W)`` of any size; ``randomize=False`` repeats the last draw.
 
         Returns:
             Global crops ``(G, C, *global_size)`` and local crops ``(N, C, *local_size)``, plain tensors: crops of one
-            batch have no common affine matrix.
+            batch have no common affine matrix. Integer images give float32.
         """
         image = convert_to_tensor(img, track_meta=False)
         values = float_values(image)

@@ -50,14 +50,10 @@ class ShufflePatches(OccasionalTransform):
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> tuple[Tensor, np.ndarray]:
         """
-        Shuffle the patches of an image without changing it.
-
-        Args:
-            img: image ``(C, H, W)``; each side a multiple of the patch size.
-            randomize: draw a new order; False repeats that of the last call.
+        Shuffle the patches of an image ``(C, H, W)``, whose sides are multiples of the patch size.
 
         Returns:
-            The shuffled image ``(C, H, W)``, and the order ``(N,)``, int64.
+            The shuffled image ``(C, H, W)``, and the order ``(N,)``, int64; ``randomize=False`` repeats the last order.
         """
         image = convert_to_tensor(img, track_meta=get_track_meta())
         plain = convert_to_tensor(image, track_meta=False)

@@ -58,16 +58,7 @@ class RandVisiblePatches(Randomizable, Transform):
         self.visible = np.sort(self.R.permutation(num_patches)[:kept]).astype(np.int64)
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> np.ndarray:
-        """
-        Draw for an image.
-
-        Args:
-            img: image ``(C, H, W)``; each side a multiple of the patch size.
-            randomize: draw anew; False repeats the last draw.
-
-        Returns:
-            ``(K,)`` int64, the row-major places of the visible patches, rising.
-        """
+        """Places ``(K,)`` int64, rising, for an image whose sides are multiples of the patch size."""
         if randomize:
             sides = zip(img.shape[1:], self.patch_size, strict=True)
             self.randomize(math.prod(side // patch for side, patch in sides))
@@ -80,7 +71,7 @@ class RandVisiblePatchesd(RandomArrayTransformd):
 
     Args:
         keys: key of the image ``(C, H, W)``; several, equally large, share the draw.
-        patch_size: pixels per axis of a patch: one number, or one for each axis.
+        patch_size: see :class:`RandVisiblePatches`.
         mask_ratio: share of the patches that are hidden.
         visible_key: the new key.
         allow_missing_keys: do not raise an error if a key is missing.

@@ -14,22 +14,11 @@ _NUM_BINS = 256
 
 def otsu_threshold(images: Tensor) -> Tensor:
     """
-    Otsu's threshold of each image, for a whole batch at once and without host synchronization.
+    Otsu's threshold (B,) of each image (B, H, W), for a whole batch at once and without host synchronization.
 
     The threshold maximizes the between-class variance of the image's histogram, whose 256 bins span its own
     range [min, max]. It equals ``skimage.filters.threshold_otsu`` to one bin width. A constant image has no two
-    classes; its threshold is defined as its only value.
-
-    Args:
-        images: floating-point images (B, ...), finite values in any range.
-
-    Returns:
-        Thresholds (B,) in the dtype of ``images``; the foreground is ``images > threshold``.
-
-    Example:
-        >>> two_classes = torch.tensor([[0.1, 0.1, 0.2, 0.8, 0.9, 0.9]])
-        >>> bool(0.2 <= otsu_threshold(two_classes) < 0.8)
-        True
+    classes; its threshold is defined as its only value. The foreground is ``images > threshold``.
     """
     flat = images.flatten(1)
     low, high = flat.amin(1, keepdim=True), flat.amax(1, keepdim=True)

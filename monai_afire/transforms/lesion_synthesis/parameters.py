@@ -39,23 +39,10 @@ UNIFORMS_PER_LESION = sum(_UNIFORMS.values())
 @dataclass(frozen=True)
 class LesionSettings:
     """
-    Settings of the lesions that are drawn: numbers, sizes, profile and strength.
-
-    Args:
-        num_lesions: smallest and largest number R of lesions in one map, both included (paper: [1, 4]).
-        lesion_size: range of the lesion's full axis lengths, drawn independently per axis and uniformly. Numbers >= 1
-            are pixels for an image of side 224 and scale with the image: (16, 64) means 1/14 ... 2/7 of each side at
-            every image size. Numbers in (0, 1) are these fractions themselves.
-        gamma: width of the profile ``exp(-rho ** 2 / gamma)``; small: a sharp peak, large: a parabola. At least 0.02.
-        amplitude: range of the lesion's random strength, drawn uniformly; 1 adds the texture at full brightness. The
-            default gives opacities from barely visible to obvious on radiographs; above about 0.6 most lesions
-            saturate to plain white.
-        rotate: turn each lesion by a random angle.
-        irregularity: how far the boundary of a lesion may be pulled inwards, 0 (an exact ellipse) to 0.5. The lesion
-            stays inside its ellipse.
+    Settings of the lesions that are drawn, see :class:`SynthLesionMask`.
 
     Raises:
-        ValueError: for a range that is reversed, or numbers outside of what is stated above.
+        ValueError: for a range that is reversed, or numbers out of range.
     """
 
     num_lesions: Sequence[int] = (1, 4)
@@ -70,13 +57,11 @@ class LesionSettings:
             check_range(name, getattr(self, name))
         low, high = self.lesion_size
         if (low < 1) != (high < 1) or high > REFERENCE_SIDE:
-            sizes = f"two fractions below 1, or two lengths in pixels of an image of side {REFERENCE_SIDE}"
+            sizes = f"two fractions below 1, or two lengths in pixels of up to {REFERENCE_SIDE}"
             raise ValueError(f"lesion_size must be {sizes}, got {self.lesion_size}.")
         if self.gamma < 0.02 or not 0 <= self.irregularity <= 0.5:
             found = f"{self.gamma} and {self.irregularity}"
-            raise ValueError(
-                f"gamma must be at least 0.02 and irregularity in [0, 0.5], got {found}."
-            )
+            raise ValueError(f"gamma must be >= 0.02, irregularity in [0, 0.5], got {found}.")
 
     @property
     def size_fractions(self) -> tuple[float, float]:

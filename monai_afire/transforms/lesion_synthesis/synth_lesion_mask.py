@@ -78,7 +78,7 @@ def synth_lesion_masks(
         images: ``(B, C, H, W)``, floating point in [0, 1] (*before* normalization), on any device. All channels get
             the same map; its texture comes from their mean.
         num_masks: number N of lesion variants per image.
-        settings: as for ``LesionSettings``, such as ``num_lesions`` and ``amplitude``.
+        settings: as for :class:`SynthLesionMask`, from ``num_lesions`` to ``irregularity``.
         generator: source of random numbers, on the device of ``images``; the default generator if None.
         backend: "auto", "boxes" or "dense", see ``render_lesion_maps``.
         validate: check that the values are in [0, 1]. None: on a CPU only, since elsewhere it waits for the device.
@@ -86,9 +86,6 @@ def synth_lesion_masks(
     Returns:
         Lesion images ``(B, C, H, W)`` in [0, 1] and lesion maps M ``(B, 1, H, W)`` >= 0, in the dtype of ``images`` and
         without metadata. With ``num_masks`` above 1 they are ``(B, N, C, H, W)`` and ``(B, N, 1, H, W)``.
-
-    Raises:
-        ValueError: on images of wrong shape, dtype or range, and on settings out of range.
 
     Example:
         >>> images = torch.rand(2, 1, 64, 64) * 0.5
@@ -117,14 +114,20 @@ class SynthLesionMask(LesionVariants):
 
     Args:
         num_masks: number N of lesion variants of the image (paper: 9). One has the image's own shape.
-        num_lesions: smallest and largest number of lesions per variant.
-        lesion_size: range of the axis lengths of a lesion: pixels for an image of side 224 (scaled with each side of
-            the image), or fractions of the side if below 1. Never less than 3 pixels.
-        gamma: width of the profile.
-        amplitude: range of the strength; 1 adds the texture at full brightness.
-        rotate: turn each lesion at random.
-        irregularity: depth of the irregularity of the boundary, 0 (an ellipse) to 0.5.
+        num_lesions: smallest and largest number R of lesions per variant, both included (paper: [1, 4]).
+        lesion_size: range of a lesion's full axis lengths, drawn independently per axis and uniformly. Numbers >= 1
+            are pixels for an image of side 224 and scale with the image: (16, 64) means 1/14 ... 2/7 of each side at
+            every image size. Numbers in (0, 1) are these fractions themselves. Never less than 3 pixels.
+        gamma: width of the profile ``exp(-rho ** 2 / gamma)``; small: a sharp peak, large: a parabola. At least 0.02.
+        amplitude: range of the strength, drawn uniformly; 1 adds the texture at full brightness. The default gives
+            opacities from barely visible to obvious; above about 0.6 most lesions saturate to plain white.
+        rotate: turn each lesion by a random angle.
+        irregularity: how far the boundary of a lesion may be pulled inwards, 0 (an exact ellipse) to 0.5. The lesion
+            stays inside its ellipse.
         prob: probability of lesions; otherwise the variants are copies of the image, and their maps are 0.
+
+    Raises:
+        ValueError: on settings out of range; when called, on an image of wrong shape, dtype or range.
 
     Example:
         >>> transform = SynthLesionMask().set_random_state(seed=0)
@@ -169,20 +172,11 @@ class SynthLesionMaskd(LesionVariantsd):
 
     Args:
         keys: keys of the normal images ``(C, H, W)``, floating point in [0, 1]. All keys share one random draw.
-        num_masks: see :class:`SynthLesionMask`, as the following.
-        num_lesions: smallest and largest number of lesions per variant.
-        lesion_size: range of the axis lengths of a lesion.
-        gamma: width of the profile.
-        amplitude: range of the strength.
-        rotate: turn each lesion at random.
-        irregularity: depth of the irregularity of the boundary.
-        prob: probability of lesions.
         lesion_key: new key of the lesion image ``(C, H, W)``, or ``(N, C, H, W)`` with several masks; one per key.
         mask_key: new key of the lesion map ``(1, H, W)``, or ``(N, 1, H, W)``; one per key.
         allow_missing_keys: do not raise an error if a key is missing.
 
-    Raises:
-        ValueError: on settings out of range; when called, on an image of wrong shape, dtype or range.
+    The other arguments are those of :class:`SynthLesionMask`.
 
     Example:
         >>> transform = SynthLesionMaskd("image").set_random_state(seed=0)

@@ -61,18 +61,15 @@ class LesionVariants(OccasionalTransform, ABC):
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> tuple[Tensor, Tensor]:
         """
-        Add lesions to copies of an image.
+        Add lesions to copies of an image ``(C, H, W)`` in [0, 1].
 
         Args:
-            img: normal image ``(C, H, W)``, floating point in [0, 1].
+            img: normal image.
             randomize: draw new lesions; False repeats those of the last call, at the same (relative) places.
 
         Returns:
             Lesion image ``(C, H, W)`` and lesion map ``(1, H, W)``, with the metadata of ``img``; ``(N, C, H, W)`` and
             ``(N, 1, H, W)`` with ``num_masks`` above 1.
-
-        Raises:
-            ValueError: on an image of wrong shape, dtype or range.
         """
         image = convert_to_tensor(img, track_meta=get_track_meta())
         plain = convert_to_tensor(image, track_meta=False)
@@ -95,13 +92,6 @@ class LesionVariantsd(RandomArrayTransformd):
 
     All keys share one random draw. Since the texture of a lesion comes from its own image, lesions of two different
     images share place, size and shape, but not texture.
-
-    Args:
-        keys: keys of the normal images ``(C, H, W)``, floating point in [0, 1].
-        transform: the array transform.
-        lesion_key: new key of the lesion image ``(C, H, W)``, or ``(N, C, H, W)``; one per key.
-        mask_key: new key of the lesion map ``(1, H, W)``, or ``(N, 1, H, W)``; one per key.
-        allow_missing_keys: do not raise an error if a key is missing.
     """
 
     def __init__(
