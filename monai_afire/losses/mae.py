@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+import torch
+from torch import nn
 
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.global_mean import global_mean
@@ -28,7 +29,9 @@ class MaskedReconstructionLoss(nn.Module):
         tensor(4.)
     """
 
-    def forward(self, reconstructed: Tensor, target: Tensor, hidden: Tensor) -> Tensor:
+    def forward(
+        self, reconstructed: torch.Tensor, target: torch.Tensor, hidden: torch.Tensor
+    ) -> torch.Tensor:
         """
         Args:
             reconstructed: patches ``(B, L, P)`` of the decoder.

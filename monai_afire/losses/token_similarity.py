@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+import torch
 
 from monai_afire.utils.precision import at_least_float32
 
@@ -45,7 +45,7 @@ class TokenSimilarity:
         self.temperature = temperature
         self.name = name
 
-    def __call__(self, q: Tensor, c: Tensor) -> Tensor:
+    def __call__(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         """Scores of every q with every c: ``(..., M, K)`` and ``(..., L, K)`` to ``(..., M, L)``."""
         q = at_least_float32(q)
         c = c.to(q.dtype)

@@ -16,8 +16,6 @@ from monai_afire.metrics.pretraining import (
 )
 from monai_afire.transforms.grid_crop import matching_patches
 
-_NAMES = ("composition_accuracy", "decomposition_accuracy", "chance", "global_information")
-
 
 def ace_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """
@@ -44,7 +42,7 @@ def ace_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         (tensor(1.), tensor(0.2500), tensor(nan))
     """
     undefined = torch.tensor(float("nan"), device=outputs["offset_1"].device)
-    metrics = dict.fromkeys(_NAMES, undefined)
+    metrics = dict.fromkeys(ACEMetrics.names, undefined)
     for part in ("composition", "decomposition"):
         if f"{part}_logits" in outputs:
             places = ace_correspondence(outputs, part)
@@ -59,7 +57,7 @@ def ace_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 class ACEMetrics(PretrainingMetrics):
     """The values of :func:`ace_metrics` over a validation, see :class:`PretrainingMetrics`."""
 
-    names = _NAMES
+    names = ("composition_accuracy", "decomposition_accuracy", "chance", "global_information")
     batch_metrics = staticmethod(ace_metrics)
 
 

@@ -26,10 +26,9 @@ def landmark_positions(heatmaps: torch.Tensor, window: int = 5) -> torch.Tensor:
     reach beyond the map it becomes narrower on both sides, since half a blob would pull the position inwards. Where no
     value is positive, the position is the pixel of the maximum.
 
-    A window that is narrow against the blob finds only a part of the way from the pixel to the blob's center. For a
-    Gaussian of standard deviation 1, 2 and 3 pixels, the largest error along an axis is 0.04, 0.29 and 0.40 pixels with
-    a window of 5, and below 0.01 with one of 6 standard deviations. Choose it by the maps that the network was trained
-    on: wide for smooth ones, narrow for those with several peaks.
+    A window that is narrow against the blob finds only a part of the way from the pixel to the blob's center: for a
+    Gaussian of standard deviation 1, 2 and 3 pixels the largest error along an axis is 0.04, 0.29 and 0.40 pixels with
+    a window of 5, and below 0.01 with one of 6 standard deviations.
 
     Args:
         heatmaps: ``(B, P, H, W)`` of P landmarks, largest where the landmark is.
@@ -86,12 +85,6 @@ def radial_errors(
     Returns:
         ``(B, P)``, in the units of ``pixel_size``. NaN where the truth, or the size of the pixels, is not known;
         infinite where only the prediction is NaN: a landmark that was not found must not leave the statistics.
-
-    Example:
-        >>> predicted = torch.tensor([[[3.0, 4.0], [1.0, 1.0]]])
-        >>> truth = torch.tensor([[[0.0, 0.0], [float("nan"), 1.0]]])
-        >>> radial_errors(predicted, truth), radial_errors(predicted, truth, [0.5])
-        (tensor([[5., nan]]), tensor([[2.5000,    nan]]))
     """
     difference = at_least_float32(predicted) - at_least_float32(truth).to(predicted.device)
     known = ~truth.isnan().any(-1).to(predicted.device)
@@ -150,15 +143,7 @@ class MeanRadialError(DefinedAverage):
         super().__init__(output_transform=self.error)
 
     def error(self, output: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """
-        The mean of a batch.
-
-        Args:
-            output: of the evaluator: "pred" and "label", heat maps ``(B, P, H, W)``.
-
-        Returns:
-            Scalar; NaN when no landmark is known.
-        """
+        """The mean over "pred" and "label", heat maps ``(B, P, H, W)``; NaN when no landmark is known."""
         predicted, true = (
             landmark_positions(output[key].float(), self.window)
             for key in (CommonKeys.PRED, CommonKeys.LABEL)

@@ -60,11 +60,6 @@ def reconstruction_gain(
 
     Returns:
         Scalar; 0 when nothing is hidden.
-
-    Example:
-        >>> target = torch.tensor([[[1.0, 3.0], [2.0, 2.0]]])
-        >>> reconstruction_gain(torch.full((1, 2, 2), 2.0), target, torch.tensor([[True, False]]))
-        tensor(0.)
     """
     shown = (~hidden).unsqueeze(-1)
     mean = (target * shown).mean(-1, keepdim=True).sum(1, keepdim=True) / shown.sum(1, keepdim=True)

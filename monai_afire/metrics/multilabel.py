@@ -91,7 +91,7 @@ def best_thresholds(
     labels: ArrayLike, probabilities: ArrayLike, uncertain: str = "ignore"
 ) -> NDArray[np.float64]:
     """
-    Threshold of the best F1 for each class.
+    Threshold of the best F1 for each class, see :func:`best_f1_threshold`; 0.5 for a class that has not both labels.
 
     Args:
         labels: ``(M, K)`` of 1, 0, -1 and NaN, of the validation set.
@@ -99,7 +99,7 @@ def best_thresholds(
         uncertain: what -1 counts as, see ``resolve_uncertain``.
 
     Returns:
-        ``(K,)``, see :func:`best_f1_threshold`; 0.5 for a class that has not both labels.
+        ``(K,)``.
     """
     pairs = pairs_by_class(*checked_pairs(labels, probabilities, uncertain))
     best = np.full(len(pairs), DEFAULT_THRESHOLD)
@@ -117,9 +117,7 @@ def check_class_names(class_names: Sequence[str], num_classes: int | None = None
         raise ValueError(f"the class names {repeated} occur more than once: name each class once")
     if num_classes is not None and len(class_names) != num_classes:
         names = f"{len(class_names)} class names {list(class_names)} for {num_classes} classes"
-        raise ValueError(
-            f"{names}: give one per label of the datalist and output of the network, in their order"
-        )
+        raise ValueError(f"{names}: give one per output of the network, in their order")
 
 
 def known_of_class(truth: NDArray, values: NDArray) -> tuple[NDArray, NDArray]:
@@ -143,12 +141,10 @@ def checked_pairs(labels: ArrayLike, scores: ArrayLike, uncertain: str) -> tuple
     if truth.ndim != 2 or truth.shape != values.shape or len(truth) == 0:
         shapes = f"{truth.shape} and probabilities {values.shape}"
         raise ValueError(f"labels have shape {shapes} instead of both (M, K) with M > 0")
-    bad = np.argwhere(np.isnan(values))
-    if bad.size:
-        images = sorted({int(row) for row, _ in bad})
-        raise ValueError(
-            f"probabilities of {len(images)} images are NaN (image {images[0]} is the first)"
-        )
+    bad = np.isnan(values).any(1)
+    if bad.any():
+        found = f"probabilities of {bad.sum()} images are NaN"
+        raise ValueError(f"{found} (image {int(bad.argmax())} is the first)")
     return resolve_uncertain(torch.from_numpy(truth), uncertain).numpy(), values
 
 

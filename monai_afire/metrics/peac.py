@@ -17,14 +17,6 @@ from monai_afire.metrics.pretraining import (
 )
 from monai_afire.utils.precision import at_least_float32
 
-_NAMES = (
-    "order_accuracy",
-    "restoration_gain",
-    "correspondence_accuracy",
-    "global_spread",
-    "local_spread",
-)
-
 
 def peac_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """
@@ -47,7 +39,7 @@ def peac_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]
     """
     shuffled = outputs["shuffled"]
     undefined = torch.tensor(float("nan"), device=shuffled.device)
-    metrics = dict.fromkeys(_NAMES, undefined)
+    metrics = dict.fromkeys(PEACMetrics.names, undefined)
     if "order_logits" in outputs:
         accuracy = order_accuracy(outputs["order_logits"], outputs["order"], shuffled)
         metrics["order_accuracy"] = accuracy
@@ -68,7 +60,13 @@ def peac_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]
 class PEACMetrics(PretrainingMetrics):
     """The values of :func:`peac_metrics` over a validation, see :class:`PretrainingMetrics`."""
 
-    names = _NAMES
+    names = (
+        "order_accuracy",
+        "restoration_gain",
+        "correspondence_accuracy",
+        "global_spread",
+        "local_spread",
+    )
     batch_metrics = staticmethod(peac_metrics)
 
 
@@ -86,12 +84,6 @@ def order_accuracy(
 
     Returns:
         Scalar in [0, 1]; NaN when no sample counts.
-
-    Example:
-        >>> logits = torch.eye(4).repeat(2, 1, 1)
-        >>> order = torch.tensor([[0, 1, 3, 2], [0, 1, 2, 3]])
-        >>> order_accuracy(logits, order, torch.tensor([True, False]))
-        tensor(0.5000)
     """
     right = (logits.argmax(-1) == order).float().mean(1)
     return torch.where(shuffled, right, 0.0).sum() / shuffled.sum()

@@ -39,11 +39,6 @@ def restoration_gain(
 
     Returns:
         Scalar; 0 when no patch counts.
-
-    Example:
-        >>> target, corrupted = torch.zeros(1, 2, 4), torch.ones(1, 2, 4)
-        >>> restoration_gain(corrupted / 2, target, corrupted, torch.tensor([[True, False]]))
-        tensor(0.7500)
     """
     weight = abnormal.unsqueeze(-1).to(target.dtype)
     error = ((restored.to(target.dtype) - target).square() * weight).sum()
@@ -72,15 +67,10 @@ def correspondence_accuracy(nearest: torch.Tensor, matches: torch.Tensor) -> tor
 @torch.no_grad()
 def prototype_entropy(prototypes: torch.Tensor) -> torch.Tensor:
     """
-    Mean entropy of the prototypes as a share of the largest possible, log K.
+    Mean entropy of the prototypes ``(L, K)`` as a share of the largest possible, log K.
 
-    1 means that every prototype is uniform and says nothing, 0 that each is a single cluster.
-
-    Args:
-        prototypes: ``(L, K)`` probability vectors.
-
-    Returns:
-        Scalar in [0, 1]; NaN for prototypes of features, which are no probabilities.
+    1 means that every prototype is uniform and says nothing, 0 that each is a single cluster; NaN for prototypes of
+    features, which are no probabilities.
     """
     return _entropy(prototypes).mean() / _largest_entropy(prototypes)
 
@@ -90,15 +80,8 @@ def prototype_information(prototypes: torch.Tensor) -> torch.Tensor:
     """
     Alarm for a collapse: how well the cluster predicts the position.
 
-    The Jensen-Shannon divergence of the prototypes as a share of the largest possible, log K.
-
-    0 when all positions share one prototype, be it uniform or a single cluster: training has collapsed.
-
-    Args:
-        prototypes: ``(L, K)`` probability vectors.
-
-    Returns:
-        Scalar in [0, 1].
+    The Jensen-Shannon divergence of the prototypes ``(L, K)`` as a share of the largest possible, log K. 0 when all
+    positions share one prototype, be it uniform or a single cluster: training has collapsed.
 
     Example:
         >>> float(prototype_information(torch.eye(4))), float(prototype_information(torch.full((4, 4), 0.25)))

@@ -26,9 +26,7 @@ from monai_afire.transforms.base import (
 CURVE_POINTS = 1024  # between them the curve is straight: no intensities are merged
 
 
-def bezier_curve(
-    control_points: Sequence[Sequence[float]], num_points: int = CURVE_POINTS
-) -> np.ndarray:
+def bezier_curve(control_points: Sequence[Sequence[float]]) -> np.ndarray:
     r"""
     Monotone intensity curve from (0, 0) to (1, 1), a cubic Bézier curve with two free control points.
 
@@ -36,18 +34,17 @@ def bezier_curve(
 
     Args:
         control_points: :math:`P_1` and :math:`P_2`, each (x, y) in [0, 1], so that neither x nor y ever falls.
-        num_points: number of points of the result, and of the steps of t.
 
     Returns:
-        y at ``num_points`` equally spaced x from 0 to 1, float64.
+        y at ``CURVE_POINTS`` equally spaced x from 0 to 1, float64.
     """
     points = np.asarray(control_points, dtype=np.float64)
-    t = np.linspace(0, 1, num_points)
+    t = np.linspace(0, 1, CURVE_POINTS)
     x, y = (
         3 * (1 - t) ** 2 * t * first + 3 * (1 - t) * t**2 * second + t**3
         for first, second in points.T
     )
-    return np.interp(np.linspace(0, 1, num_points), x, y)
+    return np.interp(t, x, y)
 
 
 class DistortAppearance(OccasionalTransform):

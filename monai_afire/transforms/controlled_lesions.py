@@ -149,14 +149,13 @@ class AddControlledLesiond(MapTransform):
     """
     Paint the lesion that an item asks for into its image; an item that asks for none keeps its image.
 
-    What is painted is decided by the item alone, see :func:`controlled_lesion`: cached datasets may cache its result.
+    What is painted is decided by the item's "lesion" alone, ``{"kind": ..., "contrast": ..., "size": ...,
+    "seed": ...}``, see :func:`controlled_lesion`: cached datasets may cache it. None, an empty kind or no such key
+    stands for no lesion. The output always has all four, so that items form one batch: kind "" and zeros for none.
 
     Args:
         keys: keys of the images (C, H, W), floating point in [0, 1], before intensity normalization. They are
             replaced, not changed in place. All keys get the same lesion.
-        spec_key: key of the lesion, ``{"kind": ..., "contrast": ..., "size": ..., "seed": ...}``. None, an empty kind
-            or no such key stands for no lesion. In the output every item has all four, so that items with and without
-            a lesion form one batch: kind "" and zeros for none.
         mask_key: new key of the mask (1, H, W), bool; one for each of the ``keys``.
         allow_missing_keys: do not raise an error if a key is missing.
 
@@ -176,17 +175,16 @@ class AddControlledLesiond(MapTransform):
     def __init__(
         self,
         keys: KeysCollection,
-        spec_key: Hashable = "lesion",
         mask_key: KeysCollection = "lesion_mask",
         allow_missing_keys: bool = False,
     ) -> None:
         super().__init__(keys, allow_missing_keys)
-        self.spec_key, self.mask_key = spec_key, ensure_tuple(mask_key)
+        self.mask_key = ensure_tuple(mask_key)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Paint the lesion into a copy of the item, which then has images, masks, and the lesion in full."""
         output = dict(data)
-        lesion = output[self.spec_key] = _complete(output.get(self.spec_key))
+        lesion = output["lesion"] = _complete(output.get("lesion"))
         for key, mask_key in self.key_iterator(output, self.mask_key):
             if lesion["kind"]:
                 output[key], output[mask_key] = controlled_lesion(output[key], **lesion)
@@ -205,7 +203,6 @@ def controlled_lesion_items(
     contrasts: Sequence[float],
     sizes: Sequence[float],
     seed: int = 0,
-    spec_key: str = "lesion",
 ) -> list[dict]:
     """
     Items for a controlled test: each normal image once without a lesion, and once with each lesion.
@@ -219,10 +216,9 @@ def controlled_lesion_items(
         contrasts: see :func:`controlled_lesion`.
         sizes: see :func:`controlled_lesion`.
         seed: another one puts the lesions elsewhere.
-        spec_key: new key of the lesion, for :class:`AddControlledLesiond`; None where there shall be none.
 
     Returns:
-        Copies of the items, image by image: first without a lesion, then by kind, size and contrast as given.
+        Copies of the items, image by image: first with "lesion" None, then by kind, size and contrast as given.
 
     Raises:
         ValueError: for an unknown kind or a number out of range.
@@ -231,11 +227,11 @@ def controlled_lesion_items(
         _check_settings(kind, contrast, size)
     output: list[dict] = []
     for index, item in enumerate(items):
-        output.append({**item, spec_key: None})
+        output.append({**item, "lesion": None})
         for kind, size, contrast in itertools.product(kinds, sizes, contrasts):
             place = _hash(int(seed), index, kind, float(size))
             lesion = {"kind": kind, "contrast": float(contrast), "size": float(size), "seed": place}
-            output.append({**item, spec_key: lesion})
+            output.append({**item, "lesion": lesion})
     return output
 
 

@@ -102,7 +102,6 @@ class LandmarkHeatmapd(MapTransform):
         heatmap_key: key of the maps ``(P, H, W)``, float32 in [0, 1].
         sigma: see :class:`LandmarkHeatmap`, in pixels of the current image.
         window: likewise.
-        valid_key: key of what is True where a landmark is known and in the picture, for the loss.
         allow_missing_keys: do not raise an error if the landmarks are missing.
 
     Example:
@@ -121,12 +120,11 @@ class LandmarkHeatmapd(MapTransform):
         heatmap_key: str = "heatmap",
         sigma: float = 2.0,
         window: int = 11,
-        valid_key: str = "landmark_valid",
         allow_missing_keys: bool = False,
     ) -> None:
         super().__init__(keys, allow_missing_keys)
         self.transform = LandmarkHeatmap(sigma, window)
-        self.image_key, self.heatmap_key, self.valid_key = image_key, heatmap_key, valid_key
+        self.image_key, self.heatmap_key = image_key, heatmap_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Draw the heat maps of one item. The item itself does not change."""
@@ -140,7 +138,7 @@ class LandmarkHeatmapd(MapTransform):
             if isinstance(image, MetaTensor):
                 heatmap = MetaTensor(heatmap, meta=deepcopy(image.meta))
             item[key] = torch.as_tensor(positions).float()
-            item |= {self.heatmap_key: heatmap, self.valid_key: valid}
+            item |= {self.heatmap_key: heatmap, "landmark_valid": valid}
         return item
 
 

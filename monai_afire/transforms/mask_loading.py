@@ -122,13 +122,12 @@ class LoadMasksd(ArrayTransformd):
     """
     Dictionary version of :py:class:`LoadMasks`: replaces the file names under each key by the masks.
 
-    Load the radiograph before, and resize, crop or rotate both after.
+    Load the radiograph before, and resize, crop or rotate both after. An item that is "abnormal" 0 needs no masks (the
+    value is None, or the key is missing): it gets ``num_channels`` empty ones, or one where their number is not known.
 
     Args:
         keys: keys of the file names, or lists of them.
         image_key: key of the loaded radiograph.
-        normal_key: an item that has 0 under this key needs no masks (the value is None, or the key is missing): it
-            gets ``num_channels`` empty ones, or one where their number is not known.
         num_channels: how many masks are expected, see :py:class:`LoadMasks`.
         fit_size: bring masks of another resolution to the radiograph's size.
         allow_missing_keys: skip keys that other items lack instead of raising.
@@ -145,13 +144,12 @@ class LoadMasksd(ArrayTransformd):
         self,
         keys: KeysCollection,
         image_key: str = "image",
-        normal_key: str = "abnormal",
         num_channels: int | None = None,
         fit_size: bool = False,
         allow_missing_keys: bool = False,
     ) -> None:
         super().__init__(keys, LoadMasks(num_channels, fit_size), allow_missing_keys)
-        self.image_key, self.normal_key = image_key, normal_key
+        self.image_key = image_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Load the masks of one item. The item itself does not change."""
@@ -161,10 +159,10 @@ class LoadMasksd(ArrayTransformd):
             files = data.get(key)
             if files not in (None, ""):
                 item[key] = self.transform(files, image)
-            elif data.get(self.normal_key) == 0:
+            elif data.get("abnormal") == 0:
                 item[key] = self.transform.empty(image)
             elif not self.allow_missing_keys or key in data:
-                remedy = f"give its file, or {self.normal_key}=0 if there is nothing to see"
+                remedy = "give its file, or abnormal=0 if there is nothing to see"
                 raise refuse(image_name(data, self.image_key), f"has no {key!r}", remedy)
         return item
 

@@ -13,7 +13,7 @@ import torch
 from monai.config import KeysCollection
 from monai.config.type_definitions import NdarrayOrTensor
 from monai.transforms import Randomizable, Transform
-from monai.utils import TransformBackends, convert_to_tensor, ensure_tuple, ensure_tuple_rep
+from monai.utils import TransformBackends, convert_to_tensor, ensure_tuple_rep
 from torch import Tensor
 
 from monai_afire.transforms.base import RandomArrayTransformd, check_range, random_box
@@ -141,13 +141,12 @@ class MultiCrop(Randomizable, Transform):
 
 class MultiCropd(RandomArrayTransformd):
     """
-    Dictionary version of :class:`MultiCrop`: adds the crops of an image under two new keys, which are stacked.
+    Dictionary version of :class:`MultiCrop`: adds the crops of an image, stacked as "global_crops" and "local_crops".
 
     The image itself does not change; ``SelectItemsd`` drops it.
 
     Args:
         keys: key of the image ``(C, H, W)``.
-        crop_keys: new keys of the global and of the local crops.
         allow_missing_keys: do not raise an error if the key is missing.
         settings: by name, of :class:`MultiCrop`.
 
@@ -163,18 +162,16 @@ class MultiCropd(RandomArrayTransformd):
         self,
         keys: KeysCollection,
         *,
-        crop_keys: Sequence[str] = ("global_crops", "local_crops"),
         allow_missing_keys: bool = False,
         **settings: Any,
     ) -> None:
         super().__init__(keys, MultiCrop(**settings), allow_missing_keys)
-        self.crop_keys = ensure_tuple(crop_keys)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Add the crops to a copy of the data."""
         output = dict(data)
         for _, crops in self.transformed(data):
-            output.update(zip(self.crop_keys, crops, strict=True))
+            output["global_crops"], output["local_crops"] = crops
         return output
 
 

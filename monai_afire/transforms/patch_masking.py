@@ -67,13 +67,12 @@ class RandVisiblePatches(Randomizable, Transform):
 
 class RandVisiblePatchesd(RandomArrayTransformd):
     """
-    Dictionary version of :class:`RandVisiblePatches`: adds the places of the visible patches (K,) as a new key.
+    Dictionary version of :class:`RandVisiblePatches`: adds the places (K,) of the visible patches, "visible".
 
     Args:
         keys: key of the image ``(C, H, W)``; several, equally large, share the draw.
         patch_size: see :class:`RandVisiblePatches`.
         mask_ratio: share of the patches that are hidden.
-        visible_key: the new key.
         allow_missing_keys: do not raise an error if a key is missing.
     """
 
@@ -82,17 +81,15 @@ class RandVisiblePatchesd(RandomArrayTransformd):
         keys: KeysCollection,
         patch_size: int | Sequence[int],
         mask_ratio: float = 0.75,
-        visible_key: str = "visible",
         allow_missing_keys: bool = False,
     ) -> None:
         super().__init__(keys, RandVisiblePatches(patch_size, mask_ratio), allow_missing_keys)
-        self.visible_key = visible_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Add the places of the visible patches to a copy of the data."""
         output = dict(data)
         for _, visible in self.transformed(data):
-            output[self.visible_key] = visible
+            output["visible"] = visible
         return output
 
 

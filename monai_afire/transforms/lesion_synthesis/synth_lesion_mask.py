@@ -50,6 +50,15 @@ def add_lesion_maps(images: Tensor, maps: Tensor) -> Tensor:
     return (images.unsqueeze(1) + maps).clamp_(0, 1).to(images.dtype)
 
 
+def _lesions(
+    images: Tensor, settings: LesionSettings, uniforms: Tensor, backend: str = "auto"
+) -> tuple[Tensor, Tensor]:
+    """Lesion images (B, N, C, H, W) and maps (B, N, 1, H, W) of images (B, C, H, W), from random numbers."""
+    parameters = draw_lesion_parameters(images, settings, uniforms)
+    maps = render_lesion_maps(images, parameters, backend)
+    return add_lesion_maps(images, maps), maps.to(images.dtype)
+
+
 @torch.no_grad()
 def synth_lesion_masks(
     images: Tensor,
@@ -99,9 +108,7 @@ def synth_lesion_masks(
     check_image_range(images, batched=True, validate=validate)
     shape = (len(images), num_masks, lesions.num_lesions[1], UNIFORMS_PER_LESION)
     uniforms = torch.rand(shape, generator=generator, device=images.device)
-    parameters = draw_lesion_parameters(images, lesions, uniforms)
-    maps = render_lesion_maps(images, parameters, backend)
-    lesion_images, maps = add_lesion_maps(images, maps), maps.to(images.dtype)
+    lesion_images, maps = _lesions(images, lesions, uniforms, backend)
     return (lesion_images[:, 0], maps[:, 0]) if num_masks == 1 else (lesion_images, maps)
 
 
@@ -159,11 +166,9 @@ class SynthLesionMask(LesionVariants):
 
     @torch.no_grad()
     def synthesize(self, image: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-        """Draw the lesions' parameters for the image and add the lesions: a batch of one image."""
-        images = image.unsqueeze(0)
-        parameters = draw_lesion_parameters(images, self.settings, uniforms.unsqueeze(0))
-        maps = render_lesion_maps(images, parameters)
-        return add_lesion_maps(images, maps)[0], maps[0].to(image.dtype)
+        """Add lesions to a batch of one image."""
+        lesion_images, maps = _lesions(image[None], self.settings, uniforms[None])
+        return lesion_images[0], maps[0]
 
 
 class SynthLesionMaskd(LesionVariantsd):
