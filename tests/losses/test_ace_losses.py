@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from contextlib import nullcontext
-from typing import Any
 
 import numpy as np
 import pytest
@@ -123,13 +122,6 @@ def test_nothing_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ACELoss()(outputs).shape == ()
 
 
-@pytest.mark.parametrize("arguments", [{"sigma": 0.0}, {"kernel_size": 2}])
-def test_target_refuses(arguments: dict[str, Any]) -> None:
-    offset = torch.zeros(2, 2, dtype=torch.int64)
-    with pytest.raises(ValueError, match=next(iter(arguments))):
-        matching_target(offset, offset, crops=(4, 8), **arguments)
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("alpha", [0.5, 0.9, 0.99])
 def test_matching_loss_equals_loops(seed: int, alpha: float) -> None:
@@ -141,35 +133,6 @@ def test_matching_loss_equals_loops(seed: int, alpha: float) -> None:
     torch.testing.assert_close(
         *(torch.autograd.grad(x, logits)[0] for x in (value, expected)), rtol=0, atol=1e-9
     )
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_matching_loss_of_embeddings_equals_loops(seed: int) -> None:
-    """The oracle's own path, from embeddings, with a gradient of the scale too."""
-    generator = torch.Generator().manual_seed(seed)
-    teacher = torch.randn(2, 5, 3, generator=generator, dtype=torch.float64)
-    student = torch.randn(2, 4, 3, generator=generator, dtype=torch.float64).requires_grad_()
-    scale = torch.tensor(2.5, dtype=torch.float64, requires_grad=True)
-    target = torch.rand(2, 5, 4, generator=generator, dtype=torch.float64)
-    cosines = (
-        torch.nn.functional.normalize(teacher, dim=-1)
-        @ torch.nn.functional.normalize(student, dim=-1).mT
-    )
-    value = MatchingLoss(0.9)(scale.exp() * cosines, target)
-    expected = ace.matching_loss(teacher, student, target, scale, 0.9, reduction="row_sum")
-    torch.testing.assert_close(value, expected, rtol=0, atol=1e-9)
-    gradients = [torch.autograd.grad(x, (student, scale)) for x in (value, expected)]
-    torch.testing.assert_close(*gradients, rtol=0, atol=1e-9)
-
-
-def test_matching_loss_is_least_at_the_balanced_target() -> None:
-    """Its minimum over the probability is αT / (αT + (1-α)(1-T))."""
-    target, alpha = torch.tensor([[[0.0, 0.3, 0.6, 1.0]]], dtype=torch.float64), 0.9
-    best = alpha * target / (alpha * target + (1 - alpha) * (1 - target))
-    logits = torch.logit(best.clamp(1e-6, 1 - 1e-6)).requires_grad_()
-    MatchingLoss(alpha)(logits, target).backward()
-    assert logits.grad is not None
-    assert logits.grad.abs().max() < 1e-6
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])

@@ -63,10 +63,3 @@ def test_shapes_and_kinds_are_named() -> None:
         classification_loss("multi")
     with pytest.raises(ValueError, match="positive_weight"):
         classification_loss("multiclass", positive_weight=[1.0, 2.0])
-
-
-def test_positive_weight_of_a_kind_of_labels() -> None:
-    loss = classification_loss("multilabel", positive_weight=[3.0])
-    torch.testing.assert_close(
-        loss(torch.zeros(2, 1), torch.tensor([[1.0], [0.0]])), 2 * torch.tensor(2.0).log()
-    )

@@ -77,20 +77,6 @@ def test_one_shuffled_block(shape: tuple[int, ...]) -> None:
     assert (np.min(sides, 0) <= 2).all()
 
 
-def test_shuffling_is_local_and_frequent() -> None:
-    """By default some 40 blocks of up to a tenth of the side, mean 9.5 of 160 pixels: 13 % of the image at most."""
-    rows, columns = torch.meshgrid(torch.arange(160) / 200, torch.arange(160) / 200, indexing="ij")
-    image = torch.stack([rows, columns])
-    transform = DistortAppearance(curve_prob=0, paint_prob=0).set_random_state(seed=3)
-    shares, moves = [], []
-    for _ in range(20):
-        move = (transform(image) - image) * 200
-        shares.append(float((move.abs() > 0.5).any(0).double().mean()))
-        moves.append(float(move.abs().mean(0)[(move.abs() > 0.5).any(0)].mean()))
-    assert 0.07 < np.mean(shares) < 0.14
-    assert 2 < np.mean(moves) < 8
-
-
 def test_curve_alone_is_a_monotone_function_of_the_intensity() -> None:
     transform = DistortAppearance(**(NOTHING | {"curve_prob": 0.9})).set_random_state(seed=0)
     image = torch.linspace(0, 1, 60).reshape(1, 6, 10)
@@ -199,21 +185,6 @@ def test_all_together(shape: tuple[int, ...], dtype: torch.dtype) -> None:
         assert torch.equal(image, before)
         result.zero_()
         assert torch.equal(image, before)
-
-
-def test_keys_share_one_draw() -> None:
-    data: dict[Any, Any] = {
-        "a": random_image(1, 24, 24),
-        "b": random_image(3, 24, 24, seed=1),
-        "c": 5,
-    }
-    before = {key: torch.as_tensor(value).clone() for key, value in data.items()}
-    output = DistortAppearanced(["a", "b"]).set_random_state(seed=2)(data)
-    alone = DistortAppearance().set_random_state(seed=2)
-    assert torch.equal(output["a"], alone(data["a"]))
-    assert torch.equal(output["b"], alone(data["b"], randomize=False))
-    assert all(torch.equal(torch.as_tensor(data[key]), before[key]) for key in data)
-    assert output["c"] == 5
 
 
 @pytest.mark.parametrize("flag", [True, 1, torch.tensor(True), np.bool_(True)])

@@ -50,17 +50,6 @@ def test_without_a_lesion_there_is_an_empty_mask(item: dict[Any, Any]) -> None:
     assert output["lesion"] == {"kind": "", "contrast": 0.0, "size": 0.0, "seed": 0}
 
 
-def test_several_keys() -> None:
-    image = chest()
-    transform = AddControlledLesiond(["a", "b"], "what", ["ma", "mb"], allow_missing_keys=True)
-    output = transform({"a": image, "b": image.clone(), "what": lesion_of()})
-    assert torch.equal(output["a"], output["b"])
-    assert torch.equal(output["ma"], output["mb"])
-    assert set(transform({"b": image})) == {"b", "mb", "what"}
-    with pytest.raises(KeyError):
-        AddControlledLesiond("a")({"b": image})
-
-
 def _batches(num_workers: int, seed: int, cache: bool = False) -> list[dict[str, Any]]:
     """Loaded after a random transform, which must not matter to the lesions."""
     set_determinism(seed=seed)

@@ -75,11 +75,6 @@ def test_files_of_one_bit_of_a_palette_and_of_16_bits(tmp_path: Path) -> None:
     assert np.array_equal(np.asarray(LoadMasks()(tmp_path / "palette.png"))[0], LUNG)
 
 
-@pytest.mark.parametrize(("value", "expected"), [(0, 0.0), (1, 1.0), (255, 1.0)])
-def test_one_value_is_all_or_nothing(tmp_path: Path, value: int, expected: float) -> None:
-    assert masks_of(np.full((40, 50), value, np.uint8), tmp_path).unique().tolist() == [expected]
-
-
 @pytest.mark.parametrize("quality", [5, 20, 50, 95])
 def test_outlines_that_jpeg_blurred_are_found_again(tmp_path: Path, quality: int) -> None:
     mask = masks_of((LUNG * 255).astype(np.uint8), tmp_path, "m.jpg", quality=quality)
@@ -87,24 +82,9 @@ def test_outlines_that_jpeg_blurred_are_found_again(tmp_path: Path, quality: int
     assert (np.asarray(mask)[0] != LUNG).mean() < 0.005
 
 
-def test_outlines_that_scaling_blurred_are_found_again(tmp_path: Path) -> None:
-    smooth = Image.fromarray((LUNG * 255).astype(np.uint8)).resize(
-        (192, 192), Image.Resampling.BICUBIC
-    )
-    mask = masks_of(np.asarray(smooth), tmp_path)
-    assert (np.asarray(mask)[0] != LUNG.repeat(2, 0).repeat(2, 1)).mean() < 0.02
-
-
 def test_radiograph_is_no_mask(tmp_path: Path, phantom_items: list[dict[str, Any]]) -> None:
     for item in phantom_items:
         assert refused(item["image"]).startswith(f"{item['image']}: ")
-
-
-def test_map_of_several_classes_is_no_mask(tmp_path: Path) -> None:
-    classes = LUNG.astype(np.uint8) * 2
-    classes[5:11, 5:11] = 1
-    path = save(tmp_path / "classes.png", classes)
-    assert "classes.png" in refused(path)
 
 
 @pytest.mark.parametrize(

@@ -92,12 +92,6 @@ def test_the_whole_image_is_a_crop_too_and_stays_as_it_is() -> None:
     assert torch.equal(image, before), "an augmentation in place reaches the crop alone"
 
 
-def test_a_box_that_never_fits_is_cut_down() -> None:
-    transform = MultiCrop(8, 8, num_global=4, num_local=0, global_scale=(1, 1)).set_random_state(0)
-    assert transform(torch.rand(1, 4, 400))[0].shape == (4, 1, 8, 8)
-    assert (boxes_of(transform, 0)[:, 0] == (0, 4)).all()
-
-
 def test_every_crop_has_an_appearance_of_its_own_that_repeats() -> None:
     augment = Compose(
         [RandAdjustContrast(prob=1, gamma=(0.5, 2)), RandScaleIntensity(prob=1, factors=0.5)]
