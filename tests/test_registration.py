@@ -126,7 +126,6 @@ def test_there_is_something_to_check() -> None:
         "AFiRe",
         "AFiReLoss",
         "SynthLesionMaskd",
-        "SynthLesionMaskDict",
         "PrototypeBank",
     } <= set(classes)
 

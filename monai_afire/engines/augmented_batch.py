@@ -81,11 +81,7 @@ class PrepareAugmentedBatch(PrepareBatch):
 
     def affine_matrices(self, number: int, size: Sequence[int]) -> torch.Tensor:
         """
-        Draw where the pixels of each image come from.
-
-        Args:
-            number: of images.
-            size: rows and columns in pixels.
+        Draw where the pixels of each image of a size (rows, columns) come from.
 
         Returns:
             ``(number, 3, 3)`` float64, in pixels about the center, as MONAI's ``AffineGrid`` has them.

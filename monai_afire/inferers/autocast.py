@@ -37,15 +37,7 @@ class AutocastInferer(SimpleInferer):
         self.dtype = dtype
 
     def precision(self, device: torch.device | str) -> torch.dtype | None:
-        """
-        The half precision that products on a device have.
-
-        Args:
-            device: of the network and its input.
-
-        Returns:
-            A type; None for the network's own precision.
-        """
+        """The half precision that products on a device have; None for the network's own."""
         if not self.enabled:
             return None
         return half_precision(device) if self.dtype is None else self.dtype

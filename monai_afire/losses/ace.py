@@ -10,7 +10,7 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
@@ -24,14 +24,14 @@ PAIRS_AT_ONCE = 2**24
 
 
 def matching_target(
-    offset_1: torch.Tensor,
-    offset_2: torch.Tensor,
+    offset_1: Tensor,
+    offset_2: Tensor,
     crops: Sequence[int],
     patch_cells: int = 1,
     sigma: float = 1.0,
     kernel_size: int = 3,
     dtype: torch.dtype = torch.float32,
-) -> torch.Tensor:
+) -> Tensor:
     r"""
     Matching target of the patches of two crops, a Gaussian of their distance in the image (ACE, Eq. 4).
 
@@ -53,12 +53,9 @@ def matching_target(
     * decomposition: ``matching_target(offset_1, offset_2, (14, 28), patch_cells=1)`` ``(B, 196, 784)``; the second
       crop's patches are the decomposed ones.
 
-    The target is an outer product of one small matrix per axis, made for the whole batch on the offsets' device
-    without waiting for it.
-
     Args:
-        offset_1: places of the first crops in cells, ``(B, spatial dims)``, integer.
-        offset_2: places of the second crops in cells, ``(B, spatial dims)``, integer.
+        offset_1: places of the first crops in cells, ``(B, 2)``, integer.
+        offset_2: places of the second crops in cells, ``(B, 2)``, integer.
         crops: cells per axis of the first and the second crop, (k1, k2).
         patch_cells: cells per axis of a patch of either crop. Where the offsets differ by no multiple of it, no two
             patches show the same place and the distances are fractions.
@@ -69,14 +66,10 @@ def matching_target(
     Returns:
         T in [0, 1], ``(B, L1, L2)``, patches in row-major order.
 
-    Raises:
-        ValueError: on arguments of wrong shape, type or range.
-
     Example:
-        >>> offset = torch.tensor([[1]])
-        >>> matching_target(offset, torch.tensor([[0]]), crops=(2, 4))
-        tensor([[[0.6065, 1.0000, 0.6065, 0.0000],
-                 [0.0000, 0.6065, 1.0000, 0.6065]]])
+        >>> offset = torch.tensor([[0, 1]])
+        >>> matching_target(offset, torch.tensor([[0, 0]]), crops=(1, 2))
+        tensor([[[0.6065, 1.0000, 0.3679, 0.6065]]])
     """
     if not sigma > 0 or kernel_size < 1 or kernel_size % 2 == 0:
         raise ValueError(
@@ -90,10 +83,8 @@ def matching_target(
     kernel = torch.exp(-distance.square() / (2 * sigma**2)) * (
         distance.abs() <= (kernel_size - 1) / 2
     )
-    target, *others = kernel.unbind(1)
-    for axis in others:
-        target = torch.einsum("bij,bkl->bikjl", target, axis).flatten(3, 4).flatten(1, 2)
-    return target
+    rows, columns = kernel.unbind(1)
+    return torch.einsum("bij,bkl->bikjl", rows, columns).flatten(3, 4).flatten(1, 2)
 
 
 class MatchingLoss(nn.Module):
@@ -115,9 +106,6 @@ class MatchingLoss(nn.Module):
     Args:
         alpha: α in (0, 1), weight of the positives; 1 - α is that of the negatives.
 
-    Raises:
-        ValueError: for an alpha out of range.
-
     Example:
         >>> target = torch.eye(3)[None]
         >>> loss = MatchingLoss(alpha=0.5)
@@ -130,41 +118,22 @@ class MatchingLoss(nn.Module):
     def __init__(self, alpha: float = 0.9) -> None:
         super().__init__()
         if not 0 < alpha < 1:
-            raise ValueError(
-                f"alpha must be between 0 and 1, got {alpha}: the loss needs both parts"
-            )
+            raise ValueError(f"alpha must be between 0 and 1, got {alpha}")
         self.alpha = alpha
 
-    def forward(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """
-        Compute the loss.
-
         Args:
             logits: ``(B, N, M)`` of the teacher's N and the student's M patches.
             target: T in [0, 1], ``(B, N, M)``.
 
         Returns:
             Scalar.
-
-        Raises:
-            ValueError: when the shapes do not fit.
         """
         return global_mean(self.of_teacher_patches(logits, target))
 
-    def of_teacher_patches(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        """
-        The sums whose mean is the loss.
-
-        Args:
-            logits: ``(B, N, M)`` of the teacher's N and the student's M patches.
-            target: T in [0, 1], ``(B, N, M)``.
-
-        Returns:
-            ``(B, N)``.
-
-        Raises:
-            ValueError: when the shapes do not fit.
-        """
+    def of_teacher_patches(self, logits: Tensor, target: Tensor) -> Tensor:
+        """The sums ``(B, N)`` whose mean is the loss."""
         check_shapes(logits=(logits, "B, N, M"), target=(target, "B, N, M"))
         with without_autocast(logits):
             logits = at_least_float32(logits)
@@ -201,9 +170,6 @@ class ACELoss(CompositeLoss):
         sigma: width of the matching targets' Gaussian in patches, see :func:`matching_target`.
         kernel_size: edge length of its support in patches; 1 for exact matches only.
 
-    Raises:
-        ValueError: for weights that are negative or all zero.
-
     Example:
         >>> outputs = {
         ...     "offset_1": torch.tensor([[2, 0]]), "offset_2": torch.tensor([[0, 2]]),
@@ -225,19 +191,16 @@ class ACELoss(CompositeLoss):
         kernel_size: int = 3,
     ) -> None:
         offsets = ("offset_1", "offset_2")
+        composition = partial(self._mean, self._composition)
+        decomposition = partial(self._mean, self._decomposition)
+        crops = ("global_student", "global_teacher")
         terms = {
-            "global": LossTerm(
-                global_weight, MultiCropCrossEntropy(), ("global_student", "global_teacher")
-            ),
+            "global": LossTerm(global_weight, MultiCropCrossEntropy(), crops),
             "composition": LossTerm(
-                composition_weight,
-                partial(self._mean, self._composition),
-                ("composition_logits", *offsets),
+                composition_weight, composition, ("composition_logits", *offsets)
             ),
             "decomposition": LossTerm(
-                decomposition_weight,
-                partial(self._mean, self._decomposition),
-                ("decomposition_logits", *offsets),
+                decomposition_weight, decomposition, ("decomposition_logits", *offsets)
             ),
         }
         super().__init__(terms)
@@ -246,60 +209,38 @@ class ACELoss(CompositeLoss):
         self.sigma = sigma
         self.kernel_size = kernel_size
 
-    def _mean(
-        self, sums: Callable[..., torch.Tensor], logits: torch.Tensor, *offsets: torch.Tensor
-    ) -> torch.Tensor:
+    def _mean(self, sums: Callable[..., Tensor], logits: Tensor, *offsets: Tensor) -> Tensor:
         """The mean of sums, of a few images at a time where all pairs of patches are too many."""
         if logits.numel() <= PAIRS_AT_ONCE:
             return global_mean(sums(logits, *offsets))
         images = max(1, PAIRS_AT_ONCE // logits[0].numel())
         parts = zip(*(each.split(images) for each in (logits, *offsets)), strict=True)
-        return global_mean(
-            torch.cat([checkpoint(sums, *part, use_reentrant=False) for part in parts])
-        )
+        few = [checkpoint(sums, *part, use_reentrant=False) for part in parts]
+        return global_mean(torch.cat(few))
 
-    def _composition(
-        self, logits: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor
-    ) -> torch.Tensor:
-        """Sums of the composition, ``(B, N)``."""
-        target = self._target(logits, offset_1, offset_2, patch_cells=2)
-        # the teacher's patches are the second crop's
+    def _composition(self, logits: Tensor, *offsets: Tensor) -> Tensor:
+        """Sums of the composition, ``(B, N)``; the teacher's patches are the second crop's."""
+        target = self._target(logits, *offsets, patch_cells=2)
         return self.composition.of_teacher_patches(logits, target.mT)
 
-    def _decomposition(
-        self, logits: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor
-    ) -> torch.Tensor:
+    def _decomposition(self, logits: Tensor, *offsets: Tensor) -> Tensor:
         """Sums of the decomposition, ``(B, N)``."""
-        target = self._target(logits, offset_1, offset_2, patch_cells=1)
+        target = self._target(logits, *offsets, patch_cells=1)
         return self.decomposition.of_teacher_patches(logits, target)
 
-    def _target(
-        self,
-        logits: torch.Tensor,
-        offset_1: torch.Tensor,
-        offset_2: torch.Tensor,
-        patch_cells: int,
-    ) -> torch.Tensor:
-        cells = patches_per_axis(logits.shape[1], offset_1.shape[1])
-        return matching_target(
-            offset_1,
-            offset_2,
-            crops=(cells, 2 * cells),
-            patch_cells=patch_cells,
-            sigma=self.sigma,
-            kernel_size=self.kernel_size,
-            dtype=torch.promote_types(logits.dtype, torch.float32),
-        )
+    def _target(self, logits: Tensor, *offsets: Tensor, patch_cells: int) -> Tensor:
+        cells = grid_side(logits.shape[1])
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        crops = cells, 2 * cells
+        return matching_target(*offsets, crops, patch_cells, self.sigma, self.kernel_size, dtype)
 
 
-def patches_per_axis(num_tokens: int, spatial_dims: int) -> int:
-    """Patches along each axis of a grid that is equally long on all."""
-    length = round(num_tokens ** (1 / spatial_dims))
-    if length**spatial_dims != num_tokens:
-        raise ValueError(
-            f"{num_tokens} tokens fill no grid that is equally long on {spatial_dims} axes"
-        )
-    return length
+def grid_side(num_tokens: int) -> int:
+    """Patches along each axis of a square grid."""
+    side = math.isqrt(num_tokens)
+    if side**2 != num_tokens:
+        raise ValueError(f"{num_tokens} tokens fill no square grid")
+    return side
 
 
 # crops of 14 x 14 cells of 32 pixels, each cell one patch: what the paper's values were chosen for
@@ -313,9 +254,6 @@ def composition_alpha(grid: int) -> float:
     Args:
         grid: patches of a crop along each axis, even and at least 6.
 
-    Returns:
-        α in (0, 1).
-
     Example:
         >>> round(composition_alpha(14), 4), round(composition_alpha(28), 4)
         (0.9, 0.975)
@@ -324,19 +262,7 @@ def composition_alpha(grid: int) -> float:
 
 
 def decomposition_alpha(grid: int) -> float:
-    """
-    α of the decomposition with which negatives weigh as much as on the paper's grid of 14 x 14 with α = 0.99.
-
-    Args:
-        grid: patches of a crop along each axis, at least 2.
-
-    Returns:
-        α in (0, 1).
-
-    Example:
-        >>> round(decomposition_alpha(14), 4), round(decomposition_alpha(28), 4)
-        (0.99, 0.9975)
-    """
+    """The same of the decomposition, whose paper's α is 0.99; ``grid`` is at least 2."""
     return _balanced_alpha(0.99, 2 * _PAPER_GRID, 2 * grid)
 
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.global_mean import global_mean, global_weighted_mean
@@ -46,12 +46,8 @@ class StructureConsistencyLoss(nn.Module):
         super().__init__()
         self.similarity = TokenSimilarity(temperature, similarity)
 
-    def forward(
-        self, q: torch.Tensor, prototypes: torch.Tensor, normal: torch.Tensor
-    ) -> torch.Tensor:
+    def forward(self, q: Tensor, prototypes: Tensor, normal: Tensor) -> Tensor:
         """
-        Compute the loss.
-
         Args:
             q: token probabilities ``(B, L, K)``.
             prototypes: ``(L, K)``, or ``(B, L, K)`` for prototypes of each image.
@@ -59,9 +55,6 @@ class StructureConsistencyLoss(nn.Module):
 
         Returns:
             Scalar; 0 without a normal token.
-
-        Raises:
-            ValueError: when the shapes do not fit.
         """
         _check_shapes(q, prototypes, normal)
         with without_autocast(q):
@@ -83,10 +76,8 @@ class CategoryConsistencyLoss(nn.Module):
     are never pulled together unless asked for. The cost is one (B, B) matrix per position: O(L B²) memory.
 
     In a process group i runs over this rank's images and b over those of all W ranks, whose tokens are gathered with
-    their gradients: loss and gradients are those of one process with the W-fold batch. Each rank then keeps a (B, W B)
-    matrix per position and all tokens (W B L K numbers, and as many for their gradient), and a call has three gathers
-    and a sum over the ranks; :class:`AFiReLoss` calls it once per lesion variant. Every rank must bring equally many
-    images.
+    their gradients: loss and gradients are those of one process with the W-fold batch, and a rank keeps a (B, W B)
+    matrix per position. Every rank must bring equally many images.
 
     Args:
         temperature: τ > 0.
@@ -95,8 +86,7 @@ class CategoryConsistencyLoss(nn.Module):
             prototype (ablation, Table 4 row 4; it harms).
 
     Example:
-        >>> q = torch.softmax(torch.rand(4, 9, 8), -1)
-        >>> normal = torch.rand(4, 9) > 0.3
+        >>> q, normal = torch.softmax(torch.rand(4, 9, 8), -1), torch.rand(4, 9) > 0.3
         >>> CategoryConsistencyLoss()(q, q.mean(0), normal).shape
         torch.Size([])
     """
@@ -111,12 +101,8 @@ class CategoryConsistencyLoss(nn.Module):
         self.similarity = TokenSimilarity(temperature, similarity)
         self.include_abnormal_pairs = include_abnormal_pairs
 
-    def forward(
-        self, q: torch.Tensor, prototypes: torch.Tensor, normal: torch.Tensor
-    ) -> torch.Tensor:
+    def forward(self, q: Tensor, prototypes: Tensor, normal: Tensor) -> Tensor:
         """
-        Compute the loss.
-
         Args:
             q: token probabilities ``(B, L, K)``.
             prototypes: ``(L, K)``, or ``(B, L, K)`` for prototypes of each image.
@@ -124,9 +110,6 @@ class CategoryConsistencyLoss(nn.Module):
 
         Returns:
             Scalar; 0 without an anchor.
-
-        Raises:
-            ValueError: when the shapes do not fit.
         """
         _check_shapes(q, prototypes, normal)
         with without_autocast(q):
@@ -147,15 +130,13 @@ class CategoryConsistencyLoss(nn.Module):
                 anchors = anchors | abnormal_anchors
             return global_mean(loss, anchors)
 
-    def _same_image(self, num_anchors: int, num_others: int, device: torch.device) -> torch.Tensor:
+    def _same_image(self, num_anchors: int, num_others: int, device: torch.device) -> Tensor:
         """``(B anchors, B others)``: where an anchor meets itself among the others."""
         first = global_rank() * num_anchors if num_others > num_anchors else 0
         anchors = torch.arange(first, first + num_anchors, device=device)
         return anchors.unsqueeze(1) == torch.arange(num_others, device=device)
 
-    def _scores(
-        self, tokens: torch.Tensor, others: torch.Tensor, prototypes: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _scores(self, tokens: Tensor, others: Tensor, prototypes: Tensor) -> tuple[Tensor, Tensor]:
         """Log f of all pairs ``(L, B anchors, B others)`` and of each anchor with its prototype ``(L, B anchors)``."""
         anchors, candidates = (x.transpose(0, 1).contiguous() for x in (tokens, others))
         own = prototypes.unsqueeze(1) if prototypes.ndim == 2 else prototypes.transpose(0, 1)
@@ -181,9 +162,6 @@ class AnomalyRestorationLoss(nn.Module):
     Args:
         abnormal_weight: w >= 1, 5 by default (the paper gives no value).
 
-    Raises:
-        ValueError: for a weight that is not positive.
-
     Example:
         >>> target = torch.zeros(1, 2, 4)
         >>> restored = torch.tensor([[[1.0] * 4, [0.0] * 4]])
@@ -198,12 +176,8 @@ class AnomalyRestorationLoss(nn.Module):
             raise ValueError(f"abnormal_weight must be positive, got {abnormal_weight}")
         self.abnormal_weight = abnormal_weight
 
-    def forward(
-        self, restored: torch.Tensor, target: torch.Tensor, abnormal: torch.Tensor
-    ) -> torch.Tensor:
+    def forward(self, restored: Tensor, target: Tensor, abnormal: Tensor) -> Tensor:
         """
-        Compute the loss.
-
         Args:
             restored: patches ``(B, L, P)`` of the decoder.
             target: patches ``(B, L, P)`` of the normal image.
@@ -211,9 +185,6 @@ class AnomalyRestorationLoss(nn.Module):
 
         Returns:
             Scalar.
-
-        Raises:
-            ValueError: when the shapes do not fit.
         """
         check_shapes(
             restored=(restored, "*B, L, P"),
@@ -270,47 +241,36 @@ class AFiReLoss(CompositeLoss):
         include_abnormal_pairs: bool = False,
         abnormal_weight: float = 5.0,
     ) -> None:
+        tokens, patches = ("q", "prototypes", "abnormal"), ("restored", "target", "abnormal")
         terms = {
-            "structure": LossTerm(
-                structure_weight, self._structure, ("q", "prototypes", "abnormal")
-            ),
-            "category": LossTerm(category_weight, self._category, ("q", "prototypes", "abnormal")),
-            "restoration": LossTerm(
-                restoration_weight, self._restoration, ("restored", "target", "abnormal")
-            ),
+            "structure": LossTerm(structure_weight, self._structure, tokens),
+            "category": LossTerm(category_weight, self._category, tokens),
+            "restoration": LossTerm(restoration_weight, self._restoration, patches),
         }
         super().__init__(terms)
         self.structure = StructureConsistencyLoss(temperature, similarity)
         self.category = CategoryConsistencyLoss(temperature, similarity, include_abnormal_pairs)
         self.restoration = AnomalyRestorationLoss(abnormal_weight)
 
-    def _structure(
-        self, q: torch.Tensor, prototypes: torch.Tensor, abnormal: torch.Tensor
-    ) -> torch.Tensor:
+    def _structure(self, q: Tensor, prototypes: Tensor, abnormal: Tensor) -> Tensor:
         if prototypes.ndim == 3:  # of each image: the same for its variants
             prototypes = prototypes.repeat_interleave(q.shape[1], 0)
         return self.structure(q.flatten(0, 1), prototypes, ~abnormal.flatten(0, 1))
 
-    def _category(
-        self, q: torch.Tensor, prototypes: torch.Tensor, abnormal: torch.Tensor
-    ) -> torch.Tensor:
-        variants = range(q.shape[1])
-        return torch.stack(
-            [self.category(q[:, n], prototypes, ~abnormal[:, n]) for n in variants]
-        ).mean()
+    def _category(self, q: Tensor, prototypes: Tensor, abnormal: Tensor) -> Tensor:
+        variants = zip(q.unbind(1), abnormal.unbind(1), strict=True)
+        return torch.stack([self.category(x, prototypes, ~lesion) for x, lesion in variants]).mean()
 
-    def _restoration(
-        self, restored: torch.Tensor, target: torch.Tensor, abnormal: torch.Tensor
-    ) -> torch.Tensor:
+    def _restoration(self, restored: Tensor, target: Tensor, abnormal: Tensor) -> Tensor:
         return self.restoration(restored, target.expand_as(restored), abnormal)
 
 
 def _contrast(
-    pairs: torch.Tensor,
-    in_category: torch.Tensor,
-    others_in_category: torch.Tensor,
-    against: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    pairs: Tensor,
+    in_category: Tensor,
+    others_in_category: Tensor,
+    against: Tensor,
+) -> tuple[Tensor, Tensor]:
     """-log(pos / (pos + neg)) of each token as anchor."""
     positive = _masked_logsumexp(pairs, others_in_category.unsqueeze(1))
     # every other token of the position is either a positive or a negative
@@ -319,12 +279,12 @@ def _contrast(
     return everything - positive, in_category & (others > 0)
 
 
-def _masked_logsumexp(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def _masked_logsumexp(x: Tensor, mask: Tensor) -> Tensor:
     """Logarithm of the sum of exp over the last axis where the mask is True; about NEGLIGIBLE where it nowhere is."""
     return torch.logsumexp(x.masked_fill(~mask, NEGLIGIBLE), dim=-1)
 
 
-def _check_shapes(q: torch.Tensor, prototypes: torch.Tensor, normal: torch.Tensor) -> None:
+def _check_shapes(q: Tensor, prototypes: Tensor, normal: Tensor) -> None:
     shape = "L, K" if prototypes.ndim == 2 else "B, L, K"
     check_shapes(q=(q, "B, L, K"), prototypes=(prototypes, shape), normal=(normal, "B, L"))
     if normal.dtype != torch.bool:

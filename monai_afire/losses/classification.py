@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from monai_afire.losses.global_mean import global_mean
 from monai_afire.losses.loss_shapes import check_shapes
@@ -38,21 +38,18 @@ class MaskedMultilabelLoss(nn.Module):
             CheXpert, AAAI 2019.
         positive_weight: ``(M,)`` factors of the positive labels, for rare findings; None weighs all alike.
 
-    Raises:
-        ValueError: for another policy, or weights that are negative or not finite.
-
     Example:
         >>> loss = MaskedMultilabelLoss()
         >>> loss(torch.zeros(2, 2), torch.tensor([[1.0, torch.nan], [0.0, -1.0]]))
         tensor(0.6931)
     """
 
-    positive_weight: torch.Tensor | None
+    positive_weight: Tensor | None
 
     def __init__(
         self,
         uncertain: str = "ignore",
-        positive_weight: Sequence[float] | torch.Tensor | None = None,
+        positive_weight: Sequence[float] | Tensor | None = None,
     ) -> None:
         super().__init__()
         check_uncertain_policy(uncertain)
@@ -61,34 +58,24 @@ class MaskedMultilabelLoss(nn.Module):
         if positive_weight is not None:
             weight = torch.as_tensor(positive_weight, dtype=torch.float32)
             if weight.ndim != 1 or not weight.isfinite().all() or (weight < 0).any():
-                raise ValueError(
-                    f"positive_weight must be one finite number >= 0 per class, got {positive_weight}"
-                )
+                wanted = "one finite number >= 0 per class"
+                raise ValueError(f"positive_weight must be {wanted}, got {positive_weight}")
         self.register_buffer("positive_weight", weight, persistent=False)
 
-    def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """
-        Compute the loss.
-
         Args:
             logits: ``(B, M)``.
             labels: ``(B, M)``: 1 present, 0 absent, -1 uncertain, NaN missing.
 
         Returns:
             Scalar, at least float32.
-
-        Raises:
-            ValueError: for shapes that do not fit, or (checked on a CPU only) other labels.
         """
         check_shapes(_ONE_OUTPUT_PER_CLASS, logits=(logits, "B, M"), labels=(labels, "B, M"))
         labels = resolve_uncertain(labels, self.uncertain)
         logits = at_least_float32(logits)
         known = ~labels.isnan()
         weight = self.positive_weight
-        if weight is not None and len(weight) != logits.shape[1]:
-            raise ValueError(
-                f"{len(weight)} positive weights for {logits.shape[1]} classes: give one per class"
-            )
         losses = F.binary_cross_entropy_with_logits(
             # a logit that is not finite must not reach the gradients by way of 0 * NaN
             torch.where(known, logits, 0.0),
@@ -114,10 +101,8 @@ class MaskedMulticlassLoss(nn.Module):
         tensor(0.6931)
     """
 
-    def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """
-        Compute the loss.
-
         Args:
             logits: ``(B, K)``.
             labels: ``(B, K)``, 1 for the image's class and 0 for the others; NaN where the class is not known
@@ -125,9 +110,6 @@ class MaskedMulticlassLoss(nn.Module):
 
         Returns:
             Scalar, at least float32.
-
-        Raises:
-            ValueError: for shapes that do not fit, or (checked on a CPU only) labels of no or several classes.
         """
         check_shapes(_ONE_OUTPUT_PER_CLASS, logits=(logits, "B, K"), labels=(labels, "B, K"))
         known = ~labels.isnan().any(1)
@@ -143,7 +125,7 @@ class MaskedMulticlassLoss(nn.Module):
 def classification_loss(
     label_kind: str = "multilabel",
     uncertain: str = "ignore",
-    positive_weight: Sequence[float] | torch.Tensor | None = None,
+    positive_weight: Sequence[float] | Tensor | None = None,
 ) -> nn.Module:
     """
     The loss of a kind of labels.
@@ -155,9 +137,6 @@ def classification_loss(
 
     Returns:
         The loss on logits ``(B, K)`` and labels ``(B, K)``.
-
-    Raises:
-        ValueError: for another kind, or a policy or weights that it cannot have.
 
     Example:
         >>> type(classification_loss("multiclass")).__name__
@@ -173,10 +152,9 @@ def classification_loss(
     return MaskedMulticlassLoss()
 
 
-def _check_one_hot(one_hot: torch.Tensor, known: torch.Tensor) -> None:
+def _check_one_hot(one_hot: Tensor, known: Tensor) -> None:
     wrong = known & ~(((one_hot == 0) | (one_hot == 1)).all(1) & (one_hot.sum(1) == 1))
     if wrong.any():
         row = int(wrong.nonzero()[0])
-        found = f"{int(wrong.sum())} of {len(wrong)} images have not exactly one class"
-        first = f"the first of them {row}: {one_hot[row].tolist()}"
-        raise ValueError(f"{found}, {first}; lists of findings are label_kind 'multilabel'")
+        found = f"image {row} has not exactly one class: {one_hot[row].tolist()}"
+        raise ValueError(f"{found}; lists of findings are label_kind 'multilabel'")

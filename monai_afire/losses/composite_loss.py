@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 @dataclass(frozen=True)
@@ -20,14 +20,10 @@ class LossTerm:
         weight: factor in the sum; a term of weight 0 is not computed.
         function: from the network's outputs that ``needs`` names, in its order, to a scalar.
         needs: names of these outputs.
-
-    Example:
-        >>> LossTerm(0.5, torch.nn.MSELoss(), ("restored", "target")).needs
-        ('restored', 'target')
     """
 
     weight: float
-    function: Callable[..., torch.Tensor]
+    function: Callable[..., Tensor]
     needs: tuple[str, ...]
 
 
@@ -42,9 +38,6 @@ class CompositeLoss(nn.Module):
     Args:
         terms: by name, in the order of the sum.
 
-    Raises:
-        ValueError: when a weight is negative or all are zero.
-
     Example:
         >>> length = LossTerm(2.0, lambda x: x.abs().mean(), needs=("x",))
         >>> loss = CompositeLoss({"length": length})
@@ -58,11 +51,9 @@ class CompositeLoss(nn.Module):
         if min(self.weights.values()) < 0 or max(self.weights.values()) == 0:
             raise ValueError(f"the weights must not be negative nor all zero, got {self.weights}")
         self.active = {name: term for name, term in terms.items() if term.weight > 0}
-        self.terms: dict[str, torch.Tensor] = {}
+        self.terms: dict[str, Tensor] = {}
 
-    def forward(
-        self, outputs: Mapping[str, torch.Tensor], label: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def forward(self, outputs: Mapping[str, Tensor], label: Tensor | None = None) -> Tensor:
         """
         Compute the weighted sum of the terms.
 
@@ -72,9 +63,6 @@ class CompositeLoss(nn.Module):
 
         Returns:
             Scalar.
-
-        Raises:
-            ValueError: when the network gives what no term needs.
         """
         values = {
             name: term.function(*(outputs[need] for need in term.needs))

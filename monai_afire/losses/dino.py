@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.global_mean import global_mean
@@ -30,10 +30,8 @@ class MultiCropCrossEntropy(nn.Module):
         tensor(1.0397)
     """
 
-    def forward(self, student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+    def forward(self, student: Tensor, teacher: Tensor) -> Tensor:
         """
-        Compute the loss.
-
         Args:
             student: logarithms of the student's probabilities for all crops, ``(B, V, K)``, the teacher's crops first.
             teacher: the teacher's probabilities for its crops, ``(B, G, K)``, G <= V.
@@ -77,9 +75,9 @@ class DINOLoss(CompositeLoss):
         super().__init__(terms)
         self.cross_entropy = MultiCropCrossEntropy()
 
-    def _divergence(self, student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+    def _divergence(self, student: Tensor, teacher: Tensor) -> Tensor:
         return self.cross_entropy(student, teacher) - self._entropy(teacher)
 
-    def _entropy(self, teacher: torch.Tensor) -> torch.Tensor:
+    def _entropy(self, teacher: Tensor) -> Tensor:
         """Each of the teacher's crops is in equally many pairs, so that the mean over the pairs is that over them."""
         return global_mean(torch.special.entr(at_least_float32(teacher)).sum(-1))

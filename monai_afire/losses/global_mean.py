@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from monai_afire.utils.distributed import all_reduce, world_size
 
 
-def global_mean(values: torch.Tensor, where: torch.Tensor | None = None) -> torch.Tensor:
+def global_mean(values: Tensor, where: Tensor | None = None) -> Tensor:
     r"""
     Mean over the global batch, of the values that count.
 
@@ -41,26 +42,13 @@ def global_mean(values: torch.Tensor, where: torch.Tensor | None = None) -> torc
     return total / count
 
 
-def global_weighted_mean(values: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """
-    Weighted mean over the global batch, see :func:`global_mean`.
-
-    Args:
-        values: any shape.
-        weight: >= 0, of this shape, not all 0.
-
-    Returns:
-        Scalar.
-
-    Example:
-        >>> global_weighted_mean(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 1.0]))
-        tensor(1.2500)
-    """
+def global_weighted_mean(values: Tensor, weight: Tensor) -> Tensor:
+    """Weighted mean over the global batch, see :func:`global_mean`; weights >= 0, not all 0."""
     total, count = _of_all_ranks((weight * values).sum(), weight.sum())
     return total / count
 
 
-def _of_all_ranks(total: torch.Tensor, count: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _of_all_ranks(total: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
     if world_size() == 1:
         return total, count
     summed = all_reduce(torch.stack([total, count.to(total.dtype)]))

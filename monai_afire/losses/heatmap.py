@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from monai_afire.losses.global_mean import global_mean
 from monai_afire.losses.loss_shapes import check_shapes
@@ -33,9 +33,6 @@ class HeatmapLoss(nn.Module):
         positive_weight: w > 0, weight of the pixel at the landmark against one far from it; 1 for the plain mean
             squared error.
 
-    Raises:
-        ValueError: for a weight that is not positive.
-
     Example:
         >>> label = torch.tensor([[[[0.0, 1.0]], [[float("nan"), 1.0]]]])
         >>> HeatmapLoss(positive_weight=3)(torch.zeros(1, 2, 1, 2), label)
@@ -48,19 +45,14 @@ class HeatmapLoss(nn.Module):
             raise ValueError(f"positive_weight must be positive and finite, got {positive_weight}")
         self.positive_weight = positive_weight
 
-    def forward(self, pred: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+    def forward(self, pred: Tensor, label: Tensor) -> Tensor:
         """
-        Compute the loss.
-
         Args:
             pred: heat maps ``(B, P, *S)`` of the network.
             label: true heat maps ``(B, P, *S)``, a map with a NaN for a landmark that is not known.
 
         Returns:
             Scalar; 0, with gradients of 0, without a known landmark.
-
-        Raises:
-            ValueError: when the shapes do not fit.
         """
         check_shapes(pred=(pred, "B, P, *S"), label=(label, "B, P, *S"))
         with without_autocast(pred):

@@ -7,24 +7,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 
-def check_shapes(hint: str = "", **expected: tuple[torch.Tensor, str]) -> None:
+def check_shapes(hint: str = "", **expected: tuple[Tensor, str]) -> None:
     """
-    Refuse tensors whose shapes do not fit together.
+    Refuse tensors whose shapes do not fit together, which PyTorch would broadcast to a wrong number.
 
     Args:
         hint: remedy, for the message.
         expected: by name, a tensor and its axes, such as ``(q, "B, L, K")``. The same letter is the same size in all
             tensors. One name with a star stands for one or more axes.
-
-    Raises:
-        ValueError: with the expected and the observed shapes.
-
-    Example:
-        >>> check_shapes(q=(torch.zeros(2, 3, 4), "B, L, K"), normal=(torch.zeros(2, 4), "B, L"))
-        Traceback (most recent call last):
-        ValueError: expected q (B, L, K) and normal (B, L), got (2, 3, 4) and (2, 4)
     """
     sizes: dict[str, object] = {}
     if all(_fits(tensor.shape, axes.split(", "), sizes) for tensor, axes in expected.values()):

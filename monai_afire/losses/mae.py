@@ -33,8 +33,6 @@ class MaskedReconstructionLoss(nn.Module):
         self, reconstructed: torch.Tensor, target: torch.Tensor, hidden: torch.Tensor
     ) -> torch.Tensor:
         """
-        Compute the loss.
-
         Args:
             reconstructed: patches ``(B, L, P)`` of the decoder.
             target: patches ``(B, L, P)`` in the same intensity.
@@ -42,9 +40,6 @@ class MaskedReconstructionLoss(nn.Module):
 
         Returns:
             Scalar; 0 when nothing is hidden.
-
-        Raises:
-            ValueError: when the shapes do not fit.
         """
         check_shapes(
             reconstructed=(reconstructed, "B, L, P"),

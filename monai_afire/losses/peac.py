@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.global_mean import global_mean
@@ -17,12 +17,12 @@ from monai_afire.utils.precision import at_least_float32, without_autocast
 SHORTEST = 1e-6
 
 
-def on_sphere(vectors: torch.Tensor) -> torch.Tensor:
+def on_sphere(vectors: Tensor) -> Tensor:
     """Vectors ``(..., H)`` after L2 normalization."""
     return F.normalize(at_least_float32(vectors), dim=-1, eps=SHORTEST)
 
 
-def sphere_distance(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+def sphere_distance(student: Tensor, teacher: Tensor) -> Tensor:
     """Squared distance ``(...,)`` on the unit sphere, where the teacher's ``(..., H)`` are already, as 2 - 2 cos."""
     student = at_least_float32(student)
     # divided afterwards: a normalized student would be kept for the backward pass
@@ -46,12 +46,8 @@ class OrderClassificationLoss(nn.Module):
         True
     """
 
-    def forward(
-        self, logits: torch.Tensor, order: torch.Tensor, samples: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def forward(self, logits: Tensor, order: Tensor, samples: Tensor | None = None) -> Tensor:
         """
-        Compute the loss.
-
         Args:
             logits: ``(B, L, N)``, L = N.
             order: ``(B, L)`` int64 in [0, N), the original place of the patch that is now at each place.
@@ -82,19 +78,14 @@ class AppearanceRestorationLoss(nn.Module):
         tensor(4.)
     """
 
-    def forward(self, restored: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    def forward(self, restored: Tensor, target: Tensor) -> Tensor:
         """
-        Compute the loss.
-
         Args:
             restored: patches ``(B, L, P)`` of the restoration head.
             target: patches ``(B, L, P)`` of the undistorted crop, in the same intensity.
 
         Returns:
             Scalar.
-
-        Raises:
-            ValueError: when the shapes do not fit.
         """
         check_shapes(restored=(restored, "B, L, P"), target=(target, "B, L, P"))
         with without_autocast(restored):
@@ -117,19 +108,14 @@ class GlobalConsistencyLoss(nn.Module):
         (tensor(2.), tensor(4.))
     """
 
-    def forward(self, student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+    def forward(self, student: Tensor, teacher: Tensor) -> Tensor:
         """
-        Compute the loss.
-
         Args:
             student: embeddings ``(B, H)`` of one crop of each image.
             teacher: embeddings ``(B, H)`` of the other crop of the same images; detach them (PEAC's network does).
 
         Returns:
             Scalar in [0, 4].
-
-        Raises:
-            ValueError: when the shapes do not fit.
         """
         check_shapes(student=(student, "B, H"), teacher=(teacher, "B, H"))
         with without_autocast(student):
@@ -160,14 +146,12 @@ class LocalConsistencyLoss(nn.Module):
 
     def forward(
         self,
-        student: torch.Tensor,
-        teacher: torch.Tensor,
-        matches: torch.Tensor,
-        samples: torch.Tensor | None = None,
-    ) -> torch.Tensor:
+        student: Tensor,
+        teacher: Tensor,
+        matches: Tensor,
+        samples: Tensor | None = None,
+    ) -> Tensor:
         """
-        Compute the loss.
-
         Args:
             student: embeddings ``(B, L, H)`` of one crop's patches.
             teacher: embeddings ``(B, M, H)`` of the other crop's patches; detach them (PEAC's network does).
@@ -177,9 +161,6 @@ class LocalConsistencyLoss(nn.Module):
 
         Returns:
             Scalar in [0, 4]; 0 where nothing matches.
-
-        Raises:
-            ValueError: when the shapes do not fit.
         """
         check_shapes(
             student=(student, "B, L, H"), teacher=(teacher, "B, M, H"), matches=(matches, "B, L")
@@ -220,9 +201,6 @@ class PEACLoss(CompositeLoss):
         global_weight: weight of the global consistency.
         local_weight: weight of the local consistency.
 
-    Raises:
-        ValueError: for negative weights or no positive weight.
-
     Example:
         >>> outputs = {
         ...     "order": torch.tensor([[1, 0], [0, 1]]), "shuffled": torch.tensor([True, False]),
@@ -243,42 +221,33 @@ class PEACLoss(CompositeLoss):
         crops = ("{}_1", "{}_2", "teacher_{}_1", "teacher_{}_2")
         of_crops = tuple(name.format("global") for name in crops)
         of_patches = tuple(name.format("local") for name in crops)
+        matches = ("matches_1", "matches_2", "shuffled")
+        order, patches = ("order_logits", "order", "shuffled"), ("restored", "target")
         terms = {
-            "order": LossTerm(
-                order_weight, OrderClassificationLoss(), ("order_logits", "order", "shuffled")
-            ),
-            "restoration": LossTerm(
-                restoration_weight, AppearanceRestorationLoss(), ("restored", "target")
-            ),
+            "order": LossTerm(order_weight, OrderClassificationLoss(), order),
+            "restoration": LossTerm(restoration_weight, AppearanceRestorationLoss(), patches),
             "global": LossTerm(global_weight, self._global, of_crops),
-            "local": LossTerm(
-                local_weight, self._local, (*of_patches, "matches_1", "matches_2", "shuffled")
-            ),
+            "local": LossTerm(local_weight, self._local, (*of_patches, *matches)),
         }
         super().__init__(terms)
         self.global_consistency = GlobalConsistencyLoss()
         self.local_consistency = LocalConsistencyLoss()
 
     def _global(
-        self,
-        first: torch.Tensor,
-        second: torch.Tensor,
-        teacher_1: torch.Tensor,
-        teacher_2: torch.Tensor,
-    ) -> torch.Tensor:
-        return self.global_consistency(first, teacher_2) + self.global_consistency(
-            second, teacher_1
-        )
+        self, first: Tensor, second: Tensor, teacher_1: Tensor, teacher_2: Tensor
+    ) -> Tensor:
+        as_drawn = self.global_consistency(first, teacher_2)
+        return as_drawn + self.global_consistency(second, teacher_1)
 
     def _local(
         self,
-        first: torch.Tensor,
-        second: torch.Tensor,
-        teacher_1: torch.Tensor,
-        teacher_2: torch.Tensor,
-        matches_1: torch.Tensor,
-        matches_2: torch.Tensor,
-        shuffled: torch.Tensor,
-    ) -> torch.Tensor:
+        first: Tensor,
+        second: Tensor,
+        teacher_1: Tensor,
+        teacher_2: Tensor,
+        matches_1: Tensor,
+        matches_2: Tensor,
+        shuffled: Tensor,
+    ) -> Tensor:
         as_drawn = self.local_consistency(first, teacher_2, matches_1, ~shuffled)
         return as_drawn + self.local_consistency(second, teacher_1, matches_2, ~shuffled)

@@ -30,9 +30,6 @@ class TokenSimilarity:
         temperature: τ > 0.
         name: "paper", "teacher_ce" or "cosine".
 
-    Raises:
-        ValueError: for an unknown name or a temperature that is not positive.
-
     Example:
         >>> similarity = TokenSimilarity(temperature=0.5, name="cosine")
         >>> similarity(torch.eye(2), torch.eye(2))

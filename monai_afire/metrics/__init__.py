@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Metrics of pre-training, and those that training chooses by: mean AUC, Dice, radial error, probes of features."""
+"""Metrics of pre-training, and those that training chooses by: mean AUC, radial error, probes of features."""
 
 from __future__ import annotations
 
@@ -20,14 +20,12 @@ from monai_afire.metrics.pretraining import (
     prototype_information,
     restoration_gain,
 )
-from monai_afire.metrics.segmentation import MaskDice
 
 __all__ = [
     "ACEMetrics",
     "AFiReMetrics",
     "DINOMetrics",
     "MAEMetrics",
-    "MaskDice",
     "MeanAUC",
     "MeanRadialError",
     "PEACMetrics",

@@ -8,15 +8,13 @@ from collections.abc import Mapping
 
 import torch
 
-from monai_afire.losses.ace import patches_per_axis
+from monai_afire.losses.ace import grid_side
 from monai_afire.metrics.pretraining import (
     PretrainingMetrics,
     correspondence_accuracy,
     prototype_information,
 )
 from monai_afire.transforms.grid_crop import matching_patches
-
-_NAMES = ("composition_accuracy", "decomposition_accuracy", "chance", "global_information")
 
 
 def ace_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -37,41 +35,29 @@ def ace_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
           teacher's distributions as a share of the largest possible, log D; 0 when all crops share one distribution.
 
     Example:
-        >>> offset = torch.zeros(1, 1, dtype=torch.int64)  # one image with one spatial axis of two patches
-        >>> logits = torch.tensor([[[5.0], [1.0]]])
+        >>> offset = torch.zeros(1, 2, dtype=torch.int64)  # one image of 2 x 2 patches
+        >>> logits = torch.tensor([[[5.0], [1.0], [1.0], [1.0]]])
         >>> metrics = ace_metrics({"offset_1": offset, "offset_2": offset, "composition_logits": logits})
         >>> metrics["composition_accuracy"], metrics["chance"], metrics["decomposition_accuracy"]
-        (tensor(1.), tensor(0.5000), tensor(nan))
+        (tensor(1.), tensor(0.2500), tensor(nan))
     """
     undefined = torch.tensor(float("nan"), device=outputs["offset_1"].device)
-    metrics = dict.fromkeys(_NAMES, undefined)
+    metrics = dict.fromkeys(ACEMetrics.names, undefined)
     for part in ("composition", "decomposition"):
         if f"{part}_logits" in outputs:
-            metrics[f"{part}_accuracy"] = correspondence_accuracy(
-                *ace_correspondence(outputs, part)
-            )
+            places = ace_correspondence(outputs, part)
+            metrics[f"{part}_accuracy"] = correspondence_accuracy(*places)
             metrics["chance"] = torch.full_like(undefined, 1 / outputs[f"{part}_logits"].shape[1])
     if "global_teacher" in outputs:
-        metrics["global_information"] = prototype_information(
-            outputs["global_teacher"].flatten(0, 1)
-        )
+        distributions = outputs["global_teacher"].flatten(0, 1)
+        metrics["global_information"] = prototype_information(distributions)
     return metrics
 
 
 class ACEMetrics(PretrainingMetrics):
-    """
-    The values of :func:`ace_metrics` over a validation, see :class:`PretrainingMetrics`.
+    """The values of :func:`ace_metrics` over a validation, see :class:`PretrainingMetrics`."""
 
-    Args:
-        device: of the sums.
-
-    Example:
-        >>> ACEMetrics().names[0]
-        'composition_accuracy'
-    """
-
-    names = _NAMES
-
+    names = ("composition_accuracy", "decomposition_accuracy", "chance", "global_information")
     batch_metrics = staticmethod(ace_metrics)
 
 
@@ -90,15 +76,9 @@ def ace_correspondence(
     Returns:
         nearest: ``(B, M)`` int64, the most similar patch.
         matches: ``(B, M)`` int64, the patch that shows exactly the same place, -1 where there is none.
-
-    Example:
-        >>> offset = torch.zeros(1, 1, dtype=torch.int64)  # one image with one spatial axis of two patches
-        >>> outputs = {"offset_1": offset, "offset_2": offset, "composition_logits": torch.tensor([[[5.0], [1.0]]])}
-        >>> ace_correspondence(outputs)
-        (tensor([[0]]), tensor([[0]]))
     """
     logits, offset_1, offset_2 = outputs[f"{part}_logits"], outputs["offset_1"], outputs["offset_2"]
-    cells = patches_per_axis(logits.shape[1], offset_1.shape[1])
+    cells = grid_side(logits.shape[1])
     if part == "composition":
         matches = matching_patches(offset_1, offset_2, (cells, 2 * cells), (2, 2))
     else:

@@ -25,24 +25,19 @@ def afire_metrics(
 
     Returns:
         "restoration_gain" and "position_accuracy", NaN where an ablation left out what they need.
-
-    Example:
-        >>> afire_metrics({"abnormal": torch.zeros(1, 1, 4, dtype=torch.bool)})["position_accuracy"]
-        tensor(nan)
     """
-    undefined = torch.tensor(float("nan"))
-    gain, accuracy = undefined, undefined
+    metrics = dict.fromkeys(AFiReMetrics.names, torch.tensor(float("nan")))
     abnormal = outputs["abnormal"]
     if "restored" in outputs:
-        gain = restoration_gain(
-            outputs["restored"], outputs["target"], outputs["corrupted"], abnormal
-        )
+        patches = outputs["restored"], outputs["target"], outputs["corrupted"]
+        metrics["restoration_gain"] = restoration_gain(*patches, abnormal)
     if "q" in outputs:
         prototypes = outputs["prototypes"]
         # of each image: for all variants
         prototypes = prototypes.unsqueeze(1) if prototypes.ndim == 3 else prototypes
         accuracy = position_accuracy(outputs["q"], prototypes, ~abnormal, similarity)
-    return {"restoration_gain": gain, "position_accuracy": accuracy}
+        metrics["position_accuracy"] = accuracy
+    return metrics
 
 
 class AFiReMetrics(PretrainingMetrics):
@@ -52,10 +47,6 @@ class AFiReMetrics(PretrainingMetrics):
     Args:
         similarity: of the contrastive losses.
         device: of the sums.
-
-    Example:
-        >>> AFiReMetrics().names
-        ('restoration_gain', 'position_accuracy')
     """
 
     names: ClassVar[tuple[str, ...]] = ("restoration_gain", "position_accuracy")

@@ -31,9 +31,6 @@ def roc_auc(labels: ArrayLike, scores: ArrayLike) -> float:
     Returns:
         In [0, 1]; NaN for one class only.
 
-    Raises:
-        ValueError: for empty or unequal lengths, other labels, or a score that is NaN (all functions here).
-
     Example:
         >>> roc_auc([0, 0, 1, 1], [0.1, 0.4, 0.4, 0.8])
         0.875
@@ -57,10 +54,6 @@ def best_f1_threshold(labels: ArrayLike, scores: ArrayLike) -> float:
 
     Returns:
         One of the scores; NaN for one class only.
-
-    Example:
-        >>> best_f1_threshold([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8])
-        0.35
     """
     truth, values = checked_labels(labels, scores)
     if truth.all() or not truth.any():

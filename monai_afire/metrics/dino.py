@@ -71,14 +71,6 @@ def dino_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]
           each, 1 uniform,
         * "feature_spread": alarm for a collapse of the encoder itself, the spread of the mean tokens
           (:func:`monai_afire.metrics.embedding_spread`).
-
-    Example:
-        >>> teacher = torch.full((4, 2, 8), 1 / 8)
-        >>> collapsed = {"student": teacher.log(), "teacher": teacher, "teacher_tokens": torch.ones(4, 2, 9, 6)}
-        >>> {name: round(float(value), 3) for name, value in dino_metrics(collapsed).items()}
-        ... # doctest: +NORMALIZE_WHITESPACE
-        {'crop_accuracy': 0.25, 'chance': 0.25, 'teacher_information': 0.0, 'teacher_entropy': 1.0,
-         'feature_spread': 0.0}
     """
     student, teacher = outputs["student"], outputs["teacher"]
     distributions = teacher.flatten(0, 1)
@@ -92,19 +84,9 @@ def dino_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]
 
 
 class DINOMetrics(PretrainingMetrics):
-    """
-    The values of :func:`dino_metrics` over a validation, see :class:`PretrainingMetrics`.
-
-    Args:
-        device: of the sums.
-
-    Example:
-        >>> DINOMetrics().names[0]
-        'crop_accuracy'
-    """
+    """The values of :func:`dino_metrics` over a validation, see :class:`PretrainingMetrics`."""
 
     names = ("crop_accuracy", "chance", "teacher_information", "teacher_entropy", "feature_spread")
-
     batch_metrics = staticmethod(dino_metrics)
 
 

@@ -32,11 +32,6 @@ class LinearProbe:
         bias: b, ``(K,)``.
         penalty: inverse strength of the L2 penalty that was chosen.
         validation_auc: mean AUC in [0, 1] on the validation features.
-
-    Example:
-        >>> probe = LinearProbe(np.zeros(2), np.ones(2), np.eye(2), np.array([0.0, 1.0]))
-        >>> probe.logits([[2.0, 3.0]])
-        array([[2., 4.]])
     """
 
     mean: NDArray[np.float64]
@@ -47,18 +42,9 @@ class LinearProbe:
     validation_auc: float = float("nan")
 
     def logits(self, features: ArrayLike) -> NDArray[np.float64]:
-        """
-        Score features.
-
-        Args:
-            features: ``(M, D)``.
-
-        Returns:
-            ``(M, K)`` logits.
-        """
-        return (
-            np.asarray(features, dtype=np.float64) - self.mean
-        ) / self.deviation @ self.weight.T + self.bias
+        """``(M, K)`` logits of features ``(M, D)``."""
+        standardized = (np.asarray(features, dtype=np.float64) - self.mean) / self.deviation
+        return standardized @ self.weight.T + self.bias
 
 
 def fit_linear_probe(
@@ -87,7 +73,7 @@ def fit_linear_probe(
         The probe. Where no validation label has both values, the strongest penalty is kept.
 
     Raises:
-        ValueError: for features that are not finite or shapes that do not fit.
+        ValueError: for features that are not finite, or other labels.
 
     Example:
         >>> features = np.array([[0.0], [1.0], [2.0], [3.0]])
@@ -102,8 +88,6 @@ def fit_linear_probe(
     mean, deviation = known.mean(0), np.maximum(known.std(0), _SMALLEST_DEVIATION)
     standardized = (known - mean) / deviation
     fit = _fit_classes if label_kind == "multiclass" else _fit_findings
-    if not len(penalties):
-        raise ValueError("penalties is empty: give at least one inverse strength above 0")
     probes = []
     for penalty in sorted(penalties):
         probe = LinearProbe(mean, deviation, *fit(standardized, truth, penalty), penalty)
@@ -118,16 +102,10 @@ def _checked(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Both as float64, once they fit."""
     values, truth = np.asarray(features, dtype=np.float64), np.asarray(labels, dtype=np.float64)
-    if values.ndim != 2 or truth.ndim != 2 or len(values) != len(truth) or not len(values):
-        raise ValueError(
-            f"features must be (M, D) and labels (M, K), got {values.shape} and {truth.shape}"
-        )
     if not np.isfinite(values).all():
         raise ValueError("the features are not finite: check the encoder's weights and the images")
     if not (np.isnan(truth) | (truth == 0) | (truth == 1)).all():
-        raise ValueError(
-            "labels must be 0, 1 or NaN: resolve_uncertain() decides on uncertain ones"
-        )
+        raise ValueError("labels must be 0, 1 or NaN: see resolve_uncertain()")
     return values, truth
 
 

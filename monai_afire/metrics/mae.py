@@ -24,13 +24,6 @@ def mae_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         * "reconstruction_gain", see :func:`reconstruction_gain`,
         * "reconstruction_variety", an alarm: see :func:`reconstruction_variety`,
         * "embedding_spread", an alarm: :func:`monai_afire.metrics.embedding_spread` of the images' mean tokens.
-
-    Example:
-        >>> target = torch.tensor([[[-1.0, 1.0], [0.0, 0.0]], [[1.0, -1.0], [0.0, 0.0]]])
-        >>> outputs = {"reconstructed": target, "target": target, "embedding": torch.eye(2)}
-        >>> metrics = mae_metrics(outputs | {"hidden": torch.tensor([[True, False]] * 2)})
-        >>> {name: round(float(value), 3) for name, value in metrics.items()}
-        {'reconstruction_gain': 1.0, 'reconstruction_variety': 1.0, 'embedding_spread': 0.5}
     """
     patches = outputs["reconstructed"], outputs["target"], outputs["hidden"]
     return {
@@ -41,19 +34,9 @@ def mae_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 class MAEMetrics(PretrainingMetrics):
-    """
-    The values of :func:`mae_metrics` over a validation, see :class:`PretrainingMetrics`.
-
-    Args:
-        device: of the sums.
-
-    Example:
-        >>> MAEMetrics().names[0]
-        'reconstruction_gain'
-    """
+    """The values of :func:`mae_metrics` over a validation, see :class:`PretrainingMetrics`."""
 
     names = ("reconstruction_gain", "reconstruction_variety", "embedding_spread")
-
     batch_metrics = staticmethod(mae_metrics)
 
 
@@ -77,11 +60,6 @@ def reconstruction_gain(
 
     Returns:
         Scalar; 0 when nothing is hidden.
-
-    Example:
-        >>> target = torch.tensor([[[1.0, 3.0], [2.0, 2.0]]])
-        >>> reconstruction_gain(torch.full((1, 2, 2), 2.0), target, torch.tensor([[True, False]]))
-        tensor(0.)
     """
     shown = (~hidden).unsqueeze(-1)
     mean = (target * shown).mean(-1, keepdim=True).sum(1, keepdim=True) / shown.sum(1, keepdim=True)

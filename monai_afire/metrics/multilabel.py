@@ -8,7 +8,7 @@ whose label is known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -43,9 +43,6 @@ def mean_auc(labels: ArrayLike, probabilities: ArrayLike, uncertain: str = "igno
     Returns:
         In [0, 1]; NaN when no class has both.
 
-    Raises:
-        ValueError: for shapes that do not fit, other labels or NaN probabilities.
-
     Example:
         >>> mean_auc([[0], [0], [1], [1]], [[0.1], [0.4], [0.4], [0.8]])
         0.875
@@ -73,28 +70,28 @@ class MeanAUC(EpochMetric):
     def __init__(self, uncertain: str = "ignore", label_kind: str = "multilabel") -> None:
         check_label_kind(label_kind, uncertain=uncertain)
 
-        def compute(logits: torch.Tensor, labels: torch.Tensor) -> float:
-            # logits of several findings rank images as their sigmoids do; those of exclusive classes need each other
-            scores = (
-                class_probabilities(logits, label_kind) if label_kind == "multiclass" else logits
-            )
-            return mean_auc(labels, scores, uncertain)
-
+        self.uncertain, self.label_kind = uncertain, label_kind
         super().__init__(
-            compute,  # ignite hands the predictions over first
-            output_transform=lambda output: (
-                output[CommonKeys.PRED].float(),
-                output[CommonKeys.LABEL].float(),
-            ),
-            check_compute_fn=False,
+            self.of_logits, output_transform=_logits_and_labels, check_compute_fn=False
         )
+
+    def of_logits(self, logits: torch.Tensor, labels: torch.Tensor) -> float:
+        """The mean AUC; ignite hands the predictions over first."""
+        # logits of several findings rank images as their sigmoids do; those of exclusive classes need each other
+        multiclass = self.label_kind == "multiclass"
+        scores = class_probabilities(logits, self.label_kind) if multiclass else logits
+        return mean_auc(labels, scores, self.uncertain)
+
+
+def _logits_and_labels(output: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    return output[CommonKeys.PRED].float(), output[CommonKeys.LABEL].float()
 
 
 def best_thresholds(
     labels: ArrayLike, probabilities: ArrayLike, uncertain: str = "ignore"
 ) -> NDArray[np.float64]:
     """
-    Threshold of the best F1 for each class.
+    Threshold of the best F1 for each class, see :func:`best_f1_threshold`; 0.5 for a class that has not both labels.
 
     Args:
         labels: ``(M, K)`` of 1, 0, -1 and NaN, of the validation set.
@@ -102,14 +99,7 @@ def best_thresholds(
         uncertain: what -1 counts as, see ``resolve_uncertain``.
 
     Returns:
-        ``(K,)``, see :func:`best_f1_threshold`; 0.5 for a class that has not both labels.
-
-    Raises:
-        ValueError: for shapes that do not fit, other labels or NaN probabilities.
-
-    Example:
-        >>> best_thresholds([[0, 0], [0, 0], [1, 0], [1, 0]], [[0.1, 0.1], [0.4, 0.1], [0.35, 0.1], [0.8, 0.1]])
-        array([0.35, 0.5 ])
+        ``(K,)``.
     """
     pairs = pairs_by_class(*checked_pairs(labels, probabilities, uncertain))
     best = np.full(len(pairs), DEFAULT_THRESHOLD)
@@ -127,9 +117,7 @@ def check_class_names(class_names: Sequence[str], num_classes: int | None = None
         raise ValueError(f"the class names {repeated} occur more than once: name each class once")
     if num_classes is not None and len(class_names) != num_classes:
         names = f"{len(class_names)} class names {list(class_names)} for {num_classes} classes"
-        raise ValueError(
-            f"{names}: give one per label of the datalist and output of the network, in their order"
-        )
+        raise ValueError(f"{names}: give one per output of the network, in their order")
 
 
 def known_of_class(truth: NDArray, values: NDArray) -> tuple[NDArray, NDArray]:
@@ -153,12 +141,10 @@ def checked_pairs(labels: ArrayLike, scores: ArrayLike, uncertain: str) -> tuple
     if truth.ndim != 2 or truth.shape != values.shape or len(truth) == 0:
         shapes = f"{truth.shape} and probabilities {values.shape}"
         raise ValueError(f"labels have shape {shapes} instead of both (M, K) with M > 0")
-    bad = np.argwhere(np.isnan(values))
-    if bad.size:
-        images = sorted({int(row) for row, _ in bad})
-        raise ValueError(
-            f"probabilities of {len(images)} images are NaN (image {images[0]} is the first)"
-        )
+    bad = np.isnan(values).any(1)
+    if bad.any():
+        found = f"probabilities of {bad.sum()} images are NaN"
+        raise ValueError(f"{found} (image {int(bad.argmax())} is the first)")
     return resolve_uncertain(torch.from_numpy(truth), uncertain).numpy(), values
 
 

@@ -40,7 +40,7 @@ def knn_predict(
         ``(M, K)`` in [0, 1], at least float32; NaN for a label that no training image has.
 
     Raises:
-        ValueError: for shapes that do not fit, features that are not finite, other labels or options out of range.
+        ValueError: for features that are not finite, or other labels.
 
     Example:
         >>> train, labels = torch.eye(3), torch.tensor([[1.0], [0.0], [torch.nan]])
@@ -48,9 +48,13 @@ def knn_predict(
         tensor([[1.0000],
                 [0.5000]])
     """
-    _check(train_features, train_labels, features, num_neighbors, temperature)
-    reference, queries = _directions(train_features), _directions(features)
-    queries = queries.to(reference.dtype)
+    for name, values in (("train_features", train_features), ("features", features)):
+        if not values.isfinite().all():
+            raise ValueError(f"{name} are not finite: the network has diverged")
+    if not ((train_labels == 0) | (train_labels == 1) | train_labels.isnan()).all():
+        raise ValueError("train_labels must be 0, 1 or NaN: see resolve_uncertain()")
+    reference = F.normalize(at_least_float32(train_features), dim=1)
+    queries = F.normalize(at_least_float32(features), dim=1).to(reference.dtype)
     votes = train_labels.to(reference.dtype)
     # labels that are known for the same images have the same neighbors
     patterns, pattern_of_label = torch.unique(~votes.isnan(), dim=1, return_inverse=True)
@@ -80,35 +84,3 @@ def _vote(
         weights = (similarity / temperature).softmax(1)
         results.append(torch.einsum("mn,mnk->mk", weights, votes[nearest]))
     return torch.cat(results).clamp(0, 1)  # a sum of weights may exceed 1 by rounding
-
-
-def _directions(features: torch.Tensor) -> torch.Tensor:
-    return F.normalize(at_least_float32(features), dim=1)
-
-
-def _check(
-    train_features: torch.Tensor,
-    train_labels: torch.Tensor,
-    features: torch.Tensor,
-    num_neighbors: int,
-    temperature: float,
-) -> None:
-    if num_neighbors < 1 or not temperature > 0:
-        raise ValueError(
-            f"num_neighbors must be >= 1 and temperature > 0, got {num_neighbors} and {temperature}"
-        )
-    shapes = [tuple(x.shape) for x in (train_features, train_labels, features)]
-    fits = all(len(shape) == 2 and shape[0] for shape in shapes)
-    if not fits or shapes[0][0] != shapes[1][0] or shapes[0][1] != shapes[2][1]:
-        got = f"train_features {shapes[0]}, train_labels {shapes[1]} and features {shapes[2]}"
-        raise ValueError(f"{got} must be (N, D), (N, K) and (M, D) with N > 0 and M > 0")
-    for name, values in (("train_features", train_features), ("features", features)):
-        wrong = int((~values.isfinite().all(1)).sum())
-        if wrong:
-            raise ValueError(
-                f"{name} of {wrong} of {len(values)} images are not finite: the network has diverged"
-            )
-    if not ((train_labels == 0) | (train_labels == 1) | train_labels.isnan()).all():
-        raise ValueError(
-            "train_labels must be 0, 1 or NaN (missing): resolve_uncertain() decides on uncertain ones"
-        )

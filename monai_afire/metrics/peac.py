@@ -17,14 +17,6 @@ from monai_afire.metrics.pretraining import (
 )
 from monai_afire.utils.precision import at_least_float32
 
-_NAMES = (
-    "order_accuracy",
-    "restoration_gain",
-    "correspondence_accuracy",
-    "global_spread",
-    "local_spread",
-)
-
 
 def peac_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """
@@ -44,20 +36,13 @@ def peac_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]
         * "global_spread" of the student's embeddings of second crops and "local_spread" of the teacher's of patches,
           see :func:`monai_afire.metrics.embedding_spread`. (The teacher's embeddings of whole crops may be centered,
           which spreads them however little they differ.)
-
-    Example:
-        >>> order, logits = torch.arange(4)[None], torch.eye(4)[None]
-        >>> metrics = peac_metrics({"order": order, "order_logits": logits, "shuffled": torch.tensor([True])})
-        >>> metrics["order_accuracy"], metrics["restoration_gain"]
-        (tensor(1.), tensor(nan))
     """
     shuffled = outputs["shuffled"]
     undefined = torch.tensor(float("nan"), device=shuffled.device)
-    metrics = dict.fromkeys(_NAMES, undefined)
+    metrics = dict.fromkeys(PEACMetrics.names, undefined)
     if "order_logits" in outputs:
-        metrics["order_accuracy"] = order_accuracy(
-            outputs["order_logits"], outputs["order"], shuffled
-        )
+        accuracy = order_accuracy(outputs["order_logits"], outputs["order"], shuffled)
+        metrics["order_accuracy"] = accuracy
     if "restored" in outputs:
         restored, target, corrupted = outputs["restored"], outputs["target"], outputs["corrupted"]
         in_order = (~shuffled).unsqueeze(1).expand(restored.shape[:2])
@@ -73,19 +58,15 @@ def peac_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]
 
 
 class PEACMetrics(PretrainingMetrics):
-    """
-    The values of :func:`peac_metrics` over a validation, see :class:`PretrainingMetrics`.
+    """The values of :func:`peac_metrics` over a validation, see :class:`PretrainingMetrics`."""
 
-    Args:
-        device: of the sums.
-
-    Example:
-        >>> PEACMetrics().names[0]
-        'order_accuracy'
-    """
-
-    names = _NAMES
-
+    names = (
+        "order_accuracy",
+        "restoration_gain",
+        "correspondence_accuracy",
+        "global_spread",
+        "local_spread",
+    )
     batch_metrics = staticmethod(peac_metrics)
 
 
@@ -103,12 +84,6 @@ def order_accuracy(
 
     Returns:
         Scalar in [0, 1]; NaN when no sample counts.
-
-    Example:
-        >>> logits = torch.eye(4).repeat(2, 1, 1)
-        >>> order = torch.tensor([[0, 1, 3, 2], [0, 1, 2, 3]])
-        >>> order_accuracy(logits, order, torch.tensor([True, False]))
-        tensor(0.5000)
     """
     right = (logits.argmax(-1) == order).float().mean(1)
     return torch.where(shuffled, right, 0.0).sum() / shuffled.sum()
@@ -125,12 +100,6 @@ def peac_correspondence(outputs: Mapping[str, torch.Tensor]) -> tuple[torch.Tens
     Returns:
         nearest: ``(B, L)`` int64, the first crop's patch whose local embedding (the teacher's) is nearest by cosine.
         matches: ``(B, L)`` int64, the first crop's patch that shows the same place, -1 where there is none.
-
-    Example:
-        >>> embeddings = torch.eye(3)[None]
-        >>> outputs = {"local_2": embeddings, "teacher_local_1": embeddings, "matches_2": torch.tensor([[0, 1, -1]])}
-        >>> peac_correspondence(outputs)
-        (tensor([[0, 1, 2]]), tensor([[ 0,  1, -1]]))
     """
     # the student's length does not change which is nearest
     teacher = F.normalize(at_least_float32(outputs["teacher_local_1"]), dim=-1)

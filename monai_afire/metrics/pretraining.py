@@ -39,18 +39,11 @@ def restoration_gain(
 
     Returns:
         Scalar; 0 when no patch counts.
-
-    Example:
-        >>> target, corrupted = torch.zeros(1, 2, 4), torch.ones(1, 2, 4)
-        >>> restoration_gain(corrupted / 2, target, corrupted, torch.tensor([[True, False]]))
-        tensor(0.7500)
     """
     weight = abnormal.unsqueeze(-1).to(target.dtype)
     error = ((restored.to(target.dtype) - target).square() * weight).sum()
     damage = ((corrupted.to(target.dtype) - target).square() * weight).sum()
-    return torch.where(
-        damage > 0, 1 - error / damage.clamp_min(torch.finfo(damage.dtype).tiny), 0.0
-    )
+    return torch.where(damage > 0, 1 - error / damage.where(damage > 0, 1), 0.0)
 
 
 @torch.no_grad()
@@ -66,15 +59,7 @@ def correspondence_accuracy(nearest: torch.Tensor, matches: torch.Tensor) -> tor
 
     Returns:
         Scalar in [0, 1]; NaN when nothing matches.
-
-    Example:
-        >>> correspondence_accuracy(torch.tensor([[0, 2, 1]]), torch.tensor([[0, 1, -1]]))
-        tensor(0.5000)
     """
-    if nearest.shape != matches.shape:
-        raise ValueError(
-            f"expected two tensors (B, L), got {tuple(nearest.shape)} and {tuple(matches.shape)}"
-        )
     matched = matches >= 0
     return ((nearest == matches) & matched).sum() / matched.sum()
 
@@ -82,19 +67,10 @@ def correspondence_accuracy(nearest: torch.Tensor, matches: torch.Tensor) -> tor
 @torch.no_grad()
 def prototype_entropy(prototypes: torch.Tensor) -> torch.Tensor:
     """
-    Mean entropy of the prototypes as a share of the largest possible, log K.
+    Mean entropy of the prototypes ``(L, K)`` as a share of the largest possible, log K.
 
-    1 means that every prototype is uniform and says nothing, 0 that each is a single cluster.
-
-    Args:
-        prototypes: ``(L, K)`` probability vectors.
-
-    Returns:
-        Scalar in [0, 1]; NaN for prototypes of features, which are no probabilities.
-
-    Example:
-        >>> round(float(prototype_entropy(torch.full((3, 8), 1 / 8))), 4)
-        1.0
+    1 means that every prototype is uniform and says nothing, 0 that each is a single cluster; NaN for prototypes of
+    features, which are no probabilities.
     """
     return _entropy(prototypes).mean() / _largest_entropy(prototypes)
 
@@ -104,15 +80,8 @@ def prototype_information(prototypes: torch.Tensor) -> torch.Tensor:
     """
     Alarm for a collapse: how well the cluster predicts the position.
 
-    The Jensen-Shannon divergence of the prototypes as a share of the largest possible, log K.
-
-    0 when all positions share one prototype, be it uniform or a single cluster: training has collapsed.
-
-    Args:
-        prototypes: ``(L, K)`` probability vectors.
-
-    Returns:
-        Scalar in [0, 1].
+    The Jensen-Shannon divergence of the prototypes ``(L, K)`` as a share of the largest possible, log K. 0 when all
+    positions share one prototype, be it uniform or a single cluster: training has collapsed.
 
     Example:
         >>> float(prototype_information(torch.eye(4))), float(prototype_information(torch.full((4, 4), 0.25)))
@@ -129,9 +98,7 @@ def embedding_spread(embeddings: torch.Tensor) -> torch.Tensor:
 
     .. math:: 1 - \left\lVert \frac{1}{M} \sum_{i=1}^{M} \frac{y_i}{\lVert y_i \rVert_2} \right\rVert_2^2
 
-    which is the mean of 1 - cos over all M² pairs. MONAI's ``EmbeddingCollapseMetric`` answers other questions: its
-    "centroid_similarity" compares the means of labeled classes, of which pre-training has none, and its
-    "effective_rank_score" is about dimensions (by an SVD), not about distances.
+    which is the mean of 1 - cos over all M² pairs.
 
     Args:
         embeddings: ``(M, H)``.
@@ -148,16 +115,7 @@ def embedding_spread(embeddings: torch.Tensor) -> torch.Tensor:
 
 
 class DefinedAverage(Average):
-    """
-    ignite's ``Average`` of a scalar per batch, over those batches where it is not NaN; NaN if there is none.
-
-    Example:
-        >>> average = DefinedAverage()
-        >>> for value in (1.0, float("nan"), 2.0):
-        ...     average.update(value)
-        >>> float(average.compute())
-        1.5
-    """
+    """ignite's ``Average`` of a scalar per batch, over those batches where it is not NaN; NaN if there is none."""
 
     def update(self, output: float | torch.Tensor) -> None:
         """Take in a batch's scalar."""
@@ -222,9 +180,7 @@ class PretrainingMetrics(Metric):
     def completed(self, engine: Engine, name: str) -> None:
         """Add all metrics to the engine's."""
         if name not in self.names:
-            raise ValueError(
-                f"{type(self).__name__} has the metrics {', '.join(self.names)}, but no {name!r}"
-            )
+            raise ValueError(f"{type(self).__name__} has {', '.join(self.names)}, but no {name!r}")
         values, state = self.compute() or {name: math.nan}, cast(Any, engine.state)
         if getattr(state, "key_metric_name", None) in self.names:
             state.key_metric_name = name if name in values else next(iter(values))

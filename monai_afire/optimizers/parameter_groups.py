@@ -72,12 +72,10 @@ def layer_decay_groups(
 
     Returns:
         Groups for an optimizer, lowest rate first, each with "params", "lr", "weight_decay" and "lr_scale", the
-        factor :math:`d^{n + 1 - l}`. A schedule that sets rates must set ``value * group["lr_scale"]``. PyTorch's
-        schedulers scale each group's own "lr" and need no change. No group is empty.
+        factor :math:`d^{n + 1 - l}`, by which a schedule that sets rates must multiply them (PyTorch's need not).
 
     Raises:
         ValueError: when the layer decay is not in (0, 1], or the network has no encoder.
-        NotImplementedError: when the layer decay is below 1 and the encoder does not know the order of its layers.
 
     Example:
         >>> from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
@@ -87,9 +85,7 @@ def layer_decay_groups(
         [(0.125, 0.05), (0.125, 0.0), (0.25, 0.05), (0.25, 0.0), (0.5, 0.05), (0.5, 0.0), (1.0, 0.0)]
     """
     if not 0 < layer_decay <= 1:
-        raise ValueError(
-            f"layer_decay must be in (0, 1], 1 for one rate everywhere, got {layer_decay}"
-        )
+        raise ValueError(f"layer_decay must be in (0, 1], got {layer_decay}")
     layers_above = _layers_above(network) if layer_decay < 1 else {}
     groups: dict[tuple[int, bool], dict[str, Any]] = {}
     for name, parameter in network.named_parameters():

@@ -15,16 +15,18 @@ from monai.data.meta_obj import get_track_meta
 from monai.utils import convert_to_dst_type, convert_to_tensor
 from torch import Tensor
 
-from monai_afire.transforms.argument_checks import check_image_range, check_range
-from monai_afire.transforms.base import OccasionalTransform, RandomArrayTransformd
-from monai_afire.transforms.random_box import random_box
+from monai_afire.transforms.base import (
+    OccasionalTransform,
+    RandomArrayTransformd,
+    check_image_range,
+    check_range,
+    random_box,
+)
 
 CURVE_POINTS = 1024  # between them the curve is straight: no intensities are merged
 
 
-def bezier_curve(
-    control_points: Sequence[Sequence[float]], num_points: int = CURVE_POINTS
-) -> np.ndarray:
+def bezier_curve(control_points: Sequence[Sequence[float]]) -> np.ndarray:
     r"""
     Monotone intensity curve from (0, 0) to (1, 1), a cubic Bézier curve with two free control points.
 
@@ -32,27 +34,22 @@ def bezier_curve(
 
     Args:
         control_points: :math:`P_1` and :math:`P_2`, each (x, y) in [0, 1], so that neither x nor y ever falls.
-        num_points: number of points of the result, and of the steps of t.
 
     Returns:
-        y at ``num_points`` equally spaced x from 0 to 1, float64.
-
-    Example:
-        >>> bezier_curve([(1 / 3, 1 / 3), (2 / 3, 2 / 3)], num_points=5).round(6).tolist()
-        [0.0, 0.25, 0.5, 0.75, 1.0]
+        y at ``CURVE_POINTS`` equally spaced x from 0 to 1, float64.
     """
     points = np.asarray(control_points, dtype=np.float64)
-    t = np.linspace(0, 1, num_points)
+    t = np.linspace(0, 1, CURVE_POINTS)
     x, y = (
         3 * (1 - t) ** 2 * t * first + 3 * (1 - t) * t**2 * second + t**3
         for first, second in points.T
     )
-    return np.interp(np.linspace(0, 1, num_points), x, y)
+    return np.interp(t, x, y)
 
 
 class DistortAppearance(OccasionalTransform):
     """
-    Distort the appearance of an image but not its anatomy (PEAC's patch appearance distortion): ``(C, *S)`` in [0, 1].
+    Distort the appearance of an image ``(C, H, W)`` in [0, 1] but not its anatomy (PEAC's appearance distortion).
 
     In this order:
 
@@ -76,9 +73,6 @@ class DistortAppearance(OccasionalTransform):
         inpaint_size: range of the sides of the boxes for in-painting, as fractions of the image sides.
         outpaint_size: the same for out-painting, whose boxes stay visible.
         prob: probability of any distortion.
-
-    Raises:
-        ValueError: on a range that is reversed or out of bounds.
 
     Example:
         >>> transform = DistortAppearance().set_random_state(seed=0)
@@ -135,19 +129,7 @@ class DistortAppearance(OccasionalTransform):
             self.noise = self.R.random_sample(size).astype(np.float32)
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> Tensor:
-        """
-        Distort an image without changing it.
-
-        Args:
-            img: image (C, *S), floating point in [0, 1].
-            randomize: draw a new distortion; False repeats that of the last call, for an image of the same size.
-
-        Returns:
-            The distorted image (C, *S) in [0, 1], of the same dtype.
-
-        Raises:
-            ValueError: on an image of wrong shape, dtype or range.
-        """
+        """Distort a copy of an image; ``randomize=False`` repeats the last draw, for an image of the same size."""
         image = convert_to_tensor(img, track_meta=get_track_meta())
         plain = convert_to_tensor(image, track_meta=False)
         check_image_range(plain)
@@ -192,18 +174,9 @@ class DistortAppearanced(RandomArrayTransformd):
 
     Args:
         keys: keys of the images ``(C, H, W)``, floating point in [0, 1], all of the same size.
-        num_blocks: number of blocks for local shuffling, see :class:`DistortAppearance`, as the following.
-        block_size: largest side of a block.
-        curve_prob: probability of the intensity curve.
-        invert_prob: probability that a curve falls.
-        paint_prob: probability of in- or out-painting.
-        outpaint_prob: probability of out-painting if there is any.
-        num_boxes: smallest and largest number of boxes for painting.
-        inpaint_size: range of the sides of the boxes for in-painting.
-        outpaint_size: the same for out-painting.
-        prob: probability of any distortion of images that are not skipped.
         skip_key: key of a bool; where it is True the images are left alone. None distorts all.
         allow_missing_keys: do not raise an error if a key is missing.
+        settings: by name, of :class:`DistortAppearance`.
 
     Example:
         >>> transform = DistortAppearanced("image", skip_key="shuffled").set_random_state(seed=0)
@@ -215,32 +188,12 @@ class DistortAppearanced(RandomArrayTransformd):
     def __init__(
         self,
         keys: KeysCollection,
-        num_blocks: int = 40,
-        block_size: float = 0.1,
-        curve_prob: float = 0.9,
-        invert_prob: float = 0.5,
-        paint_prob: float = 0.9,
-        outpaint_prob: float = 0.8,
-        num_boxes: Sequence[int] = (1, 5),
-        inpaint_size: Sequence[float] = (1 / 6, 1 / 3),
-        outpaint_size: Sequence[float] = (1 / 2, 3 / 4),
-        prob: float = 1.0,
+        *,
         skip_key: Hashable | None = None,
         allow_missing_keys: bool = False,
+        **settings: Any,
     ) -> None:
-        transform = DistortAppearance(
-            num_blocks,
-            block_size,
-            curve_prob,
-            invert_prob,
-            paint_prob,
-            outpaint_prob,
-            num_boxes,
-            inpaint_size,
-            outpaint_size,
-            prob,
-        )
-        super().__init__(keys, transform, allow_missing_keys)
+        super().__init__(keys, DistortAppearance(**settings), allow_missing_keys)
         self.skip_key = skip_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:

@@ -1,18 +1,23 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Bases of the transforms: random array transforms, and dictionary transforms around one array transform."""
+"""Bases of the transforms, which can repeat their last draw, and checks of what would give wrong images in silence."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from monai.config import KeysCollection
 from monai.transforms import MapTransform, Randomizable, RandomizableTransform
 from monai.utils import TransformBackends
+from torch import Tensor
 
 Self = TypeVar("Self", bound="RandomArrayTransformd")
+Number = TypeVar("Number", int, float)
+
+ROUNDING = 1e-4  # how far images may leave [0, 1]: resampling and float16 do
 
 
 class OccasionalTransform(RandomizableTransform):
@@ -78,3 +83,45 @@ class RandomArrayTransformd(Randomizable, ArrayTransformd):
         for key in self.key_iterator(dict(data)):
             yield key, self.transform(data[key], randomize=not drawn)
             drawn = True
+
+
+def random_box(
+    generator: np.random.RandomState, size: Sequence[int], sides: Sequence[int]
+) -> tuple[slice, slice]:
+    """A box of the given sides within an image of the given size, all places equally likely."""
+    top, left = (generator.randint(n - side + 1) for n, side in zip(size, sides, strict=True))
+    return slice(top, top + sides[0]), slice(left, left + sides[1])
+
+
+def check_image_range(images: Tensor, batched: bool = False, validate: bool | None = None) -> None:
+    """
+    Refuse images that are not floating-point in [0, 1], or lack the channel axis.
+
+    Args:
+        images: ``(C, H, W)``, or ``(B, C, H, W)``.
+        batched: whether there is a batch axis.
+        validate: whether to look at the values; None: on a CPU only, since elsewhere it waits for the device.
+    """
+    if images.ndim - batched != 3:
+        shape = f"got shape {tuple(images.shape)}: add a missing channel with EnsureChannelFirst"
+        raise ValueError(
+            f"The image must be {'(B, C, H, W)' if batched else '(C, H, W)'}, {shape}."
+        )
+    remedy = "scale it before (ScaleIntensity) and normalize it after (NormalizeIntensity)"
+    if not images.is_floating_point():
+        raise ValueError(f"The image must be floats in [0, 1], got {images.dtype}: {remedy}.")
+    if validate or (validate is None and images.device.type == "cpu"):
+        low, high = (float(value) for value in torch.aminmax(images.detach()))
+        if not (low >= -ROUNDING and high <= 1 + ROUNDING):  # not for NaN, either
+            raise ValueError(f"The image must be in [0, 1], got {low:g} to {high:g}: {remedy}.")
+
+
+def check_range(
+    name: str, values: Sequence[Number], largest: float = float("inf")
+) -> tuple[Number, Number]:
+    """Two positive numbers in ascending order, the second at most ``largest``."""
+    low, high = values
+    if not 0 < low <= high <= largest:
+        limit = f"0 < low <= high <= {largest:g}"
+        raise ValueError(f"{name} must be two numbers, {limit}, got {values}.")
+    return low, high

@@ -19,8 +19,7 @@ from monai.transforms import MapTransform
 from monai.utils import convert_to_dst_type, convert_to_tensor, ensure_tuple
 from torch import Tensor
 
-from monai_afire.transforms.argument_checks import check_image_range
-from monai_afire.transforms.base import OccasionalTransform
+from monai_afire.transforms.base import OccasionalTransform, check_image_range
 from monai_afire.transforms.lesion_synthesis.lung_mask import lung_depth
 from monai_afire.transforms.lesion_synthesis.pasting import AnatPaste, CutPaste
 from monai_afire.transforms.lesion_synthesis.variants import LesionVariants
@@ -49,9 +48,6 @@ class SoftNodule(OccasionalTransform):
             shorter side, in (0, 1).
         prob: probability of a nodule; otherwise the image is a copy, and the mask is empty.
 
-    Raises:
-        ValueError: on settings out of range.
-
     Example:
         >>> transform = SoftNodule(contrast=0.3, diameter=0.25).set_random_state(seed=0)
         >>> lesion_image, mask = transform(torch.zeros(1, 64, 64))
@@ -74,42 +70,31 @@ class SoftNodule(OccasionalTransform):
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> tuple[Tensor, Tensor]:
         """
-        Add a nodule to a copy of the image.
-
-        Args:
-            img: radiograph (C, H, W), floating point in [0, 1].
-            randomize: draw a new place; False repeats that of the last call.
+        Add a nodule to a copy of an image ``(C, H, W)`` in [0, 1]; ``randomize=False`` repeats the last place.
 
         Returns:
             The lesion image, and the mask (1, H, W), bool, of the pixels to which at least a tenth of the
-            contrast was added: fewer than those of the circle where the image was white before. Both have the metadata
-            of ``img``.
-
-        Raises:
-            ValueError: on an image of wrong shape, dtype or range.
+            contrast was added: fewer than those of the circle where the image was white before.
         """
         image = convert_to_tensor(img, track_meta=get_track_meta())
         plain = _checked_image(image)
         if randomize:
             self.randomize()
         if not self._do_transform:
-            nowhere = torch.zeros_like(plain[:1])
-            return _like(plain.clone(), image, plain.dtype), _like(nowhere, image, torch.bool)
+            return _like(plain.clone(), image, plain.dtype), _no_mask(image)
         radius = self.diameter * min(plain.shape[1:]) / 2
-        profile = _gaussian(
-            self._center(plain, radius, self.uniform), radius / RADIUS_IN_SIGMAS, plain
-        )
-        exact = plain.to(profile.dtype)
+        exact = plain.to(torch.promote_types(plain.dtype, torch.float32))
+        profile = _gaussian(self._center(plain, radius), radius / RADIUS_IN_SIGMAS, exact)
         added = (self.contrast * profile).minimum(1 - exact).clamp(min=0)
         mask = (added >= VISIBLE_SHARE * self.contrast).any(0, keepdim=True)
         return _like(exact + added, image, plain.dtype), _like(mask, image, torch.bool)
 
-    def _center(self, image: Tensor, radius: float, rank: float) -> tuple[int, int]:
-        """The place of a rank in [0, 1) among those at which a nodule fits into the lungs."""
+    def _center(self, image: Tensor, radius: float) -> tuple[int, int]:
+        """The drawn place among those at which a nodule fits into the lungs."""
         depth = lung_depth(image.float().mean(0))
         deepest = depth.max()
         places = np.argwhere(depth >= (radius if radius <= deepest else deepest / 2))
-        row, column = places[int(rank * len(places))].tolist()
+        row, column = places[int(self.uniform * len(places))].tolist()
         return row, column
 
 
@@ -119,14 +104,13 @@ def controlled_lesion(
     """
     Paint one lesion of a given kind, contrast and size into a radiograph.
 
-    The result depends on the arguments only: neither on the global state of any random generator nor on earlier calls.
-    The place and, for the pasting kinds, the source depend on image, kind, size and seed, not on the contrast.
+    The result depends on the arguments only. The place and, for the pasting kinds, the source depend on image, kind,
+    size and seed, not on the contrast.
 
     ``"SoftNodule"`` adds the contrast at the center of a nodule whose diameter is ``size`` shorter sides of the image.
-    ``"AnatPaste"`` and ``"CutPaste"`` paste a rectangle with sides of ``size`` times those of the image, AnatPaste
-    softly and into the lungs only. Their own strength says little about what is seen, which depends on what is pasted
-    where. Therefore it is chosen such that the most changed twentieth of the lesion's pixels changes by at least the
-    contrast, or to be 1 (nothing of the original left at the strongest pixel) where that does not suffice.
+    ``"AnatPaste"`` and ``"CutPaste"`` paste a rectangle with sides of ``size`` times those of the image. Their strength
+    is chosen such that the most changed twentieth of the lesion's pixels changes by at least the contrast, or is 1
+    (nothing of the original left at the strongest pixel) where that does not suffice.
 
     Args:
         image: radiograph (C, H, W), floating point in [0, 1], which does not change.
@@ -141,18 +125,10 @@ def controlled_lesion(
 
     Raises:
         ValueError: for an unknown kind, numbers out of range and images of wrong shape, dtype or range.
-
-    Example:
-        >>> image = torch.rand(1, 64, 64)
-        >>> lesion_image, mask = controlled_lesion(image, "CutPaste", contrast=1.0, size=0.25, seed=3)
-        >>> int(mask.sum()), torch.equal(lesion_image[~mask], image[~mask])
-        (256, True)
     """
     _check_settings(kind, contrast, size)
     if kind == "SoftNodule":
-        nodule = SoftNodule(contrast, size)
-        nodule.set_random_state(seed)
-        return nodule(image)
+        return SoftNodule(contrast, size).set_random_state(seed)(image)
     source = convert_to_tensor(image, track_meta=get_track_meta())
     plain = _checked_image(source)
     paste: LesionVariants = CutPaste(area=(size**2, size**2), aspect_ratio=(1.0, 1.0))
@@ -173,20 +149,15 @@ class AddControlledLesiond(MapTransform):
     """
     Paint the lesion that an item asks for into its image; an item that asks for none keeps its image.
 
-    What is painted is decided by the item alone, see :func:`controlled_lesion`: the transform makes no random draw, so
-    that neither seeds, nor workers, nor the order of the items matter, and cached datasets may cache its result.
+    What is painted is decided by the item's "lesion" alone, ``{"kind": ..., "contrast": ..., "size": ...,
+    "seed": ...}``, see :func:`controlled_lesion`: cached datasets may cache it. None, an empty kind or no such key
+    stands for no lesion. The output always has all four, so that items form one batch: kind "" and zeros for none.
 
     Args:
         keys: keys of the images (C, H, W), floating point in [0, 1], before intensity normalization. They are
             replaced, not changed in place. All keys get the same lesion.
-        spec_key: key of the lesion, ``{"kind": ..., "contrast": ..., "size": ..., "seed": ...}``. None, an empty kind
-            or no such key stands for no lesion. In the output every item has all four, so that items with and without
-            a lesion form one batch: kind "" and zeros for none.
         mask_key: new key of the mask (1, H, W), bool; one for each of the ``keys``.
         allow_missing_keys: do not raise an error if a key is missing.
-
-    Raises:
-        ValueError: when called, as :func:`controlled_lesion`.
 
     Example:
         >>> transform = AddControlledLesiond("image")
@@ -204,25 +175,22 @@ class AddControlledLesiond(MapTransform):
     def __init__(
         self,
         keys: KeysCollection,
-        spec_key: Hashable = "lesion",
         mask_key: KeysCollection = "lesion_mask",
         allow_missing_keys: bool = False,
     ) -> None:
         super().__init__(keys, allow_missing_keys)
-        self.spec_key, self.mask_key = spec_key, ensure_tuple(mask_key)
+        self.mask_key = ensure_tuple(mask_key)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Paint the lesion into a copy of the item, which then has images, masks, and the lesion in full."""
         output = dict(data)
-        lesion = output[self.spec_key] = _complete(output.get(self.spec_key))
+        lesion = output["lesion"] = _complete(output.get("lesion"))
         for key, mask_key in self.key_iterator(output, self.mask_key):
             if lesion["kind"]:
                 output[key], output[mask_key] = controlled_lesion(output[key], **lesion)
             else:
-                image = output[key] = convert_to_tensor(output[key], track_meta=get_track_meta())
-                output[mask_key] = _like(
-                    torch.zeros_like(_checked_image(image)[:1]), image, torch.bool
-                )
+                output[key] = convert_to_tensor(output[key], track_meta=get_track_meta())
+                output[mask_key] = _no_mask(output[key])
         return output
 
 
@@ -235,7 +203,6 @@ def controlled_lesion_items(
     contrasts: Sequence[float],
     sizes: Sequence[float],
     seed: int = 0,
-    spec_key: str = "lesion",
 ) -> list[dict]:
     """
     Items for a controlled test: each normal image once without a lesion, and once with each lesion.
@@ -244,36 +211,27 @@ def controlled_lesion_items(
     has the lesion at one place in all contrasts.
 
     Args:
-        items: of normal images, each without an entry ``spec_key`` or with None.
+        items: of normal images.
         kinds: any of ``CONTROLLED_LESION_KINDS``.
         contrasts: see :func:`controlled_lesion`.
         sizes: see :func:`controlled_lesion`.
         seed: another one puts the lesions elsewhere.
-        spec_key: new key of the lesion, for :class:`AddControlledLesiond`; None where there shall be none.
 
     Returns:
-        Copies of the items, image by image: first without a lesion, then by kind, size and contrast as given. All other
-        entries, labels included, are those of the normal image.
+        Copies of the items, image by image: first with "lesion" None, then by kind, size and contrast as given.
 
     Raises:
         ValueError: for an unknown kind or a number out of range.
-
-    Example:
-        >>> items = controlled_lesion_items([{"image": "a.png"}], ["SoftNodule"], contrasts=[0.1, 0.2], sizes=[0.1])
-        >>> [item["lesion"] and item["lesion"]["contrast"] for item in items]
-        [None, 0.1, 0.2]
-        >>> items[1]["lesion"]["seed"] == items[2]["lesion"]["seed"]
-        True
     """
     for kind, contrast, size in itertools.product(kinds, contrasts, sizes):
         _check_settings(kind, contrast, size)
     output: list[dict] = []
     for index, item in enumerate(items):
-        output.append({**item, spec_key: None})
+        output.append({**item, "lesion": None})
         for kind, size, contrast in itertools.product(kinds, sizes, contrasts):
             place = _hash(int(seed), index, kind, float(size))
             lesion = {"kind": kind, "contrast": float(contrast), "size": float(size), "seed": place}
-            output.append({**item, spec_key: lesion})
+            output.append({**item, "lesion": lesion})
     return output
 
 
@@ -290,10 +248,9 @@ def _hash(*parts: object) -> int:
 
 
 def _gaussian(center: tuple[int, int], sigma: float, like: Tensor) -> Tensor:
-    """Gaussian (H, W) of height 1 around a pixel, at least in float32."""
-    dtype = torch.promote_types(like.dtype, torch.float32)
+    """Gaussian (H, W) of height 1 around a pixel."""
     rows, columns = (
-        ((torch.arange(length, device=like.device, dtype=dtype) - middle) / sigma).square()
+        ((torch.arange(length).to(like) - middle) / sigma).square()
         for length, middle in zip(like.shape[1:], center, strict=True)
     )
     return torch.exp(-(rows[:, None] + columns) / 2)
@@ -307,13 +264,15 @@ def _checked_image(image: Tensor) -> Tensor:
 
 def _check_settings(kind: str, contrast: float, size: float) -> None:
     if kind not in CONTROLLED_LESION_KINDS:
-        raise ValueError(
-            f"the kind of a lesion must be one of {', '.join(CONTROLLED_LESION_KINDS)}, got {kind!r}."
-        )
+        kinds = ", ".join(CONTROLLED_LESION_KINDS)
+        raise ValueError(f"the kind of a lesion must be one of {kinds}, got {kind!r}.")
     if not (0 < contrast <= 1 and 0 < size < 1):
-        raise ValueError(
-            f"contrast must be in (0, 1] and size (diameter) in (0, 1), got {contrast!r} and {size!r}."
-        )
+        found = f"got {contrast!r} and {size!r}"
+        raise ValueError(f"contrast must be in (0, 1] and size (diameter) in (0, 1), {found}.")
+
+
+def _no_mask(image: Tensor) -> Tensor:
+    return _like(torch.zeros_like(_checked_image(image)[:1]), image, torch.bool)
 
 
 def _like(result: Tensor, image: Tensor, dtype: torch.dtype) -> Tensor:

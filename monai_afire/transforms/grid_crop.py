@@ -111,16 +111,12 @@ class GridCropPair(Randomizable, Transform):
         self, img: NdarrayOrTensor, randomize: bool = True
     ) -> tuple[Tensor, Tensor, np.ndarray, np.ndarray]:
         """
-        Cut two crops out of an image without changing it.
-
-        Args:
-            img: image ``(C, H, W)`` of any size and value range; integer images give float32 crops. A MetaTensor gives
-                MetaTensors whose affine matrices hold the crops' places (the crops cannot be inverted).
-            randomize: draw new offsets; False repeats those of the last call.
+        Cut two crops out of an image ``(C, H, W)`` of any size; ``randomize=False`` repeats the last offsets.
 
         Returns:
             First and second crop, ``(C, *out_size)`` each, and their offsets in cells from the first cell of the
-            (shifted) grid, int64 ``(2,)`` each.
+            (shifted) grid, int64 ``(2,)`` each. Integer images give float32; a MetaTensor gives MetaTensors, whose
+            affine matrices hold the crops' places (the crops cannot be inverted).
         """
         image = convert_to_tensor(img, track_meta=get_track_meta())
         if randomize:
@@ -145,17 +141,10 @@ class GridCropPaird(RandomArrayTransformd):
 
     Args:
         keys: keys of the images ``(C, H, W)``.
-        grid: cells per axis, see :class:`GridCropPair`, as the following.
-        cell: pixels per cell.
-        crops: cells per axis of the first and the second crop.
-        out_size: pixels per axis to which both crops are resized.
-        jitter: shift the grid by a random part of a cell.
-        align: ``offset_1 - offset_2`` is a multiple of it.
         offset_keys: new keys of the offsets in cells, int64 arrays ``(2,)``.
         allow_missing_keys: do not raise an error if a key is missing.
 
-    Raises:
-        ValueError: when no two such crops fit into the grid.
+    The other arguments are those of :class:`GridCropPair`.
 
     Example:
         >>> transform = GridCropPaird("image", **GRID_CROP_SETTINGS["ace_448"]).set_random_state(seed=0)
@@ -210,15 +199,7 @@ class ResizeToCover(Transform):
         self.size = ensure_tuple_rep(size, 2)
 
     def __call__(self, img: NdarrayOrTensor) -> Tensor:
-        """
-        Resize an image without changing it.
-
-        Args:
-            img: ``(C, H, W)``; integer images give float32.
-
-        Returns:
-            ``(C, H', W')``, neither axis below ``size``. A MetaTensor gives one whose affine matrix follows.
-        """
+        """``(C, H', W')``, neither axis below ``size``; the affine matrix of a MetaTensor follows."""
         image = convert_to_tensor(img, track_meta=get_track_meta())
         whole = np.asarray(image.shape[1:])
         size = _cover_size(image.shape[1:], self.size)
@@ -252,14 +233,14 @@ def overlap_masks(
     Masks of the patches of each crop that lie wholly inside the other crop; for a batch, on any device.
 
     Args:
-        offset_1: offsets of the first crops in cells, ``(B, spatial dims)``, integer.
-        offset_2: offsets of the second crops in cells, ``(B, spatial dims)``, integer.
+        offset_1: offsets of the first crops in cells, ``(B, 2)``, integer.
+        offset_2: offsets of the second crops in cells, ``(B, 2)``, integer.
         crops: cells per axis of the first and the second crop, (k1, k2).
         patch_cells: cells per axis that one patch of the first and of the second crop shows, (p1, p2): (1, 1) for
             PEAC; (1, 2) for ACE, whose second crop is shown at half the scale.
 
     Returns:
-        Boolean masks ``(B, L1)`` and ``(B, L2)``, where L = (k / p) ** dims, patches in row-major order.
+        Boolean masks ``(B, L1)`` and ``(B, L2)``, where L = (k / p) ** 2, patches in row-major order.
 
     Example:
         >>> mask_1, mask_2 = overlap_masks(torch.tensor([[0, 0]]), torch.tensor([[1, 0]]), crops=(2, 2))
@@ -281,8 +262,8 @@ def matching_patches(
     With patches of different scale: the patch of the second crop that contains the patch of the first.
 
     Args:
-        offset_1: offsets of the first crops in cells, ``(B, spatial dims)``, integer.
-        offset_2: offsets of the second crops in cells, ``(B, spatial dims)``, integer.
+        offset_1: offsets of the first crops in cells, ``(B, 2)``, integer.
+        offset_2: offsets of the second crops in cells, ``(B, 2)``, integer.
         crops: cells per axis of the first and the second crop, (k1, k2).
         patch_cells: cells per axis that one patch of the first and of the second crop shows, (p1, p2).
 
@@ -293,34 +274,21 @@ def matching_patches(
         >>> matching_patches(torch.tensor([[0, 0]]), torch.tensor([[1, 0]]), crops=(2, 2)).tolist()
         [[-1, -1, 0, 1]]
     """
-    (p1, p2), dims = patch_cells, offset_1.shape[1]
+    p1, p2 = patch_cells
     n1, n2 = crops[0] // p1, crops[1] // p2
     firsts = torch.arange(n1, device=offset_1.device) * p1
     starts = (offset_1 - offset_2).long().unsqueeze(2) + firsts
     places = starts.div(p2, rounding_mode="floor")
     found = (places >= 0) & (places < n2) & (starts - places * p2 + p1 <= p2)
-    index = places.new_zeros((len(offset_1), *[n1] * dims))
-    all_found = torch.ones_like(index, dtype=torch.bool)
-    for axis in range(dims):
-        index = index * n2 + _along(places[:, axis], axis, dims)
-        all_found = all_found & _along(found[:, axis], axis, dims)
-    return torch.where(all_found, index, -1).flatten(1)
+    index = n2 * places[:, 0, :, None] + places[:, 1, None]
+    return torch.where(found[:, 0, :, None] & found[:, 1, None], index, -1).flatten(1)
 
 
 def _inside_other(shift: Tensor, patches: int, patch_cells: int, other_cells: int) -> Tensor:
-    """Which patches (B, patches**dims) of a crop, ``shift`` cells behind another one, lie wholly inside of it."""
+    """Which patches (B, patches**2) of a crop, ``shift`` cells behind another one, lie wholly inside of it."""
     starts = shift.unsqueeze(2) + torch.arange(patches, device=shift.device) * patch_cells
     inside = (starts >= 0) & (starts + patch_cells <= other_cells)
-    dims = shift.shape[1]
-    mask = inside.new_ones((len(shift), *[patches] * dims))
-    for axis in range(dims):
-        mask = mask & _along(inside[:, axis], axis, dims)
-    return mask.flatten(1)
-
-
-def _along(values: Tensor, axis: int, dims: int) -> Tensor:
-    """View (B, k) along one of the spatial axes of (B, k, ..., k), for broadcasting."""
-    return values.reshape(len(values), *(-1 if d == axis else 1 for d in range(dims)))
+    return (inside[:, 0, :, None] & inside[:, 1, None]).flatten(1)
 
 
 @lru_cache(maxsize=64)

@@ -32,9 +32,6 @@ class LandmarkHeatmap(Transform):
         sigma: standard deviation σ in pixels; ACE does not print it. A window of 11 holds 2.5 times 2.
         window: side w of the window in pixels, odd.
 
-    Raises:
-        ValueError: when the window is not odd.
-
     Example:
         >>> heatmap, valid = LandmarkHeatmap(sigma=1.0, window=3)([[1.0, 2.2], [9.0, 9.0]], size=(3, 5))
         >>> heatmap[0], valid
@@ -51,9 +48,8 @@ class LandmarkHeatmap(Transform):
         self.sigma = float(sigma)
         self.reach = window // 2
 
-    # MONAI's GenerateHeatmap does not do it: it blurs a whole picture for each landmark (0.28 s for 15 of them in
-    # 448 x 448 pixels, against 0.01 s here), integrates the Gaussian over pixels instead of taking its value, and takes
-    # the first pixel to begin at its center, so that a landmark in its other half lies outside. The tests compare both.
+    # MONAI's GenerateHeatmap blurs a whole picture for each landmark (0.28 s for 15 of them, against 0.01 s here), and
+    # takes the first pixel to begin at its center, so that a landmark in its other half lies outside
     def __call__(  # type: ignore[override]
         self, landmarks: Sequence[Any] | NdarrayOrTensor, size: Sequence[int]
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -104,14 +100,9 @@ class LandmarkHeatmapd(MapTransform):
         image_key: key of the loaded image ``(C, H, W)``, of which the maps get size and metadata. A plain tensor
             without metadata must be the unchanged picture of the file.
         heatmap_key: key of the maps ``(P, H, W)``, float32 in [0, 1].
-        sigma: standard deviation of the Gaussian in pixels of the current image.
-        window: side of its window in pixels of the current image, odd.
-        valid_key: key of what is True where a landmark is known and in the picture, for the loss: a later transform
-            may still move it out of the picture, and then an empty map is the truth.
+        sigma: see :class:`LandmarkHeatmap`, in pixels of the current image.
+        window: likewise.
         allow_missing_keys: do not raise an error if the landmarks are missing.
-
-    Raises:
-        ValueError: for landmarks outside of the picture of the file.
 
     Example:
         >>> item = {"image": torch.zeros(1, 32, 48), "landmarks": [[3.0, 40.0], None]}
@@ -129,12 +120,11 @@ class LandmarkHeatmapd(MapTransform):
         heatmap_key: str = "heatmap",
         sigma: float = 2.0,
         window: int = 11,
-        valid_key: str = "landmark_valid",
         allow_missing_keys: bool = False,
     ) -> None:
         super().__init__(keys, allow_missing_keys)
         self.transform = LandmarkHeatmap(sigma, window)
-        self.image_key, self.heatmap_key, self.valid_key = image_key, heatmap_key, valid_key
+        self.image_key, self.heatmap_key = image_key, heatmap_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Draw the heat maps of one item. The item itself does not change."""
@@ -148,7 +138,7 @@ class LandmarkHeatmapd(MapTransform):
             if isinstance(image, MetaTensor):
                 heatmap = MetaTensor(heatmap, meta=deepcopy(image.meta))
             item[key] = torch.as_tensor(positions).float()
-            item |= {self.heatmap_key: heatmap, self.valid_key: valid}
+            item |= {self.heatmap_key: heatmap, "landmark_valid": valid}
         return item
 
 
@@ -167,10 +157,6 @@ def landmark_array(landmarks: Sequence[Any] | NdarrayOrTensor) -> np.ndarray:
 
     Raises:
         ValueError: for anything else.
-
-    Example:
-        >>> landmark_array([[1, 2], None]).tolist()
-        [[1.0, 2.0], [nan, nan]]
     """
     if isinstance(landmarks, (list, tuple)):
         landmarks = [(np.nan, np.nan) if point is None else point for point in landmarks]
@@ -187,11 +173,9 @@ def _check_inside(points: np.ndarray, image: torch.Tensor) -> None:
     outside = ((pixels < 0) | (pixels >= (rows, columns))).any(1)  # False for NaN
     if outside.any():
         number = int(outside.argmax())
-        found = f"landmark {number} at {points[number].tolist()} lies outside of the picture of {rows} x {columns}"
-        raise ValueError(
-            f"{image_name({'image': image})}: {found} pixels (rows first); give [row, column], not [x, y], "
-            "in pixels of the file, and null for one that is not known"
-        )
+        found = f"landmark {number} at {points[number].tolist()} lies outside of {rows} x {columns}"
+        remedy = "give [row, column] in pixels of the file, and null for one that is not known"
+        raise ValueError(f"{image_name({'image': image})}: {found} pixels (rows first); {remedy}")
 
 
 def _size_of_file(image: torch.Tensor) -> tuple[int, int]:
@@ -212,16 +196,6 @@ def pixels_of_file(points: np.ndarray, image: torch.Tensor) -> np.ndarray:
         points: ``(P, 2)`` positions in pixels of the file, 0 is the center of the first one.
         image: ``(C, H, W)``, which MONAI's transforms made of what :py:class:`LoadRadiograph` loaded. A
             plain tensor counts as the unchanged picture of the file.
-
-    Returns:
-        ``(P, 2)`` positions in pixels of the image.
-
-    Example:
-        >>> from monai.transforms import Resize
-        >>> meta = {"original_affine": torch.eye(4), "affine": torch.eye(4)}
-        >>> image = Resize((16, 32))(MetaTensor(torch.zeros(1, 32, 32), meta=meta))
-        >>> pixels_of_file(np.array([[15.5, 15.5], [0.0, 31.0]]), image).tolist()
-        [[7.5, 15.5], [-0.25, 31.0]]
     """
     if not isinstance(image, MetaTensor):
         return points

@@ -49,7 +49,6 @@ class LoadMasks(Transform):
 
     Example:
         >>> import os, tempfile
-        >>> from PIL import Image
         >>> path = os.path.join(tempfile.mkdtemp(), "lung.png")
         >>> Image.linear_gradient("L").resize((64, 48)).point(lambda value: 255 * (value > 99)).save(path)
         >>> masks = LoadMasks()([path, path], image=torch.zeros(1, 48, 64))
@@ -69,6 +68,8 @@ class LoadMasks(Transform):
         self, files: PathLike | Sequence[PathLike], image: torch.Tensor | None = None
     ) -> torch.Tensor:
         """
+        Load the masks.
+
         Args:
             files: a path, or a list of paths, one for each channel.
             image: the radiograph ``(1, H, W)``, whose size the masks must have and whose metadata they get. None: the
@@ -84,16 +85,14 @@ class LoadMasks(Transform):
         paths = list(files) if isinstance(files, (list, tuple)) else [files]
         if not all(paths) or len(paths) != (self.num_channels or max(1, len(paths))):
             found = f"is no list of {self.num_channels or 'some'} masks"
-            raise refuse(
-                str(paths), found, "give one file for each channel, of zeros if nothing is there"
-            )
+            raise refuse(str(paths), found, "give one file per channel, of zeros if it is empty")
         names = [single_path(path) for path in paths]
         loaded = [_structure(name, self.loader(name)) for name in names]
         reference = loaded[0] if image is None else image
-        masks = []
-        for name, values in zip(names, loaded, strict=True):
-            fitted = self._fitted(name, torch.as_tensor(values), reference)
-            masks.append(_binary(name, fitted))
+        masks = [
+            _binary(name, self._fitted(name, torch.as_tensor(values), reference))
+            for name, values in zip(names, loaded, strict=True)
+        ]
         return _like(reference, torch.cat(masks), names[0])
 
     def empty(self, image: torch.Tensor) -> torch.Tensor:
@@ -108,10 +107,10 @@ class LoadMasks(Transform):
         if not self.fit_size or height * columns != width * rows:
             name = image_name({"image": image})
             found = f"is {width} x {height} pixels (width x height), its image {name} is {columns} x {rows}"
-            remedy = "check that they belong together, and load masks before the image is resized; "
-            raise refuse(
-                path, found, f"{remedy}fit_size fits another resolution of the same picture"
+            remedy = (
+                "check that they belong together; fit_size fits another resolution of one picture"
             )
+            raise refuse(path, found, remedy)
         resized = F.interpolate(values[None], size=(rows, columns), mode="nearest-exact")[0]
         if resized.max() < values.max():
             found = f"has a structure too thin for {columns} x {rows} pixels, which is lost"
@@ -123,19 +122,15 @@ class LoadMasksd(ArrayTransformd):
     """
     Dictionary version of :py:class:`LoadMasks`: replaces the file names under each key by the masks.
 
-    Load the radiograph before, and resize, crop or rotate both after.
+    Load the radiograph before, and resize, crop or rotate both after. An item that is "abnormal" 0 needs no masks (the
+    value is None, or the key is missing): it gets ``num_channels`` empty ones, or one where their number is not known.
 
     Args:
         keys: keys of the file names, or lists of them.
         image_key: key of the loaded radiograph.
-        normal_key: an item that has 0 under this key needs no masks (the value is None, or the key is missing): it
-            gets ``num_channels`` empty ones, or one where their number is not known.
         num_channels: how many masks are expected, see :py:class:`LoadMasks`.
         fit_size: bring masks of another resolution to the radiograph's size.
         allow_missing_keys: skip keys that other items lack instead of raising.
-
-    Raises:
-        RadiographError: for files that do not fit, see :py:class:`LoadMasks`, or lack.
 
     Example:
         >>> item = LoadMasksd("mask")({"image": torch.rand(1, 48, 64), "abnormal": 0})
@@ -149,13 +144,12 @@ class LoadMasksd(ArrayTransformd):
         self,
         keys: KeysCollection,
         image_key: str = "image",
-        normal_key: str = "abnormal",
         num_channels: int | None = None,
         fit_size: bool = False,
         allow_missing_keys: bool = False,
     ) -> None:
         super().__init__(keys, LoadMasks(num_channels, fit_size), allow_missing_keys)
-        self.image_key, self.normal_key = image_key, normal_key
+        self.image_key = image_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Load the masks of one item. The item itself does not change."""
@@ -165,12 +159,10 @@ class LoadMasksd(ArrayTransformd):
             files = data.get(key)
             if files not in (None, ""):
                 item[key] = self.transform(files, image)
-            elif data.get(self.normal_key) == 0:
+            elif data.get("abnormal") == 0:
                 item[key] = self.transform.empty(image)
             elif not self.allow_missing_keys or key in data:
-                remedy = (
-                    f"give the file of its mask, or {self.normal_key}=0 if there is nothing to see"
-                )
+                remedy = "give its file, or abnormal=0 if there is nothing to see"
                 raise refuse(image_name(data, self.image_key), f"has no {key!r}", remedy)
         return item
 
@@ -216,17 +208,16 @@ def _binary(path: str, values: torch.Tensor) -> torch.Tensor:
 def _has_levels_between(values: torch.Tensor, low: float, high: float) -> bool:
     """Whether there is more than two values and their blurred outlines: a picture, or numbers of several structures."""
     levels = values.unique()
-    are_few = len(levels) <= _MOST_LABELS
     if len(levels) == 2:
         return False
-    if are_few and high - low <= _MOST_LABELS and torch.equal(levels, levels.round()):
-        return True
     start, end = (low + share * (high - low) for share in _INTERMEDIATE)
     between = ((values > start) & (values < end)).float()
-    structure = (values >= end).float()
-    near_structure = F.max_pool2d(structure, 2 * _BAND + 1, stride=1, padding=_BAND)
-    if are_few and (between > near_structure).any():
-        return True
+    if len(levels) <= _MOST_LABELS:
+        are_numbers = high - low <= _MOST_LABELS and torch.equal(levels, levels.round())
+        structure = (values >= end).float()
+        near_structure = F.max_pool2d(structure, 2 * _BAND + 1, stride=1, padding=_BAND)
+        if are_numbers or (between > near_structure).any():
+            return True
     if min(values.shape[1:]) < _BAND:
         return False
     return bool((F.avg_pool2d(between, _BAND, stride=1) == 1).any())

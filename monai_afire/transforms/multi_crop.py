@@ -13,19 +13,17 @@ import torch
 from monai.config import KeysCollection
 from monai.config.type_definitions import NdarrayOrTensor
 from monai.transforms import Randomizable, Transform
-from monai.utils import TransformBackends, convert_to_tensor, ensure_tuple, ensure_tuple_rep
+from monai.utils import TransformBackends, convert_to_tensor, ensure_tuple_rep
 from torch import Tensor
 
-from monai_afire.transforms.argument_checks import check_range
-from monai_afire.transforms.base import RandomArrayTransformd
+from monai_afire.transforms.base import RandomArrayTransformd, check_range, random_box
 from monai_afire.transforms.grid_crop import float_values, resize
-from monai_afire.transforms.random_box import random_box
 
 # draws of a box until one lies within the image, as in torchvision's RandomResizedCrop
 _ATTEMPTS = 10
 _SEEDS = 2**32
 
-Box = tuple[slice, ...]
+Box = tuple[slice, slice]
 
 
 class MultiCrop(Randomizable, Transform):
@@ -46,9 +44,6 @@ class MultiCrop(Randomizable, Transform):
         aspect_ratio: smallest and largest ratio of height to width in pixels.
         augment: called with every crop ``(C, *size)`` for its appearance, with the same size; a ``Compose`` of MONAI's
             (array) random transforms is seeded anew for each crop, from this transform's own draws. None for none.
-
-    Raises:
-        ValueError: on a range that is reversed or out of bounds.
 
     Example:
         >>> transform = MultiCrop(global_size=64, local_size=32, num_local=4).set_random_state(seed=0)
@@ -82,10 +77,10 @@ class MultiCrop(Randomizable, Transform):
         self.aspect_ratio = check_range("aspect_ratio", aspect_ratio)
         self.augment = augment
 
-    def randomize(self, spatial_shape: Sequence[int]) -> None:
+    def randomize(self, shape: Sequence[int]) -> None:
         """Draw the places of all crops, and the seeds of their appearances, for an image of so many pixels."""
         self.boxes = [
-            [self._box(spatial_shape, scale) for _ in range(count)]
+            [self._box(shape, scale) for _ in range(count)]
             for count, scale in zip(self.counts, self.scales, strict=True)
         ]
         self.seeds = [
@@ -94,15 +89,11 @@ class MultiCrop(Randomizable, Transform):
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> tuple[Tensor, Tensor]:
         """
-        Cut the crops out of an image without changing it.
-
-        Args:
-            img: image ``(C, H, W)`` of any size; integer images give float32 crops.
-            randomize: draw new crops; False repeats those of the last call, for an image of the same size.
+        Cut the crops out of an image ``(C, H, W)`` of any size; ``randomize=False`` repeats the last draw.
 
         Returns:
             Global crops ``(G, C, *global_size)`` and local crops ``(N, C, *local_size)``, plain tensors: crops of one
-            batch have no common affine matrix.
+            batch have no common affine matrix. Integer images give float32.
         """
         image = convert_to_tensor(img, track_meta=False)
         values = float_values(image)
@@ -114,14 +105,13 @@ class MultiCrop(Randomizable, Transform):
         return global_crops, local_crops
 
     def _cut(
-        self, image: Tensor, boxes: Sequence[Box], seeds: Sequence[int], size: tuple[int, ...]
+        self, image: Tensor, boxes: Sequence[Box], seeds: Sequence[int], size: tuple[int, int]
     ) -> Tensor:
         """All crops of one kind, (crops, C, *size)."""
         crops = [image.new_empty((0, len(image), *size))]
-        for box, seed in zip(boxes, seeds, strict=True):
-            inside = (slice(None), *box)
+        for (rows, columns), seed in zip(boxes, seeds, strict=True):
+            crop = resize(image[:, rows, columns], size)
             # a copy: a crop of the whole image would else be the image itself, which an augmentation might change
-            crop = resize(image[inside], size)
             crop = crop.clone(memory_format=torch.contiguous_format)
             crops.append(self._appearance(crop, seed).unsqueeze(0))
         return torch.cat(crops)
@@ -133,83 +123,55 @@ class MultiCrop(Randomizable, Transform):
             self.augment.set_random_state(seed=seed)
         return convert_to_tensor(self.augment(crop), track_meta=False).to(crop.dtype)
 
-    def _box(self, spatial_shape: Sequence[int], scale: tuple[float, float]) -> Box:
+    def _box(self, shape: Sequence[int], scale: tuple[float, float]) -> Box:
         """A random box within the image."""
-        sides = self._sides(spatial_shape, scale)
-        for _ in range(_ATTEMPTS - 1):
-            if all(side <= length for side, length in zip(sides, spatial_shape, strict=True)):
+        for _ in range(_ATTEMPTS):
+            height, width = self._sides(shape, scale)
+            if height <= shape[0] and width <= shape[1]:
                 break
-            sides = self._sides(spatial_shape, scale)
-        sides = [min(side, length) for side, length in zip(sides, spatial_shape, strict=True)]
-        return random_box(self.R, spatial_shape, sides)
+        return random_box(self.R, shape, (min(height, shape[0]), min(width, shape[1])))
 
-    def _sides(self, spatial_shape: Sequence[int], scale: tuple[float, float]) -> list[int]:
+    def _sides(self, shape: Sequence[int], scale: tuple[float, float]) -> tuple[int, int]:
         """Sides of a random box in pixels, of random area and aspect; they may be longer than the image's."""
-        area = self.R.uniform(*scale) * math.prod(spatial_shape)
+        area = self.R.uniform(*scale) * math.prod(shape)
         ratio = math.exp(self.R.uniform(*np.log(self.aspect_ratio)))
         width = area**0.5 * ratio**-0.5
-        return [max(round(length), 1) for length in (width * ratio, width)]
+        return max(round(width * ratio), 1), max(round(width), 1)
 
 
 class MultiCropd(RandomArrayTransformd):
     """
-    Dictionary version of :class:`MultiCrop`: adds the crops of an image under two new keys, which are stacked.
+    Dictionary version of :class:`MultiCrop`: adds the crops of an image, stacked as "global_crops" and "local_crops".
 
     The image itself does not change; ``SelectItemsd`` drops it.
 
     Args:
         keys: key of the image ``(C, H, W)``.
-        global_size: pixels per axis of the global crops, see :class:`MultiCrop`, as the following.
-        local_size: pixels per axis of the local crops.
-        num_global: number of global crops.
-        num_local: number of local crops.
-        global_scale: smallest and largest share of the image's area that a global crop covers.
-        local_scale: the same of a local crop.
-        aspect_ratio: smallest and largest ratio of height to width.
-        augment: called with every crop for its appearance.
-        crop_keys: new keys of the global and of the local crops.
         allow_missing_keys: do not raise an error if the key is missing.
+        settings: by name, of :class:`MultiCrop`.
 
     Example:
         >>> from monai.transforms import RandAdjustContrast
-        >>> transform = MultiCropd("image", 64, 32, num_local=3, augment=RandAdjustContrast(prob=0.5, gamma=(0.5, 2)))
+        >>> transform = MultiCropd("image", num_local=3, augment=RandAdjustContrast(prob=0.5, gamma=(0.5, 2)))
         >>> data = transform.set_random_state(seed=0)({"image": torch.rand(1, 100, 80)})
         >>> {key: tuple(value.shape) for key, value in data.items()}
-        {'image': (1, 100, 80), 'global_crops': (2, 1, 64, 64), 'local_crops': (3, 1, 32, 32)}
+        {'image': (1, 100, 80), 'global_crops': (2, 1, 224, 224), 'local_crops': (3, 1, 96, 96)}
     """
 
     def __init__(
         self,
         keys: KeysCollection,
-        global_size: int | Sequence[int] = 224,
-        local_size: int | Sequence[int] = 96,
-        num_global: int = 2,
-        num_local: int = 8,
-        global_scale: Sequence[float] = (0.4, 1.0),
-        local_scale: Sequence[float] = (0.05, 0.4),
-        aspect_ratio: Sequence[float] = (3 / 4, 4 / 3),
-        augment: Callable[[Tensor], Any] | None = None,
-        crop_keys: Sequence[str] = ("global_crops", "local_crops"),
+        *,
         allow_missing_keys: bool = False,
+        **settings: Any,
     ) -> None:
-        transform = MultiCrop(
-            global_size,
-            local_size,
-            num_global,
-            num_local,
-            global_scale,
-            local_scale,
-            aspect_ratio,
-            augment,
-        )
-        super().__init__(keys, transform, allow_missing_keys)
-        self.crop_keys = ensure_tuple(crop_keys)
+        super().__init__(keys, MultiCrop(**settings), allow_missing_keys)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Add the crops to a copy of the data."""
         output = dict(data)
         for _, crops in self.transformed(data):
-            output.update(zip(self.crop_keys, crops, strict=True))
+            output["global_crops"], output["local_crops"] = crops
         return output
 
 

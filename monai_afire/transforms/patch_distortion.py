@@ -50,14 +50,10 @@ class ShufflePatches(OccasionalTransform):
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> tuple[Tensor, np.ndarray]:
         """
-        Shuffle the patches of an image without changing it.
-
-        Args:
-            img: image ``(C, H, W)``; each side a multiple of the patch size.
-            randomize: draw a new order; False repeats that of the last call.
+        Shuffle the patches of an image ``(C, H, W)``, whose sides are multiples of the patch size.
 
         Returns:
-            The shuffled image ``(C, H, W)``, and the order ``(N,)``, int64.
+            The shuffled image ``(C, H, W)``, and the order ``(N,)``, int64; ``randomize=False`` repeats the last order.
         """
         image = convert_to_tensor(img, track_meta=get_track_meta())
         plain = convert_to_tensor(image, track_meta=False)
@@ -82,7 +78,6 @@ class ShufflePatchesd(RandomArrayTransformd):
         keys: keys of the images ``(C, H, W)``, all with equally many patches.
         patch_size: pixels per axis of a patch: one number, or one for each axis.
         prob: probability of shuffling.
-        shuffled_key: new key, True where the patches were shuffled.
         allow_missing_keys: do not raise an error if a key is missing.
     """
 
@@ -93,18 +88,16 @@ class ShufflePatchesd(RandomArrayTransformd):
         keys: KeysCollection,
         patch_size: int | Sequence[int],
         prob: float = 1.0,
-        shuffled_key: str = "shuffled",
         allow_missing_keys: bool = False,
     ) -> None:
         super().__init__(keys, ShufflePatches(patch_size, prob), allow_missing_keys)
-        self.shuffled_key = shuffled_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Shuffle the patches of the images in a copy of the data."""
         output = dict(data)
         for key, (image, order) in self.transformed(data):
             output.update({key: image, f"{key}_order": order})
-            output[self.shuffled_key] = self.transform._do_transform
+            output["shuffled"] = self.transform._do_transform
         return output
 
 

@@ -53,26 +53,12 @@ class RandVisiblePatches(Randomizable, Transform):
         """Draw the visible ones of so many patches."""
         kept = math.floor(num_patches * (1 - self.mask_ratio) + _ROUNDING)
         if not 0 < kept < num_patches:
-            found = (
-                f"With mask_ratio {self.mask_ratio}, {kept} of {num_patches} patches are visible"
-            )
+            found = f"mask_ratio {self.mask_ratio} leaves {kept} of {num_patches} patches visible"
             raise ValueError(f"{found}: choose another ratio, smaller patches or larger images.")
         self.visible = np.sort(self.R.permutation(num_patches)[:kept]).astype(np.int64)
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> np.ndarray:
-        """
-        Draw for an image.
-
-        Args:
-            img: image ``(C, H, W)``; each side a multiple of the patch size.
-            randomize: draw anew; False repeats the last draw.
-
-        Returns:
-            ``(K,)`` int64, the row-major places of the visible patches, rising.
-
-        Raises:
-            ValueError: when none of so few patches would be visible, or none hidden.
-        """
+        """Places ``(K,)`` int64, rising, for an image whose sides are multiples of the patch size."""
         if randomize:
             sides = zip(img.shape[1:], self.patch_size, strict=True)
             self.randomize(math.prod(side // patch for side, patch in sides))
@@ -81,13 +67,12 @@ class RandVisiblePatches(Randomizable, Transform):
 
 class RandVisiblePatchesd(RandomArrayTransformd):
     """
-    Dictionary version of :class:`RandVisiblePatches`: adds the places of the visible patches (K,) as a new key.
+    Dictionary version of :class:`RandVisiblePatches`: adds the places (K,) of the visible patches, "visible".
 
     Args:
         keys: key of the image ``(C, H, W)``; several, equally large, share the draw.
-        patch_size: pixels per axis of a patch: one number, or one for each axis.
+        patch_size: see :class:`RandVisiblePatches`.
         mask_ratio: share of the patches that are hidden.
-        visible_key: the new key.
         allow_missing_keys: do not raise an error if a key is missing.
     """
 
@@ -96,17 +81,15 @@ class RandVisiblePatchesd(RandomArrayTransformd):
         keys: KeysCollection,
         patch_size: int | Sequence[int],
         mask_ratio: float = 0.75,
-        visible_key: str = "visible",
         allow_missing_keys: bool = False,
     ) -> None:
         super().__init__(keys, RandVisiblePatches(patch_size, mask_ratio), allow_missing_keys)
-        self.visible_key = visible_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Add the places of the visible patches to a copy of the data."""
         output = dict(data)
         for _, visible in self.transformed(data):
-            output[self.visible_key] = visible
+            output["visible"] = visible
         return output
 
 

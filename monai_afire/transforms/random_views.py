@@ -26,20 +26,7 @@ _SOLARIZE_PROBS = (0.0, 0.2)
 
 
 def solarized(image: torch.Tensor, threshold: float = 0.5) -> torch.Tensor:
-    """
-    Invert what is as bright as a threshold, or brighter.
-
-    Args:
-        image: in [0, 1], any shape.
-        threshold: intensity from which on x becomes 1 - x.
-
-    Returns:
-        The image in the same shape and range.
-
-    Example:
-        >>> solarized(torch.tensor([0.25, 0.5, 1.0]))
-        tensor([0.2500, 0.5000, 0.0000])
-    """
+    """Invert what is as bright as a threshold, or brighter: x in [0, 1] becomes 1 - x."""
     return torch.where(image >= threshold, 1 - image, image)
 
 
@@ -62,7 +49,7 @@ def random_views(
     All parts are MONAI's random transforms. Its blur draws a width for each axis.
 
     Args:
-        keys: of the first and the second crop, ``(C, *S)`` in [0, 1].
+        keys: of the first and the second crop, ``(C, H, W)`` in [0, 1].
         prob: share of the crops that are changed at all; 0 leaves all as they are.
         strength: of brightness and contrast, in [0, 1).
         blur_sigma: narrowest and widest blur, in pixels.
@@ -94,7 +81,7 @@ def _appearance(
     in_range = ScaleIntensityRanged(key, a_min=0.0, a_max=1.0, b_min=0.0, b_max=1.0, clip=True)
     return [
         _sometimes([jitter, in_range], _JITTER_PROB),
-        RandGaussianSmoothd(key, sigma_x=sigma, sigma_y=sigma, sigma_z=sigma, prob=blur),
+        RandGaussianSmoothd(key, sigma_x=sigma, sigma_y=sigma, prob=blur),
         RandLambdad(key, solarized, prob=solarize),
     ]
 

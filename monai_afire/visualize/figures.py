@@ -29,20 +29,13 @@ def picture_grid(rows: Sequence[Sequence[NDArray]], columns: Sequence[str], titl
     Returns:
         The figure, for :func:`save_figure` or :func:`figure_to_array`.
 
-    Raises:
-        ValueError: without a row or a column, or when a row has not one picture per column.
-
     Example:
         >>> figure = picture_grid([[np.zeros((8, 8)), np.ones((8, 8))]], ["black", "white"], "epoch 1")
         >>> figure_to_array(figure).shape
         (297, 484, 3)
     """
-    if not rows or not columns or any(len(row) != len(columns) for row in rows):
-        found = f"{len(columns)} columns, but rows of {[len(row) for row in rows]} pictures"
-        raise ValueError(f"{found}: give at least one row, and in each one picture per column")
-    figure = Figure(
-        figsize=(2.2 * len(columns), 2.2 * len(rows) + 0.5), dpi=110, layout="compressed"
-    )
+    size = (2.2 * len(columns), 2.2 * len(rows) + 0.5)
+    figure = Figure(figsize=size, dpi=110, layout="compressed")
     axes = figure.subplots(len(rows), len(columns), squeeze=False)
     for row_axes, row in zip(axes, rows, strict=True):
         for axis, picture in zip(row_axes, row, strict=True):
@@ -55,23 +48,7 @@ def picture_grid(rows: Sequence[Sequence[NDArray]], columns: Sequence[str], titl
 
 
 def save_figure(figure: Figure, path: str | os.PathLike | None) -> None:
-    """
-    Write a figure so that a crash never leaves half of a file.
-
-    Args:
-        figure: the figure.
-        path: the file; its extension says the format (PNG without one), a missing folder is made.
-
-    Raises:
-        ValueError: for an extension that matplotlib cannot write.
-
-    Example:
-        >>> import tempfile
-        >>> path = os.path.join(tempfile.mkdtemp(), "new", "grid.png")
-        >>> save_figure(picture_grid([[np.zeros((8, 8))]], ["black"], "a grid"), path)
-        >>> os.path.getsize(path) > 1000
-        True
-    """
+    """Write a figure at once or not at all; the file's extension says the format, PNG without one."""
     if path is None:
         return
     extension = os.path.splitext(path)[1].lstrip(".").lower() or "png"
@@ -80,36 +57,12 @@ def save_figure(figure: Figure, path: str | os.PathLike | None) -> None:
 
 
 def figure_to_array(figure: Figure) -> NDArray[np.uint8]:
-    """
-    The pixels of a figure, for example for TensorBoard's ``add_image(..., dataformats="HWC")``.
-
-    Args:
-        figure: the figure.
-
-    Returns:
-        ``(H, W, 3)``, the colors red, green and blue.
-
-    Example:
-        >>> figure_to_array(Figure(figsize=(2, 1), dpi=50))[0, 0].tolist()
-        [255, 255, 255]
-    """
+    """The pixels of a figure, ``(H, W, 3)`` in red, green and blue."""
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     return np.array(canvas.buffer_rgba())[..., :3]
 
 
 def first_channel(image: torch.Tensor) -> NDArray:
-    """
-    The first channel of an image, to be shown.
-
-    Args:
-        image: ``(C, H, W)``, on any device.
-
-    Returns:
-        ``(H, W)``.
-
-    Example:
-        >>> first_channel(torch.zeros(2, 8, 6)).shape
-        (8, 6)
-    """
+    """The first channel ``(H, W)`` of an image ``(C, H, W)`` on any device, to be shown."""
     return image[0].detach().float().cpu().numpy()

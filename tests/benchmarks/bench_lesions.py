@@ -15,9 +15,9 @@ from collections.abc import Callable
 import torch
 
 from monai_afire.transforms.lesion_synthesis.parameters import (
+    UNIFORMS_PER_LESION,
     LesionSettings,
     draw_lesion_parameters,
-    num_lesion_uniforms,
 )
 from monai_afire.transforms.lesion_synthesis.synth_lesion_mask import (
     SynthLesionMask,
@@ -32,7 +32,7 @@ __all__ = ["main"]
 def naive_batch(images: torch.Tensor, num_masks: int) -> list[object]:
     """The same work as `synth_lesion_masks`, map by map and pixel by pixel."""
     settings = LesionSettings()
-    shape = (images.shape[0], num_masks, 4, num_lesion_uniforms(images.ndim - 2))
+    shape = (images.shape[0], num_masks, 4, UNIFORMS_PER_LESION)
     parameters = draw_lesion_parameters(images, settings, torch.rand(shape))
     sources = images.mean(1).numpy()
     return [

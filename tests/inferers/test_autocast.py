@@ -34,17 +34,6 @@ def test_products_are_in_the_chosen_precision(dtype: torch.dtype) -> None:
     assert not torch.is_autocast_enabled("cpu")
 
 
-def test_switched_off_it_changes_nothing() -> None:
-    network, x = Weighted(8, 4), torch.rand(2, 8)
-    assert torch.equal(AutocastInferer(enabled=False)(x, network), network(x))
-
-
-def test_arguments_are_handed_on() -> None:
-    network, x = Weighted(3, 2), torch.rand(2, 3)
-    output = AutocastInferer(enabled=False)(x, network, 2.0, offset=5.0)
-    torch.testing.assert_close(output, network(x) * 2 + 5)
-
-
 def test_trainer_keeps_float32_weights_and_gradients() -> None:
     network = Weighted(3, 1)
     seen: list[torch.dtype] = []

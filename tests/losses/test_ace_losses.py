@@ -4,34 +4,32 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from contextlib import nullcontext
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from naive import ace
 
-from monai_afire.losses.ace import ACELoss, MatchingLoss, matching_target, patches_per_axis
+from monai_afire.losses.ace import ACELoss, MatchingLoss, matching_target
 from monai_afire.networks.blocks.patches import patchify
-from monai_afire.transforms import GRID_CROP_SETTINGS, GridCropPair
+from monai_afire.transforms import GridCropPair
 
 SEEDS = range(3)
 
 
 def random_offsets(
-    seed: int, crops: tuple[int, int], dims: int, images: int = 4
+    seed: int, crops: tuple[int, int], images: int = 4
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Any offsets at which crops may lie, odd differences and empty overlaps included."""
     generator = torch.Generator().manual_seed(seed)
-    offset_1, offset_2 = torch.randint(0, crops[1] + 2, (2, images, dims), generator=generator)
+    offset_1, offset_2 = torch.randint(0, crops[1] + 2, (2, images, 2), generator=generator)
     return offset_1, offset_2
 
 
 def random_outputs(
-    seed: int, cells: int = 4, dims: int = 2, images: int = 3, width: int = 5
+    seed: int, cells: int = 4, images: int = 3, width: int = 5
 ) -> dict[str, torch.Tensor]:
     """What the network returns, at double precision, with logits that are leaves of the graph."""
     generator = torch.Generator().manual_seed(seed)
@@ -39,13 +37,13 @@ def random_outputs(
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
-    tokens, parts = cells**dims, 2**dims
-    offset_1, offset_2 = random_offsets(seed, (cells, 2 * cells), dims, images)
+    tokens = cells**2
+    offset_1, offset_2 = random_offsets(seed, (cells, 2 * cells), images)
     return {
         "offset_1": offset_1,
         "offset_2": offset_2,
-        "composition_logits": (4 * normal(images, tokens, tokens // parts)).requires_grad_(),
-        "decomposition_logits": (4 * normal(images, tokens, tokens * parts)).requires_grad_(),
+        "composition_logits": (4 * normal(images, tokens, tokens // 4)).requires_grad_(),
+        "decomposition_logits": (4 * normal(images, tokens, tokens * 4)).requires_grad_(),
         "global_student": normal(images, 2, width).log_softmax(-1).requires_grad_(),
         "global_teacher": normal(images, 2, width).softmax(-1),
     }
@@ -63,13 +61,13 @@ def naive_matching(logits: torch.Tensor, target: torch.Tensor, alpha: float) -> 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("cells", "dims"), [(4, 1), (4, 2), (2, 2), (6, 2), (2, 3)])
+@pytest.mark.parametrize("cells", [2, 4, 6])
 @pytest.mark.parametrize(("sigma", "kernel_size"), [(1.0, 3), (0.7, 1), (2.0, 5)])
 def test_target_equals_loops_over_patches(
-    seed: int, cells: int, dims: int, sigma: float, kernel_size: int
+    seed: int, cells: int, sigma: float, kernel_size: int
 ) -> None:
     crops = (cells, 2 * cells)
-    offset_1, offset_2 = random_offsets(seed, crops, dims, images=2)
+    offset_1, offset_2 = random_offsets(seed, crops, images=2)
     composition, decomposition = ace.matching_targets(offset_1, offset_2, crops, kernel_size, sigma)
     for patch_cells, expected in ((2, composition.mT), (1, decomposition)):
         target = matching_target(
@@ -91,9 +89,9 @@ def test_target_by_hand() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_target_of_coordinate_images(seed: int) -> None:
     """Cut the pair out of an image whose pixels name their place: the target is the Gaussian of true distances."""
-    cell, cells, dims = 2, 4, 2
+    cell, cells = 2, 4
     grid = 3 * cells
-    axes = torch.meshgrid(*[torch.arange(grid * cell, dtype=torch.float64)] * dims, indexing="ij")
+    axes = torch.meshgrid(*[torch.arange(grid * cell, dtype=torch.float64)] * 2, indexing="ij")
     crop = GridCropPair(
         grid, cell, (cells, 2 * cells), None, jitter=False, align=2
     ).set_random_state(seed)
@@ -101,7 +99,7 @@ def test_target_of_coordinate_images(seed: int) -> None:
     offset_1, offset_2 = (torch.as_tensor(offset)[None] for offset in offsets)
     for patch_cells in (1, 2):
         places = [
-            patchify(image[None], patch_cells * cell)[0].unflatten(-1, (dims, -1)).mean(-1)
+            patchify(image[None], patch_cells * cell)[0].unflatten(-1, (2, -1)).mean(-1)
             for image in (crop_1, crop_2)
         ]
         steps = (places[0].unsqueeze(1) - places[1].unsqueeze(0)) / (patch_cells * cell)
@@ -114,21 +112,6 @@ def test_target_of_coordinate_images(seed: int) -> None:
         assert (target == 1).sum() == (steps == 0).all(-1).sum() > 0
 
 
-def test_target_in_the_papers_setting() -> None:
-    crop = GridCropPair(**GRID_CROP_SETTINGS["ace_448"])
-    for seed in range(20):
-        crop.set_random_state(seed).randomize(2)
-        offset_1, offset_2 = (
-            torch.as_tensor(offset)[None] for offset in (crop.offset_1, crop.offset_2)
-        )
-        composition = matching_target(offset_1, offset_2, (14, 28), patch_cells=2)
-        decomposition = matching_target(offset_1, offset_2, (14, 28), patch_cells=1)
-        assert composition.shape == (1, 49, 196)
-        assert decomposition.shape == (1, 196, 784)
-        # each whole patch in the overlap is 2 x 2 of the finer ones
-        assert (decomposition == 1).sum() == 4 * (composition == 1).sum() > 0
-
-
 def test_nothing_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors on the meta device have no values: whatever looks at one fails."""
     # not made for this device
@@ -137,13 +120,6 @@ def test_nothing_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert matching_target(offset, offset, (14, 28), 2).device.type == "meta"
     outputs = {name: value.to("meta") for name, value in random_outputs(0).items()}
     assert ACELoss()(outputs).shape == ()
-
-
-@pytest.mark.parametrize("arguments", [{"sigma": 0.0}, {"kernel_size": 2}])
-def test_target_refuses(arguments: dict[str, Any]) -> None:
-    offset = torch.zeros(2, 2, dtype=torch.int64)
-    with pytest.raises(ValueError, match=next(iter(arguments))):
-        matching_target(offset, offset, crops=(4, 8), **arguments)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -159,35 +135,6 @@ def test_matching_loss_equals_loops(seed: int, alpha: float) -> None:
     )
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_matching_loss_of_embeddings_equals_loops(seed: int) -> None:
-    """The oracle's own path, from embeddings, with a gradient of the scale too."""
-    generator = torch.Generator().manual_seed(seed)
-    teacher = torch.randn(2, 5, 3, generator=generator, dtype=torch.float64)
-    student = torch.randn(2, 4, 3, generator=generator, dtype=torch.float64).requires_grad_()
-    scale = torch.tensor(2.5, dtype=torch.float64, requires_grad=True)
-    target = torch.rand(2, 5, 4, generator=generator, dtype=torch.float64)
-    cosines = (
-        torch.nn.functional.normalize(teacher, dim=-1)
-        @ torch.nn.functional.normalize(student, dim=-1).mT
-    )
-    value = MatchingLoss(0.9)(scale.exp() * cosines, target)
-    expected = ace.matching_loss(teacher, student, target, scale, 0.9, reduction="row_sum")
-    torch.testing.assert_close(value, expected, rtol=0, atol=1e-9)
-    gradients = [torch.autograd.grad(x, (student, scale)) for x in (value, expected)]
-    torch.testing.assert_close(*gradients, rtol=0, atol=1e-9)
-
-
-def test_matching_loss_is_least_at_the_balanced_target() -> None:
-    """Its minimum over the probability is αT / (αT + (1-α)(1-T))."""
-    target, alpha = torch.tensor([[[0.0, 0.3, 0.6, 1.0]]], dtype=torch.float64), 0.9
-    best = alpha * target / (alpha * target + (1 - alpha) * (1 - target))
-    logits = torch.logit(best.clamp(1e-6, 1 - 1e-6)).requires_grad_()
-    MatchingLoss(alpha)(logits, target).backward()
-    assert logits.grad is not None
-    assert logits.grad.abs().max() < 1e-6
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_extreme_logits_are_finite(dtype: torch.dtype) -> None:
     logits = torch.tensor([[[-1e4, 1e4, 0.0, 1e4, -1e4]]], dtype=dtype, requires_grad=True)
@@ -199,40 +146,10 @@ def test_extreme_logits_are_finite(dtype: torch.dtype) -> None:
     assert torch.isfinite(logits.grad).all()
 
 
-@pytest.mark.parametrize("alpha", [0.0, 1.0, -0.5, 2.0, float("nan")])
-def test_alpha_out_of_range(alpha: float) -> None:
-    with pytest.raises(ValueError, match="alpha"):
-        MatchingLoss(alpha)
-
-
 @pytest.mark.parametrize("seed", SEEDS)
-def test_self_distillation_equals_loops(seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    y_s, y_t = (
-        torch.randn(3, 2, 5, generator=generator, dtype=torch.float64, requires_grad=True)
-        for _ in range(2)
-    )
-    center = torch.randn(5, generator=generator, dtype=torch.float64)
-    student, teacher = (
-        torch.log_softmax(y_s / 0.1, -1),
-        torch.softmax((y_t.detach() - center) / 0.04, -1),
-    )
-    loss = ACELoss(1.0, composition_weight=0, decomposition_weight=0)
-    value = loss({"global_student": student, "global_teacher": teacher})
-    directions = [
-        ace.global_consistency_term(y_s[:, n], y_t[:, 1 - n].detach(), 0.1, 0.04, center)
-        for n in (0, 1)
-    ]
-    expected = (directions[0] + directions[1]) / 2
-    torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-9)
-    gradients = [torch.autograd.grad(x, y_s)[0] for x in (value, expected)]
-    torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("cells", "dims", "images"), [(4, 2, 3), (2, 2, 1), (4, 1, 2), (2, 3, 2)])
-def test_whole_loss_equals_loops(seed: int, cells: int, dims: int, images: int) -> None:
-    outputs = random_outputs(seed, cells, dims, images)
+@pytest.mark.parametrize(("cells", "images"), [(4, 3), (2, 1), (2, 2)])
+def test_whole_loss_equals_loops(seed: int, cells: int, images: int) -> None:
+    outputs = random_outputs(seed, cells, images)
     loss = ACELoss(global_weight=0.3, composition_weight=2.0, decomposition_weight=0.5)
     value = loss(outputs, torch.zeros(1))
     composition, decomposition = ace.matching_targets(
@@ -258,68 +175,18 @@ def test_whole_loss_equals_loops(seed: int, cells: int, dims: int, images: int) 
         assert not loss.terms[name].requires_grad
 
 
-def test_settings_reach_the_terms() -> None:
-    outputs = random_outputs(0)
-    loss = ACELoss(
-        0, 1, 1, composition_alpha=0.6, decomposition_alpha=0.7, sigma=0.5, kernel_size=1
-    )
-    loss(outputs)
-    composition, decomposition = ace.matching_targets(
-        outputs["offset_1"], outputs["offset_2"], (4, 8), 1, 0.5
-    )
-    for name, target, alpha in (
-        ("composition", composition, 0.6),
-        ("decomposition", decomposition, 0.7),
-    ):
-        expected = naive_matching(outputs[f"{name}_logits"], target, alpha).detach()
-        torch.testing.assert_close(loss.terms[name], expected, rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize("pairs", [1, 4096, 9000])
+@pytest.mark.parametrize("pairs", [1, 1024, 2500])
 def test_a_few_images_at_a_time_are_the_same(pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """4096 pairs of an image of 2 x 4**3: by one, by two, composition at once and decomposition not."""
+    """1024 pairs of an image in the decomposition: by one, by two, composition at once and decomposition not."""
     names = ("composition_logits", "decomposition_logits")
     found = []
     for limit in (10**9, pairs):
         monkeypatch.setattr("monai_afire.losses.ace.PAIRS_AT_ONCE", limit)
-        outputs, loss = random_outputs(1, cells=4, dims=3, images=5), ACELoss(0)
+        outputs, loss = random_outputs(1, cells=4, images=5), ACELoss(0)
         gradients = torch.autograd.grad(loss(outputs), [outputs[name] for name in names])
         found.append([loss.terms["composition"], loss.terms["decomposition"], *gradients])
     for whole, parts in zip(*found, strict=True):
         torch.testing.assert_close(parts, whole, rtol=1e-12, atol=0)
-
-
-NEEDED = {
-    "global": {"global_student", "global_teacher"},
-    "composition": {"offset_1", "offset_2", "composition_logits"},
-    "decomposition": {"offset_1", "offset_2", "decomposition_logits"},
-}
-
-
-@pytest.mark.parametrize("active", [c for n in (1, 2) for c in itertools.combinations(NEEDED, n)])
-def test_terms_of_weight_zero_are_not_computed(active: tuple[str, ...]) -> None:
-    """They may be missing; without what an active one needs, it is left out, too."""
-    weights: dict[str, Any] = {f"{name}_weight": float(name in active) for name in NEEDED}
-    needed = set().union(*(NEEDED[name] for name in active))
-    outputs = {name: value for name, value in random_outputs(0).items() if name in needed}
-    loss = ACELoss(**weights)
-    assert torch.isfinite(loss(outputs))
-    assert list(loss.terms) == ["total", *active]
-    for name in needed:
-        without = {other: value for other, value in outputs.items() if other != name}
-        left = [term for term in active if name not in NEEDED[term]]
-        if left:
-            loss(without)
-            assert list(loss.terms) == ["total", *left]
-        else:
-            with pytest.raises(ValueError, match=name):
-                loss(without)
-
-
-@pytest.mark.parametrize("weights", [(0, 0, 0), (-0.1, 1, 1)])
-def test_impossible_weights(weights: tuple[float, float, float]) -> None:
-    with pytest.raises(ValueError, match="weights"):
-        ACELoss(*weights)
 
 
 @pytest.mark.parametrize("gap", [-8, 8, 50])
@@ -352,14 +219,10 @@ def test_half_precision_is_widened(dtype: torch.dtype) -> None:
 def test_wrong_shapes() -> None:
     with pytest.raises(ValueError, match=r"\(B, N, M\)"):
         MatchingLoss()(torch.zeros(2, 3, 4), torch.zeros(2, 4, 3))
+    outputs = random_outputs(0)
+    outputs["composition_logits"] = torch.zeros(3, 15, 4)
     with pytest.raises(ValueError, match="15 tokens"):
-        patches_per_axis(15, 2)
-    assert [patches_per_axis(n**dims, dims) for dims in (1, 2, 3) for n in (1, 2, 7, 28)] == [
-        1,
-        2,
-        7,
-        28,
-    ] * 3
+        ACELoss()(outputs)
 
 
 def test_global_loss_is_the_mean_of_both_directions() -> None:
@@ -374,3 +237,20 @@ def test_global_loss_is_the_mean_of_both_directions() -> None:
     outputs = {"global_student": student, "global_teacher": teacher}
     loss = ACELoss(composition_weight=0, decomposition_weight=0)
     assert float(loss(outputs)) == pytest.approx(0.1 * expected)
+
+
+def test_settings_reach_the_terms() -> None:
+    outputs = random_outputs(0)
+    loss = ACELoss(
+        0, 1, 1, composition_alpha=0.6, decomposition_alpha=0.7, sigma=0.5, kernel_size=1
+    )
+    loss(outputs)
+    composition, decomposition = ace.matching_targets(
+        outputs["offset_1"], outputs["offset_2"], (4, 8), 1, 0.5
+    )
+    for name, target, alpha in (
+        ("composition", composition, 0.6),
+        ("decomposition", decomposition, 0.7),
+    ):
+        expected = naive_matching(outputs[f"{name}_logits"], target, alpha).detach()
+        torch.testing.assert_close(loss.terms[name], expected, rtol=0, atol=1e-9)

@@ -10,7 +10,6 @@ from naive import mae
 
 from monai_afire.losses import MAELoss, MaskedReconstructionLoss
 from monai_afire.networks import MAE, ViTEncoder
-from monai_afire.networks.blocks.patches import patch_statistics
 
 PATCH = 4
 
@@ -53,16 +52,6 @@ def test_network_and_loss_equal_loops_with_gradients(normalize: bool) -> None:
         assert not reconstructed.grad[image, seen].any(), "visible patches have no part in the loss"  # type: ignore[index]
 
 
-def test_statistics_of_patches_are_those_of_the_loops() -> None:
-    patches = torch.rand(2, 3, 16, dtype=torch.float64)
-    patches[1, 2] = 0.7
-    mean, std = patch_statistics(patches)
-    for image in range(2):
-        for place in range(3):
-            expected = mae.normalized_patch(patches[image, place])
-            torch.testing.assert_close((patches - mean)[image, place] / std[image, place], expected)
-
-
 def test_by_hand_and_degenerate() -> None:
     loss = MaskedReconstructionLoss()
     reconstructed, target = (
@@ -75,12 +64,3 @@ def test_by_hand_and_degenerate() -> None:
     assert loss(reconstructed, target, torch.zeros(1, 2, dtype=torch.bool)) == 0
     half = loss(reconstructed.bfloat16(), target, torch.tensor([[True, False]]))
     assert half.dtype == torch.float32
-
-
-def test_shapes_that_do_not_fit_are_named() -> None:
-    with pytest.raises(ValueError, match=r"hidden \(B, L\), got"):
-        MaskedReconstructionLoss()(
-            torch.zeros(1, 2, 3), torch.zeros(1, 2, 3), torch.zeros(1, 3, dtype=torch.bool)
-        )
-    with pytest.raises(ValueError, match="reconstruction"):
-        MAELoss()({"reconstructed": torch.zeros(1, 2, 3)})

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
 from monai_afire.losses.classification import MaskedMultilabelLoss
 
@@ -63,16 +62,6 @@ def test_loss_and_gradient_equal_a_loop(seed: int, policy: str, weighted: bool) 
     np.testing.assert_allclose(logits.grad.numpy(), gradient, rtol=1e-9, atol=1e-12)
 
 
-def test_complete_labels_give_the_plain_loss() -> None:
-    logits = torch.randn(5, 3, requires_grad=True)
-    labels = torch.randint(0, 2, (5, 3))
-    weights = torch.tensor([0.5, 1.0, 4.0])
-    expected = F.binary_cross_entropy_with_logits(logits, labels.float(), pos_weight=weights)
-    torch.testing.assert_close(
-        MaskedMultilabelLoss(positive_weight=weights)(logits, labels), expected
-    )
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_what_is_not_known_does_not_count(seed: int) -> None:
     logits, labels = random_batch(seed)
@@ -102,27 +91,6 @@ def test_a_wild_logit_without_label_harms_nothing(wild: float) -> None:
     assert logits.grad.tolist() == [[0.0, -0.5]]
 
 
-def test_a_diverged_network_is_not_hidden() -> None:
-    assert MaskedMultilabelLoss()(torch.tensor([[NAN]]), torch.tensor([[1.0]])).isnan()
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_widened(dtype: torch.dtype) -> None:
-    logits, labels = random_batch(3, torch.float32)
-    half = logits.detach().to(dtype)
-    value = MaskedMultilabelLoss("ones")(half, labels.to(dtype))
-    assert value.dtype == torch.float32
-    torch.testing.assert_close(value, MaskedMultilabelLoss("ones")(half.float(), labels))
-
-
-def test_large_logits_are_exact() -> None:
-    logits = torch.tensor([[200.0, -200.0]], requires_grad=True)
-    value = MaskedMultilabelLoss()(logits, torch.tensor([[0.0, 1.0]]))
-    value.backward()
-    assert float(value) == 200.0
-    assert logits.grad.tolist() == [[0.5, -0.5]]
-
-
 def test_no_value_is_read_on_the_host() -> None:
     # the meta device has no values: reading one, as .item() or boolean indexing would, is an error
     logits = torch.empty(4, 3, device="meta", requires_grad=True)
@@ -132,23 +100,11 @@ def test_no_value_is_read_on_the_host() -> None:
     assert logits.grad is not None
 
 
-def test_labels_and_logits_stay_as_they_are() -> None:
-    logits, labels = random_batch(1)
-    copies = logits.detach().clone(), labels.clone()
-    MaskedMultilabelLoss("ones")(logits, labels)
-    torch.testing.assert_close((logits.detach(), labels), copies, rtol=0, atol=0, equal_nan=True)
-
-
-def test_no_state() -> None:
-    assert not MaskedMultilabelLoss(positive_weight=[1.0]).state_dict()
-
-
 @pytest.mark.parametrize(
     ("logits", "labels", "message"),
     [
         (torch.zeros(2, 3), torch.zeros(2, 4), r"got \(2, 3\) and \(2, 4\)"),
         (torch.zeros(2), torch.zeros(2), r"labels \(B, M\)"),
-        (torch.zeros(2, 2), torch.zeros(2, 2), "3 positive weights for 2 classes"),
         (torch.zeros(1, 3), torch.tensor([[0.0, 1.0, 3.0]]), r"3 at \(0, 2\)"),
         (torch.zeros(1, 3), torch.tensor([[0.0, 1.0, 0.9]]), r"0.9 at \(0, 2\)"),
     ],
@@ -162,8 +118,3 @@ def test_hostile_input_is_named(logits: torch.Tensor, labels: torch.Tensor, mess
 def test_hostile_weights(weight: Any) -> None:
     with pytest.raises(ValueError, match="positive_weight"):
         MaskedMultilabelLoss(positive_weight=weight)
-
-
-def test_unknown_policy() -> None:
-    with pytest.raises(ValueError, match="'ignore'"):
-        MaskedMultilabelLoss("drop")

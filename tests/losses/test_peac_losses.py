@@ -21,30 +21,24 @@ from monai_afire.losses.peac import (
 from monai_afire.transforms import matching_patches
 
 SEEDS = range(3)
-GRIDS = [
-    (3, 2, 2),
-    (3, 1, 3),
-    (1, 4, 2),
-    (2, 3, 1),
-    (2, 2, 3),
-]  # B, cells per axis of a crop, spatial dimensions
+GRIDS = [(3, 2), (1, 4), (2, 3), (3, 1)]  # B, cells per axis of a crop
 H, P = 4, 5
 
 Outputs = dict[str, torch.Tensor]
 
 
 def random_outputs(
-    seed: int, batch: int = 3, cells: int = 2, dims: int = 2, dtype: torch.dtype = torch.float64
+    seed: int, batch: int = 3, cells: int = 2, dtype: torch.dtype = torch.float64
 ) -> tuple[Outputs, torch.Tensor, torch.Tensor]:
     """What the network gives for random crops, and their offsets; some pairs do not overlap."""
     generator = torch.Generator().manual_seed(seed)
-    patches = cells**dims
+    patches = cells**2
 
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator, dtype=dtype)
 
     offset_1, offset_2 = (
-        torch.randint(0, cells + 1, (batch, dims), generator=generator) for _ in range(2)
+        torch.randint(0, cells + 1, (batch, 2), generator=generator) for _ in range(2)
     )
     outputs = {
         "order": torch.stack([torch.randperm(patches, generator=generator) for _ in range(batch)]),
@@ -70,7 +64,7 @@ def with_gradient(outputs: Mapping[str, torch.Tensor]) -> tuple[Outputs, list[st
 
 def naive_terms(outputs: Outputs, offset_1: torch.Tensor, offset_2: torch.Tensor) -> Outputs:
     shuffled = outputs["shuffled"]
-    cells = round(outputs["order"].shape[1] ** (1 / offset_1.shape[1]))
+    cells = round(outputs["order"].shape[1] ** 0.5)
     crossed = ("{}_1", "teacher_{}_2", "{}_2", "teacher_{}_1")
     return {
         "order": peac.order_classification_loss(
@@ -98,7 +92,7 @@ def naive_terms(outputs: Outputs, offset_1: torch.Tensor, offset_2: torch.Tensor
 
 
 @pytest.mark.parametrize("shape", GRIDS)
-def test_every_term_and_their_sum_equal_the_reference(shape: tuple[int, int, int]) -> None:
+def test_every_term_and_their_sum_equal_the_reference(shape: tuple[int, int]) -> None:
     weights = (0.7, 1.3, 0.4, 2.0)
     for seed in SEEDS:
         case, offset_1, offset_2 = random_outputs(seed, *shape)
@@ -122,21 +116,6 @@ def test_every_term_and_their_sum_equal_the_reference(shape: tuple[int, int, int
             torch.testing.assert_close(gradient, wanted, rtol=0, atol=1e-10, msg=name)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_an_optimizer_step_leads_where_the_reference_leads(seed: int) -> None:
-    case, offset_1, offset_2 = random_outputs(seed)
-    places = []
-    for naive in (False, True):
-        outputs, names = with_gradient(case)
-        optimizer = torch.optim.SGD([outputs[name] for name in names], lr=0.1)
-        terms = naive_terms(outputs, offset_1, offset_2) if naive else None
-        (peac.total_loss(*terms.values()) if terms else PEACLoss()(outputs)).backward()
-        optimizer.step()
-        places.append([outputs[name].detach() for name in names])
-    for ours, wanted in zip(*places, strict=True):
-        torch.testing.assert_close(ours, wanted, rtol=0, atol=1e-10)
-
-
 def test_local_consistency_by_hand() -> None:
     """Crop 2 lies one cell further right: places 1 and 3 of crop 1 are 0 and 2 of crop 2."""
     student = torch.tensor([[[9.0, 9.0], [1.0, 0.0], [9.0, 9.0], [0.0, 2.0]]])
@@ -146,18 +125,6 @@ def test_local_consistency_by_hand() -> None:
     assert LocalConsistencyLoss()(student, teacher, matches) == 1.0
     swapped_axes = matching_patches(torch.tensor([[0, 0]]), torch.tensor([[1, 0]]), (2, 2))
     assert LocalConsistencyLoss()(student, teacher, swapped_axes) != 1.0
-
-
-def test_loss_does_not_depend_on_the_size_of_the_overlap() -> None:
-    teacher = torch.randn(1, 9, H).expand(2, 9, H)
-    student = -teacher  # every pair opposite: distance 4
-    for offset in ([0, 0], [0, 1], [2, 2]):
-        matches = matching_patches(
-            torch.tensor([offset] * 2), torch.zeros(2, 2, dtype=torch.int64), (3, 3)
-        )
-        partners = teacher.gather(1, matches.clamp_min(0).unsqueeze(2).expand(-1, -1, H))
-        assert LocalConsistencyLoss()(-partners, teacher, matches) == pytest.approx(4.0, abs=1e-5)
-        assert LocalConsistencyLoss()(student, student, matches) < 4.0
 
 
 def test_samples_that_do_not_count_have_no_gradient() -> None:
@@ -202,18 +169,6 @@ def test_degenerate_batches_are_finite(
         assert loss.terms["local"] == 0
 
 
-def test_half_precision_embeddings_are_compared_in_float32() -> None:
-    case, _, _ = random_outputs(0, batch=2, cells=3)
-    coarse = {name: v.bfloat16() if v.is_floating_point() else v for name, v in case.items()}
-    rounded = {name: v.double() if v.is_floating_point() else v for name, v in coarse.items()}
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss, exact = PEACLoss(), PEACLoss()
-        loss(coarse)
-    exact(rounded)
-    for name, term in loss.terms.items():
-        assert term.item() == pytest.approx(exact.terms[name].item(), abs=1e-5)
-
-
 @pytest.mark.parametrize("name", ["order", "restoration", "global", "local"])
 def test_a_term_without_weight_or_outputs_is_left_out(name: str) -> None:
     case, _, _ = random_outputs(0)
@@ -230,26 +185,6 @@ def test_a_term_without_weight_or_outputs_is_left_out(name: str) -> None:
     torch.testing.assert_close(whole(without), total)
 
 
-def test_signature_of_a_trainers_loss() -> None:
-    case, _, _ = random_outputs(0)
-    assert PEACLoss()(case, torch.zeros(1)).ndim == 0
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"local_weight": -1.0}, "negative"),
-        (
-            {"order_weight": 0, "restoration_weight": 0, "global_weight": 0, "local_weight": 0},
-            "all zero",
-        ),
-    ],
-)
-def test_settings_out_of_range(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        PEACLoss(**options)
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -263,16 +198,6 @@ def test_settings_out_of_range(options: dict[str, Any], message: str) -> None:
 def test_shapes_that_would_be_broadcast_are_refused(call: Callable[[], torch.Tensor]) -> None:
     with pytest.raises(ValueError, match="expected"):
         call()
-
-
-def test_teacher_may_have_more_patches() -> None:
-    student, teacher = torch.randn(2, 3, H), torch.randn(2, 5, H)
-    matches = torch.tensor([[4, -1, 0], [1, 2, 3]])
-    pairs = [[(i, int(n)) for i, n in enumerate(row) if n >= 0] for row in matches]
-    expected = peac.local_consistency_term(student, teacher, pairs, torch.zeros(2))
-    assert LocalConsistencyLoss()(student, teacher, matches).item() == pytest.approx(
-        expected.item(), abs=1e-6
-    )
 
 
 def test_nothing_waits_for_the_device() -> None:

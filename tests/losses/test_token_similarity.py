@@ -46,20 +46,6 @@ def test_one_hot_distributions_give_finite_scores_and_gradients(name: str) -> No
     assert (scores.argmax(-1) == torch.arange(3)).all()
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_input_is_scored_in_float32(dtype: torch.dtype) -> None:
-    q = torch.softmax(torch.randn(6, 8, generator=torch.Generator().manual_seed(0)), -1).to(dtype)
-    scores = TokenSimilarity()(q, q)
-    assert scores.dtype == torch.float32
-    exact = TokenSimilarity()(q.double(), q.double())
-    torch.testing.assert_close(scores.double(), exact, rtol=1e-5, atol=1e-5)
-
-
-def test_float64_stays_float64() -> None:
-    q = torch.full((2, 2), 0.5, dtype=torch.float64)
-    assert TokenSimilarity()(q, q.float()).dtype == torch.float64
-
-
 def test_wrong_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="dot"):
         TokenSimilarity(name="dot")

@@ -90,10 +90,8 @@ def test_a_constant_feature_is_harmless() -> None:
 @pytest.mark.parametrize(
     ("features", "labels", "message"),
     [
-        (np.full((3, 2), np.nan), np.zeros((3, 1)), "not finite"),
-        (np.zeros((3, 2)), np.zeros((4, 1)), r"\(3, 2\) and \(4, 1\)"),
-        (np.zeros((0, 2)), np.zeros((0, 1)), "must be"),
-        (np.zeros((3, 2)), np.array([[0.0], [1.0], [-1.0]]), "labels must be 0, 1 or NaN"),
+        (np.full((3, 2), np.nan), np.zeros((3, 1)), "features"),
+        (np.zeros((3, 2)), np.array([[0.0], [1.0], [-1.0]]), "labels"),
     ],
 )
 def test_wrong_input_is_named(features: np.ndarray, labels: np.ndarray, message: str) -> None:

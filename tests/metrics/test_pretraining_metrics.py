@@ -49,19 +49,6 @@ def test_restoration_gain_equals_loops(seed: int) -> None:
     assert gain.item() == pytest.approx(1 - error / damage, abs=1e-9)
 
 
-def test_restoration_gain_by_hand() -> None:
-    target, corrupted = torch.zeros(1, 1, 2, 4), torch.ones(1, 1, 2, 4)
-    abnormal = torch.tensor([[[True, False]]])
-    for restored, expected in ((target, 1.0), (corrupted, 0.0), (2 * corrupted, -3.0)):
-        assert restoration_gain(restored, target, corrupted, abnormal) == expected
-    assert restoration_gain(corrupted, target, corrupted, ~abnormal & abnormal) == 0.0
-    # an invisible lesion: nothing to repair
-    assert restoration_gain(corrupted, target, target, abnormal) == 0.0
-    half = restoration_gain((corrupted / 2).bfloat16(), target, corrupted, abnormal)
-    assert half.dtype == torch.float32
-    assert half == 0.75
-
-
 @pytest.mark.parametrize("similarity", ["paper", "teacher_ce"])
 def test_position_accuracy_equals_loops(similarity: str) -> None:
     for seed in range(3):
@@ -77,11 +64,6 @@ def test_position_accuracy_equals_loops(similarity: str) -> None:
         )
         assert accuracy.item() == pytest.approx(sum(right) / len(right))
         assert 0 < accuracy < 1
-
-
-def test_position_accuracy_of_no_token_is_zero() -> None:
-    q = torch.full((1, 3, 2), 0.5)
-    assert position_accuracy(q, q[0], torch.zeros(1, 3, dtype=torch.bool)) == 0.0
 
 
 @pytest.mark.parametrize("images", [1, 2, 3])
@@ -106,18 +88,6 @@ def test_entropy_and_information_equal_loops(seed: int) -> None:
     assert entropy == pytest.approx(sum(entropies) / 6 / math.log(5), abs=1e-7)
     information = prototype_information(torch.tensor(c)).item()
     assert information == pytest.approx((of_mean - sum(entropies) / 6) / math.log(5), abs=1e-7)
-
-
-def test_entropy_and_information_by_hand() -> None:
-    different, uniform = torch.eye(4), torch.full((4, 4), 0.25)
-    one_cluster = torch.eye(4)[:1].expand(4, 4)
-    for prototypes, entropy, information in (
-        (different, 0.0, 1.0),
-        (uniform, 1.0, 0.0),
-        (one_cluster, 0.0, 0.0),
-    ):
-        assert prototype_entropy(prototypes).item() == pytest.approx(entropy, abs=1e-6)
-        assert prototype_information(prototypes).item() == pytest.approx(information, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -191,17 +161,6 @@ def test_a_metric_that_is_not_defined_is_left_out() -> None:
     assert state.key_metric_name == "far", "the key metric is one that exists"
 
 
-def test_without_any_metric_the_key_metric_is_not_known() -> None:
-    state = validate(Errors(), [(float("nan"), float("nan"))])
-    assert state.key_metric_name == "near"
-    assert math.isnan(state.metrics["near"])
-
-
-def test_metrics_have_names() -> None:
-    with pytest.raises(ValueError, match="near, far, but no 'loss'"):
-        validate(Errors(), [(1.0, 1.0)], key="loss")
-
-
 @pytest.mark.parametrize("metric", [AFiReMetrics(), PEACMetrics(), ACEMetrics()])
 def test_names_are_those_of_the_function(metric: PretrainingMetrics) -> None:
     zero = torch.zeros(1, 1, dtype=torch.int64)
@@ -212,3 +171,16 @@ def test_names_are_those_of_the_function(metric: PretrainingMetrics) -> None:
         "offset_2": zero,
     }
     assert tuple(metric.batch_metrics(outputs)) == metric.names
+
+
+def test_restoration_gain_by_hand() -> None:
+    target, corrupted = torch.zeros(1, 1, 2, 4), torch.ones(1, 1, 2, 4)
+    abnormal = torch.tensor([[[True, False]]])
+    for restored, expected in ((target, 1.0), (corrupted, 0.0), (2 * corrupted, -3.0)):
+        assert restoration_gain(restored, target, corrupted, abnormal) == expected
+    assert restoration_gain(corrupted, target, corrupted, ~abnormal & abnormal) == 0.0
+    # an invisible lesion: nothing to repair
+    assert restoration_gain(corrupted, target, target, abnormal) == 0.0
+    half = restoration_gain((corrupted / 2).bfloat16(), target, corrupted, abnormal)
+    assert half.dtype == torch.float32
+    assert half == 0.75

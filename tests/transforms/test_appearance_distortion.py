@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import itertools
 import math
-import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from monai.data import MetaTensor
 from monai.transforms import Compose, CopyItemsd
 
 from monai_afire.transforms import DistortAppearance, DistortAppearanced, ShufflePatchesd
@@ -52,7 +50,7 @@ def test_curve_is_the_bezier_curve_and_monotone() -> None:
                 assert below - 1e-3 <= y <= above + 1e-3
 
 
-@pytest.mark.parametrize("shape", [(60, 43), (30, 41, 25)])
+@pytest.mark.parametrize("shape", [(60, 43)])
 def test_one_shuffled_block(shape: tuple[int, ...]) -> None:
     """The pixels of one small box change places, all others stay; its sides go from 2 pixels to the largest."""
     transform = DistortAppearance(
@@ -77,20 +75,6 @@ def test_one_shuffled_block(shape: tuple[int, ...]) -> None:
     assert len(sides) > 150
     assert np.max(sides, 0).tolist() == largest
     assert (np.min(sides, 0) <= 2).all()
-
-
-def test_shuffling_is_local_and_frequent() -> None:
-    """By default some 40 blocks of up to a tenth of the side, mean 9.5 of 160 pixels: 13 % of the image at most."""
-    rows, columns = torch.meshgrid(torch.arange(160) / 200, torch.arange(160) / 200, indexing="ij")
-    image = torch.stack([rows, columns])
-    transform = DistortAppearance(curve_prob=0, paint_prob=0).set_random_state(seed=3)
-    shares, moves = [], []
-    for _ in range(20):
-        move = (transform(image) - image) * 200
-        shares.append(float((move.abs() > 0.5).any(0).double().mean()))
-        moves.append(float(move.abs().mean(0)[(move.abs() > 0.5).any(0)].mean()))
-    assert 0.07 < np.mean(shares) < 0.14
-    assert 2 < np.mean(moves) < 8
 
 
 def test_curve_alone_is_a_monotone_function_of_the_intensity() -> None:
@@ -120,7 +104,7 @@ def test_curve_alone_is_a_monotone_function_of_the_intensity() -> None:
 
 
 @pytest.mark.parametrize("outside", [False, True])
-@pytest.mark.parametrize("shape", [(60, 36), (20, 30, 24)])
+@pytest.mark.parametrize("shape", [(60, 36)])
 def test_one_box_of_painting(outside: bool, shape: tuple[int, ...]) -> None:
     transform = DistortAppearance(
         num_blocks=0, curve_prob=0, paint_prob=1, outpaint_prob=outside, num_boxes=(1, 1)
@@ -185,9 +169,7 @@ def naive_distortion(image: np.ndarray, transform: DistortAppearance) -> np.ndar
     return result
 
 
-@pytest.mark.parametrize(
-    "shape", [(1, 30, 24), (3, 20, 20), (2, 10, 12, 9), (1, 1, 1), (1, 3, 2), (1, 1, 40)]
-)
+@pytest.mark.parametrize("shape", [(1, 30, 24), (3, 20, 20), (1, 1, 1), (1, 3, 2), (1, 1, 40)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 def test_all_together(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     image = random_image(*shape).to(dtype)
@@ -203,63 +185,6 @@ def test_all_together(shape: tuple[int, ...], dtype: torch.dtype) -> None:
         assert torch.equal(image, before)
         result.zero_()
         assert torch.equal(image, before)
-
-
-@pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
-def test_constant_images_stay_in_range(value: float) -> None:
-    transform = DistortAppearance().set_random_state(seed=0)
-    for _ in range(50):
-        result = transform(torch.full((1, 16, 16), value))
-        assert torch.isfinite(result).all()
-        assert 0 <= result.min() <= result.max() <= 1
-
-
-def test_nothing_to_do_gives_a_copy() -> None:
-    image = random_image(1, 8, 8)
-    result = DistortAppearance(**NOTHING)(image)
-    assert torch.equal(result, image)
-    assert result.data_ptr() != image.data_ptr()
-
-
-def test_metadata_and_array_types() -> None:
-    affine = torch.diag(torch.tensor([2.0, 3.0, 1.0, 1.0], dtype=torch.float64))
-    image = MetaTensor(
-        random_image(1, 32, 32), affine=affine, meta={"filename_or_obj": "chest.png"}
-    )
-    result = DistortAppearance().set_random_state(seed=0)(image)
-    assert isinstance(result, MetaTensor)
-    assert torch.equal(result.affine, affine)
-    assert result.meta["filename_or_obj"] == "chest.png"
-    for other in (image.as_tensor(), image.numpy()):
-        again = DistortAppearance().set_random_state(seed=0)(other)
-        assert torch.equal(torch.as_tensor(again), result.as_tensor())
-
-
-def test_seed_and_repetition() -> None:
-    image = random_image(1, 32, 32)
-    transform = DistortAppearance()
-    transform.set_random_state(seed=3)
-    first, repeated, second = transform(image), transform(image, randomize=False), transform(image)
-    assert torch.equal(first, repeated)
-    assert not torch.equal(first, second)
-    clone = pickle.loads(pickle.dumps(transform))
-    assert torch.equal(clone(image), transform(image))
-    assert torch.equal(transform.set_random_state(seed=3)(image), first)
-
-
-def test_keys_share_one_draw() -> None:
-    data: dict[Any, Any] = {
-        "a": random_image(1, 24, 24),
-        "b": random_image(3, 24, 24, seed=1),
-        "c": 5,
-    }
-    before = {key: torch.as_tensor(value).clone() for key, value in data.items()}
-    output = DistortAppearanced(["a", "b"]).set_random_state(seed=2)(data)
-    alone = DistortAppearance().set_random_state(seed=2)
-    assert torch.equal(output["a"], alone(data["a"]))
-    assert torch.equal(output["b"], alone(data["b"], randomize=False))
-    assert all(torch.equal(torch.as_tensor(data[key]), before[key]) for key in data)
-    assert output["c"] == 5
 
 
 @pytest.mark.parametrize("flag", [True, 1, torch.tensor(True), np.bool_(True)])
@@ -314,14 +239,3 @@ def test_student_gets_one_of_two_distortions() -> None:
 def test_reversed_ranges_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=name):
         DistortAppearance(**{name: (0.9, 0.1)})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("image", [torch.full((1, 8, 8), 255.0), torch.zeros(8, 8)])
-def test_image_must_be_in_range_and_have_channels(image: Any) -> None:
-    with pytest.raises(ValueError, match="image must be"):
-        DistortAppearance()(image)
-
-
-def test_rounding_errors_of_resampling_are_clipped() -> None:
-    image = torch.tensor([[[-5e-5, 0.5], [0.25, 1 + 5e-5]]])
-    assert DistortAppearance(**NOTHING)(image).tolist() == [[[0.0, 0.5], [0.25, 1.0]]]

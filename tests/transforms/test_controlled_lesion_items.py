@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from controlled_lesion_helpers import chest, lesion_of, random_image
-from monai.bundle import ConfigParser
 from monai.data import CacheDataset, DataLoader, Dataset, MetaTensor
 from monai.transforms import Compose, RandGaussianNoised
 from monai.utils import set_determinism
@@ -51,17 +50,6 @@ def test_without_a_lesion_there_is_an_empty_mask(item: dict[Any, Any]) -> None:
     assert output["lesion"] == {"kind": "", "contrast": 0.0, "size": 0.0, "seed": 0}
 
 
-def test_several_keys() -> None:
-    image = chest()
-    transform = AddControlledLesiond(["a", "b"], "what", ["ma", "mb"], allow_missing_keys=True)
-    output = transform({"a": image, "b": image.clone(), "what": lesion_of()})
-    assert torch.equal(output["a"], output["b"])
-    assert torch.equal(output["ma"], output["mb"])
-    assert set(transform({"b": image})) == {"b", "mb", "what"}
-    with pytest.raises(KeyError):
-        AddControlledLesiond("a")({"b": image})
-
-
 def _batches(num_workers: int, seed: int, cache: bool = False) -> list[dict[str, Any]]:
     """Loaded after a random transform, which must not matter to the lesions."""
     set_determinism(seed=seed)
@@ -88,14 +76,6 @@ def test_workers_seeds_and_caches_do_not_matter(num_workers: int, cache: bool) -
     assert first[0]["lesion"]["kind"] == ["", *["SoftNodule"] * 2, *["AnatPaste"] * 2]
     assert first[0]["lesion"]["contrast"].tolist() == pytest.approx([0, 0.1, 0.3, 0.1, 0.3])
     assert first[0]["lesion_mask"].flatten(1).any(1).tolist() == [False, True, True, True, True]
-
-
-def test_config() -> None:
-    target = f"{AddControlledLesiond.__module__}.AddControlledLesiond"
-    config = json.loads(json.dumps({"paint": {"_target_": target, "keys": "image"}}))
-    item = json.loads(json.dumps({"lesion": lesion_of()}))
-    output = ConfigParser(config).get_parsed_content("paint")({"image": chest(), **item})
-    assert torch.equal(output["image"], controlled_lesion(chest(), **lesion_of())[0])
 
 
 # ---- the items
@@ -138,14 +118,3 @@ def test_seeds_do_not_depend_on_the_process_nor_on_number_types() -> None:
 
     assert seeds([0.5], [0.25], 1) == [182481055, 1250696801]
     assert seeds(np.array([0.5]), np.array([0.25]), np.int64(1)) == [182481055, 1250696801]
-
-
-@pytest.mark.parametrize(
-    ("kind", "contrast", "size"),
-    [("Nodule", 0.1, 0.1), ("SoftNodule", 2.0, 0.1), ("SoftNodule", 0.1, 0.0)],
-)
-def test_unknown_kinds_and_numbers_out_of_range_are_refused(
-    kind: str, contrast: float, size: float
-) -> None:
-    with pytest.raises(ValueError, match=r"kind|contrast"):
-        controlled_lesion_items([{"image": "a.png"}], [kind], [contrast], [size])

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import pickle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,6 @@ import torch
 from controlled_lesion_helpers import chest, lesion_of, random_image
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from monai.data import MetaTensor, set_track_meta
 from monai.utils import set_determinism
 from scipy import ndimage
 
@@ -76,21 +73,6 @@ def test_places_are_uniform_among_those_where_the_nodule_fits() -> None:
     assert ((counts[allowed] - expected) ** 2 / expected).sum() < 1.4 * allowed.sum()
 
 
-def test_too_large_nodule_is_put_into_the_deeper_half() -> None:
-    image = chest()
-    depth = ndimage.distance_transform_edt(segment_lungs(image[0]).numpy())
-    for seed in range(10):
-        added = SoftNodule(0.5, 0.9).set_random_state(seed)(image)[0] - image
-        assert depth.ravel()[int(added.argmax())] >= depth.max() / 2
-
-
-def test_nodule_without_lungs_fits_into_the_image() -> None:
-    for seed in range(30):
-        _, mask = SoftNodule(0.3, 0.3).set_random_state(seed)(torch.full((1, 40, 60), 0.5))
-        assert abs(int(mask.sum()) - np.pi * 6**2) < 12  # the whole disc
-    assert bool(SoftNodule(0.3, 0.3)(torch.full((1, 3, 3), 0.5))[1].any())
-
-
 def test_white_pixels_are_no_lesion() -> None:
     image = torch.full((2, 64, 64), 0.5)
     image[:, :, 32:] = 1.0
@@ -100,16 +82,6 @@ def test_white_pixels_are_no_lesion() -> None:
     image[1] = 0.0  # what is added to any channel counts
     assert SoftNodule(0.4, 0.9).set_random_state(0)(image)[1][..., 32:].any()
     assert not SoftNodule()(torch.ones(1, 32, 32))[1].any()
-
-
-def test_nodule_repeats() -> None:
-    image = chest()
-    transform = SoftNodule()
-    transform.set_random_state(3)
-    first, repeated, second = transform(image), transform(image, randomize=False), transform(image)
-    assert torch.equal(first[0], repeated[0])
-    assert not torch.equal(first[0], second[0])
-    assert torch.equal(pickle.loads(pickle.dumps(transform))(image)[0], transform(image)[0])
 
 
 # ---- one lesion of any kind
@@ -162,60 +134,6 @@ def test_pasted_lesions_have_the_contrast_or_all_there_is(kind: str) -> None:
     assert reached >= (20 if kind == "AnatPaste" else 1)
 
 
-def test_strongest_cut_paste_is_a_piece_of_the_image() -> None:
-    """With opacity 1, and but for CutPaste's change of brightness by at most a tenth."""
-    image = random_image(1, 40, 40)
-    lesion_image, mask = controlled_lesion(image, "CutPaste", 1.0, 0.25, 4)
-    pasted = lesion_image[mask].reshape(10, 10)
-    ratios = [
-        (pasted / image[0, i : i + 10, j : j + 10].clamp(min=1e-6))
-        for i in range(31)
-        for j in range(31)
-    ]
-    best = min(ratios, key=lambda ratio: float(ratio.quantile(0.9) - ratio.quantile(0.1)))
-    assert float(best.quantile(0.9) - best.quantile(0.1)) < 1e-4
-    assert 0.9 <= float(best.median()) <= 1.1
-
-
-def test_size_is_that_of_the_lesion() -> None:
-    image = random_image(1, 100, 80)
-    for size in (0.1, 0.25, 0.5):
-        _, mask = controlled_lesion(image, "CutPaste", 0.5, size, 1)
-        rows, columns = mask[0].any(1).sum(), mask[0].any(0).sum()
-        assert (int(rows), int(columns)) == (round(100 * size), round(80 * size))
-        _, mask = controlled_lesion(torch.full((1, 100, 80), 0.3), "SoftNodule", 0.5, size, 1)
-        assert int(mask[0].any(1).sum()) == pytest.approx(80 * size, abs=2)
-
-
-@pytest.mark.parametrize("kind", CONTROLLED_LESION_KINDS)
-@pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
-def test_constant_images(kind: str, value: float) -> None:
-    lesion_image, _ = controlled_lesion(torch.full((1, 32, 32), value), kind, 0.5, 0.3, 0)
-    assert torch.isfinite(lesion_image).all()
-    if kind == "AnatPaste" or value == 1:
-        assert float((lesion_image - value).abs().max()) <= 0.1001
-
-
-@pytest.mark.parametrize("kind", CONTROLLED_LESION_KINDS)
-def test_metadata_is_kept(kind: str) -> None:
-    affine = torch.diag(torch.tensor([2.0, 3.0, 1.0, 1.0], dtype=torch.float64))
-    image = MetaTensor(chest(), affine=affine, meta={"filename_or_obj": "chest.png"})
-    plain = controlled_lesion(image.as_tensor(), **lesion_of(kind))
-    for output, expected in zip(controlled_lesion(image, **lesion_of(kind)), plain, strict=True):
-        assert isinstance(output, MetaTensor)
-        assert torch.equal(output.affine, affine)
-        assert output.meta["filename_or_obj"] == "chest.png"
-        assert torch.equal(output.as_tensor(), torch.as_tensor(expected))
-    assert torch.equal(
-        torch.as_tensor(controlled_lesion(image.numpy(), **lesion_of(kind))[0]), plain[0]
-    )
-    set_track_meta(False)
-    try:
-        assert type(controlled_lesion(image.as_tensor(), **lesion_of(kind))[0]) is torch.Tensor
-    finally:
-        set_track_meta(True)
-
-
 @pytest.mark.parametrize("kind", CONTROLLED_LESION_KINDS)
 def test_global_random_state_is_neither_read_nor_moved(kind: str) -> None:
     image = chest()
@@ -242,30 +160,3 @@ def test_global_random_state_is_neither_read_nor_moved(kind: str) -> None:
 def test_settings_out_of_range_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(changes))):
         controlled_lesion(chest(), **lesion_of(**changes))
-
-
-@pytest.mark.parametrize("kind", CONTROLLED_LESION_KINDS)
-@pytest.mark.parametrize("image", [torch.zeros(8, 8), torch.full((1, 8, 8), 2.0)])
-def test_other_images_are_refused(kind: str, image: torch.Tensor) -> None:
-    with pytest.raises(ValueError, match="image must be"):
-        controlled_lesion(image, **lesion_of(kind))
-
-
-def test_real_radiographs(shared_data: Path) -> None:
-    files = sorted((shared_data / "nih_cxr_1k" / "images").glob("*.jpg"))[:4]
-    if not files:
-        pytest.skip("no radiographs there")
-    from PIL import Image
-
-    for seed, file in enumerate(files):
-        pixels = (
-            np.asarray(Image.open(file).convert("L").resize((224, 224)), dtype=np.float32) / 255
-        )
-        image = torch.from_numpy(pixels)[None]
-        lungs = segment_lungs(image[0])
-        for kind in CONTROLLED_LESION_KINDS:
-            lesion_image, mask = controlled_lesion(image, kind, 0.2, 0.1, seed)
-            assert mask.any()
-            assert float((lesion_image - image).abs().max()) > 0.02
-            if lungs.any() and kind != "CutPaste":
-                assert float(lungs[mask[0]].double().mean()) > 0.9

@@ -28,26 +28,11 @@ def test_findings_are_kept_and_missing_ones_are_nan(values: list[float | None]) 
             assert math.isnan(got) if value is None or value != value else got == value
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.float64, torch.tensor])
-def test_arrays_and_tensors_are_lists(kind: Any) -> None:
-    vector = LabelVector(4)(kind([1.0, 0.0, -1.0, float("nan")]))
-    assert torch.equal(vector.nan_to_num(9), torch.tensor([1.0, 0.0, -1.0, 9.0]))
-    assert torch.equal(LabelVector()(np.array([1, 0])), torch.tensor([1.0, 0.0]))
-
-
 @pytest.mark.parametrize("label", [2, 2.0, np.int64(2), np.float32(2), torch.tensor(2)])
 def test_class_number_is_one_hot(label: Any) -> None:
     vector = LabelVector(4)(label)
     assert vector.dtype == torch.float32
     assert vector.tolist() == [0.0, 0.0, 1.0, 0.0]
-
-
-@pytest.mark.parametrize("num_classes", [None, 1])
-@pytest.mark.parametrize("label", [1, 0, -1, 1.0, np.int64(0), torch.tensor(1)])
-def test_one_class_is_one_value(num_classes: int | None, label: Any) -> None:
-    vector = LabelVector(num_classes)(label)
-    assert vector.dtype == torch.float32
-    assert vector.tolist() == [float(label)]
 
 
 @pytest.mark.parametrize("missing", [None, float("nan"), np.float32("nan")])
@@ -71,12 +56,6 @@ def test_dictionary_version_leaves_the_item_and_collates() -> None:
     assert torch.equal(
         batch["label"].nan_to_num(9), torch.tensor([[0.0, 9.0], [0.0, 1.0], [-1.0, 1.0]])
     )
-
-
-def test_missing_keys() -> None:
-    with pytest.raises(KeyError):
-        LabelVectord()({})
-    assert LabelVectord(allow_missing_keys=True)({"image": "a"}) == {"image": "a"}
 
 
 def test_exclusive_classes_are_numbers_or_unknown() -> None:

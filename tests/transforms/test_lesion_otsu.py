@@ -11,7 +11,7 @@ from skimage.filters import threshold_otsu
 from monai_afire.transforms.lesion_synthesis.otsu import otsu_threshold, random_foreground_points
 
 
-@pytest.mark.parametrize("kind", ["uniform", "two classes", "far apart", "narrow", "volume"])
+@pytest.mark.parametrize("kind", ["uniform", "two classes", "far apart", "narrow"])
 def test_otsu_equals_scikit_image(kind: str) -> None:
     generator = torch.Generator().manual_seed(4)
     images = torch.rand((5, 40, 30), generator=generator)
@@ -21,8 +21,6 @@ def test_otsu_equals_scikit_image(kind: str) -> None:
         images = 0.1 * images + 0.8 * (images > 0.4)
     elif kind == "narrow":
         images = 0.5 + 1e-3 * images
-    elif kind == "volume":
-        images = images.reshape(5, 10, 12, 10).square()
     thresholds = otsu_threshold(images)
     for image, threshold in zip(images, thresholds, strict=True):
         bin_width = float(image.max() - image.min()) / 256
@@ -35,9 +33,8 @@ def test_otsu_of_constant_image_is_its_value() -> None:
     assert otsu_threshold(torch.full((2, 5, 5), 0.3)).tolist() == pytest.approx([0.3, 0.3])
 
 
-@pytest.mark.parametrize("shape", [(12, 9), (5, 6, 7)])
-def test_foreground_points_are_uniform_over_the_foreground(shape: tuple[int, ...]) -> None:
-    images = torch.rand((3, *shape), generator=torch.Generator().manual_seed(0)).pow(3)
+def test_foreground_points_are_uniform_over_the_foreground() -> None:
+    images = torch.rand((3, 12, 9), generator=torch.Generator().manual_seed(0)).pow(3)
     uniforms = torch.linspace(0, 1, 20001).expand(3, -1)
     points = random_foreground_points(images, uniforms)
     for image, own in zip(images, points, strict=True):

@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from monai.data import MetaTensor, list_data_collate
 from naive.lesions import naive_lesion_map, naive_profile
 
 from monai_afire.transforms.lesion_synthesis.parameters import (
+    UNIFORMS_PER_LESION,
     LesionParameters,
     LesionSettings,
     draw_lesion_parameters,
     half_extents,
-    num_lesion_uniforms,
 )
 from monai_afire.transforms.lesion_synthesis.rendering import lesion_profile
 from monai_afire.transforms.lesion_synthesis.synth_lesion_mask import (
@@ -38,15 +37,9 @@ def draw(
     images: torch.Tensor, settings: LesionSettings | None = None, num_masks: int = 2, seed: int = 0
 ) -> LesionParameters:
     settings = settings or LesionSettings()
-    shape = (
-        images.shape[0],
-        num_masks,
-        int(settings.num_lesions[1]),
-        num_lesion_uniforms(images.ndim - 2),
-    )
-    return draw_lesion_parameters(
-        images, settings, torch.rand(shape, generator=make_generator(seed))
-    )
+    shape = (len(images), num_masks, int(settings.num_lesions[1]), UNIFORMS_PER_LESION)
+    uniforms = torch.rand(shape, generator=make_generator(seed))
+    return draw_lesion_parameters(images, settings, uniforms)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -60,8 +53,7 @@ def draw(
             (9, 40),
             LesionSettings(lesion_size=(0.5, 0.99), gamma=5.0),
         ),  # longer than the image is high, once turned
-        ((8, 10, 9), LesionSettings(lesion_size=(0.4, 0.8))),
-        ((3, 12, 8), LesionSettings(irregularity=0.0, lesion_size=(0.3, 0.9), num_lesions=(2, 3))),
+        ((3, 12), LesionSettings(irregularity=0.0, lesion_size=(0.3, 0.9), num_lesions=(2, 3))),
     ],
 )
 def test_both_backends_equal_loops_over_pixels(
@@ -82,7 +74,7 @@ def test_both_backends_equal_loops_over_pixels(
                 np.testing.assert_allclose(maps[b, n, 0].numpy(), expected, rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("spatial_shape", [(224, 224), (100, 37), (30, 40, 50)])
+@pytest.mark.parametrize("spatial_shape", [(224, 224), (100, 37)])
 def test_backends_agree_in_single_precision(spatial_shape: tuple[int, ...]) -> None:
     images = torch.rand((3, 2, *spatial_shape), generator=make_generator())
     for seed in range(5):
@@ -129,13 +121,6 @@ def test_profile(gamma: float, dtype: torch.dtype) -> None:
     np.testing.assert_allclose(profile, expected, atol=1e-5 if dtype == torch.float32 else 1e-12)
 
 
-def test_profile_leaves_its_input_as_it_is() -> None:
-    squared_radius = torch.rand(5)
-    before = squared_radius.clone()
-    lesion_profile(squared_radius, 0.5)
-    assert torch.equal(squared_radius, before)
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_no_edges(backend: str) -> None:
     """On a constant image no two neighboring pixels differ by more than the slope of the profile allows."""
@@ -159,7 +144,7 @@ def test_no_edges(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("spatial_shape", [(64, 80), (24, 20, 28)])
+@pytest.mark.parametrize("spatial_shape", [(64, 80)])
 def test_lesions_stay_inside_their_ellipse_and_boxes_inside_the_image(
     backend: str, spatial_shape: tuple[int, ...]
 ) -> None:
@@ -214,20 +199,6 @@ def test_parameters_in_range_and_distribution() -> None:
     assert torch.all(spread > 0.15)
 
 
-@pytest.mark.parametrize("spatial_dims", [2, 3])
-def test_rotations_are_proper_and_vary(spatial_dims: int) -> None:
-    images = torch.rand((1, 1, *[16] * spatial_dims), dtype=torch.float64)
-    rotation = draw(images, num_masks=50).rotation
-    identity = torch.eye(spatial_dims, dtype=torch.float64).expand_as(rotation)
-    torch.testing.assert_close(rotation @ rotation.mT, identity)
-    torch.testing.assert_close(
-        torch.linalg.det(rotation), torch.ones(rotation.shape[:3], dtype=torch.float64)
-    )
-    assert rotation.mean((0, 1, 2)).abs().max() < 0.2
-    still = draw(images, LesionSettings(rotate=False)).rotation
-    assert torch.equal(still, torch.eye(spatial_dims, dtype=torch.float64).expand_as(still))
-
-
 @pytest.mark.parametrize("side", [56, 112, 448])
 def test_lesions_scale_with_the_image(side: int) -> None:
     """The same random numbers give the same lesions at every image size, up to interpolation."""
@@ -274,31 +245,7 @@ def test_output_is_image_plus_map(dtype: torch.dtype) -> None:
         assert torch.equal(changed, (maps > 1e-15).expand_as(changed) & room)
 
 
-def test_texture_of_several_channels_is_that_of_their_mean() -> None:
-    images = torch.rand((2, 3, 30, 30), generator=make_generator())
-    _, maps = synth_lesion_masks(images, 2, generator=make_generator())
-    _, expected = synth_lesion_masks(images.mean(1, keepdim=True), 2, generator=make_generator())
-    torch.testing.assert_close(maps, expected)
-
-
-def test_seed_determines_result_and_dtype_does_not_change_the_draw() -> None:
-    images = torch.rand((2, 1, 48, 48), generator=make_generator())
-    first, same, other = (
-        synth_lesion_masks(images, 2, generator=make_generator(seed))[1] for seed in (5, 5, 6)
-    )
-    assert torch.equal(first, same)
-    assert not torch.equal(first, other)
-    assert not torch.equal(first[0], first[1])
-    assert not torch.equal(first[:, 0], first[:, 1])
-    double = synth_lesion_masks(images.double(), 2, generator=make_generator(5))[1]
-    torch.testing.assert_close(first.double(), double, rtol=0, atol=2e-4)
-    torch.manual_seed(1)
-    default = synth_lesion_masks(images, 2)[1]
-    torch.manual_seed(1)
-    assert torch.equal(default, synth_lesion_masks(images, 2)[1])
-
-
-@pytest.mark.parametrize("spatial_shape", [(1, 1), (2, 3), (4, 224), (1, 8, 8), (2, 2, 2)])
+@pytest.mark.parametrize("spatial_shape", [(1, 1), (2, 3), (4, 224)])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_tiny_images_get_a_lesion_too(backend: str, spatial_shape: tuple[int, ...]) -> None:
     images = torch.full((1, 1, *spatial_shape), 0.5)
@@ -307,54 +254,18 @@ def test_tiny_images_get_a_lesion_too(backend: str, spatial_shape: tuple[int, ..
         assert torch.all(maps.flatten(2).amax(-1) > 0)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("value", [0.0, 0.25, 1.0])
-def test_constant_images(backend: str, value: float) -> None:
-    images = torch.full((2, 1, 40, 40), value)
-    lesion_images, maps = synth_lesion_masks(images, 3, generator=make_generator(), backend=backend)
-    assert torch.isfinite(maps).all()
-    if value == 0:
-        assert maps.eq(0).all()
-        assert lesion_images.eq(0).all()
-    else:
-        assert value * 0.1 < float(maps.max()) <= value * 0.5 * 4
-    if value == 1:
-        assert lesion_images.eq(1).all()
-
-
-def test_non_contiguous_images() -> None:
-    images = torch.rand((30, 36, 1, 2), generator=make_generator()).permute(3, 2, 1, 0)
-    assert not images.is_contiguous()
-    for backend in BACKENDS:
-        outputs = synth_lesion_masks(images, 2, generator=make_generator(), backend=backend)
-        expected = synth_lesion_masks(
-            images.contiguous(), 2, generator=make_generator(), backend=backend
-        )
-        torch.testing.assert_close(outputs, expected)
-
-
-@pytest.mark.parametrize("spatial_shape", [(64, 64), (16, 16, 16)])
-def test_dense_backend_never_reads_a_tensor_on_the_host(spatial_shape: tuple[int, ...]) -> None:
+def test_dense_backend_never_reads_a_tensor_on_the_host() -> None:
     """The meta device has no data, so that any step that needs some (and would wait for a GPU) raises an error."""
-    images = torch.rand((2, 1, *spatial_shape), device="meta")
-    lesion_images, maps = synth_lesion_masks(images, 3)
+    lesion_images, maps = synth_lesion_masks(torch.rand((2, 1, 64, 64), device="meta"), 3)
     assert lesion_images.device.type == "meta"
-    assert maps.shape == (2, 3, 1, *spatial_shape)
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_one_variant_has_the_shape_of_the_images(backend: str) -> None:
-    images = torch.rand((2, 3, 24, 20), generator=make_generator())
-    lesion_images, maps = synth_lesion_masks(images, generator=make_generator(), backend=backend)
-    assert (lesion_images.shape, maps.shape) == (images.shape, (2, 1, 24, 20))
-    torch.testing.assert_close(lesion_images, (images + maps).clamp(0, 1))
+    assert maps.shape == (2, 3, 1, 64, 64)
 
 
 @pytest.mark.parametrize(
     "images",
     [
         torch.rand(2, 16, 16),
-        torch.rand(1, 1, 4, 4, 4, 4),
+        torch.rand(1, 1, 4, 4, 4),
         torch.zeros(1, 1, 8, 8, dtype=torch.uint8),
         torch.full((1, 1, 8, 8), -0.5),
         torch.full((1, 1, 8, 8), float("nan")),
@@ -365,12 +276,6 @@ def test_one_variant_has_the_shape_of_the_images(backend: str) -> None:
 def test_images_of_other_shapes_and_ranges_are_refused(images: torch.Tensor) -> None:
     with pytest.raises(ValueError, match="image must be"):
         synth_lesion_masks(images)
-
-
-def test_values_are_not_checked_where_validate_is_off_and_rounding_is_forgiven() -> None:
-    synth_lesion_masks(torch.full((1, 1, 8, 8), 2.0), validate=False)
-    lesion_images, _ = synth_lesion_masks(torch.full((1, 1, 8, 8), 1 + 1e-6))
-    assert float(lesion_images.max()) == 1
 
 
 @pytest.mark.parametrize(
@@ -391,18 +296,12 @@ def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
         synth_lesion_masks(torch.rand(1, 1, 8, 8), **settings)
 
 
-def test_batch_of_a_loader_with_metadata_gives_plain_tensors() -> None:
-    items = [
-        {"image": MetaTensor(torch.rand(1, 16, 16), meta={"filename_or_obj": f"{n}.png"})}
-        for n in range(3)
-    ]
-    images = list_data_collate(items)["image"]
-    assert isinstance(images, MetaTensor)
-    lesion_images, maps = synth_lesion_masks(images, num_masks=2, generator=make_generator())
-    expected, expected_maps = synth_lesion_masks(
-        images.as_tensor(), num_masks=2, generator=make_generator()
-    )
-    assert type(lesion_images) is type(maps) is torch.Tensor
-    assert torch.equal(lesion_images, expected)
-    assert torch.equal(maps, expected_maps)
-    assert isinstance(images, MetaTensor)
+def test_rotations_are_proper_and_vary() -> None:
+    images = torch.rand((1, 1, 16, 16), dtype=torch.float64)
+    rotation = draw(images, num_masks=50).rotation
+    identity = torch.eye(2, dtype=torch.float64).expand_as(rotation)
+    torch.testing.assert_close(rotation @ rotation.mT, identity)
+    assert torch.linalg.det(rotation).min() > 0
+    assert rotation.mean((0, 1, 2)).abs().max() < 0.2
+    still = draw(images, LesionSettings(rotate=False)).rotation
+    assert torch.equal(still, identity[:, :2, :].expand_as(still))

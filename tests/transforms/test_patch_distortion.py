@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -51,17 +49,6 @@ def test_probability_seed_and_metadata() -> None:
     assert all(
         np.array_equal(r["image_order"], again({"image": image})["image_order"]) for r in results
     )
-
-
-def test_keys_share_the_draw_and_results_share_no_memory() -> None:
-    data: dict[Any, Any] = {"a": torch.rand(1, 8, 8), "b": torch.rand(3, 8, 8)}
-    before = {key: value.clone() for key, value in data.items()}
-    for prob in (0.0, 1.0):
-        output = ShufflePatchesd(["a", "b"], 4, prob=prob)(data)
-        assert output["a_order"].tolist() == output["b_order"].tolist()
-        assert output["shuffled"] is bool(prob)
-        output["a"].zero_()
-        assert all(torch.equal(data[key], before[key]) for key in data)
 
 
 def test_image_must_have_whole_patches() -> None:

@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from monai.data import MetaTensor
 
 from monai_afire.transforms import random_views
-from monai_afire.transforms.random_views import solarized
 
 _DRAWS = 300
 
@@ -73,20 +71,3 @@ def test_crops_have_draws_of_their_own_that_repeat() -> None:
     assert not torch.allclose(first[0], first[1])
     assert torch.equal(_views(_ramp())[1], second)
     assert isinstance(pickle.loads(pickle.dumps(random_views())), type(random_views()))
-
-
-@pytest.mark.parametrize("crop", [_ramp(), MetaTensor(_ramp())])
-def test_without_probability_nothing_changes(crop: torch.Tensor) -> None:
-    item = {"image_1": crop, "image_2": crop.clone(), "file": "a.png"}
-    views = random_views(prob=0.0)(item)
-    assert views.keys() == item.keys()
-    assert torch.equal(torch.as_tensor(views["image_1"]), crop)
-    assert torch.equal(torch.as_tensor(views["image_2"]), crop)
-
-
-def test_solarization_turns_bright_values_around() -> None:
-    image = torch.tensor([[0.0, 0.3, 0.49], [0.5, 0.7, 1.0]])
-    torch.testing.assert_close(solarized(image), torch.tensor([[0.0, 0.3, 0.49], [0.5, 0.3, 0.0]]))
-    torch.testing.assert_close(
-        solarized(image, threshold=0.9), torch.tensor([[0.0, 0.3, 0.49], [0.5, 0.7, 0.0]])
-    )

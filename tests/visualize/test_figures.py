@@ -6,10 +6,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import pytest
-from matplotlib import pyplot
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -26,20 +24,6 @@ def test_picture_grid_shows_each_picture_in_its_place() -> None:
         int(pixels[int(y * height), int(x * width), 0]) for y in (0.35, 0.75) for x in (0.25, 0.75)
     ]
     np.testing.assert_allclose(middles, [0, 64, 128, 191], atol=1)
-
-
-def test_titles_are_no_tex() -> None:
-    figure = picture_grid([[FLAT[0]]], [r"cost in $\frac$"], r"$\frac$")
-    assert figure_to_array(figure).min() == 0
-
-
-@pytest.mark.parametrize(
-    ("rows", "columns"),
-    [([], ["a"]), ([[]], []), ([FLAT[:2]], ["a"]), ([FLAT[:2], FLAT[:1]], ["a", "b"])],
-)
-def test_hostile_grids(rows: list, columns: list[str]) -> None:
-    with pytest.raises(ValueError, match="one picture per column"):
-        picture_grid(rows, columns, "")
 
 
 @pytest.mark.parametrize(
@@ -59,9 +43,3 @@ def test_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="xyz"):
         save_figure(Figure(), tmp_path / "a.xyz")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.xyz", "old")]
-
-
-def test_pyplot_knows_nothing_of_the_figures() -> None:
-    before = pyplot.get_fignums(), matplotlib.get_backend(), dict(matplotlib.rcParams)
-    figure_to_array(picture_grid([FLAT[:1]], ["a"], "b"))
-    assert (pyplot.get_fignums(), matplotlib.get_backend(), dict(matplotlib.rcParams)) == before

@@ -16,7 +16,10 @@ set_determinism(seed=0)
 # with files: items = [{"image": "/path/to/a.png"}, ...], and LoadRadiographd("image") as the first transform
 items = [{"image": draw_chest_phantom(patient, image_size=96).image} for patient in range(48)]
 transform = Compose(
-    [EnsureTyped("image", track_meta=False), MultiCropd("image", 64, 32, num_local=4)]
+    [
+        EnsureTyped("image", track_meta=False),
+        MultiCropd("image", global_size=64, local_size=32, num_local=4),
+    ]
 )
 loader = DataLoader(Dataset(items, transform), batch_size=8, shuffle=True, drop_last=True)
 

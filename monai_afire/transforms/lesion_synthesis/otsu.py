@@ -14,22 +14,11 @@ _NUM_BINS = 256
 
 def otsu_threshold(images: Tensor) -> Tensor:
     """
-    Otsu's threshold of each image, for a whole batch at once and without host synchronization.
+    Otsu's threshold (B,) of each image (B, H, W), for a whole batch at once and without host synchronization.
 
     The threshold maximizes the between-class variance of the image's histogram, whose 256 bins span its own
     range [min, max]. It equals ``skimage.filters.threshold_otsu`` to one bin width. A constant image has no two
-    classes; its threshold is defined as its only value.
-
-    Args:
-        images: floating-point images (B, ...), finite values in any range.
-
-    Returns:
-        Thresholds (B,) in the dtype of ``images``; the foreground is ``images > threshold``.
-
-    Example:
-        >>> two_classes = torch.tensor([[0.1, 0.1, 0.2, 0.8, 0.9, 0.9]])
-        >>> bool(0.2 <= otsu_threshold(two_classes) < 0.8)
-        True
+    classes; its threshold is defined as its only value. The foreground is ``images > threshold``.
     """
     flat = images.flatten(1)
     low, high = flat.amin(1, keepdim=True), flat.amax(1, keepdim=True)
@@ -53,17 +42,14 @@ def otsu_threshold(images: Tensor) -> Tensor:
 
 
 def random_foreground_points(images: Tensor, uniforms: Tensor) -> Tensor:
-    """Random pixels of the bright (Otsu) foreground of each image, all foreground pixels being equally likely."""
-    spatial_shape = images.shape[1:]
+    """Random pixels of the bright (Otsu) foreground of images (B, H, W), all of them equally likely: (B, M, 2)."""
     flat = images.flatten(1)
     foreground = flat > otsu_threshold(images).unsqueeze(1)
     rank = foreground.cumsum(1, dtype=torch.int32)
     count = rank[:, -1:]
     wanted = (uniforms * count).int().minimum(count - 1) + 1
     anywhere = (uniforms * flat.shape[1]).long().clamp_(max=flat.shape[1] - 1)
-    remainder = torch.where(count > 0, torch.searchsorted(rank, wanted), anywhere)
-    coordinates: list[Tensor] = []
-    for side in reversed(spatial_shape):
-        coordinates.insert(0, remainder % side)
-        remainder = remainder.div(side, rounding_mode="floor")
-    return torch.stack(coordinates, dim=-1).to(uniforms.dtype) + 0.5
+    place = torch.where(count > 0, torch.searchsorted(rank, wanted), anywhere)
+    width = images.shape[2]
+    rows, columns = place.div(width, rounding_mode="floor"), place % width
+    return torch.stack([rows, columns], dim=-1).to(uniforms.dtype) + 0.5

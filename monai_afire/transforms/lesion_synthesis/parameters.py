@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from monai_afire.transforms.argument_checks import check_range
+from monai_afire.transforms.base import check_range
 from monai_afire.transforms.lesion_synthesis.otsu import random_foreground_points
 
 REFERENCE_SIDE = 224  # the image side for which the paper gives lesion sizes in pixels
@@ -20,27 +20,29 @@ REFERENCE_SIDE = 224  # the image side for which the paper gives lesion sizes in
 SMALLEST_LESION = 3.0
 NUM_HARMONICS = 2  # harmonics along the boundary of an irregular lesion: 3 and 4 lobes
 
+# how many random numbers each property of a lesion takes, in their order
+_UNIFORMS = {
+    "number": 1,  # of lesions in the map: that of its first lesion counts
+    "amplitude": 1,
+    "size": 2,
+    "center": 2,
+    "texture_size": 2,
+    "texture_center": 1,
+    "rotation": 3,  # the first is the angle; without the others a seed would give other lesions
+    "harmonic_axis": 2 * NUM_HARMONICS,
+    "harmonic_weight": NUM_HARMONICS,
+}
+UNIFORMS_PER_LESION = sum(_UNIFORMS.values())
+"""U, how many uniform random numbers determine one lesion."""
+
 
 @dataclass(frozen=True)
 class LesionSettings:
     """
-    Settings of the lesions that are drawn: numbers, sizes, profile and strength.
-
-    Args:
-        num_lesions: smallest and largest number R of lesions in one map, both included (paper: [1, 4]).
-        lesion_size: range of the lesion's full axis lengths, drawn independently per axis and uniformly. Numbers >= 1
-            are pixels for an image of side 224 and scale with the image: (16, 64) means 1/14 ... 2/7 of each side at
-            every image size. Numbers in (0, 1) are these fractions themselves.
-        gamma: width of the profile ``exp(-rho ** 2 / gamma)``; small: a sharp peak, large: a parabola. At least 0.02.
-        amplitude: range of the lesion's random strength, drawn uniformly; 1 adds the texture at full brightness. The
-            default gives opacities from barely visible to obvious on radiographs; above about 0.6 most lesions
-            saturate to plain white.
-        rotate: turn each lesion by a random angle (a random rotation in 3-D).
-        irregularity: how far the boundary of a lesion may be pulled inwards, 0 (an exact ellipse) to 0.5. The lesion
-            stays inside its ellipse.
+    Settings of the lesions that are drawn, see :class:`SynthLesionMask`.
 
     Raises:
-        ValueError: when a range is empty, reversed or outside of what is stated above.
+        ValueError: for a range that is reversed, or numbers out of range.
     """
 
     num_lesions: Sequence[int] = (1, 4)
@@ -55,13 +57,11 @@ class LesionSettings:
             check_range(name, getattr(self, name))
         low, high = self.lesion_size
         if (low < 1) != (high < 1) or high > REFERENCE_SIDE:
-            sizes = f"two fractions below 1, or two lengths in pixels of an image of side {REFERENCE_SIDE}"
+            sizes = f"two fractions below 1, or two lengths in pixels of up to {REFERENCE_SIDE}"
             raise ValueError(f"lesion_size must be {sizes}, got {self.lesion_size}.")
         if self.gamma < 0.02 or not 0 <= self.irregularity <= 0.5:
             found = f"{self.gamma} and {self.irregularity}"
-            raise ValueError(
-                f"gamma must be at least 0.02 and irregularity in [0, 0.5], got {found}."
-            )
+            raise ValueError(f"gamma must be >= 0.02, irregularity in [0, 0.5], got {found}.")
 
     @property
     def size_fractions(self) -> tuple[float, float]:
@@ -73,21 +73,21 @@ class LesionSettings:
 @dataclass(frozen=True)
 class LesionParameters:
     """
-    All that determines the lesions of a batch: B images, N maps per image, at most R lesions per map, D spatial axes.
+    All that determines the lesions of a batch: B images, N maps per image, at most R lesions per map.
 
-    Lengths and positions are in pixels; pixel ``i`` of an axis covers [i, i + 1]. In the lesion's own coordinates
-    ``v = 2 * rotation^T (p - center) / size`` its ellipse is the unit ball, and the point ``v`` takes its texture at
-    ``texture_center + v * texture_size / 2``: the cut texture is resized to the lesion and turns with it.
+    Lengths and positions are (row, column) in pixels; pixel ``i`` of an axis covers [i, i + 1]. In the lesion's own
+    coordinates ``v = 2 * rotation^T (p - center) / size`` its ellipse is the unit disk, and the point ``v`` takes its
+    texture at ``texture_center + v * texture_size / 2``: the cut texture is resized to the lesion and turns with it.
 
     Args:
         active: (B, N, R), bool: False for the lesions that a map of fewer than R lesions lacks.
-        center: (B, N, R, D), center of the ellipse.
-        size: (B, N, R, D), full axis lengths of the ellipse (the paper's W and H).
-        rotation: (B, N, R, D, D), rotation matrices.
+        center: (B, N, R, 2), center of the ellipse.
+        size: (B, N, R, 2), full axis lengths of the ellipse (the paper's W and H).
+        rotation: (B, N, R, 2, 2), rotation matrices.
         amplitude: (B, N, R), strength.
-        texture_center: (B, N, R, D), center of the texture patch in the same image.
-        texture_size: (B, N, R, D), full side lengths of the texture patch.
-        harmonic_axis: (B, N, R, 2, D), unit vectors in the lesion's own coordinates: where the boundary harmonics of
+        texture_center: (B, N, R, 2), center of the texture patch in the same image.
+        texture_size: (B, N, R, 2), full side lengths of the texture patch.
+        harmonic_axis: (B, N, R, 2, 2), unit vectors in the lesion's own coordinates: where the boundary harmonics of
             order 3 and 4 have their first peak.
         harmonic_weight: (B, N, R, 2), their strengths in [0, 1].
         gamma: width of the profile.
@@ -106,27 +106,7 @@ class LesionParameters:
     harmonic_weight: Tensor
     gamma: float
     irregularity: float
-    window: tuple[int, ...]
-
-
-def num_lesion_uniforms(spatial_dims: int) -> int:
-    """Number U of uniform random numbers that determine one lesion in ``spatial_dims`` dimensions."""
-    return sum(_uniforms_by_property(spatial_dims).values())
-
-
-def _uniforms_by_property(spatial_dims: int) -> dict[str, int]:
-    """How many random numbers each property of a lesion takes, in their order."""
-    return {
-        "number": 1,  # of lesions in the map: that of its first lesion counts
-        "amplitude": 1,
-        "size": spatial_dims,
-        "center": spatial_dims,
-        "texture_size": spatial_dims,
-        "texture_center": 1,
-        "rotation": 3,
-        "harmonic_axis": NUM_HARMONICS * spatial_dims,
-        "harmonic_weight": NUM_HARMONICS,
-    }
+    window: tuple[int, int]
 
 
 def draw_lesion_parameters(
@@ -141,27 +121,25 @@ def draw_lesion_parameters(
     those of the lesion. Axes are never shorter than 3 pixels, so that every lesion covers a pixel.
 
     Args:
-        images: (B, C, *S), floating point in [0, 1]; several channels share one texture, that of their mean.
+        images: (B, C, H, W), floating point in [0, 1]; several channels share one texture, that of their mean.
         settings: what to draw.
-        uniforms: (B, N, R, U) in [0, 1], R = ``settings.num_lesions[1]``, U = ``num_lesion_uniforms(len(S))``.
+        uniforms: (B, N, R, U) in [0, 1], R = ``settings.num_lesions[1]``, U = ``UNIFORMS_PER_LESION``.
 
     Returns:
         The parameters of all lesions, on the device of ``images``.
     """
-    spatial_shape = tuple(images.shape[2:])
-    spatial_dims = len(spatial_shape)
+    sides = tuple(images.shape[2:])
     uniforms = uniforms.to(torch.promote_types(images.dtype, torch.float32))
-    widths = _uniforms_by_property(spatial_dims)
-    drawn = dict(zip(widths, uniforms.split([*widths.values()], dim=-1), strict=True))
-    size = _axis_lengths(drawn["size"], settings, spatial_shape)
-    rotation = _rotation_matrices(drawn["rotation"], spatial_dims, settings.rotate)
-    texture_size = _axis_lengths(drawn["texture_size"], settings, spatial_shape)
+    drawn = dict(zip(_UNIFORMS, uniforms.split([*_UNIFORMS.values()], dim=-1), strict=True))
+    size = _axis_lengths(drawn["size"], settings, sides)
+    rotation = _rotation_matrices(drawn["rotation"][..., 0], settings.rotate)
+    texture_size = _axis_lengths(drawn["texture_size"], settings, sides)
     gray = images.to(uniforms.dtype).mean(1)
     bright_points = random_foreground_points(gray, drawn["texture_center"].flatten(1))
-    first, last = _places_inside(half_extents(size, rotation), spatial_shape)
-    first_texture, last_texture = _places_inside(texture_size / 2, spatial_shape)
+    first, last = _places_inside(half_extents(size, rotation), sides)
+    first_texture, last_texture = _places_inside(texture_size / 2, sides)
     low, high = settings.amplitude
-    axes = drawn["harmonic_axis"].unflatten(-1, (NUM_HARMONICS, spatial_dims))
+    axes = drawn["harmonic_axis"].unflatten(-1, (NUM_HARMONICS, 2))
     return LesionParameters(
         active=_active(drawn["number"], settings),
         center=torch.lerp(first, last, drawn["center"]),
@@ -174,7 +152,7 @@ def draw_lesion_parameters(
         harmonic_weight=drawn["harmonic_weight"],
         gamma=float(settings.gamma),
         irregularity=float(settings.irregularity),
-        window=_window(settings, spatial_shape),
+        window=_window(settings, sides),
     )
 
 
@@ -190,49 +168,36 @@ def _active(uniforms: Tensor, settings: LesionSettings) -> Tensor:
     return torch.arange(most, device=uniforms.device) < fewest + more
 
 
-def _axis_lengths(
-    uniforms: Tensor, settings: LesionSettings, spatial_shape: Sequence[int]
-) -> Tensor:
-    """Uniform lengths (..., D) in pixels from random numbers (..., D)."""
+def _axis_lengths(uniforms: Tensor, settings: LesionSettings, sides: Sequence[int]) -> Tensor:
+    """Uniform lengths (..., 2) in pixels from random numbers (..., 2)."""
     low, high = settings.size_fractions
-    fractions = (low + (high - low) * uniforms).unbind(-1)
-    lengths = [part * side for part, side in zip(fractions, spatial_shape, strict=True)]
-    return torch.stack(lengths, dim=-1).clamp(min=SMALLEST_LESION)
+    rows, columns = (low + (high - low) * uniforms).unbind(-1)
+    lengths = torch.stack([rows * sides[0], columns * sides[1]], dim=-1)
+    return lengths.clamp(min=SMALLEST_LESION)
 
 
-def _places_inside(half_extent: Tensor, spatial_shape: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """First and last center (..., D) of boxes of the given half sides within the image; its own for larger boxes."""
-    first, last = [], []
-    for half, side in zip(half_extent.unbind(-1), spatial_shape, strict=True):
-        first.append(half.clamp(max=side / 2))
-        last.append(side - first[-1])
+def _places_inside(half_extent: Tensor, sides: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """First and last center (..., 2) of boxes of the given half sides within the image; its own for larger boxes."""
+    halves = zip(half_extent.unbind(-1), sides, strict=True)
+    first = [half.clamp(max=side / 2) for half, side in halves]
+    last = [side - place for place, side in zip(first, sides, strict=True)]
     return torch.stack(first, dim=-1), torch.stack(last, dim=-1)
 
 
-def _rotation_matrices(uniforms: Tensor, spatial_dims: int, rotate: bool) -> Tensor:
-    """Rotations (..., D, D), uniformly distributed, from random numbers (..., 3); the identity without ``rotate``."""
-    first, second, third = uniforms.unbind(-1)
+def _rotation_matrices(uniforms: Tensor, rotate: bool) -> Tensor:
+    """Rotations (..., 2, 2), uniformly distributed, from random numbers (...); the identity without ``rotate``."""
     if not rotate:
-        identity = torch.eye(spatial_dims, dtype=uniforms.dtype, device=uniforms.device)
-        return identity.expand(*first.shape, spatial_dims, spatial_dims)
-    angle = 2 * math.pi * first
-    if spatial_dims == 2:
-        rows = [angle.cos(), -angle.sin(), angle.sin(), angle.cos()]
-    else:
-        # A unit quaternion w + xi + yj + zk, uniform on the sphere (Shoemake 1992), written as a matrix.
-        other_angle = 2 * math.pi * second
-        w, x = (1 - third).sqrt() * angle.sin(), (1 - third).sqrt() * angle.cos()
-        y, z = third.sqrt() * other_angle.sin(), third.sqrt() * other_angle.cos()
-        rows = [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)]
-        rows += [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)]
-        rows += [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)]
-    return torch.stack(rows, dim=-1).unflatten(-1, (spatial_dims, spatial_dims))
+        identity = torch.eye(2, dtype=uniforms.dtype, device=uniforms.device)
+        return identity.expand(*uniforms.shape, 2, 2)
+    angle = 2 * math.pi * uniforms
+    entries = [angle.cos(), -angle.sin(), angle.sin(), angle.cos()]
+    return torch.stack(entries, dim=-1).unflatten(-1, (2, 2))
 
 
-def _window(settings: LesionSettings, spatial_shape: Sequence[int]) -> tuple[int, ...]:
+def _window(settings: LesionSettings, sides: Sequence[int]) -> tuple[int, int]:
     """Sides of a box of whole pixels that holds any lesion wherever it lies, clipped to the image."""
-    longest = [max(SMALLEST_LESION, settings.size_fractions[1] * side) for side in spatial_shape]
+    longest = [max(SMALLEST_LESION, settings.size_fractions[1] * side) for side in sides]
     if settings.rotate:
-        longest = [max(longest)] * len(longest)
-    lengths = [math.ceil(length) + 2 for length in longest]
-    return tuple(map(min, spatial_shape, lengths))
+        longest = [max(longest)] * 2
+    height, width = (math.ceil(length) + 2 for length in longest)
+    return min(sides[0], height), min(sides[1], width)

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from monai.config import KeysCollection
 from torch import Tensor
 
-from monai_afire.transforms.argument_checks import check_range
+from monai_afire.transforms.base import check_range
 from monai_afire.transforms.lesion_synthesis.lung_mask import lung_depth
 from monai_afire.transforms.lesion_synthesis.otsu import random_foreground_points
 from monai_afire.transforms.lesion_synthesis.variants import LesionVariants, LesionVariantsd
@@ -25,15 +26,12 @@ class CutPaste(LesionVariants):
 
     Args:
         num_masks: number N of variants of the image. One has the image's own shape.
-        area: range of the pasted rectangle's share of the image's area (volume), drawn uniformly, below 1.
-        aspect_ratio: range of the ratio of the rectangle's sides (relative to the image's sides; of each further to the
-            first axis), drawn log-uniformly.
+        area: range of the pasted rectangle's share of the image's area, drawn uniformly, below 1.
+        aspect_ratio: range of the ratio of the rectangle's width to its height (relative to the image's sides), drawn
+            log-uniformly.
         jitter: the pasted intensities are multiplied by a random factor in [1 - jitter, 1 + jitter] and clipped to
             [0, 1]; 0 pastes them unchanged.
         prob: probability of lesions; otherwise the variants are copies of the image, and their maps are 0.
-
-    Raises:
-        ValueError: on a range that is reversed or out of bounds.
 
     Example:
         >>> transform = CutPaste().set_random_state(seed=0)
@@ -55,72 +53,57 @@ class CutPaste(LesionVariants):
         self.aspect_ratio = check_range("aspect_ratio", aspect_ratio)
         self.jitter = jitter
 
-    def num_uniforms(self, spatial_dims: int) -> tuple[int, ...]:
-        """(N, 1 + 3 D): jitter factor, area, D - 1 ratios, D source and D target positions."""
-        return self.num_masks, 1 + 3 * spatial_dims
+    @property
+    def num_uniforms(self) -> tuple[int, ...]:
+        """(N, 7): jitter factor, area, ratio, source (row, column), target (row, column)."""
+        return self.num_masks, 7
 
     def synthesize(self, image: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
         """Cut and paste one rectangle per variant."""
         lesion_images, maps = self.without_lesions(image)
-        spatial_shape = image.shape[1:]
-        dims = len(spatial_shape)
-        drawn = uniforms.split((1, 1, dims - 1, dims, dims), dim=1)
-        variants = zip(*(numbers.tolist() for numbers in drawn), strict=True)
-        for variant, ((brightness,), (area,), ratios, source, target) in enumerate(variants):
-            sides = self._rectangle(area, ratios, spatial_shape)
-            cut = (slice(None), *_place(source, sides, spatial_shape))
-            paste = (slice(None), *_place(target, sides, spatial_shape))
+        shape = image.shape[1:]
+        for variant, (brightness, area, ratio, *places) in enumerate(uniforms.tolist()):
+            sides = self._rectangle(area, ratio, shape)
+            cut = (slice(None), *_place(places[:2], sides, shape))
+            paste = (slice(None), *_place(places[2:], sides, shape))
             factor = 1 + self.jitter * (2 * brightness - 1)
             lesion_images[variant][paste] = (image[cut] * factor).clamp_(0, 1)
             maps[variant][paste] = 1
         return lesion_images, maps
 
-    def _rectangle(
-        self, area: float, ratios: Sequence[float], spatial_shape: Sequence[int]
-    ) -> list[int]:
+    def _rectangle(self, area: float, ratio: float, shape: Sequence[int]) -> list[int]:
         """Sides in whole pixels, at least 1 and at most those of the image."""
         low, high = self.area
-        share = low + (high - low) * area
-        shortest, longest = (math.log(ratio) for ratio in self.aspect_ratio)
-        logs = [0.0, *(shortest + (longest - shortest) * u for u in ratios)]
-        mean = sum(logs) / len(logs)
-        sides: list[int] = []
-        for log, side in zip(logs, spatial_shape, strict=True):
-            fraction = share ** (1 / len(logs)) * math.exp(log - mean)
-            sides.append(min(side, max(1, round(fraction * side))))
-        return sides
+        side = (low + (high - low) * area) ** 0.5
+        narrowest, widest = (math.log(bound) for bound in self.aspect_ratio)
+        half = (narrowest + (widest - narrowest) * ratio) / 2
+        fractions = side * math.exp(-half), side * math.exp(half)
+        lengths = zip(fractions, shape, strict=True)
+        return [min(length, max(1, round(part * length))) for part, length in lengths]
 
 
 class CutPasted(LesionVariantsd):
     """
-    Dictionary version of :class:`CutPaste`: adds a lesion image and its map; the image itself does not change.
+    Dictionary version of :class:`CutPaste`: adds a lesion image and its map.
 
     Args:
-        keys: keys of the normal images ``(C, *S)``, floating point in [0, 1]. All keys share one random draw.
-        num_masks: see :class:`CutPaste`, as the following.
-        area: range of the pasted rectangle's share of the image's area.
-        aspect_ratio: range of the ratio of the rectangle's sides.
-        jitter: largest change of the pasted intensities.
-        prob: probability of lesions.
+        keys: keys of the normal images ``(C, H, W)``, floating point in [0, 1]. All keys share one random draw.
         lesion_key: new key of the lesion image; one per key.
         mask_key: new key of the lesion map; one per key.
         allow_missing_keys: do not raise an error if a key is missing.
+        settings: by name, of :class:`CutPaste`.
     """
 
     def __init__(
         self,
         keys: KeysCollection,
-        num_masks: int = 1,
-        area: Sequence[float] = (0.02, 0.15),
-        aspect_ratio: Sequence[float] = (0.3, 3.3),
-        jitter: float = 0.1,
-        prob: float = 1.0,
+        *,
         lesion_key: KeysCollection = "lesion_image",
         mask_key: KeysCollection = "lesion_mask",
         allow_missing_keys: bool = False,
+        **settings: Any,
     ) -> None:
-        transform = CutPaste(num_masks, area, aspect_ratio, jitter, prob)
-        super().__init__(keys, transform, lesion_key, mask_key, allow_missing_keys)
+        super().__init__(keys, CutPaste(**settings), lesion_key, mask_key, allow_missing_keys)
 
 
 class AnatPaste(LesionVariants):
@@ -138,9 +121,6 @@ class AnatPaste(LesionVariants):
         strength: range of the largest blending weight, drawn uniformly, in (0, 1].
         softness: width of the rim as a fraction of the shorter image side, in (0, 1).
         prob: probability of lesions; otherwise the variants are copies of the image, and their maps are 0.
-
-    Raises:
-        ValueError: on a range that is reversed or out of bounds.
 
     Example:
         >>> transform = AnatPaste(num_masks=2).set_random_state(seed=0)
@@ -162,7 +142,8 @@ class AnatPaste(LesionVariants):
         self.strength = check_range("strength", strength, 1)
         self.softness = softness
 
-    def num_uniforms(self, spatial_dims: int) -> tuple[int, ...]:
+    @property
+    def num_uniforms(self) -> tuple[int, ...]:
         """(N, 5): height, width, strength, place in the lungs, source of the patch."""
         return self.num_masks, 5
 
@@ -199,34 +180,26 @@ class AnatPaste(LesionVariants):
 
 class AnatPasted(LesionVariantsd):
     """
-    Dictionary version of :class:`AnatPaste`: adds a lesion image and its map; the image itself does not change.
+    Dictionary version of :class:`AnatPaste`: adds a lesion image and its map.
 
     Args:
         keys: keys of the normal images ``(C, H, W)``, floating point in [0, 1]. All keys share one random draw.
-        num_masks: see :class:`AnatPaste`, as the following.
-        patch_size: range of the rectangle's side lengths.
-        strength: range of the largest blending weight.
-        softness: width of the rim.
-        prob: probability of lesions.
         lesion_key: new key of the lesion image; one per key.
         mask_key: new key of the lesion map; one per key.
         allow_missing_keys: do not raise an error if a key is missing.
+        settings: by name, of :class:`AnatPaste`.
     """
 
     def __init__(
         self,
         keys: KeysCollection,
-        num_masks: int = 1,
-        patch_size: Sequence[float] = (0.15, 0.4),
-        strength: Sequence[float] = (0.3, 0.8),
-        softness: float = 0.06,
-        prob: float = 1.0,
+        *,
         lesion_key: KeysCollection = "lesion_image",
         mask_key: KeysCollection = "lesion_mask",
         allow_missing_keys: bool = False,
+        **settings: Any,
     ) -> None:
-        transform = AnatPaste(num_masks, patch_size, strength, softness, prob)
-        super().__init__(keys, transform, lesion_key, mask_key, allow_missing_keys)
+        super().__init__(keys, AnatPaste(**settings), lesion_key, mask_key, allow_missing_keys)
 
 
 CutPasteD = CutPasteDict = CutPasted
@@ -234,11 +207,11 @@ AnatPasteD = AnatPasteDict = AnatPasted
 
 
 def _place(
-    position: Sequence[float], sides: Sequence[int], spatial_shape: Sequence[int]
+    position: Sequence[float], sides: Sequence[int], shape: Sequence[int]
 ) -> tuple[slice, ...]:
     """A box inside the image; each position in [0, 1) selects one of the places at which it fits."""
     box: list[slice] = []
-    for uniform, length, side in zip(position, sides, spatial_shape, strict=True):
+    for uniform, length, side in zip(position, sides, shape, strict=True):
         last = side - length
         start = min(int(uniform * (last + 1)), last)
         box.append(slice(start, start + length))

@@ -12,12 +12,12 @@ from monai.config import KeysCollection
 from monai.utils import convert_to_tensor
 from torch import Tensor
 
-from monai_afire.transforms.argument_checks import check_image_range
+from monai_afire.transforms.base import check_image_range
 from monai_afire.transforms.lesion_synthesis.parameters import (
+    UNIFORMS_PER_LESION,
     LesionParameters,
     LesionSettings,
     draw_lesion_parameters,
-    num_lesion_uniforms,
 )
 from monai_afire.transforms.lesion_synthesis.rendering import render_boxes, render_dense
 from monai_afire.transforms.lesion_synthesis.variants import LesionVariants, LesionVariantsd
@@ -30,13 +30,13 @@ def render_lesion_maps(
     The additive map ``M = sum_r amplitude_r * eta_r * delta_r`` of each lesion variant (Eq. 4).
 
     Args:
-        images: ``(B, C, *S)``, floating point in [0, 1]; the texture comes from the mean of the channels.
+        images: ``(B, C, H, W)``, floating point in [0, 1]; the texture comes from the mean of the channels.
         parameters: the lesions, from ``draw_lesion_parameters``.
         backend: "boxes" (lesion by lesion, only the pixels near it), "dense" (the whole batch at once, no host
             synchronization) or "auto": "boxes" on a CPU, "dense" elsewhere. Both give the same maps up to rounding.
 
     Returns:
-        M ``(B, N, 1, *S)``, not negative, in float32 or the wider type of ``images``.
+        M ``(B, N, 1, H, W)``, not negative, in float32 or the wider type of ``images``.
     """
     if backend == "auto":
         backend = "boxes" if images.device.type == "cpu" else "dense"
@@ -46,8 +46,17 @@ def render_lesion_maps(
 
 
 def add_lesion_maps(images: Tensor, maps: Tensor) -> Tensor:
-    """Lesion images ``x' = clip(x + M)`` (Eq. 5), (B, N, C, *S), of (B, C, *S) and (B, N, 1, *S)."""
+    """Lesion images ``x' = clip(x + M)`` (Eq. 5), (B, N, C, H, W), of (B, C, H, W) and (B, N, 1, H, W)."""
     return (images.unsqueeze(1) + maps).clamp_(0, 1).to(images.dtype)
+
+
+def _lesions(
+    images: Tensor, settings: LesionSettings, uniforms: Tensor, backend: str = "auto"
+) -> tuple[Tensor, Tensor]:
+    """Lesion images (B, N, C, H, W) and maps (B, N, 1, H, W) of images (B, C, H, W), from random numbers."""
+    parameters = draw_lesion_parameters(images, settings, uniforms)
+    maps = render_lesion_maps(images, parameters, backend)
+    return add_lesion_maps(images, maps), maps.to(images.dtype)
 
 
 @torch.no_grad()
@@ -75,20 +84,17 @@ def synth_lesion_masks(
     from normal tokens. In a constant image the texture is that constant; in an all-black image M is therefore 0.
 
     Args:
-        images: ``(B, C, *S)``, floating point in [0, 1] (*before* normalization), 2-D or 3-D, on any device. All
-            channels get the same map; its texture comes from their mean.
+        images: ``(B, C, H, W)``, floating point in [0, 1] (*before* normalization), on any device. All channels get
+            the same map; its texture comes from their mean.
         num_masks: number N of lesion variants per image.
-        settings: as for ``LesionSettings``, such as ``num_lesions`` and ``amplitude``.
+        settings: as for :class:`SynthLesionMask`, from ``num_lesions`` to ``irregularity``.
         generator: source of random numbers, on the device of ``images``; the default generator if None.
         backend: "auto", "boxes" or "dense", see ``render_lesion_maps``.
         validate: check that the values are in [0, 1]. None: on a CPU only, since elsewhere it waits for the device.
 
     Returns:
-        Lesion images ``(B, C, *S)`` in [0, 1] and lesion maps M ``(B, 1, *S)`` >= 0, both in the dtype of ``images``
-        and without metadata. With ``num_masks`` above 1 they are ``(B, N, C, *S)`` and ``(B, N, 1, *S)``.
-
-    Raises:
-        ValueError: on images of wrong shape, dtype or range, and on settings out of range.
+        Lesion images ``(B, C, H, W)`` in [0, 1] and lesion maps M ``(B, 1, H, W)`` >= 0, in the dtype of ``images`` and
+        without metadata. With ``num_masks`` above 1 they are ``(B, N, C, H, W)`` and ``(B, N, 1, H, W)``.
 
     Example:
         >>> images = torch.rand(2, 1, 64, 64) * 0.5
@@ -100,11 +106,9 @@ def synth_lesion_masks(
     # a batch's metadata does not fit its variants
     images = convert_to_tensor(images, track_meta=False)
     check_image_range(images, batched=True, validate=validate)
-    shape = (len(images), num_masks, lesions.num_lesions[1], num_lesion_uniforms(images.ndim - 2))
+    shape = (len(images), num_masks, lesions.num_lesions[1], UNIFORMS_PER_LESION)
     uniforms = torch.rand(shape, generator=generator, device=images.device)
-    parameters = draw_lesion_parameters(images, lesions, uniforms)
-    maps = render_lesion_maps(images, parameters, backend)
-    lesion_images, maps = add_lesion_maps(images, maps), maps.to(images.dtype)
+    lesion_images, maps = _lesions(images, lesions, uniforms, backend)
     return (lesion_images[:, 0], maps[:, 0]) if num_masks == 1 else (lesion_images, maps)
 
 
@@ -117,17 +121,20 @@ class SynthLesionMask(LesionVariants):
 
     Args:
         num_masks: number N of lesion variants of the image (paper: 9). One has the image's own shape.
-        num_lesions: smallest and largest number of lesions per variant.
-        lesion_size: range of the axis lengths of a lesion: pixels for an image of side 224 (scaled with each side of
-            the image), or fractions of the side if below 1. Never less than 3 pixels.
-        gamma: width of the profile.
-        amplitude: range of the strength; 1 adds the texture at full brightness.
-        rotate: turn each lesion at random.
-        irregularity: depth of the irregularity of the boundary, 0 (an ellipse) to 0.5.
+        num_lesions: smallest and largest number R of lesions per variant, both included (paper: [1, 4]).
+        lesion_size: range of a lesion's full axis lengths, drawn independently per axis and uniformly. Numbers >= 1
+            are pixels for an image of side 224 and scale with the image: (16, 64) means 1/14 ... 2/7 of each side at
+            every image size. Numbers in (0, 1) are these fractions themselves. Never less than 3 pixels.
+        gamma: width of the profile ``exp(-rho ** 2 / gamma)``; small: a sharp peak, large: a parabola. At least 0.02.
+        amplitude: range of the strength, drawn uniformly; 1 adds the texture at full brightness. The default gives
+            opacities from barely visible to obvious; above about 0.6 most lesions saturate to plain white.
+        rotate: turn each lesion by a random angle.
+        irregularity: how far the boundary of a lesion may be pulled inwards, 0 (an exact ellipse) to 0.5. The lesion
+            stays inside its ellipse.
         prob: probability of lesions; otherwise the variants are copies of the image, and their maps are 0.
 
     Raises:
-        ValueError: on settings out of range.
+        ValueError: on settings out of range; when called, on an image of wrong shape, dtype or range.
 
     Example:
         >>> transform = SynthLesionMask().set_random_state(seed=0)
@@ -152,17 +159,16 @@ class SynthLesionMask(LesionVariants):
             num_lesions, lesion_size, gamma, amplitude, rotate, irregularity
         )
 
-    def num_uniforms(self, spatial_dims: int) -> tuple[int, ...]:
+    @property
+    def num_uniforms(self) -> tuple[int, ...]:
         """(N, R, U): U numbers for each of at most R lesions in N variants."""
-        return self.num_masks, self.settings.num_lesions[1], num_lesion_uniforms(spatial_dims)
+        return self.num_masks, self.settings.num_lesions[1], UNIFORMS_PER_LESION
 
     @torch.no_grad()
     def synthesize(self, image: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-        """Draw the lesions' parameters for the image and add the lesions: a batch of one image."""
-        images = image.unsqueeze(0)
-        parameters = draw_lesion_parameters(images, self.settings, uniforms.unsqueeze(0))
-        maps = render_lesion_maps(images, parameters)
-        return add_lesion_maps(images, maps)[0], maps[0].to(image.dtype)
+        """Add lesions to a batch of one image."""
+        lesion_images, maps = _lesions(image[None], self.settings, uniforms[None])
+        return lesion_images[0], maps[0]
 
 
 class SynthLesionMaskd(LesionVariantsd):
@@ -170,21 +176,12 @@ class SynthLesionMaskd(LesionVariantsd):
     Dictionary version of :class:`SynthLesionMask`: adds a lesion image and its map; the image itself does not change.
 
     Args:
-        keys: keys of the normal images ``(C, *S)``, floating point in [0, 1]. All keys share one random draw.
-        num_masks: see :class:`SynthLesionMask`, as the following.
-        num_lesions: smallest and largest number of lesions per variant.
-        lesion_size: range of the axis lengths of a lesion.
-        gamma: width of the profile.
-        amplitude: range of the strength.
-        rotate: turn each lesion at random.
-        irregularity: depth of the irregularity of the boundary.
-        prob: probability of lesions.
-        lesion_key: new key of the lesion image ``(C, *S)``, or ``(N, C, *S)`` with several masks; one per key.
-        mask_key: new key of the lesion map ``(1, *S)``, or ``(N, 1, *S)``; one per key.
+        keys: keys of the normal images ``(C, H, W)``, floating point in [0, 1]. All keys share one random draw.
+        lesion_key: new key of the lesion image ``(C, H, W)``, or ``(N, C, H, W)`` with several masks; one per key.
+        mask_key: new key of the lesion map ``(1, H, W)``, or ``(N, 1, H, W)``; one per key.
         allow_missing_keys: do not raise an error if a key is missing.
 
-    Raises:
-        ValueError: on settings out of range; when called, on an image of wrong shape, dtype or range.
+    The other arguments are those of :class:`SynthLesionMask`.
 
     Example:
         >>> transform = SynthLesionMaskd("image").set_random_state(seed=0)

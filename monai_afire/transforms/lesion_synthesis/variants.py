@@ -16,13 +16,16 @@ from monai.data.meta_obj import get_track_meta
 from monai.utils import convert_to_dst_type, convert_to_tensor, ensure_tuple
 from torch import Tensor
 
-from monai_afire.transforms.argument_checks import check_image_range
-from monai_afire.transforms.base import OccasionalTransform, RandomArrayTransformd
+from monai_afire.transforms.base import (
+    OccasionalTransform,
+    RandomArrayTransformd,
+    check_image_range,
+)
 
 
 class LesionVariants(OccasionalTransform, ABC):
     """
-    Base of the transforms that make lesion images of one normal image ``(C, *S)`` in [0, 1], with their lesion maps.
+    Base of the transforms that make lesion images of one normal image ``(C, H, W)`` in [0, 1], with their lesion maps.
 
     A subclass says how many uniform random numbers one image needs, and makes images and maps from them.
 
@@ -37,44 +40,42 @@ class LesionVariants(OccasionalTransform, ABC):
         super().__init__(prob)
         self.num_masks = num_masks
 
+    @property
     @abstractmethod
-    def num_uniforms(self, spatial_dims: int) -> tuple[int, ...]:
-        """Shape of the random numbers that an image of ``spatial_dims`` spatial dimensions needs."""
+    def num_uniforms(self) -> tuple[int, ...]:
+        """Shape of the random numbers that an image needs."""
 
     @abstractmethod
     def synthesize(self, image: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-        """Lesion images (N, C, *S) and maps (N, 1, *S) of an image (C, *S), from numbers in [0, 1)."""
+        """Lesion images (N, C, H, W) and maps (N, 1, H, W) of an image (C, H, W), from numbers in [0, 1)."""
 
     def without_lesions(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Copies of an image (C, *S) and empty maps: (N, C, *S) and (N, 1, *S)."""
-        copies = image.repeat(self.num_masks, *[1] * image.ndim)
+        """Copies of an image (C, H, W) and empty maps: (N, C, H, W) and (N, 1, H, W)."""
+        copies = image.repeat(self.num_masks, 1, 1, 1)
         return copies, torch.zeros_like(copies[:, :1])
 
-    def randomize(self, spatial_dims: int) -> None:
-        """Draw the random numbers of one image of so many spatial dimensions."""
+    def randomize(self, data: Any = None) -> None:
+        """Draw the random numbers of one image."""
         self.draw_whether()
-        self.uniforms = self.R.random_sample(self.num_uniforms(spatial_dims)).astype(np.float32)
+        self.uniforms = self.R.random_sample(self.num_uniforms).astype(np.float32)
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> tuple[Tensor, Tensor]:
         """
-        Add lesions to copies of an image.
+        Add lesions to copies of an image ``(C, H, W)`` in [0, 1].
 
         Args:
-            img: normal image ``(C, *S)``, floating point in [0, 1].
+            img: normal image.
             randomize: draw new lesions; False repeats those of the last call, at the same (relative) places.
 
         Returns:
-            Lesion image ``(C, *S)`` and lesion map ``(1, *S)``, with the metadata of ``img``; ``(N, C, *S)`` and
-            ``(N, 1, *S)`` with ``num_masks`` above 1.
-
-        Raises:
-            ValueError: on an image of wrong shape, dtype or range.
+            Lesion image ``(C, H, W)`` and lesion map ``(1, H, W)``, with the metadata of ``img``; ``(N, C, H, W)`` and
+            ``(N, 1, H, W)`` with ``num_masks`` above 1.
         """
         image = convert_to_tensor(img, track_meta=get_track_meta())
         plain = convert_to_tensor(image, track_meta=False)
         check_image_range(plain)
         if randomize:
-            self.randomize(plain.ndim - 1)
+            self.randomize()
         if self._do_transform:
             uniforms = torch.as_tensor(self.uniforms, device=plain.device)
             lesion_images, maps = self.synthesize(plain, uniforms)
@@ -87,7 +88,7 @@ class LesionVariants(OccasionalTransform, ABC):
 
 class LesionVariantsd(RandomArrayTransformd):
     """
-    Base of the dictionary transforms around a :class:`LesionVariants` transform.
+    Base of the dictionary transforms around a :class:`LesionVariants` transform; the images themselves do not change.
 
     All keys share one random draw. Since the texture of a lesion comes from its own image, lesions of two different
     images share place, size and shape, but not texture.
@@ -97,9 +98,9 @@ class LesionVariantsd(RandomArrayTransformd):
         self,
         keys: KeysCollection,
         transform: LesionVariants,
-        lesion_key: KeysCollection,
-        mask_key: KeysCollection,
-        allow_missing_keys: bool,
+        lesion_key: KeysCollection = "lesion_image",
+        mask_key: KeysCollection = "lesion_mask",
+        allow_missing_keys: bool = False,
     ) -> None:
         super().__init__(keys, transform, allow_missing_keys)
         names = zip(ensure_tuple(lesion_key), ensure_tuple(mask_key), strict=True)
