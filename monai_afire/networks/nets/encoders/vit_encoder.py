@@ -12,12 +12,12 @@ from monai.networks.nets import ViT
 from monai.utils import ensure_tuple_rep
 from torch import nn
 
-from monai_afire.networks.blocks.attention import prepare_transformer_blocks, through_blocks
 from monai_afire.networks.blocks.patches import grid_size
 from monai_afire.networks.blocks.position_embedding import (
     resize_position_embedding,
     without_meshgrid_warning,
 )
+from monai_afire.networks.blocks.transformer import prepare_transformer_blocks, through_blocks
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.radiograph_encoder import (
     GRAY_MEAN,
@@ -34,7 +34,7 @@ class ViTEncoder(RadiographEncoder, ViT):
     MONAI's ``ViT`` that takes images in [0, 1] and returns tokens.
 
     The network is MONAI's and its state dict keys are too, so weights load both ways. Differences: intensities are
-    normalized inside (no caller can forget it), attention is fused on a GPU, blocks start from Xavier-uniform weights,
+    normalized inside (no caller can forget it), attention is fused, blocks start from Xavier-uniform weights,
     unused parameters are frozen, the defaults are ViT-B/16 with a fixed sine-cosine position embedding.
 
     Args:
