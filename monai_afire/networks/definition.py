@@ -23,7 +23,13 @@ Class = TypeVar("Class", bound=type)
 _CLASSES: dict[str, type] = {each.__name__: each for each in (ViT, BasicUNet)}
 _ARGUMENTS = "_constructor_arguments"
 # arguments that classes had once, and the one value of each that still means the same network
-_RETIRED: dict[str, dict[str, Any]] = {"ViTEncoder": {"stem": "patch"}}
+_RETIRED: dict[str, dict[str, Any]] = {
+    "ViTEncoder": {"stem": "patch", "spatial_dims": 2},
+    "SwinEncoder": {"spatial_dims": 2},
+    "ResidualEncoder": {"spatial_dims": 2},
+    "AFiRe": {"mask_token_per_position": True},
+    "ACE": {"centering": True, "normalize": True},
+}
 
 
 def keeps_arguments(cls: Class) -> Class:

@@ -14,23 +14,6 @@ def computed_once(compute: Callable[[Any], Any]) -> property:
     A property that is computed when it is first asked for, and then kept.
 
     ``functools.cached_property`` has a lock before Python 3.12, and at a lock torch.compile breaks its graph.
-
-    Args:
-        compute: the method.
-
-    Returns:
-        The property.
-
-    Example:
-        >>> class Numbers:
-        ...     @computed_once
-        ...     def total(self):
-        ...         print("adds")
-        ...         return 1 + 2
-        >>> numbers = Numbers()
-        >>> numbers.total + numbers.total
-        adds
-        6
     """
     kept = f"_computed_{compute.__name__}"
 

@@ -48,19 +48,7 @@ def device_count(kind: str) -> int:
 
 
 def default_num_workers(device: torch.device | str) -> int:
-    """
-    Number of loader processes that keep a device busy.
-
-    Args:
-        device: that the run trains on.
-
-    Returns:
-        The number of cores, at most 8, for a GPU; 0 for a CPU, which has enough to do.
-
-    Example:
-        >>> default_num_workers("cpu")
-        0
-    """
+    """Loader processes that keep a device busy: one per core for a GPU, at most 8; none for a CPU, which is busy."""
     return min(8, os.cpu_count() or 1) if torch.device(device).type != "cpu" else 0
 
 

@@ -46,18 +46,13 @@ def is_launched() -> bool:
 
 def run_device() -> torch.device:
     """
-    The device of a run that names none.
+    The device of a run that names none: an accelerator, or else the CPU.
 
-    Returns:
-        The one of :func:`default_device`. Where ``torchrun`` started the process, the GPU with the number that it gave
-        the process on its machine, or else the CPU, as where the GPUs' processes cannot train together (Apple's).
+    Where ``torchrun`` started the process, the GPU with the number that it gave the process on its machine, or else the
+    CPU, as where the GPUs' processes cannot train together (Apple's).
 
     Raises:
         RuntimeError: when there are fewer GPUs than processes.
-
-    Example:
-        >>> run_device() == default_device()
-        True
     """
     device = default_device()
     if not is_launched():
@@ -85,11 +80,6 @@ def join_process_group(device: torch.device | str) -> None:
 
     Args:
         device: of this process, see :func:`run_device`.
-
-    Example:
-        >>> join_process_group(torch.device("cpu"))
-        >>> world_size()
-        1
     """
     device = chosen_device(str(device))
     torch.set_float32_matmul_precision("medium" if device.type == "cpu" else "high")
@@ -115,13 +105,6 @@ def parallel_network(
         network: changed in place but for its own batch norms, if it is one.
         device: of this process.
         find_unused_parameters: whether steps may leave parameters without a gradient.
-
-    Returns:
-        The network itself without a process group.
-
-    Example:
-        >>> type(parallel_network(nn.Linear(2, 1), torch.device("cpu"))).__name__
-        'Linear'
     """
     if not has_process_group():
         return network.to(device)
@@ -134,14 +117,7 @@ def parallel_network(
 
 
 def destroy_process_group() -> None:
-    """
-    End what :func:`join_process_group` began, for ignite too, whose metrics would go on to look for the group.
-
-    Example:
-        >>> destroy_process_group()  # without a group nothing happens
-        >>> dist.is_initialized()
-        False
-    """
+    """End what :func:`join_process_group` began, for ignite too, whose metrics would go on to look for the group."""
     idist.finalize()
     if dist.is_initialized():
         dist.destroy_process_group()
@@ -164,29 +140,13 @@ def world_size() -> int:
 
 
 def global_rank() -> int:
-    """
-    Number of this process among all that train together; the main one, which writes and reports, has 0.
-
-    Returns:
-        0 without a process group.
-
-    Example:
-        >>> global_rank()
-        0
-    """
+    """Number of this process among all that train together; the main one, which writes and reports, has 0."""
     return dist.get_rank() if has_process_group() else 0
 
 
 def per_process_batch(global_batch: int, accumulation_steps: int = 1) -> int:
     """
-    The batch of one process in a run whose optimizer steps see a given number of images.
-
-    Args:
-        global_batch: images per optimizer step, of all processes together.
-        accumulation_steps: passes per optimizer step.
-
-    Returns:
-        Images per process and pass.
+    Images per process and pass, of so many per optimizer step of all processes.
 
     Raises:
         ValueError: when the images cannot be divided equally.
@@ -229,16 +189,8 @@ def all_gather(x: torch.Tensor) -> torch.Tensor:
     """
     Join the batches of all ranks, in the order of the ranks, with gradients to the ranks that they come from.
 
-    A rank's gradient is the sum of what all ranks' losses ask of its batch.
-
-    Args:
-        x: ``(B, ...)`` with the same shape on every rank. Floating-point, integer or bool.
-
-    Returns:
-        ``(W B, ...)`` of W ranks; ``x`` itself in a single process.
-
-    Raises:
-        ValueError: when the sizes differ (checked on a CPU only, since a GPU would have to stop for it).
+    A rank's gradient is the sum of what all ranks' losses ask of its batch. ``(B, ...)`` of any type, of the same shape
+    on every rank, become ``(W B, ...)`` of W ranks; other sizes are refused on a CPU only: a GPU would have to stop.
     """
     if world_size() == 1:
         return x

@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import glob
 import os
-import shutil
 import tempfile
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 
 from numpy.typing import NDArray
@@ -32,14 +30,6 @@ def atomic_path(path: str | os.PathLike, flush: bool = True) -> Iterator[Path]:
 
     Yields:
         The temporary file's path.
-
-    Example:
-        >>> import tempfile
-        >>> target = Path(tempfile.mkdtemp()) / "note.txt"
-        >>> with atomic_path(target) as temporary:
-        ...     _ = temporary.write_text("all of it")
-        >>> target.read_text(), len(list(target.parent.iterdir()))
-        ('all of it', 1)
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -75,38 +65,23 @@ def joined_path(path: str | os.PathLike | Sequence[str | os.PathLike]) -> Path:
     return Path(path) if isinstance(path, (str, os.PathLike)) else Path(*path)
 
 
-def check_writable(
-    folder: str | os.PathLike,
-    *others: str | os.PathLike,
-    needed_bytes: int = 0,
-    option: str = "",
-) -> Path:
+def check_writable(folder: str | os.PathLike, option: str = "") -> Path:
     """
     Make sure that files can be written into a folder, before hours of work depend on it.
 
-    A small file is really written and deleted. A quota below the free space is not seen.
+    A small file is really written and deleted.
 
     Args:
         folder: the folder; made if missing.
-        others: further folders.
-        needed_bytes: what is going to be written; more must be free.
         option: that names the folder, such as "--cache_dir", for the message; "" for an output folder.
 
     Returns:
-        The first folder.
+        The folder.
 
     Raises:
-        OSError: when the folder cannot be made or written to, or the disk is too full; the message names it.
-
-    Example:
-        >>> import tempfile
-        >>> check_writable(tempfile.mkdtemp()).is_dir()
-        True
+        OSError: when the folder cannot be made or written to; the message names it.
     """
-    for other in others:
-        check_writable(other, needed_bytes=needed_bytes, option=option)
     path = Path(folder)
-    elsewhere = f"another folder by {option}" if option else "another output folder"
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path, prefix=".writable.") as file:
@@ -114,12 +89,9 @@ def check_writable(
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
+        elsewhere = f"another folder by {option}" if option else "another output folder"
         remedy = f"free space, change its permissions or choose {elsewhere}"
         raise OSError(f"cannot write to {path}: {error.strerror or error}; {remedy}") from error
-    disk = shutil.disk_usage(path)
-    if disk.total and disk.free < needed_bytes:  # a total of 0: the file system does not know
-        sizes = f"{disk.free / 1e6:,.0f} MB are free, about {needed_bytes / 1e6:,.0f} MB are going to be written"
-        raise OSError(f"the disk of {path} is too full: {sizes}; free space or choose {elsewhere}")
     return path
 
 
@@ -127,19 +99,7 @@ def refuse_existing(
     *paths: str | os.PathLike,
     remedy: str = "choose another folder, or go on with that run by --resume True where it was stopped",
 ) -> None:
-    """
-    Refuse to write where another run has written, so that results of two runs are never mixed.
-
-    Args:
-        paths: of the results of a new run, files and folders.
-        remedy: end of the message, what to do instead.
-
-    Raises:
-        FileExistsError: when one exists; the message names it.
-
-    Example:
-        >>> refuse_existing("no/such.csv")
-    """
+    """Refuse to write where another run has written, with a FileExistsError: results of two runs are never mixed."""
     found = next((path for path in map(Path, paths) if path.exists()), None)
     if found is not None:
         raise FileExistsError(f"{found} is of another run: {remedy}")
@@ -160,13 +120,7 @@ def remove_leftovers(path: str | os.PathLike) -> None:
 
 
 def path_from(path: str | os.PathLike, folder: str | os.PathLike) -> str:
-    """
-    Path as seen from a folder, with slashes; the absolute path from no folder (""), or on another drive of Windows.
-
-    Example:
-        >>> path_from("/data/images/a.png", "/data/lists")
-        '../images/a.png'
-    """
+    """Path as seen from a folder, with slashes; the absolute path from no folder (""), or another drive of Windows."""
     try:
         name = os.path.relpath(path, folder) if folder else os.path.abspath(path)
     except ValueError:  # Windows has no way from one drive to another
@@ -179,71 +133,21 @@ def spelling_on_disk(path: str | os.PathLike) -> str:
     Say how a file that does not exist is spelled on disk, if it is there in the spelling of another system.
 
     Windows separates folders by backslashes. macOS takes letters with accents apart (Unicode's form NFD), where most
-    lists have them in one (NFC): both look the same in a message.
-
-    Args:
-        path: that leads to no file.
-
-    Returns:
-        What differs, "" where no file is there in another spelling either.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> _ = (folder / unicodedata.normalize("NFD", "Müller.png")).write_text("")
-        >>> spelling_on_disk(folder / "Müller.png")
-        'on disk the name is spelled in another Unicode form (NFD, the list has NFC)'
+    lists have them in one (NFC): both look the same in a message. Returns "" where no file is there either.
     """
     name = os.fspath(path)
-    if name.isascii() and "\\" not in name:
-        return ""
     slashed = name.replace("\\", "/") if os.sep == "/" else name
-    found = _of_another_form(slashed)
-    if not found:
-        return ""
-    differences = []
-    if slashed != name:
-        differences.append("backslashes separate folders on Windows alone: write / instead")
-    if found != slashed:
-        form = "NFC" if unicodedata.is_normalized("NFC", slashed) else "NFD"
-        other = "NFD" if form == "NFC" else "NFC"
-        differences.append(
-            f"on disk the name is spelled in another Unicode form ({other}, the list has {form})"
-        )
-    return "; ".join(differences)
-
-
-def _of_another_form(path: str) -> str:
-    """The path of what is on disk, whatever the Unicode form of each folder's and the file's name; "" for none."""
-    if os.path.exists(path):
-        return path
-    folder, name = os.path.split(path)
-    if not name or folder == path:
-        return ""
-    there = _of_another_form(folder) if folder else "."
-    if not os.path.isdir(there):
-        return ""
-    names = _names_by_form(there, os.stat(there).st_mtime_ns)
-    match = names.get(unicodedata.normalize("NFC", name))
-    if match is None:
-        return ""
-    return os.path.join(there, match) if folder else match
-
-
-@lru_cache(maxsize=8)  # a list may have very many names of another form in one folder
-def _names_by_form(folder: str, changed: int) -> dict[str, str]:
-    """Names in a folder by their NFC form, as of the time when it was changed."""
-    return {unicodedata.normalize("NFC", name): name for name in os.listdir(folder)}
+    if slashed != name and os.path.exists(slashed):
+        return "backslashes separate folders on Windows alone: write / instead"
+    for form in ("NFC", "NFD"):
+        found = unicodedata.normalize(form, slashed)
+        if found != slashed and os.path.exists(found):
+            return f"on disk the name is spelled in another Unicode form ({form})"
+    return ""
 
 
 def common_folder(files: Iterable[str | os.PathLike]) -> str:
-    """
-    The deepest folder that holds all files; "" where there is none: for no files, or on two drives of Windows.
-
-    Example:
-        >>> common_folder(["/data/a/1.png", "/data/b/2.png"])
-        '/data'
-    """
+    """The deepest folder that holds all files; "" where there is none: for no files, or on two drives of Windows."""
     try:
         return os.path.commonpath([os.path.dirname(file) for file in files])
     except ValueError:

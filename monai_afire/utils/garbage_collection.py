@@ -16,11 +16,6 @@ def garbage_collection_paused() -> Iterator[None]:
 
     The search walks over all objects again and again while their number grows: over the items of a datalist of
     800,000 images it takes two thirds of the time.
-
-    Example:
-        >>> with garbage_collection_paused():
-        ...     gc.isenabled()
-        False
     """
     was_enabled = gc.isenabled()
     gc.disable()

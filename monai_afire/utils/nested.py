@@ -9,20 +9,7 @@ from typing import Any
 
 
 def map_nested(function: Callable[[Any], Any], value: Any) -> Any:
-    """
-    Apply a function to each value in dictionaries, lists and tuples, which become JSON's: texts as keys, and lists.
-
-    Args:
-        function: of a value that is none of these.
-        value: any.
-
-    Returns:
-        The values, nested as before.
-
-    Example:
-        >>> map_nested(abs, {1: (-2, [-3])})
-        {'1': [2, [3]]}
-    """
+    """Apply a function to each value in dictionaries, lists and tuples; they become JSON's, with texts as keys."""
     if isinstance(value, Mapping):
         return {str(name): map_nested(function, each) for name, each in value.items()}
     if isinstance(value, (list, tuple)):

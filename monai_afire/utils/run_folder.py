@@ -58,13 +58,7 @@ def run_dir(
 
 
 def runs_of(bundle: str | os.PathLike) -> Path:
-    """
-    Folder of the runs of a bundle, by its folder or name.
-
-    Example:
-        >>> runs_of("afire").as_posix()
-        'runs/afire'
-    """
+    """Folder of the runs of a bundle, by its folder or name."""
     return Path(RUNS, Path(bundle).resolve().name)
 
 
@@ -75,19 +69,7 @@ def newest_run(parent: Path, is_wanted: Callable[[Path], bool]) -> Path | None:
 
 
 def print_results(output_dir: str | os.PathLike) -> None:
-    """
-    Print the folder of a run and what is in it.
-
-    Args:
-        output_dir: the folder.
-
-    Example:
-        >>> import tempfile
-        >>> folder = tempfile.mkdtemp()
-        >>> Path(folder, "metrics.json").touch()
-        >>> print_results(folder)
-        results: /...: metrics.json
-    """
+    """Print the folder of a run and what is in it, on the main rank."""
 
     def say() -> None:
         names = sorted(

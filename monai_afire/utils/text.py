@@ -12,19 +12,8 @@ from typing import Any
 
 # what programs and people write into a cell that has no value
 _UNKNOWN = {
-    "unknown",
-    "nan",
-    "na",
-    "n/a",
-    "#n/a",
-    "<na>",
-    "n.a.",
-    "none",
-    "null",
-    "nil",
-    "-",
-    "--",
-    "?",
+    *("unknown", "none", "null", "nil", "-", "--", "?"),
+    *("nan", "na", "n/a", "#n/a", "<na>", "n.a."),
 }
 # what labels call an image in which nothing is found, in lower case
 _ABSENCE = {
@@ -72,38 +61,14 @@ def first_few(texts: Iterable[object], shown: int = 5) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """
-    The message of another library, short enough to stand within one of ours.
-
-    Args:
-        error: of the library.
-
-    Returns:
-        At most 120 characters of the first line, without the punctuation at its end; the name of the error's class
-        where it says nothing.
-
-    Example:
-        >>> first_line(ValueError("no such key: \\n  details")), first_line(KeyError())
-        ('no such key', 'KeyError')
-    """
+    """At most 120 characters of the first line of an error's message; its class where it says nothing."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     text = lines[0].rstrip(".:; ")
     return text if len(text) <= _LONGEST else text[:_LONGEST].rstrip() + "..."
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """
-    A number and what it counts.
-
-    Args:
-        number: how many.
-        one: name of one.
-        many: name of several; "" for that of one with an "s".
-
-    Example:
-        >>> counted(1, "image"), counted(1200, "image"), counted(0, "is", "are")
-        ('1 image', '1,200 images', '0 are')
-    """
+    """A number and what it counts: "1 image", "1,200 images"; ``many`` is the plural of other words."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
@@ -114,9 +79,6 @@ def literal(value: Any, is_text: bool = True) -> Any:
     Args:
         value: a text, or a list or dictionary with texts in it; anything else is returned unchanged.
         is_text: False where a text that begins with "@", "$" or "%" is meant as a reference or an expression.
-
-    Returns:
-        The value; a text that MONAI would change becomes an expression for this very text.
 
     Example:
         >>> print(literal("ward 3"), literal("ward #3"), literal("@home"), literal("@home", is_text=False))
@@ -144,13 +106,7 @@ def image_name(item: Mapping[Any, Any], key: Hashable = "image") -> str:
 
 def known_text(value: Any) -> str:
     """
-    Text of a table's cell without blanks around it, "" for what means unknown.
-
-    Args:
-        value: any; a whole number is one also as 13.0, be it a number or a text.
-
-    Returns:
-        The text, "" for None, NaN and the words that stand for them, such as "unknown", "NA" and "None".
+    Text of a table's cell without blanks around it, "" for what means unknown; 13.0 is 13, as a number or a text.
 
     Example:
         >>> known_text(57.0), known_text(" PA "), known_text("Unknown"), known_text("N/A"), known_text(None)
@@ -164,13 +120,7 @@ def known_text(value: Any) -> str:
 
 
 def folded(word: str) -> str:
-    """
-    What a word means whatever its case, blanks, hyphens and underscores.
-
-    Example:
-        >>> folded(" No_Finding ") == folded("NO  FINDING")
-        True
-    """
+    """What a word means whatever its case, blanks, hyphens and underscores."""
     return " ".join(word.replace("_", " ").replace("-", " ").casefold().split())
 
 
@@ -186,30 +136,12 @@ def is_absence(word: str) -> bool:
 
 
 def harmless(text: str) -> str:
-    """
-    Text of others as a table has it: no spreadsheet runs it as a formula.
-
-    Args:
-        text: a name, or an element of a header.
-
-    Returns:
-        The text, after an apostrophe where it begins like a formula.
-
-    Example:
-        >>> harmless("=1+1"), harmless("a.png")
-        ("'=1+1", 'a.png')
-    """
+    """Text of others as a table has it, after an apostrophe where a spreadsheet would run it as a formula."""
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def innermost_cause(error: BaseException) -> BaseException:
-    """
-    The error within those that MONAI's transforms and parser wrap around it: its message is for users.
-
-    Example:
-        >>> innermost_cause(ValueError("a.png is cut"))
-        ValueError('a.png is cut')
-    """
+    """The error within those that MONAI's transforms and parser wrap around it: its message is for users."""
     while error.__cause__ is not None and _raised_in(error).startswith("monai."):
         error = error.__cause__
     return error

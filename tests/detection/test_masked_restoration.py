@@ -23,14 +23,7 @@ SETTINGS = [(2, 1), (3, 1), (2, 2), (4, 1)]
 
 def make_network(img_size: tuple[int, ...] = (32, 48), seed: int = 0) -> AFiRe:
     torch.manual_seed(seed)
-    encoder = ViTEncoder(
-        img_size=img_size,
-        patch_size=8,
-        hidden_size=24,
-        num_layers=1,
-        num_heads=2,
-        spatial_dims=len(img_size),
-    )
+    encoder = ViTEncoder(img_size=img_size, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
     network = AFiRe(
         encoder, num_clusters=6, head_dim=12, decoder_dim=24, decoder_layers=2, decoder_heads=2
     )
@@ -154,18 +147,6 @@ def test_images_are_put_together_from_their_patches() -> None:
         pixels = network.encoder.denormalize(patches[image, token].reshape(1, 1, 8, 8))
         found = restored[image, :, 8 * row : 8 * row + 8, 8 * column : 8 * column + 8]
         torch.testing.assert_close(found, pixels[0], rtol=1e-4, atol=1e-5)
-
-
-@torch.no_grad()
-def test_volumes_are_restored() -> None:
-    network, images = make_network((16, 16, 24)), torch.rand(2, 1, 16, 16, 24)
-    inferer = MaskedRestorationInferer()
-    assert inferer(images, network).shape == images.shape
-    tokens = network.encoder(images)
-    expected = naive_restoration(network, tokens, 2, 1)
-    torch.testing.assert_close(
-        inferer.restore_patches(tokens, network), expected, rtol=1e-4, atol=1e-5
-    )
 
 
 @pytest.mark.parametrize(("stride", "block"), SETTINGS)

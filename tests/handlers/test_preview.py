@@ -25,15 +25,8 @@ from monai_afire.networks import AFiRe, ViTEncoder
 INPUTS = {"normal": "image", "with synthetic lesions": "lesion_image", "lesion mask": "lesion_mask"}
 
 
-def tiny_afire(spatial_dims: int = 2, **changes: Any) -> AFiRe:
-    encoder = ViTEncoder(
-        img_size=16,
-        patch_size=8,
-        hidden_size=24,
-        num_layers=1,
-        num_heads=2,
-        spatial_dims=spatial_dims,
-    )
+def tiny_afire(**changes: Any) -> AFiRe:
+    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
     return AFiRe(
         encoder,
         num_clusters=4,
@@ -49,10 +42,9 @@ def evaluate(
     network: AFiRe,
     preview: RestorationPreview,
     images: int = 3,
-    spatial_dims: int = 2,
     epoch: int = 1,
 ) -> None:
-    size = (16,) * spatial_dims
+    size = (16, 16)
     batch = {
         "image": MetaTensor(torch.full((images, 1, *size), 0.25)),
         "lesion_image": torch.full((images, 2, 1, *size), 0.5),

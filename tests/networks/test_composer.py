@@ -9,46 +9,26 @@ import pytest
 import torch
 from torch import nn
 
-from monai_afire.networks.blocks.composition_heads import (
-    Composer,
-    Decomposer,
-    gather_parts,
-    spread_parts,
-)
+from monai_afire.networks import Composer, Decomposer
 
-L, D = 16, 8
+D = 8
 
 
 @pytest.mark.parametrize("grid", [(2, 2), (2, 6), (8, 4)])
-def test_parts_are_those_of_the_patch(grid: tuple[int, ...]) -> None:
-    """Tokens that name their place: each block holds those of its patch, in row-major order."""
-    places = torch.tensor(list(np.ndindex(*grid)), dtype=torch.float32)[None]
-    gathered = gather_parts(places, grid)
-    halved = tuple(length // 2 for length in grid)
-    for block, place in zip(gathered[0], np.ndindex(*halved), strict=True):
-        expected = [
-            [2 * p + s for p, s in zip(place, step, strict=True)]
-            for step in np.ndindex(*[2] * len(grid))
-        ]
-        assert block.view(-1, len(grid)).tolist() == expected
-    assert torch.equal(spread_parts(gathered, halved), places)
-
-
-def test_heads_are_mlps_on_the_parts() -> None:
-    composer, decomposer = Composer(D, (4, 4), mlp_dim=5), Decomposer(D, (4, 4), mlp_dim=5)
-    tokens = torch.rand(2, L, D)
-    composed = composer(tokens)
-    for row, column in np.ndindex(2, 2):
-        parts = tokens.view(2, 4, 4, D)[
-            :, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2
-        ].reshape(2, 4 * D)
-        torch.testing.assert_close(composed[:, 2 * row + column], composer.mlp(parts))
-    decomposed = decomposer(tokens).view(2, 8, 8, D)
-    for row, column in np.ndindex(4, 4):
-        parts = decomposer.mlp(tokens.view(2, 4, 4, D)[:, row, column]).view(2, 2, 2, D)
-        torch.testing.assert_close(
-            decomposed[:, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2], parts
-        )
+def test_heads_are_mlps_on_the_parts_in_row_major_order(grid: tuple[int, int]) -> None:
+    rows, columns = grid
+    composer, decomposer = Composer(D, grid, mlp_dim=5), Decomposer(D, grid, mlp_dim=5)
+    tokens = torch.rand(2, rows * columns, D)
+    composed = composer(tokens).view(2, rows // 2, columns // 2, D)
+    for row, column in np.ndindex(rows // 2, columns // 2):
+        block = tokens.view(2, *grid, D)[:, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
+        expected = composer.mlp(block.reshape(2, 4 * D))
+        torch.testing.assert_close(composed[:, row, column], expected)
+    decomposed = decomposer(tokens).view(2, 2 * rows, 2 * columns, D)
+    for row, column in np.ndindex(rows, columns):
+        expected = decomposer.mlp(tokens.view(2, *grid, D)[:, row, column]).view(2, 2, 2, D)
+        block = decomposed[:, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
+        torch.testing.assert_close(block, expected)
     widths = [
         [layer.out_features for layer in head.modules() if isinstance(layer, nn.Linear)]
         for head in (composer, decomposer)

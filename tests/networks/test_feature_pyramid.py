@@ -11,8 +11,8 @@ from monai_afire.networks.blocks.feature_pyramid import (
     FeaturePyramid,
     MultiScaleNeck,
     PyramidPooling,
-    group_norm_settings,
     normalized_convolution,
+    num_groups,
     resize_features,
 )
 
@@ -22,13 +22,13 @@ from monai_afire.networks.blocks.feature_pyramid import (
     [(1, 1), (2, 1), (31, 1), (32, 2), (48, 3), (64, 4), (512, 32), (33, 1), (70, 2), (37, 1)],
 )
 def test_group_norm_has_sixteen_channels_or_more(channels: int, groups: int) -> None:
-    assert group_norm_settings(channels) == ("group", {"num_groups": groups})
+    assert num_groups(channels) == groups
     assert channels % groups == 0
     assert groups == 1 or channels // groups >= 16
 
 
 def test_a_single_pixel_is_normalized_over_channels() -> None:
-    layer = normalized_convolution(2, 3, 32, kernel_size=1).train()
+    layer = normalized_convolution(3, 32, kernel_size=1).train()
     assert layer.get_submodule("conv").bias is None
     pixels = torch.rand(1, 3, 1, 1)
     found = layer(pixels)[0, :, 0, 0]
@@ -45,15 +45,11 @@ def test_resizing_by_hand() -> None:
     expected = torch.tensor([[0.0, 1, 3, 4], [2, 3, 5, 6], [6, 7, 9, 10], [8, 9, 11, 12]])
     assert torch.equal(resize_features(image, (4, 4))[0, 0], expected)
     assert resize_features(image, [2, 2]) is image
-    assert torch.equal(
-        resize_features(torch.full((1, 1, 2, 3, 1), 5.0), (3, 5, 2)),
-        torch.full((1, 1, 3, 5, 2), 5.0),
-    )
 
 
 def test_pooling_sees_the_whole_map() -> None:
     """Of a map with one bright corner, the far corner learns through the pooled grids only."""
-    pooling = PyramidPooling(2, in_channels=2, channels=4, pool_sizes=(1, 2)).double()
+    pooling = PyramidPooling(in_channels=2, channels=4, pool_sizes=(1, 2)).double()
     features = torch.rand(1, 2, 8, 8, dtype=torch.float64, requires_grad=True)
     context = [branch(features) for branch in pooling.branches]
     assert [tuple(part.shape) for part in context] == [(1, 4, 1, 1), (1, 4, 2, 2)]
@@ -67,18 +63,12 @@ def test_pooling_sees_the_whole_map() -> None:
     assert pooling(features).shape == (1, 4, 8, 8)
 
 
-@pytest.mark.parametrize("size", [(1, 1), (5, 3), (2, 1, 3)])
+@pytest.mark.parametrize("size", [(1, 1), (5, 3)])
 def test_grids_larger_than_the_map_and_maps_of_one_pixel(size: tuple[int, ...]) -> None:
-    pooling = PyramidPooling(len(size), in_channels=6, channels=5).train()
+    pooling = PyramidPooling(in_channels=6, channels=5).train()
     result = pooling(torch.rand(1, 6, *size))
     assert result.shape == (1, 5, *size)
     assert result.isfinite().all()
-
-
-@pytest.mark.parametrize("settings", [{"channels": 1}, {"pool_sizes": ()}, {"pool_sizes": (1, 0)}])
-def test_hostile_settings_of_the_pooling_fail_at_once(settings: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="pool_sizes must be at least 1, channels at least 2"):
-        PyramidPooling(2, 4, **({"channels": 8} | settings))  # type: ignore[arg-type]
 
 
 def test_neck_by_hand() -> None:
@@ -104,32 +94,24 @@ def test_neck_by_hand() -> None:
 
 @pytest.mark.parametrize(
     ("patch", "finest"),
-    [((16, 16), (12, 8)), ((2, 16), (6, 8)), ((1, 2), (3, 4)), ((4, 3, 2), (12, 4, 4))],
+    [((16, 16), (12, 8)), ((2, 16), (6, 8)), ((1, 2), (3, 4))],
 )
 def test_neck_stops_at_one_element_per_pixel(
     patch: tuple[int, ...], finest: tuple[int, ...]
 ) -> None:
     neck = MultiScaleNeck(patch, in_channels=(8, 8, 8, 8))
     assert neck.out_channels == (2, 4, 8, 8)
-    maps = [torch.rand(2, 8, *(3, 2, 2)[: len(patch)]) for _ in range(4)]
+    maps = [torch.rand(2, 8, 3, 2) for _ in range(4)]
     levels = neck(maps)
     assert [level.shape[1] for level in levels] == [2, 4, 8, 8]
     assert tuple(levels[0].shape[2:]) == finest
     assert torch.equal(levels[2], maps[2])
 
 
-def test_numbers_of_maps_are_checked() -> None:
-    maps = [torch.rand(1, 8, 4, 4)] * 3
-    with pytest.raises(ValueError, match="argument"):
-        MultiScaleNeck((16, 16), (8, 8, 8, 8))(maps)
-    with pytest.raises(ValueError, match="argument"):
-        FeaturePyramid(2, (8,), 8)(maps)
-
-
 def test_levels_are_enlarged_whatever_their_sizes() -> None:
     """Odd sizes, and a pyramid of the coarsest map alone."""
     sizes = [(13, 7), (7, 4), (4, 2), (1, 1)]
-    pyramid = FeaturePyramid(2, (3, 4, 5), 6)
+    pyramid = FeaturePyramid((3, 4, 5), 6)
     maps = [torch.rand(2, width, *size) for width, size in zip((3, 4, 5, 6), sizes, strict=True)]
     assert pyramid(maps).shape == (2, 6, 13, 7)
-    assert FeaturePyramid(2, (), 6)([torch.rand(1, 6, 2, 3)]).shape == (1, 6, 2, 3)
+    assert FeaturePyramid((), 6)([torch.rand(1, 6, 2, 3)]).shape == (1, 6, 2, 3)

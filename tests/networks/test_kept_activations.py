@@ -77,7 +77,7 @@ def checkpointed(part: nn.Module) -> bool | None:
     return bool(part.use_checkpoint) if isinstance(part, BasicLayer) else None
 
 
-TINY = {"channels": 1, "spatial_dims": 2, "image_size": 64}
+TINY = {"channels": 1, "image_size": 64}
 TINY_VIT = {"patch_size": 16, "hidden_size": 48, "num_layers": 1, "num_heads": 2}
 TINY_SWIN = {"depths": [1, 1, 1, 1], "embed_dim": 24, "num_heads": [2, 2, 2, 2], "window_size": 2}
 WITH_DECODER = ("afire", "mae")

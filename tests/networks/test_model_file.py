@@ -69,7 +69,7 @@ NETWORKS = {
     "swin": swin,
     "AFiRe": afire,
     "AFiRe on features": lambda: afire(contrast_space="features"),
-    "PEAC": lambda: PEAC(vit(), 8, 8, global_balance="predictor"),
+    "PEAC": lambda: PEAC(vit(), 8, 8, global_balance="none"),
     "PEAC with Swin": lambda: PEAC(swin(), 8, 8),
     "ACE": lambda: ACE(vit()),
     "DINO": lambda: DINO(vit(), 16, 16, 8),

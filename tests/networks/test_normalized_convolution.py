@@ -27,7 +27,7 @@ def weight_gradient(
 @pytest.mark.parametrize("size", [(1, 2), (2, 2), (5, 3)])
 def test_gradients_under_autocast_are_those_of_float32(size: tuple[int, ...], kernel: int) -> None:
     torch.manual_seed(0)
-    block = normalized_convolution(len(size), 32, 16, kernel_size=kernel)
+    block = normalized_convolution(32, 16, kernel_size=kernel)
     images, target = torch.randn(4, 32, *size), torch.randn(4, 16, *size)
     expected = weight_gradient(block, images, target)
     for _ in range(3):
@@ -38,5 +38,5 @@ def test_gradients_under_autocast_are_those_of_float32(size: tuple[int, ...], ke
 
 
 def test_double_precision_stays_double() -> None:
-    block = normalized_convolution(2, 4, 4, kernel_size=3).double()
+    block = normalized_convolution(4, 4, kernel_size=3).double()
     assert block(torch.rand(1, 4, 2, 2, dtype=torch.float64)).dtype == torch.float64

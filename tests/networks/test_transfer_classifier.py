@@ -19,7 +19,7 @@ from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.networks.weights.weight_loading import load_encoder_weights
 
-KINDS = ("vit", "vit_3d", "swin")
+KINDS = ("vit", "swin")
 
 
 def build(kind: str, regularized: bool = False) -> RadiographEncoder:
@@ -29,11 +29,8 @@ def build(kind: str, regularized: bool = False) -> RadiographEncoder:
         return SwinEncoder(
             img_size=16, patch_size=2, window_size=4, embed_dim=8, drop_path_rate=rate, **stages
         )
-    size, dims = ((16, 8, 8), 3) if kind == "vit_3d" else ((16, 24), 2)
     rate = 0.5 if regularized else 0.0
-    return ViTEncoder(
-        1, size, 8, 24, num_layers=2, num_heads=2, spatial_dims=dims, dropout_rate=rate
-    )
+    return ViTEncoder(1, (16, 24), 8, 24, num_layers=2, num_heads=2, dropout_rate=rate)
 
 
 def images_for(encoder: RadiographEncoder, number: int = 2) -> torch.Tensor:
@@ -133,17 +130,6 @@ def test_a_probe_trains_the_linear_layer_only(kind: str) -> None:
     assert torch.is_grad_enabled()
 
 
-def test_an_encoder_that_is_not_frozen_follows_the_mode() -> None:
-    network = TransferClassifier(build("vit", regularized=True), num_classes=2)
-    images = images_for(network.encoder)
-    assert network.encoder.training
-    assert network.features(images).requires_grad
-    assert not torch.equal(network.features(images), network.features(images))
-    assert not network.eval().encoder.training
-    with torch.no_grad():
-        assert not network(images).requires_grad
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("frozen", [False, True])
 def test_export_and_tracing(kind: str, frozen: bool) -> None:
@@ -159,23 +145,6 @@ def test_export_and_tracing(kind: str, frozen: bool) -> None:
     torch.jit.save(traced, file)
     file.seek(0)
     torch.testing.assert_close(torch.jit.load(file)(images), network(images), rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("frozen", [False, True])
-def test_half_precision(frozen: bool) -> None:
-    torch.manual_seed(5)
-    network = TransferClassifier(build("vit"), 3, freeze_encoder=frozen, standardize_features=False)
-    images = images_for(network.encoder)
-    exact = network(images)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        logits = network(images)
-        logits.float().square().mean().backward()
-    assert (logits.float() - exact).norm() / exact.norm() < 0.03
-    assert all(
-        p.grad is not None and p.grad.isfinite().all()
-        for p in network.parameters()
-        if p.requires_grad
-    )
 
 
 def test_rare_findings_do_not_tie_under_autocast() -> None:
@@ -213,7 +182,6 @@ def test_weights_of_pretraining_networks_and_encoders_load() -> None:
     ("settings", "error", "message"),
     [
         ({"num_classes": 0}, ValueError, "num_classes must be at least 1, got 0"),
-        ({"dropout_rate": -0.1}, ValueError, "between 0 and 1"),
         ({"encoder": nn.Identity()}, TypeError, "Identity is no encoder, it has no in_channels"),
     ],
 )
@@ -223,13 +191,3 @@ def test_hostile_settings_fail_at_once(
     default: dict[str, Any] = {"encoder": build("vit"), "num_classes": 2}
     with pytest.raises(error, match=message):
         TransferClassifier(**(default | settings))
-
-
-@pytest.mark.parametrize("frozen", [False, True])
-def test_images_of_another_size_are_refused(frozen: bool) -> None:
-    network = TransferClassifier(build("vit"), num_classes=2, freeze_encoder=frozen)
-    for shape in ((2, 1, 16, 16), (2, 3, 16, 24), (2, 1, 16)):
-        for run in (network, network.features):
-            with pytest.raises(ValueError, match=r"\(B, 1, 16, 24\), got"):
-                run(torch.zeros(shape))
-    assert torch.is_grad_enabled()

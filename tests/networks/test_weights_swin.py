@@ -192,10 +192,8 @@ def test_other_windows_heads_and_libraries_are_refused() -> None:
             load_encoder_weights(encoder, content)
 
 
-@pytest.mark.parametrize("spatial_dims", [2, 3])
-def test_own_weights_of_a_network_with_a_teacher(spatial_dims: int) -> None:
+def test_own_weights_of_a_network_with_a_teacher() -> None:
     options = {
-        "spatial_dims": spatial_dims,
         "in_channels": 3,
         "img_size": 16,
         "depths": (1, 1),

@@ -247,22 +247,17 @@ def test_pooled_norm_stands_in_for_the_missing_norm() -> None:
 
 
 @pytest.mark.parametrize("proj_type", ["conv", "perceptron"])
-@pytest.mark.parametrize("spatial_dims", [2, 3])
-def test_monai_vit_with_and_without_class_token(proj_type: str, spatial_dims: int) -> None:
-    size, patch = (16, 32, 16)[:spatial_dims], (8, 16, 4)[:spatial_dims]
+def test_monai_vit_with_and_without_class_token(proj_type: str) -> None:
+    size, patch = (16, 32), (8, 16)
     settings: dict[str, Any] = {
         "hidden_size": WIDTH,
         "mlp_dim": MLP,
         "num_layers": DEPTH,
         "num_heads": HEADS,
     }
-    settings |= {
-        "in_channels": 2,
-        "img_size": size,
-        "patch_size": patch,
-        "spatial_dims": spatial_dims,
-    }
-    vit = ViT(**settings, proj_type=proj_type, qkv_bias=True).double().eval()
+    settings |= {"in_channels": 2, "img_size": size, "patch_size": patch}
+    options: dict[str, Any] = {"proj_type": proj_type, "qkv_bias": True, "spatial_dims": 2}
+    vit = ViT(**settings, **options).double().eval()
     encoder = build(**settings)
     report = load_encoder_weights(encoder, vit.state_dict(), strict=True)
     assert "blocks.0.norm_cross_attn.weight" in report.loaded
@@ -270,7 +265,7 @@ def test_monai_vit_with_and_without_class_token(proj_type: str, spatial_dims: in
     torch.testing.assert_close(
         encoder(images), vit(encoder.normalize(images))[0], rtol=0, atol=1e-10
     )
-    classifier = ViT(**settings, proj_type=proj_type, qkv_bias=True, classification=True).double()
+    classifier = ViT(**settings, **options, classification=True).double()
     # as MONAI 1.3 wrote
     old = classifier.state_dict() | {"blocks.0.cross_attn.to_q.weight": torch.rand(3, 3)}
     report = load_encoder_weights(encoder, old, strict=True)

@@ -39,7 +39,6 @@ def swin() -> SwinEncoder:
         embed_dim=4,
         depths=(1, 2, 1),
         num_heads=(1, 1, 2),
-        spatial_dims=2,
     )
 
 

@@ -85,13 +85,6 @@ def test_others_may_read_the_file(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "note.txt").stat().st_mode) == 0o640
 
 
-def test_writable_folders_are_made_and_left_empty(tmp_path: Path) -> None:
-    folder = tmp_path / "a" / "b"
-    assert check_writable(str(folder)) == folder
-    assert check_writable(folder) == folder
-    assert names(folder) == []
-
-
 @pytest.mark.parametrize("below", ["", "models"])
 def test_unwritable_folders_are_named(tmp_path: Path, below: str) -> None:
     (tmp_path / "file").write_text("not a folder")
@@ -117,10 +110,6 @@ def test_folders_without_permission_are_named(tmp_path: Path) -> None:
 
 
 # ---- names of output files
-
-
-def test_a_path_within_a_folder_is_relative() -> None:
-    assert path_from("/data/images/a b.png", "/data") == "images/a b.png"
 
 
 @pytest.mark.usefixtures("another_drive")

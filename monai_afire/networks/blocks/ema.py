@@ -21,23 +21,9 @@ def update_ema(teachers: Sequence[nn.Module], students: Sequence[nn.Module], dec
 
     .. math:: \theta^T \leftarrow \lambda\theta^T + (1-\lambda)\theta^S
 
-    One fused operation over all parameters of all modules. Buffers are copied, since a teacher in evaluation mode does
-    not measure the statistics of its batch normalizations.
-
-    Args:
-        teachers: modules to move.
-        students: as many modules of the same structure.
-        decay: λ in [0, 1]; 1 keeps the teachers, 0 copies the students.
-
-    Raises:
-        ValueError: for another decay.
-
-    Example:
-        >>> teacher, student = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
-        >>> _ = nn.init.zeros_(teacher.weight), nn.init.ones_(student.weight)
-        >>> update_ema([teacher], [student], decay=0.75)
-        >>> float(teacher.weight)
-        0.25
+    λ is the decay in [0, 1]; 1 keeps the teachers, 0 copies the students. One fused operation over all parameters of
+    all modules. Buffers are copied, since a teacher in evaluation mode does not measure the statistics of its batch
+    normalizations.
     """
     moving, leading = nn.ModuleList(teachers), nn.ModuleList(students)
     move = get_ema_multi_avg_fn(decay)
@@ -60,16 +46,11 @@ class TeacherNetwork(nn.Module):
     def add_teachers(self) -> None:
         """Copy the modules named in ``taught``."""
         for name in self.taught:
-            setattr(
-                self, f"teacher_{name}", copy.deepcopy(getattr(self, name)).requires_grad_(False)
-            )
+            teacher = copy.deepcopy(getattr(self, name))
+            self.add_module(f"teacher_{name}", teacher.requires_grad_(False))
 
     def update_teacher(self) -> None:
-        r"""
-        Move the teacher towards the student: :math:`\theta_t \leftarrow \lambda\theta_t + (1 - \lambda)\theta_s`.
-
-        λ is ``teacher_decay``; 1 keeps the teacher as it is. Call it after every step of the optimizer.
-        """
+        """Move the teacher towards the student by ``teacher_decay``; call it after every step of the optimizer."""
         students = [getattr(self, name) for name in self.taught]
         update_ema(self._teachers(), students, self.teacher_decay)
 

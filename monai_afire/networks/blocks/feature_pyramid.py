@@ -5,111 +5,75 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from monai.networks.blocks import Convolution
-from monai.networks.layers import Conv, Pool, get_act_layer, get_norm_layer
 from torch import nn
 
 # the choice of Wu and He (ECCV 2018) where the number of groups is not fixed
 CHANNELS_PER_GROUP = 16
 
 
-def group_norm_settings(channels: int) -> tuple[str, dict[str, Any]]:
-    """A group norm, as MONAI's blocks take it, with at least 16 channels per group."""
+def num_groups(channels: int) -> int:
+    """How many groups a group norm has: as many as there can be with at least 16 channels each."""
     most = max(channels // CHANNELS_PER_GROUP, 1)
-    return "group", {
-        "num_groups": next(number for number in range(most, 0, -1) if channels % number == 0)
-    }
+    return next(number for number in range(most, 0, -1) if channels % number == 0)
 
 
-def normalized_convolution(
-    spatial_dims: int, in_channels: int, out_channels: int, kernel_size: int
-) -> Convolution:
+def normalized_convolution(in_channels: int, out_channels: int, kernel_size: int) -> Convolution:
     """Convolution that keeps the size, group norm, ReLU."""
     return Convolution(
-        spatial_dims,
+        2,
         in_channels,
         out_channels,
         kernel_size=kernel_size,
         adn_ordering="NA",
-        norm=group_norm_settings(out_channels),
+        norm=("group", {"num_groups": num_groups(out_channels)}),
         act="relu",
         bias=False,  # the norm has one
     )
 
 
-LINEAR_MODES = {1: "linear", 2: "bilinear", 3: "trilinear"}
-
-
 def resize_features(features: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
-    """Interpolate linearly; the pixels' areas, not their centers, cover the same field before and after."""
+    """Interpolate bilinearly; the pixels' areas, not their centers, cover the same field before and after."""
     if tuple(features.shape[2:]) == tuple(size):
         return features
-    return F.interpolate(
-        features, size=tuple(size), mode=LINEAR_MODES[features.ndim - 2], align_corners=False
-    )
+    return F.interpolate(features, size=tuple(size), mode="bilinear", align_corners=False)
 
 
 class PyramidPooling(nn.Module):
     """
     Pyramid pooling module (Zhao et al., CVPR 2017) as UPerNet uses it on the coarsest feature map.
 
-    The map is averaged to grids of a few fixed sizes. Each grid goes through a 1 x 1 convolution and back to the map's
-    size; all of them and the map itself are joined by a 3 x 3 convolution.
+    The map ``(B, in_channels, H, W)`` is averaged to grids of a few fixed sizes. Each grid goes through a 1 x 1
+    convolution and back to the map's size; a 3 x 3 convolution joins all of them and the map itself to
+    ``(B, channels, H, W)``.
 
     Args:
-        spatial_dims: 2 or 3.
         in_channels: channels of the map.
         channels: channels of each pooled grid and of the result, at least 2.
         pool_sizes: elements per axis of the grids. A grid larger than the map repeats elements, which costs time only.
-
-    Raises:
-        ValueError: when a size or the number of channels is too small.
-
-    Example:
-        >>> PyramidPooling(spatial_dims=2, in_channels=12, channels=8)(torch.rand(1, 12, 4, 5)).shape
-        torch.Size([1, 8, 4, 5])
     """
 
     def __init__(
-        self,
-        spatial_dims: int,
-        in_channels: int,
-        channels: int,
-        pool_sizes: Sequence[int] = (1, 2, 3, 6),
+        self, in_channels: int, channels: int, pool_sizes: Sequence[int] = (1, 2, 3, 6)
     ) -> None:
         super().__init__()
-        if not pool_sizes or min(pool_sizes) < 1 or channels < 2:
-            raise ValueError(
-                f"pool_sizes must be at least 1, channels at least 2, got {pool_sizes} and {channels}"
-            )
-        pool = Pool[Pool.ADAPTIVEAVG, spatial_dims]
         self.branches = nn.ModuleList(
             nn.Sequential(
-                pool(size),
-                normalized_convolution(spatial_dims, in_channels, channels, kernel_size=1),
+                nn.AdaptiveAvgPool2d(size),
+                normalized_convolution(in_channels, channels, kernel_size=1),
             )
             for size in pool_sizes
         )
         joined = in_channels + channels * len(pool_sizes)
-        self.join = normalized_convolution(spatial_dims, joined, channels, kernel_size=3)
+        self.join = normalized_convolution(joined, channels, kernel_size=3)
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """
-        Add context.
-
-        Args:
-            features: ``(B, in_channels, *S)``.
-
-        Returns:
-            ``(B, channels, *S)``.
-        """
-        context = [
-            resize_features(branch(features), features.shape[2:]) for branch in self.branches
-        ]
+        """Add context."""
+        size = features.shape[2:]
+        context = [resize_features(branch(features), size) for branch in self.branches]
         return self.join(torch.cat([features, *context], dim=1))
 
 
@@ -119,44 +83,27 @@ class FeaturePyramid(nn.Module):
 
     A 1 x 1 convolution brings every finer map to the common width (lateral connection), then each level receives the
     next coarser one, enlarged. After a 3 x 3 convolution per level, all are enlarged to the finest and joined by
-    another one. The coarsest map comes as it is to be used, in UPerNet from pyramid pooling.
+    another one. The coarsest map, in UPerNet from pyramid pooling, comes as it is to be used.
 
     Args:
-        spatial_dims: 2 or 3.
-        in_channels: channels of all maps but the coarsest, finest first.
-        channels: channels of the coarsest map, of every level and of the result.
-
-    Example:
-        >>> pyramid = FeaturePyramid(spatial_dims=2, in_channels=(4, 6), channels=8)
-        >>> maps = [torch.rand(1, 4, 16, 16), torch.rand(1, 6, 8, 8), torch.rand(1, 8, 4, 4)]
-        >>> pyramid(maps).shape
-        torch.Size([1, 8, 16, 16])
+        in_channels: channels of all maps ``(B, C_i, H_i, W_i)`` but the coarsest, finest first.
+        channels: channels of the coarsest map, of every level and of the result ``(B, channels, H_0, W_0)``.
     """
 
-    def __init__(self, spatial_dims: int, in_channels: Sequence[int], channels: int) -> None:
+    def __init__(self, in_channels: Sequence[int], channels: int) -> None:
         super().__init__()
         self.laterals = nn.ModuleList(
-            normalized_convolution(spatial_dims, width, channels, kernel_size=1)
-            for width in in_channels
+            normalized_convolution(width, channels, kernel_size=1) for width in in_channels
         )
         self.outputs = nn.ModuleList(
-            normalized_convolution(spatial_dims, channels, channels, kernel_size=3)
-            for _ in in_channels
+            normalized_convolution(channels, channels, kernel_size=3) for _ in in_channels
         )
         self.fuse = normalized_convolution(
-            spatial_dims, channels * (len(in_channels) + 1), channels, kernel_size=3
+            channels * (len(in_channels) + 1), channels, kernel_size=3
         )
 
     def forward(self, maps: Sequence[torch.Tensor]) -> torch.Tensor:
-        """
-        Fuse maps.
-
-        Args:
-            maps: ``(B, C_i, *S_i)``, finest first, the last with ``channels``.
-
-        Returns:
-            ``(B, channels, *S_0)``, at the finest map's size.
-        """
+        """Fuse maps, finest first."""
         top_down = [maps[-1]]
         for lateral, features in zip(reversed(self.laterals), reversed(maps[:-1]), strict=True):
             top_down.insert(0, lateral(features) + resize_features(top_down[0], features.shape[2:]))
@@ -178,8 +125,8 @@ class MultiScaleNeck(nn.Module):
     number of elements the last has a pool of its own.
 
     Args:
-        patch_size: stride of the maps along each axis; their number is the number of spatial dimensions.
-        in_channels: channels of each map, finest of the pyramid first.
+        patch_size: stride of the maps along rows and columns.
+        in_channels: channels of each map ``(B, C_i, H, W)``, finest of the pyramid first.
 
     Attributes:
         out_channels: channels of each map of the pyramid.
@@ -198,38 +145,24 @@ class MultiScaleNeck(nn.Module):
             doublings = len(in_channels) - 2 - level
             if doublings < 0:
                 # ceil_mode: a grid of one patch stays one
-                pool = Pool[Pool.MAX, len(patch_size)]
-                self.scales.append(pool(2, stride=2, ceil_mode=True))
+                self.scales.append(nn.MaxPool2d(2, stride=2, ceil_mode=True))
             else:
                 self.scales.append(_enlarge(patch_size, channels, doublings))
             self.out_channels += (max(channels // 2 ** max(doublings, 0), 1),)
 
     def forward(self, maps: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """
-        Rescale maps.
-
-        Args:
-            maps: ``(B, C_i, *S)``, all of one size.
-
-        Returns:
-            ``(B, out_channels_i, *S_i)``, finest first.
-        """
+        """Rescale maps of one size, finest of the pyramid first."""
         return [scale(features) for scale, features in zip(self.scales, maps, strict=True)]
 
 
 def _enlarge(patch_size: Sequence[int], channels: int, doublings: int) -> nn.Sequential:
-    spatial_dims = len(patch_size)
+    """Transposed convolutions, each of which doubles the map and halves its channels."""
     layers: list[nn.Module] = []
     for doubling in range(doublings):
         if layers:
-            norm = get_norm_layer(
-                group_norm_settings(channels), spatial_dims=spatial_dims, channels=channels
-            )
-            layers += [norm, get_act_layer("gelu")]
+            layers += [nn.GroupNorm(num_groups(channels), channels), nn.GELU()]
         factor = tuple(2 if patch >= 2 ** (doubling + 1) else 1 for patch in patch_size)
         halved = max(channels // 2, 1)
-        layers.append(
-            Conv[Conv.CONVTRANS, spatial_dims](channels, halved, kernel_size=factor, stride=factor)
-        )
+        layers.append(nn.ConvTranspose2d(channels, halved, kernel_size=factor, stride=factor))
         channels = halved
     return nn.Sequential(*layers)

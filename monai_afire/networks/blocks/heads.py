@@ -39,10 +39,6 @@ class ProjectionMLP(nn.Module):
         out_dim: width of the embeddings.
         num_layers: number of linear layers, at least 1.
         batch_norm: normalize over the vectors of a batch before each GELU. It then takes ``(N, in_dim)`` alone.
-
-    Example:
-        >>> ProjectionMLP(in_dim=24, hidden_dim=64, out_dim=16, num_layers=3)(torch.rand(2, 9, 24)).shape
-        torch.Size([2, 9, 16])
     """
 
     def __init__(
@@ -64,15 +60,7 @@ class ProjectionMLP(nn.Module):
         self.layers = nn.Sequential(*layers, _linear(widths[-2], out_dim))
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """
-        Embed features.
-
-        Args:
-            features: ``(..., in_dim)``.
-
-        Returns:
-            ``(..., out_dim)``, not normalized.
-        """
+        """Embed features ``(..., in_dim)``: ``(..., out_dim)``, not normalized."""
         return self.layers(features)
 
 
@@ -120,19 +108,10 @@ class DistillationHead(nn.Module):
         gain.requires_grad_(not norm_last_layer)
 
     def forward(self, embeddings: torch.Tensor) -> torch.Tensor:
-        """
-        Score embeddings.
-
-        Args:
-            embeddings: ``(..., D)``.
-
-        Returns:
-            ``(..., K)``, cosines in [-1, 1] if the last layer is normalized.
-        """
+        """Score embeddings ``(..., D)``: ``(..., K)``, cosines in [-1, 1] if the last layer is normalized."""
         *batch, width = embeddings.shape
-        scores = self.last_layer(
-            F.normalize(self.mlp(embeddings.reshape(-1, width)), dim=-1, eps=1e-6)
-        )
+        bottleneck = self.mlp(embeddings.reshape(-1, width))
+        scores = self.last_layer(F.normalize(bottleneck, dim=-1, eps=1e-6))
         return scores.reshape(*batch, scores.shape[-1])
 
 
@@ -149,10 +128,6 @@ class PositionwiseLinear(nn.Module):
         num_tokens: L, number of token positions.
         in_dim: D, width of the tokens.
         num_clusters: K, number of outputs per token.
-
-    Example:
-        >>> PositionwiseLinear(num_tokens=4, in_dim=8, num_clusters=3)(torch.rand(2, 4, 8)).shape
-        torch.Size([2, 4, 3])
     """
 
     def __init__(self, num_tokens: int, in_dim: int, num_clusters: int) -> None:
@@ -161,15 +136,7 @@ class PositionwiseLinear(nn.Module):
         nn.init.trunc_normal_(self.weight, std=0.02)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """
-        Score every token by its position's layer.
-
-        Args:
-            x: ``(B, L, D)``.
-
-        Returns:
-            ``(B, L, K)``.
-        """
+        """Score every token by its position's layer: ``(B, L, D)`` to ``(B, L, K)``."""
         scores = torch.bmm(x.transpose(0, 1), self.weight.transpose(1, 2))
         inverse_norm = torch.linalg.vector_norm(self.weight, dim=-1).clamp_min(1e-12).reciprocal()
         return (scores * inverse_norm.to(scores.dtype).unsqueeze(1)).transpose(0, 1)
@@ -207,13 +174,5 @@ class TokenProbabilityHead(nn.Module):
         self.last_layer = PositionwiseLinear(num_tokens, hidden_dim, num_clusters)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """
-        Map tokens to cluster scores.
-
-        Args:
-            tokens: ``(B, L, D)``.
-
-        Returns:
-            logits ``(B, L, K)``, cosines in [-1, 1].
-        """
+        """Map tokens ``(B, L, D)`` to logits ``(B, L, K)``, cosines in [-1, 1]."""
         return self.last_layer(F.normalize(self.mlp(tokens), dim=-1))

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -17,14 +16,7 @@ _LEAST_VARIANCE = 1e-6
 
 def grid_size(image_size: Sequence[int], patch_size: Sequence[int] | int) -> tuple[int, ...]:
     """
-    Number of patches along each spatial axis.
-
-    Args:
-        image_size: spatial size in pixels.
-        patch_size: edge length(s) of a patch in pixels.
-
-    Returns:
-        The grid, e.g. (14, 14) for 224 x 224 pixels and patches of 16 x 16.
+    Number of patches along each axis of an image.
 
     Raises:
         ValueError: when an axis of the image is not a multiple of the patch.
@@ -47,31 +39,20 @@ def patchify(images: torch.Tensor, patch_size: Sequence[int] | int) -> torch.Ten
     Cut images into non-overlapping patches.
 
     Args:
-        images: ``(B, C, *S)``.
+        images: ``(B, C, H, W)``.
         patch_size: edge length(s) of a patch in pixels.
 
     Returns:
         ``(B, L, P)`` with L patches in row-major order, P = C x pixels per patch (channels slowest).
 
-    Raises:
-        ValueError: when an axis of the image is not a multiple of the patch.
-
     Example:
         >>> patchify(torch.zeros(2, 1, 32, 48), 16).shape
         torch.Size([2, 6, 256])
     """
-    spatial_dims = images.ndim - 2
-    patch = ensure_tuple_rep(patch_size, spatial_dims)
-    grid = grid_size(images.shape[2:], patch)
-    split = [n for pair in zip(grid, patch, strict=True) for n in pair]
-    cells = images.reshape(*images.shape[:2], *split)
-    grid_axes = [2 + 2 * i for i in range(spatial_dims)]
-    pixel_axes = [3 + 2 * i for i in range(spatial_dims)]
-    return (
-        cells.permute(0, *grid_axes, 1, *pixel_axes)
-        .flatten(1 + spatial_dims)
-        .flatten(1, spatial_dims)
-    )
+    height, width = ensure_tuple_rep(patch_size, 2)
+    rows, columns = grid_size(images.shape[2:], (height, width))
+    cells = images.unflatten(3, (columns, width)).unflatten(2, (rows, height))
+    return cells.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
 
 
 def unpatchify(
@@ -82,51 +63,28 @@ def unpatchify(
 
     Args:
         tokens: ``(B, L, P)``.
-        grid: number of patches along each spatial axis; its product is L.
+        grid: rows and columns of patches.
         patch_size: edge length(s) of a patch in pixels.
 
     Returns:
-        ``(B, C, *S)``.
-
-    Raises:
-        ValueError: when L is not the number of cells of the grid.
+        ``(B, C, H, W)``.
 
     Example:
         >>> images = torch.rand(2, 3, 32, 48)
         >>> bool((unpatchify(patchify(images, 16), (2, 3), 16) == images).all())
         True
     """
-    spatial_dims = len(grid)
-    patch = ensure_tuple_rep(patch_size, spatial_dims)
-    if tokens.shape[1] != math.prod(grid):
-        raise ValueError(
-            f"{tokens.shape[1]} tokens do not fill a grid of {tuple(grid)} = {math.prod(grid)} patches"
-        )
-    cells = tokens.reshape(tokens.shape[0], *grid, -1, *patch)
-    order = [1 + spatial_dims] + [
-        axis for i in range(spatial_dims) for axis in (1 + i, 2 + spatial_dims + i)
-    ]
-    size = [n * p for n, p in zip(grid, patch, strict=True)]
-    return cells.permute(0, *order).reshape(tokens.shape[0], -1, *size)
+    patch = ensure_tuple_rep(patch_size, 2)
+    cells = tokens.unflatten(2, (-1, *patch)).unflatten(1, tuple(grid))
+    return cells.permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)
 
 
 def patch_statistics(patches: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     r"""
-    Mean and standard deviation of every patch, which a masked autoencoder's target is normalized by.
+    Mean and standard deviation of patches ``(..., P)``, ``(..., 1)`` each: the target of a masked autoencoder.
 
     .. math:: m_j = \frac{1}{P} \sum_p x_{jp}, \qquad
         s_j = \sqrt{\frac{1}{P - 1} \sum_p (x_{jp} - m_j)^2 + 10^{-6}}
-
-    Args:
-        patches: ``(..., P)`` with P > 1 pixels each.
-
-    Returns:
-        Mean and standard deviation, ``(..., 1)`` each.
-
-    Example:
-        >>> mean, std = patch_statistics(torch.tensor([[0.0, 2.0], [5.0, 5.0]]))
-        >>> mean.tolist(), [round(value, 4) for value in std.flatten().tolist()]
-        ([[1.0], [5.0]], [1.4142, 0.001])
     """
     variance, mean = torch.var_mean(patches, dim=-1, keepdim=True)
     return mean, (variance + _LEAST_VARIANCE).sqrt()
@@ -144,14 +102,11 @@ def patch_labels(masks: torch.Tensor, patch_size: Sequence[int] | int) -> torch.
     lesion beside a strong one) still marks its brightest patch: no lesion is lost.
 
     Args:
-        masks: lesion maps ``(B, 1, *S)``, zero where the image is unchanged, of any non-negative range.
+        masks: lesion maps ``(B, 1, H, W)``, zero where the image is unchanged, of any non-negative range.
         patch_size: edge length(s) of a patch in pixels.
 
     Returns:
         ``(B, L)`` bool, True = abnormal. A map of zeros has no abnormal token.
-
-    Raises:
-        ValueError: when the masks have more than one channel or do not fit the patch size.
 
     Example:
         >>> mask = torch.zeros(1, 1, 32, 32)
@@ -159,8 +114,6 @@ def patch_labels(masks: torch.Tensor, patch_size: Sequence[int] | int) -> torch.
         >>> patch_labels(mask, 16)
         tensor([[False, False,  True, False]])
     """
-    if masks.ndim < 3 or masks.shape[1] != 1:
-        raise ValueError(f"lesion maps must be (B, 1, *spatial), got {tuple(masks.shape)}")
     grid = grid_size(masks.shape[2:], patch_size)
     brightness = patchify(masks, patch_size).float().mean(-1)
     mean = brightness.mean(-1, keepdim=True)
@@ -171,11 +124,9 @@ def patch_labels(masks: torch.Tensor, patch_size: Sequence[int] | int) -> torch.
 
 def _lesion_peak(brightness: torch.Tensor) -> torch.Tensor:
     """The brightest value within each patch's connected non-zero group, by growing the maxima over the group."""
-    spatial_dims = brightness.ndim - 2
-    max_pool = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}[spatial_dims]
     support = (brightness > 0).to(brightness.dtype)
     peak = brightness
     # a lesion is at most this many steps across unless it winds around; a fixed number needs no host synchronisation
     for _ in range(sum(brightness.shape[2:])):
-        peak = max_pool(peak, 3, stride=1, padding=1) * support
+        peak = F.max_pool2d(peak, 3, stride=1, padding=1) * support
     return peak

@@ -29,9 +29,6 @@ class PrototypeBank(nn.Module):
         num_clusters: K, length of each prototype.
         momentum: m in [0, 1); 0 keeps no memory, each update replaces the prototypes.
 
-    Raises:
-        ValueError: when the momentum is out of range.
-
     Example:
         >>> bank = PrototypeBank(num_tokens=1, num_clusters=2, momentum=0.75)
         >>> bank.update(torch.tensor([[[1.0, 0.0]]]))
@@ -54,15 +51,7 @@ class PrototypeBank(nn.Module):
 
     @torch.no_grad()
     def update(self, q: torch.Tensor) -> None:
-        """
-        Move the prototypes towards the batch's mean.
-
-        Args:
-            q: ``(B, L, K)`` teacher assignments of normal images.
-
-        Raises:
-            ValueError: when L or K differ from the bank's.
-        """
+        """Move the prototypes towards the mean of q ``(B, L, K)``, teacher assignments of normal images."""
         if q.ndim != 3 or q.shape[1:] != self.prototypes.shape:
             raise ValueError(
                 f"q must be (B, L, K) with (L, K) = {tuple(self.prototypes.shape)}, got {tuple(q.shape)}"

@@ -13,9 +13,9 @@ from monai.networks.blocks.pos_embed_utils import build_sincos_position_embeddin
 from monai.networks.blocks.transformerblock import TransformerBlock
 from torch import nn
 
-from monai_afire.networks.blocks.attention import prepare_transformer_blocks, through_blocks
 from monai_afire.networks.blocks.heads import init_linear
 from monai_afire.networks.blocks.position_embedding import without_meshgrid_warning
+from monai_afire.networks.blocks.transformer import prepare_transformer_blocks, through_blocks
 
 
 class RestorationDecoder(nn.Module):
@@ -31,16 +31,13 @@ class RestorationDecoder(nn.Module):
 
     Args:
         in_dim: D, width of the encoder's tokens.
-        grid_size: number of patches along each spatial axis; L is its product.
+        grid_size: rows and columns of patches; L is their product.
         out_dim: P, pixels per patch x channels.
-        hidden_dim: width of the decoder, 512 in the paper.
+        hidden_dim: width of the decoder, a multiple of 4; 512 in the paper.
         num_layers: number of transformer blocks, 8 in the paper.
         num_heads: attention heads per block.
-        mask_token_per_position: one mask token for every position, or one for all.
+        mask_token_per_position: one mask token for every position (AFiRe), or one for all (MAE).
         use_checkpoint: recompute the activations of each block in the backward pass: less memory, more time.
-
-    Raises:
-        ValueError: for a width that the sine-cosine embedding cannot fill.
 
     Example:
         >>> decoder = RestorationDecoder(24, grid_size=(2, 2), out_dim=64, hidden_dim=16, num_layers=1, num_heads=2)
@@ -67,7 +64,10 @@ class RestorationDecoder(nn.Module):
         self.mask_tokens = nn.Parameter(
             torch.empty(1, num_tokens if mask_token_per_position else 1, hidden_dim)
         )
-        self.position_embeddings = _position_embedding(grid_size, hidden_dim)
+        with without_meshgrid_warning():
+            self.position_embeddings = build_sincos_position_embedding(
+                list(grid_size), hidden_dim, spatial_dims=2
+            )
         self.blocks = prepare_transformer_blocks(
             nn.ModuleList(
                 TransformerBlock(hidden_dim, 4 * hidden_dim, num_heads, qkv_bias=True)
@@ -84,17 +84,7 @@ class RestorationDecoder(nn.Module):
 
     @classmethod
     def for_encoder(cls, encoder: Any, *settings: Any, **others: Any) -> RestorationDecoder:
-        """
-        The decoder for an encoder's tokens, grid and patches.
-
-        Args:
-            encoder: a :class:`monai_afire.networks.RadiographEncoder`.
-            settings: the arguments from ``hidden_dim`` on.
-            others: the same by name.
-
-        Returns:
-            The decoder.
-        """
+        """The decoder for the tokens, grid and patches of a ``RadiographEncoder``; arguments from ``hidden_dim`` on."""
         pixels = encoder.in_channels * math.prod(encoder.patch_size)
         return cls(encoder.hidden_size, encoder.grid_size, pixels, *settings, **others)
 
@@ -104,7 +94,7 @@ class RestorationDecoder(nn.Module):
 
         Args:
             tokens: ``(B, L, D)`` of the encoder.
-            hidden: ``(B, L)`` bool, True where the token is replaced by the mask token; None hides nothing.
+            hidden: ``(B, L)`` bool, True where the mask token takes the token's place; None hides nothing.
 
         Returns:
             ``(B, L, P)`` pixels of each patch, in the (normalized) intensity of the training target.
@@ -114,14 +104,3 @@ class RestorationDecoder(nn.Module):
             x = torch.where(hidden.unsqueeze(-1), self.mask_tokens.to(x.dtype), x)
         x = x + self.position_embeddings.to(x.dtype)
         return self.to_pixels(self.norm(through_blocks(self.blocks, x, self.use_checkpoint)))
-
-
-def _position_embedding(grid_size: Sequence[int], hidden_dim: int) -> nn.Parameter:
-    spatial_dims = len(grid_size)
-    if hidden_dim % (2 * spatial_dims):
-        needed = (
-            f"divisible by {2 * spatial_dims} in {spatial_dims}-D (sine-cosine position embedding)"
-        )
-        raise ValueError(f"the decoder's width must be {needed}, got {hidden_dim}")
-    with without_meshgrid_warning():
-        return build_sincos_position_embedding(list(grid_size), hidden_dim, spatial_dims)

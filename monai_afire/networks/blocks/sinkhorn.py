@@ -29,9 +29,6 @@ def sinkhorn_knopp(
     Returns:
         ``(M, K)`` in float32 (float64 for float64 input); every row sums to 1. Without gradient.
 
-    Raises:
-        ValueError: when the logits are not a matrix or num_iters < 1.
-
     Example:
         >>> sinkhorn_knopp(torch.tensor([[2.0, 1.0], [2.0, 1.0]]), epsilon=1.0)
         tensor([[0.5000, 0.5000],
@@ -39,8 +36,6 @@ def sinkhorn_knopp(
     """
     if logits.ndim != 2:
         raise ValueError(f"logits must be (M, K), got {tuple(logits.shape)}")
-    if num_iters < 1:
-        raise ValueError(f"num_iters must be at least 1, got {num_iters}")
     with without_autocast(logits):
         log_q = at_least_float32(logits) / epsilon
         for _ in range(num_iters):

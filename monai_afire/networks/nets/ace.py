@@ -45,9 +45,8 @@ class ACE(TeacherNetwork):
 
     with :math:`\bar y` a crop's mean token over the overlap and c the center, as in DINO, against a collapse. The
     matching matrices (Eq. 3) are :math:`\sigma(e^s \hat y_t^T \hat y_s)` with L2-normalized embeddings and a learned
-    logarithmic scale s that starts at ln(1 / 0.07); the paper prints neither. ``centering=False`` and
-    ``normalize=False`` are the printed forms, :math:`c = 0` and :math:`\sigma(y_t^T y_s)`. Composer and decomposer are
-    the student's alone, as printed: the teacher is an encoder.
+    logarithmic scale s that starts at ln(1 / 0.07); the paper prints neither center nor scale. Composer and decomposer
+    are the student's alone, as printed: the teacher is an encoder.
 
     A part that is switched off costs nothing, and its parameters are frozen. The teacher always is in evaluation
     mode: dropout and stochastic depth would blur its targets.
@@ -64,8 +63,6 @@ class ACE(TeacherNetwork):
         compose: False leaves out the composition.
         decompose: False leaves out the decomposition.
         global_consistency: False leaves out the distributions.
-        centering: False keeps the center at 0.
-        normalize: False compares embeddings as they are, without normalization and scale.
 
     Raises:
         TypeError: when the encoder is none, see :func:`monai_afire.networks.as_encoder`.
@@ -100,8 +97,6 @@ class ACE(TeacherNetwork):
         compose: bool = True,
         decompose: bool = True,
         global_consistency: bool = True,
-        centering: bool = True,
-        normalize: bool = True,
     ) -> None:
         super().__init__()
         encoder = as_encoder(encoder)
@@ -122,7 +117,7 @@ class ACE(TeacherNetwork):
             encoder.hidden_size, encoder.grid_size, head_dim
         ).requires_grad_(decompose)
         self.logit_scale = nn.Parameter(
-            torch.tensor(math.log(1 / 0.07)), requires_grad=normalize and (compose or decompose)
+            torch.tensor(math.log(1 / 0.07)), requires_grad=compose or decompose
         )
         self.add_teachers()
         self.register_buffer("center", torch.zeros(encoder.hidden_size))
@@ -133,8 +128,6 @@ class ACE(TeacherNetwork):
         self.compose = compose
         self.decompose = decompose
         self.global_consistency = global_consistency
-        self.centering = centering
-        self.normalize = normalize
         self.train()
 
     def forward(
@@ -150,27 +143,23 @@ class ACE(TeacherNetwork):
         In training mode the pass also updates the center.
 
         Args:
-            image_1: first crops ``(B, C, *S)`` in [0, 1].
-            image_2: second crops ``(B, C, *S)`` in [0, 1], which show twice as many cells along each axis.
-            offset_1: places of the first crops ``(B, spatial dims)`` in grid cells.
-            offset_2: places of the second crops ``(B, spatial dims)``; the difference must be even.
+            image_1: first crops ``(B, C, H, W)`` in [0, 1].
+            image_2: second crops ``(B, C, H, W)`` in [0, 1], which show twice as many cells along each axis.
+            offset_1: places of the first crops ``(B, 2)`` in grid cells.
+            offset_2: places of the second crops ``(B, 2)``; the difference must be even.
 
         Returns:
             For an image alone the student's tokens as a feature map ``(B, D, *grid)``. Else a dictionary of
 
             * "offset_1", "offset_2" as given,
-            * "composition_logits" ``(B, L, L / 2**n)``, n spatial axes: the teacher's tokens of the second crop (rows)
+            * "composition_logits" ``(B, L, L / 4)``: the teacher's tokens of the second crop (rows)
               with the patches composed from the first,
-            * "decomposition_logits" ``(B, L, 2**n L)``: the teacher's tokens of the first crop with the parts
+            * "decomposition_logits" ``(B, L, 4 L)``: the teacher's tokens of the first crop with the parts
               decomposed from the second, in row-major order of the doubled grid,
             * "global_student" ``(B, 2, D)``: logarithms of the student's distributions for both crops,
             * "global_teacher" ``(B, 2, D)``: the teacher's distributions for both crops,
 
             all at least float32, without those of the parts that are switched off.
-
-        Raises:
-            ValueError: when an argument is missing, or (checked on a CPU only, since a GPU would have to stop for it)
-                the offsets differ by an odd number.
         """
         if image_2 is None:
             tokens = self.encoder(image_1)
@@ -218,11 +207,9 @@ class ACE(TeacherNetwork):
         return student, teacher
 
     def _matching_logits(self, teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
-        """Scaled cosines, or products, of every pair: (B, N, D) and (B, M, D) to (B, N, M)."""
+        """Scaled cosines of every pair: (B, N, D) and (B, M, D) to (B, N, M)."""
         with without_autocast(student):
             teacher, student = at_least_float32(teacher), at_least_float32(student)
-            if not self.normalize:
-                return teacher @ student.mT
             teacher = F.normalize(teacher, dim=-1, eps=1e-6)
             student = F.normalize(student, dim=-1, eps=1e-6)
             # scaled before the product, whose many pairs would be kept for the scale's gradient
@@ -232,7 +219,7 @@ class ACE(TeacherNetwork):
     def _teacher_distribution(self, means: torch.Tensor) -> torch.Tensor:
         """With the center of the passes before; then, when training, moves the center."""
         distribution = torch.softmax((means - self.center) / self.teacher_temperature, dim=-1)
-        if self.training and self.centering:
+        if self.training:
             move_center(self.center, means.flatten(0, 1), self.center_momentum)
         return distribution
 

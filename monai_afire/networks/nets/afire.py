@@ -52,7 +52,6 @@ class AFiRe(TeacherNetwork):
             row 2; use ``similarity="cosine"`` in the loss).
         contrast: False leaves out teacher, head and bank's work (ablation, Table 1 row 4).
         restore: False leaves out the decoder's work (ablation, Table 1 row 7).
-        mask_token_per_position: one mask token for every position, or one for all (the paper does not say).
         use_checkpoint: recompute the decoder's activations in the backward pass; the encoder has its own.
 
     Raises:
@@ -93,7 +92,6 @@ class AFiRe(TeacherNetwork):
         contrast_space: str = "probabilities",
         contrast: bool = True,
         restore: bool = True,
-        mask_token_per_position: bool = True,
         use_checkpoint: bool = False,
     ) -> None:
         super().__init__()
@@ -106,12 +104,7 @@ class AFiRe(TeacherNetwork):
         self.encoder = encoder
         self.head = TokenProbabilityHead(encoder.hidden_size, num_tokens, num_clusters, head_dim)
         self.decoder = RestorationDecoder.for_encoder(
-            encoder,
-            decoder_dim,
-            decoder_layers,
-            decoder_heads,
-            mask_token_per_position,
-            use_checkpoint,
+            encoder, decoder_dim, decoder_layers, decoder_heads, use_checkpoint=use_checkpoint
         )
         # parameters that an ablation leaves without a gradient would stop distributed training
         if not contrast or contrast_space == "features":
@@ -145,13 +138,13 @@ class AFiRe(TeacherNetwork):
         In training mode the pass also updates the prototype bank.
 
         Args:
-            image: normal radiographs ``(B, C, *S)`` in [0, 1].
-            lesion_image: each with synthetic lesions, ``(B, C, *S)``, or N variants of each, ``(B, N, C, *S)``, in
+            image: normal radiographs ``(B, C, H, W)`` in [0, 1].
+            lesion_image: each with synthetic lesions, ``(B, C, H, W)``, or N variants of each, ``(B, N, C, H, W)``, in
                 [0, 1].
-            lesion_mask: their lesion maps ``(B, 1, *S)`` or ``(B, N, 1, *S)``, 0 where nothing was added.
+            lesion_mask: their lesion maps ``(B, 1, H, W)`` or ``(B, N, 1, H, W)``, 0 where nothing was added.
 
         Returns:
-            Without lesions the restored image ``(B, C, *S)`` in [0, 1]. With lesions a dictionary, N = 1 for a single
+            Without lesions the restored image ``(B, C, H, W)`` in [0, 1]. With lesions a dictionary, N = 1 for a single
             variant, of
 
             * "abnormal" ``(B, N, L)`` bool: tokens that a lesion covers,
@@ -185,10 +178,7 @@ class AFiRe(TeacherNetwork):
 
     def token_probabilities(self, tokens: torch.Tensor) -> torch.Tensor:
         """
-        The student's view of its tokens, as the losses compare it with the prototypes.
-
-        Args:
-            tokens: ``(B, L, D)`` of ``encoder``.
+        The student's view of its tokens ``(B, L, D)``, as the losses compare it with the prototypes.
 
         Returns:
             q ``(B, L, K)``, rows sum to 1; or the normalized features ``(B, L, D)`` if those are contrasted.

@@ -121,8 +121,8 @@ class DINO(TeacherNetwork):
         In training mode the pass also updates the center.
 
         Args:
-            image: images ``(B, C, *S)``, or the global crops of each, ``(B, G, C, *S)``, in [0, 1].
-            local_crops: local crops ``(B, N, C, *S')`` in [0, 1]; N may be 0 where G is 2 or more.
+            image: images ``(B, C, H, W)``, or the global crops of each, ``(B, G, C, H, W)``, in [0, 1].
+            local_crops: local crops ``(B, N, C, H', W')`` in [0, 1]; N may be 0 where G is 2 or more.
 
         Returns:
             For images alone the teacher's tokens as a feature map ``(B, D, *grid)``; DINO's teacher is better than its
@@ -133,9 +133,6 @@ class DINO(TeacherNetwork):
             * in evaluation mode "teacher_tokens" ``(B, G, L, D)``, for previews,
 
             all at least float32.
-
-        Raises:
-            ValueError: when the shapes do not fit.
         """
         if local_crops is None:
             return self.encoder.to_map(self.teacher_encoder(image))

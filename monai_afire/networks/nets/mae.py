@@ -29,10 +29,8 @@ class MAE(nn.Module):
 
     with mean and standard deviation of the patch itself (``patch_statistics``).
 
-    Why not MONAI's ``MaskedAutoEncoderViT``: its encoder always attends to a class token, which ``ViTEncoder`` and the
-    fine-tuning of this package do not have, so that equal weights give other features; its normalization is named
-    otherwise; it rounds the number of visible patches down after floating-point errors, and has no normalized target.
-    The paper's own finding is that the encoder works as well without a class token (A.1).
+    MONAI's ``MaskedAutoEncoderViT`` always attends to a class token, which the encoders of this package do not have,
+    and has no normalized target. The paper finds that the encoder works as well without a class token (A.1).
 
     Args:
         encoder: a vision transformer; a Swin transformer needs all patches of a window.
@@ -70,7 +68,12 @@ class MAE(nn.Module):
             raise TypeError(f"{type(encoder).__name__} cannot leave patches out: use a ViTEncoder")
         self.encoder = encoder
         self.decoder = RestorationDecoder.for_encoder(
-            encoder, decoder_dim, decoder_layers, decoder_heads, False, use_checkpoint
+            encoder,
+            decoder_dim,
+            decoder_layers,
+            decoder_heads,
+            mask_token_per_position=False,
+            use_checkpoint=use_checkpoint,
         )
         self.normalize_target = normalize_target
 
@@ -81,7 +84,7 @@ class MAE(nn.Module):
         One pre-training pass, or, given an image alone, its feature map.
 
         Args:
-            image: radiographs ``(B, C, *S)`` in [0, 1].
+            image: radiographs ``(B, C, H, W)`` in [0, 1].
             visible: ``(B, K)`` int64, places of the patches that the encoder sees, K of 1 to L - 1, each named once.
 
         Returns:
@@ -96,9 +99,6 @@ class MAE(nn.Module):
             * "completed" ``(B, L, P)``: the same with the hidden patches reconstructed, both in the intensity of the
               encoder; a normalized reconstruction gets the true mean and standard deviation of its patch back,
             * "embedding" ``(B, D)``: the mean token of what the encoder sees.
-
-        Raises:
-            ValueError: when the places do not fit the images.
         """
         if visible is None:
             return self.encoder.to_map(self.encoder(image))

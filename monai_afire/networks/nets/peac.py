@@ -17,7 +17,7 @@ from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEnco
 from monai_afire.transforms.grid_crop import matching_patches
 from monai_afire.utils.precision import at_least_float32
 
-GLOBAL_BALANCES = ("center", "predictor", "none")
+GLOBAL_BALANCES = ("center", "none")
 
 
 @keeps_arguments
@@ -44,16 +44,12 @@ class PEAC(TeacherNetwork):
 
     As printed, nothing keeps the embeddings of whole crops apart: a student that sees one crop can at best guess the
     mean of what the teacher may say of the other, that guess is nearer to the mean of all images, and the teacher
-    follows. ``global_balance`` says what stands against this collapse, both taken from the paper's references:
+    follows. With the ``global_balance`` "center" the teacher's mean is taken away before Eq. 1 normalizes its
+    embedding, as in DINO, which the paper refers to; "none" is as printed:
 
-    * "center": the teacher's mean is taken away before Eq. 1 normalizes its embedding, as in DINO,
-
-      .. math::
-          \bar y_t = \frac{y_t - c}{\lVert y_t - c \rVert}, \qquad
-          c \leftarrow m c + (1 - m) \operatorname{mean}(y_t)
-
-    * "predictor": a further perceptron of two layers on the student's embedding, as in BYOL,
-    * "none": as printed.
+    .. math::
+        \bar y_t = \frac{y_t - c}{\lVert y_t - c \rVert}, \qquad
+        c \leftarrow m c + (1 - m) \operatorname{mean}(y_t)
 
     A part that is switched off costs nothing, and its parameters are frozen: ``DistributedDataParallel`` works without
     ``find_unused_parameters`` as long as every part that is on has a positive weight in the loss. Without both
@@ -69,7 +65,7 @@ class PEAC(TeacherNetwork):
         restore: False leaves out the restoration.
         global_consistency: False leaves out the embedding of whole crops.
         local_consistency: False leaves out the embeddings of patches.
-        global_balance: "center", "predictor" or "none", see above.
+        global_balance: "center" or "none", see above.
         center_momentum: m in [0, 1), of a pass; 0 keeps no memory.
 
     Raises:
@@ -133,11 +129,6 @@ class PEAC(TeacherNetwork):
         self.global_expander.requires_grad_(global_consistency)
         self.local_expander.requires_grad_(local_consistency)
         self.add_teachers()
-        if global_balance == "predictor":
-            self.global_predictor = ProjectionMLP(
-                expander_dim, expander_hidden_dim, expander_dim, num_layers=2
-            )
-            self.global_predictor.requires_grad_(global_consistency)
         self.register_buffer("global_center", torch.zeros(expander_dim))
         self.teacher_decay = teacher_decay
         self.global_balance = global_balance
@@ -162,16 +153,16 @@ class PEAC(TeacherNetwork):
         One pre-training pass, or, given an image alone, its restored appearance.
 
         Args:
-            image_1: first crops ``(B, C, *S)`` in [0, 1].
-            image_2: second crops ``(B, C, *S)`` in [0, 1].
-            distorted: the first crops as the student sees them, ``(B, C, *S)``.
+            image_1: first crops ``(B, C, H, W)`` in [0, 1].
+            image_2: second crops ``(B, C, H, W)`` in [0, 1].
+            distorted: the first crops as the student sees them, ``(B, C, H, W)``.
             order: ``(B, L)`` int64, the place in the first crop of the patch at each place of ``distorted``.
             shuffled: ``(B,)`` bool, True where that order is not 0, 1, ..., L - 1.
-            offset_1: places of the first crops ``(B, spatial dims)`` in grid cells, that is in patches.
-            offset_2: places of the second crops ``(B, spatial dims)``.
+            offset_1: places of the first crops ``(B, 2)`` in grid cells, that is in patches.
+            offset_2: places of the second crops ``(B, 2)``.
 
         Returns:
-            For an image alone the restored image ``(B, C, *S)`` in [0, 1]. Else a dictionary of
+            For an image alone the restored image ``(B, C, H, W)`` in [0, 1]. Else a dictionary of
 
             * "order" ``(B, L)`` and "shuffled" ``(B,)`` as given, "order_logits" ``(B, L, L)``,
             * "restored" and "target" ``(B, L, P)``: patches in normalized intensity, the target of ``image_1``,
@@ -184,9 +175,6 @@ class PEAC(TeacherNetwork):
               does, -1 where there is none; "matches_2" the other way round,
 
             without those of the parts that are switched off. Embeddings are not normalized.
-
-        Raises:
-            ValueError: when an argument is missing.
         """
         if image_2 is None:
             return self.encoder.to_images(self.restoration_head(self.encoder(image_1)))
@@ -225,7 +213,7 @@ class PEAC(TeacherNetwork):
     def _order_and_appearance(
         self, tokens: torch.Tensor, image: torch.Tensor, distorted: torch.Tensor
     ) -> dict[str, torch.Tensor]:
-        """What the tokens (B, L, D) of distorted crops tell of the crops (B, C, *S), as far as it is on."""
+        """What the tokens (B, L, D) of distorted crops tell of the crops (B, C, H, W), as far as it is on."""
         outputs = {}
         if self.classify_order:
             outputs["order_logits"] = self.order_head(tokens)
@@ -241,8 +229,6 @@ class PEAC(TeacherNetwork):
         student = self._expand(tokens)
         with torch.no_grad():
             teacher = self._expand(self.teacher_encoder(crops), "teacher_")
-        if self.global_consistency and self.global_balance == "predictor":
-            student["global"] = self.global_predictor(student["global"])
         if self.global_consistency and self.global_balance == "center":
             teacher["global"] = self._centered(teacher["global"])
         embeddings = student | {f"teacher_{name}": embedding for name, embedding in teacher.items()}

@@ -41,8 +41,8 @@ class TransferClassifier(TransferNetwork):
 
     Raises:
         TypeError: when the encoder is none, see :func:`monai_afire.networks.as_encoder`.
-        ValueError: when there is no class (of exclusive ones: fewer than two), the dropout is no probability, or the
-            kind of labels is unknown.
+        ValueError: when there is no class (of exclusive ones: fewer than two), or the kind of labels is unknown; in
+            training, for a batch of one image that is to be standardized.
 
     Example:
         >>> from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
@@ -84,35 +84,12 @@ class TransferClassifier(TransferNetwork):
         self.train()
 
     def features(self, images: torch.Tensor) -> torch.Tensor:
-        """
-        Encode images, for nearest neighbors and plots.
-
-        Args:
-            images: ``(B, C, *S)`` in [0, 1].
-
-        Returns:
-            ``(B, D)``, the mean of the tokens.
-
-        Raises:
-            ValueError: when channels or size differ from the encoder's.
-        """
+        """The mean of the tokens ``(B, D)`` of images ``(B, C, H, W)`` in [0, 1], for nearest neighbors and plots."""
         with self.encoder_gradient():
             return self.encoder(images).mean(dim=1)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """
-        Classify images.
-
-        Args:
-            images: ``(B, C, *S)`` in [0, 1].
-
-        Returns:
-            ``(B, num_classes)`` logits.
-
-        Raises:
-            ValueError: when channels or size differ from the encoder's, or a batch of one image is to be standardized
-                in training.
-        """
+        """Classify images ``(B, C, H, W)`` in [0, 1]: logits ``(B, num_classes)``."""
         if self.training and len(images) == 1 and not isinstance(self.standardize, nn.Identity):
             raise ValueError(
                 "a batch of one image cannot be standardized in training: give --batch_size 2 or more (with "

@@ -8,7 +8,6 @@ import math
 from collections.abc import Sequence
 
 import torch
-from monai.networks.layers import Conv, Dropout
 from torch import nn
 
 from monai_afire.networks.blocks.feature_pyramid import (
@@ -42,14 +41,13 @@ class UPerNet(TransferNetwork):
         pool_sizes: elements per axis of the pooled grids.
         freeze_encoder: train all but the encoder, see :class:`TransferNetwork`.
         dropout_rate: dropout of whole channels before the classification.
-        prior: probability (of a sigmoid) of each class everywhere before training, between 0 and 1. Structures take few
-            of the voxels of a volume; from 0.5 a training spends its first hundreds of steps on the background alone.
-            0.5 is right where the outputs are no logits.
+        prior: probability (of a sigmoid) of each class everywhere before training, between 0 and 1. Of structures that
+            take few pixels, a training from 0.5 spends its first hundreds of steps on the background alone. 0.5 is
+            right where the outputs are no logits.
 
     Raises:
         TypeError: when the encoder is none, see :func:`monai_afire.networks.as_encoder`.
-        ValueError: when there is no class, channels or pool_sizes are too small, the dropout is no probability or the
-            prior not between 0 and 1.
+        ValueError: when there is no class, or the prior is not between 0 and 1.
 
     Example:
         >>> from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
@@ -71,33 +69,21 @@ class UPerNet(TransferNetwork):
         super().__init__(encoder, num_classes, freeze_encoder)
         if not 0 < prior < 1:
             raise ValueError(f"prior must be a probability between 0 and 1, got {prior}")
-        spatial_dims = len(self.encoder.img_size)
         widths, strides = self.encoder.feature_channels, self.encoder.feature_strides
         self.neck: MultiScaleNeck | None = None
         if len(widths) > 1 and len(set(strides)) == 1:
             self.neck = MultiScaleNeck(strides[0], widths)
             widths = self.neck.out_channels
-        self.pooling = PyramidPooling(spatial_dims, widths[-1], channels, pool_sizes)
-        self.pyramid = FeaturePyramid(spatial_dims, widths[:-1], channels)
-        self.dropout = Dropout[Dropout.DROPOUT, spatial_dims](dropout_rate)
-        self.classifier = Conv[Conv.CONV, spatial_dims](channels, num_classes, kernel_size=1)
+        self.pooling = PyramidPooling(widths[-1], channels, pool_sizes)
+        self.pyramid = FeaturePyramid(widths[:-1], channels)
+        self.dropout = nn.Dropout2d(dropout_rate)
+        self.classifier = nn.Conv2d(channels, num_classes, kernel_size=1)
         nn.init.trunc_normal_(self.classifier.weight, std=0.02)
         nn.init.constant_(self.classifier.bias, math.log(prior / (1 - prior)))
         self.train()
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """
-        Predict every pixel.
-
-        Args:
-            images: ``(B, C, *S)`` in [0, 1].
-
-        Returns:
-            ``(B, num_classes, *S)`` logits.
-
-        Raises:
-            ValueError: when channels or size differ from the encoder's.
-        """
+        """Predict every pixel of images ``(B, C, H, W)`` in [0, 1]: logits ``(B, num_classes, H, W)``."""
         with self.encoder_gradient():
             maps = self.encoder.feature_maps(images)
         if self.neck is not None:

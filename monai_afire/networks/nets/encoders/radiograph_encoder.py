@@ -26,7 +26,7 @@ def spread_layers(count: int) -> list[int]:
 
 
 def normalized_but_last(maps: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Maps ``(B, C_i, *S_i)``, layer-normalized over their channels without parameters, but for the last."""
+    """Maps ``(B, C_i, H_i, W_i)``, layer-normalized over their channels without parameters, but for the last."""
     *others, last = maps
     normalized = [F.layer_norm(each.movedim(1, -1), each.shape[1:2]) for each in others]
     return [*(each.movedim(-1, 1) for each in normalized), last]
@@ -37,9 +37,10 @@ class RadiographEncoder(nn.Module):
     Base of the encoders: the geometry of their tokens, and the normalization of intensities inside.
 
     Networks that take "an encoder" rely on what is listed here and on ``encoder(images)``, which turns images
-    ``(B, C, *S)`` in [0, 1] into tokens ``(B, L, D)``, L in row-major order of the grid. Networks for dense prediction
-    rely on :meth:`feature_maps`, whose channels and strides are known without running it. No parameter and no entry of
-    the state dict comes from this class.
+    ``(B, C, H, W)`` in [0, 1] into tokens ``(B, L, D)``, L in row-major order of the grid, and refuses images of other
+    channels or another size with a ValueError. Networks for dense prediction rely on :meth:`feature_maps`, whose
+    channels and strides are known without running it. No parameter and no entry of the state dict comes from this
+    class.
 
     A subclass calls :meth:`set_interface` in its constructor and has a ``forward``. If it has more to offer than its
     tokens it overrides :meth:`feature_maps`, :meth:`layers_by_depth` (or :meth:`parameters_by_depth`) for fine-tuning
@@ -82,17 +83,13 @@ class RadiographEncoder(nn.Module):
 
         Args:
             in_channels: channels of the images.
-            img_size: spatial size of the images in pixels.
+            img_size: rows and columns of the images in pixels, multiples of the patch.
             patch_size: pixels per token along each axis.
             hidden_size: width of the tokens.
             mean: mean intensity to subtract, one value or one per channel.
             std: standard deviation to divide by, one value or one per channel.
             feature_channels: channels of each feature map; None for one map, the tokens.
             feature_strides: strides of each feature map; None for the patch each.
-
-        Raises:
-            ValueError: when an axis of the image is not a multiple of the patch, or the feature maps' channels and
-                strides differ in number.
         """
         self.in_channels = in_channels
         self.img_size = img_size
@@ -101,21 +98,13 @@ class RadiographEncoder(nn.Module):
         self.hidden_size = hidden_size
         self.feature_channels = tuple(feature_channels or (hidden_size,))
         self.feature_strides = tuple(feature_strides or [patch_size] * len(self.feature_channels))
-        if len(self.feature_strides) != len(self.feature_channels):
-            raise ValueError("every feature map has channels and strides, but their numbers differ")
-        per_channel = (1, -1, *[1] * len(img_size))
-        # not in the state dict, which stays that of the network that the encoder is built on
-        self.register_buffer(
-            "mean",
-            torch.as_tensor(mean, dtype=torch.float32).reshape(per_channel),
-            persistent=False,
-        )
-        self.register_buffer(
-            "std", torch.as_tensor(std, dtype=torch.float32).reshape(per_channel), persistent=False
-        )
+        for name, value in (("mean", mean), ("std", std)):
+            statistic = torch.as_tensor(value, dtype=torch.float32).reshape(1, -1, 1, 1)
+            # not in the state dict, which stays that of the network that the encoder is built on
+            self.register_buffer(name, statistic, persistent=False)
 
     def normalize(self, images: torch.Tensor) -> torch.Tensor:
-        """Normalize intensities: ``(B, C, *S)`` in [0, 1] to mean 0 and standard deviation 1 of the reference data."""
+        """Normalize images ``(B, C, H, W)`` in [0, 1] to mean 0 and standard deviation 1 of the reference data."""
         return (images - self.mean) / self.std
 
     def denormalize(self, images: torch.Tensor) -> torch.Tensor:
@@ -123,11 +112,11 @@ class RadiographEncoder(nn.Module):
         return (images * self.std + self.mean).clamp(0, 1)
 
     def to_patches(self, images: torch.Tensor) -> torch.Tensor:
-        """Patches ``(B, L, P)`` in normalized intensity of images ``(B, C, *S)`` in [0, 1]: what is to be restored."""
+        """Patches ``(B, L, P)`` of images ``(B, C, H, W)`` in [0, 1], in normalized intensity, to be restored."""
         return patchify(self.normalize(images), self.patch_size)
 
     def to_images(self, patches: torch.Tensor) -> torch.Tensor:
-        """Undo :meth:`to_patches`: images ``(B, C, *S)`` in [0, 1] of patches ``(B, L, P)``."""
+        """Undo :meth:`to_patches`: images ``(B, C, H, W)`` in [0, 1] of patches ``(B, L, P)``."""
         return self.denormalize(unpatchify(patches, self.grid_size, self.patch_size))
 
     def to_map(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -136,26 +125,17 @@ class RadiographEncoder(nn.Module):
 
     def feature_maps(self, images: torch.Tensor) -> list[torch.Tensor]:
         """
-        Encode images for dense prediction.
-
-        Args:
-            images: ``(B, C, *S)`` in [0, 1].
+        Encode images ``(B, C, H, W)`` in [0, 1] for dense prediction.
 
         Returns:
-            Maps ``(B, C_i, *S_i)``, finest first, of ``feature_channels`` and ``feature_strides``. Here, for encoders
-            that offer no more, one map: the tokens on their grid.
-
-        Raises:
-            ValueError: when channels or size differ from the encoder's.
+            Maps ``(B, C_i, H_i, W_i)``, finest first, of ``feature_channels`` and ``feature_strides``. Here, for
+            encoders that offer no more, one map: the tokens on their grid.
         """
         return [self.to_map(self(images))]
 
     def encode_any_size(self, images: torch.Tensor) -> torch.Tensor:
         """
         Encode images of another size than the encoder's own, for crops.
-
-        Args:
-            images: ``(B, C, *S)`` in [0, 1].
 
         Returns:
             Tokens ``(B, L', D)`` of as many patches as there are in the images.
@@ -171,42 +151,22 @@ class RadiographEncoder(nn.Module):
         """
         The layers in the order that an image passes them, for a learning rate that falls with the depth.
 
-        Returns:
-            For each depth the modules there: the patch embedding first, the last block last. What comes after the last
-            block (its norm) is not among them.
-
-        Raises:
-            NotImplementedError: when the encoder does not say.
+        For each depth the modules there: the patch embedding first, the last block last. What comes after the last
+        block (its norm) is not among them.
         """
         raise NotImplementedError(
             f"{type(self).__name__} lacks layers_by_depth(), the order of its layers"
         )
 
     def parameters_by_depth(self) -> list[list[nn.Parameter]]:
-        """
-        The parameters of :meth:`layers_by_depth`, for a learning rate that falls with the depth.
-
-        Returns:
-            For each depth the parameters there, those of the patch embedding first.
-
-        Raises:
-            NotImplementedError: when the encoder does not say.
-        """
+        """The parameters of :meth:`layers_by_depth`, for each depth, those of the patch embedding first."""
         return [
             [each for layer in layers for each in layer.parameters()]
             for layers in self.layers_by_depth()
         ]
 
     def check_images(self, images: torch.Tensor) -> None:
-        """
-        Refuse images that the encoder was not built for.
-
-        Args:
-            images: ``(B, C, *S)``.
-
-        Raises:
-            ValueError: when channels or size differ from the encoder's.
-        """
+        """Refuse images that the encoder was not built for with a ValueError."""
         if images.shape[1:] != (self.in_channels, *self.img_size):
             wanted = f"(B, {self.in_channels}, {', '.join(map(str, self.img_size))})"
             raise ValueError(
@@ -218,11 +178,11 @@ class ConvolutionalEncoder(RadiographEncoder):
     """Base of the encoders whose tokens are the last map of convolutions, which take images of any size."""
 
     def last_map(self, images: torch.Tensor) -> torch.Tensor:
-        """The map whose pixels are the tokens: ``(B, C, *S)`` in [0, 1] to ``(B, D, *S')``."""
+        """The map whose pixels are the tokens: ``(B, C, H, W)`` in [0, 1] to ``(B, D, H', W')``."""
         raise NotImplementedError
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Encode images ``(B, C, *S)`` in [0, 1] to tokens ``(B, L, D)``, the last map in row-major order."""
+        """Encode images ``(B, C, H, W)`` in [0, 1] to tokens ``(B, L, D)``, the last map in row-major order."""
         self.check_images(images)
         return self.encode_any_size(images)
 

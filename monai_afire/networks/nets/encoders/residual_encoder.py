@@ -39,13 +39,12 @@ class ResidualEncoder(ConvolutionalEncoder):
         patch_size: pixels per token: 8, 16 or 32. The stem has stride 1, 2, or 2 with a maximum pooling.
         hidden_size: D, channels of the last stage; the others have D / 2, D / 4 and D / 8. A multiple of 64.
         depths: residual blocks of each of the four stages; (2, 2, 2, 2) is ResNet-18.
-        spatial_dims: 2 or 3.
         mean: mean intensity to subtract, one value or one per channel.
         std: standard deviation to divide by, one value or one per channel.
 
     Raises:
-        ValueError: for another patch, a width that is no multiple of 64, another number of stages, or an axis of the
-            image that is not a multiple of the patch.
+        ValueError: for another patch, a width that is no multiple of 64, or an axis of the image that is not a
+            multiple of the patch.
 
     Example:
         >>> encoder = ResidualEncoder(img_size=64, patch_size=8, hidden_size=64, depths=(1, 1, 1, 1))
@@ -62,7 +61,6 @@ class ResidualEncoder(ConvolutionalEncoder):
         patch_size: int = 32,
         hidden_size: int = 512,
         depths: Sequence[int] = (2, 2, 2, 2),
-        spatial_dims: int = 2,
         mean: Sequence[float] | float = GRAY_MEAN,
         std: Sequence[float] | float = GRAY_STD,
     ) -> None:
@@ -77,16 +75,12 @@ class ResidualEncoder(ConvolutionalEncoder):
             raise ValueError(
                 f"hidden_size must be a multiple of {_GROUP_WIDTH * factors[0]}, got {hidden_size}"
             )
-        if len(depths) != NUM_FEATURE_MAPS or min(depths) < 1:
-            raise ValueError(
-                f"depths must be four numbers of residual blocks, each at least 1, got {list(depths)}"
-            )
         widths = [hidden_size // factor for factor in factors]
         self.model = ResNet(
             block="basic",
             layers=list(depths),
             block_inplanes=widths,
-            spatial_dims=spatial_dims,
+            spatial_dims=2,
             n_input_channels=in_channels,
             conv1_t_size=7 if patch_size > _SMALLEST_PATCH else 3,
             conv1_t_stride=2 if patch_size > _SMALLEST_PATCH else 1,
@@ -95,8 +89,8 @@ class ResidualEncoder(ConvolutionalEncoder):
             bias_downsample=False,
             norm=("group", {"num_groups": widths[0] // _GROUP_WIDTH}),
         )
-        image_shape = ensure_tuple_rep(img_size, spatial_dims)
-        strides = [ensure_tuple_rep(patch_size // factor, spatial_dims) for factor in factors]
+        image_shape = ensure_tuple_rep(img_size, 2)
+        strides = [ensure_tuple_rep(patch_size // factor, 2) for factor in factors]
         self.set_interface(
             in_channels, image_shape, strides[-1], hidden_size, mean, std, widths, strides
         )
@@ -107,28 +101,16 @@ class ResidualEncoder(ConvolutionalEncoder):
 
     def feature_maps(self, images: torch.Tensor) -> list[torch.Tensor]:
         """
-        Encode images for dense prediction.
+        Encode images for dense prediction: the maps of the four stages, finest first.
 
-        Args:
-            images: ``(B, C, *S)`` in [0, 1].
-
-        Returns:
-            The maps ``(B, C_i, *S_i)`` of the four stages, finest first. The last one holds the tokens of
-            :meth:`forward`; the others are layer-normalized over their channels without parameters.
-
-        Raises:
-            ValueError: when channels or size differ from the encoder's.
+        The last one holds the tokens of :meth:`forward`; the others are layer-normalized over their channels without
+        parameters.
         """
         self.check_images(images)
         return normalized_but_last(self._maps(images))
 
     def layers_by_depth(self) -> list[list[nn.Module]]:
-        """
-        The layers in the order that an image passes them.
-
-        Returns:
-            The stem, then every residual block.
-        """
+        """The stem, then every residual block."""
         blocks = [block for stage in self._stages() for block in stage]
         return [[self.model.conv1, self.model.bn1], *([block] for block in blocks)]
 

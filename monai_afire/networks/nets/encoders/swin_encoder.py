@@ -53,7 +53,6 @@ class SwinEncoder(RadiographEncoder):
         qkv_bias: bias of the query/key/value projections.
         drop_path_rate: probability to skip a residual branch of the last block; rises linearly from 0 at the first.
         use_checkpoint: recompute activations in the backward pass: less memory, more time.
-        spatial_dims: 2 or 3.
         mean: mean intensity to subtract, one value or one per channel.
         std: standard deviation to divide by, one value or one per channel.
 
@@ -84,27 +83,22 @@ class SwinEncoder(RadiographEncoder):
         qkv_bias: bool = True,
         drop_path_rate: float = 0.0,
         use_checkpoint: bool = False,
-        spatial_dims: int = 2,
         mean: Sequence[float] | float = GRAY_MEAN,
         std: Sequence[float] | float = GRAY_STD,
     ) -> None:
         super().__init__()
-        image_shape = ensure_tuple_rep(img_size, spatial_dims)
-        patch_shape = ensure_tuple_rep(patch_size, spatial_dims)
-        windows = ensure_tuple_rep(window_size, spatial_dims)
+        image_shape = ensure_tuple_rep(img_size, 2)
+        patch_shape = ensure_tuple_rep(patch_size, 2)
+        windows = ensure_tuple_rep(window_size, 2)
         widths = [embed_dim * 2**stage for stage in range(len(depths))]
         _check_stages(widths, depths, num_heads, windows)
-        if not 0 <= drop_path_rate < 1:
-            raise ValueError(f"drop_path_rate must be in [0, 1), got {drop_path_rate}")
         token_shape = tuple(p * 2 ** (len(depths) - 1) for p in patch_shape)
         strides = [tuple(p * 2**stage for p in patch_shape) for stage in range(len(depths))]
         self.set_interface(
             in_channels, image_shape, token_shape, widths[-1], mean, std, widths, strides
         )
         self.window_size = windows
-        self.patch_embed = PatchEmbed(
-            patch_shape, in_channels, embed_dim, nn.LayerNorm, spatial_dims
-        )
+        self.patch_embed = PatchEmbed(patch_shape, in_channels, embed_dim, nn.LayerNorm, 2)
         first_grid = grid_size(image_shape, patch_shape)
         rates = iter(np.linspace(0, drop_path_rate, sum(depths)).tolist())
         self.layers = nn.ModuleList()
@@ -121,55 +115,32 @@ class SwinEncoder(RadiographEncoder):
             )
             self.layers.append(layer)
         self.downsamples = nn.ModuleList(
-            PatchMergingV2(width, spatial_dims=spatial_dims) for width in widths[:-1]
+            PatchMergingV2(width, spatial_dims=2) for width in widths[:-1]
         )
         self.norm = nn.LayerNorm(widths[-1])
         self.apply(init_linear)
 
     def feature_maps(self, images: torch.Tensor) -> list[torch.Tensor]:
         """
-        Encode images at all scales, for dense prediction.
+        Encode images ``(B, C, H, W)`` in [0, 1] at all scales, for dense prediction.
 
         Every map is layer-normalized over its channels, as MONAI's ``SwinTransformer`` does it; the last one, with the
         encoder's own last layer norm, holds the tokens of :meth:`forward`.
 
-        Args:
-            images: ``(B, C, *S)`` in [0, 1].
-
         Returns:
-            One map ``(B, C_i, *S_i)`` per stage, finest first: Swin-B has 128, 256, 512 and 1024 channels at strides
-            4, 8, 16 and 32.
-
-        Raises:
-            ValueError: when channels or size differ from the encoder's.
+            One map ``(B, C_i, H_i, W_i)`` per stage, finest first: Swin-B has 128, 256, 512 and 1024 channels at
+            strides 4, 8, 16 and 32.
         """
         *finer, last = self._stages(images)
         normalized = [F.layer_norm(stage, stage.shape[-1:]) for stage in finer]
         return [stage.movedim(-1, 1) for stage in (*normalized, self.norm(last))]
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """
-        Encode images.
-
-        Args:
-            images: ``(B, C, *S)`` in [0, 1].
-
-        Returns:
-            ``(B, L, D)`` tokens after the last layer norm, L in row-major order of the grid.
-
-        Raises:
-            ValueError: when channels or size differ from the encoder's.
-        """
+        """Encode images ``(B, C, H, W)`` in [0, 1] to tokens ``(B, L, D)`` after the last layer norm."""
         return self.norm(self._stages(images)[-1].flatten(1, -2))
 
     def layers_by_depth(self) -> list[list[nn.Module]]:
-        """
-        The layers in the order that an image passes them.
-
-        Returns:
-            The patch embedding, then every block, counted through the stages; a merge of patches is as deep as the
-            block before it.
-        """
+        """The patch embedding, then every block; a merge of patches is as deep as the block before it."""
         layers: list[list[nn.Module]] = [[self.patch_embed]]
         for stage, layer in enumerate(self.layers):
             layers += [[block] for block in layer.get_submodule("blocks").children()]
@@ -177,7 +148,7 @@ class SwinEncoder(RadiographEncoder):
         return layers
 
     def _stages(self, images: torch.Tensor) -> list[torch.Tensor]:
-        """Outputs (B, *S_i, C_i) of the stages, channels last and not normalized."""
+        """Outputs (B, H_i, W_i, C_i) of the stages, channels last and not normalized."""
         self.check_images(images)
         features = self.patch_embed(self.normalize(images))
         outputs: list[torch.Tensor] = []

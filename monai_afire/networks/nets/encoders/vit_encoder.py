@@ -12,12 +12,12 @@ from monai.networks.nets import ViT
 from monai.utils import ensure_tuple_rep
 from torch import nn
 
-from monai_afire.networks.blocks.attention import prepare_transformer_blocks, through_blocks
 from monai_afire.networks.blocks.patches import grid_size
 from monai_afire.networks.blocks.position_embedding import (
     resize_position_embedding,
     without_meshgrid_warning,
 )
+from monai_afire.networks.blocks.transformer import prepare_transformer_blocks, through_blocks
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.radiograph_encoder import (
     GRAY_MEAN,
@@ -34,7 +34,7 @@ class ViTEncoder(RadiographEncoder, ViT):
     MONAI's ``ViT`` that takes images in [0, 1] and returns tokens.
 
     The network is MONAI's and its state dict keys are too, so weights load both ways. Differences: intensities are
-    normalized inside (no caller can forget it), attention is fused on a GPU, blocks start from Xavier-uniform weights,
+    normalized inside (no caller can forget it), attention is fused, blocks start from Xavier-uniform weights,
     unused parameters are frozen, the defaults are ViT-B/16 with a fixed sine-cosine position embedding.
 
     Args:
@@ -48,7 +48,6 @@ class ViTEncoder(RadiographEncoder, ViT):
         pos_embed_type: "sincos", "learnable", "fourier" or "none", as in MONAI.
         qkv_bias: bias of the query/key/value projections.
         dropout_rate: dropout in the blocks.
-        spatial_dims: 2 or 3.
         mean: mean intensity to subtract, one value or one per channel.
         std: standard deviation to divide by, one value or one per channel.
         norm_eps: eps of the layer norms, which no state dict keeps: 1e-5 in MONAI, 1e-6 in timm, 1e-12 in Hugging
@@ -78,16 +77,14 @@ class ViTEncoder(RadiographEncoder, ViT):
         pos_embed_type: str = "sincos",
         qkv_bias: bool = True,
         dropout_rate: float = 0.0,
-        spatial_dims: int = 2,
         mean: Sequence[float] | float = GRAY_MEAN,
         std: Sequence[float] | float = GRAY_STD,
         norm_eps: float = 1e-5,
         use_checkpoint: bool = False,
     ) -> None:
-        image_shape = ensure_tuple_rep(img_size, spatial_dims)
-        patch_shape = ensure_tuple_rep(patch_size, spatial_dims)
-        # an image of another size is refused before MONAI says so less clearly
-        grid_size(image_shape, patch_shape)
+        image_shape = ensure_tuple_rep(img_size, 2)
+        patch_shape = ensure_tuple_rep(patch_size, 2)
+        grid_size(image_shape, patch_shape)  # refuses what is not whole patches
         with without_meshgrid_warning():
             super().__init__(
                 in_channels=in_channels,
@@ -98,7 +95,7 @@ class ViTEncoder(RadiographEncoder, ViT):
                 num_layers=num_layers,
                 num_heads=num_heads,
                 pos_embed_type=pos_embed_type,
-                spatial_dims=spatial_dims,
+                spatial_dims=2,
                 dropout_rate=dropout_rate,
                 qkv_bias=qkv_bias,
             )
@@ -115,18 +112,7 @@ class ViTEncoder(RadiographEncoder, ViT):
         return {"norm_eps": self.norm.eps}
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """
-        Encode images.
-
-        Args:
-            images: ``(B, C, *S)`` in [0, 1].
-
-        Returns:
-            ``(B, L, D)`` tokens after the last layer norm, L in row-major order of the patch grid.
-
-        Raises:
-            ValueError: when channels or size differ from the encoder's.
-        """
+        """Encode images ``(B, C, H, W)`` in [0, 1] to tokens ``(B, L, D)`` after the last layer norm."""
         self.check_images(images)
         return self._through_blocks(self.patch_embedding(self.normalize(images)))
 
@@ -135,14 +121,11 @@ class ViTEncoder(RadiographEncoder, ViT):
         Encode some patches of the images alone, each at its place: the others cost nothing but their embedding.
 
         Args:
-            images: ``(B, C, *S)`` in [0, 1].
+            images: ``(B, C, H, W)`` in [0, 1].
             visible: ``(B, K)`` int64, the row-major places of the patches to encode.
 
         Returns:
             ``(B, K, D)`` tokens after the last layer norm, in the order of ``visible``.
-
-        Raises:
-            ValueError: when channels or size differ from the encoder's.
         """
         self.check_images(images)
         tokens = self.patch_embedding(self.normalize(images))
@@ -156,13 +139,10 @@ class ViTEncoder(RadiographEncoder, ViT):
         encoder's own size this is :meth:`forward`.
 
         Args:
-            images: ``(B, C, *S)`` in [0, 1], each axis a multiple of the patch.
+            images: ``(B, C, H, W)`` in [0, 1], each axis a multiple of the patch.
 
         Returns:
             ``(B, L', D)`` tokens after the last layer norm, L' in row-major order of the images' own grid.
-
-        Raises:
-            ValueError: when the channels differ from the encoder's, or an axis is not a multiple of the patch.
         """
         if images.shape[2:] == self.img_size or images.shape[1:2] != (self.in_channels,):
             return self(images)
@@ -172,59 +152,31 @@ class ViTEncoder(RadiographEncoder, ViT):
         positions = resize_position_embedding(embedding.position_embeddings, self.grid_size, grid)
         return self._through_blocks(embedding.dropout(tokens + positions))
 
-    def feature_maps(
-        self, images: torch.Tensor, layers: Sequence[int] | None = None
-    ) -> list[torch.Tensor]:
+    def feature_maps(self, images: torch.Tensor) -> list[torch.Tensor]:
         r"""
-        Encode images, with the outputs of several blocks, for dense prediction.
+        Encode images ``(B, C, H, W)`` in [0, 1], with the outputs of several blocks, for dense prediction.
 
-        All maps have the stride of the patch; ``UPerNet`` rescales them. The output of the last block passes the
-        encoder's own last layer norm and so holds the tokens of :meth:`forward`; those of other blocks are normalized
-        over their channels without parameters, as ``SwinEncoder`` does it.
-
-        Args:
-            images: ``(B, C, *S)`` in [0, 1].
-            layers: which blocks, counted from 0. None: four, evenly spread and ending with the last one, of n blocks
-                :math:`\lceil k n / 4 \rceil - 1` for k = 1, ..., 4 (2, 5, 8 and 11 of 12). Fewer than four blocks
-                give four maps too, some of them the same: 0, 1, 2 and 2 of three.
+        The blocks are four of the n, evenly spread and ending with the last one: :math:`\lceil k n / 4 \rceil - 1` for
+        k = 1, ..., 4 (2, 5, 8 and 11 of 12; of fewer than four some come twice: 0, 1, 2 and 2 of three). The output of
+        the last block passes the encoder's own last layer norm and so holds the tokens of :meth:`forward`; those of
+        other blocks are normalized over their channels without parameters, as ``SwinEncoder`` does it.
 
         Returns:
-            One map ``(B, D, *grid)`` per block, in the order of ``layers``.
-
-        Raises:
-            ValueError: when channels or size differ from the encoder's, or there is no such block.
+            Four maps ``(B, D, *grid)``, all with the stride of the patch; ``UPerNet`` rescales them.
         """
         self.check_images(images)
-        count = len(self.blocks)
-        if layers is None:
-            layers = spread_layers(count)
-        if not layers or not all(0 <= layer < count for layer in layers):
-            raise ValueError(
-                f"layers must name blocks of this encoder, 0 to {count - 1}, got {list(layers)}"
-            )
         tokens = self.patch_embedding(self.normalize(images))
-        maps: dict[int, torch.Tensor] = {}
-        for number, block in enumerate(self.blocks[: max(layers) + 1]):
+        outputs = []
+        for block in self.blocks:
             tokens = through_blocks([block], tokens, self.use_checkpoint)
-            if number in layers:
-                maps[number] = self._as_map(tokens, last=number == count - 1)
-        return [maps[layer] for layer in layers]
+            outputs.append(F.layer_norm(tokens, tokens.shape[-1:], eps=self.norm.eps))
+        outputs[-1] = self.norm(tokens)
+        return [self.to_map(outputs[layer]) for layer in spread_layers(len(outputs))]
 
     def layers_by_depth(self) -> list[list[nn.Module]]:
-        """
-        The layers in the order that an image passes them.
-
-        Returns:
-            The patch embedding (with the position embedding), then every block.
-        """
+        """The patch embedding (with the position embedding), then every block."""
         return [[self.patch_embedding], *([block] for block in self.blocks)]
 
     def _through_blocks(self, tokens: torch.Tensor) -> torch.Tensor:
         """From embedded patches (B, L, D) to the tokens after the last layer norm."""
         return self.norm(through_blocks(self.blocks, tokens, self.use_checkpoint))
-
-    def _as_map(self, tokens: torch.Tensor, last: bool) -> torch.Tensor:
-        """Normalize (B, L, D) tokens and put them on the grid, (B, D, *grid)."""
-        if last:
-            return self.to_map(self.norm(tokens))
-        return self.to_map(F.layer_norm(tokens, tokens.shape[-1:], eps=self.norm.eps))
