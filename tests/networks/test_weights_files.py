@@ -252,7 +252,7 @@ UNFIT: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no such key": ({"first": ONE}, {"key": "third"}, "first"),
     "another branch": (ONE, {"branch": "both"}, "branch"),
     "not finite": (ONE | {"norm.bias": torch.full((24,), torch.nan)}, {}, "norm.bias"),
-    "width": (timm_names(build(1, hidden_size=32)), {}, "width 32"),
+    "width": (timm_names(build(1, hidden_size=32)), {}, "32"),
     "deeper": (timm_names(build(1, num_layers=3)), {}, r"blocks\.2"),
     "shorter": (timm_names(build(1, num_layers=1)), {}, r"blocks\.1"),
     "one layer of other names": (

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from monai_afire.networks.blocks.position_embedding import resize_matrix, resize_position_embedding
-from monai_afire.networks.weights.resizing import convert_channels, resize_patch_kernel, source_grid
+from monai_afire.networks.weights.resizing import convert_channels, resize_patch_kernel
 
 SIZES = [(14, 16), (16, 14), (16, 8), (8, 32), (7, 7), (5, 1), (1, 4)]
 
@@ -97,12 +97,3 @@ def test_converted_patch_embedding_sees_the_same_image(
     torch.testing.assert_close(
         ours.flatten(1) @ weight.flatten(1).T + shift, expected, rtol=0, atol=1e-9
     )
-
-
-@pytest.mark.parametrize("grid", [(16, 16), (20, 20), (15, 17), (14, 18), (12, 21)])
-@pytest.mark.parametrize(("positions", "skip"), [(256, 0), (257, 1), (261, 5)])
-def test_registers_with_and_without_positions_leave_the_square(
-    positions: int, skip: int, grid: tuple
-) -> None:
-    """timm's no_embed_class, Meta's DINOv2 with registers, and positions for every token."""
-    assert source_grid(positions, 5, grid, same_first=False, register_tokens=4) == (skip, (16, 16))

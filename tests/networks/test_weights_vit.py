@@ -230,6 +230,25 @@ def test_grids_that_are_not_square() -> None:
         load_encoder_weights(build(), timm_state(grid=(3, 5)))
 
 
+@pytest.mark.parametrize("size", [(128, 128), (160, 160), (120, 136), (112, 144), (96, 168)])
+@pytest.mark.parametrize("with_position", [0, 1, 5])
+def test_registers_with_and_without_positions_leave_the_square(
+    with_position: int, size: tuple[int, int]
+) -> None:
+    """timm's no_embed_class, Meta's DINOv2 with registers, and positions for every token."""
+    state = timm_state(grid=(16, 16), channels=1)
+    square = state["pos_embed"]
+    tokens = {"cls_token": torch.rand(1, 1, WIDTH), "reg_token": torch.rand(1, 4, WIDTH)}
+    before = torch.full((1, with_position, WIDTH), 9.0, dtype=torch.float64)
+    state |= {**tokens, "pos_embed": torch.cat([before, square], 1)}
+    encoder = build(img_size=size)
+    load_encoder_weights(encoder, state)
+    picture = square.mT.reshape(1, WIDTH, 16, 16)
+    expected = F.interpolate(picture, encoder.grid_size, mode="bicubic", antialias=True)
+    found = encoder.patch_embedding.position_embeddings.data
+    torch.testing.assert_close(found, expected.flatten(2).mT, rtol=0, atol=1e-9)
+
+
 def test_pooled_norm_stands_in_for_the_missing_norm() -> None:
     state = timm_state()
     pooled = {
