@@ -324,5 +324,5 @@ def test_timm_is_asked_by_name() -> None:
     own = ViTEncoder(img_size=64, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
     assert build_encoder("timm:vit_tiny_patch16_224", own).img_size == (64, 64)
     for name, size in (("vit_nothing", 64), ("vit_tiny_patch16_224", 50)):
-        with pytest.raises(ValueError, match="vit_nothing|50"):
+        with pytest.raises(ValueError, match=r"vit_nothing|50"):
             TimmEncoder(name, size)

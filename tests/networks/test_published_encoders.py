@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from safetensors.torch import save_file
 
 from monai_afire.networks import (
@@ -96,63 +95,25 @@ def eva_x_file(folder: Path, **shape: Any) -> tuple[Path, State]:
     return path, state
 
 
-def rotated(x: torch.Tensor, grid: int) -> torch.Tensor:
-    """Rotary positions as in EVA-02: half the pairs turn with the row, half with the column, over 14 x 14 places."""
-    pairs = x.shape[-1] // 4
-    frequencies = 10000.0 ** (-torch.arange(pairs) / pairs)
-    place = torch.arange(grid) / grid * 14
-    angles = torch.stack(
-        [
-            torch.cat([place[row] * frequencies, place[column] * frequencies])
-            for row in range(grid)
-            for column in range(grid)
-        ]
-    )
-    even, odd = x[..., 0::2], x[..., 1::2]
-    turned = even * angles.cos() - odd * angles.sin(), odd * angles.cos() + even * angles.sin()
-    return torch.stack(turned, -1).flatten(-2)
-
-
-def naive_eva(state: State, gray: torch.Tensor, heads: int) -> torch.Tensor:
-    """EVA-02's forward pass, for a file with joint layers or parted ones."""
-    width, grid = state["cls_token"].shape[-1], gray.shape[-1] // 16
-
-    def normal(x: torch.Tensor, name: str) -> torch.Tensor:
-        return F.layer_norm(x, x.shape[-1:], state[f"{name}.weight"], state[f"{name}.bias"], 1e-6)
-
-    def through(x: torch.Tensor, name: str) -> torch.Tensor:
-        return F.linear(x, state[f"{name}.weight"], state[f"{name}.bias"])
-
-    pixels = ((gray - EVA_X_MEAN) / EVA_X_STD).expand(-1, 3, -1, -1)
-    x = F.conv2d(
-        pixels, state["patch_embed.proj.weight"], state["patch_embed.proj.bias"], stride=16
-    )
-    places = state["pos_embed"][:, 1:].mT.unflatten(2, (14, 14))
-    if grid != 14:
-        places = F.interpolate(places, (grid, grid), mode="bicubic", antialias=True)
-    first = (state["cls_token"] + state["pos_embed"][:, :1]).expand(len(gray), -1, -1)
-    x = torch.cat([first, (x + places).flatten(2).mT], 1)
-    for number in range(sum(name.endswith(".norm1.weight") for name in state)):
-        block = f"blocks.{number}"
-        parts = [state.get(f"{block}.attn.{part}_proj.weight") for part in "qkv"]
-        weight = state[f"{block}.attn.qkv.weight"] if parts[0] is None else torch.cat(parts)
-        bias = torch.cat(
-            [state[f"{block}.attn.q_bias"], torch.zeros(width), state[f"{block}.attn.v_bias"]]
-        )
-        joint = F.linear(normal(x, f"{block}.norm1"), weight, bias)
-        q, k, v = joint.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
-        q, k = (torch.cat([each[:, :, :1], rotated(each[:, :, 1:], grid)], 2) for each in (q, k))
-        attention = (q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1)
-        x = x + through((attention @ v).transpose(1, 2).flatten(2), f"{block}.attn.proj")
-        inside = normal(x, f"{block}.norm2")
-        if f"{block}.mlp.w12.weight" in state:
-            gate, value = through(inside, f"{block}.mlp.w12").chunk(2, -1)
-            hidden = F.silu(gate) * value
-        else:
-            hidden = F.silu(through(inside, f"{block}.mlp.w1")) * through(inside, f"{block}.mlp.w2")
-            hidden = normal(hidden, f"{block}.mlp.ffn_ln")
-        x = x + through(hidden, f"{block}.mlp.w3")
-    return normal(x, "norm")[:, 1:]
+def eva_x_of_timm(timm: Any, state: State, size: int, heads: int, parted: bool) -> Any:
+    """EVA-02 as the authors of EVA-X build it, with their weights; timm puts the last norm behind the pooling."""
+    depth = sum(name.endswith(".norm1.weight") for name in state)
+    model = timm.models.eva.Eva(
+        img_size=size,
+        patch_size=16,
+        embed_dim=state["cls_token"].shape[-1],
+        depth=depth,
+        num_heads=heads,
+        mlp_ratio=4 * 2 / 3,
+        swiglu_mlp=True,
+        qkv_fused=not parted,
+        scale_mlp=parted,
+        use_rot_pos_emb=True,
+        ref_feat_shape=(14, 14),
+        num_classes=0,
+    ).eval()
+    model.load_state_dict(timm.models.eva.checkpoint_filter_fn(state, model))
+    return model
 
 
 def own(size: int, patch: int) -> ViTEncoder:
@@ -160,42 +121,33 @@ def own(size: int, patch: int) -> ViTEncoder:
 
 
 @pytest.mark.parametrize(
-    ("name", "width", "heads", "size"),
+    ("name", "heads", "shape", "size"),
     [
-        ("tiny", 192, 3, 128),
-        ("tiny", 192, 3, 224),
-        pytest.param("small", 384, 6, 224, marks=pytest.mark.slow),
-        pytest.param("base", 768, 12, 224, marks=pytest.mark.slow),
+        ("tiny", 3, {"width": 192}, 224),
+        ("tiny", 3, {"width": 192}, 128),
+        ("base", 1, {"width": 64, "depth": 2, "parted": True}, 160),
     ],
 )
-def test_eva_x(tmp_path: Path, name: str, width: int, heads: int, size: int) -> None:
-    timm_library()
-    path, state = eva_x_file(tmp_path, width=width, parted=name == "base")
-    encoder = build_encoder(f"timm:eva_x_{name}_patch16", own(size, 16)).eval()
-    report = load_encoder_weights(encoder, path)
-    images = torch.rand(2, 1, size, size)
-    with torch.no_grad():
-        tokens = encoder(images)
-        atol = 1e-4 if name == "tiny" else 1e-3
-        torch.testing.assert_close(tokens, naive_eva(state, images, heads), rtol=0, atol=atol)
-    resized = f"pos_embed (1, 197, {width}) -> (1, 65, {width})"
-    assert (report.missing, report.resized) == ([], [resized] if size == 128 else [])
-    assert {"mask_token", "lm_head.weight", "rope.freqs_cos"} < set(report.dropped)
-    torch.testing.assert_close(encoder.normalize(images), (images - EVA_X_MEAN) / EVA_X_STD)
-
-
-@pytest.mark.parametrize("size", [224, 160])
-def test_the_layout_of_eva_x_base(tmp_path: Path, size: int) -> None:
+def test_eva_x(tmp_path: Path, name: str, heads: int, shape: dict[str, Any], size: int) -> None:
     timm = timm_library()
-    path, state = eva_x_file(tmp_path, width=64, depth=2, parted=True)
-    small = {"depth": 2, "embed_dim": 64, "num_heads": 1, "img_size": size, "num_classes": 0}
-    model = timm.create_model(**PUBLISHED["eva_x_base_patch16"], **small)
-    encoder = TimmEncoder(model, size).eval()
-    assert load_encoder_weights(encoder, path).missing == []
-    images = torch.rand(1, 1, size, size)
+    path, state = eva_x_file(tmp_path, **shape)
+    if name == "base":  # a small one of its layout
+        small = {"depth": 2, "embed_dim": 64, "num_heads": 1, "img_size": size, "num_classes": 0}
+        model = timm.create_model(**PUBLISHED["eva_x_base_patch16"], **small)
+        encoder: Any = TimmEncoder(model, size).eval()
+    else:
+        encoder = build_encoder(f"timm:eva_x_{name}_patch16", own(size, 16)).eval()
+    report = load_encoder_weights(encoder, path)
+    assert report.missing == []
+    assert [each.split(" ")[0] for each in report.resized] == ["pos_embed"] * (size != 224)
+    assert {"mask_token", "lm_head.weight", "rope.freqs_cos"} < set(report.dropped)
+    images = torch.rand(2, 1, size, size)
+    torch.testing.assert_close(encoder.normalize(images), (images - EVA_X_MEAN) / EVA_X_STD)
+    theirs = eva_x_of_timm(timm, state, size, heads, name == "base")
     with torch.no_grad():
-        expected = naive_eva(state, images, heads=1)
-        torch.testing.assert_close(encoder(images), expected, rtol=0, atol=1e-4)
+        pixels = ((images - EVA_X_MEAN) / EVA_X_STD).expand(-1, 3, -1, -1)
+        expected = theirs.fc_norm(theirs.forward_features(pixels))[:, 1:]
+        torch.testing.assert_close(encoder(images), expected, rtol=0, atol=1e-5)
 
 
 def test_files_of_other_models_are_refused(tmp_path: Path) -> None:

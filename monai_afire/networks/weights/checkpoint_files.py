@@ -60,12 +60,7 @@ class Checkpoint(NamedTuple):
 
 
 def read_checkpoint(weights: str | os.PathLike | Mapping[str, Any]) -> Checkpoint:
-    """
-    Read a PyTorch or safetensors file, or take a (nested) state dict that is in memory.
-
-    Raises:
-        ValueError: when the file is damaged, carries code or holds no tensors.
-    """
+    """The tensors of a PyTorch or safetensors file, or of a (nested) state dict that is in memory."""
     header: dict[str, str] = {}
     name = "the given state dict" if isinstance(weights, Mapping) else str(weights)
     if isinstance(weights, Mapping):
@@ -111,15 +106,7 @@ def network_state(content: Any, name: str | os.PathLike) -> Any:
 
 
 def read_description(path: str | os.PathLike) -> Description | None:
-    """
-    What a file of ``torch.save`` or safetensors says about its network, without reading a tensor.
-
-    Returns:
-        The description; None for a file that is missing, damaged, or has none.
-
-    Raises:
-        ValueError: when a newer version of this package has written it.
-    """
+    """What a file says about its network, read without its tensors; None if it is missing, damaged, or silent."""
     try:
         if is_safetensors(path):
             with safe_open(path, framework="pt") as file:
@@ -152,18 +139,12 @@ _HARMLESS: list[Any] = [
 
 def read_pickle(path: str | os.PathLike, remedy: str = _COPY_AGAIN, mmap: bool = False) -> Any:
     """
-    Read a file of ``torch.save``, refusing one that could run code.
+    Read a file of ``torch.save``, tensors on the CPU; a ValueError for one that is damaged or could run code.
 
     Args:
         path: the file.
         remedy: what to do about a file that cannot be read, for the message.
         mmap: leave the tensors on the disk until they are needed.
-
-    Returns:
-        Its content, tensors on the CPU.
-
-    Raises:
-        ValueError: when the file is damaged or carries code.
     """
     try:
         with torch.serialization.safe_globals(_HARMLESS):
@@ -181,10 +162,10 @@ def read_pickle(path: str | os.PathLike, remedy: str = _COPY_AGAIN, mmap: bool =
 
 def read_own(path: str | os.PathLike, remedy: str) -> Any:
     """
-    Read a file that a run of this package has written, refusing one that is not as it was written.
+    Read a file that a run of this package has written, as :func:`read_pickle`, if it is as it was written.
 
     ``torch.save`` writes a CRC-32 of every part, which ``torch.load`` does not look at: a flipped bit would become a
-    weight. Arguments and errors are those of :func:`read_pickle`.
+    weight.
     """
     try:
         damaged = zipfile.ZipFile(path).testzip() if zipfile.is_zipfile(path) else None
@@ -196,17 +177,7 @@ def read_own(path: str | os.PathLike, remedy: str) -> Any:
 
 
 def write_pickle(content: Any, path: Path, remedy: str = "") -> None:
-    """
-    Write a file by ``torch.save``, complete or not at all.
-
-    Args:
-        content: what :func:`read_pickle` is to return.
-        path: the file.
-        remedy: what to do about a disk that is full once it is mended, for the message.
-
-    Raises:
-        OSError: when it cannot be written.
-    """
+    """Write a file by ``torch.save``, complete or not at all; an OSError names the remedy for a disk that is full."""
     try:
         with atomic_path(path) as temporary:
             torch.save(content, temporary)
@@ -221,19 +192,7 @@ def write_pickle(content: Any, path: Path, remedy: str = "") -> None:
 def read_safetensors(
     path: str | os.PathLike, remedy: str = _COPY_AGAIN
 ) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """
-    Read a safetensors file.
-
-    Args:
-        path: the file.
-        remedy: what to do about a file that cannot be read, for the message.
-
-    Returns:
-        Its tensors on the CPU, and its header.
-
-    Raises:
-        ValueError: when the file is damaged or of another format.
-    """
+    """The tensors of a safetensors file, on the CPU, and its header; a ValueError for a damaged one."""
     try:
         with safe_open(path, framework="pt") as file:
             # copies: tensors that lie in the file itself would change with it
@@ -261,9 +220,6 @@ def write_safetensors(
         path: the file to write, complete or not at all.
         description: of the network; its digest is set.
         notes: further entries of the header.
-
-    Returns:
-        The file.
     """
     described = replace(description, digest=tensor_digest(tensors))
     header = {**(notes or {}), HEADER: json.dumps(described.as_data())}

@@ -106,25 +106,15 @@ def describe(
     """
     Describe a network for the file that it is written to.
 
-    Args:
-        network: unwrapped.
-        task: what it is for; None for the usual task of its class.
-        preprocessing: see :class:`Description`; what its encoder knows may be left out. None where it is not known.
-        class_names: names of the outputs.
-        label_kind: of a classifier.
-        trained_on: "phantoms" or "radiographs"; None where it is not known.
-        settings: other values that later steps need. With a pre-processing, the encoder adds its "patch_size".
-
-    Returns:
-        The description, without a digest.
+    Arguments are those of :class:`Description`, with these defaults: the usual task of the network's class; in a
+    ``preprocessing``, the sizes that the network's encoder knows, which adds its "patch_size" to the settings.
     """
     from monai_afire import __version__  # the package imports this module
 
     definition = definition_of(network)
     if definition is None:
-        name = f"{type(network).__module__}.{type(network).__qualname__}"
         logger.warning(
-            f"{name} is of another package: its file holds no definition, so later steps need network_def"
+            f"{type(network).__qualname__} is of another package: its file does not say how to build it"
         )
     images, others = dict(preprocessing or {}), dict(settings or {})
     encoder = _encoder_in(network)
@@ -169,8 +159,8 @@ def with_description(
     """
     The state dict of a network, with its description and the digest of its tensors.
 
-    The description is in the metadata that PyTorch keeps beside the tensors of a state dict: ``torch.save`` writes it,
-    ``torch.load(..., weights_only=True)`` reads it, and ``load_state_dict`` ignores it.
+    The metadata that PyTorch keeps beside the tensors has it: ``torch.save`` and ``torch.load(..., weights_only=True)``
+    keep it, ``load_state_dict`` ignores it.
     """
     described = OrderedDict(state_dict)
     metadata = dict(getattr(state_dict, "_metadata", {}))

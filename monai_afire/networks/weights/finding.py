@@ -39,15 +39,13 @@ def find_weights(
     The file of weights that a word names.
 
     Args:
-        weights: one of
+        weights: one of these, or None for random weights:
 
             * "released", and for encoders "released_224" and "released_cnn": trained on radiographs, for this task;
             * "demo": small, of the bundle, to try it;
             * "latest": of the newest run that has weights for this task;
             * the name of a run, ``NAME`` of the same bundle or ``BUNDLE/NAME``;
             * a folder of a run, or a file.
-
-            None for random weights.
         task: of the network, such as "classifier"; "encoder" for any network that a training can start from.
         bundle_root: folder of the bundle; None where no bundle asks.
 

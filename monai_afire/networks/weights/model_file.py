@@ -48,7 +48,7 @@ def save_network(
     description: Mapping[str, Any] | None = None,
 ) -> Path:
     """
-    Write a network's state dict for :class:`ModelFile`, complete or not at all.
+    Write a network's state dict with its description for :class:`ModelFile`, complete or not at all.
 
     Args:
         network: unwrapped.
@@ -223,15 +223,7 @@ class ModelFile:
         return build_network(definition, str(self.path))
 
     def check(self, **given: Any) -> None:
-        """
-        Refuse values that contradict the file.
-
-        Args:
-            given: what a run is going to use, by the names of this object's properties.
-
-        Raises:
-            ValueError: when one differs from the file's.
-        """
+        """Refuse values of a run, by the names of this object's properties, that differ from the file's."""
         for name, value in given.items():
             check_same(name, value, getattr(self, name), self.path)
 
@@ -255,14 +247,5 @@ def _with_teacher(state: dict[str, torch.Tensor], network: nn.Module) -> dict[st
 
 
 def saved_network(file: ModelFile, **replaced: Any) -> nn.Module:
-    """
-    The network that a file describes, with its weights, for configs.
-
-    Args:
-        file: with a description.
-        replaced: arguments of the network's class in the place of the file's.
-
-    Returns:
-        The network, in evaluation mode; see :meth:`ModelFile.build`.
-    """
+    """The network that a file describes, with its weights, for configs: :meth:`ModelFile.build`."""
     return file.build(**replaced)
