@@ -33,8 +33,6 @@ from monai_afire.networks.nets.view_classifier import ViewClassifier
 from monai_afire.networks.weights.finding import find_weights
 from monai_afire.networks.weights.model_file import (
     ModelFile,
-    load_network,
-    pretrained_afire,
     save_network,
     saved_network,
 )
@@ -44,6 +42,7 @@ from monai_afire.networks.weights.pretrained import (
     seen_images,
     starting_encoder,
 )
+from monai_afire.networks.weights.pretrained_afire import pretrained_afire
 from monai_afire.networks.weights.weight_loading import load_encoder_weights
 
 __all__ = [
@@ -80,7 +79,6 @@ __all__ = [
     "find_weights",
     "load_encoder",
     "load_encoder_weights",
-    "load_network",
     "patch_labels",
     "patchify",
     "pretrained_afire",

@@ -21,6 +21,8 @@ from monai_afire.networks import (
     save_network,
 )
 
+CLASSIFICATION = "bundles/radiograph_classification"
+
 
 def encoder() -> ViTEncoder:
     return ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
@@ -49,15 +51,10 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("word", "task", "bundle", "expected"),
     [
-        (
-            "latest",
-            "classifier",
-            "bundles/radiograph_classification",
-            "radiograph_classification/new",
-        ),
-        ("old", "classifier", "bundles/radiograph_classification", "radiograph_classification/old"),
+        ("latest", "classifier", CLASSIFICATION, "radiograph_classification/new"),
+        ("old", "classifier", CLASSIFICATION, "radiograph_classification/old"),
         ("latest", "encoder", None, "afire/pre"),
-        ("afire/pre", "encoder", "bundles/radiograph_classification", "afire/pre"),
+        ("afire/pre", "encoder", CLASSIFICATION, "afire/pre"),
         ("pre", "encoder", None, "afire/pre"),
         ("runs/afire/pre", "encoder", None, "afire/pre"),
         ("runs/afire/pre/models/model.pt", "encoder", None, "afire/pre"),

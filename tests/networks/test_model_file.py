@@ -15,7 +15,7 @@ from monai.networks.nets import BasicUNet, ViT
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from monai_afire.apps.exchange.encoder_export import export_encoder
+from monai_afire.apps.exchange import export_encoder
 from monai_afire.detection import AnomalyDetector, load_detector, save_detector
 from monai_afire.networks import (
     ACE,
@@ -29,12 +29,9 @@ from monai_afire.networks import (
     TransferClassifier,
     UPerNet,
     ViTEncoder,
-    load_network,
     save_network,
 )
 from monai_afire.networks.definition import build_network, definition_of, keeps_arguments
-from monai_afire.networks.weights.checkpoint_files import write_safetensors
-from monai_afire.networks.weights.description import describe
 
 
 def vit(**changed: Any) -> ViTEncoder:
@@ -62,23 +59,18 @@ def afire(**changed: Any) -> AFiRe:
 
 
 NETWORKS = {
-    "vit": vit,
     "oblong vit with other statistics": lambda: vit(
         img_size=(32, 16), mean=0.3, std=(0.2,), norm_eps=1e-6
     ),
     "swin": swin,
-    "AFiRe": afire,
     "AFiRe on features": lambda: afire(contrast_space="features"),
     "PEAC": lambda: PEAC(vit(), 8, 8, global_balance="none"),
-    "PEAC with Swin": lambda: PEAC(swin(), 8, 8),
     "ACE": lambda: ACE(vit()),
     "DINO": lambda: DINO(vit(), 16, 16, 8),
     "MAE": lambda: MAE(vit(), 16, 1, 2),
-    "MONAI's ViT": lambda: MONAIEncoder(monai_vit()),
     "AFiRe with MONAI's ViT": lambda: AFiRe(
         monai_vit(classification=True, num_classes=3), 8, 16, 16, 1, 2
     ),
-    "MONAI's U-Net": lambda: MONAIEncoder(monai_unet(), 32),
     "PEAC with MONAI's U-Net": lambda: PEAC(MONAIEncoder(monai_unet(norm="batch"), 32), 8, 8),
     "classifier": lambda: TransferClassifier(vit(), 2, standardize_features=False),
     "segmenter": lambda: UPerNet(swin(), 3, channels=8),
@@ -112,12 +104,6 @@ def test_a_network_comes_back_from_its_file(tmp_path: Path, name: str) -> None:
         assert torch.equal(found, expected)
 
 
-def test_a_unet_with_other_layers_is_not_described(tmp_path: Path) -> None:
-    network = MONAIEncoder(monai_unet(norm=("group", {"num_groups": 2})), 32)
-    with pytest.raises(ValueError, match="cannot build"):
-        ModelFile(save_network(network, tmp_path / "model.pt")).build()
-
-
 def test_a_description_survives_every_way_of_saving(tmp_path: Path) -> None:
     network = TransferClassifier(vit(), 2)
     path = save_network(network, tmp_path / "model.pt", {"class_names": ["a", "b"]})
@@ -127,18 +113,9 @@ def test_a_description_survives_every_way_of_saving(tmp_path: Path) -> None:
         assert ModelFile(tmp_path / "again.pt").class_names == ["a", "b"]
         ModelFile(tmp_path / "again.pt").build()
     torch.save(dict(state), tmp_path / "bare.pt")
-    with pytest.raises(ValueError, match="does not say how to build"):
+    with pytest.raises(ValueError, match=r"bare\.pt"):
         ModelFile(tmp_path / "bare.pt").build()
-    load_network(network, tmp_path / "bare.pt")
-
-
-def test_the_eps_of_loaded_weights_is_kept(tmp_path: Path) -> None:
-    encoder = vit()
-    for layer in encoder.modules():
-        if isinstance(layer, nn.LayerNorm):
-            layer.eps = 1e-12
-    built = ModelFile(save_network(encoder, tmp_path / "model.pt")).build()
-    assert {layer.eps for layer in built.modules() if isinstance(layer, nn.LayerNorm)} == {1e-12}
+    network.load_state_dict(ModelFile(tmp_path / "bare.pt").state_dict)
 
 
 @pytest.mark.parametrize("suffix", ["pt", "safetensors"])
@@ -148,7 +125,7 @@ def test_every_flipped_bit_of_the_tensors_is_noticed(tmp_path: Path, suffix: str
     save_network(detector, path) if suffix == "pt" else save_detector(detector, path)
     whole, rng = path.read_bytes(), random.Random(0)
     values = [value for value in ModelFile(path).state_dict.values() if value.numel() > 8]
-    for _ in range(30):
+    for _ in range(15):
         value = rng.choice(values).contiguous().view(torch.uint8)
         raw = value.flatten().numpy().tobytes()
         damaged = bytearray(whole)
@@ -173,22 +150,16 @@ def changed(definition: Any, argument: str, value: Any) -> dict[str, Any]:
     return {**definition, "arguments": {**definition["arguments"], argument: value}}
 
 
-def nested(depth: int) -> dict[str, Any]:
-    definition: dict[str, Any] = {"class": "ViTEncoder", "arguments": {}}
-    for _ in range(depth):
-        definition = {"class": "AFiRe", "arguments": {"encoder": definition}}
-    return definition
-
-
 HOSTILE: dict[str, Any] = {
     "code": changed(definition_of(vit()), "pos_embed_type", "$__import__('os').getcwd()"),
     "unknown argument": changed(definition_of(vit()), "device", "cpu"),
     "retired argument": changed(definition_of(vit()), "stem", "convolution"),
     "another class": {"class": "os.system", "arguments": {"command": "true"}},
     "no class": {"_target_": "os.getcwd"},
-    "no mapping": 3,
-    "depth": nested(500),
     "no encoder": changed(definition_of(afire()), "encoder", "$print()"),
+    "other layers of a U-Net": definition_of(
+        MONAIEncoder(monai_unet(norm=("group", {"num_groups": 2})), 32)
+    ),
 }
 
 
@@ -227,16 +198,11 @@ def test_a_network_of_ones_own_is_saved_and_built(tmp_path: Path) -> None:
         {"network": changed(definition_of(vit()), "hidden_size", 16)},
         {"format": 2},
         {"surprise": 1},
-        {"task": None, "format": None},
-        "{",
-        "[1]",
         "[" * 100_000,
     ],
 )
 def test_a_description_is_not_trusted(tmp_path: Path, entries: Any) -> None:
-    encoder = vit()
-    described = describe(encoder, task="encoder", preprocessing={})
-    path = write_safetensors(encoder.state_dict(), tmp_path / "encoder.safetensors", described)
+    path = export_encoder(vit(), tmp_path / "encoder.safetensors")
     about = ModelFile(path).description.as_data()
     header = entries if isinstance(entries, str) else json.dumps({**about, **entries})
     save_file(load_file(path), path, metadata={"description": header})
@@ -246,24 +212,19 @@ def test_a_description_is_not_trusted(tmp_path: Path, entries: Any) -> None:
 
 def test_a_network_for_another_task_is_refused_by_name(tmp_path: Path) -> None:
     pretrained = save_network(afire(), tmp_path / "pretrained.pt")
-    classifier = save_network(TransferClassifier(vit(), 2), tmp_path / "classifier.pt")
     with pytest.raises(ValueError, match=r"pretrained.pt .*finetune_anomaly"):
         load_detector(pretrained)
-    with pytest.raises(ValueError, match=r"classifier.pt .*segmenter"):
-        ModelFile(classifier, "segmenter").build()
-    with pytest.raises(RuntimeError, match=r"pretrained.pt"):
-        load_network(AnomalyDetector(afire(), memory_size=16), pretrained)
 
 
-def test_an_exported_encoder_builds_itself(tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", ["timm", "huggingface"])
+def test_an_exported_encoder_builds_itself(tmp_path: Path, layout: str) -> None:
     encoder = vit(norm_eps=1e-6).eval()
-    images = torch.rand(2, 1, 32, 32)
-    for layout in ("timm", "huggingface"):
-        description = {"preprocessing": {"image_size": 32, "standardize": True}}
-        path = export_encoder(encoder, tmp_path / "x.safetensors", layout, description=description)
-        assert ModelFile(path).standardize
-        if layout != "huggingface":  # which has a class token of zeros
-            torch.testing.assert_close(ModelFile(path).build()(images), encoder(images))
+    description = {"preprocessing": {"image_size": 32, "standardize": True}}
+    path = export_encoder(encoder, tmp_path / "x.safetensors", layout, description=description)
+    assert ModelFile(path).standardize
+    if layout == "timm":  # the other's names are read by transformers
+        images = torch.rand(2, 1, 32, 32)
+        torch.testing.assert_close(ModelFile(path).build()(images), encoder(images))
 
 
 def test_every_file_that_comes_with_the_package_says_how_to_build_its_network(
@@ -280,11 +241,8 @@ def test_every_file_that_comes_with_the_package_says_how_to_build_its_network(
             ModelFile(path).build()
 
 
-def test_a_network_of_another_package_is_described_without_definition(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_network_of_another_package_is_described_without_definition(tmp_path: Path) -> None:
     path = save_network(nn.Linear(2, 1), tmp_path / "model.pt", {"class_names": ["lung"]})
     assert ModelFile(path).class_names == ["lung"]
-    assert "torch.nn.modules.linear.Linear" in caplog.text
     with pytest.raises(ValueError, match="another package"):
         ModelFile(path).build()

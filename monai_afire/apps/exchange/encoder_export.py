@@ -55,12 +55,11 @@ def export_encoder(
     """
     Write an encoder's weights under another library's key names.
 
-    The safetensors header holds "description", with the keyword arguments of ``ViTEncoder``, which a bundle builds from
-    (:class:`monai_afire.networks.ModelFile`), and "config", those of the other library's class, both as JSON, so that
-    the file can be used on its own. :func:`load_encoder_weights` reads it back bit by bit. Images must be normalized by
-    the description's mean and std.
+    The safetensors header holds, as JSON, "description", from which :class:`monai_afire.networks.ModelFile` builds the
+    encoder, and "config", the keyword arguments of the other library's class. :func:`load_encoder_weights` reads the
+    file back bit by bit. Images must be normalized by the description's mean and std.
 
-    * "timm": fits ``timm.models.VisionTransformer(**config, norm_layer=partial(nn.LayerNorm, eps=layer_norm_eps))``,
+    * "timm": fits ``timm.models.VisionTransformer(**config, norm_layer=partial(nn.LayerNorm, eps=norm_eps))``,
       which then gives the same features in ``forward_features``.
     * "huggingface": fits ``transformers.ViTModel.from_pretrained(None, config=ViTConfig(**config),
       state_dict=load_file(path), add_pooling_layer=False)``. That model always has a class token: one of zeros is
@@ -71,30 +70,24 @@ def export_encoder(
         path: the file to write, complete or not at all.
         layout: "timm" or "huggingface".
         branch: "teacher" or "student", which encoder of a network to take that has both.
-        description: further arguments of ``describe``. Without ``preprocessing``, that of the
-            encoder's own images: gray, of its size, contrast not standardized.
+        description: further arguments of ``describe``. Without ``preprocessing``, that of the encoder's own images:
+            gray, of its size, contrast not standardized.
 
     Returns:
         The file.
 
     Raises:
         TypeError: when the network has no encoder that can be exported.
-        ValueError: for an unknown layout or branch, or an encoder that the other library cannot represent.
-
-    Example:
-        >>> import tempfile
-        >>> encoder = ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2)
-        >>> file = export_encoder(encoder, Path(tempfile.mkdtemp()) / "vit.safetensors")
-        >>> from safetensors import safe_open
-        >>> with safe_open(file, framework="pt") as content:
-        ...     print(sorted(content.keys())[-2:], json.loads(content.metadata()["config"])["embed_dim"])
-        ['patch_embed.proj.weight', 'pos_embed'] 24
+        ValueError: for an unknown layout or branch.
     """
     if layout not in _NAMES:
         raise ValueError(f"layout must be one of {list(_NAMES)}, got {layout!r}")
     check_branch(branch)
-    encoder = _exportable(encoders_of(net)[-1 if branch == "teacher" else 0])
-    settings = _settings(encoder)
+    encoder = encoders_of(net)[-1 if branch == "teacher" else 0]
+    if not isinstance(encoder, ViTEncoder):
+        raise TypeError(
+            f"only ViTEncoder can be exported; the .model of a {type(encoder).__name__} saves itself"
+        )
     state = {name: tensor.detach().cpu() for name, tensor in encoder.state_dict().items()}
     if layout == "huggingface":
         state = _with_class_token(state)
@@ -103,47 +96,17 @@ def export_encoder(
         for name, tensor in state.items()
         if "norm_cross_attn" not in name  # never used
     }
-    described = replace(
-        describe(encoder, **{"task": "encoder", "preprocessing": {}, **(description or {})}),
-        network={"class": "ViTEncoder", "arguments": settings},  # as it is, however it was built
-    )
-    config = _timm_config(settings) if layout == "timm" else _hugging_face_config(settings)
+    about = describe(encoder, **{"task": "encoder", "preprocessing": {}, **(description or {})})
+    statistics = {name: getattr(encoder, name).flatten().tolist() for name in ("mean", "std")}
+    arguments = {**(about.network or {}).get("arguments", {}), **statistics}  # in their precision
     header = {
         "format": "pt",  # what transformers asks for
         "producer": "monai_afire",
         "layout": layout,
-        "config": json.dumps(config),
+        "config": json.dumps(_config(encoder, layout)),
     }
-    return write_safetensors(tensors, path, described, header)
-
-
-def _exportable(encoder: nn.Module) -> ViTEncoder:
-    """The encoder, if other libraries have one like it."""
-    if not isinstance(encoder, ViTEncoder):
-        kind = type(encoder).__name__
-        raise TypeError(
-            f"only ViTEncoder can be exported, this network has a {kind}, whose .model saves itself"
-        )
-    return encoder
-
-
-def _settings(encoder: ViTEncoder) -> dict[str, Any]:
-    block: Any = encoder.blocks[0]
-    return {
-        "in_channels": encoder.in_channels,
-        "img_size": list(encoder.img_size),
-        "patch_size": list(encoder.patch_size),
-        "hidden_size": encoder.hidden_size,
-        "mlp_dim": block.mlp.linear1.out_features,
-        "num_layers": len(encoder.blocks),
-        "num_heads": block.attn.num_heads,
-        "pos_embed_type": encoder.patch_embedding.pos_embed_type,
-        "qkv_bias": block.attn.qkv.bias is not None,
-        "spatial_dims": len(encoder.img_size),
-        "mean": encoder.mean.flatten().tolist(),
-        "std": encoder.std.flatten().tolist(),
-        "norm_eps": encoder.norm.eps,
-    }
+    about = replace(about, network={"class": ViTEncoder.__name__, "arguments": arguments})
+    return write_safetensors(tensors, path, about, header)
 
 
 def _renamed(name: str, names: Mapping[str, str]) -> str:
@@ -163,34 +126,36 @@ def _with_class_token(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tens
     return split | {"embeddings.cls_token": class_token}
 
 
-def _timm_config(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "img_size": one_for_all(settings["img_size"]),
-        "patch_size": one_for_all(settings["patch_size"]),
-        "in_chans": settings["in_channels"],
-        "num_classes": 0,
-        "global_pool": "avg",
-        "embed_dim": settings["hidden_size"],
-        "depth": settings["num_layers"],
-        "num_heads": settings["num_heads"],
-        "mlp_ratio": settings["mlp_dim"] / settings["hidden_size"],
-        "qkv_bias": settings["qkv_bias"],
-        "class_token": False,
-        "fc_norm": False,
+def _config(encoder: ViTEncoder, layout: str) -> dict[str, Any]:
+    """Arguments of the other library's class."""
+    block: Any = encoder.blocks[0]
+    sizes = {
+        "image_size": one_for_all(encoder.img_size),
+        "patch_size": one_for_all(encoder.patch_size),
+        "qkv_bias": block.attn.qkv.bias is not None,
     }
-
-
-def _hugging_face_config(settings: Mapping[str, Any]) -> dict[str, Any]:
+    if layout == "timm":
+        return {
+            "img_size": sizes.pop("image_size"),
+            **sizes,
+            "in_chans": encoder.in_channels,
+            "num_classes": 0,
+            "global_pool": "avg",
+            "embed_dim": encoder.hidden_size,
+            "depth": len(encoder.blocks),
+            "num_heads": block.attn.num_heads,
+            "mlp_ratio": block.mlp.linear1.out_features / encoder.hidden_size,
+            "class_token": False,
+            "fc_norm": False,
+        }
     return {
+        **sizes,
         "model_type": "vit",
-        "hidden_size": settings["hidden_size"],
-        "num_hidden_layers": settings["num_layers"],
-        "num_attention_heads": settings["num_heads"],
-        "intermediate_size": settings["mlp_dim"],
+        "hidden_size": encoder.hidden_size,
+        "num_hidden_layers": len(encoder.blocks),
+        "num_attention_heads": block.attn.num_heads,
+        "intermediate_size": block.mlp.linear1.out_features,
         "hidden_act": "gelu",
-        "layer_norm_eps": settings["norm_eps"],
-        "image_size": one_for_all(settings["img_size"]),
-        "patch_size": one_for_all(settings["patch_size"]),
-        "num_channels": settings["in_channels"],
-        "qkv_bias": settings["qkv_bias"],
+        "layer_norm_eps": encoder.norm.eps,
+        "num_channels": encoder.in_channels,
     }

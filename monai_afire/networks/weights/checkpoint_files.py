@@ -10,9 +10,9 @@ import os
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -41,10 +41,10 @@ __all__ = [
 ]
 
 _COPY_AGAIN = "copy or download it again"
+_WRAPPERS = {"module", "_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}
 
 
-@dataclass
-class Checkpoint:
+class Checkpoint(NamedTuple):
     """
     The tensors of a checkpoint in one flat dictionary.
 
@@ -56,43 +56,27 @@ class Checkpoint:
 
     name: str
     tensors: dict[str, torch.Tensor]
-    arguments: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, Any]
 
 
-def read_checkpoint(path_or_state_dict: str | os.PathLike | Mapping[str, Any]) -> Checkpoint:
-    """
-    Read a PyTorch or safetensors file, or take a state dict that is in memory.
-
-    Args:
-        path_or_state_dict: the file, or a (nested) mapping.
-
-    Returns:
-        Its tensors, on the CPU if they come from a file.
-
-    Raises:
-        ValueError: when the file is damaged, carries code or holds no tensors.
-
-    Example:
-        >>> read_checkpoint({"model": {"norm.weight": torch.ones(2)}, "epoch": 3}).tensors
-        {'model.norm.weight': tensor([1., 1.])}
-    """
+def read_checkpoint(weights: str | os.PathLike | Mapping[str, Any]) -> Checkpoint:
+    """The tensors of a PyTorch or safetensors file, or of a (nested) state dict that is in memory."""
     header: dict[str, str] = {}
-    if isinstance(path_or_state_dict, Mapping):
-        name, content = "the given state dict", path_or_state_dict
+    name = "the given state dict" if isinstance(weights, Mapping) else str(weights)
+    if isinstance(weights, Mapping):
+        content: Any = weights
+    elif Path(weights).suffix == ".safetensors" or is_safetensors(weights):
+        content, header = read_safetensors(weights)
     else:
-        name, path = str(path_or_state_dict), Path(path_or_state_dict)
-        if path.suffix == ".safetensors" or is_safetensors(path):
-            content, header = read_safetensors(path)
-        else:
-            content = read_pickle(path)
+        content = read_pickle(weights)
     tensors = dict(_flat_tensors(content))
     if not tensors:
         raise ValueError(
             f"{name} holds no floating-point tensors, it is a {type(content).__name__}: is it weights?"
         )
-    found = from_header(header) or from_state(network_state(content, name))
-    encoder = None if found is None else encoder_definition(found.network)
-    return Checkpoint(name, tensors, {} if encoder is None else dict(encoder["arguments"]))
+    description = from_header(header) or from_state(network_state(content, name))
+    encoder = encoder_definition(description.network) if description else None
+    return Checkpoint(name, tensors, dict(encoder["arguments"]) if encoder else {})
 
 
 def _flat_tensors(content: Any, prefix: str = "") -> Iterator[tuple[str, torch.Tensor]]:
@@ -102,16 +86,12 @@ def _flat_tensors(content: Any, prefix: str = "") -> Iterator[tuple[str, torch.T
     for key, value in content.items():
         path = f"{prefix}{key}"
         if isinstance(value, torch.Tensor) and value.is_floating_point():
-            yield _without_wrappers(path), value.detach()
+            yield (
+                ".".join(part for part in path.split(".") if part not in _WRAPPERS),
+                value.detach(),
+            )
         else:
             yield from _flat_tensors(value, f"{path}.")
-
-
-_WRAPPERS = {"module", "_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}
-
-
-def _without_wrappers(path: str) -> str:
-    return ".".join(segment for segment in path.split(".") if segment not in _WRAPPERS)
 
 
 def network_state(content: Any, name: str | os.PathLike) -> Any:
@@ -126,34 +106,14 @@ def network_state(content: Any, name: str | os.PathLike) -> Any:
 
 
 def read_description(path: str | os.PathLike) -> Description | None:
-    """
-    What a file says about its network, without reading a tensor.
-
-    Args:
-        path: a file of ``torch.save``, in which the state dict may be nested, or a safetensors file.
-
-    Returns:
-        The description; None for a file that is missing, damaged, or has none.
-
-    Raises:
-        ValueError: when a newer version of this package has written it.
-
-    Example:
-        >>> read_description("no/model.pt") is None
-        True
-    """
-    path = Path(path)
+    """What a file says about its network, read without its tensors; None if it is missing, damaged, or silent."""
     try:
         if is_safetensors(path):
             with safe_open(path, framework="pt") as file:
                 header, state = file.metadata() or {}, None
         else:
             header, state = {}, network_state(read_pickle(path, mmap=True), path)
-    except (
-        OSError,
-        ValueError,
-        SafetensorError,
-    ):  # the loading of the weights says how it is damaged
+    except (OSError, ValueError, SafetensorError):  # who reads the tensors hears how it is damaged
         return None
     return from_header(header) or from_state(state)
 
@@ -179,25 +139,12 @@ _HARMLESS: list[Any] = [
 
 def read_pickle(path: str | os.PathLike, remedy: str = _COPY_AGAIN, mmap: bool = False) -> Any:
     """
-    Read a file of ``torch.save``, refusing one that could run code.
+    Read a file of ``torch.save``, tensors on the CPU; a ValueError for one that is damaged or could run code.
 
     Args:
         path: the file.
         remedy: what to do about a file that cannot be read, for the message.
         mmap: leave the tensors on the disk until they are needed.
-
-    Returns:
-        Its content, tensors on the CPU.
-
-    Raises:
-        ValueError: when the file is damaged or carries code.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp()) / "weights.pt"
-        >>> torch.save({"weight": torch.ones(1)}, path)
-        >>> read_pickle(path)
-        {'weight': tensor([1.])}
     """
     try:
         with torch.serialization.safe_globals(_HARMLESS):
@@ -215,20 +162,10 @@ def read_pickle(path: str | os.PathLike, remedy: str = _COPY_AGAIN, mmap: bool =
 
 def read_own(path: str | os.PathLike, remedy: str) -> Any:
     """
-    Read a file that a run of this package has written, refusing one that is not as it was written.
+    Read a file that a run of this package has written, as :func:`read_pickle`, if it is as it was written.
 
     ``torch.save`` writes a CRC-32 of every part, which ``torch.load`` does not look at: a flipped bit would become a
     weight.
-
-    Args:
-        path: the file.
-        remedy: what to do about a damaged one, for the message.
-
-    Returns:
-        Its content, tensors on the CPU.
-
-    Raises:
-        ValueError: when the file is damaged or carries code.
     """
     try:
         damaged = zipfile.ZipFile(path).testzip() if zipfile.is_zipfile(path) else None
@@ -240,17 +177,7 @@ def read_own(path: str | os.PathLike, remedy: str) -> Any:
 
 
 def write_pickle(content: Any, path: Path, remedy: str = "") -> None:
-    """
-    Write a file by ``torch.save``, complete or not at all.
-
-    Args:
-        content: what :func:`read_pickle` is to return.
-        path: the file.
-        remedy: what to do about a disk that is full once it is mended, for the message.
-
-    Raises:
-        OSError: when it cannot be written.
-    """
+    """Write a file by ``torch.save``, complete or not at all; an OSError names the remedy for a disk that is full."""
     try:
         with atomic_path(path) as temporary:
             torch.save(content, temporary)
@@ -265,19 +192,7 @@ def write_pickle(content: Any, path: Path, remedy: str = "") -> None:
 def read_safetensors(
     path: str | os.PathLike, remedy: str = _COPY_AGAIN
 ) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """
-    Read a safetensors file.
-
-    Args:
-        path: the file.
-        remedy: what to do about a file that cannot be read, for the message.
-
-    Returns:
-        Its tensors on the CPU, and its header.
-
-    Raises:
-        ValueError: when the file is damaged or of another format.
-    """
+    """The tensors of a safetensors file, on the CPU, and its header; a ValueError for a damaged one."""
     try:
         with safe_open(path, framework="pt") as file:
             # copies: tensors that lie in the file itself would change with it
@@ -305,9 +220,6 @@ def write_safetensors(
         path: the file to write, complete or not at all.
         description: of the network; its digest is set.
         notes: further entries of the header.
-
-    Returns:
-        The file.
     """
     described = replace(description, digest=tensor_digest(tensors))
     header = {**(notes or {}), HEADER: json.dumps(described.as_data())}
@@ -320,7 +232,7 @@ def check_digest(
     description: Description | None,
     tensors: Mapping[str, torch.Tensor],
     path: str | os.PathLike,
-    remedy: str = _COPY_AGAIN,
+    remedy: str,
 ) -> None:
     """Refuse tensors that are not those that were described."""
     if description is not None and description.digest not in (None, tensor_digest(tensors)):

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 
 from monai_afire.networks.definition import definition_of
-from monai_afire.utils.nested import map_nested
 
 __all__ = ["Description", "describe", "tensor_digest", "with_description"]
 
@@ -107,31 +106,15 @@ def describe(
     """
     Describe a network for the file that it is written to.
 
-    Args:
-        network: unwrapped.
-        task: what it is for; None for the usual task of its class.
-        preprocessing: see :class:`Description`; what its encoder knows may be left out. None where it is not known.
-        class_names: names of the outputs.
-        label_kind: of a classifier.
-        trained_on: "phantoms" or "radiographs"; None where it is not known.
-        settings: other values that later steps need. With a pre-processing, the encoder adds its "patch_size".
-
-    Returns:
-        The description, without a digest.
-
-    Example:
-        >>> from monai_afire.networks import TransferClassifier, ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-        >>> describe(TransferClassifier(encoder, num_classes=1), class_names=["Nodule"]).task
-        'classifier'
+    Arguments are those of :class:`Description`, with these defaults: the usual task of the network's class; in a
+    ``preprocessing``, the sizes that the network's encoder knows, which adds its "patch_size" to the settings.
     """
     from monai_afire import __version__  # the package imports this module
 
     definition = definition_of(network)
     if definition is None:
-        name = f"{type(network).__module__}.{type(network).__qualname__}"
         logger.warning(
-            f"{name} is of another package: its file holds no definition, so later steps need network_def"
+            f"{type(network).__qualname__} is of another package: its file does not say how to build it"
         )
     images, others = dict(preprocessing or {}), dict(settings or {})
     encoder = _encoder_in(network)
@@ -140,8 +123,9 @@ def describe(
         images = {**shape, **images}
         others = {"patch_size": one_for_all(encoder.patch_size), **others}
     default = {"channels": 1, "standardize": False}
+    other_task = "encoder" if hasattr(network, "grid_size") else "network"
     return Description(
-        task=task or _usual_task(network),
+        task=task or TASKS.get(type(network).__name__, other_task),
         network=definition,
         preprocessing=_plain({**default, **images}) if "image_size" in images else None,
         class_names=None if class_names is None else [str(name) for name in class_names],
@@ -155,27 +139,12 @@ def describe(
 def _encoder_in(network: Any) -> Any:
     """The first module that knows its images; None without one."""
     modules = network.modules() if isinstance(network, torch.nn.Module) else ()
-    return next(
-        (each for each in modules if hasattr(each, "in_channels") and hasattr(each, "img_size")),
-        None,
-    )
-
-
-def _usual_task(network: Any) -> str:
-    """What networks of a class are for."""
-    other = "encoder" if hasattr(network, "grid_size") else "network"
-    return TASKS.get(type(network).__name__, other)
+    known = (each for each in modules if hasattr(each, "in_channels") and hasattr(each, "img_size"))
+    return next(known, None)
 
 
 def tensor_digest(tensors: Mapping[str, torch.Tensor]) -> str:
-    """
-    SHA-256 of names, data types, shapes and bytes of tensors.
-
-    Example:
-        >>> a, b = torch.zeros(2), torch.ones(1)
-        >>> tensor_digest({"a": a, "b": b}) == tensor_digest({"b": b, "a": a}) != tensor_digest({"a": a, "b": b + 1})
-        True
-    """
+    """SHA-256 of names, data types, shapes and bytes of tensors, in the order of their names."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
@@ -188,17 +157,10 @@ def with_description(
     state_dict: Mapping[str, torch.Tensor], description: Description
 ) -> OrderedDict[str, torch.Tensor]:
     """
-    A state dict that carries a description of its network, with the digest of its tensors.
+    The state dict of a network, with its description and the digest of its tensors.
 
-    The description is in the metadata that PyTorch keeps beside the tensors of a state dict: ``torch.save`` writes it,
-    ``torch.load(..., weights_only=True)`` reads it, and ``load_state_dict`` ignores it.
-
-    Args:
-        state_dict: of a network; untouched.
-        description: see :func:`describe`.
-
-    Returns:
-        The same tensors by the same names.
+    The metadata that PyTorch keeps beside the tensors has it: ``torch.save`` and ``torch.load(..., weights_only=True)``
+    keep it, ``load_state_dict`` ignores it.
     """
     described = OrderedDict(state_dict)
     metadata = dict(getattr(state_dict, "_metadata", {}))
@@ -217,5 +179,5 @@ def one_for_all(sizes: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """JSON data of values that a config holds."""
-    return map_nested(lambda each: each.item() if hasattr(each, "item") else each, value)
+    """JSON data of values that a config holds, of NumPy too."""
+    return json.loads(json.dumps(value, default=lambda each: each.item()))

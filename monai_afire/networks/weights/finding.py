@@ -39,15 +39,13 @@ def find_weights(
     The file of weights that a word names.
 
     Args:
-        weights: one of
+        weights: one of these, or None for random weights:
 
             * "released", and for encoders "released_224" and "released_cnn": trained on radiographs, for this task;
             * "demo": small, of the bundle, to try it;
             * "latest": of the newest run that has weights for this task;
             * the name of a run, ``NAME`` of the same bundle or ``BUNDLE/NAME``;
             * a folder of a run, or a file.
-
-            None for random weights.
         task: of the network, such as "classifier"; "encoder" for any network that a training can start from.
         bundle_root: folder of the bundle; None where no bundle asks.
 
@@ -56,10 +54,6 @@ def find_weights(
 
     Raises:
         FileNotFoundError: when nothing has this name; the message lists what there is.
-
-    Example:
-        >>> Path(find_weights("released")).name, Path(find_weights("released", "anomaly detector")).name
-        ('encoder.safetensors', 'detector.safetensors')
     """
     if weights is None or not str(weights):
         return None
@@ -83,19 +77,7 @@ def find_weights(
 
 
 def released_file(name: str, bundle: Path | None = None) -> Path:
-    """
-    A file of the folders of released weights: of a bundle, of the package, or of the clone that it is in.
-
-    Args:
-        name: of the file.
-        bundle: folder of the bundle that is looked at first.
-
-    Returns:
-        The file; its model card is beside it.
-
-    Raises:
-        FileNotFoundError: where the package was installed without its bundles.
-    """
+    """A file of the folders of released weights: of a bundle, of the package, or of the clone that it is in."""
     package = Path(__file__).resolve().parents[2]
     folders = [] if bundle is None else [bundle / "released"]
     for root in (package, package.parent):
@@ -110,10 +92,9 @@ def _newest(runs: Path, task: str) -> Path:
     """The newest run with weights for a task, below a folder of runs or the folder of all of them."""
 
     def is_wanted(folder: Path) -> bool:
-        found = read_description(folder / MODEL)
-        return found is not None and (
-            task == found.task or (task == ENCODER and _is_start(found.task))
-        )
+        description = read_description(folder / MODEL)
+        found = "" if description is None else description.task
+        return task == found or (task == ENCODER and found.startswith("pre-trained"))
 
     parents = runs.glob("*/") if runs == Path(RUNS) else [runs]
     newest = [run for parent in parents if (run := newest_run(parent, is_wanted)) is not None]
@@ -122,11 +103,6 @@ def _newest(runs: Path, task: str) -> Path:
             f"no run in {runs.absolute()} has weights of a network for this task: {task}"
         )
     return max(newest, key=lambda folder: folder.stat().st_mtime)
-
-
-def _is_start(task: str) -> bool:
-    """Whether a training can start from a network: of pre-training."""
-    return task.startswith("pre-trained")
 
 
 def _nothing_found(word: str, words: list[str]) -> str:

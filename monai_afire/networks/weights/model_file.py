@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -16,7 +15,6 @@ import torch
 from torch import nn
 
 from monai_afire.networks.definition import build_network, encoder_definition
-from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.weights.checkpoint_files import (
     check_digest,
     network_state,
@@ -26,11 +24,9 @@ from monai_afire.networks.weights.checkpoint_files import (
     write_pickle,
 )
 from monai_afire.networks.weights.description import (
-    TASKS,
     Description,
     describe,
     from_state,
-    one_for_all,
     tensor_digest,
     with_description,
 )
@@ -38,13 +34,12 @@ from monai_afire.networks.weights.weight_loading import load_encoder_weights
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import is_safetensors, joined_path
 
-__all__ = ["ModelFile", "load_network", "pretrained_afire", "save_network", "saved_network"]
+__all__ = ["ModelFile", "save_network", "saved_network"]
 
 _COPY_AGAIN = (
     "copy the file again, or let the run write it again from checkpoint.pt (--resume True)"
 )
 _OWN_NAMES = ("patch_embedding.", "layers.")  # of encoders
-_STUDENT = re.compile(r"^(network\.)?(encoder|head)\.")
 
 
 def save_network(
@@ -53,7 +48,7 @@ def save_network(
     description: Mapping[str, Any] | None = None,
 ) -> Path:
     """
-    Write a network's state dict for :func:`load_network`, complete or not at all.
+    Write a network's state dict with its description for :class:`ModelFile`, complete or not at all.
 
     Args:
         network: unwrapped.
@@ -65,51 +60,12 @@ def save_network(
 
     Raises:
         OSError: when it cannot be written.
-
-    Example:
-        >>> import tempfile
-        >>> path = save_network(nn.Linear(2, 1), [tempfile.mkdtemp(), "model.pt"])
-        >>> load_network(nn.Linear(2, 1), path)
     """
     file = joined_path(path)
     if global_rank() == 0:
         about = describe(network, **(description or {}))
         write_pickle(with_description(network.state_dict(), about), file)
     return file
-
-
-def load_network(network: nn.Module, path: str | os.PathLike, hint: str = "") -> None:
-    """
-    Load the file that a run of a bundle has written (``model.pt``) into a network of the same class and arguments.
-
-    :meth:`monai_afire.networks.ModelFile.build` builds the network, too.
-
-    Args:
-        network: a network of the same settings.
-        path: the file; ``weights_only=True`` always.
-        hint: what to do if there is no such file, for the message.
-
-    Raises:
-        FileNotFoundError: when there is no such file.
-        ValueError: when the file is damaged or carries code.
-        RuntimeError: when it holds another network.
-
-    Example:
-        >>> import tempfile
-        >>> path = os.path.join(tempfile.mkdtemp(), "model.pt")
-        >>> torch.save(nn.Linear(2, 1).state_dict(), path)
-        >>> load_network(nn.Linear(2, 1), path)
-    """
-    _load(network, ModelFile(path, hint=hint).state_dict, path)
-
-
-def _load(network: nn.Module, state: Mapping[str, Any], path: str | os.PathLike) -> None:
-    try:
-        network.load_state_dict(state)
-    except RuntimeError as error:
-        raise RuntimeError(
-            f"{path} holds another network: give the settings of the run that wrote it. {str(error)[:500]}"
-        ) from error
 
 
 class ModelFile:
@@ -149,16 +105,17 @@ class ModelFile:
         """What the file says about its network."""
         path = self._existing_file()
         # where there is none, the reading of the tensors says whether the file is damaged
-        found = read_description(path) or from_state(self.state_dict)
-        if found is None:
+        description = read_description(path) or from_state(self.state_dict)
+        if description is None:
             raise ValueError(
-                f"{path} does not say how to build its network: build it yourself and use load_network"
+                f"{path} does not say how to build its network: build it, and load ModelFile(path).state_dict"
             )
-        if self.task is not None and found.task != self.task:
+        if self.task not in (None, description.task):
             raise ValueError(
-                f"{path} is for another task, {found.task} instead of {self.task}: {self.hint or 'use another file'}"
+                f"{path} is for another task, {description.task} instead of {self.task}: "
+                f"{self.hint or 'use another file'}"
             )
-        return found
+        return description
 
     @property
     def identity(self) -> Description:
@@ -201,11 +158,6 @@ class ModelFile:
         return self.description.label_kind
 
     @property
-    def trained_on(self) -> str | None:
-        """Whether it was trained on "phantoms" or "radiographs"; None where the file does not say."""
-        return self.description.trained_on
-
-    @property
     def settings(self) -> dict[str, Any]:
         """Other values of the run that wrote the file."""
         return self.description.settings
@@ -245,43 +197,35 @@ class ModelFile:
         definition = self.description.network
         if definition is None:
             raise ValueError(
-                f"{self.path} holds a network of another package: build it yourself and use load_network"
+                f"{self.path} holds a network of another package: build it, and load ModelFile(path).state_dict"
             )
         network = build_network(definition, str(self.path), **replaced)
         is_encoder = self.description.task == "encoder"
         if is_encoder and not any(each.startswith(_OWN_NAMES) for each in self.state_dict):
             load_encoder_weights(network, self.path, strict=True)  # translates a library's names
         else:
-            _load(network, _with_teacher(self.state_dict, network), self.path)
+            self._load_into(network)
         return network.eval()
 
-    def check(self, **given: Any) -> None:
-        """
-        Refuse values that contradict the file.
-
-        Args:
-            given: what a run is going to use, by the names of this object's properties.
-
-        Raises:
-            ValueError: when one differs from the file's.
-        """
-        for name, value in given.items():
-            check_same(name, value, getattr(self, name), self.path)
+    def _load_into(self, network: nn.Module) -> None:
+        try:
+            network.load_state_dict(_with_teacher(self.state_dict, network))
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"{self.path} does not fit the network that it describes. {str(error)[:500]}"
+            ) from error
 
     def build_encoder(self) -> Any:
-        """
-        Build the network's encoder alone, with random weights.
-
-        Returns:
-            The encoder.
-
-        Raises:
-            ValueError: when the description is impossible, or has no encoder.
-        """
+        """The network's encoder alone, with random weights; a ValueError where the file describes none."""
         definition = encoder_definition(self.description.network)
         if definition is None:
             raise ValueError(f"{self.path} describes no encoder")
         return build_network(definition, str(self.path))
+
+    def check(self, **given: Any) -> None:
+        """Refuse values of a run, by the names of this object's properties, that differ from the file's."""
+        for name, value in given.items():
+            check_same(name, value, getattr(self, name), self.path)
 
 
 def check_same(name: str, value: Any, trained: Any, path: str | os.PathLike) -> None:
@@ -293,58 +237,15 @@ def check_same(name: str, value: Any, trained: Any, path: str | os.PathLike) -> 
 
 
 def _with_teacher(state: dict[str, torch.Tensor], network: nn.Module) -> dict[str, torch.Tensor]:
-    """The tensors of an AFiRe network; a detector's file leaves the teacher out, which is the student then."""
-    has_teacher = any(".teacher_" in f".{name}" for name in state)
-    if has_teacher or not any(isinstance(module, AFiRe) for module in network.modules()):
+    """The tensors of a network; a detector's file leaves the teacher out, which is the student then."""
+    if any("teacher_" in name for name in state):
         return state
-    students = [name for name in state if _STUDENT.match(name)]
-    return state | {_STUDENT.sub(r"\1teacher_\2.", name): state[name] for name in students}
+    students = {
+        name: name.replace("teacher_", "") for name in network.state_dict() if "teacher_" in name
+    }
+    return state | {name: state[each] for name, each in students.items() if each in state}
 
 
 def saved_network(file: ModelFile, **replaced: Any) -> nn.Module:
-    """
-    The network that a file describes, with its weights, for configs.
-
-    Args:
-        file: with a description.
-        replaced: arguments of the network's class in the place of the file's.
-
-    Returns:
-        The network, in evaluation mode; see :meth:`ModelFile.build`.
-    """
+    """The network that a file describes, with its weights, for configs: :meth:`ModelFile.build`."""
     return file.build(**replaced)
-
-
-def pretrained_afire(path: str | os.PathLike | None, hint: str = "", **arguments: Any) -> AFiRe:
-    """
-    An AFiRe network to go on training: that of a file, or a new one around an encoder.
-
-    Args:
-        path: the file; empty, or of another network, for a new one.
-        hint: what to do if there is no such file, for the message.
-        arguments: of ``AFiRe``. With a file, only the temperature of the teacher counts; the others are the file's,
-            and an ``encoder`` says the sizes of the images and patches.
-
-    Returns:
-        The network, with teacher and decoder.
-
-    Raises:
-        FileNotFoundError: when there is no such file.
-        ValueError: when it holds a network of other sizes than those of the encoder.
-
-    Example:
-        >>> from monai_afire.networks import ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-        >>> pretrained_afire("", encoder=encoder, num_clusters=8).bank.prototypes.shape
-        torch.Size([16, 8])
-    """
-    found = read_description(path) if path else None
-    if not path or (found is not None and found.task != TASKS["AFiRe"]):
-        return AFiRe(**arguments)
-    kept = {name: arguments[name] for name in {"teacher_temperature"} & arguments.keys()}
-    network = ModelFile(path, TASKS["AFiRe"], hint).build(contrast=True, restore=True, **kept)
-    if encoder := arguments.get("encoder"):  # unlike an encoder, a whole network has one size
-        for option, name in (("image_size", "img_size"), ("patch_size", "patch_size")):
-            given, trained = (getattr(each, name) for each in (encoder, network.encoder))
-            check_same(option, one_for_all(given), one_for_all(trained), path)
-    return network

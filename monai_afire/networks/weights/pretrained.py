@@ -32,8 +32,8 @@ from monai_afire.transforms.radiograph_input import RadiographInput
 
 __all__ = ["ReadyEncoder", "described", "load_encoder", "seen_images", "starting_encoder"]
 
-_PATCH_SIZE = 16
-_SIZES = {"hidden_size": 192, "num_layers": 5, "num_heads": 6}  # of the ViT without a file
+_PATCH_SIZE = 16  # of the ViT without a file, and its sizes
+_SIZES = {"hidden_size": 192, "num_layers": 5, "num_heads": 6}
 
 
 class ReadyEncoder(NamedTuple):
@@ -49,12 +49,14 @@ class ReadyEncoder(NamedTuple):
     transform: RadiographInput
 
 
-def load_encoder(source: str | os.PathLike = RELEASED, pretrained: bool = True) -> ReadyEncoder:
+def load_encoder(weights: str | os.PathLike = RELEASED, pretrained: bool = True) -> ReadyEncoder:
     """
     Load an encoder for pictures with the pre-processing that it was trained with.
 
+    A file that was trained on drawn phantoms alone is loaded with a warning.
+
     Args:
-        source: "released" (ViT, 64 x 64 pixels), "released_224" (ViT-Ti/16, 224 x 224 pixels),
+        weights: "released" (ViT, 64 x 64 pixels), "released_224" (ViT-Ti/16, 224 x 224 pixels),
             "released_cnn" (EfficientNet-Lite0, 128 x 128 pixels), "imagenet" (the same with ImageNet's weights, 224 x
             224 pixels, extra ``imagenet``), "latest" for the newest run, another run, its folder, or a file of this
             package (:func:`find_weights`); also "hub:FOLDER" and "timm:NAME:pretrained"
@@ -70,8 +72,6 @@ def load_encoder(source: str | os.PathLike = RELEASED, pretrained: bool = True) 
         ImportError: when the library or the weights of the encoder are not installed.
         ValueError: when the file is damaged, or does not describe its encoder.
 
-    A file that was trained on drawn phantoms alone is loaded with a warning.
-
     Example:
         >>> import numpy as np, torch
         >>> encoder, transform = load_encoder("released")
@@ -80,7 +80,7 @@ def load_encoder(source: str | os.PathLike = RELEASED, pretrained: bool = True) 
         >>> image.shape, tokens.shape, tokens.mean(1).shape
         (torch.Size([1, 64, 64]), torch.Size([1, 64, 192]), torch.Size([1, 192]))
     """
-    name, standardize = os.fspath(source), False
+    name, standardize = os.fspath(weights), False
     if name == IMAGENET:
         encoder: RadiographEncoder = EfficientNetLiteEncoder(pretrained=pretrained)
     elif is_encoder_name(name):
@@ -140,19 +140,14 @@ def starting_encoder(
     Raises:
         FileNotFoundError: when there is no file to load.
         ValueError: when the encoder is impossible, has no such argument, or the weights do not fit it.
-
-    Example:
-        >>> [type(starting_encoder(*given)).__name__ for given in (["released"], [])]
-        ['ViTEncoder', 'ResidualEncoder']
-        >>> starting_encoder(encoder="vit", image_size=64, num_layers=2).hidden_size
-        192
     """
     path = find_weights(weights)
     description = read_description(path) if path else None
-    definition = encoder_definition(description.network) if description is not None else None
+    definition = encoder_definition(description.network) if description else None
     given = {name: value for name, value in of_vit.items() if value not in (None, False)}
     chosen = encoder or (None if path else otherwise)
-    if definition is not None and chosen in (None, _short_name(definition)):
+    names = (None, VIT) if definition and definition["class"] == ViTEncoder.__name__ else (None,)
+    if definition is not None and chosen in names:
         sides = {"in_channels": channels, "img_size": image_size, "patch_size": patch_size}
         built = build_network(definition, str(path), **_other(sides, definition), **given)
     else:
@@ -167,11 +162,6 @@ def starting_encoder(
     if path and pretrained:
         _load_into(built, path, branch)
     return built
-
-
-def _short_name(definition: dict[str, Any]) -> str:
-    """The word for the encoder of a definition; only that of a ViT is known."""
-    return VIT if definition["class"] == ViTEncoder.__name__ else ""
 
 
 def _other(sides: dict[str, Any], definition: dict[str, Any]) -> dict[str, Any]:
@@ -195,20 +185,19 @@ def described(path: str | os.PathLike | None, name: str, default: Any) -> Any:
 
     Returns:
         The value; one number where all axes have the same.
-
-    Example:
-        >>> described("released", "image_size", 128), described(None, "image_size", 128)
-        (64, 128)
     """
     file = find_weights(path)
     description = None if file is None else read_description(file)
     if description is None:
         return default
-    definition = encoder_definition(description.network) or {"arguments": {}}
-    shape = {"image_size": "img_size", "channels": "in_channels"}
-    found = {key: definition["arguments"].get(argument) for key, argument in shape.items()}
-    found |= {"trained_on": description.trained_on, **(description.preprocessing or {})}
-    value = found.get(name)
+    arguments = (encoder_definition(description.network) or {"arguments": {}})["arguments"]
+    values = {
+        "image_size": arguments.get("img_size"),
+        "channels": arguments.get("in_channels"),
+        "trained_on": description.trained_on,
+        **(description.preprocessing or {}),
+    }
+    value = values.get(name)
     return default if value is None else one_for_all(value)
 
 
@@ -228,10 +217,6 @@ def seen_images(
 
     Returns:
         "phantoms" or "radiographs"; None where it is not known.
-
-    Example:
-        >>> seen_images("released", "radiographs"), seen_images("released_cnn", "phantoms")
-        ('radiographs', 'phantoms')
     """
     if kind == PHANTOMS or not is_frozen:
         return kind

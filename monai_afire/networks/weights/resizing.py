@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -16,70 +16,93 @@ from monai_afire.networks.blocks.position_embedding import (
     resize_position_embedding,
 )
 from monai_afire.networks.nets.encoders.adapted_encoder import IMAGENET_MEAN, IMAGENET_STD
-from monai_afire.networks.weights.formats import EMBEDDING, POSITIONS, Conversion
+from monai_afire.networks.weights.formats import EMBEDDING, POSITIONS, Tensors
+from monai_afire.networks.weights.report import LoadReport
 
-__all__ = ["convert_channels", "fit_swin", "fit_vit", "resize_patch_kernel", "source_grid"]
+__all__ = ["Source", "convert_channels", "fit_swin", "fit_vit", "resize_patch_kernel"]
 
-TABLE = "attn.relative_position_bias_table"
+_TABLE = "attn.relative_position_bias_table"
 # heads of the published models by width; the number is not in a state dict
-PUBLISHED_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16}
+_PUBLISHED_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16}
 
 
-def fit_vit(conversion: Conversion, encoder: Any) -> None:
+class Source(NamedTuple):
+    """
+    What is known of the network that the weights come from.
+
+    Attributes:
+        is_timm: whether it has timm's names; its images of three channels are normalized as ImageNet's.
+        normalization: mean and standard deviation of its images; None to go by the format.
+        grid: patches along each axis of its images; None to infer it from the position embedding.
+        num_heads: attention heads; None where the file does not say.
+        prefix_tokens: how many tokens (class, register) may precede the patches in the position embedding.
+        register_tokens: how many of them are registers, which may have no positions while the others have.
+    """
+
+    is_timm: bool = False
+    normalization: tuple[Any, Any] | None = None
+    grid: tuple[int, ...] | None = None
+    num_heads: int | None = None
+    prefix_tokens: int = 0
+    register_tokens: int = 0
+
+
+def fit_vit(tensors: Tensors, source: Source, encoder: Any, report: LoadReport) -> None:
     """Bring patch and position embedding into the shapes of a ``ViTEncoder``, in place; the rest stays as it is."""
-    _fit_patch_embedding(conversion, EMBEDDING, encoder.patch_size, encoder)
-    if POSITIONS in conversion.tensors:
-        _fit_positions(conversion, encoder.grid_size)
-    heads, published = encoder.blocks[0].attn.num_heads, PUBLISHED_HEADS.get(encoder.hidden_size)
-    is_unknown = conversion.source.of_photographs and conversion.num_heads is None
-    if is_unknown and published not in (None, heads):
-        conversion.notes.append(
-            f"the encoder has {heads} attention heads, published models of width {encoder.hidden_size} have "
-            f"{published}; a checkpoint does not hold the number, and a wrong one spoils the features"
+    _fit_patch_embedding(tensors, EMBEDDING, encoder.patch_size, source, encoder, report)
+    if POSITIONS in tensors:
+        _fit_positions(tensors, source, encoder.grid_size, report)
+    heads, width = encoder.blocks[0].attn.num_heads, encoder.hidden_size
+    published = _PUBLISHED_HEADS.get(width, heads)
+    if source.is_timm and source.num_heads is None and heads != published:
+        report.notes.append(
+            f"the encoder has {heads} attention heads, published models of width {width} have {published}; "
+            "a checkpoint does not hold the number, and a wrong one spoils the features"
         )
 
 
-def fit_swin(conversion: Conversion, encoder: Any) -> None:
-    """
-    Bring patch embedding and tables of relative positions into the shapes of a ``SwinEncoder``, in place.
-
-    A table for another window is interpolated (bicubic, antialiased) to the encoder's.
-    """
+def fit_swin(tensors: Tensors, source: Source, encoder: Any, report: LoadReport) -> None:
+    """Bring patch embedding and tables of relative positions into the shapes of a ``SwinEncoder``, in place."""
     patch_size = encoder.patch_embed.proj.weight.shape[2:]
-    _fit_patch_embedding(conversion, "patch_embed.proj", patch_size, encoder)
+    _fit_patch_embedding(tensors, "patch_embed.proj", patch_size, source, encoder, report)
     for number, layer in enumerate(encoder.layers):
         window = layer.blocks[0].attn.window_size
-        names = [f"layers.{number}.blocks.{block}.{TABLE}" for block in range(len(layer.blocks))]
-        count = sum(_fit_table(conversion.tensors, name, window) for name in names)
+        names = [f"layers.{number}.blocks.{block}.{_TABLE}" for block in range(len(layer.blocks))]
+        count = sum(_fit_table(tensors, name, window) for name in names)
         if count:
             size = " x ".join(map(str, window))
-            conversion.resized.append(
+            report.resized.append(
                 f"layers.{number}.blocks: {count} tables of relative positions -> window {size}"
             )
 
 
 def _fit_patch_embedding(
-    conversion: Conversion, layer: str, patch_size: Sequence[int], encoder: Any
+    tensors: Tensors,
+    layer: str,
+    patch_size: Sequence[int],
+    source: Source,
+    encoder: Any,
+    report: LoadReport,
 ) -> None:
     """Bring a patch embedding to an encoder's channels, normalization and patch size, in place."""
-    tensors, name = conversion.tensors, f"{layer}.weight"
+    name = f"{layer}.weight"
     if name not in tensors:
         return
     old_shape = tuple(tensors[name].shape)
     kernel = _as_kernel(tensors[name], name, patch_size).cpu()
     bias = tensors.get(f"{layer}.bias", torch.zeros(kernel.shape[0], dtype=kernel.dtype)).cpu()
-    normalization = _source_normalization(conversion, kernel.shape[1])
     # one value stands for all channels
     mean, std = (
         value.detach().cpu().flatten().expand(encoder.in_channels)
         for value in (encoder.mean, encoder.std)
     )
+    normalization = _source_normalization(source, kernel.shape[1], report)
     kernel, bias = convert_channels(kernel, bias, normalization, (mean, std))
     if kernel.shape[2:] != tuple(patch_size):
         kernel = resize_patch_kernel(kernel, tuple(patch_size))
     tensors[name], tensors[f"{layer}.bias"] = kernel, bias
     if tuple(kernel.shape) != old_shape:
-        conversion.resized.append(f"{name} {old_shape} -> {tuple(kernel.shape)}")
+        report.resized.append(f"{name} {old_shape} -> {tuple(kernel.shape)}")
 
 
 def _as_kernel(weight: torch.Tensor, name: str, patch_size: Sequence[int]) -> torch.Tensor:
@@ -95,13 +118,13 @@ def _as_kernel(weight: torch.Tensor, name: str, patch_size: Sequence[int]) -> to
 
 
 def _source_normalization(
-    conversion: Conversion, channels: int
+    source: Source, channels: int, report: LoadReport
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
     """Mean and standard deviation of the source's images; None for those of the encoder."""
-    given = conversion.normalization
-    if given is None and conversion.source.of_photographs and channels == 3:
+    given = source.normalization
+    if given is None and source.is_timm and channels == 3:
         given = IMAGENET_MEAN, IMAGENET_STD
-        conversion.notes.append(
+        report.notes.append(
             "the patch embedding is converted from ImageNet's normalization of RGB images; if the checkpoint's was "
             "another, pass source_normalization"
         )
@@ -122,14 +145,8 @@ def resize_patch_kernel(kernel: torch.Tensor, new_size: Sequence[int]) -> torch.
 
     .. math:: \hat w = \arg\min_{\hat w} E_x (\langle x, w \rangle - \langle Bx, \hat w \rangle)^2 = (B^\top)^+ w
 
-    with B the bicubic interpolation of a patch x: exact for larger patches, least squares for smaller ones.
-
-    Args:
-        kernel: ``(D, C, *patch)``.
-        new_size: edge lengths of the new patch in pixels.
-
-    Returns:
-        ``(D, C, *new_size)`` of the same dtype.
+    with B the bicubic interpolation of a patch x: exact for larger patches, least squares for smaller ones. From
+    ``(D, C, *patch)`` to ``(D, C, *new_size)`` of the same dtype.
     """
     sizes = zip(kernel.shape[2:], new_size, strict=True)
     matrices = [torch.linalg.pinv(resize_matrix(old, new).T) for old, new in sizes]
@@ -151,8 +168,6 @@ def convert_channels(
     .. math:: W' = W \, \text{diag}(1/s) \, A \, \text{diag}(s'), \qquad
         b' = b + \sum_\text{pixels} W \frac{A m' - m}{s}
 
-    For RGB to gray with equal normalizations this is the sum over the channels.
-
     Args:
         kernel: W, ``(D, C, *patch)``.
         bias: b, ``(D,)``.
@@ -161,9 +176,6 @@ def convert_channels(
 
     Returns:
         W' ``(D, C', *patch)`` and b' ``(D,)`` in their dtypes; the very tensors given where nothing changes.
-
-    Raises:
-        ValueError: when C and C' differ and neither is 1.
     """
     new_mean, new_std = (value.double() for value in new_normalization)
     mixture = _mixture(kernel.shape[1], new_mean.numel())
@@ -173,8 +185,7 @@ def convert_channels(
     unchanged = torch.allclose(mean, expected[0]) and torch.allclose(std, expected[1])
     if unchanged and kernel.shape[1] == new_mean.numel():
         return kernel, bias
-    factor = mixture * new_std / std[:, None]
-    weight = torch.einsum("dc...,cn->dn...", kernel.double(), factor)
+    weight = torch.einsum("dc...,cn->dn...", kernel.double(), mixture * new_std / std[:, None])
     shift = kernel.double().flatten(2).sum(-1) @ ((expected[0] - mean) / std)
     return weight.to(kernel.dtype), (bias.double() + shift).to(bias.dtype)
 
@@ -190,70 +201,39 @@ def _mixture(old: int, new: int) -> torch.Tensor:
     return torch.full((old, new), 1 / new, dtype=torch.float64)
 
 
-def _fit_positions(conversion: Conversion, target: tuple[int, ...]) -> None:
+def _fit_positions(
+    tensors: Tensors, source: Source, target: tuple[int, ...], report: LoadReport
+) -> None:
     """Leave out the positions of class and register tokens, and interpolate the others."""
-    embedding = conversion.tensors[POSITIONS].cpu()
-    found = _grid_of_positions(conversion, embedding, target)
+    positions = tensors[POSITIONS].cpu()
+    found = _grid_of_positions(positions.shape[1], source, target) if positions.ndim == 3 else None
     if found is None:
         raise ValueError(
-            f"{POSITIONS} is {tuple(embedding.shape)} with up to {conversion.prefix_tokens} class tokens, the "
-            f"encoder's grid is {target}, source_grid is {conversion.grid}: pass the checkpoint's number of patches "
-            "as source_grid"
+            f"{POSITIONS} is {tuple(positions.shape)} with up to {source.prefix_tokens} class tokens, the encoder's "
+            f"grid is {target}, source_grid is {source.grid}: pass the checkpoint's number of patches as source_grid"
         )
     skip, grid = found
-    conversion.tensors[POSITIONS] = embedding[:, skip:]
+    tensors[POSITIONS] = positions[:, skip:]
     if grid != target:
-        conversion.tensors[POSITIONS] = resize_position_embedding(embedding[:, skip:], grid, target)
+        tensors[POSITIONS] = resize_position_embedding(positions[:, skip:], grid, target)
         old, new = (" x ".join(map(str, each)) for each in (grid, target))
-        conversion.resized.append(f"{POSITIONS} of {old} patches -> {new}")
+        report.resized.append(f"{POSITIONS} of {old} patches -> {new}")
 
 
 def _grid_of_positions(
-    conversion: Conversion, embedding: torch.Tensor, target: tuple[int, ...]
+    count: int, source: Source, target: tuple[int, ...]
 ) -> tuple[int, tuple[int, ...]] | None:
-    """How many positions to skip, and the grid of the others; None where they fill none."""
-    if embedding.ndim != 3:
-        return None
-    positions, prefix_tokens, grid = embedding.shape[1], conversion.prefix_tokens, conversion.grid
-    if grid is None:
-        same_first = not conversion.source.of_photographs
-        registers = conversion.register_tokens
-        return source_grid(positions, prefix_tokens, target, same_first, registers)
-    skip = positions - math.prod(grid)
-    fits = 0 <= skip <= prefix_tokens and len(grid) == len(target)
-    return (skip, grid) if fits else None
-
-
-def source_grid(
-    num_positions: int,
-    prefix_tokens: int,
-    new_grid: Sequence[int],
-    same_first: bool,
-    register_tokens: int = 0,
-) -> tuple[int, tuple[int, ...]] | None:
-    """
-    Tell the grid of patches from the number of position embeddings, where a file does not state it.
-
-    All tokens before the patches have positions, or those that are no registers (DINOv2), or none.
-
-    Args:
-        num_positions: their number in the checkpoint.
-        prefix_tokens: how many of them may belong to class and register tokens.
-        new_grid: the encoder's grid.
-        same_first: whether the encoder's grid is likelier than a square one.
-        register_tokens: how many of the tokens before the patches are registers.
-
-    Returns:
-        Number of embeddings to skip and the grid; None if there is no such grid.
-
-    Example:
-        >>> source_grid(197, 1, (20, 20), same_first=False)
-        (1, (14, 14))
-    """
-    # a square grid behind any number of tokens is likelier than the encoder's own behind one
-    for kind in (_same_grid, _square_grid) if same_first else (_square_grid, _same_grid):
-        for skip in (prefix_tokens, prefix_tokens - register_tokens, 0):
-            grid = kind(num_positions - skip, new_grid)
+    """How many positions to skip, and the grid of the others, as stated or inferred; None where they fill none."""
+    if source.grid is not None:
+        skip = count - math.prod(source.grid)
+        fits = 0 <= skip <= source.prefix_tokens and len(source.grid) == len(target)
+        return (skip, source.grid) if fits else None
+    # of timm, a square grid behind any number of tokens is likelier than the encoder's own behind one
+    kinds = (_square_grid, _same_grid) if source.is_timm else (_same_grid, _square_grid)
+    for kind in kinds:
+        # all tokens before the patches have positions, or those that are no registers (DINOv2), or none
+        for skip in (source.prefix_tokens, source.prefix_tokens - source.register_tokens, 0):
+            grid = kind(count - skip, target)
             if grid is not None:
                 return skip, grid
     return None
@@ -268,16 +248,16 @@ def _square_grid(patches: int, new_grid: Sequence[int]) -> tuple[int, ...] | Non
     return (edge,) * len(new_grid) if patches > 0 and edge ** len(new_grid) == patches else None
 
 
-def _fit_table(tensors: dict[str, torch.Tensor], name: str, window: tuple[int, ...]) -> bool:
-    """Resize one table if its window is another; return whether it was."""
+def _fit_table(tensors: Tensors, name: str, window: tuple[int, ...]) -> bool:
+    """Resize one table (bicubic, antialiased) if its window is another; return whether it was."""
     table, offsets = tensors.get(name), tuple(2 * w - 1 for w in window)
     if table is None or table.shape[0] == math.prod(offsets):
         return False
-    found = source_grid(table.shape[0], 0, offsets, same_first=True)
-    if found is None:
+    grid = _square_grid(table.shape[0], offsets)
+    if grid is None:
         raise ValueError(
             f"{name} is {tuple(table.shape)} in the checkpoint, no table of a square window: build the encoder, whose "
             f"window is {window}, with the checkpoint's window_size and img_size"
         )
-    tensors[name] = resize_position_embedding(table[None].cpu(), found[1], offsets)[0]
+    tensors[name] = resize_position_embedding(table[None].cpu(), grid, offsets)[0]
     return True

@@ -9,7 +9,6 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -29,73 +28,32 @@ from monai_afire.networks.weights.checkpoint_files import Checkpoint, read_check
 from monai_afire.networks.weights.finding import find_weights
 from monai_afire.networks.weights.formats import (
     SWIN_FORMATS,
+    TIMM,
     VIT_FORMATS,
-    Conversion,
-    Format,
+    Tensors,
     find_encoder,
-    same_names,
+    find_names,
+    translated,
 )
-from monai_afire.networks.weights.resizing import fit_swin, fit_vit
+from monai_afire.networks.weights.report import LoadReport
+from monai_afire.networks.weights.resizing import Source, fit_swin, fit_vit
 from monai_afire.utils.text import first_few
 
-__all__ = ["LoadReport", "check_branch", "encoders_of", "load_encoder_weights"]
+__all__ = ["check_branch", "encoders_of", "load_encoder_weights"]
 
 logger = logging.getLogger(__name__)
 
 # tensors of a ViT or a Swin without which nothing else is of use
 _NEEDED = r"\bblocks\.\d+\.(attn|mlp)\.|patch_embeddings\."
-_BLOCK = re.compile(r"(?:.+?\.)?(?:blocks|layers?)\.\d+(?:\.blocks\.\d+)?(?=\.)")
-
-
-@dataclass
-class LoadReport:
-    """
-    The outcome of ``load_encoder_weights``; ``print`` it for a summary.
-
-    Attributes:
-        file: where the weights came from.
-        layout: whose key names the checkpoint has, e.g. "timm".
-        prefix: what preceded these names in the file, e.g. "teacher.backbone.".
-        loaded: the encoder's keys that were overwritten.
-        missing: the encoder's keys that the checkpoint does not have; they keep their values.
-        unexpected: the checkpoint's keys (without prefix) that mean nothing to the encoder.
-        resized: the loaded keys that were resampled or had other channels, with both sizes.
-        dropped: the checkpoint's keys that are left out on purpose: class token, heads, decoders, other branches.
-        notes: assumptions and conversions that are worth knowing.
-
-    Example:
-        >>> print(LoadReport(file="dino.pth", layout="timm", loaded=["norm.weight"], missing=["norm.bias"]))
-        encoder weights from dino.pth (timm names)
-          loaded     1: norm.weight
-          missing    1: norm.bias
-          unexpected 0
-          resized    0
-          dropped    0
-    """
-
-    file: str
-    layout: str
-    prefix: str = ""
-    loaded: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    unexpected: list[str] = field(default_factory=list)
-    resized: list[str] = field(default_factory=list)
-    dropped: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        prefix = f", prefix {self.prefix!r}" if self.prefix else ""
-        lines = [f"encoder weights from {self.file} ({self.layout} names{prefix})"]
-        for title in ("loaded", "missing", "unexpected", "resized", "dropped"):
-            names = getattr(self, title)
-            some = f": {first_few(names, 4)}" if names else ""
-            lines.append(f"  {title:<10} {len(names)}{some}")
-        return "\n".join(lines + [f"  note: {note}" for note in self.notes])
+_FIRST_OF_BLOCK = re.compile(r"(layers\.\d+\.)?blocks\.\d+\.norm1\.weight")
+_REGISTER_TOKENS = r"reg_token$|register_tokens$"
+_PREFIX_TOKENS = rf"{_REGISTER_TOKENS}|(cls|dist)_token$"
+_TIMM_EPS = 1e-6  # of its layer norms
 
 
 def load_encoder_weights(
     net: nn.Module,
-    path_or_state_dict: str | os.PathLike | Mapping[str, Any],
+    weights: str | os.PathLike | Mapping[str, Any],
     key: str | None = None,
     branch: str = "teacher",
     source_normalization: tuple[Any, Any] | None = None,
@@ -107,47 +65,34 @@ def load_encoder_weights(
 
     Understood are PyTorch and safetensors files with this package's key names (``model.pt``, ``checkpoint.pt``) and,
     for a ``ViTEncoder``, MONAI's and timm's (as in DINO, DINOv2, MAE, DeiT and the code of AFiRe's authors), nested and
-    prefixed in any way. Other networks of timm and those of Hugging Face come in as themselves
-    (:class:`monai_afire.networks.TimmEncoder`, :class:`monai_afire.networks.HuggingFaceEncoder`). Files are read with
-    ``weights_only=True``. Nothing in the network changes before all checks have passed. The steps, in this order:
+    prefixed in any way. Code in a file never runs, and nothing in the network changes before all checks have passed.
 
-    1. Read the file, find the encoder in it, take the teacher's where there are two, strip the prefix.
-    2. Translate the key names; multiply LayerScale into the weights.
-    3. Convert the patch embedding to the encoder's channels and normalization. For gray that is the sum over RGB,
-       corrected so that a gray image gives the token that the source network gives for the same image as RGB in its
-       own normalization: exact, not an approximation.
-    4. Resample the patch embedding to the patch size (FlexiViT) and interpolate the position embedding on the grid
-       (bicubic, antialiased). It replaces a sine-cosine embedding too, and stays frozen if that was. A Swin's tables
-       of relative positions are interpolated to the windows in the same way.
-    5. Load, and give the layer norms the eps of the source.
+    * *Patch embedding.* It is converted to the encoder's channels and normalization, exactly: a gray image gives the
+      token that the source gives for the same image as RGB in its own normalization. It is resampled to the patch size
+      (FlexiViT).
+    * *Positions* and a Swin's tables of relative positions are interpolated on the grid (bicubic, antialiased). They
+      replace a sine-cosine embedding, too, and stay frozen if that was.
+    * *LayerScale* is multiplied into the weights, which is exact.
+    * *Class and register tokens* are dropped with their positions. All other weights are equal, but the patch tokens'
+      features are not, since attention has fewer keys.
+    * *Layer norms* get the eps of the source: 1e-6 of timm, 1e-5 of MONAI. No state dict holds it.
+    * *Attention heads.* Their number is not in a foreign checkpoint; build the encoder with the right one.
 
-    *Class token.* The encoder has none: the checkpoint's, its register tokens and their positions are dropped. All
-    other weights are equal, but the patch tokens' features are not, since attention now has one key less.
-
-    *Layer norm.* The eps of timm's ViT is 1e-6, of MONAI's (and of every Swin) 1e-5. It is not part of a state dict:
-    for the saved result, build the encoder with that ``norm_eps``; else features change by about 1e-5.
-
-    *Attention heads.* Their number is not in a ViT's checkpoint; ``ViTEncoder`` must be built with the right one.
-
-    *Encoders of other libraries* (``AdaptedEncoder``) take a file that has every tensor their
-    tokens depend on, or the name of their model ("hub:...", "timm:..."). For a model of timm, timm translates the names
-    of published files and resizes their position embeddings; ``source_normalization`` and ``source_grid`` do not
-    count.
+    Encoders of other libraries (``TimmEncoder``, ``HuggingFaceEncoder``, ``MONAIEncoder``) take a file that has every
+    tensor their tokens depend on, or the name of their model ("hub:...", "timm:..."). timm translates published files
+    of its models and resizes their positions; ``source_normalization`` and ``source_grid`` do not count.
 
     Args:
-        net: a ``ViTEncoder``, ``SwinEncoder`` or adapted encoder, or a network with one as `encoder` (``AFiRe``,
-            ``PEAC``, ``ACE``, classifiers). If it has a `teacher_encoder`, that gets the same weights, since a teacher
-            starts as the copy of its student.
-        path_or_state_dict: the file, a word of :func:`monai_afire.networks.find_weights` such as "released", or a
-            state dict in memory.
-        key: part of the file to look in, e.g. "state_dict_ema" or "network.encoder"; needed where several encoders
-            remain.
+        net: an encoder, or a network with one as `encoder` (``AFiRe``, classifiers, ...). Its `teacher_encoder`, if
+            any, gets the same weights, since a teacher starts as the copy of its student.
+        weights: a file, a word of :func:`monai_afire.networks.find_weights` such as "released", or a state dict.
+        key: part of the file to look in, e.g. "state_dict_ema"; needed where several encoders remain.
         branch: "teacher" (the papers' choice for transfer) or "student", where the checkpoint has both.
-        source_normalization: mean and standard deviation that the checkpoint's images were normalized with, one
-            value or one per channel each. None: ImageNet's for three-channel weights in timm's format (but
-            Google's ViTs have ``(0.5, 0.5)``), else the encoder's own.
-        source_grid: patches along each axis of the checkpoint's images; needed only where they are not square, and the
-            file does not state its image size, as files of this package do.
+        source_normalization: mean and standard deviation of the source's images, one value or one per channel each.
+            None for what the file says, or else ImageNet's for three-channel weights of timm (but Google's ViTs have
+            ``(0.5, 0.5)``), or the encoder's own.
+        source_grid: patches along each axis of the source's images; needed where they are not square, and the file does
+            not say so, as files of this package do.
         strict: whether any missing or unexpected key is an error.
 
     Returns:
@@ -169,20 +114,22 @@ def load_encoder_weights(
     check_branch(branch)
     encoders = encoders_of(net)
     encoder: Any = encoders[0]
-    targets = [each.model if isinstance(each, AdaptedEncoder) else each for each in encoders]
-    checkpoint = _read(path_or_state_dict, encoder)
+    checkpoint = _read(weights, encoder)
+    report = LoadReport(checkpoint.name)
     if isinstance(encoder, (ViTEncoder, SwinEncoder)):
-        conversion = _convert(encoder, checkpoint, key, branch, source_normalization, source_grid)
+        grid = None if source_grid is None else tuple(source_grid)
+        given = Source(normalization=source_normalization, grid=grid)
+        tensors = _fitted(encoder, checkpoint, key, branch, given, report)
     else:
-        conversion = _convert_exactly(encoder, targets[0], checkpoint, key, branch)
-    report = _compare(conversion, targets[0], checkpoint.name, getattr(encoder, "unused", ()))
-    _refuse_parts_of_a_network(conversion, targets[0], report)
+        tensors = _matched(encoder, checkpoint, key, branch, report)
+    targets = [_network_of(each) for each in encoders]
+    _compare(tensors, targets[0], getattr(encoder, "unused", ()), report)
     if strict and (report.missing or report.unexpected):
         raise ValueError(f"the checkpoint does not fit exactly, and strict is set:\n{report}")
     for target in targets:
-        found = {name: conversion.tensors[name] for name in report.loaded}
-        target.load_state_dict(found, strict=False)
-    _set_layer_norm_eps(encoders, conversion.layer_norm_eps, report)
+        target.load_state_dict({name: tensors[name] for name in report.loaded}, strict=False)
+    if isinstance(encoder, (ViTEncoder, SwinEncoder)):
+        _set_layer_norm_eps(encoders, checkpoint.arguments.get("norm_eps"), report)
     incomplete = bool(report.missing or report.unexpected)
     logger.log(logging.WARNING if incomplete else logging.INFO, str(report))
     return report
@@ -195,23 +142,7 @@ def check_branch(branch: str) -> None:
 
 
 def encoders_of(net: nn.Module) -> list[nn.Module]:
-    """
-    The encoder(s) of a network: itself, or its `encoder` and, where there is one, its `teacher_encoder`.
-
-    Args:
-        net: an encoder or a network that has one.
-
-    Returns:
-        The encoder, then the teacher.
-
-    Raises:
-        TypeError: when there is no known encoder.
-
-    Example:
-        >>> encoder = ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2)
-        >>> encoders_of(nn.ModuleDict({"encoder": encoder})) == encoders_of(encoder)
-        True
-    """
+    """The encoders of a network: itself, or its `encoder` and, where there is one, its `teacher_encoder`."""
     if not missing_parts(net):
         return [net]
     parts = dict(net.named_children())
@@ -223,35 +154,23 @@ def encoders_of(net: nn.Module) -> list[nn.Module]:
     return [parts[name] for name in ("encoder", "teacher_encoder") if name in parts]
 
 
-def _read(source: Any, encoder: Any) -> Checkpoint:
+def _read(weights: Any, encoder: Any) -> Checkpoint:
     """A state dict in memory, a file, or a model of another library."""
-    if isinstance(source, Mapping):
-        return read_checkpoint(source)
-    if is_encoder_name(source):
-        return Checkpoint(source, _floating(build_encoder(source, encoder)))
-    return read_checkpoint(str(find_weights(source)))
+    if isinstance(weights, Mapping):
+        return read_checkpoint(weights)
+    if is_encoder_name(weights):
+        return Checkpoint(weights, _floating(build_encoder(weights, encoder)), {})
+    return read_checkpoint(str(find_weights(weights)))
 
 
-def _convert(
-    encoder: Any,
-    checkpoint: Checkpoint,
-    key: str | None,
-    branch: str,
-    normalization: tuple[Any, Any] | None,
-    grid: Sequence[int] | None,
-) -> Conversion:
-    """The ViT or Swin in a checkpoint under this package's names, in the encoder's shapes."""
-    is_vit = isinstance(encoder, ViTEncoder)
-    formats = VIT_FORMATS if is_vit else SWIN_FORMATS
-    conversion = find_encoder(checkpoint.tensors, formats, branch, key)
-    if conversion is None:
-        raise _nothing_found(checkpoint, encoder.state_dict())
-    _take_stated(conversion, checkpoint, encoder)
-    conversion.normalization = normalization or conversion.normalization
-    conversion.grid = conversion.grid if grid is None else tuple(grid)
-    fit_vit(conversion, encoder) if is_vit else fit_swin(conversion, encoder)
-    _fill_absent_biases(conversion, encoder)
-    return conversion
+def _network_of(encoder: nn.Module) -> nn.Module:
+    """What has the names of a file: of another library's encoder, the library's network."""
+    return encoder.model if isinstance(encoder, AdaptedEncoder) else encoder
+
+
+def _floating(module: nn.Module) -> Tensors:
+    tensors = module.state_dict()
+    return {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
 
 
 def _nothing_found(checkpoint: Checkpoint, expected: Mapping[str, Any]) -> ValueError:
@@ -262,23 +181,55 @@ def _nothing_found(checkpoint: Checkpoint, expected: Mapping[str, Any]) -> Value
     )
 
 
-def _take_stated(conversion: Conversion, checkpoint: Checkpoint, encoder: Any) -> None:
-    """Note what the file says of its encoder, which tensors do not show."""
-    stated = checkpoint.arguments
-    conversion.grid = _stated_grid(stated, encoder)
+# ---- ViTEncoder and SwinEncoder
+
+
+def _fitted(
+    encoder: Any,
+    checkpoint: Checkpoint,
+    key: str | None,
+    branch: str,
+    given: Source,
+    report: LoadReport,
+) -> Tensors:
+    """The ViT or Swin in a checkpoint under this package's names, in the encoder's shapes."""
+    is_vit = isinstance(encoder, ViTEncoder)
+    formats = VIT_FORMATS if is_vit else SWIN_FORMATS
+    found = find_encoder(checkpoint.tensors, formats, branch, key)
+    if found is None:
+        raise _nothing_found(checkpoint, encoder.state_dict())
+    report.layout, report.prefix = found[0].name, found[1]
+    tensors = translated(checkpoint.tensors, *found, report)
+    source = _source(checkpoint, encoder, given, report)
+    fit = fit_vit if is_vit else fit_swin
+    fit(tensors, source, encoder, report)
+    _fill_absent_biases(tensors, encoder, report)
+    return tensors
+
+
+def _source(
+    checkpoint: Checkpoint,
+    encoder: Any,
+    given: Source,
+    report: LoadReport,
+) -> Source:
+    """What the caller, the file and its format say of the network that the weights come from."""
+    stated, normalization = checkpoint.arguments, given.normalization
     heads = stated.get("num_heads")
-    if isinstance(heads, int):
-        own = encoder.blocks[0].attn.num_heads
-        if heads != own:
-            raise ValueError(
-                f"{checkpoint.name} has {heads} attention heads, the encoder {own}: build it with num_heads={heads}"
-            )
-        conversion.num_heads = heads
-    if {"mean", "std"} <= stated.keys():
+    if isinstance(heads, int) and heads != encoder.blocks[0].attn.num_heads:
+        raise ValueError(f"{checkpoint.name} needs an encoder with num_heads={heads}")
+    if normalization is None and {"mean", "std"} <= stated.keys():
         # as the encoder's buffers hold them: 0.449 itself is another number
         mean, std = (torch.tensor(ensure_tuple(stated[name])) for name in ("mean", "std"))
-        conversion.normalization = mean, std
-    conversion.layer_norm_eps = stated.get("norm_eps", conversion.layer_norm_eps)
+        normalization = mean, std
+    return Source(
+        report.layout == TIMM.name,
+        normalization,
+        given.grid or _stated_grid(stated, encoder),
+        heads,
+        _count_tokens(checkpoint.tensors, report.prefix, _PREFIX_TOKENS),
+        _count_tokens(checkpoint.tensors, report.prefix, _REGISTER_TOKENS),
+    )
 
 
 def _stated_grid(stated: Mapping[str, Any], encoder: Any) -> tuple[int, ...] | None:
@@ -291,38 +242,64 @@ def _stated_grid(stated: Mapping[str, Any], encoder: Any) -> tuple[int, ...] | N
     return tuple(size // patch for size, patch in zip(img_size, patch_size, strict=True))
 
 
-def _convert_exactly(
-    encoder: Any, target: nn.Module, checkpoint: Checkpoint, key: str | None, branch: str
-) -> Conversion:
+def _count_tokens(tensors: Tensors, prefix: str, pattern: str) -> int:
+    """How many tokens the learned ones of some names are."""
+    found = [
+        each
+        for name, each in tensors.items()
+        if name.startswith(prefix) and re.search(pattern, name)
+    ]
+    return sum(each.shape[1] if each.ndim == 3 else 1 for each in found)
+
+
+def _fill_absent_biases(tensors: Tensors, encoder: nn.Module, report: LoadReport) -> None:
+    """A layer that has no bias in the source has a bias of zero in the encoder."""
+    filled = []
+    for name, tensor in encoder.state_dict().items():
+        layer, _, part = name.rpartition(".")
+        if part == "bias" and name not in tensors and f"{layer}.weight" in tensors:
+            tensors[name] = torch.zeros(tensor.shape)
+            filled.append(name)
+    if filled:
+        report.notes.append(
+            f"{len(filled)} biases that the source does not have are zero: {first_few(filled)}"
+        )
+
+
+# ---- encoders of other libraries, and of convolutions
+
+
+def _matched(
+    encoder: Any, checkpoint: Checkpoint, key: str | None, branch: str, report: LoadReport
+) -> Tensors:
     """The tensors in a checkpoint that have a network's own names, or names that its library translates."""
+    target = _network_of(encoder)
     expected = _floating(target)
-    prefix = same_names(checkpoint.tensors, expected, branch, key)
+    prefix = find_names(checkpoint.tensors, expected, branch, key)
     if prefix is None:
         raise _nothing_found(checkpoint, expected)
-    inside = {
+    report.layout, report.prefix = type(target).__name__, prefix
+    tensors = {
         name.removeprefix(prefix): each
         for name, each in checkpoint.tensors.items()
         if name.startswith(prefix)
     }
-    translated = inside
+    own = tensors
     if isinstance(encoder, AdaptedEncoder):
-        _fit_stated_positions(inside, checkpoint.arguments, encoder)
-        translated = encoder.own_tensors(inside, checkpoint.name)
-    found = {name: translated[name] for name in expected if name in translated}
-    conversion = Conversion(Format(type(target).__name__), prefix, found)
+        _fit_stated_positions(tensors, checkpoint.arguments, encoder)
+        own = encoder.own_tensors(tensors, checkpoint.name)
+    found = {name: own[name] for name in expected if name in own}
     used = {id(each) for each in found.values()}  # under another name, too
-    for name, tensor in inside.items():
+    for name, tensor in tensors.items():
         if name not in found and id(tensor) not in used:
-            conversion.dropped.append(name)
+            report.dropped.append(name)
         elif name in found and found[name].shape != tensor.shape:
             shapes = f"{tuple(tensor.shape)} -> {tuple(found[name].shape)}"
-            conversion.resized.append(f"{name} {shapes}")
-    return conversion
+            report.resized.append(f"{name} {shapes}")
+    return found
 
 
-def _fit_stated_positions(
-    tensors: dict[str, torch.Tensor], stated: Mapping[str, Any], encoder: Any
-) -> None:
+def _fit_stated_positions(tensors: Tensors, stated: Mapping[str, Any], encoder: Any) -> None:
     """Resize positions of an encoder whose image size the file states, which its library would take for a square."""
     grid = _stated_grid(stated, encoder)
     if grid is None or grid == encoder.grid_size:
@@ -336,68 +313,33 @@ def _fit_stated_positions(
             tensors[name] = torch.cat([positions[:, :skip], resized], dim=1)
 
 
-def _floating(module: nn.Module) -> dict[str, torch.Tensor]:
-    return {
-        name: tensor for name, tensor in module.state_dict().items() if tensor.is_floating_point()
-    }
-
-
-def _fill_absent_biases(conversion: Conversion, encoder: nn.Module) -> None:
-    """A layer that has no bias in the source has a bias of zero in the encoder."""
-    tensors, filled = conversion.tensors, []
-    for name, tensor in encoder.state_dict().items():
-        layer, _, part = name.rpartition(".")
-        if part == "bias" and name not in tensors and f"{layer}.weight" in tensors:
-            tensors[name] = torch.zeros(tensor.shape)
-            filled.append(name)
-    if filled:
-        note = f"{len(filled)} biases that the source does not have are zero: {first_few(filled)}"
-        conversion.notes.append(note)
+# ---- check
 
 
 def _compare(
-    conversion: Conversion, target: nn.Module, file: str, unused: Sequence[str]
-) -> LoadReport:
-    """What is loaded and what not; a tensor that is not finite or of another shape is an error."""
-    tensors, own = conversion.tensors, _floating(target)
-    expected = {name: tuple(tensor.shape) for name, tensor in own.items()}
-    found = {name: tuple(tensors[name].shape) for name in expected if name in tensors}
-    if wrong := [name for name, shape in found.items() if shape != expected[name]]:
-        first = f"{wrong[0]} is {found[wrong[0]]} in the file, {expected[wrong[0]]} in the encoder"
-        raise ValueError(
-            f"{len(wrong)} tensors of {file} do not fit the encoder: {first}; build it with the file's sizes "
-            f"({_sizes_of(tensors)})"
-        )
-    if bad := [name for name, tensor in tensors.items() if not tensor.isfinite().all()]:
-        raise ValueError(
-            f"{file} has NaN or infinite values in {len(bad)} tensors ({first_few(bad)}): take an earlier checkpoint"
-        )
-    # never used, so their absence is no news
-    needless = {name for name in expected if "norm_cross_attn" in name}.union(unused)
-    return LoadReport(
-        file,
-        conversion.source.name,
-        conversion.prefix,
-        loaded=list(found),
-        missing=[name for name in expected if name not in tensors and name not in needless],
-        unexpected=conversion.unexpected + [name for name in tensors if name not in expected],
-        resized=conversion.resized,
-        dropped=conversion.dropped,
-        notes=conversion.notes,
-    )
-
-
-def _sizes_of(tensors: Mapping[str, torch.Tensor]) -> str:
-    """Width and depth of a transformer in words."""
-    norms = [tensor.shape[0] for name, tensor in tensors.items() if name == "norm.weight"]
-    blocks = {match[0] for name in tensors if (match := _BLOCK.match(name))}
-    width = f"width {norms[0]}, " if norms else ""
-    return f"{width}{len(blocks)} blocks"
-
-
-def _refuse_parts_of_a_network(
-    conversion: Conversion, target: nn.Module, report: LoadReport
+    tensors: Tensors, target: nn.Module, unused: Sequence[str], report: LoadReport
 ) -> None:
+    """Report what is loaded and what not; refuse tensors that do not fit, and parts of a network."""
+    expected = {name: tuple(tensor.shape) for name, tensor in _floating(target).items()}
+    for name, tensor in tensors.items():
+        if tuple(tensor.shape) != expected.get(name, tuple(tensor.shape)):
+            raise ValueError(
+                f"{name} is {tuple(tensor.shape)} in {report.file}, {expected[name]} in the encoder: build the encoder "
+                "with the sizes of the file"
+            )
+        if not tensor.isfinite().all():
+            raise ValueError(
+                f"{report.file} has NaN or infinite values in {name}: take an earlier checkpoint"
+            )
+    report.loaded = [name for name in expected if name in tensors]
+    # MONAI's norm_cross_attn is never used, so its absence is no news
+    needed = [name for name in expected if "norm_cross_attn" not in name and name not in unused]
+    report.missing = [name for name in needed if name not in tensors]
+    report.unexpected += [name for name in tensors if name not in expected]
+    _refuse_parts_of_a_network(target, report)
+
+
+def _refuse_parts_of_a_network(target: nn.Module, report: LoadReport) -> None:
     """Refuse a file that lacks what the tokens depend on, or that is of a deeper network."""
     needed = _NEEDED if isinstance(target, (ViTEncoder, SwinEncoder)) else ""
     if absent := [name for name in report.missing if re.search(needed, name)]:
@@ -407,31 +349,22 @@ def _refuse_parts_of_a_network(
             f"{first_few(report.unexpected) or 'no others'} instead. Take a checkpoint of this model and depth; files "
             "of Hugging Face are read as hub:FOLDER, of EVA-X with the encoder timm:eva_x_small_patch16"
         )
-    if surplus := _surplus_blocks(conversion.tensors, target):
+    if surplus := [name for name in report.unexpected if _FIRST_OF_BLOCK.fullmatch(name)]:
         raise ValueError(
             f"{report.file} has {len(surplus)} blocks that the encoder lacks ({first_few(surplus)}), and a network cut "
-            f"short gives other tokens: build an encoder of its depth ({_sizes_of(conversion.tensors)})"
+            "short gives other tokens: build an encoder of its depth"
         )
 
 
-def _surplus_blocks(tensors: Mapping[str, torch.Tensor], target: nn.Module) -> list[str]:
-    """Names of blocks of the file for which the encoder has a list of blocks, but a shorter one."""
-    own = {match[0] for name in target.state_dict() if (match := _BLOCK.match(name))}
-    lists = {name.rpartition(".")[0] for name in own}
-    found = {match[0] for name in tensors if (match := _BLOCK.match(name))}
-    return sorted(name for name in found - own if name.rpartition(".")[0] in lists)
-
-
-def _set_layer_norm_eps(encoders: list[nn.Module], eps: float | None, report: LoadReport) -> None:
-    if eps is None:
-        return
-    old = set()
-    for layer in nn.ModuleList(encoders).modules():
-        if isinstance(layer, nn.LayerNorm) and layer.eps != eps:
-            old.add(layer.eps)
-            layer.eps = eps
-    if old:
-        former = ", ".join(map(str, sorted(old)))
-        report.notes.append(
-            f"eps of the layer norms set from {former} to {eps}; no state dict keeps it"
-        )
+def _set_layer_norm_eps(
+    encoders: list[nn.Module], stated: float | None, report: LoadReport
+) -> None:
+    """Give the layer norms the eps that the file states, or timm's for its names."""
+    eps = _TIMM_EPS if stated is None and report.layout == TIMM.name else stated
+    norms = [each for each in nn.ModuleList(encoders).modules() if isinstance(each, nn.LayerNorm)]
+    other = [layer for layer in norms if eps is not None and layer.eps != eps]
+    if other:
+        former = ", ".join(map(str, sorted({layer.eps for layer in other})))
+        report.notes.append(f"eps of the layer norms set from {former} to {eps}")
+    for layer in other:
+        layer.eps = eps

@@ -60,16 +60,7 @@ class AdaptedEncoder(RadiographEncoder):
     def own_tensors(
         self, tensors: Mapping[str, torch.Tensor], file: str
     ) -> dict[str, torch.Tensor]:
-        """
-        Tensors of a file by the model's names; others may be among them.
-
-        Args:
-            tensors: by the file's names.
-            file: for messages.
-
-        Raises:
-            ValueError: when the library knows such files, and cannot translate this one.
-        """
+        """Tensors of a file, which messages name, by the model's names; others may be among them."""
         return dict(tensors)
 
     def adapt(
@@ -98,36 +89,29 @@ class AdaptedEncoder(RadiographEncoder):
             raise ValueError(
                 f"the model takes images of {model_channels} channels, and in_channels is {in_channels}"
             )
-        self._set_statistics(model_channels, mean, std, spatial_dims=len(img_size))
-        probe = torch.zeros(
-            1, model_channels, *img_size, device=next(self.model.parameters()).device
-        )
+        shape = (1, model_channels, *[1] * len(img_size))
+        for name, values in (("model_mean", mean), ("model_std", std)):
+            given = torch.as_tensor(values, dtype=torch.float32).flatten().expand(model_channels)
+            self.register_buffer(name, given.clone().reshape(shape), persistent=False)
+        device = next(self.model.parameters()).device
+        probe = torch.zeros(1, model_channels, *img_size, device=device)
         with eval_mode(self.model):
             self._set_interface_by(probe, in_channels)
             self.unused = self._without_effect(probe)
-        for name, parameter in self.model.named_parameters():
-            if name in self.unused:
-                parameter.requires_grad_(False)
-
-    def _set_statistics(
-        self,
-        channels: int,
-        mean: Sequence[float] | float,
-        std: Sequence[float] | float,
-        spatial_dims: int,
-    ) -> None:
-        """Keep the statistics of the model's images, ``(1, channels, 1, ...)``."""
-        for name, values in (("model_mean", mean), ("model_std", std)):
-            given = torch.as_tensor(values, dtype=torch.float32).flatten().expand(channels)
-            shaped = given.clone().reshape(1, channels, *[1] * spatial_dims)
-            self.register_buffer(name, shaped, persistent=False)
+        for name in self.unused:
+            self.model.get_parameter(name).requires_grad_(False)
 
     def _set_interface_by(self, probe: torch.Tensor, in_channels: int) -> None:
         """Set the interface by the maps that the model gives for an image."""
+        try:
+            with torch.no_grad():
+                maps = self.encode_maps(probe)
+        except Exception as error:  # every library has its own
+            raise ValueError(
+                f"{type(self.model).__name__} does not take images {tuple(probe.shape)} ({error}): give another size"
+            ) from error
         img_size = tuple(probe.shape[2:])
-        maps = [tuple(each.shape[1:]) for each in self._probed_maps(probe)]
-        widths = [shape[0] for shape in maps]
-        strides = [_stride(img_size, shape[1:]) for shape in maps]
+        strides = [_stride(img_size, each.shape[2:]) for each in maps]
         mean, std = self.model_mean, self.model_std
         if in_channels == 1:
             mean, std = mean.mean(), std.mean()
@@ -135,19 +119,30 @@ class AdaptedEncoder(RadiographEncoder):
             in_channels=in_channels,
             img_size=img_size,
             patch_size=strides[-1],
-            hidden_size=widths[-1],
+            hidden_size=maps[-1].shape[1],
             mean=mean.flatten().tolist(),
             std=std.flatten().tolist(),
-            feature_channels=widths,
+            feature_channels=[each.shape[1] for each in maps],
             feature_strides=strides,
         )
 
+    def _without_effect(self, probe: torch.Tensor) -> frozenset[str]:
+        """Names of the parameters that the tokens do not depend on; checks the tokens' shape."""
+        named = {name: each for name, each in self.model.named_parameters() if each.requires_grad}
+        with torch.enable_grad():
+            tokens = self.encode(probe)
+            if not named or not tokens.requires_grad:
+                return frozenset()
+            gradients = torch.autograd.grad(tokens.sum(), list(named.values()), allow_unused=True)
+        if tokens.shape[1:] != (math.prod(self.grid_size), self.hidden_size):
+            raise ValueError(
+                f"tokens {tuple(tokens.shape)} are not one for each of {self.grid_size} patches"
+            )
+        return frozenset(name for name, each in zip(named, gradients, strict=True) if each is None)
+
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """
-        Encode images.
-
-        Args:
-            images: ``(B, C, *S)`` in [0, 1].
+        Encode images ``(B, C, *S)`` in [0, 1].
 
         Returns:
             ``(B, L, D)`` tokens as the model gives them last, L in row-major order of the grid, without class and
@@ -160,10 +155,7 @@ class AdaptedEncoder(RadiographEncoder):
 
     def feature_maps(self, images: torch.Tensor) -> list[torch.Tensor]:
         """
-        Encode images for dense prediction.
-
-        Args:
-            images: ``(B, C, *S)`` in [0, 1].
+        Encode images ``(B, C, *S)`` in [0, 1] for dense prediction.
 
         Returns:
             Maps ``(B, C_i, *S_i)``, finest first, of ``feature_channels`` and ``feature_strides``. The last one holds
@@ -195,11 +187,7 @@ class AdaptedEncoder(RadiographEncoder):
             raise NotImplementedError(
                 f"the layers of {type(self.model).__name__} are not known: give layer_decay 1"
             )
-        number = {
-            id(parameter): k
-            for k, block in enumerate(blocks, 1)
-            for parameter in block.parameters()
-        }
+        number = {id(each): k for k, block in enumerate(blocks, 1) for each in block.parameters()}
         layers: list[list[nn.Parameter]] = [[] for _ in range(len(blocks) + 1)]
         current = 0
         for parameter in self.model.parameters():  # in the order of registration
@@ -208,33 +196,10 @@ class AdaptedEncoder(RadiographEncoder):
                 layers[current].append(parameter)
         return layers
 
-    def _probed_maps(self, probe: torch.Tensor) -> list[torch.Tensor]:
-        try:
-            with torch.no_grad():
-                return self.encode_maps(probe)
-        except Exception as error:  # every library has its own
-            raise ValueError(
-                f"{type(self.model).__name__} does not take images {tuple(probe.shape)} ({error}): give another size"
-            ) from error
-
-    def _without_effect(self, probe: torch.Tensor) -> frozenset[str]:
-        """Names of the parameters that the tokens do not depend on; checks the tokens' shape."""
-        named = {name: each for name, each in self.model.named_parameters() if each.requires_grad}
-        with torch.enable_grad():
-            tokens = self.encode(probe)
-            if not named or not tokens.requires_grad:
-                return frozenset()
-            gradients = torch.autograd.grad(tokens.sum(), list(named.values()), allow_unused=True)
-        if tokens.shape[1:] != (math.prod(self.grid_size), self.hidden_size):
-            raise ValueError(
-                f"tokens {tuple(tokens.shape)} are not one for each of {self.grid_size} patches"
-            )
-        return frozenset(name for name, each in zip(named, gradients, strict=True) if each is None)
-
 
 def _stride(img_size: Sequence[int], map_size: Sequence[int]) -> tuple[int, ...]:
     if any(size % cells for size, cells in zip(img_size, map_size, strict=True)):
         raise ValueError(
-            f"an image of {img_size} pixels gives a map of {map_size}, which whole patches do not fill"
+            f"an image of {img_size} pixels gives a map of {tuple(map_size)}, which whole patches do not fill"
         )
     return tuple(size // cells for size, cells in zip(img_size, map_size, strict=True))

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import nn
 
@@ -15,9 +15,13 @@ from monai_afire.networks.nets.encoders.monai_encoder import MONAI_NETWORKS, MON
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.encoders.residual_encoder import ResidualEncoder
 from monai_afire.networks.nets.encoders.timm_encoder import TimmEncoder
+from monai_afire.utils.text import first_few
 
-# whether the library's weights are loaded where the name does not say so
-LIBRARIES = {"hub": True, "timm": False}
+# adapter of a library, and whether its weights are loaded where the name does not say so
+LIBRARIES: dict[str, tuple[Any, bool]] = {
+    "hub": (HuggingFaceEncoder, True),
+    "timm": (TimmEncoder, False),
+}
 VIT = "vit"  # of the sizes that a bundle's options give
 RESIDUAL = "residual"  # MONAI's ResNet, narrow enough for a CPU
 IMAGENET = "imagenet"  # EfficientNet-Lite0 with its weights
@@ -25,57 +29,9 @@ OWN_NAMES = (VIT, RESIDUAL, IMAGENET)
 _WEIGHTS = {"pretrained": True, "random": False}
 
 
-class EncoderName(NamedTuple):
-    """A model of another library: "hub" or "timm", name or folder, and whether its weights are to be loaded."""
-
-    library: str
-    model: str
-    pretrained: bool
-
-
 def is_encoder_name(text: object) -> bool:
-    """
-    Whether something names an encoder of another library rather than a file.
-
-    Example:
-        >>> is_encoder_name("hub:facebook/dinov2-small"), is_encoder_name("model.pt")
-        (True, False)
-    """
+    """Whether something names an encoder of another library, "hub:..." or "timm:...", rather than a file."""
     return isinstance(text, str) and text.partition(":")[0] in LIBRARIES and ":" in text
-
-
-def parse_encoder_name(text: str) -> EncoderName:
-    """
-    Read ``LIBRARY:MODEL`` or ``LIBRARY:MODEL:pretrained`` or ``LIBRARY:MODEL:random``.
-
-    Args:
-        text: ``hub:`` with the name of a model on Hugging Face or a folder in its format, with its weights unless
-            ``:random`` follows; ``timm:`` with the name of a model of timm, without weights unless ``:pretrained``
-            follows.
-
-    Returns:
-        Its parts.
-
-    Raises:
-        ValueError: for another form.
-
-    Example:
-        >>> parse_encoder_name("timm:vit_small_patch16_224")
-        EncoderName(library='timm', model='vit_small_patch16_224', pretrained=False)
-        >>> parse_encoder_name("hub:/models/dinov2-small:random")
-        EncoderName(library='hub', model='/models/dinov2-small', pretrained=False)
-    """
-    library, _, model = text.partition(":")
-    head, _, weights = model.rpartition(":")
-    pretrained = LIBRARIES.get(library, False)
-    if weights in _WEIGHTS:
-        model, pretrained = head, _WEIGHTS[weights]
-    if library not in LIBRARIES or not model:
-        raise ValueError(
-            f"encoder {text!r} names no encoder: give hub:FOLDER, hub:OWNER/NAME or timm:NAME, with :pretrained or "
-            f":random behind it, {', '.join(OWN_NAMES)}, or null for the bundle's own"
-        )
-    return EncoderName(library, model, pretrained)
 
 
 def library_encoder(
@@ -88,7 +44,9 @@ def library_encoder(
     Build the encoder of another library that a name stands for.
 
     Args:
-        text: see :func:`parse_encoder_name`.
+        text: ``hub:`` with the name of a model on Hugging Face or a folder in its format, with its weights unless
+            ``:random`` follows; ``timm:`` with the name of a model of timm, without weights unless ``:pretrained``
+            follows.
         img_size: spatial size of the images in pixels; None for the model's.
         in_channels: channels of the images.
         pretrained: False for random weights whatever the name says.
@@ -100,17 +58,25 @@ def library_encoder(
         ImportError: when the library is not installed.
         ValueError: when the name means nothing, the model cannot be built, or the images are volumes.
     """
-    name = parse_encoder_name(text)
+    library, _, model = text.partition(":")
+    adapter, has_weights = LIBRARIES.get(library, (None, False))
+    name, _, ending = model.rpartition(":")
+    if ending in _WEIGHTS:
+        model, has_weights = name, _WEIGHTS[ending]
+    if adapter is None or not model:
+        raise ValueError(
+            f"encoder {text!r} names no encoder: give hub:FOLDER, hub:OWNER/NAME or timm:NAME, with :pretrained or "
+            f":random behind it, {', '.join(OWN_NAMES)}, or null for the bundle's own"
+        )
     if img_size is not None and len(img_size) != 2:
         raise ValueError(
             f"encoder {text!r} takes pictures, and the images have {len(img_size)} axes"
         )
-    adapter = {"hub": HuggingFaceEncoder, "timm": TimmEncoder}[name.library]
-    return adapter(name.model, img_size, in_channels, pretrained=name.pretrained and pretrained)
+    return adapter(model, img_size, in_channels, pretrained=has_weights and pretrained)
 
 
 # what networks, studies and optimizers use beside the call itself; RadiographEncoder describes it
-INTERFACE = (
+_INTERFACE = (
     *RadiographEncoder.__annotations__,
     "normalize",
     "denormalize",
@@ -120,20 +86,8 @@ INTERFACE = (
 
 
 def missing_parts(encoder: nn.Module) -> list[str]:
-    """
-    What an encoder lacks of the interface that networks, studies and optimizers use.
-
-    Args:
-        encoder: any module.
-
-    Returns:
-        Names of attributes and methods, see ``monai_afire.networks.nets.encoders.encoder_building.INTERFACE``.
-
-    Example:
-        >>> missing_parts(nn.Identity())[:3]
-        ['in_channels', 'img_size', 'patch_size']
-    """
-    return [name for name in INTERFACE if not hasattr(encoder, name)]
+    """Names of the attributes and methods that an encoder lacks of the interface of encoders."""
+    return [name for name in _INTERFACE if not hasattr(encoder, name)]
 
 
 def as_encoder(
@@ -151,7 +105,7 @@ def as_encoder(
         An encoder: ``encoder(images)`` turns images ``(B, C, *S)`` in [0, 1] into tokens ``(B, L, D)``.
 
     Raises:
-        TypeError: when it is none; what is missing is named.
+        TypeError: when it is none.
         ValueError: when a network cannot be adapted, or is of another image size.
 
     Example:
@@ -160,9 +114,6 @@ def as_encoder(
         ...                          spatial_dims=2))
         >>> encoder.grid_size, encoder.hidden_size
         ((4, 4), 24)
-        >>> as_encoder(nn.Linear(2, 2))
-        Traceback (most recent call last):
-        TypeError: Linear is no encoder, it has no in_channels, img_size, ...
     """
     missing = missing_parts(encoder)
     if not missing:
@@ -175,10 +126,12 @@ def as_encoder(
         return HuggingFaceEncoder(encoder, img_size)
     if "timm" in roots:
         return TimmEncoder(encoder, img_size)
-    hint = "; of a pre-training network pass its .encoder" if hasattr(encoder, "encoder") else ""
+    if hasattr(encoder, "encoder"):
+        raise TypeError(f"{type(encoder).__name__} is no encoder: pass its .encoder")
+    kind, fitting = type(encoder).__name__, ", ".join(each.__name__ for each in MONAI_NETWORKS)
     raise TypeError(
-        f"{type(encoder).__name__} is no encoder, it has no {', '.join(missing)}: pass a ViTEncoder, SwinEncoder, or a "
-        f"network of MONAI, transformers or timm, or subclass RadiographEncoder and call its set_interface(){hint}"
+        f"{kind} is no encoder, it has no {first_few(missing, 3)}: of MONAI's networks {fitting} fit; "
+        "take one, a model of transformers or timm, a RadiographEncoder of your own, or --encoder residual"
     )
 
 
@@ -206,15 +159,6 @@ def build_encoder(
         TypeError: for a network that is no encoder.
         ValueError: when the name means nothing, the model cannot be built, or its channels, image or patch size are not
             those of ``own``: images are loaded and crops are cut by them.
-
-    Example:
-        >>> from monai_afire.networks import ViTEncoder
-        >>> own = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-        >>> build_encoder(None, own) is own
-        True
-        >>> build_encoder("dinov2", own)
-        Traceback (most recent call last):
-        ValueError: encoder 'dinov2' names no encoder: give hub:FOLDER, hub:OWNER/NAME or timm:NAME, ...
     """
     if encoder is None or encoder == VIT:
         return own

@@ -56,11 +56,6 @@ class HuggingFaceEncoder(AdaptedEncoder):
         ImportError: without transformers.
         ValueError: when the model cannot be read, weights that tokens need are missing, or images of this size do not
             fit.
-
-    Example:
-        >>> encoder = HuggingFaceEncoder("models/dinov2-small", img_size=224)  # doctest: +SKIP
-        >>> encoder(torch.rand(2, 1, 224, 224)).shape  # doctest: +SKIP
-        torch.Size([2, 256, 384])
     """
 
     def __init__(
@@ -73,8 +68,8 @@ class HuggingFaceEncoder(AdaptedEncoder):
         pretrained: bool = True,
     ) -> None:
         super().__init__()
-        missing: set[str] = set()
         source = None if isinstance(model, nn.Module) else os.path.expanduser(os.fspath(model))
+        missing: set[str] = set()
         self.model: Any = model
         if source is not None:
             self.model, missing = _read_model(source, pretrained)
@@ -82,7 +77,10 @@ class HuggingFaceEncoder(AdaptedEncoder):
         if mean is None or std is None:
             own_mean, own_std = _normalization(source)
             mean, std = own_mean if mean is None else mean, own_std if std is None else std
-        image_shape = _image_shape(self.model, img_size)
+        size = getattr(config, "image_size", None) if img_size is None else img_size
+        if size is None:
+            raise ValueError(f"{type(config).__name__} has no image_size: give img_size")
+        image_shape = ensure_tuple_rep(size, 2)
         token = _token_size(config, image_shape)
         self._grid = tuple(pixels // each for pixels, each in zip(image_shape, token, strict=True))
         self._sized = _size_options(self.model, image_shape)
@@ -122,17 +120,12 @@ class HuggingFaceEncoder(AdaptedEncoder):
         """The transformer's blocks, counted through the stages."""
         config = self.model.config
         depths = getattr(config, "depths", None)
+        count = getattr(config, "num_hidden_layers", 0) if depths is None else len(depths)
+        lists = (each for each in self.model.modules() if isinstance(each, nn.ModuleList))
+        layers = list(next((each for each in lists if len(each) == count), ()))
         if depths is None:
-            return self._list_of(getattr(config, "num_hidden_layers", 0))
-        stages = self._list_of(len(depths))
-        return [block for stage in stages for block in getattr(stage, "blocks", [])]
-
-    def _list_of(self, count: int) -> list[nn.Module]:
-        """The model's first list of so many modules; empty without one."""
-        for module in self.model.modules():
-            if isinstance(module, nn.ModuleList) and len(module) == count:
-                return list(module)
-        return []
+            return layers
+        return [block for stage in layers for block in getattr(stage, "blocks", [])]
 
     def _patches(self, tokens: torch.Tensor) -> torch.Tensor:
         """Without what stands before the patches' tokens."""
@@ -153,23 +146,23 @@ def _read_model(source: str, pretrained: bool) -> tuple[nn.Module, set[str]]:
     try:
         if source.startswith("{"):  # a config itself
             config = AutoConfig.for_model(**json.loads(source))
-            return AutoModel.from_config(config, trust_remote_code=False), set()
-        if not pretrained:
+        elif not pretrained:
             config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-            return AutoModel.from_config(config, trust_remote_code=False), set()
-        model, info = AutoModel.from_pretrained(
-            source,
-            use_safetensors=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-            dtype=torch.float32,
-        )
+        else:
+            model, info = AutoModel.from_pretrained(
+                source,
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+                dtype=torch.float32,
+            )
+            return model, set(info["missing_keys"])
+        return AutoModel.from_config(config, trust_remote_code=False), set()
     except Exception as error:  # of the library, of the network, of the file
         raise ValueError(
             f"{source} cannot be read as a model of transformers ({first_line(error)}): give a folder with {_FILES} "
             "(`hf download OWNER/NAME --local-dir FOLDER`), or the name of a model that this machine can reach"
         ) from error
-    return model, set(info["missing_keys"])
 
 
 def _normalization(source: str | None) -> tuple[Any, Any]:
@@ -202,14 +195,6 @@ def _preprocessing(source: str) -> dict[str, Any]:
     return content.get("image_processor", content)
 
 
-def _image_shape(model: Any, img_size: Sequence[int] | int | None) -> tuple[int, ...]:
-    """Spatial size of the images in pixels: as asked for, or the model's own."""
-    size = getattr(model.config, "image_size", None) if img_size is None else img_size
-    if size is None:
-        raise ValueError(f"the config of {type(model).__name__} has no image_size: give img_size")
-    return ensure_tuple_rep(size, 2)
-
-
 def _size_options(model: Any, image_shape: tuple[int, ...]) -> dict[str, bool]:
     """What a pass of the model needs to take images of this size."""
     size = getattr(model.config, "image_size", None)
@@ -229,17 +214,14 @@ def _size_options(model: Any, image_shape: tuple[int, ...]) -> dict[str, bool]:
 def _token_size(config: Any, img_size: Sequence[int]) -> tuple[int, ...]:
     """Pixels per token along each axis."""
     if getattr(config, "patch_size", None) is None:
-        raise ValueError(
-            f"the config of {type(config).__name__} has no patch_size: it is no vision transformer"
-        )
+        raise ValueError(f"{type(config).__name__} has no patch_size: it is no vision transformer")
     merges = len(getattr(config, "depths", None) or [None]) - 1
     token = tuple(patch * 2**merges for patch in ensure_tuple_rep(config.patch_size, 2))
-    if any(size % each for size, each in zip(img_size, token, strict=True)):
-        fitting = [
-            max(1, round(size / each)) * each for size, each in zip(img_size, token, strict=True)
-        ]
+    sizes = list(zip(img_size, token, strict=True))
+    if any(size % each for size, each in sizes):
+        fitting = tuple(max(1, round(size / each)) * each for size, each in sizes)
         raise ValueError(
             f"images of {tuple(img_size)} pixels are not filled by the model's tokens of {token}: give images of "
-            f"{tuple(fitting)} (--image_size {fitting[0]} --patch_size {token[0]})"
+            f"{fitting} (--image_size {fitting[0]} --patch_size {token[0]})"
         )
     return token

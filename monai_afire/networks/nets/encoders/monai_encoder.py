@@ -20,6 +20,7 @@ from monai_afire.networks.nets.encoders.adapted_encoder import AdaptedEncoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import spread_layers
 
 MONAI_NETWORKS = (ViT, SwinTransformer, BasicUNet)
+_WAY_DOWN = ("conv_0", "down_1", "down_2", "down_3", "down_4")  # stages of a BasicUNet
 
 
 @keeps_arguments
@@ -42,12 +43,6 @@ class MONAIEncoder(AdaptedEncoder):
     Raises:
         TypeError: for another network.
         ValueError: when the image size is not known or not the ViT's, or tokens do not fill it.
-
-    Example:
-        >>> swin = SwinTransformer(1, 12, (2, 2), (2, 2), (1, 1, 1, 1), (1, 1, 2, 2), spatial_dims=2)
-        >>> encoder = MONAIEncoder(swin, img_size=64)
-        >>> encoder.patch_size, encoder.feature_channels, encoder(torch.rand(2, 1, 64, 64)).shape
-        ((32, 32), (12, 24, 48, 96, 192), torch.Size([2, 4, 192]))
     """
 
     def __init__(
@@ -87,9 +82,10 @@ class MONAIEncoder(AdaptedEncoder):
         if isinstance(self.model, SwinTransformer):
             return list(self.model(pixels))
         if isinstance(self.model, BasicUNet):
-            return list(
-                itertools.accumulate(self.blocks(), lambda maps, stage: stage(maps), initial=pixels)
-            )[1:]
+            maps = itertools.accumulate(
+                self.blocks(), lambda maps, stage: stage(maps), initial=pixels
+            )
+            return list(maps)[1:]
         hidden = self.model(pixels)[1]
         tokens = [self._patch_tokens(hidden[layer]) for layer in spread_layers(len(hidden))[:-1]]
         tokens.append(self._patch_tokens(self.model.norm(hidden[-1])))
@@ -100,13 +96,7 @@ class MONAIEncoder(AdaptedEncoder):
         if isinstance(self.model, ViT):
             return list(self.model.blocks)
         if isinstance(self.model, BasicUNet):
-            return [
-                self.model.conv_0,
-                self.model.down_1,
-                self.model.down_2,
-                self.model.down_3,
-                self.model.down_4,
-            ]
+            return [getattr(self.model, name) for name in _WAY_DOWN]
         lists = [getattr(module, "blocks", None) for module in self.model.modules()]
         return [block for blocks in lists if isinstance(blocks, nn.ModuleList) for block in blocks]
 
@@ -134,19 +124,18 @@ def _image_size(
     model: Any, img_size: Sequence[int] | int | None, patch: Sequence[int]
 ) -> tuple[int, ...]:
     """As given, or that of a ViT, which follows from the number of its patches."""
-    if not isinstance(model, ViT):
-        if img_size is None:
-            kind = type(model).__name__
-            raise ValueError(
-                f"{kind} does not know the size of its images: give MONAIEncoder(model, size)"
-            )
-        return ensure_tuple_rep(img_size, len(patch))
-    positions = model.patch_embedding.n_patches
+    positions = model.patch_embedding.n_patches if isinstance(model, ViT) else None
+    if img_size is None and positions is None:
+        kind = type(model).__name__
+        raise ValueError(
+            f"{kind} does not know the size of its images: give MONAIEncoder(model, size)"
+        )
     if img_size is None:
         edge = round(positions ** (1 / len(patch)))
         img_size = [edge * each for each in patch]
     size = ensure_tuple_rep(img_size, len(patch))
-    if math.prod(pixels // each for pixels, each in zip(size, patch, strict=True)) != positions:
+    patches = math.prod(pixels // each for pixels, each in zip(size, patch, strict=True))
+    if positions not in (None, patches):
         raise ValueError(
             f"the ViT was built for {positions} patches of {patch} pixels, an image of {size} has others"
         )
@@ -172,11 +161,10 @@ def _vit_definition(vit: Any, img_size: Sequence[int]) -> dict[str, Any]:
         "qkv_bias": block.attn.qkv.bias is not None,
     }
     head = getattr(vit, "classification_head", None)
-    if isinstance(head, nn.Sequential):
-        arguments |= {"post_activation": "Tanh", "num_classes": head[0].out_features}
-    elif head is not None:
-        # without an activation behind it, the head is the linear layer itself
-        arguments |= {"post_activation": "x", "num_classes": head.out_features}
+    if head is not None:  # without an activation behind it, the head is the linear layer itself
+        has_tanh = isinstance(head, nn.Sequential)
+        arguments["post_activation"] = "Tanh" if has_tanh else "x"
+        arguments["num_classes"] = (head[0] if has_tanh else head).out_features
     return {"class": "ViT", "arguments": arguments}
 
 

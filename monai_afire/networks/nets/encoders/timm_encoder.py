@@ -61,11 +61,6 @@ class TimmEncoder(AdaptedEncoder):
     Raises:
         ImportError: without timm.
         ValueError: when timm has no such model, or images of this size do not fit.
-
-    Example:
-        >>> encoder = TimmEncoder("vit_small_patch16_224", pretrained=True)  # doctest: +SKIP
-        >>> encoder(torch.rand(2, 1, 224, 224)).shape  # doctest: +SKIP
-        torch.Size([2, 196, 384])
     """
 
     def __init__(
@@ -78,9 +73,8 @@ class TimmEncoder(AdaptedEncoder):
         pretrained: bool = False,
     ) -> None:
         super().__init__()
-        self.model: Any = (
-            model if isinstance(model, nn.Module) else _create(model, img_size, pretrained)
-        )
+        is_built = isinstance(model, nn.Module)
+        self.model: Any = model if is_built else _create(str(model), img_size, pretrained)
         if not hasattr(self.model, "forward_intermediates"):
             raise ValueError(
                 f"{type(self.model).__name__} has no forward_intermediates(): choose another model"
@@ -103,36 +97,32 @@ class TimmEncoder(AdaptedEncoder):
         blocks = self._plain_blocks()
         layers = spread_layers(len(blocks)) if blocks else []
         different = sorted(set(layers))  # of few blocks some count twice, which timm gives once
-        final, maps = self.model.forward_intermediates(
-            pixels, indices=different or NUM_FEATURE_MAPS
-        )
+        indices = different or NUM_FEATURE_MAPS
+        final, maps = self.model.forward_intermediates(pixels, indices=indices)
         maps = [maps[different.index(layer)] for layer in layers] or maps
-        tokens = self._tokens(final)
-        return [*maps[:-1], tokens.transpose(1, 2).unflatten(2, maps[-1].shape[2:])]
+        last = self._tokens(final).transpose(1, 2).unflatten(2, maps[-1].shape[2:])
+        return [*maps[:-1], last]
 
     def blocks(self) -> list[nn.Module]:
         """The model's blocks, counted through its stages; of a network without blocks its stages."""
         stages = getattr(self.model, "layers", None) or getattr(self.model, "stages", None) or ()
-        blocks = self._plain_blocks() or [
-            block for stage in stages for block in getattr(stage, "blocks", ())
-        ]
-        named = (
-            self.model.get_submodule(stage["module"])
-            for stage in getattr(self.model, "feature_info", ())
-        )
-        return blocks or [stage for stage in named if any(True for _ in stage.parameters())]
+        of_stages = [block for stage in stages for block in getattr(stage, "blocks", ())]
+        blocks = self._plain_blocks() or of_stages
+        names = (stage["module"] for stage in getattr(self.model, "feature_info", ()))
+        maps = (self.model.get_submodule(name) for name in names)
+        return blocks or [each for each in maps if any(True for _ in each.parameters())]
 
     def own_tensors(
         self, tensors: Mapping[str, torch.Tensor], file: str
     ) -> dict[str, torch.Tensor]:
         """Tensors of a published file under the model's names and of its sizes, as timm translates such files."""
-        expected = {
-            name: each for name, each in self.model.state_dict().items() if each.is_floating_point()
-        }
-        translate = getattr(sys.modules[type(self.model).__module__], "checkpoint_filter_fn", None)
+        expected = self.model.state_dict()
         fits = all(
-            name in tensors and tensors[name].shape == each.shape for name, each in expected.items()
+            name in tensors and tensors[name].shape == each.shape
+            for name, each in expected.items()
+            if each.is_floating_point()
         )
+        translate = getattr(sys.modules[type(self.model).__module__], "checkpoint_filter_fn", None)
         if translate is None or fits:
             return dict(tensors)
         try:
@@ -162,11 +152,7 @@ class TimmEncoder(AdaptedEncoder):
 def _create(name: str, img_size: Sequence[int] | int | None, pretrained: bool) -> nn.Module:
     try:
         import timm
-    except (
-        ImportError,
-        RuntimeError,
-    ) as error:
-        # the latter where torch and torchvision are of different builds
+    except (ImportError, RuntimeError) as error:  # the latter where torchvision does not fit torch
         raise ImportError(
             f"{error}; {name} is built by timm: pip install 'monai-afire[timm]'"
         ) from error
