@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from monai_afire.data.datalist.labeled_items import labeled_items
-from monai_afire.data.datalist.labels import check_label_table, class_names
-from monai_afire.data.datalist.loading import DatalistError
+from monai_afire.data import DatalistError, class_names, labeled_items
+from monai_afire.data.datalist.labels import check_label_table
 from monai_afire.data.phantom import LANDMARK_NAMES, LESION_KINDS, ORGAN_NAMES, PhantomSet
 
 PHANTOM: dict[str, Any] = {
