@@ -14,10 +14,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import pydicom
-
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.transforms.radiograph_files import SUPPORTED_EXTENSIONS, extension_of
+from monai_afire.transforms.radiograph_header import header_of
 from monai_afire.utils.files import common_folder, path_from
 from monai_afire.utils.text import known_text
 
@@ -189,16 +188,9 @@ def _with_one_spelling(patients: Sequence[str]) -> list[str]:
 @lru_cache(maxsize=1_000_000)
 def _by_header(path: str) -> str:
     """Patient of a DICOM file; "" where the header has none."""
-    try:
-        if SUPPORTED_EXTENSIONS.get(extension_of(path), "DICOM") != "DICOM":
-            return ""
-        with open(path, "rb") as stream:
-            tags = ["PatientID", "IssuerOfPatientID"]
-            header = pydicom.dcmread(
-                stream, force=True, stop_before_pixels=True, specific_tags=tags
-            )
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, NotImplementedError):
-        return ""  # no DICOM file, or a damaged one: an error when it is loaded
+    if SUPPORTED_EXTENSIONS.get(extension_of(path), "DICOM") != "DICOM":
+        return ""
+    header = header_of(path, ["PatientID", "IssuerOfPatientID"])
     patient = known_text(header.get("PatientID"))
     if patient.casefold() in _NOBODY:
         return ""
