@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from monai_afire.data.cache.cached_dataset import cached_dataset
 from monai_afire.data.cache.disk_cache import DiskCachedDataset
+from monai_afire.data.datalist.class_names import class_names, saved_class_names
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.drawn_images import image_kind, usable_items
 from monai_afire.data.datalist.labeled_items import labeled_items
-from monai_afire.data.datalist.labels import class_names, normal_items, saved_class_names
+from monai_afire.data.datalist.labels import normal_items
 from monai_afire.data.datalist.loading import bundle_items, indexed_images, load_radiograph_datalist
 from monai_afire.data.datalist.patients import split_by_patient
 from monai_afire.data.datalist.scanning import scan_radiographs

@@ -38,11 +38,6 @@ def test_each_image_comes_once_an_epoch_in_another_order() -> None:
     assert orders[0] != orders[1]
 
 
-def test_arguments_of_a_loader_go_before_its_own() -> None:
-    loader = TrainingLoader(numbers(5), 2, sampler=[4, 3, 2], drop_last=False)  # type: ignore[arg-type]
-    assert [batch["image"].tolist() for batch in loader] == [[4, 3], [2]]
-
-
 def test_other_images_are_loaded_alike() -> None:
     transform = Compose([Lambdad("image", lambda value: 10 * value)])
     loader = DataLoader(Dataset([{"image": 1}], transform), batch_size=2)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,12 +44,6 @@ def test_order_depends_on_seed_and_epoch() -> None:
     assert shares(30, None, 2) == first
     assert shares(30, None, 2, epoch=2) != first
     assert shares(30, None, 2, seed=5) != first
-
-
-@pytest.mark.parametrize(("size", "num_samples"), [(0, 4), (4, 0), (4, -1)])
-def test_nothing_to_draw_is_an_error(size: int, num_samples: int) -> None:
-    with pytest.raises(ValueError, match=f"{num_samples} samples from a data set of {size}"):
-        DistributedRandomSampler(range(size), num_samples, num_replicas=1, rank=0)
 
 
 def test_a_small_data_set_fills_so_many_batches_of_each_process() -> None:

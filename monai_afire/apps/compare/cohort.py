@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from monai_afire.apps.readers import SETS, write_datalist
+from monai_afire.data.datalist.class_names import class_names
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.labeled_items import labeled_items
-from monai_afire.data.datalist.labels import abnormal_label, check_label_table, class_names
+from monai_afire.data.datalist.labels import abnormal_label, check_label_table
 from monai_afire.data.datalist.loading import read_sections
 from monai_afire.data.datalist.patients import item_patients, split_by_patient
 from monai_afire.transforms.label_vector import LabelVector

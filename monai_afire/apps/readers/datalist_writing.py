@@ -15,13 +15,11 @@ import numpy as np
 import pandas as pd
 from monai.utils import ensure_tuple
 
-from monai_afire.apps.evaluation.patient_bootstrap import LEAST_PATIENTS
 from monai_afire.apps.readers.label_files import LabelSet, progress, stem_of
 from monai_afire.data.datalist.datalist_checks import SECTIONS, DatalistError
 from monai_afire.data.datalist.patients import split_by_patient
 from monai_afire.data.datalist.subsets import NO_FINDING, classes_of
 from monai_afire.utils import files
-from monai_afire.utils.few_images import FEW_IMAGES
 from monai_afire.utils.text import counted, first_few
 
 _PATHS = ("image", "image_2", "mask", "organs")
@@ -68,7 +66,9 @@ def write_datalist(
     is_official = split == "official" and "section" in rows
     if not is_official:
         rows = rows.drop(columns="section", errors="ignore")
-        notes.append(_note_on_random_split(val_fraction, test_fraction, seed))
+        shares = f"{test_fraction:.0%} to test, {val_fraction:.0%} of the others to validation"
+        how = f"the patients are divided at random with the seed {seed}, {shares}"
+        notes.append(f"no official split: {how}")
     if frontal_only:
         rows = _frontal(rows, notes)
     rows = _on_disk(rows, folder, allow_missing, notes)
@@ -94,7 +94,7 @@ def write_datalist(
         **_own_settings(label_set, options),
     }
     _write(target, label_set, {**header, "settings": settings}, rows)
-    return _report(label_set.title, header, rows, [*notes, *_warnings(header, rows)], target)
+    return _report(label_set.title, header, rows, notes, target)
 
 
 def divide_by_patient(
@@ -112,13 +112,7 @@ def divide_by_patient(
             validation gets one from its training patients.
         val_fraction, test_fraction: part of the patients outside test for validation, and of all for test.
         seed: of the choice of patients.
-        drop_overlap: keep a patient who is in two sections in the later one alone, instead of refusing.
-
-    Returns:
-        The rows with "section", in their order.
-
-    Raises:
-        DatalistError: When a fraction is out of range, or a patient is, or would be, in two sections.
+        drop_overlap: keep a patient who is in two sections in the later one alone, instead of a ``DatalistError``.
     """
     for name, value in (("val_fraction", val_fraction), ("test_fraction", test_fraction)):
         if not 0 <= value < 1:
@@ -170,11 +164,6 @@ def _check_paths(root: Path, labels: Path, output: Path) -> None:
     files.check_writable(output.parent)
 
 
-def _note_on_random_split(val_fraction: float, test_fraction: float, seed: int) -> str:
-    shares = f"{test_fraction:.0%} to test, {val_fraction:.0%} of the others to validation"
-    return f"no official split: the patients are divided at random with the seed {seed}, {shares}"
-
-
 def _frontal(rows: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
     """Rows of frontal views, and a note on the others."""
     views = rows["view"].str.upper()
@@ -192,14 +181,15 @@ def _on_disk(rows: pd.DataFrame, root: Path, allow_missing: bool, notes: list[st
     absent = rows["name"][rows["file"].isna()].tolist()
     if not absent:
         return rows
+    if allow_missing and len(absent) < len(rows):
+        found = f"{counted(len(absent), 'image')} ({first_few(absent)})"
+        notes.append(f"left out, not on disk: {found}")
+        return rows[rows["file"].notna()]
+    remedy = "check the folder, or leave absent images out with --allow_missing"
+    if found := _name_on_disk(root / absent[0]):
+        remedy = f"{found}: list the images by their names on disk"
     text = f"{len(absent):,} of {len(rows):,} listed images are not there: {first_few(absent)}"
-    if len(absent) == len(rows) or not allow_missing:
-        remedy = "check the folder, or leave absent images out with --allow_missing"
-        if found := _name_on_disk(root / absent[0]):
-            remedy = f"{found}: list the images by their names on disk"
-        raise DatalistError(f"{root}: {text}; {remedy}.")
-    notes.append(f"left out, not on disk: {counted(len(absent), 'image')} ({first_few(absent)})")
-    return rows[rows["file"].notna()]
+    raise DatalistError(f"{root}: {text}; {remedy}.")
 
 
 def _name_on_disk(path: Path) -> str:
@@ -316,28 +306,3 @@ def _counts(header: Mapping[str, Any], rows: pd.DataFrame) -> list[int]:
     else:
         positives = [labels.count(int(number)) for number in header["labels"]]
     return [len(rows), rows["patient_id"].nunique(), *positives]
-
-
-def _warnings(header: Mapping[str, Any], rows: pd.DataFrame) -> list[str]:
-    """Whether validation is too small or has findings without a figure, and whether test has too few patients."""
-    labels = rows["label"][rows["section"] == "validation"].tolist()
-    patients = rows["patient_id"][rows["section"] == "test"].nunique()
-    alike = [
-        name
-        for place, name in enumerate(header.get("finding_names", ()))
-        if labels and len({label[place] for label in labels} & {0, 1}) < 2
-    ]
-    warnings = []
-    if 0 < len(labels) < FEW_IMAGES:
-        found = f"validation has only {counted(len(labels), 'image')}"
-        remedy = f"give it {FEW_IMAGES} or more by --val_fraction or the table"
-        warnings.append(f"{found}: what it chooses is largely chance; {remedy}")
-    if alike:
-        found = f"in validation, no two images differ in {first_few(alike)}"
-        warnings.append(
-            f"{found}: their AUC is nan there; list more images, or raise --val_fraction"
-        )
-    if 0 < patients < LEAST_PATIENTS:
-        found = f"test has only {counted(patients, 'patient')}"
-        warnings.append(f"{found}: intervals need {LEAST_PATIENTS} or more; raise --test_fraction")
-    return [f"warning: {text}" for text in warnings]

@@ -31,8 +31,6 @@ UNCERTAIN = -1  # of a finding that may be there, and of "abnormal" where the la
 FINDING_VALUES = {"1": 1, "0": 0, "-1": -1, "": None, "1.0": 1, "0.0": 0, "-1.0": -1}
 
 _STATED_DELIMITER = re.compile(r'"?sep=(.)"?[,;]*\r?(?:\n|$)', re.IGNORECASE)  # Excel's first line
-_QUOTED = re.compile(r'"(?:[^"]|"")*"')
-_HEADER_CHARACTERS = 100_000
 
 
 class LabeledImages(NamedTuple):
@@ -141,32 +139,30 @@ def read_table(path: Path, expected: Sequence[str]) -> pd.DataFrame:
 def _read_lines(path: Path, expected: Sequence[str]) -> dict[int, list[str]]:
     """Cells of each line that is not empty, by its number; without one that states the delimiter."""
     text = read_text(path)
-    skipped = 0
-    if stated := _STATED_DELIMITER.match(text):
-        text, skipped = text[stated.end() :], 1
+    stated = _STATED_DELIMITER.match(text)
     delimiter = stated[1] if stated else _delimiter(text, expected)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     lines = {}
     try:
         for row in reader:
             if any(row):
-                lines[reader.line_num + skipped] = [cell.strip() for cell in row]
+                lines[reader.line_num] = [cell.strip() for cell in row]
     except csv.Error as error:
-        fault = f"line {reader.line_num + skipped} is not valid CSV ({error})"
+        fault = f"line {reader.line_num} is not valid CSV ({error})"
         raise DatalistError(f"{path}: {fault}; correct the quotes.") from error
+    if stated:
+        del lines[min(lines)]
     return lines
 
 
 def _delimiter(text: str, expected: Sequence[str]) -> str:
-    """What separates the header into the expected columns; of several the one that is there most often."""
-    unquoted = _QUOTED.sub("", text.lstrip()[:_HEADER_CHARACTERS]).split("\n", 1)[0]
+    """What separates the header into the expected columns; else into the most; else the comma."""
 
     def fit(delimiter: str) -> tuple[int, int]:
         cells = next(csv.reader(io.StringIO(text.lstrip(), newline=""), delimiter=delimiter))
-        names = {cell.strip() for cell in cells}
-        return len(names & set(expected)), unquoted.count(delimiter)
+        return len({cell.strip() for cell in cells} & set(expected)), len(cells)
 
-    return max(",;\t|", key=fit)  # the comma, being first, if there is none
+    return max(",;\t|", key=fit)
 
 
 def refuse_lines(

@@ -152,7 +152,7 @@ def _words(
     labels = [[int(name in own) for name in order] for own in named]
     rows = pd.DataFrame({"label": labels, "abnormal": [max(own) for own in labels]}, cells.index)
     header = {"finding_names": [names[name] for name in order]}
-    return LabeledImages(rows, header, _notes_on_words(spelled, no_finding))
+    return LabeledImages(rows, header, _note_on_words(spelled, no_finding))
 
 
 def _means_none(word: str, no_finding: str) -> bool:
@@ -162,16 +162,19 @@ def _means_none(word: str, no_finding: str) -> bool:
     return folded(no_finding) == folded(_NO_FINDING) and is_absence(word)
 
 
-def _notes_on_words(spelled: Sequence[str], no_finding: str) -> list[str]:
+def _note_on_words(spelled: Sequence[str], no_finding: str) -> list[str]:
     """Name the words that look like none, and what they were taken for."""
-    notes = []
-    looks = [word for word in spelled if is_absence(word) and word not in ("", no_finding)]
-    if as_none := [repr(word) for word in looks if _means_none(word, no_finding)]:
-        notes.append(f"warning: {first_few(as_none)} count as no finding")
-    if as_findings := [repr(word) for word in looks if not _means_none(word, no_finding)]:
-        text = f"warning: {first_few(as_findings)} look like no finding, and count as findings"
-        notes.append(f"{text}: set --no_finding to the word that stands for none")
-    return notes
+    looks = [
+        word
+        for word in spelled
+        if is_absence(word) and known_text(word) and folded(word) != folded(no_finding)
+    ]
+    if not looks:
+        return []
+    meaning = "no finding"
+    if not _means_none(looks[0], no_finding):
+        meaning = "findings: set --no_finding to the word that stands for none"
+    return [f"warning: {first_few(map(repr, looks))} count as {meaning}"]
 
 
 def _classes(path: Path, cells: pd.Series, num_classes: int) -> LabeledImages:
@@ -227,19 +230,17 @@ def _patients(
     path: Path, cells: pd.DataFrame, rows: pd.DataFrame, patient_column: str
 ) -> tuple[list[str], list[str]]:
     """Patient of each image, and a note on those that the table does not name."""
-    names = rows["name"].tolist()
-    given = [""] * len(names)
+    given = [""] * len(rows)
     if patient_column in cells:
         _require_filled(path, cells[patient_column])
         given = [known_text(cell) for cell in cells[patient_column]]
-    patients = file_patients([str(file) for file in rows["file"]], names, given)
+    patients = file_patients(list(map(str, rows["file"])), rows["name"].tolist(), given)
     if all(given):
         return patients, []
-    text = f"{patient_column!r} names no patient of {counted(given.count(''), 'image')}"
-    unknown = sum(patient == name for patient, name in zip(patients, names, strict=True))
+    unnamed = f"{patient_column!r} names no patient of {counted(given.count(''), 'image')}"
     source = "these are taken from the DICOM headers and names of the files"
-    lacking = f"{counted(unknown, 'image')} without one there count as a patient each"
-    return patients, [f"{text}: {source}; {lacking}"]
+    lacking = counted(int((rows["name"] == patients).sum()), "image")
+    return patients, [f"{unnamed}: {source}; {lacking} without one there count as a patient each"]
 
 
 OWN_TABLE = LabelSet("label table", "", read_own_table)

@@ -18,10 +18,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pydicom
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
-from pydicom.errors import InvalidDicomError
 
 from monai_afire.apps.readers.label_files import (
     UNCERTAIN,
@@ -43,7 +41,8 @@ from monai_afire.data.datalist.datalist_checks import DatalistError, parse_json
 from monai_afire.data.datalist.patients import patient_of
 from monai_afire.data.datalist.scanning import scan_radiographs
 from monai_afire.data.phantom.anatomy import ORGAN_NAMES
-from monai_afire.transforms.radiograph_files import SUPPORTED_EXTENSIONS, extension_of
+from monai_afire.transforms.radiograph_files import SUPPORTED_EXTENSIONS
+from monai_afire.transforms.radiograph_header import header_of
 from monai_afire.utils.files import save_png
 from monai_afire.utils.text import counted, first_few
 
@@ -71,21 +70,14 @@ def _classes(*names: str) -> dict[str, Any]:
 
 def _dicom_headers(files: Sequence[str | None]) -> pd.DataFrame:
     """Patient and view of DICOM files, "" where the header does not give them."""
-    headers = [_dicom_header(file) for file in progress(files, "reading DICOM headers")]
+    headers = []
+    for file in progress(files, "reading DICOM headers"):
+        header = header_of(file or "", ["PatientID"])
+        patient, view = (
+            str(header.get(tag) or "").strip() for tag in ("PatientID", "ViewPosition")
+        )
+        headers.append((patient, view.upper()))
     return pd.DataFrame(headers, columns=["patient", "view"])
-
-
-def _dicom_header(file: str | None) -> tuple[str, str]:
-    if file is None or SUPPORTED_EXTENSIONS.get(extension_of(file), "DICOM") != "DICOM":
-        return "", ""
-    tags = ["PatientID", "ViewPosition"]
-    try:
-        header = pydicom.dcmread(file, stop_before_pixels=True, specific_tags=tags)
-    except (InvalidDicomError, OSError, EOFError, ValueError) as error:
-        text = f"is not readable as DICOM ({error})"
-        raise DatalistError(f"{file}: {text}; {_AGAIN}.") from error
-    patient, view = (str(header.get(tag) or "").strip() for tag in tags)
-    return patient, view.upper()
 
 
 # ---- NIH ChestX-ray14
@@ -204,8 +196,6 @@ def _chexpert_images(path: Path, root: Path) -> pd.DataFrame:
     """Images of one of the tables."""
     table = _published_table(path, "Path", *CHEXPERT_FINDINGS)
     names = table["Path"]
-    patients = names.map(patient_of)
-    refuse_lines(path, names[patients == names], "no patient in the Path", _AGAIN)
     # without the name of the set in front
     below = names.str.replace(r"^(?!(?:train|valid|test)/)[^/]*/", "", regex=True)
     base, inside = root, root / names.iloc[0].split("/")[0]
@@ -222,7 +212,7 @@ def _chexpert_images(path: Path, root: Path) -> pd.DataFrame:
             "file": existing_files([os.path.join(base, name) for name in below]),
             "label": values,
             "abnormal": [_is_abnormal(row) for row in values],
-            "patient_id": patients,
+            "patient_id": names.map(patient_of),
             "view": views.mask(is_lateral, "lateral"),
             "sex": table.get("Sex", ""),
             "age": table.get("Age", ""),
@@ -485,10 +475,8 @@ def read_shenzhen(root: Path, labels: Path, official: bool) -> LabeledImages:
     paths = pd.Series(scan_radiographs(root), dtype=str)
     found = paths.map(stem_of).str.extract(r"(?i)^(CHNCXR_\d{4})_([01])$").dropna()
     names, patients, label = paths[found.index], found[0].str.upper(), found[1].astype(int)
-    if found.empty or patients.duplicated().any():
-        twice = names[patients.duplicated(keep=False)]
-        text = f"no images such as CHNCXR_0001_0.png, or several of a patient: {first_few(twice)}"
-        raise DatalistError(f"{root}: {text}; set --root to one copy.")
+    if found.empty:
+        raise DatalistError(f"{root}: no images such as CHNCXR_0001_0.png; check --root.")
     rows = {
         "name": names,
         "file": [os.path.join(root, *PurePosixPath(name).parts) for name in names],

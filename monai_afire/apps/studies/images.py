@@ -14,7 +14,7 @@ from monai.utils import convert_to_tensor, ensure_tuple_rep
 from tqdm.auto import tqdm
 
 from monai_afire.apps.studies.regions import WINDOW
-from monai_afire.data.datalist.labels import class_names
+from monai_afire.data.datalist.class_names import class_names
 from monai_afire.data.datalist.loading import DrawnSet
 from monai_afire.transforms.landmark_heatmap import landmark_array, pixels_of_file
 from monai_afire.utils.text import image_name

@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +53,7 @@ def parse_json(text: str, source: str | os.PathLike, remedy: str) -> Any:
         return json.loads(text, object_pairs_hook=unique)
     except DatalistError:
         raise
-    except (RecursionError, ValueError) as error:
-        # nested too deep; no JSON, or a number of thousands of digits
+    except (RecursionError, ValueError) as error:  # too deep, or a number of thousands of digits
         raise DatalistError(f"{source}: its JSON cannot be read ({error}); {remedy}.") from error
 
 
@@ -83,62 +82,51 @@ def require_files(
 ) -> None:
     """Refuse a section that names files which do not exist, or folders."""
     paths = [path for item in items for key in keys for path in ensure_tuple(item.get(key) or ())]
-    if wrong := _unusable_files(paths):
+    if wrong := list(_unusable(paths)):
         raise DatalistError(
             f"{source}: section {section!r} names {len(wrong)} of {len(paths)} files that cannot be used: "
             f"{first_few(wrong)}; check dataset_dir and the list."
         )
 
 
-def _unusable_files(paths: Sequence[str]) -> list[str]:
+def _unusable(paths: Sequence[str]) -> Iterator[str]:
     """Paths that are not files, with the reason; a folder with many of them is listed once."""
-    by_folder: dict[str, list[str]] = {}
+    by_folder: dict[str, list[str]] = defaultdict(list)
     for path in paths:
         folder, name = os.path.split(path)
-        by_folder.setdefault(folder, []).append(name)
-    unusable: list[str] = []
+        by_folder[folder].append(name)
     for folder, names in by_folder.items():
         present: set[str] = set()
         if len(names) >= _SCAN_FROM and os.path.isdir(folder):
             with os.scandir(folder) as entries:  # links are followed one by one below
                 present = {entry.name for entry in entries if entry.is_file(follow_symlinks=False)}
         for name in names:
-            if name not in present and not os.path.isfile(path := os.path.join(folder, name)):
-                unusable.append(f"{path} {_kind_of_path(path)}")
-    return unusable
-
-
-def _kind_of_path(path: str) -> str:
-    """Say why a path is not that of a file."""
-    if os.path.exists(path):
-        return "is no file"
-    spelling = spelling_on_disk(path)
-    return f"does not exist ({spelling})" if spelling else "does not exist"
+            path = os.path.join(folder, name)
+            if name in present or os.path.isfile(path):
+                continue
+            spelling = spelling_on_disk(path)
+            reason = "is no file" if os.path.exists(path) else "does not exist"
+            yield f"{path} {reason}{spelling and f' ({spelling})'}"
 
 
 def check_finding_names(content: Mapping[str, Any], source: str | os.PathLike) -> None:
-    """Warn of a name such as "No Finding" among the findings of a list by which its images count as abnormal."""
+    """Warn of a name such as "No Finding" among the findings of a list, by which its images count as abnormal."""
     names = content.get("finding_names")
     names = list(names.values()) if isinstance(names, Mapping) else names
-    absent = (
-        [str(name) for name in names if is_absence(str(name))] if isinstance(names, list) else []
+    absent = [name for name in names if is_absence(str(name))] if isinstance(names, list) else []
+    listed = [content[section] for section in SECTIONS if isinstance(content.get(section), list)]
+    # no class, and no "abnormal" of the image's own, which comes first
+    by_findings = any(
+        isinstance(item, Mapping) and "abnormal" not in item and isinstance(item.get("label"), list)
+        for items in listed
+        for item in items
     )
-    if absent and _findings_decide(content):
+    if absent and by_findings:
         warnings.warn(
             f"{source}: finding_names holds {first_few(map(repr, absent))}, which counts as a finding; leave it out "
             "there and in the labels: without any finding, an image is normal.",
             stacklevel=3,
         )
-
-
-def _findings_decide(content: Mapping[str, Any]) -> bool:
-    """Whether an image is abnormal by a list of findings: no class, and no "abnormal" of its own, which comes first."""
-    listed = [content.get(section) for section in SECTIONS]
-    items = [item for items in listed if isinstance(items, list) for item in items]
-    return any(
-        isinstance(item, Mapping) and "abnormal" not in item and isinstance(item.get("label"), list)
-        for item in items
-    )
 
 
 def item_name(item: Mapping[str, Any], number: int) -> str:

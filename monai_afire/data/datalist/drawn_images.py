@@ -25,35 +25,18 @@ def drawn_mark() -> PngInfo:
 
 
 def is_drawn(path: Any) -> bool:
-    """
-    Whether the header of a file says that its image is drawn.
-
-    Args:
-        path: of any file; one that cannot be read is not drawn.
-
-    Example:
-        >>> is_drawn("no/such.png")
-        False
-    """
-    if not isinstance(path, (str, os.PathLike)):
-        return False
+    """Whether the header of a file says that its image is drawn; one that cannot be read does not."""
     try:
-        with open(path, "rb") as file:
+        with open(os.fspath(path), "rb") as file:
             head = file.read(_HEAD)
-    except OSError:
+    except (OSError, TypeError):  # a TypeError for what is no path
         return False
     return head.startswith(_PNG) and f"{_KEYWORD}\0{_TEXT}".encode() in head
 
 
 def image_kind(items: Iterable[Mapping[str, Any]]) -> str:
     """
-    What the images of items are.
-
-    Args:
-        items: of a datalist, each with "image", the path of a file.
-
-    Returns:
-        "phantoms" where every image is drawn, else "radiographs".
+    What the images of items of a datalist are: "phantoms" where every file is drawn, else "radiographs".
 
     Example:
         >>> image_kind([{"image": "patient.dcm"}])

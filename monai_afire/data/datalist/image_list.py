@@ -8,8 +8,9 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
+
+from monai.utils import ensure_tuple
 
 from monai_afire.utils.files import common_folder, path_from
 
@@ -32,12 +33,13 @@ def image_digest(items: Any, class_names: Any = None) -> str | None:
     Example:
         >>> image_digest([{"image": "/a/1.png"}]) == image_digest([{"image": "/b/1.png"}])
         True
-        >>> image_digest([{"image": 1.0}]) is None
-        True
     """
-    files = _image_files(items)
-    if not files:
+    items = items if isinstance(items, Sequence) else []
+    images = [item.get("image") if isinstance(item, Mapping) else None for item in items]
+    paths = [path for image in images for path in ensure_tuple(image)]
+    if not paths or not all(isinstance(path, (str, os.PathLike)) for path in paths):
         return None
+    files = [os.path.abspath(path) for path in paths]
     folder = common_folder(files)
     names = [path_from(file, folder) for file in files]
     sizes = [_size(file) for file in files[:: -(-len(files) // _MOST_SIZES)]]
@@ -45,23 +47,9 @@ def image_digest(items: Any, class_names: Any = None) -> str | None:
     return hashlib.sha256(json.dumps([names, sizes, classes]).encode()).hexdigest()
 
 
-def _image_files(items: Any) -> list[str]:
-    """All paths of the items' images; none where an item has no path."""
-    if not isinstance(items, Sequence):
-        return []
-    files: list[str] = []
-    for item in items:
-        image = item.get("image") if isinstance(item, Mapping) else None
-        paths: list[Any] = list(image) if isinstance(image, (list, tuple)) else [image]
-        if not all(isinstance(path, (str, os.PathLike)) for path in paths):
-            return []
-        files += [os.path.abspath(path) for path in paths]
-    return files
-
-
 def _size(file: str) -> int | None:
     """Bytes of a file; None where it cannot be asked for, which the loading will say."""
     try:
-        return Path(file).stat().st_size
+        return os.stat(file).st_size
     except OSError:
         return None

@@ -5,17 +5,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from monai_afire.data.datalist.class_names import classes_of_weights
 from monai_afire.data.datalist.datalist_checks import (
     PATH_KEYS,
     SECTIONS,
     DatalistError,
     require_keys,
 )
-from monai_afire.data.datalist.labels import check_label_table, classes_of_weights
+from monai_afire.data.datalist.labels import check_label_table
 from monai_afire.data.datalist.loading import DrawnSet, load_radiograph_datalist, read_sections
 from monai_afire.data.datalist.subsets import cross_validation_items, few_shots, label_subset
 from monai_afire.utils.garbage_collection import garbage_collection_paused
@@ -82,25 +82,35 @@ def labeled_items(
         >>> [(item["index"], item["label"]) for item in labeled_items("test", datalist=folder / "list.json")]
         [(0, 1)]
     """
-    choice = _PatientChoice(label_fraction, num_shots, num_folds, fold, seed)
     if section not in SECTIONS:
         raise DatalistError(f"the sections are training, validation and test, not {section!r}.")
+    if label_fraction != 1 and num_shots is not None:
+        both = f"both label_fraction={label_fraction} and num_shots={num_shots} are given"
+        raise DatalistError(f"{both}; set the fraction to 1, or the shots to None.")
+    if num_folds is None and fold != 0:
+        given = f"fold {fold!r} is given without num_folds"
+        raise DatalistError(f"{given}; give the number of folds, or leave fold out.")
     source = Path(datalist).expanduser() if datalist else None
     if source is None and not dataset_dir and phantom:
         source = phantom.datalist()
     name = str(source or dataset_dir)
-    if choice.num_folds is not None:
-        items = _all_items(source, dataset_dir, section)
-    else:
+    if num_folds is None:
         items = load_radiograph_datalist(
             dataset_dir, source, section, hold_out=bool(datalist), leaks="refuse"
         )
+    else:
+        items = _all_items(source, dataset_dir, section)
     keys = [label_key] if required is None else required
-    require_keys(items, keys, section if choice.num_folds is None else "all", name)
+    require_keys(items, keys, "all" if num_folds else section, name)
     # masks are no classes to stratify by
-    stratified_by = label_key if as_key == "label" and label_key not in PATH_KEYS else "label"
+    strata = label_key if as_key == "label" and label_key not in PATH_KEYS else "label"
     try:
-        items = choice.of(items, section, stratified_by)
+        if num_folds is not None:
+            items = cross_validation_items(items, num_folds, fold, section, seed, strata)
+        if section == "training" and num_shots is not None:
+            items = few_shots(items, num_shots, seed, strata)
+        elif section == "training":
+            items = label_subset(items, label_fraction, seed, strata)
     except DatalistError as error:
         raise DatalistError(f"{name}: {error}") from error
     if label_key != as_key:
@@ -115,40 +125,6 @@ def labeled_items(
             items, len(class_names), section, name, class_names, as_key, label_kind
         )
     return [{**item, "index": index} for index, item in enumerate(items)]
-
-
-@dataclass(frozen=True)
-class _PatientChoice:
-    """Which patients a section has: those of a fold, and few of them to learn from."""
-
-    label_fraction: float
-    num_shots: int | None
-    num_folds: int | None
-    fold: int
-    seed: int
-
-    def __post_init__(self) -> None:
-        if self.label_fraction != 1 and self.num_shots is not None:
-            fraction, shots = self.label_fraction, self.num_shots
-            both = f"both label_fraction={fraction} and num_shots={shots} are given"
-            raise DatalistError(f"{both}; set the fraction to 1, or the shots to None.")
-        if self.num_folds is None and self.fold != 0:
-            given = f"fold {self.fold!r} is given without num_folds"
-            raise DatalistError(f"{given}; give the number of folds, or leave fold out.")
-
-    def of(
-        self, items: list[dict[str, Any]], section: str, stratified_by: str
-    ) -> list[dict[str, Any]]:
-        """The items of a section; without folds, ``items`` are those of the section already."""
-        if self.num_folds is not None:
-            items = cross_validation_items(
-                items, self.num_folds, self.fold, section, self.seed, stratified_by
-            )
-        if section != "training":
-            return items
-        if self.num_shots is not None:
-            return few_shots(items, self.num_shots, self.seed, stratified_by)
-        return label_subset(items, self.label_fraction, self.seed, stratified_by)
 
 
 def _all_items(source: Path | None, dataset_dir: str | None, section: str) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,32 +39,26 @@ def check_leaks(sections: Mapping[str, Any], source: Path, base: Path, leaks: st
 
 def _shared(sections: Mapping[str, Any], base: Path) -> list[str]:
     """Patients and images that several sections have, with the sections; DICOM files of small lists are asked."""
-    entries = list(_entries(sections))
+    entries = [
+        (section, {"image": entry} if isinstance(entry, str) else entry)
+        for section, listed in sections.items()
+        for entry in (listed if isinstance(listed, list) else ())
+        if isinstance(entry, (str, Mapping))
+    ]
     names = [str(entry.get("image")) for _, entry in entries]
     given = [known_text(entry.get("patient_id")) for _, entry in entries]
     paths = [os.path.join(base, os.path.expanduser(name)) for name in names]
     few = len(names) <= _MOST_READ
     own_names = relative_names(names)
     patients = file_patients(paths if few else [""] * len(paths), own_names, given)
-    sections_of: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+    found: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
     for number, (section, _) in enumerate(entries):
-        path, name, patient = paths[number], names[number], patients[number]
-        file = os.path.realpath(path) if few else os.path.normpath(path)
-        sections_of["image", file][section] = name
-        if patient != own_names[number]:  # known
-            sections_of["patient", patient][section] = patient
+        file = os.path.realpath(paths[number]) if few else os.path.normpath(paths[number])
+        found["image", file][section] = names[number]
+        if patients[number] != own_names[number]:  # known
+            found["patient", patients[number]][section] = patients[number]
     return [
         f"{what} {list(own.values())[-1]} ({', '.join(own)})"
-        for (what, _), own in sections_of.items()
+        for (what, _), own in found.items()
         if len(own) > 1
     ]
-
-
-def _entries(sections: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Section and item of all entries that can be read as one."""
-    for section, listed in sections.items():
-        for entry in listed if isinstance(listed, list) else ():
-            if isinstance(entry, str):
-                yield section, {"image": entry}
-            elif isinstance(entry, Mapping):
-                yield section, entry

@@ -31,6 +31,7 @@ from monai_afire.utils.garbage_collection import garbage_collection_paused
 logger = logging.getLogger(__name__)
 
 _ORGANS = ("mask", "organs")  # which may be a dictionary of files by organ
+_TABLES = (".csv", ".tsv", ".xls", ".xlsx", ".ods")
 
 
 @garbage_collection_paused()
@@ -95,12 +96,11 @@ def load_radiograph_datalist(
     entries = _section(content, listed, source)
     base = base_folder(dataset_dir, source, entries[0])
     check_leaks(content, source, base, leaks)
-    folders: dict[str, str] = {}
-    items = []
-    for number, entry in enumerate(entries):
-        where = f"{source}: section {listed!r}, item {number}"
-        entry = _with_listed_organs(entry, content.get("organ_names"), where)
-        items.append(_to_item(entry, path_keys, base, folders, where))
+    organs = content.get("organ_names")
+    items = [
+        _to_item(entry, path_keys, base, organs, f"{source}: section {listed!r}, item {number}")
+        for number, entry in enumerate(entries)
+    ]
     require_keys(items, ["image"], listed, source)
     if check_files:
         require_files(items, path_keys, listed, source)
@@ -134,9 +134,8 @@ def _folder_items(
 ) -> list[dict[str, Any]]:
     """Items of a folder without datalist."""
     if not dataset_dir:
-        raise DatalistError(
-            "neither dataset_dir nor datalist is given; give the folder of the radiographs."
-        )
+        text = "neither dataset_dir nor datalist is given"
+        raise DatalistError(f"{text}; give the folder of the radiographs.")
     folder = os.fspath(dataset_dir)
     if section not in (*SECTIONS, "all"):
         accepted = "training, validation, test and all"
@@ -158,11 +157,8 @@ def _folder_items(
     return [{"image": start + name.replace("/", os.sep)} for name in names]
 
 
-_TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".xls", ".xlsx", ".ods")
-
-
 def _refuse_table(source: str | os.PathLike) -> None:
-    if os.fspath(source).lower().endswith(_TABLES):
+    if os.fspath(source).lower().removesuffix(".gz").endswith(_TABLES):
         remedy = "monai-afire data table makes one of it"
         raise DatalistError(f"{source} is a table, not a datalist: {remedy}")
 
@@ -208,54 +204,38 @@ def _section(content: Mapping[str, Any], section: str, source: Path) -> list[Any
     return entries
 
 
-def _with_listed_organs(entry: Any, organ_names: Any, where: str) -> Any:
-    """The entry with "organs" as a list in the order of the header, where its masks are named by organ."""
-    key = next(
-        (key for key in _ORGANS if isinstance(entry, dict) and isinstance(entry.get(key), dict)),
-        None,
-    )
-    if key is None:
-        return entry
-    masks, names = entry[key], organ_names if isinstance(organ_names, list) else []
-    if set(masks) != set(names):
-        raise DatalistError(
-            f"{where}: {key!r} has {', '.join(masks)}, and organ_names are {', '.join(map(str, names)) or 'missing'}: "
-            "give each item one file for each name."
-        )
-    others = {name: value for name, value in entry.items() if name != key}
-    return {**others, "organs": [masks[name] for name in names]}
-
-
 def _to_item(
-    entry: Any, path_keys: Sequence[str], base: Path, folders: dict[str, str], where: str
+    entry: Any, path_keys: Sequence[str], base: Path, organ_names: Any, where: str
 ) -> dict[str, Any]:
     """One entry of a section as a dictionary with absolute file names."""
     item = {"image": entry} if isinstance(entry, str) else entry
     if not isinstance(item, dict):
         raise DatalistError(f"{where} is {entry!r}, where an object or a file name is expected.")
-    for key in path_keys:
-        if key not in item:
-            continue
+    for key in _ORGANS:
+        if isinstance(item.get(key), dict):
+            item["organs"] = _in_order(item.pop(key), organ_names, f"{where}: {key!r}")
+    for key in filter(item.__contains__, path_keys):
         value = item[key]
         names = value if isinstance(value, list) else [value]
         if names and all(isinstance(name, str) and name for name in names):
-            paths = [_absolute(name, base, folders) for name in names]
+            paths = [
+                os.path.abspath(os.path.join(base, os.path.expanduser(name))) for name in names
+            ]
             item[key] = paths if isinstance(value, list) else paths[0]
         elif value is not None or key == "image":
             raise DatalistError(f"{where}: {key!r} is {value!r}, where a file name is expected.")
     return item
 
 
-def _absolute(name: str, base: Path, folders: dict[str, str]) -> str:
-    """Absolute path of a name in a datalist."""
-    folder, _, last = name.rpartition("/")
-    if os.sep != "/" or not folder.strip("/") or last in ("", ".", ".."):
-        return os.path.abspath(os.path.join(base, os.path.expanduser(name)))
-    if folder not in folders:
-        folders[folder] = os.path.join(
-            os.path.abspath(os.path.join(base, os.path.expanduser(folder))), ""
+def _in_order(masks: dict[str, Any], organ_names: Any, what: str) -> list[Any]:
+    """Masks by organ as a list in the order of the header."""
+    names = organ_names if isinstance(organ_names, list) else []
+    if set(masks) != set(names):
+        raise DatalistError(
+            f"{what} has {', '.join(masks)}, and organ_names are {', '.join(map(str, names)) or 'missing'}: "
+            "give each item one file for each name."
         )
-    return folders[folder] + last
+    return [masks[name] for name in names]
 
 
 class DrawnSet(Protocol):
@@ -278,8 +258,8 @@ def bundle_items(
     """
     Items of one section for a bundle's data set.
 
-    With ``dataset_dir`` or ``datalist`` the user's own images (:func:`load_radiograph_datalist`; a tenth of the
-    training patients is held out where there is no validation section), without either the phantom.
+    The user's own images (:func:`load_radiograph_datalist`; a tenth of the training patients is held out where there is
+    no validation section), or without ``dataset_dir`` and ``datalist`` the phantom.
 
     Args:
         section: "training", "validation" or "test".

@@ -8,15 +8,15 @@ import hashlib
 import os
 import re
 import warnings
+from collections import defaultdict
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import pydicom
-
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.transforms.radiograph_files import SUPPORTED_EXTENSIONS, extension_of
+from monai_afire.transforms.radiograph_header import header_of
 from monai_afire.utils.files import common_folder, path_from
 from monai_afire.utils.text import known_text
 
@@ -29,16 +29,10 @@ _PATIENT_PATTERNS = (
     re.compile(r"(?:^|/)(000\d{5})_\d{3}\.[^/]*$"),
 )
 # what stands in headers for everybody, after anonymization
-_NOBODY = {
-    "anon",
-    "anonym",
-    "anonymous",
-    "anonymized",
-    "anonymised",
-    "deidentified",
-    "de-identified",
-    "removed",
-}
+_NOBODY = (
+    *("anon", "anonym", "anonymous", "anonymized", "anonymised"),
+    *("deidentified", "de-identified", "removed"),
+)
 
 
 def patient_of(name: str) -> str:
@@ -58,10 +52,8 @@ def patient_of(name: str) -> str:
 
 def _by_name(name: str) -> str:
     """Patient in a file's name, "" for none."""
-    for pattern in _PATIENT_PATTERNS:
-        if match := pattern.search(name):
-            return match.group(1)
-    return ""
+    found = (pattern.search(name) for pattern in _PATIENT_PATTERNS)
+    return next((match[1] for match in found if match), "")
 
 
 def split_by_patient(
@@ -107,14 +99,13 @@ def split_by_patient(
     limit = validation_fraction * 2.0**256
     count = sum(int.from_bytes(digests[patient], "big") < limit for patient in order)
     chosen = set(order[: min(max(count, 1), len(order) - 1)])
-    patients_of: dict[Hashable, set[str]] = {}
+    positives: dict[Hashable, set[str]] = defaultdict(set)
     for patient, own in zip(patients, findings or [], strict=findings is not None):
         for finding in own:
-            patients_of.setdefault(finding, set()).add(patient)
-    for finding in sorted(patients_of, key=str):
-        candidates = patients_of[finding]
-        if len(candidates) > 1 and not candidates & chosen:
-            chosen.add(min(candidates, key=digests.__getitem__))
+            positives[finding].add(patient)
+    for finding in sorted(positives, key=str):
+        if len(positives[finding]) > 1 and not positives[finding] & chosen:
+            chosen.add(min(positives[finding], key=digests.__getitem__))
     return [patient in chosen for patient in patients]
 
 
@@ -127,34 +118,19 @@ def item_patients(
     items: Sequence[Mapping[str, Any]], source: str | os.PathLike = "", base: str | os.PathLike = ""
 ) -> list[str]:
     """
-    Patient of each item.
+    Patient of each item: its "patient_id", or else as :func:`file_patients` says.
 
-    Args:
-        items: items of a datalist.
-        source: list or folder, for a warning where items say nothing of their patients; "" for none.
-        base: folder that the images' names start from, if it holds them all; else it is the deepest one that does.
-
-    Returns:
-        The item's "patient_id". Without it, the patient in a DICOM file's header, or else in the image's name
-        (``patient_of``), else the image: an item whose patient is not known counts as a patient
-        of its own. Numbers that differ in zeros before them, "007" and "7", are one patient.
+    Images' names start from ``base``, if it holds them all, else from the deepest folder that does.
 
     Example:
         >>> item_patients([{"patient_id": 7}, {"image": "00000013_004.png"}, {"image": "a.png"}, {"image": "b.png"}])
         ['7', '00000013', 'a.png', 'b.png']
     """
-    patients: list[str] = []
-    paths: list[str] = []
-    names: list[str] = []
-    for number, item in enumerate(items):
-        image = item.get("image")
-        patient = known_text(item.get("patient_id"))
-        path = f"item {number}" if image is None else str(image)
-        patients.append(patient)
-        paths.append(path)
-        # only the names that are needed are read
-        names.append("" if patient else os.path.normpath(path))
-    return file_patients(paths, relative_names(names, base), patients, source)
+    given = [known_text(item.get("patient_id")) for item in items]
+    paths = [str(item.get("image") or f"item {number}") for number, item in enumerate(items)]
+    # only the names that are needed are read
+    names = ["" if own else os.path.normpath(path) for path, own in zip(paths, given, strict=True)]
+    return file_patients(paths, relative_names(names, base), given, source)
 
 
 def relative_names(names: Sequence[str], base: str | os.PathLike = "") -> list[str]:
@@ -175,9 +151,10 @@ def file_patients(
     source: str | os.PathLike = "",
 ) -> list[str]:
     """
-    Patient of each file: as given, by its DICOM header, or by its relative name; else the name.
+    Patient of each file: as given, by its DICOM header, or by its relative name; else the name, a patient of its own.
 
-    With a ``source``, list or folder, a warning counts the files whose patients are not known.
+    Numbers that differ in zeros before them, "007" and "7", are one patient. With a ``source``, list or folder, a
+    warning counts the files whose patients are not known.
     """
     found = [
         patient or _by_header(path) or _by_name(name)
@@ -211,16 +188,9 @@ def _with_one_spelling(patients: Sequence[str]) -> list[str]:
 @lru_cache(maxsize=1_000_000)
 def _by_header(path: str) -> str:
     """Patient of a DICOM file; "" where the header has none."""
-    try:
-        if SUPPORTED_EXTENSIONS.get(extension_of(path), "DICOM") != "DICOM":
-            return ""
-        with open(path, "rb") as stream:
-            tags = ["PatientID", "IssuerOfPatientID"]
-            header = pydicom.dcmread(
-                stream, force=True, stop_before_pixels=True, specific_tags=tags
-            )
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, NotImplementedError):
-        return ""  # no DICOM file, or a damaged one: an error when it is loaded
+    if SUPPORTED_EXTENSIONS.get(extension_of(path), "DICOM") != "DICOM":
+        return ""
+    header = header_of(path, ["PatientID", "IssuerOfPatientID"])
     patient = known_text(header.get("PatientID"))
     if patient.casefold() in _NOBODY:
         return ""

@@ -23,11 +23,19 @@ from monai_afire.utils.text import first_few
 
 RESULTS_MARK = ".monai_afire_results"
 """File in a folder of results."""
-_RADIOGRAPH, _UNREADABLE = "radiograph", "cannot be read"
+_RADIOGRAPH = "radiograph"
+_UNREADABLE = "cannot be read"
+_IGNORED_NAMES = ("dicomdir", "__macosx")
 # files of other extensions that may hold radiographs
-_PICTURES = (".gif", ".webp", ".jp2", ".j2k", ".heic", ".avif", ".pgm", ".img", ".dic", ".acr")
-_ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar", ".bz2", ".xz", ".zst", ".iso")
-_IGNORED_NAMES = {"dicomdir", "__macosx"}
+_OTHERS = {
+    **dict.fromkeys(
+        (".gif", ".webp", ".jp2", ".j2k", ".heic", ".avif", ".pgm", ".img", ".dic", ".acr"),
+        "unknown picture",
+    ),
+    **dict.fromkeys(
+        (".zip", ".tar", ".tgz", ".7z", ".rar", ".bz2", ".xz", ".zst", ".iso"), "archive"
+    ),
+}
 
 
 def scan_radiographs(folder: str | os.PathLike) -> list[str]:
@@ -57,25 +65,20 @@ def scan_radiographs(folder: str | os.PathLike) -> list[str]:
     if not os.path.isdir(root):
         problem = "is a file, not a folder" if os.path.exists(root) else "no such folder"
         raise DatalistError(f"{root}: {problem}.")
-    left_out: list[str] = []
-    found: list[str] = []
-    for name, entry in _files(root, left_out):
-        kind = _kind(entry)
-        if kind == _RADIOGRAPH:
-            found.append(name)
-        elif kind:
-            left_out.append(f"{name} ({kind})")
+    kinds = dict(_kinds(root))
+    found = sorted(name for name, kind in kinds.items() if kind == _RADIOGRAPH)
+    left_out = sorted(f"{name} ({kind})" for name, kind in kinds.items() if kind != _RADIOGRAPH)
     if left_out:
         warnings.warn(
-            f"{root}: {len(left_out):,} entries are left out: {first_few(sorted(left_out))}; {len(found):,} "
+            f"{root}: {len(left_out):,} entries are left out: {first_few(left_out)}; {len(found):,} "
             f"radiographs are found. Unpack or convert files, or give them their extension ({supported_types()}).",
             stacklevel=2,
         )
-    return sorted(found)
+    return found
 
 
-def _files(root: str, left_out: list[str]) -> Iterator[tuple[str, os.DirEntry[str]]]:
-    """Names and entries of the files below a folder; each subfolder is visited once, however many links lead there."""
+def _kinds(root: str) -> Iterator[tuple[str, str]]:
+    """Names below a folder, and what they are or why they are left out; each subfolder is visited once."""
     pending, visited = [""], set()
     while pending:
         folder = pending.pop()
@@ -85,24 +88,22 @@ def _files(root: str, left_out: list[str]) -> Iterator[tuple[str, os.DirEntry[st
             with os.scandir(here) as listed:
                 entries = list(listed)
         except OSError as error:
-            left_out.append(f"{here} ({_UNREADABLE}: {error.strerror})")
+            yield here, f"{_UNREADABLE}: {error.strerror}"
             continue
         if (status.st_dev, status.st_ino) in visited:
             continue
         visited.add((status.st_dev, status.st_ino))
         if folder and any(entry.name == RESULTS_MARK for entry in entries):
-            left_out.append(f"{folder} (results of monai_afire)")
+            yield folder, "results of monai_afire"
             continue
-        for entry in filter(_is_wanted, entries):
+        for entry in entries:
             name = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.name.startswith(".") or entry.name.lower() in _IGNORED_NAMES:
+                continue
             if _is_folder(entry):
                 pending.append(name)
-            else:
-                yield name, entry
-
-
-def _is_wanted(entry: os.DirEntry[str]) -> bool:
-    return not entry.name.startswith(".") and entry.name.lower() not in _IGNORED_NAMES
+            elif kind := _kind(entry):
+                yield name, kind
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -132,9 +133,7 @@ def _kind(entry: os.DirEntry[str]) -> str:
         return f"{content} of another extension"
     if content := identify_content(inflated_head(head)):
         return f"compressed {content}"
-    if extension in _ARCHIVES:
-        return "archive"
-    return "unknown picture" if extension in _PICTURES else ""
+    return _OTHERS.get(extension, "")
 
 
 def mark_results(

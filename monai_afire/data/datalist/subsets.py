@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from monai_afire.data.datalist.datalist_checks import SECTIONS, DatalistError
+from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.patients import item_patients, patient_digest
 from monai_afire.utils.text import known_text
 
@@ -25,23 +25,11 @@ def label_subset(
     items: Sequence[Mapping[str, Any]], fraction: float, seed: int = 0, label_key: str = "label"
 ) -> list[dict[str, Any]]:
     """
-    All items of a fraction of the patients, to learn from few labels.
+    All items of a fraction of the patients in (0, 1], to learn from few labels.
 
     Subsets of one seed are nested: a larger fraction contains the patients of a smaller one. The order of the patients
     is random. A few come first, who together have a positive of each class and an item without any finding. So a
-    subset with one patient more than there are classes misses no class.
-
-    Args:
-        items: items of a datalist.
-        fraction: of the patients, in (0, 1]; rounded, at least one patient.
-        seed: another number gives other patients.
-        label_key: key of the labels, a list of 1 (present) and others, or the number of a class. Items may lack it.
-
-    Returns:
-        New items in their order.
-
-    Raises:
-        DatalistError: when the fraction is out of range, or there are no items.
+    subset with one patient more than there are classes misses no class. Items may lack labels.
 
     Example:
         >>> items = [{"image": f"{n}.png", "label": [int(n == 7), 0], "patient_id": n // 2} for n in range(40)]
@@ -49,16 +37,14 @@ def label_subset(
         ['6.png', '7.png', '22.png', '23.png']
     """
     if isinstance(fraction, (bool, str)) or not 0 < fraction <= 1:
-        raise DatalistError(
-            f"the fraction of the labels is {fraction!r}; choose a number above 0 and up to 1."
-        )
+        text = f"the fraction of the labels is {fraction!r}"
+        raise DatalistError(f"{text}; choose a number above 0 and up to 1.")
     if not items:
         raise DatalistError("there are no items to choose from; check the section of the datalist.")
     patients = item_patients(items)
     classes = _classes_of_patients(items, patients, label_key)
     count = max(1, math.floor(fraction * len(classes) + 0.5))
-    chosen = set(_covering_order(classes, f"labels:{seed}")[:count])
-    return [dict(item) for item, patient in zip(items, patients, strict=True) if patient in chosen]
+    return _of_patients(items, patients, _covering_order(classes, f"labels:{seed}")[:count])
 
 
 def few_shots(
@@ -68,46 +54,25 @@ def few_shots(
     A few items, each of another patient, nested: those of a smaller number are among those of a larger one.
 
     Where items have labels, the first shots cover the classes, as in :func:`label_subset`.
-
-    Args:
-        items: items of a datalist.
-        num_shots: how many items.
-        seed: another number gives other items.
-        label_key: key of the labels. Items may lack it.
-
-    Returns:
-        New items in their order.
-
-    Raises:
-        DatalistError: when the number is below 1, or there are fewer patients.
-
-    Example:
-        >>> items = [{"image": f"{n}.png", "patient_id": n // 2} for n in range(40)]
-        >>> [item["image"] for item in few_shots(items, 2)], [item["image"] for item in few_shots(items, 3)]
-        (['5.png', '9.png'], ['5.png', '9.png', '37.png'])
     """
-    if not _is_count(num_shots) or num_shots < 1:
-        raise DatalistError(
-            f"the number of shots is {num_shots!r}; choose a whole number from 1, or None for all."
-        )
-    patients = item_patients(items)
-    own: dict[str, list[int]] = {}
-    for number, patient in enumerate(patients):
-        own.setdefault(patient, []).append(number)
+    if not isinstance(num_shots, int) or num_shots < 1:
+        text = f"the number of shots is {num_shots!r}"
+        raise DatalistError(f"{text}; choose a whole number from 1, or None for all.")
+    own: dict[str, list[int]] = defaultdict(list)
+    for number, patient in enumerate(item_patients(items)):
+        own[patient].append(number)
     if len(own) < num_shots:
         found = f"there are {len(own)} patients with {len(items)} items"
         raise DatalistError(
             f"{num_shots} shots of different patients are wanted, but {found}; choose fewer."
         )
-    of_patient: dict[str, int] = {}
-    classes: dict[str, set[Any]] = {}
+    shot: dict[str, int] = {}
     for patient, numbers in own.items():
         digest = int.from_bytes(patient_digest(f"shot:{seed}", patient)[:8], "big")
-        of_patient[patient] = numbers[digest % len(numbers)]
-        classes[patient] = classes_of(items[of_patient[patient]].get(label_key))
+        shot[patient] = numbers[digest % len(numbers)]
+    classes = {patient: classes_of(items[n].get(label_key)) for patient, n in shot.items()}
     first_patients = _covering_order(classes, f"shots:{seed}")[:num_shots]
-    chosen = {of_patient[patient] for patient in first_patients}
-    return [dict(item) for number, item in enumerate(items) if number in chosen]
+    return [dict(items[number]) for number in sorted(shot[patient] for patient in first_patients)]
 
 
 def cross_validation_items(
@@ -124,42 +89,12 @@ def cross_validation_items(
     The patients are divided into ``num_folds`` parts; run k tests on part k, validates on part (k + 1) mod
     ``num_folds``, and trains on the others. Over all runs, each patient is tested once. Where items have labels, the
     positives of each class, rare ones first, are spread evenly over the parts.
-
-    Args:
-        items: all items of the datalist, of all sections.
-        num_folds: number of parts and runs, at least 3.
-        fold: the run, from 0.
-        section: "training", "validation" or "test".
-        seed: another number divides them otherwise.
-        label_key: key of the labels. Items may lack it.
-
-    Returns:
-        New items in their order.
-
-    Raises:
-        DatalistError: when a number is out of range, the section has another name, or there are fewer patients than
-            parts.
-
-    Example:
-        >>> items = [{"image": f"{n}.png", "patient_id": n // 2} for n in range(10)]
-        >>> for fold in range(5):
-        ...     print([item["image"] for item in cross_validation_items(items, 5, fold, "test")])
-        ['2.png', '3.png']
-        ['4.png', '5.png']
-        ['6.png', '7.png']
-        ['0.png', '1.png']
-        ['8.png', '9.png']
     """
-    if not _is_count(num_folds) or num_folds < 3:
+    if not isinstance(num_folds, int) or num_folds < 3:
         raise DatalistError(f"the number of folds is {num_folds!r}; choose a whole number from 3.")
-    if not _is_count(fold) or not 0 <= fold < num_folds:
-        raise DatalistError(
-            f"fold is {fold!r}; with {num_folds} folds it is a whole number from 0 to {num_folds - 1}."
-        )
-    if section not in SECTIONS:
-        raise DatalistError(
-            f"a cross-validation has the sections training, validation and test, not {section!r}."
-        )
+    if not isinstance(fold, int) or not 0 <= fold < num_folds:
+        whole = f"with {num_folds} folds it is a whole number from 0 to {num_folds - 1}"
+        raise DatalistError(f"fold is {fold!r}; {whole}.")
     patients = item_patients(items)
     classes = _classes_of_patients(items, patients, label_key)
     if len(classes) < num_folds:
@@ -170,9 +105,15 @@ def cross_validation_items(
     part = _divide(classes, num_folds, f"folds:{seed}")
     own = {"test": {fold}, "validation": {(fold + 1) % num_folds}}
     wanted = own.get(section) or set(range(num_folds)) - own["test"] - own["validation"]
-    return [
-        dict(item) for item, patient in zip(items, patients, strict=True) if part[patient] in wanted
-    ]
+    return _of_patients(items, patients, [name for name in part if part[name] in wanted])
+
+
+def _of_patients(
+    items: Sequence[Mapping[str, Any]], patients: Sequence[str], chosen: Iterable[str]
+) -> list[dict[str, Any]]:
+    """New items of some patients."""
+    wanted = set(chosen)
+    return [dict(item) for item, patient in zip(items, patients, strict=True) if patient in wanted]
 
 
 def _divide(classes: Mapping[str, set[Any]], num_folds: int, seed: str) -> dict[str, int]:
@@ -199,21 +140,20 @@ def _covering_order(classes: Mapping[str, set[Any]], seed: str) -> list[str]:
     """Patients in random order, after those who together have all classes; each of these adds most new ones."""
     order = sorted(classes, key=partial(patient_digest, seed))
     missing = set().union(*classes.values())
-    first: list[str] = []
+    first: dict[str, None] = {}  # in this order
     while missing:
         best = max(order, key=lambda patient: len(classes[patient] & missing))
-        first.append(best)
+        first[best] = None
         missing -= classes[best]
-    ahead = set(first)
-    return first + [patient for patient in order if patient not in ahead]
+    return list(first | dict.fromkeys(order))
 
 
 def _classes_of_patients(
     items: Sequence[Mapping[str, Any]], patients: Sequence[str], label_key: str
 ) -> dict[str, set[Any]]:
-    classes: dict[str, set[Any]] = {}
+    classes: dict[str, set[Any]] = defaultdict(set)
     for item, patient in zip(items, patients, strict=True):
-        classes.setdefault(patient, set()).update(classes_of(item.get(label_key)))
+        classes[patient] |= classes_of(item.get(label_key))
     return classes
 
 
@@ -228,7 +168,3 @@ def classes_of(label: Any) -> set[Any]:
         isinstance(label, (int, float, str)) and known_text(label) and label not in (-1, "-1")
     )
     return {label} if is_known else set()
-
-
-def _is_count(number: Any) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool)

@@ -13,7 +13,6 @@ from scipy.ndimage import distance_transform_edt, find_objects
 from monai_afire.data.phantom.anatomy import (
     DEPTH,
     ChestAnatomy,
-    Patient,
     Projection,
     build_anatomy,
     sample_patient,
@@ -34,20 +33,14 @@ _PLANNING_SIZE = 128
 
 @dataclass(frozen=True)
 class Lesion:
-    """One lesion.
-
-    Attributes:
-        kind: one of ``LESION_KINDS``.
-        mask: bool ``(H, W)``.
-        box: tight box of the mask, see :func:`tight_box`.
-    """
+    """One lesion: its kind, of ``LESION_KINDS``, and its mask, bool ``(H, W)``."""
 
     kind: str
     mask: np.ndarray
 
     @property
     def box(self) -> tuple[int, ...]:
-        """Tight box of the mask."""
+        """Tight box of the mask, see :func:`tight_box`."""
         return tight_box(self.mask)
 
 
@@ -60,40 +53,12 @@ def tight_box(mask: np.ndarray) -> tuple[int, ...]:
     return columns.start, rows.start, width, height
 
 
-@dataclass(frozen=True)
-class DrawnChest:
-    """A drawn chest: its radiograph, organs, landmarks and lesions."""
-
-    image: np.ndarray
-    organs: np.ndarray
-    landmarks: np.ndarray
-    lesions: tuple[Lesion, ...]
-    patient: Patient
-
-    @property
-    def label(self) -> np.ndarray:
-        """float32 ``(5,)``, 1 where there is a lesion of that entry of ``LESION_KINDS``."""
-        present = {lesion.kind for lesion in self.lesions}
-        return np.array([kind in present for kind in LESION_KINDS], dtype=np.float32)
-
-    @property
-    def lesion_mask(self) -> np.ndarray:
-        """uint8 ``(1, *S)``, the union of the masks of all lesions."""
-        empty = np.zeros(self.image.shape[1:], dtype=bool)
-        return np.any(
-            [empty, *(lesion.mask for lesion in self.lesions)], axis=0, keepdims=True
-        ).astype(np.uint8)
-
-
 def draw_anatomy(
     seed: int | np.random.SeedSequence | np.random.Generator, lesions: Sequence[str]
 ) -> tuple[ChestAnatomy, list[np.random.Generator]]:
     """The anatomy of a seed's patient, and the random numbers of pose, tissue, exposure, noise and lesions."""
-    unknown = [kind for kind in lesions if kind not in LESION_KINDS]
-    if unknown:
-        raise ValueError(
-            f"lesions has {unknown[0]!r}, which is no kind of lesion: use kinds of {LESION_KINDS}."
-        )
+    if unknown := set(lesions) - set(LESION_KINDS):
+        raise ValueError(f"lesions has {sorted(unknown)}: use kinds of {LESION_KINDS}.")
     if isinstance(seed, np.random.Generator):
         seed = int(seed.integers(2**63))
     if not isinstance(seed, np.random.SeedSequence):

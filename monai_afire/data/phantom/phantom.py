@@ -9,8 +9,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from monai_afire.data.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES, ChestAnatomy, Projection
-from monai_afire.data.phantom.lesions import DrawnChest, Scene, add_lesion, draw_anatomy
+from monai_afire.data.phantom.anatomy import (
+    LANDMARK_NAMES,
+    ORGAN_NAMES,
+    ChestAnatomy,
+    Patient,
+    Projection,
+)
+from monai_afire.data.phantom.lesions import (
+    LESION_KINDS,
+    Lesion,
+    Scene,
+    add_lesion,
+    draw_anatomy,
+)
 from monai_afire.data.phantom.phantom_rendering import (
     expose,
     organ_masks,
@@ -22,7 +34,7 @@ _LEAST_SIZE = 32
 
 
 @dataclass(frozen=True)
-class ChestPhantom(DrawnChest):
+class ChestPhantom:
     """A drawn radiograph and everything that is known about it.
 
     Attributes:
@@ -36,7 +48,24 @@ class ChestPhantom(DrawnChest):
         pixel_size: side of a pixel in millimetres at the patient's mid plane.
     """
 
+    image: np.ndarray
+    organs: np.ndarray
+    landmarks: np.ndarray
+    lesions: tuple[Lesion, ...]
+    patient: Patient
     pixel_size: float
+
+    @property
+    def label(self) -> np.ndarray:
+        """float32 ``(5,)``, 1 where there is a lesion of that entry of ``LESION_KINDS``."""
+        present = {lesion.kind for lesion in self.lesions}
+        return np.array([kind in present for kind in LESION_KINDS], dtype=np.float32)
+
+    @property
+    def lesion_mask(self) -> np.ndarray:
+        """uint8 ``(1, H, W)``, the union of the masks of all lesions."""
+        masks = [np.zeros(self.image.shape[1:], dtype=bool), *(own.mask for own in self.lesions)]
+        return np.any(masks, axis=0, keepdims=True).astype(np.uint8)
 
     @property
     def boxes(self) -> np.ndarray:
@@ -97,7 +126,6 @@ def draw_chest_phantom(
         The radiograph with its ground truth.
 
     Raises:
-        TypeError: when ``lesions`` is a string instead of a sequence of strings.
         ValueError: when ``image_size`` is too small or a kind of lesion is unknown.
 
     Example:
@@ -108,10 +136,6 @@ def draw_chest_phantom(
         [1.0, 0.0, 0.0, 0.0, 0.0]
     """
     check_image_size(image_size)
-    if isinstance(lesions, str):
-        raise TypeError(
-            f"lesions is the string {lesions!r}: give a sequence of kinds, for example ({lesions!r},)."
-        )
     anatomy, (for_pose, for_tissue, for_exposure, for_noise, for_lesions) = draw_anatomy(
         seed_or_rng, lesions
     )

@@ -38,27 +38,12 @@ class Cohort:
 
     def __post_init__(self) -> None:
         if self.section not in SECTIONS:
-            raise ValueError(
-                f"section is {self.section!r}, which does not exist: use one of {SECTIONS}."
-            )
-        if self.num_patients < 1:
-            raise ValueError(
-                f"num_patients is {self.num_patients}: a section needs 1 patient or more."
-            )
+            raise ValueError(f"section is {self.section!r}: use one of {SECTIONS}.")
         if not 0.0 <= self.abnormal_fraction <= 1.0:
-            raise ValueError(
-                f"abnormal_fraction is {self.abnormal_fraction}: a share lies between 0 and 1."
-            )
-        if self.abnormal_fraction > 0.0 and not self.lesion_kinds:
-            raise ValueError(
-                "lesion_kinds is empty, but abnormal_fraction is not 0: name kinds or set it to 0."
-            )
+            share = "a share lies between 0 and 1"
+            raise ValueError(f"abnormal_fraction is {self.abnormal_fraction}: {share}.")
         if unknown := set(self.lesion_kinds) - set(LESION_KINDS):
-            raise ValueError(
-                f"lesion_kinds has {sorted(unknown)}, which do not exist: use kinds of {LESION_KINDS}."
-            )
-        if self.seed < 0:
-            raise ValueError(f"seed is {self.seed}: a seed is 0 or more.")
+            raise ValueError(f"lesion_kinds has {sorted(unknown)}: use kinds of {LESION_KINDS}.")
         check_image_size(self.image_size)
 
     def patient_id(self, index: int) -> str:

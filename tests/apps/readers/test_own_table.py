@@ -116,9 +116,7 @@ def test_several_findings_in_a_cell(root: Path, read: Callable, refused: Callabl
     assert "--separator" in refused("--label_columns", "findings")
 
 
-@pytest.mark.parametrize(
-    "word", ["No finding", "kein Befund", "no_finding", " NO  FINDING ", "normal", "nan", "NA", ""]
-)
+@pytest.mark.parametrize("word", ["kein Befund", " NO_ FINDING ", "normal", "NA", ""])
 def test_words_for_none_are_no_finding_whatever_their_case(
     root: Path, read: Callable, word: str
 ) -> None:
@@ -127,17 +125,6 @@ def test_words_for_none_are_no_finding_whatever_their_case(
     content = read(*WORDS)
     assert [name.casefold() for name in content["finding_names"]] == ["mass", "nodule"]
     assert [item["label"] for item in content["training"]] == [[0, 0], [1, 1], [1, 0], [0, 1]]
-
-
-def test_words_that_look_like_none_are_named(
-    root: Path, read: Callable, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = ["a.png,Normal,1", "b.png,Mass,2", "sub/c.png,clear,3", "sub/d.png,Mass,4"]
-    write(root, rows, "image,findings,patient_id")
-    read(*WORDS)
-    assert "'Normal'" in capsys.readouterr().out
-    assert read(*WORDS, "--no_finding", "CLEAR")["finding_names"] == ["Mass", "Normal"]
-    assert "'Normal'" in capsys.readouterr().out
 
 
 def test_finding_names_that_are_no_columns_are_answered_with_the_column_that_holds_them(
@@ -199,23 +186,19 @@ def test_groups_of_patients_travel_with_the_list(root: Path, read: Callable) -> 
     "content",
     [
         "\ufeffimage,label\r\na.png,0\r\nb.png,1\r\n",
-        "image;label\na.png;0\nb.png;1\n",
         "image\tlabel\na.png\t0\nb.png\t1",
-        " image , label \n a.png , 0 \n\n b.png , 1 \n\n",
-        'image,label\n"a.png",0\n"b.png","1"\n',
+        ' image , label \n a.png , 0 \n\n"b.png","1"\n\n',
         "image,label,,\na.png,0,,\nb.png,1\n",
         gzip.compress(b"image,label\na.png,0\nb.png,1\n", mtime=0),
         'image;"note (site, device, room)";label\na.png;q;0\nb.png;q;1\n',
         'image;"note\n(a, b, ""c"", d)";label\na.png;q;0\nb.png;q;1\n',
         'image,"x;y;z;w",label\na.png,q,0\nb.png,q,1\n',
-        "sep=;\nimage;label\na.png;0\nb.png;1\n",
         '\ufeff"sep=\t"\r\nimage\tlabel\r\na.png\t0\r\nb.png\t1\r\n',
         "image|label\na.png|0\nb.png|1\n",
     ],
     ids=[
-        *("bom_crlf", "semicolon", "tab", "blanks", "quotes", "nameless_columns", "gzip"),
-        *("commas_in_quotes", "lines_in_quotes", "semicolons_in_quotes"),
-        *("stated", "stated_in_quotes", "bar"),
+        *("bom_crlf", "tab", "blanks_quotes", "nameless_columns", "gzip"),
+        *("commas_in_quotes", "lines_in_quotes", "semicolons_in_quotes", "stated", "bar"),
     ],
 )
 def test_a_table_is_read(root: Path, read: Callable, content: str | bytes) -> None:
@@ -274,34 +257,10 @@ def test_a_wrong_table_is_answered_with_what_is_wrong_where(
     assert all(word in message for word in [str(root / "labels.csv"), *words]), message
 
 
-@pytest.mark.parametrize("listed", ["0", "0.png", "0000", "0000.jpg"])
+@pytest.mark.parametrize("listed", ["0", "0000.jpg"])
 def test_another_name_of_the_same_file_is_answered_with_that_of_the_folder(
     root: Path, refused: Callable, listed: str
 ) -> None:
     (root / "0000.png").touch()
     write(root, [f"{listed},1,1,train"])
     assert "the folder has 0000.png" in refused()
-
-
-@pytest.mark.parametrize(
-    ("table", "words"),
-    [
-        ("ok", ""),
-        ("bom_crlf", ""),
-        ("semicolon", ""),
-        ("missing_column", "'image'"),
-        ("label_out_of_range", "line 3 ('3')"),
-        ("empty_cells", "line 3"),
-        ("ragged", "line 3 (6 cells), line 4 (1 cells)"),
-        ("header_only", "no rows"),
-        ("zero_byte", "is empty"),
-        ("split_unknown", "line 3 ('holdout')"),
-    ],
-)
-def test_shared_bad_tables(
-    shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], table: str, words: str
-) -> None:
-    options = ["--root", str(shared_data / "bad"), "--table", f"table_{table}.csv"]
-    options += ["--output", str(tmp_path / "list.json"), "--val_fraction", "0"]
-    assert main(["table", *options]) == (1 if words else 0)
-    assert words in capsys.readouterr().err

@@ -355,19 +355,12 @@ def rename(root: Path, file: str, column: str) -> None:
 @pytest.mark.parametrize(
     ("name", "file", "column"),
     [
-        ("nih", "Data_Entry_2017_v2020.csv", "Finding Labels"),
         ("nih", "Data_Entry_2017_v2020.csv", "Emphysema"),
         ("nih", "BBox_List_2017.csv", "Finding Label"),
         ("chexpert", "train.csv", "Edema"),
-        ("chexpert", "valid.csv", "Path"),
-        ("mimic", "mimic-cxr-2.0.0-split.csv.gz", "subject_id"),
         ("mimic", "mimic-cxr-2.0.0-split.csv.gz", "validate"),
-        ("mimic", "mimic-cxr-2.0.0-chexpert.csv.gz", "Edema"),
         ("siim", "train-rle.csv", "EncodedPixels"),
-        ("rsna", "stage_2_train_labels.csv", "Target"),
-        ("rsna", "stage_2_detailed_class_info.csv", "class"),
         ("rsna", "stage_2_detailed_class_info.csv", ",Normal"),
-        ("chestx_det", "ChestX_Det_train.json", "polygons"),
         ("chestx_det", "ChestX_Det_train.json", "Mass"),
         ("fire", "Ground Truth/control_points_A01_1_2.txt", "202.25"),
     ],
@@ -469,15 +462,6 @@ def test_chexpert_with_its_test_set_from_the_folder_around_it(tmp_path: Path) ->
     assert (item["image"], item["label"]) == (path, [0] * 14)
 
 
-def test_chexpert_frontal_only_needs_no_lateral_images(tmp_path: Path) -> None:
-    make_chexpert(tmp_path)
-    (tmp_path / "train/patient00002/study1/view2_lateral.jpg").unlink()
-    with pytest.raises(DatalistError, match="view2_lateral"):
-        build("chexpert", tmp_path)
-    content = build("chexpert", tmp_path, frontal_only=True, val_fraction=0)
-    assert [item["view"] for item in content["training"]] == ["AP", "PA", "frontal"]
-
-
 def test_chexpert_of_another_reader(shared_data: Path, tmp_path: Path) -> None:
     shutil.copy(shared_data / "labels" / "chexpert_format_example.csv", tmp_path / "train.csv")
     with (tmp_path / "train.csv").open() as stream:
@@ -545,9 +529,6 @@ def test_siim_patients_come_from_dicom_headers(tmp_path: Path) -> None:
     items = items_of(build("siim", tmp_path, val_fraction=0, test_fraction=0))
     assert [item["patient_id"] for item in items.values()] == ["patient1", "patient0", "patient1"]
     assert [item["view"] for item in items.values()] == ["frontal", "PA", "PA"]
-    (tmp_path / "dicom/study1/series/1.2.3.1.dcm").write_bytes(b"")
-    with pytest.raises(DatalistError, match=r"1\.2\.3\.1\.dcm"):
-        build("siim", tmp_path)
 
 
 def test_siim_areas_of_the_format_example(shared_data: Path, tmp_path: Path) -> None:
@@ -572,12 +553,6 @@ def test_rsna_boxes_and_what_is_not_known_without_the_other_files(tmp_path: Path
         "aa-3": -1,
     }
     assert {item["patient_id"] for item in items.values()} == {"aa-1", "aa-2", "aa-3"}
-
-
-def test_shenzhen_with_two_images_of_a_patient_is_refused(tmp_path: Path) -> None:
-    touch(tmp_path, "CHNCXR_0001_0.png", "CHNCXR_0001_1.png")
-    with pytest.raises(DatalistError, match="CHNCXR_0001_1"):
-        build("shenzhen", tmp_path)
 
 
 def test_jsrt_masks(tmp_path: Path) -> None:
@@ -671,20 +646,8 @@ def test_nih_at_full_scale(shared_data: Path, tmp_path: Path) -> None:
     assert rows["section"].value_counts().to_dict() == {"training": 86_524, "test": 25_596}
     assert (rows["abnormal"] == 0).sum() == 60_361
     published = [
-        11559,
-        2776,
-        13317,
-        19894,
-        5782,
-        6331,
-        1431,
-        5302,
-        4667,
-        2303,
-        2516,
-        1686,
-        3385,
-        227,
+        *(11559, 2776, 13317, 19894, 5782, 6331, 1431),
+        *(5302, 4667, 2303, 2516, 1686, 3385, 227),
     ]
     assert np.sum(rows["label"].tolist(), axis=0).tolist() == published
     boxes = Counter(rows["box_findings"].dropna().sum())

@@ -211,12 +211,6 @@ def test_a_changed_setting_or_transform_makes_new_files(
         assert len(stored(tmp_path)) == count
 
 
-def test_random_transforms_do_not_matter(items: list[dict[str, Any]], tmp_path: Path) -> None:
-    for random in (True, False):
-        assert make(items, "disk", tmp_path, steps(random=random))[0]
-    assert len(stored(tmp_path)) == 1
-
-
 @pytest.mark.slow
 def test_changed_code_makes_new_files(items: list[dict[str, Any]], tmp_path: Path) -> None:
     program = (
@@ -285,15 +279,7 @@ def test_pixels_beside_the_named_file_are_read_again(
     )
 
 
-def test_new_items_leave_the_files_of_others(items: list[dict[str, Any]], tmp_path: Path) -> None:
-    dataset = make(items[:2], "disk", tmp_path)
-    assert [dataset[0], dataset[1]]
-    dataset.set_data(items[2:])
-    assert dataset[0]["patient_id"] == "p2"
-    assert len(stored(tmp_path)) == 3
-
-
-@pytest.mark.parametrize("damage", [b"", b"no archive", "cut", "zeros"])
+@pytest.mark.parametrize("damage", [b"no archive", "cut", "zeros"])
 def test_damaged_files_are_made_anew(
     damage: bytes | str, items: list[dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -381,26 +367,10 @@ def test_settings_that_make_no_cache_are_refused(
         make(items, "disk", tmp_path)
 
 
-def test_full_disk_is_an_error(items: list[dict[str, Any]], tmp_path: Path) -> None:
-    """The limit of a file's size stands for the full disk: of both torch's writer says a line of its source alone."""
-    resource = pytest.importorskip("resource")
-    dataset = make(items, "disk", tmp_path)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-    try:
-        with pytest.raises(
-            OSError, match=r"cannot write to the cache .*File too large.*cache='none'"
-        ):
-            dataset[0]
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
-
-
 # ---- what the grid crops cache
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(8))
 def test_resizing_before_grid_crops_changes_none_of_them(seed: int) -> None:
     draw = np.random.default_rng(seed)
     grid, cell = int(draw.integers(16, 24)), int(draw.integers(2, 8))

@@ -40,16 +40,6 @@ def test_one_file_is_one_item(tmp_path: Path, name: str, section: str) -> None:
     assert bundle_items(section, str(tmp_path / name)) == [{"image": str(tmp_path / name)}]
 
 
-def test_one_file_is_found_from_the_working_folder_and_the_home(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "a.png").touch()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for name in ("a.png", "./a.png", "~/a.png"):
-        assert bundle_items("test", name) == [{"image": str(tmp_path / "a.png")}]
-
-
 def test_list_counts_before_the_file(tmp_path: Path) -> None:
     path = write_list(tmp_path, {"image": "b.png"})
     (item,) = bundle_items("test", str(tmp_path), str(path))
@@ -62,21 +52,6 @@ def test_list_counts_before_the_file(tmp_path: Path) -> None:
 
 
 # ---- masks
-
-
-@pytest.mark.parametrize("key", ["mask", "lesion_truth"])
-def test_masks_are_paths_where_there_are_any(tmp_path: Path, key: str) -> None:
-    path = write_list(
-        tmp_path,
-        {"image": "a.png", key: "m.png"},
-        {"image": "b.png", key: None},
-        {"image": "b.png"},
-    )
-    assert bundle_items("test", datalist=str(path)) == [
-        {"image": str(tmp_path / "a.png"), key: str(tmp_path / "m.png")},
-        {"image": str(tmp_path / "b.png"), key: None},
-        {"image": str(tmp_path / "b.png")},
-    ]
 
 
 @pytest.mark.parametrize("value", ["", 3, [], ["m.png", None]])

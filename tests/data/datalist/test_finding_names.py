@@ -39,8 +39,3 @@ def test_classes_may_be_called_normal(tmp_path: Path) -> None:
     assert load(tmp_path, ["normal", "pneumonia"], [0, 1]) == []
     assert load(tmp_path, ["Effusion", "Nodule"], [[0, 1], [1, 0]]) == []
     assert load(tmp_path, None, [[0, 1], [1, 0]]) == []
-
-
-def test_images_that_say_it_themselves_need_no_warning(tmp_path: Path) -> None:
-    # as those of CheXpert and MIMIC-CXR, whose first column is "No Finding"
-    assert load(tmp_path, ["No Finding", "Edema"], [[1, 0], [1, 0]], abnormal=0) == []

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -52,26 +51,6 @@ def test_each_difference_counts(tmp_path: Path) -> None:
     digests.append(image_digest(load_radiograph_datalist(tmp_path / "a", section="test")))
     assert None not in digests
     assert len(set(digests)) == len(digests)
-
-
-def test_few_files_are_asked_of_a_long_list(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-    stat = os.stat
-
-    def counting(path: Any, **options: Any) -> os.stat_result:
-        asked.append(os.fspath(path))
-        return stat(path, **options)
-
-    items = [{"image": f"/no/such/folder/{number}.png"} for number in range(1000)]
-    monkeypatch.setattr(os, "stat", counting)
-    assert image_digest(items)
-    places = [int(Path(path).stem) for path in asked]
-    assert 32 <= len(places) <= 64
-    gaps = {later - former for former, later in pairwise(places)}
-    assert len(gaps) == 1
-    assert places[-1] > 900
 
 
 @pytest.mark.parametrize("items", [None, [], [{"image": torch.ones(2)}], [3], iter([1]), "abc"])

@@ -56,11 +56,6 @@ def test_split_never_parts_a_patient_and_leaves_no_side_empty(
     assert set(chosen) == {True, False}
 
 
-def test_split_takes_about_the_fraction() -> None:
-    chosen = split_by_patient([str(i) for i in range(4000)], 0.1)
-    assert 320 < sum(chosen) < 480
-
-
 def test_patients_are_told_by_the_item_then_by_the_file_then_by_the_image() -> None:
     items: list[dict[str, Any]] = [
         {"image": "/data/set/00000013_000.png", "patient_id": 7},
@@ -123,23 +118,6 @@ def test_header_that_names_nobody_leaves_the_name_of_the_file(tmp_path: Path, no
     ]
 
 
-def test_folder_of_dicom_files_named_by_date_is_split_by_their_patients(tmp_path: Path) -> None:
-    for patient in range(6):
-        for day in (1, 2, 3):
-            write_dicom(tmp_path / f"2024010{day}_{patient:03d}.dcm", f"PAT{patient}")
-    parts = [
-        load_radiograph_datalist(tmp_path, section=s, validation_fraction=0.3)
-        for s in ("training", "validation")
-    ]
-    training, validation = (
-        {pydicom.dcmread(item["image"]).PatientID for item in part} for part in parts
-    )
-    assert training
-    assert validation
-    assert not training & validation
-    assert training | validation == {f"PAT{patient}" for patient in range(6)}
-
-
 def test_one_number_is_one_patient_and_a_word_for_nothing_is_none() -> None:
     given = ["007", 7, "7.0", 7.0, "70", "NA", "None", "n/a", "-", "P007", "P7", "0", "000"]
     items = [{"image": f"{n}.png", "patient_id": patient} for n, patient in enumerate(given)]
@@ -147,11 +125,6 @@ def test_one_number_is_one_patient_and_a_word_for_nothing_is_none() -> None:
         ["007"] * 4 + ["70"] + [f"{n}.png" for n in (5, 6, 7, 8)] + ["P007", "P7", "000", "000"]
     )
     assert item_patients(items) == expected
-
-
-def test_single_item_of_a_folder_is_its_patient() -> None:
-    assert item_patients([{"image": "/a/b/c.png"}]) == ["c.png"]
-    assert item_patients([]) == []
 
 
 @pytest.mark.usefixtures("another_drive")
@@ -169,3 +142,8 @@ def test_unknown_patients_are_told_once_for_all_sections(tmp_path: Path) -> None
         for section in ("training", "validation"):
             load_radiograph_datalist(tmp_path, section=section)
     assert len([each for each in found if "are not known" in str(each.message)]) == 1
+
+
+def test_split_takes_about_the_fraction() -> None:
+    chosen = split_by_patient([str(i) for i in range(4000)], 0.1)
+    assert 320 < sum(chosen) < 480

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from scipy.ndimage import label
@@ -21,10 +19,8 @@ from monai_afire.data.phantom.drawing import (
     dome,
     fill_polygon,
     ribbon_points,
-    smooth_curve,
     splat_points,
 )
-from monai_afire.data.phantom.lesions import tight_box
 
 SEEDS = range(8)
 
@@ -85,14 +81,6 @@ def test_fill_polygon_equals_point_counting(seed: int) -> None:
     assert difference.mean() < 0.01
 
 
-def test_fill_polygon_outside_and_degenerate() -> None:
-    square = np.array([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)])
-    for shift in ((20.0, 0.0), (-20.0, 0.0), (0.0, 20.0), (0.0, -20.0)):
-        assert fill_polygon(square + shift, 8, 8).max() == 0.0
-    assert fill_polygon(square[:1].repeat(3, axis=0), 8, 8).max() == 0.0
-    np.testing.assert_array_equal(fill_polygon(square * 40.0 - 20.0, 8, 8), 1.0)
-
-
 def test_splat_points_equals_loop() -> None:
     rng = np.random.default_rng(0)
     points, weights = rng.uniform(-2.0, 8.0, (50, 2)), rng.random(50)
@@ -123,21 +111,6 @@ def test_dome_is_a_half_disc_across_a_band() -> None:
     np.testing.assert_allclose(thickness[:, 5:10], np.tile(expected, (20, 1)), atol=1e-6)
     np.testing.assert_allclose(thickness, thickness[:, ::-1], atol=1e-6)
     assert dome(np.zeros((4, 4), np.float32), 2.0).max() == 0.0
-
-
-def test_smooth_curve_passes_its_controls() -> None:
-    controls = np.array([(0.0, 0.0), (1.0, 2.0), (3.0, 1.0)])
-    curve = smooth_curve(controls, 400)
-    assert all(np.linalg.norm(curve - point, axis=1).min() < 0.02 for point in controls)
-    closed = smooth_curve(controls, 400, closed=True)
-    assert np.linalg.norm(closed[0] - closed[-1]) < 0.05
-
-
-def test_tight_box() -> None:
-    mask = np.zeros((9, 7), bool)
-    assert tight_box(mask) == (0, 0, 0, 0)
-    mask[2:5, 6] = True
-    assert tight_box(mask) == (6, 2, 1, 3)
 
 
 # healthy patients
@@ -224,19 +197,6 @@ def test_landmarks_lie_on_their_organs(size: int) -> None:
         assert abs(_landmark(phantom, "cardiac_apex")[1] - columns[-1]) < 2 * pixel + 0.5
         assert _landmark(phantom, "trachea_top")[0] < _landmark(phantom, "carina")[0]
         assert _landmark(phantom, "aortic_knob")[0] < _landmark(phantom, "carina")[0]
-
-
-def test_patients_differ_and_seeds_repeat(normals: list[ChestPhantom]) -> None:
-    again = draw_chest_phantom(SEEDS[3], 128)
-    np.testing.assert_array_equal(again.image, normals[3].image)
-    np.testing.assert_array_equal(again.organs, normals[3].organs)
-    images = np.stack([phantom.image for phantom in normals])
-    landmarks = np.stack([phantom.landmarks for phantom in normals])
-    for one in range(len(SEEDS)):
-        for other in range(one):
-            assert np.abs(images[one] - images[other]).mean() > 0.02
-            assert np.abs(landmarks[one] - landmarks[other]).max() > 1.0
-    assert {phantom.patient.sex for phantom in normals} == {"F", "M"}
 
 
 def test_generators_and_seed_sequences() -> None:
@@ -385,30 +345,16 @@ def test_several_lesions_at_once() -> None:
     np.testing.assert_array_equal(phantom.lesion_mask[0], union)
 
 
-def test_mean_brightness_does_not_tell_who_is_ill() -> None:
-    healthy = np.array([draw_chest_phantom(seed, 48).image.mean() for seed in range(40)])
-    ill = np.array(
-        [draw_chest_phantom(seed, 48, [LESION_KINDS[seed % 5]]).image.mean() for seed in range(40)]
-    )
-    assert np.abs(ill - healthy).mean() < 0.3 * healthy.std()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "text"),
-    [
-        ({"image_size": 16}, ValueError, "image_size is 16"),
-        ({"lesions": "nodule"}, TypeError, "sequence"),
-        ({"lesions": ["fracture"]}, ValueError, "fracture"),
-    ],
-)
-def test_hostile_arguments(arguments: dict[str, Any], error: type[Exception], text: str) -> None:
-    with pytest.raises(error, match=text):
-        draw_chest_phantom(0, **arguments)
-
-
 @pytest.mark.parametrize("size", [32, 33, 65])
 def test_small_and_odd_sizes(size: int) -> None:
     for seed in range(4):
         phantom = draw_chest_phantom(seed, size, LESION_KINDS)
         assert np.isfinite(phantom.image).all()
         assert phantom.organs.reshape(5, -1).any(axis=1).all()
+
+
+def test_sizes_and_kinds_that_cannot_be_drawn_are_refused() -> None:
+    with pytest.raises(ValueError, match="image_size"):
+        draw_chest_phantom(0, 16)
+    with pytest.raises(ValueError, match="fracture"):
+        draw_chest_phantom(0, lesions=["fracture"])

@@ -64,18 +64,3 @@ def test_phantom_that_another_process_has_drawn_meanwhile_is_taken(
     monkeypatch.setattr(phantom_set, "export_phantom", late)
     assert PhantomSet(tmp_path, small).datalist().is_file()
     assert len(os.listdir(tmp_path)) == 1
-
-
-def test_interrupted_drawing_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(folder: Path, **arguments: Any) -> Path:
-        Path(folder).mkdir()
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(phantom_set, "export_phantom", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            PhantomSet(tmp_path, PHANTOM).datalist()
-    assert os.listdir(tmp_path) == []
-    assert PhantomSet(tmp_path, PHANTOM).datalist().is_file()
