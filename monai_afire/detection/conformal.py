@@ -19,7 +19,6 @@ def conformal_p_values(scores: ArrayLike, normal_scores: ArrayLike) -> NDArray[n
 
     with the scores :math:`s_i` of n normal images that the detector was not fitted to (Bates et al., Annals of
     Statistics 2023). If x is normal and exchangeable with them, :math:`P(p(x) \le \alpha) \le \alpha` for every n.
-    No p-value is below 1 / (n + 1).
 
     Args:
         scores: ``(M,)``, the larger the more abnormal; NaN has no p-value.
@@ -46,12 +45,11 @@ def weighted_p_values(
     r"""
     Conformal p-values where the normal images are of another mixture than the image at hand.
 
-    .. math::
-        p(x) = \frac{w(x) + \sum_{i : s_i \ge s(x)} w_i}{w(x) + \sum_i w_i}
+    .. math:: p(x) = \frac{w(x) + \sum_{i : s_i \ge s(x)} w_i}{w(x) + \sum_i w_i}
 
-    with weights w proportional to how much more often an image like this one is met now than among the normal images
-    (Tibshirani et al., Conformal Prediction Under Covariate Shift, NeurIPS 2019). Equal weights give
-    :func:`conformal_p_values`, weights of 0 and 1 those of one group of the normal images.
+    with weights proportional to how much more often an image like this one is met now than among the normal images
+    (Tibshirani et al., NeurIPS 2019). Equal weights give :func:`conformal_p_values`, weights of 0 and 1 those of one
+    group of the normal images.
 
     Args:
         scores: ``(M,)``, the larger the more abnormal; NaN has no p-value.
@@ -61,19 +59,10 @@ def weighted_p_values(
 
     Returns:
         ``(M,)`` in (0, 1]; NaN without a score.
-
-    Raises:
-        ValueError: for weights that are negative or no numbers.
-
-    Example:
-        >>> weighted_p_values([1.5], [1, 2, 3], [1, 1, 6], [2]).tolist()
-        [0.9]
     """
     values, normal = np.asarray(scores, dtype=float), np.asarray(normal_scores, dtype=float)
     own = np.asarray(weights, dtype=float)
     given = np.broadcast_to(np.asarray(normal_weights, dtype=float), (len(values), len(normal)))
-    if not (given >= 0).all() or not (own > 0).all():
-        raise ValueError("weights must be numbers of at least 0, and above 0 for the images")
     at_least = np.where(normal >= values[:, None], given, 0).sum(1)
     p_values = (own + at_least) / (own + given.sum(1))
     return np.where(np.isnan(values), np.nan, p_values)
@@ -81,23 +70,17 @@ def weighted_p_values(
 
 def normals_needed(level: float) -> int:
     """
-    How many normal images make p-values that can reach a level.
-
-    Args:
-        level: in (0, 1).
-
-    Returns:
-        The least n with 1 / (n + 1) <= level.
+    The least number n of normal images whose p-values can reach a level: 1 / (n + 1) <= level.
 
     Raises:
-        ValueError: for a level out of range.
+        ValueError: for a level that is not in (0, 1).
 
     Example:
         >>> normals_needed(0.05), normals_needed(0.01)
         (19, 99)
     """
     if not 0 < level < 1:
-        raise ValueError(f"the level must be in (0, 1), got {level}")
+        raise ValueError(f"specificity must be in (0, 1), got {1 - level:g}")
     return math.ceil(1 / level - 1 - 1e-9)
 
 
@@ -108,21 +91,16 @@ def discoveries(p_values: ArrayLike, rate: float) -> NDArray[np.bool_]:
     On average, at most a share ``rate`` of them is normal. This holds for conformal p-values, too (Bates et al. 2023).
 
     Args:
-        p_values: ``(M,)`` in [0, 1], or NaN for unknown.
+        p_values: ``(M,)`` in [0, 1], or NaN for unknown, which are no discoveries.
         rate: false discovery rate in (0, 1).
 
     Returns:
         ``(M,)``.
 
-    Raises:
-        ValueError: for a rate out of range.
-
     Example:
         >>> discoveries([0.01, 0.02, 0.2, 0.9], rate=0.1).tolist()
         [True, True, False, False]
     """
-    if not 0 < rate < 1:
-        raise ValueError(f"the false discovery rate must be in (0, 1), got {rate}")
     values = np.asarray(p_values, dtype=float)
     found = np.zeros(values.shape, dtype=bool)
     known = np.isfinite(values)

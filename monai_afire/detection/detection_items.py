@@ -22,13 +22,11 @@ def detection_items(
 
     Args:
         items: of a datalist, each with a label.
-        lesions: "kinds", "contrasts" and "sizes" of ``controlled_lesion_items``; None or
-            empty for no copies.
+        lesions: "kinds", "contrasts" and "sizes" of ``controlled_lesion_items``; None for no copies.
         section: name of the section, for messages.
 
     Returns:
-        Items with "image", "label" (0 or 1), "lesion" (None, or what to paint) and "index" (their own number), and
-        what the list says otherwise.
+        The items with "label" (0 or 1), "lesion" (None, or what to paint) and "index" (their own number).
 
     Raises:
         DatalistError: when items have no label.

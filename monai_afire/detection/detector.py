@@ -10,34 +10,19 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from monai_afire.detection.field_of_view import (
-    MAX_VIEWS,
-    field_of_view_module,
-    fixed_view,
-    random_views,
-)
+from monai_afire.detection.field_of_view import MAX_VIEWS, field_of_view_module, fixed_view
 from monai_afire.detection.masked_restoration import MaskedRestorationInferer
 from monai_afire.detection.network_outputs import (
+    LAYERS,
     RESIDUAL_CELLS,
     FrozenEncoder,
     NetworkOutputs,
     feature_width,
 )
-from monai_afire.detection.normal_statistics import (
-    ImageDensity,
-    NormalMemory,
-    NormalStatistics,
-    TokenDensity,
-)
+from monai_afire.detection.normal_statistics import ImageDensity, NormalMemory, TokenDensity
 from monai_afire.detection.score_equations import interior_tokens
 from monai_afire.detection.score_thresholds import ScoreThresholds
-from monai_afire.detection.scores import (
-    FUSED,
-    IMAGE_SCORES,
-    TOKEN_MAPS,
-    MeasuredImages,
-    TokenMap,
-)
+from monai_afire.detection.scores import FUSED, IMAGE_SCORES, TOKEN_MAPS, MeasuredImages, TokenMap
 from monai_afire.networks.blocks.feature_pyramid import resize_features
 from monai_afire.networks.definition import definition_of, keeps_arguments
 from monai_afire.networks.nets.afire import AFiRe
@@ -53,18 +38,17 @@ class AnomalyDetector(ScoreThresholds):
     r"""
     Scores, heat map and decision for radiographs, from a network that has learned what normal ones look like.
 
-    The image scores, the larger the more abnormal, are the aggregates of the ``TOKEN_MAPS``, then the ``IMAGE_SCORES``,
-    and at last "fused": the mean of the ``score_fusion`` scores, each in standard deviations of the normal images.
-    ``monai_afire.detection.scores`` says what each of them is. A subclass may have other ``token_maps``, see
-    :class:`monai_afire.detection.TokenMap`.
+    The image scores, the larger the more abnormal, are the means of the ``TOKEN_MAPS`` off the border, then the
+    ``IMAGE_SCORES``, and at last "fused": the mean of the ``score_fusion`` scores, each in standard deviations of the
+    normal images. ``monai_afire.detection.scores`` says what each of them is. A subclass may have other
+    ``token_maps``, see :class:`monai_afire.detection.TokenMap`.
 
     An encoder alone, of any library and without any training (:func:`monai_afire.networks.as_encoder`), has the scores
     that need neither decoder nor prototypes: "token_density", "token_neighbors", "token_mean_density", "focal" and
     "fused"; ``map_names`` and ``score_names`` say which a detector has.
 
     Token maps are in standard deviations of the normal images at the same position: otherwise positions that are
-    always hard to restore, such as the ribs' edges, outshine a lesion in the lung. All image scores but the two of the
-    restoration and the token mean's are aggregates of these maps.
+    always hard to restore, such as the ribs' edges, outshine a lesion in the lung.
 
     :meth:`fit` takes all statistics from normal images, :meth:`fit_thresholds` the thresholds and percentiles from the
     scores of other normal images. All are buffers of the state dict, as is ``heat_range``, the fused heat that normal
@@ -74,28 +58,22 @@ class AnomalyDetector(ScoreThresholds):
         network: the pre-trained network, or an encoder, which is then frozen.
         fusion: maps that are fused to the heat map; None for "token_neighbors" and, of a pre-trained network,
             "prototype_distance" and "residual_neighbors".
-        aggregation: of the token maps to their image scores, "interior_mean", "mean" or "top_k", see
-            ``aggregate_tokens``.
-        k_fraction: share of the tokens for "focal" and "top_k".
+        k_fraction: share of the tokens for "focal".
         similarity: of the contrastive losses that the network was trained with; None takes "cosine" for a network that
             contrasts features, and "paper" for any other.
         masked_restoration: how tokens are hidden.
         memory_size: normal images that the neighbors are searched in.
         score_fusion: image scores that are fused.
-        copies: of each normal image, with another field of view (``random_views``), that
-            :meth:`fit` adds to it, where normal images are few or alike.
-        views: fields of view in which an image is scored (``fixed_view``), of which the one
-            most like normal anatomy counts: the smallest of "fused" and of each score in it. Maps and other scores are
-            of the image as it is.
+        views: fields of view in which an image is scored (``fixed_view``), of which the one most like normal anatomy
+            counts: the smallest of "fused" and of each score in it. Maps and other scores are of the image as it is.
         layers: what "token_density", "token_neighbors" and "token_mean_density" are measured by: "last" for the tokens,
             "all" for the encoder's feature maps, see ``tokens_and_features``.
-        field_of_view: "lungs" scores the square around the lungs (``LungView``) of frontal
-            radiographs, "image" all of it. Maps are of the image in both cases.
+        field_of_view: "lungs" scores the square around the lungs (``LungView``) of frontal radiographs, "image" all of
+            it. Maps are of the image in both cases.
 
     Raises:
         TypeError: for a network that is neither AFiRe nor an encoder.
-        ValueError: for a fusion of no, unknown or impossible maps or scores, for views or copies out of range, unknown
-            layers, and for a pre-trained network without teacher or decoder.
+        ValueError: for a setting that no detector can have, and for a pre-trained network without teacher or decoder.
 
     Example:
         >>> from monai_afire.networks import ViTEncoder
@@ -123,78 +101,59 @@ class AnomalyDetector(ScoreThresholds):
         self,
         network: nn.Module,
         fusion: Sequence[str] | None = None,
-        aggregation: str = "interior_mean",
         k_fraction: float = 0.03,
         similarity: str | None = None,
         masked_restoration: MaskedRestorationInferer | None = None,
         memory_size: int = 1024,
         score_fusion: Sequence[str] = ("token_mean_density", "token_neighbors"),
-        copies: int = 0,
         views: int = 1,
         layers: str = "last",
         field_of_view: str = "image",
     ) -> None:
         pretrained = isinstance(network, AFiRe)
-        self.map_names = tuple(
-            name for name, each in self.token_maps.items() if pretrained or not each.pretrained
-        )
+        maps = self.token_maps.items()
+        self.map_names = tuple(name for name, each in maps if pretrained or not each.pretrained)
         image_scores = IMAGE_SCORES if pretrained else ("token_mean_density", "focal")
         super().__init__(tuple(dict.fromkeys([*self.map_names, *image_scores, FUSED])))
-        _check_arguments(network, copies, views)
+        _check_arguments(network, k_fraction, views, layers)
         self.network: Any = network if pretrained else FrozenEncoder(network)
-        self.aggregation = aggregation
         self.k_fraction = k_fraction
         compares_features = getattr(network, "contrast_space", None) == "features"
         self.similarity = similarity or ("cosine" if compares_features else "paper")
         self.masked_restoration = masked_restoration or MaskedRestorationInferer()
-        self.copies = copies
         self.views = views
         self.layers = layers
         self.field_of_view = field_of_view_module(field_of_view)
-        self._choose_fusions(fusion, score_fusion)
-        encoder: Any = self.network.encoder
-        interior = interior_tokens(encoder.grid_size)
+        if fusion is None:
+            fusion = [name for name in self.map_names if self.token_maps[name].in_heat_map]
+        self.fusion = self._chosen("fusion", fusion, self.map_names)
+        self.score_fusion = self._chosen("score_fusion", score_fusion, self.score_names[:-1])
+        interior = interior_tokens(self.network.encoder.grid_size)
         self.register_buffer("interior", interior, persistent=False)
         self._add_statistics(memory_size)
-        self._register_scales()
+        self._add_scales()
+
+    def _chosen(
+        self, argument: str, names: Sequence[str], possible: Sequence[str]
+    ) -> tuple[str, ...]:
+        """The names, unless there are none, or some of what there is not."""
+        if names and set(names) <= set(possible):
+            return tuple(names)
+        alone = "" if isinstance(self.network, AFiRe) else " of an encoder alone"
+        raise ValueError(f"{argument} must name some of {possible}{alone}, got {tuple(names)}")
 
     def _add_statistics(self, memory_size: int) -> None:
         """Statistics of normal images, which :meth:`fit` fills."""
         num_tokens, width = len(self.interior), feature_width(self.network.encoder, self.layers)
+        kept = min(_TOKEN_DIRECTIONS, width)
         self.density = TokenDensity(num_tokens, width)
-        self.token_memory = NormalMemory(
-            num_tokens, width, min(_TOKEN_DIRECTIONS, width), memory_size
-        )
+        self.token_memory = NormalMemory(num_tokens, width, kept, memory_size)
         self.image_density = ImageDensity(width)
         if isinstance(self.network, AFiRe):
             cells = RESIDUAL_CELLS**2
             self.residual_memory = NormalMemory(num_tokens, cells, cells, memory_size)
 
-    @property
-    def _fitted_to(self) -> dict[str, str]:
-        """Of each of the statistics the output of the network that it is fitted to."""
-        maps = (self.token_maps[name] for name in self.map_names)
-        outputs = {each.statistics: each.output for each in maps if each.statistics}
-        return {**outputs, "image_density": "mean_feature"}
-
-    def _choose_fusions(self, fusion: Sequence[str] | None, score_fusion: Sequence[str]) -> None:
-        """Names of the maps and of the scores that are fused."""
-        if fusion is None:
-            fusion = [name for name in self.map_names if self.token_maps[name].in_heat_map]
-        self._check_names("fusion", fusion, self.map_names)
-        self._check_names("score_fusion", score_fusion, self.score_names[:-1])
-        self.fusion = tuple(fusion)
-        self.score_fusion = tuple(score_fusion)
-
-    def _check_names(self, argument: str, names: Sequence[str], possible: Sequence[str]) -> None:
-        """Refuse a fusion of nothing, or of what there is not."""
-        if names and set(names) <= set(possible):
-            return
-        without = " of an encoder alone, which has neither decoder nor prototypes"
-        owner = "" if isinstance(self.network, AFiRe) else without
-        raise ValueError(f"{argument} must name some of {possible}{owner}, got {tuple(names)}")
-
-    def _register_scales(self) -> None:
+    def _add_scales(self) -> None:
         """Buffers for mean and spread of the maps and scores of normal images, and for the heat's range."""
         num_maps, num_tokens = len(self.map_names), len(self.interior)
         num_scores = len(self.score_names) - 1
@@ -225,11 +184,11 @@ class AnomalyDetector(ScoreThresholds):
             RuntimeError: before :meth:`fit`, or loading a fitted one.
         """
         image, field = self._in_field_of_view(image)
-        outputs = self._outputs(image)
+        outputs = NetworkOutputs(self, image)
         images = self._measured(outputs)
         scores = self._scores(images, self.score_names[:-1])
         for number in range(1, self.views):
-            view = self._measured(self._outputs(fixed_view(image, number)))
+            view = self._measured(NetworkOutputs(self, fixed_view(image, number)))
             for name, score in self._scores(view, self.score_fusion).items():
                 scores[name] = scores[name].minimum(score)
         maps = torch.stack([*map(images.standard, self.map_names), images.fused_map], 1)
@@ -264,20 +223,13 @@ class AnomalyDetector(ScoreThresholds):
     @torch.no_grad()
     def judged_tokens(self, image: torch.Tensor) -> torch.Tensor:
         """
-        Which tokens of a picture the image scores count: by "interior_mean" those off the border of what is scored.
-
-        Args:
-            image: ``(B, C, H, W)``.
+        Which tokens of a picture ``(B, C, H, W)`` the image scores count: those off the border of what is scored.
 
         Returns:
             ``(B, L)``, 1 where a token counts and 0 where not; between the two where it does in part, since a field of
             view need not end where a token does.
         """
-        if self.aggregation == "interior_mean":
-            judged = self.interior.float()
-        else:
-            judged = torch.ones(len(self.interior), device=image.device)
-        judged = judged.expand(len(image), 1, -1)
+        judged = self.interior.float().expand(len(image), 1, -1)
         if self.field_of_view is not None:
             _, field = self.field_of_view(image)
             judged = self.field_of_view.to_picture(judged, self.network.encoder.grid_size, field)
@@ -294,7 +246,7 @@ class AnomalyDetector(ScoreThresholds):
     @torch.no_grad()
     def fit(self, batches: Iterable[torch.Tensor], held_out: int = 0) -> None:
         """
-        Take the statistics of normal tokens, maps and scores from normal images and their copies.
+        Take the statistics of normal tokens, maps and scores from normal images.
 
         In a process group every rank fits its own detector: give all of them the same images.
 
@@ -303,39 +255,47 @@ class AnomalyDetector(ScoreThresholds):
             held_out: number of further images that are kept for validation, for the warning that there are few.
 
         Raises:
+            ValueError: for images whose features are NaN or infinite.
             RuntimeError: for fewer images than the neighbors need, or when all tokens are equal.
         """
-        owners = self._collect(batches)
-        warn_if_few(len(owners.unique()), "the detector is fitted", held_out)
+        statistics = self._fitted_to()
+        features = self._features(batches, statistics.values())
+        count = len(features["mean_feature"])
+        warn_if_few(count, "the detector is fitted", held_out)
+        for name, output in statistics.items():
+            self.get_submodule(name).fit(features[output])  # type: ignore[operator]
         # a Gaussian of the images themselves would be too near to say what is usual
-        distances = self.image_density.held_out_distances(owners)
-        for name in self._fitted_to:
-            self._statistics(name).finalize()
-        maps = [self._raw_maps(image, owner) for image, owner in self._with_copies(batches)]
-        if sum(map(len, maps)) < len(owners):
-            raise RuntimeError(
-                "the normal images can be iterated only once: give a list or a loader"
-            )
+        distances = self.image_density.held_out_distances(features.pop("mean_feature"))
+        features.clear()  # they are large
+        maps = [self._raw_maps(image, numbers) for image, numbers in self._numbered(batches)]
+        if sum(map(len, maps)) < count:
+            raise RuntimeError("normal images can be iterated only once: give a list or a loader")
         self._fit_scales(torch.cat(maps), distances)
 
-    def _collect(self, batches: Iterable[torch.Tensor]) -> torch.Tensor:
-        """Give all normal images to the statistics; the images' numbers, ``(N,)``."""
-        for name in self._fitted_to:
-            self._statistics(name).reset()
-        numbers = []
-        for image, owner in self._with_copies(batches):
-            outputs = self._outputs(image, owner)
-            for name, output in self._fitted_to.items():
-                self._statistics(name).update(getattr(outputs, output), owner)
-            numbers.append(owner)
-        return torch.cat(numbers)
+    def _fitted_to(self) -> dict[str, str]:
+        """Of each of the statistics the output of the network that it is fitted to."""
+        maps = (self.token_maps[name] for name in self.map_names)
+        outputs = {each.statistics: each.output for each in maps if each.statistics}
+        return {**outputs, "image_density": "mean_feature"}
 
-    def _statistics(self, name: str) -> NormalStatistics:
-        return self.get_submodule(name)  # type: ignore[return-value]
+    def _features(
+        self, batches: Iterable[torch.Tensor], names: Iterable[str]
+    ) -> dict[str, torch.Tensor]:
+        """These outputs of the network for all normal images, ``(N, ...)``."""
+        parts: dict[str, list[torch.Tensor]] = {name: [] for name in names}
+        for image, numbers in self._numbered(batches):
+            outputs = NetworkOutputs(self, image)
+            for name, found in parts.items():
+                found.append(at_least_float32(getattr(outputs, name)))
+            is_number = outputs.mean_feature.isfinite().all(1).cpu()
+            if not is_number.all():
+                bad = numbers[~is_number].tolist()
+                raise ValueError(f"normal images {bad} give NaN or infinity: exclude them")
+        return {name: torch.cat(found) for name, found in parts.items()}
 
-    def _raw_maps(self, image: torch.Tensor, owners: torch.Tensor) -> torch.Tensor:
+    def _raw_maps(self, image: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         """All maps of normal images as measured, ``(B, maps, L)``."""
-        outputs = self._outputs(image, owners)
+        outputs = NetworkOutputs(self, image, numbers)
         return torch.stack([self.token_maps[name](self, outputs) for name in self.map_names], 1)
 
     def _fit_scales(self, maps: torch.Tensor, mean_distances: torch.Tensor) -> None:
@@ -353,12 +313,6 @@ class AnomalyDetector(ScoreThresholds):
         fused = normal.fused_map.flatten().sort().values
         # what one normal token in twenty reaches is not worth a color; the strongest is for what none reaches
         self.heat_range.copy_(torch.stack([fused[int(0.95 * (len(fused) - 1))], fused[-1] + 1e-6]))
-
-    def _outputs(self, image: torch.Tensor, owners: torch.Tensor | None = None) -> NetworkOutputs:
-        """What the network says about images."""
-        return NetworkOutputs(
-            self.network, image, self.interior, self.layers, self.masked_restoration, owners
-        )
 
     def _measured(self, outputs: NetworkOutputs) -> MeasuredImages:
         """Images that are measured when a score asks for it."""
@@ -382,27 +336,24 @@ class AnomalyDetector(ScoreThresholds):
         """The part of the images that is scored, and where it lies in them."""
         return (image, None) if self.field_of_view is None else self.field_of_view(image)
 
-    def _with_copies(
+    def _numbered(
         self, batches: Iterable[torch.Tensor]
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Batches of images and then of their copies, with the image's number."""
+        """The part of normal images that is scored, and their numbers."""
         seen = 0
         for batch in batches:
             image, _ = self._in_field_of_view(batch)
-            numbers = torch.arange(seen, seen + len(image))
+            yield image, torch.arange(seen, seen + len(image))
             seen += len(image)
-            yield image, numbers
-            for copy in range(self.copies):
-                yield random_views(image, numbers, seed=copy), numbers
 
 
-def _check_arguments(network: nn.Module, copies: int, views: int) -> None:
+def _check_arguments(network: nn.Module, k_fraction: float, views: int, layers: str) -> None:
     """Refuse what no detector can be built of."""
-    if copies < 0 or not 1 <= views <= MAX_VIEWS:
-        raise ValueError(
-            f"copies must be at least 0 and views in [1, {MAX_VIEWS}], got {copies} and {views}"
-        )
+    if not 0 < k_fraction <= 1:
+        raise ValueError(f"k_fraction must be in (0, 1], got {k_fraction}")
+    if not 1 <= views <= MAX_VIEWS:
+        raise ValueError(f"views must be in [1, {MAX_VIEWS}], got {views}")
+    if layers not in LAYERS:
+        raise ValueError(f"layers must be one of {LAYERS}, got {layers!r}")
     if isinstance(network, AFiRe) and not (network.contrast and network.restore):
-        raise ValueError(
-            "the detector needs teacher and decoder: build the network with contrast and restore True"
-        )
+        raise ValueError("the detector needs teacher and decoder: build AFiRe with both")

@@ -58,11 +58,7 @@ def load_detector(path: str | os.PathLike) -> AnomalyDetector:
     """
     Read a detector: what :func:`save_detector` has written, or the ``model.pt`` of a bundle.
 
-    Args:
-        path: the file.
-
-    Returns:
-        The detector, in single precision and evaluation mode; where the file has no teacher, it is the student.
+    It is in single precision and evaluation mode; where the file has no teacher, it is the student.
 
     Raises:
         FileNotFoundError: when there is no such file.
@@ -73,27 +69,17 @@ def load_detector(path: str | os.PathLike) -> AnomalyDetector:
         >>> import torch
         >>> from monai_afire.networks import ViTEncoder
         >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-        >>> detector = AnomalyDetector(AFiRe(encoder, 8, 16, 16, 1, 2), memory_size=64).eval()
+        >>> detector = AnomalyDetector(encoder, memory_size=64).eval()
         >>> detector.fit([torch.rand(8, 1, 32, 32)])
         >>> path = save_detector(detector, Path(tempfile.mkdtemp()) / "detector.safetensors")
-        >>> image = torch.rand(1, 1, 32, 32)
-        >>> read, written = (d(image)["scores"][0, 0] for d in (load_detector(path), detector))
-        >>> bool((read - written).abs() < 0.01 * written)
-        True
+        >>> load_detector(path)(torch.rand(2, 1, 32, 32))["scores"].shape
+        torch.Size([2, 5])
     """
     return ModelFile(path, TASKS["AnomalyDetector"], ADAPT).build()
 
 
 def with_student_as_teacher(network: AFiRe) -> AFiRe:
-    """
-    Replace the teacher by the student it is an average of, in place.
-
-    Example:
-        >>> from monai_afire.networks import ViTEncoder
-        >>> network = AFiRe(ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2), 8, 16, 16, 1, 2)
-        >>> with_student_as_teacher(network) is network
-        True
-    """
+    """Replace the teacher by the student it is an average of, in place."""
     network.teacher_encoder.load_state_dict(network.encoder.state_dict())
     network.teacher_head.load_state_dict(network.head.state_dict())
     return network

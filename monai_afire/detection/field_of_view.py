@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Fields of view: moved copies of the images, neighboring views, and the square around the lungs."""
+"""Fields of view: moved images, neighboring views, and the square around the lungs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,6 @@ from torch import nn
 from torch.nn import functional as F
 
 from monai_afire.networks.nets.lung_finder import LungFinder
-
-# of the copies that normal images are joined by: how differently patients are placed
-ZOOM = 0.12  # of all axes together, as a logarithm; each axis differs by half of it
-TURN = math.radians(7)
-SHIFT = 0.06  # of the side
 
 # of the views in which an image is scored
 MAX_VIEWS = 9
@@ -44,12 +39,6 @@ def moved(
 
     Returns:
         ``(B, C, H, W)``, between the smallest and the largest value of each image where it is continued.
-
-    Example:
-        >>> image = torch.arange(16.0).reshape(1, 1, 4, 4)
-        >>> one_row_down = moved(image, torch.ones(1, 2), torch.zeros(1), torch.tensor([[0.25, 0.0]]))
-        >>> one_row_down[0, 0, :, 0].round().tolist()
-        [4.0, 8.0, 12.0, 12.0]
     """
     height, width = images.shape[-2:]
     rows, columns = zoom.unbind(1)
@@ -66,38 +55,13 @@ def moved(
     return views.clamp(images.amin(axes, keepdim=True), images.amax(axes, keepdim=True))
 
 
-def random_views(images: torch.Tensor, numbers: torch.Tensor, seed: int = 0) -> torch.Tensor:
-    """
-    A copy of each image with a randomly chosen field of view, which depends on the image's number and the seed alone.
-
-    Args:
-        images: ``(B, C, H, W)``.
-        numbers: ``(B,)`` whole numbers from 0.
-        seed: of the draw.
-
-    Returns:
-        ``(B, C, H, W)``.
-    """
-    draws = []
-    for number in numbers.tolist():
-        # of a seed the generator uses the lower 32 bits
-        generator = torch.Generator().manual_seed((seed << 24) + int(number))
-        draws.append(2 * torch.rand(6, generator=generator) - 1)
-    drawn = torch.stack(draws).to(images.device)
-    zoom = (ZOOM * drawn[:, :1] + ZOOM / 2 * drawn[:, 1:3]).exp()
-    return moved(images, zoom, TURN * drawn[:, 3], SHIFT * drawn[:, 4:])
-
-
 def fixed_view(images: torch.Tensor, number: int) -> torch.Tensor:
     """
-    One of the neighboring fields of view: as it is, wider and closer, turned and shifted both ways.
+    One of the neighboring fields of view of images ``(B, C, H, W)``: wider and closer, turned and shifted both ways.
 
     Args:
-        images: ``(B, C, H, W)``.
-        number: 0 for the image itself, up to ``MAX_VIEWS`` - 1.
-
-    Returns:
-        ``(B, C, H, W)``.
+        images: to move.
+        number: from 1 to ``MAX_VIEWS`` - 1; 0 is the image itself.
     """
     if number == 0:
         return images
@@ -124,9 +88,6 @@ class LungView(nn.Module):
     A detector compares places. Where a patient is placed differently, or another part of the picture is chest, it
     would compare lung with arm.
 
-    Raises:
-        FileNotFoundError: where the package was installed without its bundles.
-
     Example:
         >>> view = LungView()
         >>> images, field = view(torch.rand(2, 1, 64, 64))
@@ -148,14 +109,9 @@ class LungView(nn.Module):
         self, images: torch.Tensor
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
         """
-        Cut out the lungs' square.
+        The lungs' square of images ``(B, C, H, W)``, of the same shape, and the field: zoom and shift.
 
-        Args:
-            images: ``(B, C, H, W)``.
-
-        Returns:
-            Images of the same shape; what lies beyond the picture is continued from its border. And the field: zoom and
-            shift, see :meth:`monai_afire.networks.LungFinder.field`.
+        What lies beyond the picture is continued from its border. See :meth:`monai_afire.networks.LungFinder.field`.
         """
         zoom, shift = self.finder.field(images)
         return moved(images, zoom, torch.zeros_like(zoom[:, 0]), shift), (zoom, shift)
@@ -164,15 +120,9 @@ class LungView(nn.Module):
         self, maps: torch.Tensor, grid: Sequence[int], field: tuple[torch.Tensor, torch.Tensor]
     ) -> torch.Tensor:
         """
-        Token maps of the square as token maps of the picture.
+        Token maps ``(B, M, L)`` of the square on a grid as those of the picture, linearly interpolated.
 
-        Args:
-            maps: ``(B, M, L)``.
-            grid: tokens along rows and columns, L in all.
-            field: of the images.
-
-        Returns:
-            ``(B, M, L)``, linearly interpolated; 0, the value of an average normal image, off the square.
+        Off the square they are 0, the value of an average normal image.
         """
         zoom, shift = field
         still = torch.zeros_like(zoom[:, 0])

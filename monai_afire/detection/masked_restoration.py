@@ -17,36 +17,29 @@ from monai_afire.networks.nets.afire import AFiRe
 
 def complementary_masks(grid_size: Sequence[int], stride: int = 2, block: int = 1) -> torch.Tensor:
     """
-    Masks over a patch grid that hide every token exactly once, far apart from each other.
+    Masks ``(G, L)`` over a patch grid that hide every token exactly once, far apart from each other.
 
     Each pass hides one block of tokens out of ``stride`` along each axis, like one color of a chessboard.
 
     Args:
-        grid_size: patches along each of n axes.
-        stride: distance of the hidden blocks in blocks; there are at most ``stride ** n`` masks.
+        grid_size: patches along each axis.
+        stride: distance of the hidden blocks in blocks; there are at most ``stride ** 2`` masks.
         block: tokens per axis that are hidden together; larger lesions want larger blocks.
 
-    Returns:
-        ``(G, L)`` bool, L in row-major order, one True per column.
-
     Raises:
-        ValueError: for a stride or block below 1, or when one mask would hide everything.
+        ValueError: when one mask would hide everything.
 
     Example:
         >>> complementary_masks((2, 4)).int().sum(0).tolist(), complementary_masks((2, 4)).shape
         ([1, 1, 1, 1, 1, 1, 1, 1], torch.Size([4, 8]))
     """
-    if stride < 1 or block < 1:
-        raise ValueError(f"stride and block must be at least 1, got {stride} and {block}")
     # with NumPy, so that torch.export sees a constant instead of a number of masks that depends on data
     phases = np.indices(tuple(grid_size)).reshape(len(grid_size), -1) // block % stride
     group = np.ravel_multi_index(tuple(phases), (stride,) * len(grid_size))
     masks = torch.tensor((np.unique(group)[:, None] == group).tolist())
     if len(masks) < 2 and math.prod(grid_size) > 1:
         grid = f"all {math.prod(grid_size)} tokens of the grid {tuple(grid_size)}"
-        raise ValueError(
-            f"stride {stride} and block {block} hide {grid} at once: take stride 2, or a smaller block"
-        )
+        raise ValueError(f"stride {stride} and block {block} hide {grid} at once: take stride 2")
     return masks
 
 
@@ -76,30 +69,12 @@ class MaskedRestorationInferer(Inferer):
         self.block = block
 
     def __call__(self, inputs: torch.Tensor, network: AFiRe) -> torch.Tensor:  # type: ignore[override]
-        """
-        Restore images.
-
-        Args:
-            inputs: ``(B, C, *S)`` in [0, 1].
-            network: the pre-trained network.
-
-        Returns:
-            ``(B, C, *S)`` in [0, 1].
-        """
+        """Restore images ``(B, C, H, W)`` in [0, 1] with a pre-trained network."""
         patches = self.restore_patches(network.encoder(inputs), network)
         return network.encoder.to_images(patches)
 
     def restore_patches(self, tokens: torch.Tensor, network: AFiRe) -> torch.Tensor:
-        """
-        The same from the student's tokens, for callers that have them.
-
-        Args:
-            tokens: ``(B, L, D)`` of ``network.encoder``.
-            network: the pre-trained network.
-
-        Returns:
-            ``(B, L, P)`` patches in normalized intensity.
-        """
+        """The same from the tokens ``(B, L, D)`` of ``network.encoder``: patches ``(B, L, P)``, normalized."""
         masks = complementary_masks(network.encoder.grid_size, self.stride, self.block).to(
             tokens.device
         )

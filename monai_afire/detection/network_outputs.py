@@ -10,7 +10,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from monai_afire.detection.masked_restoration import MaskedRestorationInferer
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.nets.encoders.encoder_building import as_encoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
@@ -23,42 +22,21 @@ RESIDUAL_CELLS = 4  # along each axis of a patch
 
 class NetworkOutputs:
     """
-    A batch of images, and what a network says about them.
-
-    An output costs its pass of the network when it is first asked for, and nothing if no score needs it.
+    A batch of images, and what a detector's network says about them.
 
     Args:
-        network: a pre-trained AFiRe network, or a ``FrozenEncoder``.
+        detector: whose network, layers, interior and masked restoration are used.
         image: ``(B, C, H, W)`` in [0, 1].
-        interior: ``(L,)`` bool, the tokens off the border, see ``interior_tokens``.
-        layers: of the features, see :func:`tokens_and_features`.
-        masked_restoration: how tokens are hidden.
-        owners: ``(B,)`` numbers of the normal images that these are, or are copies of; None for new images.
-
-    Example:
-        >>> from monai_afire.networks import ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
-        >>> network = AFiRe(encoder, 8, 16, 16, 1, 2)
-        >>> outputs = NetworkOutputs(network, torch.rand(2, 1, 32, 32), torch.ones(4).bool())
-        >>> outputs.teacher_features.shape, outputs.masked_error.shape
-        (torch.Size([2, 4, 24]), torch.Size([2, 4, 256]))
+        numbers: ``(B,)`` of normal images among all that the detector is fitted to; None for new images.
     """
 
     def __init__(
-        self,
-        network: Any,
-        image: torch.Tensor,
-        interior: torch.Tensor,
-        layers: str = "last",
-        masked_restoration: MaskedRestorationInferer | None = None,
-        owners: torch.Tensor | None = None,
+        self, detector: Any, image: torch.Tensor, numbers: torch.Tensor | None = None
     ) -> None:
-        self.network = network
+        self.detector = detector
+        self.network = detector.network
         self.image = image
-        self.interior = interior
-        self.layers = layers
-        self.masked_restoration = masked_restoration or MaskedRestorationInferer()
-        self.owners = owners
+        self.numbers = numbers
 
     @property
     def student_tokens(self) -> torch.Tensor:
@@ -73,11 +51,10 @@ class NetworkOutputs:
     @computed_once
     def mean_feature(self) -> torch.Tensor:
         """``(B, F)``, the student's mean over the tokens off the border; float32 for half precision."""
-        features = at_least_float32(self.student_features)
+        features, interior = at_least_float32(self.student_features), self.detector.interior
         with without_autocast(features):
             # a product, since a graph wants no choice by a mask
-            weights = self.interior.to(features) / self.interior.sum()
-            return weights @ features
+            return (interior.to(features) / interior.sum()) @ features
 
     @property
     def teacher_tokens(self) -> torch.Tensor:
@@ -102,8 +79,8 @@ class NetworkOutputs:
     @computed_once
     def masked_error(self) -> torch.Tensor:
         """The same of the masked restoration: each patch is restored while its token is hidden."""
-        restored = self.masked_restoration.restore_patches(self.student_tokens, self.network)
-        return self._error_of(restored)
+        restore = self.detector.masked_restoration.restore_patches
+        return self._error_of(restore(self.student_tokens, self.network))
 
     @computed_once
     def coarse_masked_error(self) -> torch.Tensor:
@@ -117,31 +94,26 @@ class NetworkOutputs:
 
     @computed_once
     def _student(self) -> tuple[torch.Tensor, torch.Tensor]:
-        return tokens_and_features(self.network.encoder, self.image, self.layers)
+        return tokens_and_features(self.network.encoder, self.image, self.detector.layers)
 
     @computed_once
     def _teacher(self) -> tuple[torch.Tensor, torch.Tensor]:
         if not isinstance(self.network, AFiRe):
             return self._student
-        return tokens_and_features(self.network.teacher_encoder, self.image, self.layers)
+        return tokens_and_features(self.network.teacher_encoder, self.image, self.detector.layers)
 
 
 class FrozenEncoder(nn.Module):
     """
-    A frozen encoder, used where a detector expects a pre-trained network.
+    A frozen encoder, in evaluation mode, where a detector expects a pre-trained network.
 
     Args:
         encoder: any, see :func:`monai_afire.networks.as_encoder`; used as it is, not copied.
-
-    Raises:
-        TypeError: when it is none.
     """
-
-    encoder: RadiographEncoder
 
     def __init__(self, encoder: nn.Module) -> None:
         super().__init__()
-        self.encoder = as_encoder(encoder)
+        self.encoder: RadiographEncoder = as_encoder(encoder)
         self.encoder.requires_grad_(False)
         self.train()
 
@@ -154,8 +126,6 @@ class FrozenEncoder(nn.Module):
 
 def feature_width(encoder: RadiographEncoder, layers: str) -> int:
     """Width of the features of :func:`tokens_and_features`."""
-    if layers not in LAYERS:
-        raise ValueError(f"layers must be one of {LAYERS}, got {layers!r}")
     return encoder.hidden_size if layers == "last" else sum(encoder.feature_channels)
 
 
@@ -163,21 +133,15 @@ def tokens_and_features(
     encoder: RadiographEncoder, image: torch.Tensor, layers: str = "last"
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """
-    An encoder's tokens, and the features to describe each of them by, in one pass.
+    An encoder's tokens ``(B, L, D)``, and the features ``(B, L, F)`` to describe each of them by, in one pass.
 
-    Args:
-        encoder: any.
-        image: ``(B, C, H, W)`` in [0, 1].
-        layers: "last" for the tokens themselves; "all" for the encoder's feature maps beside each other, finer ones
-            averaged over each token's patch, as PatchCore and PaDiM join layers.
-
-    Returns:
-        Tokens ``(B, L, D)`` and features ``(B, L, F)``.
+    With ``layers`` "last" these are the tokens themselves; with "all" the encoder's feature maps beside each other,
+    finer ones averaged over each token's patch, as PatchCore and PaDiM join layers.
     """
     if layers == "last":
         tokens = encoder(image)
         return tokens, tokens
-    rows, columns = encoder.grid_size
-    pooled = [F.adaptive_avg_pool2d(each, (rows, columns)) for each in encoder.feature_maps(image)]
+    grid = encoder.grid_size
+    pooled = [F.adaptive_avg_pool2d(each, tuple(grid)) for each in encoder.feature_maps(image)]
     maps = [each.flatten(2).transpose(1, 2) for each in pooled]
     return maps[-1], torch.cat(maps, -1)

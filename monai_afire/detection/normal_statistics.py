@@ -11,89 +11,52 @@ from torch import nn
 
 from monai_afire.utils.precision import at_least_float32
 
+_IMAGES_AT_ONCE = 64  # in double precision
+
 
 class NormalStatistics(nn.Module):
-    """
-    Base of the statistics of normal images.
-
-    ``update`` takes batches of normal images, ``finalize`` fits the buffers, a call measures new images. The state
-    dict holds the fitted buffers alone, so finalize before saving.
-
-    Args:
-        shape: of one image's features, ``(L, D)`` or ``(D,)``.
-    """
+    """Base of the statistics of normal images: ``fit`` fills the buffers, a call measures new images."""
 
     num_images: torch.Tensor
 
-    def __init__(self, *shape: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.shape = shape
         self.register_buffer("num_images", torch.zeros((), dtype=torch.long))
-        self.reset()
 
     @abstractmethod
-    def reset(self) -> None:
-        """Forget the updates; fitted buffers stay as they are."""
-
-    @abstractmethod
-    def update(self, features: torch.Tensor, owners: torch.Tensor | None = None) -> None:
+    def fit(self, features: torch.Tensor) -> None:
         """
-        Add a batch of normal images.
+        Take the statistics from normal images.
 
         Args:
-            features: ``(B, L, D)`` or ``(B, D)``.
-            owners: ``(B,)`` whole numbers from 0; images of one number are copies of one. Without them each image has
-                a number of its own.
-
-        Raises:
-            ValueError: when a size differs, or a feature is NaN or infinite.
-        """
-
-    @abstractmethod
-    def finalize(self) -> None:
-        """
-        Fit the buffers to the updates so far.
+            features: ``(N, L, D)`` of tokens or ``(N, D)`` of images.
 
         Raises:
             RuntimeError: for too few images, or when all are equal.
         """
 
     @abstractmethod
-    def forward(self, features: torch.Tensor, owners: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(self, features: torch.Tensor, numbers: torch.Tensor | None = None) -> torch.Tensor:
         """
         Distances of images: the larger, the more abnormal.
 
         Args:
             features: ``(B, L, D)`` or ``(B, D)``.
-            owners: ``(B,)`` as for :meth:`update`, of images that may be among the normal ones: what is remembered of
-                themselves and their copies does not count.
+            numbers: ``(B,)`` rows that the images had in :meth:`fit`, where what is remembered of themselves must not
+                count; None for new images.
 
         Returns:
             ``(B, L)`` or ``(B,)``, >= 0; float32 for half precision.
 
         Raises:
-            RuntimeError: before :meth:`finalize` (or loading a finalized one).
+            RuntimeError: before :meth:`fit` (or loading a fitted one).
         """
 
-    def check_finite(self, features: torch.Tensor) -> None:
-        """Raise a ValueError for features of another shape, and for NaN or infinite ones."""
-        if features.shape[1:] != self.shape:
-            wanted = ", ".join(["B", *map(str, self.shape)])
-            raise ValueError(f"features are {tuple(features.shape)} instead of ({wanted})")
-        bad = (~features.isfinite().flatten(1).all(1)).nonzero().flatten().tolist()
-        if bad:
-            raise ValueError(
-                f"features of image(s) {bad} of the batch are NaN or infinite: exclude these images"
-            )
-
     def check_fitted(self) -> None:
-        """Raise a RuntimeError before :meth:`finalize`, or before a finalized one is loaded."""
+        """Refuse to measure before :meth:`fit`, or before a fitted one is loaded."""
         # a graph cannot branch on a value
         if not torch.compiler.is_exporting() and self.num_images == 0:
-            name = type(self).__name__
-            raise RuntimeError(
-                f"this {name} has not been fitted: call update() and finalize(), or load a fitted one"
-            )
+            raise RuntimeError(f"this {type(self).__name__} has not been fitted: fit or load one")
 
 
 class _Gaussian(NormalStatistics):
@@ -103,18 +66,18 @@ class _Gaussian(NormalStatistics):
     precision: torch.Tensor
 
     def __init__(self, *shape: int) -> None:
-        super().__init__(*shape)
+        super().__init__()
         self.register_buffer("mean", torch.zeros(shape))
         self.register_buffer("precision", torch.eye(shape[-1]))
 
     @torch.no_grad()
-    def forward(self, features: torch.Tensor, owners: torch.Tensor | None = None) -> torch.Tensor:
-        """Mahalanobis distances; owners make no difference."""
+    def forward(self, features: torch.Tensor, numbers: torch.Tensor | None = None) -> torch.Tensor:
+        """Mahalanobis distances; numbers make no difference."""
         self.check_fitted()
         return _distances(at_least_float32(features), self.mean, self.precision)
 
-    def fit_gaussian(self, mean: torch.Tensor, covariance: torch.Tensor, count: int) -> None:
-        """Fill the buffers from the statistics of so many images."""
+    def _keep(self, mean: torch.Tensor, covariance: torch.Tensor, count: int) -> None:
+        """Fill the buffers."""
         self.mean.copy_(mean)
         self.precision.copy_(_precision(covariance, count))
         self.num_images.fill_(count)
@@ -141,8 +104,7 @@ class TokenDensity(_Gaussian):
 
     Example:
         >>> density = TokenDensity(num_tokens=1, dim=2, shrinkage=0.0)
-        >>> density.update(torch.tensor([[[1.0, 1.0]], [[-1.0, 1.0]], [[1.0, -1.0]], [[-1.0, -1.0]]]))
-        >>> density.finalize()
+        >>> density.fit(torch.tensor([[[1.0, 1.0]], [[-1.0, 1.0]], [[1.0, -1.0]], [[-1.0, -1.0]]]))
         >>> density(torch.tensor([[[0.0, 0.0]], [[2.0, 0.0]]]))
         tensor([[0.0000],
                 [1.7321]])
@@ -152,41 +114,23 @@ class TokenDensity(_Gaussian):
         super().__init__(num_tokens, dim)
         self.shrinkage = shrinkage
 
-    def reset(self) -> None:
-        """Forget the updates; fitted buffers stay as they are."""
-        # plain attributes: `.half()` of the network would round buffers
-        self._count = 0
-        self._origin: torch.Tensor | float = 0.0
-        self._sum: torch.Tensor | float = 0.0
-        self._products: torch.Tensor | float = 0.0
-
     @torch.no_grad()
-    def update(self, features: torch.Tensor, owners: torch.Tensor | None = None) -> None:
-        """Add a batch of normal images; owners make no difference."""
-        self.check_finite(features)
-        if not len(features):
-            return
-        device = "cpu" if features.device.type == "mps" else features.device
-        values = features.detach().to(device).double()
-        if not self._count:
-            self._origin = values.mean(0)  # sums of squares about it keep their digits
-        deviations = values - self._origin
-        self._count += len(values)
-        self._sum = self._sum + deviations.sum(0)
-        self._products = self._products + deviations.flatten(0, 1).T @ deviations.flatten(0, 1)
-
-    @torch.no_grad()
-    def finalize(self) -> None:
-        """Compute `mean` and `precision` from all updates so far; more may follow."""
-        _check_count(self._count)
-        mean = torch.as_tensor(self._sum) / self._count
-        covariance = (self._products - self._count * mean.T @ mean) / (
-            (self._count - 1) * len(mean)
-        )
+    def fit(self, features: torch.Tensor) -> None:
+        """Mean of each position, and the covariance of all."""
+        count, num_tokens, dim = features.shape
+        _check_count(count)
+        if features.device.type == "mps":  # which has no double precision
+            features = features.cpu()
+        mean = features.mean(0, dtype=torch.float64)
+        products = mean.new_zeros(dim, dim)
+        for part in features.split(_IMAGES_AT_ONCE):
+            deviations = (part.double() - mean).flatten(0, 1)
+            products += deviations.T @ deviations
+        covariance = products / ((count - 1) * num_tokens)
         variance = covariance.diagonal().mean()
-        identity = torch.eye(len(covariance)).to(covariance)
+        identity = torch.eye(dim).to(covariance)
         covariance = (1 - self.shrinkage) * covariance + self.shrinkage * variance * identity
-        self.fit_gaussian(self._origin + mean, covariance, self._count)
+        self._keep(mean, covariance, count)
 
 
 class ImageDensity(_Gaussian):
@@ -197,15 +141,13 @@ class ImageDensity(_Gaussian):
 
     with the covariance Σ of scikit-learn's ``LedoitWolf``, which is shrunk for few images (Ledoit and Wolf 2004). One
     vector per image, such as its mean token, shows what is spread over the image, not where it is.
-    :class:`TokenDensity` has a mean for each position instead.
 
     Args:
         dim: D, number of features.
 
     Example:
         >>> density = ImageDensity(2)
-        >>> density.update(torch.tensor([[1.0, 1.0], [-1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]]))
-        >>> density.finalize()
+        >>> density.fit(torch.tensor([[1.0, 1.0], [-1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]]))
         >>> density(torch.tensor([[0.0, 0.0], [2.0, 0.0]]))
         tensor([0., 2.])
     """
@@ -213,56 +155,32 @@ class ImageDensity(_Gaussian):
     def __init__(self, dim: int) -> None:
         super().__init__(dim)
 
-    def reset(self) -> None:
-        """Forget the updates; fitted buffers stay as they are."""
-        self._features: list[torch.Tensor] = []
-
     @torch.no_grad()
-    def update(self, features: torch.Tensor, owners: torch.Tensor | None = None) -> None:
-        """Add a batch of normal images; owners make no difference."""
-        self.check_finite(features)
-        self._features.append(at_least_float32(features.detach()))
-
-    @torch.no_grad()
-    def finalize(self) -> None:
-        """Compute `mean` and `precision` from the updates, and forget these."""
-        features = self._collected()
-        self.fit_gaussian(*_ledoit_wolf(features), len(features))
-        self.reset()
-
-    @torch.no_grad()
-    def held_out_distances(self, owners: torch.Tensor) -> torch.Tensor:
-        """
-        Distances of the updates' images to Gaussians that were fitted without them.
-
-        Each half of the images is measured by a Gaussian of the other half. Distances to a Gaussian of the images
-        themselves are too small to say what is usual.
-
-        Args:
-            owners: ``(n,)`` whole numbers; images of one number are copies of one and stay in one half.
-
-        Returns:
-            ``(n,)``; with fewer than four owners to the Gaussian of all.
-        """
-        features = self._collected()
-        ranks = owners.to(features.device).unique(return_inverse=True)[1]
-        if int(ranks.max()) < 3:
-            return self._distances_to(features, features)
-        result, even = features.new_zeros(len(features)), ranks % 2 == 0
-        for measured in (even, ~even):
-            result[measured] = self._distances_to(features[~measured], features[measured])
-        return result
-
-    def _collected(self) -> torch.Tensor:
-        """All updates so far, ``(n, D)``."""
-        _check_count(sum(map(len, self._features)))
-        return torch.cat(self._features)
+    def fit(self, features: torch.Tensor) -> None:
+        """Mean and covariance of the images."""
+        self._keep(*_ledoit_wolf(features), len(features))
 
     @staticmethod
-    def _distances_to(normal: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
-        """Distances of features to the Gaussian of normal ones."""
-        mean, covariance = _ledoit_wolf(normal)
-        return _distances(features, mean, _precision(covariance, len(normal)))
+    @torch.no_grad()
+    def held_out_distances(features: torch.Tensor) -> torch.Tensor:
+        """
+        Distances of normal images to Gaussians that were fitted without them.
+
+        Every second image is measured by a Gaussian of the others. Distances to a Gaussian of the images themselves
+        are too small to say what is usual.
+
+        Args:
+            features: ``(N, D)``.
+
+        Returns:
+            ``(N,)``; for fewer than four images to the Gaussian of all.
+        """
+        if len(features) < 4:
+            return _distances_to(features, features)
+        result = features.new_zeros(len(features))
+        for first in (0, 1):
+            result[first::2] = _distances_to(features[1 - first :: 2], features[first::2])
+        return result
 
 
 class NormalMemory(NormalStatistics):
@@ -284,13 +202,12 @@ class NormalMemory(NormalStatistics):
         num_tokens: L, number of token positions.
         in_dim: number of features of a token.
         dim: number of principal components that are kept, at most `in_dim`.
-        capacity: R, how many normal images can be kept; of more, some are, evenly spread over their numbers.
+        capacity: R, how many normal images can be kept; of more, evenly spread ones are.
         num_neighbors: k.
 
     Example:
         >>> memory = NormalMemory(num_tokens=1, in_dim=1, dim=1, capacity=4, num_neighbors=1)
-        >>> memory.update(torch.tensor([[[0.0]], [[2.0]], [[4.0]]]))
-        >>> memory.finalize()
+        >>> memory.fit(torch.tensor([[[0.0]], [[2.0]], [[4.0]]]))
         >>> (memory(torch.tensor([[[5.0]]])) * memory.scale).round(decimals=2)
         tensor([[1.]])
     """
@@ -298,7 +215,7 @@ class NormalMemory(NormalStatistics):
     references: torch.Tensor
     projection: torch.Tensor
     scale: torch.Tensor
-    owners: torch.Tensor
+    kept: torch.Tensor
 
     def __init__(
         self,
@@ -308,51 +225,32 @@ class NormalMemory(NormalStatistics):
         capacity: int = 1024,
         num_neighbors: int = 3,
     ) -> None:
-        super().__init__(num_tokens, in_dim)
+        super().__init__()
         self.capacity = capacity
         self.num_neighbors = num_neighbors
-        self.register_buffer(
-            "references", torch.full((capacity, num_tokens, dim), torch.inf, dtype=torch.float16)
-        )
+        empty = torch.full((capacity, num_tokens, dim), torch.inf, dtype=torch.float16)
+        self.register_buffer("references", empty)
         self.register_buffer("projection", torch.eye(in_dim, dim))
         self.register_buffer("scale", torch.ones(()))
-        self.register_buffer("owners", torch.full((capacity,), -1), persistent=False)
-
-    def reset(self) -> None:
-        """Forget the updates; fitted buffers stay as they are."""
-        self._features: list[torch.Tensor] = []
-        self._owners: list[torch.Tensor] = []
+        self.register_buffer("kept", torch.full((capacity,), -1), persistent=False)
 
     @torch.no_grad()
-    def update(self, features: torch.Tensor, owners: torch.Tensor | None = None) -> None:
-        """Add a batch of normal images."""
-        self.check_finite(features)
-        if owners is None:
-            before = sum(map(len, self._features))
-            owners = torch.arange(before, before + len(features))
-        self._features.append(at_least_float32(features.detach()))
-        self._owners.append(owners.to(features.device))
-
-    @torch.no_grad()
-    def finalize(self) -> None:
+    def fit(self, features: torch.Tensor) -> None:
         """Find the principal components and keep the normal features along them."""
-        owners = torch.cat(self._owners) if self._owners else torch.zeros(0)
-        different = len(owners.unique())
-        if min(different, self.capacity) <= self.num_neighbors:
+        count = len(features)
+        if min(count, self.capacity) <= self.num_neighbors:
             raise RuntimeError(
-                f"{different} normal image(s) for {self.num_neighbors} neighbors: give more images"
+                f"{count} normal image(s) for {self.num_neighbors} neighbors: give more images"
             )
-        features = torch.cat(self._features).float()
-        self._find_components(features)
-        places = torch.arange(min(len(owners), self.capacity), device=features.device)
-        # by number, so that no image takes the room of others with its copies
-        kept = owners.argsort(stable=True)[places * len(owners) // len(places)].sort().values
+        features = at_least_float32(features)
+        self._find_components(features.float())
+        places = torch.arange(min(count, self.capacity), device=features.device)
+        kept = places * count // len(places)
         self.references.fill_(torch.inf)
         self.references[: len(kept)] = self._project(features[kept]).to(self.references.dtype)
-        self.owners.fill_(-1)
-        self.owners[: len(kept)] = owners[kept]
+        self.kept.fill_(-1)
+        self.kept[: len(kept)] = kept
         self.num_images.fill_(len(kept))
-        self.reset()
 
     def _find_components(self, features: torch.Tensor) -> None:
         """Principal components of the deviations from the mean of each position, and their spread."""
@@ -363,15 +261,15 @@ class NormalMemory(NormalStatistics):
         self.scale.copy_(variances[-dim:].mean().clamp_min(1e-12).sqrt())
 
     @torch.no_grad()
-    def forward(self, features: torch.Tensor, owners: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(self, features: torch.Tensor, numbers: torch.Tensor | None = None) -> torch.Tensor:
         """Mean distances to the nearest normal features at the same position, in standard deviations."""
         self.check_fitted()
         new = self._project(features).transpose(0, 1)
         known = self.references.to(new).transpose(0, 1)
         # rows without an image are infinitely far, which the faster way by matrix products would turn into NaN
         distances = torch.cdist(new, known, compute_mode="donot_use_mm_for_euclid_dist")
-        if owners is not None:
-            is_own = owners.to(self.owners)[:, None] == self.owners
+        if numbers is not None:
+            is_own = numbers.to(self.kept)[:, None] == self.kept
             distances = distances.masked_fill(is_own, torch.inf)
         return distances.topk(self.num_neighbors, largest=False).values.mean(-1).T
 
@@ -391,8 +289,15 @@ def _ledoit_wolf(features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     # scikit-learn takes a second to import, and scoring images never needs it
     from sklearn.covariance import LedoitWolf
 
+    _check_count(len(features))
     fitted = LedoitWolf().fit(features.double().cpu().numpy())
     return torch.from_numpy(fitted.location_), torch.from_numpy(fitted.covariance_)
+
+
+def _distances_to(normal: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+    """Distances of features to the Gaussian of normal ones."""
+    mean, covariance = _ledoit_wolf(normal)
+    return _distances(features, mean, _precision(covariance, len(normal)))
 
 
 def _precision(covariance: torch.Tensor, count: int) -> torch.Tensor:

@@ -40,10 +40,11 @@ class ScoreThresholds(nn.Module):
     def __init__(self, score_names: Sequence[str]) -> None:
         super().__init__()
         self.score_names = tuple(score_names)
-        self.register_buffer("thresholds", torch.full((len(self.score_names),), torch.nan))
-        self.register_buffer("normal_scores", torch.full((101, len(self.score_names)), torch.nan))
+        number = len(self.score_names)
+        self.register_buffer("thresholds", torch.full((number,), torch.nan))
+        self.register_buffer("normal_scores", torch.full((101, number), torch.nan))
         self.register_buffer(
-            "calibration_scores", torch.full((_CALIBRATION_SIZE, len(self.score_names)), torch.nan)
+            "calibration_scores", torch.full((_CALIBRATION_SIZE, number), torch.nan)
         )
 
     @torch.no_grad()
@@ -81,44 +82,23 @@ class ScoreThresholds(nn.Module):
             abnormal = labels.flatten().cpu() > 0
         normal = scores[~abnormal]
         if not len(normal):
-            raise ValueError(
-                "no normal validation image to fit a threshold on: add some with label 0"
-            )
-        warn_if_few(
-            len(normal),
-            "thresholds and p-values are those of validation",
-            which=FOR_VALIDATION,
-        )
-        shares = torch.linspace(0, 1, len(self.normal_scores))
-        self.normal_scores.copy_(torch.quantile(normal, shares, dim=0))
-        self.keep_calibration(normal)
+            raise ValueError("no normal validation image for a threshold: add some with label 0")
+        what = "thresholds and p-values are those of validation"
+        warn_if_few(len(normal), what, which=FOR_VALIDATION)
+        self._keep(normal)
         if specificity is not None:
             self._take_quantile(normal, specificity)
         elif abnormal.any():
             best = [best_f1_threshold(abnormal.numpy(), column.numpy()) for column in scores.T]
             self.thresholds.copy_(torch.tensor(best))
         else:
-            raise ValueError(
-                "the best F1 needs abnormal validation images: add some, or give a specificity"
-            )
+            raise ValueError("the best F1 needs abnormal validation images: give a specificity")
 
-    @torch.no_grad()
-    def keep_calibration(self, normal: torch.Tensor) -> None:
-        """
-        Replace the scores that p-values compare with; thresholds and percentiles stay.
-
-        Of more than 1,024 images a random part is kept: the largest or first would bias the p-values.
-
-        Args:
-            normal: ``(n, scores)`` of normal images that the detector was not fitted to.
-
-        Example:
-            >>> scores = ScoreThresholds(["fused"])
-            >>> scores.keep_calibration(torch.tensor([[1.0], [2.0], [3.0]]))
-            >>> scores.p_values([2.5]).tolist()
-            [0.5]
-        """
-        if len(normal) > _CALIBRATION_SIZE:
+    def _keep(self, normal: torch.Tensor) -> None:
+        """Percentiles of normal scores ``(n, scores)``, and the scores themselves that p-values compare with."""
+        shares = torch.linspace(0, 1, len(self.normal_scores))
+        self.normal_scores.copy_(torch.quantile(normal, shares, dim=0))
+        if len(normal) > _CALIBRATION_SIZE:  # the largest or first would bias the p-values
             order = torch.randperm(len(normal), generator=torch.Generator().manual_seed(0))
             normal = normal[order[:_CALIBRATION_SIZE]]
         self.calibration_scores.fill_(torch.nan)
@@ -138,43 +118,25 @@ class ScoreThresholds(nn.Module):
         Raises:
             ValueError: for a share out of range.
             RuntimeError: before :meth:`fit_thresholds`, or loading fitted ones.
-
-        Example:
-            >>> scores = ScoreThresholds(["fused"])
-            >>> scores.fit_thresholds(torch.arange(101.0)[:, None], specificity=0.9)
-            >>> scores.set_specificity(0.985)
-            >>> scores.thresholds[0]
-            tensor(98.5000)
         """
         if not self.normal_scores.isfinite().all():
-            raise RuntimeError(
-                "no scores of normal validation images are stored: fit the detector's thresholds first"
-            )
+            raise RuntimeError("the detector has no scores of normal images: fit its thresholds")
         # the rows are equally spaced quantiles, so a quantile of the rows is one of the images, up to rounding
         self._take_quantile(self.normal_scores.double(), specificity)
 
     def _take_quantile(self, normal: torch.Tensor, specificity: float) -> None:
         """Thresholds at a specificity, for which there must be enough normal images."""
-        if not 0 < specificity < 1:
-            raise ValueError(f"specificity must be in (0, 1), got {specificity}")
         number, needed = len(self.calibration()), normals_needed(1 - specificity)
         if number >= needed:
             self.thresholds.copy_(torch.quantile(normal, specificity, dim=0))
             return
         self.thresholds.fill_(torch.nan)
-        logger.warning(
-            f"no threshold: a specificity of {specificity:g} needs {needed} normal validation images, not {number}"
-        )
+        needs = f"needs {needed} normal validation images, not {number}"
+        logger.warning(f"no threshold: a specificity of {specificity:g} {needs}")
 
     def normal_percentiles(self, scores: ArrayLike) -> NDArray[np.float64]:
         """
-        Share of the normal validation images whose score is lower, in per cent, exact to 1.
-
-        Args:
-            scores: ``(M,)``, fused ones.
-
-        Returns:
-            ``(M,)`` in [0, 100]; NaN before :meth:`fit_thresholds`.
+        Share of the normal validation images whose fused score is lower, in per cent, exact to 1; NaN for none.
 
         Example:
             >>> scores = ScoreThresholds(["fused"])
@@ -185,34 +147,14 @@ class ScoreThresholds(nn.Module):
         normal = self.normal_scores[:, -1].double().cpu().numpy()
         return np.interp(np.asarray(scores, dtype=float), normal, np.linspace(0, 100, len(normal)))
 
-    def calibration(self, name: str = "fused") -> NDArray[np.float64]:
-        """
-        One of the scores of the normal validation images.
-
-        Args:
-            name: of the score.
-
-        Returns:
-            ``(n,)``; none before :meth:`fit_thresholds`.
-
-        Example:
-            >>> scores = ScoreThresholds(["fused"])
-            >>> scores.fit_thresholds(torch.arange(3.0)[:, None])
-            >>> scores.calibration().tolist()
-            [0.0, 1.0, 2.0]
-        """
-        kept = self.calibration_scores[:, self.score_names.index(name)].double().cpu().numpy()
+    def calibration(self) -> NDArray[np.float64]:
+        """Fused scores ``(n,)`` of the normal validation images; none before :meth:`fit_thresholds`."""
+        kept = self.calibration_scores[:, -1].double().cpu().numpy()
         return kept[np.isfinite(kept)]
 
     def p_values(self, scores: ArrayLike) -> NDArray[np.float64]:
         """
-        Conformal p-values, see :func:`monai_afire.detection.conformal_p_values`.
-
-        Args:
-            scores: ``(M,)``, fused ones.
-
-        Returns:
-            ``(M,)``; NaN before :meth:`fit_thresholds`.
+        Conformal p-values of fused scores, see :func:`monai_afire.detection.conformal_p_values`; NaN for none.
 
         Example:
             >>> scores = ScoreThresholds(["fused"])

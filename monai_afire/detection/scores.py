@@ -13,10 +13,11 @@ import torch
 
 from monai_afire.detection.network_outputs import NetworkOutputs
 from monai_afire.detection.score_equations import (
-    aggregate_tokens,
+    interior_mean,
     log_mean_exp,
     prototype_distance,
     squared_distances,
+    top_mean,
 )
 from monai_afire.utils.computed_once import computed_once
 from monai_afire.utils.precision import at_least_float32, without_autocast
@@ -59,7 +60,7 @@ class TokenMap:
         # the distances are differences of like numbers: half precision would leave little of them
         with torch.no_grad(), without_autocast(seen):
             if self.measure is None:
-                found = detector.get_submodule(self.statistics)(seen, outputs.owners)
+                found = detector.get_submodule(self.statistics)(seen, outputs.numbers)
             else:
                 found = self.measure(detector, seen)
             # a sum's rounding depends on the order in memory, which is to be the same for all maps
@@ -98,7 +99,7 @@ class MeasuredImages:
     Maps of a batch of images, each measured once and only if a score asks for it.
 
     Args:
-        detector: whose scales, fusion and aggregation hold.
+        detector: whose scales and fusion hold.
         measure: gives the map ``(B, L)`` of a name, and ``(B,)`` of "token_mean_density".
     """
 
@@ -123,15 +124,11 @@ class MeasuredImages:
         """Mean of the ``fusion`` maps in standard deviations, ``(B, L)``: the heat map."""
         return torch.stack([self.standard(name) for name in self.detector.fusion], 1).mean(1)
 
-    def aggregated(self, token_map: torch.Tensor, how: str) -> torch.Tensor:
-        """One score per image, ``(B,)``."""
-        return aggregate_tokens(token_map, how, self.detector.k_fraction, self.detector.interior)
-
     def score(self, name: str) -> torch.Tensor:
-        """The score of a name, ``(B,)``: of the table, or else the aggregate of the map of this name."""
+        """The score ``(B,)`` of a name: of the table, or else the mean of its map off the border."""
         if name in IMAGE_SCORES:
             return IMAGE_SCORES[name](self)
-        return self.aggregated(self.standard(name), self.detector.aggregation)
+        return interior_mean(self.standard(name), self.detector.interior)
 
 
 def _eq_51(images: MeasuredImages) -> torch.Tensor:
@@ -153,10 +150,10 @@ def _mean_token_density(images: MeasuredImages) -> torch.Tensor:
 
 def _focal(images: MeasuredImages) -> torch.Tensor:
     """The strongest ``k_fraction`` of the heat map, for a single small lesion."""
-    return images.aggregated(images.fused_map, "top_k")
+    return top_mean(images.fused_map, images.detector.k_fraction)
 
 
-# the score of a map that is not here is its aggregate
+# the score of a map that is not here is its mean off the border
 IMAGE_SCORES: Mapping[str, Callable[[MeasuredImages], torch.Tensor]] = {
     "restoration": _eq_51,
     "restoration_mean": _mean_squared_error,

@@ -22,13 +22,15 @@ Class = TypeVar("Class", bound=type)
 # the only classes that a file can name: those of this list, and those that the program has decorated
 _CLASSES: dict[str, type] = {each.__name__: each for each in (ViT, BasicUNet)}
 _ARGUMENTS = "_constructor_arguments"
-# arguments that classes had once, and the one value of each that still means the same network
-_RETIRED: dict[str, dict[str, Any]] = {
-    "ViTEncoder": {"stem": "patch", "spatial_dims": 2},
-    "SwinEncoder": {"spatial_dims": 2},
-    "ResidualEncoder": {"spatial_dims": 2},
-    "AFiRe": {"mask_token_per_position": True},
-    "ACE": {"centering": True, "normalize": True},
+# arguments that classes had once, and the values of each that still mean the same network: of a detector's copies
+# of normal images, its statistics were taken
+_RETIRED: dict[str, dict[str, tuple[Any, ...]]] = {
+    "ViTEncoder": {"stem": ("patch",), "spatial_dims": (2,)},
+    "SwinEncoder": {"spatial_dims": (2,)},
+    "ResidualEncoder": {"spatial_dims": (2,)},
+    "AFiRe": {"mask_token_per_position": (True,)},
+    "ACE": {"centering": (True,), "normalize": (True,)},
+    "AnomalyDetector": {"aggregation": ("interior_mean",), "copies": (0, 1)},
 }
 
 
@@ -149,8 +151,8 @@ def _build(definition: Mapping[str, Any], replaced: Mapping[str, Any]) -> Any:
 def _without_retired(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments without those of older versions; one of another value would be another network."""
     retired = _RETIRED.get(name, {})
-    for each, value in retired.items():
-        if arguments.get(each, value) != value:
+    for each, permitted in retired.items():
+        if arguments.get(each, permitted[0]) not in permitted:
             raise ValueError(
                 f"{name} has no argument {each} any more, and the file has {arguments[each]!r}"
             )

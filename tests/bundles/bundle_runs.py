@@ -125,7 +125,7 @@ def new_detector(**settings: Any) -> tuple[torch.nn.Module, dict]:
     # position-bound, as training leaves them
     network.bank.prototypes.copy_(torch.rand_like(network.bank.prototypes).softmax(-1))
     fusion = ["token_mean_density", "token_neighbors", "focal"]
-    detector = AnomalyDetector(network, score_fusion=fusion, copies=0).eval()
+    detector = AnomalyDetector(network, score_fusion=fusion).eval()
     encoder = network.encoder
     detector.fit([torch.rand(8, encoder.in_channels, *encoder.img_size)])
     return detector, description

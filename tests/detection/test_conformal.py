@@ -60,37 +60,20 @@ def test_calibration_travels_with_the_state() -> None:
     np.testing.assert_array_equal(loaded.p_values([0.5, 2.0]), fitted.p_values([0.5, 2.0]))
 
 
-def test_few_normal_validation_images_are_named(caplog: pytest.LogCaptureFixture) -> None:
-    scores = ScoreThresholds(["fused"])
-    scores.fit_thresholds(torch.arange(30.0)[:, None])
-    assert not caplog.records
-    scores.fit_thresholds(torch.arange(40.0)[:, None], labels=torch.arange(40) > 2)
-    assert "3 images" in caplog.records[0].message
-
-
 @pytest.mark.parametrize(("specificity", "needed"), [(0.95, 19), (0.99, 99), (0.75, 3)])
-def test_too_few_normal_images_decide_nothing(
-    specificity: float, needed: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_too_few_normal_images_decide_nothing(specificity: float, needed: int) -> None:
     scores = ScoreThresholds(["focal", "fused"])
     for number in (needed, needed - 1):
         images = torch.rand(number + 5, 2)
         labels = torch.arange(len(images)) >= number  # the abnormal ones do not count
         scores.fit_thresholds(images, labels, specificity)
         assert bool(scores.thresholds.isfinite().all()) == (number >= needed)
-        assert (f"needs {needed} normal validation images" in caplog.text) == (number < needed)
     scores.fit_thresholds(torch.rand(2 * needed, 2), specificity=specificity)
     assert scores.thresholds.isfinite().all()
     scores.set_specificity(1 - 0.1 / needed)
     assert scores.thresholds.isnan().all(), "another specificity needs more of them"
     scores.set_specificity(specificity)
     assert scores.thresholds.isfinite().all()
-
-
-@pytest.mark.parametrize("specificity", [0.0, 1.0])
-def test_a_threshold_needs_a_specificity_within_0_and_1(specificity: float) -> None:
-    with pytest.raises(ValueError, match=r"specificity must be in \(0, 1\)"):
-        ScoreThresholds(["fused"]).fit_thresholds(torch.rand(50, 1), specificity=specificity)
 
 
 def test_weighted_p_values_are_those_of_the_naive_twin() -> None:
@@ -109,12 +92,6 @@ def test_weights_of_one_are_no_weights() -> None:
     found = weighted_p_values(scores, normal, np.full(50, 3.0), np.full(9, 3.0))
     np.testing.assert_allclose(found, conformal_p_values(scores, normal))
     assert math.isnan(weighted_p_values([math.nan], normal, np.ones(50), [1.0])[0])
-
-
-@pytest.mark.parametrize(("weights", "own"), [([-1.0], [1.0]), ([1.0], [0.0]), ([math.nan], [1.0])])
-def test_weights_that_are_none_are_refused(weights: list[float], own: list[float]) -> None:
-    with pytest.raises(ValueError, match="weights must be"):
-        weighted_p_values([1.0], [1.0], weights, own)
 
 
 def test_weights_repair_a_shift_of_the_mixture() -> None:
@@ -150,5 +127,3 @@ def test_few_of_the_discoveries_are_normal() -> None:
 
 def test_unknown_p_values_are_no_discoveries() -> None:
     assert discoveries([np.nan, 0.001], 0.1).tolist() == [False, True]
-    with pytest.raises(ValueError, match="false discovery rate"):
-        discoveries([0.5], 0.0)

@@ -29,7 +29,7 @@ def images(count: int, seed: int = 0) -> torch.Tensor:
 
 
 def fitted(**settings: object) -> AnomalyDetector:
-    detector = AnomalyDetector(encoder(), **{"copies": 0, "memory_size": 16, **settings}).eval()  # type: ignore[arg-type]
+    detector = AnomalyDetector(encoder(), **{"memory_size": 16, **settings}).eval()  # type: ignore[arg-type]
     detector.fit([images(8), images(4, seed=1)])
     return detector
 
@@ -96,7 +96,7 @@ def test_an_encoder_is_frozen_and_one_of_monai_will_do() -> None:
         spatial_dims=2,
         dropout_rate=0.5,
     )
-    detector = AnomalyDetector(MONAIEncoder(vit), copies=0, memory_size=16)
+    detector = AnomalyDetector(MONAIEncoder(vit), memory_size=16)
     assert not any(parameter.requires_grad for parameter in detector.parameters())
     detector.train()
     assert not vit.training
@@ -118,7 +118,6 @@ def test_an_encoder_is_frozen_and_one_of_monai_will_do() -> None:
                 spatial_dims=2,
             )
         ),
-        copies=0,
         memory_size=16,
     ).eval()
     other.load_state_dict(detector.state_dict())
@@ -151,7 +150,7 @@ def test_finer_maps_are_averaged_over_the_patch_of_a_token() -> None:
 
 def test_layers_of_a_pretrained_network() -> None:
     network = AFiRe(encoder(), 8, 16, 16, 1, 2)
-    detector = AnomalyDetector(network, copies=0, memory_size=16, layers="all").eval()
+    detector = AnomalyDetector(network, memory_size=16, layers="all").eval()
     detector.fit([images(8)])
     assert detector.token_memory.projection.shape[0] == detector.density.mean.shape[1] == 96
     outputs = detector(images(2))
@@ -200,7 +199,7 @@ def test_a_detector_of_another_library_is_built_again_from_its_file(tmp_path: Pa
     vit = ViT(
         1, (32, 32), (8, 8), hidden_size=24, mlp_dim=48, num_layers=2, num_heads=2, spatial_dims=2
     )
-    detector = AnomalyDetector(vit, copies=0, memory_size=16).eval()
+    detector = AnomalyDetector(vit, memory_size=16).eval()
     for parameter in detector.parameters():
         parameter.data = parameter.data.half().float()  # as the file holds them
     detector.fit([images(8), images(4, seed=1)])

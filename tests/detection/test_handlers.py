@@ -8,7 +8,6 @@ import csv
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
 
@@ -26,7 +25,6 @@ from monai_afire.apps.worklist import AnomalyWriter
 from monai_afire.apps.worklist.anomaly_result import SAVERS
 from monai_afire.data import scan_radiographs
 from monai_afire.detection import AnomalyDetector, detection_items
-from monai_afire.detection.normal_statistics import ImageDensity
 from monai_afire.handlers import DetectorFit
 from monai_afire.networks import AFiRe, ViTEncoder
 
@@ -230,33 +228,6 @@ def test_files_of_an_earlier_run_are_refused_with_its_tables(tmp_path: Path) -> 
         assert scan_radiographs(tmp_path) == ["in/a.png", "in/b.png", "in/c.png"]
 
 
-def test_too_few_normal_images_are_told(caplog: pytest.LogCaptureFixture) -> None:
-    density = ImageDensity(192)
-    density.update(torch.rand(2, 192))
-    with pytest.raises(RuntimeError, match="singular"):
-        density.finalize()
-    make_detector().fit([torch.rand(12, 1, 32, 32)])
-    assert "the detector is fitted with 12 images alone" in caplog.text
-    caplog.clear()
-    make_detector().fit([torch.rand(30, 1, 32, 32)])
-    assert not caplog.text
-
-
-def test_few_images_are_counted_with_those_held_out(caplog: pytest.LogCaptureFixture) -> None:
-    """Somebody who gave 30, of which one is held out, is not asked for 30."""
-    detector = make_detector()
-    normal = [{"image": torch.rand(29, 1, 32, 32)}]
-    held_out = {"image": "a.png", "label": 0}
-    dataset = Dataset([held_out, {**held_out, "label": 1}])
-    evaluator = Engine(lambda engine, batch: None)
-    DetectorFit(detector, normal).attach(evaluator)
-    evaluator.state.dataloader = DataLoader(dataset)
-    evaluator.fire_event(Events.STARTED)
-    [said] = [record.getMessage() for record in caplog.records]
-    assert re.findall(r"\d+", said)[:3] == ["29", "30", "1"]
-    assert "besides those held out" in said
-
-
 def test_a_fit_says_how_many_images_it_learned_and_held_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -350,13 +321,6 @@ def test_images_without_a_study_have_no_secondary_capture(
     assert len(read_csv(tmp_path / "out/worklist.csv")) == 2
 
 
-def test_no_threshold_comes_of_scores_that_are_no_numbers() -> None:
-    scores = torch.rand(9, len(SCORE_NAMES))
-    scores[2, 0], scores[5] = torch.inf, torch.nan
-    with pytest.raises(ValueError, match="2 of 9 validation images are NaN or infinite"):
-        fitted_detector().fit_thresholds(scores)
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_writer_rejects_an_image_whose_scores_are_no_numbers(tmp_path: Path, value: float) -> None:
     """A comparison of NaN with the threshold is false: such an image was called normal, and its map ended the run."""
@@ -372,39 +336,6 @@ def test_writer_rejects_an_image_whose_scores_are_no_numbers(tmp_path: Path, val
     assert rejected["image"].endswith("a.png")
     assert "NaN or infinite" in rejected["reason"]
     assert not list((tmp_path / "out").rglob("a.png.*"))
-
-
-def test_a_detector_on_images_far_from_its_training(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    data, detector = (
-        Radiographs(tmp_path / "in", [f"{number}.png" for number in range(24)]),
-        fitted_detector(),
-    )
-    for threshold, warned in ((-1e9, True), (1e9, False)):
-        caplog.clear()
-        detector.thresholds.fill_(threshold)
-        engine = judging(detector)
-        out = str(tmp_path / f"out_{threshold}")
-        AnomalyWriter(detector, data.items, out, saved=()).attach(engine)
-        engine.run(data.batches(8))
-        assert ("24 of 24 images are above the threshold of 'abnormal'" in caplog.text) == warned
-        assert ("finetune_anomaly.json" in caplog.text) == warned
-
-
-def test_writer_raises_what_went_wrong_in_its_threads(tmp_path: Path) -> None:
-    data, detector = Radiographs(tmp_path / "in", ["a.png"]), fitted_detector()
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/overlays").write_text("a file where a folder is needed")
-    engine = judging(detector)
-    AnomalyWriter(detector, data.items, str(tmp_path / "out"), saved=("overlays",)).attach(engine)
-    with pytest.raises(OSError, match="overlays"):
-        engine.run(data.batches())
-
-
-def test_writer_names_what_it_can_save() -> None:
-    with pytest.raises(ValueError, match=r"dicom.*embeddings.*maps.*overlays.*\['masks'\]"):
-        AnomalyWriter(SimpleNamespace(), [], "out", saved=("masks",))  # type: ignore[arg-type]
 
 
 def test_report_of_an_evaluation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

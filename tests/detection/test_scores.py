@@ -12,11 +12,9 @@ from typing import ClassVar
 
 import pytest
 import torch
-from torch import nn
 
 from monai_afire.apps.exchange import export_network
 from monai_afire.detection import TOKEN_MAPS, AnomalyDetector, TokenMap
-from monai_afire.detection.network_outputs import NetworkOutputs
 from monai_afire.networks import AFiRe, ViTEncoder
 
 
@@ -128,22 +126,3 @@ def test_a_view_costs_the_passes_that_the_fusion_needs(
     detector.views = 3
     expected = Counter(one) + Counter(dict.fromkeys(of_a_view, 2))
     assert count_passes(detector, images(2)) == expected
-
-
-def test_an_output_of_the_network_is_computed_once() -> None:
-    class Counting(nn.Module):
-        def __init__(self, encoder: nn.Module) -> None:
-            super().__init__()
-            self.encoder, self.calls = encoder, 0
-            encoder.register_forward_hook(self.count)
-
-        def count(self, *_: object) -> None:
-            self.calls += 1
-
-    frozen = Counting(encoder())
-    outputs = NetworkOutputs(frozen, images(2), torch.ones(16).bool())
-    assert outputs.patches.shape == (2, 16, 64)
-    assert frozen.calls == 0
-    assert outputs.student_tokens is outputs.teacher_tokens
-    assert outputs.mean_feature.shape == (2, 24)
-    assert frozen.calls == 1

@@ -130,7 +130,7 @@ def _detector_scores(
 ) -> tuple[NDArray, NDArray]:
     """A detector's scores "fused" and "focal" of images and painted images, from their tokens ``(N, L, D)``."""
     encoded = _Encoded(grid, tokens.shape[-1])
-    detector = AnomalyDetector(encoded, k_fraction=_STRONGEST, copies=0).eval()
+    detector = AnomalyDetector(encoded, k_fraction=_STRONGEST).eval()
     detector.fit(torch.from_numpy(tokens[normal]).float().split(_BATCH))
     batches = [
         batch for part in (tokens, painted) for batch in torch.from_numpy(part).split(_BATCH)

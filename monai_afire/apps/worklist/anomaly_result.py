@@ -26,7 +26,8 @@ from monai_afire.apps.worklist.dicom_results import (
     secondary_capture,
     structured_report,
 )
-from monai_afire.apps.worklist.heat_panels import emphasized_heat_map, heat_panels
+from monai_afire.apps.worklist.heat_panels import emphasized_heat_map, gray_picture, heat_panels
+from monai_afire.apps.worklist.normal_images import Judgment
 from monai_afire.networks.weights.description import Description
 from monai_afire.transforms.radiograph_files import WRITER
 from monai_afire.utils.files import atomic_path
@@ -52,9 +53,7 @@ class AnomalyResult:
         affine: ``(4, 4)`` of the file.
         heat_range: heat at which the overlay's color begins and ends.
         score: fused score.
-        threshold: of the fused score, NaN for none.
-        p_value: conformal p-value of the score, NaN for none; of reports alone.
-        not_judged: why the normal images say nothing about this one; then there is no threshold and no p-value.
+        judgment: what the normal images say about it.
         lung_zone: of :func:`monai_afire.apps.worklist.lung_zone`.
         model: what the detector's file says about it, for reports.
     """
@@ -68,21 +67,20 @@ class AnomalyResult:
     affine: np.ndarray
     heat_range: tuple[float, float]
     score: float
-    threshold: float
-    p_value: float = np.nan
-    not_judged: str = ""
+    judgment: Judgment
     lung_zone: str = ""
     model: Description = UNDESCRIBED
 
     @property
     def title(self) -> str:
         """Score, threshold and decision; no name, so that pictures can be shown to others."""
-        if self.not_judged:
-            return f"score {self.score:.3f}, not judged: {self.not_judged}"
-        if not np.isfinite(self.threshold):
+        if self.judgment.not_judged:
+            return f"score {self.score:.3f}, not judged: {self.judgment.not_judged}"
+        threshold = self.judgment.threshold
+        if not np.isfinite(threshold):
             return f"score {self.score:.3f}, no threshold"
-        decision = "above" if self.score >= self.threshold else "below"
-        return f"score {self.score:.3f}, {decision} the threshold of {self.threshold:.3f}"
+        decision = "above" if self.score >= threshold else "below"
+        return f"score {self.score:.3f}, {decision} the threshold of {threshold:.3f}"
 
     @cached_property
     def planes(self) -> tuple[NDArray, NDArray]:
@@ -98,8 +96,7 @@ class AnomalyResult:
     def thumbnail(self, side: int) -> Image.Image:
         """Small radiograph and the same with its heat, side by side in two squares of ``side`` pixels."""
         picture, heat = self.planes
-        gray = Image.fromarray(np.rint(255 * picture.clip(0, 1)).astype(np.uint8))
-        small = ImageOps.contain(gray, (side, side), Image.Resampling.BILINEAR)
+        small = ImageOps.contain(gray_picture(picture), (side, side), Image.Resampling.BILINEAR)
         hot = resized_maps(heat[None], small.size[::-1])[0]
         colored = emphasized_heat_map(np.asarray(small) / 255, hot, *self.heat_range)
         sheet = Image.new("RGB", (2 * side, side))
@@ -136,9 +133,8 @@ def save_secondary_capture(result: AnomalyResult, folder: str | os.PathLike) -> 
 
 def save_report(result: AnomalyResult, folder: str | os.PathLike) -> Path:
     """Write score, p-value and place as DICOM Structured Report in the study of its source, as the picture."""
-    facts = (result.score, result.threshold, result.p_value, result.lung_zone, result.model)
-    reason = result.not_judged
-    return _save_dicom(lambda source: structured_report(source, *facts, reason), result, folder)
+    facts = (result.score, result.judgment, result.lung_zone, result.model)
+    return _save_dicom(lambda source: structured_report(source, *facts), result, folder)
 
 
 def _save_dicom(

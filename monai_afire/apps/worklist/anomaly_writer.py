@@ -23,7 +23,7 @@ from monai_afire.apps.worklist.batch_report import drift
 from monai_afire.apps.worklist.dicom_results import NoStudyError, highdicom
 from monai_afire.apps.worklist.heat_places import hottest_place, lung_zone
 from monai_afire.apps.worklist.image_facts import ImageFactsReader
-from monai_afire.apps.worklist.normal_images import DetectorNormals, Judgment, NormalImages
+from monai_afire.apps.worklist.normal_images import DetectorNormals, NormalImages
 from monai_afire.apps.worklist.run_normals import RunNormals
 from monai_afire.apps.worklist.worklist import (
     IDENTIFIERS,
@@ -57,8 +57,7 @@ class AnomalyWriter(ResultTables):
     Write scores, decision, heat map and embedding of each image while the network runs.
 
     ``scores.csv`` has one row per image with all scores, the decision by the fused score's threshold and where the heat
-    is. ``rejected.csv`` has one row per file that could not be read or has a score that is no finite number, with the
-    reason. Threads write pictures, maps and embeddings, in memory that does not depend on the number of images. When
+    is; ``rejected.csv`` the files without a result, and the reason. Threads write pictures, maps and embeddings. When
     the run is complete, ``worklist.csv`` and ``worklist.html`` are made from the whole table.
 
     The batches need "index" (the number in ``items``), "rejected", "spatial_shape", "affine" and "picture", see
@@ -155,37 +154,35 @@ class AnomalyWriter(ResultTables):
                 view = facts[row].other_view
                 self.reject(source, f"is no frontal chest radiograph by its header ({view})")
                 continue
-            values = scores[row].tolist()
-            judgment = self.reference.judge(values[-1], facts[row])
-            zone = "" if lungs is None else lung_zone(heat[row], lungs[row], self.low)
-            numbers = [f"{value:.9g}" for value in reversed(values)]
-            place = [hottest_place(heat[row], self.low), zone]
-            cells = [_DECISIONS[judgment.above], *numbers, *place, *judgment_cells(judgment)]
-            self.add_row([source, *cells], described_image(headers[row], self.patient_identifiers))
-            if self.saved:
-                found: dict[str, Any] = {"score": values[-1], "lung_zone": zone}
-                found |= {"heat": heat[row], "tokens": tokens[row]}
-                self._save_files(batch, row, source, judgment, found)
+            result = AnomalyResult(
+                source=source,
+                root=self.root,
+                heat=heat[row],
+                tokens=tokens[row],
+                picture=batch_picture(batch, row),
+                spatial_shape=tuple(batch["spatial_shape"][row].tolist()),
+                affine=batch["affine"][row].numpy(),
+                heat_range=(self.low, self.high),
+                score=scores[row, -1].item(),
+                judgment=self.reference.judge(scores[row, -1].item(), facts[row]),
+                lung_zone="" if lungs is None else lung_zone(heat[row], lungs[row], self.low),
+                model=self.model,
+            )
+            described = described_image(headers[row], self.patient_identifiers)
+            self.add_row(self._cells(result, scores[row].tolist()), described)
+            for kind in self.saved:
+                self.submit(source, self._saved, kind, result)
 
-    def _save_files(
-        self, batch: Any, row: int, source: str, judgment: Judgment, found: Mapping[str, Any]
-    ) -> None:
-        """Hand what was found in an image to the threads."""
-        result = AnomalyResult(
-            source=source,
-            root=self.root,
-            picture=batch_picture(batch, row),
-            spatial_shape=tuple(batch["spatial_shape"][row].tolist()),
-            affine=batch["affine"][row].numpy(),
-            heat_range=(self.low, self.high),
-            threshold=judgment.threshold,
-            p_value=judgment.p_value,
-            not_judged=judgment.not_judged,
-            model=self.model,
-            **found,
-        )
-        for kind in self.saved:
-            self.submit(source, self._saved, kind, result)
+    def _cells(self, result: AnomalyResult, scores: Sequence[float]) -> list[Any]:
+        """The row of an image, see :meth:`header`."""
+        return [
+            result.source,
+            _DECISIONS[result.judgment.above],
+            *(f"{score:.9g}" for score in reversed(scores)),
+            hottest_place(result.heat, self.low),
+            result.lung_zone,
+            *judgment_cells(result.judgment),
+        ]
 
     def _saved(self, kind: str, result: AnomalyResult) -> Path | None:
         try:
@@ -199,7 +196,8 @@ class AnomalyWriter(ResultTables):
         table = self.folder / self.table_name
         known = {name: texts for name, texts in described.items() if texts}
         self.worklist = write_worklist(table, self.folder / _WORKLIST, known)
-        difference = drift(self.worklist, self.reference.number)
+        shipped = isinstance(self.reference, NormalImages) and not self.normals.calibrate  # type: ignore[union-attr]
+        difference = drift(self.worklist, self.reference.number, own=not shipped)
         if difference:
             logger.warning(difference)
         if "thumbnails" in self.saved:

@@ -14,29 +14,22 @@ from monai_afire.apps.worklist.worklist import GROUPS
 
 _SMALLEST_SAMPLE = 20  # images, below which no test is made
 _DRIFT_LEVEL = 0.001  # p-value below which the difference is reported
+_SHIPPED = "Disease raises scores, and so does another scanner: compare with normal images of your own (--calibrate)."
+_OWN = "Unless disease explains it, your normal images are not like the images you score: use the same scanners."
 
 
-def drift(worklist: pd.DataFrame, normals: int) -> str:
+def drift(worklist: pd.DataFrame, normals: int, own: bool = False) -> str:
     """
     Say whether the p-values of a folder are those of normal images, by the test of Kolmogorov and Smirnov.
 
     Args:
         worklist: with "p_value", "" for images that are not judged, and "view" and "scanner", "" for unknown.
-        normals: number of the normal images, which are a sample, too: the fewer they are, the larger a difference may
-            be by chance.
+        normals: number of the normal images, which are a sample, too.
+        own: whether these are the user's, not those that come with the detector.
 
     Returns:
         A sentence, which names the view or scanner that differs most; "" where chance explains the difference, or with
         fewer than 20 judged images.
-
-    Example:
-        >>> even, ap = (np.arange(100) + 1) / 101, ["AP"] * 50 + ["PA"] * 50
-        >>> print(drift(pd.DataFrame({"p_value": even**4, "view": ap, "scanner": ""}), normals=500))
-        As a group, the 100 judged images differ from the normal images: 84 % of them, not half, score higher than the
-        middle normal image. The difference is largest for view AP. Disease raises scores, and so does another
-        scanner: compare with normal images of your own (--calibrate).
-        >>> drift(pd.DataFrame({"p_value": even, "view": ap, "scanner": ""}), normals=500)
-        ''
     """
     judged = worklist.assign(p_value=pd.to_numeric(worklist["p_value"])).dropna(subset="p_value")
     if len(judged) < _SMALLEST_SAMPLE:
@@ -49,8 +42,7 @@ def drift(worklist: pd.DataFrame, normals: int) -> str:
     driven = f" The difference is largest for {largest}." if largest else ""
     return (
         f"As a group, the {len(judged)} judged images differ from the normal images: {share} of them, not half, score "
-        f"higher than the middle normal image.{driven} Disease raises scores, and so does another scanner: compare "
-        "with normal images of your own (--calibrate)."
+        f"higher than the middle normal image.{driven} {_OWN if own else _SHIPPED}"
     )
 
 
@@ -67,10 +59,8 @@ def _largest_group(judged: pd.DataFrame) -> str:
         groups = judged[judged[name] != ""].groupby(name)["p_value"]
         sizable = {group: part for group, part in groups if len(part) >= _SMALLEST_SAMPLE}
         if len(sizable) > 1:
-            differences |= {
-                f"{name} {group}": float(kstest(part, "uniform").statistic)
-                for group, part in sizable.items()
-            }
+            for group, part in sizable.items():
+                differences[f"{name} {group}"] = float(kstest(part, "uniform").statistic)
     return max(differences, key=lambda group: differences[group], default="")
 
 
@@ -84,11 +74,6 @@ def flag_rates(worklist: pd.DataFrame) -> pd.DataFrame:
     Returns:
         One row per group: "property", "group", "images", "above", "rate", and "low" and "high", the exact 95 % interval
         of Clopper and Pearson. Images without the property are left out.
-
-    Example:
-        >>> table = pd.DataFrame({"decision": ["above", "below"] * 10, "sex": ["F"] * 4 + ["M"] * 16})
-        >>> flag_rates(table).round(2).to_dict("records")[0]
-        {'property': 'sex', 'group': 'F', 'images': 4, 'above': 2, 'rate': 0.5, 'low': 0.07, 'high': 0.93}
     """
     rows = []
     decided = worklist[worklist["decision"] != ""]

@@ -22,6 +22,7 @@ from pydicom.sr.codedict import codes
 from pydicom.sr.coding import Code
 from pydicom.uid import UID, generate_uid
 
+from monai_afire.apps.worklist.normal_images import Judgment
 from monai_afire.networks.weights.description import Description
 from monai_afire.transforms.radiograph_files import WRITER
 from monai_afire.transforms.radiograph_header import NotDICOMError, read_header
@@ -87,16 +88,9 @@ def highdicom() -> Any:
 
 def read_source(path: str | os.PathLike) -> Dataset:
     """
-    Read what results copy of a DICOM file's header.
+    Read what results copy of a DICOM file's header; a file of another kind raises ``NoStudyError``.
 
-    Args:
-        path: the file.
-
-    Returns:
-        The elements that the file has. Texts without a stated character set are taken for UTF-8 where they can be.
-
-    Raises:
-        NoStudyError: when it is no DICOM file.
+    Texts without a stated character set are taken for UTF-8 where they can be.
     """
     keywords = (*_NEEDED, *_PATIENT_AND_STUDY, *_IF_PRESENT, *_OF_THE_IMAGE, *_OTHERS)
     try:
@@ -134,11 +128,7 @@ def secondary_capture(picture: NDArray[np.uint8], source: Dataset, derivation: s
         source: of :func:`read_source`.
         derivation: what the picture says, for Derivation Description.
 
-    Returns:
-        The data set, to be saved.
-
     Raises:
-        ImportError: when highdicom is not installed.
         NoStudyError: when the source lacks a UID that the standard demands.
     """
     capture = highdicom().sc.SCImage(
@@ -179,13 +169,7 @@ def _add_derivation(capture: Dataset, source: Dataset, derivation: str) -> None:
 
 
 def structured_report(
-    source: Dataset,
-    score: float,
-    threshold: float,
-    p_value: float,
-    place: str,
-    model: Description,
-    not_judged: str = "",
+    source: Dataset, score: float, judgment: Judgment, place: str, model: Description
 ) -> Dataset:
     """
     A score as Measurement Report (TID 1500 of PS3.16) in the study of its source, in a series of its own.
@@ -196,44 +180,42 @@ def structured_report(
     Args:
         source: of :func:`read_source`.
         score: fused score.
-        threshold: of the score; NaN leaves it out.
-        p_value: conformal p-value; NaN leaves it out.
+        judgment: threshold and p-value, of which NaN is left out, or why the image is not judged.
         place: of :func:`monai_afire.apps.worklist.lung_zone`; "" leaves it out.
         model: name, version and digest of the detector, see :class:`monai_afire.networks.ModelFile`.
-        not_judged: why the normal images say nothing about this one; an evaluation then says so.
-
-    Returns:
-        The data set, to be saved.
 
     Raises:
-        ImportError: when highdicom is not installed.
         NoStudyError: when the source lacks a UID that the standard demands.
     """
-    sr = highdicom().sr
-    numbers = {_SCORE: score, codes.DCM.ThresholdValue: threshold, _P_VALUE: p_value}
-    measured = {
-        name: float(f"{value:.6g}") for name, value in numbers.items() if math.isfinite(value)
-    }
-    content = repr((list(measured.values()), place, model.digest, not_judged))
+    sr, version_of_model = highdicom().sr, model.version or "unknown"
+    measured = _measured(score, judgment)
+    content = repr((list(measured.values()), place, model.digest, judgment.not_judged))
     instance = _instance(source, _REPORTS, sha256(content.encode()).hexdigest())
     group = sr.MeasurementsAndQualitativeEvaluations(
         sr.TrackingIdentifier(_uid("tracking", instance["sop_instance_uid"]), "whole image"),
-        algorithm_id=_algorithm(model),
+        algorithm_id=sr.AlgorithmIdentification(
+            model.task,
+            version_of_model,
+            parameters=[f"digest {model.digest or 'unknown'}"],
+            manufacturer=WRITER,
+        ),
         finding_sites=[sr.FindingSite(*_SITES[place])] if place else [],
         measurements=[
             sr.Measurement(name, value, codes.UCUM.NoUnits) for name, value in measured.items()
         ],
-        qualitative_evaluations=_evaluations(not_judged),
+        qualitative_evaluations=_evaluations(judgment.not_judged),
         source_images=[
             sr.SourceImageForMeasurementGroup(source.SOPClassUID, source.SOPInstanceUID)
         ],
     )
-    observer = _observer(model)
+    content_items = sr.MeasurementReport(
+        _observer(model), codes.LN.XRUnspecifiedBodyRegion, [group]
+    )
     report = sr.ComprehensiveSR(
         [_evidence(source)],
-        sr.MeasurementReport(observer, codes.LN.XRUnspecifiedBodyRegion, [group])[0],
+        content_items[0],
         manufacturer_model_name=model.task,
-        software_versions=_version(model),
+        software_versions=version_of_model,
         is_complete=True,
         series_description="Anomaly score, not for clinical use",
         **instance,
@@ -242,18 +224,12 @@ def structured_report(
     return report
 
 
-def _version(model: Description) -> str:
-    return model.version or "unknown"
-
-
-def _algorithm(model: Description) -> Any:
-    """What measured."""
-    return highdicom().sr.AlgorithmIdentification(
-        model.task,
-        _version(model),
-        parameters=[f"digest {model.digest or 'unknown'}"],
-        manufacturer=WRITER,
-    )
+def _measured(score: float, judgment: Judgment) -> dict[Code, float]:
+    """What is known of score, threshold and p-value, to six digits."""
+    numbers = {_SCORE: score, codes.DCM.ThresholdValue: judgment.threshold}
+    numbers[_P_VALUE] = judgment.p_value
+    known = {name: value for name, value in numbers.items() if math.isfinite(value)}
+    return {name: float(f"{value:.6g}") for name, value in known.items()}
 
 
 def _evaluations(not_judged: str) -> list[Any]:
@@ -288,9 +264,7 @@ def _instance(source: Dataset, offset: int, content: str) -> dict[str, Any]:
     missing = [keyword for keyword in _NEEDED if not source.get(keyword)]
     if missing:
         name = source.get("filename") or "the DICOM file"
-        raise NoStudyError(
-            f"{name} has no {', '.join(missing)}: it says not where it belongs; export it again"
-        )
+        raise NoStudyError(f"{name} has no {', '.join(missing)}: export it again")
     return {
         "series_instance_uid": _uid(str(offset), source.SeriesInstanceUID),
         "sop_instance_uid": _uid(str(offset), source.SOPInstanceUID, content),

@@ -31,14 +31,7 @@ _LINE_LETTERS = 15  # of the words beside the bar
 
 def hottest_zone(heat: ArrayLike, low: float) -> NDArray[np.bool_]:
     """
-    The connected zone around the strongest heat, where it is at least half of that above ``low``.
-
-    Args:
-        heat: heat map ``(H, W)``.
-        low: largest heat that is not shown.
-
-    Returns:
-        ``(H, W)``; all False where no heat is above ``low``.
+    The connected zone around the strongest heat of a map ``(H, W)``, where it is at least half of that above ``low``.
 
     Example:
         >>> hottest_zone([[0.0, 0.4, 1.0, 0.7, 0.0, 0.9]], low=0.2)
@@ -58,25 +51,10 @@ def emphasized_heat_map(
     """
     Lay a heat map over a radiograph so that weak heat is seen, too, and outline the zone of the strongest.
 
-    Colors mean the same heat in all pictures, and are equally opaque.
-
-    Args:
-        image: radiograph ``(H, W)`` in [0, 1].
-        heat: heat map ``(H, W)``, larger is hotter.
-        low: largest heat that is not shown.
-        high: smallest heat that is shown in the strongest color.
+    Colors mean the same heat in all pictures, and are equally opaque. See :func:`heat_panels`.
 
     Returns:
         ``(H, W, 3)``, the colors red, green and blue.
-
-    Raises:
-        ValueError: as :func:`monai_afire.apps.results.pictures.heat_map.overlay_heat_map`.
-
-    Example:
-        >>> heat = np.pad(np.ones((2, 2)), 4)
-        >>> picture = emphasized_heat_map(np.zeros((10, 10)), heat, 0.5, 10.0)
-        >>> picture[0, 0].tolist(), picture[4, 3].tolist()
-        ([0, 0, 0], [0, 229, 255])
     """
     overlay = overlay_heat_map(image, heat, low, high, fades=False)
     picture = Image.fromarray(overlay)
@@ -93,10 +71,8 @@ def heat_panels(
     """
     Draw a radiograph, beside it the same with its heat map, and what its colors mean, on black.
 
-    See :func:`emphasized_heat_map` for the heat map. The bar beside it has the very colors that it has on medium gray.
-
-    Neither is turned or mirrored: left and right are those of the image given. It is drawn without matplotlib, which
-    would take ten times as long as the network.
+    The bar beside it has the very colors that the heat has on medium gray. It is drawn without matplotlib, which would
+    take ten times as long as the network.
 
     Args:
         image: radiograph ``(H, W)`` in [0, 1].
@@ -107,14 +83,6 @@ def heat_panels(
 
     Returns:
         ``(rows, columns, 3)``, the colors red, green and blue; large enough for radiographs and texts.
-
-    Raises:
-        ValueError: as :func:`monai_afire.apps.results.pictures.heat_map.overlay_heat_map`.
-
-    Example:
-        >>> picture = heat_panels(np.full((64, 48), 0.5), np.zeros((64, 48)), 0.0, 1.0, "score 0.1")
-        >>> picture.dtype, picture.shape[0] > 64, picture.shape[1] > 2 * 48
-        (dtype('uint8'), True, True)
     """
     gray = np.asarray(image, dtype=np.float32)
     overlay = emphasized_heat_map(gray, heat, low, high)
@@ -125,12 +93,15 @@ def heat_panels(
     width = max(2 * columns + gap + bar.width, heading.width + 2 * gap)
     canvas = Image.new("RGB", (width, header + max(rows, bar.height)))
     canvas.paste(heading, (gap, (header - heading.height) // 2))
-    canvas.paste(
-        Image.fromarray(np.rint(255 * gray.clip(0, 1)).astype(np.uint8)).convert("RGB"), (0, header)
-    )
+    canvas.paste(gray_picture(gray).convert("RGB"), (0, header))
     canvas.paste(Image.fromarray(overlay), (columns + gap, header))
     canvas.paste(bar, (2 * columns + gap, header))
     return np.asarray(canvas)
+
+
+def gray_picture(image: NDArray[np.float32]) -> Image.Image:
+    """A radiograph ``(H, W)`` in [0, 1] in 8 bits."""
+    return Image.fromarray(np.rint(255 * image.clip(0, 1)).astype(np.uint8))
 
 
 @lru_cache(maxsize=16)  # it does not depend on the image
@@ -160,9 +131,8 @@ def _color_bar(rows: int, text: int) -> Image.Image:
 def _lines(words: str, text: int) -> Image.Image:
     """Words in as many lines as they need."""
     lines = [text_picture(line, text) for line in textwrap.wrap(words, _LINE_LETTERS)]
-    canvas = Image.new(
-        "RGB", (max(line.width for line in lines), sum(line.height for line in lines))
-    )
+    size = (max(line.width for line in lines), sum(line.height for line in lines))
+    canvas = Image.new("RGB", size)
     for place, line in enumerate(lines):
         canvas.paste(line, (0, place * line.height))
     return canvas

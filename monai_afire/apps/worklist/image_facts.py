@@ -88,25 +88,15 @@ class ImageFacts:
 
 
 class ImageFactsReader:
-    """
-    Facts of the images of a batch; lungs, pose, view and age by the picture only of gray pictures.
-
-    Args:
-        detector: whose features they are.
-    """
+    """Facts of the images of a batch; lungs, pose, view and age by the picture only of gray pictures."""
 
     def __init__(self, detector: AnomalyDetector) -> None:
         self.detector = detector
 
     @torch.no_grad()
     def lungs(self, images: torch.Tensor) -> NDArray[np.float32] | None:
-        """
-        Probability of lung ``(B, h, w)`` in gray pictures; None for colors.
-
-        Args:
-            images: ``(B, C, *S)``.
-        """
-        if not _are_gray_pictures(images):
+        """Probability of lung ``(B, h, w)`` in gray pictures ``(B, 1, H, W)``; None for colors."""
+        if images.shape[1] != 1:
             return None
         return self._finder(images.to(self._device))[:, 0].cpu().numpy()
 
@@ -124,27 +114,28 @@ class ImageFactsReader:
         Args:
             batch: with "judged_picture" ``(B, 1, h, w)`` of 0 to 255, as
                 :class:`monai_afire.transforms.DescribeRadiographd` makes it; without one, "picture" takes its place.
-            tokens: ``(B, L, D)``, its output.
+            tokens: ``(B, L, D)``, the detector's output.
             headers: of their files, see :func:`monai_afire.transforms.radiograph_header.header_of`.
             lungs: of :meth:`lungs`; None leaves view and age by the picture out.
         """
         interior = self.detector.interior.to(tokens.device)
         features = tokens[:, interior].float().mean(1).cpu().numpy()
-        looks = [{} for _ in headers] if lungs is None else self._looks(_judged_pictures(batch))
-        shares = [np.nan] * len(headers) if lungs is None else (lungs >= _LUNG).mean((1, 2))
-        found = []
-        for header, share, look, feature in zip(headers, shares, looks, features, strict=True):
-            found.append(
-                ImageFacts(
-                    age=age_in_years(header),
-                    view=frontal_view(header),
-                    other_view=other_than_frontal_chest(header),
-                    lungs=float(share),
-                    looks=look,
-                    features=feature,
-                )
+        looks: list[dict[str, float]] = [{} for _ in headers]
+        shares = [np.nan] * len(headers)
+        if lungs is not None:
+            looks = self._looks(batch[JUDGED_PICTURE if JUDGED_PICTURE in batch else "picture"])
+            shares = (lungs >= _LUNG).mean((1, 2)).tolist()
+        return [
+            ImageFacts(
+                age=age_in_years(header),
+                view=frontal_view(header),
+                other_view=other_than_frontal_chest(header),
+                lungs=share,
+                looks=look,
+                features=feature,
             )
-        return found
+            for header, share, look, feature in zip(headers, shares, looks, features, strict=True)
+        ]
 
     def _looks(self, pictures: torch.Tensor) -> list[dict[str, float]]:
         """Logits of view, age and pose."""
@@ -169,11 +160,3 @@ class ImageFactsReader:
     @cached_property
     def _pose_classifier(self) -> PoseClassifier:
         return PoseClassifier.released().to(self._device)
-
-
-def _judged_pictures(batch: Mapping[str, Any]) -> torch.Tensor:
-    return batch[JUDGED_PICTURE if JUDGED_PICTURE in batch else "picture"]
-
-
-def _are_gray_pictures(images: torch.Tensor) -> bool:
-    return images.ndim == 4 and images.shape[1] == 1

@@ -4,22 +4,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.covariance import LedoitWolf
 
 from monai_afire.apps.worklist.image_facts import ImageFacts
-from monai_afire.apps.worklist.support import LOOKS, FeatureSpace, header_objection, is_unlike
-from monai_afire.detection.conformal import normals_needed, weighted_p_values
+from monai_afire.detection.conformal import conformal_p_values, normals_needed, weighted_p_values
 from monai_afire.detection.detector import AnomalyDetector
+from monai_afire.networks.nets.lung_finder import SMALLEST_LUNGS
 from monai_afire.utils.text import counted
 
-__all__ = ["DetectorNormals", "Judgment", "NormalImages", "normals_from"]
+__all__ = ["DetectorNormals", "FeatureSpace", "Judgment", "NormalImages", "normals_from"]
 
 _FEW = 200  # normal images; fewer cannot make a p-value below 0.005
+# what may be unlike in a picture, and the p-value up to which it is, chosen on validation images; pose and features
+# come first: of what is no radiograph, view and age mean nothing
+_LOOKS = {
+    "pose": (0.01, "turned, inverted, or no single chest (by the picture)"),
+    "distance": (0.01, "unlike picture (by its features)"),
+    "child": (0.03, "child (by the picture)"),
+    "ap": (0.02, "other view (by the picture)"),
+}
 
 
 @dataclass(frozen=True)
@@ -46,15 +55,7 @@ class Judgment:
 
 @dataclass(frozen=True)
 class DetectorNormals:
-    """
-    The normal validation images of a detector, without a look at view and age: every image is judged.
-
-    With fewer of them than the level needs, nothing is said of any image.
-
-    Args:
-        detector: fitted, with or without thresholds.
-        level: p-value that must be within reach.
-    """
+    """The normal validation images of a detector: every image is judged, unless there are too few for the level."""
 
     detector: AnomalyDetector
     level: float = 0.05
@@ -70,10 +71,9 @@ class DetectorNormals:
         needed = normals_needed(self.level)
         if self.number >= needed:
             return ""
-        found = counted(self.number, "normal validation image")
         return (
-            f"the detector has {found}, and a threshold needs {needed}: fit it to more images, or compare with "
-            f"{needed} or more normal images of your own (--calibrate FOLDER)"
+            f"the detector has {counted(self.number, 'normal validation image')}, and a threshold needs {needed}: fit "
+            f"it to more images, or compare with {needed} or more normal images of your own (--calibrate FOLDER)"
         )
 
     def judge(self, score: float, facts: ImageFacts) -> Judgment:
@@ -91,7 +91,56 @@ class DetectorNormals:
 
     def __str__(self) -> str:
         found = counted(self.number, "normal validation image")
-        return f"{found} of the detector{_few(self.number)}"
+        return f"{found} of the detector{_if_few(self.number)}"
+
+
+@dataclass
+class FeatureSpace:
+    r"""
+    Distance of features from the center of their view, in directions that normal images vary in.
+
+    .. math:: d(x) = \lVert W^\top (x - \mu_v) \rVert
+
+    With W from :meth:`fit` it is the Mahalanobis distance of a covariance that is shrunk (Ledoit and Wolf 2004).
+
+    Args:
+        centers: ``(V, D)``, one for each view.
+        whitening: ``(D, K)``.
+    """
+
+    centers: NDArray[np.float64]
+    whitening: NDArray[np.float64]
+
+    @classmethod
+    def fit(cls, features: ArrayLike, views: ArrayLike, number: int) -> FeatureSpace:
+        """Take centers and directions from normal images ``(n, D)`` of ``number`` views ``(n,)``."""
+        values, views = np.asarray(features, dtype=float), np.asarray(views)
+        centers = _centers(values, views, number)
+        covariance = LedoitWolf(assume_centered=True).fit(values - centers[views]).covariance_
+        return cls(centers, np.linalg.inv(np.linalg.cholesky(covariance)).T)
+
+    def moved(self, features: ArrayLike, views: ArrayLike) -> FeatureSpace:
+        """The same directions around the centers of other normal images."""
+        centers = _centers(np.asarray(features, float), np.asarray(views), len(self.centers))
+        return FeatureSpace(centers, self.whitening)
+
+    def distances(self, features: ArrayLike, views: ArrayLike) -> NDArray[np.float64]:
+        """Distances ``(M,)`` of features ``(M, D)`` of views ``(M,)``."""
+        away = np.asarray(features, dtype=float) - self.centers[np.asarray(views)]
+        return np.linalg.norm(away @ self.whitening, axis=1)
+
+    def held_out_distances(self, features: ArrayLike, views: ArrayLike) -> NDArray[np.float64]:
+        """Distances of the images that the centers are means of, each from the mean of the others."""
+        views = np.asarray(views)
+        counts = np.bincount(views, minlength=len(self.centers))[views]
+        # x - (sum - x) / (n - 1) = n / (n - 1) (x - mean)
+        return self.distances(features, views) * counts / np.maximum(counts - 1, 1)
+
+
+def _centers(values: NDArray, views: NDArray, number: int) -> NDArray[np.float64]:
+    """Mean of each view; that of all images for a view without any."""
+    of_views = (values[views == view] for view in range(number))
+    return np.stack([(each if len(each) else values).mean(0) for each in of_views])
 
 
 @dataclass(frozen=True)
@@ -145,25 +194,11 @@ class NormalImages:
         if self.by_view:
             ap = int((self.ap > 0.5).sum())
             text = f"{text}, {self.number - ap} PA and {ap} AP"
-        return text + _few(self.number)
+        return text + _if_few(self.number)
 
     def judge(self, score: float, facts: ImageFacts) -> Judgment:
-        """
-        Compare an image with the normal images of its view.
-
-        Args:
-            score: fused score.
-            facts: of the image.
-
-        Returns:
-            The judgment, without a p-value for an image that is unlike the normal images.
-        """
-        reason = (
-            header_objection(facts, self.children, self.adults)
-            or self._too_few(facts)
-            or self._unlike(facts)
-        )
-        if reason:
+        """Compare an image with the normal images of its view; one that is unlike all of them has no p-value."""
+        if reason := self._header_objection(facts) or self._too_few(facts) or self._unlike(facts):
             return Judgment(view=facts.seen_view, not_judged=reason)
         weights, own = self._weights(facts)
         [p_value] = weighted_p_values([score], self.scores, weights, [own])
@@ -192,6 +227,18 @@ class NormalImages:
         highest = self.scores[order][np.argmin(_reaches(p_values, self.level))]
         return float(np.nextafter(np.float32(highest), np.float32(np.inf)))
 
+    def _header_objection(self, facts: ImageFacts) -> str:
+        """What header and lungs say against an image, "" for nothing."""
+        if not facts.is_frontal:
+            return ""
+        if facts.other_view:
+            return f"other view ({facts.other_view})"
+        if facts.age is not None and facts.is_child and not self.children:
+            return f"child ({facts.age:.0f} years)"
+        if facts.age is not None and not facts.is_child and not self.adults:
+            return f"adult ({facts.age:.0f} years)"
+        return "lungs not found" if facts.lungs < SMALLEST_LUNGS else ""
+
     def _too_few(self, facts: ImageFacts) -> str:
         """Whether there are too few normal images of its view."""
         if not self.by_view:
@@ -206,35 +253,48 @@ class NormalImages:
 
     def _unlike(self, facts: ImageFacts) -> str:
         """Whether the picture is unlike the normal ones."""
-        own = self.own_looks(facts)
-        for name, (level, reason) in LOOKS.items():
-            if name not in own:
+        seen = dict(self._looks_of(facts))
+        for name, (level, reason) in _LOOKS.items():
+            if name not in seen:
                 continue
-            value, normal = own[name], self.looks.get(name, np.empty(0))
+            value, normal = seen[name], self.looks.get(name, np.empty(0))
             shipped = self.shipped_looks.get(name, np.empty(0))
             if name == "ap":  # a view may be unlike in two ways; those that were shipped have both
                 middle = np.median(normal) if len(normal) else 0.0
                 value, normal, shipped = abs(value - middle), np.abs(normal - middle), np.empty(0)
-            if is_unlike(float(value), normal, shipped, level):
+            if _is_unlike(float(value), normal, shipped, level):
                 return reason
         return ""
 
-    def own_looks(self, facts: ImageFacts) -> dict[str, float]:
+    def _looks_of(self, facts: ImageFacts) -> Iterator[tuple[str, float]]:
         """Numbers of an image that are compared with ``looks``; the larger, the less like the normal ones."""
-        found: dict[str, float] = {}
-        if facts.is_frontal:
-            found["pose"] = facts.wrong_pose
         if self.space is not None and facts.features is not None:
             view = int(self.by_view and facts.probability_of_ap > 0.5)
-            found["distance"] = float(self.space.distances(facts.features[None], [view])[0])
-        if facts.is_frontal and facts.age is None:
-            found["child"] = facts.looks["child"]
-        if facts.is_frontal and not self.by_view and not facts.view:
-            found["ap"] = facts.looks["ap"]
-        return found
+            yield "distance", float(self.space.distances(facts.features[None], [view])[0])
+        if not facts.is_frontal:
+            return
+        yield "pose", facts.wrong_pose
+        if facts.age is None:
+            yield "child", facts.looks["child"]
+        if not self.by_view and not facts.view:
+            yield "ap", facts.looks["ap"]
 
 
-def _few(number: int) -> str:
+def _is_unlike(value: float, normal: NDArray, shipped: NDArray, level: float) -> bool:
+    """
+    Whether a number is larger than that of nearly all normal images, by its conformal p-value.
+
+    It must be so among the normal images of the hospital and among those that came with the detector. Of fewer own
+    images than the level needs, it must exceed all.
+    """
+    own, others = (conformal_p_values([value], each)[0] for each in (normal, shipped))
+    number, needed = len(normal), normals_needed(level)
+    if len(shipped) < needed:
+        return bool(number >= needed and own <= level)
+    return bool(own <= max(level, 1 / (number + 1)) and others <= level)
+
+
+def _if_few(number: int) -> str:
     """What a small number of normal images means."""
     if not number or number >= _FEW:
         return ""
@@ -255,9 +315,7 @@ def normals_from(
     facts: Sequence[ImageFacts],
     level: float,
     shipped: NormalImages | None = None,
-    origin: str = "",
-    made: str = "",
-    detector: str = "",
+    **named: str,
 ) -> NormalImages:
     """
     Take a calibration from normal images.
@@ -270,12 +328,7 @@ def normals_from(
         facts: of the images.
         level: p-value that must be within reach.
         shipped: normal images that came with the detector, whose directions of features are used.
-        origin: whose they are.
-        made: from when they are.
-        detector: digest of the detector's file.
-
-    Returns:
-        The normal images.
+        named: "origin", "made" and "detector" of :class:`NormalImages`.
 
     Raises:
         ValueError: for fewer images than the level needs.
@@ -304,10 +357,8 @@ def normals_from(
         by_view=by_view,
         children=sum(each.is_child for each in facts) >= needed,
         adults=sum(not each.is_child for each in facts) >= needed,
-        origin=origin,
-        made=made,
-        detector=detector,
         level=level,
+        **named,
     )
 
 
@@ -315,10 +366,8 @@ def _check_number(number: int, which: str, level: float) -> None:
     """Refuse fewer images than the level needs: none could be above the threshold."""
     needed = normals_needed(level)
     if number < needed:
-        found = counted(number, "normal image")
-        raise ValueError(
-            f"{found}{which} cannot make a p-value of {level:.4g}: give at least {needed}, better some hundred"
-        )
+        cannot = f"cannot make a p-value of {level:.4g}: give at least {needed}"
+        raise ValueError(f"{counted(number, 'normal image')}{which} {cannot}, better some hundred")
 
 
 def _looks(

@@ -8,14 +8,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from monai_afire.apps.worklist.normal_images import NormalImages
-from monai_afire.apps.worklist.support import FeatureSpace
+from monai_afire.apps.worklist.normal_images import FeatureSpace, NormalImages
 from monai_afire.detection.conformal import normals_needed
 from monai_afire.networks.weights.checkpoint_files import read_safetensors, write_safetensors
 from monai_afire.networks.weights.description import Description, from_header
@@ -32,16 +30,7 @@ class OtherDetectorError(ValueError):
 
 
 def save_normals(normals: NormalImages, path: str | os.PathLike) -> Path:
-    """
-    Write normal images as a safetensors file, complete or not at all, whose header says whose they are.
-
-    Args:
-        normals: to write.
-        path: the file.
-
-    Returns:
-        The file.
-    """
+    """Write normal images as a safetensors file, whose header says whose they are, and return its path."""
     from monai_afire import __version__  # the package imports this module
 
     arrays = {"scores": normals.scores, "ap": normals.ap}
@@ -67,19 +56,15 @@ def load_normals(
         detector: digest of the detector's file, which must be the one that scored them.
         level: p-value up to which an image is above the threshold; None for that of the file.
 
-    Returns:
-        The normal images.
-
     Raises:
-        FileNotFoundError: when there is no such file.
         OtherDetectorError: for scores of another detector.
-        ValueError: when it is damaged, no such file, or too small for the level.
+        ValueError: for another file, or one that is too small for the level.
     """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no {path}: check the name, or {_REMEDY}")
     tensors, metadata = read_safetensors(path, _REMEDY)
-    settings = _settings(path, metadata)
-    if settings["detector"] != detector:
+    found = from_header(metadata)
+    if found is None or found.task != _TASK:
+        raise ValueError(f"{path} is for another purpose, it holds no normal images: {_REMEDY}")
+    if found.settings["detector"] != detector:
         raise OtherDetectorError(f"{path} has scores of another detector: {_REMEDY}")
     arrays = {name: value.double().numpy() for name, value in tensors.items()}
     normals = NormalImages(
@@ -88,13 +73,13 @@ def load_normals(
         looks=_part(arrays, "looks."),
         shipped_looks=_part(arrays, "shipped."),
         space=FeatureSpace(**_part(arrays, "space.")) if "space.centers" in arrays else None,
-        **settings,
+        **found.settings,
     )
     level = normals.level if level is None else level
-    if normals.number < normals_needed(level):
+    if normals.number < (needed := normals_needed(level)):
         raise ValueError(
-            f"{path} has {normals.number} normal images, and a p-value of {level:.4g} needs "
-            f"{normals_needed(level)}: calibrate with more, or lower --specificity"
+            f"{path} has {normals.number} normal images, and a p-value of {level:.4g} needs {needed}: "
+            "calibrate with more, or lower --specificity"
         )
     return replace(normals, level=level)
 
@@ -103,15 +88,7 @@ def _tensor(values: NDArray) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))
 
 
-def _settings(path: str | os.PathLike, metadata: Mapping[str, str]) -> dict[str, Any]:
-    """Of the header, checked."""
-    found = from_header(metadata)
-    if found is None or found.task != _TASK:
-        raise ValueError(f"{path} is for another purpose, it holds no normal images: {_REMEDY}")
-    return found.settings
-
-
 def _part(arrays: Mapping[str, NDArray], prefix: str) -> dict[str, NDArray]:
-    return {
-        name.removeprefix(prefix): each for name, each in arrays.items() if name.startswith(prefix)
-    }
+    """The arrays whose names begin so, by the rest of their names."""
+    named = {name: each for name, each in arrays.items() if name.startswith(prefix)}
+    return {name.removeprefix(prefix): each for name, each in named.items()}

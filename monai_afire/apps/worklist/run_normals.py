@@ -32,11 +32,10 @@ from monai_afire.utils.distributed import by_main_rank
 from monai_afire.utils.files import is_safetensors
 from monai_afire.utils.text import counted
 
-__all__ = ["NORMALS_FILE", "RunNormals"]
+__all__ = ["RunNormals"]
 
 logger = logging.getLogger(__name__)
 
-NORMALS_FILE = "normals.safetensors"
 _SPECIFICITY = 0.95
 
 
@@ -100,36 +99,33 @@ class RunNormals:
         """P-value up to which an image is above the threshold."""
         return 1 - (_SPECIFICITY if self.specificity is None else self.specificity)
 
+    @property
+    def _digest(self) -> str:
+        return str(self.model_file.identity.digest)
+
     def _shipped(self) -> NormalImages | None:
         if not self.shipped or not Path(self.shipped).is_file():
             return None
         try:
             return load_normals(self.shipped, self._digest, self.level)
-        except OtherDetectorError:  # --ckpt_path names a detector that it does not come with
+        except OtherDetectorError:  # --weights names a detector that it does not come with
             return None
 
-    @property
-    def _digest(self) -> str:
-        return str(self.model_file.identity.digest)
-
     def _own(self, source: str) -> NormalImages:
-        written = Path(self.output_dir) / NORMALS_FILE
+        written = Path(self.output_dir) / "normals.safetensors"
         if self.resume and written.is_file():
             source = str(written)
         if _is_of_normals(source):
             return load_normals(source, self._digest, self.level)
         items = _items(source)
+        named = {
+            "origin": Path(os.path.abspath(source)).name,
+            "made": _period(item["image"] for item in items),
+            "detector": self._digest,
+        }
         scores, facts = self._scored(items)
         try:
-            normals = normals_from(
-                scores,
-                facts,
-                self.level,
-                self._shipped(),
-                origin=Path(os.path.abspath(source)).name,
-                made=_period(item["image"] for item in items),
-                detector=self._digest,
-            )
+            normals = normals_from(scores, facts, self.level, self._shipped(), **named)
         except ValueError as error:
             raise DatalistError(f"--calibrate {source}: {error}") from error
         save_normals(normals, written)
@@ -142,11 +138,11 @@ class RunNormals:
         data = Dataset(items, self.preprocessing)
         loader = DataLoader(data, batch_size=self.batch_size, num_workers=self.num_workers)
         sources = iter(item["image"] for item in items)
+        run = self.inferer or (lambda inputs, network: network(inputs))
         reader, scores, facts = ImageFactsReader(self.detector), [], []
         for batch in tqdm(loader, "normal images", delay=3.0, leave=False):
             images = batch[CommonKeys.IMAGE].to(self.detector.thresholds.device)
             headers = [header_of(next(sources)) for _ in images]
-            run = self.inferer or (lambda inputs, network: network(inputs))
             outputs = run(images, self.detector)
             found = reader.read(batch, outputs["tokens"], headers, reader.lungs(images))
             reasons = batch.get("rejected", [""] * len(images))
@@ -168,15 +164,15 @@ def _is_of_normals(source: str) -> bool:
 
 def _items(source: str) -> list[dict[str, Any]]:
     """Images of a folder, or those of a datalist that have no label of a finding."""
-    if not Path(source).expanduser().exists():
+    path = Path(source).expanduser()
+    if not path.exists():
         raise DatalistError(f"--calibrate {source}: no such folder or file: check the name")
-    if Path(source).expanduser().is_dir():
+    if path.is_dir():
         return load_radiograph_datalist(source, section="all", check_files=False)
-    content = read_sections(Path(source).expanduser())
+    content = read_sections(path)
     items: list[dict[str, Any]] = []
-    for section in SECTIONS:
-        if content.get(section):
-            items += load_radiograph_datalist(None, source, section, check_files=False)
+    for section in filter(content.get, SECTIONS):
+        items += load_radiograph_datalist(None, source, section, check_files=False)
     return normal_items(items)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import signal
 import sys
 import time
@@ -26,10 +25,11 @@ from monai_afire.data.datalist.scanning import scan_radiographs
 from monai_afire.networks.weights.description import TASKS
 from monai_afire.networks.weights.finding import RELEASED, find_weights, released_file
 from monai_afire.utils.files import write_text
-from monai_afire.utils.text import innermost_cause
+from monai_afire.utils.text import innermost_cause, literal
 
 __all__ = ["main", "watch_folder"]
 
+_BUNDLE = released_file("detector.safetensors").parents[1]
 _LIST = "arrivals.json"
 _MOST_TRIES = 3  # of a file that is there and cannot be opened
 
@@ -68,25 +68,24 @@ def watch_folder(
     if not source.is_dir():
         raise DatalistError(f"{source}: no such folder: check the name, or connect its disk")
     torch.empty(0, device=overrides.get("device"))  # refused before the first file arrives
-    bundle = released_file("detector.safetensors").parents[1]
-    weights = str(find_weights(weights, TASKS["AnomalyDetector"], bundle))
+    weights = str(find_weights(weights, TASKS["AnomalyDetector"], _BUNDLE))
     settings = {"weights": weights, "writer::root": str(source), **overrides}
-    needed, before, scored = [source], _arrivals(source), _scored(out)
+    needed, before = [source], _arrivals(source)
     tries: Counter[tuple[str, int]] = Counter()
     while True:
         time.sleep(interval)
         if _were_away(needed, interval):
-            before, tries = {}, Counter()
+            tries.clear()
         try:
-            now = _arrivals(source)
+            now, scored = _arrivals(source), _scored(out)
             settled = {path: state for path, state in now.items() if before.get(path) == state}
+            before = now
             left = [
                 (path, state[1]) for path, state in settled.items() if scored.get(path) != state
             ]
-            before = now
             if any(tries[arrival] < _MOST_TRIES for arrival in left):
-                _score(bundle, settled, out, settings)
-                scored, needed = _scored(out), [source, out / RECORD]
+                _score(settled, out, settings)
+                needed = [source, out / RECORD]
                 tries.update(left)
         except Exception:
             if all(path.exists() for path in needed):
@@ -115,31 +114,28 @@ def _were_away(needed: Iterable[Path], interval: float) -> bool:
     return bool(away)
 
 
-def _score(bundle: Path, paths: Iterable[str], out: Path, settings: Mapping[str, Any]) -> None:
+def _score(paths: Iterable[str], out: Path, settings: Mapping[str, Any]) -> None:
     """Go on with the run in the output folder."""
     write_text(out / _LIST, json.dumps({"test": [{"image": path} for path in paths]}, indent=1))
     workflow = ConfigWorkflow(
         workflow_type="inference",
-        config_file=str(bundle / "configs" / "inference.json"),
-        bundle_root=_literal(str(bundle)),
-        datalist=_literal(str(out / _LIST)),
-        output_dir=_literal(str(out)),
+        config_file=str(_BUNDLE / "configs" / "inference.json"),
         resume=True,
         initialize=[],
         handlers=["@set_specificity", "@writer"],  # without a progress bar
         run=["$@evaluator.run()", "$@writer.print_summary()"],  # rejected files end no watch
-        **{name: _literal(value) for name, value in settings.items()},
+        **literal(
+            {
+                "bundle_root": str(_BUNDLE),
+                "datalist": str(out / _LIST),
+                "output_dir": str(out),
+                **settings,
+            }
+        ),
     )
     workflow.initialize()
     workflow.run()
     workflow.finalize()
-
-
-def _literal(value: Any) -> Any:
-    """A text that MONAI's config parser does not read as its own language, which has @, #, $ and %."""
-    if not isinstance(value, str):
-        return value
-    return "$" + re.sub("[@#$%:]", lambda sign: f"\\x{ord(sign[0]):02x}", repr(value))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -50,13 +50,7 @@ def judgment_cells(judgment: Judgment) -> list[str]:
 
 
 def described_image(header: Dataset, patient_identifiers: bool = False) -> dict[str, str]:
-    """
-    What the work-list shows of a DICOM header, as a spreadsheet may show it; empty texts for other files.
-
-    Args:
-        header: with the elements of ``UIDS``, and ``IDENTIFIERS`` where they are asked for.
-        patient_identifiers: add "patient_id", "patient_name" and "patient_birth_date".
-    """
+    """What the work-list shows of a DICOM header, as a spreadsheet may show it; empty texts for other files."""
     elements = {**UIDS, **(IDENTIFIERS if patient_identifiers else {})}
     texts = {name: str(header.get(keyword) or "") for name, keyword in elements.items()}
     texts["other_view"] = other_than_frontal_chest(header)
@@ -75,17 +69,14 @@ def write_worklist(
 
     Args:
         scores: CSV table with the columns "image", "fused", "abnormal" ("1", "0", or "" without a threshold),
-            "hottest", possibly "lung_zone", and possibly those of ``JUDGMENT_COLUMNS``.
-        path: the work-list, written whole or not at all, without the columns that are empty. A cell that a spreadsheet
-            would run as a formula begins with an apostrophe.
+            "hottest", "lung_zone", and those of ``JUDGMENT_COLUMNS``.
+        path: the work-list, without the columns that are empty.
         described: name in the table -> :func:`described_image` of its file; images without one have empty cells.
 
     Returns:
         The work-list with all columns, of texts but for "rank" from 1.
     """
     table = pd.read_csv(scores, dtype=str, keep_default_na=False, encoding_errors="replace")
-    for name in ("lung_zone", *JUDGMENT_COLUMNS):
-        table[name] = table.get(name, "")
     table = most_suspicious_first(table)
     is_discovery = discoveries(pd.to_numeric(table["p_value"]), _FALSE_DISCOVERY_RATE)
     ranked = pd.DataFrame(
@@ -122,12 +113,6 @@ def most_suspicious_first(table: pd.DataFrame) -> pd.DataFrame:
     Scores of images with different normal images, such as AP and PA ones, do not compare; their p-values do. Where no
     image has a p-value, the score alone decides. Images that are not judged come last, by score.
 
-    Args:
-        table: a row per image, with "fused", its score, "p_value", "" for none, and "not_judged", "" for judged ones.
-
-    Returns:
-        The rows in their new order, numbered anew; images that are equal in all this keep theirs.
-
     Example:
         >>> columns = ["image", "fused", "p_value", "not_judged"]
         >>> rows = [["child", "3", "", "child"], ["AP", "2.1", "0.07", ""], ["PA", "1.3", "0.04", ""]]
@@ -146,13 +131,7 @@ def most_suspicious_first(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def summary(worklist: pd.DataFrame, comparison: str = "") -> str:
-    """
-    How many images were scored, are above the threshold, are not judged, and are no frontal chest radiographs.
-
-    Args:
-        worklist: of :func:`write_worklist`.
-        comparison: what the scores were compared with, or why with nothing.
-    """
+    """How many images of a work-list are above the threshold, not judged, and no frontal chest radiographs."""
     unjudged = worklist["not_judged"][worklist["not_judged"] != ""]
     above = int((worklist["decision"] == "above").sum())
     parts = [f"{above} of {len(worklist) - len(unjudged)} above the threshold"]
@@ -178,8 +157,6 @@ def reasons_in_words(reasons: Iterable[str]) -> str:
     Example:
         >>> reasons_in_words(["child (7 years)", "lungs not found", "child (9 years)"])
         'child (2), lungs not found (1)'
-        >>> reasons_in_words(["child (7 years)"])
-        'child (7 years)'
     """
     listed = list(reasons)
     if len(set(listed)) == 1:

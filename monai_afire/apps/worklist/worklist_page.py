@@ -36,14 +36,13 @@ def write_worklist_page(
     """
     Write the work-list as an HTML page: pictures in the order of the list, filters, marks, and their export.
 
-    The page is one file and needs no network. Pictures are loaded when they are scrolled into view. The heat of images
-    that are below the threshold, or not judged, is shown when it is asked for. Marks are kept by the browser and
-    exported as a table with the columns "image", "abnormal" (1, 0, or -1 for unsure) and "mark". It is what
-    ``monai-afire data table --label_columns abnormal --num_classes 0`` reads.
+    The page is one file and needs no network. The heat of images that are below the threshold, or not judged, is shown
+    when it is asked for. Marks are kept by the browser and exported as a table with the columns "image", "abnormal"
+    (1, 0, or -1 for unsure) and "mark", which ``monai-afire data table`` reads.
 
     Args:
         worklist: of :func:`monai_afire.apps.worklist.worklist.write_worklist`.
-        path: the page, written whole or not at all; beside or above the pictures.
+        path: the page, beside or above the pictures.
         thumbnail_of: name in the table -> its thumbnail, radiograph and heat map side by side.
         picture_of: name in the table -> the larger picture that opens on a click.
         drift: of :func:`monai_afire.apps.worklist.batch_report.drift`, shown above the list.
@@ -54,10 +53,10 @@ def write_worklist_page(
     rows = worklist.to_dict("records")
     for row in rows:
         thumbnail, picture = thumbnail_of(row["image"]), picture_of(row["image"])
+        shown = picture if picture.is_file() else thumbnail
         row["name"] = path_from(row["image"], root) if root else row["image"]
         row["caption"] = caption(row)
         row["thumbnail"] = quote(path_from(thumbnail, folder))
-        shown = picture if picture.is_file() else thumbnail
         row["picture"] = quote(path_from(shown, folder))
     judged = [row for row in rows if not row["not_judged"]]
     unjudged = [row for row in rows if row["not_judged"]]
@@ -97,8 +96,6 @@ def caption(row: Mapping[str, Any]) -> str:
         >>> row = {"rank": 2, "p_value": "0.08", "lung_zone": "left lung, lower zone", "seen_view": "PA"}
         >>> caption(row)
         '2 · top 8 % · left lower · PA'
-        >>> caption({"rank": 9, "p_value": "", "lung_zone": "", "hottest": "upper left", "seen_view": ""})
-        '9 · upper left of the picture'
     """
     percent = 100 * float(row["p_value"] or "nan")
     rarity = f"top {percent:.2g} %" if percent < 10 else f"top {percent:.0f} %"

@@ -83,7 +83,7 @@ def test_a_detector_of_stored_tokens_is_that_of_the_images() -> None:
     answers = list(
         questions.detection(cohort, "mine", encoder.grid_size, tokens.numpy(), of_painted.numpy())
     )
-    detector = AnomalyDetector(encoder, copies=0).eval()
+    detector = AnomalyDetector(encoder).eval()
     detector.fit([images[cohort.rows(LEARN, CHOOSE, abnormal=0)]])
     expected, copies = detector(images)["scores"].numpy(), detector(painted)["scores"].numpy()
     names = detector.score_names

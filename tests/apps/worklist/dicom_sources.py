@@ -20,6 +20,7 @@ from pydicom.tag import Tag
 from pydicom.uid import DigitalXRayImageStorageForPresentation, ExplicitVRLittleEndian
 
 from monai_afire.apps.worklist.anomaly_result import AnomalyResult
+from monai_afire.apps.worklist.normal_images import Judgment
 
 __all__ = ["HEADERS", "NAME", "assert_valid", "result", "write_raw", "write_source"]
 
@@ -133,7 +134,14 @@ def assert_valid(path: Path, kind: str) -> None:
     assert "Error" not in said.stderr + said.stdout
 
 
-def result(source: Path, **changes: Any) -> AnomalyResult:
+def result(
+    source: Path,
+    threshold: float = 2.0,
+    p_value: float = np.nan,
+    not_judged: str = "",
+    **changes: Any,
+) -> AnomalyResult:
+    """What a detector might have found in a file."""
     heat = np.zeros((24, 24), np.float32)
     heat[3:6, 18:21] = 4.0
     facts: dict[str, Any] = {
@@ -146,6 +154,6 @@ def result(source: Path, **changes: Any) -> AnomalyResult:
         "affine": np.eye(4),
         "heat_range": (1.0, 3.0),
         "score": 2.5,
-        "threshold": 2.0,
+        "judgment": Judgment(p_value, threshold, not_judged=not_judged),
     }
     return AnomalyResult(**(facts | changes))

@@ -21,6 +21,7 @@ from monai_afire.apps.worklist.anomaly_result import (
     save_overlay,
 )
 from monai_afire.apps.worklist.heat_panels import heat_panels
+from monai_afire.apps.worklist.normal_images import Judgment
 from monai_afire.transforms.radiograph import LoadRadiographd
 from monai_afire.transforms.radiograph_description import DescribeRadiographd
 
@@ -45,7 +46,7 @@ def result(**changes: Any) -> AnomalyResult:
         "affine": SPACED,
         "heat_range": (1.0, 3.0),
         "score": 2.5,
-        "threshold": 2.0,
+        "judgment": Judgment(threshold=2.0),
     }
     return AnomalyResult(**(facts | changes))
 
@@ -70,20 +71,10 @@ HOT_SPOT = (4.5 / 24, 19.5 / 24)
 
 
 @pytest.mark.parametrize("suffix", SAVERS)
-def test_files_are_named_after_their_source(tmp_path: Path, suffix: str) -> None:
-    path = SAVERS[suffix](result(), tmp_path / "out")
-    assert path == tmp_path / "out" / "day 1" / f"a.dcm{suffix}"
-    assert list(path.parent.iterdir()) == [path]
-
-
-@pytest.mark.parametrize("suffix", SAVERS)
 @pytest.mark.parametrize(
     "source",
     [
         "/data/../../etc/passwd",
-        "/etc/passwd",
-        "../../x",
-        "/data/" + "ü" * 127,
         "/data/\udcff\n:*?.dcm",
     ],
 )
@@ -104,13 +95,7 @@ def test_a_second_run_writes_the_same_bytes(tmp_path: Path, suffix: str) -> None
 
 @pytest.mark.parametrize(
     ("shape", "expected"),
-    [
-        ((60, 90), (32, 48)),
-        ((90, 60), (48, 32)),
-        ((500, 500), (48, 48)),
-        ((800, 100), (48, 6)),
-        ((3000, 4), (48, 1)),
-    ],
+    [((60, 90), (32, 48)), ((90, 60), (48, 32)), ((3000, 4), (48, 1))],
 )
 def test_both_halves_have_the_proportions_of_the_original(
     shape: tuple[int, int], expected: tuple[int, int]

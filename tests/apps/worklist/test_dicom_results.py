@@ -26,7 +26,7 @@ from detection.test_handlers import Radiographs, fitted_detector, judging, read_
 from pydicom.dataset import Dataset
 from pydicom.sr.codedict import codes
 
-from monai_afire.apps.worklist import AnomalyWriter, NoStudyError, read_source
+from monai_afire.apps.worklist import AnomalyWriter
 from monai_afire.apps.worklist.anomaly_result import (
     AnomalyResult,
     save_overlay,
@@ -34,6 +34,7 @@ from monai_afire.apps.worklist.anomaly_result import (
     save_secondary_capture,
     save_thumbnail,
 )
+from monai_afire.apps.worklist.dicom_results import NoStudyError, read_source
 from monai_afire.networks import ModelFile, save_network
 from monai_afire.networks.weights.description import Description
 from monai_afire.transforms.radiograph import LoadRadiograph
@@ -147,18 +148,6 @@ def test_capture_says_when_it_was_made(tmp_path: Path, offset: str | None) -> No
         tzinfo=zone
     )
     assert before <= made <= datetime.now(zone)
-
-
-def test_what_was_lost_or_may_be_burned_in_is_not_forgotten(tmp_path: Path) -> None:
-    facts = {
-        "LossyImageCompression": "01",
-        "LossyImageCompressionRatio": 10,
-        "BurnedInAnnotation": "NO",
-    }
-    source = write_source(tmp_path / "a.dcm", LossyImageCompressionMethod="ISO_10918_1", **facts)
-    capture = pydicom.dcmread(save_secondary_capture(result(source), tmp_path))
-    assert (capture.LossyImageCompression, capture.LossyImageCompressionRatio) == ("01", 10)
-    assert capture.BurnedInAnnotation == "NO"
 
 
 @pytest.mark.parametrize("missing", ["StudyInstanceUID", "SeriesInstanceUID"])
@@ -332,12 +321,6 @@ def test_writer_reports_what_its_table_says(tmp_path: Path) -> None:
     )
     assert f"digest {file.identity.digest}" in texts_of(out / "sr/a.dcm")
     assert bool(row.get("lung_zone")) == bool(measurement_group(out / "sr/a.dcm").finding_sites)
-
-
-def test_the_released_detector_has_a_version_and_a_digest(repository_root: Path) -> None:
-    identity = ModelFile(repository_root / "bundles/afire/released/detector.safetensors").identity
-    assert (identity.task, identity.version.count(".")) == ("anomaly detector", 2)
-    assert str(identity.digest).startswith("sha256:")
 
 
 def test_without_highdicom_nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,18 +7,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monai_afire.apps.results.pictures.heat_map import (
-    HEAT_COLORS,
-    MARK_COLOR,
-    OPACITY,
-)
-from monai_afire.apps.worklist import hottest_place, lung_zone
+from monai_afire.apps.results.pictures.heat_map import MARK_COLOR
+from monai_afire.apps.worklist import lung_zone
 from monai_afire.apps.worklist.heat_panels import (
     KEY_STARTS,
     emphasized_heat_map,
     heat_panels,
     hottest_zone,
 )
+from monai_afire.apps.worklist.heat_places import hottest_place
 
 HEADER, GAP = 20, 5  # of pictures up to 300 pixels, whose texts have the smallest size
 
@@ -41,38 +38,7 @@ def test_left_is_the_radiograph_and_right_its_overlay() -> None:
     np.testing.assert_array_equal(right, emphasized_heat_map(image, heat, 1.0, 3.0))
 
 
-@pytest.mark.parametrize(
-    "shape", [(200, 150), (150, 200), (48, 40), (512, 512), (3, 700), (700, 1), (1, 1)]
-)
-def test_title_and_key_fit_whatever_the_proportions(shape: tuple[int, int]) -> None:
-    title = "score 12.34, above the threshold of 5.67"
-    picture, _, _ = panels(shape, title)
-    text = max(10, round(max(shape) / 30))
-    assert picture[: 2 * text].any()  # the title's letters
-    assert not picture[:, -text // 4 :].any()  # nothing is cut at the right
-    assert not picture[: 2 * text, -text // 2 :].any()
-    assert picture.shape[0] >= 2 * text + shape[0]
-
-
 BAR = 6  # a column of the bar, behind the heat map
-
-
-def blended(color: np.ndarray) -> np.ndarray:
-    """A color of the heat as it looks on medium gray."""
-    return 127.5 * (1 - OPACITY) + color * OPACITY
-
-
-def test_the_bar_steps_from_no_color_to_yellow_and_ends_in_red() -> None:
-    picture, _, _ = panels()
-    column = picture[HEADER:220, 2 * 150 + GAP + BAR].astype(float)[::-1]  # from its foot
-    yellow, red = (round(start * 199) for start in KEY_STARTS[1:])
-    gray = column[: yellow - 1]
-    assert (np.ptp(gray, axis=1) == 0).all(), "what is not hot has no color"
-    np.testing.assert_allclose(column[yellow + 2], blended(HEAT_COLORS[0]), atol=6)
-    for color in column[red + 2 :]:
-        np.testing.assert_allclose(color, blended(HEAT_COLORS[-1]), atol=2)
-    marks = np.flatnonzero((column == 255).all(1))
-    assert marks == pytest.approx([yellow, red], abs=1)
 
 
 def test_the_bar_has_the_colors_of_the_map_at_the_same_heat() -> None:

@@ -121,16 +121,6 @@ def test_a_stopped_watch_goes_on(tmp_path: Path, look: Look) -> None:
     assert scores(tmp_path) == {**before, "new.png": before["image_2.png"]}
 
 
-def test_pictures_are_named_by_the_watched_folder(tmp_path: Path, look: Look) -> None:
-    write_images(tmp_path / "in/day 1", 1)
-    more = tmp_path / "in/day 2"
-    look(nothing, lambda: write_images(more, 1), nothing, nothing, saved=["thumbnails"])
-    pictures = sorted((tmp_path / "out/thumbnails").rglob("*.jpg"))
-    assert [path.parent.name for path in pictures] == ["day 1", "day 2"]
-    page = (tmp_path / "out/worklist.html").read_text(encoding="utf-8")
-    assert page.count("thumbnails/day%20") >= 2
-
-
 def test_files_that_cannot_be_read_end_no_watch(tmp_path: Path, look: Look) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in/broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")

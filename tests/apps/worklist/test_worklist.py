@@ -14,7 +14,6 @@ import pandas as pd
 import pydicom
 import pytest
 from apps.worklist.dicom_sources import result, write_source
-from pydicom.uid import CTImageStorage
 from scipy.stats import ks_2samp
 
 from monai_afire.apps.worklist.anomaly_result import save_secondary_capture
@@ -37,10 +36,10 @@ def write_scores(
     path: Path, rows: list[tuple[str, str, str, str]], judged: Sequence[Judgment] = ()
 ) -> Path:
     """A table of scores, with judgments where they are given."""
-    columns = ("image", "abnormal", "fused", "hottest", *(JUDGMENT_COLUMNS if judged else ()))
-    cells = [judgment_cells(each) for each in judged] or [[]] * len(rows)
+    columns = ("image", "abnormal", "fused", "hottest", "lung_zone", *JUDGMENT_COLUMNS)
+    cells = [judgment_cells(each) for each in judged or [Judgment()] * len(rows)]
     with path.open("w", newline="", encoding="utf-8") as file:
-        lines = [[*row, *more] for row, more in zip(rows, cells, strict=True)]
+        lines = [[*row, "", *more] for row, more in zip(rows, cells, strict=True)]
         csv.writer(file).writerows([columns, *lines])
     return path
 
@@ -144,26 +143,6 @@ def test_no_spreadsheet_runs_what_a_header_says(tmp_path: Path, text: str) -> No
     assert (str(capture.PatientName), capture.AccessionNumber) == (text, text)
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"ViewPosition": "PA", "BodyPartExamined": "PORT CHEST"}, ""),
-        ({"ViewPosition": None, "BodyPartExamined": None, "PatientOrientation": None}, ""),
-        ({"BodyPartExamined": "HAND"}, "BodyPartExamined HAND"),
-        ({"SOPClassUID": CTImageStorage}, "CT Image Storage"),
-        ({"PatientOrientation": ["R", "F"]}, "PatientOrientation R/F"),
-    ],
-)
-def test_headers_of_another_view_are_named(
-    tmp_path: Path, changes: dict[str, Any], words: str
-) -> None:
-    source = write_source(tmp_path / "b.dcm", **changes)
-    scores = write_scores(tmp_path / "scores.csv", [(str(source), "1", "2.5", "")])
-    worklist = write_worklist(scores, tmp_path / "worklist.csv", described(source))
-    assert read_csv(tmp_path / "worklist.csv")[0].get("other_view", "") == words
-    assert ("1 is no frontal chest radiograph by" in summary(worklist)) == bool(words)
-
-
 def test_equal_scores_keep_their_order_and_an_empty_table_is_a_list(tmp_path: Path) -> None:
     path = tmp_path / "worklist.csv"
     scores = write_scores(tmp_path / "scores.csv", [(name, "0", "1", "") for name in "cab"])
@@ -186,6 +165,8 @@ def test_the_same_images_do_not_drift_and_a_shift_names_its_group() -> None:
     values = np.concatenate([random.uniform(size=100), random.uniform(size=100) ** 4])
     values[3] = np.nan  # not judged
     said = drift(folder(values, ["A"] * 100 + ["B"] * 100), 1000)
+    own = drift(folder(values, ["A"] * 100 + ["B"] * 100), 1000, own=True)
+    assert ("--calibrate" in said, "--calibrate" in own) == (True, False)
     share = (values[np.isfinite(values)] <= 0.5).mean()
     assert "the 199 judged images" in said
     assert f"{100 * share:.0f} % of them" in said

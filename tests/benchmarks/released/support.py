@@ -25,8 +25,7 @@ from tqdm import tqdm
 
 from monai_afire.apps.worklist import load_normals, normals_from, save_normals
 from monai_afire.apps.worklist.image_facts import CHILD_AGE, ImageFacts, ImageFactsReader
-from monai_afire.apps.worklist.normal_images import NormalImages
-from monai_afire.apps.worklist.support import FeatureSpace
+from monai_afire.apps.worklist.normal_images import FeatureSpace, NormalImages
 from monai_afire.detection import AnomalyDetector, load_detector
 from monai_afire.detection.network_outputs import tokens_and_features
 from monai_afire.metrics.binary_classification import roc_auc
