@@ -17,7 +17,7 @@ import pandas as pd
 from PIL import Image, ImageOps
 
 from monai_afire.apps.audit.audit_checks import CHECKS
-from monai_afire.apps.results.html_page import render_page
+from monai_afire.apps.pages import render_page
 from monai_afire.transforms import LoadRadiograph
 from monai_afire.transforms.radiograph_files import RadiographError
 from monai_afire.utils.files import write_text

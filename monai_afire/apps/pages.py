@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Pages for any browser, from the templates of this package."""
+"""Pages for any browser and without a network, from the templates of the applications."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-_SHARED = "monai_afire.apps.results"
-
 
 def render_page(package: str, template: str, **values: Any) -> str:
     """
-    Fill in a template, which includes the look that all pages share, ``page_style.html``.
+    Fill in a template, which extends the page that all share, ``page.html`` beside this file.
 
     Names of files and texts of DICOM headers can be of anybody's making: every text is escaped.
 
@@ -28,10 +26,8 @@ def render_page(package: str, template: str, **values: Any) -> str:
     Raises:
         jinja2.UndefinedError: when the template names another value.
     """
+    folders = [PackageLoader(name, ".") for name in (package, "monai_afire.apps")]
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader(package, "."), PackageLoader(_SHARED, ".")]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
+        loader=ChoiceLoader(folders), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     return environment.get_template(template).render(**values)
