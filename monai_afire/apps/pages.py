@@ -4,9 +4,19 @@
 
 from __future__ import annotations
 
+import warnings
+from base64 import b64encode
+from io import BytesIO
 from typing import Any
 
+import numpy as np
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from PIL import Image, ImageOps
+
+from monai_afire.transforms import LoadRadiograph
+from monai_afire.transforms.radiograph_files import RadiographError
+
+_SIDE, _QUALITY = 160, 75  # of a thumbnail
 
 
 def render_page(package: str, template: str, **values: Any) -> str:
@@ -31,3 +41,18 @@ def render_page(package: str, template: str, **values: Any) -> str:
         loader=ChoiceLoader(folders), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     return environment.get_template(template).render(**values)
+
+
+def thumbnail_url(path: str) -> str:
+    """A radiograph as a small JPEG in a URL with its data; "" for a file that cannot be read."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            image = np.asarray(LoadRadiograph()(path)[0])
+    except RadiographError:
+        return ""
+    gray = Image.fromarray(np.rint(255 * image.clip(0, 1)).astype(np.uint8))
+    content = BytesIO()
+    small = ImageOps.contain(gray, (_SIDE, _SIDE), Image.Resampling.BOX)
+    small.save(content, "JPEG", quality=_QUALITY)
+    return f"data:image/jpeg;base64,{b64encode(content.getvalue()).decode()}"

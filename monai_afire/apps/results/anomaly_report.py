@@ -102,9 +102,7 @@ class AnomalyReport(MetricsReport):
         """Curves and contact sheet."""
         originals = table[table["kind"] == ""]
         if originals["label"].nunique() == 2:
-            scores = {
-                name: originals[name].to_numpy() for name in reversed(self.detector.score_names)
-            }
+            scores = {name: originals[name] for name in reversed(self.detector.score_names)}
             roc_pr_figure(originals["label"].to_numpy(), scores, self.folder / "roc_pr.png")
         self._draw_heat_maps(originals)
 
@@ -113,12 +111,12 @@ class AnomalyReport(MetricsReport):
         return report_lines(metrics)
 
     def _add_aupro(self, metrics: dict[str, Any]) -> None:
-        truths: dict[int, np.ndarray] = {}
-        for index, truth in self.truths.items():
-            if truth is not None:
-                truths[index] = truth
-            elif not self.items[index]["label"]:
-                truths[index] = np.zeros(tuple(self.encoder.img_size), dtype=bool)
+        nothing = np.zeros(tuple(self.encoder.img_size), dtype=bool)
+        truths = {
+            index: nothing if truth is None else truth
+            for index, truth in self.truths.items()
+            if truth is not None or not self.items[index]["label"]
+        }
         chosen = [*truths][:: max(1, -(-len(truths) // self.max_aupro_images))]
         if not any(truths[index].any() for index in chosen):
             return
@@ -182,14 +180,7 @@ _LOCALIZATION = {"pixel AUROC": "pixel_auroc", "pointing": "pointing", "AUPRO": 
 
 
 def report_lines(metrics: Mapping[str, Any]) -> list[str]:
-    """
-    Tables of the metrics of :func:`monai_afire.apps.evaluation.evaluate_scores`.
-
-    Example:
-        >>> for line in report_lines({"images": {"normal": 1, "abnormal": 2}}):
-        ...     print(line)
-        1 normal and 2 abnormal images
-    """
+    """Tables of the metrics of :func:`monai_afire.apps.evaluation.evaluate_scores`."""
     lines = ["{normal} normal and {abnormal} abnormal images".format(**metrics["images"])]
     for title, rows in _tables(metrics):
         lines += ["", title, *table_lines(rows)]
@@ -212,13 +203,9 @@ def _tables(metrics: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, dict[st
         title = f"AUC on {matched['pairs']} pairs matched for view and brightness"
         yield title, {name: _auc_cells(row) for name, row in matched.items() if name != "pairs"}
     if places := metrics.get("localization"):
-        yield (
-            "localization",
-            {
-                n: {"images": row["images"], **_cells(row, _LOCALIZATION)}
-                for n, row in places.items()
-            },
-        )
+        counts = {name: {"images": row["images"]} for name, row in places.items()}
+        rows = {name: counts[name] | _cells(row, _LOCALIZATION) for name, row in places.items()}
+        yield "localization", rows
     if painted := metrics.get("controlled"):
         title = "AUC of the same normal images with against without a painted lesion"
         aucs = pd.DataFrame({name: entry["auc"] for name, entry in painted.items()}, dtype=float)

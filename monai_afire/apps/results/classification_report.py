@@ -67,12 +67,10 @@ class ClassificationReport(MetricsReport):
     Write ``predictions.csv``, ``metrics.json`` and ``roc.png``, and print the metrics of each class.
 
     The table has the columns "image", "patient_id", "sex", "age", "view", "manufacturer" (from the items or DICOM
-    headers, empty where unknown), "probability_<class>", and the labels. Of findings, those are "label_<class>" (1, 0,
-    -1 uncertain, empty where missing), and the metrics are those of
-    :func:`monai_afire.apps.evaluation.classification_metrics`. Of exclusive classes they are "label" and "decision"
-    (names, the label empty where it is not known), the metrics are those of
-    :func:`monai_afire.apps.evaluation.multiclass_metrics`, and ``confusion.png`` is written, too. "subgroups" of
-    patients have their metrics, see ``subgroup_metrics``.
+    headers, empty where unknown), "probability_<class>", and the labels: of findings "label_<class>" (1, 0, -1
+    uncertain, empty where missing), of exclusive classes "label" and "decision" (names, the label empty where it is not
+    known). The metrics are those of :func:`monai_afire.apps.evaluation.classification_metrics`, or of
+    :func:`monai_afire.apps.evaluation.multiclass_metrics` with ``confusion.png``, and "subgroups" of patients.
 
     The evaluator's output has the logits ``(B, K)`` as "pred" and as "label" the labels ``(B, K)``, 1, 0, -1 or NaN,
     of exclusive classes one-hot; the batches need "index", the number in ``items``.

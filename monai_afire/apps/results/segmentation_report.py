@@ -77,9 +77,7 @@ class SegmentationReport(PicturedReport):
         """One row per image of the batch."""
         batch: Any = engine.state.batch
         output: Any = engine.state.output
-        pred, label = (
-            output[key].as_subclass(torch.Tensor) for key in (CommonKeys.PRED, CommonKeys.LABEL)
-        )
+        pred, label = (output[key].as_subclass(torch.Tensor) for key in ("pred", "label"))
         check_class_names(self.class_names, pred.shape[1])
         self.refuse_nan(pred, batch)
         masks, truth = at_least_float32(pred).sigmoid() >= self.threshold, label > 0.5
@@ -123,10 +121,8 @@ class SegmentationReport(PicturedReport):
         means = {key.removeprefix("mean_"): value for key, value in metrics.items()}
         rows = {}
         for name, entry in {**metrics["per_class"], "mean of classes": means}.items():
-            rows[name] = {
-                "Dice": format_number(entry["dice"]),
-                f"HD95 ({unit})": format_number(entry.get(kind), 2),
-            }
+            rows[name] = {"Dice": format_number(entry["dice"])}
+            rows[name][f"HD95 ({unit})"] = format_number(entry.get(kind), 2)
             if "num_present" in entry:
                 rows[name]["Dice where present"] = format_number(entry["dice_where_present"])
                 rows[name]["present in"] = f"{entry['num_present']} of {entry['num_images']}"
