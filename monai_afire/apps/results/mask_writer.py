@@ -131,7 +131,8 @@ class SegmentationWriter(ResultTables):
             lines = [(_in_words(name, value), False) for name, value in numbers.dropna().items()]
             picture = quote(path_from(overlay, self.folder))
             cards.append({"name": path_from(image, self.root), "picture": picture, "lines": lines})
-        sentence = f"{counted(len(table), 'image')}; all numbers are in {self.table_name}."
+        images, units = counted(len(table), "image"), "areas are in % of the image"
+        sentence = f"{images}; {units}; all numbers are in {self.table_name}."
         self.write_page("segmentation.html", "Segmentation", sentence, cards)
 
     def _save_mask(self, probability: NDArray, shape: tuple[int, int], path: Path) -> Path:
@@ -153,7 +154,7 @@ class SegmentationWriter(ResultTables):
 def _in_words(column: str, value: float) -> str:
     """A number of the table for the page."""
     name = column.removeprefix("area_fraction_").replace("_", " ")
-    return f"{name} {value:.2f}" if column == _RATIO else f"{name} {value:.1%} of the image"
+    return f"{name} {value:.2f}" if column == _RATIO else f"{name} {100 * value:.1f} %"
 
 
 def _organ(class_name: str) -> str:

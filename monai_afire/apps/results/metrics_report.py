@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from monai_afire.apps.results.pictures.draw import Color
 from monai_afire.apps.results.pictures.grid import image_grid
+from monai_afire.apps.results.report_text import metrics_lines
 from monai_afire.data.datalist.scanning import mark_results
 from monai_afire.utils.distributed import world_size
 from monai_afire.utils.files import check_writable, refuse_existing, write_text
@@ -72,12 +73,11 @@ class MetricsReport(ABC):
         if not self.rows:
             raise ValueError("no image was evaluated: the section of the datalist is empty")
         table = pd.DataFrame(self.rows)
-        metrics = self.evaluate(table)
+        metrics = json_safe(self.evaluate(table))
         write_text(self.folder / self.table_name, table.to_csv(index=False))
-        write_text(self.folder / "metrics.json", json.dumps(json_safe(metrics), indent=2))
+        write_text(self.folder / "metrics.json", json.dumps(metrics, indent=2))
         self.draw(table, metrics)
-        if lines := self.lines(metrics):
-            print("\n".join(lines), flush=True)
+        print("\n".join(metrics_lines(metrics)), flush=True)
 
     def refuse_nan(self, output: torch.Tensor, batch: Mapping[str, Any]) -> None:
         """Refuse a network's output with NaN, which would look like an empty mask or an absent finding."""
@@ -89,10 +89,6 @@ class MetricsReport(ABC):
 
     def draw(self, table: pd.DataFrame, metrics: dict[str, Any]) -> None:  # noqa: B027  a report need not have pictures
         """Pictures beside the metrics; none unless a subclass has some."""
-
-    def lines(self, metrics: dict[str, Any]) -> list[str]:
-        """The summary to print; nothing unless a subclass has something to say."""
-        return []
 
 
 Draw = Callable[[], NDArray[np.uint8]]
