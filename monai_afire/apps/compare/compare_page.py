@@ -17,7 +17,7 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
-from monai_afire.apps.results.html_page import render_page
+from monai_afire.apps.pages import render_page
 from monai_afire.apps.results.pictures.group_map import map_figure
 from monai_afire.apps.results.pictures.style import (
     SERIES_COLORS,

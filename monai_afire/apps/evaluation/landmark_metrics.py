@@ -11,18 +11,9 @@ import torch
 
 def success_rates(errors: torch.Tensor, radii: Sequence[float]) -> dict[float, float]:
     """
-    Share of landmarks that were found within each radius.
+    Share in [0, 1] of the errors that are at most each radius, NaN without an error that counts.
 
-    Args:
-        errors: of :func:`radial_errors`, any shape; NaN does not count, infinite is a failure.
-        radii: in the units of the errors.
-
-    Returns:
-        ``{radius: share in [0, 1] of errors <= radius}``, NaN without an error that counts.
-
-    Example:
-        >>> success_rates(torch.tensor([1.0, 3.0, float("inf"), float("nan")]), [1, 4])
-        {1: 0.3333333333333333, 4: 0.6666666666666666}
+    Errors are those of :func:`radial_errors`, in any shape: NaN does not count, infinite is a failure.
     """
     known = errors[~errors.isnan()]
     return {radius: (known <= radius).double().mean().item() for radius in radii}
@@ -41,10 +32,6 @@ def rescaled_positions(
 
     Returns:
         ``(..., dims)`` in pixels of the resized picture.
-
-    Example:
-        >>> rescaled_positions(torch.tensor([0.0, 3.0]), size=(4, 4), new_size=(8, 2))
-        tensor([0.5000, 1.2500])
     """
     before, after = positions.new_tensor(tuple(size)), positions.new_tensor(tuple(new_size))
     return (positions + 0.5) * (after / before) - 0.5

@@ -29,10 +29,6 @@ def lesion_truth(
 
     Returns:
         Bool of this size, None where the list does not say. A pixel that a box touches belongs to it.
-
-    Example:
-        >>> lesion_truth({"boxes": [[4, 0, 4, 4]]}, spatial_shape=(8, 8), size=(2, 4)).astype(int).tolist()
-        [[0, 0, 1, 1], [0, 0, 0, 0]]
     """
     path = next((item[key] for key in _MASK_KEYS if item.get(key)), None)
     if path is not None:

@@ -30,19 +30,14 @@ def pixel_auroc(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike]) -> tuple[
     Area under the ROC curve over the pixels of each image.
 
     Args:
-        maps: one ``(*S)`` anomaly map per image (an array ``(B, *S)`` will do); sizes may differ.
-        masks: one ``(*S)`` per image, non-zero where abnormal.
+        maps: one ``(*S)`` anomaly map per image; sizes may differ.
+        masks: one ``(*S)`` per image.
 
     Returns:
-        Mean over the images where it is defined (NaN if none), and the value of each image, NaN where its mask is
-        empty or full.
+        Mean over the images where it is defined, and the value of each image, NaN where its mask is empty or full.
 
     Raises:
         ValueError: for unequal numbers or shapes, or NaN (all functions here).
-
-    Example:
-        >>> pixel_auroc([[[0.1, 0.9]], [[0.3, 0.2]]], [[[0, 1]], [[0, 0]]])
-        (1.0, [1.0, nan])
     """
     areas = [roc_auc(mask.ravel(), values.ravel()) for values, mask in _map_pairs(maps, masks)]
     return mean_of_defined(areas), areas
@@ -52,17 +47,7 @@ def pointing_game(anomaly_map: ArrayLike, mask: ArrayLike) -> float:
     """
     Pointing game: 1 where the map's largest value lies in a lesion, else 0; of equal values the share that does.
 
-    Args:
-        anomaly_map: ``(*S)`` of one image.
-        mask: ``(*S)``, non-zero where abnormal.
-
-    Returns:
-        In [0, 1], to be averaged over images; NaN without a lesion.
-
-    Example:
-        >>> anomaly_map = [[0.1, 0.2, 0.1], [0.0, 0.9, 0.3]]
-        >>> pointing_game(anomaly_map, [[0, 0, 0], [0, 1, 1]]), pointing_game(anomaly_map, [[0, 0, 1], [0, 0, 0]])
-        (1.0, 0.0)
+    Map and mask are ``(*S)`` of one image, the result is to be averaged over images.
     """
     [(values, inside)] = _map_pairs([anomaly_map], [mask])
     return float(inside[values == values.max()].mean()) if inside.any() else NAN
@@ -79,23 +64,16 @@ def aupro(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike], max_fpr: float 
 
     Args:
         maps: one ``(*S)`` anomaly map per image; comparable between images.
-        masks: one ``(*S)`` per image, non-zero where abnormal; images without a lesion take part by their pixels.
+        masks: one ``(*S)`` per image; images without a lesion take part by their pixels.
         max_fpr: in (0, 1].
 
     Returns:
         In [0, 1]; NaN without a lesion or without a normal pixel.
-
-    Example:
-        >>> aupro([[[0.9, 0.1, 0.2, 0.8]]], [[[1, 0, 0, 1]]])
-        1.0
     """
     if not 0 < max_fpr <= 1:
         raise ValueError(f"max_fpr must be in (0, 1], got {max_fpr}")
     # of all pixels; a weight is what finding the pixel adds to the sum of overlaps
-    values: list[NDArray] = []
-    weights: list[NDArray] = []
-    normal: list[NDArray] = []
-    num_regions = 0
+    values, weights, normal, num_regions = [], [], [], 0
     for image, mask in _map_pairs(maps, masks):
         regions = connected_components(mask, connectivity=mask.ndim)
         sizes = np.bincount(regions.ravel())

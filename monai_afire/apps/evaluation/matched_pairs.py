@@ -34,10 +34,6 @@ def matched_pairs(
 
     Returns:
         ``(pairs, 2)`` indices (abnormal, normal), in the order of the abnormal images.
-
-    Example:
-        >>> matched_pairs([1, 0, 0, 1], [0.50, 0.40, 0.52, 0.90], ["PA", "PA", "PA", "AP"], caliper=0.1).tolist()
-        [[0, 2]]
     """
     truth, values = checked_labels(labels, brightness, "brightness")
     names = pd.Series([""] * truth.size if groups is None else list(groups), dtype=object)
@@ -66,16 +62,7 @@ def pair_wins(scores: ArrayLike, pairs: NDArray[np.intp]) -> NDArray[np.float64]
     """
     Whether each pair's abnormal image scores above its normal one; the mean is the AUC on matched pairs.
 
-    Args:
-        scores: ``(M,)``.
-        pairs: ``(pairs, 2)`` indices (abnormal, normal) of :func:`matched_pairs`.
-
-    Returns:
-        ``(pairs,)``: 1 if it does, 1/2 for a tie, else 0.
-
-    Example:
-        >>> pair_wins([0.9, 0.1, 0.5, 0.5], matched_pairs([1, 0, 1, 0], [0.4, 0.4, 0.6, 0.6])).tolist()
-        [1.0, 0.5]
+    Of scores ``(M,)`` and the pairs of :func:`matched_pairs`: 1 if it does, 1/2 for a tie, else 0.
     """
     abnormal, normal = checked_numbers(scores, "scores")[pairs.T]
     return (abnormal > normal) + 0.5 * (abnormal == normal)

@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from monai_afire.apps.evaluation.patient_bootstrap import (
+    INTERVAL,
     bootstrap_aucs,
     patient_weights,
     weighted_metrics,
@@ -48,10 +49,6 @@ def metrics_at_threshold(
     Returns:
         "accuracy", "f1", "sensitivity", "specificity", each in [0, 1]. F1 and sensitivity are NaN without an abnormal
         image, specificity without a normal one, and all four for the threshold NaN.
-
-    Example:
-        >>> metrics_at_threshold([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8], threshold=0.5)
-        {'accuracy': 0.75, 'f1': 0.6666666666666666, 'sensitivity': 0.5, 'specificity': 1.0}
     """
     truth, values = checked_labels(labels, scores)
     measured = weighted_metrics(np.ones((1, len(truth))), truth, values, threshold)
@@ -81,14 +78,10 @@ def classification_metrics(
         patients: ``(M,)``, the patient of each image; None for as many patients as images.
 
     Returns:
-        A dictionary.
-
-        * "num_images": M;
-        * "mean_auc", "mean_average_precision", "mean_f1": means over the findings for which the metric is defined;
-        * "mean_auc_interval": 95 % interval of the mean AUC over samples of patients, only with ``num_bootstraps``. A
-          sample has all findings of its images, so that these stay as dependent as they are;
-        * "per_class": ``{name: {"auc", "average_precision", "accuracy", "f1", "sensitivity", "specificity",
-          "threshold", "num_positive", "num_negative"}}``; the first six are NaN where all known labels are the same.
+        "num_images"; "mean_auc", "mean_average_precision" and "mean_f1" over the findings that define the metric; with
+        ``num_bootstraps`` "mean_auc_interval", 95 % over samples of patients with all findings of their images, so that
+        these stay as dependent as they are; "per_class" with ``METRICS``, which are NaN where all known labels are the
+        same, "threshold", "num_positive" and "num_negative" of each finding.
 
     Raises:
         ValueError: for shapes that do not fit, other labels, NaN probabilities or ones out of range.
@@ -103,9 +96,8 @@ def classification_metrics(
     truth, values = checked_pairs(labels, probabilities, uncertain)
     check_class_names(class_names, truth.shape[1])
     if values.size and not 0 <= values.min() <= values.max() <= 1:
-        raise ValueError(
-            f"probabilities are from {values.min():g} to {values.max():g}, not in [0, 1]: apply a sigmoid"
-        )
+        found = f"probabilities are from {values.min():g} to {values.max():g}, not in [0, 1]"
+        raise ValueError(f"{found}: apply a sigmoid")
     limits = checked_thresholds(thresholds, truth.shape[1])
     if limits is None:
         limits = np.full(truth.shape[1], DEFAULT_THRESHOLD)
@@ -130,9 +122,8 @@ def checked_thresholds(
         return None
     values = as_array(thresholds)
     if values.shape != (num_classes,) or ((values < 0) | (values > 1)).any():
-        raise ValueError(
-            f"thresholds {values.tolist()} are not {num_classes} numbers in [0, 1]: give one per class"
-        )
+        wanted = f"{num_classes} numbers in [0, 1]: give one per class"
+        raise ValueError(f"thresholds {values.tolist()} are not {wanted}")
     return values
 
 
@@ -152,10 +143,9 @@ def _mean_auc_interval(
     """95 % interval over samples of patients, without which each image is one."""
     if not len(truth):
         return NAN, NAN
-    weights = patient_weights(
-        np.arange(len(truth)) if patients is None else patients, num_bootstraps
-    )
-    low, high = pd.Series(bootstrap_aucs(truth, values, weights)).quantile([0.025, 0.975])
+    drawn = np.arange(len(truth)) if patients is None else patients
+    aucs = bootstrap_aucs(truth, values, patient_weights(drawn, num_bootstraps))
+    low, high = pd.Series(aucs).quantile(INTERVAL)
     return float(low), float(high)
 
 
@@ -166,7 +156,7 @@ def multiclass_metrics(
     num_bootstraps: int = 0,
     patients: ArrayLike | None = None,
 ) -> dict[str, Any]:
-    r"""
+    """
     Metrics of exclusive classes (grades, diagnoses): of the most probable one, and of the probabilities.
 
     Args:
@@ -178,20 +168,12 @@ def multiclass_metrics(
         patients: ``(M,)``, the patient of each image; None for as many patients as images.
 
     Returns:
-        A dictionary.
-
-        * "num_images": those whose class is known;
-        * "mean_auc": macro-average of each class against the others, over the classes that occur (but not alone);
-        * "mean_auc_interval": its 95 % interval over samples of patients, only with ``num_bootstraps``;
-        * "accuracy"; "balanced_accuracy": mean sensitivity of the classes that occur;
-        * "quadratic_weighted_kappa": agreement of ordered grades beyond chance, at most 1 (Cohen 1968), NaN when truth
-          and decisions are one and the same class throughout;
-        * "expected_calibration_error": of the decisions, see :func:`expected_calibration_error`;
-        * "confusion_matrix": K lists, true classes in the rows, decisions in the columns;
-        * "per_class": ``{name: {"auc", "sensitivity", "precision", "f1", "num_images", "num_predicted"}}``, NaN where
-          not defined.
-
-        All are NaN when no class is known.
+        "num_images" whose class is known; "mean_auc" of each class against the others, over the classes that occur but
+        not alone, and its 95 % "mean_auc_interval" over samples of patients; "accuracy"; "balanced_accuracy", the mean
+        sensitivity of the classes that occur; "quadratic_weighted_kappa" of ordered grades (Cohen 1968), NaN when truth
+        and decisions are one and the same class throughout; :func:`expected_calibration_error`; "confusion_matrix", K
+        lists with the true classes in the rows; "per_class" with "auc", "sensitivity", "precision", "f1", "num_images"
+        and "num_predicted". All are NaN when no class is known.
 
     Raises:
         ValueError: for shapes that do not fit, labels out of range, probabilities that do not sum to 1.
@@ -209,11 +191,9 @@ def multiclass_metrics(
     truth, values = np.asarray(labels)[known].astype(int), np.asarray(probabilities, float)[known]
     numbers, decided = range(len(class_names)), values.argmax(1)
     one_hot = (truth[:, None] == np.arange(len(class_names))).astype(float)
+    matrix, kappa = np.zeros((len(class_names),) * 2, dtype=int), NAN
     if len(truth):
         matrix = confusion_matrix(truth, decided, labels=numbers)
-    else:
-        matrix = np.zeros((len(class_names),) * 2, dtype=int)
-    kappa = NAN
     if len({*truth, *decided}) > 1:
         kappa = float(cohen_kappa_score(truth, decided, labels=numbers, weights="quadratic"))
     per_class = _per_exclusive_class(matrix, one_hot, values, class_names)
@@ -236,17 +216,14 @@ def multiclass_metrics(
 def _check_exclusive(truth: NDArray, values: NDArray, class_names: Sequence[str]) -> None:
     """Refuse labels and probabilities that are none of exclusive classes."""
     if truth.ndim != 1 or values.ndim != 2 or len(truth) != len(values) or not len(truth):
-        raise ValueError(
-            f"labels have shape {truth.shape}, probabilities {values.shape}, not (M,) and (M, K), M > 0"
-        )
+        shapes = f"labels have shape {truth.shape}, probabilities {values.shape}"
+        raise ValueError(f"{shapes}, not (M,) and (M, K), M > 0")
     check_class_names(class_names, values.shape[1])
     if wrong := set(truth.tolist()) - set(range(UNKNOWN, len(class_names))):
         known = f"numbers from 0 to {len(class_names) - 1} (or -1, unknown)"
         raise ValueError(f"labels {wrong} are no {known}: check the datalist")
     if not ((values >= 0).all() and np.allclose(values.sum(1), 1, atol=1e-4)):
-        raise ValueError(
-            "the probabilities of an image must be >= 0 and sum to 1: give the softmax of the logits"
-        )
+        raise ValueError("probabilities must be >= 0 and sum to 1: give the softmax of the logits")
 
 
 def _per_exclusive_class(
@@ -255,13 +232,10 @@ def _per_exclusive_class(
     """Metrics of each class against the others, a row per class."""
     hits, own, given = np.diag(matrix), matrix.sum(1), matrix.sum(0)
     once = np.ones((1, len(one_hot)))
-    aucs = [
-        weighted_metrics(once, is_own, scores)["auc"][0]
-        for is_own, scores in zip(one_hot.T, probabilities.T, strict=True)
-    ]
+    pairs = zip(one_hot.T, probabilities.T, strict=True)
     with np.errstate(invalid="ignore"):
         columns = {
-            "auc": aucs,
+            "auc": [weighted_metrics(once, is_own, scores)["auc"][0] for is_own, scores in pairs],
             "sensitivity": hits / own,
             "precision": hits / given,
             "f1": 2 * hits / (own + given),
@@ -288,10 +262,6 @@ def expected_calibration_error(
 
     Returns:
         In [0, 1], 0 is perfect; NaN without an image.
-
-    Example:
-        >>> expected_calibration_error([True, False, True, True], [0.75, 0.75, 0.75, 0.75])
-        0.0
     """
     right, values = np.asarray(correct, dtype=float), np.asarray(confidence, dtype=float)
     if not values.size:
@@ -326,13 +296,6 @@ def subgroup_metrics(
         their intervals ("auc_interval", ...), and "per_class" the same with "num_positive" and "num_negative". A class
         with fewer than 10 images of either kind in a group is NaN there, and not part of the means: groups of other
         classes are compared by "per_class". The group "unknown" has "images" alone.
-
-    Example:
-        >>> table = pd.DataFrame({"sex": ["F"] * 20 + ["M"] * 10 + [""]})
-        >>> labels = np.array([[0.0], [1.0]] * 15 + [[1.0]])
-        >>> found = subgroup_metrics(table, labels, labels, [0.5], ["Edema"], num_bootstraps=0)
-        >>> found["sex"]["F"]["auc"], found["sex"]["M"]["auc"], found["sex"]["unknown"], found["view"]
-        (1.0, nan, {'images': 1}, {'unknown': {'images': 31}})
     """
     result: dict[str, Any] = {}
     truth, limits = np.asarray(labels, dtype=float), np.asarray(thresholds, dtype=float)
@@ -371,14 +334,9 @@ def _of_group(
 
 def group_rows(table: pd.DataFrame, name: str) -> dict[str, NDArray[np.intp]]:
     """
-    Numbers of the images in each group of a property.
+    Numbers of the images in each group of a property of a table, "" for those of which it is not known.
 
-    Args:
-        table: a row per image with the property as text, "" for unknown, as is a column that is not there.
-        name: of the property; "age" is in years, its groups are bands.
-
-    Returns:
-        Group -> numbers, sorted; the group "" has the images of which it is not known.
+    Groups of "age", in years, are bands.
 
     Example:
         >>> group_rows(pd.DataFrame({"age": ["57", "", "44"]}), "age")

@@ -17,6 +17,7 @@ from monai_afire.metrics.binary_classification import NAN, descending_order
 LEAST_PATIENTS = 30
 LEAST_PATIENTS_OF_A_LABEL = 6
 METRICS = ("auc", "average_precision", "accuracy", "f1", "sensitivity", "specificity")
+INTERVAL = (0.025, 0.975)
 
 
 def patient_weights(
@@ -37,22 +38,17 @@ def patient_weights(
 
     Raises:
         ValueError: for a negative number of samples.
-
-    Example:
-        >>> patient_weights(["a", "a", "b"], num_samples=3).astype(int).tolist()
-        [[1, 1, 1], [1, 1, 1], [0, 0, 2]]
     """
     if num_samples < 0:
         raise ValueError(f"num_samples must be at least 0, got {num_samples}")
     codes, known = pd.factorize(np.asarray(patients, dtype=object), use_na_sentinel=False)
     if not len(known):
         return np.empty((num_samples + include_original, 0))
-    drawn = np.random.default_rng(seed).multinomial(
-        len(known), np.full(len(known), 1 / len(known)), num_samples
-    )
+    shares = np.full(len(known), 1 / len(known))
+    drawn = np.random.default_rng(seed).multinomial(len(known), shares, num_samples)
     weights = drawn[:, codes].astype(np.float64)
     if len(known) == 1:
-        weights[:] = NAN
+        weights[:] = np.nan
     return np.vstack([np.ones(len(codes)), weights]) if include_original else weights
 
 
@@ -77,12 +73,6 @@ def weighted_metrics(
         R rows with "auc", "average_precision", "accuracy", "f1", "sensitivity" and "specificity", each in [0, 1]; NaN
         where a set of weights does not define it: the first two need a positive and a negative image, F1 and
         sensitivity a positive one, specificity a negative one.
-
-    Example:
-        >>> weights = np.array([[1.0, 1, 1, 1], [1, 0, 0, 1]])
-        >>> weighted_metrics(weights, [0, 0, 1, 1], [0.1, 0.4, 0.3, 0.8], 0.5)[["auc", "sensitivity"]].to_numpy()
-        array([[0.75, 0.5 ],
-               [1.  , 1.  ]])
     """
     values = np.asarray(scores, dtype=float)
     if not len(values):
@@ -119,22 +109,13 @@ def _metrics(
 
 def with_intervals(measured: pd.DataFrame) -> dict[str, Any]:
     """
-    Metrics with their 95 % intervals.
+    Metrics of the first row, and of the others, which are of samples, "<metric>_interval": their 95 % interval.
 
-    Args:
-        measured: the metrics in its first row, the others are of samples, see :func:`patient_weights`.
-
-    Returns:
-        Each metric, and where there are samples "<metric>_interval", their percentiles; a sample that does not define
-        a metric (NaN) is left out of its interval.
-
-    Example:
-        >>> with_intervals(pd.DataFrame({"auc": [0.8, 0.7, 0.9]}))
-        {'auc': 0.8, 'auc_interval': [0.705, 0.895]}
+    A sample that does not define a metric (NaN) is left out of its interval.
     """
     entry: dict[str, Any] = measured.iloc[0].to_dict()
     if len(measured) > 1:
-        limits = measured.iloc[1:].quantile([0.025, 0.975])
+        limits = measured.iloc[1:].quantile(INTERVAL)
         entry |= {f"{name}_interval": limits[name].tolist() for name in measured}
     return entry
 
@@ -152,11 +133,6 @@ def bootstrap_aucs(
 
     Returns:
         ``(B,)`` in [0, 1]; NaN for a sample in which no finding has both labels.
-
-    Example:
-        >>> labels, scores = np.array([[0], [0], [1], [1]]), np.array([[0.1], [0.4], [0.4], [0.8]])
-        >>> bootstrap_aucs(labels, scores, np.ones((1, 4)))
-        array([0.875])
     """
     found = []
     for truth, values in zip(labels.T, scores.T, strict=True):
@@ -176,10 +152,6 @@ def bootstrap_p_value(differences: ArrayLike) -> float:
 
     Returns:
         p in [2 / (B + 1), 1]; NaN without a difference, and where all samples have the same, as those of one patient.
-
-    Example:
-        >>> bootstrap_p_value([0.1, 0.2, 0.1, 0.3]), bootstrap_p_value([0.1, -0.1])
-        (0.4, 1.0)
     """
     values = np.asarray(differences, dtype=float)
     values = values[~np.isnan(values)]

@@ -37,12 +37,10 @@ def evaluate_scores(
     Metrics of each score, as far as the table allows them.
 
     * "detection": AUC, average precision, and accuracy, F1, sensitivity and specificity at the stored threshold, each
-      with its bootstrap 95 % interval over patients, or over images where the table has no "patient_id"; beside the
-      scores the exposure baselines, which know nothing of lesions.
-    * "num_patients": where the table has "patient_id".
+      with its 95 % interval over patients ("patient_id", of which "num_patients" are there; else over images); beside
+      the scores the exposure baselines, which know nothing of lesions.
     * "within_view": AUC among the images of one view.
-    * "subgroups": AUC, sensitivity and specificity of the last score by sex, age, view and manufacturer, where the
-      table has "sex", see ``subgroup_metrics``.
+    * "subgroups": of the last score, where the table has "sex", see ``subgroup_metrics``.
     * "matched_pairs": AUC on pairs of an abnormal and a normal image of the same view and brightness, with its interval
       over pairs.
     * "localization": mean over the abnormal images of the columns "pixel_auroc_<name>" and "pointing_<name>".
@@ -50,9 +48,8 @@ def evaluate_scores(
 
     Args:
         table: one row per image with "label" (0 or 1), a column for each score, and as far as known "view",
-            "brightness", "sharpness", the localization columns, and for painted lesions "image", "kind", "contrast" and
-            "size". "kind" is "" (or missing, as in a CSV file that was read back) for original images, "view" where
-            it is not known.
+            "brightness", "sharpness", the localization columns, and for painted lesions "image", "kind" ("" for
+            original images), "contrast" and "size".
         score_names: columns of the scores.
         thresholds: stored threshold of each score.
         num_bootstraps: samples of each interval.

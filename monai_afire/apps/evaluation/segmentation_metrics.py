@@ -46,12 +46,6 @@ def segmentation_metrics(
 
     Raises:
         ValueError: for masks that are not bool, and when the shapes do not fit.
-
-    Example:
-        >>> pred, truth = torch.zeros(2, 1, 1, 3, 4, dtype=torch.bool)
-        >>> pred[0, 0, 1:2], truth[0, 0, 1:3] = True, True
-        >>> segmentation_metrics(pred[None], truth[None])
-        {'dice': tensor([[0.6667]]), 'hd95': tensor([[1.]])}
     """
     if pred.ndim < 3 or pred.shape != truth.shape:
         shapes = f"{tuple(pred.shape)} and {tuple(truth.shape)}"

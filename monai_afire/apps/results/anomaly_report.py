@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,15 +20,9 @@ from monai_afire.apps.evaluation.lesion_truth import lesion_truth
 from monai_afire.apps.evaluation.localization import POSITION_ONLY, localization_row, map_aupro
 from monai_afire.apps.evaluation.score_evaluation import evaluate_scores
 from monai_afire.apps.results.metrics_report import MetricsReport
-from monai_afire.apps.results.patient_groups import (
-    few_patients_lines,
-    item_groups,
-    reported_patients,
-    subgroup_lines,
-)
+from monai_afire.apps.results.patient_groups import item_groups, reported_patients
 from monai_afire.apps.results.pictures.grid import contact_sheet
 from monai_afire.apps.results.pictures.plots import roc_pr_figure
-from monai_afire.apps.results.report_text import format_number, table_lines
 from monai_afire.detection.detector import HEAT_UNIT, AnomalyDetector
 
 
@@ -102,23 +96,17 @@ class AnomalyReport(MetricsReport):
         """Curves and contact sheet."""
         originals = table[table["kind"] == ""]
         if originals["label"].nunique() == 2:
-            scores = {
-                name: originals[name].to_numpy() for name in reversed(self.detector.score_names)
-            }
+            scores = {name: originals[name] for name in reversed(self.detector.score_names)}
             roc_pr_figure(originals["label"].to_numpy(), scores, self.folder / "roc_pr.png")
         self._draw_heat_maps(originals)
 
-    def lines(self, metrics: dict[str, Any]) -> list[str]:
-        """The summary to print."""
-        return report_lines(metrics)
-
     def _add_aupro(self, metrics: dict[str, Any]) -> None:
-        truths: dict[int, np.ndarray] = {}
-        for index, truth in self.truths.items():
-            if truth is not None:
-                truths[index] = truth
-            elif not self.items[index]["label"]:
-                truths[index] = np.zeros(tuple(self.encoder.img_size), dtype=bool)
+        nothing = np.zeros(tuple(self.encoder.img_size), dtype=bool)
+        truths = {
+            index: nothing if truth is None else truth
+            for index, truth in self.truths.items()
+            if truth is not None or not self.items[index]["label"]
+        }
         chosen = [*truths][:: max(1, -(-len(truths) // self.max_aupro_images))]
         if not any(truths[index].any() for index in chosen):
             return
@@ -168,68 +156,3 @@ def _facts(item: Mapping[str, Any], patient: str) -> dict[str, Any]:
     lesion = item["lesion"] or {"kind": "", "contrast": np.nan, "size": np.nan}
     painted = {name: lesion[name] for name in ("kind", "contrast", "size")}
     return {**facts, "patient_id": patient, **item_groups(item), **painted}
-
-
-# title -> name of the metric
-_DETECTION = {
-    "AP": "average_precision",
-    "ACC": "accuracy",
-    "F1": "f1",
-    "sensitivity": "sensitivity",
-    "specificity": "specificity",
-}
-_LOCALIZATION = {"pixel AUROC": "pixel_auroc", "pointing": "pointing", "AUPRO": "aupro"}
-
-
-def report_lines(metrics: Mapping[str, Any]) -> list[str]:
-    """
-    Tables of the metrics of :func:`monai_afire.apps.evaluation.evaluate_scores`.
-
-    Example:
-        >>> for line in report_lines({"images": {"normal": 1, "abnormal": 2}}):
-        ...     print(line)
-        1 normal and 2 abnormal images
-    """
-    lines = ["{normal} normal and {abnormal} abnormal images".format(**metrics["images"])]
-    for title, rows in _tables(metrics):
-        lines += ["", title, *table_lines(rows)]
-    if "num_patients" in metrics:
-        lines += few_patients_lines(metrics["num_patients"])
-    if "subgroups" in metrics:
-        lines += ["", *subgroup_lines(metrics["subgroups"])]
-    return lines
-
-
-def _tables(metrics: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, dict[str, object]]]]:
-    """Title and rows of each table that the metrics allow."""
-    if detection := metrics.get("detection"):
-        rows = {name: _auc_cells(row) | _cells(row, _DETECTION) for name, row in detection.items()}
-        yield "scores, AUC with its 95 % interval", rows
-    if views := metrics.get("within_view"):
-        aucs = pd.DataFrame({view: entry["auc"] for view, entry in views.items()})
-        yield "AUC within view", aucs.map(format_number).to_dict("index")
-    if matched := metrics.get("matched_pairs"):
-        title = f"AUC on {matched['pairs']} pairs matched for view and brightness"
-        yield title, {name: _auc_cells(row) for name, row in matched.items() if name != "pairs"}
-    if places := metrics.get("localization"):
-        yield (
-            "localization",
-            {
-                n: {"images": row["images"], **_cells(row, _LOCALIZATION)}
-                for n, row in places.items()
-            },
-        )
-    if painted := metrics.get("controlled"):
-        title = "AUC of the same normal images with against without a painted lesion"
-        aucs = pd.DataFrame({name: entry["auc"] for name, entry in painted.items()}, dtype=float)
-        yield title, aucs.T.map(format_number).to_dict("index")
-
-
-def _auc_cells(row: Mapping[str, Any]) -> dict[str, object]:
-    interval = "-".join(map(format_number, row["auc_interval"]))
-    return {"AUC": format_number(row["auc"]), "interval": interval}
-
-
-def _cells(row: Mapping[str, Any], titles: Mapping[str, str]) -> dict[str, object]:
-    """Numbers of a row as text."""
-    return {title: format_number(row.get(name)) for title, name in titles.items()}

@@ -24,41 +24,15 @@ from monai_afire.apps.evaluation.metrics import (
     subgroup_metrics,
 )
 from monai_afire.apps.results.metrics_report import MetricsReport
-from monai_afire.apps.results.patient_groups import (
-    few_patients_lines,
-    item_groups,
-    reported_patients,
-    subgroup_lines,
-)
+from monai_afire.apps.results.patient_groups import item_groups, reported_patients
 from monai_afire.apps.results.pictures.plots import class_roc_figure, confusion_figure
 from monai_afire.apps.results.prediction_writer import check_logits, check_thresholds_of_kind
-from monai_afire.apps.results.report_text import format_number, table_lines
 from monai_afire.metrics.multilabel import check_class_names, known_of_class
-from monai_afire.utils.text import counted
 from monai_afire.utils.uncertain_labels import (
     check_label_kind,
     class_probabilities,
     resolve_uncertain,
 )
-
-_MULTILABEL_SUMMARY = {"mean_auc": "AUC", "mean_average_precision": "AP", "mean_f1": "F1"}
-_MULTICLASS_SUMMARY = {
-    "accuracy": "accuracy",
-    "balanced_accuracy": "balanced",
-    "quadratic_weighted_kappa": "quadratic kappa",
-    "expected_calibration_error": "calibration error",
-    "mean_auc": "mean AUC",
-}
-# of the lines per class: the key of a metric -> its title
-_COUNTS = {
-    "num_positive": "present",
-    "num_negative": "absent",
-    "num_images": "images",
-    "num_predicted": "decided",
-}
-_TITLES = {"auc": "AUC", "average_precision": "AP", "f1": "F1"} | {
-    name: name for name in ("sensitivity", "specificity", "precision", "accuracy", "threshold")
-}
 
 
 @dataclass(eq=False, repr=False)
@@ -67,12 +41,10 @@ class ClassificationReport(MetricsReport):
     Write ``predictions.csv``, ``metrics.json`` and ``roc.png``, and print the metrics of each class.
 
     The table has the columns "image", "patient_id", "sex", "age", "view", "manufacturer" (from the items or DICOM
-    headers, empty where unknown), "probability_<class>", and the labels. Of findings, those are "label_<class>" (1, 0,
-    -1 uncertain, empty where missing), and the metrics are those of
-    :func:`monai_afire.apps.evaluation.classification_metrics`. Of exclusive classes they are "label" and "decision"
-    (names, the label empty where it is not known), the metrics are those of
-    :func:`monai_afire.apps.evaluation.multiclass_metrics`, and ``confusion.png`` is written, too. "subgroups" of
-    patients have their metrics, see ``subgroup_metrics``.
+    headers, empty where unknown), "probability_<class>", and the labels: of findings "label_<class>" (1, 0, -1
+    uncertain, empty where missing), of exclusive classes "label" and "decision" (names, the label empty where it is not
+    known). The metrics are those of :func:`monai_afire.apps.evaluation.classification_metrics`, or of
+    :func:`monai_afire.apps.evaluation.multiclass_metrics` with ``confusion.png``, and "subgroups" of patients.
 
     The evaluator's output has the logits ``(B, K)`` as "pred" and as "label" the labels ``(B, K)``, 1, 0, -1 or NaN,
     of exclusive classes one-hot; the batches need "index", the number in ``items``.
@@ -98,10 +70,8 @@ class ClassificationReport(MetricsReport):
         >>> items = [{"image": name} for name in ("a.png", "b.png", "c.png")]
         >>> ClassificationReport(items, ["Edema"], folder).attach(engine)
         >>> _ = engine.run([{"index": torch.arange(3)}])
-        3 images; means of 1 of 1 classes: AUC 1.000, AP 1.000, F1 1.000
-               present  absent    AUC     AP     F1 sensitivity specificity accuracy threshold
-        Edema        1       1  1.000  1.000  1.000       1.000       1.000    1.000     0.500
-        not known of any image: sex, age, view, manufacturer
+        num_images 3, mean_auc 1.000, mean_average_precision 1.000, mean_f1 1.000, num_patients 3
+        ...
     """
 
     table_name = "predictions.csv"
@@ -190,26 +160,6 @@ class ClassificationReport(MetricsReport):
             path = self.folder / "confusion.png"
             confusion_figure(metrics["confusion_matrix"], self.class_names, path)
 
-    def lines(self, metrics: dict[str, Any]) -> list[str]:
-        """The means, a line per class, and a line per group of patients."""
-        few = few_patients_lines(metrics["num_patients"]) if self.num_bootstraps else []
-        groups = subgroup_lines(metrics["subgroups"])
-        return [self._summary(metrics), *_class_lines(metrics["per_class"]), *few, *groups]
-
-    def _summary(self, metrics: dict[str, Any]) -> str:
-        text = counted(metrics["num_images"], "image")
-        if self.exclusive:
-            titles, text = _MULTICLASS_SUMMARY, f"{text}: "
-        else:
-            aucs = [entry["auc"] for entry in metrics["per_class"].values()]
-            text += f"; means of {np.isfinite(aucs).sum()} of {len(aucs)} classes: "
-            titles = _MULTILABEL_SUMMARY
-        text += ", ".join(f"{title} {format_number(metrics[key])}" for key, title in titles.items())
-        if "mean_auc_interval" in metrics:
-            low, high = map(format_number, metrics["mean_auc_interval"])
-            text += f", 95 % interval of the AUC {low} to {high}"
-        return text
-
     def _truth(self, table: pd.DataFrame) -> NDArray[np.float64]:
         """Labels ``(images, K)`` of 1 and 0, NaN where they do not count."""
         if self.exclusive:
@@ -222,13 +172,3 @@ class ClassificationReport(MetricsReport):
         """Columns of one kind, ``(images, K)``."""
         columns = [f"{kind}_{name}" for name in self.class_names]
         return table[columns].to_numpy(dtype=np.float64, copy=True)
-
-
-def _class_lines(per_class: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """A table with a line per class: its counts, and its metrics."""
-    rows: dict[str, dict[str, object]] = {}
-    for name, entry in per_class.items():
-        counts = {title: entry[key] for key, title in _COUNTS.items() if key in entry}
-        texts = {title: format_number(entry[key]) for key, title in _TITLES.items() if key in entry}
-        rows[name] = {**counts, **texts}
-    return table_lines(rows)

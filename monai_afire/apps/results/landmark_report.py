@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from monai_afire.apps.evaluation.landmark_metrics import rescaled_positions, success_rates
 from monai_afire.apps.results.metrics_report import PicturedReport
 from monai_afire.apps.results.pictures.draw import CLASS_COLORS, TRUTH_COLOR, landmark_picture
-from monai_afire.apps.results.report_text import format_number, table_lines
+from monai_afire.apps.results.report_text import format_number
 from monai_afire.metrics.landmark_errors import landmark_positions, radial_errors
 from monai_afire.metrics.multilabel import check_class_names
-from monai_afire.utils.text import counted
 
 # suffixes of columns and metrics
 _UNITS = ("", "_pixels", "_mm")
@@ -118,26 +117,6 @@ class LandmarkReport(PicturedReport):
         """The sheet."""
         legend = {"truth": TRUTH_COLOR, "prediction": CLASS_COLORS[0]}
         self.draw_sheet(legend, "mean radial error")
-
-    def lines(self, metrics: dict[str, Any]) -> list[str]:
-        """The summary to print."""
-        unit = "mm" if "mean_radial_error_mm" in metrics else "pixels"
-        rows = {}
-        for name, entry in {**metrics["per_landmark"], "all": metrics}.items():
-            rows[name] = {
-                "% of side": format_number(100 * entry["mean_radial_error"], 2),
-                unit: format_number(entry.get(f"mean_radial_error_{unit}"), 2),
-            }
-            for radius in self.radii:
-                rate = 100 * entry[_rate_name(radius)]
-                rows[name][f"≤ {100 * radius:g}%"] = format_number(rate, 1)
-        images, missed = counted(metrics["num_images"], "image"), metrics["num_not_found"]
-        lines = [f"{images}; mean radial error and % of landmarks within a distance"]
-        lines += table_lines(rows)
-        if missed:
-            of_known = f"{missed} of {metrics['num_known']} landmarks"
-            lines.append(f"{of_known} were not found: their maps are flat")
-        return lines
 
     def _columns(self, positions: torch.Tensor, errors: Sequence[torch.Tensor]) -> dict[str, float]:
         """Columns of an image, from its positions ``(P, 2)`` and its errors ``(P,)`` in each of ``_UNITS``."""

@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
+import pandas as pd
 import torch
 from monai.transforms.utils import get_largest_connected_component_mask
 from numpy.typing import NDArray
@@ -27,9 +29,11 @@ from monai_afire.apps.results.result_pictures import batch_picture, in_proportio
 from monai_afire.apps.results.result_tables import ResultTables
 from monai_afire.metrics.landmark_errors import landmark_positions
 from monai_afire.metrics.multilabel import check_class_names
-from monai_afire.utils.files import save_png
+from monai_afire.utils.files import path_from, save_png
+from monai_afire.utils.text import counted
 
 _THORAX = ("heart", "left lung", "right lung")
+_RATIO = "cardiothoracic_ratio"
 
 
 @dataclass(eq=False, repr=False)
@@ -44,7 +48,8 @@ class SegmentationWriter(ResultTables):
       file, with a legend and the words that it is not for clinical use;
     * ``segmentation.csv``: for each image and class the fraction of the image inside the mask, "area_fraction_<class>",
       and of "heart", "left lung" and "right lung" (or "lung_left", "lung_right") the "cardiothoracic_ratio", both at
-      the resolution of the network. Spaces in the names of classes become underscores there.
+      the resolution of the network. Spaces in the names of classes become underscores there;
+    * ``segmentation.html``: the overlays with these numbers, for a browser.
 
     The evaluator's output has the logits ``(B, C, rows, columns)`` as "pred", of images that were resized to the
     network's input without cropping or padding; the batches need "index", "spatial_shape" and "picture" (else "image"
@@ -64,7 +69,8 @@ class SegmentationWriter(ResultTables):
     """
 
     table_name = "segmentation.csv"
-    derived = folders = ("masks", "overlays")
+    derived = ("masks", "overlays", "segmentation.html")
+    folders = ("masks", "overlays")
 
     items: Sequence[Mapping[str, Any]]
     class_names: Sequence[str]
@@ -77,16 +83,15 @@ class SegmentationWriter(ResultTables):
     def __post_init__(self) -> None:
         check_class_names(self.class_names)
         if unfit := [name for name in self.class_names if not _is_folder_name(name)]:
-            raise ValueError(
-                f"class names {unfit} cannot name folders: no slashes, no dots or spaces at the ends"
-            )
+            rule = "no slashes, no dots or spaces at the ends"
+            raise ValueError(f"class names {unfit} cannot name folders: {rule}")
         if not 0 < self.threshold < 1:
             raise ValueError(f"threshold must be in (0, 1), got {self.threshold}")
 
     def header(self) -> Sequence[str]:
         """File, areas and, of heart and lungs, their ratio."""
         areas = [f"area_fraction_{name.replace(' ', '_')}" for name in self.class_names]
-        return ["image", *areas, *(["cardiothoracic_ratio"] if self._has_ratio() else [])]
+        return ["image", *areas, *([_RATIO] if self._has_ratio() else [])]
 
     def _has_ratio(self) -> bool:
         return set(_THORAX) <= {_organ(name) for name in self.class_names}
@@ -114,6 +119,22 @@ class SegmentationWriter(ResultTables):
             picture = batch_picture(batch, row)
             self.submit(source, self._save_overlay, probabilities.numpy(), shape, picture, path)
 
+    def complete(self, described: Mapping[str, Any]) -> None:
+        """Show the overlays with their numbers."""
+        if not self.overlays:
+            return
+        table = pd.read_csv(self.folder / self.table_name, dtype={"image": str})
+        cards, sources = [], self.sources
+        for image, numbers in table.set_index("image").iterrows():
+            source = sources.get(image, image)
+            overlay = output_path(self.folder / "overlays", source, self.root, ".png")
+            lines = [(_in_words(name, value), False) for name, value in numbers.dropna().items()]
+            picture = quote(path_from(overlay, self.folder))
+            cards.append({"name": path_from(image, self.root), "picture": picture, "lines": lines})
+        images, units = counted(len(table), "image"), "areas are in % of the image"
+        sentence = f"{images}; {units}; all numbers are in {self.table_name}."
+        self.write_page("segmentation.html", "Segmentation", sentence, cards)
+
     def _save_mask(self, probability: NDArray, shape: tuple[int, int], path: Path) -> Path:
         inside = resized_maps(probability[None], shape)[0] >= self.threshold
         save_png(inside.astype(np.uint8) * 255, path)
@@ -128,6 +149,12 @@ class SegmentationWriter(ResultTables):
         legend = {name: class_color(number) for number, name in enumerate(self.class_names)}
         save_png(captioned(with_legend(outlined, legend)), path)
         return path
+
+
+def _in_words(column: str, value: float) -> str:
+    """A number of the table for the page."""
+    name = column.removeprefix("area_fraction_").replace("_", " ")
+    return f"{name} {value:.2f}" if column == _RATIO else f"{name} {100 * value:.1f} %"
 
 
 def _organ(class_name: str) -> str:
@@ -145,12 +172,6 @@ def cardiothoracic_ratio(masks: Mapping[str, torch.Tensor]) -> float:
 
     Returns:
         The ratio; NaN where one of them is empty.
-
-    Example:
-        >>> row = torch.arange(10)
-        >>> masks = {"right lung": row < 3, "heart": (row > 3) & (row < 8), "left lung": row > 7}
-        >>> cardiothoracic_ratio({name: mask.expand(4, 10) for name, mask in masks.items()})
-        0.4
     """
     columns = {}
     for name in _THORAX:
@@ -218,12 +239,11 @@ class LandmarkWriter(ResultTables):
         """Write positions and a picture."""
         check_class_names(self.landmark_names, len(output))
         shape = tuple(batch["spatial_shape"][row].tolist())
-        found = landmark_positions(output[None], self.window)[0]
-        positions = rescaled_positions(found, output.shape[1:], shape)
+        on_map = landmark_positions(output[None], self.window)[0]
+        positions = rescaled_positions(on_map, output.shape[1:], shape)
         peaks = output.flatten(1).amax(1).tolist()
-        for name, position, peak in zip(
-            self.landmark_names, positions.tolist(), peaks, strict=True
-        ):
+        found = zip(self.landmark_names, positions.tolist(), peaks, strict=True)
+        for name, position, peak in found:
             cells = ["" if np.isnan(value) else f"{value:.2f}" for value in position]
             self.add_row([source, name, *cells, f"{peak:.4g}"])
         if self.overlays:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from monai_afire.apps.results.pictures.draw import Color
 from monai_afire.apps.results.pictures.grid import image_grid
+from monai_afire.apps.results.report_text import metrics_lines
 from monai_afire.data.datalist.scanning import mark_results
 from monai_afire.utils.distributed import world_size
 from monai_afire.utils.files import check_writable, refuse_existing, write_text
@@ -37,20 +38,6 @@ class MetricsReport(ABC):
         items: the data set's items, for the names of the files; each subclass has them as an argument.
         output_dir: where to write, likewise; checked when the evaluation starts.
         table_name: file name of the table.
-
-    Example:
-        >>> import tempfile
-        >>> class Count(MetricsReport):
-        ...     items, output_dir = [], tempfile.mkdtemp()
-        ...     def collect(self, engine):
-        ...         self.rows.append({"value": engine.state.output})
-        ...     def evaluate(self, table):
-        ...         return {"mean": table["value"].mean(), "undefined": float("nan")}
-        >>> report, engine = Count(), Engine(lambda engine, batch: batch)
-        >>> report.attach(engine)
-        >>> _ = engine.run([1.0, 3.0])
-        >>> json.loads((report.folder / "metrics.json").read_text())
-        {'mean': 2.0, 'undefined': None}
     """
 
     items: Sequence[Mapping[str, Any]]
@@ -66,9 +53,8 @@ class MetricsReport(ABC):
     def start(self, engine: Engine) -> None:
         """Forget the previous run."""
         if world_size() > 1:
-            raise RuntimeError(
-                "an evaluation needs one process: start it without torchrun and overlays for several GPUs"
-            )
+            remedy = "start it without torchrun and overlays for several GPUs"
+            raise RuntimeError(f"an evaluation needs one process: {remedy}")
         self.folder = check_writable(self.output_dir)
         refuse_existing(self.folder / self.table_name, self.folder / "metrics.json")
         mark_results(self.folder, (item["image"] for item in self.items))
@@ -87,28 +73,22 @@ class MetricsReport(ABC):
         if not self.rows:
             raise ValueError("no image was evaluated: the section of the datalist is empty")
         table = pd.DataFrame(self.rows)
-        metrics = self.evaluate(table)
+        metrics = json_safe(self.evaluate(table))
         write_text(self.folder / self.table_name, table.to_csv(index=False))
-        write_text(self.folder / "metrics.json", json.dumps(json_safe(metrics), indent=2))
+        write_text(self.folder / "metrics.json", json.dumps(metrics, indent=2))
         self.draw(table, metrics)
-        if lines := self.lines(metrics):
-            print("\n".join(lines), flush=True)
+        print("\n".join(metrics_lines(metrics)), flush=True)
 
     def refuse_nan(self, output: torch.Tensor, batch: Mapping[str, Any]) -> None:
         """Refuse a network's output with NaN, which would look like an empty mask or an absent finding."""
         bad = convert_to_tensor(output, track_meta=False).isnan().flatten(1).any(-1).cpu()
         if bad.any():
             image = self.items[int(batch["index"].cpu()[bad][0])]["image"]
-            raise ValueError(
-                f"the network's output for {image} is NaN: an exploded or wrongly loaded network"
-            )
+            reason = "an exploded or wrongly loaded network"
+            raise ValueError(f"the network's output for {image} is NaN: {reason}")
 
     def draw(self, table: pd.DataFrame, metrics: dict[str, Any]) -> None:  # noqa: B027  a report need not have pictures
         """Pictures beside the metrics; none unless a subclass has some."""
-
-    def lines(self, metrics: dict[str, Any]) -> list[str]:
-        """The summary to print; nothing unless a subclass has something to say."""
-        return []
 
 
 Draw = Callable[[], NDArray[np.uint8]]
@@ -142,14 +122,7 @@ class PicturedReport(MetricsReport):
         self.examples: list[tuple[float, str, Draw]] = []  # the worst and the best by rising score
 
     def keep_example(self, score: float, name: str, draw: Draw) -> None:
-        """
-        Consider an image for the sheet.
-
-        Args:
-            score: larger is better; NaN is not shown.
-            name: text above the picture.
-            draw: makes the picture, ``(rows, columns, 3)`` uint8; called when the run is over.
-        """
+        """Consider an image for the sheet: larger scores are better, NaN is not shown; drawn when the run is over."""
         if np.isnan(score):
             return
         self.num_scored += 1
@@ -172,17 +145,10 @@ class PicturedReport(MetricsReport):
 
     def pixel_sizes(self, batch: Mapping[str, Any], size: Sequence[int]) -> torch.Tensor:
         """
-        Size of a pixel of the network's input in mm.
+        Size of a pixel of the network's input in mm, ``(B, len(size))`` float64, NaN where it is not known.
 
         It follows from ``spacing``, or for images that were resized without cropping or padding from "pixel_size" of
         the items and "spatial_shape" of the batch.
-
-        Args:
-            batch: the evaluator's batch.
-            size: sides of the network's input.
-
-        Returns:
-            ``(B, len(size))`` float64, NaN where it is not known.
         """
         if self.spacing is not None:
             spacing = torch.as_tensor(self.spacing, dtype=torch.float64)

@@ -17,15 +17,19 @@ from ignite.engine import Engine
 from numpy.typing import ArrayLike
 
 from monai_afire.apps.evaluation.metrics import checked_thresholds
+from monai_afire.apps.pages import thumbnail_url
 from monai_afire.apps.results.result_tables import ResultTables
 from monai_afire.metrics.multilabel import check_class_names
-from monai_afire.utils.text import first_few
+from monai_afire.utils.files import path_from
+from monai_afire.utils.text import counted, first_few
 from monai_afire.utils.uncertain_labels import check_label_kind, class_probabilities
 
 _FINE_TUNE = (
     "give the settings of the training (such as --standardize) where the weights do not carry them, evaluate the model "
     "on labeled images of this kind (evaluate.json) and fine-tune it on such images (train.json)"
 )
+
+_SHOWN, _LINES = 100, 3  # images of the page, and classes of each
 
 
 @dataclass(eq=False, repr=False)
@@ -35,7 +39,8 @@ class PredictionWriter(ResultTables):
 
     ``predictions.csv`` has the columns "image", "probability_<class>" and, with thresholds, "threshold_<class>" and
     "decision_<class>": 1 where the probability is >= the threshold, else 0. Of exclusive classes the last column is
-    "decision", the name of the most probable one. The evaluator's output has the logits ``(B, K)`` as "pred".
+    "decision", the name of the most probable one. ``predictions.html`` shows the hundred images of the highest
+    probabilities relative to their thresholds. The evaluator's output has the logits ``(B, K)`` as "pred".
 
     Args:
         items: the data set's items, for the names of the files.
@@ -61,6 +66,7 @@ class PredictionWriter(ResultTables):
     """
 
     table_name = "predictions.csv"
+    derived = ("predictions.html",)
 
     items: Sequence[Mapping[str, Any]]
     class_names: Sequence[str]
@@ -100,7 +106,8 @@ class PredictionWriter(ResultTables):
         self.add_row([source, *(f"{value:.6g}" for value in values), *self._decisions(values)])
 
     def complete(self, described: Mapping[str, Any]) -> None:
-        """Check whether the decisions are plausible."""
+        """Show the first images, and check whether the decisions are plausible."""
+        self._write_page()
         if self.limits is not None and self.label_kind == "multilabel":
             decisions = [f"decision_{name}" for name in self.class_names]
             warn_if_implausible(self.folder / self.table_name, decisions, _FINE_TUNE)
@@ -118,6 +125,29 @@ class PredictionWriter(ResultTables):
         decided = (values >= self.limits).astype(int).tolist()
         decisions = ["" if no else v for no, v in zip(undecided, decided, strict=True)]
         return [*thresholds, *decisions]
+
+    def _write_page(self) -> None:
+        """The images whose probabilities are the highest relative to their thresholds."""
+        table = pd.read_csv(self.folder / self.table_name, dtype={"image": str})
+        values = table[[f"probability_{name}" for name in self.class_names]].to_numpy()
+        limits = np.full(values.shape[1], np.nan) if self.limits is None else self.limits
+        ratios = values / np.where(limits > 0, limits, 1)
+        cards, sources = [], self.sources
+        for row in np.argsort(-ratios.max(1), kind="stable")[:_SHOWN]:
+            lines = []
+            for k in np.argsort(-ratios[row], kind="stable")[:_LINES]:
+                threshold = "" if np.isnan(limits[k]) else f" (threshold {limits[k]:.2g})"
+                text = f"{self.class_names[k]} {values[row, k]:.2g}{threshold}"
+                lines.append((text, bool(values[row, k] >= limits[k])))
+            image = table["image"][row]
+            picture = thumbnail_url(sources.get(image, image))
+            cards.append({"name": path_from(image, self.root), "picture": picture, "lines": lines})
+        order = "relative to their thresholds first; orange: at the threshold or above"
+        sentence = (
+            f"The highest probabilities {'first' if np.isnan(limits).all() else order}. Shown are "
+            f"{len(cards)} of {counted(len(table), 'image')}; all are in {self.table_name}."
+        )
+        self.write_page("predictions.html", "Predictions", sentence, cards)
 
 
 def check_logits(shape: Sequence[int], class_names: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +21,18 @@ import torch
 from ignite.engine import Engine, Events
 from monai.utils import CommonKeys
 
+from monai_afire.apps.pages import render_page
 from monai_afire.data.datalist.scanning import mark_results
 from monai_afire.networks.weights.description import tensor_digest
 from monai_afire.transforms.radiograph_files import MISSING, UNOPENED
-from monai_afire.utils.distributed import (
-    barrier,
-    by_main_rank,
-    global_rank,
-    share_of,
-    world_size,
-)
+from monai_afire.utils.distributed import barrier, by_main_rank, global_rank, share_of, world_size
 from monai_afire.utils.files import (
     atomic_path,
     check_writable,
     common_folder,
     refuse_existing,
     remove_leftovers,
+    write_text,
 )
 from monai_afire.utils.precision import at_least_float32
 
@@ -99,7 +96,7 @@ class ResultTables(ABC):
 
     Attributes:
         items: the data set's items, for the names of the files; each subclass has them as an argument.
-        output_dir: where to write, likewise.
+        output_dir: where to write, likewise; results of another run in it are refused.
         table_name: file name of the table.
         resume: go on with the run in ``output_dir``, if there is one.
         num_threads: threads that write the submitted files.
@@ -108,25 +105,8 @@ class ResultTables(ABC):
         root: folder that results are named relative to; "" for that which all files of the first run have in common.
 
     Raises:
-        FileExistsError: when a new run starts and ``output_dir`` has the results of another one.
-        OSError: when the run starts and ``output_dir`` cannot be written to.
         ValueError: when a resumed run has other weights or settings.
         RuntimeError: when images have no result, as on machines that do not share ``output_dir``.
-
-    Example:
-        >>> import tempfile
-        >>> class Brightness(ResultTables):
-        ...     table_name, output_dir = "brightness.csv", tempfile.mkdtemp()
-        ...     items = [{"image": "a.png"}, {"image": "b.png"}]
-        ...     def header(self):
-        ...         return ["image", "brightness"]
-        ...     def add(self, source, output, batch, row):
-        ...         self.add_row([source, float(output.mean())])
-        >>> tables, engine = Brightness(), Engine(lambda engine, batch: {"pred": batch["image"]})
-        >>> tables.attach(engine)
-        >>> _ = engine.run([{"image": torch.ones(2, 1, 4, 4), "index": torch.arange(2), "rejected": ["", "no image"]}])
-        >>> (tables.folder / "brightness.csv").read_text().split(), tables.num_rejected
-        (['image,brightness', 'a.png,1.0'], 1)
     """
 
     items: Sequence[Mapping[str, Any]]
@@ -143,6 +123,11 @@ class ResultTables(ABC):
     def folder(self) -> Path:
         """Path of ``output_dir``."""
         return Path(self.output_dir)
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Name in the table -> file."""
+        return {written_name(item["image"]): item["image"] for item in self.items}
 
     @abstractmethod
     def header(self) -> Sequence[str]:
@@ -163,11 +148,8 @@ class ResultTables(ABC):
         """
         The items to give to this process's network: its share of all, or of those that a stopped run has left.
 
-        Batches are shared and recorded as a whole, so that an image of the same list is always in the same batch, and
-        its result does not depend on stops and on the number of processes, not even in the last digit.
-
-        Args:
-            batch_size: of the loader that takes the items in their order.
+        Batches of the loader are shared and recorded as a whole: an image of the same list is always in the same batch,
+        and its result does not depend on stops and on the number of processes, not even in the last digit.
         """
         left = [item for item in self.items if written_name(item["image"]) in self.left]
         starts = range(0, len(left), batch_size)
@@ -184,7 +166,7 @@ class ResultTables(ABC):
 
     def _left(self) -> dict[str, FileState]:
         _, done = read_record(self.folder) if self.resume else ({}, {})
-        states = {written_name(item["image"]): file_state(item["image"]) for item in self.items}
+        states = {name: file_state(source) for name, source in self.sources.items()}
         return {name: state for name, state in states.items() if not _is_of(state, done.get(name))}
 
     def attach(self, engine: Engine) -> None:
@@ -220,14 +202,9 @@ class ResultTables(ABC):
         self, batch: Mapping[str, Any], is_number: torch.Tensor
     ) -> Iterator[tuple[int, str]]:
         """
-        Iterate over the images of a batch that have a result; the others go to ``rejected.csv``.
+        Row in the batch and file of the images that have a result; the others go to ``rejected.csv``.
 
-        Args:
-            batch: the evaluator's batch.
-            is_number: ``(B,)`` bool, False where the network's output is NaN or infinite.
-
-        Yields:
-            Row in the batch, and file.
+        ``is_number`` is ``(B,)`` bool, False where the network's output is NaN or infinite.
         """
         indices = batch["index"].tolist()
         reasons = batch.get("rejected", [""] * len(indices))
@@ -272,20 +249,18 @@ class ResultTables(ABC):
         if global_rank() == 0:
             self._write_tables()
 
+    def write_page(self, name: str, title: str, sentence: str, cards: Sequence[Any]) -> None:
+        """Write a page with cards of images: "name", URL of the "picture", "lines" and whether each stands out."""
+        values = {"title": title, "sentence": sentence, "cards": cards}
+        page = render_page("monai_afire.apps.results", "results.html", **values)
+        write_text(self.folder / name, page)
+
     def exit_if_rejected(self) -> None:
-        """
-        End the process with exit code 2 if files were rejected, after saying so; for the command line.
-
-        One of many processes does not end: ``torchrun`` would take it for a failure, and start all of them again.
-
-        Raises:
-            SystemExit: with code 2.
-        """
+        """End the process with exit code 2 if files were rejected, after saying so; for the command line."""
         if self.num_rejected and global_rank() == 0:
-            path = self.folder / _REJECTED
             found = f"{self.num_rejected} of {self.num_files} files were rejected"
-            print(f"{found}: see {path}", file=sys.stderr)
-            if world_size() == 1:
+            print(f"{found}: see {self.folder / _REJECTED}", file=sys.stderr)
+            if world_size() == 1:  # torchrun would start all processes again
                 raise SystemExit(EXIT_CODE_REJECTED)
 
     def _made_with(self, engine: Engine) -> dict[str, str]:
@@ -293,13 +268,9 @@ class ResultTables(ABC):
         network = getattr(engine, "network", None)
         state = {} if network is None else network.state_dict()
         data = getattr(engine.state.dataloader, "dataset", None)
-        used = (getattr(data, "transform", None), getattr(engine, "inferer", None))
-        text = json.dumps(
-            [*used, list(self.header()), self.settings()],
-            default=_attributes,
-            sort_keys=True,
-            skipkeys=True,
-        )
+        used = [getattr(data, "transform", None), getattr(engine, "inferer", None)]
+        used += [list(self.header()), self.settings()]
+        text = json.dumps(used, default=_attributes, sort_keys=True, skipkeys=True)
         tensors = {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
         digest = hashlib.sha256(text.encode()).hexdigest()
         return {"weights": tensor_digest(tensors), "settings": f"sha256:{digest}"}
@@ -310,7 +281,9 @@ class ResultTables(ABC):
         settings, files = read_record(self.folder)
         others = [part for part in made_with if files and settings[part] != made_with[part]]
         if not self.resume or not settings:
-            self._refuse_other_results(bool(files))
+            names = [RECORD] * bool(files) + [self.table_name, _REJECTED, *self.derived]
+            paths = [self.folder / name for name in names]
+            refuse_existing(*(path for path in paths if path.suffix or path.is_dir()))
         elif others:
             raise ValueError(
                 f"{self.folder} has results of other {' and '.join(others)}: resume with those of the run that wrote "
@@ -326,11 +299,6 @@ class ResultTables(ABC):
         mark_results(self.folder, sources, self.folders)
         return root
 
-    def _refuse_other_results(self, have_rows: bool) -> None:
-        names = [RECORD] * have_rows + [self.table_name, _REJECTED, *self.derived]
-        paths = [self.folder / name for name in names]
-        refuse_existing(*(path for path in paths if path.suffix or path.is_dir()))
-
     def _entry(self, name: str, table: str) -> dict[str, Any]:
         new = {"state": self.left[name], "table": table, "rows": [], "files": []}
         return self.rows.setdefault(name, new)
@@ -341,12 +309,10 @@ class ResultTables(ABC):
 
     def _save(self, source: str, save: Callable[..., Path | None], *arguments: Any) -> Path | None:
         path = save(*arguments)
-        if path is not None and self._has_changed(
-            source
-        ):  # its header may be that of another patient
-            path.unlink(missing_ok=True)
-            return None
-        return path
+        if path is None or not self._has_changed(source):
+            return path
+        path.unlink(missing_ok=True)  # its header may be that of another patient
+        return None
 
     def _flush(self) -> None:
         """Append the rows of a batch to the record of this process, when its files are complete."""
@@ -362,27 +328,24 @@ class ResultTables(ABC):
     def _write_tables(self) -> None:
         """Bring the records of all processes together, and make the tables of them."""
         settings, files = read_record(self.folder)
-        sources = {written_name(item["image"]): item["image"] for item in self.items}
+        sources = self.sources
         if missing := [name for name in sources if name not in files]:
             raise RuntimeError(
                 f"{len(missing)} of {len(sources)} images have no result, such as {missing[0]}: all processes need the "
                 f"same list of images, and all machines the same folder {self.folder}"
             )
-        places = {name: place for place, name in enumerate(sources)}
-        ordered = sorted(files, key=lambda name: places.get(name, len(places)))
-        files = {name: files[name] for name in ordered}
+        files = {name: files[name] for name in (*sources, *files)}  # those of other lists last
         self._write_record(settings, files)
         shown = {
             name: _unless_changed(entry, name, sources.get(name, name))
             for name, entry in files.items()
         }
         for table, header in ((self.table_name, self.header()), (_REJECTED, _REJECTED_HEADER)):
-            rows = [
-                row for each in shown.values() if each["table"] == table for row in each["rows"]
-            ]
-            _write_csv(self.folder / table, [header, *rows] if header else rows)
-        self.num_files, self.num_rejected = len(shown), len(rows)
-        self.complete({name: each.get("described") for name, each in shown.items()})
+            own = [entry["rows"] for entry in shown.values() if entry["table"] == table]
+            _write_csv(self.folder / table, [*([header] if header else []), *chain(*own)])
+        self.num_files = len(shown)
+        self.num_rejected = sum(entry["table"] == _REJECTED for entry in shown.values())
+        self.complete({name: entry.get("described") for name, entry in shown.items()})
 
     def _write_record(self, settings: Mapping[str, str], files: Mapping[str, Any]) -> None:
         """Write the record of all processes, whole or not at all; those of the others are in it."""

@@ -19,10 +19,8 @@ from monai.utils import CommonKeys
 from monai_afire.apps.evaluation.segmentation_metrics import segmentation_metrics
 from monai_afire.apps.results.metrics_report import PicturedReport
 from monai_afire.apps.results.pictures.draw import TRUTH_COLOR, class_color, outline_picture
-from monai_afire.apps.results.report_text import format_number, table_lines
 from monai_afire.metrics.multilabel import check_class_names
 from monai_afire.utils.precision import at_least_float32
-from monai_afire.utils.text import counted
 
 
 @dataclass(eq=False, repr=False)
@@ -77,9 +75,7 @@ class SegmentationReport(PicturedReport):
         """One row per image of the batch."""
         batch: Any = engine.state.batch
         output: Any = engine.state.output
-        pred, label = (
-            output[key].as_subclass(torch.Tensor) for key in (CommonKeys.PRED, CommonKeys.LABEL)
-        )
+        pred, label = (output[key].as_subclass(torch.Tensor) for key in ("pred", "label"))
         check_class_names(self.class_names, pred.shape[1])
         self.refuse_nan(pred, batch)
         masks, truth = at_least_float32(pred).sigmoid() >= self.threshold, label > 0.5
@@ -116,21 +112,6 @@ class SegmentationReport(PicturedReport):
         """The sheet."""
         colors = {name: class_color(number) for number, name in enumerate(self.class_names)}
         self.draw_sheet({"truth": TRUTH_COLOR, **colors}, "mean Dice")
-
-    def lines(self, metrics: dict[str, Any]) -> list[str]:
-        """The summary to print."""
-        kind, unit = ("hd95_mm", "mm") if "mean_hd95_mm" in metrics else ("hd95", "pixels")
-        means = {key.removeprefix("mean_"): value for key, value in metrics.items()}
-        rows = {}
-        for name, entry in {**metrics["per_class"], "mean of classes": means}.items():
-            rows[name] = {
-                "Dice": format_number(entry["dice"]),
-                f"HD95 ({unit})": format_number(entry.get(kind), 2),
-            }
-            if "num_present" in entry:
-                rows[name]["Dice where present"] = format_number(entry["dice_where_present"])
-                rows[name]["present in"] = f"{entry['num_present']} of {entry['num_images']}"
-        return [counted(metrics["num_images"], "image"), *table_lines(rows)]
 
     def _measure(
         self, batch: Any, masks: torch.Tensor, truth: torch.Tensor, known: torch.Tensor

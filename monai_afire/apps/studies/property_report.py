@@ -18,7 +18,7 @@ import pandas as pd
 import torch
 from tqdm.auto import tqdm
 
-from monai_afire.apps.results.html_page import render_page
+from monai_afire.apps.pages import render_page
 from monai_afire.apps.results.pictures.style import figure_url
 from monai_afire.apps.studies.images import StudyImages
 from monai_afire.apps.studies.study import NothingToCompareError, StudyResult

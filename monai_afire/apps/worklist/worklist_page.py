@@ -14,7 +14,7 @@ from urllib.parse import quote
 import numpy as np
 import pandas as pd
 
-from monai_afire.apps.results.html_page import render_page
+from monai_afire.apps.pages import render_page
 from monai_afire.apps.results.pictures.heat_map import ANCHORS, MARK_COLOR, OPACITY
 from monai_afire.apps.worklist.batch_report import flag_rates
 from monai_afire.apps.worklist.heat_panels import KEY, KEY_STARTS

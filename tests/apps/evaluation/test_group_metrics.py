@@ -54,33 +54,6 @@ def test_weights_repeat_images(seed: int) -> None:
         assert measured.tolist() == pytest.approx(naive(truth.repeat(row), values.repeat(row), 0.5))
 
 
-def test_a_sample_without_one_label_is_not_defined() -> None:
-    samples = np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    no_negative, no_positive = weighted_metrics(samples, [1, 1, 0], [0.2, 0.9, 0.4], 0.5).to_dict(
-        "records"
-    )
-    assert no_negative["sensitivity"] == no_negative["accuracy"] == 0.5
-    assert no_positive["specificity"] == no_positive["accuracy"] == 1
-    undefined = "auc", "average_precision"
-    assert all(math.isnan(no_negative[name]) for name in (*undefined, "specificity"))
-    assert all(math.isnan(no_positive[name]) for name in (*undefined, "sensitivity", "f1"))
-    without = weighted_metrics(np.ones((1, 3)), [1, 1, 0], [0.2, 0.9, 0.4]).iloc[0]
-    assert without["auc"] == 0.5
-    assert without[2:].isna().all()
-
-
-def test_patients_are_drawn_whole() -> None:
-    patients = ["a", "b", "a", "c", "b", "a"]
-    weights = patient_weights(patients, 4000, seed=1)
-    assert weights.shape == (4000, 6)
-    assert (weights[:, [0, 0, 1]] == weights[:, [2, 5, 4]]).all()
-    assert (weights[:, [0, 1, 3]].sum(1) == 3).all()  # as many patients as there are
-    assert weights.mean(0) == pytest.approx(1, abs=0.05)
-    assert (weights[:, 3] == 0).mean() == pytest.approx((2 / 3) ** 3, abs=0.03)
-    assert np.array_equal(weights, patient_weights(patients, 4000, seed=1))
-    assert not np.array_equal(weights, patient_weights(patients, 4000, seed=2))
-
-
 def age_band(text: str) -> str:
     if not text:
         return ""
@@ -150,19 +123,3 @@ def test_no_threshold_and_no_intervals() -> None:
     assert math.isnan(entry["per_class"]["a"]["sensitivity"])
     assert entry["per_class"]["b"]["sensitivity"] > 0
     assert math.isnan(entry["sensitivity"])  # of both classes it is not known
-
-
-def test_intervals_are_wider_over_few_patients() -> None:
-    rng = np.random.default_rng(0)
-    patients = np.repeat(np.arange(20), 10)
-    labels = (patients % 2).astype(float)[:, None]
-    # all images of a patient have the same score
-    scores = labels + rng.normal(size=20)[patients][:, None]
-    width = {}
-    for kind, names in (("patients", patients), ("images", np.arange(200))):
-        table = pd.DataFrame({"patient_id": names.astype(str), "sex": "F"})
-        low, high = subgroup_metrics(table, labels, scores, [0.5], ["a"], 300)["sex"]["F"][
-            "auc_interval"
-        ]
-        width[kind] = high - low
-    assert width["patients"] > 2 * width["images"]

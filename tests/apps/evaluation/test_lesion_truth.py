@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from monai_afire.apps.evaluation.lesion_truth import lesion_truth
-from monai_afire.transforms.radiograph_files import RadiographError
 
 # ---- where lesions are, by a mask
 
@@ -67,20 +65,6 @@ def test_mask_counts_before_boxes_and_empty_entries_do_not(tmp_path: Path) -> No
     assert truth.sum() == lesion_mask().sum()
 
 
-def test_empty_mask_is_known_to_be_empty(tmp_path: Path) -> None:
-    Image.fromarray(np.zeros((40, 40), np.uint8)).save(tmp_path / "mask.png")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # a blank mask is nothing to warn of
-        truth = lesion_truth({"mask": str(tmp_path / "mask.png")}, (40, 40), (20, 20))
-    assert truth is not None
-    assert not truth.any()
-
-
-def test_missing_mask_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RadiographError, match="no_such_mask"):
-        lesion_truth({"mask": str(tmp_path / "no_such_mask.png")}, (40, 40), (20, 20))
-
-
 # ---- where lesions are, by boxes
 
 
@@ -115,20 +99,6 @@ def test_pixels_that_a_box_touches(
     np.testing.assert_array_equal(truth, naive_boxes(boxes, shape, size))
 
 
-@pytest.mark.parametrize("box", [(-9, 0, 5, 8), (0, -9, 8, 5), (8, 0, 5, 5), (0, 16, 5, 5)])
-def test_boxes_beside_the_image_mark_nothing(box: tuple[int, int, int, int]) -> None:
-    truth = lesion_truth({"boxes": [box]}, (16, 8), (16, 8))
-    assert truth is not None
-    assert not truth.any()
-
-
-def test_boxes_are_columns_first() -> None:
-    truth = lesion_truth({"boxes": [[2, 10, 3, 4]]}, (20, 8), (20, 8))
-    assert truth is not None
-    assert np.argwhere(truth).min(0).tolist() == [10, 2]
-    assert np.argwhere(truth).max(0).tolist() == [13, 4]
-
-
 @pytest.mark.parametrize(("shown", "size"), [(100, 224), (600, 128), (700, 49), (49, 49)])
 def test_box_that_ends_between_two_pixels_touches_one_only(shown: int, size: int) -> None:
     """In binary fractions 50 * (224 / 100) is more than 112."""
@@ -140,13 +110,6 @@ def test_box_that_ends_between_two_pixels_touches_one_only(shown: int, size: int
             assert truth[0].sum() == (
                 math.ceil(before) if box[0] == 0 else size - math.floor(before)
             )
-
-
-def test_fractional_boxes() -> None:
-    truth = lesion_truth({"boxes": [[225.08, 547.02, 86.78, 79.19]]}, (1024, 1024), (1024, 1024))
-    assert truth is not None
-    assert np.argwhere(truth).min(0).tolist() == [547, 225]
-    assert np.argwhere(truth).max(0).tolist() == [626, 311]
 
 
 @pytest.mark.parametrize(

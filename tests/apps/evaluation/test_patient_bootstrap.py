@@ -4,14 +4,19 @@
 
 from __future__ import annotations
 
-import warnings
+import math
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from monai_afire.apps.evaluation import bootstrap_aucs, bootstrap_p_value, patient_weights
+from monai_afire.apps.evaluation import (
+    bootstrap_aucs,
+    bootstrap_p_value,
+    patient_weights,
+    weighted_metrics,
+)
 from monai_afire.metrics import mean_auc
 
 
@@ -52,14 +57,6 @@ def test_each_image_once_is_the_auc() -> None:
     )
 
 
-def test_images_of_a_patient_are_drawn_together() -> None:
-    """With two patients there are three different samples."""
-    labels, scores = np.array([[1.0], [0.0], [1.0], [0.0]]), np.array([[2.0], [1.0], [0.0], [1.5]])
-    weights = patient_weights(["a", "a", "b", "b"], num_samples=40)
-    np.testing.assert_array_equal(weights[:, 0], weights[:, 1])
-    assert set(np.round(bootstrap_aucs(labels, scores, weights), 6)) == {0.0, 0.5, 1.0}
-
-
 def test_one_patient_says_nothing_of_others() -> None:
     weights = patient_weights(["a"] * 4, num_samples=20, include_original=True)
     assert (weights[0] == 1).all()
@@ -87,15 +84,6 @@ def test_the_original_sample_comes_before_the_same_draws() -> None:
         np.testing.assert_array_equal(weights[1:], patient_weights(patients, num_samples=5, seed=2))
 
 
-def test_a_sample_without_both_labels_has_no_auc() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = bootstrap_aucs(
-            np.array([[1.0], [0.0]]), np.array([[1.0], [0.0]]), np.array([[2.0, 0.0], [1.0, 1.0]])
-        )
-    np.testing.assert_array_equal(found, [np.nan, 1.0])
-
-
 def test_p_value_counts_both_sides() -> None:
     differences = np.random.default_rng(0).normal(0.5, 1, 200)
     below = sum(value <= 0 for value in differences)
@@ -103,3 +91,30 @@ def test_p_value_counts_both_sides() -> None:
     assert bootstrap_p_value(-differences) == bootstrap_p_value(differences)
     assert bootstrap_p_value([0.0] * 5) == 1
     assert np.isnan(bootstrap_p_value([np.nan]))
+
+
+def test_a_sample_without_one_label_is_not_defined() -> None:
+    samples = np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    no_negative, no_positive = weighted_metrics(samples, [1, 1, 0], [0.2, 0.9, 0.4], 0.5).to_dict(
+        "records"
+    )
+    assert no_negative["sensitivity"] == no_negative["accuracy"] == 0.5
+    assert no_positive["specificity"] == no_positive["accuracy"] == 1
+    undefined = "auc", "average_precision"
+    assert all(math.isnan(no_negative[name]) for name in (*undefined, "specificity"))
+    assert all(math.isnan(no_positive[name]) for name in (*undefined, "sensitivity", "f1"))
+    without = weighted_metrics(np.ones((1, 3)), [1, 1, 0], [0.2, 0.9, 0.4]).iloc[0]
+    assert without["auc"] == 0.5
+    assert without[2:].isna().all()
+
+
+def test_patients_are_drawn_whole() -> None:
+    patients = ["a", "b", "a", "c", "b", "a"]
+    weights = patient_weights(patients, 4000, seed=1)
+    assert weights.shape == (4000, 6)
+    assert (weights[:, [0, 0, 1]] == weights[:, [2, 5, 4]]).all()
+    assert (weights[:, [0, 1, 3]].sum(1) == 3).all()  # as many patients as there are
+    assert weights.mean(0) == pytest.approx(1, abs=0.05)
+    assert (weights[:, 3] == 0).mean() == pytest.approx((2 / 3) ** 3, abs=0.03)
+    assert np.array_equal(weights, patient_weights(patients, 4000, seed=1))
+    assert not np.array_equal(weights, patient_weights(patients, 4000, seed=2))

@@ -95,28 +95,6 @@ def test_empty_and_full_masks_by_hand() -> None:
     )
 
 
-def test_shift_is_the_distance() -> None:
-    truth = torch.zeros(1, 1, 40, 40, dtype=torch.bool)
-    truth[..., 5:20, 5:20] = True
-    result = segmentation_metrics(truth.roll((0, 4), (2, 3)), truth, [0.25])
-    assert result["dice"].item() == pytest.approx(11 / 15)
-    assert result["hd95"].item() == pytest.approx(1.0)
-
-
-def test_unknown_pixel_size_leaves_dice_alone() -> None:
-    masks = torch.ones(2, 1, 4, 4, dtype=torch.bool)
-    result = segmentation_metrics(masks, masks, [NAN, 1.0])
-    assert result["dice"].tolist() == [[1], [1]]
-    np.testing.assert_equal(result["hd95"].numpy(), [[NAN], [0]])
-
-
-def test_volumes() -> None:
-    masks = torch.zeros(1, 1, 6, 6, 6, dtype=torch.bool)
-    masks[..., 1:3, 1:3, 1:3] = True
-    result = segmentation_metrics(masks.roll(2, 4), masks)
-    assert (result["dice"].item(), result["hd95"].item()) == (0.0, 2.0)
-
-
 def test_refuses_what_is_no_pair_of_masks() -> None:
     mask = torch.ones(2, 1, 4, 4, dtype=torch.bool)
     with pytest.raises(ValueError, match="bool"):

@@ -50,11 +50,3 @@ def test_the_table_is_that_of_monai(tmp_path: Path) -> None:
     with (tmp_path / "embeddings.csv").open(newline="") as file:
         values = [[float(cell) for cell in row[1:]] for row in csv.reader(file)]
     assert torch.equal(torch.tensor(values), FEATURES.flatten(2).mean(2)), "no digit is lost"
-
-
-def test_a_file_that_cannot_be_read_has_no_row(tmp_path: Path) -> None:
-    encode(tmp_path, rejected="/data/c.png")
-    assert [line.split(",")[0] for line in (tmp_path / "embeddings.csv").read_text().split()] == [
-        item["image"] for item in ITEMS if item["image"] != "/data/c.png"
-    ]
-    assert (tmp_path / "rejected.csv").read_text().split() == ["image,reason", "/data/c.png,broken"]

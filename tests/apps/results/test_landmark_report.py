@@ -60,7 +60,7 @@ def run(
     return json.loads((folder / "metrics.json").read_text())
 
 
-def test_figures_equal_a_loop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_equal_a_loop(tmp_path: Path) -> None:
     truth = random_points(9, 0)
     found = (truth + random_points(9, 1) % 4 - 1).clamp(0, 39)
     truth[2, 1] = truth[4] = truth[5, 0, 0] = NAN
@@ -95,25 +95,9 @@ def test_figures_equal_a_loop(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         pixels = np.asarray(sheet.convert("RGB")).astype(int)
     for color in ((0, 229, 255), (255, 140, 0)):
         assert (np.abs(pixels - color).max(-1) < 20).any()
-    printed = capsys.readouterr().out
-    for words in ("9 images", "pixels", "carina", "≤ 2.1%", "≤ 4.9%"):
-        assert words in printed
 
 
-def test_figures_do_not_depend_on_the_batches(tmp_path: Path) -> None:
-    truth, maps = random_points(7, 2), heatmaps(random_points(7, 3))
-    once, thrice = (run(tmp_path / str(size), maps, truth, size) for size in (7, 2))
-    assert once == thrice
-
-
-def test_a_perfect_network(tmp_path: Path) -> None:
-    truth = random_points(4, 4)
-    metrics = run(tmp_path, heatmaps(truth), truth)
-    assert metrics["mean_radial_error_pixels"] == 0
-    assert [metrics[f"success_rate_{r}%"] for r in (1, 2, 3, 4)] == [1, 1, 1, 1]
-
-
-def test_millimeters_where_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_millimeters_where_known(tmp_path: Path) -> None:
     truth = torch.full((2, 3, 2), 20.0)
     found = truth + torch.tensor([3.0, 4.0])
     items = [
@@ -124,7 +108,6 @@ def test_millimeters_where_known(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert metrics["mean_radial_error_pixels"] == 5
     assert metrics["mean_radial_error_mm"] == pytest.approx(math.hypot(3, 16))
     assert metrics["mean_radial_error"] == pytest.approx(math.hypot(3 / 40, 4 / 50))
-    assert "mm" in capsys.readouterr().out
 
 
 def test_coarser_maps_point_into_the_image(tmp_path: Path) -> None:
@@ -135,9 +118,7 @@ def test_coarser_maps_point_into_the_image(tmp_path: Path) -> None:
     ] == pytest.approx(0, abs=1e-5)
 
 
-def test_landmarks_that_are_not_found_are_failures(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_landmarks_that_are_not_found_are_failures(tmp_path: Path) -> None:
     truth = random_points(2, 5)
     found = truth.clone()
     found[0, 0] = NAN  # a flat map
@@ -146,15 +127,13 @@ def test_landmarks_that_are_not_found_are_failures(
     assert metrics["mean_radial_error_pixels"] == 0
     assert metrics["success_rate_4%"] == pytest.approx(5 / 6)
     assert metrics["per_landmark"]["apex"]["success_rate_4%"] == 0.5
-    assert "1 of 6 landmarks were not found" in capsys.readouterr().out
 
 
-def test_one_image_and_nothing_known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_image_and_nothing_known(tmp_path: Path) -> None:
     metrics = run(tmp_path, heatmaps(random_points(1, 6)), torch.full((1, 3, 2), NAN))
     assert metrics["num_known"] == 0
     assert metrics["mean_radial_error"] is metrics["success_rate_1%"] is None
     assert not (tmp_path / "landmarks.png").exists()
-    assert "n/a" in capsys.readouterr().out
 
 
 def test_refuses_what_cannot_be_judged(tmp_path: Path) -> None:

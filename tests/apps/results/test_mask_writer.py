@@ -7,10 +7,12 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
 import torch
+from html_pages import Elements
 from ignite.engine import Engine
 from PIL import Image
 
@@ -134,46 +136,34 @@ def test_cardiothoracic_ratio(tmp_path: Path) -> None:
     assert [row["cardiothoracic_ratio"] for row in rows] == ["0.5", ""]
 
 
-def test_rejected_files_are_listed(tmp_path: Path) -> None:
-    items = items_of(tmp_path / "in", "a.png", "b.png", "c.png")
-    pred = torch.zeros(3, 2, 8, 8)
-    pred[2, 1, 3, 3] = NAN
-    writer = SegmentationWriter(items, NAMES, str(tmp_path / "out"))
-    run(writer, batches(pred, (9, 9), rejected=["", "broken", ""]))
-    rejected = read_csv(tmp_path / "out/rejected.csv")
-    assert [Path(row["image"]).name for row in rejected] == ["b.png", "c.png"]
-    assert rejected[0]["reason"] == "broken"
-    assert "NaN" in rejected[1]["reason"]
-    assert len(list((tmp_path / "out").rglob("*.png"))) == 3
-    with pytest.raises(SystemExit) as exit_code:
-        writer.exit_if_rejected()
-    assert exit_code.value.code == 2
-
-
-def test_what_goes_wrong_in_a_thread_is_raised(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/masks").write_text("a file where a folder is needed")
-    writer = SegmentationWriter(items_of(tmp_path, "a.png"), NAMES, str(tmp_path / "out"))
-    with pytest.raises(OSError, match="masks"):
-        run(writer, batches(torch.zeros(1, 2, 8, 8), (9, 9)))
-
-
-@pytest.mark.parametrize("name", ["a/b", "..", "a\\b", " x", "", "."])
-def test_classes_must_be_able_to_name_folders(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="folders"):
-        SegmentationWriter([], ["heart", name], str(tmp_path))
-
-
-def test_refuses_other_options(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="threshold"):
-        SegmentationWriter([], NAMES, str(tmp_path), threshold=1.0)
-    with pytest.raises(ValueError, match="more than once"):
-        LandmarkWriter([], ["a", "a"], str(tmp_path))
-    with pytest.raises(ValueError, match="2 class names"):
+@pytest.mark.parametrize(
+    ("names", "options", "named"),
+    [
+        (["heart", "a/b"], {}, "a/b"),
+        (["heart", ".."], {}, "class names"),
+        (["heart", ""], {}, "class names"),
+        (["heart", "heart"], {}, "heart"),
+        (NAMES, {"threshold": 1.0}, "threshold"),
+        (["heart"], {}, "class names"),
+    ],
+)
+def test_refused_settings(tmp_path: Path, names: list, options: Any, named: str) -> None:
+    with pytest.raises(ValueError, match=named):
         run(
-            SegmentationWriter(items_of(tmp_path, "a"), NAMES, str(tmp_path)),
-            batches(torch.zeros(1, 3, 8, 8), (9, 9)),
+            SegmentationWriter(items_of(tmp_path, "a"), names, str(tmp_path), **options),
+            batches(torch.zeros(1, 2, 8, 8), (9, 9)),
         )
+
+
+def test_page_of_the_overlays(tmp_path: Path) -> None:
+    items = items_of(tmp_path / "in", "a.png", "day #1/b.png")
+    pred = torch.stack([torch.stack([half(True), half(False)])] * 2)
+    run(SegmentationWriter(items, NAMES, str(tmp_path / "out")), batches(pred, (60, 40)))
+    text = (tmp_path / "out/segmentation.html").read_text(encoding="utf-8")
+    pictures = [unquote(each["src"] or "") for each in Elements(text).named("img")]
+    assert pictures == ["overlays/a.png", "overlays/day #1/b.png"]
+    assert all((tmp_path / "out" / picture).is_file() for picture in pictures)
+    assert text.count("left lung 50.0 %") == 2
 
 
 def test_landmarks_in_pixels_of_the_file(tmp_path: Path) -> None:
@@ -213,13 +203,3 @@ def test_landmarks_are_drawn_where_they_are(tmp_path: Path) -> None:
     assert pixels.shape == (160, 320, 3)
     rows, columns = np.nonzero(np.ptp(pixels, axis=-1) > 60)
     assert (rows.mean(), columns.mean()) == pytest.approx((45, 250), abs=1)
-
-
-def test_landmarks_of_rejected_files(tmp_path: Path) -> None:
-    items = items_of(tmp_path / "in", "a.png", "b.png")
-    maps = torch.rand(2, 1, 8, 8)
-    maps[0, 0, 1, 1] = NAN
-    writer = LandmarkWriter(items, ["apex"], str(tmp_path / "out"), overlays=False)
-    run(writer, batches(maps, (9, 9), rejected=["", "broken"]))
-    assert read_csv(tmp_path / "out/landmarks.csv") == []
-    assert writer.num_rejected == 2

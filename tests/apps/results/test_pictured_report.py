@@ -68,26 +68,6 @@ def test_the_worst_and_the_best(
     )
 
 
-def test_nothing_to_show(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert shown(monkeypatch, tmp_path, [NAN], 4) == []
-
-
-def test_a_second_run_starts_afresh(tmp_path: Path) -> None:
-    engine = Engine(lambda engine, batch: None)
-    report = Scores(str(tmp_path), 1)
-    report.attach(engine)
-    for name in ("first", "second"):
-        report.output_dir = str(tmp_path / name)
-        engine.run([[1.0, 2.0]])
-        assert report.num_scored == 2
-        assert (tmp_path / name / "sheet.png").exists()
-
-
-def test_at_least_one_picture(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="num_pictures"):
-        Scores(str(tmp_path), 0)
-
-
 def test_pixel_sizes_by_hand() -> None:
     items = [
         {"pixel_size": 0.2},

@@ -114,16 +114,12 @@ def landmark_picture(
     scale = canvas.width / np.asarray(image).shape[1]
     # x before y, in the coordinates of the canvas, where a pixel's center lies half a pixel inside
     points, targets = ((p[:, ::-1] + 0.5) * scale for p in (points, targets))
-    draw, radius = ImageDraw.Draw(canvas), max(canvas.size) / 110
+    draw, radius, width = ImageDraw.Draw(canvas), max(canvas.size) / 110, round(1.5 * SMOOTHING)
     for point, target in zip(points, targets, strict=True):
         if np.isfinite([point, target]).all():
-            draw.line(
-                [tuple(target), tuple(point)], fill=CLASS_COLORS[0], width=round(1.5 * SMOOTHING)
-            )
-    for centers, size, style in (
-        (targets, 1.5 * radius, {"outline": TRUTH_COLOR, "width": round(1.5 * SMOOTHING)}),
-        (points, 0.7 * radius, {"fill": CLASS_COLORS[0]}),
-    ):
+            draw.line([tuple(target), tuple(point)], fill=CLASS_COLORS[0], width=width)
+    ring, dot = {"outline": TRUTH_COLOR, "width": width}, {"fill": CLASS_COLORS[0]}
+    for centers, size, style in ((targets, 1.5 * radius, ring), (points, 0.7 * radius, dot)):
         for x, y in centers[np.isfinite(centers).all(1)]:
             draw.ellipse([x - size, y - size, x + size, y + size], **style)
     return np.asarray(canvas.reduce(SMOOTHING))
@@ -146,23 +142,27 @@ def _canvas(image: ArrayLike, side: int) -> Image.Image:
 
 def captioned(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """A picture ``(H, W, 3)`` that says in its lower left corner that it is no clinical result."""
-    size, canvas = text_size(picture), Image.fromarray(picture)
+    size = text_size(picture)
     place = (size // 2, picture.shape[0] - size // 2)
-    font = ImageFont.truetype(_FONT, size)
-    ImageDraw.Draw(canvas).text(
-        place, NOT_CLINICAL, _WHITE, font, "ls", stroke_width=max(1, size // 10), stroke_fill=_BLACK
-    )
-    return np.asarray(canvas)
+    return _with_texts(picture, {NOT_CLINICAL: _WHITE}, place, "ls")
 
 
 def with_legend(picture: NDArray[np.uint8], legend: Mapping[str, Color]) -> NDArray[np.uint8]:
     """A picture ``(H, W, 3)`` with names in their colors in its upper left corner; what does not fit is cut."""
+    size = text_size(picture)
+    return _with_texts(picture, legend, (size // 2, size // 2), "la")
+
+
+def _with_texts(
+    picture: NDArray[np.uint8], texts: Mapping[str, Color], place: tuple[int, int], anchor: str
+) -> NDArray[np.uint8]:
+    """A picture with lines of text in their colors, with black edges, the first one at a place (x, y)."""
     size, canvas = text_size(picture), Image.fromarray(picture)
+    edge = {"stroke_width": max(1, size // 10), "stroke_fill": _BLACK}
     font, draw = ImageFont.truetype(_FONT, size), ImageDraw.Draw(canvas)
-    for line, (name, color) in enumerate(legend.items()):
-        place = (size // 2, size // 2 + round(1.3 * size * line))
-        edge = max(1, size // 10)
-        draw.text(place, name, color, font, "la", stroke_width=edge, stroke_fill=_BLACK)
+    for line, (text, color) in enumerate(texts.items()):
+        at = (place[0], place[1] + round(1.3 * size * line))
+        draw.text(at, text, color, font, anchor, **edge)
     return np.asarray(canvas)
 
 

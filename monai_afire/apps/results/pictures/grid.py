@@ -51,14 +51,6 @@ def image_grid(
         columns: pictures side by side.
         title: of the page.
         inches: width of a picture.
-
-    Returns:
-        The figure.
-
-    Example:
-        >>> figure = image_grid([np.zeros((8, 8, 3), np.uint8)] * 3, ["a", "b", "c"], columns=2)
-        >>> [axis.get_title() for axis in figure.axes]
-        ['a', 'b', 'c']
     """
     across = min(columns, len(pictures))
     down = -(-len(pictures) // across)
@@ -109,14 +101,6 @@ def contact_sheet(
         high: smallest heat in the strongest color.
         title: of the page, and how its images were chosen.
         meaning: of the heat, beside its bar.
-
-    Returns:
-        The figure.
-
-    Example:
-        >>> image, heat = np.full((32, 32), 0.5), np.eye(32)
-        >>> contact_sheet([image] * 2, [heat] * 2, ["a: 0.9", "b: 0.1"], masks=[None, heat]).axes[-1].get_ylabel()
-        'anomaly per pixel'
     """
     targets = [None] * len(images) if masks is None else masks
     pairs = [

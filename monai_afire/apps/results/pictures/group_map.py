@@ -31,25 +31,11 @@ def map_figure(
     A panel for each encoder, a color and a marker for each group.
 
     Args:
-        maps: for each encoder ``(N, 2)``, e.g. of :func:`monai_afire.apps.studies.grouping.tsne_map`.
+        maps: for each encoder ``(N, 2)``, such as a t-SNE map; at least one.
         groups: for each encoder the group of each point.
         captions: for each encoder a line below its name.
         paired: whether each two groups, in order of appearance, share color and marker, the second one hollow.
-
-    Returns:
-        The figure.
-
-    Raises:
-        ValueError: without an encoder, or when an encoder has not as many groups as points.
-
-    Example:
-        >>> import numpy as np
-        >>> figure = map_figure({"untrained": np.random.rand(4, 2)}, {"untrained": ["a", "a", "b", "b"]})
-        >>> [text.get_text() for text in figure.legends[0].get_texts()]
-        ['a', 'b']
     """
-    if not maps:
-        raise ValueError("no map to draw: give that of at least one encoder")
     order = list(dict.fromkeys(group for name in maps for group in groups[name]))
     styles = [_point_style(number, paired) for number in range(len(order))]
     rows = -(-len(maps) // _PANELS_PER_ROW)

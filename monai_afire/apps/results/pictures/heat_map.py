@@ -36,8 +36,7 @@ def overlay_heat_map(
     Lay a heat map over a radiograph: no color where the heat is at most ``low``, the strongest from ``high`` on.
 
     Between the two, opacity and place in ``HEAT_COLORS`` grow in proportion to the heat, in 255 steps. With the same
-    ``low`` and ``high`` the same color means the same heat in all pictures. Without ``fades``, all colors are equally
-    opaque, so that weak heat is seen, too, and has an edge at ``low``.
+    ``low`` and ``high`` the same color means the same heat in all pictures.
 
     Args:
         image: radiograph ``(H, W)`` in [0, 1].
@@ -45,17 +44,13 @@ def overlay_heat_map(
         low: largest heat that is not shown.
         high: smallest heat that is shown in the strongest color.
         alpha: opacity of the strongest color, in (0, 1].
-        fades: whether weaker colors are less opaque.
+        fades: whether weaker colors are less opaque; else weak heat has an edge at ``low``.
 
     Returns:
         ``(H, W, 3)``, the colors red, green and blue.
 
     Raises:
         ValueError: for other shapes, an image beyond [0, 1], NaN, or a range that is none.
-
-    Example:
-        >>> overlay_heat_map([[0.0, 0.0, 1.0]], [[0.1, 0.2, 0.9]], low=0.2, high=0.8, alpha=1.0).tolist()
-        [[[0, 0, 0], [0, 0, 0], [190, 0, 70]]]
     """
     picture, values = np.asarray(image, dtype=np.float32), np.asarray(heat, dtype=np.float64)
     if picture.ndim != 2 or picture.shape != values.shape:

@@ -26,6 +26,7 @@ from monai_afire.utils.text import counted
 from monai_afire.visualize.figures import save_figure
 
 _CHANCE: dict[str, Any] = {"color": "0.5", "linestyle": (0, (2, 2)), "linewidth": 1}
+_DOT: dict[str, Any] = {"marker": "o", "linestyle": "", "markeredgecolor": "black"}
 _LINES = ("-", "--", ":", "-.")
 _SIDE, _LEGEND_LINE = 4.2, 0.2  # inches
 
@@ -40,14 +41,6 @@ def roc_pr_figure(
         labels: ``(M,)`` of 1 (abnormal) and 0 (normal), both of which occur.
         scores: ``{name: (M,)}``, larger is more abnormal.
         path: the file; its extension says the format. None writes none.
-
-    Returns:
-        The figure.
-
-    Example:
-        >>> figure = roc_pr_figure([0, 0, 1, 1], {"a score": [0.1, 0.4, 0.4, 0.8]})
-        >>> [text.get_text() for text in figure.legends[0].get_texts()]
-        ['a score: AUC 0.875, AP 0.833', 'chance: AUC 0.500, AP 0.500']
     """
     from sklearn import metrics  # takes a second to import
 
@@ -58,22 +51,18 @@ def roc_pr_figure(
     frame(precision_recall, "Precision-recall", "recall (sensitivity)", "precision", grid="both")
     names = []
     for number, (name, values) in enumerate(scores.items()):
-        auc = roc_auc(truth, values)
-        ranks = rankdata(
-            values
-        )  # the order alone matters, and scikit-learn refuses infinite scores
+        ranks = rankdata(values)  # as scikit-learn refuses infinite scores
         false_positives, sensitivity, _ = metrics.roc_curve(truth, ranks)
         precision, recall, _ = metrics.precision_recall_curve(truth, ranks)
         roc.plot(false_positives, sensitivity, **_curve_style(number))
         precision_recall.step(recall, precision, where="post", **_curve_style(number))
         average_precision = metrics.average_precision_score(truth, ranks)
-        names.append(f"{name}: AUC {auc:.3f}, AP {average_precision:.3f}")
+        names.append(f"{name}: AUC {roc_auc(truth, values):.3f}, AP {average_precision:.3f}")
     roc.plot([0, 1], [0, 1], **_CHANCE)
     precision_recall.plot([0, 1], [truth.mean()] * 2, **_CHANCE)
     precision_recall.set_ylim(-0.03, 1.03)
-    figure.suptitle(
-        f"{truth.sum()} abnormal and {(~truth).sum()} normal images", fontsize=LABEL_SIZE + 2
-    )
+    counts = f"{truth.sum()} abnormal and {(~truth).sum()} normal images"
+    figure.suptitle(counts, fontsize=LABEL_SIZE + 2)
     legend_below(figure, roc.lines, [*names, f"chance: AUC 0.500, AP {truth.mean():.3f}"])
     save_figure(figure, path)
     return figure
@@ -96,12 +85,6 @@ def class_roc_figure(
 
     Returns:
         The figure. A class that has not both labels has no curve, which the legend says.
-
-    Example:
-        >>> labels, scores = {"Edema": [0, 0, 1, 1], "Fracture": []}, {"Edema": [0.1, 0.4, 0.4, 0.8], "Fracture": []}
-        >>> figure = class_roc_figure(labels, scores, thresholds={"Edema": 0.8})
-        >>> [text.get_text() for text in figure.legends[0].get_texts()]
-        ['Edema: AUC 0.875', 'Fracture: not defined', 'chance', 'threshold']
     """
     from sklearn.metrics import roc_curve
 
@@ -123,17 +106,16 @@ def class_roc_figure(
             reached = (levels >= threshold).sum() - 1
             marks.append((x[reached], y[reached], style["color"]))
     axis.plot([0, 1], [0, 1], **_CHANCE)
-    names.append("chance")
+    handles, names = [*axis.lines], [*names, "chance"]
     for x, y, color in marks:
-        axis.plot([x], [y], "o", color=color, markeredgecolor="black")
-    handles = axis.lines[: len(names)]
+        axis.plot([x], [y], color=color, **_DOT)
     if marks:
-        handles = [*handles, *axis.plot([], [], "o", color="0.6", markeredgecolor="black")]
+        handles += axis.plot([], [], color="0.6", **_DOT)
         names.append("threshold")
-    mean = (
-        f"mean AUC {np.mean(areas):.3f} of {len(areas)} of {len(labels)} classes" if areas else ""
-    )
-    frame(axis, mean or "no class has both labels", "1 - specificity", "sensitivity", grid="both")
+    title = "no class has both labels"
+    if areas:
+        title = f"mean AUC {np.mean(areas):.3f} of {len(areas)} of {len(labels)} classes"
+    frame(axis, title, "1 - specificity", "sensitivity", grid="both")
     legend_below(figure, handles, names)
     save_figure(figure, path)
     return figure

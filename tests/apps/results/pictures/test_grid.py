@@ -4,13 +4,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from PIL import Image
 
-from monai_afire.apps.results.pictures import contact_sheet, image_grid
+from monai_afire.apps.results.pictures import contact_sheet
 from monai_afire.apps.results.pictures.heat_map import overlay_heat_map
 from monai_afire.visualize.figures import figure_to_array
 
@@ -23,25 +20,6 @@ def gray(level: float, height: int = 40, width: int = 40) -> np.ndarray:
 
 def near(picture: np.ndarray, color: tuple[int, int, int]) -> np.ndarray:
     return np.abs(picture.astype(int) - np.array(color)).max(-1) < 40
-
-
-def test_grid(tmp_path: Path) -> None:
-    pictures = [np.full((20, 30 + number, 3), 40 * number, np.uint8) for number in range(5)]
-    titles = [f"$a_b{{{number}\nsecond" for number in range(4)] + ["very long " * 60]
-    figure = image_grid(
-        pictures, titles, tmp_path / "sheet.png", {"$x^": (255, 0, 0)}, columns=3, title="$%_all"
-    )
-    assert len(figure.axes) == 5
-    assert figure.axes[1].get_title() == titles[1]
-    assert figure.axes[4].get_title().endswith("…")
-    boxes = [axis.get_position() for axis in figure.axes]
-    assert boxes[0].x0 < boxes[1].x0
-    assert min(boxes[0].y0, boxes[2].y0) > boxes[3].y1
-    assert boxes[0].x0 < boxes[1].x0
-    assert min(boxes[0].y0, boxes[2].y0) > boxes[3].y1
-    with Image.open(tmp_path / "sheet.png") as sheet:
-        assert sheet.width > 3 * 400
-        assert near(np.asarray(sheet.convert("RGB")), (255, 0, 0)).any()
 
 
 def test_heat_is_shared_by_all_pictures_of_a_contact_sheet() -> None:
@@ -79,18 +57,3 @@ def test_lesions_are_outlined_in_both_pictures() -> None:
         middle = slice(int(0.25 * side), int(0.65 * side)), slice(int(0.15 * side), int(0.3 * side))
         assert not near(half[middle], CYAN).any()
     assert not near(without, CYAN).any()
-
-
-def test_pictures_of_any_size_are_shown_in_one() -> None:
-    images = [gray(0.5, 3000, 900), gray(0.2, 20, 60)]
-    figure = contact_sheet(images, [gray(1.0, 3000, 900), gray(0, 20, 60)], ["a", "b"])
-    large, small = (np.asarray(axis.images[0].get_array()) for axis in figure.axes[:2])
-    assert large.shape[0] <= 400
-    assert large.shape[1] == pytest.approx(0.6 * large.shape[0], rel=0.05)
-    assert 350 < small.shape[1] / 2 < 400
-    figure_to_array(figure)
-
-
-def test_a_picture_that_cannot_be_shown_is_refused() -> None:
-    with pytest.raises(ValueError, match="heat"):
-        contact_sheet([gray(0.5)], [gray(0.5)[:3]], ["a"])
