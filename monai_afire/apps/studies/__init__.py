@@ -5,7 +5,15 @@ Property studies of an encoder's features, with nothing trained on top of them.
 
 A study is a function of encoders and images, one module per question: the study first, then its measures and its
 figures. All share ``images``, what they compare, ``regions``, what is cut out of them, ``features``, what encoders make
-of it, and ``figures``. ``property_report`` writes the page of all studies.
+of it, and ``figures``. ``property_report`` writes the page of all studies:
+
+    >>> import tempfile, torch
+    >>> from monai_afire.networks import ViTEncoder
+    >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+    >>> images = StudyImages(torch.rand(4, 1, 32, 32), group=["normal", "nodule"] * 2)
+    >>> (result,) = property_report({"untrained": encoder}, images, [image_map_study], tempfile.mkdtemp())
+    >>> result.table["chance_purity"].round(3).to_dict()
+    {'untrained': 0.333, 'raw pixels': 0.333}
 """
 
 from __future__ import annotations
@@ -29,7 +37,7 @@ from monai_afire.apps.studies.property_report import (
 from monai_afire.apps.studies.prototypes import prototype_study
 from monai_afire.apps.studies.restoration import restoration_study
 from monai_afire.apps.studies.saliency import saliency_study
-from monai_afire.apps.studies.study import StudyResult, needs
+from monai_afire.apps.studies.study import StudyResult
 from monai_afire.apps.studies.symmetry import symmetry_study
 
 __all__ = [
@@ -44,7 +52,6 @@ __all__ = [
     "image_map_study",
     "landmark_map_study",
     "native_size",
-    "needs",
     "pair_study",
     "position_map_study",
     "property_report",

@@ -14,14 +14,8 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from monai.utils import convert_to_tensor
 
-from monai_afire.apps.results.pictures.style import (
-    LABEL_SIZE,
-    SERIES_COLORS,
-    frame,
-    legend_below,
-    plot_figure,
-)
-from monai_afire.apps.studies.features import token_features
+from monai_afire.apps.results.pictures import style
+from monai_afire.apps.studies.features import image_features, token_features
 from monai_afire.apps.studies.figures import SHARE_LIMITS, dot_plot
 from monai_afire.apps.studies.images import StudyImages
 from monai_afire.apps.studies.regions import (
@@ -33,6 +27,7 @@ from monai_afire.apps.studies.regions import (
 from monai_afire.apps.studies.study import StudyResult, metrics_table
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 
+_PARTS = (2, 4)  # halves and quarters of a patch
 _ROWS = 256  # queries that are compared at a time
 
 _QUESTION = (
@@ -49,16 +44,14 @@ _ACCURACY_CAPTION = (
     "Accuracy of choosing the patch that was taken out, and of finding a patch's image"
 )
 _SIMILARITIES = {
-    "other_similarity": ("parts of another image", SERIES_COLORS[5]),
-    "similarity": ("own parts", SERIES_COLORS[0]),
+    "other_similarity": ("parts of another image", style.SERIES_COLORS[5]),
+    "similarity": ("own parts", style.SERIES_COLORS[0]),
 }
 
 
 def composition_study(
     encoders: Mapping[str, RadiographEncoder],
     images: StudyImages,
-    parts: Sequence[int] = (2, 4),
-    patches_per_image: int = 4,
     side: Sequence[float] = (0.3, 0.6),
     gallery: int = 32,
     seed: int = 0,
@@ -70,27 +63,16 @@ def composition_study(
     Args:
         encoders: by name.
         images: any.
-        parts: numbers of parts, see :func:`compositionality`.
-        patches_per_image: random patches of each image.
-        side: smallest and largest side of a patch as a share of the image's.
-        gallery: how many to match with, see :func:`decomposition_and_retrieval`.
+        side: smallest and largest side of a patch as a share of the image's. The paper prints 0.3 to 0.6 for the
+            decomposition and none for the composition.
+        gallery: how many to match with.
         seed: of the patches.
         batch_size: pictures in a pass of an encoder.
-
-    Returns:
-        Tables and figures.
-
-    Example:
-        >>> from monai_afire.networks import ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-        >>> result = composition_study({"untrained": encoder}, StudyImages(torch.rand(4, 1, 32, 32)))
-        >>> float(result.table.loc["untrained", "chance"])
-        0.25
     """
     compositions, summaries = {}, {}
     for name, encoder in encoders.items():
         compositions[name] = compositionality(
-            encoder, images.detailed, parts, patches_per_image, side, seed, batch_size
+            encoder, images.detailed, side=side, seed=seed, batch_size=batch_size
         )
         matches = decomposition_and_retrieval(
             encoder, images.image, images.native, side, gallery, seed=seed, batch_size=batch_size
@@ -112,7 +94,7 @@ def composition_study(
 def compositionality(
     encoder: RadiographEncoder,
     images: torch.Tensor,
-    parts: Sequence[int] = (2, 4),
+    parts: Sequence[int] = _PARTS,
     patches_per_image: int = 4,
     side: Sequence[float] = (0.3, 0.6),
     seed: int = 0,
@@ -123,11 +105,10 @@ def compositionality(
 
     .. math:: \cos\Big(f(C), \frac{1}{P} \sum_{p=1}^{P} f(C_p)\Big)
 
-    C is a random patch of images ``(M, C, H, W)`` of any size, :math:`C_p` its P parts (2: halves, along each axis in
-    turn; 4: quarters), f the mean token of what is given to the encoder, each resized to the encoder's size. Embeddings
-    of radiographs may all be alike, which makes this cosine large for nothing: so the same patch is compared with the
-    parts of another image's patch, too. Only the difference is composition. The paper prints sides of 0.3 to 0.6 for
-    the decomposition and none here.
+    C is a random patch of images ``(M, C, H, W)`` of any size, :math:`C_p` its 2 or 4 parts (halves along each axis in
+    turn), f the mean token of what is given to the encoder, each resized to the encoder's size. Embeddings of
+    radiographs may all be alike, which makes this cosine large for nothing: so the same patch is compared with the
+    parts of another image's patch, too. Only the difference is composition.
 
     Returns:
         A row per patch and number of parts: "image", "patch", "parts", "similarity", the cosine with the own parts, and
@@ -172,13 +153,13 @@ def decomposition_and_retrieval(
     Match images with a random patch C of each by their embeddings f, in two ways.
 
     * Decomposition (ACE, Fig. 4): the query is what the image X loses without the patch,
-      :math:`f(X) - f(X \setminus C)`, the gallery are patches, :math:`f(C_i)`.
+      :math:`f(X) - f(X \setminus C)`, the gallery are patches, :math:`f(C_i)`. ``fill`` replaces the patch in X.
     * Retrieval (ACE, Fig. 5): the query is the patch, :math:`f(C)`, the gallery are whole images, :math:`f(X_i)`.
 
     The match is the one with the highest cosine. The paper's galleries are batches of 32, with one query per batch in
     the retrieval; here the images stand in a random circle and a gallery is the own item and the next 31, so every
     image is a query, and the same chance of 1/32 holds for all. Images ``(M, C, H, W)`` have the encoder's size; the
-    patches are cut out of ``native`` ones with more pixels, if there are; ``fill`` replaces the patch in X.
+    patches are cut out of ``native`` ones with more pixels, if there are.
 
     Returns:
         The tables of decomposition and of retrieval, a row per image: "image", "correct" (1 if the own item is the
@@ -186,26 +167,16 @@ def decomposition_and_retrieval(
         and "chance". "correct" is NaN for a single image.
     """
     images = convert_to_tensor(images, track_meta=False)
-    encoder.check_images(images)
     sources = images if native is None else convert_to_tensor(native, track_meta=False)
     number, generator = len(images), torch.Generator().manual_seed(seed)
     boxes = random_boxes(number, sources.shape[2:], side, generator)
     sizes = zip(encoder.img_size, sources.shape[2:], strict=True)
     scale = torch.tensor([new / old for new, old in sizes]).repeat(2)
     circle = torch.randperm(number, generator=generator)
-
-    def whole(rows: slice) -> torch.Tensor:
-        return images[rows]
-
-    def excised(rows: slice) -> torch.Tensor:
-        hidden = box_masks(boxes[rows] * scale, encoder.img_size).unsqueeze(1).to(images.device)
-        return images[rows].masked_fill(hidden, fill)
-
-    wholes, without = (
-        token_features(encoder, number, pictures, batch_size=batch_size, progress="images")
-        for pictures in (whole, excised)
-    )
-    patches = _embed_boxes(encoder, sources, torch.arange(number), boxes, batch_size)
+    hidden = box_masks(boxes * scale, encoder.img_size).unsqueeze(1).to(images.device)
+    wholes = image_features(encoder, images, batch_size)
+    without = image_features(encoder, images.masked_fill(hidden, fill), batch_size)
+    patches = _embed_boxes(encoder, sources, torch.arange(number), boxes, batch_size).cpu()
     decomposition = _matches(wholes - without, patches, circle, gallery)
     return decomposition, _matches(patches, wholes, circle, gallery)
 
@@ -216,10 +187,8 @@ def composition_summary(
     """
     The metrics of one encoder from its table of :func:`compositionality` and those of the matches.
 
-    Returns:
-        For each number of parts P the means "similarity_P_parts", "other_image_P_parts" and "own_nearer_P_parts", the
-        share of patches that are more similar to their own parts than to another image's (a tie counts half; chance is
-        0.5); then "decomposition_accuracy" and "retrieval_accuracy" with their "chance".
+    "own_nearer_P_parts" is the share of patches that are more similar to their own P parts than to another image's; a
+    tie counts half, chance is 0.5.
     """
     own, other = composition["similarity"], composition["other_similarity"]
     nearer = ((own > other) + 0.5 * (own == other)).where(other.notna())
@@ -227,7 +196,7 @@ def composition_summary(
     means = pd.DataFrame(columns).groupby(composition["parts"]).mean()
     return {
         **{
-            f"{name}_{parts}_parts": float(row[name])
+            f"{name}_{parts}_parts": row[name]
             for parts, row in means.iterrows()
             for name in columns
         },
@@ -238,27 +207,21 @@ def composition_summary(
 
 
 def composition_figure(tables: Mapping[str, pd.DataFrame]) -> Figure:
-    """
-    Histograms of the similarity of a patch with its parts, and with those of another image (ACE, Fig. 3).
-
-    A row per encoder of the tables of :func:`compositionality`, a column per number of parts; all panels of a column
-    share the range of similarity.
-    """
-    parts = sorted(set().union(*(table["parts"] for table in tables.values())))
-    figure = plot_figure(0.9 + 3.3 * len(parts), 1.0 + 1.25 * len(tables))
-    axes = figure.subplots(len(tables), len(parts), squeeze=False, sharex="col")
-    style = {"bins": 30, "histtype": "stepfilled", "alpha": 0.5}
-    for axis, (name, number) in zip(axes.flat, product(tables, parts), strict=True):
+    """Histograms of the similarities (ACE, Fig. 3): a row per encoder, a column per number of parts."""
+    figure = style.plot_figure(0.9 + 3.3 * len(_PARTS), 1.0 + 1.25 * len(tables))
+    axes = figure.subplots(len(tables), len(_PARTS), squeeze=False, sharex="col")
+    bars = {"bins": 30, "histtype": "stepfilled", "alpha": 0.5}
+    for axis, (name, number) in zip(axes.flat, product(tables, _PARTS), strict=True):
         own = tables[name][tables[name]["parts"] == number]
         for column, (label, color) in _SIMILARITIES.items():
-            axis.hist(own[column].dropna(), color=color, label=label, **style)
+            axis.hist(own[column].dropna(), color=color, label=label, **bars)
         title = f"{number} parts" if axis in axes[0] else ""
-        frame(axis, title, "cosine similarity" if axis in axes[-1] else "")
+        style.frame(axis, title, "cosine similarity" if axis in axes[-1] else "")
         axis.set_yticks([])
     place = {"rotation": 0, "ha": "right", "va": "center"}
     for axis, name in zip(axes[:, 0], tables, strict=True):
-        axis.set_ylabel(name, fontsize=LABEL_SIZE, parse_math=False, **place)
-    legend_below(figure, *axes.flat[0].get_legend_handles_labels())
+        axis.set_ylabel(name, fontsize=style.LABEL_SIZE, parse_math=False, **place)
+    style.legend_below(figure, *axes.flat[0].get_legend_handles_labels())
     return figure
 
 
@@ -275,7 +238,7 @@ def _embed_boxes(
         sources = images[index[rows].to(images.device)].to(encoder.mean)
         return crop_and_resize(sources, boxes[rows], encoder.img_size)
 
-    return token_features(encoder, len(index), cropped, batch_size=batch_size, progress="patches")
+    return token_features(encoder, len(index), cropped, batch_size=batch_size)
 
 
 def _matches(
@@ -284,15 +247,14 @@ def _matches(
     """Is target j the most similar to query j among those next in the circle?"""
     number = len(circle)
     size = min(gallery, number)
-    order = circle.to(queries.device)
-    unit_queries, unit_targets = (F.normalize(part[order], dim=-1) for part in (queries, targets))
+    unit_queries, unit_targets = (F.normalize(part[circle], dim=-1) for part in (queries, targets))
     own, correct = [], []
-    for rows in torch.arange(number, device=queries.device).split(_ROWS):
-        columns = (rows.unsqueeze(1) + torch.arange(size, device=rows.device)) % number
+    for rows in torch.arange(number).split(_ROWS):
+        columns = (rows.unsqueeze(1) + torch.arange(size)) % number
         similarity = (unit_queries[rows] @ unit_targets.T).gather(1, columns)
         best = similarity == similarity.amax(1, keepdim=True)
-        own.append(similarity[:, 0].cpu())
-        correct.append((best[:, 0] / best.sum(1)).cpu())
+        own.append(similarity[:, 0])
+        correct.append(best[:, 0] / best.sum(1))
     table = {
         "image": circle,
         "correct": torch.cat(correct) if size > 1 else np.nan,

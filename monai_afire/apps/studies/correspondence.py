@@ -30,13 +30,7 @@ from monai_afire.apps.studies.regions import (
     Perturbation,
     with_perturbations,
 )
-from monai_afire.apps.studies.study import (
-    SAME_PLACE,
-    StudyResult,
-    mean_by,
-    metrics_table,
-    needs,
-)
+from monai_afire.apps.studies.study import SAME_PLACE, StudyResult, mean_by, metrics_table
 from monai_afire.networks.blocks.feature_pyramid import resize_features
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.raw_pixels import with_raw_pixels
@@ -61,7 +55,6 @@ _QUESTION = (
 _FOUND_CAPTION = "Landmarks of a reference image, found in other images"
 
 
-@needs("landmarks")
 def correspondence_study(
     encoders: Encoders,
     images: StudyImages,
@@ -89,46 +82,32 @@ def correspondence_study(
         max_images: the most images to use; a seeded sample of more.
         seed: of the sampling.
         batch_size: pictures in a pass of an encoder.
-
-    Returns:
-        Tables and figures.
-
-    Example:
-        >>> from monai_afire.networks import ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-        >>> images = StudyImages(torch.rand(3, 1, 32, 32), landmarks=8 + 16 * torch.rand(3, 2, 2))
-        >>> list(correspondence_study({"untrained": encoder}, images, reference=1).table.index)
-        ['untrained', 'raw pixels', 'same place']
     """
     sampled = images.sample(max_images, seed)
     number = len(sampled.image)
     references = reference_indices(reference, number)
     pictures, landmarks = with_perturbations(
-        sampled.image, sampled.known_landmarks(), perturbations
+        sampled.image, sampled.known("landmarks"), perturbations
     )
     tables: dict[str, pd.DataFrame] = {}
     metrics: dict[str, dict[str, float]] = {}
     for name, encoder in with_raw_pixels(encoders).items():
         step = finest_stride(encoder, stride)
-        tables[name], removed = (
-            label_pairs(
-                landmark_correspondence(
-                    encoder, pictures, landmarks, references, step, remove, batch_size
-                ),
-                number,
+        found, removed = (
+            landmark_correspondence(
+                encoder, pictures, landmarks, references, step, remove, batch_size
             )
             for remove in (False, True)
         )
-        metrics[name] = _errors(tables[name]) | _errors(removed, "_position_removed")
+        tables[name] = label_pairs(found, number)
+        metrics[name] = _errors(tables[name])
+        metrics[name] |= _errors(label_pairs(removed, number), "_position_removed")
         if windows:
-            native = with_perturbations(
-                sampled.detailed, sampled.detailed_landmarks(), perturbations
-            )
-            found = _by_windows(encoder, *native, references, stride, batch_size)
+            found = _by_windows(encoder, sampled, perturbations, references, stride, batch_size)
             metrics[name] |= _errors(label_pairs(found, number), "_windows")
         metrics[name]["stride"] = step
-    copied = same_place_correspondence(landmarks, pictures.shape[2:], references)
-    tables[SAME_PLACE] = label_pairs(copied, number)
+    size = pictures.shape[2:]
+    tables[SAME_PLACE] = label_pairs(same_place_correspondence(landmarks, size, references), number)
     metrics[SAME_PLACE] = _errors(tables[SAME_PLACE])
     names = names_or_numbers(sampled.landmark_names, landmarks.shape[1])
     figures, details = _figures_of_errors(tables, names)
@@ -137,8 +116,7 @@ def correspondence_study(
     figures[_FOUND_CAPTION] = found_landmarks_figure(
         pictures, landmarks, found_by, references[0], queries
     )
-    size = " x ".join(map(str, pictures.shape[2:]))
-    question = _QUESTION.format(size=size, same_place=SAME_PLACE)
+    question = _QUESTION.format(size=" x ".join(map(str, size)), same_place=SAME_PLACE)
     title = "Landmarks across patients and perturbations"
     return StudyResult(title, question, metrics_table(metrics), figures, details)
 
@@ -160,14 +138,11 @@ def landmark_correspondence(
 
     .. math:: \hat{x} = c_{j^*}, \qquad j^* = \arg\max_j \frac{f(x) \cdot g_j}{\lVert f(x) \rVert \lVert g_j \rVert}
 
-    and its error the Euclidean distance from that image's own landmark. Nothing is trained. An encoder that knows
-    nothing but positions reaches what copying the coordinates does, :func:`same_place_correspondence`: any method has
-    to beat that. ``remove_position=True`` takes this way out: the mean feature map of all images is subtracted from
-    every image's, which leaves nothing of a feature that depends on the position alone; such a feature counts as 0. It
-    wants many images: of two, the one is the negative of the other afterwards.
-
-    Images are encoded in chunks, the references twice; with ``remove_position`` all of them twice. Memory grows with
-    the references' landmarks and ``batch_size``, not with the number of images.
+    and its error the Euclidean distance from that image's own landmark. An encoder that knows nothing but positions
+    reaches what copying the coordinates does, :func:`same_place_correspondence`: any method has to beat that.
+    ``remove_position=True`` takes this way out: the mean feature map of all images is subtracted from every image's; a
+    feature that depends on the position alone counts as 0. It wants many images: of two, the one is the negative of
+    the other afterwards. Memory does not grow with the number of images.
 
     Args:
         encoder: any :class:`monai_afire.networks.RadiographEncoder`, on any device, which the work is done on.
@@ -187,26 +162,14 @@ def landmark_correspondence(
 
     Raises:
         ValueError: for landmarks outside of the image.
-
-    Example:
-        >>> from monai_afire.networks import ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-        >>> images, landmarks = torch.rand(3, 1, 32, 32), 31 * torch.rand(3, 5, 2)
-        >>> landmark_correspondence(encoder, images, landmarks, reference=[0], stride=4).shape
-        (10, 8)
     """
     encoder.check_images(images)
     places = _checked(landmarks, encoder.img_size)
     references = reference_indices(reference, len(images))
     with torch.no_grad():
         maps = FeatureMaps(encoder, images, stride, remove_position, batch_size)
-        of_references = places[references].split(maps.chunk)
-        to_find = torch.cat(
-            [
-                _at_landmarks(part, own, maps.centers)
-                for part, own in zip(maps(references), of_references, strict=True)
-            ]
-        )
+        of_references = zip(maps(references), places[references].split(maps.chunk), strict=True)
+        to_find = torch.cat([_at_landmarks(part, own, maps.centers) for part, own in of_references])
         matches = [
             match
             for part in maps(range(len(images)))
@@ -221,13 +184,7 @@ def same_place_correspondence(
     """
     The baseline without any image: a landmark is where it was in the reference image.
 
-    Args:
-        landmarks: as in :func:`landmark_correspondence`.
-        img_size: height and width of the images in pixels.
-        reference: as in :func:`landmark_correspondence`; the same ones for a comparison.
-
-    Returns:
-        The columns of :func:`landmark_correspondence`, "similarity" NaN.
+    The arguments and columns are those of :func:`landmark_correspondence`, with "similarity" NaN.
 
     Example:
         >>> landmarks = torch.tensor([[[10.0, 10.0]], [[13.0, 14.0]]])
@@ -262,19 +219,8 @@ def window_correspondence(
 
     The encoder does not know where in the image a window lies, so that, unlike the tokens of
     :func:`landmark_correspondence`, features give no positions away, but for the zeros that those near the border see.
-    The price is one pass for each place.
-
-    Args:
-        encoder: any :class:`monai_afire.networks.RadiographEncoder`, on any device, which the work is done on.
-        images: ``(M, C, H, W)`` in [0, 1], of any size, usually larger than the encoder's; at least two.
-        landmarks: as in :func:`landmark_correspondence`.
-        reference: as in :func:`landmark_correspondence`.
-        stride: pixels between two windows.
-        batch_size: windows in a pass of the encoder.
-
-    Returns:
-        The columns of :func:`landmark_correspondence`, with the "distance" of the features instead of their similarity.
-        Equally near windows: the first counts.
+    The price is one pass for each place. Images have any size; the other arguments and the columns are those of
+    :func:`landmark_correspondence`, with the "distance" of the features instead of their similarity.
     """
     images = convert_to_tensor(images, track_meta=False)
     size, window = tuple(images.shape[2:]), encoder.img_size
@@ -299,13 +245,7 @@ def window_correspondence(
 
 
 def label_pairs(table: pd.DataFrame, num_images: int) -> pd.DataFrame:
-    """
-    Label each pair of images of a table by what the two differ in, among M images and their perturbed copies.
-
-    Returns:
-        The table with "across": "patients" (two patients in the same perturbation), "perturbations" (the same patient
-        in two of them) or "patients_and_perturbations".
-    """
+    """The table with "across", what two images differ in, among M images and their perturbed copies."""
     same_patient = table["reference"] % num_images == table["query"] % num_images
     same_perturbation = table["reference"] // num_images == table["query"] // num_images
     return table.assign(across=np.select([same_perturbation, same_patient], ACROSS[:2], ACROSS[2]))
@@ -328,12 +268,8 @@ def found_landmarks_figure(
     """
     Where each encoder finds the landmarks of a reference image in others (PEAC, Fig. 5; ACE, Fig. 7 a).
 
-    Args:
-        images: ``(M, C, H, W)``.
-        landmarks: ``(M, P, 2)`` in pixels, rows before columns.
-        tables: of :func:`landmark_correspondence`, by the encoders' names.
-        reference: index of the reference image.
-        queries: indices of the other images, by what they are; a row each.
+    Images ``(M, C, H, W)``, landmarks ``(M, P, 2)`` and the encoders' tables are those of
+    :func:`landmark_correspondence`; ``queries`` are indices of other images by what they are, a row each.
     """
     gray = images.float().mean(1).cpu().numpy()
     places = landmarks.float().cpu().numpy()
@@ -411,18 +347,21 @@ def _window_features(
         ]
         return torch.stack(cut)
 
-    return token_features(encoder, len(starts), windows, batch_size=batch_size, progress="windows")
+    return token_features(encoder, len(starts), windows, batch_size=batch_size)
 
 
 def _by_windows(
     encoder: RadiographEncoder,
-    pictures: torch.Tensor,
-    landmarks: torch.Tensor,
+    images: StudyImages,
+    perturbations: Sequence[Perturbation],
     references: Sequence[int],
     stride: int,
     batch_size: int,
 ) -> pd.DataFrame:
     """Correspondences by windows of ACE's share of the pictures, errors in pixels of the encoder's images."""
+    pictures, landmarks = with_perturbations(
+        images.detailed, images.detailed_landmarks(), perturbations
+    )
     size = native_size(encoder.img_size)
     larger = resize_features(pictures, size)
     scale = torch.tensor([new / old for new, old in zip(size, pictures.shape[2:], strict=True)])
@@ -452,18 +391,17 @@ def _table(
     reference, query, landmark = compared
     found = predicted[compared].astype(np.float64)
     error = np.linalg.norm(found - truth[query, landmark], axis=-1)
-    return pd.DataFrame(
-        {
-            "reference": np.asarray(references)[reference],
-            "query": query,
-            "landmark": landmark,
-            "error": error,
-            "error_fraction": error / max(img_size),
-            "row": found[:, 0],
-            "column": found[:, 1],
-            measure: values[compared],
-        }
-    )
+    columns = {
+        "reference": np.asarray(references)[reference],
+        "query": query,
+        "landmark": landmark,
+        "error": error,
+        "error_fraction": error / max(img_size),
+        "row": found[:, 0],
+        "column": found[:, 1],
+        measure: values[compared],
+    }
+    return pd.DataFrame(columns)
 
 
 def _errors(table: pd.DataFrame, suffix: str = "") -> dict[str, float]:

@@ -26,13 +26,14 @@ from monai_afire.apps.studies.features import (
 )
 from monai_afire.apps.studies.figures import SHARE_LIMITS, dot_plot
 from monai_afire.apps.studies.images import StudyImages, names_or_numbers, reference_indices
-from monai_afire.apps.studies.study import SAME_PLACE, StudyResult, mean_by, metrics_table, needs
+from monai_afire.apps.studies.study import SAME_PLACE, StudyResult, mean_by, metrics_table
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.raw_pixels import with_raw_pixels
 from monai_afire.visualize.figures import picture_grid
 
 LIMIT = "limit of the resolution"
 
+_PICTURES = 3
 _MAX_POINTS = 20_000  # cells from which the clusters are learned, 60 MiB of a ViT-B's features
 
 _QUESTION = (
@@ -48,7 +49,6 @@ _SEGMENTS_CAPTION = (
 )
 
 
-@needs("masks")
 def cosegmentation_study(
     encoders: Mapping[str, RadiographEncoder],
     images: StudyImages,
@@ -56,7 +56,6 @@ def cosegmentation_study(
     reference: Sequence[int] | int = 5,
     stride: int = 8,
     max_images: int = 50,
-    num_pictures: int = 3,
     seed: int = 0,
     batch_size: int = 32,
 ) -> StudyResult:
@@ -70,26 +69,14 @@ def cosegmentation_study(
         reference: indices among these images, or how many, whose masks say which segments are an organ.
         stride: pixels per cell; where it does not divide an encoder's patch, the next smaller that does.
         max_images: the most images to use; a seeded sample of more.
-        num_pictures: how many of them to show.
         seed: of the sampling and of the clusters.
         batch_size: pictures in a pass of an encoder.
 
-    Returns:
-        Tables and figures.
-
     Raises:
         ValueError: when no image is left to score.
-
-    Example:
-        >>> from monai_afire.networks import ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-        >>> images = StudyImages(torch.rand(4, 1, 32, 32), masks=torch.rand(4, 1, 32, 32) > 0.5)
-        >>> list(cosegmentation_study({"untrained": encoder}, images, 4, reference=2).table.index)
-        ['untrained', 'raw pixels', 'same place', 'limit of the resolution']
     """
     sampled = images.sample(max_images, seed)
-    assert sampled.masks is not None
-    masks, pictures = sampled.masks, sampled.image
+    masks, pictures = sampled.known("masks"), sampled.image
     organs = names_or_numbers(sampled.mask_names, masks.shape[1])
     references = reference_indices(reference, len(masks))
     labels, removed = {}, {}
@@ -110,7 +97,7 @@ def cosegmentation_study(
         metrics[name]["mean_dice_position_removed"] = _organ_metrics(table, organs)["mean_dice"]
     dice = mean_by(tables, "organ", "dice", organs)
     figures = {"Dice of each organ": dot_plot(dice, "Co-segmentation", "mean Dice", SHARE_LIMITS)}
-    if shown := _others(references, len(masks))[:num_pictures]:
+    if shown := _others(references, len(masks))[:_PICTURES]:
         found = {name: own[shown] for name, own in labels.items()}
         predicted = {
             name: segments_to_masks(own, scores[name][1], masks.shape[2:])
@@ -140,10 +127,8 @@ def cosegment(
     """
     Cut a set of images jointly into K segments ``(M, *cells)``: k-means of the dense features of all of them.
 
-    No mask is used, and nothing trained; :func:`organ_clusters` says afterwards which segments are an organ. PEAC
-    shows such segments. It keeps those that the class token attends to; encoders here need not have one.
-
-    Images are encoded in chunks, twice; with ``remove_position`` three times. Clusters are learned from a seeded
+    No mask is used, and nothing trained; :func:`organ_clusters` says afterwards which segments are an organ. PEAC keeps
+    the segments that the class token attends to; encoders here need not have one. Clusters are learned from a seeded
     sample of cells, so memory does not grow with the number of images but for the result.
     """
     encoder.check_images(images)
@@ -174,11 +159,10 @@ def organ_clusters(
     labels: torch.Tensor, masks: torch.Tensor, reference: Sequence[int]
 ) -> torch.Tensor:
     """
-    Which of K segments are an organ ``(K, O)``, learned from the masks of a few images.
+    Which of K segments are an organ ``(K, O)``: the union that has the highest Dice on the reference images.
 
-    An organ is the union of segments that has the highest Dice on the reference images. That union holds the segments
-    with the largest share inside the organ, so only as many unions are tried as there are segments. Organs may overlap
-    and share segments; an organ that the references do not show has none.
+    That union holds the segments with the largest share inside the organ. Organs may share segments; an organ that the
+    references do not show has none.
     """
     coverage = _coverage(labels, masks)[list(reference)].movedim(1, -1).flatten(0, -2)  # (cells, O)
     label = labels[list(reference)].flatten()
@@ -200,16 +184,11 @@ def score_segments(
     labels: torch.Tensor, masks: torch.Tensor, reference: Sequence[int]
 ) -> tuple[pd.DataFrame, torch.Tensor]:
     """
-    Dice of the organs that segments make, on images whose masks were not used.
-
-    Args:
-        labels: ``(M, *cells)``, of :func:`cosegment` or :func:`position_labels`.
-        masks: ``(M, O, H, W)`` bool; each axis a multiple of the cells'.
-        reference: indices of the images from which :func:`organ_clusters` learns which segments are an organ.
+    Dice of the organs that segments ``(M, *cells)`` make, on images whose masks ``(M, O, H, W)`` were not used.
 
     Returns:
-        A row per other image and organ: "image", "organ" (indices) and "dice" (NaN where the image does not show the
-        organ); and the segments of each organ, ``(K, O)``.
+        A row per image that is no reference, and organ: "image", "organ" (indices) and "dice" (NaN where the image does
+        not show the organ); and :func:`organ_clusters`, ``(K, O)``.
     """
     queries = _others(reference, len(labels))
     clusters = organ_clusters(labels, masks, reference)
@@ -228,19 +207,16 @@ def best_dice(labels: torch.Tensor, masks: torch.Tensor, reference: Sequence[int
 
 
 def segments_figure(images: torch.Tensor, labels: Mapping[str, torch.Tensor]) -> Figure:
-    """
-    The segments of each encoder as they are found, before anything is known of organs (PEAC, Fig. 7).
-
-    A row per image, the image itself at the left. In all rows of an encoder a color is the same segment, ordered from
-    the top of the images to the bottom; colors of two encoders have nothing in common.
-    """
+    """The segments of each encoder as they are found (PEAC, Fig. 7); its colors are the same in all images."""
     gray = images.float().mean(1).cpu().numpy().clip(0, 1)
-    ordered = {name: _from_top_to_bottom(own) for name, own in labels.items()}
-    rows = []
-    for number, image in enumerate(gray):
-        tinted = [_tinted(image, own[number], int(own.max()) + 1) for own in ordered.values()]
-        rows.append([image, *tinted])
-    return picture_grid(rows, ["image", *ordered], "")
+    rows = [
+        [
+            image,
+            *(_tinted(image, own[number].numpy(), int(own.max()) + 1) for own in labels.values()),
+        ]
+        for number, image in enumerate(gray)
+    ]
+    return picture_grid(rows, ["image", *labels], "")
 
 
 def organ_outlines_figure(
@@ -249,15 +225,15 @@ def organ_outlines_figure(
     predicted: Mapping[str, torch.Tensor],
     names: Sequence[str],
 ) -> Figure:
-    """The organs that each encoder's segments make, beside the true ones: a row per image, a column per encoder."""
+    """The organs that each encoder's segments make, beside the true ones: a row per image."""
     gray = images.float().mean(1).cpu().numpy()
     pictures = [
         outline_picture(image, own[number].cpu().numpy(), masks[number].cpu().numpy())
         for number, image in enumerate(gray)
         for own in predicted.values()
     ]
-    colors = {name: class_color(number) for number, name in enumerate(names)}
-    legend = {"truth": TRUTH_COLOR, **colors}
+    legend = {"truth": TRUTH_COLOR}
+    legend |= {name: class_color(number) for number, name in enumerate(names)}
     titles = list(predicted) * len(gray)
     return image_grid(pictures, titles, None, legend, columns=len(predicted))
 
@@ -305,16 +281,6 @@ def _organ_metrics(table: pd.DataFrame, organs: Sequence[str]) -> dict[str, floa
     per_organ = table.groupby("organ")["dice"].mean()
     named = {f"dice_{name}": float(per_organ[number]) for number, name in enumerate(organs)}
     return {"mean_dice": float(per_organ.mean()), **named}
-
-
-def _from_top_to_bottom(labels: torch.Tensor) -> NDArray[np.int64]:
-    """Number the segments by their mean row, so that neighbors in the body are neighbors in the colors."""
-    _, place = np.unique(labels.cpu().numpy(), return_inverse=True)
-    place = place.reshape(labels.shape)
-    rows = np.broadcast_to(np.arange(labels.shape[1])[:, None], labels.shape)
-    mean_row = np.bincount(place.ravel(), weights=rows.ravel()) / np.bincount(place.ravel())
-    rank = np.argsort(np.argsort(mean_row, kind="stable"))
-    return rank[place]
 
 
 def _tinted(image: NDArray, labels: NDArray[np.int64], number: int) -> NDArray:

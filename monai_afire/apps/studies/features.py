@@ -21,6 +21,7 @@ SAME_COSINE = 1e-9
 """Cosines of :func:`l2_normalize` that differ by less are equal: their difference is rounding."""
 
 _ROUNDING = 1e-4  # what remains of a feature after its mean is subtracted and is smaller, relatively, is rounding
+_STARTS, _ITERATIONS = 4, 50  # of k-means
 
 
 def mean_token(tokens: torch.Tensor) -> torch.Tensor:
@@ -34,30 +35,18 @@ def token_features(
     pictures: Callable[[slice], torch.Tensor],
     reduce: Callable[[torch.Tensor], torch.Tensor] = mean_token,
     batch_size: int = 32,
-    progress: str = "",
 ) -> torch.Tensor:
     """
-    What is kept of the tokens of pictures that are made when their turn comes.
+    What ``reduce`` keeps of the tokens of pictures that are made when their turn comes: ``(number, ...)``.
 
-    The encoder works in evaluation mode without gradients on its own device.
-
-    Args:
-        encoder: any :class:`monai_afire.networks.RadiographEncoder`.
-        number: N, how many pictures there are.
-        pictures: called with a slice of 0, ..., N - 1 for these pictures ``(b, C, H, W)`` in [0, 1], of the encoder's
-            size.
-        reduce: takes what is kept, ``(b, ...)``, from the tokens ``(b, L, D)`` of a batch.
-        batch_size: pictures in a pass.
-        progress: title of a progress bar; none without.
-
-    Returns:
-        ``(N, ...)`` at least float32, on the encoder's device.
+    ``pictures`` is called with a slice of 0, ..., number - 1 and gives ``(b, C, H, W)`` in [0, 1] of the encoder's
+    size. The result is at least float32, on the encoder's device.
     """
     # of no picture, a batch of none says the shape
     starts = range(0, max(number, 1), batch_size)
     features = []
     with eval_mode(encoder), torch.no_grad():
-        for start in tqdm(starts, desc=progress, unit="batch", leave=False) if progress else starts:
+        for start in tqdm(starts, "encoding", unit="batch", leave=False):
             rows = slice(start, min(start + batch_size, number))
             tokens = encoder(pictures(rows).to(encoder.mean))
             features.append(at_least_float32(reduce(tokens)))
@@ -73,11 +62,7 @@ def image_features(
     """The mean token of each image, or what else ``reduce`` makes of its tokens, ``(M, ...)`` on the CPU."""
     encoder.check_images(images)
     plain = convert_to_tensor(images, track_meta=False)
-
-    def of_rows(rows: slice) -> torch.Tensor:
-        return plain[rows]
-
-    return token_features(encoder, len(plain), of_rows, reduce, batch_size, "images").cpu()
+    return token_features(encoder, len(plain), plain.__getitem__, reduce, batch_size).cpu()
 
 
 def landmark_features(
@@ -91,9 +76,8 @@ def landmark_features(
     """
     The mean token ``(M, P, D)`` of a window around each landmark, in the encoder's size (ACE, Fig. 6 and 11).
 
-    The window says nothing of the landmark's position in the image, so an encoder that knows positions alone gives all
-    landmarks the same feature. Images ``(M, C, H, W)`` have any size, landmarks ``(M, P, 2)`` are in their pixels; the
-    window's side is a fraction of the image's. On the CPU; NaN where a landmark is not known.
+    The window says nothing of the landmark's position in the image. Images ``(M, C, H, W)`` have any size, landmarks
+    ``(M, P, 2)`` are in their pixels; the window's side is a fraction of the image's. NaN for an unknown landmark.
     """
     plain = convert_to_tensor(images, track_meta=False)
     points = convert_to_tensor(landmarks, dtype=torch.float32, track_meta=False).cpu()
@@ -105,28 +89,11 @@ def landmark_features(
         cut = landmark_windows(sources, points[image, landmark], window, encoder.img_size)
         return cut.flip(-1) if mirrored else cut
 
-    means = token_features(
-        encoder, len(image_index), windows, batch_size=batch_size, progress="windows"
-    )
+    number = len(image_index)
+    means = token_features(encoder, number, windows, batch_size=batch_size)
     features = torch.full((*points.shape[:2], encoder.hidden_size), torch.nan)
     features[image_index, landmark_index] = means.to(features)
     return features
-
-
-def spread_positions(grid: Sequence[int], per_axis: int = 3) -> tuple[list[int], list[str]]:
-    """
-    Positions of the grid in the middle of ``per_axis`` equal parts of each axis; AFiRe shows nine.
-
-    Returns:
-        Their indices in row-major order, and their names, "row, column" (from 1).
-    """
-    rows, columns = (
-        [(2 * part + 1) * size // (2 * min(per_axis, size)) for part in range(min(per_axis, size))]
-        for size in grid
-    )
-    places = [(row, column) for row in rows for column in columns]
-    positions = [row * grid[1] + column for row, column in places]
-    return positions, [f"{row + 1}, {column + 1}" for row, column in places]
 
 
 def dense_features(
@@ -146,15 +113,8 @@ def dense_features(
 
     .. math:: c_j = j s - \left\lfloor \frac{P - s}{2} \right\rfloor + \frac{P - 1}{2}
 
-    :func:`cell_centers` returns these numbers. What an encoder adds for a token's *position* is that of the token,
-    hence the same in all copies.
-
-    Args:
-        encoder: any encoder.
-        images: ``(B, C, H, W)`` in [0, 1], of the encoder's size, on any device.
-        stride: pixels between two cells, a divisor of the patch; PEAC and ACE take 8. None for the patch itself: the
-            encoder's tokens, in one pass.
-        batch_size: copies of images in a pass.
+    as :func:`cell_centers` says. What an encoder adds for a token's *position* is that of the token, hence the same in
+    all copies. PEAC and ACE take a stride of 8; None is the patch itself: the encoder's tokens, in one pass.
 
     Returns:
         ``(B, D, H / stride, W / stride)`` at least float32, on the images' device.
@@ -169,9 +129,8 @@ def dense_features(
 
     tokens = token_features(encoder, numbered.numel(), batch, lambda every: every, batch_size)
     grid = tokens.unflatten(1, encoder.grid_size).unflatten(0, numbered)
-    interleaved = grid.permute(
-        0, 5, 3, 1, 4, 2
-    )  # image, channel, row and its shift, column and its shift
+    # image, channel, row and its shift, column and its shift
+    interleaved = grid.permute(0, 5, 3, 1, 4, 2)
     return interleaved.flatten(4, 5).flatten(2, 3).to(images.device)
 
 
@@ -198,12 +157,7 @@ class FeatureMaps:
     """
     Dense features of many images, chunk by chunk, so that memory does not grow with their number.
 
-    Args:
-        encoder: any encoder, on any device, which the work is done on.
-        images: ``(M, C, H, W)`` in [0, 1], of the encoder's size, on any device.
-        stride: as in :func:`dense_features`.
-        remove_position: whether to subtract the mean map of all images, which costs a pass over all of them.
-        batch_size: copies of images in a pass.
+    ``remove_position`` subtracts the mean map of all images, which costs a pass over all of them.
     """
 
     def __init__(
@@ -229,8 +183,7 @@ class FeatureMaps:
 
     def __call__(self, indices: Sequence[int]) -> Iterator[torch.Tensor]:
         """Features ``(m, D, *cells)`` of a few of the indexed images at a time."""
-        starts = range(0, len(indices), self.chunk)
-        for start in tqdm(starts, desc="dense features", unit="batch", leave=False):
+        for start in range(0, len(indices), self.chunk):
             images = self.images[list(indices[start : start + self.chunk])].to(self.device)
             features = dense_features(self.encoder, images, self.stride, self.batch_size)
             yield features if self.mean is None else _without(features, self.mean)
@@ -281,26 +234,19 @@ def l2_normalize(features: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-def spherical_kmeans(
-    features: torch.Tensor,
-    num_clusters: int,
-    seed: int = 0,
-    restarts: int = 4,
-    max_iterations: int = 50,
-) -> torch.Tensor:
+def spherical_kmeans(features: torch.Tensor, num_clusters: int, seed: int = 0) -> torch.Tensor:
     r"""
-    k-means of directions: centers that maximize the features' mean cosine with the nearest of them.
+    k-means of directions ``(N, D)``: centers ``(K, D)`` that maximize the mean cosine with the nearest of them.
 
     .. math:: \max_{c_1, \dots, c_K} \frac{1}{N} \sum_i \max_k \cos(x_i, c_k)
 
-    Each start is drawn as in k-means++; the best of all is kept. Draws are made on the CPU, so that the device does
-    not matter but for rounding. From features ``(N, D)``, centers ``(K, D)`` of length 1; where there are fewer
-    different features than K, some centers are the same or of no feature.
+    Each start is drawn as in k-means++, on the CPU; the best is kept. Of fewer different features than K, some centers
+    are the same or of no feature.
     """
     points = F.normalize(at_least_float32(features), dim=1)
     generator = torch.Generator().manual_seed(seed)
-    starts = [_start(points, num_clusters, generator) for _ in range(restarts)]
-    found = [_improve(points, start, max_iterations) for start in starts]
+    starts = [_start(points, num_clusters, generator) for _ in range(_STARTS)]
+    found = [_improve(points, start) for start in starts]
     return max(found, key=lambda centers: float((points @ centers.T).max(1).values.double().mean()))
 
 
@@ -321,9 +267,10 @@ def _start(points: torch.Tensor, num_clusters: int, generator: torch.Generator) 
     return points[chosen]
 
 
-def _improve(points: torch.Tensor, centers: torch.Tensor, max_iterations: int) -> torch.Tensor:
+def _improve(points: torch.Tensor, centers: torch.Tensor) -> torch.Tensor:
+    """Centers that no longer move, or those of the last iteration."""
     label = nearest_center(points, centers)
-    for _ in range(max_iterations):
+    for _ in range(_ITERATIONS):
         sums = torch.zeros_like(centers).index_add_(0, label, points)
         # a center of no point, or of points that cancel out, stays where it is
         known = sums.norm(dim=1, keepdim=True) > 1e-6

@@ -12,15 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
+from monai_afire.apps.results.pictures import style
 from monai_afire.apps.results.pictures.heat_map import MARK_COLOR
-from monai_afire.apps.results.pictures.style import (
-    LABEL_SIZE,
-    frame,
-    legend_below,
-    legend_columns,
-    plot_figure,
-    series_style,
-)
 
 Box = tuple[float, float, float, float]
 SHARE_LIMITS = (-0.03, 1.03)  # of an axis of shares, whose marks at 0 and 1 stay whole
@@ -36,20 +29,20 @@ def dot_plot(
     ``label`` says what the values are; limits of None are those that the values need.
     """
     series = [str(name) for name in values.columns]
-    legend_rows = -(-len(series) // legend_columns(series, _WIDTH))
-    figure = plot_figure(_WIDTH, 1.0 + 0.22 * len(values) + 0.17 * legend_rows)
+    legend_rows = -(-len(series) // style.legend_columns(series, _WIDTH))
+    figure = style.plot_figure(_WIDTH, 1.0 + 0.22 * len(values) + 0.17 * legend_rows)
     axis = figure.subplots()
     rows = range(len(values))
     marks: dict[str, Any] = {"linestyle": "", "markersize": 5.5, "alpha": 0.85}
     handles = [
-        axis.plot(values[name].to_numpy(dtype=float), rows, **marks, **series_style(number))[0]
+        axis.plot(values[name].to_numpy(dtype=float), rows, **marks, **style.series_style(number))
         for number, name in enumerate(values.columns)
     ]
-    frame(axis, title, label, grid="both")
+    style.frame(axis, title, label, grid="both")
     axis.set_yticks(rows, [str(name) for name in values.index], parse_math=False)
     axis.set_ylim(len(values) - 0.5, -0.5)  # the first item on top
     axis.set_xlim(*limits)
-    legend_below(figure, handles, series)
+    style.legend_below(figure, [line for (line,) in handles], series)
     return figure
 
 
@@ -62,22 +55,14 @@ def boxed_pictures(
     title_size: float,
 ) -> Figure:
     """
-    A grid of pictures with boxes drawn on each.
+    Rows of pictures in [0, 1], gray or in color, with a row's boxes drawn on all of them.
 
-    Args:
-        pictures: for each row its pictures, gray or in color, in [0, 1].
-        boxes: for each row those of all its pictures: row, column, height, width in pixels.
-        row_names: at the left.
-        titles: above the pictures; of fewer rows than there are pictures, the first ones.
-        inches: of a picture's side.
-        title_size: of the titles' letters in points.
-
-    Returns:
-        The figure.
+    A box is row, column, height, width in pixels. ``titles`` are above the pictures; of fewer rows than there are
+    pictures, the first ones. A picture's side is given in inches, the titles' letters in points.
     """
     columns = max(len(row) for row in pictures)
     size = 0.9 + inches * columns, 0.4 + inches * len(pictures)
-    figure = plot_figure(*size, pictures=True)
+    figure = style.plot_figure(*size, pictures=True)
     axes = figure.subplots(len(pictures), columns, squeeze=False)
     for axis in axes.flat:
         axis.set_xticks([])
@@ -93,5 +78,5 @@ def boxed_pictures(
         for axis, title in zip(row, row_titles, strict=False):
             axis.set_title(title, fontsize=title_size, pad=2, parse_math=False)
     for row, name in zip(axes, row_names, strict=True):
-        row[0].set_ylabel(name, fontsize=LABEL_SIZE, parse_math=False)
+        row[0].set_ylabel(name, fontsize=style.LABEL_SIZE, parse_math=False)
     return figure

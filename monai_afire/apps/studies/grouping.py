@@ -18,22 +18,17 @@ from monai_afire.apps.studies.features import (
     image_features,
     l2_normalize,
     landmark_features,
-    spread_positions,
 )
 from monai_afire.apps.studies.images import StudyImages, names_or_numbers
 from monai_afire.apps.studies.regions import WINDOW
-from monai_afire.apps.studies.study import (
-    NothingToCompareError,
-    StudyResult,
-    metrics_table,
-    needs,
-)
+from monai_afire.apps.studies.study import NothingToCompareError, StudyResult, metrics_table
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.raw_pixels import with_raw_pixels
 
 Encoders = Mapping[str, RadiographEncoder]
 GroupedFeatures = Callable[[RadiographEncoder], tuple[torch.Tensor, list[str]]]
 
+_NEIGHBORS = 5  # of the purity
 _MAX_SIMILARITIES = 2**24  # so many similarities are held at a time, 128 MiB of float64
 
 _POSITION_QUESTION = (
@@ -58,9 +53,7 @@ _HOW = (
 def position_map_study(
     encoders: Encoders,
     images: StudyImages,
-    per_axis: int = 3,
     max_images: int = 200,
-    num_neighbors: int = 5,
     seed: int = 0,
     batch_size: int = 32,
 ) -> StudyResult:
@@ -70,44 +63,29 @@ def position_map_study(
     Args:
         encoders: by name.
         images: any.
-        per_axis: positions along each axis, evenly spread; AFiRe shows 3 x 3.
         max_images: the most images to use; a seeded sample of more.
-        num_neighbors: of the purity.
-        seed: of the sampling of images and of t-SNE.
+        seed: of the sampling and of t-SNE.
         batch_size: images in a pass of an encoder.
-
-    Returns:
-        Tables and figures.
-
-    Example:
-        >>> from monai_afire.networks import ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-        >>> result = position_map_study({"untrained": encoder}, StudyImages(torch.rand(3, 1, 32, 32)))
-        >>> list(result.table.index), result.table["num_groups"].tolist()
-        (['untrained', 'raw pixels'], [9, 9])
     """
     sampled = images.sample(max_images, seed)
 
     def tokens(encoder: RadiographEncoder) -> tuple[torch.Tensor, list[str]]:
-        positions, names = spread_positions(encoder.grid_size, per_axis)
+        positions, names = spread_positions(encoder.grid_size)
         features = image_features(
             encoder, sampled.image, batch_size, lambda every: every[:, positions]
         )
         return features.flatten(0, 1), names * len(features)
 
+    title = "Tokens by position"
     caption = "t-SNE of tokens, colored by their row and column in the grid of tokens"
-    return _map_study(
-        "Tokens by position", _POSITION_QUESTION, caption, encoders, tokens, num_neighbors, seed
-    )
+    return _map_study(title, _POSITION_QUESTION, caption, encoders, tokens, seed)
 
 
-@needs("landmarks")
 def landmark_map_study(
     encoders: Encoders,
     images: StudyImages,
     window: float = WINDOW,
     max_images: int = 200,
-    num_neighbors: int = 5,
     seed: int = 0,
     batch_size: int = 32,
 ) -> StudyResult:
@@ -119,41 +97,28 @@ def landmark_map_study(
         images: with landmarks.
         window: side of the window as a fraction of the image's; ACE takes 448 of 1024 pixels.
         max_images: the most images to use; a seeded sample of more.
-        num_neighbors: of the purity.
-        seed: of the sampling of images and of t-SNE.
+        seed: of the sampling and of t-SNE.
         batch_size: windows in a pass of an encoder.
-
-    Returns:
-        Tables and figures.
-
-    Example:
-        >>> from monai_afire.networks import ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-        >>> images = StudyImages(torch.rand(4, 1, 32, 32), landmarks=31 * torch.rand(4, 2, 2))
-        >>> landmark_map_study({"untrained": encoder}, images).table["num_items"].tolist()
-        [8, 8]
     """
     sampled = images.sample(max_images, seed)
-    landmarks = sampled.detailed_landmarks()
-    names = names_or_numbers(sampled.landmark_names, landmarks.shape[1])
+    places = sampled.detailed_landmarks()
+    names = names_or_numbers(sampled.landmark_names, places.shape[1])
 
     def windows(encoder: RadiographEncoder) -> tuple[torch.Tensor, list[str]]:
         features = landmark_features(
-            encoder, sampled.detailed, landmarks, window, batch_size=batch_size
+            encoder, sampled.detailed, places, window, batch_size=batch_size
         )
         return features.flatten(0, 1), names * len(features)
 
     title = "Landmarks by their surroundings"
     caption = "t-SNE of the mean tokens of windows around landmarks, colored by landmark"
-    return _map_study(title, _LANDMARK_QUESTION, caption, encoders, windows, num_neighbors, seed)
+    return _map_study(title, _LANDMARK_QUESTION, caption, encoders, windows, seed)
 
 
-@needs("group")
 def image_map_study(
     encoders: Encoders,
     images: StudyImages,
     max_images: int = 200,
-    num_neighbors: int = 5,
     seed: int = 0,
     batch_size: int = 32,
 ) -> StudyResult:
@@ -164,30 +129,17 @@ def image_map_study(
         encoders: by name.
         images: with groups.
         max_images: the most images to use; a seeded sample of more.
-        num_neighbors: of the purity.
-        seed: of the sampling of images and of t-SNE.
+        seed: of the sampling and of t-SNE.
         batch_size: images in a pass of an encoder.
-
-    Returns:
-        Tables and figures.
-
-    Example:
-        >>> from monai_afire.networks import ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-        >>> images = StudyImages(torch.rand(4, 1, 32, 32), group=["normal", "nodule"] * 2)
-        >>> image_map_study({"untrained": encoder}, images).table["chance_purity"].round(3).tolist()
-        [0.333, 0.333]
     """
     sampled = images.sample(max_images, seed)
-    groups = [str(group) for group in sampled.group or ()]
+    groups = [str(group) for group in sampled.known("group")]
 
     def means(encoder: RadiographEncoder) -> tuple[torch.Tensor, list[str]]:
         return image_features(encoder, sampled.image, batch_size), groups
 
-    caption = "t-SNE of images, colored by group"
-    return _map_study(
-        "Images by group", _IMAGE_QUESTION, caption, encoders, means, num_neighbors, seed
-    )
+    title, caption = "Images by group", "t-SNE of images, colored by group"
+    return _map_study(title, _IMAGE_QUESTION, caption, encoders, means, seed)
 
 
 def _map_study(
@@ -196,7 +148,6 @@ def _map_study(
     caption: str,
     encoders: Encoders,
     grouped_features: GroupedFeatures,
-    num_neighbors: int,
     seed: int,
 ) -> StudyResult:
     """What all the maps have in common."""
@@ -209,28 +160,59 @@ def _map_study(
         if number < 2:
             few = f"its {len(groups[name])} items have {number} group"
             raise NothingToCompareError(f"{few}: give images of at least two")
-        metrics[name] = group_separation(features[known], groups[name], num_neighbors)
+        metrics[name] = group_separation(features[known], groups[name])
         maps[name] = tsne_map(features[known], seed)
     captions = {name: f"purity {metric['purity']:.2f}" for name, metric in metrics.items()}
     figures = {caption: map_figure(maps, groups, captions)}
-    asked = question + _HOW.format(k=num_neighbors)
+    asked = question + _HOW.format(k=_NEIGHBORS)
     return StudyResult(title, asked, metrics_table(metrics), figures)
 
 
+def spread_positions(grid: Sequence[int], per_axis: int = 3) -> tuple[list[int], list[str]]:
+    """Indices (row-major) and names, "row, column" from 1, of positions in the middle of ``per_axis`` equal parts."""
+    rows, columns = (
+        [(2 * part + 1) * size // (2 * min(per_axis, size)) for part in range(min(per_axis, size))]
+        for size in grid
+    )
+    places = [(row, column) for row in rows for column in columns]
+    positions = [row * grid[1] + column for row, column in places]
+    return positions, [f"{row + 1}, {column + 1}" for row, column in places]
+
+
 @torch.no_grad()
-def neighbor_purity(
-    features: torch.Tensor, groups: Sequence[Hashable], num_neighbors: int = 5
-) -> float:
+def group_separation(
+    features: torch.Tensor, groups: Sequence[Hashable], num_neighbors: int = _NEIGHBORS
+) -> dict[str, float]:
     r"""
-    Share of the k nearest neighbors of each item, by cosine, that are of its own group.
+    How well the groups of features ``(N, D)`` are apart; rows with NaN are left out.
 
-    .. math:: \frac{1}{N k} \sum_i \lvert \{ j \in \mathcal{N}_k(i) : g_j = g_i \} \rvert
+    Returns:
+        "purity", the share of the k nearest neighbors of each item, by cosine, that are of its own group,
 
-    An item is no neighbor of its own. Where neighbors are equally near, each counts with the share with which a fair
-    draw would take it, so that features that are all the same reach exactly :func:`chance_purity`. Rows of the features
-    ``(N, D)`` with NaN are left out; NaN for less than two items.
+        .. math:: \frac{1}{N k} \sum_i \lvert \{ j \in \mathcal{N}_k(i) : g_j = g_i \} \rvert
+
+        (equally near neighbors count with the share with which a fair draw would take them); "chance_purity",
+        :math:`\sum_g \frac{n_g}{N} \frac{n_g - 1}{N - 1}`, which features that are all the same reach exactly;
+        "silhouette" (scikit-learn's, with the cosine distance: in [-1, 1]; NaN for a single group, and where each item
+        is a group of its own), "num_items" and "num_groups" (of items that are not NaN).
     """
-    points, index = _known(features, groups)
+    finite = features.isfinite().all(1)
+    own = pd.Series(list(groups), dtype=object)[finite.cpu().numpy()]
+    index = torch.as_tensor(pd.factorize(own)[0], dtype=torch.long, device=features.device)
+    points = l2_normalize(features[finite])
+    number, counts = len(index), index.bincount()
+    pairs = number * (number - 1)
+    return {
+        "purity": _purity(points, index, num_neighbors),
+        "chance_purity": float((counts * (counts - 1)).sum()) / pairs if pairs else math.nan,
+        "silhouette": _silhouette(points, index),
+        "num_items": number,
+        "num_groups": len(counts),
+    }
+
+
+def _purity(points: torch.Tensor, index: torch.Tensor, num_neighbors: int) -> float:
+    """Of normalized features and the index of their group; an item is no neighbor of its own."""
     if len(index) < 2:
         return math.nan
     k = min(num_neighbors, len(index) - 1)
@@ -248,75 +230,34 @@ def neighbor_purity(
     return float(torch.cat(shares).mean())
 
 
-def chance_purity(groups: Sequence[Hashable]) -> float:
-    r"""The purity that features without any meaning reach, :math:`\sum_g \frac{n_g}{N} \frac{n_g - 1}{N - 1}`."""
-    number = len(groups)
-    if number < 2:
+def _silhouette(points: torch.Tensor, index: torch.Tensor) -> float:
+    """Scikit-learn's, but 0 where all features are the same: it would compare rounding."""
+    from sklearn.metrics import silhouette_score  # takes a second
+
+    if not 2 <= len(index.unique()) < len(index):
         return math.nan
-    counts = pd.Series(list(groups), dtype=object).value_counts()
-    return float((counts * (counts - 1)).sum() / (number * (number - 1)))
+    if (1 - points @ points[0]).abs().max() <= SAME_COSINE:
+        return 0.0
+    return float(silhouette_score(points.cpu().numpy(), index.cpu().numpy(), metric="cosine"))
 
 
-@torch.no_grad()
-def group_separation(
-    features: torch.Tensor, groups: Sequence[Hashable], num_neighbors: int = 5
-) -> dict[str, float]:
-    """
-    How well the groups of features ``(N, D)`` are apart; rows with NaN are left out.
-
-    Returns:
-        "purity", "chance_purity", "silhouette" (scikit-learn's, with the cosine distance: in [-1, 1]; NaN for a single
-        group, and where each item is a group of its own), "num_items" and "num_groups" (of items that are not NaN).
-    """
-    points, index = _known(features, groups)
-    return {
-        "purity": neighbor_purity(points, index.tolist(), num_neighbors),
-        "chance_purity": chance_purity(index.tolist()),
-        "silhouette": _silhouette(points, index),
-        "num_items": len(index),
-        "num_groups": len(index.unique()),
-    }
-
-
-def tsne_map(
-    features: torch.Tensor, seed: int = 0, perplexity: float = 30.0
-) -> NDArray[np.float32]:
+def tsne_map(features: torch.Tensor, seed: int = 0) -> NDArray[np.float32]:
     """
     A map ``(N, 2)`` of features in the plane, for the eye: scikit-learn's t-SNE of them, l2-normalized.
 
     What lies together in such a map lies together in the features, but sizes of groups and distances between them mean
     nothing: take :func:`group_separation` for the numbers.
     """
-    # scikit-learn takes a second to import, and whoever wants numbers alone never needs it
-    from sklearn.manifold import TSNE
+    from sklearn.manifold import TSNE  # takes a second
 
     points = l2_normalize(features.detach()).float().cpu().numpy()
     if len(points) < 4 or min(points.shape) < 2:
         return np.stack([np.arange(len(points)), np.zeros(len(points))], axis=1).astype(np.float32)
     # equal features start apart at random: scikit-learn divides by the spread of the principal components
-    spread = np.ptp(points, axis=0).max()
-    tsne = TSNE(
-        perplexity=min(perplexity, (len(points) - 1) / 3),
-        init="pca" if spread > 1e-6 else "random",
-        random_state=seed,
+    init = "pca" if np.ptp(points, axis=0).max() > 1e-6 else "random"
+    perplexity = min(30.0, (len(points) - 1) / 3)
+    return (
+        TSNE(perplexity=perplexity, init=init, random_state=seed)
+        .fit_transform(points)
+        .astype(np.float32)
     )
-    return tsne.fit_transform(points).astype(np.float32)
-
-
-def _known(features: torch.Tensor, groups: Sequence[Hashable]) -> tuple[torch.Tensor, torch.Tensor]:
-    """L2-normalized features (N', D) of those that are finite, and the index (N',) of their group."""
-    finite = features.isfinite().all(1)
-    own = pd.Series(list(groups), dtype=object)[finite.cpu().numpy()]
-    index = torch.as_tensor(pd.factorize(own)[0], dtype=torch.long, device=features.device)
-    return l2_normalize(features[finite]), index
-
-
-def _silhouette(points: torch.Tensor, index: torch.Tensor) -> float:
-    # scikit-learn takes a second to import
-    from sklearn.metrics import silhouette_score
-
-    if not 2 <= len(index.unique()) < len(index):
-        return math.nan
-    if (1 - points @ points[0]).abs().max() <= SAME_COSINE:
-        return 0.0  # all are the same: scikit-learn would compare rounding
-    return float(silhouette_score(points.cpu().numpy(), index.cpu().numpy(), metric="cosine"))

@@ -14,6 +14,7 @@ from monai.utils import convert_to_tensor, ensure_tuple_rep
 from tqdm.auto import tqdm
 
 from monai_afire.apps.studies.regions import WINDOW
+from monai_afire.apps.studies.study import NothingToCompareError
 from monai_afire.data.datalist.class_names import class_names
 from monai_afire.data.datalist.loading import DrawnSet
 from monai_afire.transforms.landmark_heatmap import landmark_array, pixels_of_file
@@ -27,7 +28,7 @@ _NAMES = ("landmark_names", "mask_names")  # of channels; every other field has 
 @dataclass(frozen=True)
 class StudyImages:
     """
-    Images, and what is known about them; what is not known is None, and the studies that need it are left out.
+    Images, and what is known about them; what is not known is None, and a report leaves out the studies that need it.
 
     Args:
         image: ``(M, C, H, W)`` in [0, 1], of the encoders' size.
@@ -45,8 +46,9 @@ class StudyImages:
         ValueError: when something is not given for all M images.
 
     Example:
-        >>> StudyImages(torch.rand(2, 1, 8, 8), group=["normal", "nodule"]).missing(["group", "masks"])
-        ['masks']
+        >>> images = StudyImages(torch.rand(2, 1, 8, 8), group=["normal", "nodule"])
+        >>> images.select([1]).group
+        ['nodule']
     """
 
     image: torch.Tensor
@@ -60,26 +62,28 @@ class StudyImages:
     native: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
+        number = len(self.image)
         for name, value in self._of_each_image().items():
-            if len(value) != len(self.image):
-                number = len(self.image)
+            if len(value) != number:
                 raise ValueError(f"{len(value)} {name} for {number} images: give one for each")
+
+    def known(self, name: str) -> Any:
+        """A field that a study cannot do without."""
+        value = getattr(self, name)
+        if value is None:
+            raise NothingToCompareError(f"the images have no {name}")
+        return value
 
     @property
     def detailed(self) -> torch.Tensor:
         """The images in as many pixels as there are."""
         return self.image if self.native is None else self.native
 
-    def known_landmarks(self) -> torch.Tensor:
-        """The landmarks, for studies that need them."""
-        assert self.landmarks is not None
-        return self.landmarks
-
     def detailed_landmarks(self) -> torch.Tensor:
         """The landmarks ``(M, P, 2)`` in pixels of :attr:`detailed`."""
         sizes = zip(self.detailed.shape[2:], self.image.shape[2:], strict=True)
         scale = torch.tensor([new / old for new, old in sizes])
-        return (self.known_landmarks() + 0.5) * scale - 0.5  # a pixel's edge is half a pixel away
+        return (self.known("landmarks") + 0.5) * scale - 0.5  # a pixel's edge is half a pixel away
 
     def select(self, rows: Sequence[int]) -> StudyImages:
         """The images of these indices, in their order, with all that is known of them."""
@@ -97,10 +101,6 @@ class StudyImages:
             return self
         order = torch.randperm(number, generator=torch.Generator().manual_seed(seed))
         return self.select(order[:max_images].sort().values.tolist())
-
-    def missing(self, needed: Sequence[str]) -> list[str]:
-        """Those of the named fields that are not known."""
-        return [name for name in needed if getattr(self, name) is None]
 
     def _of_each_image(self) -> dict[str, Any]:
         """The known fields that have an entry for each image."""
@@ -122,8 +122,8 @@ def read_study_images(
 
     "organs" (mask files), "landmarks" (row, column), "boxes" (x, y, width, height) with their "box_findings", and
     "group" or "label" are used where an item has them. Positions are those of the picture in the file and are moved as
-    the image was. Masks count only if all images have them; an image without landmarks has NaN. Landmarks of pairs of
-    images ("landmarks_2") are left to :func:`monai_afire.apps.studies.pair_study`.
+    the image was. Masks count only if all images have them. Landmarks of pairs of images ("landmarks_2") are left to
+    :func:`monai_afire.apps.studies.pair_study`.
 
     Args:
         items: of a datalist, see :func:`monai_afire.data.bundle_items`.
@@ -134,9 +134,6 @@ def read_study_images(
         max_images: of more items, so many are taken, evenly spaced; None for all.
         phantom: that the items are of, without dataset_dir and datalist.
         native: loads "image" again and resizes it to more pixels, see :func:`native_size`; None for no such images.
-
-    Returns:
-        The images.
 
     Raises:
         ValueError: for fewer than two items, or images of different sizes.
@@ -178,11 +175,7 @@ def native_size(size: int | Sequence[int]) -> list[int]:
     """
     Sides of the images of which a window of ACE's share (448 of 1,024 pixels) has an encoder's size.
 
-    Args:
-        size: of the encoder's input in pixels, one number for both axes or one for each.
-
-    Returns:
-        Pixels per axis.
+    ``size`` is that of the encoder's input in pixels, one number for both axes or one for each.
 
     Example:
         >>> native_size(448)
@@ -230,16 +223,18 @@ def _evenly_spaced(number: int, num_images: int) -> list[int]:
 
 
 def _stack(arrays: Sequence[torch.Tensor], what: str) -> torch.Tensor:
-    first = arrays[0].shape
+    """One tensor of all images or masks."""
+    first = tuple(arrays[0].shape)
     for array in arrays:
         if array.shape != first:
-            shapes = f"{tuple(array.shape)}, not {tuple(first)} as the first"
+            shapes = f"{tuple(array.shape)}, not {first} as the first"
             name = image_name({"image": array})
             raise ValueError(f"{name}: its {what} has the shape {shapes}: resize all to one size")
     return torch.stack([convert_to_tensor(array, track_meta=False) for array in arrays])
 
 
 def _groups(items: Sequence[Item], names: Callable[[str, int], list[str]]) -> list[str] | None:
+    """The group of each image; None unless all are known."""
     lengths = {len(item["label"]) for item in items if isinstance(item.get("label"), list)}
     findings = names("label", lengths.pop()) if len(lengths) == 1 else []
     groups = [disease_set(item, findings) for item in items]
@@ -247,6 +242,7 @@ def _groups(items: Sequence[Item], names: Callable[[str, int], list[str]]) -> li
 
 
 def _landmarks(items: Sequence[Item], pictures: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """Landmarks (M, P, 2) on the images; None if no item has some."""
     # those of a pair of images are any places, as many as were found, and not the same ones in other pairs
     own = [None if item.get("landmarks_2") else item.get("landmarks") for item in items]
     known = [landmark_array(points) if points else None for points in own]

@@ -57,20 +57,8 @@ def pair_study(
             smaller that does.
         batch_size: copies of images in a pass of an encoder.
 
-    Returns:
-        Tables and figures.
-
     Raises:
         ValueError: for pairs that lack landmarks, or have images or landmarks of different shapes.
-
-    Example:
-        >>> from monai_afire.networks import ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-        >>> item = {"image": torch.rand(1, 32, 32), "image_2": torch.rand(1, 32, 32)}
-        >>> item |= {"landmarks": [[8.0, 9.0]], "landmarks_2": [[9.0, 9.0]]}
-        >>> result = pair_study({"untrained": encoder}, StudyImages(torch.rand(2, 1, 8, 8)), [item], dict)
-        >>> list(result.table.index), float(result.table.loc["same place", "error"])
-        (['untrained', 'raw pixels', 'same place'], 1.0)
     """
     items = [item for item in items if item.get("image_2") is not None]
     if not items:
@@ -84,16 +72,16 @@ def pair_study(
             landmark_correspondence(encoder, pictures, places, [0], step, batch_size=batch_size)
             for pictures, places in pairs
         )
-    tables[SAME_PLACE] = _of_pairs(
-        same_place_correspondence(places, size, [0]) for _, places in pairs
-    )
+    copied = (same_place_correspondence(places, size, [0]) for _, places in pairs)
+    tables[SAME_PLACE] = _of_pairs(copied)
+    errors = {name: table.set_index("pair")["error"] for name, table in tables.items()}
     metrics = {
         name: {
-            "error": table["error"].mean(),
-            "median_error": table["error"].median(),
-            "error_fraction": table["error"].mean() / max(size),
+            "error": error.mean(),
+            "median_error": error.median(),
+            "error_fraction": error.mean() / max(size),
         }
-        for name, table in tables.items()
+        for name, error in errors.items()
     }
     question = _QUESTION.format(
         pairs=len(pairs),
@@ -101,13 +89,10 @@ def pair_study(
         size=" x ".join(map(str, size)),
         same_place=SAME_PLACE,
     )
-    details = {}
     groups = [str(disease_set(item)) for item in items]
+    details = {}
     if len(set(groups)) > 1:
-        means = {
-            name: table.groupby(table["pair"].map(groups.__getitem__))["error"].mean()
-            for name, table in tables.items()
-        }
+        means = {name: error.groupby(groups.__getitem__).mean() for name, error in errors.items()}
         details["Mean error in pixels by group"] = pd.DataFrame(means).rename_axis(None)
     title = "Places in pairs of images"
     return StudyResult(title, question, metrics_table(metrics), details=details)

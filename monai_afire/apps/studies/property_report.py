@@ -44,7 +44,7 @@ def encoders_of(
     device: torch.device | str = "cpu",
 ) -> dict[str, RadiographEncoder]:
     """
-    Copies of an encoder with different weights, to be compared.
+    Copies of an encoder with different weights, to be compared, in evaluation mode.
 
     Args:
         encoder: the architecture; untouched.
@@ -53,17 +53,8 @@ def encoders_of(
         branch: "teacher" or "student", for files that hold both.
         device: where the encoders work.
 
-    Returns:
-        The encoders by name, in evaluation mode.
-
     Raises:
         ValueError: for a file that does not fit the architecture.
-
-    Example:
-        >>> from monai_afire.networks import ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
-        >>> list(encoders_of(encoder, {"untrained": None}))
-        ['untrained']
     """
     named = {}
     for name, path in weights.items():
@@ -78,21 +69,14 @@ def classifiers_of(
     weights: Mapping[str, str], device: torch.device | str = "cpu"
 ) -> dict[str, TransferClassifier]:
     """
-    Classifiers that were fine-tuned by the bundle ``radiograph_classification``, to be compared.
+    Classifiers that were fine-tuned by the bundle ``radiograph_classification``, to be compared, in evaluation mode.
 
     Args:
         weights: the file of each by the name to show.
         device: where the classifiers work.
 
-    Returns:
-        The classifiers by name, in evaluation mode.
-
     Raises:
         ValueError: when a file is missing or holds no classifier.
-
-    Example:
-        >>> classifiers_of({})
-        {}
     """
     hint = "fine-tune with bundles/radiograph_classification first"
     task = TASKS["TransferClassifier"]
@@ -121,16 +105,11 @@ def first_described(weights: Mapping[str, str | None]) -> str:
         example = '{"AFiRe": "model.pt", "untrained": None}'
         raise ValueError(f"no file is named: give weights, e.g. {example}")
     found = {path: description for path in files if (description := read_description(path))}
-    standardize = {
-        path: each.preprocessing["standardize"]
-        for path, each in found.items()
-        if each.preprocessing
-    }
+    known = {path: each.preprocessing for path, each in found.items() if each.preprocessing}
+    standardize = {path: each["standardize"] for path, each in known.items()}
     if len(set(standardize.values())) > 1:
-        raise ValueError(
-            f"these weights want the contrast of images standardized and not: {standardize}; "
-            "give them reports of their own"
-        )
+        differ = f"these weights want the contrast of images standardized and not: {standardize}"
+        raise ValueError(f"{differ}; give them reports of their own")
     return next(iter(found), files[0])
 
 
@@ -158,9 +137,6 @@ def property_report(
         title: of the page.
         facts: how the numbers came about, e.g. weights, seed, version; shown at the end and saved.
 
-    Returns:
-        The results.
-
     Raises:
         OSError: when ``output_dir`` cannot be written to.
         RuntimeError: after the report is written, when a study failed; the first failure is its cause.
@@ -185,13 +161,10 @@ def property_report(
     failures: list[Exception] = []
     bar = tqdm(studies, desc="studies", unit="study")
     for study in bar:
-        function = study.func if isinstance(study, partial) else study
-        name = function.__name__
+        name = (study.func if isinstance(study, partial) else study).__name__
         bar.set_postfix_str(name)
         started = time.perf_counter()
         try:
-            if missing := images.missing(getattr(function, "needs", ())):
-                raise NothingToCompareError(f"the images have no {' and no '.join(missing)}")
             results.append(study(encoders, images))
             facts[f"seconds of {name}"] = round(time.perf_counter() - started, 1)
         except NothingToCompareError as reason:
@@ -233,6 +206,7 @@ def _write(
 
 
 def _rows(table: pd.DataFrame) -> list[dict[Any, Any]]:
+    """Rows with the names of the index, if it has some."""
     named = table if isinstance(table.index, pd.RangeIndex) else table.reset_index()
     return named.to_dict(orient="records")
 

@@ -16,12 +16,7 @@ from matplotlib.figure import Figure
 from monai.utils import convert_to_tensor
 from numpy.typing import NDArray
 
-from monai_afire.apps.results.pictures.style import (
-    TICK_SIZE,
-    TITLE_SIZE,
-    VALUE_COLORS,
-    plot_figure,
-)
+from monai_afire.apps.results.pictures import style
 from monai_afire.apps.studies.features import image_features
 from monai_afire.apps.studies.figures import boxed_pictures
 from monai_afire.apps.studies.images import StudyImages
@@ -35,9 +30,7 @@ from monai_afire.visualize.figures import first_channel
 
 _PERMUTATIONS = 20
 _GOLDEN = 0.618033988749895
-_ENTROPY_COLORS = (
-    "cividis"  # others than those of the clusters beside it, which mean something else
-)
+_ENTROPY_COLORS = "cividis"  # not those of the clusters beside it, which mean something else
 
 _QUESTION = (
     "What does each of AFiRe's prototypes stand for? A prototype is a probability vector over clusters for one "
@@ -56,9 +49,6 @@ def prototype_study(
     encoders: Mapping[str, RadiographEncoder],
     images: StudyImages,
     networks: Mapping[str, AFiRe],
-    num_clusters: int = 8,
-    num_patches: int = 8,
-    context: int = 1,
     batch_size: int = 32,
 ) -> StudyResult:
     """
@@ -68,24 +58,10 @@ def prototype_study(
         encoders: not used.
         images: any; with masks the atlas is compared with organs.
         networks: AFiRe networks by the names that the report shows.
-        num_clusters: clusters whose patches are shown: those that dominate most positions.
-        num_patches: patches of each.
-        context: patches around each, on every side.
         batch_size: images in a pass.
-
-    Returns:
-        Tables and figures.
 
     Raises:
         NothingToCompareError: for a network that contrasts features, it has no clusters.
-
-    Example:
-        >>> from monai_afire.networks import ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-        >>> network = AFiRe(encoder, num_clusters=8, head_dim=16, decoder_dim=16, decoder_layers=1, decoder_heads=2)
-        >>> result = prototype_study({}, StudyImages(torch.rand(2, 1, 32, 32)), {"afire": network})
-        >>> float(result.table.loc["afire", "prototype_entropy"]) > 0.999  # not trained: all are uniform
-        True
     """
     metrics, details = {}, {}
     figures: dict[str, Figure] = {}
@@ -99,44 +75,33 @@ def prototype_study(
         atlas = prototype_atlas(prototypes, network.encoder.grid_size)
         details[f"Dominating cluster of each position, {name}"] = atlas
         figures[_ATLAS_CAPTION.format(name)] = atlas_figure(mean, atlas, name)
-        clusters = largest_clusters(prototypes, num_clusters)
-        patches = cluster_patches(network, images.image, clusters, num_patches, batch_size)
-        windows = patch_windows(images.image, patches, patch_size, context)
-        figures[_PATCHES_CAPTION.format(name)] = cluster_figure(windows, patches, context)
+        clusters = largest_clusters(prototypes)
+        patches = cluster_patches(network, images.image, clusters, batch_size=batch_size)
+        windows = patch_windows(images.image, patches, patch_size)
+        figures[_PATCHES_CAPTION.format(name)] = cluster_figure(windows, patches)
     return StudyResult("Atlas of prototypes", _QUESTION, metrics_table(metrics), figures, details)
 
 
 def prototype_atlas(prototypes: torch.Tensor, grid_size: Sequence[int]) -> pd.DataFrame:
     """
-    What each position's prototype ``(L, K)`` says: probabilities over K clusters.
+    What each position's prototype ``(L, K)`` says, a row each: probabilities over K clusters.
 
-    Returns:
-        A row per position, row-major: "row", "column", the dominating "cluster" with its
-        "probability", and the "entropy" of the prototype as a share of the largest possible, log K.
+    "cluster" is the dominating one, "entropy" a share of the largest possible, log K.
     """
     row, column = np.unravel_index(range(len(prototypes)), tuple(grid_size))
     probability, cluster = prototypes.max(1)
-    return pd.DataFrame(
-        {
-            "row": row,
-            "column": column,
-            "cluster": cluster,
-            "probability": probability,
-            "entropy": [float(prototype_entropy(own[None])) for own in prototypes],
-        }
-    )
+    entropy = [float(prototype_entropy(own[None])) for own in prototypes]
+    places = {"row": row, "column": column, "cluster": cluster}
+    return pd.DataFrame({**places, "probability": probability, "entropy": entropy})
 
 
 def atlas_scores(prototypes: torch.Tensor, shares: torch.Tensor | None = None) -> dict[str, float]:
     """
     The metrics of an atlas of prototypes ``(L, K)``, with :func:`organ_shares` where masks are known.
 
-    Returns:
-        "clusters", K; "clusters_used", how many dominate a position; "effective_clusters", the exponential of the
-        entropy of all positions' mean, between 1 and K; "prototype_information" and "prototype_entropy" of
-        :mod:`monai_afire.metrics`; with shares "organ_information", its "organ_information_chance", the mean over 20
-        random permutations of the positions, and "organ_information_limit", that of an atlas with a cluster of its own
-        for each position.
+    "effective_clusters" is the exponential of the entropy of all positions' mean, between 1 and K;
+    "organ_information_chance" the mean over 20 random permutations of the positions, and "organ_information_limit" that
+    of an atlas with a cluster of its own for each position.
     """
     number = len(prototypes)
     scores = {
@@ -178,8 +143,7 @@ def organ_information(prototypes: torch.Tensor, shares: torch.Tensor) -> float:
     .. math:: \frac{I(k; o)}{H(o)}, \qquad p(k, o) = \frac{1}{L} \sum_{j=1}^{L} c_{jk} s_{jo}
 
     for prototypes c ``(L, K)`` and shares s of the organs ``(L, O)``. Few positions and many clusters make it larger
-    than 0 by chance, and where an organ's place differs from image to image not even the position itself tells it: see
-    :func:`atlas_scores`.
+    than 0 by chance, and where an organ's place differs from image to image not even the position itself tells it.
     """
     joint = prototypes.double().cpu().T @ shares.double().cpu() / len(shares)
     clusters, organs = joint.sum(1), joint.sum(0)
@@ -204,13 +168,10 @@ def cluster_patches(
     batch_size: int = 32,
 ) -> pd.DataFrame:
     """
-    The patches of images that the student assigns most strongly to clusters.
+    The patches that the student assigns most strongly to clusters, at most one of each image: neighbors are alike.
 
-    An image gives at most one patch to each cluster, or neighbors would fill the list.
-
-    Returns:
-        A row per patch, the strongest of each cluster first: "cluster", "rank", "image", "position" (row-major on the
-        patch grid) and "probability".
+    A row per patch, the strongest of each cluster first: "cluster", "rank", "image", "position" (row-major on the patch
+    grid) and "probability".
     """
 
     def probabilities(tokens: torch.Tensor) -> torch.Tensor:
@@ -220,25 +181,20 @@ def cluster_patches(
         q = image_features(network.encoder, images, batch_size, probabilities)
     probability, place = q.max(1)
     top, image = probability.topk(min(num_patches, len(images)), dim=0)
-    return pd.DataFrame(
-        {
-            "cluster": np.repeat(np.array(clusters, dtype=int), len(top)),
-            "rank": np.tile(range(len(top)), len(clusters)),
-            "image": image.T.flatten(),
-            "position": place.gather(0, image).T.flatten(),
-            "probability": top.T.flatten(),
-        }
-    )
+    columns = {
+        "cluster": np.repeat(np.array(clusters, dtype=int), len(top)),
+        "rank": np.tile(range(len(top)), len(clusters)),
+        "image": image.T.flatten(),
+        "position": place.gather(0, image).T.flatten(),
+        "probability": top.T.flatten(),
+    }
+    return pd.DataFrame(columns)
 
 
 def patch_windows(
     images: torch.Tensor, patches: pd.DataFrame, patch_size: Sequence[int], context: int = 1
 ) -> list[torch.Tensor]:
-    """
-    Cut the patches of :func:`cluster_patches` out of images, with ``context`` patches around each on every side.
-
-    Beyond the border the border goes on. For each patch ``(C, *((2 context + 1) patch_size))``.
-    """
+    """Cut patches out of images, with ``context`` patches on every side; beyond the border the border goes on."""
     plain = convert_to_tensor(images, track_meta=False)
     height, width = patch_size
     rim = (context * width, context * width, context * height, context * height)
@@ -256,14 +212,13 @@ def atlas_figure(image: torch.Tensor, atlas: pd.DataFrame, title: str = "") -> F
     """
     The clusters of all positions and the entropy there, beside a radiograph ``(C, H, W)``, e.g. the mean of all.
 
-    Colors tell neighbors apart, by their lightness for every eye; the number of the cluster says which it is, and
-    lines run where the cluster changes.
+    Colors tell neighbors apart, by their lightness for every eye; lines run where the cluster changes.
     """
     clusters, entropy = (
         atlas.pivot(index="row", columns="column", values=value).to_numpy()
         for value in ("cluster", "entropy")
     )
-    figure = plot_figure(12.4, 4.3, pictures=True)
+    figure = style.plot_figure(12.4, 4.3, pictures=True)
     axes = figure.subplots(1, 3)
     picture = first_channel(image)
     (height, width), (rows, columns) = picture.shape, entropy.shape
@@ -273,12 +228,12 @@ def atlas_figure(image: torch.Tensor, atlas: pd.DataFrame, title: str = "") -> F
     axes[1].imshow(_colors(clusters), aspect=aspect)
     _number(axes[1], clusters)
     shown = axes[2].imshow(entropy, cmap=_ENTROPY_COLORS, vmin=0, vmax=1, aspect=aspect)
-    figure.colorbar(shown, ax=axes[2], shrink=0.8).ax.tick_params(labelsize=TICK_SIZE)
+    figure.colorbar(shown, ax=axes[2], shrink=0.8).ax.tick_params(labelsize=style.TICK_SIZE)
     names = ("radiograph", "dominating cluster", "entropy (share of the largest)")
     for axis, name in zip(axes, names, strict=True):
-        axis.set_title(name, fontsize=TITLE_SIZE)
+        axis.set_title(name, fontsize=style.TITLE_SIZE)
         axis.set_axis_off()
-    figure.suptitle(title, fontsize=TITLE_SIZE, parse_math=False)
+    figure.suptitle(title, fontsize=style.TITLE_SIZE, parse_math=False)
     return figure
 
 
@@ -296,23 +251,23 @@ def cluster_figure(
         [f"cluster {cluster}" for cluster, _ in rows],
         [[f"{value:.2f}" for value in own["probability"]] for _, own in rows],
         inches=1.05,
-        title_size=TICK_SIZE,
+        title_size=style.TICK_SIZE,
     )
 
 
 def _colors(clusters: NDArray) -> NDArray:
     """Colors far apart for clusters whose numbers follow each other in reading order."""
     number = pd.factorize(clusters.ravel())[0].reshape(clusters.shape)
-    return mpl.colormaps[VALUE_COLORS](number * _GOLDEN % 1.0)[..., :3]
+    return mpl.colormaps[style.VALUE_COLORS](number * _GOLDEN % 1.0)[..., :3]
 
 
 def _number(axis: Axes, clusters: NDArray) -> None:
     """Write the clusters' numbers on their cells, and draw lines where the cluster changes."""
-    style = {"ha": "center", "va": "center", "fontsize": min(9.0, 100 / max(clusters.shape))}
+    text = {"ha": "center", "va": "center", "fontsize": min(9.0, 100 / max(clusters.shape))}
     light = _colors(clusters) @ np.array([0.299, 0.587, 0.114])
     for row, column in np.ndindex(*clusters.shape):
         color = "black" if light[row, column] > 0.5 else "white"
-        axis.text(column, row, str(clusters[row, column]), color=color, **style)
+        axis.text(column, row, str(clusters[row, column]), color=color, **text)
     for row, column in np.argwhere(clusters[:, 1:] != clusters[:, :-1]):
         axis.plot([column + 0.5] * 2, [row - 0.5, row + 0.5], color="white", linewidth=1)
     for row, column in np.argwhere(clusters[1:] != clusters[:-1]):

@@ -54,15 +54,12 @@ def perturbed_images(
     images: torch.Tensor, landmarks: torch.Tensor, perturbation: Perturbation
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """
-    Perturb each image ``(M, C, H, W)``, and its landmarks ``(M, P, 2)`` with it.
-
-    With the image's center :math:`c`, a rotation :math:`R`, the scale :math:`s` and the shift :math:`t`, what is at
-    :math:`x` is then at
+    Perturb images ``(M, C, H, W)`` and their landmarks ``(M, P, 2)``: what is at x is then at x'.
 
     .. math:: x' = c + s R (x - c) + t
 
-    Pixels are interpolated linearly; what the image does not show repeats its border. Landmarks that have left the
-    image are NaN.
+    with the image's center c, the rotation R, the scale s and the shift t. Pixels are interpolated linearly; what the
+    image does not show repeats its border. Landmarks that have left the image are NaN.
     """
     size = np.array(images.shape[2:])
     last = size - 1
@@ -80,16 +77,9 @@ def perturbed_images(
 
 
 def with_perturbations(
-    images: torch.Tensor,
-    landmarks: torch.Tensor,
-    perturbations: Sequence[Perturbation] = DEFAULT_PERTURBATIONS,
+    images: torch.Tensor, landmarks: torch.Tensor, perturbations: Sequence[Perturbation]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """
-    The images and landmarks as they are, followed by all of them in each perturbation.
-
-    Returns:
-        ``(1 + len(perturbations)) M`` of them: number p M + m is image m in perturbation p, p = 0 the image itself.
-    """
+    """M images and landmarks as they are, then all in each perturbation: p M + m is image m in perturbation p."""
     plain = convert_to_tensor(images, dtype=torch.float32, track_meta=False)
     points = convert_to_tensor(landmarks, dtype=torch.float32, track_meta=False)
     moved = [perturbed_images(plain, points, perturbation) for perturbation in perturbations]
@@ -101,17 +91,10 @@ def landmark_windows(
     images: torch.Tensor, landmarks: torch.Tensor, window: float, size: Sequence[int]
 ) -> torch.Tensor:
     """
-    Cut the window around a landmark out of each image and resample it to one size.
+    Cut a window around the landmark ``(N, 2)`` of each image ``(N, C, H, W)``, resampled to ``(N, C, *size)``.
 
-    Args:
-        images: ``(N, C, H, W)``.
-        landmarks: ``(N, 2)`` in pixels, rows before columns.
-        window: side of the window as a fraction of the image's, in (0, 1].
-        size: of the result. Where it is that of the window in pixels, no pixel is enlarged. There is no smoothing
-            before a reduction.
-
-    Returns:
-        ``(N, C, *size)``, the landmark in the center; the border repeats beyond the image.
+    The window's side is a fraction of the image's, in (0, 1]. The landmark is in its center; beyond the image the
+    border repeats. There is no smoothing before a reduction.
     """
     if not 0 < window <= 1:
         raise ValueError(f"window must be a fraction of the image's side in (0, 1], got {window}")
@@ -127,16 +110,13 @@ def landmark_windows(
 
 
 def random_boxes(
-    number: int,
-    img_size: Sequence[int],
-    side: Sequence[float] = (0.3, 0.6),
-    generator: torch.Generator | None = None,
+    number: int, img_size: Sequence[int], side: Sequence[float], generator: torch.Generator
 ) -> torch.Tensor:
     """
-    Boxes ``(N, 4)`` of random size at random places, wholly inside the image.
+    Boxes ``(N, 4)`` of random size at random places, wholly inside the image: row, column, height, width in pixels.
 
-    ``side`` is the smallest and largest side as a share of the image's, one share for both axes of a box. A box is row,
-    column, height and width in pixels; the latter are even, so that it can be halved.
+    ``side`` is the smallest and largest side as a share of the image's, one share for both axes of a box. Sides are
+    even, so that a box can be halved.
     """
     if not 0 < side[0] <= side[1] <= 1:
         raise ValueError(f"side must be two shares 0 < smallest <= largest <= 1, got {tuple(side)}")
@@ -149,11 +129,7 @@ def random_boxes(
 
 
 def split_boxes(boxes: torch.Tensor, parts: int, axes: torch.Tensor) -> torch.Tensor:
-    """
-    Cut boxes ``(N, 4)`` into equal parts ``(N, parts, 4)`` that do not overlap.
-
-    Two parts are halves along one of the axes ``(N,)``, four are halves along both.
-    """
+    """Cut boxes ``(N, 4)`` into halves along one of the axes ``(N,)``, or into quarters: ``(N, parts, 4)``."""
     if parts not in (2, 4):
         raise ValueError(f"a patch is cut into 2 or 4 parts, got parts={parts}")
     cut = torch.ones(len(boxes), 2, dtype=torch.long) if parts == 4 else F.one_hot(axes, 2)
@@ -165,11 +141,7 @@ def split_boxes(boxes: torch.Tensor, parts: int, axes: torch.Tensor) -> torch.Te
 
 
 def crop_and_resize(images: torch.Tensor, boxes: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
-    """
-    Cut one box ``(N, 4)`` out of each image ``(N, C, H, W)`` and resize it linearly, with antialiasing.
-
-    Nothing from outside of a box is seen.
-    """
+    """Cut one box ``(N, 4)`` out of each image and resize it linearly, with antialiasing; nothing else is seen."""
     crops = images.new_empty((len(images), images.shape[1], *size))
     for crop, image, box in zip(crops, images, boxes.tolist(), strict=True):
         row, column, height, width = box

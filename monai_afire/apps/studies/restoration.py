@@ -32,6 +32,8 @@ _QUESTION = (
     "the peak signal-to-noise ratios (dB) with psnr_lesion, that of the lesion itself. psnr_normal is that of images "
     "without lesions in the same patches, psnr_outside that of all other patches."
 )
+_PICTURES = 4  # in each figure
+_FIGURES = {"images with lesions": True, "normal images, the same tokens hidden": False}
 _LESION_RESTORED = ("with_mask", "without_mask")
 _NORMAL_RESTORED = ("normal_with_mask", "normal_without_mask")
 
@@ -65,7 +67,6 @@ def restoration_study(
     networks: Mapping[str, AFiRe],
     lesion_options: Mapping[str, Any] | None = None,
     normal_group: str = "normal",
-    num_pictures: int = 4,
     seed: int = 0,
     batch_size: int = 32,
 ) -> StudyResult:
@@ -79,39 +80,23 @@ def restoration_study(
         lesion_options: see :func:`restorations`.
         normal_group: lesions are added to the images of this group only; to all where groups are unknown or none has
             this name.
-        num_pictures: images in each figure.
         seed: of the lesions.
         batch_size: images in a pass.
-
-    Returns:
-        Tables and figures.
-
-    Example:
-        >>> from monai_afire.networks import ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-        >>> network = AFiRe(encoder, num_clusters=8, head_dim=16, decoder_dim=16, decoder_layers=1, decoder_heads=2)
-        >>> restoration_study({}, StudyImages(torch.rand(2, 1, 32, 32)), {"afire": network}).table.shape
-        (1, 8)
     """
     groups = images.group or []
     normal = [row for row, group in enumerate(groups) if group == normal_group]
     pictures = images.image[normal] if normal else images.image
-    rows = range(min(num_pictures, len(pictures)))
+    rows = range(min(_PICTURES, len(pictures)))
     metrics, figures = {}, {}
     for name, network in networks.items():
         found = restorations(network, pictures, lesion_options, seed, batch_size)
         patch = network.encoder.patch_size
         metrics[name] = restoration_summary(found, patch)
-        for what, lesions in (
-            ("images with lesions", True),
-            ("normal images, the same tokens hidden", False),
-        ):
+        for what, lesions in _FIGURES.items():
             figure = restoration_figure(found, patch, rows, name, lesions)
             figures[f"Restoration of {what}, {name}"] = figure
-    title, question = (
-        "Restoration with and without mask tokens",
-        _QUESTION.format(number=len(pictures)),
-    )
+    title = "Restoration with and without mask tokens"
+    question = _QUESTION.format(number=len(pictures))
     return StudyResult(title, question, metrics_table(metrics), figures)
 
 
@@ -135,14 +120,6 @@ def restorations(
 
     Returns:
         Images, lesions and restorations, on the images' device.
-
-    Example:
-        >>> from monai_afire.networks import ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-        >>> network = AFiRe(encoder, num_clusters=8, head_dim=16, decoder_dim=16, decoder_layers=1, decoder_heads=2)
-        >>> found = restorations(network, torch.rand(2, 1, 32, 32))
-        >>> found.with_mask.shape, found.hidden.shape
-        (torch.Size([2, 1, 32, 32]), torch.Size([2, 16]))
     """
     images = convert_to_tensor(images, track_meta=False)
     network.encoder.check_images(images)
@@ -166,15 +143,10 @@ def restoration_scores(found: Restorations, patch_size: Sequence[int]) -> pd.Dat
     The peak signal-to-noise ratio is that inside of patches that a lesion covers,
     :math:`-10 \log_{10} \operatorname{mean}((y - x)^2)` dB for intensities in [0, 1]; larger is better.
 
-    Args:
-        found: of :func:`restorations`.
-        patch_size: pixels per token along each axis.
-
     Returns:
         A row per image; NaN where no patch counts, as in lesions that change nothing (white on white):
 
-        * "gain_with_mask", "gain_without_mask": :func:`monai_afire.metrics.restoration_gain` inside of lesions: 1 is
-          perfect, 0 as bad as the lesion,
+        * "gain_with_mask", "gain_without_mask": :func:`monai_afire.metrics.restoration_gain` inside of lesions,
         * "psnr_lesion": that of the image with lesions, to compare with; "psnr_with_mask", "psnr_without_mask",
         * "psnr_normal_with_mask", "psnr_normal_without_mask": of the images without lesions, in the same patches,
         * "psnr_outside": of the lesion image restored with mask tokens, in all other patches.
@@ -232,22 +204,18 @@ def restoration_figure(
     grid = [length // p for length, p in zip(found.normal.shape[2:], patch_size, strict=True)]
     patches = found.hidden.float().unsqueeze(-1).expand(-1, -1, int(np.prod(patch_size)))
     hidden = unpatchify(patches, grid, patch_size)
-    given = found.lesion if lesions else found.normal
-    restored = (
-        getattr(found, name) for name in (_LESION_RESTORED if lesions else _NORMAL_RESTORED)
-    )
-    with_mask, without_mask = restored
-    columns = {"normal": found.normal, "with lesions": found.lesion, "mask tokens": given}
-    columns |= {"with mask tokens": with_mask, "without": without_mask}
+    columns = {"normal": found.normal, "with lesions": found.lesion}
+    columns["mask tokens"] = found.lesion if lesions else found.normal
+    columns["with mask tokens"] = found.with_mask if lesions else found.normal_with_mask
+    columns["without"] = found.without_mask if lesions else found.normal_without_mask
     if not lesions:
         del columns["with lesions"]
     pictures = []
     for row in rows:
         shown = {name: first_channel(images[row]) for name, images in columns.items()}
         covered = first_channel(hidden[row])[..., None] > 0
-        shown["mask tokens"] = np.where(
-            covered, to_rgb(MARK_COLOR), shown["mask tokens"][..., None]
-        )
+        given = shown["mask tokens"][..., None]
+        shown["mask tokens"] = np.where(covered, to_rgb(MARK_COLOR), given)
         pictures.append(list(shown.values()))
     return picture_grid(pictures, list(columns), title)
 

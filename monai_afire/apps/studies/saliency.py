@@ -24,7 +24,7 @@ from monai_afire.apps.results.pictures.style import TITLE_SIZE
 from monai_afire.apps.studies.figures import boxed_pictures
 from monai_afire.apps.studies.images import StudyImages
 from monai_afire.apps.studies.regions import box_masks
-from monai_afire.apps.studies.study import StudyResult, needs
+from monai_afire.apps.studies.study import StudyResult
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.utils.eval_mode import eval_mode
@@ -36,6 +36,8 @@ _QUESTION = (
     "of the maximum, and with the hottest {top:.0%}. Chance is the score of as many random pixels. {number} of {total} "
     "images have boxes."
 )
+_TOP = 0.1  # share of the hottest pixels
+_PICTURES = 6  # spread over the kinds of lesions
 _CAPTION = "Lesions in their boxes, and where the classifiers look: the pixels beyond half of each map's maximum"
 
 
@@ -47,15 +49,12 @@ class _Case(NamedTuple):
     boxes: torch.Tensor
 
 
-@needs("boxes")
 def saliency_study(
     encoders: Mapping[str, RadiographEncoder],
     images: StudyImages,
     classifiers: Mapping[str, TransferClassifier],
     class_names: Sequence[str] = (),
     layer: str = "encoder",
-    top: float = 0.1,
-    num_pictures: int = 6,
     batch_size: int = 32,
 ) -> StudyResult:
     """
@@ -71,20 +70,7 @@ def saliency_study(
         classifiers: fine-tuned networks by the names that the report shows.
         class_names: what the classifiers' outputs stand for; without, the predicted class of every image is explained.
         layer: see :func:`grad_cam`.
-        top: share of the hottest pixels for "iou_top", see :func:`localization_scores`.
-        num_pictures: cases in the figure, spread over the kinds.
         batch_size: images in a pass.
-
-    Returns:
-        Tables and figures.
-
-    Example:
-        >>> from monai_afire.networks import ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-        >>> boxes = [torch.tensor([[4.0, 4.0, 8.0, 8.0]]), torch.empty(0, 4)]
-        >>> images = StudyImages(torch.rand(2, 1, 32, 32), group=["mass", "normal"], boxes=boxes)
-        >>> saliency_study({}, images, {"afire": TransferClassifier(encoder, 2)}).table.index.tolist()
-        ['afire: Grad-CAM']
     """
     cases = _cases(images)
     kinds, boxes = [case.kind for case in cases], [case.boxes for case in cases]
@@ -94,17 +80,16 @@ def saliency_study(
         classes = _classes(network, pictures, kinds, class_names, batch_size)
         method = f"{name}: Grad-CAM"
         maps[method] = grad_cam(network, pictures, classes, layer, batch_size)
-        summary = localization_summary(localization_scores(maps[method], boxes, top), kinds)
+        summary = localization_summary(localization_scores(maps[method], boxes), kinds)
         details[f"Localization by kind of lesion, {method}"] = summary
         rows[method] = summary.loc["all"]
     figures = {}
-    if shown := _spread(kinds, num_pictures):
+    if shown := _spread(kinds, _PICTURES):
         some = {name: heat[shown] for name, heat in maps.items()}
-        figures[_CAPTION] = saliency_figure(
-            pictures[shown], some, [boxes[case] for case in shown], [kinds[case] for case in shown]
-        )
+        some_boxes, some_kinds = [boxes[case] for case in shown], [kinds[case] for case in shown]
+        figures[_CAPTION] = saliency_figure(pictures[shown], some, some_boxes, some_kinds)
     number = len({case.image for case in cases})
-    question = _QUESTION.format(top=top, number=number, total=len(images.image))
+    question = _QUESTION.format(top=_TOP, number=number, total=len(images.image))
     return StudyResult("Where classifiers look", question, pd.DataFrame(rows).T, figures, details)
 
 
@@ -115,19 +100,9 @@ class _TokenGradCAM(GradCAM):
         super().__init__(network, layer, postprocessing=lambda maps: maps)
         self.grid_size = network.encoder.grid_size
 
-    def compute_map(  # type: ignore[override]
-        self,
-        x: torch.Tensor,
-        class_idx: Any = None,
-        retain_graph: bool = False,
-        layer_idx: int = -1,
-        **kwargs: Any,
-    ) -> torch.Tensor:
+    def compute_map(self, x: torch.Tensor, class_idx: int, **kwargs: Any) -> torch.Tensor:  # type: ignore[override]
         """Tokens are weighted by the mean of their gradient over the grid, as the pixels of a feature map are."""
-        _, activations, gradients = self.nn_module(
-            x, class_idx=class_idx, retain_graph=retain_graph, **kwargs
-        )
-        activation, gradient = activations[layer_idx], gradients[layer_idx]
+        _, (activation,), (gradient,) = self.nn_module(x, class_idx=class_idx)
         shape = activation.shape[2:]
         if activation.ndim == 3:
             activation, gradient = (part.transpose(1, 2) for part in (activation, gradient))
@@ -152,16 +127,14 @@ def grad_cam(
     for the tokens :math:`z_j` of a layer, on their grid and then linearly enlarged to the image. For the encoder's own
     tokens, whose mean is classified, this is the class activation map: what each token adds to the logit, up to a
     number that is the same for all. The tokens of a transformer have seen the whole image, so what speaks for a class
-    need not stand where its lesion is. The network is copied, so hooks, modes and gradients of yours stay as they are;
-    a frozen encoder is no obstacle.
+    need not stand where its lesion is. The network is copied; a frozen encoder is no obstacle.
 
     Args:
-        classifier: fine-tuned, on a ViT, a Swin or any other encoder, on any device, which the work is done on.
+        classifier: fine-tuned, on any encoder and device, which the work is done on.
         images: ``(M, C, H, W)`` in [0, 1], of the encoder's size.
         classes: M indices of the classes to explain.
-        layer: name of the module whose output is explained: "encoder" for its tokens, "encoder.blocks.3" for those of
-            a block of a ViT, "encoder.layers.2" for the feature map of a stage of a Swin: tokens ``(B, L, D)`` on the
-            encoder's grid, or maps ``(B, D, *grid)`` of any.
+        layer: name of the module whose output is explained, tokens ``(B, L, D)`` on the encoder's grid or maps
+            ``(B, D, *grid)`` of any: "encoder", "encoder.blocks.3" of a ViT, "encoder.layers.2" of a Swin.
         batch_size: images in a pass.
 
     Returns:
@@ -195,25 +168,21 @@ def grad_cam(
 
 
 def localization_scores(
-    maps: torch.Tensor, boxes: Sequence[torch.Tensor], top: float = 0.1
+    maps: torch.Tensor, boxes: Sequence[torch.Tensor], top: float = _TOP
 ) -> pd.DataFrame:
     """
-    How well heat maps hit boxes, beside what a map of noise does.
+    How well heat maps ``(M, H, W)``, larger is hotter, hit boxes, beside what a map of noise does.
 
-    Args:
-        maps: ``(M, H, W)``, one per image, larger is hotter, in any range.
-        boxes: for each image ``(number, 4)``: row, column, height, width in pixels.
-        top: share of the hottest pixels for "iou_top".
+    Boxes are row, column, height and width in pixels, ``(number, 4)`` for each image.
 
     Returns:
         A row per image; NaN for an image without a box:
 
-        * "pointing_game": 1 if the hottest pixel lies in a box, 0 if not; if several are, the share that lies inside;
-          "pointing_game_chance" is the share of the image that boxes cover,
+        * "pointing_game": 1 if the hottest pixel lies in a box, 0 if not; if several are, the share that lies inside,
         * "iou_half": intersection over union of the boxes and the pixels that are hotter than half way from the coldest
           to the hottest; 0 for a map of one heat,
         * "iou_top": the same of the ``top`` of the pixels,
-        * "iou_half_chance" and "iou_top_chance": that of as many pixels at random, from the expected shares.
+        * "pointing_game_chance", "iou_half_chance" and "iou_top_chance": those of as many pixels at random.
     """
     heat = convert_to_tensor(maps, track_meta=False).float().cpu()
     inside = torch.zeros(heat.shape, dtype=torch.bool)
@@ -237,13 +206,7 @@ def localization_scores(
 
 
 def localization_summary(table: pd.DataFrame, kinds: Sequence[str]) -> pd.DataFrame:
-    """
-    Mean :func:`localization_scores` for each kind of lesion; rows without a box do not count.
-
-    Returns:
-        A row per kind, in alphabetical order, and the row "all"; the columns of the table, and "images", how many
-        count.
-    """
+    """Mean :func:`localization_scores` and number of "images" with boxes for each kind of lesion, and the row "all"."""
     counted = table.assign(kind=list(kinds)).dropna(subset=["pointing_game"])
     by_kind = counted.groupby("kind")
     summary = by_kind.mean().assign(images=by_kind.size())
@@ -261,8 +224,7 @@ def saliency_figure(
     """
     Radiographs with the boxes of their lesions, and beside each the heat maps of every method (AFiRe, Fig. 7).
 
-    A map has its strongest color at its own maximum and none up to half way there: what is colored is what
-    "iou_half" compares with the box.
+    What is colored is what "iou_half" compares with the box.
     """
     rows = []
     for number, image in enumerate(images):
@@ -276,15 +238,15 @@ def saliency_figure(
 def _cases(images: StudyImages) -> list[_Case]:
     """Every kind of lesion in every image that has boxes."""
     cases = []
-    for row, of_image in enumerate(images.boxes or ()):
+    for row, boxes in enumerate(images.known("boxes")):
         if images.box_kinds is not None:
             names = list(images.box_kinds[row])
         else:
             lesion = "lesion" if images.group is None else str(images.group[row])
-            names = [lesion] * len(of_image)
+            names = [lesion] * len(boxes)
         for kind in dict.fromkeys(names):
             own = [number for number, name in enumerate(names) if name == kind]
-            cases.append(_Case(row, kind, torch.as_tensor(of_image)[own]))
+            cases.append(_Case(row, kind, torch.as_tensor(boxes)[own]))
     return cases
 
 
@@ -316,6 +278,7 @@ def _overlap(
 
 
 def _overlay(picture: NDArray, heat: torch.Tensor) -> NDArray:
+    """The upper half of a map's heat on its picture."""
     values = heat.detach().float().cpu().numpy()
     low, high = float(values.min()), float(values.max())
     if not low < high:  # nothing is hotter than the rest
@@ -325,6 +288,6 @@ def _overlay(picture: NDArray, heat: torch.Tensor) -> NDArray:
 
 def _spread(kinds: Sequence[str], number: int) -> list[int]:
     """Cases of all kinds in turn, as many as wanted, in the order of the kinds."""
-    table = pd.DataFrame({"kind": pd.Series(kinds, dtype=object)})
-    turns = table.assign(turn=table.groupby("kind").cumcount()).sort_values("turn", kind="stable")
-    return turns.head(number).reset_index().sort_values(["kind", "index"])["index"].tolist()
+    names = pd.Series(kinds, dtype=object)
+    turns = names.groupby(names).cumcount().sort_values(kind="stable")
+    return names[turns.index[:number].sort_values()].sort_values(kind="stable").index.tolist()

@@ -1,20 +1,18 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What a study is: a function of encoders and images that returns tables and figures."""
+"""What a study returns, and the tables that studies share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 SAME_PLACE = "same place"
 """Name in tables of the baseline that copies positions and needs no encoder."""
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class NothingToCompareError(ValueError):
@@ -41,16 +39,6 @@ class StudyResult:
     details: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
 
-def needs(*fields: str) -> Callable[[Function], Function]:
-    """Say which fields of the images a study needs: without them a report leaves it out."""
-
-    def mark(study: Function) -> Function:
-        setattr(study, "needs", fields)  # noqa: B010
-        return study
-
-    return mark
-
-
 def metrics_table(metrics: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
     """A row for each encoder from its metrics by name."""
     return pd.DataFrame.from_dict(dict(metrics), orient="index")
@@ -59,10 +47,6 @@ def metrics_table(metrics: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
 def mean_by(
     tables: Mapping[str, pd.DataFrame], item: str, value: str, names: Sequence[str]
 ) -> pd.DataFrame:
-    """
-    The mean of the column ``value`` for each named ``item`` (a row; the column holds numbers from 0) and encoder.
-
-    NaN where a table has no such item.
-    """
+    """Mean of ``value`` for each item (a row by its name; tables number them from 0) and encoder; NaN for no item."""
     means = {name: table.groupby(item)[value].mean() for name, table in tables.items()}
     return pd.DataFrame(means).reindex(range(len(names))).set_axis(list(names))

@@ -16,7 +16,7 @@ from monai_afire.apps.studies.figures import SHARE_LIMITS, dot_plot
 from monai_afire.apps.studies.grouping import tsne_map
 from monai_afire.apps.studies.images import StudyImages
 from monai_afire.apps.studies.regions import WINDOW
-from monai_afire.apps.studies.study import StudyResult, mean_by, metrics_table, needs
+from monai_afire.apps.studies.study import StudyResult, mean_by, metrics_table
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.raw_pixels import with_raw_pixels
 
@@ -29,9 +29,9 @@ _QUESTION = (
     "the number of candidates. cosine_margin: how much more similar the partner is than the others on average."
 )
 _MAP_CAPTION = "t-SNE of the right landmarks (full) and of the mirrored left ones (hollow), a color for each pair"
+_TITLES = {True: "Partner found in the mirror", False: "Partner found without a mirror"}
 
 
-@needs("landmarks", "landmark_names")
 def symmetry_study(
     encoders: Mapping[str, RadiographEncoder],
     images: StudyImages,
@@ -51,34 +51,21 @@ def symmetry_study(
             and "right" alone.
         window: side of the windows around landmarks as a fraction of the image's; ACE takes 448 of 1024 pixels.
         max_images: the most images to use; a seeded sample of more.
-        seed: of the sampling of images and of t-SNE.
+        seed: of the sampling and of t-SNE.
         batch_size: windows in a pass of an encoder.
-
-    Returns:
-        Tables and figures.
 
     Raises:
         ValueError: when no landmark has a partner.
-
-    Example:
-        >>> from monai_afire.networks import ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-        >>> names = ["hilum_right", "hilum_left", "carina"]
-        >>> images = StudyImages(torch.rand(4, 1, 32, 32), landmarks=31 * torch.rand(4, 3, 2), landmark_names=names)
-        >>> symmetry_study({"untrained": encoder}, images).table["chance"].tolist()
-        [0.5, 0.5]
     """
     sampled = images.sample(max_images, seed)
-    names = list(sampled.landmark_names or ())
+    places, names = sampled.detailed_landmarks(), list(sampled.known("landmark_names"))
     pairs = symmetric_pairs(names) if pairs is None else pairs
     if not pairs:
         raise ValueError(f"no two of {names} differ in 'left' and 'right' alone: give pairs")
     tables, maps, groups = {}, {}, {}
     for name, encoder in with_raw_pixels(encoders).items():
         features, mirrored = (
-            landmark_features(
-                encoder, sampled.detailed, sampled.detailed_landmarks(), window, flip, batch_size
-            )
+            landmark_features(encoder, sampled.detailed, places, window, flip, batch_size)
             for flip in (False, True)
         )
         tables[name] = landmark_symmetry(features, mirrored, pairs)
@@ -86,10 +73,7 @@ def symmetry_study(
         maps[name] = tsne_map(sides, seed)
     figures = {_MAP_CAPTION: map_figure(maps, groups, paired=True)}
     paired = [index for pair in pairs for index in pair]
-    for title, flag in (
-        ("Partner found in the mirror", True),
-        ("Partner found without a mirror", False),
-    ):
+    for flag, title in _TITLES.items():
         own = {name: table[table["mirrored"] == flag] for name, table in tables.items()}
         shares = mean_by(own, "landmark", "correct", names).iloc[paired]
         figures[title] = dot_plot(shares, title, "share of images", SHARE_LIMITS)
@@ -98,15 +82,7 @@ def symmetry_study(
 
 
 def symmetric_pairs(names: Sequence[str]) -> list[tuple[int, int]]:
-    """
-    Which names differ in "left" and "right" alone.
-
-    Args:
-        names: e.g. of landmarks; the words count in any case, between underscores, hyphens, dots or spaces.
-
-    Returns:
-        For each pair the index of the right and of the left one; what has no partner is in none.
-    """
+    """Index of the right and of the left one of names that differ in these words alone, in any case."""
     words = [re.split(r"[\s_.\-]+", name.lower()) for name in names]
     mirrored = [["left" if word == "right" else word for word in own] for own in words]
     return [
@@ -122,17 +98,13 @@ def landmark_symmetry(features: torch.Tensor, mirrored: torch.Tensor, pairs: Pai
     Whether a landmark's most similar other landmark of the same image is its mirror partner.
 
     With the features :math:`f_k` of the landmarks of an image and :math:`\tilde{f}_k` of the same ones in the mirrored
-    image, landmark i of the pair (i, j) is compared with each other landmark of the image, twice:
+    image, both ``(M, P, D)`` and NaN where a landmark is not known, landmark i of the pair (i, j) is compared with each
+    other landmark of the image, twice:
 
     .. math:: \cos(f_i, f_k), \qquad \cos(f_i, \tilde{f}_k), \qquad k \ne i
 
     It is right when the largest is that of k = j. The first asks whether both sides look alike, the second, ACE's,
     whether one looks like the other in a mirror. The share that is right by chance is one over the number of k.
-
-    Args:
-        features: ``(M, P, D)`` of windows around landmarks; NaN where a landmark is not known.
-        mirrored: the same of the mirrored windows.
-        pairs: indices of the partners.
 
     Returns:
         A row per image, landmark of a pair known with its partner, and comparison: "image", "landmark", "partner",
@@ -165,14 +137,7 @@ def landmark_symmetry(features: torch.Tensor, mirrored: torch.Tensor, pairs: Pai
 
 
 def symmetry_summary(table: pd.DataFrame) -> dict[str, float]:
-    """
-    The metrics of a table of :func:`landmark_symmetry`.
-
-    Returns:
-        "partner_found" and "partner_found_mirrored", shares in [0, 1], "chance", and for each comparison
-        "cosine_margin" (and "..._mirrored"), how much more similar the partner is than the others on average;
-        "num_landmarks", how many were compared.
-    """
+    """The metrics of a table of :func:`landmark_symmetry`; a margin is the partner's cosine less the others' mean."""
     margins = table.assign(margin=table["partner_cosine"] - table["others_cosine"])
     plain, mirror = margins[~table["mirrored"]], margins[table["mirrored"]]
     return {
@@ -189,13 +154,9 @@ def _right_and_mirrored_left(
     features: torch.Tensor, mirrored: torch.Tensor, names: Sequence[str], pairs: Pairs
 ) -> tuple[torch.Tensor, list[str]]:
     """What should lie together in a map: one side as it is, the other one in the mirror; unknown ones left out."""
-    sides, groups = [], []
+    sides: dict[str, torch.Tensor] = {}
     for right, left in pairs:
-        for side, label in (
-            (features[:, right], names[right]),
-            (mirrored[:, left], f"{names[left]} mirrored"),
-        ):
-            known = side[side.isfinite().all(-1)]
-            sides.append(known)
-            groups += [label] * len(known)
-    return torch.cat(sides), groups
+        sides |= {names[right]: features[:, right], f"{names[left]} mirrored": mirrored[:, left]}
+    known = {name: side[side.isfinite().all(-1)] for name, side in sides.items()}
+    groups = [name for name, side in known.items() for _ in side]
+    return torch.cat([*known.values()]), groups

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +11,7 @@ import pytest
 import torch
 from apps.studies.stub_encoders import PatchMeanEncoder, PositionEncoder, anatomy_images
 
-from monai_afire.apps.studies import StudyImages, correspondence, correspondence_study
+from monai_afire.apps.studies import correspondence
 from monai_afire.apps.studies.correspondence import (
     label_pairs,
     landmark_correspondence,
@@ -32,16 +31,10 @@ def anatomy(num_images: int = 5, seed: int = 0) -> tuple[torch.Tensor, torch.Ten
     return anatomy_images(shifts, (64, 64)), points + shifts[:, None]
 
 
-def find(
-    encoder: RadiographEncoder, images: torch.Tensor, landmarks: torch.Tensor, **options: Any
-) -> pd.DataFrame:
-    return landmark_correspondence(encoder, images, landmarks, **{**options})
-
-
 @pytest.mark.parametrize("stride", [2, 4, 8])
 def test_coordinates_of_the_anatomy_are_found_to_the_cell(stride: int) -> None:
     images, landmarks = anatomy()
-    table = find(
+    table = landmark_correspondence(
         PatchMeanEncoder(4, (64, 64), (8, 8)), images, landmarks, stride=stride, reference=2
     )
     assert len(table) == 2 * 4 * 7
@@ -65,7 +58,7 @@ def test_coordinates_of_the_image_give_the_same_place() -> None:
         ],
         dim=-1,
     )
-    table = find(encoder, torch.rand(6, 1, 32, 40), cells, reference=[4, 1])
+    table = landmark_correspondence(encoder, torch.rand(6, 1, 32, 40), cells, reference=[4, 1])
     baseline = same_place_correspondence(cells, (32, 40), reference=[4, 1])
     pd.testing.assert_frame_equal(
         table.drop(columns="similarity"), baseline.drop(columns="similarity")
@@ -79,7 +72,7 @@ def test_position_alone_finds_nothing_once_it_is_removed(batch_size: int) -> Non
     torch.manual_seed(0)
     encoder = PositionEncoder((32, 40), (8, 8))
     landmarks = 31 * torch.rand(7, 5, 2)
-    table = find(
+    table = landmark_correspondence(
         encoder, torch.rand(7, 1, 32, 40), landmarks, remove_position=True, batch_size=batch_size
     )
     assert (table["similarity"] == 0).all()
@@ -147,7 +140,7 @@ def test_like_one_pair_at_a_time(
     landmarks[1, 2], landmarks[3, 0, 1] = torch.nan, torch.nan
     landmarks[0, 1] = torch.tensor([-0.5, 31.5])  # the corner, beyond the last centers
     reference = [3, 0]
-    table = find(
+    table = landmark_correspondence(
         encoder, images, landmarks, reference=reference, stride=4, remove_position=remove_position
     )
     expected = naive_table(encoder, images, landmarks, reference, 4, remove_position)
@@ -187,25 +180,6 @@ def test_features_that_know_the_anatomy_find_it_in_all_perturbations_where_copyi
     assert found.groupby("across")["error"].mean().max() < 2.5  # half of a patch of 4 pixels
     copied = label_pairs(same_place_correspondence(places, (64, 64), [0, 1]), 3)
     assert copied[copied["across"] == "perturbations"]["error"].mean() > 6
-
-
-def test_anatomy_is_found_across_patients_and_perturbations() -> None:
-    generator = torch.Generator().manual_seed(0)
-    shifts = 4 * torch.rand(4, 2, generator=generator) - 2
-    landmarks = 22 + 20 * torch.rand(4, 2, generator=generator) + shifts[:, None]
-    images = StudyImages(anatomy_images(shifts, (64, 64)), landmarks=landmarks)
-    encoder = PatchMeanEncoder(4, (64, 64), (8, 8))
-    result = correspondence_study({"anatomy": encoder}, images, reference=2, stride=4)
-    found = result.table.filter(like="error_across").filter(regex="^(?!.*removed)")
-    assert (found.loc["anatomy"] < 2.6).all()  # half of the stride
-    assert found.loc["same place", "error_across_perturbations"] > 5
-    assert result.table.loc["anatomy", "stride"] == 4
-    assert list(result.details["Across perturbations: error of each landmark in pixels"].index) == [
-        "1",
-        "2",
-        "3",
-        "4",
-    ]
 
 
 @pytest.mark.parametrize("place", [16.0, -1.0])

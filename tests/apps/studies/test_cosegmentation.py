@@ -9,7 +9,6 @@ import pytest
 import torch
 from apps.studies.stub_encoders import PatchMeanEncoder, PositionEncoder
 
-from monai_afire.apps.studies import StudyImages, cosegmentation_study
 from monai_afire.apps.studies.cosegmentation import (
     best_dice,
     cosegment,
@@ -106,20 +105,6 @@ def test_scored_images_are_not_looked_at() -> None:
     assert torch.equal(
         organ_clusters(labels, masks, [0, 4]), organ_clusters(labels, changed, [0, 4])
     )
-
-
-def test_organs_as_features() -> None:
-    masks = torch.zeros(5, 2, 32, 32, dtype=torch.bool)
-    for number, start in enumerate((0, 16, 8, 0, 8)):
-        masks[number, 0, start : start + 16, :16] = True
-        masks[number, 1, start : start + 16, 16:] = True
-    pixels = torch.cat([masks, ~masks.any(1, keepdim=True)], dim=1).float()
-    images = StudyImages(pixels, masks=masks, mask_names=["right", "left"])
-    encoder = PatchMeanEncoder(3, (32, 32), (8, 8))
-    table = cosegmentation_study({"organs": encoder}, images, 3, reference=2).table
-    assert table.loc["organs", ["mean_dice", "dice_right", "dice_left"]].tolist() == [1, 1, 1]
-    assert table.loc["limit of the resolution", "mean_dice"] == 1
-    assert table.loc["same place", "mean_dice"] < 0.8
 
 
 def test_no_organ_and_no_image_left() -> None:

@@ -17,7 +17,8 @@ from monai.transforms import Compose, Resized
 from PIL import Image
 
 from monai_afire.apps.studies import StudyImages, native_size, read_study_images
-from monai_afire.apps.studies.images import disease_set, reference_indices
+from monai_afire.apps.studies.images import disease_set
+from monai_afire.apps.studies.study import NothingToCompareError
 from monai_afire.data import load_radiograph_datalist
 from monai_afire.data.phantom import export_phantom
 from monai_afire.transforms import LoadMasksd, LoadRadiographd
@@ -96,19 +97,8 @@ def test_own_names_of_a_datalist(tmp_path: Path) -> None:
     assert images.group == ["effusion", "several findings"]
     assert images.landmark_names == ["carina", "apex"]
     assert images.landmarks.isnan().sum() == 2 * 3
-    assert images.missing(["masks", "boxes", "landmarks"]) == ["masks", "boxes"]
-
-
-def test_a_plain_folder_has_images_alone(tmp_path: Path) -> None:
-    for name in "abc":
-        Image.fromarray(np.tile(np.arange(40, dtype=np.uint8) * 5, (40, 1))).save(
-            tmp_path / f"{name}.png"
-        )
-    items = load_radiograph_datalist(tmp_path, None, "test")
-    images = read_study_images(items, READ, dataset_dir=str(tmp_path), max_images=2)
-    assert len(images.image) == 2
-    unknown = ["group", "landmarks", "masks", "boxes"]
-    assert images.missing(["image", *unknown]) == unknown
+    with pytest.raises(NothingToCompareError, match="masks"):
+        images.known("masks")
 
 
 def test_images_of_different_sizes_are_named() -> None:
@@ -179,12 +169,6 @@ def test_samples_are_in_order_and_repeat_themselves() -> None:
     assert images.sample(6, seed=3).group == sampled.group
     assert images.sample(6, seed=4).group != sampled.group
     assert images.sample(NUMBER) is images
-
-
-def test_references_are_spread() -> None:
-    assert reference_indices(5, 10) == [0, 2, 4, 6, 8]
-    assert reference_indices(99, 3) == [0, 1, 2]
-    assert reference_indices([2, 0], 3) == [2, 0]
 
 
 def test_something_of_each_image() -> None:

@@ -13,9 +13,7 @@ from sklearn.metrics import mutual_info_score
 
 from monai_afire.apps.studies import StudyImages, prototype_study
 from monai_afire.apps.studies.prototypes import (
-    atlas_figure,
     atlas_scores,
-    cluster_figure,
     cluster_patches,
     largest_clusters,
     organ_information,
@@ -25,7 +23,6 @@ from monai_afire.apps.studies.prototypes import (
 )
 from monai_afire.apps.studies.study import NothingToCompareError
 from monai_afire.networks import AFiRe, ViTEncoder
-from monai_afire.visualize.figures import figure_to_array
 
 
 def one_hot(clusters: list[int], number: int) -> torch.Tensor:
@@ -58,25 +55,6 @@ def test_atlas_of_hand_made_prototypes() -> None:
     np.testing.assert_allclose(atlas["entropy"], [mixed, 0, 1, 0.5], rtol=1e-5)
     assert largest_clusters(prototypes) == [0, 2, 1]
     assert largest_clusters(prototypes, 1) == [0]
-
-
-def test_scores_of_extreme_atlases() -> None:
-    apart = atlas_scores(torch.eye(16))
-    assert apart == {
-        "clusters": 16,
-        "clusters_used": 16,
-        "effective_clusters": pytest.approx(16, rel=1e-5),
-        "prototype_information": pytest.approx(1),
-        "prototype_entropy": pytest.approx(0),
-    }
-    collapsed = atlas_scores(one_hot([3] * 16, 8))
-    assert collapsed["clusters_used"] == 1
-    assert collapsed["effective_clusters"] == pytest.approx(1)
-    assert collapsed["prototype_information"] == pytest.approx(0)
-    uniform = atlas_scores(torch.full((16, 8), 1 / 8))
-    assert uniform["prototype_entropy"] == pytest.approx(1)
-    assert uniform["prototype_information"] == pytest.approx(0, abs=1e-6)
-    assert uniform["effective_clusters"] == pytest.approx(8, rel=1e-5)
 
 
 def test_organ_information_is_mutual_information() -> None:
@@ -161,22 +139,6 @@ def test_windows_show_the_patch_in_the_middle() -> None:
     assert torch.equal(windows[0], images[1, :, 0:6, 0:6])  # position 5 is row 1, column 1
     assert torch.equal(windows[1][:, 2:, 2:], images[0, :, :4, :4])
     assert windows[1][0, :3, :3].eq(images[0, 0, 0, 0]).sum() == 9
-
-
-def test_figures_show_clusters_and_patches() -> None:
-    clusters = [0, 0, 1, 2]
-    figure = atlas_figure(
-        torch.rand(1, 16, 16), prototype_atlas(one_hot(clusters, 4), (2, 2)), "a_$1$"
-    )
-    assert [text.get_text() for text in figure.axes[1].texts] == ["0", "0", "1", "2"]
-    assert len(figure.axes[1].lines) == 3  # between 0 and 1, 0 and 2, 1 and 2
-    assert figure_to_array(figure).std() > 0
-    table = pd.DataFrame(
-        {"cluster": [7, 7, 3, 3], "rank": [0, 1] * 2, "probability": [0.9, 0.8, 0.7, 0.6]}
-    )
-    figure = cluster_figure(torch.rand(4, 1, 24, 24), table)
-    assert [axis.get_ylabel() for axis in figure.axes] == ["cluster 7", "", "cluster 3", ""]
-    assert [axis.get_title() for axis in figure.axes] == ["0.90", "0.80", "0.70", "0.60"]
 
 
 @pytest.mark.parametrize("number", [1, 4])

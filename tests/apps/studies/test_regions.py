@@ -82,7 +82,7 @@ def test_a_window_of_native_pixels_is_a_plain_cut() -> None:
     ("call", "setting"),
     [
         (lambda: landmark_windows(ramp((8, 8)), torch.zeros(1, 2), 0.0, (8, 8)), "window"),
-        (lambda: random_boxes(1, (8, 8), (0.6, 0.3)), "side"),
+        (lambda: random_boxes(1, (8, 8), (0.6, 0.3), torch.Generator()), "side"),
         (lambda: split_boxes(torch.tensor([[0, 0, 4, 4]]), 3, torch.zeros(1)), "parts"),
     ],
 )
@@ -109,7 +109,7 @@ def test_boxes_are_inside_and_even_and_of_the_sides_asked_for(img_size: tuple[in
 
 @pytest.mark.parametrize(("img_size", "parts"), [((32, 40), 2), ((32, 40), 4)])
 def test_parts_cover_the_box_once(img_size: tuple[int, ...], parts: int) -> None:
-    boxes = random_boxes(20, img_size, generator=torch.Generator().manual_seed(0))
+    boxes = random_boxes(20, img_size, (0.3, 0.6), torch.Generator().manual_seed(0))
     axes = torch.arange(20) % len(img_size)
     divided = split_boxes(boxes, parts, axes)
     assert divided.shape == (20, parts, 2 * len(img_size))
@@ -124,7 +124,7 @@ def test_parts_cover_the_box_once(img_size: tuple[int, ...], parts: int) -> None
 def test_crops_are_those_of_interpolate() -> None:
     torch.manual_seed(0)
     images = torch.rand(6, 2, 24, 40)
-    boxes = random_boxes(6, (24, 40))
+    boxes = random_boxes(6, (24, 40), (0.3, 0.6), torch.Generator().manual_seed(0))
     crops = crop_and_resize(images, boxes, (24, 40))
     for image, (row, column, height, width), crop in zip(
         images, boxes.tolist(), crops, strict=True

@@ -173,12 +173,12 @@ def test_study_takes_the_normal_images_of_every_network() -> None:
     images[1] = torch.nan  # not normal: it must not be looked at
     networks = {"a": small_network(), "b": copying_network()}
     group = ["normal", "nodule", "normal", "normal", "normal"]
-    result = restoration_study({}, StudyImages(images, group=group), networks, num_pictures=2)
+    result = restoration_study({}, StudyImages(images, group=group), networks)
     assert result.table.index.tolist() == ["a", "b"]
     assert np.isfinite(result.table.loc["a"]).all()
     assert "4 images" in result.question
     assert len(result.figures) == 4
-    assert [len(figure.axes) for figure in result.figures.values()] == [10, 8, 10, 8]
+    assert [len(figure.axes) for figure in result.figures.values()] == [20, 16, 20, 16]
     known = StudyImages(images[[0]], group=["healthy"])  # no such group: all
     assert "1 images" in restoration_study({}, known, networks).question
 

@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from monai.visualize import GradCAM
 from torch import nn
 
 from monai_afire.apps.studies import StudyImages, saliency_study
 from monai_afire.apps.studies.saliency import (
     grad_cam,
     localization_scores,
-    localization_summary,
 )
 from monai_afire.networks import SwinEncoder, TransferClassifier, ViTEncoder
 from monai_afire.networks.blocks.patches import patchify
@@ -136,16 +134,6 @@ def test_grad_cam_like_one_image_at_a_time(
         )
 
 
-def test_grad_cam_is_monais_where_that_works() -> None:
-    network = TransferClassifier(small_vit(), 3).eval()
-    images, layer = torch.rand(2, 1, 32, 32), "encoder.patch_embedding.patch_embeddings"
-    maps = grad_cam(network, images, [1, 1], layer)
-    expected = GradCAM(network, layer, postprocessing=lambda x: x)(
-        images.clone().requires_grad_(), class_idx=1
-    )
-    torch.testing.assert_close(maps, expected[:, 0])
-
-
 def test_grad_cam_leaves_the_network_alone() -> None:
     network = TransferClassifier(small_vit(dropout_rate=0.5), 2, freeze_encoder=True).train()
     network.classifier(torch.rand(1, 12)).sum().backward()
@@ -194,21 +182,6 @@ def test_noise_is_at_chance() -> None:
         )
 
 
-def test_summary_by_kind() -> None:
-    heat = torch.zeros(4, 4, 4)
-    heat[:, 0, 0] = 1
-    boxes = [
-        torch.tensor([[0.0, 0.0, 1.0, 1.0]]),
-        torch.tensor([[2.0, 2.0, 2.0, 2.0]]),
-        torch.empty(0, 4),
-    ]
-    table = localization_scores(heat, [*boxes, boxes[0]])
-    summary = localization_summary(table, ["b", "b", "a", "c"])
-    assert summary.index.tolist() == ["b", "c", "all"]
-    assert summary["pointing_game"].tolist() == [0.5, 1, pytest.approx(2 / 3)]
-    assert summary["images"].tolist() == [2, 1, 3]
-
-
 def test_study_finds_the_bright_lesion() -> None:
     network = brightness_classifier()
     places = [(8, 16), (0, 0), (24, 8), (16, 16)]
@@ -246,13 +219,3 @@ def test_kinds_of_boxes_are_cases_of_their_own() -> None:
         "dark": 2 / 16,
         "all": 1.5 / 16,
     }
-
-
-@pytest.mark.parametrize("number", [1, 3])
-def test_no_box_at_all(number: int) -> None:
-    images = StudyImages(torch.full((number, 1, 32, 32), 0.5), boxes=[torch.empty(0, 4)] * number)
-    result = saliency_study({}, images, {"vit": TransferClassifier(small_vit(), 2)})
-    assert result.table.index.tolist() == ["vit: Grad-CAM"]
-    assert result.table.drop(columns="images").isna().all().all()
-    assert (result.table["images"] == 0).all()
-    assert result.figures == {}

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from apps.studies.stub_encoders import ConstantEncoder, PatchMeanEncoder
 
 from monai_afire.apps.studies import StudyImages, correspondence_study
 from monai_afire.apps.studies.correspondence import window_correspondence
@@ -109,34 +108,6 @@ def test_like_one_window_at_a_time(
     table = window_correspondence(encoder, images, landmarks, **options)
     expected = naive_table(encoder, images.numpy(), landmarks.numpy(), [2, 0], stride)
     pd.testing.assert_frame_equal(table, expected, check_dtype=False, rtol=1e-4, atol=1e-5)
-
-
-def test_a_pattern_is_found_wherever_it_moved() -> None:
-    """Each patient's picture is shifted by whole strides, so that the same window lies in all."""
-    generator = torch.Generator().manual_seed(0)
-    whole = torch.rand(1, 1, 40, 40, generator=generator)
-    shifts = [(0, 0), (4, 8), (8, 0)]
-    images = torch.cat([whole[:, :, a : a + 32, b : b + 32] for a, b in shifts])
-    first = torch.tensor([[15.0, 15.0], [19.0, 23.0]]) + 0.5
-    landmarks = torch.stack([first - torch.tensor(shift) for shift in shifts])
-    encoder = PatchMeanEncoder(1, (8, 8), (8, 8))
-    table = window_correspondence(encoder, images, landmarks, [0, 1], stride=4)
-    # windows of 8 begin at 4 j - 3, those around the landmarks at 4 j
-    assert table["error"].max() > 0
-    exact = window_correspondence(encoder, images, landmarks, [0, 1], stride=1)
-    assert exact["error"].max() == 0
-    assert exact["distance"].max() < 1e-6
-
-
-def test_an_encoder_that_knows_nothing_finds_the_first_window() -> None:
-    table = window_correspondence(
-        ConstantEncoder(32),
-        torch.rand(3, 1, 40, 40),
-        torch.rand(3, 2, 2),
-        reference=1,
-        stride=8,
-    )
-    assert table[["row", "column"]].drop_duplicates().to_numpy().tolist() == [[0.5, 0.5]]
 
 
 def test_study_adds_columns_in_its_own_pixels() -> None:

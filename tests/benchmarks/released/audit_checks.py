@@ -9,7 +9,6 @@ uses NIH's validation images, on which thresholds were chosen, and adds quantile
 
 from __future__ import annotations
 
-import argparse
 import io
 import tempfile
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from monai_afire.apps.audit import measure_images, near_duplicates
 from monai_afire.apps.audit.audit_checks import THRESHOLDS, find
-from tests.benchmarks.released.sets import nih_rows
+from tests.benchmarks.released.sets import maker_parser, nih_rows
 
 SETS = ("nih_cxr_7k", "jsrt", "montgomery")
 Spoil = Callable[[Image.Image, Image.Image], Image.Image]  # of a picture and another one
@@ -199,10 +198,7 @@ def other_pictures() -> float:
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
+    parser = maker_parser(__doc__)
     parser.add_argument("--split", choices=("val", "test"), default="test")
     parser.add_argument("--most", type=int, default=2000, help="images of a set")
     options = parser.parse_args()

@@ -9,7 +9,6 @@ among the adult normals are left out, since files were trained on them. Test ima
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +39,7 @@ from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.transforms import LoadRadiograph, StandardizeContrast
 from tests.benchmarks.released.lung_finder import INPUT, dice, two_lungs
 from tests.benchmarks.released.organ_segmenter import plausible
-from tests.benchmarks.released.sets import nih_rows
+from tests.benchmarks.released.sets import maker_parser, nih_rows
 
 DETECTOR = "bundles/afire/released/detector.safetensors"
 CLASSIFIER = "bundles/radiograph_classification/released/nih_findings.pt"
@@ -313,12 +312,7 @@ def card(rows: Mapping[str, Mapping[str, object]]) -> str:
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
-    parser.add_argument("--output", type=Path, default=Path("results/card_subgroups"))
-    options = parser.parse_args()
+    options = maker_parser(__doc__, "results/card_subgroups").parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     table = read_images(options.data)
     evaluated = table[(table["section"] == "validation") & ~table["seen"]].reset_index(drop=True)

@@ -9,7 +9,6 @@ JSRT's and Montgomery's outlines only check the result: Dice is printed, nothing
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -23,13 +22,10 @@ from torch import nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from monai_afire import __version__
 from monai_afire.data.phantom import draw_chest_phantom
 from monai_afire.networks import LungFinder
-from monai_afire.networks.weights.checkpoint_files import write_safetensors
-from monai_afire.networks.weights.description import Description
 from monai_afire.transforms import StandardizeContrast
-from tests.benchmarks.released.sets import OUTLINES, adult_normals
+from tests.benchmarks.released.sets import OUTLINES, adult_normals, maker_parser, write_network
 
 SIDE, INPUT = 128, 64
 PHANTOMS, EVERY, BATCH = 1500, 3, 24
@@ -173,19 +169,12 @@ def checked(finder: LungFinder, data: Path) -> str:
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
-    parser.add_argument("--output", type=Path, default=Path("results/lungs.safetensors"))
-    options = parser.parse_args()
+    options = maker_parser(__doc__, "results/lungs.safetensors").parse_args()
     images, organs = phantoms(2)
     of_phantoms = trained(images, organs.amax(1, keepdim=True), STEPS["phantoms"])
     found = found_lungs(of_phantoms, adult_normals(options.data, EVERY))
     finder = trained(*found, STEPS["radiographs"])
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    halves = {name: value.half() for name, value in finder.state_dict().items()}
-    write_safetensors(halves, options.output, Description("lung finder", version=__version__))
+    write_network(finder, options.output, "lung finder")
     print(checked(finder, options.data))
 
 

@@ -15,7 +15,6 @@ between them, is written as masks with a datalist, and the bundle learns from th
 
 from __future__ import annotations
 
-import argparse
 import json
 import tempfile
 from collections.abc import Iterator
@@ -42,7 +41,7 @@ from tests.benchmarks.released.lung_finder import (
     trained,
     two_lungs,
 )
-from tests.benchmarks.released.sets import OUTLINES, adult_normals
+from tests.benchmarks.released.sets import OUTLINES, adult_normals, maker_parser
 
 INFERENCE = "bundles/radiograph_segmentation/configs/inference.json"
 ORGANS = ("right lung", "left lung", "heart")
@@ -163,11 +162,7 @@ def _union(paths: list[Path]) -> np.ndarray:
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
-    parser.add_argument("--output", type=Path, default=Path("results/organs"))
+    parser = maker_parser(__doc__, "results/organs")
     parser.add_argument("--weights", type=Path, help="model.pt to check; nothing is trained")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,6 @@ pieces. Only train splits are used; images of NIH's validation and test patients
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import numpy as np
@@ -20,11 +19,14 @@ from sklearn.datasets import load_sample_images
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from monai_afire import __version__
 from monai_afire.networks.nets.pose_classifier import POSES, PoseClassifier, turned
-from monai_afire.networks.weights.checkpoint_files import write_safetensors
-from monai_afire.networks.weights.description import Description
-from tests.benchmarks.released.sets import adult_normals, held_out_names, nih_rows
+from tests.benchmarks.released.sets import (
+    adult_normals,
+    held_out_names,
+    maker_parser,
+    nih_rows,
+    write_network,
+)
 
 SIDE, INPUT, BATCH = 96, 64, 96
 # steps and largest learning rate
@@ -213,12 +215,7 @@ def train(classifier: PoseClassifier, examples: Examples, steps: int, peak: floa
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
-    parser.add_argument("--output", type=Path, default=Path("results/pose.safetensors"))
-    options = parser.parse_args()
+    options = maker_parser(__doc__, "results/pose.safetensors").parse_args()
     torch.manual_seed(0)
     classifier = PoseClassifier(average=False)
     # those of NIH are ill adults, whose hearts are harder to find
@@ -229,9 +226,7 @@ def main() -> None:
     for cycle, (steps, peak) in enumerate(CYCLES):
         covered = cycle >= len(CYCLES) - HARD_CYCLES
         train(classifier, Examples(sets[cycle], others, covered, seed=cycle), steps, peak)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    halves = {name: value.half() for name, value in classifier.state_dict().items()}
-    write_safetensors(halves, options.output, Description("pose classifier", version=__version__))
+    write_network(classifier, options.output, "pose classifier")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ prints those of the test sets with the shipped file, and writes nothing.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,7 +31,7 @@ from monai_afire.metrics.binary_classification import roc_auc
 from monai_afire.networks import ModelFile
 from monai_afire.transforms import LoadRadiograph, StandardizeContrast
 from tests.benchmarks.released.other_scanners import OtherScanners
-from tests.benchmarks.released.sets import nih_rows
+from tests.benchmarks.released.sets import maker_parser, nih_rows
 
 DETECTOR = Path("bundles/afire/released/detector.safetensors")
 NORMALS = DETECTOR.with_name("normals.safetensors")
@@ -217,11 +216,7 @@ def groups_of(name: str, scored: Scored) -> Iterator[tuple[str, Scored]]:
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
-    parser.add_argument("--output", type=Path, default=Path("results/normals.safetensors"))
+    parser = maker_parser(__doc__, "results/normals.safetensors")
     parser.add_argument("--test", action="store_true", help="figures of the test sets alone")
     options = parser.parse_args()
     detector, digest = load_detector(DETECTOR), str(ModelFile(DETECTOR).identity.digest)

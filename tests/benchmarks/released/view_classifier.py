@@ -10,7 +10,6 @@ Pictures are copied as by other scanners, and marked and covered at random, so t
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import numpy as np
@@ -19,14 +18,17 @@ import torch
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from monai_afire import __version__
 from monai_afire.metrics.binary_classification import roc_auc
 from monai_afire.networks.nets.view_classifier import ViewClassifier
-from monai_afire.networks.weights.checkpoint_files import write_safetensors
-from monai_afire.networks.weights.description import Description
 from tests.benchmarks.released.other_scanners import OtherScanners
 from tests.benchmarks.released.pose_classifier import Examples, read
-from tests.benchmarks.released.sets import adult_normals, held_out_names, nih_rows
+from tests.benchmarks.released.sets import (
+    adult_normals,
+    held_out_names,
+    maker_parser,
+    nih_rows,
+    write_network,
+)
 
 STEPS, PEAK, BATCH = 3000, 4e-3, 64
 CHILD, ADULT = 13, 18  # oldest child and youngest adult of the training, in years
@@ -118,12 +120,8 @@ def measured(classifier: ViewClassifier, images: torch.Tensor, table: pd.DataFra
 
 def main() -> None:
     """Run from the repository's root."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
+    parser = maker_parser(__doc__, "results/views.safetensors")
     parser.add_argument("--split", choices=("val", "test"), default="val")
-    parser.add_argument("--output", type=Path, default=Path("results/views.safetensors"))
     options = parser.parse_args()
     torch.manual_seed(0)
     if options.split == "test":
@@ -131,12 +129,7 @@ def main() -> None:
     else:
         classifier, table = ViewClassifier(), training_rows(options.data)
         train(classifier, pictures_of(table), table)
-        tensors = {
-            name: each.half() if each.is_floating_point() else each
-            for name, each in classifier.eval().state_dict().items()
-        }
-        description = Description("classifier of views", version=__version__)
-        write_safetensors(tensors, options.output, description)
+        write_network(classifier, options.output, "classifier of views")
     table = rows_of(options.data, options.split)
     row = measured(classifier.eval(), pictures_of(table), table)
     print(pd.DataFrame([row]).round(3).to_markdown(index=False))
