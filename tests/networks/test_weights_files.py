@@ -184,45 +184,35 @@ def renamed(state: State, old: str, new: str) -> State:
     return {name.replace(old, new): tensor for name, tensor in state.items()}
 
 
-UNFIT: dict[str, tuple[Any, dict[str, Any], str]] = {
-    "nothing": ({}, {}, "no floating-point tensors"),
-    "another network": ({"conv1.weight": torch.ones(2, 2)}, {}, "conv1.weight"),
-    "no body": ({"patch_embed.proj.weight": torch.ones(2)}, {}, "patch_embed.proj.weight"),
-    "Hugging Face": (
-        {"embeddings.patch_embeddings.projection.weight": torch.ones(2)},
-        {},
-        "hub:FOLDER",
-    ),
-    "several": ({"first": ONE, "second": TWO}, {}, r"first.*second.*key="),
-    "no such key": ({"first": ONE}, {"key": "third"}, "first"),
-    "another branch": (ONE, {"branch": "both"}, "branch"),
-    "not finite": (ONE | {"norm.bias": torch.full((24,), torch.nan)}, {}, "norm.bias"),
-    "width": (timm_names(build(1, hidden_size=32)), {}, "32"),
-    "deeper": (timm_names(build(1, num_layers=3)), {}, r"blocks\.2"),
-    "shorter": (timm_names(build(1, num_layers=1)), {}, r"blocks\.1"),
-    "one layer of other names": (
-        renamed(ONE, "blocks.1.mlp.fc1", "blocks.1.other"),
-        {},
-        r"blocks\.1\.mlp\.linear1.*blocks\.1\.other",
-    ),
-    "EVA-X": (renamed(ONE, "mlp.fc1", "mlp.w1"), {}, "timm:eva_x"),
-    "strict": (ONE | {"odd.weight": torch.ones(2)}, {"strict": True}, "strict"),
-    "two means": (
-        ONE,
-        {"source_normalization": ([0.5] * 2, 0.5)},
-        "source_normalization",
-    ),
-    "no deviation": (ONE, {"source_normalization": (0.5, 0.0)}, "source_normalization"),
-    "grid": (ONE, {"source_grid": (4, 3)}, "source_grid"),
-}
+TWO_MEANS, NO_DEVIATION = ([0.5] * 2, 0.5), (0.5, 0.0)
+UNFIT: list[tuple[Any, dict[str, Any], str]] = [
+    ({}, {}, "no floating-point tensors"),
+    ({"conv1.weight": torch.ones(2, 2)}, {}, "conv1.weight"),
+    ({"patch_embed.proj.weight": torch.ones(2)}, {}, "patch_embed.proj.weight"),
+    ({"embeddings.patch_embeddings.projection.weight": torch.ones(2)}, {}, "hub:FOLDER"),
+    ({"first": ONE, "second": TWO}, {}, r"first.*second.*key="),
+    ({"first": ONE}, {"key": "third"}, "first"),
+    (ONE, {"branch": "both"}, "branch"),
+    (ONE | {"norm.bias": torch.full((24,), torch.nan)}, {}, "norm.bias"),
+    (timm_names(build(1, hidden_size=32)), {}, "32"),
+    (timm_names(build(1, num_layers=3)), {}, r"blocks\.2"),
+    (timm_names(build(1, num_layers=1)), {}, r"blocks\.1"),
+    (renamed(ONE, "blocks.1.mlp.fc1", "blocks.1.other"), {}, r"blocks\.1\.mlp\.linear1.*other"),
+    (renamed(ONE, "mlp.fc1", "mlp.w1"), {}, "timm:eva_x"),
+    (ONE | {"odd.weight": torch.ones(2)}, {"strict": True}, "strict"),
+    (ONE, {"source_normalization": TWO_MEANS}, "source_normalization"),
+    (ONE, {"source_normalization": NO_DEVIATION}, "source_normalization"),
+    (ONE, {"source_grid": (4, 3)}, "source_grid"),
+]
 
 
-@pytest.mark.parametrize("name", UNFIT)
-def test_what_does_not_fit_is_refused_and_changes_nothing(name: str) -> None:
-    content, options, words = UNFIT[name]
+@pytest.mark.parametrize(("weights", "options", "words"), UNFIT)
+def test_what_does_not_fit_is_refused_and_changes_nothing(
+    weights: Any, options: dict[str, Any], words: str
+) -> None:
     encoder = build(5)
     with pytest.raises(ValueError, match=words):
-        load_encoder_weights(encoder, content, **options)
+        load_encoder_weights(encoder, weights, **options)
     assert same(encoder, build(5))
 
 

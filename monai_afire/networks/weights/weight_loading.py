@@ -361,8 +361,10 @@ def _set_layer_norm_eps(
 ) -> None:
     """Give the layer norms the eps that the file states, or timm's for its names."""
     eps = _TIMM_EPS if stated is None and report.layout == TIMM.name else stated
+    if eps is None:
+        return
     norms = [each for each in nn.ModuleList(encoders).modules() if isinstance(each, nn.LayerNorm)]
-    other = [layer for layer in norms if eps is not None and layer.eps != eps]
+    other = [layer for layer in norms if layer.eps != eps]
     if other:
         former = ", ".join(map(str, sorted({layer.eps for layer in other})))
         report.notes.append(f"eps of the layer norms set from {former} to {eps}")

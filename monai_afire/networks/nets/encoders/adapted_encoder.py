@@ -80,10 +80,6 @@ class AdaptedEncoder(RadiographEncoder):
             img_size: spatial size of the images in pixels.
             mean: mean intensity, one value or one per channel of the model.
             std: standard deviation, one value or one per channel of the model.
-
-        Raises:
-            ValueError: when the channels do not fit, the model refuses an image of this size, or its tokens are not on
-                a grid that whole patches of the image fill.
         """
         if in_channels not in (1, model_channels):
             raise ValueError(
@@ -141,28 +137,15 @@ class AdaptedEncoder(RadiographEncoder):
         return frozenset(name for name, each in zip(named, gradients, strict=True) if each is None)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """
-        Encode images ``(B, C, *S)`` in [0, 1].
-
-        Returns:
-            ``(B, L, D)`` tokens as the model gives them last, L in row-major order of the grid, without class and
-            register tokens.
-
-        Raises:
-            ValueError: when channels or size differ from the encoder's.
-        """
+        """Encode images ``(B, C, *S)`` in [0, 1] to the model's last tokens ``(B, L, D)``, those of patches alone."""
         return self.encode(self.pixels(images))
 
     def feature_maps(self, images: torch.Tensor) -> list[torch.Tensor]:
         """
-        Encode images ``(B, C, *S)`` in [0, 1] for dense prediction.
+        Encode images ``(B, C, *S)`` in [0, 1] to maps ``(B, C_i, *S_i)``, finest first.
 
-        Returns:
-            Maps ``(B, C_i, *S_i)``, finest first, of ``feature_channels`` and ``feature_strides``. The last one holds
-            the tokens of :meth:`forward`, the others are layer-normalized over their channels without parameters.
-
-        Raises:
-            ValueError: when channels or size differ from the encoder's.
+        The last one holds the tokens of :meth:`forward`, the others are layer-normalized over their channels without
+        parameters.
         """
         return normalized_but_last(self.encode_maps(self.pixels(images)))
 
@@ -173,14 +156,9 @@ class AdaptedEncoder(RadiographEncoder):
 
     def parameters_by_depth(self) -> list[list[nn.Parameter]]:
         """
-        The parameters in the order that an image passes them.
+        The parameters in the order that an image passes them: those before the first block, then every block's.
 
-        Returns:
-            What stands before the first block (patch, class, register and position embedding), then every block; a
-            merge of patches is as deep as the block before it. Parameters behind the last block are not among them.
-
-        Raises:
-            NotImplementedError: when the model's blocks are not known.
+        A merge of patches is as deep as the block before it. Parameters behind the last block are not among them.
         """
         blocks = self.blocks()
         if not blocks:

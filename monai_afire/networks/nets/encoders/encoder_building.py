@@ -44,19 +44,10 @@ def library_encoder(
     Build the encoder of another library that a name stands for.
 
     Args:
-        text: ``hub:`` with the name of a model on Hugging Face or a folder in its format, with its weights unless
-            ``:random`` follows; ``timm:`` with the name of a model of timm, without weights unless ``:pretrained``
-            follows.
+        text: "hub:FOLDER", "hub:OWNER/NAME" or "timm:NAME", as for :func:`build_encoder`.
         img_size: spatial size of the images in pixels; None for the model's.
         in_channels: channels of the images.
         pretrained: False for random weights whatever the name says.
-
-    Returns:
-        The encoder.
-
-    Raises:
-        ImportError: when the library is not installed.
-        ValueError: when the name means nothing, the model cannot be built, or the images are volumes.
     """
     library, _, model = text.partition(":")
     adapter, has_weights = LIBRARIES.get(library, (None, False))

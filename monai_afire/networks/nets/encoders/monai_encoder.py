@@ -124,7 +124,7 @@ def _image_size(
     model: Any, img_size: Sequence[int] | int | None, patch: Sequence[int]
 ) -> tuple[int, ...]:
     """As given, or that of a ViT, which follows from the number of its patches."""
-    positions = model.patch_embedding.n_patches if isinstance(model, ViT) else None
+    positions: Any = model.patch_embedding.n_patches if isinstance(model, ViT) else None
     if img_size is None and positions is None:
         kind = type(model).__name__
         raise ValueError(

@@ -73,8 +73,9 @@ class TimmEncoder(AdaptedEncoder):
         pretrained: bool = False,
     ) -> None:
         super().__init__()
-        is_built = isinstance(model, nn.Module)
-        self.model: Any = model if is_built else _create(str(model), img_size, pretrained)
+        self.model: Any = model
+        if isinstance(model, str):
+            self.model = _create(model, img_size, pretrained)
         if not hasattr(self.model, "forward_intermediates"):
             raise ValueError(
                 f"{type(self.model).__name__} has no forward_intermediates(): choose another model"
