@@ -268,7 +268,7 @@ def test_the_core_names_no_application() -> None:
 
 def test_applications_share_named_parts_alone() -> None:
     """An application stands by itself, but for named parts that they share."""
-    shared = {"evaluation", "results", "phantom", "readers"}
+    shared = {"evaluation", "results", "pages", "readers"}
     folder = Path(apps.__file__).parent
     found = set()
     for path in folder.rglob("*.py"):
