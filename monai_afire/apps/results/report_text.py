@@ -35,10 +35,11 @@ def metrics_lines(metrics: Mapping[str, Any]) -> list[str]:
         Fracture    n/a            0
     """
     lines = [_joined(metrics)]
-    for title, part in metrics.items():
-        if isinstance(part, Mapping) and (rows := _rows(part)):
+    parts = {title: part for title, part in metrics.items() if isinstance(part, Mapping)}
+    for title, part in parts.items():
+        lines += ["", f"{title}: {_joined(part)}".rstrip()]
+        if rows := _rows(part):
             table = pd.DataFrame.from_dict(rows, orient="index").fillna("").to_string()
-            lines += ["", f"{title}: {_joined(part)}".rstrip()]
             lines += [line.rstrip() for line in table.splitlines()]
     number = metrics.get("num_patients", LEAST_PATIENTS)
     if number < LEAST_PATIENTS:

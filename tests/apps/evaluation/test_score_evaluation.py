@@ -70,29 +70,6 @@ def counted_auc(abnormal: Any, normal: Any) -> float:
 # ---- detection
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_detection_equals_scikit_learn(seed: int) -> None:
-    sklearn = pytest.importorskip("sklearn.metrics")
-    table = random_table(seed)
-    thresholds = {"fused": 0.3, "eq_51": 1.0}
-    detection = evaluated(table, thresholds=thresholds)["detection"]
-    labels = originals(table)["label"]
-    for name in SCORES:
-        scores, row = originals(table)[name], detection[name]
-        alarms = scores >= thresholds[name]
-        assert row["threshold"] == thresholds[name]
-        assert row["auc"] == pytest.approx(sklearn.roc_auc_score(labels, scores))
-        assert row["average_precision"] == pytest.approx(
-            sklearn.average_precision_score(labels, scores)
-        )
-        assert row["accuracy"] == pytest.approx(sklearn.accuracy_score(labels, alarms))
-        assert row["f1"] == pytest.approx(sklearn.f1_score(labels, alarms))
-        assert row["sensitivity"] == pytest.approx(sklearn.recall_score(labels, alarms))
-        assert row["specificity"] == pytest.approx(
-            sklearn.recall_score(labels, alarms, pos_label=0)
-        )
-
-
 def test_detection_by_hand() -> None:
     table = pd.DataFrame(
         {"label": [0, 0, 1, 1], "fused": [0.1, 0.4, 0.35, 0.8], "brightness": [0.5, 0.6, 0.5, 0.1]}

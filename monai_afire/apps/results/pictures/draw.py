@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -158,7 +159,7 @@ def _with_texts(
 ) -> NDArray[np.uint8]:
     """A picture with lines of text in their colors, with black edges, the first one at a place (x, y)."""
     size, canvas = text_size(picture), Image.fromarray(picture)
-    edge = {"stroke_width": max(1, size // 10), "stroke_fill": _BLACK}
+    edge: dict[str, Any] = {"stroke_width": max(1, size // 10), "stroke_fill": _BLACK}
     font, draw = ImageFont.truetype(_FONT, size), ImageDraw.Draw(canvas)
     for line, (text, color) in enumerate(texts.items()):
         at = (place[0], place[1] + round(1.3 * size * line))
