@@ -38,7 +38,8 @@ from integration.tiny_runs import (
     written,
 )
 
-# of tiny trainings at commit 95b60e49: key metric and last step's loss of the first epoch
+# of tiny trainings at commit 95b60e49: key metric and last step's loss of the first epoch; not the mean AUC of a
+# classifier, whose findings without a positive have gradients of rounding errors, which Adam makes large
 FIRST_EPOCH = json.loads(Path(__file__).with_name("first_epoch.json").read_text())
 # the first epoch that has figures to pin: the masks of a segmenter are empty before, and the last layers of AFiRe and
 # DINO are frozen in the first of two
@@ -86,7 +87,8 @@ def test_the_first_epoch_has_the_pinned_figures(bundle: str) -> None:
         "metric": key_metric(trained),
         "loss": float(trained.trainer.state.output["loss"]),
     }
-    assert found == pytest.approx(FIRST_EPOCH[bundle], rel=1e-3, abs=1e-3)
+    pinned = FIRST_EPOCH[bundle]
+    assert {name: found[name] for name in pinned} == pytest.approx(pinned, rel=1e-3, abs=1e-3)
 
 
 @pytest.mark.slow
