@@ -65,11 +65,6 @@ def matching_target(
 
     Returns:
         T in [0, 1], ``(B, L1, L2)``, patches in row-major order.
-
-    Example:
-        >>> offset = torch.tensor([[0, 1]])
-        >>> matching_target(offset, torch.tensor([[0, 0]]), crops=(1, 2))
-        tensor([[[0.6065, 1.0000, 0.3679, 0.6065]]])
     """
     if not sigma > 0 or kernel_size < 1 or kernel_size % 2 == 0:
         raise ValueError(
