@@ -65,11 +65,6 @@ def matching_target(
 
     Returns:
         T in [0, 1], ``(B, L1, L2)``, patches in row-major order.
-
-    Example:
-        >>> offset = torch.tensor([[0, 1]])
-        >>> matching_target(offset, torch.tensor([[0, 0]]), crops=(1, 2))
-        tensor([[[0.6065, 1.0000, 0.3679, 0.6065]]])
     """
     if not sigma > 0 or kernel_size < 1 or kernel_size % 2 == 0:
         raise ValueError(
@@ -220,19 +215,21 @@ class ACELoss(CompositeLoss):
 
     def _composition(self, logits: Tensor, *offsets: Tensor) -> Tensor:
         """Sums of the composition, ``(B, N)``; the teacher's patches are the second crop's."""
-        target = self._target(logits, *offsets, patch_cells=2)
+        target = self._target(2, logits, *offsets)
         return self.composition.of_teacher_patches(logits, target.mT)
 
     def _decomposition(self, logits: Tensor, *offsets: Tensor) -> Tensor:
         """Sums of the decomposition, ``(B, N)``."""
-        target = self._target(logits, *offsets, patch_cells=1)
+        target = self._target(1, logits, *offsets)
         return self.decomposition.of_teacher_patches(logits, target)
 
-    def _target(self, logits: Tensor, *offsets: Tensor, patch_cells: int) -> Tensor:
+    def _target(
+        self, patch_cells: int, logits: Tensor, offset_1: Tensor, offset_2: Tensor
+    ) -> Tensor:
         cells = grid_side(logits.shape[1])
         dtype = torch.promote_types(logits.dtype, torch.float32)
-        crops = cells, 2 * cells
-        return matching_target(*offsets, crops, patch_cells, self.sigma, self.kernel_size, dtype)
+        settings = (cells, 2 * cells), patch_cells, self.sigma, self.kernel_size, dtype
+        return matching_target(offset_1, offset_2, *settings)
 
 
 def grid_side(num_tokens: int) -> int:

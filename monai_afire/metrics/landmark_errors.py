@@ -37,13 +37,6 @@ def landmark_positions(heatmaps: torch.Tensor, window: int = 5) -> torch.Tensor:
     Returns:
         ``(B, P, 2)``, float. NaN for a map whose values are all the same, which points nowhere, and for one with a
         value that is NaN or infinite.
-
-    Example:
-        >>> heatmaps = torch.zeros(1, 2, 8, 8)
-        >>> heatmaps[0, 0, 3, 4:6] = 1.0
-        >>> landmark_positions(heatmaps)
-        tensor([[[3.0000, 4.5000],
-                 [   nan,    nan]]])
     """
     if window % 2 == 0:
         raise ValueError(f"window must be odd, so that it has a middle, got {window}")

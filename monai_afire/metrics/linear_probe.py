@@ -74,13 +74,6 @@ def fit_linear_probe(
 
     Raises:
         ValueError: for features that are not finite, or other labels.
-
-    Example:
-        >>> features = np.array([[0.0], [1.0], [2.0], [3.0]])
-        >>> labels = np.array([[0.0], [0.0], [1.0], [1.0]])
-        >>> probe = fit_linear_probe(features, labels, features, labels)
-        >>> probe.validation_auc, bool(probe.weight[0, 0] > 0)
-        (1.0, True)
     """
     known, truth = _checked(features, labels)
     val_known, val_truth = _checked(val_features, val_labels)

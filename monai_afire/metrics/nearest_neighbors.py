@@ -41,12 +41,6 @@ def knn_predict(
 
     Raises:
         ValueError: for features that are not finite, or other labels.
-
-    Example:
-        >>> train, labels = torch.eye(3), torch.tensor([[1.0], [0.0], [torch.nan]])
-        >>> knn_predict(train, labels, torch.tensor([[2.0, 0.0, 0.0], [1.0, 1.0, 0.0]]), num_neighbors=2)
-        tensor([[1.0000],
-                [0.5000]])
     """
     for name, values in (("train_features", train_features), ("features", features)):
         if not values.isfinite().all():

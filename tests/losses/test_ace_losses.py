@@ -122,19 +122,6 @@ def test_nothing_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ACELoss()(outputs).shape == ()
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("alpha", [0.5, 0.9, 0.99])
-def test_matching_loss_equals_loops(seed: int, alpha: float) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    logits = (5 * torch.randn(2, 4, 6, generator=generator, dtype=torch.float64)).requires_grad_()
-    target = torch.rand(2, 4, 6, generator=generator, dtype=torch.float64)
-    value, expected = MatchingLoss(alpha)(logits, target), naive_matching(logits, target, alpha)
-    torch.testing.assert_close(value, expected, rtol=0, atol=1e-9)
-    torch.testing.assert_close(
-        *(torch.autograd.grad(x, logits)[0] for x in (value, expected)), rtol=0, atol=1e-9
-    )
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_extreme_logits_are_finite(dtype: torch.dtype) -> None:
     logits = torch.tensor([[[-1e4, 1e4, 0.0, 1e4, -1e4]]], dtype=dtype, requires_grad=True)
