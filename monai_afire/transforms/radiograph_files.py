@@ -417,7 +417,7 @@ def read_nifti(path: str, limits: SizeLimits) -> Picture:
         content.seek(0)
         image = (nib.Nifti2Image if is_second else nib.Nifti1Image).from_stream(content)
         axes = _plane_axes(path, image.shape, limits)
-        values = np.array(image.dataobj)  # no map of the file
+        values = np.asarray(image.dataobj).copy()  # no map of the file
         while is_compressed and content.read(2**20):
             pass  # to its checksum
     return _plane(values, image.affine, axes, "NIfTI", int(image.header["bitpix"]))
