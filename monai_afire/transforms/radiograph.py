@@ -185,14 +185,12 @@ class LoadRadiograph(Transform):
     def _scaled(self, path: str, picture: Picture) -> torch.Tensor:
         """The image of decoded numbers."""
         if self.scaling == "none":
-            picture.scaled_by = "none"
-            if picture.slope != (1.0, 0.0):
-                picture.values = picture.values * picture.slope[0] + picture.slope[1]
+            picture.values, picture.scaled_by = picture.numbers, "none"
         picture.values = _repaired(path, picture.values)
         if not picture.scaled_by:
             if picture.values.min() == picture.values.max():
                 warn_about(path, f"is blank: every pixel is {picture.values.flat[0]:g}")
-            picture.values, picture.intensity_range = scale_to_unit(picture, self.scaling)
+            picture.values, picture.intensity_range = _scaled_to_unit(picture, self.scaling)
             picture.scaled_by = self.scaling
         if picture.padding is not None and self.scaling != "none":
             picture.values = np.where(picture.padding, np.float32(0.0), picture.values)
@@ -325,20 +323,12 @@ def _repaired(path: str, values: np.ndarray) -> np.ndarray:
     return np.nan_to_num(values, nan=low, neginf=low, posinf=high)
 
 
-def scale_to_unit(picture: Picture, scaling: str) -> tuple[np.ndarray, tuple[float, float]]:
-    """
-    Scale a decoded picture to [0, 1], bright where the file means bright.
-
-    Args:
-        picture: the numbers, which do not change.
-        scaling: "depth" or "range", see :py:class:`LoadRadiograph`.
-
-    Returns:
-        ``(H, W)`` float32, and the numbers of the file that became 0 and 1.
-    """
-    values, declared = picture.values, picture.declared_range
+def _scaled_to_unit(picture: Picture, scaling: str) -> tuple[np.ndarray, tuple[float, float]]:
+    """``(H, W)`` float32 in [0, 1], bright where the file means bright; the numbers of the file that became 0 and 1."""
+    values, declared, (factor, summand) = picture.values, picture.declared_range, picture.slope
+    inverted = picture.inverted ^ (factor < 0)
     is_whole = values.dtype.kind in "iu"
-    if is_whole and values.dtype != np.uint64 and (picture.inverted or values.dtype.itemsize > 2):
+    if is_whole and values.dtype != np.uint64 and (inverted or values.dtype.itemsize > 2):
         # signed and wide enough to be mirrored; whole numbers stay whole, and nothing signed holds those of 64 bits
         values = values.astype(np.int32 if values.dtype.itemsize <= 2 else np.int64)
     inside = values if picture.padding is None else values[~picture.padding]
@@ -346,39 +336,29 @@ def scale_to_unit(picture: Picture, scaling: str) -> tuple[np.ndarray, tuple[flo
     # a picture that fills less than a quarter of the declared range is in a container of more bits
     fills = declared is not None and high - low > (declared[1] - declared[0]) / 4
     mirror: float | None = None
-    if declared and fills and picture.inverted and scaling == "depth":
+    if declared and fills and inverted and scaling == "depth":
         # mirroring within the declared range gives the numbers of the MONOCHROME2 twin, scaled by the same rule
         mirror = int(sum(declared)) if is_whole else sum(declared)
         values, inside = mirror - values, mirror - inside
     if scaling == "depth":
-        low, high = depth_range(inside, picture.floor)
+        low, high = _depth_range(inside, picture.floor)
     unit = values.astype(np.float64 if values.dtype.itemsize > 4 else np.float32)
     unit -= low  # in place: a new picture for each step takes longer than the step
     unit /= max(high - low, 1e-30)
     unit = np.clip(unit, 0.0, 1.0, out=unit).astype(np.float32, copy=False)
     if mirror is not None:
         low, high = mirror - low, mirror - high
-    elif picture.inverted:
+    elif inverted:
         unit, low, high = np.float32(1.0) - unit, high, low
-    factor, summand = picture.slope
     return unit, (factor * low + summand, factor * high + summand)
 
 
-def depth_range(values: np.ndarray, floor: float | None = None) -> tuple[float, float]:
+def _depth_range(values: np.ndarray, floor: float | None) -> tuple[float, float]:
     """
-    Range of the detector behind a picture.
+    Range of the detector behind a picture whose number for "no signal" is ``floor``, None where it is not known.
 
-    Args:
-        values: its numbers.
-        floor: the number that means "no signal", None where it is not known.
-
-    Returns:
-        The floor (0, or the smallest number below) and ``2**bits - 1`` above, of the fewest bits, at least 8, that hold
-        the numbers; (0, 1) of fractions.
-
-    Example:
-        >>> depth_range(np.array([0, 3000])), depth_range(np.array([0.0, 0.7]))
-        ((0.0, 4095.0), (0.0, 1.0))
+    The floor (0, or the smallest number below) and ``2**bits - 1`` above, of the fewest bits, at least 8, that hold the
+    numbers; (0, 1) of fractions.
     """
     low, high = float(values.min()), float(values.max())
     is_fraction = values.dtype.kind == "f"

@@ -64,11 +64,11 @@ class DescribeRadiographd(MapTransform):
                 found = f"{key} has shape {tuple(image.shape)} instead of (1, H, W) or (3, H, W)"
                 raise ValueError(f"{found}: use LoadRadiographd")
             plane = convert_to_tensor(image, track_meta=False)
+            affine = image.affine if isinstance(image, MetaTensor) else torch.eye(4)
             item["spatial_shape"] = torch.tensor(plane.shape[1:])
-            item["affine"] = _affine(image)
+            item["affine"] = torch.as_tensor(affine).double().cpu()
             item["brightness"] = float(plane.mean())
-            steps = [_mean_step(plane, axis) for axis in range(1, plane.ndim)]
-            item["sharpness"] = sum(steps) / len(steps)
+            item["sharpness"] = (_mean_step(plane, 1) + _mean_step(plane, 2)) / 2
             if self.picture_size:
                 item["picture"] = _picture(plane, self.picture_size)
                 item[JUDGED_PICTURE] = item["picture"]
@@ -77,27 +77,16 @@ class DescribeRadiographd(MapTransform):
         return item
 
 
+DescribeRadiographD = DescribeRadiographDict = DescribeRadiographd
+
+
 def _picture(plane: torch.Tensor, side: int) -> torch.Tensor:
     """A square picture of 0 to 255."""
-    size = (side, side)
-    picture = plane
-    if plane.shape[1:] != size:
-        picture = F.interpolate(plane[None], size=size, mode="area")[0]
-    return (picture.clamp(0, 1) * 255).round().to(torch.uint8)
+    if plane.shape[1:] != (side, side):
+        plane = F.interpolate(plane[None], size=(side, side), mode="area")[0]
+    return (plane.clamp(0, 1) * 255).round().to(torch.uint8)
 
 
 def _mean_step(plane: torch.Tensor, dim: int) -> float:
     """Mean absolute difference of neighbors, 0 for a single row or column, which has none."""
     return float(plane.diff(dim=dim).abs().mean()) if plane.shape[dim] > 1 else 0.0
-
-
-DescribeRadiographD = DescribeRadiographDict = DescribeRadiographd
-
-
-def _affine(image: Any) -> torch.Tensor:
-    """Affine matrix of an image, ``(4, 4)`` float64; the identity where it has no metadata."""
-    return (
-        torch.as_tensor(image.affine if isinstance(image, MetaTensor) else torch.eye(4))
-        .double()
-        .cpu()
-    )

@@ -8,6 +8,7 @@ import math
 import os
 import struct
 import tempfile
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -31,10 +32,8 @@ from monai_afire.transforms.radiograph_files import (
 from monai_afire.utils.text import first_line
 
 _PIXELS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
-_REQUIRED = ("Rows", "Columns", "BitsAllocated", "PhotometricInterpretation")
 _GRAY = ("MONOCHROME1", "MONOCHROME2", "PALETTE COLOR")
-_COLORS = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
-_AS_RGB = "export it in gray or as RGB"
+_SPACINGS = ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing")
 _DEFER_BYTES = 2**26  # larger elements stay on disk until the header has been checked
 _WINDOW = ("WindowCenter", "WindowWidth", "VOILUTFunction", "VOILUTSequence")
 # macro of the functional groups (PS3.3 C.7.6.16) -> elements that other objects have on top
@@ -57,27 +56,27 @@ def read_dicom(
     _lift_functional_groups(dataset)
     _check_header(dataset, limits)
     stored, padding = _stored_numbers(dataset)
-    spacing = _spacing(dataset)
+    photometric, spacing = str(dataset.PhotometricInterpretation), _spacing(dataset)
+    is_inverse = photometric == "MONOCHROME2" and dataset.get("PresentationLUTShape") == "INVERSE"
     picture = Picture(
         values=stored,
         file_format="DICOM",
-        photometric=str(dataset.PhotometricInterpretation),
+        photometric=photometric,
         bits=dataset.BitsStored,
         spacing=spacing,
         affine=planar_affine(spacing),
-        inverted=_shows_low_bright(dataset),
+        inverted=is_inverse or photometric == "MONOCHROME1",
         padding=padding,
     )
     if stored.ndim == 3 and color:
         picture.values = _color_fractions(dataset, stored)
         return picture
     if stored.ndim == 3:
-        warn_about(path, f"is a color picture ({picture.photometric}), {REDUCED}")
+        warn_about(path, f"is a color picture ({photometric}), {REDUCED}")
         picture.values = rgb_to_gray(stored)
-    stored = picture.values
     _apply_modality(dataset, picture)
-    if use_window and picture.photometric.startswith("MONOCHROME"):
-        _apply_window(dataset, picture, stored)
+    if use_window and photometric.startswith("MONOCHROME"):
+        _apply_window(dataset, picture)
     return picture
 
 
@@ -100,57 +99,46 @@ def _lift_functional_groups(dataset: pydicom.Dataset) -> None:
 def _check_header(dataset: pydicom.Dataset, limits: SizeLimits) -> None:
     """Refuse what is not one radiograph before any pixel is decoded; set what may be left out."""
     path = dataset.filename
-    lacking = [keyword for keyword in _REQUIRED if dataset.get(keyword) in (None, "")]
     if not any(keyword in dataset for keyword in _PIXELS):
-        lacking = [f"pixel data (modality {dataset.get('Modality') or 'unknown'})"]
-    if lacking:
+        found = f"is a DICOM file without pixel data (modality {dataset.get('Modality')})"
         remedy = "leave it out (monai-afire audit makes a list without such files)"
-        raise refuse(path, f"is a DICOM file without {', '.join(lacking)}", remedy)
-    dataset.SamplesPerPixel = int(dataset.get("SamplesPerPixel") or 1)
-    dataset.BitsStored = int(dataset.get("BitsStored") or dataset.BitsAllocated)
+        raise refuse(path, found, remedy)
     if int(dataset.get("NumberOfFrames") or 1) != 1:
         found = f"holds {dataset.NumberOfFrames} frames where one is expected"
         raise refuse(path, found, "save the wanted one as a file of its own")
     refuse_own_result(path, dataset.get("SecondaryCaptureDeviceManufacturer") == WRITER)
-    _check_colors(dataset)
+    dataset.SamplesPerPixel = int(dataset.get("SamplesPerPixel") or 1)
+    dataset.BitsStored = int(dataset.get("BitsStored") or dataset.BitsAllocated)
+    photometric = str(dataset.PhotometricInterpretation)
+    if not _is_known_color(dataset, photometric):
+        found = f"has {dataset.SamplesPerPixel} samples of {dataset.BitsAllocated} bits"
+        raise refuse(path, f"{found} as {photometric}, which is not read", "export it in gray")
     limits.check(path, int(dataset.Rows), int(dataset.Columns))
     rows, columns = (*(dataset.get("PatientOrientation") or ()), "", "")[:2]
     if str(rows)[:1] in ("H", "F") or str(columns)[:1] == "H":
         warn_about(path, f"is not upright by its Patient Orientation {rows}/{columns}")
 
 
-def _check_colors(dataset: pydicom.Dataset) -> None:
-    """Refuse colors that nothing here turns into red, green and blue; of signed ones, black is not known."""
-    photometric, samples = str(dataset.PhotometricInterpretation), dataset.SamplesPerPixel
-    is_known = samples == (1 if photometric in _GRAY else 3) and photometric in (*_GRAY, *_COLORS)
-    if photometric.startswith("YBR_FULL"):  # pydicom turns it into RGB
-        is_known &= dataset.BitsAllocated == 8
-    if photometric in ("YBR_ICT", "YBR_RCT"):  # decoders of JPEG 2000 do
-        is_known &= "JPEG 2000" in _transfer_syntax(dataset).name
-    if not is_known or (samples == 3 and dataset.get("PixelRepresentation") == 1):
-        found = f"has {samples} samples of {dataset.BitsAllocated} bits as {photometric}"
-        raise refuse(dataset.filename, f"{found}, which is not read", _AS_RGB)
-
-
-def _shows_low_bright(dataset: pydicom.Dataset) -> bool:
-    """Whether low numbers are shown bright: by the photometric interpretation, or by a presentation table's shape."""
-    photometric = dataset.PhotometricInterpretation
-    inverse = photometric == "MONOCHROME2" and dataset.get("PresentationLUTShape") == "INVERSE"
-    return inverse or photometric == "MONOCHROME1"
+def _is_known_color(dataset: pydicom.Dataset, photometric: str) -> bool:
+    """Whether the samples are gray, or something here turns them into red, green and blue."""
+    if photometric in _GRAY:
+        return dataset.SamplesPerPixel == 1
+    if dataset.SamplesPerPixel != 3 or dataset.get("PixelRepresentation") == 1:
+        return False  # of signed colors, black is not known
+    if photometric in ("YBR_FULL", "YBR_FULL_422"):
+        return dataset.BitsAllocated == 8  # by pydicom
+    if photometric in ("YBR_ICT", "YBR_RCT"):
+        return "JPEG 2000" in _transfer_syntax(dataset).name  # by its decoders
+    return photometric == "RGB"
 
 
 def _spacing(dataset: pydicom.Dataset) -> tuple[float, float] | None:
     """Distance of rows and columns in mm, in the patient if calibrated, else at the detector."""
-    for keyword in ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing"):
-        if keyword not in dataset:
-            continue
-        try:
+    for keyword in _SPACINGS:
+        with suppress(TypeError, ValueError):  # a decimal comma, or one number
             row, column = (float(distance) for distance in dataset.get(keyword) or ())
-        except (TypeError, ValueError):
-            row = column = math.nan
-        if min(row, column) > 0 and math.isfinite(row + column):
-            return row, column
-        warn_about(dataset.filename, f"has a {keyword} that is not two positive numbers; left out")
+            if min(row, column) > 0 and math.isfinite(row + column):
+                return row, column
     return None
 
 
@@ -177,28 +165,16 @@ class _Frame(NamedTuple):
 
 
 def _decoded(dataset: pydicom.Dataset) -> np.ndarray:
-    """The pixels by pydicom, or by GDCM, which comes with ITK, where pydicom or its packages cannot."""
-    path, syntax = dataset.filename, _transfer_syntax(dataset)
-    stated = f"the transfer syntax {syntax.name} ({syntax})"
-    if syntax.type != "Transfer Syntax":
-        raise refuse(path, f"states {stated}, which is none of DICOM", "export it uncompressed")
-    if "PixelData" in dataset and syntax.is_encapsulated != _is_encapsulated(dataset):
-        found = "not compressed" if syntax.is_encapsulated else "compressed"
-        raise refuse(path, f"states {stated}, but its pixels are {found}", "export it again")
-    frame = _frame(dataset) if "JPEG" in syntax.name else None
-    if frame:
-        _check_frame(dataset, frame)
+    """The pixels, or an error that names the transfer syntax."""
+    syntax = _transfer_syntax(dataset)
     try:
-        return dataset.pixel_array
+        if "PixelData" in dataset and syntax.is_encapsulated != _is_encapsulated(dataset):
+            raise ValueError("they are compressed, or not, in spite of it")
+        return _decoded_frame(dataset, syntax)
     except Exception as error:  # a damaged file can raise anything
-        failure = error
-    if frame:
-        try:
-            return _decoded_by_gdcm(dataset, frame, syntax)
-        except Exception as error:
-            failure = error
-    found = f"has pixels of {stated} that cannot be decoded ({first_line(failure)})"
-    raise refuse(path, found, "export it uncompressed") from failure
+        found = f"has pixels of the transfer syntax {syntax.name} ({syntax})"
+        found = f"{found} that cannot be decoded ({first_line(error)})"
+        raise refuse(dataset.filename, found, "export it uncompressed") from error
 
 
 def _transfer_syntax(dataset: pydicom.Dataset) -> uid.UID:
@@ -216,6 +192,23 @@ def _is_encapsulated(dataset: pydicom.Dataset) -> bool:
     content, has_length = dataset.PixelData or b"", not dataset["PixelData"].is_undefined_length
     is_plain = has_length and len(content) == get_expected_length(dataset)
     return content.startswith(_ITEM) and not is_plain
+
+
+def _decoded_frame(dataset: pydicom.Dataset, syntax: uid.UID) -> np.ndarray:
+    """The pixels by pydicom, or by GDCM, which comes with ITK, where pydicom or its packages cannot."""
+    frame = _frame(dataset) if "JPEG" in syntax.name else None
+    stated = (int(dataset.Rows), int(dataset.Columns), dataset.SamplesPerPixel)
+    bits = int(dataset.BitsAllocated)
+    # before memory is allocated: some decoders trust the frame, some the header
+    if frame and (frame[1:4] != stated or not 2 <= frame.precision <= bits):
+        found = f"rows, columns, samples and bits of the frame are {frame[1:]}"
+        raise ValueError(f"{found}, of the header {(*stated, bits)}")
+    try:
+        return dataset.pixel_array
+    except Exception:  # a decoder is missing, or stricter than GDCM
+        if frame is None:
+            raise
+    return _decoded_by_gdcm(dataset, frame, syntax)
 
 
 def _frame(dataset: pydicom.Dataset) -> _Frame | None:
@@ -244,15 +237,6 @@ def _jpeg_frame(content: bytes) -> _Frame:
     raise ValueError("the frame has no header")
 
 
-def _check_frame(dataset: pydicom.Dataset, frame: _Frame) -> None:
-    """Compare a frame with the header before memory is allocated for it: some decoders trust either."""
-    bits = int(dataset.BitsAllocated)
-    stated = (int(dataset.Rows), int(dataset.Columns), dataset.SamplesPerPixel)
-    if frame[1:4] != stated or not 2 <= frame.precision <= bits:
-        found = f"is cut or damaged: rows, columns, samples and bits of the frame are {frame[1:]}"
-        raise refuse(dataset.filename, f"{found}, of the header {(*stated, bits)}")
-
-
 def _decoded_by_gdcm(dataset: pydicom.Dataset, frame: _Frame, syntax: uid.UID) -> np.ndarray:
     """
     Decode a frame by ITK's GDCM.
@@ -273,7 +257,7 @@ def _decoded_by_gdcm(dataset: pydicom.Dataset, frame: _Frame, syntax: uid.UID) -
     bare.file_meta = pydicom.dataset.FileMetaDataset()
     bare.file_meta.TransferSyntaxUID = syntax
     bare.SOPClassUID, bare.SOPInstanceUID = uid.SecondaryCaptureImageStorage, "1.2.3"
-    bare.Rows, bare.Columns, bare.SamplesPerPixel = frame.rows, frame.columns, frame.samples
+    bare.Rows, bare.Columns, bare.SamplesPerPixel = frame[1:4]
     bare.BitsAllocated = 8 if frame.precision <= 8 else 16
     bare.BitsStored, bare.HighBit = frame.precision, frame.precision - 1
     bare.PixelRepresentation, bare.PlanarConfiguration = 0, 0
@@ -312,11 +296,9 @@ def _stored_numbers(dataset: pydicom.Dataset) -> tuple[np.ndarray, np.ndarray | 
         # or pydicom cuts the numbers, and what lies beside them with them
         dataset.BitsStored, dataset.HighBit = dataset.BitsAllocated, dataset.BitsAllocated - 1
     numbers = _decoded(dataset)
-    dataset.BitsStored, dataset.HighBit = bits, high_bit
+    dataset.BitsStored = bits
     if numbers.shape[:2] != (int(dataset.Rows), int(dataset.Columns)):
-        raise refuse(
-            dataset.filename, f"is cut or damaged: it decodes to the shape {numbers.shape}"
-        )
+        raise ValueError(f"the pixels have the shape {numbers.shape}")
     if numbers.ndim == 3:
         return numbers, None
     if numbers.dtype.kind == "f":
@@ -355,9 +337,8 @@ def _separated(
         largest = max(int(inside.max()), ~int(inside.min()))
         needed = largest.bit_length() + is_signed
         if needed > bits:
-            warn_about(
-                dataset.filename, f"states {bits} bits and has numbers of {needed}, which are read"
-            )
+            found = f"states {bits} bits and has numbers of {needed}, which are read"
+            warn_about(dataset.filename, found)
             dataset.BitsStored = needed
     return cells, padding | _in_padding(dataset, cells, bits)
 
@@ -403,17 +384,13 @@ def _in_padding(dataset: pydicom.Dataset, numbers: np.ndarray, bits: int) -> np.
 
 def _palette_colors(dataset: pydicom.Dataset, indices: np.ndarray) -> np.ndarray:
     """Colors ``(H, W, 3)`` of indices ``(H, W)`` into the palette of a file."""
-    try:
-        count, first, bits = map(int, dataset.RedPaletteColorLookupTableDescriptor)
-        count = count or 2**16
-        # pydicom counts entries in the type of the colors: an index beyond 255 would wrap to 0
-        if bits == 8 and count > 2**8:
-            raise ValueError(f"{count} entries of 8 bits")
-        places = np.clip(indices.astype(np.int64), first, first + count - 1)
-        return apply_color_lut(places, dataset)[..., :3]
-    except Exception as error:  # a damaged table can raise anything
-        found = f"has no usable palette ({first_line(error)})"
-        raise refuse(dataset.filename, found, _AS_RGB) from error
+    count, first, bits = map(int, dataset.RedPaletteColorLookupTableDescriptor)
+    count = count or 2**16
+    # pydicom counts entries in the type of the colors: an index beyond 255 would wrap to 0
+    if bits == 8 and count > 2**8:
+        raise ValueError(f"a palette of {count} entries of 8 bits")
+    places = np.clip(indices.astype(np.int64), first, first + count - 1)
+    return apply_color_lut(places, dataset)[..., :3]
 
 
 def _color_fractions(dataset: pydicom.Dataset, colors: np.ndarray) -> np.ndarray:
@@ -433,58 +410,45 @@ def _color_fractions(dataset: pydicom.Dataset, colors: np.ndarray) -> np.ndarray
 
 def _apply_modality(dataset: pydicom.Dataset, picture: Picture) -> None:
     """Apply the modality transformation, up to a factor that scaling to [0, 1] does not see."""
-    stored, bits = picture.values, picture.bits
-    is_signed = dataset.get("PixelRepresentation") == 1 and stored.dtype.kind == "i"
+    bits, is_signed = picture.bits, picture.values.dtype.kind == "i"
+    slope, intercept = 1.0, 0.0
     if dataset.get("ModalityLUTSequence"):
-        picture.values, bits, _ = _looked_up(dataset, "ModalityLUTSequence", stored)
+        picture.values, bits, _ = _looked_up(dataset, "ModalityLUTSequence", picture.values)
         is_signed = False
     else:
-        picture.slope = slope, intercept = _rescale(dataset)
-        picture.inverted ^= slope < 0
-    if is_signed:  # only the intercept shows which negative number means "no signal"
-        shift = intercept / slope
-        whole = shift.is_integer()
-        picture.values = stored.astype(np.int32) + int(shift) if whole else stored + shift
-        picture.declared_range = shift - 2.0 ** (bits - 1), shift + 2.0 ** (bits - 1) - 1
-        picture.slope = slope, 0.0
-    elif picture.values.dtype.kind != "f":
-        picture.declared_range, picture.floor = (0.0, 2.0**bits - 1), 0.0
-
-
-def _rescale(dataset: pydicom.Dataset) -> tuple[float, float]:
-    """Slope and intercept; without them 1 and 0."""
-    try:
         slope = float(dataset.get("RescaleSlope") or 1.0)
         intercept = float(dataset.get("RescaleIntercept") or 0.0)
-    except (TypeError, ValueError):
-        slope = intercept = math.nan
-    if not math.isfinite(slope) or not math.isfinite(intercept):
-        # the sign of the slope decides what is dark: nothing to be guessed
-        found = "has a Rescale Slope or Rescale Intercept that is no number"
-        raise refuse(dataset.filename, found, "correct the element, or export it again")
-    return slope, intercept
-
-
-def _apply_window(dataset: pydicom.Dataset, picture: Picture, stored: np.ndarray) -> None:
-    """Replace the numbers by the displayed ones in [0, 1] when the file says how to display them."""
+        if not math.isfinite(slope) or not math.isfinite(intercept):
+            # the sign of the slope decides what is dark: nothing to be guessed
+            raise ValueError("a Rescale Slope or Rescale Intercept that is no number")
+    picture.slope = slope, intercept
+    if picture.values.dtype.kind == "f":
+        return
+    if not is_signed:
+        picture.declared_range, picture.floor = (0.0, 2.0**bits - 1), 0.0
+        return
+    shift = intercept / slope  # it alone shows which negative number means "no signal"
     numbers = picture.values
-    if not dataset.get("ModalityLUTSequence"):
-        slope, intercept = _rescale(dataset)
-        numbers = stored.astype(np.float64) * slope + intercept
+    whole = shift.is_integer()
+    picture.values = numbers.astype(np.int32) + int(shift) if whole else numbers + shift
+    picture.declared_range = shift - 2.0 ** (bits - 1), shift + 2.0 ** (bits - 1) - 1
+    picture.slope = slope, 0.0
+
+
+def _apply_window(dataset: pydicom.Dataset, picture: Picture) -> None:
+    """Replace the numbers by the displayed ones in [0, 1] when the file says how to display them."""
+    path, numbers = dataset.filename, picture.numbers.astype(np.float64)
     try:
         shown, (low, high), name = _displayed(dataset, numbers, picture.padding)
     except Exception as error:  # a damaged table can raise anything
-        warn_about(
-            dataset.filename,
-            f"has an unusable window ({first_line(error)}); scaled by its own range",
-        )
+        warn_about(path, f"has an unusable window ({first_line(error)}); scaled by its own range")
         return
     inside = shown if picture.padding is None else shown[~picture.padding]
-    if name and inside.min() == inside.max() and stored.min() != stored.max():
+    if name and inside.min() == inside.max() and numbers.min() != numbers.max():
         found = f"has a window ({low:g} to {high:g}) that shows a blank picture"
-        warn_about(dataset.filename, f"{found}; scaled by its own range")
+        warn_about(path, f"{found}; scaled by its own range")
     elif name:
-        if _shows_low_bright(dataset):
+        if picture.inverted:
             shown, low, high = 1.0 - shown, high, low
         picture.values, picture.scaled_by = shown.astype(np.float32), name
         picture.intensity_range = low, high
@@ -497,8 +461,7 @@ def _displayed(
     window = dataset.get("WindowCenter"), dataset.get("WindowWidth")
     if not any(value in (None, "") for value in window):
         center, width = (float(np.ravel(value)[0]) for value in window)
-        function = str(dataset.get("VOILUTFunction") or "LINEAR")
-        shown = window_to_unit(numbers.astype(np.float64), center, width, function)
+        shown = _window_to_unit(numbers, center, width, dataset.get("VOILUTFunction") or "LINEAR")
         return shown, (center - width / 2, center + width / 2), "window"
     if dataset.get("VOILUTSequence"):
         entries, bits, inputs = _looked_up(dataset, "VOILUTSequence", numbers, padding)
@@ -506,15 +469,8 @@ def _displayed(
     return numbers, (0.0, 1.0), ""
 
 
-def window_to_unit(
-    values: np.ndarray, center: float, width: float, function: str = "LINEAR"
-) -> np.ndarray:
-    """
-    Apply a DICOM window (PS3.3 C.11.2.1.2) with output range [0, 1].
-
-    Raises:
-        ValueError: for another function than LINEAR, LINEAR_EXACT and SIGMOID, or numbers that are no window.
-    """
+def _window_to_unit(values: np.ndarray, center: float, width: float, function: str) -> np.ndarray:
+    """Apply a DICOM window (PS3.3 C.11.2.1.2) with output range [0, 1]."""
     if function not in ("LINEAR", "LINEAR_EXACT", "SIGMOID"):
         raise ValueError(f"unknown VOI LUT function {function!r}")
     is_wide = width >= 1 if function == "LINEAR" else width > 0
@@ -554,8 +510,8 @@ def _looked_up(
     # Agfa states 16 bits for entries of 12, as dicom-rs #825 shows: such a picture would be nearly black
     bits = min(stated, max(8, int(table.max()).bit_length()))
     if bits < stated:
-        found = f"states {stated} bits for the entries of its {keyword}"
-        warn_about(dataset.filename, f"{found}, which have {bits}; shown with {bits}")
+        found = f"states {stated} bits for the entries of its {keyword}, which have {bits}"
+        warn_about(dataset.filename, f"{found}; shown with {bits}")
     places = np.clip(np.rint(numbers).astype(np.int64) - first, 0, len(table) - 1)
     return table[places], bits, (float(first), float(first + len(table) - 1))
 

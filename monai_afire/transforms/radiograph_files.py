@@ -5,15 +5,14 @@
 from __future__ import annotations
 
 import gzip
-import io
-import math
+import itertools
 import os
 import re
 import warnings
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 import nibabel as nib
 import numpy as np
@@ -100,13 +99,13 @@ class Picture:
     A decoded picture, upright, before its intensities are scaled.
 
     Attributes:
-        values: the numbers of the file ``(H, W)``, or its colors ``(H, W, 3)``; in [0, 1] when ``scaled_by`` is set.
-        file_format: "DICOM", "PNG", "JPEG", "TIFF", "BMP", "NIfTI", "MetaImage" or "NRRD".
+        values: the stored numbers ``(H, W)``, or the colors ``(H, W, 3)``; in [0, 1] when ``scaled_by`` is set.
+        file_format: one of those of ``SUPPORTED_EXTENSIONS``.
         photometric: how the file states its colors, such as "MONOCHROME1", "RGB" or "PALETTE".
         bits: bits per sample that the file declares.
         spacing: distance of rows and of columns in mm, None where the file does not say.
         affine: RAS affine ``(4, 4)`` of the axes (row, column, normal), None where the file has no position.
-        inverted: low numbers are to be shown bright.
+        inverted: low numbers, in the units of the file, are to be shown bright.
         declared_range: lowest and highest number that the file could store.
         floor: number that means "no signal" (black, or white if ``inverted``), None where it is not known.
         padding: where a pixel is padding outside the picture, ``(H, W)`` bool.
@@ -128,6 +127,12 @@ class Picture:
     slope: tuple[float, float] = (1.0, 0.0)
     scaled_by: str = ""
     intensity_range: tuple[float, float] = (0.0, 1.0)
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """The values in the units of the file."""
+        factor, summand = self.slope
+        return self.values if self.slope == (1.0, 0.0) else self.values * factor + summand
 
 
 def planar_affine(spacing: tuple[float, float] | None = None) -> np.ndarray:
@@ -271,7 +276,9 @@ def read_picture(
         if file_format != "JPEG" and getattr(image, "is_animated", False):
             raise refuse(path, "holds several pictures", "save the wanted one alone")
         refuse_own_result(path, image.info.get("comment") == WRITER.encode())
-        if _is_deep_tiff(image) and (found := _read_with_tifffile(path, limits, color)):
+        tags: Any = getattr(image, "tag_v2", {})
+        is_deep = np.max(tags.get(_BITS, 1)) > 8 or np.max(tags.get(_SAMPLE_FORMAT, 1)) != 1
+        if is_deep and (found := _read_with_tifffile(path, limits, color)):
             return found
         return opened_picture(path, image, file_format, raw, color)
 
@@ -284,8 +291,11 @@ def opened_picture(
     # 16-bit PNG files had the mode I before Pillow 11.3
     of_mode = 16 if image.mode.startswith("I") else {"1": 1, "F": 32}.get(image.mode, 8)
     bits = int(np.max(tags.get(_BITS, of_mode)))
-    if bits > 8:
-        _check_decodable(path, image, tags)
+    # Pillow decodes separate planes of more than 8 bits wrong, and 32 bits in the other order
+    is_swapped = image.mode in ("I", "F") and getattr(tags, "prefix", b"II") == b"MM"
+    if bits > 8 and (is_swapped or tags.get(_PLANES) == _SEPARATE):
+        remedy = "pip install imagecodecs, or save it again as a 16-bit PNG"
+        raise refuse(path, "is compressed as no installed library decodes it rightly", remedy)
     image.load()
     values = _numbers(path, ImageOps.exif_transpose(image), raw, color)
     sign = _SIGNS.get(int(np.max(tags.get(_SAMPLE_FORMAT, 0))))
@@ -345,8 +355,9 @@ def _read_with_tifffile(path: str, limits: SizeLimits, color: bool) -> Picture |
 
     try:
         with tifffile.TiffFile(path) as tiff:
-            page: Any = tiff.pages[0]
-            if page.imagedepth != 1 or _has_second_page(tiff):
+            page: Any
+            page, *others = itertools.islice(tiff.pages, 2)  # to count thousands takes long
+            if others or page.imagedepth != 1:
                 raise refuse(path, "holds several pictures", "save the wanted one alone")
             limits.check(path, page.imagelength, page.imagewidth)
             values = page.asarray()
@@ -361,20 +372,6 @@ def _read_with_tifffile(path: str, limits: SizeLimits, color: bool) -> Picture |
     values = _gray_or_colors(path, values, photometric, color)
     mode = "RGB" if photometric == _RGB else str(values.dtype.newbyteorder("="))
     return picture_of(values, "TIFF", mode, bits, photometric == _WHITE_IS_ZERO)
-
-
-def _is_deep_tiff(image: Image.Image) -> bool:
-    """Whether a file that Pillow has opened is a TIFF of other than unsigned numbers of at most 8 bits."""
-    tags: Any = getattr(image, "tag_v2", {})
-    return np.max(tags.get(_BITS, 1)) > 8 or np.max(tags.get(_SAMPLE_FORMAT, 1)) != 1
-
-
-def _has_second_page(tiff: Any) -> bool:
-    """Look for the second page alone: to count tens of thousands takes long."""
-    try:
-        return tiff.pages[1] is not None
-    except IndexError:
-        return False
 
 
 def _turned(values: np.ndarray, orientation: int) -> np.ndarray:
@@ -403,20 +400,10 @@ def _gray_or_colors(path: str, samples: np.ndarray, photometric: int, color: boo
     return rgb_to_gray(rgb)
 
 
-def _check_decodable(path: str, image: Image.Image, tags: Any) -> None:
-    """Refuse what tifffile has not decoded and Pillow decodes wrong: separate planes, and libtiff's byte order."""
-    swapped = image.mode in ("I", "F") and getattr(tags, "prefix", b"II") == b"MM"
-    if swapped or tags.get(_PLANES) == _SEPARATE:
-        remedy = "pip install imagecodecs, or save it again as a 16-bit PNG"
-        raise refuse(path, "is compressed as no installed library decodes it rightly", remedy)
-
-
 # ---- NIfTI, MetaImage, NRRD
 
-_LARGEST_OFFSET = 2**24  # bytes of header and extensions of NIfTI before the first pixel
 _HEADER_BYTES = 2**16  # of MetaImage and NRRD
 _METAIMAGE_DATA = re.compile(rb"^\s*ElementDataFile\s*[=:][ \t]*(.*?)\s*$", re.MULTILINE)
-_NRRD_HEADER = re.compile(rb".*?\r?\n\r?\n", re.DOTALL)
 _NRRD_ELSEWHERE = re.compile(rb"^(data ?file|(byte|line) ?skip)\s*:", re.MULTILINE | re.IGNORECASE)
 
 
@@ -425,28 +412,15 @@ def read_nifti(path: str, limits: SizeLimits) -> Picture:
     with open(path, "rb") as stream:
         is_compressed = stream.read(2) == _GZIP
         stream.seek(0)
-        content = gzip.GzipFile(fileobj=stream) if is_compressed else stream
-        image = _nifti_image(path, content, limits)
-    axes = _plane_axes(path, image.shape, image.affine, limits)
-    bits = int(image.header["bitpix"])
-    return _plane(np.asanyarray(image.dataobj), image.affine, axes, "NIfTI", bits)
-
-
-def _nifti_image(
-    path: str, stream: IO[bytes] | gzip.GzipFile, limits: SizeLimits
-) -> nib.Nifti1Image:
-    """Take as many bytes as an acceptable header announces, however many a compressed file inflates to."""
-    start = stream.read(nib.Nifti2Header.template_dtype.itemsize)
-    is_second = 540 in (int.from_bytes(start[:4], "little"), int.from_bytes(start[:4], "big"))
-    kind = nib.Nifti2Image if is_second else nib.Nifti1Image
-    header = kind.header_class(start[: kind.header_class.template_dtype.itemsize], check=False)
-    _plane_axes(path, header.get_data_shape(), header.get_best_affine(), limits)
-    offset = int(header["vox_offset"])
-    if not 0 <= offset <= _LARGEST_OFFSET:
-        raise refuse(path, f"has its first pixel at byte {offset}", "export it again")
-    pixel_bytes = math.prod(header.get_data_shape()) * header.get_data_dtype().itemsize
-    needed = max(offset, len(start)) + pixel_bytes
-    return kind.from_stream(io.BytesIO(start + stream.read(needed - len(start))))
+        content: Any = gzip.GzipFile(fileobj=stream) if is_compressed else stream
+        is_second = content.read(8)[4:7] == b"n+2"
+        content.seek(0)
+        image = (nib.Nifti2Image if is_second else nib.Nifti1Image).from_stream(content)
+        axes = _plane_axes(path, image.shape, limits)
+        values = np.asarray(image.dataobj).copy()  # no map of the file
+        while is_compressed and content.read(2**20):
+            pass  # to its checksum
+    return _plane(values, image.affine, axes, "NIfTI", int(image.header["bitpix"]))
 
 
 def read_itk_plane(path: str, file_format: str, limits: SizeLimits) -> Picture:
@@ -458,11 +432,10 @@ def read_itk_plane(path: str, file_format: str, limits: SizeLimits) -> Picture:
     header.SetFileName(path)
     header.ReadImageInformation()
     shape = [header.GetDimensions(axis) for axis in range(header.GetNumberOfDimensions())]
-    affine = _itk_affine(header)
-    axes = _plane_axes(path, shape, affine, limits)
+    axes = _plane_axes(path, shape, limits)
     if header.GetNumberOfComponents() != 1:
         raise refuse(path, "holds several numbers per pixel", "save it in gray")
-    bits = 8 * header.GetComponentSize()
+    affine, bits = _itk_affine(header), 8 * header.GetComponentSize()
     return _plane(read_with_itk(path, header).T, affine, axes, file_format, bits)
 
 
@@ -480,17 +453,15 @@ def _refuse_pixels_elsewhere(path: str, file_format: str) -> None:
     """Refuse a header that may name any file of the machine; pixels are in the file, or in one beside a MetaImage."""
     with open(path, "rb") as stream:
         start = stream.read(_HEADER_BYTES)
-    found = (_METAIMAGE_DATA if file_format == "MetaImage" else _NRRD_HEADER).search(start)
-    if not found:
-        raise refuse(path, "is cut or damaged: its header has no end", "copy or export it again")
     if file_format == "NRRD":
-        is_elsewhere = bool(_NRRD_ELSEWHERE.search(found[0]))
+        header, end, _ = start.replace(b"\r\n", b"\n").partition(b"\n\n")
+        is_elsewhere = not end or bool(_NRRD_ELSEWHERE.search(header))
     else:
-        name = os.fsdecode(found[1])
-        is_beside = os.path.isfile(os.path.join(os.path.dirname(path), name))
-        is_elsewhere = name.upper() != "LOCAL" and not (
-            is_beside and os.path.basename(name) == name
-        )
+        found = _METAIMAGE_DATA.search(start)
+        name = os.fsdecode(found[1]) if found else ""
+        is_beside = os.path.basename(name) == name
+        is_beside &= os.path.isfile(os.path.join(os.path.dirname(path), name))
+        is_elsewhere = name.upper() != "LOCAL" and not is_beside
     if is_elsewhere:
         raise refuse(path, "has its pixels in no file beside it", "save both in one file")
 
@@ -506,63 +477,45 @@ def _itk_affine(header: Any) -> np.ndarray:
     return affine
 
 
-def _plane_axes(
-    path: str, shape: Sequence[int], affine: np.ndarray, limits: SizeLimits
-) -> tuple[int, int]:
-    """Axes of an array that become the rows and the columns; its shape and size are checked."""
+def _plane_axes(path: str, shape: Sequence[int], limits: SizeLimits) -> list[int]:
+    """The two axes of an array that are longer than 1; its shape and size are checked."""
     axes = [axis for axis, length in enumerate(shape) if length != 1]
     if len(axes) > 2 or any(axis > 2 for axis in axes) or 0 in shape:
         found = f"has the shape {' x '.join(map(str, shape))}, not of one 2-D picture"
         raise refuse(path, found, "save the wanted slice as a file of its own")
-    first, second = (axes + [axis for axis in range(3) if axis not in axes])[:2]
-    limits.check(path, *(int((*shape, 1, 1, 1)[axis]) for axis in (second, first)))
-    world = _world_axes(affine)
-    # rows follow the vertical direction of the body, or y in the plane of x and y: the higher of the two world axes
-    return (first, second) if world[first] > world[second] else (second, first)
-
-
-def _world_axes(affine: np.ndarray) -> list[int]:
-    """World axis (0 = x, 1 = y, 2 = z) of each axis of the array; its own number where the affine is degenerate."""
-    if not np.isfinite(affine).all():
-        return [0, 1, 2]
-    orientation = nib.io_orientation(affine)[:, 0]
-    return [int(world) if np.isfinite(world) else axis for axis, world in enumerate(orientation)]
+    axes = (axes + [axis for axis in range(3) if axis not in axes])[:2]
+    limits.check(path, *(int((*shape, 1, 1, 1)[axis]) for axis in reversed(axes)))
+    return axes
 
 
 def _plane(
-    values: np.ndarray, affine: np.ndarray, axes: tuple[int, int], file_format: str, bits: int
+    values: np.ndarray, affine: np.ndarray, axes: list[int], file_format: str, bits: int
 ) -> Picture:
-    """The one plane of an array, with the axes of rows and columns, upright, and its affine."""
-    row, column = axes
-    values = values.reshape((*values.shape, 1, 1, 1)[:3])
-    values = np.moveaxis(values, axes, (0, 1))[:, :, 0]
-    photometric = "MONOCHROME2"
-    if values.dtype.fields:
-        photometric = "RGB"
-        values = rgb_to_gray(np.stack([values[name] for name in "RGB"], axis=-1))
-    affine = np.asarray(affine, dtype=np.float64)
-    plane = _known_plane(affine[:, [row, column, 3 - row - column, 3]])
-    # the identity is what a writer of NIfTI leaves who knows no geometry, and then has the rows from the top
-    if file_format != "NIfTI" or 2 in axes or not np.array_equal(affine, np.eye(4)):
-        values, plane = _upright(values, plane)
-    spacing = tuple(np.linalg.norm(plane[:3, :2], axis=0).tolist())
-    return Picture(np.ascontiguousarray(values), file_format, photometric, bits, spacing, plane)
-
-
-def _upright(values: np.ndarray, affine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
-    Mirror a picture ``(row, column)`` so that it lies as viewers show it, and its affine with it.
+    The one plane of an array as viewers show it, and its affine.
 
     Rows run to the feet, or to the back where the plane is that of x and y, as converters of DICOM give one to
     radiographs; columns run to the left of the patient, or to the back. All of these are negative directions (RAS+).
     """
-    affine = affine.copy()
-    for axis, world in enumerate(_world_axes(affine)[:2]):
-        if affine[world, axis] > 0:
-            values = np.flip(values, axis)
-            affine[:, 3] += affine[:, axis] * (values.shape[axis] - 1)
-            affine[:, axis] *= -1
-    return values, affine
+    column, row = axes
+    values = values.reshape((*values.shape, 1, 1, 1)[:3])
+    values = np.moveaxis(values, (row, column), (0, 1))[:, :, 0]
+    photometric = "MONOCHROME2"
+    if values.dtype.fields:
+        photometric = "RGB"
+        values = rgb_to_gray(np.stack([values[name] for name in "RGB"], axis=-1))
+    plane = _known_plane(affine[:, [row, column, 3 - row - column, 3]].astype(np.float64))
+    world, signs = nib.io_orientation(plane)[:2].T
+    if world[0] < world[1]:
+        values, plane, signs = values.T, plane[:, [1, 0, 2, 3]], signs[::-1]
+    # the identity is what a writer of NIfTI leaves who knows no geometry, and then has the rows from the top
+    is_unknown = file_format == "NIfTI" and 2 not in axes and np.array_equal(affine, np.eye(4))
+    for axis in () if is_unknown else np.flatnonzero(signs > 0):
+        values = np.flip(values, axis)
+        plane[:, 3] += plane[:, axis] * (values.shape[axis] - 1)
+        plane[:, axis] *= -1
+    spacing = tuple(np.linalg.norm(plane[:3, :2], axis=0).tolist())
+    return Picture(np.ascontiguousarray(values), file_format, photometric, bits, spacing, plane)
 
 
 def _known_plane(affine: np.ndarray) -> np.ndarray:
@@ -572,6 +525,5 @@ def _known_plane(affine: np.ndarray) -> np.ndarray:
         return planar_affine()
     volume = affine[:3, 2] @ normal  # the determinant
     if volume == 0 or not np.isfinite(volume):
-        affine = affine.copy()
         affine[:3, 2] = normal / np.linalg.norm(normal)
     return affine

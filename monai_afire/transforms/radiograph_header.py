@@ -8,8 +8,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Collection
-from datetime import date, datetime
-from pathlib import Path
+from datetime import datetime
 
 import pydicom
 from pydicom.dataset import Dataset
@@ -23,19 +22,6 @@ from pydicom.uid import (
 
 from monai_afire.transforms.radiograph_files import HEAD_BYTES, identify_content
 from monai_afire.utils.text import harmless
-
-__all__ = [
-    "GROUP_ELEMENTS",
-    "SCANNER_ELEMENTS",
-    "NotDICOMError",
-    "age_in_years",
-    "frontal_view",
-    "header_groups",
-    "header_of",
-    "other_than_frontal_chest",
-    "read_header",
-    "scanner_of",
-]
 
 SCANNER_ELEMENTS = ("Manufacturer", "ManufacturerModelName")
 GROUP_ELEMENTS = ("PatientSex", "PatientAge", "ViewPosition", *SCANNER_ELEMENTS)
@@ -91,19 +77,12 @@ class NotDICOMError(ValueError):
 
 def read_header(path: str | os.PathLike, keywords: Collection[str]) -> Dataset:
     """
-    Read elements of the header of a DICOM file without its pixels.
-
-    Args:
-        path: the file.
-        keywords: of the elements.
-
-    Returns:
-        The elements that the file has.
+    Read those elements that a DICOM file has of the given ones, without its pixels.
 
     Raises:
         NotDICOMError: when it is no DICOM file.
     """
-    if Path(path).is_dir():
+    if os.path.isdir(path):
         raise NotDICOMError(f"{path} is a folder, which has no header")
     with open(path, "rb") as file:
         if identify_content(file.read(HEAD_BYTES)) != "DICOM":
@@ -117,17 +96,7 @@ def read_header(path: str | os.PathLike, keywords: Collection[str]) -> Dataset:
 
 
 def header_of(path: str, keywords: Collection[str] = ()) -> Dataset:
-    """
-    Elements that the facts of this module stand in; none for another kind of file or a broken header.
-
-    Args:
-        path: the file.
-        keywords: of further elements.
-
-    Example:
-        >>> len(header_of("missing.dcm"))
-        0
-    """
+    """Elements that the functions below read, and further ones; none of another kind of file or a broken header."""
     try:
         return read_header(path, [*_FACTS, *keywords])
     except _UNREADABLE:  # the pixels were read, so this is no reason to stop
@@ -135,15 +104,7 @@ def header_of(path: str, keywords: Collection[str] = ()) -> Dataset:
 
 
 def header_groups(header: Dataset) -> dict[str, str]:
-    """
-    Sex, age in years, view, manufacturer and scanner as texts that a table can show, "" for unknown.
-
-    Example:
-        >>> header = Dataset()
-        >>> header.PatientAge, header.PatientSex = "057Y", "F"
-        >>> header_groups(header)["age"], header_groups(header)["view"]
-        ('57', '')
-    """
+    """Sex, age in years, view, manufacturer and scanner as texts that a table can show, "" for unknown."""
     sex, age, view, maker, _ = (harmless(_text(header, name)) for name in GROUP_ELEMENTS)
     years = re.fullmatch(r"(\d{1,3})Y", age)
     return {
@@ -161,34 +122,22 @@ def scanner_of(header: Dataset) -> str:
 
 
 def age_in_years(header: Dataset) -> float | None:
-    """
-    Age of the patient by PatientAge, or by the dates of birth and of the study; None where the header does not say.
-
-    Example:
-        >>> header = Dataset()
-        >>> header.PatientAge = "018M"
-        >>> age_in_years(header)
-        1.5
-    """
+    """Age of the patient by PatientAge, or by the dates of birth and of the study; None if it has neither."""
     found = re.fullmatch(r"(\d{1,3})([DWMY])", _text(header, "PatientAge"))
     if found and int(found[1]):  # de-identified files have 000Y
         return int(found[1]) * _YEARS[found[2]]
-    birth, study = _date(header, "PatientBirthDate"), _date(header, "StudyDate")
-    if birth is None or study is None or not birth <= study:
+    try:
+        birth, study = (
+            datetime.strptime(_text(header, name), "%Y%m%d")
+            for name in ("PatientBirthDate", "StudyDate")
+        )
+    except ValueError:
         return None
-    return (study - birth).days / 365.25
+    return (study - birth).days / 365.25 if birth <= study else None
 
 
 def frontal_view(header: Dataset) -> str:
-    """
-    View of a frontal radiograph by ViewPosition: "PA" or "AP", "" for another or an unknown one.
-
-    Example:
-        >>> header = Dataset()
-        >>> header.ViewPosition = "A.P. supine"
-        >>> frontal_view(header)
-        'AP'
-    """
+    """View of a frontal radiograph by ViewPosition: "PA" or "AP", "" for another or an unknown one."""
     found = re.match("(PA|POSTERO)|AP|ANTERO", _words(_text(header, "ViewPosition")))
     if not found:
         return ""
@@ -197,15 +146,9 @@ def frontal_view(header: Dataset) -> str:
 
 def other_than_frontal_chest(header: Dataset) -> str:
     """
-    Name the elements that contradict a frontal chest radiograph, "" where none does.
+    Name the elements that contradict a frontal chest radiograph, such as "ViewPosition LL"; "" where none does.
 
     An absent or empty element says nothing, and neither does a word that is no known other part or view of the body.
-
-    Example:
-        >>> header = Dataset()
-        >>> header.ViewPosition, header.BodyPartExamined = "LL", "CHEST"
-        >>> other_than_frontal_chest(header)
-        'ViewPosition LL'
     """
     sop_class, part, view = (header.get(keyword) or "" for keyword in _VIEW_ELEMENTS[:3])
     found = [] if sop_class in _RADIOGRAPHS else [getattr(sop_class, "name", str(sop_class))]
@@ -233,10 +176,3 @@ def _words(value: object) -> str:
 
 def _text(header: Dataset, keyword: str) -> str:
     return str(header.get(keyword) or "").strip()
-
-
-def _date(header: Dataset, keyword: str) -> date | None:
-    try:
-        return datetime.strptime(_text(header, keyword), "%Y%m%d").date()
-    except ValueError:
-        return None

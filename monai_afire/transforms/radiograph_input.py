@@ -15,30 +15,17 @@ from monai.utils import TransformBackends, ensure_tuple_rep
 from monai_afire.transforms.contrast_standardization import StandardizeContrast
 from monai_afire.transforms.radiograph import LoadRadiograph
 
-__all__ = ["RadiographInput"]
-
 
 class RadiographInput(Transform):
     """
     Load one radiograph, resize it, and standardize its contrast where a network was trained so.
 
-    Bundles do the same in their configs; :func:`monai_afire.networks.load_encoder` gives this transform with the
-    settings of a file.
+    :func:`monai_afire.networks.load_encoder` gives this transform with the settings of a file.
 
     Args:
         image_size: rows and columns in pixels, or one number for both.
         channels: 1 for gray, 3 for color.
         standardize: whether the contrast is standardized (:class:`StandardizeContrast`).
-
-    Raises:
-        ValueError: for other channels.
-
-    Example:
-        >>> import numpy as np
-        >>> prepare = RadiographInput(image_size=64, standardize=True)
-        >>> image = prepare(np.random.default_rng(0).integers(0, 256, (120, 100), dtype=np.uint8))
-        >>> image.shape, image.dtype
-        (torch.Size([1, 64, 64]), torch.float32)
     """
 
     backend = [TransformBackends.TORCH]  # noqa: RUF012  MONAI declares it so
@@ -53,10 +40,7 @@ class RadiographInput(Transform):
 
     def __call__(self, image: Any) -> torch.Tensor:
         """
-        Prepare one image.
-
-        Args:
-            image: path of a file, or a picture in memory (:meth:`LoadRadiograph.from_memory`).
+        Prepare one image, the path of a file or a picture in memory (:meth:`LoadRadiograph.from_memory`).
 
         Returns:
             ``(C, *image_size)`` in [0, 1], a plain tensor.

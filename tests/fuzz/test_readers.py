@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 from mutations import Mutation, bounded, mutated, mutations
 from PIL import Image
 
-from monai_afire.transforms.radiograph import LoadRadiograph
-from monai_afire.transforms.radiograph_files import RadiographError
+from monai_afire.transforms import LoadRadiograph, RadiographError
 
 PIXELS = np.random.default_rng(0).integers(0, 4096, (40, 36)).astype(np.uint16)
 
@@ -47,12 +46,8 @@ def dicom(syntax: str) -> bytes:
     dataset.SamplesPerPixel, dataset.PixelRepresentation = 1, 0
     dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit = 16, 12, 11
     dataset.PhotometricInterpretation = "MONOCHROME1"
-    dataset.WindowCenter, dataset.WindowWidth, dataset.RescaleSlope, dataset.RescaleIntercept = (
-        2000,
-        3000,
-        2,
-        -7,
-    )
+    dataset.WindowCenter, dataset.WindowWidth = 2000, 3000
+    dataset.RescaleSlope, dataset.RescaleIntercept = 2, -7
     dataset.PixelData = PIXELS.astype("<u2").tobytes()
     dataset["PixelData"].VR = "OW"
     stream = io.BytesIO()
@@ -97,14 +92,6 @@ def check(path: Path, scaling: str) -> None:
     assert image.shape[0] == 1
     assert bool(image.isfinite().all())
     assert scaling == "none" or (image.min() >= 0 and image.max() <= 1)
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_undamaged_files_are_read(name: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(FILES[name])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert LoadRadiograph()(tmp_path / name).shape in ((1, 40, 36), (1, 36, 40))
 
 
 @pytest.mark.parametrize("name", FILES)

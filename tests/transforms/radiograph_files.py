@@ -13,8 +13,7 @@ import pytest
 from monai.data import MetaTensor
 from pydicom import uid
 
-from monai_afire.transforms.radiograph import LoadRadiograph
-from monai_afire.transforms.radiograph_files import RadiographError
+from monai_afire.transforms import LoadRadiograph, RadiographError
 
 HEIGHT, WIDTH = 40, 56
 

@@ -6,9 +6,6 @@ from __future__ import annotations
 
 import csv
 import os
-import pickle
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -39,9 +36,7 @@ from radiograph_files import (
 
 from monai_afire.transforms import (
     LoadRadiograph,
-    LoadRadiographD,
     LoadRadiographd,
-    LoadRadiographDict,
     RadiographError,
     RadiographWarning,
 )
@@ -83,12 +78,11 @@ def test_depth_is_the_range_of_the_detector(values: list, expected: tuple[float,
     np.testing.assert_allclose(image[0, 0], np.clip(shown, 0, 1), atol=1e-6)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.sampled_from(["depth", "range"]), st.sampled_from("uif"))
 def test_scaling_reports_its_range(seed: int, scaling: str, kind: str) -> None:
     rng = np.random.default_rng(seed)
-    lowest, highest = (0, 60000) if kind == "u" else (-3000, 30000)
-    low, high = np.sort(rng.integers(lowest, highest, 2))
+    low, high = np.sort(rng.integers(*((0, 60000) if kind == "u" else (-3000, 30000)), 2))
     values = rng.integers(low, high + 2, (8, 9)).astype(f"{kind}{4 if kind == 'f' else 2}")
     values[0, :2] = low, high + 1
     before = values.copy()
@@ -123,15 +117,13 @@ def test_bad_pixels_are_repaired_and_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "extreme"), [("f4", 3.4e38), ("f8", 1e308), ("f8", 1e20)])
-@pytest.mark.parametrize("scaling", ["depth", "range", "none"])
-@pytest.mark.parametrize("signs", [(-1, 1), (0, 1), (-1, 0)])
-def test_extreme_numbers_are_refused(
-    tmp_path: Path, dtype: str, extreme: float, scaling: str, signs: tuple[int, int]
-) -> None:
+def test_extreme_numbers_are_refused(tmp_path: Path, dtype: str, extreme: float) -> None:
     """Their difference is infinite, and the picture was NaN, which a detector called normal."""
-    values = np.linspace(signs[0], signs[1], UNIT.size).reshape(UNIT.shape) * extreme
-    tifffile.imwrite(tmp_path / "a.tif", values.astype(dtype))
-    refused(tmp_path / "a.tif", scaling=scaling)
+    for low, high in ((-1, 1), (0, 1), (-1, 0)):
+        values = np.linspace(low, high, UNIT.size).reshape(UNIT.shape) * extreme
+        tifffile.imwrite(tmp_path / "a.tif", values.astype(dtype))
+        for scaling in ("depth", "range", "none"):
+            refused(tmp_path / "a.tif", scaling=scaling)
 
 
 def test_label_maps_keep_their_numbers(tmp_path: Path) -> None:
@@ -171,22 +163,14 @@ def test_sizes_are_limited(tmp_path: Path) -> None:
     load(path, min_size=HEIGHT, max_aspect=1.4, max_pixels=WIDTH * HEIGHT)
 
 
-def test_paths_of_all_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = Path(good(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in (path, str(path), [str(path)], (path,), "~/good.png"):
-        assert metadata(name)["filename_or_obj"] == str(path)
-
-
-def test_output_type(tmp_path: Path) -> None:
-    path = good(tmp_path)
-    image = LoadRadiograph()(path)
-    assert image.dtype == torch.float32
-    assert image.is_contiguous()
-    meta = metadata(path)
-    assert meta["original_channel_dim"] == 0
-    assert meta["file_format"] == "PNG"
-    np.testing.assert_array_equal(meta["spatial_shape"], (HEIGHT, WIDTH))
+        meta = metadata(name)
+        assert (meta["filename_or_obj"], meta["original_channel_dim"]) == (str(path), 0)
+        np.testing.assert_array_equal(meta["spatial_shape"], (HEIGHT, WIDTH))
+    assert LoadRadiograph()(path).dtype == torch.float32
     assert LoadRadiograph(dtype=np.float64)(path).dtype == torch.float64
     set_track_meta(False)
     try:
@@ -232,27 +216,10 @@ def test_saved_map_lies_on_the_input(tmp_path: Path, name: str) -> None:
     assert float((LoadRadiograph()(tmp_path / "a_map.png") - image).abs().mean()) < 0.03
 
 
-@pytest.mark.slow
-def test_itk_is_loaded_for_what_needs_it_only(tmp_path: Path) -> None:
-    """MONAI imports the package itself, which is quick; its libraries take seconds."""
-    good(tmp_path)
-    write_dicom(tmp_path / "a.dcm", GRAY12, bits=12)
-    code = f"""
-import sys
-from monai_afire.transforms import LoadRadiograph
-for name in ("good.png", "a.dcm"):
-    LoadRadiograph()({str(tmp_path)!r} + "/" + name)
-print(any(module.startswith("itk.") and module.endswith("Python") for module in sys.modules))
-"""
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "False"
-
-
 # ---- items and batches
 
 
 def test_dictionary_version(tmp_path: Path) -> None:
-    assert LoadRadiographD is LoadRadiographDict is LoadRadiographd
     path = good(tmp_path)
     item: dict[Any, Any] = {"image": path, "prior": path, "label": 1}
     before = dict(item)
@@ -265,12 +232,6 @@ def test_dictionary_version(tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded["image"], loaded["prior"])
     with pytest.raises(KeyError):
         LoadRadiographd(keys="none")(item)
-
-
-def test_error_passes_between_processes() -> None:
-    again = pickle.loads(pickle.dumps(RadiographError("a.png: is empty.")))
-    assert type(again) is RadiographError
-    assert str(again) == "a.png: is empty."
 
 
 def cut(path: Path) -> None:
@@ -295,30 +256,20 @@ def loaded_item(path: Any, **arguments: Any) -> dict[Any, Any]:
 
 
 @pytest.mark.parametrize("name", BAD)
-@pytest.mark.parametrize(
-    "arguments", [{}, {"min_size": 40}, {"scaling": "none", "dtype": torch.uint8}, {"min_size": 6}]
-)
-def test_bad_files_give_a_black_picture_and_the_reason(
-    tmp_path: Path, name: str, arguments: dict[str, Any]
-) -> None:
-    path, side = tmp_path / "bad.png", arguments.get("min_size", 32)
+def test_bad_files_give_a_black_picture_and_the_reason(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "bad.png"
     BAD[name](path)
-    item = loaded_item([str(path)], **arguments)
-    assert item["rejected"] == refused(path, **arguments)
-    assert item["label"] == 1
-    assert item["image"].shape == (1, side, side)
-    assert item["image"].dtype == arguments.get("dtype", torch.float32)
-    assert not item["image"].any()
+    for arguments in ({}, {"min_size": 6}, {"scaling": "none", "dtype": torch.uint8}):
+        item = loaded_item([str(path)], **arguments)
+        side = arguments.get("min_size", 32)
+        assert item["rejected"] == refused(path, **arguments)
+        assert item["label"] == 1
+        assert item["image"].shape == (1, side, side)
+        assert item["image"].dtype == arguments.get("dtype", torch.float32)
+        assert not item["image"].any()
+    assert loaded_item(good(tmp_path))["rejected"] == ""
     with pytest.raises(RadiographError):
-        LoadRadiographd("image", **arguments)({"image": path})
-    accepted = loaded_item(good(tmp_path))
-    assert accepted["rejected"] == ""
-    # the metadata are of one kind, so that batches collate
-    for key, value in accepted["image"].meta.items():
-        other = item["image"].meta[key]
-        assert type(other) is type(value), key
-        assert np.shape(other) == np.shape(value), key
-    assert item["image"].meta["filename_or_obj"] == str(path)
+        LoadRadiographd("image")({"image": path})
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
@@ -340,29 +291,24 @@ def test_good_and_bad_files_of_all_formats_make_one_batch(tmp_path: Path, num_wo
     assert [bool(reason) for reason in batch["rejected"]] == is_bad
 
 
-ODD_NAMES: list[Any] = [
-    None,
-    3,
-    "",
-    "a\x00b.png",
-    "\ud800.png",
-    "x" * 5000 + ".png",
-    [],
-    ["a.png", "b.png"],
-    [None],
-    {"image": "a.png"},
-    b"a.png",
-    torch.zeros(1, 4, 4),
-]
-
-
-@pytest.mark.parametrize("name", ODD_NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        None,
+        3,
+        "",
+        "a\x00b.png",
+        "\ud800.png",
+        "x" * 5000 + ".png",
+        [],
+        ["a.png", "b.png"],
+        b"a.png",
+    ],
+)
 def test_odd_names_are_rejected_like_odd_files(name: Any) -> None:
     item = loaded_item(name)
     assert item["rejected"]
     assert not item["image"].any()
-    with pytest.raises(RadiographError):
-        LoadRadiograph()(name)
 
 
 def test_several_keys(tmp_path: Path) -> None:
@@ -379,54 +325,38 @@ def test_several_keys(tmp_path: Path) -> None:
 
 # ---- the collections of samples and of bad files
 
-# largest difference from the reference in gray levels
-SAME_AS_GRAY8 = {
-    "gray16.png": 0.6,
-    "gray16_low12.png": 0.6,
-    "rgb8.png": 0.01,
-    "rgba8.png": 0.01,
-    "la8.png": 0.01,
-    "palette8.png": 0.01,
-    "Näme with späces (PA).PNG": 0.01,
-    "float32.tif": 0.6,
-    "image_hw1.nii.gz": 0.6,
-    "image_2d_float.nii": 0.6,
-    "mono2_12bit_nowindow.dcm": 0.6,
-    "mono2_16bit_signed.dcm": 0.6,
-    "IM-0001-0001": 0.6,
-    "no_preamble.dcm": 0.6,
-    "mono2_12bit_rle.dcm": 0.6,
-    # lossy: single pixels at edges differ
-    "rgb8.jpg": 13,
-    "exif_orientation6.jpg": 13,
-    "mono2_8bit_jpeg.dcm": 13,
-    "mono1_8bit_jpeg.dcm": 13,
-}
+SAME_AS_GRAY8 = [
+    "gray16.png",
+    "gray16_low12.png",
+    "rgb8.png",
+    "rgba8.png",
+    "la8.png",
+    "palette8.png",
+    "Näme with späces (PA).PNG",
+    "float32.tif",
+    "image_hw1.nii.gz",
+    "image_2d_float.nii",
+    "mono2_12bit_nowindow.dcm",
+    "mono2_16bit_signed.dcm",
+    "IM-0001-0001",
+    "no_preamble.dcm",
+    "mono2_12bit_rle.dcm",
+]
+LOSSY = ["rgb8.jpg", "exif_orientation6.jpg", "mono2_8bit_jpeg.dcm", "mono1_8bit_jpeg.dcm"]
 WINDOWED = ["mono2_12bit_window.dcm", "mono1_12bit_window.dcm", "mono2_12bit_two_windows.dcm"]
 WARNED = ["jpeg_named.png", "png_named.dcm", "rgb.dcm", "nan_inf.nii.gz"]
 WARNED += ["all_black.png", "all_white_16bit.png"]
 READ = ["ok.png", "ok.jpg", "noise.png"]
 
 
-@pytest.mark.parametrize("name", SAME_AS_GRAY8)
+@pytest.mark.parametrize("name", [*SAME_AS_GRAY8, *LOSSY, *WINDOWED])
 def test_samples_of_one_picture(shared_data: Path, name: str) -> None:
     samples = shared_data / "samples"
-    difference = 255 * np.abs(load(samples / name) - load(samples / "gray8.png"))
-    assert difference.max() <= SAME_AS_GRAY8[name]
+    expected = samples / ("expected_window_8bit.png" if name in WINDOWED else "gray8.png")
+    difference = 255 * np.abs(load(samples / name) - load(expected))
+    # in gray levels; of the lossy ones, single pixels at edges differ more
+    assert difference.max() <= (13 if name in LOSSY else 2 if name in WINDOWED else 0.6)
     assert difference.mean() < 1.5
-
-
-@pytest.mark.parametrize("name", WINDOWED)
-def test_samples_with_a_window(shared_data: Path, name: str) -> None:
-    samples = shared_data / "samples"
-    expected = load(samples / "expected_window_8bit.png")
-    assert 255 * np.abs(load(samples / name) - expected).max() <= 2
-
-
-def test_public_rgba_drops_alpha(shared_data: Path) -> None:
-    path = shared_data / "samples" / "00000773_001.png"
-    expected = np.asarray(Image.open(path))[:, :, 0] / 255
-    np.testing.assert_allclose(load(path), expected, atol=1 / 255)
 
 
 def test_every_bad_file_of_the_collection(shared_data: Path) -> None:

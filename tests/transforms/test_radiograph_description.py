@@ -12,11 +12,7 @@ import torch
 from monai.data import DataLoader, Dataset, MetaTensor
 from monai.transforms import Compose, Resized
 
-from monai_afire.transforms import (
-    DescribeRadiographD,
-    DescribeRadiographd,
-    DescribeRadiographDict,
-)
+from monai_afire.transforms import DescribeRadiographd
 
 ADDED = {"spatial_shape", "affine", "brightness", "sharpness"}
 AFFINE = torch.tensor(
@@ -39,33 +35,18 @@ def naive_sharpness(plane: np.ndarray) -> float:
     return float((np.mean(down) + np.mean(right)) / 2)
 
 
-KINDS = {
-    "tensor": lambda image: image,
-    "array": lambda image: image.numpy(),
-    "MetaTensor": lambda image: MetaTensor(image, affine=AFFINE),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_description(kind: str) -> None:
+def test_description() -> None:
     image = radiograph()
-    item = described(KINDS[kind](image))
-    assert set(item) == {"image", "label", *ADDED}
-    assert type(item["spatial_shape"]) is type(item["affine"]) is torch.Tensor
-    assert item["spatial_shape"].dtype == torch.int64
-    assert item["spatial_shape"].tolist() == [48, 64]
-    assert item["affine"].dtype == torch.float64
-    assert torch.equal(
-        item["affine"], AFFINE if kind == "MetaTensor" else torch.eye(4, dtype=torch.float64)
-    )
-    assert type(item["brightness"]) is type(item["sharpness"]) is float
-    assert item["brightness"] == pytest.approx(float(image.numpy().mean()), rel=1e-6)
-    assert item["sharpness"] == pytest.approx(naive_sharpness(image[0].numpy()), rel=1e-5)
-
-
-def test_sharpness_by_hand() -> None:
-    stripes = torch.tensor([[[0.0, 1.0], [0.0, 0.5]]])  # down: 0 and 0.5, right: 1 and 0.5
-    assert described(stripes)["sharpness"] == pytest.approx((0.25 + 0.75) / 2)
+    for given, affine in (
+        (image.numpy(), torch.eye(4)),
+        (MetaTensor(image, affine=AFFINE), AFFINE),
+    ):
+        item = described(given)
+        assert set(item) == {"image", "label", *ADDED}
+        assert item["spatial_shape"].tolist() == [48, 64]
+        assert torch.equal(item["affine"], affine.double())
+        assert item["brightness"] == pytest.approx(float(image.mean()), rel=1e-6)
+        assert item["sharpness"] == pytest.approx(naive_sharpness(image[0].numpy()), rel=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 5), (5, 1)])
@@ -105,14 +86,8 @@ def test_picture_of_small_and_of_extreme_images() -> None:
 def test_item_is_left_as_it_is() -> None:
     image = MetaTensor(radiograph(), affine=AFFINE)
     item: dict[Any, Any] = {"image": image, "spatial_shape": "old"}
-    found = DescribeRadiographd("image", picture_size=8)(item)
-    assert set(item) == {"image", "spatial_shape"}
-    assert item["spatial_shape"] == "old"
-    assert found["image"] is image
-    assert torch.equal(image.as_tensor(), radiograph())
-    assert torch.equal(image.affine, AFFINE)
-    found["affine"][0, 3] = -1.0
-    assert torch.equal(image.affine, AFFINE)
+    DescribeRadiographd("image", picture_size=8)(item)
+    assert item == {"image": image, "spatial_shape": "old"}
 
 
 def test_originals_of_different_sizes_make_one_batch() -> None:
@@ -129,17 +104,9 @@ def test_originals_of_different_sizes_make_one_batch() -> None:
     assert batch["brightness"].shape == batch["sharpness"].shape == (2,)
 
 
-@pytest.mark.parametrize("shape", [(8, 8), (2, 8, 8), (1, 8, 8, 8, 8)])
-def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="LoadRadiographd") as caught:
-        described(torch.zeros(shape))
-    assert str(shape) in str(caught.value)
-
-
-def test_keys() -> None:
-    with pytest.raises(ValueError, match="one key is described"):
+def test_refusals() -> None:
+    for shape in ((8, 8), (2, 8, 8), (1, 8, 8, 8, 8)):
+        with pytest.raises(ValueError, match="LoadRadiographd"):
+            described(torch.zeros(shape))
+    with pytest.raises(ValueError, match="key"):
         DescribeRadiographd(["image", "other"])
-    with pytest.raises(KeyError):
-        DescribeRadiographd("image")({"label": 1})
-    assert DescribeRadiographd("image", allow_missing_keys=True)({"label": 1}) == {"label": 1}
-    assert DescribeRadiographD is DescribeRadiographDict is DescribeRadiographd

@@ -35,7 +35,7 @@ from radiograph_files import (
     write_dicom,
 )
 
-from monai_afire.transforms import LoadRadiograph, RadiographError, RadiographWarning
+from monai_afire.transforms import LoadRadiograph, RadiographWarning
 
 pytestmark = pytest.mark.filterwarnings("error::monai_afire.transforms.RadiographWarning")
 
@@ -56,6 +56,15 @@ def edited(path: Path, elements: dict[int, tuple[str, Any]]) -> Path:
     dataset = pydicom.dcmread(path)
     for tag, (vr, value) in elements.items():
         dataset.add_new(tag, vr, value)
+    dataset.save_as(path)
+    return path
+
+
+def with_raw(path: Path, keyword: str, text: bytes) -> Path:
+    """The file with an element of this text, whatever its VR allows."""
+    dataset, tag = pydicom.dcmread(path), pydicom.tag.Tag(keyword)
+    raw = pydicom.dataelem.RawDataElement(tag, "DS", len(text), text, 0, False, True)
+    dataset[tag] = raw
     dataset.save_as(path)
     return path
 
@@ -157,13 +166,7 @@ def test_windows_by_hand(
 
 @pytest.mark.parametrize(
     ("center", "width", "function"),
-    [
-        (0, 0, "LINEAR"),
-        (2000, 0.5, "LINEAR"),
-        (2000, -5, "LINEAR"),
-        (10**6, 10, "LINEAR"),
-        (2000, 500, "CUBIC"),
-    ],
+    [(2000, 0.5, "LINEAR"), (10**6, 10, "LINEAR"), (2000, 500, "CUBIC")],
 )
 def test_useless_windows_are_replaced(
     tmp_path: Path, center: int, width: float, function: str
@@ -186,17 +189,6 @@ def test_an_inverse_presentation_table_turns_the_picture(
     np.testing.assert_allclose(both, shown, atol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:Invalid value for VR DS")
-@pytest.mark.parametrize("slope", [b"-1,0", b"nan ", b"-inf"])
-def test_a_slope_that_is_no_number_is_no_positive_one(tmp_path: Path, slope: bytes) -> None:
-    path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12)
-    dataset = pydicom.dcmread(path)
-    tag = pydicom.tag.Tag("RescaleSlope")
-    dataset[tag] = pydicom.dataelem.RawDataElement(tag, "DS", 4, slope, 0, False, True)
-    dataset.save_as(path)
-    assert "Rescale Slope" in refused(path)
-
-
 # ---- lookup tables
 
 CURVE = np.clip((np.arange(4096) - 400) / 3000, 0, 1)
@@ -216,25 +208,23 @@ def table(
 
 
 @pytest.mark.parametrize("keyword", TABLES)
-@pytest.mark.parametrize("count", [4096, 4001])
-@pytest.mark.parametrize("vr", ["OW", "US"])
-@pytest.mark.parametrize("syntax", PLAIN[:2])
+@pytest.mark.parametrize(("count", "vr"), [(4096, "OW"), (4001, "OW"), (4001, "US")])
 def test_entries_of_8_bits_are_one_byte_each(
-    tmp_path: Path, keyword: str, count: int, vr: str, syntax: str
+    tmp_path: Path, keyword: str, count: int, vr: str
 ) -> None:
     """PS3.3 C.11.1.1.1; one more byte makes an odd number even. (pydicom expects two bytes each.)"""
     entries = np.rint(CURVE[:count] * 255).astype(np.uint8)
     packed = entries.tobytes() + bytes(count % 2)
     data = packed if vr == "OW" else np.frombuffer(packed, "<u2").tolist()
     sequence = {keyword: table(entries, 8, data=data)}
-    path = write_dicom(tmp_path / "a.dcm", GRAY12, syntax, bits=12, **sequence)
+    path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, **sequence)
     expected = entries[np.minimum(GRAY12, count - 1)]
     np.testing.assert_allclose(load(path), expected / 255, atol=1e-6)
 
 
 @pytest.mark.parametrize("keyword", TABLES)
 @pytest.mark.parametrize("photometric", ["MONOCHROME1", "MONOCHROME2"])
-@pytest.mark.parametrize(("stated", "used"), [(12, 12), (16, 12), (16, 10), (12, 10), (16, 8)])
+@pytest.mark.parametrize(("stated", "used"), [(12, 12), (16, 12), (16, 8)])
 def test_bits_of_entries_are_those_that_they_use(
     tmp_path: Path, keyword: str, photometric: str, stated: int, used: int
 ) -> None:
@@ -251,25 +241,23 @@ def test_bits_of_entries_are_those_that_they_use(
 
 
 @pytest.mark.parametrize("syntax", PLAIN[:2])
-@pytest.mark.parametrize(("first", "vr"), [(-1024, "SS"), (64512, "US")])
-def test_tables_that_start_below_zero(tmp_path: Path, first: int, vr: str, syntax: str) -> None:
+@pytest.mark.parametrize("vr", ["SS", "US"])
+@pytest.mark.parametrize("kind", ["unsigned", *TABLES])
+def test_tables_that_start_below_zero(tmp_path: Path, kind: str, vr: str, syntax: str) -> None:
     """A negative intercept makes unsigned numbers negative, whatever VR the first one of the table has then."""
-    entries = np.rint(CURVE * 4095)
-    elements = {"RescaleIntercept": -1024, "VOILUTSequence": table(entries, 12, first, vr)}
-    path = write_dicom(tmp_path / "a.dcm", GRAY12, syntax, bits=12, RescaleSlope=1, **elements)
-    # the table's first entry is for -1024, which 0 has become
+    entries, lowest = np.rint(CURVE * 4095), -1024 if kind == "unsigned" else -2048
+    keyword = "VOILUTSequence" if kind == "unsigned" else kind
+    elements: dict[str, Any] = {
+        keyword: table(entries, 12, lowest if vr == "SS" else lowest + 2**16, vr)
+    }
+    if kind == "unsigned":
+        elements |= {"RescaleSlope": 1, "RescaleIntercept": lowest}
+    stored = GRAY12 if kind == "unsigned" else SIGNED12
+    path = write_dicom(tmp_path / "a.dcm", stored, syntax, bits=12, **elements)
     np.testing.assert_allclose(load(path), entries[GRAY12] / 4095, atol=1e-6)
-    assert metadata(path)["scaled_by"] == "voi_lut"
-    np.testing.assert_allclose(metadata(path)["intensity_range"], (-1024, 3071))
-
-
-@pytest.mark.parametrize(("first", "vr"), [(-2048, "SS"), (63488, "US")])
-@pytest.mark.parametrize("keyword", TABLES)
-def test_tables_of_signed_numbers(tmp_path: Path, first: int, vr: str, keyword: str) -> None:
-    entries = np.rint(CURVE * 4095)
-    sequence = {keyword: table(entries, 12, first, vr)}
-    path = write_dicom(tmp_path / "a.dcm", SIGNED12, bits=12, **sequence)
-    np.testing.assert_allclose(load(path), entries[GRAY12] / 4095, atol=1e-6)
+    if keyword == "VOILUTSequence":
+        assert metadata(path)["scaled_by"] == "voi_lut"
+        np.testing.assert_allclose(metadata(path)["intensity_range"], (lowest, lowest + 4095))
 
 
 @pytest.mark.parametrize("first", [1000, 40000])
@@ -297,34 +285,30 @@ def group(**macros: dict[str, Any]) -> list[pydicom.Dataset]:
     return [found]
 
 
-WINDOW = {"WindowCenter": 1500, "WindowWidth": 1000}
 NEGATIVE = {"RescaleSlope": -1, "RescaleIntercept": 4095, "RescaleType": "US"}
 
 
 @pytest.mark.parametrize("name", ["Shared", "PerFrame"])
-@pytest.mark.parametrize("shown", ["window", "sigmoid", "table", "nothing"])
-def test_functional_groups_are_read_as_the_elements_on_top(
-    tmp_path: Path, name: str, shown: str
-) -> None:
-    display: dict[str, Any] = {
-        "window": WINDOW,
-        "sigmoid": {**WINDOW, "VOILUTFunction": "SIGMOID"},
-        "table": {"VOILUTSequence": table(np.rint(CURVE * 4095), 12)},
-        "nothing": {},
-    }[shown]
-    macros = {"FrameVOILUTSequence": display, "PixelValueTransformationSequence": NEGATIVE}
-    macros["PixelMeasuresSequence"] = {"PixelSpacing": [0.2, 0.3]}
-    groups = {f"{name}FunctionalGroupsSequence": group(**macros), "NumberOfFrames": 1}
-    path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, **groups)
-    top = {"PixelSpacing": [0.2, 0.3], **display, **NEGATIVE}
+def test_functional_groups_are_read_as_the_elements_on_top(tmp_path: Path, name: str) -> None:
+    display = {"VOILUTSequence": table(np.rint(CURVE * 4095), 12)}
+    spacing = {"PixelSpacing": [0.2, 0.3]}
+    groups = group(
+        FrameVOILUTSequence=display,
+        PixelValueTransformationSequence=NEGATIVE,
+        PixelMeasuresSequence=spacing,
+    )
+    enhanced: dict[str, Any] = {f"{name}FunctionalGroupsSequence": groups, "NumberOfFrames": 1}
+    path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, **enhanced)
+    top: dict[str, Any] = {**spacing, **display, **NEGATIVE}
     plain = write_dicom(tmp_path / "b.dcm", GRAY12, bits=12, **top)
     np.testing.assert_array_equal(load(path), load(plain))
-    assert metadata(path)["scaled_by"] == metadata(plain)["scaled_by"]
+    assert metadata(path)["scaled_by"] == metadata(plain)["scaled_by"] == "voi_lut"
     assert metadata(path)["spacing"].tolist() == [0.2, 0.3]
 
 
 def test_the_frame_comes_before_what_frames_share(tmp_path: Path) -> None:
-    shared = group(FrameVOILUTSequence=WINDOW, PixelValueTransformationSequence=NEGATIVE)
+    window = {"WindowCenter": 1500, "WindowWidth": 1000, "VOILUTFunction": "SIGMOID"}
+    shared = group(FrameVOILUTSequence=window, PixelValueTransformationSequence=NEGATIVE)
     own = group(FrameVOILUTSequence={"WindowCenter": 900, "WindowWidth": 700})
     elements = {"SharedFunctionalGroupsSequence": shared, "PerFrameFunctionalGroupsSequence": own}
     leftover = {"WindowCenter": 1, "WindowWidth": 1}
@@ -333,25 +317,12 @@ def test_the_frame_comes_before_what_frames_share(tmp_path: Path) -> None:
     np.testing.assert_allclose(load(path), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("text", [b"0,143\\0,143 ", b"0.143 ", b"-1\\-1", b"nan\\1 ", b"x\\"])
+@pytest.mark.parametrize("text", [b"0,143\\0,143 ", b"0.143 ", b"-1\\-1", b"nan\\1 "])
 @pytest.mark.filterwarnings("ignore:Invalid value for VR DS", "ignore:Value length")
 def test_an_odd_spacing_does_not_cost_the_picture(tmp_path: Path, text: bytes) -> None:
-    path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12)
-    dataset = pydicom.dcmread(path)
-    tag = pydicom.tag.Tag("PixelSpacing")
-    dataset[tag] = pydicom.dataelem.RawDataElement(tag, "DS", len(text), text, 0, False, True)
-    dataset.save_as(path)
-    with pytest.warns(RadiographWarning, match="PixelSpacing"):
-        np.testing.assert_allclose(load(path), GRAY12 / 4095, atol=1e-6)
-    with pytest.warns(RadiographWarning, match="PixelSpacing"):
-        assert np.isnan(metadata(path)["spacing"]).all()
-
-
-def test_not_upright_by_its_tag_gives_a_warning(tmp_path: Path) -> None:
-    path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, PatientOrientation=["L", "H"])
-    with pytest.warns(RadiographWarning, match="not upright"):
-        load(path)
-    load(write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, PatientOrientation=["L", "F"]))
+    path = with_raw(write_dicom(tmp_path / "a.dcm", GRAY12, bits=12), "PixelSpacing", text)
+    np.testing.assert_allclose(load(path), GRAY12 / 4095, atol=1e-6)
+    assert np.isnan(metadata(path)["spacing"]).all()
 
 
 # ---- stored bits, overlays, padding
@@ -375,50 +346,44 @@ OVERLAY = np.zeros(GRAY12.shape, np.uint16)
 OVERLAY[5:9, 3:50] = 1
 
 
-def compressed(cells: np.ndarray, syntax: str) -> dict[str, Any]:
-    """Transfer syntax and frame of all bits of cells."""
-    unsigned = cells.view(np.uint16)
-    if syntax == "plain":
-        return {"syntax": uid.ExplicitVRLittleEndian}
-    if syntax == "JPEG 2000":
-        Image.fromarray(unsigned).save(stream := BytesIO(), "JPEG2000", no_jp2=True)
-        return {"syntax": uid.JPEG2000Lossless, "frame": stream.getvalue()}
-    kind = uid.JPEGLSLossless if syntax == "JPEG-LS" else uid.RLELossless
-    dataset = pydicom.Dataset()
-    dataset.file_meta = pydicom.dataset.FileMetaDataset()
-    dataset.file_meta.TransferSyntaxUID = uid.ExplicitVRLittleEndian
-    dataset.set_pixel_data(unsigned, "MONOCHROME2", 16)
-    dataset.compress(kind, generate_instance_uid=False)
-    frame = pydicom.encaps.get_frame(dataset.PixelData, 0, number_of_frames=1)
-    return {"syntax": kind, "frame": frame}
+def compressed(path: Path, syntax: str) -> Path:
+    """The file with all bits of its cells compressed, whatever it states of them."""
+    dataset = pydicom.dcmread(path)
+    keywords = ("BitsStored", "HighBit", "PixelRepresentation")
+    stated = {keyword: dataset[keyword].value for keyword in keywords}
+    dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 16, 15, 0
+    dataset.compress(syntax, generate_instance_uid=False)
+    for keyword, value in stated.items():
+        setattr(dataset, keyword, value)
+    dataset.save_as(path)
+    return path
 
 
 def overlay_at(place: int, group: int = 0x6000) -> dict[int, tuple[str, Any]]:
     return {group << 16 | 0x0100: ("US", 16), group << 16 | 0x0102: ("US", place)}
 
 
-@pytest.mark.parametrize("syntax", ["plain", "RLE", "JPEG 2000", "JPEG-LS"])
-@pytest.mark.parametrize(("place", "shift"), [(12, 0), (15, 0), (0, 4), (3, 4), (0, 1), (13, 1)])
+@pytest.mark.parametrize("syntax", ["", uid.RLELossless, uid.JPEGLSLossless])
+@pytest.mark.parametrize(("place", "shift"), [(12, 0), (15, 0), (3, 4), (0, 1)])
 def test_embedded_overlays_are_left_out(
     tmp_path: Path, syntax: str, place: int, shift: int
 ) -> None:
     """At any position above or below the numbers (PS3.5 8.1.1); the frame has all 16 bits."""
     cells = (GRAY12 << shift) | (OVERLAY << place)
-    stated = {"bits": 12, "HighBit": 11 + shift}
-    path = write_dicom(tmp_path / "a.dcm", cells, **stated, **compressed(cells, syntax))
-    edited(path, overlay_at(place))
+    path = write_dicom(tmp_path / "a.dcm", cells, bits=12, HighBit=11 + shift)
+    edited(compressed(path, syntax) if syntax else path, overlay_at(place))
     np.testing.assert_allclose(load(path), GRAY12 / 4095, atol=1e-6)
 
 
 @pytest.mark.parametrize("extended", [True, False])
-@pytest.mark.parametrize("syntax", ["plain", "RLE", "JPEG-LS"])
+@pytest.mark.parametrize("syntax", ["", uid.JPEGLSLossless])
 def test_embedded_overlays_of_signed_numbers(tmp_path: Path, syntax: str, extended: bool) -> None:
     """The bits above the numbers repeat the sign, or are zero, beside the overlay."""
     cells = SIGNED12.view(np.uint16) if extended else SIGNED12.view(np.uint16) & 0x0FFF
     cells = ((cells & ~np.uint16(2**13)) | (OVERLAY << 13)).view(np.int16)
-    stated = {"bits": 12, "RescaleSlope": 1, "RescaleIntercept": 2048}
-    path = write_dicom(tmp_path / "a.dcm", cells, **stated, **compressed(cells, syntax))
-    edited(path, overlay_at(13, group=0x6002))
+    rescale = {"RescaleSlope": 1, "RescaleIntercept": 2048}
+    path = write_dicom(tmp_path / "a.dcm", cells, bits=12, **rescale)
+    edited(compressed(path, syntax) if syntax else path, overlay_at(13, group=0x6002))
     np.testing.assert_allclose(load(path), GRAY12 / 4095, atol=1e-6)
 
 
@@ -448,31 +413,27 @@ def test_padding_is_black_and_does_not_count(tmp_path: Path, photometric: str, v
     np.testing.assert_allclose(found, padded(inside, 0) / 4095, atol=1e-6)
 
 
-@pytest.mark.parametrize("syntax", PLAIN[:2])
 @pytest.mark.parametrize(
     ("signed", "bits", "cell", "vr", "value"),
     [
         (True, 16, -2000, "US", 63536),
-        (True, 12, -2000, "US", 63536),
         (True, 12, -32768, "SS", -32768),  # outside of the 12 bits
         (True, 12, -32768, "US", 32768),
         (True, 12, -2048, "US", 2048),  # as 12 bits show it without a sign
-        (False, 16, 65535, "SS", -1),
         (False, 16, 63536, "SS", -2000),
-        (False, 12, 63536, "SS", -2000),
         (False, 12, 63536, "US", 63536),
         (False, 12, 4095, "SS", -1),
     ],
 )
 def test_padding_of_another_sign(
-    tmp_path: Path, syntax: str, signed: bool, bits: int, cell: int, vr: str, value: int
+    tmp_path: Path, signed: bool, bits: int, cell: int, vr: str, value: int
 ) -> None:
     """The VR of the padding value follows the numbers' sign (C.7.5.1.1.2), where writers know it."""
     inside = GRAY12 // 2 + 100
     numbers = padded(inside.astype(np.int32) - 1024 * signed, cell)
     stored = numbers.astype(np.int16 if signed else np.uint16)
     offset = {"RescaleSlope": 1, "RescaleIntercept": 1024} if signed else {}
-    path = write_dicom(tmp_path / "a.dcm", stored, syntax, bits=bits, **offset)
+    path = write_dicom(tmp_path / "a.dcm", stored, bits=bits, **offset)
     found = load(edited(path, {0x00280120: (vr, value)}))
     assert not found[:9].any()
     expected = inside[9:] / 4095
@@ -531,14 +492,12 @@ CODECS = {
 }
 
 
-@pytest.fixture(params=["all decoders", "pillow", "none"])
+@pytest.fixture(params=["all decoders", "none"])
 def _installed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The decoders that pydicom finds: all that are installed here, Pillow as after a plain installation, or none."""
-    for name in dir(pydicom.pixels.decoders.base) if request.param != "all decoders" else ():
-        decoder = getattr(pydicom.pixels.decoders.base, name)
+    """The decoders that pydicom finds: all that are installed here, or none, so that GDCM decodes."""
+    for name in dir(pydicom.pixels.decoders.base) if request.param == "none" else ():
         if name.startswith("JPEG") and name.endswith("Decoder"):
-            left = {key: use for key, use in decoder._available.items() if key == request.param}
-            monkeypatch.setattr(decoder, "_available", left)
+            monkeypatch.setattr(getattr(pydicom.pixels.decoders.base, name), "_available", {})
 
 
 @pytest.mark.usefixtures("_installed")
@@ -561,7 +520,6 @@ def test_frames_that_are_cut_or_contradict_their_header_are_refused(
     syntax, data, stored, bits, _ = CODECS[codec]
     contradictions: list[dict[str, Any]] = [
         {"Rows": WIDTH, "Columns": HEIGHT},
-        {"Rows": HEIGHT + 1},
         {"SamplesPerPixel": 3, "PlanarConfiguration": 0, "PhotometricInterpretation": "RGB"},
         {"NumberOfFrames": 2},
     ]
@@ -575,32 +533,12 @@ def test_frames_that_are_cut_or_contradict_their_header_are_refused(
 
 
 @pytest.mark.usefixtures("_installed")
-def test_random_damage_is_refused_or_read(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    for syntax, data, stored, bits, _ in CODECS.values():
-        for _ in range(4):
-            damaged = np.frombuffer(data, np.uint8).copy()
-            damaged[rng.integers(60, len(data) - 2, 3)] = rng.integers(0, 256, 3)
-            options: dict[str, Any] = {"bits": bits, "frame": damaged.tobytes()}
-            path = write_dicom(tmp_path / "a.dcm", stored, syntax, **options)
-            with contextlib.suppress(RadiographError), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                assert load(path).shape == stored.shape
-
-
-@pytest.mark.usefixtures("_installed")
-def test_a_stray_zero_before_the_end_of_jpeg_ls(tmp_path: Path) -> None:
-    """CharLS #437: a file of DICOM's Working Group 4 has it; CharLS refuses it, GDCM does not."""
+def test_frames_as_other_writers_have_them(tmp_path: Path) -> None:
+    """A stray zero before the end, which CharLS refuses (#437; a file of DICOM's Working Group 4), and fragments."""
     syntax, data, numbers, bits, _ = CODECS["LS 12"]
-    data = data.rstrip(b"\0")[:-2] + b"\0\xff\xd9"
-    path = write_dicom(tmp_path / "a.dcm", numbers, syntax, bits=bits, frame=data)
+    stray = data.rstrip(b"\0")[:-2] + b"\0\xff\xd9"
+    path = write_dicom(tmp_path / "a.dcm", numbers, syntax, bits=bits, frame=stray)
     np.testing.assert_allclose(load(path), numbers / 4095, atol=1e-6)
-
-
-@pytest.mark.usefixtures("_installed")
-def test_a_frame_in_fragments(tmp_path: Path) -> None:
-    syntax, data, numbers, bits, _ = CODECS["LS 12"]
-    path = write_dicom(tmp_path / "a.dcm", numbers, syntax, bits=bits, frame=data)
     dataset = pydicom.dcmread(path)
     dataset.PixelData = pydicom.encaps.encapsulate([data], fragments_per_frame=3)
     dataset.save_as(path)
@@ -611,11 +549,8 @@ def test_a_frame_in_fragments(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "elements",
     [
-        MONO1,
         {**MONO1, "WindowCenter": 1500, "WindowWidth": 900},
         {"RescaleSlope": "-0.5", "RescaleIntercept": 100, "WindowCenter": -700, "WindowWidth": 500},
-        {"PixelPaddingValue": int(GRAY12[0, 0]), "PixelPaddingRangeLimit": 400},
-        {"SOPClassUID": uid.CTImageStorage, "RescaleSlope": 2, "RescaleIntercept": -1024},
     ],
 )
 def test_the_rules_are_those_of_the_uncompressed_twin(
@@ -627,13 +562,6 @@ def test_the_rules_are_those_of_the_uncompressed_twin(
     np.testing.assert_array_equal(load(path), load(twin))
     for key in ("scaled_by", "photometric", "bits", "intensity_range"):
         np.testing.assert_array_equal(metadata(path)[key], metadata(twin)[key])
-
-
-def test_run_lengths(tmp_path: Path) -> None:
-    dataset = pydicom.dcmread(write_dicom(tmp_path / "a.dcm", GRAY12, bits=12))
-    dataset.compress(uid.RLELossless)
-    dataset.save_as(tmp_path / "b.dcm")
-    np.testing.assert_allclose(load(tmp_path / "b.dcm"), GRAY12 / 4095, atol=1e-6)
 
 
 def test_a_frame_that_claims_a_huge_size_is_refused_undecoded(
@@ -648,42 +576,16 @@ def test_a_frame_that_claims_a_huge_size_is_refused_undecoded(
     assert "12000" in refused(path)
 
 
-def restated(path: Path, syntax: str, stated: str) -> Path:
-    """The file, which states another transfer syntax."""
-    content, even = path.read_bytes(), len(syntax) + len(syntax) % 2
-    old, new = (text.encode().ljust(even, b"\0") for text in (syntax, stated))
-    path.write_bytes(content.replace(old, new, 1))
-    return path
-
-
-@pytest.mark.parametrize(
-    "stated",
-    [
-        uid.ExplicitVRLittleEndian,
-        uid.ImplicitVRLittleEndian,
-        uid.DeflatedExplicitVRLittleEndian,
-        "1.2.840.113845.1.2.1",  # a private one
-        "1.2.840.10008.1.2.4.99",
-    ],
-)
-@pytest.mark.parametrize("codec", ["baseline", "LS 12", "2000", "lossless"])
-def test_compressed_pixels_of_another_syntax_are_refused_by_its_name(
-    tmp_path: Path, codec: str, stated: str
-) -> None:
-    syntax, data, numbers, bits, _ = CODECS[codec]
-    for longer in (
-        b"",
-        bytes(2 * numbers.nbytes),
-    ):  # else their length shows that they are not plain
+@pytest.mark.parametrize("stated", [*PLAIN[:2], "1.2.840.113845.1.2.1", uid.RLELossless])
+def test_pixels_of_another_syntax_are_refused_by_its_name(tmp_path: Path, stated: str) -> None:
+    syntax, data, numbers, bits, _ = CODECS["LS 12"]
+    # one is longer than plain numbers, whose length would show that they are not plain
+    for longer in (b"", bytes(2 * numbers.nbytes)):
         path = write_dicom(tmp_path / "a.dcm", numbers, syntax, bits=bits, frame=data + longer)
-        message = refused(restated(path, syntax, stated))
-        assert stated in message or stated == uid.DeflatedExplicitVRLittleEndian
-
-
-@pytest.mark.parametrize("stated", [uid.HTJ2KLossless, uid.MPEG2MPML, uid.RLELossless])
-def test_what_nothing_decodes_is_named(tmp_path: Path, stated: uid.UID) -> None:
-    data = CODECS["LS 12"][1]
-    assert stated in refused(write_dicom(tmp_path / "a.dcm", GRAY12, stated, bits=12, frame=data))
+        even = len(syntax) + len(syntax) % 2
+        old, new = (text.encode().ljust(even, b"\0") for text in (syntax, stated))
+        path.write_bytes(path.read_bytes().replace(old, new, 1))
+        assert stated in refused(path)
 
 
 # ---- colors
@@ -720,20 +622,6 @@ def test_colors_are_kept_or_reduced_to_luma(tmp_path: Path, photometric: str, pl
         np.testing.assert_allclose(load(path), RGB @ [0.299, 0.587, 0.114] / 255, atol=2 / 255)
 
 
-def test_halved_chroma_is_spread(tmp_path: Path) -> None:
-    """YBR_FULL_422 stores Y1 Y2 B R of every two pixels."""
-    ybr = to_ybr(RGB)
-    ybr[:, 1::2, 1:] = ybr[:, ::2, 1:]
-    pairs = np.stack([ybr[:, ::2, 0], ybr[:, 1::2, 0], ybr[:, ::2, 1], ybr[:, ::2, 2]], axis=-1)
-    elements = {"SamplesPerPixel": 3, "PlanarConfiguration": 0, **SIZE}
-    elements["PhotometricInterpretation"] = "YBR_FULL_422"
-    path = write_dicom(tmp_path / "a.dcm", pairs.reshape(HEIGHT, -1), **elements)
-    y, b, r = np.moveaxis(ybr.astype(float), -1, 0)
-    green = y - 0.344136 * (b - 128) - 0.714136 * (r - 128)
-    expected = np.stack([y + 1.402 * (r - 128), green, y + 1.772 * (b - 128)], -1).clip(0, 255)
-    np.testing.assert_allclose(load_colors(path), expected / 255, atol=1.01 / 255)
-
-
 @pytest.mark.parametrize("bits", [16, 12])
 def test_deep_colors_are_fractions_of_what_could_be_stored(tmp_path: Path, bits: int) -> None:
     deep = RGB.astype(np.uint16) * 8
@@ -755,21 +643,17 @@ def write_palette(
 
 @pytest.mark.parametrize("first", [0, 5])
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-def test_palettes_are_looked_up(tmp_path: Path, dtype: type, first: int) -> None:
+@pytest.mark.parametrize("indices", [GRAY8 // 3, GRAY8.astype(np.uint16) * 2], ids=["8", "16"])
+def test_palettes_are_looked_up(
+    tmp_path: Path, dtype: type, first: int, indices: np.ndarray
+) -> None:
+    """Beyond the table's end the last entry counts, and an index above 255 does not come round."""
     colors = np.random.default_rng(0).integers(0, np.iinfo(dtype).max // 3, (64, 3)).astype(dtype)
-    # up to 85: beyond the table's end the last entry counts
-    path = write_palette(tmp_path / "a.dcm", GRAY8 // 3, colors, first)
-    expected = colors[np.clip((GRAY8 // 3).astype(int) - first, 0, 63)] / np.iinfo(dtype).max
+    path = write_palette(tmp_path / "a.dcm", indices, colors, first)
+    expected = colors[np.clip(indices.astype(int) - first, 0, 63)] / np.iinfo(dtype).max
     np.testing.assert_allclose(load_colors(path), expected, atol=1e-6)
     with pytest.warns(RadiographWarning, match="color picture"):
         assert load(path).shape == GRAY8.shape
-
-
-def test_indices_beyond_a_palette_of_256_do_not_come_round(tmp_path: Path) -> None:
-    colors = np.random.default_rng(1).integers(0, 256, (256, 3)).astype(np.uint8)
-    indices = GRAY8.astype(np.uint16) * 2
-    found = load_colors(write_palette(tmp_path / "a.dcm", indices, colors))
-    np.testing.assert_allclose(found, colors[np.minimum(indices, 255)] / 255, atol=1e-6)
 
 
 @pytest.mark.parametrize("shift", [0, 8])
@@ -799,8 +683,7 @@ def test_compressed_colors(
 
 
 @pytest.mark.usefixtures("_installed")
-@pytest.mark.parametrize("interleave", [0, 1, 2])
-@pytest.mark.parametrize("photometric", ["RGB", "YBR_FULL"])
+@pytest.mark.parametrize(("photometric", "interleave"), [("RGB", 0), ("RGB", 2), ("YBR_FULL", 1)])
 def test_colors_of_jpeg_ls(tmp_path: Path, photometric: str, interleave: int) -> None:
     """PS3.5 A.4.3 allows all interleave modes."""
     jpeg_ls = pytest.importorskip("jpeg_ls")
@@ -823,11 +706,9 @@ def test_gray_is_repeated_and_labels_are_not_colored(tmp_path: Path) -> None:
 # ---- refusals
 
 
-@pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize(
     ("pixels", "elements"),
     [
-        (RGB, {"PhotometricInterpretation": "HSV"}),
         (RGB, {"PhotometricInterpretation": "YBR_PARTIAL_422"}),
         (RGB, {"PhotometricInterpretation": "YBR_RCT"}),  # of JPEG 2000 alone
         (RGB, {"PhotometricInterpretation": "MONOCHROME2"}),
@@ -836,7 +717,6 @@ def test_gray_is_repeated_and_labels_are_not_colored(tmp_path: Path) -> None:
         (RGB.astype(np.int16), {"PhotometricInterpretation": "RGB"}),  # black is not known
         (RGB.astype(np.uint16), {"PhotometricInterpretation": "YBR_FULL"}),
         (GRAY8, {"PhotometricInterpretation": "PALETTE COLOR"}),  # without one
-        (RGB[:-1], {"PhotometricInterpretation": "RGB", "Rows": HEIGHT}),
         (GRAY12, {"Rows": HEIGHT + 1}),
         (GRAY12, {"Rows": 60000, "Columns": 60000}),
         (GRAY12, {"NumberOfFrames": 3}),
@@ -845,25 +725,28 @@ def test_gray_is_repeated_and_labels_are_not_colored(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_radiograph_is_refused(
-    tmp_path: Path, pixels: np.ndarray, elements: dict[str, Any], channels: int
+    tmp_path: Path, pixels: np.ndarray, elements: dict[str, Any]
 ) -> None:
-    refused(write_dicom(tmp_path / "a.dcm", pixels, **elements), channels=channels)
+    for channels in (1, 3):
+        refused(write_dicom(tmp_path / "a.dcm", pixels, **elements), channels=channels)
 
 
-def test_damaged_palettes_are_refused(tmp_path: Path) -> None:
+@pytest.mark.filterwarnings("ignore:Invalid value for VR DS")
+def test_damaged_files_are_refused(tmp_path: Path) -> None:
+    path = write_dicom(tmp_path / "a.dcm", GRAY12)
+    content = path.read_bytes()
+    for slope in (b"-1,0", b"nan ", b"-inf"):
+        path.write_bytes(content)
+        refused(with_raw(path, "RescaleSlope", slope))
+    for length in (140, 400, len(content) - 100):
+        path.write_bytes(content[:length])
+        refused(path)
     colors = np.zeros((512, 3), np.uint8)
     green = {"GreenPaletteColorLookupTableData": b"\0" * 10}
-    short = write_palette(tmp_path / "a.dcm", GRAY8, colors[:256], **green)
-    for path in (short, write_palette(tmp_path / "b.dcm", GRAY8, colors)):
-        assert "palette" in refused(path, channels=3)
-
-
-def test_a_header_without_pixels(tmp_path: Path) -> None:
-    dataset = pydicom.dcmread(write_dicom(tmp_path / "a.dcm", GRAY12))
+    refused(write_palette(path, GRAY8, colors[:256], **green))
+    refused(write_palette(path, GRAY8, colors))
+    path.write_bytes(content)
+    dataset = pydicom.dcmread(path)
     del dataset.PixelData
-    dataset.save_as(tmp_path / "b.dcm")
-    assert "pixel data" in refused(tmp_path / "b.dcm")
-    content = (tmp_path / "a.dcm").read_bytes()
-    for length in (140, 400, len(content) - 100):
-        (tmp_path / "a.dcm").write_bytes(content[:length])
-        refused(tmp_path / "a.dcm")
+    dataset.save_as(path)
+    assert "pixel data" in refused(path)
