@@ -26,7 +26,12 @@ _ARGUMENTS = "_constructor_arguments"
 # of normal images, its statistics were taken
 _RETIRED: dict[str, dict[str, tuple[Any, ...]]] = {
     "ViTEncoder": {"stem": ("patch",)},
-    "AnomalyDetector": {"aggregation": ("interior_mean",), "copies": (0, 1)},
+    "AnomalyDetector": {
+        "aggregation": ("interior_mean",),
+        "copies": (0, 1),
+        "masked_restoration": (None,),
+        "similarity": (None,),
+    },
 }
 
 
