@@ -118,7 +118,16 @@ def test_marks_become_a_table_that_the_reader_takes(tmp_path: Path) -> None:
     labels = ["1", "0", "0", "1", "-1"]
     assert rows == {name: (label, marks[name]) for name, label in zip(images, labels, strict=True)}
     (tmp_path / "marks.csv").write_text(found)
-    words = ["--table", "marks.csv", "--label_columns", "abnormal", "--num_classes", "0", "--split", "random"]
+    words = [
+        "--table",
+        "marks.csv",
+        "--label_columns",
+        "abnormal",
+        "--num_classes",
+        "0",
+        "--split",
+        "random",
+    ]
     files = ["--root", str(tmp_path), "--output", str(tmp_path / "list.json")]
     write_datalist(["table", *files, *words])
     listed = json.loads((tmp_path / "list.json").read_text())
