@@ -69,7 +69,6 @@ SHORT_NAMES = [
     "MaskedMulticlassLoss",
     "MaskedMultilabelLoss",
     "MaskedReconstructionLoss",
-    "MaskedRestorationInferer",
     "MultiCrop",
     "MultiCropd",
     "OptimizerSchedule",

@@ -17,14 +17,12 @@ from monai_afire.detection.conformal import conformal_p_values
 from monai_afire.detection.detection_items import detection_items, validation_items
 from monai_afire.detection.detector import AnomalyDetector
 from monai_afire.detection.detector_file import load_detector, save_detector
-from monai_afire.detection.masked_restoration import MaskedRestorationInferer
 from monai_afire.detection.score_equations import anomaly_score, prototype_distance
 from monai_afire.detection.scores import IMAGE_SCORES, TOKEN_MAPS, TokenMap
 
 __all__ = [
     "AnomalyDetector",
     "IMAGE_SCORES",
-    "MaskedRestorationInferer",
     "TOKEN_MAPS",
     "TokenMap",
     "anomaly_score",

@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from monai_afire.detection.field_of_view import MAX_VIEWS, field_of_view_module, fixed_view
-from monai_afire.detection.masked_restoration import MaskedRestorationInferer
 from monai_afire.detection.network_outputs import (
     LAYERS,
     RESIDUAL_CELLS,
@@ -59,9 +58,6 @@ class AnomalyDetector(ScoreThresholds):
         fusion: maps that are fused to the heat map; None for "token_neighbors" and, of a pre-trained network,
             "prototype_distance" and "residual_neighbors".
         k_fraction: share of the tokens for "focal".
-        similarity: of the contrastive losses that the network was trained with; None takes "cosine" for a network that
-            contrasts features, and "paper" for any other.
-        masked_restoration: how tokens are hidden.
         memory_size: normal images that the neighbors are searched in.
         score_fusion: image scores that are fused.
         views: fields of view in which an image is scored (``fixed_view``), of which the one most like normal anatomy
@@ -102,8 +98,6 @@ class AnomalyDetector(ScoreThresholds):
         network: nn.Module,
         fusion: Sequence[str] | None = None,
         k_fraction: float = 0.03,
-        similarity: str | None = None,
-        masked_restoration: MaskedRestorationInferer | None = None,
         memory_size: int = 1024,
         score_fusion: Sequence[str] = ("token_mean_density", "token_neighbors"),
         views: int = 1,
@@ -118,9 +112,6 @@ class AnomalyDetector(ScoreThresholds):
         _check_arguments(network, k_fraction, views, layers)
         self.network: Any = network if pretrained else FrozenEncoder(network)
         self.k_fraction = k_fraction
-        compares_features = getattr(network, "contrast_space", None) == "features"
-        self.similarity = similarity or ("cosine" if compares_features else "paper")
-        self.masked_restoration = masked_restoration or MaskedRestorationInferer()
         self.views = views
         self.layers = layers
         self.field_of_view = field_of_view_module(field_of_view)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from monai_afire.detection.masked_restoration import restore_masked
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.nets.encoders.encoder_building import as_encoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
@@ -25,7 +26,7 @@ class NetworkOutputs:
     A batch of images, and what a detector's network says about them.
 
     Args:
-        detector: whose network, layers, interior and masked restoration are used.
+        detector: whose network, layers and interior are used.
         image: ``(B, C, H, W)`` in [0, 1].
         numbers: ``(B,)`` of normal images among all that the detector is fitted to; None for new images.
     """
@@ -79,8 +80,7 @@ class NetworkOutputs:
     @computed_once
     def masked_error(self) -> torch.Tensor:
         """The same of the masked restoration: each patch is restored while its token is hidden."""
-        restore = self.detector.masked_restoration.restore_patches
-        return self._error_of(restore(self.student_tokens, self.network))
+        return self._error_of(restore_masked(self.student_tokens, self.network))
 
     @computed_once
     def coarse_masked_error(self) -> torch.Tensor:

@@ -76,7 +76,8 @@ def _prototype_distances(detector: Any, tokens: torch.Tensor) -> torch.Tensor:
     """Cross-entropy of each token to the prototype of its position."""
     network = detector.network
     probabilities = network.token_probabilities(at_least_float32(tokens))
-    return prototype_distance(probabilities, network.bank.prototypes, detector.similarity)
+    similarity = "cosine" if network.contrast_space == "features" else "paper"
+    return prototype_distance(probabilities, network.bank.prototypes, similarity)
 
 
 TOKEN_MAPS: Mapping[str, TokenMap] = {

@@ -30,7 +30,12 @@ _RETIRED: dict[str, dict[str, tuple[Any, ...]]] = {
     "ResidualEncoder": {"spatial_dims": (2,)},
     "AFiRe": {"mask_token_per_position": (True,)},
     "ACE": {"centering": (True,), "normalize": (True,)},
-    "AnomalyDetector": {"aggregation": ("interior_mean",), "copies": (0, 1)},
+    "AnomalyDetector": {
+        "aggregation": ("interior_mean",),
+        "copies": (0, 1),
+        "masked_restoration": (None,),
+        "similarity": (None,),
+    },
 }
 
 

@@ -196,18 +196,6 @@ def test_writer_streams_every_result(tmp_path: Path) -> None:
     assert exit_code.value.code == 2
 
 
-def test_writer_keeps_what_an_interrupted_run_has(tmp_path: Path) -> None:
-    data = Radiographs(tmp_path / "in", ["a.png", "b.png", "c.png", "d.png"])
-    detector = fitted_detector()
-    writer = AnomalyWriter(detector, data.items, str(tmp_path / "out"), saved=())
-    engine = judging(detector)
-    writer.attach(engine)
-    with pytest.raises(KeyError):
-        engine.run([data.batches()[0], {"nothing": 1}])
-    # half of a list would be taken for all of it
-    assert not list((tmp_path / "out").glob("*.csv"))
-
-
 def test_files_of_an_earlier_run_are_refused_with_its_tables(tmp_path: Path) -> None:
     """Pictures of one folder beside the scores of another would be another patient's."""
     detector, out = fitted_detector(), tmp_path / "out"
@@ -306,19 +294,6 @@ def test_percentiles_are_shares_of_the_normal_images() -> None:
     restored = make_detector()
     restored.load_state_dict(detector.state_dict())
     assert restored.normal_percentiles([0.5]) == detector.normal_percentiles([0.5])
-
-
-def test_images_without_a_study_have_no_secondary_capture(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    data, detector = Radiographs(tmp_path / "in", ["a.png", "b.png"]), fitted_detector()
-    engine = judging(detector)
-    AnomalyWriter(detector, data.items, str(tmp_path / "out"), saved=("dicom",)).attach(engine)
-    engine.run(data.batches())
-    assert "2 images have no Secondary Capture" in caplog.text
-    assert "is no DICOM file" in caplog.text
-    assert not (tmp_path / "out/dicom").exists()
-    assert len(read_csv(tmp_path / "out/worklist.csv")) == 2
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -41,38 +41,23 @@ def listed(*labels: int | None) -> list[dict[str, Any]]:
     ("item", "expected"),
     [
         ({}, None),
-        ({"label": None}, None),
         ({"label": math.nan}, None),
         ({"label": 0}, 0),
         ({"label": 2}, 1),
-        ({"label": 1.0}, 1),
         ({"label": False}, 0),
-        ({"label": True}, 1),
         ({"label": -1}, None),
-        ({"label": [0, 0, 0]}, 0),
         ({"label": [0, 0, 1]}, 1),
-        ({"label": (0, None, 1)}, 1),
         ({"label": [None, math.nan]}, None),
         ({"label": [0, -1]}, None),
         ({"label": [1, -1, None]}, 1),
-        ({"label": np.array([0, 1])}, 1),
         ({"label": torch.tensor([0.0, torch.nan])}, None),
         ({"abnormal": 0, "label": 3}, 0),
-        ({"abnormal": 1, "label": 0}, 1),
-        ({"abnormal": None, "label": 1}, 1),
         ({"abnormal": math.nan, "label": 1}, 1),
-        ({"abnormal": math.nan}, None),
         ({"abnormal": -1, "label": 0}, None),
     ],
 )
 def test_label(item: dict[str, Any], expected: int | None) -> None:
     assert abnormal_label(item) == expected
-
-
-@pytest.mark.parametrize("label", ["1", "Pneumonia", ["0"], {"finding": 1}])
-def test_labels_that_are_no_numbers_are_named(label: Any) -> None:
-    with pytest.raises(DatalistError, match=r"a\.png: the label .* is no number"):
-        abnormal_label({"image": "a.png", "label": label})
 
 
 # ---- normal items
@@ -108,14 +93,6 @@ def test_what_is_not_known_to_be_normal_does_not_count_as_normal(doubtful: dict[
         detection_items(items)
 
 
-def test_no_normal_item_is_an_error() -> None:
-    with (
-        pytest.warns(UserWarning, match="left 2"),
-        pytest.raises(DatalistError, match="no item has the label"),
-    ):
-        normal_items(listed(1, 1))
-
-
 @given(st.integers(1, 60), st.integers(1, 70))
 def test_thinning_is_even_and_takes_as_many_as_the_limit_allows(count: int, limit: int) -> None:
     items = [{"image": str(number)} for number in range(count)]
@@ -127,12 +104,6 @@ def test_thinning_is_even_and_takes_as_many_as_the_limit_allows(count: int, limi
     assert count - numbers[-1] <= math.ceil(count / limit)  # the end of the list takes part
     if count <= limit:
         assert numbers == list(range(count))
-
-
-@pytest.mark.parametrize("limit", [0, -1])
-def test_limits_below_one_are_refused(limit: int) -> None:
-    with pytest.raises(ValueError, match=f"at least 1, or None for all, got {limit}"):
-        normal_items(listed(0), limit)
 
 
 # ---- items of an evaluation
@@ -177,18 +148,6 @@ def test_normal_images_are_copied_with_lesions() -> None:
             (lesion["kind"], lesion["contrast"], lesion["size"]) for lesion in lesions
         } == wanted
     assert items == before
-
-
-def test_unlabeled_items_are_counted_and_named() -> None:
-    with pytest.raises(
-        DatalistError, match=r"2 of 3 items of section 'holdout' have no label \(first: item 1\)"
-    ):
-        detection_items(listed(0, None, None), section="holdout")
-
-
-def test_unknown_lesions_are_refused() -> None:
-    with pytest.raises(ValueError, match="kind of a lesion"):
-        detection_items(listed(0), {**LESIONS, "kinds": ["Wart"]})
 
 
 @pytest.mark.parametrize("labels", [(0, 0), (None, None), (None, 0)])

@@ -14,24 +14,6 @@ from monai_afire.detection import AnomalyDetector, load_detector, save_detector
 from monai_afire.detection.field_of_view import LungView, moved
 from monai_afire.networks import AFiRe, ViTEncoder
 
-SETTINGS = {
-    "encoder": {
-        "img_size": 64,
-        "patch_size": 8,
-        "hidden_size": 24,
-        "num_layers": 1,
-        "num_heads": 2,
-    },
-    "network": {
-        "num_clusters": 8,
-        "head_dim": 16,
-        "decoder_dim": 16,
-        "decoder_layers": 1,
-        "decoder_heads": 2,
-    },
-    "detector": {"memory_size": 32, "views": 2, "field_of_view": "lungs"},
-}
-
 
 @pytest.fixture(scope="module")
 def images() -> torch.Tensor:
@@ -47,14 +29,13 @@ def images() -> torch.Tensor:
 def twins() -> tuple[AnomalyDetector, AnomalyDetector]:
     """One network in two detectors: of the lungs, and of the picture."""
     torch.manual_seed(0)
-    network = AFiRe(ViTEncoder(**SETTINGS["encoder"]), **SETTINGS["network"])
-    options = {
-        name: value for name, value in SETTINGS["detector"].items() if name != "field_of_view"
-    }
-    return tuple(
-        AnomalyDetector(network, **options, field_of_view=field).eval()
+    encoder = ViTEncoder(img_size=64, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+    network = AFiRe(encoder, 8, 16, 16, 1, 2)
+    of_lungs, of_picture = (
+        AnomalyDetector(network, memory_size=32, views=2, field_of_view=field).eval()
         for field in ("lungs", "image")
     )
+    return of_lungs, of_picture
 
 
 def test_scores_are_those_of_pictures_cut_before(images: torch.Tensor) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 from ignite.engine import Engine
 from monai.utils import CommonKeys
+from pydicom.dataset import Dataset
 
 from monai_afire.apps.results.output_paths import output_path
 from monai_afire.apps.results.prediction_writer import warn_if_implausible
@@ -143,10 +144,7 @@ class AnomalyWriter(ResultTables):
         fused = outputs["maps"][:, -1].float()
         heat = self.detector.heat_map(images.to(fused), fused)[:, 0].cpu().numpy()
         lungs = self.reader.lungs(images)
-        # before accepted() looks whether the file is still the same
-        elements = [*UIDS.values(), *(IDENTIFIERS.values() if self.patient_identifiers else ())]
-        sources = [self.items[index]["image"] for index in batch["index"].tolist()]
-        headers = [header_of(source, elements) for source in sources]
+        headers = self._headers(batch)  # before accepted() looks whether the file is still the same
         facts = self.reader.read(batch, outputs["tokens"], headers, lungs)
         # a comparison with NaN is false: such an image would be called normal
         for row, source in self.accepted(batch, scores.isfinite().all(1)):
@@ -158,11 +156,11 @@ class AnomalyWriter(ResultTables):
                 source=source,
                 root=self.root,
                 heat=heat[row],
+                heat_range=(self.low, self.high),
                 tokens=tokens[row],
                 picture=batch_picture(batch, row),
                 spatial_shape=tuple(batch["spatial_shape"][row].tolist()),
                 affine=batch["affine"][row].numpy(),
-                heat_range=(self.low, self.high),
                 score=scores[row, -1].item(),
                 judgment=self.reference.judge(scores[row, -1].item(), facts[row]),
                 lung_zone="" if lungs is None else lung_zone(heat[row], lungs[row], self.low),
@@ -172,6 +170,12 @@ class AnomalyWriter(ResultTables):
             self.add_row(self._cells(result, scores[row].tolist()), described)
             for kind in self.saved:
                 self.submit(source, self._saved, kind, result)
+
+    def _headers(self, batch: Mapping[str, Any]) -> list[Dataset]:
+        """Of the files of a batch; empty for another kind than DICOM."""
+        elements = [*UIDS.values(), *(IDENTIFIERS.values() if self.patient_identifiers else ())]
+        sources = [self.items[index]["image"] for index in batch["index"].tolist()]
+        return [header_of(source, elements) for source in sources]
 
     def _cells(self, result: AnomalyResult, scores: Sequence[float]) -> list[Any]:
         """The row of an image, see :meth:`header`."""

@@ -1,16 +1,13 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What a scored folder is like as a whole: its difference from the normal images, and its groups of patients."""
+"""What a scored folder is like as a whole: its difference from the normal images."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import binomtest, ks_2samp, kstest
-
-from monai_afire.apps.evaluation.metrics import group_rows
-from monai_afire.apps.worklist.worklist import GROUPS
+from scipy.stats import ks_2samp, kstest
 
 _SMALLEST_SAMPLE = 20  # images, below which no test is made
 _DRIFT_LEVEL = 0.001  # p-value below which the difference is reported
@@ -62,27 +59,3 @@ def _largest_group(judged: pd.DataFrame) -> str:
             for group, part in sizable.items():
                 differences[f"{name} {group}"] = float(kstest(part, "uniform").statistic)
     return max(differences, key=lambda group: differences[group], default="")
-
-
-def flag_rates(worklist: pd.DataFrame) -> pd.DataFrame:
-    """
-    Share of images above the threshold by sex, age, view and scanner.
-
-    Args:
-        worklist: with "decision" and the columns of ``GROUPS``.
-
-    Returns:
-        One row per group: "property", "group", "images", "above", "rate", and "low" and "high", the exact 95 % interval
-        of Clopper and Pearson. Images without the property are left out.
-    """
-    rows = []
-    decided = worklist[worklist["decision"] != ""]
-    for name in GROUPS:
-        groups = group_rows(decided, name)
-        groups.pop("", None)
-        for group, chosen in groups.items():
-            count, above = len(chosen), int((decided["decision"].iloc[chosen] == "above").sum())
-            interval = binomtest(above, count).proportion_ci(method="exact")
-            rows.append((name, group, count, above, above / count, interval.low, interval.high))
-    columns = ["property", "group", "images", "above", "rate", "low", "high"]
-    return pd.DataFrame(rows, columns=columns)

@@ -187,18 +187,13 @@ def structured_report(
     Raises:
         NoStudyError: when the source lacks a UID that the standard demands.
     """
-    sr, version_of_model = highdicom().sr, model.version or "unknown"
     measured = _measured(score, judgment)
     content = repr((list(measured.values()), place, model.digest, judgment.not_judged))
     instance = _instance(source, _REPORTS, sha256(content.encode()).hexdigest())
+    sr, tracking = highdicom().sr, _uid("tracking", instance["sop_instance_uid"])
     group = sr.MeasurementsAndQualitativeEvaluations(
-        sr.TrackingIdentifier(_uid("tracking", instance["sop_instance_uid"]), "whole image"),
-        algorithm_id=sr.AlgorithmIdentification(
-            model.task,
-            version_of_model,
-            parameters=[f"digest {model.digest or 'unknown'}"],
-            manufacturer=WRITER,
-        ),
+        sr.TrackingIdentifier(tracking, "whole image"),
+        algorithm_id=_algorithm(model),
         finding_sites=[sr.FindingSite(*_SITES[place])] if place else [],
         measurements=[
             sr.Measurement(name, value, codes.UCUM.NoUnits) for name, value in measured.items()
@@ -208,20 +203,29 @@ def structured_report(
             sr.SourceImageForMeasurementGroup(source.SOPClassUID, source.SOPInstanceUID)
         ],
     )
-    content_items = sr.MeasurementReport(
-        _observer(model), codes.LN.XRUnspecifiedBodyRegion, [group]
-    )
+    region = codes.LN.XRUnspecifiedBodyRegion
     report = sr.ComprehensiveSR(
         [_evidence(source)],
-        content_items[0],
+        sr.MeasurementReport(_observer(model), region, [group])[0],
         manufacturer_model_name=model.task,
-        software_versions=version_of_model,
+        software_versions=_version(model),
         is_complete=True,
         series_description="Anomaly score, not for clinical use",
         **instance,
     )
     _copy_patient_and_study(report, source)
     return report
+
+
+def _version(model: Description) -> str:
+    return model.version or "unknown"
+
+
+def _algorithm(model: Description) -> Any:
+    """What measured."""
+    parameters = [f"digest {model.digest or 'unknown'}"]
+    identify = highdicom().sr.AlgorithmIdentification
+    return identify(model.task, _version(model), parameters=parameters, manufacturer=WRITER)
 
 
 def _measured(score: float, judgment: Judgment) -> dict[Code, float]:

@@ -16,11 +16,9 @@ import pandas as pd
 
 from monai_afire.apps.pages import render_page
 from monai_afire.apps.results.pictures.heat_map import ANCHORS, MARK_COLOR, OPACITY
-from monai_afire.apps.worklist.batch_report import flag_rates
 from monai_afire.apps.worklist.heat_panels import KEY, KEY_STARTS
-from monai_afire.apps.worklist.worklist import reasons_in_words
+from monai_afire.apps.worklist.worklist import summary
 from monai_afire.utils.files import common_folder, path_from, write_text
-from monai_afire.utils.text import counted
 
 _UNJUDGED = "Not judged: not like the images that this detector knows"
 
@@ -65,10 +63,9 @@ def write_worklist_page(
         "worklist.html",
         parts=[("", judged), *([(_UNJUDGED, unjudged)] if unjudged else [])],
         images=len(rows),
-        headline=headline(worklist),
+        headline=f"{summary(worklist)}.",
         comparison=f"{comparison[:1].upper()}{comparison[1:]}",
         drift=drift,
-        groups=flag_rates(worklist).to_dict("records"),
         scanners=sorted(set(worklist["scanner"]) - {""}),
         has_threshold=bool(worklist["decision"].any()),
         by_p_value=bool(worklist["p_value"].any()),
@@ -106,22 +103,3 @@ def caption(row: Mapping[str, Any]) -> str:
     return " · ".join(
         filter(None, (str(row["rank"]), rarity if row["p_value"] else "", place, view))
     )
-
-
-def headline(worklist: pd.DataFrame) -> str:
-    """
-    One sentence on the list, from its own rows.
-
-    Example:
-        >>> headline(pd.DataFrame({"decision": ["above", "below"], "not_judged": ""}))
-        '1 of 2 judged images is above the threshold.'
-    """
-    reasons = worklist["not_judged"][worklist["not_judged"] != ""]
-    judged = len(worklist) - len(reasons)
-    unjudged = counted(len(reasons), "is", "are")
-    rest = f" {unjudged} not judged: {reasons_in_words(reasons)}." if len(reasons) else ""
-    above = int((worklist["decision"] == "above").sum())
-    if not worklist["decision"].any():
-        return f"{counted(judged, 'image')} by score, without a threshold.{rest}"
-    verb = "is" if above == 1 else "are"
-    return f"{above} of {counted(judged, 'judged image')} {verb} above the threshold.{rest}"

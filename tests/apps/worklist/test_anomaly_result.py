@@ -20,7 +20,6 @@ from monai_afire.apps.worklist.anomaly_result import (
     save_map,
     save_overlay,
 )
-from monai_afire.apps.worklist.heat_panels import heat_panels
 from monai_afire.apps.worklist.normal_images import Judgment
 from monai_afire.transforms.radiograph import LoadRadiographd
 from monai_afire.transforms.radiograph_description import DescribeRadiographd
@@ -111,16 +110,6 @@ def test_both_halves_have_the_proportions_of_the_original(
     assert (picture[20 : 20 + rows, :columns] == 255).all()
     assert (picture[20 : 20 + rows, columns : columns + 5] == 0).all()
     assert (picture[20 : 20 + rows, columns + 5 : 2 * columns + 5] == 255).all()
-
-
-def test_overlay_is_radiograph_and_heat_map_side_by_side(tmp_path: Path) -> None:
-    heat = np.random.default_rng(1).random((48, 48)).astype(np.float32) * 4
-    given = result(heat=heat, spatial_shape=(48, 48))
-    picture = given.picture_with_heat()
-    title = f"{given.title}; not for clinical use"
-    np.testing.assert_array_equal(picture, heat_panels(given.picture / 255, heat, 1.0, 3.0, title))
-    written = np.asarray(Image.open(save_overlay(given, tmp_path))).astype(int)
-    assert np.abs(written - picture).mean() < 5  # JPEG
 
 
 @pytest.mark.parametrize("shape", [(60, 90), (90, 60)])

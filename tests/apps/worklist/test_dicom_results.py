@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 import sys
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +41,10 @@ from monai_afire.transforms.radiograph_files import RadiographError
 
 pytest.importorskip("highdicom")
 
+OF_THE_STUDY = (
+    *("StudyInstanceUID", "StudyDate", "AccessionNumber"),
+    *("PatientName", "PatientID", "PatientBirthDate"),
+)
 MODEL = Description("anomaly detector", digest=f"sha256:{64 * 'a'}", version="1.2.3")
 
 # ---- Secondary Capture
@@ -52,21 +55,12 @@ def test_capture_lies_in_the_study_of_its_source(tmp_path: Path) -> None:
     path = save_secondary_capture(result(source), tmp_path / "out")
     assert path == tmp_path / "out/a.dcm"
     capture, original = pydicom.dcmread(path), pydicom.dcmread(source)
-    for keyword in (
-        "StudyInstanceUID",
-        "PatientName",
-        "PatientID",
-        "AccessionNumber",
-        "PatientOrientation",
-    ):
+    for keyword in (*OF_THE_STUDY, "PatientOrientation"):
         assert capture[keyword].value == original[keyword].value, keyword
     assert str(capture.PatientName) == "Müller^Jörg"
     assert capture.SeriesInstanceUID != original.SeriesInstanceUID
-    assert (
-        capture.SOPInstanceUID
-        == capture.file_meta.MediaStorageSOPInstanceUID
-        != original.SOPInstanceUID
-    )
+    assert capture.SOPInstanceUID == capture.file_meta.MediaStorageSOPInstanceUID
+    assert capture.SOPInstanceUID != original.SOPInstanceUID
     [reference] = capture.SourceImageSequence
     assert reference.ReferencedSOPInstanceUID == original.SOPInstanceUID
     assert reference.ReferencedSOPClassUID == original.SOPClassUID
@@ -88,9 +82,7 @@ def test_items_of_sequences_are_in_the_character_set_of_the_capture(tmp_path: Pa
 def test_own_heat_maps_are_not_read_as_radiographs(tmp_path: Path) -> None:
     given = result(write_source(tmp_path / "a.dcm"))
     for save in (save_secondary_capture, save_overlay, save_thumbnail):
-        with pytest.raises(
-            RadiographError, match="is a heat map that monai_afire wrote, not a radiograph"
-        ):
+        with pytest.raises(RadiographError, match="heat map"):
             LoadRadiograph()(save(given, tmp_path / "out"))
 
 
@@ -103,19 +95,8 @@ def test_capture_shows_the_overlay_and_nothing_rescales_it(tmp_path: Path) -> No
         8,
         0,
     )
-    for keyword in (
-        "RescaleSlope",
-        "RescaleIntercept",
-        "WindowCenter",
-        "WindowWidth",
-        "VOILUTSequence",
-    ):
-        assert keyword not in capture, keyword
-    del capture.SecondaryCaptureDeviceManufacturer  # with it, the picture is no radiograph to us
-    capture.save_as(tmp_path / "a.dcm.dcm")
-    with pytest.warns(UserWarning, match="is a color picture"):
-        read = LoadRadiograph()(str(tmp_path / "a.dcm.dcm"))
-    assert tuple(read.shape[1:]) == given.picture_with_heat().shape[:2]
+    rescaling = ("RescaleSlope", "RescaleIntercept", "WindowCenter", "VOILUTSequence")
+    assert not set(rescaling) & set(capture.dir())
 
 
 def test_uids_follow_from_source_and_picture(tmp_path: Path) -> None:
@@ -134,20 +115,6 @@ def test_uids_follow_from_source_and_picture(tmp_path: Path) -> None:
         assert made[name].SOPInstanceUID.is_valid
     assert len({capture.SOPInstanceUID for capture in made.values()}) == 3
     assert len({capture.SeriesInstanceUID for capture in made.values()}) == 1
-
-
-@pytest.mark.parametrize("offset", [None, "+0545"])
-def test_capture_says_when_it_was_made(tmp_path: Path, offset: str | None) -> None:
-    zone = datetime.strptime(offset, "%z").tzinfo if offset else None
-    source = write_source(
-        tmp_path / "a.dcm", **({"TimezoneOffsetFromUTC": offset} if offset else {})
-    )
-    before = datetime.now(zone).replace(microsecond=0)
-    capture = pydicom.dcmread(save_secondary_capture(result(source), tmp_path))
-    made = datetime.strptime(capture.ContentDate + capture.ContentTime, "%Y%m%d%H%M%S").replace(
-        tzinfo=zone
-    )
-    assert before <= made <= datetime.now(zone)
 
 
 @pytest.mark.parametrize("missing", ["StudyInstanceUID", "SeriesInstanceUID"])
@@ -238,14 +205,7 @@ def test_report_lies_in_the_study_of_its_source(tmp_path: Path) -> None:
         pydicom.dcmread(save_report(reported(source), tmp_path / "out")),
         pydicom.dcmread(source),
     )
-    for keyword in (
-        "StudyInstanceUID",
-        "PatientName",
-        "PatientID",
-        "PatientBirthDate",
-        "AccessionNumber",
-        "StudyDate",
-    ):
+    for keyword in OF_THE_STUDY:
         assert report[keyword].value == original[keyword].value, keyword
     assert report.SeriesInstanceUID != original.SeriesInstanceUID
     assert (report.Modality, report.VerificationFlag, report.PreliminaryFlag) == (

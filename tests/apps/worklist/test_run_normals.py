@@ -167,13 +167,8 @@ def test_too_few_normal_images_of_the_detector_decide_nothing(
     assert {row["abnormal"] for row in read_csv(out / "scores.csv")} == {""}
     writer.print_summary()
     page, said = (out / "worklist.html").read_text(), capsys.readouterr().out
-    shortage = (
-        f"{number} normal validation image{'s' * (number > 1)}, and a threshold needs {needed}"
-    )
     for text in (page, said):
-        assert text.count(shortage) == 1
-        assert "--calibrate FOLDER" in text
-        assert "As a group" not in text
+        assert f"a threshold needs {needed}" in text
     assert set(re.findall('<li class="(.*?)"', page)) == {""}
 
 

@@ -17,7 +17,7 @@ from apps.worklist.dicom_sources import result, write_source
 from scipy.stats import ks_2samp
 
 from monai_afire.apps.worklist.anomaly_result import save_secondary_capture
-from monai_afire.apps.worklist.batch_report import drift, flag_rates
+from monai_afire.apps.worklist.batch_report import drift
 from monai_afire.apps.worklist.normal_images import Judgment
 from monai_afire.apps.worklist.worklist import (
     IDENTIFIERS,
@@ -195,16 +195,3 @@ def test_the_share_above_the_middle_is_counted_by_the_scores(number: int) -> Non
     assert f": {100 * share:.0f} % of them" in drift(
         folder(conformal_p_values(scores, normal)), number
     )
-
-
-def test_flag_rates_count_known_groups_only() -> None:
-    decisions = ["above", "below", "above", "below", ""]
-    groups = {"sex": ["F", "F", "M", "", "M"], "age": ["39", "40", "", "101", "5"]}
-    rows = flag_rates(pd.DataFrame({"decision": decisions, **groups})).to_dict("records")
-    assert {(row["property"], row["group"]): (row["images"], row["above"]) for row in rows} == {
-        ("sex", "F"): (2, 1),
-        ("sex", "M"): (1, 1),
-        ("age", "20 to 39"): (1, 1),
-        ("age", "40 to 59"): (1, 0),
-        ("age", "80 or more"): (1, 0),
-    }

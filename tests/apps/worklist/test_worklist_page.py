@@ -30,13 +30,7 @@ HOSTILE = (
 
 def written(folder: Path, rows: list[tuple[str, str, str]]) -> str:
     """The page of images, each with its decision and other view."""
-    cells = {
-        "score": "5",
-        "p_value": "0.08",
-        "discovery": "",
-        "not_judged": "",
-        "hottest": "center",
-    }
+    cells = {"score": "5", "p_value": "0.08", "discovery": "", "not_judged": "", "hottest": ""}
     groups = {"sex": "", "age": "", "view": "", "scanner": "", "seen_view": "PA", "lung_zone": ""}
     names = ["image", "decision", "other_view"]
     worklist = pd.DataFrame(rows, columns=names).assign(**cells, **groups)
@@ -62,17 +56,6 @@ def test_every_text_of_others_is_escaped(tmp_path: Path) -> None:
     )
 
 
-def test_captions_have_no_score_and_heat_below_the_threshold_waits(tmp_path: Path) -> None:
-    text = written(tmp_path, [("a.png", "above", ""), ("b.png", "below", "")])
-    captions = re.findall('<div class="caption">(.*?)</div>', text)
-    assert captions == [f"{rank} · top 8 % · center of the picture · PA" for rank in (1, 2)]
-    assert '<body class="heat-above">' in text
-    assert "Most abnormal images are below it" in text
-    undecided = written(tmp_path, [("a.png", "", "")])
-    assert '<body class="heat-all">' in undecided
-    assert "Most abnormal images" not in undecided
-
-
 def test_a_picture_that_was_not_saved_is_replaced_by_its_thumbnail(tmp_path: Path) -> None:
     (tmp_path / "overlays").mkdir()
     (tmp_path / "overlays" / "a.png").touch()
@@ -94,6 +77,12 @@ def test_the_key_has_the_colors_of_the_pictures(tmp_path: Path) -> None:
     assert starts == ["30", "30", "70"], "as on the bar of a picture"
     assert [100 * start for start in KEY_STARTS] == [0, 30, 70]
     assert all(f"<span>{words}</span>" in text for words in KEY)
+
+
+def test_heat_below_the_threshold_waits(tmp_path: Path) -> None:
+    text = written(tmp_path, [("a.png", "above", ""), ("b.png", "below", "")])
+    assert '<body class="heat-above">' in text
+    assert '<body class="heat-all">' in written(tmp_path, [("a.png", "", "")])
 
 
 @needs_chromium
