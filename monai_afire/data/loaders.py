@@ -14,8 +14,6 @@ from torch.utils.data import Sampler
 from monai_afire.data.samplers import training_sampler
 from monai_afire.utils.device import pins_memory
 
-__all__ = ["TrainingLoader", "loader_like"]
-
 
 class TrainingLoader(DataLoader):
     """

@@ -27,14 +27,9 @@ class DistributedRandomSampler(DistributedSampler):
         num_samples: images per epoch of all processes together, rounded up to a multiple of their number; None for
             the size of the data set.
         seed: the same on every rank.
-        num_replicas: number of processes, None for those of the process group.
-        rank: of this process, None for that in the process group.
-        min_batches: least number of batches per epoch of each process, for which a small data set is gone through
-            several times.
-        batch_size: of one process, for ``min_batches``.
-
-    Raises:
-        ValueError: when data set or ``num_samples`` are empty.
+        num_replicas, rank: number of processes and of this one, None for those of the process group.
+        min_batches: least number of batches of ``batch_size`` per epoch of each process.
+        batch_size: of one process.
 
     Example:
         >>> samplers = [DistributedRandomSampler(range(3), num_samples=6, num_replicas=2, rank=rank) for rank in (0, 1)]
@@ -53,8 +48,6 @@ class DistributedRandomSampler(DistributedSampler):
         batch_size: int = 1,
     ) -> None:
         wanted = len(dataset) if num_samples is None else num_samples
-        if min(len(dataset), wanted) < 1:
-            raise ValueError(f"cannot draw {wanted} samples from a data set of {len(dataset)}")
         super().__init__(dataset, num_replicas, rank, shuffle=True, seed=seed)  # type: ignore[arg-type]
         self.num_samples = max(math.ceil(wanted / self.num_replicas), min_batches * batch_size)
         self.total_size = self.num_samples * self.num_replicas
@@ -72,17 +65,7 @@ def training_sampler(
     dataset: Sized, seed: int = 0, min_batches: int = 0, batch_size: int = 1
 ) -> Sampler[int]:
     """
-    The sampler of a training run: each image once per epoch, in a new order.
-
-    Args:
-        dataset: the data set.
-        seed: of the order in a process group, the same on every rank; one process takes PyTorch's random numbers.
-        min_batches: least number of batches per epoch of each process, for which a small data set is gone through
-            several times.
-        batch_size: of one process, for ``min_batches``.
-
-    Returns:
-        PyTorch's ``RandomSampler``, and in a process group :class:`DistributedRandomSampler`.
+    PyTorch's ``RandomSampler``, and in a process group :class:`DistributedRandomSampler`, which alone takes the seed.
 
     Example:
         >>> len(training_sampler(range(3))), len(training_sampler(range(3), min_batches=2, batch_size=4))

@@ -77,11 +77,10 @@ def require_keys(
             )
 
 
-def require_files(
-    items: Sequence[Mapping[str, Any]], keys: Sequence[str], section: str, source: Path
-) -> None:
+def require_files(items: Sequence[Mapping[str, Any]], section: str, source: Path) -> None:
     """Refuse a section that names files which do not exist, or folders."""
-    paths = [path for item in items for key in keys for path in ensure_tuple(item.get(key) or ())]
+    named = [item.get(key) or () for item in items for key in PATH_KEYS]
+    paths = [path for own in named for path in ensure_tuple(own)]
     if wrong := list(_unusable(paths)):
         raise DatalistError(
             f"{source}: section {section!r} names {len(wrong)} of {len(paths)} files that cannot be used: "

@@ -40,7 +40,6 @@ def load_radiograph_datalist(
     datalist: str | os.PathLike | None = None,
     section: str = "training",
     *,
-    path_keys: Sequence[str] = PATH_KEYS,
     validation_fraction: float = 0.1,
     seed: int = 0,
     hold_out: bool = False,
@@ -63,7 +62,6 @@ def load_radiograph_datalist(
             the datalist, which they start from, too, if that is how they lead to files in ``dataset_dir``.
         datalist: JSON file, None or "" to search the folder.
         section: name of the list wanted.
-        path_keys: keys whose values are file names, or lists of them; "image" is one of them.
         validation_fraction: part of the patients of a folder that becomes its "validation" section, in [0, 1).
         seed: another number gives another split of a folder.
         hold_out: take "validation" out of "training", as for a folder, where a datalist has no such section.
@@ -98,12 +96,12 @@ def load_radiograph_datalist(
     check_leaks(content, source, base, leaks)
     organs = content.get("organ_names")
     items = [
-        _to_item(entry, path_keys, base, organs, f"{source}: section {listed!r}, item {number}")
+        _to_item(entry, base, organs, f"{source}: section {listed!r}, item {number}")
         for number, entry in enumerate(entries)
     ]
     require_keys(items, ["image"], listed, source)
     if check_files:
-        require_files(items, path_keys, listed, source)
+        require_files(items, listed, source)
     if not divide:
         return items
     patients = item_patients(items, source, base)
@@ -204,9 +202,7 @@ def _section(content: Mapping[str, Any], section: str, source: Path) -> list[Any
     return entries
 
 
-def _to_item(
-    entry: Any, path_keys: Sequence[str], base: Path, organ_names: Any, where: str
-) -> dict[str, Any]:
+def _to_item(entry: Any, base: Path, organ_names: Any, where: str) -> dict[str, Any]:
     """One entry of a section as a dictionary with absolute file names."""
     item = {"image": entry} if isinstance(entry, str) else entry
     if not isinstance(item, dict):
@@ -214,7 +210,7 @@ def _to_item(
     for key in _ORGANS:
         if isinstance(item.get(key), dict):
             item["organs"] = _in_order(item.pop(key), organ_names, f"{where}: {key!r}")
-    for key in filter(item.__contains__, path_keys):
+    for key in filter(item.__contains__, PATH_KEYS):
         value = item[key]
         names = value if isinstance(value, list) else [value]
         if names and all(isinstance(name, str) and name for name in names):

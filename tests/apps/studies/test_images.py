@@ -35,7 +35,6 @@ READ = Compose(
         ),
     ]
 )
-PATHS = ("image", "organs")
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +44,7 @@ def phantom(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_phantom_has_everything(phantom: Path) -> None:
-    items = load_radiograph_datalist(None, phantom, "test", path_keys=PATHS)
+    items = load_radiograph_datalist(None, phantom, "test")
     images = read_study_images(items, READ)
     assert images.image.shape == (6, 1, 32, 32)
     assert images.masks.shape == (6, 5, 32, 32)
@@ -62,7 +61,7 @@ def test_phantom_has_everything(phantom: Path) -> None:
 
 
 def test_native_pixels_are_read_again(phantom: Path) -> None:
-    items = load_radiograph_datalist(None, phantom, "test", path_keys=PATHS)
+    items = load_radiograph_datalist(None, phantom, "test")
     native = Compose(
         [LoadRadiographd(keys="image"), Resized(keys="image", spatial_size=(64, 64), mode="area")]
     )

@@ -58,4 +58,4 @@ def test_list_counts_before_the_file(tmp_path: Path) -> None:
 def test_a_mask_is_a_path_or_null(tmp_path: Path, value: Any) -> None:
     path = write_list(tmp_path, {"image": "a.png", "mask": value})
     with pytest.raises(DatalistError, match="mask"):
-        load_radiograph_datalist(datalist=path, section="test", path_keys=("image", "mask"))
+        load_radiograph_datalist(datalist=path, section="test")
