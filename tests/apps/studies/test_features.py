@@ -128,10 +128,3 @@ def test_positions_are_those_of_the_grid() -> None:
     )
     assert group_separation(features.flatten(0, 1), names * 7)["purity"] == 1
     assert spread_positions((3, 2), 2) == ([0, 1, 4, 5], ["1, 1", "1, 2", "3, 1", "3, 2"])
-
-
-@pytest.mark.parametrize("stride", [3, 0])
-def test_strides_that_do_not_divide(stride: int) -> None:
-    encoder = PatchMeanEncoder(1, (16, 16), (8, 8))
-    with pytest.raises(ValueError, match="stride"):
-        dense_features(encoder, torch.rand(1, 1, 16, 16), stride)

@@ -6,15 +6,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from matplotlib.colors import to_rgb
 from skimage.metrics import peak_signal_noise_ratio
 from torch import nn
 
-from monai_afire.apps.results.pictures.heat_map import MARK_COLOR
 from monai_afire.apps.studies import StudyImages, restoration_study
 from monai_afire.apps.studies.restoration import (
     Restorations,
-    restoration_figure,
     restoration_scores,
     restoration_summary,
     restorations,
@@ -22,7 +19,6 @@ from monai_afire.apps.studies.restoration import (
 from monai_afire.networks import AFiRe, ViTEncoder
 from monai_afire.networks.blocks.patches import patch_labels, patchify
 from monai_afire.transforms import synth_lesion_masks
-from monai_afire.visualize.figures import figure_to_array
 
 PATCH = (8, 8)
 
@@ -181,14 +177,3 @@ def test_study_takes_the_normal_images_of_every_network() -> None:
     assert [len(figure.axes) for figure in result.figures.values()] == [20, 16, 20, 16]
     known = StudyImages(images[[0]], group=["healthy"])  # no such group: all
     assert "1 images" in restoration_study({}, known, networks).question
-
-
-def test_figure_shows_what_was_hidden() -> None:
-    found = restorations(copying_network(), torch.full((2, 1, 32, 32), 0.5))
-    figure = restoration_figure(found, PATCH, [1], "title")
-    names = [axis.get_title() for axis in figure.axes]
-    assert names == ["normal", "with lesions", "mask tokens", "with mask tokens", "without"]
-    masked = np.asarray(figure.axes[2].images[0].get_array())
-    cyan = (masked == to_rgb(MARK_COLOR)).all(-1)
-    assert np.array_equal(cyan[::8, ::8].ravel(), found.hidden[1].numpy())
-    assert figure_to_array(figure).std() > 0
