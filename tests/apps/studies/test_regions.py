@@ -65,12 +65,6 @@ def test_clockwise_enlarged_and_shifted_by_hand() -> None:
     assert gone.isnan().all()
 
 
-def test_window_covers_its_part() -> None:
-    window = landmark_windows(ramp((17, 33)), torch.tensor([[8.0, 16.0]]), 0.5, (17, 33))
-    torch.testing.assert_close(window[0, :, 0, 0], torch.tensor([4.0, 8.0]), atol=1e-4, rtol=0)
-    torch.testing.assert_close(window[0, :, -1, -1], torch.tensor([12.0, 24.0]), atol=1e-4, rtol=0)
-
-
 def test_a_window_of_native_pixels_is_a_plain_cut() -> None:
     """448 of 1,024 pixels for an encoder of 448: here 7 of 16."""
     native = torch.rand(1, 1, 16, 16)
