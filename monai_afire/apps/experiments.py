@@ -31,20 +31,7 @@ from monai_afire.utils.files import write_text
 from monai_afire.utils.uncertain_labels import resolve_uncertain
 from monai_afire.visualize.figures import save_figure
 
-__all__ = [
-    "ExperimentError",
-    "Job",
-    "comparison_figure",
-    "comparison_markdown",
-    "comparison_table",
-    "main",
-    "patient_p_values",
-    "planned_jobs",
-    "read_arms",
-    "run_jobs",
-    "runs_table",
-    "write_tables",
-]
+__all__ = ["ExperimentError", "Job", "comparison_table", "main", "patient_p_values", "runs_table"]
 
 _FACTS = ["initialization", "label_fraction", "fold", "seed"]
 _EPILOG = """\
@@ -96,10 +83,9 @@ class Job:
         done = self.folder / "settings.json"
         settings = json.dumps({"config_files": self.config_files, **self.settings}, indent=2)
         if done.is_file():
-            same = done.read_text(encoding="utf-8") == settings
-            return (
-                "" if same else f"{self.folder} has a run of other settings: choose another folder"
-            )
+            if done.read_text(encoding="utf-8") == settings:
+                return ""
+            return f"{self.folder} has a run of other settings: choose another folder"
         self.folder.mkdir(parents=True, exist_ok=True)
         resume = (self.folder / "models" / "checkpoint.pt").is_file()
         steps = [(self.config_files, {**self.settings, "resume": resume})]
@@ -129,19 +115,7 @@ def _word(value: Any) -> str:
 
 
 def read_arms(path: str, shared: Mapping[str, Any]) -> dict[str, dict[str, Any] | None]:
-    """
-    The pre-trainings of a JSON file, see the help of the command.
-
-    Args:
-        path: the file.
-        shared: further settings of all pre-trainings.
-
-    Returns:
-        Name -> settings, among them "config_file"; None for random weights.
-
-    Raises:
-        ExperimentError: for a file without arms.
-    """
+    """The settings of each pre-training of a JSON file, with those that all share; None for random weights."""
     content = json.loads(Path(path).read_text(encoding="utf-8"))
     if not isinstance(content, dict) or not content.get("arms"):
         raise ExperimentError(f'{path}: write {{"config_file": ..., "arms": {{"name": {{...}}}}}}')
@@ -159,10 +133,7 @@ def planned_jobs(
     Every combination of what is compared, and the pre-training that it starts from, if any.
 
     Random weights are in the encoder of the first weights that are compared: the two differ in the weights alone.
-
-    Args:
-        options: of the command.
-        further: settings of all runs; those that begin with "pretraining::" are of the pre-trainings.
+    Further settings that begin with "pretraining::" are of the pre-trainings.
     """
     mark = "pretraining::"
     shared = {k.removeprefix(mark): v for k, v in further.items() if k.startswith(mark)}
@@ -173,13 +144,10 @@ def planned_jobs(
         raise ExperimentError("nothing to compare: give --initializations or --arms")
     reference = next((name for name, start in starts.items() if start), None)
     folds = [None] if options.num_folds is None else options.fold or range(options.num_folds)
+    fractions, frozen = options.label_fraction or [None], [False, True][: 1 + options.frozen]
     jobs = []
     for fraction, fold, seed, name, is_frozen in product(
-        options.label_fraction or [None],
-        folds,
-        options.seed,
-        starts,
-        [False, True] if options.frozen else [False],
+        fractions, folds, options.seed, starts, frozen
     ):
         source = name if starts[name] else reference
         start = None if source is None else starts[source]
@@ -220,12 +188,7 @@ def _pretraining(
 
 
 def run_jobs(jobs: Sequence[tuple[Job, Job | None]], num_processes: int) -> list[str]:
-    """
-    Do the pre-trainings, then the runs, some at a time; what is done is not done again.
-
-    Returns:
-        For each run the reason why it failed, or nothing.
-    """
+    """Do the pre-trainings, then the runs, some at a time: for each run the reason why it failed, or ""."""
     pretrainings = {str(job.folder): job for _, job in jobs if job is not None}
     with ThreadPoolExecutor(num_processes) as pool:
         failed = dict(zip(pretrainings, pool.map(Job.run, pretrainings.values()), strict=True))
@@ -284,20 +247,21 @@ def comparison_table(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFram
 
 
 def _compared(reference: pd.Series, values: pd.Series, is_reference: bool) -> dict[str, float]:
+    """The columns of one initialization."""
     own = values.dropna()
     facts = {"n": len(own), "mean": own.mean(), "sd": own.std()}
     if is_reference:
         return facts
     differences, first = (values - reference).dropna(), reference.dropna()
     can_test = min(len(first), len(own)) > 1 and first.var() + own.var() > 0
+    welch = stats.ttest_ind(first, own, equal_var=False).pvalue if can_test else np.nan
+    paired = stats.ttest_1samp(differences, 0.0).pvalue if differences.var() > 0 else np.nan
     return facts | {
         "difference": own.mean() - first.mean(),
-        "p_value": stats.ttest_ind(first, own, equal_var=False).pvalue if can_test else np.nan,
+        "p_value": welch,
         "pairs": len(differences),
         "higher": int((differences > 0).sum()),
-        "paired_p_value": stats.ttest_1samp(differences, 0.0).pvalue
-        if differences.var() > 0
-        else np.nan,
+        "paired_p_value": paired,
     }
 
 
@@ -315,9 +279,8 @@ def patient_p_values(jobs: Sequence[Job], num_samples: int = 1000) -> pd.DataFra
         reference = references[_part(job)]
         files = [each.folder / "predictions.csv" for each in (reference, job)]
         if job is not reference and all(file.is_file() for file in files):
-            one, other = (
-                _predictions(file, job.settings.get("uncertain", "ignore")) for file in files
-            )
+            uncertain = job.settings.get("uncertain", "ignore")
+            one, other = (_predictions(file, uncertain) for file in files)
             key = job.facts["initialization"], job.facts["label_fraction"]
             pairs.setdefault(key, []).append((one, other.loc[one.index]))
     rows = [("mean_auc", *key, _patient_p(tables, num_samples)) for key, tables in pairs.items()]
@@ -373,11 +336,7 @@ def comparison_markdown(comparison: pd.DataFrame) -> str:
         wide = cells.pivot(index="initialization", columns="labels", values="cell")
         wide = wide.loc[rows["initialization"].unique(), cells["labels"].unique()]
         head = ["initialization", *wide.columns]
-        lines = [
-            head,
-            ["---"] * len(head),
-            *([name, *row] for name, row in zip(wide.index, wide.values, strict=True)),
-        ]
+        lines = [head, ["---"] * len(head), *wide.reset_index().to_numpy().tolist()]
         parts.append(f"## {metric}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines))
     parts.append(
         "Mean ± standard deviation (number of runs, over seeds and folds); p: two-sided Welch t-test against the first "
@@ -407,15 +366,13 @@ def comparison_figure(comparison: pd.DataFrame) -> Figure:
     """Mean ± standard deviation over label fractions, a panel per metric and a line per initialization."""
     metrics = comparison["metric"].unique()
     figure = Figure(figsize=(4.6 * len(metrics), 3.6), dpi=130, layout="constrained")
-    for axis, metric in zip(
-        figure.subplots(1, len(metrics), squeeze=False)[0], metrics, strict=True
-    ):
+    axes = figure.subplots(1, len(metrics), squeeze=False)[0]
+    style = {"marker": "o", "capsize": 3}
+    for axis, metric in zip(axes, metrics, strict=True):
         rows = comparison[comparison["metric"] == metric]
         for name, line in rows.groupby("initialization", sort=False):
             labels = [_labels(fraction) for fraction in line["label_fraction"]]
-            axis.errorbar(
-                labels, line["mean"], line["sd"].fillna(0), marker="o", capsize=3, label=name
-            )
+            axis.errorbar(labels, line["mean"], line["sd"].fillna(0), label=name, **style)
         axis.set_title(metric, fontsize=10)
         axis.legend(fontsize=8, frameon=False)
     return figure
@@ -471,13 +428,8 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--config_file", nargs="+", required=True, help="the bundle's train.json, and overlays")
     add("--output_dir", required=True, help="folder of the results")
-    add(
-        "--initializations",
-        nargs="+",
-        default=[],
-        metavar="NAME=WEIGHTS",
-        help="see --weights of a bundle; NAME= for random ones",
-    )
+    weights = "see --weights of a bundle; NAME= for random ones"
+    add("--initializations", nargs="+", default=[], metavar="NAME=WEIGHTS", help=weights)
     add("--frozen", action="store_true", help="compare each with a frozen encoder, too")
     add("--arms", metavar="FILE", help="JSON file of pre-trainings to do first; see below")
     add("--seed", nargs="+", type=int, default=[0], help="seeds (default: 0)")
@@ -485,12 +437,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--fold", nargs="+", type=int, default=[], help="folds to leave out (default: all)")
     add("--num_folds", type=int, help="parts of a cross-validation (default: none)")
     add("--num_processes", type=int, default=1, help="runs at the same time (default: 1)")
-    add(
-        "--metrics",
-        nargs="+",
-        default=[],
-        help="names in metrics.json, such as mean_auc or per_class::Mass::auc",
-    )
+    metrics = "names in metrics.json, such as mean_auc or per_class::Mass::auc"
+    add("--metrics", nargs="+", default=[], help=metrics)
     return parser
 
 

@@ -131,11 +131,6 @@ def test_a_folder_of_other_settings_is_refused(
     assert "a-seed_0" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [[], ["--initializations", "a=b", "--epochs"]])
-def test_wrong_words_are_refused(bundle: Path, words: list[str]) -> None:
-    assert command(bundle, *words)[0] == 1
-
-
 def test_the_tests_are_those_of_scipy() -> None:
     values = {"a": [0.5, 0.6, 0.8], "b": [0.7, 0.75, 0.9]}
     rows = [

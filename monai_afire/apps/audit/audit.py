@@ -97,8 +97,7 @@ def audit_images(
     audited = _find_images(dataset_dir, datalist)
     folder = check_writable(output_dir)
     remedy = "choose another folder by --output_dir, or delete the results"
-    refuse = partial(refuse_existing, remedy=remedy)
-    by_main_rank(refuse, *(folder / name for name in _RESULTS))
+    by_main_rank(partial(refuse_existing, *(folder / name for name in _RESULTS), remedy=remedy))
     mark_results(folder, [item["image"] for item in audited.items])
     frame, pictures = measure_images(audited.items, num_workers)
     return by_main_rank(_report, audited, frame, pictures, folder, exclude, shown, fail_on)
@@ -149,27 +148,28 @@ def _near_duplicates(
 def _summary(frame: pd.DataFrame, found: Findings, fail_on: Collection[str]) -> dict[str, Any]:
     """The numbers of the findings."""
     abnormal = frame["abnormal"] == 1
-    filled = Counter(field for text in frame["identifying"] for field in text.split(", ") if text)
+    names = frame["image"]
     return {
         "images": len(frame),
         "kept": int(frame["kept"].sum()),
         "findings": {name: len(rows) for name, rows in found.items()},
         "abnormal": int(abnormal.sum()),
         "abnormal_findings": {name: int(abnormal[[*rows]].sum()) for name, rows in found.items()},
-        "identifying_fields": dict(filled),
-        "scanners": _occurrences(frame["scanner"]),
-        "views": _occurrences(frame["view"]),
+        "identifying_fields": dict(
+            Counter(_filled(frame["identifying"].str.split(", ").explode()))
+        ),
+        "scanners": _filled(frame["scanner"]).value_counts().to_dict(),
+        "views": _filled(frame["view"]).value_counts().to_dict(),
         "failed": {
-            name: {frame["image"][index]: text for index, text in found[name].items()}
-            for name in fail_on
+            each: {names[row]: text for row, text in found[each].items()} for each in fail_on
         },
         "rates": published_rates(),
     }
 
 
-def _occurrences(names: pd.Series) -> dict[str, int]:
-    """How often each name occurs, the most frequent first; "" is none."""
-    return {name: int(count) for name, count in names.value_counts().items() if name}
+def _filled(names: pd.Series) -> pd.Series:
+    """Those that are not ""."""
+    return names[names != ""]
 
 
 def _find_images(
@@ -219,16 +219,10 @@ def _origins(items: Sequence[Mapping[str, Any]], base: Path) -> pd.DataFrame:
     paths = [item["image"] for item in items]
     names = [path_from(path, base) for path in paths]
     given = [known_text(item.get("patient_id")) for item in items]
-    patients = file_patients(paths, names, given=given)
-    known = zip(patients, names, strict=True)
-    return pd.DataFrame(
-        {
-            "image": names,
-            "section": [item["section"] for item in items],
-            "patient": ["" if patient == name else patient for patient, name in known],
-            "abnormal": [_labeled_abnormal(item) for item in items],
-        }
-    )
+    frame = pd.DataFrame({"image": names, "section": [item["section"] for item in items]})
+    frame["patient"] = file_patients(paths, names, given=given)
+    frame["patient"] = frame["patient"].where(frame["patient"] != frame["image"], "")
+    return frame.assign(abnormal=[_labeled_abnormal(item) for item in items])
 
 
 def _labeled_abnormal(item: Mapping[str, Any]) -> int:
@@ -272,20 +266,13 @@ def _seen_view(item: Mapping[str, Any], view: str) -> dict[str, str]:
 def _write_table(frame: pd.DataFrame, found: Findings, path: Path) -> None:
     """One row per image; no cell runs as a formula in a spreadsheet, none has a value of a header."""
     own = [{name: rows[i] for name, rows in found.items() if i in rows} for i in frame.index]
-    readable = frame["unreadable"] == ""
-    table = pd.DataFrame(
-        {
-            "image": frame["image"].map(harmless),
-            "section": frame["section"].map(harmless),
-            "width": frame["width"].astype("Int64").where(readable),
-            "height": frame["height"].astype("Int64").where(readable),
-            "view": frame["view"],
-            "kept": frame["kept"],
-            "findings": [" ".join(texts) for texts in own],
-            "details": [
-                "; ".join(f"{name}: {text}" for name, text in texts.items()) for texts in own
-            ],
-        }
+    table = frame[["image", "section", "width", "height", "view", "kept"]].assign(
+        image=frame["image"].map(harmless),
+        section=frame["section"].map(harmless),
+        findings=[" ".join(texts) for texts in own],
+        details=["; ".join(f"{name}: {text}" for name, text in texts.items()) for texts in own],
     )
+    sides = table[["width", "height"]].astype("Int64")
+    table[["width", "height"]] = sides.where(frame["unreadable"] == "")
     with atomic_path(path) as temporary:
         table.to_csv(temporary, index=False, encoding="utf-8", errors="replace")

@@ -53,55 +53,25 @@ class Check(NamedTuple):
 CHECKS = (
     Check("unreadable", "Unreadable", "Copy or export the file again."),
     Check("blank", "Blank", "The picture has nearly one gray level."),
-    Check(
-        "saturated",
-        "Saturated",
-        "Much of the picture is at its largest or smallest value. Check the window.",
-    ),
+    Check("saturated", "Saturated", "Much is at the largest or smallest value. Check the window."),
     Check("exact_duplicate", "Exact duplicates", "Files with the same bytes. One of them is kept."),
-    Check(
-        "near_duplicate",
-        "Near duplicates",
-        "The same picture, compressed, resized or exposed again.",
-    ),
-    Check(
-        "not_chest", "Not a chest radiograph", "By the picture: opaque lungs may look so. Decide."
-    ),
+    Check("near_duplicate", "Near duplicates", "Compressed, resized or exposed again."),
+    Check("not_chest", "Not a chest radiograph", "Opaque lungs may look so, too. Decide."),
     Check("other_view", "Other view or body part", "By the DICOM header, such as a lateral view."),
     Check("two_views", "Two views in one picture", "By the picture. Cut it into two files."),
-    Check(
-        "partial_lungs",
-        "Lungs cut off",
-        "The lungs reach the upper or lower edge, or only one was found.",
-    ),
+    Check("partial_lungs", "Lungs cut off", "They reach an edge, or only one was found."),
     Check("rotated", "Rotated", "By the picture. Turn the file upright."),
-    Check(
-        "mirrored",
-        "Mirrored",
-        "The heart is on the wrong side: by an opaque or collapsed lung, too. Decide.",
-    ),
+    Check("mirrored", "Mirrored", "Or an opaque or collapsed lung has moved the heart. Decide."),
     Check("inverted", "Inverted", "By the picture: dense parts are dark. Invert the file."),
     Check("text", "Burnt-in text", "A line of letters. Look for names."),
     Check("borders", "Large borders", "Crop the uniform border."),
+    Check("exposure", "Exposure outliers", "Brightness or contrast unlike others of the scanner."),
     Check(
-        "exposure",
-        "Exposure outliers",
-        "Brightness or contrast far from the other images of the scanner.",
+        "resolution", "Resolution outliers", "Below half or above twice the scanner's usual side."
     ),
-    Check(
-        "resolution",
-        "Resolution outliers",
-        "Less than half or more than twice the usual side of the scanner.",
-    ),
-    Check(
-        "patient_in_splits", "Patient in several splits", "One patient must stay in one section."
-    ),
+    Check("patient_in_splits", "Patient in several splits", "Keep a patient in one section."),
     Check("no_patient", "Patient unknown", 'Give "patient_id" in a datalist.'),
-    Check(
-        "identifying_header",
-        "Identifying header fields",
-        "Fields are filled. De-identify before you share files.",
-    ),
+    Check("identifying_header", "Identifying header fields", "De-identify before you share files."),
 )
 
 # What is judged by the picture may be disease: it is shown for a decision, and left out only if that is asked for.
@@ -135,10 +105,8 @@ _RATES = {
 
 def published_rates() -> dict[str, dict[str, float]]:
     """Sensitivity and false alarms of the checks by the picture, which were measured."""
-    return {
-        name: {"sensitivity": sensitivity, "false_alarms": false_alarms}
-        for name, (sensitivity, false_alarms) in _RATES.items()
-    }
+    names = ("sensitivity", "false_alarms")
+    return {check: dict(zip(names, rates, strict=True)) for check, rates in _RATES.items()}
 
 
 def find(frame: pd.DataFrame, pairs: Iterable[tuple[int, int, float]]) -> dict[str, dict[int, str]]:
@@ -146,67 +114,56 @@ def find(frame: pd.DataFrame, pairs: Iterable[tuple[int, int, float]]) -> dict[s
     Apply all checks.
 
     Args:
-        frame: one row per image with the measurements, "rotated", "mirrored" and the other probabilities in [0, 1],
-            "quarter_turns", "lungs_at_edge", "second_lung", "section", "patient" ("" if unknown) and "image"; perhaps
-            "abnormal", 1 for images that are labeled with findings.
+        frame: one row per image with the measurements of :func:`measure_images`, "section", "patient" ("" if unknown)
+            and "image"; perhaps "abnormal", 1 for images that are labeled with findings.
         pairs: near duplicates, see :func:`near_duplicates`.
 
     Returns:
         Name of the check -> row -> detail.
     """
     readable = frame["unreadable"] == ""
-    blank = readable & (frame["spread"] < THRESHOLDS["spread"])
-    picture = readable & ~blank
+    picture = readable & (frame["spread"] >= THRESHOLDS["spread"])
     found: dict[str, dict[int, str]] = {check.name: {} for check in CHECKS}
-    found["unreadable"] = frame["unreadable"][~readable].to_dict()
-    found["blank"] = _shown(frame, blank, "one gray level, or nearly so")
-    found["other_view"] = _shown(frame, readable & (frame["other_view"] != ""), "{other_view}")
-    found["no_patient"] = _shown(frame, frame["patient"] == "", "no identifier")
-    found["identifying_header"] = _shown(frame, frame["identifying"] != "", "{identifying}")
+    chosen = {
+        "unreadable": (~readable, "{unreadable}"),
+        "blank": (readable & ~picture, "one gray level, or nearly so"),
+        "other_view": (readable & (frame["other_view"] != ""), "{other_view}"),
+        "no_patient": (frame["patient"] == "", "no identifier"),
+        "identifying_header": (frame["identifying"] != "", "{identifying}"),
+    }
+    found |= {name: _shown(frame, rows, text) for name, (rows, text) in chosen.items()}
     found["patient_in_splits"] = _split_patients(frame)
-    found |= _spoiled_pictures(frame[picture])
-    found |= _unusual_views(frame[picture])
+    found |= _by_picture(frame[picture])
     found |= _outliers(frame[picture])
     found |= _duplicates(frame[picture], pairs)
     return found
 
 
-def _above(frame: pd.DataFrame, name: str) -> pd.Series:
-    """Where a measurement is above its threshold."""
-    return frame[name] > THRESHOLDS[name]
-
-
-def _spoiled_pictures(frame: pd.DataFrame) -> dict[str, dict[int, str]]:
-    """Pictures that lost gray levels, or have something other than a body in them."""
-    clipped = _above(frame, "white") | _above(frame, "black_inside")
-    lost = "{white:.0%} white, {black_inside:.0%} of the middle black"
-    text = frame["letters"] >= THRESHOLDS["letters"]
-    return {
-        "saturated": _shown(frame, clipped, lost),
-        "text": _shown(frame, text, "{letters} letters in a line"),
-        "borders": _shown(frame, _above(frame, "border"), "{border:.0%} of the area"),
-    }
-
-
-def _unusual_views(frame: pd.DataFrame) -> dict[str, dict[int, str]]:
-    """Pictures that show no upright, whole and single frontal chest."""
-    strange = _above(frame, "not_chest")
-    double = ~strange & _above(frame, "two_views")
+def _by_picture(frame: pd.DataFrame) -> dict[str, dict[int, str]]:
+    """Pictures that lost gray levels, hold something other than a body, or no upright, whole and single chest."""
+    above = {name: frame[name] > limit for name, limit in THRESHOLDS.items() if name in frame}
+    strange = above["not_chest"]
+    double = ~strange & above["two_views"]
     chest = ~strange & ~double
     # half a chest looks turned or like no chest, so those findings do not hide this one
     single = frame["second_lung"] < THRESHOLDS["second_lung"]
-    partial = ~double & (single | _above(frame, "lungs_at_edge"))
+    partial = ~double & (single | above["lungs_at_edge"])
+    lost = "{white:.0%} white, {black_inside:.0%} of the middle black"
     cut = "{lungs_at_edge:.0%} of the lungs' length at an edge, smaller lung {second_lung:.0%} of the larger"
     turn = "turned by {quarter_turns} x 90 degrees counterclockwise, probability {rotated:.2f}"
-    mirrored, inverted = chest & _above(frame, "mirrored"), chest & _above(frame, "inverted")
-    return {
-        "not_chest": _shown(frame, strange, "probability {not_chest:.2f}"),
-        "two_views": _shown(frame, double, "probability {two_views:.2f}"),
-        "partial_lungs": _shown(frame, partial, cut),
-        "rotated": _shown(frame, chest & _above(frame, "rotated"), turn),
-        "mirrored": _shown(frame, mirrored, "probability {mirrored:.2f}"),
-        "inverted": _shown(frame, inverted, "probability {inverted:.2f}"),
+    text = frame["letters"] >= THRESHOLDS["letters"]
+    chosen = {
+        "saturated": (above["white"] | above["black_inside"], lost),
+        "text": (text, "{letters} letters in a line"),
+        "borders": (above["border"], "{border:.0%} of the area"),
+        "not_chest": (strange, "probability {not_chest:.2f}"),
+        "two_views": (double, "probability {two_views:.2f}"),
+        "partial_lungs": (partial, cut),
+        "rotated": (chest & above["rotated"], turn),
+        "mirrored": (chest & above["mirrored"], "probability {mirrored:.2f}"),
+        "inverted": (chest & above["inverted"], "probability {inverted:.2f}"),
     }
+    return {name: _shown(frame, rows, text) for name, (rows, text) in chosen.items()}
 
 
 def _shown(frame: pd.DataFrame, chosen: pd.Series, text: str) -> dict[int, str]:
@@ -228,12 +185,13 @@ def _outliers(frame: pd.DataFrame) -> dict[str, dict[int, str]]:
     side = (frame["height"] * frame["width"]) ** 0.5
     ratio = side / side.groupby(group).transform("median")
     ratio = ratio.combine(1 / ratio, max)
-    exposed, sized = far[far > THRESHOLDS["exposure"]], frame[ratio > THRESHOLDS["resolution"]]
+    exposed = far[far > THRESHOLDS["exposure"]]
+    sized = ratio > THRESHOLDS["resolution"]
     return {
         "exposure": {
-            index: f"{value:.1f} deviations from the median" for index, value in exposed.items()
+            row: f"{value:.1f} deviations from the median" for row, value in exposed.items()
         },
-        "resolution": _shown(sized, sized["width"] > 0, "{width} x {height} pixels"),
+        "resolution": _shown(frame, sized, "{width} x {height} pixels"),
     }
 
 

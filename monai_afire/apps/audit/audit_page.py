@@ -26,37 +26,23 @@ def write_page(
     exclude: Collection[str],
     shown: int,
 ) -> None:
-    """
-    Write the findings as one HTML file with their pictures in it, at most ``shown`` per check.
-
-    Args:
-        path: the page.
-        summary: the numbers of :func:`monai_afire.apps.audit.audit_images`.
-        found: name of a check -> row -> detail.
-        frame: a row per image with its "path" and its name, "image".
-        exclude: checks whose images the cleaned datalist leaves out.
-        shown: largest number of pictures per check.
-    """
+    """Write the findings as one HTML file with their pictures in it, at most ``shown`` per check."""
     checks = []
     for check in CHECKS:
         rows = found[check.name]
+        names, paths = frame["image"], frame["path"]
         cards = [
-            {
-                "name": frame["image"][index],
-                "detail": detail,
-                "picture": _picture(frame["path"][index]),
-            }
+            {"name": names[index], "detail": detail, "picture": _picture(paths[index])}
             for index, detail in list(rows.items())[:shown]
         ]
-        checks.append(
-            {
-                "check": check,
-                "count": len(rows),
-                "abnormal": summary["abnormal_findings"][check.name],
-                "sensitivity": summary["rates"].get(check.name, {}).get("sensitivity"),
-                "cards": cards,
-                "excludes": check.name in exclude,
-            }
-        )
+        facts = {
+            "check": check,
+            "count": len(rows),
+            "abnormal": summary["abnormal_findings"][check.name],
+            "sensitivity": summary["rates"].get(check.name, {}).get("sensitivity"),
+            "cards": cards,
+            "excludes": check.name in exclude,
+        }
+        checks.append(facts)
     page = render_page("monai_afire.apps.audit", "audit.html", summary=summary, checks=checks)
     write_text(path, page)

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -59,9 +60,6 @@ _EDGE = 2  # pixels of 64
 _UNIFORM = 0.02  # largest spread of a row or column that belongs to a border
 
 
-_Measured = tuple[list[dict[str, Any]], torch.Tensor]  # rows and small pictures of a batch
-
-
 def measure_images(
     items: Sequence[Mapping[str, Any]], num_workers: int
 ) -> tuple[pd.DataFrame, NDArray[np.float16]]:
@@ -86,21 +84,21 @@ def measure_images(
 @torch.inference_mode()
 def _measured(
     batches: Sequence[Sequence[Mapping[str, Any]]], num_workers: int
-) -> Iterator[_Measured]:
-    """Measurements of batches, one of which is in memory at a time."""
+) -> Iterator[tuple[list[dict[str, Any]], torch.Tensor]]:
+    """Rows and small pictures of batches, one of which is in memory at a time."""
     networks = PoseClassifier.released(), LungFinder.released(), ViewClassifier.released()
     data = Dataset([item for batch in batches for item in batch], measure_radiograph)
     loader = DataLoader(data, batch_size=_BATCH, num_workers=num_workers, collate_fn=list)
     for batch in tqdm(loader, "audit", unit="batch", dynamic_ncols=True, disable=global_rank() > 0):
         small = torch.stack([row.pop("small") for row in batch])
-        found = _probabilities(small, *networks)
+        found = _probabilities(small, *networks).to_dict("records")
         pictures = torch.nn.functional.avg_pool2d(small, 2)[:, 0].half()
         yield [{**row, **own} for row, own in zip(batch, found, strict=True)], pictures
 
 
 def _probabilities(
     small: torch.Tensor, classifier: PoseClassifier, finder: LungFinder, views: ViewClassifier
-) -> list[dict[str, Any]]:
+) -> pd.DataFrame:
     """What the networks say of pictures ``(B, 1, 64, 64)``."""
     poses, qualities = classifier(small)
     poses = poses.softmax(1)
@@ -112,8 +110,7 @@ def _probabilities(
         **dict(zip(QUALITIES, qualities.sigmoid().T, strict=True)),
     }
     facts = {name: values.numpy() for name, values in columns.items()}
-    found = pd.DataFrame({**facts, **lung_facts(finder(small)[:, 0] > 0.5)})
-    return [row._asdict() for row in found.itertuples(index=False)]
+    return pd.DataFrame({**facts, **lung_facts(finder(small)[:, 0] > 0.5)})
 
 
 def measure_radiograph(item: Mapping[Hashable, Any]) -> dict[str, Any]:
@@ -131,7 +128,7 @@ def measure_radiograph(item: Mapping[Hashable, Any]) -> dict[str, Any]:
     unreadable = loaded["unreadable"].removeprefix(f"{path}: ")
     return {
         "unreadable": unreadable,
-        "digest": "" if unreadable else content_digest(path),
+        "digest": "" if unreadable else sha256(Path(path).read_bytes()).hexdigest(),
         "height": image.shape[0],
         "width": image.shape[1],
         **header_facts(header_of(path, (*SCANNER_ELEMENTS, *IDENTIFYING))),
@@ -140,12 +137,6 @@ def measure_radiograph(item: Mapping[Hashable, Any]) -> dict[str, Any]:
         "letters": longest_text(image),
         "small": small_picture(image),
     }
-
-
-def content_digest(path: str) -> str:
-    """SHA-256 of a file."""
-    with open(path, "rb") as file:
-        return sha256(file.read()).hexdigest()
 
 
 def header_facts(header: Header) -> dict[str, str]:
@@ -163,10 +154,9 @@ def exposure(image: NDArray[np.float32]) -> dict[str, float]:
     """
     Range, brightness and clipping of a picture ``(H, W)`` in [0, 1].
 
-    Returns:
-        "spread" from the 1 % to the 99 % quantile, "brightness" (median), "contrast" (between quartiles), "white",
-        share of the pixels at the largest value, and "black_inside", share at the smallest value in the middle, half as
-        high and wide: dark air around the patient is not counted.
+    "spread" goes from the 1 % to the 99 % quantile, "contrast" between quartiles. "white" is the share of the pixels at
+    the largest value, "black_inside" that at the smallest value in the middle, half as high and wide: dark air around
+    the patient is not counted.
     """
     middle = image[tuple(slice(side // 4, side - side // 4) for side in image.shape)]
     low, first, median, third, high = np.quantile(image, (0.01, 0.25, 0.5, 0.75, 0.99))
@@ -193,9 +183,8 @@ def lung_facts(lungs: torch.Tensor) -> dict[str, list[float]]:
     """
     What cut lungs look like, from masks of lungs ``(B, H, W)``.
 
-    Returns:
-        "lungs_at_edge", how far they touch the upper or lower edge, as a fraction of the root of their area; and
-        "second_lung", the area of the second largest part as a fraction of the largest's, small where one is missing.
+    "lungs_at_edge" is how far they touch the upper or lower edge, as a fraction of the root of their area;
+    "second_lung" the area of the second largest part as a fraction of the largest's, small where one is missing.
     """
     upper, lower = lungs[:, :_EDGE].any(1).sum(1), lungs[:, -_EDGE:].any(1).sum(1)
     touching = torch.maximum(upper, lower)

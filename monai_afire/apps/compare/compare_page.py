@@ -41,15 +41,7 @@ _LEGEND = ("encoder, 95 % interval", "best baseline, 95 % interval", "chance")
 def write_page(
     path: str | os.PathLike, table: pd.DataFrame, maps: Sequence[Mapping[str, Any]], **facts: Any
 ) -> None:
-    """
-    Write the page.
-
-    Args:
-        path: the file.
-        table: of :func:`monai_afire.apps.compare.results.results_table`.
-        maps: of :func:`embedding_maps`.
-        facts: further values for the template.
-    """
+    """Write the page of :func:`results_table`, :func:`embedding_maps` and further values of the template."""
     largest = table.groupby(["question", "setting"])["auc"].transform("max")
     rows = table.assign(best=table["auc"] == largest).to_dict("records")
     plots = {
@@ -64,16 +56,10 @@ def embedding_maps(
     name: str, features: NDArray, groups: Mapping[str, Sequence[str]]
 ) -> list[dict[str, Any]]:
     """
-    Two principal components of features, once for each way to color the images.
+    Two principal components of features ``(M, D)``, once for each way to color the images, such as by "view".
 
-    Args:
-        name: of the encoder.
-        features: ``(M, D)``.
-        groups: way to color, such as "view" -> group of each image. The rare groups share a color.
-
-    Returns:
-        "name", "by", "groups" (name -> images) and "picture" of each; none for fewer than three images, which span no
-        plane.
+    "name", "by", "groups" (name -> images; the rare ones share a color) and "picture" of each; none for fewer than
+    three images, which span no plane.
     """
     if len(features) < _MIN_IMAGES:
         return []
@@ -89,15 +75,7 @@ def embedding_maps(
 
 
 def interval_plot(table: pd.DataFrame) -> Figure:
-    """
-    A block for each setting: the band of the best baseline, and on it a dot with its interval for each encoder.
-
-    Args:
-        table: rows with "setting", "name", "is_encoder", "auc", "low" and "high".
-
-    Returns:
-        The figure.
-    """
+    """A block for each setting: the band of the best baseline, and on it a dot with its interval for each encoder."""
     encoders = table[table["is_encoder"]]
     settings = list(dict.fromkeys(table["setting"]))
     num_rows = len(settings) + len(encoders)

@@ -103,6 +103,7 @@ def compare_encoders(
 
 
 def _empty_folder(output_dir: str | os.PathLike) -> Path:
+    """The folder of the results, which must hold nothing."""
     folder = check_writable(output_dir)
     if any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty: choose another folder by --output_dir")
@@ -120,51 +121,43 @@ def _report(
     features = {each.name: tokens[each.name].mean(1, dtype=np.float32) for each in seen}
     features[PIXELS] = pixel_components(features[PIXELS], cohort.rows(LEARN))
     pictures = tokens[_EXPOSURE].astype(np.float32).reshape(-1, *_PIXELS)
-    answers = list(controls(cohort, pictures)) if len(cohort.painted_rows()) else []
+    has_normals = len(cohort.painted_rows()) > 0
+    answers = list(controls(cohort, pictures)) if has_normals else []
     for each in tqdm(seen, desc="questions", unit="encoder"):
         answers += classification(cohort, each.name, features[each.name])
-        if len(cohort.painted_rows()):
-            answers += detection(
-                cohort, each.name, each.encoder.grid_size, tokens[each.name], painted[each.name]
-            )
+        if has_normals:
+            own = tokens[each.name], painted[each.name]
+            answers += detection(cohort, each.name, each.encoder.grid_size, *own)
     table = results_table(cohort, tqdm(answers, desc="intervals", unit="answer"))
-    return _write(folder, cohort, table, features, seen[0].field_of_view)
-
-
-def _findings(cohort: Cohort) -> dict[str, list[str]]:
-    """Those that some evaluated images have and others do not, and those that there is no AUC of."""
-    labels = cohort.labels[cohort.rows(EVALUATE)]
-    answered = (labels == 1).any(0) & (labels == 0).any(0)
-    names = np.array(cohort.names, dtype=object)
-    return {"findings": names[answered].tolist(), "unanswered": names[~answered].tolist()}
-
-
-def _write(
-    folder: Path,
-    cohort: Cohort,
-    table: pd.DataFrame,
-    features: Mapping[str, NDArray],
-    view: str,
-) -> str:
-    """The three files; returns the sentence."""
-    evaluated = cohort.table[cohort.table["role"] == EVALUATE]
-    sentence = verdict(table, len(evaluated))
-    facts = {
-        "sentence": sentence,
-        "images": len(evaluated),
-        "patients": evaluated["patient"].nunique(),
-        **_findings(cohort),
-        "learned_from": len(cohort.items) - len(evaluated),
-        "field_of_view": view,
-        "unasked": unasked_settings(cohort),
-    }
-    several = [by for by in ("label", "scanner", "view") if evaluated[by].nunique() > 1]
-    groups = {by: evaluated[by].tolist() for by in several}
-    maps: list[dict[str, Any]] = []
-    for name, own in features.items():
-        maps += embedding_maps(name, own[evaluated.index], groups)
+    facts = _facts(cohort, table, seen[0].field_of_view)
     numbers = json_safe({**facts, "results": table.to_dict("records")})
     write_text(folder / "compare.json", json.dumps(numbers, indent=1))
     write_text(folder / "compare.csv", table.to_csv(index=False))
-    write_page(folder / "compare.html", table, maps, **facts)
-    return sentence
+    write_page(folder / "compare.html", table, _maps(cohort, features), **facts)
+    return facts["sentence"]
+
+
+def _facts(cohort: Cohort, table: pd.DataFrame, field_of_view: str) -> dict[str, Any]:
+    """What was compared, and the sentence; an AUC takes images that have a finding, and others that do not."""
+    rows = cohort.rows(EVALUATE)
+    labels, names = cohort.labels[rows], np.array(cohort.names, dtype=object)
+    answered = (labels == 1).any(0) & (labels == 0).any(0)
+    return {
+        "sentence": verdict(table, len(rows)),
+        "images": len(rows),
+        "patients": cohort.table["patient"].iloc[rows].nunique(),
+        "findings": names[answered].tolist(),
+        "unanswered": names[~answered].tolist(),
+        "learned_from": len(cohort.items) - len(rows),
+        "field_of_view": field_of_view,
+        "unasked": unasked_settings(cohort),
+    }
+
+
+def _maps(cohort: Cohort, features: Mapping[str, NDArray]) -> list[dict[str, Any]]:
+    """Maps of the evaluated images, colored by what they do not have in common."""
+    evaluated = cohort.table.iloc[cohort.rows(EVALUATE)]
+    several = [by for by in ("label", "scanner", "view") if evaluated[by].nunique() > 1]
+    groups = {by: evaluated[by].tolist() for by in several}
+    maps = [embedding_maps(name, own[evaluated.index], groups) for name, own in features.items()]
+    return [one for own in maps for one in own]

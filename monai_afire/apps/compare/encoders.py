@@ -35,18 +35,16 @@ from monai_afire.utils.distributed import barrier, global_rank, share_of
 
 _RANDOM = ":random"  # behind a file, as behind the names of other libraries
 _BATCH = 32
-_SIDE = (
-    512  # of the pictures that lesions are painted into, and that every encoder shrinks to its size
-)
+_SIDE = 512  # of pictures that lesions are painted into, which every encoder shrinks to its size
 
 
 class ComparedEncoder(NamedTuple):
     """
-    An encoder with the preparation of its images.
+    An encoder in evaluation mode, with the preparation of its images.
 
     Attributes:
         name: to show.
-        encoder: in evaluation mode.
+        encoder: of gray images.
         standardize: whether its images have standardized contrast.
         field_of_view: "image", or "lungs" for the square around them.
     """
@@ -60,15 +58,7 @@ class ComparedEncoder(NamedTuple):
     def encode(
         self, images: torch.Tensor, device: torch.device | str = "cpu"
     ) -> NDArray[np.float16]:
-        """
-        Prepare and encode images ``(B, 1, H, W)`` in [0, 1], of any size.
-
-        Returns:
-            Tokens ``(B, L, D)``.
-
-        Raises:
-            ValueError: when tokens are not finite.
-        """
+        """Prepare and encode images ``(B, 1, H, W)`` in [0, 1], of any size: tokens ``(B, L, D)``, all finite."""
         seen = F.interpolate(images, self.encoder.img_size, mode="area")
         if self.standardize:
             seen = torch.stack([torch.as_tensor(StandardizeContrast()(image)) for image in seen])

@@ -47,23 +47,20 @@ def results_table(cohort: Cohort, answers: Iterable[Answer], draws: int = 1000) 
         weights = patient_weights(patients, draws, include_original=True)
         auc, *drawn = np.mean([bootstrap_aucs(labels, each, weights) for each in scores], axis=0)
         low, high = pd.Series(drawn).quantile(_INTERVAL)
-        rows.append(
-            {
-                "question": question,
-                "setting": setting,
-                "name": name,
-                "is_encoder": name not in (PIXELS, *CONTROLS),
-                "images": len(patients),
-                "auc": auc,
-                "low": low,
-                "high": high,
-                "baseline": None,
-                "difference": np.nan,
-                "p_value": np.nan,
-            }
-        )
+        row = {
+            "question": question,
+            "setting": setting,
+            "name": name,
+            "is_encoder": name not in (PIXELS, *CONTROLS),
+            "images": len(patients),
+            "auc": auc,
+            "low": low,
+            "high": high,
+        }
+        rows.append(row)
         samples.append(np.array(drawn))
     table = pd.DataFrame(rows).dropna(subset="auc")
+    table = table.assign(baseline=None, difference=np.nan, p_value=np.nan)
     for (question, _), group in table.groupby(["question", "setting"]):
         best = group.loc[~group["is_encoder"], "auc"].idxmax()
         suffices = enough_patients(*truth(cohort, question))

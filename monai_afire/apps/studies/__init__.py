@@ -5,7 +5,8 @@ Property studies of an encoder's features, with nothing trained on top of them.
 
 A study is a function of encoders and images, one module per question: the study first, then its measures and its
 figures. All share ``images``, what they compare, ``regions``, what is cut out of them, ``features``, what encoders make
-of it, and ``figures``. ``property_report`` writes the page of all studies:
+of it, and ``figures``. All studies take the encoders by name, the images, and, where it matters, ``max_images`` (of
+more, a sample), a ``seed`` and a ``batch_size`` of the encoders. ``property_report`` writes the page of all studies:
 
     >>> import tempfile, torch
     >>> from monai_afire.networks import ViTEncoder

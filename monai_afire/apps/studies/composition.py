@@ -61,13 +61,9 @@ def composition_study(
     Composition, decomposition and retrieval of patches (ACE, section 5.1).
 
     Args:
-        encoders: by name.
-        images: any.
         side: smallest and largest side of a patch as a share of the image's. The paper prints 0.3 to 0.6 for the
             decomposition and none for the composition.
         gallery: how many to match with.
-        seed: of the patches.
-        batch_size: pictures in a pass of an encoder.
     """
     compositions, summaries = {}, {}
     for name, encoder in encoders.items():

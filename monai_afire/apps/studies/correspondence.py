@@ -70,8 +70,6 @@ def correspondence_study(
     Landmark correspondence across patients and perturbations (PEAC, Fig. 5; ACE, Fig. 7).
 
     Args:
-        encoders: by name.
-        images: with landmarks.
         reference: indices of the reference images, or how many to take.
         stride: pixels between two places that are compared; PEAC and ACE take 8. Where it does not divide an encoder's
             patch, the next smaller that does.
@@ -79,9 +77,6 @@ def correspondence_study(
         windows: whether to add the errors by sliding windows, see :func:`window_correspondence`: a pass of the encoder
             for each place. Images are the native ones, where the size differs resized so that a window of the encoder's
             size is 448 / 1024 of the side, and the stride with them.
-        max_images: the most images to use; a seeded sample of more.
-        seed: of the sampling.
-        batch_size: pictures in a pass of an encoder.
     """
     sampled = images.sample(max_images, seed)
     number = len(sampled.image)

@@ -63,14 +63,9 @@ def cosegmentation_study(
     Zero-shot co-segmentation (PEAC, Fig. 7).
 
     Args:
-        encoders: by name.
-        images: with masks.
         num_clusters: segments that the images are cut into.
         reference: indices among these images, or how many, whose masks say which segments are an organ.
         stride: pixels per cell; where it does not divide an encoder's patch, the next smaller that does.
-        max_images: the most images to use; a seeded sample of more.
-        seed: of the sampling and of the clusters.
-        batch_size: pictures in a pass of an encoder.
 
     Raises:
         ValueError: when no image is left to score.

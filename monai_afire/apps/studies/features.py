@@ -46,7 +46,7 @@ def token_features(
     starts = range(0, max(number, 1), batch_size)
     features = []
     with eval_mode(encoder), torch.no_grad():
-        for start in tqdm(starts, "encoding", unit="batch", leave=False):
+        for start in tqdm(starts, "encoding", unit="batch", leave=False, disable=len(starts) < 2):
             rows = slice(start, min(start + batch_size, number))
             tokens = encoder(pictures(rows).to(encoder.mean))
             features.append(at_least_float32(reduce(tokens)))
@@ -183,7 +183,8 @@ class FeatureMaps:
 
     def __call__(self, indices: Sequence[int]) -> Iterator[torch.Tensor]:
         """Features ``(m, D, *cells)`` of a few of the indexed images at a time."""
-        for start in range(0, len(indices), self.chunk):
+        starts = range(0, len(indices), self.chunk)
+        for start in tqdm(starts, "dense features", unit="batch", leave=False):
             images = self.images[list(indices[start : start + self.chunk])].to(self.device)
             features = dense_features(self.encoder, images, self.stride, self.batch_size)
             yield features if self.mean is None else _without(features, self.mean)

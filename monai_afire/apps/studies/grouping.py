@@ -57,16 +57,7 @@ def position_map_study(
     seed: int = 0,
     batch_size: int = 32,
 ) -> StudyResult:
-    """
-    Tokens by their position in the image (AFiRe, Fig. 5 b).
-
-    Args:
-        encoders: by name.
-        images: any.
-        max_images: the most images to use; a seeded sample of more.
-        seed: of the sampling and of t-SNE.
-        batch_size: images in a pass of an encoder.
-    """
+    """Tokens by their position in the image (AFiRe, Fig. 5 b)."""
     sampled = images.sample(max_images, seed)
 
     def tokens(encoder: RadiographEncoder) -> tuple[torch.Tensor, list[str]]:
@@ -93,12 +84,7 @@ def landmark_map_study(
     Windows around landmarks by landmark (PEAC, Fig. 6; ACE, Fig. 6).
 
     Args:
-        encoders: by name.
-        images: with landmarks.
         window: side of the window as a fraction of the image's; ACE takes 448 of 1024 pixels.
-        max_images: the most images to use; a seeded sample of more.
-        seed: of the sampling and of t-SNE.
-        batch_size: windows in a pass of an encoder.
     """
     sampled = images.sample(max_images, seed)
     places = sampled.detailed_landmarks()
@@ -122,16 +108,7 @@ def image_map_study(
     seed: int = 0,
     batch_size: int = 32,
 ) -> StudyResult:
-    """
-    Images by their disease set, or any other group (AFiRe, Fig. 5 a and appendix F).
-
-    Args:
-        encoders: by name.
-        images: with groups.
-        max_images: the most images to use; a seeded sample of more.
-        seed: of the sampling and of t-SNE.
-        batch_size: images in a pass of an encoder.
-    """
+    """Images by their disease set, or any other group (AFiRe, Fig. 5 a and appendix F)."""
     sampled = images.sample(max_images, seed)
     groups = [str(group) for group in sampled.known("group")]
 

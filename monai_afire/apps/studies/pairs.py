@@ -48,14 +48,11 @@ def pair_study(
     Landmark correspondence within pairs of images, as in FIRE.
 
     Args:
-        encoders: by name.
-        images: not used.
         items: of a datalist. A pair has the files "image" and "image_2", and "landmarks" and "landmarks_2", as many, in
             pixels of their files, (row, column); without any pair among them the study is left out.
         transform: loads and resizes "image"; metadata must be kept.
         stride: pixels between two places that are compared; where it does not divide an encoder's patch, the next
             smaller that does.
-        batch_size: copies of images in a pass of an encoder.
 
     Raises:
         ValueError: for pairs that lack landmarks, or have images or landmarks of different shapes.

@@ -55,10 +55,8 @@ def prototype_study(
     An atlas of the prototypes of AFiRe networks.
 
     Args:
-        encoders: not used.
         images: any; with masks the atlas is compared with organs.
         networks: AFiRe networks by the names that the report shows.
-        batch_size: images in a pass.
 
     Raises:
         NothingToCompareError: for a network that contrasts features, it has no clusters.

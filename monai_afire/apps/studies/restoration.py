@@ -74,14 +74,10 @@ def restoration_study(
     Restorations with and without mask tokens (AFiRe, Fig. 9 and 10).
 
     Args:
-        encoders: not used.
-        images: any.
         networks: AFiRe networks by the names that the report shows.
         lesion_options: see :func:`restorations`.
         normal_group: lesions are added to the images of this group only; to all where groups are unknown or none has
             this name.
-        seed: of the lesions.
-        batch_size: images in a pass.
     """
     groups = images.group or []
     normal = [row for row, group in enumerate(groups) if group == normal_group]

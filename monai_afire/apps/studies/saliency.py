@@ -65,12 +65,9 @@ def saliency_study(
     the classifier is explained by the class that it predicts.
 
     Args:
-        encoders: not used.
-        images: with boxes.
         classifiers: fine-tuned networks by the names that the report shows.
         class_names: what the classifiers' outputs stand for; without, the predicted class of every image is explained.
         layer: see :func:`grad_cam`.
-        batch_size: images in a pass.
     """
     cases = _cases(images)
     kinds, boxes = [case.kind for case in cases], [case.boxes for case in cases]
@@ -119,7 +116,7 @@ def grad_cam(
     batch_size: int = 32,
 ) -> torch.Tensor:
     r"""
-    Grad-CAM (Selvaraju et al., 2017) of one class per image, by MONAI's ``GradCAM``.
+    Grad-CAM (Selvaraju et al., 2017) of one class per image, by MONAI's ``GradCAM``: ``(M, H, W)``, at least 0.
 
     .. math:: \operatorname{ReLU}\Big(\sum_d \alpha_d z_{jd}\Big), \qquad
         \alpha_d = \frac{1}{L} \sum_{j=1}^{L} \frac{\partial\, \text{logit}}{\partial z_{jd}}
@@ -129,19 +126,8 @@ def grad_cam(
     number that is the same for all. The tokens of a transformer have seen the whole image, so what speaks for a class
     need not stand where its lesion is. The network is copied; a frozen encoder is no obstacle.
 
-    Args:
-        classifier: fine-tuned, on any encoder and device, which the work is done on.
-        images: ``(M, C, H, W)`` in [0, 1], of the encoder's size.
-        classes: M indices of the classes to explain.
-        layer: name of the module whose output is explained, tokens ``(B, L, D)`` on the encoder's grid or maps
-            ``(B, D, *grid)`` of any: "encoder", "encoder.blocks.3" of a ViT, "encoder.layers.2" of a Swin.
-        batch_size: images in a pass.
-
-    Returns:
-        ``(M, H, W)`` at least 0, on the images' device. A map may be 0 everywhere: nothing speaks for the class.
-
-    Raises:
-        ValueError: for a layer that does not exist.
+    The layer is the name of a module whose output are tokens ``(B, L, D)`` on the encoder's grid, or maps
+    ``(B, D, *grid)`` of any: "encoder", "encoder.blocks.3" of a ViT, "encoder.layers.2" of a Swin.
     """
     images = convert_to_tensor(images, track_meta=False)
     classifier.encoder.check_images(images)

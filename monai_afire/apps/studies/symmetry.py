@@ -45,14 +45,9 @@ def symmetry_study(
     Left and right of the body (ACE, appendix B.1, Fig. 11).
 
     Args:
-        encoders: by name.
-        images: with named landmarks.
         pairs: indices of landmarks that are partners, the right one first; None for those whose names differ in "left"
             and "right" alone.
         window: side of the windows around landmarks as a fraction of the image's; ACE takes 448 of 1024 pixels.
-        max_images: the most images to use; a seeded sample of more.
-        seed: of the sampling and of t-SNE.
-        batch_size: windows in a pass of an encoder.
 
     Raises:
         ValueError: when no landmark has a partner.

@@ -62,13 +62,6 @@ def test_labels_of_findings(tmp_path: Path) -> None:
     assert cohort.table["label"][:4].tolist() == ["Mass", "none", "several", "none"]
 
 
-def test_labels_of_classes(tmp_path: Path) -> None:
-    cohort = read_cohort(listed(tmp_path, [0, 2, 1, -1]), tmp_path)
-    np.testing.assert_array_equal(
-        cohort.labels[:4], [[1, 0, 0], [0, 0, 1], [0, 1, 0], [np.nan] * 3]
-    )
-
-
 @pytest.mark.parametrize("labels", [[0, 1], [0, 2, 1]])
 def test_no_image_need_have_a_class_of_the_header(tmp_path: Path, labels: list[int]) -> None:
     names = ["none", "mild", "severe", "worst"]
@@ -132,9 +125,3 @@ def test_a_list_that_cannot_be_used(tmp_path: Path, item: dict[str, Any], named:
     path.write_text(json.dumps({**json.loads(path.read_text()), "test": [item]}))
     with pytest.raises(DatalistError, match=named):
         read_cohort(path, tmp_path)
-
-
-@pytest.mark.parametrize("section", ["training", "tset"])
-def test_sections_that_are_not_evaluated(tmp_path: Path, section: str) -> None:
-    with pytest.raises(DatalistError, match=section):
-        read_cohort(listed(tmp_path, [0, 1]), tmp_path, section=section)

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import pytest
 from matplotlib.patches import Rectangle
 
-from monai_afire.apps.compare.compare_page import embedding_maps, interval_plot
+from monai_afire.apps.compare.compare_page import interval_plot
 
 COLUMNS = ["setting", "name", "is_encoder", "auc", "low", "high"]
 ROWS = [
@@ -34,9 +33,3 @@ def test_everything_is_where_the_numbers_say() -> None:
     low, high = axis.get_xlim()
     assert low < 0.5
     assert high > 0.95
-
-
-@pytest.mark.parametrize(("images", "maps"), [(1, 0), (2, 0), (3, 1)])
-def test_a_map_needs_images_that_span_a_plane(images: int, maps: int) -> None:
-    features = np.random.default_rng(0).normal(size=(images, 5))
-    assert len(embedding_maps("mine", features, {"view": ["PA"] * images})) == maps

@@ -68,14 +68,8 @@ def test_only_clear_and_positive_differences_are_better(cohort: Cohort) -> None:
         "equal": False,
         "worse": False,
     }
-    assert (
-        verdict(table, 60)
-        == "On these 60 images clear is better than pixels in 1 of 1 comparisons (Detection)."
-    )
-    assert (
-        verdict(table[table["name"] != "clear"], 60)
-        == "On these 60 images no encoder is better than pixels."
-    )
+    assert "clear is better than pixels" in verdict(table, 60)
+    assert "no encoder is better" in verdict(table[table["name"] != "clear"], 60)
 
 
 def test_what_is_not_defined_is_left_out(cohort: Cohort) -> None:
@@ -88,14 +82,6 @@ def test_what_is_not_defined_is_left_out(cohort: Cohort) -> None:
     assert results_table(unknown, answers, draws=5)["question"].unique().tolist() == [
         "Linear probe"
     ]
-
-
-def test_labels_that_are_all_alike_claim_nothing(cohort: Cohort) -> None:
-    alike = Cohort([], cohort.table.assign(abnormal=1.0), cohort.labels, ["finding"])
-    answers = [("Detection", "a", name, scores(cohort, 1.0, 0)) for name in ("pixels", "mine")]
-    assert verdict(results_table(alike, answers, draws=5), 60).endswith(
-        "all alike: nothing can be compared."
-    )
 
 
 @pytest.mark.parametrize(("patients", "rarer", "enough"), [(29, 14, 0), (30, 5, 0), (30, 6, 1)])

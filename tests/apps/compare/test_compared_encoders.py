@@ -74,12 +74,6 @@ def test_a_folder_may_have_the_sign_in_its_name(tmp_path: Path) -> None:
     assert compared_encoder(f"mine={path}", "image").name == "mine"
 
 
-def test_images_of_any_size_are_prepared(tmp_path: Path) -> None:
-    classifier(tmp_path / "model.pt")
-    compared = compared_encoder(str(tmp_path / "model.pt"), "lungs")
-    assert compared.encode(torch.rand(3, 1, 80, 64)).shape == (3, 16, 24)
-
-
 def test_features_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     classifier(tmp_path / "model.pt")
     compared = compared_encoder(f"mine={tmp_path / 'model.pt'}", "image")
@@ -87,23 +81,6 @@ def test_features_that_are_not_finite_are_refused(tmp_path: Path) -> None:
         next(compared.encoder.parameters()).fill_(torch.nan)
     with pytest.raises(ValueError, match="mine"):
         compared.encode(torch.rand(1, 1, 32, 32))
-
-
-def test_a_model_of_another_library_keeps_its_own_preparation(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    size = {
-        "image_size": 32,
-        "patch_size": 8,
-        "hidden_size": 24,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-    }
-    transformers.ViTModel(transformers.ViTConfig(**size, intermediate_size=48)).save_pretrained(
-        tmp_path
-    )
-    compared = compared_encoder(f"theirs=hub:{tmp_path}", "image")
-    assert (compared.name, compared.standardize) == ("theirs", False)
-    assert compared.encode(torch.rand(2, 1, 64, 64)).shape == (2, 16, 24)
 
 
 class Counting(RawPixels):
@@ -157,7 +134,3 @@ def test_each_image_is_encoded_once_and_a_lesion_is_painted(
     )["counting"]
     assert (painted > found).any((1, 2)).all()
     assert (plain.encoder.encoded, painter.encoder.encoded) == (10, 10)
-
-
-def test_no_images_are_no_tokens(tmp_path: Path) -> None:
-    assert encode_images([], [counting()], tmp_path, "")["counting"].shape == (0, 16, 64)

@@ -6,11 +6,27 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
+from monai_afire.networks import AFiRe, ViTEncoder
 from monai_afire.networks.blocks.patches import patchify
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
+
+
+def tiny_vit(size: int = 32, patch: int = 8, **options: Any) -> ViTEncoder:
+    """A ViT with random weights, the same ones every time."""
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"hidden_size": 24, "num_layers": 1, "num_heads": 2, **options}
+    return ViTEncoder(img_size=size, patch_size=patch, **sizes)
+
+
+def tiny_afire(encoder: ViTEncoder | None = None, **options: Any) -> AFiRe:
+    """An AFiRe network with eight clusters."""
+    encoder = encoder or tiny_vit()
+    sizes = {"head_dim": 16, "decoder_dim": 16, "decoder_layers": 1, "decoder_heads": 2}
+    return AFiRe(encoder, num_clusters=8, **sizes, **options)
 
 
 class PatchMeanEncoder(RadiographEncoder):

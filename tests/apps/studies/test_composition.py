@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from apps.studies.stub_encoders import ConstantEncoder, HashEncoder, PatchMeanEncoder
+from apps.studies.stub_encoders import ConstantEncoder, HashEncoder, PatchMeanEncoder, tiny_vit
 
 from monai_afire.apps.studies import StudyImages, composition_study
 from monai_afire.apps.studies.composition import (
@@ -19,7 +19,6 @@ from monai_afire.apps.studies.composition import (
     decomposition_and_retrieval,
 )
 from monai_afire.apps.studies.regions import random_boxes
-from monai_afire.networks import ViTEncoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 
 HALF = (0.5, 0.5)  # enlarged by whole numbers, which keeps the mean intensity
@@ -96,10 +95,7 @@ def naive_embedding(
 
 @pytest.mark.parametrize("batch_size", [1, 5, 64])
 def test_like_one_image_at_a_time(batch_size: int) -> None:
-    torch.manual_seed(1)
-    encoder = ViTEncoder(
-        img_size=32, patch_size=8, hidden_size=12, num_layers=1, num_heads=2
-    ).eval()
+    encoder = tiny_vit().eval()
     images = torch.rand(7, 1, 32, 32)
     generator = torch.Generator().manual_seed(3)
     boxes = random_boxes(7, (32, 32), (0.3, 0.6), generator).tolist()
@@ -155,10 +151,7 @@ def test_like_one_image_at_a_time(batch_size: int) -> None:
 
 def test_patches_are_cut_out_of_native_pixels() -> None:
     """A box of 14 to 28 of 46 pixels, and what is left of the image of 32 pixels without it."""
-    torch.manual_seed(1)
-    encoder = ViTEncoder(
-        img_size=32, patch_size=8, hidden_size=12, num_layers=1, num_heads=2
-    ).eval()
+    encoder = tiny_vit().eval()
     native = torch.rand(6, 1, 46, 46)
     images = F.interpolate(native, size=(32, 32), mode="area")
     [row, column, height, width] = random_boxes(

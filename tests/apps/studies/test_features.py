@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from apps.studies.stub_encoders import PatchMeanEncoder, PositionEncoder
+from apps.studies.stub_encoders import PatchMeanEncoder, PositionEncoder, tiny_vit
 from numpy.typing import NDArray
 
 from monai_afire.apps.studies.features import (
@@ -95,7 +95,7 @@ def test_landmark_features_are_those_of_the_window_and_its_mirror() -> None:
     assert features[0, 0, 0] > 0.3
     assert features[0, 0, 1] == features[0, 1].abs().max() == features[1, 0].abs().max() == 0
     assert features[1, 1].isnan().all()
-    vit = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+    vit = tiny_vit()
     picture, place = torch.rand(1, 1, 32, 32), torch.tensor([[[12.0, 20.0]]])
     flipped_place = torch.tensor([[[12.0, 31 - 20.0]]])
     mirrored = landmark_features(vit, picture, place, mirrored=True)
@@ -128,10 +128,3 @@ def test_positions_are_those_of_the_grid() -> None:
     )
     assert group_separation(features.flatten(0, 1), names * 7)["purity"] == 1
     assert spread_positions((3, 2), 2) == ([0, 1, 4, 5], ["1, 1", "1, 2", "3, 1", "3, 2"])
-
-
-@pytest.mark.parametrize("stride", [3, 0])
-def test_strides_that_do_not_divide(stride: int) -> None:
-    encoder = PatchMeanEncoder(1, (16, 16), (8, 8))
-    with pytest.raises(ValueError, match="stride"):
-        dense_features(encoder, torch.rand(1, 1, 16, 16), stride)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from apps.studies.stub_encoders import tiny_vit
 from matplotlib.figure import Figure
 
 from monai_afire.apps.studies import (
@@ -21,15 +22,10 @@ from monai_afire.apps.studies import (
     property_report,
 )
 from monai_afire.apps.studies.study import NothingToCompareError
-from monai_afire.networks import ViTEncoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 
 Encoders = Mapping[str, RadiographEncoder]
 IMAGES = StudyImages(torch.rand(3, 1, 16, 16), group=["a", "a", "b"])
-
-
-def tiny_encoder() -> ViTEncoder:
-    return ViTEncoder(img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2)
 
 
 def mean_study(encoders: Encoders, images: StudyImages) -> StudyResult:
@@ -59,7 +55,7 @@ def read(folder: Path) -> dict:
 
 
 def test_report_is_one_file_with_everything(tmp_path: Path) -> None:
-    encoders = {"ours": tiny_encoder(), "untrained": tiny_encoder()}
+    encoders = {"ours": tiny_vit(16), "untrained": tiny_vit(16)}
     property_report(encoders, IMAGES, [mean_study], tmp_path, facts={"seed": 3})
     text = (tmp_path / "report.html").read_text()
     assert text.count("<img") == text.count("data:image/png;base64,") == 1
@@ -84,7 +80,7 @@ def test_report_is_one_file_with_everything(tmp_path: Path) -> None:
 def test_a_study_that_does_not_arise_is_named(
     study: Callable[..., StudyResult], remark: str, tmp_path: Path
 ) -> None:
-    results = property_report({"ours": tiny_encoder()}, IMAGES, [study, mean_study], tmp_path)
+    results = property_report({"ours": tiny_vit(16)}, IMAGES, [study, mean_study], tmp_path)
     assert [result.title for result in results] == ["Mean <of> & tokens"]
     assert read(tmp_path)["remarks"] == [remark]
     assert remark in (tmp_path / "report.html").read_text()
@@ -93,16 +89,16 @@ def test_a_study_that_does_not_arise_is_named(
 def test_a_failing_study_costs_only_itself(tmp_path: Path) -> None:
     fails = partial(raising_study, error=ValueError("no such thing"))
     with pytest.raises(RuntimeError, match=r"1 of 3 studies.*no such thing"):
-        property_report({"ours": tiny_encoder()}, IMAGES, [mean_study, fails, mean_study], tmp_path)
+        property_report({"ours": tiny_vit(16)}, IMAGES, [mean_study, fails, mean_study], tmp_path)
     content = read(tmp_path)
     assert len(content["studies"]) == 2
     assert "no such thing" in content["remarks"][0]
 
 
 def test_encoders_differ_in_weights_alone(tmp_path: Path) -> None:
-    trained = tiny_encoder()
+    trained = tiny_vit(16)
     torch.save(trained.state_dict(), tmp_path / "model.pt")
-    base = tiny_encoder()
+    base = tiny_vit(16)
     before = {name: value.clone() for name, value in base.state_dict().items()}
     encoders = encoders_of(base, {"trained": str(tmp_path / "model.pt"), "untrained": None})
     assert torch.equal(encoders["trained"](IMAGES.image), trained.eval()(IMAGES.image))

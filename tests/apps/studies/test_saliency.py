@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from apps.studies.stub_encoders import tiny_vit
 from torch import nn
 
 from monai_afire.apps.studies import StudyImages, saliency_study
@@ -17,7 +18,7 @@ from monai_afire.apps.studies.saliency import (
     grad_cam,
     localization_scores,
 )
-from monai_afire.networks import SwinEncoder, TransferClassifier, ViTEncoder
+from monai_afire.networks import SwinEncoder, TransferClassifier
 from monai_afire.networks.blocks.patches import patchify
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.visualize.figures import figure_to_array
@@ -41,13 +42,6 @@ def brightness_classifier(freeze: bool = False) -> TransferClassifier:
     with torch.no_grad():
         network.classifier.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
     return network
-
-
-def small_vit(layers: int = 2, **options: Any) -> ViTEncoder:
-    torch.manual_seed(0)
-    return ViTEncoder(
-        img_size=32, patch_size=8, hidden_size=12, num_layers=layers, num_heads=2, **options
-    )
 
 
 def small_swin() -> SwinEncoder:
@@ -110,9 +104,9 @@ def naive_grad_cam(
 @pytest.mark.parametrize(
     ("encoder", "layer"),
     [
-        (small_vit, "encoder"),
-        (small_vit, "encoder.blocks.0"),
-        (small_vit, "encoder.patch_embedding.patch_embeddings"),
+        (tiny_vit, "encoder"),
+        (tiny_vit, "encoder.blocks.0"),
+        (tiny_vit, "encoder.patch_embedding.patch_embeddings"),
         (small_swin, "encoder"),
         (small_swin, "encoder.layers.0"),
         (small_swin, "encoder.layers.1"),
@@ -135,8 +129,8 @@ def test_grad_cam_like_one_image_at_a_time(
 
 
 def test_grad_cam_leaves_the_network_alone() -> None:
-    network = TransferClassifier(small_vit(dropout_rate=0.5), 2, freeze_encoder=True).train()
-    network.classifier(torch.rand(1, 12)).sum().backward()
+    network = TransferClassifier(tiny_vit(dropout_rate=0.5), 2, freeze_encoder=True).train()
+    network.classifier(torch.rand(1, 24)).sum().backward()
     gradient = network.classifier.weight.grad.clone()
     modes = [module.training for module in network.modules()]
     images = torch.rand(2, 1, 32, 32)

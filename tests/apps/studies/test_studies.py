@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 import pandas as pd
 import pytest
 import torch
-from apps.studies.stub_encoders import PositionEncoder
+from apps.studies.stub_encoders import PositionEncoder, tiny_vit
 
 from monai_afire.apps.studies import (
     StudyImages,
@@ -23,7 +23,6 @@ from monai_afire.apps.studies import (
     position_map_study,
     symmetry_study,
 )
-from monai_afire.networks import ViTEncoder
 from monai_afire.visualize.figures import figure_to_array
 
 STUDIES = (
@@ -65,10 +64,7 @@ def check(result: StudyResult, encoders: Collection[str]) -> None:
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.__name__)
 @pytest.mark.parametrize("number", [2, 6])
 def test_any_encoders_side_by_side(study: Callable[..., StudyResult], number: int) -> None:
-    encoders = {
-        name: ViTEncoder(img_size=32, patch_size=patch, hidden_size=24, num_layers=1, num_heads=2)
-        for name, patch in (("untrained", 8), ("another patch", 16))
-    }
+    encoders = {"untrained": tiny_vit(32, 8), "another patch": tiny_vit(32, 16)}
     images = known_images(number)
     options = {"reference": 1} if study in (correspondence_study, cosegmentation_study) else {}
     result = study(encoders, images, seed=1, **options)

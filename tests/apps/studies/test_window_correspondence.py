@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from apps.studies.stub_encoders import tiny_vit
 
 from monai_afire.apps.studies import StudyImages, correspondence_study
 from monai_afire.apps.studies.correspondence import window_correspondence
@@ -116,7 +117,7 @@ def test_study_adds_columns_in_its_own_pixels() -> None:
         torch.rand(3, 1, 28, 28, generator=generator),
         landmarks=8 + 12 * torch.rand(3, 2, 2, generator=generator),
     )
-    encoder = ViTEncoder(img_size=28, patch_size=14, hidden_size=12, num_layers=1, num_heads=2)
+    encoder = tiny_vit(28, 14)
     options = {"reference": 1, "perturbations": (), "windows": True}
     table = correspondence_study({"untrained": encoder}, images, **options).table
     found = table.loc["untrained", "error_across_patients_windows"]
