@@ -21,7 +21,7 @@ from monai_afire.metrics.multilabel import mean_auc
 from monai_afire.metrics.nearest_neighbors import knn_predict
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.eval_mode import eval_mode
-from monai_afire.utils.uncertain_labels import check_uncertain_policy, resolve_uncertain
+from monai_afire.utils.uncertain_labels import resolve_uncertain
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +38,8 @@ class KNNProbe:
     :func:`monai_afire.metrics.knn_predict` for the vote.
 
     Attach it to a trainer, before the handlers that write its metrics. The batches are dictionaries with "image"
-    ``(B, C, *S)`` and "label" ``(B, K)``, 1, 0, -1 (uncertain) or NaN (missing); ``(B,)`` is one label. Give loaders of
-    their own, whose transforms are not random. Under distributed training each process computes the same figure.
+    ``(B, C, H, W)`` and "label" ``(B, K)``, 1, 0, -1 (uncertain) or NaN (missing); ``(B,)`` is one label. Give loaders
+    of their own, whose transforms are not random. Under distributed training each process computes the same figure.
 
     Args:
         network: the network that is trained, unwrapped (neither compiled nor ``DistributedDataParallel``).
@@ -51,11 +51,6 @@ class KNNProbe:
         interval: probe after every so many epochs.
         name: of the metric.
         uncertain: what the label -1 counts as, see ``resolve_uncertain``.
-
-    Raises:
-        ValueError: for an option out of range, and when the probe runs for loaders without batches or with
-            labels that do not fit.
-        TypeError: when ``features`` is None and the network has no encoder.
 
     Example:
         >>> network, labels = nn.ModuleDict({"encoder": nn.Identity()}), torch.tensor([[0.0], [0.0], [1.0], [1.0]])
@@ -76,16 +71,6 @@ class KNNProbe:
     name: str = "knn_auc"
     uncertain: str = "ignore"
 
-    def __post_init__(self) -> None:
-        if min(self.num_neighbors, self.interval) < 1 or not self.temperature > 0:
-            given = f"{self.num_neighbors}, {self.interval} and {self.temperature}"
-            raise ValueError(
-                f"num_neighbors and interval must be >= 1 and temperature > 0, got {given}"
-            )
-        check_uncertain_policy(self.uncertain)
-        if self.features is None:
-            _encoder_of(self.network)
-
     def attach(self, engine: Engine) -> None:
         """Register with a trainer."""
         engine.add_event_handler(Events.EPOCH_COMPLETED(every=self.interval), self)
@@ -99,22 +84,12 @@ class KNNProbe:
             logger.info("epoch %d: %s %.4f", engine.state.epoch, self.name, auc)
 
     def evaluate(self) -> float:
-        """
-        Extract the features of both loaders and let the neighbors vote, in the network's present mode.
-
-        Returns:
-            Mean AUC in [0, 1]; NaN when no label has both values, or the features are not finite.
-        """
+        """Mean AUC in [0, 1]; NaN when no label has both values, or the features are not finite."""
         train_features, train_labels = self._extract(self.train_batches, "train_batches")
         features, labels = self._extract(self.test_batches, "test_batches")
         if not (train_features.isfinite().all() and features.isfinite().all()):
             logger.warning("%s: the features are not finite, the network has diverged", self.name)
             return float("nan")
-        if train_labels.shape[1] != labels.shape[1]:
-            counts = (
-                f"{train_labels.shape[1]} labels each and those of test_batches {labels.shape[1]}"
-            )
-            raise ValueError(f"the images of train_batches have {counts}: give both the same")
         votes = train_labels.to(train_features.device)
         probabilities = knn_predict(
             train_features, votes, features, self.num_neighbors, self.temperature
@@ -125,9 +100,7 @@ class KNNProbe:
         )
 
     def _extract(self, batches: Batches, name: str) -> tuple[torch.Tensor, torch.Tensor]:
-        device = next(
-            (parameter.device for parameter in self.network.parameters()), torch.device("cpu")
-        )
+        device = next((each.device for each in self.network.parameters()), torch.device("cpu"))
         features = partial(self.features or mean_token, self.network)
         return labeled_features(features, batches, device, name, self.uncertain)
 
@@ -148,52 +121,13 @@ def labeled_features(
             device, non_blocking=True
         )
         features.append(features_of(images).detach())
-        labels.append(_labels(batch))
-    if not features:
-        raise ValueError(
-            f"{name} has no batch: give a loader that can be gone through in every epoch"
-        )
+        of_batch = convert_to_tensor(batch[CommonKeys.LABEL], track_meta=False)
+        labels.append(of_batch.cpu().reshape(len(of_batch), -1))
     return torch.cat(features), resolve_uncertain(torch.cat(labels), uncertain)
 
 
 def mean_token(network: nn.Module, images: torch.Tensor) -> torch.Tensor:
-    """
-    The mean token of a network's encoder; of the teacher's, where there is one, since it is the better of the two.
-
-    Args:
-        network: with an ``encoder`` or ``teacher_encoder`` that gives tokens ``(B, L, D)``.
-        images: ``(B, C, *S)`` in [0, 1].
-
-    Returns:
-        ``(B, D)``.
-
-    Raises:
-        TypeError: when the network has neither.
-
-    Example:
-        >>> mean_token(nn.ModuleDict({"encoder": nn.Identity()}), torch.tensor([[[1.0, 2.0], [3.0, 2.0]]]))
-        tensor([[2., 2.]])
-    """
-    return _encoder_of(network)(images).mean(1)
-
-
-def _labels(batch: Mapping[str, Any]) -> torch.Tensor:
-    labels = convert_to_tensor(batch[CommonKeys.LABEL], track_meta=False)
-    if not isinstance(labels, torch.Tensor) or labels.ndim not in (1, 2):
-        given = f"{type(labels).__name__} {tuple(getattr(labels, 'shape', ()))}"
-        raise ValueError(
-            f"the labels of a batch must be a tensor (B, K) or (B,), with NaN for null, got {given}"
-        )
-    return labels.cpu().reshape(len(labels), -1)
-
-
-def _encoder_of(network: nn.Module) -> nn.Module:
+    """The mean token ``(B, D)`` of a network's encoder; of the teacher's, where there is one: it is the better one."""
     parts = dict(network.named_children())
-    for name in ("teacher_encoder", "encoder"):
-        if name in parts:
-            return parts[name]
-    names = f"its parts: {', '.join(parts) or 'none'}"
-    found = f"{type(network).__name__} has neither 'teacher_encoder' nor 'encoder' ({names})"
-    raise TypeError(
-        f"{found}: pass the network before it is distributed or compiled, or give `features`"
-    )
+    encoder = parts["teacher_encoder"] if "teacher_encoder" in parts else parts["encoder"]
+    return encoder(images).mean(1)

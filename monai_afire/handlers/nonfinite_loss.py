@@ -29,11 +29,6 @@ class NonFiniteLoss:
 
     Raises:
         FloatingPointError: while training.
-
-    Example:
-        >>> engine = Engine(lambda engine, batch: None)
-        >>> engine.register_events(*IterationEvents)
-        >>> NonFiniteLoss().attach(engine)
     """
 
     def __init__(self) -> None:
@@ -64,17 +59,13 @@ class NonFiniteLoss:
         if bool(self.loss.isfinite().all()):
             return
         step = f"iteration {engine.state.iteration} (epoch {engine.state.epoch})"
-        terms = {name: float(term) for name, term in _terms(engine).items()}
-        values = "".join(f", {name} {value:.4g}" for name, value in terms.items())
+        terms = getattr(engine.loss_function, "terms", None) or {}
+        values = "".join(f", {name} {float(term):.4g}" for name, term in terms.items())
         raise FloatingPointError(
             f"the loss is {float(self.loss):g} in {step}{values}. Images of the batch: "
             f"{first_few(_batch_files(engine.state.batch)) or 'not named'}. Check them; if they are fine, lower "
             "the learning rate or switch off reduced precision. The checkpoint of the last epoch is untouched"
         )
-
-
-def _terms(engine: Any) -> Mapping[str, Any]:
-    return getattr(engine.loss_function, "terms", None) or {}
 
 
 def _batch_files(batch: Any) -> list[str]:

@@ -25,13 +25,23 @@ from monai_afire.visualize.token_colors import token_colors
 _DIFFERENCE = "difference\nred: added, blue: removed"  # the colors of signed_colors
 
 
+@dataclass(eq=False, repr=False)
 class Preview(ABC):
-    """Base of the picture grids of the first validation batch, for TensorBoard and as a PNG file."""
+    """
+    Base of the picture grids of the first validation batch, for TensorBoard and as a PNG file.
 
+    Args:
+        encoder: encoder of the network, for the patch grid and the intensity normalization.
+        path: the PNG file; replaced at each preview. The stem is the name in TensorBoard, below "pictures/".
+        summary_writer: TensorBoard writer, None for the PNG only.
+        num_images: number of rows.
+    """
+
+    encoder: RadiographEncoder
     path: str
-    columns: tuple[str, ...]
-    summary_writer: SummaryWriter | None = None
-    num_images = 4
+    columns: tuple[str, ...] = field(default=(), init=False)
+    summary_writer: SummaryWriter | None = field(default=None, kw_only=True)
+    num_images: int = field(default=4, kw_only=True)
 
     def attach(self, engine: Engine) -> None:
         """Register with an evaluator."""
@@ -70,13 +80,8 @@ class RestorationPreview(Preview):
     of the inputs follows: removed in blue, added in red.
 
     Args:
-        encoder: encoder of the network, for the patch grid and the intensity normalization.
-        path: the PNG file; replaced at each preview. The stem is the name in TensorBoard, below
-            "pictures/".
-        inputs: title of a column -> key of the batch, ``(B, C, *S)`` or ``(B, N, C, *S)``, whose first variant is
+        inputs: title of a column -> key of the batch, ``(B, C, H, W)`` or ``(B, N, C, H, W)``, whose first variant is
             shown.
-        summary_writer: TensorBoard writer, None for the PNG only.
-        num_images: number of rows.
         outputs: title of a further column -> key of the network's outputs, patches ``(B, L, P)`` or ``(B, N, L, P)``
             in the encoder's normalized intensity; the column "restored" of the output of this name by default.
         region: key of a mask in [0, 1] shaped like the inputs, where the first of the outputs is put in place; None to
@@ -87,21 +92,16 @@ class RestorationPreview(Preview):
         >>> encoder = ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2)
         >>> RestorationPreview(encoder, "preview.png", {"normal": "image", "with lesions": "lesion_image"}).columns
         ('normal', 'with lesions', 'restored')
-        >>> RestorationPreview(encoder, "preview.png", {"with lesions": "lesion_image"}, region="lesion_mask").columns
-        ('with lesions', 'lesion mask', 'restored in place', 'difference\nred: added, blue: removed')
     """
 
-    encoder: RadiographEncoder
-    path: str
     inputs: Mapping[str, str]
-    summary_writer: SummaryWriter | None = None
-    num_images: int = 4
     outputs: Mapping[str, str] = field(default_factory=lambda: {"restored": "restored"})
     region: str | None = None
 
     def __post_init__(self) -> None:
         in_place = (str(self.region).replace("_", " "), "restored in place", _DIFFERENCE)
-        self.columns = (*self.inputs, *(self.outputs if self.region is None else in_place))
+        shown = self.outputs if self.region is None else in_place
+        self.columns = (*self.inputs, *shown)
 
     def rows(self, batch: Any, outputs: dict[str, torch.Tensor]) -> list[list[np.ndarray]]:
         """The first images of the batch."""
@@ -137,35 +137,20 @@ class CorrespondencePreview(Preview):
     network finds most similar. A network that knows the anatomy makes the two alike.
 
     Args:
-        encoder: encoder of the network, for the reference's patch grid.
-        path: the PNG file; replaced at each preview. The stem is the name in TensorBoard, below
-            "pictures/".
         correspondence: called with the network's outputs for (nearest, matches), both ``(B, M)``: the reference's
             patch that is nearest to each of the other crop's M patches, and the one that shows the same place, -1 for
             none (e.g. :func:`monai_afire.metrics.ace_correspondence`).
         reference: key of the crop whose patches are colored, ``(B, C, H, W)``.
         other: key of the other crop.
         needs: output without which nothing is drawn, for networks with parts switched off.
-        summary_writer: TensorBoard writer, None for the PNG only.
-        num_images: number of rows.
-
-    Example:
-        >>> from monai_afire.networks import ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2)
-        >>> CorrespondencePreview(encoder, "preview.png", None, "image_1", "image_2").columns
-        ('patches by place', 'same place', 'most similar patch')
     """
 
     columns = ("patches by place", "same place", "most similar patch")
 
-    encoder: RadiographEncoder
-    path: str
     correspondence: Callable[[dict[str, torch.Tensor]], tuple[torch.Tensor, torch.Tensor]]
     reference: str
     other: str
     needs: str | None = None
-    summary_writer: SummaryWriter | None = None
-    num_images: int = 4
 
     def rows(self, batch: Any, outputs: dict[str, torch.Tensor]) -> list[list[np.ndarray]]:
         """The first images of the batch."""
@@ -203,28 +188,13 @@ class TokenColorPreview(Preview):
     them. A third crop, of the smaller ones, shows what the student has to recognize an image by.
 
     Args:
-        encoder: encoder of the network, for its patch grid.
-        path: the PNG file; replaced at each preview. The stem is the name in TensorBoard, below
-            "pictures/".
         crops: key of the crops of the network's output "teacher_tokens" ``(B, G, L, D)``, ``(B, G, C, H, W)``, G >= 1;
             the first two are shown.
         small_crops: key of the smaller crops, ``(B, N, C, h, w)``; the first is shown if there is one.
-        summary_writer: TensorBoard writer, None for the PNG only.
-        num_images: number of rows.
-
-    Example:
-        >>> from monai_afire.networks import ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2)
-        >>> TokenColorPreview(encoder, "tokens.png", "global_crops", "local_crops").crops
-        'global_crops'
     """
 
-    encoder: RadiographEncoder
-    path: str
     crops: str
     small_crops: str
-    summary_writer: SummaryWriter | None = None
-    num_images: int = 4
 
     def rows(self, batch: Any, outputs: dict[str, torch.Tensor]) -> list[list[np.ndarray]]:
         """The first images of the batch."""

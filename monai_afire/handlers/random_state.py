@@ -37,13 +37,6 @@ class EpochSeed:
             loader.
         generators: objects with ``manual_seed``, e.g. ``torch.Generator``.
         constant: True draws the same in every epoch and on every rank, for validation.
-
-    Example:
-        >>> engine = Engine(lambda engine, batch: torch.rand(()).item())
-        >>> EpochSeed(seed=3).attach(engine)
-        >>> first, again = engine.run([0]).output, engine.run([0], max_epochs=1).output
-        >>> first == again
-        True
     """
 
     seed: int = 0

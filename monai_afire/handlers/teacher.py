@@ -4,19 +4,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from ignite.engine import Engine
 from monai.engines.utils import IterationEvents
 
 from monai_afire.utils.distributed import unwrapped
-
-
-class HasTeacher(Protocol):
-    """A network with a teacher that moves towards its student."""
-
-    def update_teacher(self) -> None:
-        """Move the teacher."""
 
 
 class TeacherUpdate:
@@ -28,14 +21,9 @@ class TeacherUpdate:
     Args:
         network: a method's network with ``update_teacher``, unwrapped (not the ``DistributedDataParallel`` around it);
             None for that of the trainer.
-
-    Example:
-        >>> from monai_afire.networks import AFiRe, ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2)
-        >>> handler = TeacherUpdate(AFiRe(encoder, num_clusters=8, decoder_layers=1))
     """
 
-    def __init__(self, network: HasTeacher | None = None) -> None:
+    def __init__(self, network: Any = None) -> None:
         self.network = network
 
     def attach(self, engine: Engine) -> None:
@@ -45,26 +33,12 @@ class TeacherUpdate:
     def __call__(self, engine: Any) -> None:
         """Update the teacher if this iteration stepped."""
         if is_optimizer_step(engine):
-            network: Any = unwrapped(engine.network) if self.network is None else self.network
+            network = unwrapped(engine.network) if self.network is None else self.network
             network.update_teacher()
 
 
 def is_optimizer_step(engine: Any) -> bool:
-    """
-    Whether MONAI's ``SupervisedTrainer`` steps its optimizer in this iteration (it may accumulate gradients).
-
-    Args:
-        engine: the trainer, during an iteration.
-
-    Returns:
-        True when it steps.
-
-    Example:
-        >>> from types import SimpleNamespace
-        >>> state = SimpleNamespace(iteration=3, epoch_length=10)
-        >>> is_optimizer_step(SimpleNamespace(accumulation_steps=2, state=state))
-        False
-    """
+    """Whether MONAI's ``SupervisedTrainer`` steps its optimizer in this iteration (it may accumulate gradients)."""
     accumulation_steps = getattr(engine, "accumulation_steps", 1)
     epoch_length = engine.state.epoch_length
     step = engine.state.iteration

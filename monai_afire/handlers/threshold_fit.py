@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from ignite.engine import Engine, Events
+from ignite.handlers import EpochOutputStore
 from monai.utils import CommonKeys
 from tqdm import tqdm
 
@@ -23,7 +24,6 @@ from monai_afire.utils.eval_mode import eval_mode
 from monai_afire.utils.few_images import distinct_images
 from monai_afire.utils.text import counted
 from monai_afire.utils.uncertain_labels import (
-    check_uncertain_policy,
     class_probabilities,
     resolve_uncertain,
 )
@@ -36,24 +36,17 @@ class ValidationFit(ABC):
 
     def attach(self, engine: Engine) -> None:
         """Register with an evaluator."""
-        engine.add_event_handler(Events.STARTED, self.start)
-        engine.add_event_handler(Events.ITERATION_COMPLETED, self.collect)
+        self.batches = EpochOutputStore(self.needed)
+        self.batches.attach(engine)
         engine.add_event_handler(Events.COMPLETED, self.complete)
 
-    def start(self, engine: Engine) -> None:
-        """Forget the previous validation."""
-        self.batches: list[tuple[torch.Tensor, torch.Tensor]] = []
+    def needed(self, output: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Predictions and labels of a batch."""
+        return self.predictions(output).detach(), torch.as_tensor(output[CommonKeys.LABEL])
 
-    def collect(self, engine: Engine) -> None:
-        """Remember predictions and labels of a batch."""
-        output: Any = engine.state.output
-        self.batches.append(
-            (self.predictions(output).detach(), torch.as_tensor(output[CommonKeys.LABEL]))
-        )
-
-    def complete(self, engine: Engine) -> None:
+    def complete(self) -> None:
         """Fit on all images."""
-        self.fit(*map(torch.cat, zip(*self.batches, strict=True)))
+        self.fit(*map(torch.cat, zip(*self.batches.data, strict=True)))
 
     @abstractmethod
     def predictions(self, output: Mapping[str, Any]) -> torch.Tensor:
@@ -78,9 +71,6 @@ class ThresholdFit(ValidationFit):
         network: its ``thresholds`` are set, unless its labels are "multiclass": the largest probability decides there.
         uncertain: what the label -1 counts as, see ``resolve_uncertain``.
 
-    Raises:
-        ValueError: for an unknown policy.
-
     Example:
         >>> from monai_afire.networks import ViTEncoder
         >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
@@ -95,9 +85,6 @@ class ThresholdFit(ValidationFit):
 
     network: TransferClassifier
     uncertain: str = "ignore"
-
-    def __post_init__(self) -> None:
-        check_uncertain_policy(self.uncertain)
 
     def attach(self, engine: Engine) -> None:
         """Register with an evaluator."""
@@ -127,30 +114,21 @@ class DetectorFit(ValidationFit):
 
     Args:
         detector: the evaluator's network.
-        normal_batches: loader of normal images, dictionaries with "image" ``(B, C, *S)``.
+        normal_batches: loader of normal images, dictionaries with "image" ``(B, C, H, W)``.
         specificity: see :meth:`monai_afire.detection.AnomalyDetector.fit_thresholds`.
-
-    Example:
-        >>> from monai_afire.networks import AFiRe, ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
-        >>> detector = AnomalyDetector(AFiRe(encoder, 8, 16, 16, 1, 2)).eval()
-        >>> normal = [{"image": torch.rand(20, 1, 32, 32)}]
-        >>> def score(engine, batch):
-        ...     return {"pred": detector(batch["image"]), "label": torch.zeros(20)}
-        >>> evaluator = Engine(score)
-        >>> DetectorFit(detector, normal).attach(evaluator)
-        >>> _ = evaluator.run(normal)
-        >>> bool(detector.thresholds.isfinite().all())
-        True
     """
 
     detector: AnomalyDetector
     normal_batches: Iterable[dict[str, torch.Tensor]]
     specificity: float | None = 0.95
 
+    def attach(self, engine: Engine) -> None:
+        """Register with an evaluator."""
+        super().attach(engine)
+        engine.add_event_handler(Events.STARTED, self.start)
+
     def start(self, engine: Engine) -> None:
-        """Forget the previous validation, and fit the statistics to the normal images."""
-        super().start(engine)
+        """Fit the statistics to the normal images."""
         device = self.detector.thresholds.device
         loader = engine.state.dataloader
         held_out = distinct_images(getattr(loader, "dataset", None)) or 0
@@ -179,14 +157,6 @@ class ThresholdsAt:
         detector: with the scores of normal validation images.
         specificity: see :meth:`monai_afire.detection.AnomalyDetector.set_specificity`; None leaves the thresholds
             alone.
-
-    Example:
-        >>> from monai_afire.detection.score_thresholds import ScoreThresholds
-        >>> scores = ScoreThresholds(["fused"])
-        >>> scores.fit_thresholds(torch.arange(101.0)[:, None], specificity=0.9)
-        >>> ThresholdsAt(scores, 0.95).apply()
-        >>> scores.thresholds[0]
-        tensor(95.)
     """
 
     detector: ScoreThresholds

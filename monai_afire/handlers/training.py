@@ -27,7 +27,7 @@ from monai_afire.handlers.gradients import AccumulationMean
 from monai_afire.handlers.nonfinite_loss import NonFiniteLoss
 from monai_afire.handlers.preview import Preview
 from monai_afire.handlers.random_state import EpochSeed
-from monai_afire.handlers.scalars import scheduled_scalars
+from monai_afire.handlers.scalars import step_scalars
 from monai_afire.inferers.autocast import AutocastInferer
 from monai_afire.networks.weights.checkpoint_files import read_own, write_pickle
 from monai_afire.networks.weights.description import describe, with_description
@@ -272,9 +272,7 @@ class Training:
 
     def scalars(self, output: Any) -> dict[str, float]:
         """The values of a step, by their names."""
-        engine = self.engine
-        values = scheduled_scalars(engine.loss_function, self.handlers, engine.network)(output)
-        return {name: float(value) for name, value in values.items()}
+        return step_scalars(output, self.engine.loss_function, self.handlers, self.network)
 
     def tracked(self, output: Any) -> dict[str, float] | None:
         """The values of a step for MONAI's tracking, which passes over None."""

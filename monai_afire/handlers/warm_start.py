@@ -53,17 +53,6 @@ class HeadWarmStart:
 
     Raises:
         ValueError: for an unknown kind of labels, or a network without feature standardization.
-
-    Example:
-        >>> from monai_afire.networks import ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
-        >>> network = TransferClassifier(encoder, num_classes=1)
-        >>> batch = {"image": torch.rand(4, 1, 32, 32), "label": torch.tensor([[0.0], [0.0], [0.0], [1.0]])}
-        >>> engine = Engine(lambda engine, batch: None)
-        >>> HeadWarmStart(network, [batch], [batch]).attach(engine)
-        >>> _ = engine.run([0])
-        >>> bool(network.classifier.weight.abs().sum() > 0)
-        True
     """
 
     network: TransferClassifier

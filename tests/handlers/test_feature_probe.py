@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import random
 from typing import Any
@@ -16,7 +15,7 @@ from ignite.engine import Engine
 from monai.data import DataLoader, Dataset
 from torch import nn
 
-from monai_afire.handlers.feature_probe import KNNProbe, mean_token
+from monai_afire.handlers.feature_probe import KNNProbe
 from monai_afire.metrics.multilabel import mean_auc
 from monai_afire.metrics.nearest_neighbors import knn_predict
 from monai_afire.networks.nets.ace import ACE
@@ -117,31 +116,6 @@ def test_learned_features_beat_chance_and_noise_does_not() -> None:
         )
 
 
-def test_modes_are_restored_part_by_part() -> None:
-    network = Student()
-    seen = []
-
-    def features(net: nn.Module, images: torch.Tensor) -> torch.Tensor:
-        seen.append((net.training, torch.is_grad_enabled()))
-        return net.encoder(images).mean(1)  # type: ignore[operator]
-
-    statistics = network.encoder[0].running_mean.clone()
-    probed(KNNProbe(network, batches(0), batches(1), features))
-    assert set(seen) == {(False, False)}
-    assert [network.training, network.encoder.training, network.encoder[1].training] == [True] * 3
-    assert not network.frozen.training
-    assert torch.equal(network.encoder[0].running_mean, statistics)
-    assert torch.is_grad_enabled()
-
-    def broken(net: nn.Module, images: torch.Tensor) -> torch.Tensor:
-        raise RuntimeError("out of memory")
-
-    with pytest.raises(RuntimeError, match="out of memory"):
-        probed(KNNProbe(network, batches(0), batches(1), broken))
-    assert network.training
-    assert not network.frozen.training
-
-
 def draws() -> list[float]:
     return [float(torch.rand(())), random.random(), float(np.random.rand())]  # noqa: NPY002
 
@@ -168,26 +142,6 @@ def test_random_state_is_untouched() -> None:
     assert draws() == expected
 
 
-def test_interval_and_log(caplog: pytest.LogCaptureFixture) -> None:
-    calls: list[int] = []
-
-    class Counted(list):
-        def __iter__(self) -> Any:
-            calls.append(1)
-            return super().__iter__()
-
-    with caplog.at_level(logging.INFO, "monai_afire"):
-        engine = probed(
-            KNNProbe(Student(), batches(0), Counted(batches(1)), interval=2, name="probe"), epochs=5
-        )
-    assert len(calls) == 2
-    assert [record.getMessage()[:16] for record in caplog.records] == [
-        "epoch 2: probe 0",
-        "epoch 4: probe 0",
-    ]
-    assert 0 <= engine.state.metrics["probe"] <= 1
-
-
 def test_labels_without_votes_and_without_truth() -> None:
     train, test = batches(0, labels=3), batches(1, labels=3)
     network = Student()
@@ -209,41 +163,3 @@ def test_a_diverged_network_gives_nan_and_does_not_stop_the_run(
     probe = KNNProbe(Student(), data, data, lambda net, images: images.mean(1) * NAN)
     assert math.isnan(probed(probe).state.metrics["knn_auc"])
     assert "not finite" in caplog.text
-
-
-def test_mean_token_prefers_the_teacher() -> None:
-    parts = {"encoder": nn.Identity(), "teacher_encoder": nn.ReLU()}
-    tokens = torch.tensor([[[-1.0], [3.0]]])
-    assert mean_token(nn.ModuleDict(parts), tokens).tolist() == [[1.5]]
-    assert mean_token(nn.ModuleDict({"encoder": nn.Identity()}), tokens).tolist() == [[1.0]]
-
-
-def test_hostile_input() -> None:
-    data = batches(0)
-    with pytest.raises(
-        TypeError, match=r"Linear has neither 'teacher_encoder' nor 'encoder' \(its parts: none\)"
-    ):
-        KNNProbe(nn.Linear(2, 2), data, data)
-    for options in (
-        {"num_neighbors": 0},
-        {"interval": 0},
-        {"temperature": 0.0},
-        {"temperature": NAN},
-    ):
-        with pytest.raises(ValueError, match="num_neighbors and interval"):
-            KNNProbe(Student(), data, data, **options)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="maybe"):
-        KNNProbe(Student(), data, data, uncertain="maybe")
-    for train, test, message in (
-        ([], data, "train_batches has no batch"),
-        (data, [], "test_batches has no batch"),
-        (
-            data,
-            batches(1, labels=1),
-            "train_batches have 2 labels each and those of test_batches 1",
-        ),
-        ([{**data[0], "label": torch.full((8, 2), 3.0)}], data, r"3 at \(0, 0\)"),
-        ([{**data[0], "label": [torch.zeros(8), torch.zeros(8)]}], data, r"got list"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            probed(KNNProbe(Student(), train, test))  # type: ignore[arg-type]

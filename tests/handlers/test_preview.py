@@ -4,22 +4,20 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
-from handlers.tensorboard_server import served_pictures
 from monai.data import MetaTensor
 from monai.engines import SupervisedEvaluator
 from monai.engines.utils import PrepareBatchExtraInput
 from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
 from monai_afire.handlers import CorrespondencePreview, RestorationPreview
-from monai_afire.handlers.preview import tinted
 from monai_afire.networks import AFiRe, ViTEncoder
 
 INPUTS = {"normal": "image", "with synthetic lesions": "lesion_image", "lesion mask": "lesion_mask"}
@@ -70,40 +68,19 @@ def image_size(path: Path) -> tuple[int, int]:
 
 def test_picture_is_written_and_sent_to_tensorboard(tmp_path: Path) -> None:
     network = tiny_afire()
-    file = tmp_path / "new" / "preview.png"
-    writer = SummaryWriter(str(tmp_path / "events"))
-    preview = RestorationPreview(network.encoder, str(file), INPUTS, writer, num_images=2)
-    evaluate(network, preview, epoch=5)
-    writer.close()
-    width, height = image_size(file)
-    assert (width, height) == (round(110 * 2.2 * 4), round(110 * (2.2 * 2 + 0.5)))
-    assert [path.name for path in file.parent.iterdir()] == ["preview.png"]
-
-    ((tag, (step, picture)),) = served_pictures(tmp_path / "events").items()
-    assert (tag, step) == ("pictures/preview", 5)
-    with Image.open(io.BytesIO(picture)) as served, Image.open(file) as written:
-        assert served.size == written.size
-        assert (
-            np.abs(np.asarray(served, dtype=float) - np.asarray(written.convert("RGB"))).mean() < 2
+    file, events = tmp_path / "new" / "preview.png", tmp_path / "events"
+    with SummaryWriter(str(events)) as writer:
+        options: dict[str, Any] = {"summary_writer": writer, "num_images": 2}
+        evaluate(
+            network, RestorationPreview(network.encoder, str(file), INPUTS, **options), epoch=5
         )
-
-
-def test_tensorboard_shows_pictures_beside_curves_of_the_same_name(tmp_path: Path) -> None:
-    """Its server knows one kind of data per name, the one that was written first."""
-    writer, network = SummaryWriter(str(tmp_path)), tiny_afire()
-    preview = RestorationPreview(network.encoder, str(tmp_path / "restoration.png"), INPUTS, writer)
-    writer.add_scalar("restoration", 0.5, 0)
-    evaluate(network, preview)
-    writer.close()
-    assert list(served_pictures(tmp_path)) == ["pictures/restoration"]
-
-
-def test_fewer_images_than_rows_asked_for(tmp_path: Path) -> None:
-    network = tiny_afire()
-    for images, name in ((1, "one.png"), (4, "four.png")):
-        evaluate(network, RestorationPreview(network.encoder, str(tmp_path / name), INPUTS), images)
-    assert image_size(tmp_path / "one.png")[1] == round(110 * (2.2 + 0.5))
-    assert image_size(tmp_path / "four.png")[1] == round(110 * (2.2 * 4 + 0.5))
+    assert image_size(file) == (round(110 * 2.2 * 4), round(110 * (2.2 * 2 + 0.5)))
+    assert [path.name for path in file.parent.iterdir()] == ["preview.png"]
+    sent = EventAccumulator(str(events)).Reload()
+    assert sent.Tags()["images"] == ["pictures/preview"]
+    (event,) = sent.Images("pictures/preview")
+    assert event.step == 5
+    assert (event.width, event.height) == image_size(file)
 
 
 def test_columns_show_what_their_titles_say(tmp_path: Path) -> None:
@@ -209,31 +186,3 @@ def test_wrong_correspondence_looks_wrong() -> None:
     )
     assert (most_similar == most_similar[0, 0]).all()
     assert not (same_place == most_similar).all()
-
-
-def test_composed_patches_are_coarser_than_the_reference() -> None:
-    rows = correspondence_rows(torch.tensor([[2]] * 5), torch.tensor([[1]] * 5), images=3)
-    assert len(rows) == 3
-    assert all(picture.shape == (8, 8, 3) for picture in rows[0])
-    assert len(np.unique(rows[0][1].reshape(-1, 3), axis=0)) == 1
-
-
-def test_correspondence_is_drawn_to_a_file(tmp_path: Path) -> None:
-    indices = torch.tensor([[0, 1, 2, 3]] * 2)
-    encoder: Any = SimpleNamespace(grid_size=(2, 2))
-    file = str(tmp_path / "preview.png")
-    preview = CorrespondencePreview(
-        encoder, file, lambda outputs: (indices, indices), "image", "lesion_mask"
-    )
-    preview.rows = lambda batch, outputs: correspondence_rows(indices, indices)  # type: ignore[method-assign]
-    evaluate(tiny_afire(), preview, 2)
-    assert image_size(tmp_path / "preview.png")[0] == round(110 * 2.2 * 3)
-
-
-def test_tint_keeps_the_picture_where_there_is_no_color() -> None:
-    colors = np.full((2, 1, 3), np.nan)
-    colors[1] = [1.0, 0.0, 0.5]
-    picture = np.full((4, 2), 0.5)
-    result = tinted(picture, colors, alpha=0.25)
-    np.testing.assert_allclose(result[:2], 0.5)
-    np.testing.assert_allclose(result[2:], np.broadcast_to([0.625, 0.375, 0.5], (2, 2, 3)))

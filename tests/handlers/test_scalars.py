@@ -4,18 +4,22 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 
-from monai_afire.handlers import AttributeSchedule
-from monai_afire.handlers.scalars import AFiReScalars, TrainingScalars, scheduled_scalars
+from monai_afire.handlers import AttributeSchedule, OptimizerSchedule
+from monai_afire.handlers.scalars import step_scalars
 from monai_afire.losses import AFiReLoss
-from monai_afire.networks import ACE, AFiRe, ViTEncoder
+from monai_afire.networks import AFiRe, ViTEncoder
 
 
 class Temperature(nn.Module):
     """Has a parameter that is shown."""
+
+    tracked_attributes = ("temperature",)
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,20 +39,20 @@ class LossOfTerms(nn.MSELoss):
 def test_what_is_shown_becomes_a_number_without_a_warning(has_terms: bool) -> None:
     loss = torch.tensor(2.0, requires_grad=True) * 1.5
     function = LossOfTerms({"loss": loss}) if has_terms else nn.MSELoss()
-    scalars = TrainingScalars(function, network=Temperature(), attributes=["temperature"])
-    values = {name: float(value) for name, value in scalars({"loss": loss}).items()}
-    assert values == {"loss": 3.0, "temperature": 0.5}
+    network = Temperature()
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+    handlers = [
+        OptimizerSchedule(optimizer, "lr", end=0.0),
+        AttributeSchedule(SimpleNamespace(decay=0.9), "decay", end=1.0),
+    ]
+    values = step_scalars({"loss": loss}, function, handlers, network)
+    assert values == {"loss": 3.0, "learning_rate": 0.1, "temperature": 0.5, "decay": 0.9}
     assert loss.requires_grad  # the output itself is as it was
 
 
-def test_what_a_method_watches_is_chosen_by_its_loss_and_network() -> None:
+def test_afire_shows_its_prototypes() -> None:
     encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-    ace, afire = ACE(encoder), AFiRe(encoder, 8, 16, 16, 1, 2)
-    schedule = AttributeSchedule(ace, "teacher_decay", end=1.0)
-    wrapped = nn.ModuleDict({"module": ace})  # as DistributedDataParallel holds it
-    for network in (ace, wrapped):
-        scalars = scheduled_scalars(nn.MSELoss(), [schedule], network)
-        found = scalars({"loss": torch.tensor(2.0)})
-        assert set(found) == {"loss", "logit_scale", "teacher_decay"}
-    assert isinstance(scheduled_scalars(AFiReLoss(), [], afire), AFiReScalars)
-    assert not isinstance(scheduled_scalars(nn.MSELoss(), [], afire), AFiReScalars)
+    output = {"pred": {"abnormal": torch.tensor([True, False, False, False])}}
+    values = step_scalars(output, AFiReLoss(), [], AFiRe(encoder, 8, 16, 16, 1, 2))
+    assert values["abnormal_fraction"] == 0.25
+    assert {"prototype_entropy", "prototype_information"} < set(values)

@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from ignite.engine import Engine, Events
-from monai.engines import SupervisedTrainer
-from monai.handlers import ParamSchedulerHandler
+from ignite.engine import Engine
 from naive import afire_training
 
 from monai_afire.handlers.schedules import (
@@ -51,103 +49,6 @@ def test_values_move_one_way_and_reach_the_end(start_end: tuple[float, float]) -
         assert values[50] == values[-1] == end
         steps = [(b - a) * (end - start) for a, b in itertools.pairwise(values)]
         assert min(steps) >= 0
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [{"current_step": 0}, {"total_steps": 0}, {"warmup_steps": 5}, {"warmup_steps": -1}],
-)
-def test_wrong_steps_are_refused(arguments: dict[str, int]) -> None:
-    settings: dict[str, Any] = {"current_step": 1, "total_steps": 5, "start": 0.0, "end": 1.0}
-    with pytest.raises(ValueError, match="expected current_step >= 1"):
-        cosine_schedule(**(settings | arguments))
-    if "warmup_steps" not in arguments:
-        with pytest.raises(ValueError, match="expected current_step >= 1"):
-            linear_schedule(**(settings | arguments))
-
-
-def test_trainer_sets_every_value_in_every_iteration() -> None:
-    network = torch.nn.Linear(2, 1)
-    teacher = SimpleNamespace(teacher_temperature=0.0, teacher_decay=0.0)
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": [network.weight], "weight_decay": 0.04},
-            {"params": [network.bias], "weight_decay": 0.0},
-        ],
-        lr=1.0,
-    )
-    seen: list[list[float]] = []
-
-    class Recorder:
-        """Reads the values in the middle of an iteration, when the optimizer uses them."""
-
-        def attach(self, engine: SupervisedTrainer) -> None:
-            engine.add_event_handler(Events.ITERATION_COMPLETED, self.record)
-
-        def record(self) -> None:
-            decayed, exempt = optimizer.param_groups
-            seen.append(
-                [
-                    decayed["lr"],
-                    exempt["lr"],
-                    decayed["weight_decay"],
-                    exempt["weight_decay"],
-                    teacher.teacher_temperature,
-                    teacher.teacher_decay,
-                ]
-            )
-
-    def schedule(setter: Any, calculator: Any, **settings: float) -> ParamSchedulerHandler:
-        return ParamSchedulerHandler(setter, calculator, settings, event=Events.ITERATION_STARTED)  # type: ignore[arg-type]
-
-    trainer = SupervisedTrainer(
-        device="cpu",
-        max_epochs=4,
-        train_data_loader=[{"image": torch.ones(1, 2), "label": torch.ones(1, 1)}] * 3,
-        network=network,
-        optimizer=optimizer,
-        loss_function=torch.nn.MSELoss(),
-        train_handlers=[
-            schedule(
-                lambda v: [group.update(lr=v) for group in optimizer.param_groups],
-                cosine_schedule,
-                total_steps=12,
-                start=1e-3,
-                end=1e-6,
-                warmup_steps=3,
-            ),
-            schedule(
-                lambda v: optimizer.param_groups[0].update(weight_decay=v),
-                cosine_schedule,
-                total_steps=12,
-                start=0.04,
-                end=0.4,
-            ),
-            schedule(
-                lambda v: setattr(teacher, "teacher_temperature", v),
-                linear_schedule,
-                total_steps=6,
-                start=0.04,
-                end=0.07,
-            ),
-            schedule(
-                lambda v: setattr(teacher, "teacher_decay", v),
-                cosine_schedule,
-                total_steps=12,
-                start=0.99,
-                end=1.0,
-            ),
-            Recorder(),
-        ],
-    )
-    trainer.run()
-    assert len(seen) == 12
-    for step, values in enumerate(seen):
-        rate = afire_training.cosine_schedule(step, 12, 1e-3, 1e-6, 3)
-        decay = afire_training.weight_decay(step, 12)
-        temperature = afire_training.teacher_temperature(step / 3, warmup_epochs=2)
-        momentum = afire_training.teacher_momentum(step, 12)
-        assert values == pytest.approx([rate, rate, decay, 0.0, temperature, momentum], abs=1e-12)
 
 
 def values_during(epochs: int, handler: Any, read: Any, steps: int = 3) -> list[Any]:

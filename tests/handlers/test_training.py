@@ -475,7 +475,6 @@ def test_curves_have_the_loss_what_is_scheduled_and_the_validation(tmp_path: Pat
 
 
 class Picture(Preview):
-    path = "picture.png"
     columns = ("input",)
 
     def rows(self, batch: Any, outputs: Any) -> list:
@@ -483,7 +482,10 @@ class Picture(Preview):
 
 
 def test_results_are_named_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    options = {"preview": Picture(), "next_step": "afire evaluate --weights {run}"}
+    options = {
+        "preview": Picture(None, "picture.png"),
+        "next_step": "afire evaluate --weights {run}",
+    }
     run(tmp_path / "first", [0.1, 0.2, 0.3], **options)
     words = capsys.readouterr().out
     for path in ("first/models/model.pt", "first/picture.png"):

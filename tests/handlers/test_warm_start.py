@@ -160,23 +160,3 @@ def test_multiclass_and_frozen_networks_start_warm() -> None:
     with torch.no_grad():
         for batch in one_hot:
             assert torch.equal(network(batch["image"]).argmax(1), batch["label"].argmax(1))
-
-
-def test_plain_features_are_refused() -> None:
-    with pytest.raises(ValueError, match="standardize_features"):
-        HeadWarmStart(classifier(standardize_features=False), batches(0), batches(1))
-
-
-def test_validation_images_and_kind_of_labels_are_those_of_validator_and_network() -> None:
-    heads = []
-    for told in (True, False):
-        validator = Engine(lambda engine, batch: None)
-        validator.data_loader = batches(1)  # type: ignore[attr-defined]
-        network = classifier()
-        given = {"val_batches": batches(1), "label_kind": "multilabel"} if told else {}
-        handler = HeadWarmStart(network, batches(0), validator=validator, **given)  # type: ignore[arg-type]
-        handler.fit()
-        heads.append(network.classifier.weight)
-    torch.testing.assert_close(heads[0], heads[1])
-    with pytest.raises(ValueError, match="needs validation images"):
-        HeadWarmStart(classifier(), batches(0))

@@ -101,7 +101,6 @@ def test_methods_and_heads_take_it() -> None:
     [
         ({"patch_size": 4}, "patch_size"),
         ({"hidden_size": 96}, "hidden_size"),
-        ({"depths": (1, 1, 1)}, "depths"),
         ({"img_size": 36}, "multiple"),
     ],
 )

@@ -126,14 +126,6 @@ def test_it_learns_to_reconstruct() -> None:
     assert sum(losses[-5:]) < 0.1 * sum(losses[:5])
 
 
-@pytest.mark.parametrize(
-    "visible", [torch.arange(4), torch.zeros(3, 4, dtype=torch.int64), torch.arange(16)[None]]
-)
-def test_places_that_do_not_fit_are_named(visible: torch.Tensor) -> None:
-    with pytest.raises(ValueError, match=r"visible must be \(B, K\) with K of 1 to 15"):
-        tiny()(torch.rand(2, 1, 32, 32), visible)
-
-
 def test_a_swin_cannot_leave_patches_out() -> None:
     swin = SwinEncoder(
         img_size=16, patch_size=2, window_size=4, embed_dim=8, depths=(2, 2), num_heads=(2, 4)

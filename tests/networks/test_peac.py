@@ -6,18 +6,14 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
 from monai.data import list_data_collate
 from monai.transforms import Compose, CopyItemsd
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from monai_afire.losses.peac import LocalConsistencyLoss, PEACLoss
 from monai_afire.metrics.pretraining import embedding_spread
@@ -222,29 +218,6 @@ def test_parts_that_are_off_cost_nothing_and_the_others_train(parts: tuple[bool,
         name: any(p.requires_grad for p in module.parameters()) for name, module in modules.items()
     } == dict(zip(PARTS, parts, strict=True))
     assert network.state_dict().keys() == tiny_peac().state_dict().keys()
-
-
-@pytest.fixture
-def one_process_group(tmp_path: Path) -> Iterator[None]:
-    if not (dist.is_available() and dist.is_gloo_available()):
-        pytest.skip("needs PyTorch's gloo backend")
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
-@pytest.mark.parametrize("weights", [(1, 1, 1, 1), (0, 1, 0, 1), (1, 0, 0, 0), (0, 0, 1, 0)])
-@pytest.mark.parametrize("prob", [0.0, 1.0])
-@pytest.mark.usefixtures("one_process_group")
-def test_distributed_training_has_no_unused_parameter(
-    weights: tuple[float, float, float, float], prob: float
-) -> None:
-    network = tiny_peac(**{part: bool(weight) for part, weight in zip(PARTS, weights, strict=True)})
-    model = DistributedDataParallel(network)
-    for seed in range(3):  # the step after one with an unused parameter would fail
-        loss = PEACLoss(*weights)
-        loss(model(*batch(seed, prob=prob))).backward()
-        network.update_teacher()
 
 
 def test_teacher_follows_the_student() -> None:

@@ -216,25 +216,6 @@ def test_wrong_arguments_are_named(changes: dict[str, Any], words: str) -> None:
         tiny_dino(**changes)
 
 
-@pytest.mark.parametrize(
-    ("image", "local", "words"),
-    [
-        ((2, 1, 16, 16), (2, 2, 1, 8, 8), "must be"),
-        ((2, 2, 1, 16, 16), (3, 2, 1, 8, 8), "as many images"),
-        ((2, 1, 1, 16, 16), (2, 0, 1, 8, 8), "another crop"),
-        ((2, 0, 1, 16, 16), (2, 3, 1, 8, 8), "must be a global crop"),
-        ((2, 2, 1, 12, 12), (2, 2, 1, 8, 8), "takes images"),
-        ((2, 2, 1, 16, 16), (2, 2, 1, 9, 9), "multiple"),
-        ((2, 2, 1, 16, 16), (2, 2, 3, 8, 8), "takes images"),
-    ],
-)
-def test_crops_that_do_not_fit_are_named(
-    image: tuple[int, ...], local: tuple[int, ...], words: str
-) -> None:
-    with pytest.raises(ValueError, match=words):
-        tiny_dino()(torch.zeros(image), torch.zeros(local))
-
-
 def test_encoders_of_one_size_do_without_local_crops() -> None:
     encoder = SwinEncoder(
         img_size=64, embed_dim=4, depths=(1, 1), num_heads=(1, 1), window_size=4, patch_size=4

@@ -12,12 +12,10 @@ import pytest
 import torch
 from torch import nn
 
-from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.encoders.swin_encoder import SwinEncoder
 from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
-from monai_afire.networks.weights.weight_loading import load_encoder_weights
 
 KINDS = ("vit", "swin")
 
@@ -157,25 +155,6 @@ def test_rare_findings_do_not_tie_under_autocast() -> None:
         logits = network(images)
     assert logits.dtype == torch.float32
     assert len(logits.unique()) == 32
-
-
-def test_weights_of_pretraining_networks_and_encoders_load() -> None:
-    torch.manual_seed(6)
-    encoder = build("vit")
-    pretraining = AFiRe(
-        encoder, num_clusters=4, head_dim=8, decoder_dim=8, decoder_layers=1, decoder_heads=2
-    )
-    nn.init.normal_(pretraining.teacher_encoder.get_parameter("norm.weight"))
-    images = images_for(encoder)
-    network = TransferClassifier(build("vit"), num_classes=2)
-    load_encoder_weights(network, {"model": pretraining.state_dict()}, strict=True)
-    expected = pretraining.teacher_encoder(images).mean(1)
-    torch.testing.assert_close(network.features(images), expected, rtol=0, atol=0)
-    load_encoder_weights(network, encoder.state_dict(), strict=True)
-    torch.testing.assert_close(network.features(images), encoder(images).mean(1), rtol=0, atol=0)
-    again = TransferClassifier(build("vit"), num_classes=7)
-    load_encoder_weights(again, network.state_dict(), strict=False)  # from one task to another
-    torch.testing.assert_close(again.features(images), network.features(images), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ class ACE(TeacherNetwork):
 
     Raises:
         TypeError: when the encoder is none, see :func:`monai_afire.networks.as_encoder`.
-        ValueError: when the encoder's grid is odd or unequal, the momentum is out of range or every part is off.
+        ValueError: when the encoder's grid is odd or unequal, or the momentum is out of range.
 
     Example:
         >>> from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
@@ -105,10 +105,6 @@ class ACE(TeacherNetwork):
                 f"the encoder's grid must have equally many cells on every axis, got {encoder.grid_size}"
             )
         check_momentum("center_momentum", center_momentum)
-        if not (compose or decompose or global_consistency):
-            raise ValueError(
-                "nothing is left to learn: compose, decompose and global_consistency are all False"
-            )
         self.encoder = encoder
         self.composer = Composer(encoder.hidden_size, encoder.grid_size, head_dim).requires_grad_(
             compose

@@ -136,7 +136,6 @@ class DINO(TeacherNetwork):
         """
         if local_crops is None:
             return self.encoder.to_map(self.teacher_encoder(image))
-        self._check_crops(image, local_crops)
         crops = image.shape[:2]
         embeddings = self.encoder(image.flatten(0, 1)).mean(1).unflatten(0, crops)
         if local_crops.shape[1]:
@@ -162,13 +161,3 @@ class DINO(TeacherNetwork):
         if self.training:
             move_center(self.center, scores, self.center_momentum)
         return distribution
-
-    def _check_crops(self, image: torch.Tensor, local_crops: torch.Tensor) -> None:
-        ndim = len(self.encoder.grid_size) + 3
-        if {image.ndim, local_crops.ndim} != {ndim} or image.shape[0] != local_crops.shape[0]:
-            shapes = f"{tuple(image.shape)} and {tuple(local_crops.shape)}"
-            raise ValueError(
-                f"global and local crops must be (B, crops, C, *S) of as many images, got {shapes}"
-            )
-        if image.shape[1] + local_crops.shape[1] < 2 or image.shape[1] < 1:
-            raise ValueError("there must be a global crop, and another crop to compare it with")

@@ -102,7 +102,6 @@ class MAE(nn.Module):
         """
         if visible is None:
             return self.encoder.to_map(self.encoder(image))
-        self._check_places(image, visible)
         tokens = self.encoder.visible_tokens(image, visible)
         hidden = visible.new_ones(
             (image.shape[0], math.prod(self.encoder.grid_size)), dtype=torch.bool
@@ -134,15 +133,3 @@ class MAE(nn.Module):
             "masked": torch.where(hidden, gray, patches),
             "completed": torch.where(hidden, guessed, patches),
         }
-
-    def _check_places(self, image: torch.Tensor, visible: torch.Tensor) -> None:
-        num_tokens = math.prod(self.encoder.grid_size)
-        if (
-            visible.ndim != 2
-            or visible.shape[0] != image.shape[0]
-            or not 0 < visible.shape[1] < num_tokens
-        ):
-            wanted = f"(B, K) with K of 1 to {num_tokens - 1}, got {tuple(visible.shape)} for {len(image)} images"
-            raise ValueError(
-                f"visible must be {wanted}: does RandVisiblePatchesd have the encoder's patch size?"
-            )

@@ -166,12 +166,14 @@ class ViTEncoder(RadiographEncoder, ViT):
         """
         self.check_images(images)
         tokens = self.patch_embedding(self.normalize(images))
-        outputs = []
-        for block in self.blocks:
+        layers = spread_layers(len(self.blocks))
+        maps = {}
+        for number, block in enumerate(self.blocks):
             tokens = through_blocks([block], tokens, self.use_checkpoint)
-            outputs.append(F.layer_norm(tokens, tokens.shape[-1:], eps=self.norm.eps))
-        outputs[-1] = self.norm(tokens)
-        return [self.to_map(outputs[layer]) for layer in spread_layers(len(outputs))]
+            if number in layers:
+                maps[number] = F.layer_norm(tokens, tokens.shape[-1:], eps=self.norm.eps)
+        maps[layers[-1]] = self.norm(tokens)
+        return [self.to_map(maps[layer]) for layer in layers]
 
     def layers_by_depth(self) -> list[list[nn.Module]]:
         """The patch embedding (with the position embedding), then every block."""
