@@ -119,8 +119,8 @@ class AnomalyDetector(ScoreThresholds):
             fusion = [name for name in self.map_names if self.token_maps[name].in_heat_map]
         self.fusion = self._chosen("fusion", fusion, self.map_names)
         self.score_fusion = self._chosen("score_fusion", score_fusion, self.score_names[:-1])
-        interior = interior_tokens(self.network.encoder.grid_size)
-        self.register_buffer("interior", interior, persistent=False)
+        encoder: Any = self.network.encoder
+        self.register_buffer("interior", interior_tokens(encoder.grid_size), persistent=False)
         self._add_statistics(memory_size)
         self._add_scales()
 

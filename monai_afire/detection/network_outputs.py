@@ -141,7 +141,7 @@ def tokens_and_features(
     if layers == "last":
         tokens = encoder(image)
         return tokens, tokens
-    grid = encoder.grid_size
-    pooled = [F.adaptive_avg_pool2d(each, tuple(grid)) for each in encoder.feature_maps(image)]
+    rows, columns = encoder.grid_size
+    pooled = [F.adaptive_avg_pool2d(each, (rows, columns)) for each in encoder.feature_maps(image)]
     maps = [each.flatten(2).transpose(1, 2) for each in pooled]
     return maps[-1], torch.cat(maps, -1)
