@@ -510,7 +510,7 @@ def _plane(
         values, plane, signs = values.T, plane[:, [1, 0, 2, 3]], signs[::-1]
     # the identity is what a writer of NIfTI leaves who knows no geometry, and then has the rows from the top
     is_unknown = file_format == "NIfTI" and 2 not in axes and np.array_equal(affine, np.eye(4))
-    for axis in () if is_unknown else np.flatnonzero(signs > 0):
+    for axis in [] if is_unknown else np.flatnonzero(signs > 0).tolist():
         values = np.flip(values, axis)
         plane[:, 3] += plane[:, axis] * (values.shape[axis] - 1)
         plane[:, axis] *= -1
