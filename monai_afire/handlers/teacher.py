@@ -33,7 +33,7 @@ class TeacherUpdate:
     def __call__(self, engine: Any) -> None:
         """Update the teacher if this iteration stepped."""
         if is_optimizer_step(engine):
-            network = unwrapped(engine.network) if self.network is None else self.network
+            network: Any = unwrapped(engine.network) if self.network is None else self.network
             network.update_teacher()
 
 

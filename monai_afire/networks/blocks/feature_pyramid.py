@@ -161,7 +161,8 @@ def _enlarge(patch_size: Sequence[int], channels: int, doublings: int) -> nn.Seq
     for doubling in range(doublings):
         if layers:
             layers += [nn.GroupNorm(num_groups(channels), channels), nn.GELU()]
-        factor = tuple(2 if patch >= 2 ** (doubling + 1) else 1 for patch in patch_size)
+        rows, columns = (2 if patch >= 2 ** (doubling + 1) else 1 for patch in patch_size)
+        factor = (rows, columns)
         halved = max(channels // 2, 1)
         layers.append(nn.ConvTranspose2d(channels, halved, kernel_size=factor, stride=factor))
         channels = halved

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from monai.networks.blocks import SABlock
@@ -31,7 +32,7 @@ def prepare_transformer_blocks(blocks: nn.ModuleList) -> nn.ModuleList:
     return blocks
 
 
-def _fused(attention: SABlock) -> SABlock:
+def _fused(attention: Any) -> SABlock:
     """The same attention with PyTorch's fused kernel, which MONAI's ``ViT`` does not offer."""
     return SABlock(
         attention.hidden_input_size,

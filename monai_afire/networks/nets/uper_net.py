@@ -79,7 +79,7 @@ class UPerNet(TransferNetwork):
         self.dropout = nn.Dropout2d(dropout_rate)
         self.classifier = nn.Conv2d(channels, num_classes, kernel_size=1)
         nn.init.trunc_normal_(self.classifier.weight, std=0.02)
-        nn.init.constant_(self.classifier.bias, math.log(prior / (1 - prior)))
+        nn.init.constant_(self.classifier.get_parameter("bias"), math.log(prior / (1 - prior)))
         self.train()
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
