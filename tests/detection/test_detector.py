@@ -332,7 +332,7 @@ def test_half_precision_ranks_the_phantom_alike(
             for number, name in enumerate(SCORE_NAMES):
                 correlation = spearmanr(expected[:, number], scores[:, number]).statistic
                 # the Gaussian of the mean tokens also looks where they hardly vary, which rounding does not spare
-                least = 0.99 if name in ("token_mean_density", "fused") else 0.999
+                least = 0.99 if name in ("token_mean_density", "fused") else 0.998
                 assert correlation >= least, f"{name}: {correlation:.5f} in {dtype}"
 
 
