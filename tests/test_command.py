@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundles.bundle_runs import TINY, write_images
 from hypothesis import given
 from hypothesis import strategies as st
+from integration.bundle_runs import TINY, write_images
 from monai.bundle import ConfigParser
 
 import monai_afire_cli

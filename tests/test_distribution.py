@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 import pytest
-from bundles.bundle_runs import TINY
+from integration.bundle_runs import TINY
 
 SOURCES = (
     "monai_afire_cli.py",

@@ -39,7 +39,7 @@ from monai_afire.data.datalist.labels import check_label_table
 from monai_afire.data.phantom import ChestPhantomDataset
 from monai_afire.transforms import LoadRadiographd
 from tests.benchmarks.timing import in_own_process, machine
-from tests.transforms.radiograph_files import write_dicom
+from tests.unit.transforms.radiograph_files import write_dicom
 
 __all__ = ["main"]
 

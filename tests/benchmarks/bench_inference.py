@@ -32,7 +32,7 @@ from monai_afire.apps.worklist import anomaly_writer
 from monai_afire.data.datalist.scanning import RESULTS_MARK
 from monai_afire.data.phantom import draw_chest_phantom
 from monai_afire.utils import join_process_group, run_device
-from tests.transforms.radiograph_files import write_dicom
+from tests.unit.transforms.radiograph_files import write_dicom
 
 SIDE = 1024
 CONFIGS = ["bundles/afire/configs/inference.json"]

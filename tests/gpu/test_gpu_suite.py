@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from bundles.bundle_runs import at
+from integration.bundle_runs import at
 from PIL import Image
 
 from tests.benchmarks.gpu_suite.checks import outcomes

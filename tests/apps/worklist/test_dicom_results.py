@@ -21,7 +21,7 @@ from apps.worklist.dicom_sources import (
     write_raw,
     write_source,
 )
-from detection.test_handlers import Radiographs, fitted_detector, judging, read_csv
+from apps.worklist.test_anomaly_writer import Radiographs, fitted_detector, judging, read_csv
 from pydicom.dataset import Dataset
 from pydicom.sr.codedict import codes
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import torch
-from detection.test_handlers import fitted_detector
+from apps.worklist.test_anomaly_writer import fitted_detector
 from pydicom.dataset import Dataset
 
 from monai_afire.apps.worklist.image_facts import ImageFactsReader

@@ -16,7 +16,7 @@ import pydicom
 import pytest
 import torch
 from apps.worklist.dicom_sources import write_source
-from detection.test_handlers import Radiographs, fitted_detector, judging, read_csv
+from apps.worklist.test_anomaly_writer import Radiographs, fitted_detector, judging, read_csv
 
 from monai_afire.apps.worklist import AnomalyWriter, RunNormals, load_normals, normals_from
 from monai_afire.apps.worklist.image_facts import ImageFacts

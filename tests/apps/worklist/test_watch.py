@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundles.bundle_runs import new_detector, write_images
+from integration.bundle_runs import new_detector, write_images
 
 from monai_afire.apps.worklist import watch
 from monai_afire.data import DatalistError

@@ -1,0 +1,3 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Bundles and commands as a user starts them."""

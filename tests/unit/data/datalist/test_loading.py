@@ -1,0 +1,292 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Items of datalists and folders."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from monai_afire.data import DatalistError, load_radiograph_datalist, scan_radiographs
+from monai_afire.data.datalist.scanning import mark_results
+from unit.transforms.radiograph_files import GRAY12, load, write_dicom
+
+WriteList = Callable[[Any], Path]
+
+
+@pytest.fixture
+def write_list(tmp_path: Path) -> WriteList:
+    for name in ("a.png", "b.png", "c.png"):
+        (tmp_path / name).touch()
+    (tmp_path / "folder.png").mkdir()
+
+    def write(content: Any) -> Path:
+        path = tmp_path / "list.json"
+        text = content if isinstance(content, str) else json.dumps(content)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def touch(root: Path, *files: str) -> None:
+    for name in files:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+
+
+def names(items: list[dict[str, Any]]) -> list[str]:
+    return [os.path.basename(item["image"]) for item in items]
+
+
+# ---- datalist files
+
+
+def test_agrees_with_monai(write_list: WriteList) -> None:
+    from monai.data import load_decathlon_datalist
+
+    content = {"training": [{"image": "b.png", "label": 1}, {"image": "a.png"}], "test": ["c.png"]}
+    path = write_list("\ufeff" + json.dumps({"name": "x", **content}))
+    for section in content:
+        expected = load_decathlon_datalist(
+            write_list(content), is_segmentation=False, data_list_key=section
+        )
+        assert load_radiograph_datalist(datalist=path, section=section) == expected
+
+
+def test_names_start_from_dataset_dir(write_list: WriteList, tmp_path: Path) -> None:
+    touch(tmp_path, "images/d.png")
+    path = write_list({"training": [{"image": "d.png"}, {"image": str(tmp_path / "a.png")}]})
+    items = load_radiograph_datalist(tmp_path / "images", path)
+    assert [Path(item["image"]) for item in items] == [
+        tmp_path / "images/d.png",
+        tmp_path / "a.png",
+    ]
+
+
+@pytest.mark.parametrize("key", ["mask", "organs"])
+def test_masks_by_organ_are_put_in_the_order_of_the_names(
+    write_list: WriteList, tmp_path: Path, key: str
+) -> None:
+    masks = {"heart": "b.png", "lung": "c.png"}
+    content = {"organ_names": ["lung", "heart"], "training": [{"image": "a.png", key: masks}]}
+    [item] = load_radiograph_datalist(datalist=write_list(content))
+    assert item["organs"] == [str(tmp_path / "c.png"), str(tmp_path / "b.png")]
+    for organ_names in (["lung"], ["lung", "heart", "liver"], None):
+        path = write_list({**content, "organ_names": organ_names})
+        with pytest.raises(DatalistError, match="organ_names"):
+            load_radiograph_datalist(datalist=path)
+
+
+REFUSED: dict[str, Any] = {
+    "no JSON": '{"training": [{"image": "a.png"},\n',
+    "empty": "",
+    "too deep": "[" * 200_000 + "]" * 200_000,
+    "section twice": '{"training": ["a.png"], "test": ["b.png"], "training": ["c.png"]}',
+    "key twice": '{"training": [{"image": "a.png", "label": 1, "label": 0}]}',
+    "an array": [{"image": "a.png"}],
+    "no section": {"test": ["a.png"]},
+    "empty section": {"training": []},
+    "an object": {"training": {"image": "a.png"}},
+    "no image": {"training": [{"image": "a.png"}, {"img": "b.png"}]},
+    "a number": {"training": [{"image": "a.png"}, 3]},
+    "no name": {"training": [{"image": 7}]},
+    "an empty name": {"training": [{"image": ""}]},
+    "no file": {"training": ["a.png", "no.png"]},
+    "a folder": {"training": ["a.png", "folder.png"]},
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_lists_are_named(write_list: WriteList, name: str) -> None:
+    with pytest.raises(DatalistError, match=r"list\.json") as caught:
+        load_radiograph_datalist(datalist=write_list(REFUSED[name]))
+    assert len(str(caught.value)) < 600
+
+
+def test_refused_arguments(tmp_path: Path) -> None:
+    touch(tmp_path, "patient00001/1.png", "patient00001/2.png", "empty/notes.txt")
+    for arguments, words in (
+        ({}, "dataset_dir"),
+        ({"datalist": tmp_path / "none.json"}, "none.json"),
+        ({"dataset_dir": tmp_path / "none"}, "none"),
+        ({"dataset_dir": tmp_path / "empty"}, "empty"),
+        ({"dataset_dir": tmp_path, "section": "holdout"}, "holdout"),
+        ({"dataset_dir": tmp_path, "validation_fraction": 1.0}, "validation_fraction"),
+        ({"dataset_dir": tmp_path}, "one patient"),
+    ):
+        with pytest.raises(DatalistError, match=words):
+            load_radiograph_datalist(**arguments)
+
+
+@pytest.mark.parametrize("count", [3, 40])  # asked for one by one, and by listing the folder
+def test_missing_files_are_counted_and_named(
+    write_list: WriteList, tmp_path: Path, count: int
+) -> None:
+    present = [f"p{i}.png" for i in range(count)]
+    touch(tmp_path, *present)
+    os.symlink("circle.png", tmp_path / "circle.png")
+    path = write_list({"training": [*present, *(f"no{i}.png" for i in range(8)), "circle.png"]})
+    with pytest.raises(DatalistError, match=rf"9 of {count + 9} files.*no0\.png"):
+        load_radiograph_datalist(datalist=path)
+    assert len(load_radiograph_datalist(datalist=path, check_files=False)) == count + 9
+
+
+# ---- folders
+
+
+def test_scan_finds_radiographs_only(tmp_path: Path) -> None:
+    touch(tmp_path, "z.png", "A/b (PA).PNG", "A/ü.jpeg", "c.nii.gz", "d.xyz", "notes", "list.json")
+    touch(tmp_path, ".hidden.png", "__MACOSX/e.png", "folder.png/f.tif")
+    for name in ("IM-0001", "1.2.840.7", "DICOMDIR"):
+        (tmp_path / name).write_bytes(bytes(128) + b"DICM")
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe.png")
+    os.symlink(tmp_path, tmp_path / "A" / "loop")
+    found = ["1.2.840.7", "A/b (PA).PNG", "A/ü.jpeg", "IM-0001", "c.nii.gz", "folder.png/f.tif"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert scan_radiographs(str(tmp_path) + "/") == [*found, "z.png"]
+
+
+@pytest.mark.parametrize("name", ["GE0001.img", "CHEST.PA", "a.1.dcm_", "day.2/b.tmp"])
+def test_scan_finds_dicom_of_any_extension(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    write_dicom(tmp_path / name, GRAY12, bits=12)
+    assert scan_radiographs(tmp_path) == [name]
+    np.testing.assert_allclose(load(tmp_path / name), GRAY12 / 4095, atol=1e-6)
+
+
+def test_what_may_hold_radiographs_is_counted_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    touch(tmp_path, "a.png", "notes.txt", "labels.csv", "more.zip", "closed/y.png")
+    (tmp_path / "b.dcm.gz").write_bytes(gzip.compress(bytes(128) + b"DICM"))
+    (tmp_path / "labels.csv.gz").write_bytes(gzip.compress(b"image,label"))
+    Image.new("L", (40, 40)).save(tmp_path / "c.gif")
+    Image.new("L", (40, 40)).save(tmp_path / "d", "PNG")
+    os.symlink("nowhere", tmp_path / "broken.png")
+    os.symlink("circle.png", tmp_path / "circle.png")
+    os.symlink("nowhere", tmp_path / "broken.txt")
+    list_folder = os.scandir
+
+    def refuse(path: str) -> Any:
+        if path.endswith("closed"):
+            raise PermissionError(13, "Permission denied", path)
+        return list_folder(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.warns(UserWarning, match=r"7 entries") as caught:
+        assert scan_radiographs(tmp_path) == ["a.png"]
+    [warning] = caught
+    assert warning.filename == __file__
+    assert "labels" not in str(warning.message)
+
+
+def test_results_in_the_folder_are_left_out(tmp_path: Path) -> None:
+    touch(tmp_path, "a.png", "out/overlays/a.png.jpg", "out/roc.png", "day/b.png")
+    mark_results(tmp_path / "out", [str(tmp_path / "a.png")], ["overlays"])
+    with pytest.warns(UserWarning, match="out"):
+        assert scan_radiographs(tmp_path) == ["a.png", "day/b.png"]
+    assert len(scan_radiographs(tmp_path / "out")) == 2  # who names the folder wants it
+    mark_results(tmp_path / "day", [str(tmp_path / "day/b.png")], ["overlays"])
+    touch(tmp_path, "day/overlays/b.png.jpg")
+    with pytest.warns(UserWarning, match="overlays"):
+        assert scan_radiographs(tmp_path / "day") == ["b.png"]
+
+
+def test_folder_is_parted_by_patient(tmp_path: Path) -> None:
+    files = [f"{patient:08d}_{number:03d}.png" for patient in range(40) for number in range(3)]
+    touch(tmp_path, *files)
+
+    def part(section: str = "training", **options: Any) -> list[str]:
+        settings = {"section": section, "validation_fraction": 0.25, **options}
+        return names(load_radiograph_datalist(tmp_path, **settings))
+
+    training, validation = part(), part("validation")
+    assert sorted(training + validation) == part("test")
+    assert not {name[:8] for name in training} & {name[:8] for name in validation}
+    assert 4 * 3 <= len(validation) <= 16 * 3
+    assert training != part(seed=1)
+    touch(tmp_path, "99999999_000.png")  # a new file moves no old one
+    assert [name for name in part() if not name.startswith("9")] == training
+
+
+# ---- validation that a list has not
+
+
+def held_out(tmp_path: Path, entries: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    touch(tmp_path, *(entry["image"] for entry in entries))
+    source = tmp_path / "list.json"
+    source.write_text(json.dumps({"training": entries, "test": ["test.png"]}))
+    return [
+        load_radiograph_datalist(None, source, part, hold_out=True)
+        for part in ("training", "validation")
+    ]
+
+
+def test_validation_is_held_out_of_a_list_without_it(tmp_path: Path) -> None:
+    entries = [{"image": f"{number}.png", "patient_id": f"p{number // 2}"} for number in range(40)]
+    parts = held_out(tmp_path, entries)
+    patients = [{item["patient_id"] for item in part} for part in parts]
+    assert sum(map(len, parts)) == 40
+    assert all(patients)
+    assert not patients[0] & patients[1]
+    # a section of its own is taken as it is
+    content = {"training": entries[:30], "validation": entries[30:]}
+    (tmp_path / "list.json").write_text(json.dumps(content))
+    own = load_radiograph_datalist(None, tmp_path / "list.json", "training", hold_out=True)
+    assert len(own) == 30
+
+
+@pytest.mark.parametrize("kind", ["findings", "classes"])
+def test_each_finding_has_positives_in_validation_where_it_can(tmp_path: Path, kind: str) -> None:
+    entries: list[dict[str, Any]] = [
+        {"image": f"{number}.png", "patient_id": f"p{number}", "label": number % 2}
+        for number in range(60)
+    ]
+    training, validation = (names(part) for part in held_out(tmp_path, entries))
+    rare, single = training[:3], training[3]
+    for number, entry in enumerate(entries):
+        labels = [number % 2, int(entry["image"] in rare), int(entry["image"] == single)]
+        one_class = 2 if labels[1] else 3 if labels[2] else labels[0]
+        entry["label"] = labels if kind == "findings" else one_class
+    learned, validated = (names(part) for part in held_out(tmp_path, entries))
+    [moved] = set(validated) - set(validation)  # all others keep their place
+    assert moved in rare
+    assert single in learned  # nothing could be learned of it otherwise
+    assert sorted(learned + validated) == sorted(training + validation)
+
+
+# ---- real files
+
+
+def test_real_lists_and_folders(shared_data: Path) -> None:
+    folder = shared_data / "nih_cxr_1k"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # its sections share no patient
+        items = load_radiograph_datalist(datalist=folder / "datalist_anomaly.json")
+    assert len(items) == 195
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = scan_radiographs(shared_data / "samples")
+    assert {"IM-0001-0001", "Näme with späces (PA).PNG"} <= set(found)
+    assert "README.md" not in found
+
+
+def test_a_new_image_in_another_folder_moves_no_other_image(tmp_path: Path) -> None:
+    entries = [{"image": f"a/{number}.png"} for number in range(40)]
+    before, after = (
+        set(names(held_out(tmp_path, entries + new)[1])) for new in ([], [{"image": "b/new.png"}])
+    )
+    assert before
+    assert after - {"new.png"} == before

@@ -1,0 +1,557 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""A training: resumed runs end like uninterrupted ones, and each file, curve and message says what happened."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import logging
+import math
+import os
+import shutil
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ignite.engine import Events
+from imported_processes import start_ranks
+from integration.distributed.two_ranks import needs_gloo, run_on_two_ranks
+from monai.data import DataLoader, Dataset
+from monai.engines import SupervisedEvaluator, SupervisedTrainer
+from monai.transforms import Lambdad
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from monai_afire.data import saved_class_names
+from monai_afire.data.datalist.drawn_images import drawn_mark
+from monai_afire.handlers import AttributeSchedule, OptimizerSchedule, Training
+from monai_afire.handlers.preview import Preview
+from monai_afire.inferers import AutocastInferer
+from monai_afire.networks.weights.checkpoint_files import write_pickle
+from monai_afire.networks.weights.description import from_state
+from unit.handlers.miniature_training import assert_same, final_state, make_trainer
+
+NAN = float("nan")
+BATCH = {"image": torch.zeros(1, 1), "label": torch.zeros(1, 1)}
+
+
+def evaluator(scores: Sequence[float], smaller_is_better: bool = False) -> SupervisedEvaluator:
+    """An evaluator whose key metric takes one value after the other."""
+    engine: Any = SupervisedEvaluator(
+        torch.device("cpu"),
+        [BATCH],
+        nn.Identity(),
+        decollate=False,
+        metric_cmp_fn=(lambda new, best: new < best) if smaller_is_better else (lambda n, b: n > b),
+    )
+    engine.state.key_metric_name = "score"
+    left = list(scores)
+    engine.add_event_handler(
+        Events.EPOCH_COMPLETED, lambda: engine.state.metrics.update(score=left.pop(0))
+    )
+    return engine
+
+
+def counting(
+    folder: Path,
+    scores: Sequence[float] | None = None,
+    epochs: int = 3,
+    loader: Any = (BATCH,),
+    loss_function: Any = None,
+    smaller_is_better: bool = False,
+    trainer_options: dict[str, Any] | None = None,
+    **options: Any,
+) -> tuple[SupervisedTrainer, Training]:
+    """A training whose every step adds 1 to the bias of its network, which is 0 at first."""
+    network = nn.Linear(1, 1)
+    nn.init.zeros_(network.bias)
+    validator = None if scores is None else evaluator(scores, smaller_is_better)
+    training = Training(network, validator, str(folder), **options)
+    trainer = SupervisedTrainer(
+        device="cpu",
+        max_epochs=epochs,
+        train_data_loader=loader if isinstance(loader, DataLoader) else list(loader),
+        network=network,
+        optimizer=torch.optim.SGD(network.parameters(), lr=1.0),
+        loss_function=loss_function or (lambda pred, label: -pred.float().mean()),
+        train_handlers=[*options.get("handlers", ()), training],
+        decollate=False,
+        **(trainer_options or {}),
+    )
+    return trainer, training
+
+
+def run(folder: Path, *arguments: Any, **options: Any) -> SupervisedTrainer:
+    trainer, _ = counting(folder, *arguments, **options)
+    trainer.run()
+    return trainer
+
+
+def bias_in(folder: Path, file: str = "model.pt") -> float:
+    state = torch.load(folder / "models" / file, weights_only=True)
+    return state.get("network", state)["bias"].item()
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+# ---- resuming
+
+
+class CrashError(Exception):
+    """Stands for whatever ends a run."""
+
+
+def at_iteration(trainer: SupervisedTrainer, iteration: int, act: Callable[[], object]) -> None:
+    trainer.add_event_handler(Events.ITERATION_COMPLETED(once=iteration), act)
+
+
+def crash() -> None:
+    raise CrashError
+
+
+# epochs have three iterations
+@pytest.mark.parametrize(("iteration", "num_workers"), [(4, 0), (9, 0), (11, 0), (8, 2)])
+def test_a_resumed_run_ends_as_an_uninterrupted_one(
+    tmp_path: Path, iteration: int, num_workers: int
+) -> None:
+    whole = make_trainer(tmp_path / "whole", num_workers=num_workers)
+    start = {name: value.clone() for name, value in whole.network.state_dict().items()}
+    whole.run()
+    part = make_trainer(tmp_path / "parts", num_workers=num_workers)
+    at_iteration(part, iteration, crash)
+    with pytest.raises(CrashError):
+        part.run()
+    resumed = make_trainer(tmp_path / "parts", seed=99, num_workers=num_workers, resume=True)
+    epochs: list[int] = []
+    resumed.add_event_handler(
+        Events.EPOCH_STARTED, lambda engine: epochs.append(engine.state.epoch)
+    )
+    resumed.run()
+    assert epochs == list(range((iteration - 1) // 3 + 1, 5))
+    assert_same(final_state(resumed), final_state(whole))
+    for name in ("encoder.blocks.0.mlp.linear1.weight", "teacher_head.mlp.0.weight"):
+        assert not torch.equal(whole.network.state_dict()[name], start[name])
+    saved = torch.load(tmp_path / "parts/models/model.pt", weights_only=True)
+    assert_same(saved, dict(whole.network.state_dict()))
+
+
+def killed_run(rank: int, folder: str, place: str, number: int) -> None:
+    """A run that is killed in its second epoch, or after the first of the two files that the epoch writes."""
+    torch.set_num_threads(1)
+    trainer = make_trainer(Path(folder))
+
+    def kill() -> None:
+        os.kill(os.getpid(), number)
+
+    def kill_before_the_checkpoint(content: Any, path: Path, remedy: str) -> None:
+        kill() if path.name == "checkpoint.pt" else write_pickle(content, path, remedy)
+
+    if place == "iteration":
+        at_iteration(trainer, 5, kill)
+    else:
+        import monai_afire.handlers.training as module
+
+        trainer.add_event_handler(
+            Events.EPOCH_STARTED(once=2),
+            lambda: setattr(module, "write_pickle", kill_before_the_checkpoint),
+        )
+    trainer.run()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs signals of POSIX")
+@pytest.mark.parametrize(
+    ("place", "name"), [("iteration", "SIGTERM"), ("iteration", "SIGKILL"), ("files", "SIGKILL")]
+)
+def test_a_killed_run_goes_on_from_its_last_epoch(tmp_path: Path, place: str, name: str) -> None:
+    number = signal.Signals[name]
+    (process,) = start_ranks(killed_run, str(tmp_path / "parts"), place, number, count=1).processes
+    process.join(300)
+    assert process.exitcode == -number  # a shell reports 128 + number
+    saved = torch.load(tmp_path / "parts/models/checkpoint.pt", weights_only=True)
+    assert saved["training"]["epoch"] == 1
+    whole, resumed = make_trainer(tmp_path / "whole"), make_trainer(tmp_path / "parts", resume=True)
+    whole.run()
+    resumed.run()
+    assert_same(final_state(resumed), final_state(whole))
+    assert sorted(content(tmp_path / "parts/models")) == ["checkpoint.pt", "model.pt"]
+
+
+def test_more_epochs_may_be_asked_for_and_a_complete_run_is_left_alone(tmp_path: Path) -> None:
+    run(tmp_path, epochs=2)
+    assert run(tmp_path, epochs=3, resume=True).state.epoch == 3
+    before = content(tmp_path / "models")
+    trainer = run(tmp_path, epochs=3, resume=True)
+    assert trainer.network.bias.item() == 3
+    assert content(tmp_path / "models") == before
+
+
+@pytest.mark.parametrize("length", [2, 5])
+def test_epochs_are_the_unit_when_the_batch_size_changes(tmp_path: Path, length: int) -> None:
+    run(tmp_path, epochs=2, loader=[BATCH] * 3)
+    trainer, _ = counting(tmp_path, epochs=4, loader=[BATCH] * length, resume=True)
+    steps: list[int] = []
+    trainer.add_event_handler(
+        Events.ITERATION_STARTED, lambda engine: steps.append(engine.state.iteration)
+    )
+    trainer.run()
+    assert steps == list(range(2 * length + 1, 4 * length + 1))
+
+
+def test_other_runs_and_missing_ones_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"checkpoint\.pt"):
+        run(tmp_path, resume=True)
+    run(tmp_path, epochs=2)
+    before = content(tmp_path / "models")
+    for file in ("model.pt", "checkpoint.pt"):
+        with pytest.raises(FileExistsError, match="models"):
+            run(tmp_path)
+        assert content(tmp_path / "models") == before
+        (tmp_path / "models" / file).unlink()
+        del before[file]
+
+
+def listed(folder: Path, count: int, is_drawn: bool = False) -> DataLoader:
+    """A loader of files, as those of MONAI's data sets are."""
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [str(folder / f"{number}.png") for number in range(count)]
+    for name in names:
+        Image.fromarray(np.zeros((8, 8), np.uint8)).save(
+            name, pnginfo=drawn_mark() if is_drawn else None
+        )
+    items = [{"image": name, "label": torch.zeros(1)} for name in names]
+    return DataLoader(Dataset(items, Lambdad("image", lambda _: torch.zeros(1))), batch_size=1)
+
+
+def test_other_images_and_other_classes_are_refused(tmp_path: Path) -> None:
+    about = {"class_names": ["mass", "nodule"]}
+    folder = tmp_path / "run"
+    run(folder, epochs=1, loader=listed(tmp_path / "a", 2), description=about)
+    before = content(folder / "models")
+    for images, names in ((listed(tmp_path / "b", 3), about), (listed(tmp_path / "a", 2), {})):
+        with pytest.raises(ValueError, match="other training images or classes"):
+            run(folder, loader=images, description=names, resume=True)
+    assert content(folder / "models") == before
+    shutil.copytree(tmp_path / "a", tmp_path / "scratch/of job 3")
+    moved = listed(tmp_path / "scratch/of job 3", 2)
+    assert run(folder, loader=moved, description=about, resume=True).state.epoch == 3
+
+
+def test_calls_of_run_go_on_and_validate_each_epoch_once(tmp_path: Path) -> None:
+    """As MONAI's client of federated learning calls it."""
+    trainer, training = counting(tmp_path, [0.1, 0.2, 0.3], epochs=1, keep_best=True)
+    for epoch in (1, 2, 3):
+        trainer.state.max_epochs = trainer.state.epoch + 1
+        trainer.run()
+        assert trainer.state.epoch == epoch
+        assert len(training.scores) == epoch
+    assert bias_in(tmp_path) == bias_in(tmp_path, "checkpoint.pt") == 3
+
+
+def second_rank_fails(folder: str, rank: int, world_size: int) -> torch.Tensor:
+    """Rank 1 alone has a loss that is not finite, in the last step of the second of its epochs."""
+    network, steps = nn.Linear(1, 1), itertools.count(1)
+
+    def loss(pred: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        return -pred.mean() * (NAN if rank and next(steps) == 4 else 1.0)
+
+    trainer = SupervisedTrainer(
+        device="cpu",
+        max_epochs=3,
+        train_data_loader=[BATCH, BATCH],
+        network=DistributedDataParallel(network),
+        optimizer=torch.optim.SGD(network.parameters(), lr=1.0),
+        loss_function=loss,
+        train_handlers=[Training(network, None, folder)],
+        decollate=False,
+    )
+    with contextlib.suppress(FloatingPointError if rank else RuntimeError):
+        trainer.run()
+    return network.bias.detach()
+
+
+@needs_gloo
+@pytest.mark.slow
+def test_weights_that_another_rank_has_spoilt_are_not_saved(tmp_path: Path) -> None:
+    first, _ = run_on_two_ranks(functools.partial(second_rank_fails, str(tmp_path)), tmp_path)
+    assert not first.isfinite(), "the gradient of the other rank counts"
+    state = torch.load(tmp_path / "models/checkpoint.pt", weights_only=True)
+    assert state["training"]["epoch"] == 1
+    assert math.isfinite(bias_in(tmp_path))
+
+
+# ---- validation
+
+
+@pytest.mark.parametrize(
+    ("epochs", "interval", "expected"),
+    [(6, 3, [1, 3, 6]), (7, 3, [1, 3, 6, 7]), (3, 1, [1, 2, 3]), (1, 4, [1])],
+)
+def test_the_first_and_the_last_epoch_are_validated(
+    tmp_path: Path, epochs: int, interval: int, expected: list[int]
+) -> None:
+    trainer, training = counting(tmp_path, [0.5] * 9, epochs, val_interval=interval)
+    validated: list[int] = []
+    assert training.validator is not None
+    training.validator.add_event_handler(
+        Events.COMPLETED, lambda engine: validated.append(engine.state.epoch)
+    )
+    trainer.run()
+    assert validated == expected
+
+
+@pytest.mark.parametrize(
+    ("scores", "keep_best", "smaller", "expected"),
+    [
+        ([0.1, 0.9, 0.5], True, False, 2),
+        ([0.1, 0.9, 0.5], False, False, 3),
+        ([0.1, 0.9, 0.5], True, True, 1),
+        ([NAN, NAN, NAN], True, False, 3),
+        ([0.1, NAN, NAN], True, False, 1),
+    ],
+)
+def test_the_model_is_the_best_or_the_last(
+    tmp_path: Path, scores: list[float], keep_best: bool, smaller: bool, expected: int
+) -> None:
+    run(tmp_path, scores, keep_best=keep_best, smaller_is_better=smaller)
+    assert bias_in(tmp_path) == expected
+    assert bias_in(tmp_path, "checkpoint.pt") == 3
+
+
+def test_the_best_validation_is_known_after_resuming(tmp_path: Path) -> None:
+    run(tmp_path, [0.5, 0.9], 2, keep_best=True)
+    run(tmp_path, [0.7, 0.8], 4, keep_best=True, resume=True)
+    assert bias_in(tmp_path) == 2
+    run(tmp_path, [0.95], 5, keep_best=True, resume=True)
+    assert bias_in(tmp_path) == 5
+
+
+def test_early_stopping_counts_over_a_resumption(tmp_path: Path) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    scores = [0.5, 0.4, 0.6, 0.5, 0.5, 0.5]
+    assert run(whole, scores, 9, patience=2).state.epoch == 5
+    run(parts, scores[:4], 4, patience=2)
+    assert run(parts, scores[4:], 9, patience=2, resume=True).state.epoch == 5
+    assert run(parts, [], 9, patience=2, resume=True).state.epoch == 5, "it has ended"
+    assert run(parts, [0.5] * 9, 9, patience=3, resume=True).state.epoch == 6
+
+
+def test_an_evaluation_without_training_writes_nothing(tmp_path: Path) -> None:
+    _, training = counting(tmp_path, [0.5], keep_best=True)
+    assert training.validator is not None
+    training.validator.run()
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- steps
+
+
+@pytest.mark.parametrize(("num_batches", "accumulation_steps"), [(5, 4), (5, 3), (7, 4), (4, 2)])
+def test_each_step_has_the_gradient_of_all_its_images_as_one_batch(
+    tmp_path: Path, num_batches: int, accumulation_steps: int
+) -> None:
+    """Also the last step of each epoch, for which fewer batches may be left."""
+    network = nn.Linear(3, 1)
+    batches = [{"image": torch.rand(4, 3), "label": torch.rand(4, 1)} for _ in range(num_batches)]
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.0)  # all gradients are at one point
+    found, losses = [], []
+    optimizer.register_step_pre_hook(lambda *_: found.append(network.weight.grad.clone()))
+    trainer = SupervisedTrainer(
+        device="cpu",
+        max_epochs=2,
+        network=network,
+        loss_function=nn.MSELoss(),
+        optimizer=optimizer,
+        train_data_loader=batches,
+        accumulation_steps=accumulation_steps,
+        decollate=False,
+        train_handlers=[Training(network, None, str(tmp_path))],
+    )
+    trainer.add_event_handler(
+        Events.ITERATION_COMPLETED, lambda engine: losses.append(engine.state.output["loss"].item())
+    )
+    trainer.run()
+    expected = []
+    for start in range(0, num_batches, accumulation_steps):
+        group = batches[start : start + accumulation_steps]
+        images, labels = (torch.cat([batch[key] for batch in group]) for key in ("image", "label"))
+        loss = nn.functional.mse_loss(network(images), labels)
+        expected.append(torch.autograd.grad(loss, network.weight)[0])
+    torch.testing.assert_close(found, expected * 2)
+    own = [nn.functional.mse_loss(network(each["image"]), each["label"]).item() for each in batches]
+    assert losses == pytest.approx(own * 2)  # shown as they are
+
+
+def test_accumulation_beyond_an_epoch_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"accumulation_steps is 4.*at most 3"):
+        run(tmp_path, loader=[BATCH] * 3, trainer_options={"accumulation_steps": 4})
+
+
+@pytest.mark.parametrize("accumulation_steps", [1, 2])
+@pytest.mark.parametrize("fault", [NAN, float("inf")])
+def test_a_loss_that_is_not_finite_names_its_batch_before_the_step(
+    tmp_path: Path, accumulation_steps: int, fault: float
+) -> None:
+    values = [0.0, 0.0, fault, 0.0]
+    batches = [
+        {**BATCH, "image": torch.full((1, 1), value), "file": [f"{number}.png"]}
+        for number, value in enumerate(values)
+    ]
+    trainer, _ = counting(
+        tmp_path, loader=batches, trainer_options={"accumulation_steps": accumulation_steps}
+    )
+    with pytest.raises(FloatingPointError, match=r"iteration 3 \(epoch 1\).*: 2\.png\."):
+        trainer.run()
+    assert trainer.network.bias.item() == 2 // accumulation_steps
+    assert all(bool(value.isfinite().all()) for value in trainer.network.state_dict().values())
+    assert not list(tmp_path.rglob("*.pt"))
+
+
+class Scaler(torch.amp.GradScaler):
+    """A scaler, which PyTorch switches off without a GPU."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__("cpu", enabled=True, growth_interval=2)
+
+
+@pytest.mark.filterwarnings("ignore:.*GradScaler is enabled, but CUDA is not available")
+def test_float16_is_scaled_and_its_scale_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gradient of 1e-8 is 0 in float16, whose smallest number is 6e-8."""
+    monkeypatch.setattr(torch.amp, "GradScaler", Scaler)
+    half: dict[str, Any] = {
+        "loss_function": lambda pred, label: -1e-8 * pred.float().sum(),
+        "loader": [{**BATCH, "image": torch.ones(1, 1)}],
+        "trainer_options": {"inferer": AutocastInferer(dtype=torch.float16)},
+    }
+
+    def scale_after(epochs: int, **options: Any) -> float:
+        trainer = run(tmp_path, epochs=epochs, **half, **options)
+        assert trainer.network.bias.item() == pytest.approx(epochs * 1e-8, rel=0.01)
+        return trainer.scaler.get_scale()  # type: ignore[union-attr]
+
+    assert scale_after(2) == 2 * 65536
+    assert scale_after(4, resume=True) == 4 * 65536
+    plain = run(tmp_path, epochs=5, resume=True)  # on a GPU that needs none
+    assert plain.scaler is None
+    trainer = run(tmp_path, epochs=6, resume=True, **half)  # and back
+    trainer.state.max_epochs = 8
+    trainer.run()
+    assert trainer.scaler is not None
+    assert trainer.scaler.get_scale() == 2 * 65536, "a second run() has the scaler of the first"
+
+
+# ---- what a run leaves and says
+
+
+def test_curves_have_the_loss_what_is_scheduled_and_the_validation(tmp_path: Path) -> None:
+    trainer, training = counting(tmp_path, [0.5, 0.6], 2, loader=[BATCH] * 7, record_interval=5)
+    owner = training.network
+    owner.strength = 0.5  # type: ignore[assignment]
+    handlers = [
+        OptimizerSchedule(trainer.optimizer, "lr", end=0.0),
+        AttributeSchedule(owner, "strength", end=0.1),
+    ]
+    training.handlers = handlers
+    for each in handlers:
+        each.attach(trainer)
+    trainer.run()
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    names = {"train/loss", "train/learning_rate", "train/strength", "validation/score"}
+    assert set(events.Tags()["scalars"]) == names
+    assert [event.step for event in events.Scalars("train/loss")] == [5, 7, 10, 14]
+    assert [event.step for event in events.Scalars("validation/score")] == [1, 2]
+
+
+class Picture(Preview):
+    columns = ("input",)
+
+    def rows(self, batch: Any, outputs: Any) -> list:
+        return [[np.zeros((8, 8))]]
+
+
+def test_results_are_named_at_the_end(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    options = {
+        "preview": Picture(None, "picture.png"),
+        "next_step": "afire evaluate --weights {run}",
+    }
+    run(tmp_path / "first", [0.1, 0.2, 0.3], **options)
+    words = capsys.readouterr().out
+    for path in ("first/models/model.pt", "first/picture.png"):
+        assert str(tmp_path / path) in words
+        assert (tmp_path / path).is_file()
+    assert words.endswith("afire evaluate --weights first\n")
+
+
+@pytest.mark.parametrize(
+    ("scores", "options", "expected"),
+    [
+        ([0.6, 0.7, 0.8], {"no_skill": 0.5}, ""),
+        ([0.4, 0.45, 0.5], {"no_skill": 0.5}, "nothing was learned"),
+        ([0.8, 0.7, 0.75], {"no_skill": 0.5}, "little was learned"),
+        ([0.7, 0.8, 0.6], {}, "little was learned"),  # the model is the last
+        ([0.7, 0.8, 0.6], {"keep_best": True}, ""),
+        ([0.9, 0.8, 0.7], {"no_skill": 1.0, "smaller_is_better": True}, ""),
+        ([3.0, 2.0, 1.0], {"no_skill": 1.0, "smaller_is_better": True}, "nothing was learned"),
+        ([0.1, 0.2, 0.3], {"no_skill": 0.2}, ""),
+    ],
+)
+def test_whether_it_learned_is_said(
+    tmp_path: Path,
+    scores: list[float],
+    options: dict[str, Any],
+    expected: str,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    run(tmp_path, scores[:2], 2, **options)
+    capsys.readouterr()
+    run(tmp_path, scores[2:], 3, resume=True, **options)
+    words = capsys.readouterr().out
+    assert ("warning:" in words) == bool(expected)
+    assert expected in words
+
+
+@pytest.mark.parametrize(
+    ("length", "steps", "epochs", "enough"),
+    [(10, 1, 59, 60), (10, 1, 60, 0), (10, 4, 199, 200), (10, 4, 200, 0)],
+)
+def test_a_run_of_few_steps_says_how_many_epochs_would_do(
+    tmp_path: Path,
+    length: int,
+    steps: int,
+    epochs: int,
+    enough: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    options = {"accumulation_steps": steps}
+    trainer, _ = counting(tmp_path, epochs=epochs, loader=[BATCH] * length, trainer_options=options)
+    trainer.add_event_handler(Events.ITERATION_STARTED, crash)
+    with caplog.at_level(logging.WARNING), pytest.raises(CrashError):
+        trainer.run()
+    assert ("too few" in caplog.text) == bool(enough)
+    assert not enough or f"--epochs {enough}" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["phantoms", "radiographs", None])
+def test_files_say_what_the_images_were(tmp_path: Path, kind: str | None) -> None:
+    loader = [BATCH] if kind is None else listed(tmp_path / "images", 2, kind == "phantoms")
+    for name, given, expected in (("found", {}, kind), ("given", {"trained_on": None}, None)):
+        about = {"class_names": ["nodule"], **given}
+        run(tmp_path / name, epochs=1, loader=loader, description=about)
+        for file in ("model.pt", "checkpoint.pt"):
+            state = torch.load(tmp_path / name / "models" / file, weights_only=True)
+            found = from_state(state.get("network", state))
+            assert found is not None
+            assert found.trained_on == expected
+        assert saved_class_names(tmp_path / name / "models/model.pt") == ["nodule"]

@@ -1,0 +1,379 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""LoadRadiograph and LoadRadiographd: intensities, metadata, batches, files that are rejected."""
+
+from __future__ import annotations
+
+import csv
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+import tifffile
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from monai.data import DataLoader, Dataset, MetaTensor, set_track_meta
+from monai.transforms import Compose, EnsureChannelFirstd, Resize, Resized, SaveImage
+from PIL import Image
+
+from monai_afire.transforms import (
+    LoadRadiograph,
+    LoadRadiographd,
+    RadiographError,
+    RadiographWarning,
+)
+from unit.transforms.radiograph_files import (
+    GRAY8,
+    GRAY12,
+    GRAY16,
+    HEIGHT,
+    UNIT,
+    WIDTH,
+    load,
+    metadata,
+    refused,
+    write_dicom,
+)
+
+pytestmark = pytest.mark.filterwarnings("error::monai_afire.transforms.RadiographWarning")
+
+
+def good(folder: Path) -> str:
+    Image.fromarray(GRAY8).save(folder / "good.png")
+    return str(folder / "good.png")
+
+
+# ---- intensities
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1, 2], (0, 255)),
+        ([0, 256], (0, 511)),
+        ([0, 4095], (0, 4095)),
+        ([0, 4096], (0, 8191)),
+        ([0, 65535], (0, 65535)),
+        ([-1000, 2000], (-1000, 3095)),
+        ([0.0, 1.0], (0, 1)),
+        ([-0.004, 1.0], (0, 1)),
+        ([0.0, 1.5], (0, 1.5)),
+        ([-2.0, 2.5], (-2, 2.5)),
+        ([0.0, 3.0], (0, 255)),  # whole numbers: 8 bits
+        ([0.0, 200.5], (0, 255)),
+        ([0.0, 4096.5], (0, 4095)),  # overshoot of an interpolation
+    ],
+)
+def test_depth_is_the_range_of_the_detector(values: list, expected: tuple[float, float]) -> None:
+    """The fewest bits, at least 8, that hold the picture; fractions do not change."""
+    image: Any = LoadRadiograph(min_size=1).from_memory(np.array([values]))
+    np.testing.assert_allclose(image.meta["intensity_range"], expected)
+    shown = (np.array(values) - expected[0]) / (expected[1] - expected[0])
+    np.testing.assert_allclose(image[0, 0], np.clip(shown, 0, 1), atol=1e-6)
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10**6), st.sampled_from(["depth", "range"]), st.sampled_from("uif"))
+def test_scaling_reports_its_range(seed: int, scaling: str, kind: str) -> None:
+    rng = np.random.default_rng(seed)
+    low, high = np.sort(rng.integers(*((0, 60000) if kind == "u" else (-3000, 30000)), 2))
+    values = rng.integers(low, high + 2, (8, 9)).astype(f"{kind}{4 if kind == 'f' else 2}")
+    values[0, :2] = low, high + 1
+    before = values.copy()
+    image: Any = LoadRadiograph(scaling, min_size=1).from_memory(values)
+    np.testing.assert_array_equal(values, before)
+    black, white = image.meta["intensity_range"]
+    expected = np.clip((values.astype(float) - black) / (white - black), 0, 1)
+    np.testing.assert_allclose(image[0], expected, atol=1e-5)
+    assert scaling == "depth" or (black, white) == (low, high + 1)
+
+
+def test_blank_picture_gives_a_warning(tmp_path: Path) -> None:
+    Image.new("L", (40, 40), 51).save(tmp_path / "a.png")
+    for scaling, level in (("depth", 0.2), ("range", 0.0)):
+        with pytest.warns(RadiographWarning, match="blank: every pixel is 51"):
+            np.testing.assert_allclose(load(tmp_path / "a.png", scaling=scaling), level, atol=1e-6)
+
+
+def test_bad_pixels_are_repaired_and_counted(tmp_path: Path) -> None:
+    values = 0.2 + 0.5 * UNIT
+    bad = values.copy()
+    bad[0, :3], bad[5, 5], bad[6, 6] = np.nan, np.inf, -np.inf
+    nib.Nifti1Image(bad.T, np.eye(4)).to_filename(tmp_path / "a.nii")
+    with pytest.warns(RadiographWarning, match="has 5 pixels"):
+        found = load(tmp_path / "a.nii")
+    finite = values[np.isfinite(bad)]
+    np.testing.assert_allclose(found[np.isfinite(bad)], finite, atol=1e-6)
+    assert found[5, 5] == pytest.approx(finite.max(), abs=1e-6)
+    assert found[6, 6] == found[0, 0] == pytest.approx(finite.min(), abs=1e-6)
+    nib.Nifti1Image(np.full((40, 40), np.inf), np.eye(4)).to_filename(tmp_path / "b.nii")
+    assert "finite" in refused(tmp_path / "b.nii")
+
+
+@pytest.mark.parametrize(("dtype", "extreme"), [("f4", 3.4e38), ("f8", 1e308), ("f8", 1e20)])
+def test_extreme_numbers_are_refused(tmp_path: Path, dtype: str, extreme: float) -> None:
+    """Their difference is infinite, and the picture was NaN, which a detector called normal."""
+    for low, high in ((-1, 1), (0, 1), (-1, 0)):
+        values = np.linspace(low, high, UNIT.size).reshape(UNIT.shape) * extreme
+        tifffile.imwrite(tmp_path / "a.tif", values.astype(dtype))
+        for scaling in ("depth", "range", "none"):
+            refused(tmp_path / "a.tif", scaling=scaling)
+
+
+def test_label_maps_keep_their_numbers(tmp_path: Path) -> None:
+    labels = (GRAY8 // 60).astype(np.uint8)
+    palette = Image.fromarray(labels).convert("P")
+    palette.putpalette([0, 0, 0, 255, 0, 0, 0, 255, 0, 0, 0, 255] + [0] * 756)
+    palette.putdata(labels.ravel().tolist())
+    palette.save(tmp_path / "palette.png")
+    Image.fromarray(labels).save(tmp_path / "gray.png")
+    nib.Nifti1Image(labels.T, np.eye(4)).to_filename(tmp_path / "a.nii")
+    for name in ("palette.png", "gray.png", "a.nii"):
+        found = LoadRadiograph(scaling="none", dtype=torch.uint8)(tmp_path / name)
+        assert found.dtype == torch.uint8
+        np.testing.assert_array_equal(np.asarray(found)[0], labels)
+    rescale = {"RescaleSlope": 2, "RescaleIntercept": -7, "WindowCenter": 9, "WindowWidth": 9}
+    path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, **rescale)
+    np.testing.assert_allclose(load(path, scaling="none"), 2.0 * GRAY12 - 7)
+
+
+# ---- arguments, metadata, memory
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"scaling": "auto"}, {"min_size": 0}, {"max_pixels": 0}, {"max_aspect": 0.5}, {"channels": 2}],
+)
+def test_wrong_arguments(arguments: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(arguments))):
+        LoadRadiograph(**arguments)
+
+
+def test_sizes_are_limited(tmp_path: Path) -> None:
+    path = Path(good(tmp_path))
+    odd = {"min_size": HEIGHT + 1, "max_aspect": 1.2, "max_pixels": WIDTH * HEIGHT - 1}
+    for name, value in odd.items():
+        assert name in refused(path, **{name: value})
+    load(path, min_size=HEIGHT, max_aspect=1.4, max_pixels=WIDTH * HEIGHT)
+
+
+def test_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path(good(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in (path, str(path), [str(path)], (path,), "~/good.png"):
+        meta = metadata(name)
+        assert (meta["filename_or_obj"], meta["original_channel_dim"]) == (str(path), 0)
+        np.testing.assert_array_equal(meta["spatial_shape"], (HEIGHT, WIDTH))
+    assert LoadRadiograph()(path).dtype == torch.float32
+    assert LoadRadiograph(dtype=np.float64)(path).dtype == torch.float64
+    set_track_meta(False)
+    try:
+        assert type(LoadRadiograph()(path)) is torch.Tensor
+    finally:
+        set_track_meta(True)
+
+
+def test_pictures_in_memory_are_those_of_files(tmp_path: Path) -> None:
+    colors = np.stack([GRAY8, GRAY8[::-1], 255 - GRAY8], axis=-1)
+    for picture in (GRAY8, GRAY8[None], torch.as_tensor(GRAY8), Image.fromarray(GRAY8), GRAY16):
+        np.testing.assert_allclose(LoadRadiograph().from_memory(picture)[0], UNIT, atol=1e-6)
+    expected = np.moveaxis(colors, -1, 0) / 255
+    for picture in (colors, np.moveaxis(colors, -1, 0), Image.fromarray(colors)):
+        image = LoadRadiograph(channels=3).from_memory(picture)
+        np.testing.assert_allclose(image, expected, atol=1e-6)
+    for wrong in ([1, 2], GRAY8[0], GRAY8[:5], np.zeros((40, 40, 4)), GRAY8 * 1j):
+        with pytest.raises(RadiographError):
+            LoadRadiograph().from_memory(wrong)
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.dcm", "a.nii.gz"])
+def test_saved_map_lies_on_the_input(tmp_path: Path, name: str) -> None:
+    path, saved = tmp_path / name, tmp_path / "a_map.nii.gz"
+    if name == "a.png":
+        Image.fromarray(GRAY8).save(path)
+    elif name == "a.dcm":
+        write_dicom(path, GRAY12, bits=12, ImagerPixelSpacing=[0.3, 0.2])
+    else:
+        nib.Nifti1Image(GRAY16.T[:, :, None], np.diag([-0.2, -0.3, 1, 1])).to_filename(path)
+    image = LoadRadiograph()(path)
+    small = Resize((HEIGHT // 2, WIDTH // 2))(image)
+    options: dict[str, Any] = {"output_dir": tmp_path, "separate_folder": False}
+    options |= {"output_postfix": "map", "print_log": False, "resample": True}
+    SaveImage(output_ext=".nii.gz", **options)(small.clone())
+    assert float((LoadRadiograph()(saved) - image).abs().mean()) < 0.03
+    np.testing.assert_allclose(metadata(saved)["affine"], metadata(path)["affine"], atol=1e-6)
+    if name == "a.nii.gz":  # the corner pixels lie where those of the input lie
+        source, target = (nib.Nifti1Image.from_filename(file).affine for file in (path, saved))
+        np.testing.assert_allclose(target @ [3, 7, 0, 1], source @ [7, 3, 0, 1], atol=1e-5)
+    writer = SaveImage(output_ext=".png", scale=255, **options)
+    writer.set_options(write_kwargs={"reverse_indexing": False})(small.clone())
+    assert float((LoadRadiograph()(tmp_path / "a_map.png") - image).abs().mean()) < 0.03
+
+
+# ---- items and batches
+
+
+def test_dictionary_version(tmp_path: Path) -> None:
+    path = good(tmp_path)
+    item: dict[Any, Any] = {"image": path, "prior": path, "label": 1}
+    before = dict(item)
+    keys = ("image", "prior", "none")
+    transform = LoadRadiographd(keys, allow_missing_keys=True, scaling="range", file_key="file")
+    loaded = transform(item)
+    assert item == before
+    assert (loaded["label"], loaded["file"]) == (1, path)
+    np.testing.assert_array_equal(loaded["image"], LoadRadiograph(scaling="range")(path))
+    np.testing.assert_array_equal(loaded["image"], loaded["prior"])
+    with pytest.raises(KeyError):
+        LoadRadiographd(keys="none")(item)
+
+
+def cut(path: Path) -> None:
+    content = Path(good(path.parent)).read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+BAD: dict[str, Callable[[Path], Any]] = {
+    "cut": cut,
+    "text": lambda path: path.write_text("not a picture"),
+    "empty": lambda path: path.touch(),
+    "folder": lambda path: path.mkdir(),
+    "tiny": lambda path: Image.fromarray(GRAY8[:5, :5]).save(path),
+    "missing": lambda path: None,
+    "broken link": lambda path: os.symlink(path.parent / "nowhere.png", path),
+}
+
+
+def loaded_item(path: Any, **arguments: Any) -> dict[Any, Any]:
+    transform = LoadRadiographd("image", rejected_key="rejected", **arguments)
+    return transform({"image": path, "label": 1, "rejected": "of an earlier run"})
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_files_give_a_black_picture_and_the_reason(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "bad.png"
+    BAD[name](path)
+    for arguments in ({}, {"min_size": 6}, {"scaling": "none", "dtype": torch.uint8}):
+        item = loaded_item([str(path)], **arguments)
+        side = arguments.get("min_size", 32)
+        assert item["rejected"] == refused(path, **arguments)
+        assert item["label"] == 1
+        assert item["image"].shape == (1, side, side)
+        assert item["image"].dtype == arguments.get("dtype", torch.float32)
+        assert not item["image"].any()
+    assert loaded_item(good(tmp_path))["rejected"] == ""
+    with pytest.raises(RadiographError):
+        LoadRadiographd("image")({"image": path})
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_good_and_bad_files_of_all_formats_make_one_batch(tmp_path: Path, num_workers: int) -> None:
+    cut(tmp_path / "bad.png")
+    write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, PixelSpacing=[0.2, 0.1])
+    nib.Nifti1Image(GRAY16.T, np.eye(4)).to_filename(tmp_path / "a.nii.gz")
+    names = ["good.png", "bad.png", "a.dcm", "missing.png", "a.nii.gz"]
+    paths = [str(tmp_path / name) for name in names]
+    load_image = LoadRadiographd("image", rejected_key="rejected")
+    steps = Compose([load_image, EnsureChannelFirstd("image"), Resized("image", (32, 48))])
+    dataset = Dataset([{"image": path} for path in paths], steps)
+    [batch] = DataLoader(dataset, batch_size=5, num_workers=num_workers)
+    assert batch["image"].shape == (5, 1, 32, 48)
+    assert batch["image"].meta["filename_or_obj"] == paths
+    np.testing.assert_allclose(batch["image"].meta["spacing"][2], (0.2, 0.1))
+    is_bad = [name in ("bad.png", "missing.png") for name in names]
+    assert [not image.any() for image in batch["image"]] == is_bad
+    assert [bool(reason) for reason in batch["rejected"]] == is_bad
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        None,
+        3,
+        "",
+        "a\x00b.png",
+        "\ud800.png",
+        "x" * 5000 + ".png",
+        [],
+        ["a.png", "b.png"],
+        b"a.png",
+    ],
+)
+def test_odd_names_are_rejected_like_odd_files(name: Any) -> None:
+    item = loaded_item(name)
+    assert item["rejected"]
+    assert not item["image"].any()
+
+
+def test_several_keys(tmp_path: Path) -> None:
+    transform = LoadRadiographd(["image", "mask"], rejected_key="rejected", allow_missing_keys=True)
+    path = good(tmp_path)
+    assert transform({"image": path})["rejected"] == ""
+    for bad_key, good_key in (("image", "mask"), ("mask", "image")):
+        item = transform({bad_key: "missing.png", good_key: path})
+        assert "missing.png" in item["rejected"]
+        assert item[good_key].any()
+        assert not item[bad_key].any()
+    assert transform({"label": 1}) == {"label": 1, "rejected": ""}
+
+
+# ---- the collections of samples and of bad files
+
+SAME_AS_GRAY8 = [
+    "gray16.png",
+    "gray16_low12.png",
+    "rgb8.png",
+    "rgba8.png",
+    "la8.png",
+    "palette8.png",
+    "Näme with späces (PA).PNG",
+    "float32.tif",
+    "image_hw1.nii.gz",
+    "image_2d_float.nii",
+    "mono2_12bit_nowindow.dcm",
+    "mono2_16bit_signed.dcm",
+    "IM-0001-0001",
+    "no_preamble.dcm",
+    "mono2_12bit_rle.dcm",
+]
+LOSSY = ["rgb8.jpg", "exif_orientation6.jpg", "mono2_8bit_jpeg.dcm", "mono1_8bit_jpeg.dcm"]
+WINDOWED = ["mono2_12bit_window.dcm", "mono1_12bit_window.dcm", "mono2_12bit_two_windows.dcm"]
+WARNED = ["jpeg_named.png", "png_named.dcm", "rgb.dcm", "nan_inf.nii.gz"]
+WARNED += ["all_black.png", "all_white_16bit.png"]
+READ = ["ok.png", "ok.jpg", "noise.png"]
+
+
+@pytest.mark.parametrize("name", [*SAME_AS_GRAY8, *LOSSY, *WINDOWED])
+def test_samples_of_one_picture(shared_data: Path, name: str) -> None:
+    samples = shared_data / "samples"
+    expected = samples / ("expected_window_8bit.png" if name in WINDOWED else "gray8.png")
+    difference = 255 * np.abs(load(samples / name) - load(expected))
+    # in gray levels; of the lossy ones, single pixels at edges differ more
+    assert difference.max() <= (13 if name in LOSSY else 2 if name in WINDOWED else 0.6)
+    assert difference.mean() < 1.5
+
+
+def test_every_bad_file_of_the_collection(shared_data: Path) -> None:
+    """Refused, or read with a warning, or read; and each goes into a batch with a good one."""
+    folder = shared_data / "bad"
+    with open(folder / "cases.csv", encoding="utf-8", newline="") as stream:
+        names = [
+            row["file"].rstrip("/") for row in csv.DictReader(stream) if row["kind"] == "image"
+        ]
+    steps: Any = [LoadRadiographd("image", rejected_key="rejected"), Resized("image", (16, 16))]
+    for name in names:
+        items = [{"image": str(folder / "ok.png")}, {"image": str(folder / name)}]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            (batch,) = DataLoader(Dataset(items, Compose(steps)), batch_size=2)
+        assert isinstance(batch["image"], MetaTensor)
+        assert batch["image"].shape == (2, 1, 16, 16)
+        texts = [str(each.message) for each in caught if each.category is RadiographWarning]
+        assert (batch["rejected"][1] == "") == (name in [*WARNED, *READ]), name
+        assert any(name in text for text in texts) == (name in WARNED), name

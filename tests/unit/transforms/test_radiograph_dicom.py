@@ -1,0 +1,752 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""DICOM files: windows, tables, stored bits, overlays, padding, colors, and every codec with and without decoders.
+
+The frames in ``compressed_frames`` are the picture of ``radiograph_files`` as encoders other than GDCM's wrote it:
+CharLS (``.jls``), libjpeg and a JPEG lossless encoder of its own (``.jpg``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import warnings
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pydicom
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+from pydicom import uid
+from pydicom.pixels import apply_modality_lut, apply_voi_lut, apply_windowing
+
+from monai_afire.transforms import LoadRadiograph, RadiographWarning
+from unit.transforms.radiograph_files import (
+    GRAY8,
+    GRAY12,
+    GRAY16,
+    HEIGHT,
+    WIDTH,
+    load,
+    metadata,
+    refused,
+    write_dicom,
+)
+
+pytestmark = pytest.mark.filterwarnings("error::monai_afire.transforms.RadiographWarning")
+
+FRAMES = Path(__file__).parent / "compressed_frames"
+PLAIN = [
+    uid.ImplicitVRLittleEndian,
+    uid.ExplicitVRLittleEndian,
+    uid.ExplicitVRBigEndian,
+    uid.DeflatedExplicitVRLittleEndian,
+]
+MONO1 = {"PhotometricInterpretation": "MONOCHROME1"}
+SIGNED12 = GRAY12.astype(np.int16) - 2048
+SIGNED16 = (GRAY16.astype(np.int32) - 2**15).astype(np.int16)
+
+
+def edited(path: Path, elements: dict[int, tuple[str, Any]]) -> Path:
+    """The file with further elements."""
+    dataset = pydicom.dcmread(path)
+    for tag, (vr, value) in elements.items():
+        dataset.add_new(tag, vr, value)
+    dataset.save_as(path)
+    return path
+
+
+def with_raw(path: Path, keyword: str, text: bytes) -> Path:
+    """The file with an element of this text, whatever its VR allows."""
+    dataset, tag = pydicom.dcmread(path), pydicom.tag.Tag(keyword)
+    raw = pydicom.dataelem.RawDataElement(tag, "DS", len(text), text, 0, False, True)
+    dataset[tag] = raw
+    dataset.save_as(path)
+    return path
+
+
+# ---- intensities
+
+
+@pytest.mark.parametrize("syntax", PLAIN)
+def test_uncompressed_syntaxes(tmp_path: Path, syntax: str) -> None:
+    path = write_dicom(tmp_path / "a.dcm", GRAY12, syntax, bits=12)
+    np.testing.assert_allclose(load(path), GRAY12 / 4095, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "bits", "elements"),
+    [
+        (4095 - GRAY12, 12, MONO1),
+        (4095 - GRAY12, 16, MONO1),  # 12 bits declared as 16
+        (4095 - GRAY12, 12, {"RescaleSlope": -1, "RescaleIntercept": 4095}),
+        (GRAY12, 12, {"RescaleSlope": -1, "RescaleIntercept": 0, **MONO1}),
+        (GRAY12, 12, {"RescaleSlope": "0.37", "RescaleIntercept": "-1024"}),
+        (SIGNED12, 12, {"RescaleSlope": 1, "RescaleIntercept": 2048}),
+        (SIGNED12, 12, {"RescaleSlope": 2, "RescaleIntercept": 4096}),
+        (-1 - SIGNED12, 12, {"RescaleSlope": 1, "RescaleIntercept": 2048, **MONO1}),
+        (-1 - SIGNED12, 12, {"RescaleSlope": -1, "RescaleIntercept": 2047}),
+    ],
+)
+def test_the_same_picture_without_a_window(
+    tmp_path: Path, pixels: np.ndarray, bits: int, elements: dict[str, Any]
+) -> None:
+    path = write_dicom(tmp_path / "a.dcm", pixels, bits=bits, **elements)
+    np.testing.assert_allclose(load(path), GRAY12 / 4095, atol=1e-6)
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10**6), st.integers(10, 16), st.booleans(), st.booleans())
+def test_monochrome1_equals_its_twin(seed: int, bits: int, signed: bool, window: bool) -> None:
+    rng = np.random.default_rng(seed)
+    top = 2**bits - 1
+    low, high = np.sort(rng.integers(0, top, 2))
+    span = max(int(high - low), top // 3)
+    pixels = np.clip(rng.integers(low, low + span + 1, (32, 33)), 0, top)
+    pixels[0, :2] = 0, min(top, span)
+    offset = 2 ** (bits - 1) if signed else 0
+    kind = np.int16 if signed else np.uint16
+    center, width = float(rng.integers(1, top)), float(rng.integers(2, top))
+    intercept = -float(rng.integers(0, 2000)) + offset
+    with tempfile.TemporaryDirectory() as folder:
+        pictures = []
+        for photometric, stored in (("MONOCHROME2", pixels), ("MONOCHROME1", top - pixels)):
+            elements: dict[str, Any] = {"PhotometricInterpretation": photometric, "RescaleSlope": 1}
+            elements["RescaleIntercept"] = intercept
+            if window:
+                # the mirrored LINEAR window has its center one further: it is open on one side
+                middle = center if photometric == "MONOCHROME2" else top - center + 1
+                shift = intercept - offset
+                elements |= {"WindowCenter": middle + shift, "WindowWidth": width}
+            path = Path(folder) / "a.dcm"
+            write_dicom(path, (stored - offset).astype(kind), bits=bits, **elements)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                pictures.append(load(path))
+    np.testing.assert_allclose(pictures[0], pictures[1], atol=2e-6)
+
+
+@pytest.mark.parametrize("function", ["LINEAR", "LINEAR_EXACT", "SIGMOID"])
+def test_the_first_window_agrees_with_pydicom(tmp_path: Path, function: str) -> None:
+    window = {"WindowCenter": [1500, 3], "WindowWidth": [2000, 4], "VOILUTFunction": function}
+    rescale = {"RescaleSlope": 2, "RescaleIntercept": -100}
+    path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, **rescale, **window)
+    dataset = pydicom.dcmread(path)
+    shown = apply_windowing(apply_modality_lut(dataset.pixel_array, dataset), dataset)
+    lowest, highest = -100.0, 2 * 4095 - 100.0
+    np.testing.assert_allclose(load(path), (shown - lowest) / (highest - lowest), atol=1e-6)
+    meta = metadata(path)
+    assert meta["scaled_by"] == "window"
+    np.testing.assert_allclose(meta["intensity_range"], (500, 2500))
+    assert metadata(path, use_window=False)["scaled_by"] == "depth"
+
+
+@pytest.mark.parametrize(
+    ("center", "width", "function", "shown"),
+    [
+        (2.5, 3, "LINEAR", [0, 0, 0.5, 1, 1]),
+        (2.5, 1, "LINEAR", [0, 0, 0, 1, 1]),
+        (2, 4, "LINEAR_EXACT", [0, 0.25, 0.5, 0.75, 1]),
+        (2, 4, "SIGMOID", 1 / (1 + np.exp(2.0 - np.arange(5)))),
+    ],
+)
+def test_windows_by_hand(
+    tmp_path: Path, center: float, width: float, function: str, shown: Any
+) -> None:
+    """PS3.3 C.11.2.1.2 of the numbers 0 to 4."""
+    numbers = np.tile(np.arange(5, dtype=np.uint16), (32, 8))
+    window = {"WindowCenter": center, "WindowWidth": width, "VOILUTFunction": function}
+    path = write_dicom(tmp_path / "a.dcm", numbers, **window)
+    np.testing.assert_allclose(load(path)[0, :5], shown, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("center", "width", "function"),
+    [(2000, 0.5, "LINEAR"), (10**6, 10, "LINEAR"), (2000, 500, "CUBIC")],
+)
+def test_useless_windows_are_replaced(
+    tmp_path: Path, center: int, width: float, function: str
+) -> None:
+    window = {"WindowCenter": center, "WindowWidth": width, "VOILUTFunction": function}
+    path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, **window)
+    with pytest.warns(RadiographWarning, match="window"):
+        np.testing.assert_allclose(load(path), GRAY12 / 4095, atol=1e-6)
+
+
+@pytest.mark.parametrize("window", [{}, {"WindowCenter": 1000, "WindowWidth": 1000}])
+def test_an_inverse_presentation_table_turns_the_picture(
+    tmp_path: Path, window: dict[str, int]
+) -> None:
+    plain = load(write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, **window))
+    inverse = {"PresentationLUTShape": "INVERSE", **window}
+    shown = load(write_dicom(tmp_path / "b.dcm", GRAY12, bits=12, **inverse))
+    np.testing.assert_allclose(shown, 1 - plain, atol=1e-6)
+    both = load(write_dicom(tmp_path / "c.dcm", GRAY12, bits=12, **inverse, **MONO1))
+    np.testing.assert_allclose(both, shown, atol=1e-6)
+
+
+# ---- lookup tables
+
+CURVE = np.clip((np.arange(4096) - 400) / 3000, 0, 1)
+TABLES = ["ModalityLUTSequence", "VOILUTSequence"]
+
+
+def table(
+    entries: np.ndarray, bits: int, first: int = 0, vr: str = "US", data: Any = None
+) -> list[pydicom.Dataset]:
+    """A sequence of one table; ``data`` are its entries as the file has them."""
+    item = pydicom.Dataset()
+    item.add_new("LUTDescriptor", vr, [len(entries) % 2**16, first, bits])
+    written = entries.astype("<u2").tobytes() if data is None else data
+    item.add_new("LUTData", "OW" if isinstance(written, bytes) else "US", written)
+    item.ModalityLUTType = "US"
+    return [item]
+
+
+@pytest.mark.parametrize("keyword", TABLES)
+@pytest.mark.parametrize(("count", "vr"), [(4096, "OW"), (4001, "OW"), (4001, "US")])
+def test_entries_of_8_bits_are_one_byte_each(
+    tmp_path: Path, keyword: str, count: int, vr: str
+) -> None:
+    """PS3.3 C.11.1.1.1; one more byte makes an odd number even. (pydicom expects two bytes each.)"""
+    entries = np.rint(CURVE[:count] * 255).astype(np.uint8)
+    packed = entries.tobytes() + bytes(count % 2)
+    data = packed if vr == "OW" else np.frombuffer(packed, "<u2").tolist()
+    sequence = {keyword: table(entries, 8, data=data)}
+    path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, **sequence)
+    expected = entries[np.minimum(GRAY12, count - 1)]
+    np.testing.assert_allclose(load(path), expected / 255, atol=1e-6)
+
+
+@pytest.mark.parametrize("keyword", TABLES)
+@pytest.mark.parametrize("photometric", ["MONOCHROME1", "MONOCHROME2"])
+@pytest.mark.parametrize(("stated", "used"), [(12, 12), (16, 12), (16, 8)])
+def test_bits_of_entries_are_those_that_they_use(
+    tmp_path: Path, keyword: str, photometric: str, stated: int, used: int
+) -> None:
+    """Agfa states the size of an entry in memory: shown by it, the picture would be nearly black."""
+    entries = np.rint(CURVE * (2**used - 1))
+    elements = {"PhotometricInterpretation": photometric, keyword: table(entries, stated)}
+    path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, **elements)
+    is_odd = pytest.warns(RadiographWarning, match=f"states {stated} bits")
+    with contextlib.nullcontext() if stated == used else is_odd:
+        found = load(path)
+    shown = entries[GRAY12] / (2.0**used - 1)
+    expected = 1 - shown if photometric == "MONOCHROME1" else shown
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("syntax", PLAIN[:2])
+@pytest.mark.parametrize("vr", ["SS", "US"])
+@pytest.mark.parametrize("kind", ["unsigned", *TABLES])
+def test_tables_that_start_below_zero(tmp_path: Path, kind: str, vr: str, syntax: str) -> None:
+    """A negative intercept makes unsigned numbers negative, whatever VR the first one of the table has then."""
+    entries, lowest = np.rint(CURVE * 4095), -1024 if kind == "unsigned" else -2048
+    keyword = "VOILUTSequence" if kind == "unsigned" else kind
+    elements: dict[str, Any] = {
+        keyword: table(entries, 12, lowest if vr == "SS" else lowest + 2**16, vr)
+    }
+    if kind == "unsigned":
+        elements |= {"RescaleSlope": 1, "RescaleIntercept": lowest}
+    stored = GRAY12 if kind == "unsigned" else SIGNED12
+    path = write_dicom(tmp_path / "a.dcm", stored, syntax, bits=12, **elements)
+    np.testing.assert_allclose(load(path), entries[GRAY12] / 4095, atol=1e-6)
+    if keyword == "VOILUTSequence":
+        assert metadata(path)["scaled_by"] == "voi_lut"
+        np.testing.assert_allclose(metadata(path)["intensity_range"], (lowest, lowest + 4095))
+
+
+@pytest.mark.parametrize("first", [1000, 40000])
+def test_tables_of_a_part_of_the_numbers(tmp_path: Path, first: int) -> None:
+    """Numbers beyond have the first or last entry (C.11.2.1.1); a number above 32767 is not negative."""
+    entries = np.rint(CURVE[:2000] * 65535)
+    stored = GRAY12 + np.uint16(first - 500)
+    for keyword, apply in zip(TABLES, (apply_modality_lut, apply_voi_lut), strict=True):
+        path = write_dicom(tmp_path / "a.dcm", stored, **{keyword: table(entries, 16, first)})
+        expected = apply(stored, pydicom.dcmread(path))
+        np.testing.assert_array_equal(np.rint(load(path) * 65535), expected)
+
+
+# ---- functional groups, spacing
+
+
+def group(**macros: dict[str, Any]) -> list[pydicom.Dataset]:
+    """Functional groups with one item for each macro."""
+    found = pydicom.Dataset()
+    for name, elements in macros.items():
+        item = pydicom.Dataset()
+        for keyword, value in elements.items():
+            setattr(item, keyword, value)
+        setattr(found, name, [item])
+    return [found]
+
+
+NEGATIVE = {"RescaleSlope": -1, "RescaleIntercept": 4095, "RescaleType": "US"}
+
+
+@pytest.mark.parametrize("name", ["Shared", "PerFrame"])
+def test_functional_groups_are_read_as_the_elements_on_top(tmp_path: Path, name: str) -> None:
+    display = {"VOILUTSequence": table(np.rint(CURVE * 4095), 12)}
+    spacing = {"PixelSpacing": [0.2, 0.3]}
+    groups = group(
+        FrameVOILUTSequence=display,
+        PixelValueTransformationSequence=NEGATIVE,
+        PixelMeasuresSequence=spacing,
+    )
+    enhanced: dict[str, Any] = {f"{name}FunctionalGroupsSequence": groups, "NumberOfFrames": 1}
+    path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, **enhanced)
+    top: dict[str, Any] = {**spacing, **display, **NEGATIVE}
+    plain = write_dicom(tmp_path / "b.dcm", GRAY12, bits=12, **top)
+    np.testing.assert_array_equal(load(path), load(plain))
+    assert metadata(path)["scaled_by"] == metadata(plain)["scaled_by"] == "voi_lut"
+    assert metadata(path)["spacing"].tolist() == [0.2, 0.3]
+
+
+def test_the_frame_comes_before_what_frames_share(tmp_path: Path) -> None:
+    window = {"WindowCenter": 1500, "WindowWidth": 1000, "VOILUTFunction": "SIGMOID"}
+    shared = group(FrameVOILUTSequence=window, PixelValueTransformationSequence=NEGATIVE)
+    own = group(FrameVOILUTSequence={"WindowCenter": 900, "WindowWidth": 700})
+    elements = {"SharedFunctionalGroupsSequence": shared, "PerFrameFunctionalGroupsSequence": own}
+    leftover = {"WindowCenter": 1, "WindowWidth": 1}
+    path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, **leftover, **elements)
+    expected = np.clip((4095.0 - GRAY12 - 899.5) / 699 + 0.5, 0, 1)
+    np.testing.assert_allclose(load(path), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("text", [b"0,143\\0,143 ", b"0.143 ", b"-1\\-1", b"nan\\1 "])
+@pytest.mark.filterwarnings("ignore:Invalid value for VR DS", "ignore:Value length")
+def test_an_odd_spacing_does_not_cost_the_picture(tmp_path: Path, text: bytes) -> None:
+    path = with_raw(write_dicom(tmp_path / "a.dcm", GRAY12, bits=12), "PixelSpacing", text)
+    np.testing.assert_allclose(load(path), GRAY12 / 4095, atol=1e-6)
+    assert np.isnan(metadata(path)["spacing"]).all()
+
+
+# ---- stored bits, overlays, padding
+
+
+def test_numbers_in_the_upper_bits_are_those_of_the_lower(tmp_path: Path) -> None:
+    upper = write_dicom(tmp_path / "upper.dcm", GRAY12 << 4, bits=12, HighBit=15)
+    np.testing.assert_allclose(load(upper), GRAY12 / 4095, atol=1e-6)
+    values = GRAY12 | 1  # here the statement alone is wrong
+    said = write_dicom(tmp_path / "said.dcm", values, bits=12, HighBit=15)
+    np.testing.assert_allclose(load(said), values / 4095, atol=1e-6)
+
+
+def test_numbers_beyond_the_stated_bits_are_not_cut(tmp_path: Path) -> None:
+    path = write_dicom(tmp_path / "ten.dcm", GRAY12, bits=10)
+    with pytest.warns(RadiographWarning, match="states 10 bits and has numbers of 12"):
+        np.testing.assert_allclose(load(path), GRAY12 / 4095, atol=1e-6)
+
+
+OVERLAY = np.zeros(GRAY12.shape, np.uint16)
+OVERLAY[5:9, 3:50] = 1
+
+
+def compressed(path: Path, syntax: str) -> Path:
+    """The file with all bits of its cells compressed, whatever it states of them."""
+    dataset = pydicom.dcmread(path)
+    keywords = ("BitsStored", "HighBit", "PixelRepresentation")
+    stated = {keyword: dataset[keyword].value for keyword in keywords}
+    dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 16, 15, 0
+    dataset.compress(syntax, generate_instance_uid=False)
+    for keyword, value in stated.items():
+        setattr(dataset, keyword, value)
+    dataset.save_as(path)
+    return path
+
+
+def overlay_at(place: int, group: int = 0x6000) -> dict[int, tuple[str, Any]]:
+    return {group << 16 | 0x0100: ("US", 16), group << 16 | 0x0102: ("US", place)}
+
+
+@pytest.mark.parametrize("syntax", ["", uid.RLELossless, uid.JPEGLSLossless])
+@pytest.mark.parametrize(("place", "shift"), [(12, 0), (15, 0), (3, 4), (0, 1)])
+def test_embedded_overlays_are_left_out(
+    tmp_path: Path, syntax: str, place: int, shift: int
+) -> None:
+    """At any position above or below the numbers (PS3.5 8.1.1); the frame has all 16 bits."""
+    cells = (GRAY12 << shift) | (OVERLAY << place)
+    path = write_dicom(tmp_path / "a.dcm", cells, bits=12, HighBit=11 + shift)
+    edited(compressed(path, syntax) if syntax else path, overlay_at(place))
+    np.testing.assert_allclose(load(path), GRAY12 / 4095, atol=1e-6)
+
+
+@pytest.mark.parametrize("extended", [True, False])
+@pytest.mark.parametrize("syntax", ["", uid.JPEGLSLossless])
+def test_embedded_overlays_of_signed_numbers(tmp_path: Path, syntax: str, extended: bool) -> None:
+    """The bits above the numbers repeat the sign, or are zero, beside the overlay."""
+    cells = SIGNED12.view(np.uint16) if extended else SIGNED12.view(np.uint16) & 0x0FFF
+    cells = ((cells & ~np.uint16(2**13)) | (OVERLAY << 13)).view(np.int16)
+    rescale = {"RescaleSlope": 1, "RescaleIntercept": 2048}
+    path = write_dicom(tmp_path / "a.dcm", cells, bits=12, **rescale)
+    edited(compressed(path, syntax) if syntax else path, overlay_at(13, group=0x6002))
+    np.testing.assert_allclose(load(path), GRAY12 / 4095, atol=1e-6)
+
+
+def test_an_overlay_of_its_own_takes_no_bit(tmp_path: Path) -> None:
+    """It states position 0 and one bit (C.9.2): the lowest bit of the numbers stays."""
+    cells = GRAY12 | 1
+    path = write_dicom(tmp_path / "a.dcm", cells, bits=12)
+    data = {0x60000100: ("US", 1), 0x60003000: ("OW", bytes(GRAY12.size // 8))}
+    path = edited(path, {**overlay_at(0), **data})
+    np.testing.assert_allclose(load(path), cells / 4095, atol=1e-6)
+
+
+def padded(inside: np.ndarray, value: int) -> np.ndarray:
+    """Numbers whose first rows are padding."""
+    cells = inside.copy()
+    cells[:9] = value
+    return cells
+
+
+@pytest.mark.parametrize("photometric", ["MONOCHROME1", "MONOCHROME2"])
+@pytest.mark.parametrize("value", [0, 65535])
+def test_padding_is_black_and_does_not_count(tmp_path: Path, photometric: str, value: int) -> None:
+    inside = GRAY12 + 100
+    pixels = padded(4095 - inside if photometric == "MONOCHROME1" else inside, value)
+    elements = {"PixelPaddingValue": value, "PhotometricInterpretation": photometric}
+    found = load(write_dicom(tmp_path / "a.dcm", pixels, bits=16, **elements))
+    np.testing.assert_allclose(found, padded(inside, 0) / 4095, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("signed", "bits", "cell", "vr", "value"),
+    [
+        (True, 16, -2000, "US", 63536),
+        (True, 12, -32768, "SS", -32768),  # outside of the 12 bits
+        (True, 12, -32768, "US", 32768),
+        (True, 12, -2048, "US", 2048),  # as 12 bits show it without a sign
+        (False, 16, 63536, "SS", -2000),
+        (False, 12, 63536, "US", 63536),
+        (False, 12, 4095, "SS", -1),
+    ],
+)
+def test_padding_of_another_sign(
+    tmp_path: Path, signed: bool, bits: int, cell: int, vr: str, value: int
+) -> None:
+    """The VR of the padding value follows the numbers' sign (C.7.5.1.1.2), where writers know it."""
+    inside = GRAY12 // 2 + 100
+    numbers = padded(inside.astype(np.int32) - 1024 * signed, cell)
+    stored = numbers.astype(np.int16 if signed else np.uint16)
+    offset = {"RescaleSlope": 1, "RescaleIntercept": 1024} if signed else {}
+    path = write_dicom(tmp_path / "a.dcm", stored, bits=bits, **offset)
+    found = load(edited(path, {0x00280120: (vr, value)}))
+    assert not found[:9].any()
+    expected = inside[9:] / 4095
+    if signed and bits == 16:
+        # the picture's range is that of its numbers, which are as many as 12 bits hold
+        expected = inside[9:] / inside[9:].max() * found[9:].max()
+    np.testing.assert_allclose(found[9:], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(("value", "limit", "black"), [(0, 3, 4), (3, 0, 4), (-4, 2, 3)])
+def test_ranges_of_padding(tmp_path: Path, value: int, limit: int, black: int) -> None:
+    numbers = GRAY12 // 2 + 100
+    numbers[:6] = np.arange(6)[:, None]
+    path = write_dicom(tmp_path / "a.dcm", numbers, bits=12)
+    found = load(edited(path, {0x00280120: ("SS", value), 0x00280121: ("SS", limit)}))
+    assert not found[:black].any()
+    assert found[black:6].min() > 0
+
+
+def test_floating_point_numbers_and_their_padding(tmp_path: Path) -> None:
+    values = padded((GRAY12 + 100).astype(np.float32), -9999)
+    path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12)
+    dataset = pydicom.dcmread(path)
+    del dataset.PixelData, dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation
+    dataset.BitsAllocated, dataset.FloatPixelPaddingValue = 32, -9999.0
+    dataset.FloatPixelData = values.tobytes()
+    dataset.save_as(path)
+    np.testing.assert_allclose(load(path), padded(values, 0) / 4095, atol=1e-6)
+
+
+# ---- compressed pixels
+
+
+def encoded(kind: str, pixels: np.ndarray, **options: Any) -> bytes:
+    Image.fromarray(pixels).save(stream := BytesIO(), kind, **options)
+    return stream.getvalue()
+
+
+def frame(name: str) -> bytes:
+    return (FRAMES / name).read_bytes()
+
+
+# transfer syntax, frame, stored numbers, bits, largest error
+CODECS = {
+    "baseline": (uid.JPEGBaseline8Bit, encoded("JPEG", GRAY8, quality=100), GRAY8, 8, 2),
+    "2000": (uid.JPEG2000Lossless, encoded("JPEG2000", GRAY16, no_jp2=True), GRAY16, 16, 0),
+    "2000 in a file": (uid.JPEG2000Lossless, encoded("JPEG2000", GRAY16), GRAY16, 16, 0),
+    "LS 8": (uid.JPEGLSLossless, frame("jpegls_8bit.jls"), GRAY8, 8, 0),
+    "LS 12": (uid.JPEGLSLossless, frame("jpegls_12bit.jls"), GRAY12, 12, 0),
+    "LS signed": (uid.JPEGLSLossless, frame("jpegls_12bit_signed.jls"), SIGNED12, 12, 0),
+    "LS near": (uid.JPEGLSNearLossless, frame("jpegls_near2_12bit.jls"), GRAY12, 12, 2),
+    "process 14": (uid.JPEGLossless, frame("lossless_process14_12bit.jpg"), GRAY12, 12, 0),
+    "signed": (uid.JPEGLossless, frame("lossless_process14_16bit_signed.jpg"), SIGNED16, 16, 0),
+    "lossless": (uid.JPEGLosslessSV1, frame("lossless_sv1_12bit.jpg"), GRAY12, 12, 0),
+    "extended": (uid.JPEGExtended12Bit, frame("extended_12bit.jpg"), GRAY12, 12, 16),
+}
+
+
+@pytest.fixture(params=["all decoders", "none"])
+def _installed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decoders that pydicom finds: all that are installed here, or none, so that GDCM decodes."""
+    for name in dir(pydicom.pixels.decoders.base) if request.param == "none" else ():
+        if name.startswith("JPEG") and name.endswith("Decoder"):
+            monkeypatch.setattr(getattr(pydicom.pixels.decoders.base, name), "_available", {})
+
+
+@pytest.mark.usefixtures("_installed")
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_codec_gives_the_stored_numbers(tmp_path: Path, codec: str) -> None:
+    syntax, data, stored, bits, error = CODECS[codec]
+    path = write_dicom(tmp_path / "a.dcm", stored, syntax, bits=bits, frame=data)
+    found = load(path, scaling="none").astype(int)
+    assert np.abs(found - stored).max() <= error
+    twin = write_dicom(tmp_path / "b.dcm", found.astype(stored.dtype), bits=bits)
+    np.testing.assert_array_equal(load(path), load(twin))
+
+
+@pytest.mark.usefixtures("_installed")
+@pytest.mark.parametrize("codec", CODECS)
+def test_frames_that_are_cut_or_contradict_their_header_are_refused(
+    tmp_path: Path, codec: str
+) -> None:
+    """A turned picture of the same area would be noise."""
+    syntax, data, stored, bits, _ = CODECS[codec]
+    contradictions: list[dict[str, Any]] = [
+        {"Rows": WIDTH, "Columns": HEIGHT},
+        {"SamplesPerPixel": 3, "PlanarConfiguration": 0, "PhotometricInterpretation": "RGB"},
+        {"NumberOfFrames": 2},
+    ]
+    if bits > 8:
+        contradictions.append({"BitsAllocated": 8, "BitsStored": 8, "HighBit": 7})
+    for elements in contradictions:
+        stated = {"bits": bits, "frame": data, **elements}
+        refused(write_dicom(tmp_path / "a.dcm", stored, syntax, **stated))
+    for damaged in (data[: len(data) // 2], data[:8], bytes(100)):
+        refused(write_dicom(tmp_path / "a.dcm", stored, syntax, bits=bits, frame=damaged))
+
+
+@pytest.mark.usefixtures("_installed")
+def test_frames_as_other_writers_have_them(tmp_path: Path) -> None:
+    """A stray zero before the end, which CharLS refuses (#437; a file of DICOM's Working Group 4), and fragments."""
+    syntax, data, numbers, bits, _ = CODECS["LS 12"]
+    stray = data.rstrip(b"\0")[:-2] + b"\0\xff\xd9"
+    path = write_dicom(tmp_path / "a.dcm", numbers, syntax, bits=bits, frame=stray)
+    np.testing.assert_allclose(load(path), numbers / 4095, atol=1e-6)
+    dataset = pydicom.dcmread(path)
+    dataset.PixelData = pydicom.encaps.encapsulate([data], fragments_per_frame=3)
+    dataset.save_as(path)
+    np.testing.assert_allclose(load(path), numbers / 4095, atol=1e-6)
+
+
+@pytest.mark.usefixtures("_installed")
+@pytest.mark.parametrize(
+    "elements",
+    [
+        {**MONO1, "WindowCenter": 1500, "WindowWidth": 900},
+        {"RescaleSlope": "-0.5", "RescaleIntercept": 100, "WindowCenter": -700, "WindowWidth": 500},
+    ],
+)
+def test_the_rules_are_those_of_the_uncompressed_twin(
+    tmp_path: Path, elements: dict[str, Any]
+) -> None:
+    syntax, data, numbers, bits, _ = CODECS["LS 12"]
+    path = write_dicom(tmp_path / "a.dcm", numbers, syntax, bits=bits, frame=data, **elements)
+    twin = write_dicom(tmp_path / "b.dcm", numbers, bits=bits, **elements)
+    np.testing.assert_array_equal(load(path), load(twin))
+    for key in ("scaled_by", "photometric", "bits", "intensity_range"):
+        np.testing.assert_array_equal(metadata(path)[key], metadata(twin)[key])
+
+
+def test_a_frame_that_claims_a_huge_size_is_refused_undecoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syntax, data, numbers, bits, _ = CODECS["2000"]
+    start = data.index(b"\xff\x51") + 6  # behind marker, length and capabilities: the size
+    huge = data[:start] + (12_000).to_bytes(4, "big") * 2 + data[start + 8 :]
+    path = write_dicom(tmp_path / "bomb.dcm", numbers, syntax, bits=bits, frame=huge)
+    undecoded = property(lambda self: pytest.fail("decoded"))
+    monkeypatch.setattr(pydicom.Dataset, "pixel_array", undecoded)
+    assert "12000" in refused(path)
+
+
+@pytest.mark.parametrize("stated", [*PLAIN[:2], "1.2.840.113845.1.2.1", uid.RLELossless])
+def test_pixels_of_another_syntax_are_refused_by_its_name(tmp_path: Path, stated: str) -> None:
+    syntax, data, numbers, bits, _ = CODECS["LS 12"]
+    # one is longer than plain numbers, whose length would show that they are not plain
+    for longer in (b"", bytes(2 * numbers.nbytes)):
+        path = write_dicom(tmp_path / "a.dcm", numbers, syntax, bits=bits, frame=data + longer)
+        even = len(syntax) + len(syntax) % 2
+        old, new = (text.encode().ljust(even, b"\0") for text in (syntax, stated))
+        path.write_bytes(path.read_bytes().replace(old, new, 1))
+        assert stated in refused(path)
+
+
+# ---- colors
+
+# neither symmetric nor with two equal channels
+RGB = np.stack([GRAY8, GRAY8[::-1], 255 - GRAY8], axis=-1)
+SIZE = {"Rows": HEIGHT, "Columns": WIDTH}
+
+
+def load_colors(path: Path) -> np.ndarray:
+    """The picture as ``(H, W, 3)``, without a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        image = LoadRadiograph(channels=3)(path)
+    return np.moveaxis(np.asarray(image), 0, -1)
+
+
+def to_ybr(rgb: np.ndarray) -> np.ndarray:
+    """YBR_FULL of DICOM PS3.3 C.7.6.3.1.2."""
+    matrix = [[0.299, 0.587, 0.114], [-0.168736, -0.331264, 0.5], [0.5, -0.418688, -0.081312]]
+    return np.clip(np.rint(rgb @ np.array(matrix).T + [0, 128, 128]), 0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize("planar", [0, 1])
+@pytest.mark.parametrize("photometric", ["RGB", "YBR_FULL"])
+def test_colors_are_kept_or_reduced_to_luma(tmp_path: Path, photometric: str, planar: int) -> None:
+    stored = RGB if photometric == "RGB" else to_ybr(RGB)
+    written = np.moveaxis(stored, -1, 0) if planar else stored
+    elements = {"PhotometricInterpretation": photometric, "PlanarConfiguration": planar, **SIZE}
+    path = write_dicom(tmp_path / "a.dcm", written, **elements)
+    tolerance = 1e-6 if photometric == "RGB" else 2.01 / 255
+    np.testing.assert_allclose(load_colors(path), RGB / 255.0, atol=tolerance)
+    with pytest.warns(RadiographWarning, match=rf"color picture \({photometric}\)"):
+        np.testing.assert_allclose(load(path), RGB @ [0.299, 0.587, 0.114] / 255, atol=2 / 255)
+
+
+@pytest.mark.parametrize("bits", [16, 12])
+def test_deep_colors_are_fractions_of_what_could_be_stored(tmp_path: Path, bits: int) -> None:
+    deep = RGB.astype(np.uint16) * 8
+    path = write_dicom(tmp_path / "a.dcm", deep, bits=bits, PhotometricInterpretation="RGB")
+    np.testing.assert_allclose(load_colors(path), deep / (2.0**bits - 1), atol=1e-6)
+
+
+def write_palette(
+    path: Path, indices: np.ndarray, colors: np.ndarray, first: int = 0, **elements: Any
+) -> Path:
+    """A picture of indices; ``colors`` has a row of red, green and blue for each."""
+    bits = elements.pop("depth", colors.dtype.itemsize * 8)
+    lut: dict[str, Any] = {"PhotometricInterpretation": "PALETTE COLOR"}
+    for channel, name in enumerate(("Red", "Green", "Blue")):
+        lut[f"{name}PaletteColorLookupTableDescriptor"] = [len(colors) % 2**16, first, bits]
+        lut[f"{name}PaletteColorLookupTableData"] = colors[:, channel].tobytes()
+    return write_dicom(path, indices, **(lut | elements))
+
+
+@pytest.mark.parametrize("first", [0, 5])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize("indices", [GRAY8 // 3, GRAY8.astype(np.uint16) * 2], ids=["8", "16"])
+def test_palettes_are_looked_up(
+    tmp_path: Path, dtype: type, first: int, indices: np.ndarray
+) -> None:
+    """Beyond the table's end the last entry counts, and an index above 255 does not come round."""
+    colors = np.random.default_rng(0).integers(0, np.iinfo(dtype).max // 3, (64, 3)).astype(dtype)
+    path = write_palette(tmp_path / "a.dcm", indices, colors, first)
+    expected = colors[np.clip(indices.astype(int) - first, 0, 63)] / np.iinfo(dtype).max
+    np.testing.assert_allclose(load_colors(path), expected, atol=1e-6)
+    with pytest.warns(RadiographWarning, match="color picture"):
+        assert load(path).shape == GRAY8.shape
+
+
+@pytest.mark.parametrize("shift", [0, 8])
+def test_entries_of_8_bits_in_16(tmp_path: Path, shift: int) -> None:
+    colors = np.random.default_rng(2).integers(0, 256, (256, 3)).astype(np.uint16)
+    path = write_palette(tmp_path / "a.dcm", GRAY8, colors << shift, depth=8)
+    np.testing.assert_allclose(load_colors(path), colors[GRAY8] / 255, atol=1.01 / 255)
+
+
+@pytest.mark.parametrize(
+    ("syntax", "photometric", "options", "tolerance"),
+    [
+        (uid.JPEGBaseline8Bit, "YBR_FULL_422", {"quality": 98, "subsampling": "4:2:2"}, 6),
+        (uid.JPEGBaseline8Bit, "YBR_FULL", {"quality": 98, "subsampling": "4:4:4"}, 4),
+        (uid.JPEG2000Lossless, "YBR_RCT", {"no_jp2": True, "mct": 1, "irreversible": False}, 0.01),
+    ],
+)
+def test_compressed_colors(
+    tmp_path: Path, syntax: str, photometric: str, options: dict[str, Any], tolerance: float
+) -> None:
+    small = Image.fromarray(RGB).resize((8, 6))
+    smooth = np.asarray(small.resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC))
+    data = encoded("JPEG" if "quality" in options else "JPEG2000", smooth, **options)
+    elements = {"frame": data, "PhotometricInterpretation": photometric}
+    path = write_dicom(tmp_path / "a.dcm", smooth, syntax, **elements)
+    np.testing.assert_allclose(load_colors(path), smooth / 255.0, atol=tolerance / 255)
+
+
+@pytest.mark.usefixtures("_installed")
+@pytest.mark.parametrize(("photometric", "interleave"), [("RGB", 0), ("RGB", 2), ("YBR_FULL", 1)])
+def test_colors_of_jpeg_ls(tmp_path: Path, photometric: str, interleave: int) -> None:
+    """PS3.5 A.4.3 allows all interleave modes."""
+    jpeg_ls = pytest.importorskip("jpeg_ls")
+    stored = RGB if photometric == "RGB" else to_ybr(RGB)
+    planes = stored if interleave else np.ascontiguousarray(np.moveaxis(stored, -1, 0))
+    data = bytes(jpeg_ls.encode_array(planes, interleave_mode=interleave))
+    elements = {"frame": data, "PhotometricInterpretation": photometric}
+    path = write_dicom(tmp_path / "a.dcm", stored, uid.JPEGLSLossless, **elements)
+    tolerance = 1e-6 if photometric == "RGB" else 2.01 / 255
+    np.testing.assert_allclose(load_colors(path), RGB / 255.0, atol=tolerance)
+
+
+def test_gray_is_repeated_and_labels_are_not_colored(tmp_path: Path) -> None:
+    path = write_dicom(tmp_path / "a.dcm", GRAY8, WindowCenter=100, WindowWidth=80, **MONO1)
+    assert np.array_equal(load_colors(path), np.repeat(load(path)[..., None], 3, axis=-1))
+    labels = LoadRadiograph(scaling="none", channels=3)(path)
+    assert np.array_equal(np.asarray(labels)[0], GRAY8)
+
+
+# ---- refusals
+
+
+@pytest.mark.parametrize(
+    ("pixels", "elements"),
+    [
+        (RGB, {"PhotometricInterpretation": "YBR_PARTIAL_422"}),
+        (RGB, {"PhotometricInterpretation": "YBR_RCT"}),  # of JPEG 2000 alone
+        (RGB, {"PhotometricInterpretation": "MONOCHROME2"}),
+        (GRAY8, {"PhotometricInterpretation": "RGB"}),
+        (RGB, {"PhotometricInterpretation": "RGB", "SamplesPerPixel": 4}),
+        (RGB.astype(np.int16), {"PhotometricInterpretation": "RGB"}),  # black is not known
+        (RGB.astype(np.uint16), {"PhotometricInterpretation": "YBR_FULL"}),
+        (GRAY8, {"PhotometricInterpretation": "PALETTE COLOR"}),  # without one
+        (GRAY12, {"Rows": HEIGHT + 1}),
+        (GRAY12, {"Rows": 60000, "Columns": 60000}),
+        (GRAY12, {"NumberOfFrames": 3}),
+        (GRAY12, {"PhotometricInterpretation": ""}),
+        (GRAY12, {"SecondaryCaptureDeviceManufacturer": "monai_afire"}),  # a heat map of ours
+    ],
+)
+def test_what_is_no_radiograph_is_refused(
+    tmp_path: Path, pixels: np.ndarray, elements: dict[str, Any]
+) -> None:
+    for channels in (1, 3):
+        refused(write_dicom(tmp_path / "a.dcm", pixels, **elements), channels=channels)
+
+
+@pytest.mark.filterwarnings("ignore:Invalid value for VR DS")
+def test_damaged_files_are_refused(tmp_path: Path) -> None:
+    path = write_dicom(tmp_path / "a.dcm", GRAY12)
+    content = path.read_bytes()
+    for slope in (b"-1,0", b"nan ", b"-inf"):
+        path.write_bytes(content)
+        refused(with_raw(path, "RescaleSlope", slope))
+    for length in (140, 400, len(content) - 100):
+        path.write_bytes(content[:length])
+        refused(path)
+    colors = np.zeros((512, 3), np.uint8)
+    green = {"GreenPaletteColorLookupTableData": b"\0" * 10}
+    refused(write_palette(path, GRAY8, colors[:256], **green))
+    refused(write_palette(path, GRAY8, colors))
+    path.write_bytes(content)
+    dataset = pydicom.dcmread(path)
+    del dataset.PixelData
+    dataset.save_as(path)
+    assert "pixel data" in refused(path)
