@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from monai_afire.detection.masked_restoration import restore_masked
 from monai_afire.networks.nets.afire import AFiRe
-from monai_afire.networks.nets.encoders.encoder_building import as_encoder
+from monai_afire.networks.nets.encoders.adapting import as_encoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.computed_once import computed_once
 from monai_afire.utils.precision import at_least_float32, without_autocast

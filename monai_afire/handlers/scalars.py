@@ -45,7 +45,9 @@ def step_scalars(
         if isinstance(each, AttributeSchedule):
             values[each.name] = getattr(each.owner, each.name)
     if isinstance(loss_function, AFiReLoss):
-        trained = getattr(network, "network", network)  # a detector holds the network that is trained
+        trained = getattr(
+            network, "network", network
+        )  # a detector holds the network that is trained
         values |= _of_prototypes(trained.bank.prototypes, output[CommonKeys.PRED]["abnormal"])
     # PyTorch warns of tensors with a gradient that become numbers, in the middle of the progress bar
     return {

@@ -13,8 +13,9 @@ from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
 from monai_afire.networks.nets.ace import ACE
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.nets.dino import DINO
+from monai_afire.networks.nets.encoders.adapting import as_encoder
 from monai_afire.networks.nets.encoders.efficientnet_lite_encoder import EfficientNetLiteEncoder
-from monai_afire.networks.nets.encoders.encoder_building import as_encoder, build_encoder
+from monai_afire.networks.nets.encoders.encoder_building import build_encoder
 from monai_afire.networks.nets.encoders.hugging_face_encoder import HuggingFaceEncoder
 from monai_afire.networks.nets.encoders.monai_encoder import MONAIEncoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder

@@ -22,7 +22,6 @@ from torch import Tensor
 from monai_afire.transforms.base import OccasionalTransform, check_image_range
 from monai_afire.transforms.lesion_synthesis.lung_mask import lung_depth
 from monai_afire.transforms.lesion_synthesis.pasting import AnatPaste, CutPaste
-from monai_afire.transforms.lesion_synthesis.variants import LesionVariants
 
 CONTROLLED_LESION_KINDS = ("SoftNodule", "AnatPaste", "CutPaste")
 VISIBLE_SHARE = 0.1  # of the contrast that must have been added for a pixel to belong to the lesion
@@ -131,7 +130,7 @@ def controlled_lesion(
         return SoftNodule(contrast, size).set_random_state(seed)(image)
     source = convert_to_tensor(image, track_meta=get_track_meta())
     plain = _checked_image(source)
-    paste: LesionVariants = CutPaste(area=(size**2, size**2), aspect_ratio=(1.0, 1.0))
+    paste: AnatPaste | CutPaste = CutPaste(area=(size**2, size**2), aspect_ratio=(1.0, 1.0))
     if kind == "AnatPaste":
         paste = AnatPaste(patch_size=(size, size), strength=(1.0, 1.0))
     exact = plain.to(torch.promote_types(plain.dtype, torch.float32))

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+
 from integration.tiny_runs import (
     BUNDLES,
     COMMANDS,

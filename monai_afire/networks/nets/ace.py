@@ -13,7 +13,7 @@ from torch import nn
 from monai_afire.networks.blocks.composition_heads import Composer, Decomposer
 from monai_afire.networks.blocks.ema import TeacherNetwork, check_momentum, move_center
 from monai_afire.networks.definition import keeps_arguments
-from monai_afire.networks.nets.encoders.encoder_building import as_encoder
+from monai_afire.networks.nets.encoders.adapting import as_encoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.transforms.grid_crop import overlap_masks
 from monai_afire.utils.precision import at_least_float32, without_autocast

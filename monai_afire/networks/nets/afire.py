@@ -17,7 +17,7 @@ from monai_afire.networks.blocks.prototype_bank import PrototypeBank
 from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
 from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
 from monai_afire.networks.definition import keeps_arguments
-from monai_afire.networks.nets.encoders.encoder_building import as_encoder
+from monai_afire.networks.nets.encoders.adapting import as_encoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.precision import at_least_float32
 

@@ -11,7 +11,7 @@ from monai_afire.networks.blocks.ema import TeacherNetwork, check_momentum, move
 from monai_afire.networks.blocks.heads import DistillationHead
 from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
 from monai_afire.networks.definition import keeps_arguments
-from monai_afire.networks.nets.encoders.encoder_building import as_encoder
+from monai_afire.networks.nets.encoders.adapting import as_encoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.precision import at_least_float32
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from monai_afire.networks.nets.encoders.encoder_building import as_encoder
+from monai_afire.networks.nets.encoders.adapting import as_encoder
 
 Network = TypeVar("Network", bound="TransferNetwork")
 

@@ -17,11 +17,8 @@ from torch import nn
 
 from monai_afire.networks.blocks.position_embedding import resize_position_embedding
 from monai_afire.networks.nets.encoders.adapted_encoder import AdaptedEncoder
-from monai_afire.networks.nets.encoders.encoder_building import (
-    build_encoder,
-    is_encoder_name,
-    missing_parts,
-)
+from monai_afire.networks.nets.encoders.adapting import missing_parts
+from monai_afire.networks.nets.encoders.encoder_building import build_encoder, is_encoder_name
 from monai_afire.networks.nets.encoders.swin_encoder import SwinEncoder
 from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.weights.checkpoint_files import Checkpoint, read_checkpoint

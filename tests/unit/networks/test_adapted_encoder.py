@@ -172,7 +172,7 @@ def test_another_class_with_the_interface_is_taken() -> None:
 
 
 def test_networks_that_are_no_encoders_are_refused() -> None:
-    fitting = r"ViT, SwinTransformer, BasicUNet fit.*--encoder residual"
+    fitting = r"ViT, SwinTransformer or BasicUNet of MONAI.*--encoder residual"
     for network in (nn.Linear(2, 2), RadiographEncoder(), DenseNet121(2, 1, 2)):
         with pytest.raises(TypeError, match=f"{type(network).__name__}.*{fitting}"):
             build_encoder(network, own())

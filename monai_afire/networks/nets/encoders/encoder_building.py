@@ -1,21 +1,19 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Encoders by their names and from networks of other libraries."""
+"""Encoders by their names."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
 
+from monai_afire.networks.nets.encoders.adapting import as_encoder
 from monai_afire.networks.nets.encoders.efficientnet_lite_encoder import EfficientNetLiteEncoder
 from monai_afire.networks.nets.encoders.hugging_face_encoder import HuggingFaceEncoder
-from monai_afire.networks.nets.encoders.monai_encoder import MONAI_NETWORKS, MONAIEncoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.encoders.residual_encoder import ResidualEncoder
 from monai_afire.networks.nets.encoders.timm_encoder import TimmEncoder
-from monai_afire.utils.text import first_few
 
 # adapter of a library, and whether its weights are loaded where the name does not say so
 LIBRARIES: dict[str, tuple[Any, bool]] = {
@@ -64,66 +62,6 @@ def library_encoder(
             f"encoder {text!r} takes pictures, and the images have {len(img_size)} axes"
         )
     return adapter(model, img_size, in_channels, pretrained=has_weights and pretrained)
-
-
-# what networks, studies and optimizers use beside the call itself; RadiographEncoder describes it
-_INTERFACE = (
-    *RadiographEncoder.__annotations__,
-    "normalize",
-    "denormalize",
-    "feature_maps",
-    "parameters_by_depth",
-)
-
-
-def missing_parts(encoder: nn.Module) -> list[str]:
-    """Names of the attributes and methods that an encoder lacks of the interface of encoders."""
-    return [name for name in _INTERFACE if not hasattr(encoder, name)]
-
-
-def as_encoder(
-    encoder: nn.Module, img_size: Sequence[int] | int | None = None
-) -> RadiographEncoder:
-    """
-    Take an encoder as it is, or put the adapter around a network of MONAI, transformers or timm.
-
-    Args:
-        encoder: a :class:`monai_afire.networks.RadiographEncoder` or another module with its interface; or MONAI's
-            ``ViT``, ``SwinTransformer`` or ``BasicUNet``, a model of ``transformers`` or one of ``timm``.
-        img_size: spatial size of the images in pixels, for networks that do not know it; None for theirs.
-
-    Returns:
-        An encoder: ``encoder(images)`` turns images ``(B, C, *S)`` in [0, 1] into tokens ``(B, L, D)``.
-
-    Raises:
-        TypeError: when it is none.
-        ValueError: when a network cannot be adapted, or is of another image size.
-
-    Example:
-        >>> from monai.networks.nets import ViT
-        >>> encoder = as_encoder(ViT(1, (32, 32), (8, 8), hidden_size=24, mlp_dim=48, num_layers=2, num_heads=2,
-        ...                          spatial_dims=2))
-        >>> encoder.grid_size, encoder.hidden_size
-        ((4, 4), 24)
-    """
-    missing = missing_parts(encoder)
-    if not missing:
-        checked: Any = encoder
-        return checked
-    if isinstance(encoder, MONAI_NETWORKS):
-        return MONAIEncoder(encoder, img_size)
-    roots = {base.__module__.partition(".")[0] for base in type(encoder).__mro__}
-    if "transformers" in roots and hasattr(encoder, "config"):
-        return HuggingFaceEncoder(encoder, img_size)
-    if "timm" in roots:
-        return TimmEncoder(encoder, img_size)
-    if hasattr(encoder, "encoder"):
-        raise TypeError(f"{type(encoder).__name__} is no encoder: pass its .encoder")
-    kind, fitting = type(encoder).__name__, ", ".join(each.__name__ for each in MONAI_NETWORKS)
-    raise TypeError(
-        f"{kind} is no encoder, it has no {first_few(missing, 3)}: of MONAI's networks {fitting} fit; "
-        "take one, a model of transformers or timm, a RadiographEncoder of your own, or --encoder residual"
-    )
 
 
 def build_encoder(

@@ -23,6 +23,7 @@ from monai_afire.networks.nets.encoders.adapted_encoder import (
     IMAGENET_STD,
     AdaptedEncoder,
 )
+from monai_afire.networks.nets.encoders.adapting import adapts
 from monai_afire.networks.nets.encoders.radiograph_encoder import spread_layers
 from monai_afire.utils.text import first_line
 
@@ -32,6 +33,7 @@ _PREPROCESSING = "preprocessor_config.json"
 _FILES = "config.json, model.safetensors and preprocessor_config.json"
 
 
+@adapts("transformers")
 @keeps_arguments
 class HuggingFaceEncoder(AdaptedEncoder):
     """

@@ -17,12 +17,14 @@ from torch import nn
 
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.adapted_encoder import AdaptedEncoder
+from monai_afire.networks.nets.encoders.adapting import adapts
 from monai_afire.networks.nets.encoders.radiograph_encoder import spread_layers
 
 MONAI_NETWORKS = (ViT, SwinTransformer, BasicUNet)
 _WAY_DOWN = ("conv_0", "down_1", "down_2", "down_3", "down_4")  # stages of a BasicUNet
 
 
+@adapts("monai")
 @keeps_arguments
 class MONAIEncoder(AdaptedEncoder):
     """
@@ -55,7 +57,8 @@ class MONAIEncoder(AdaptedEncoder):
         super().__init__()
         if not isinstance(model, MONAI_NETWORKS):
             raise TypeError(
-                f"expected MONAI's ViT, SwinTransformer or BasicUNet, got {type(model).__name__}"
+                f"{type(model).__name__} is no encoder: take a ViT, SwinTransformer or BasicUNet of MONAI, or "
+                "--encoder residual"
             )
         self.model: Any = model
         channels, patch = _channels_and_patch(model)

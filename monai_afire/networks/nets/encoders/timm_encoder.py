@@ -20,6 +20,7 @@ from monai_afire.networks.nets.encoders.adapted_encoder import (
     IMAGENET_STD,
     AdaptedEncoder,
 )
+from monai_afire.networks.nets.encoders.adapting import adapts
 from monai_afire.networks.nets.encoders.radiograph_encoder import NUM_FEATURE_MAPS, spread_layers
 from monai_afire.utils.text import first_line
 
@@ -39,6 +40,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 } | {f"xrv_{name}": {"model_name": name, **_XRV} for name in ("densenet121", "resnet50")}
 
 
+@adapts("timm")
 @keeps_arguments
 class TimmEncoder(AdaptedEncoder):
     """
