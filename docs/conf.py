@@ -1,16 +1,27 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Sphinx configuration; ``python docs/site.py`` builds the site."""
+"""
+Sphinx configuration: ``python -m sphinx -W --keep-going -b html docs docs/_build/html``.
+
+The build executes the tutorials (an unchanged one is taken from the cache in ``docs/_build``); ``-D
+nb_execution_mode=off`` leaves that out.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
 from sphinx.ext import autosummary
 
 from monai_afire import __version__
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
 
 __all__ = ["setup"]
 
@@ -59,11 +70,48 @@ napoleon_use_ivar = True
 toc_object_entries_show_parents = "hide"
 
 
+_COLLECTED = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "bundles/*/docs/*",
+    "bundles/*/released/*.md",
+    "tutorials/*.ipynb",
+    "tutorials/plain/*.py",
+)
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register what is special about this project."""
+    app.srcdir = app.srcdir / "_build" / "source"
+    _collect(Path(app.srcdir))
     app.connect("autodoc-process-docstring", _escape_shapes)
     app.connect("source-read", _link_to_collected)
     return {"parallel_read_safe": True}
+
+
+def _collect(source: Path) -> None:
+    """
+    Copy this folder, and the pages that live elsewhere in the repository, to one that Sphinx reads.
+
+    It reads nothing outside of its folder. With the repository's layout the pages' links to each other hold.
+    """
+    shutil.rmtree(source, ignore_errors=True)
+    shutil.copytree(DOCS, source, ignore=shutil.ignore_patterns("_build", "__pycache__"))
+    for pattern in _COLLECTED:
+        for page in ROOT.glob(pattern):
+            _copy(page, source / page.relative_to(ROOT))
+
+
+def _copy(page: Path, target: Path) -> None:
+    """Copy a page; its links into ``docs/`` lose this folder, as it is the site's root."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(page, target)
+    if page.suffix == ".md":
+        text = page.read_text(encoding="utf-8")
+        target.write_text(re.sub(r"\]\(((?:\.\./)*)docs/", r"](\1", text), encoding="utf-8")
+        times = page.stat()  # so that unchanged pages are not built again
+        os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
 def _link_to_collected(app: Sphinx, page: str, content: list[str]) -> None:

@@ -127,7 +127,9 @@ def controlled_lesion(
     """
     _check_settings(kind, contrast, size)
     if kind == "SoftNodule":
-        return SoftNodule(contrast, size).set_random_state(seed)(image)
+        nodule = SoftNodule(contrast, size)
+        nodule.set_random_state(seed)
+        return nodule(image)
     source = convert_to_tensor(image, track_meta=get_track_meta())
     plain = _checked_image(source)
     paste: AnatPaste | CutPaste = CutPaste(area=(size**2, size**2), aspect_ratio=(1.0, 1.0))
