@@ -39,8 +39,9 @@ from integration.tiny_runs import (
     written,
 )
 
-# of tiny trainings at commit 95b60e49: key metric and last step's loss of the first epoch; not the mean AUC of a
-# classifier, whose findings without a positive have gradients of rounding errors, which Adam makes large
+# of tiny trainings at commit 95b60e49: key metric and last step's loss of the first epoch, to a hundredth, since Adam
+# makes gradients large that are rounding errors: of a bias before a batch norm, of a finding without a positive. The
+# classifier's mean AUC of eight images hangs on them and is left out
 FIRST_EPOCH = json.loads(Path(__file__).with_name("first_epoch.json").read_text())
 # the first epoch that has figures to pin: the masks of a segmenter are empty before, and the last layers of AFiRe and
 # DINO are frozen in the first of two
@@ -89,7 +90,7 @@ def test_the_first_epoch_has_the_pinned_figures(bundle: str) -> None:
         "loss": float(trained.trainer.state.output["loss"]),
     }
     pinned = FIRST_EPOCH[bundle]
-    assert {name: found[name] for name in pinned} == pytest.approx(pinned, rel=1e-3, abs=1e-3)
+    assert {name: found[name] for name in pinned} == pytest.approx(pinned, rel=1e-2, abs=2e-3)
 
 
 @pytest.mark.slow
@@ -103,7 +104,7 @@ def test_a_run_that_was_killed_ends_as_one_that_was_not(bundle: str) -> None:
 
 @pytest.mark.slow
 def test_early_stopping_counts_on_in_a_resumed_run() -> None:
-    bundle, options = "radiograph_classification", {"epochs": 40, PATIENCE: 3}
+    bundle, options = "radiograph_landmarks", {"epochs": 40, PATIENCE: 3}
     whole = train(bundle, **options, name="whole")
     stopped = whole.trainer.state.epoch
     assert 4 <= stopped < 40
