@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Sensitivity and false alarms of each check of the audit, on copies of radiographs that are spoiled on purpose.
+"""Sensitivity and false alarms of each check of the audit, on altered copies of radiographs.
 
 ``python -m tests.benchmarks.released.audit_checks --data /path/to/sets`` prints a table of NIH's test images, JSRT and
 Montgomery; the rates of ``monai_afire.apps.audit`` are the lowest of each check in the first column. ``--split val``
