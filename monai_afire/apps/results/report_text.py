@@ -37,8 +37,10 @@ def metrics_lines(metrics: Mapping[str, Any]) -> list[str]:
     lines = [_joined(metrics)]
     parts = {title: part for title, part in metrics.items() if isinstance(part, Mapping)}
     for title, part in parts.items():
-        lines += ["", f"{title}: {_joined(part)}".rstrip()]
-        if rows := _rows(part):
+        numbers, rows = _joined(part), _rows(part)
+        if numbers or rows:
+            lines += ["", f"{title}: {numbers}".rstrip()]
+        if rows:
             table = pd.DataFrame.from_dict(rows, orient="index").fillna("").to_string()
             lines += [line.rstrip() for line in table.splitlines()]
     number = metrics.get("num_patients", LEAST_PATIENTS)
@@ -49,10 +51,14 @@ def metrics_lines(metrics: Mapping[str, Any]) -> list[str]:
 
 
 def _rows(part: Mapping[str, Any], name: str = "") -> dict[str, dict[str, str]]:
-    """A row for each dictionary with numbers within another one, named by its keys; not of the classes of a group."""
+    """
+    A row for each dictionary with numbers within another one, named by its keys.
+
+    Not of the classes of a group, nor of a property that is known of no image.
+    """
     rows: dict[str, dict[str, str]] = {}
     for key, value in part.items():
-        if isinstance(value, Mapping) and key != "per_class":
+        if isinstance(value, Mapping) and key != "per_class" and value.keys() != {"unknown"}:
             row = f"{name} {key}".strip()
             rows |= {row: cells} if (cells := _cells(value)) else {}
             rows |= _rows(value, row)
