@@ -35,7 +35,9 @@ def test_one_image_by_two_names(folder: Path, spelling: str) -> None:
     )
     os.symlink(folder / "a.png", folder / "z.png")
     path = write_list(folder, {"image": "a.png", "label": 0}, {"image": other, "label": 0})
-    with pytest.warns(UserWarning, match=r"in two sections are image [^()]*\(training, test\); results"):
+    with pytest.warns(
+        UserWarning, match=r"in two sections are image [^()]*\(training, test\); results"
+    ):
         bundle_items("training", datalist=path)
     with pytest.raises(DatalistError, match="in two sections"):
         labeled_items("training", datalist=path)
