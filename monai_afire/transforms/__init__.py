@@ -39,14 +39,10 @@ from monai_afire.transforms.patch_distortion import ShufflePatches, ShufflePatch
 from monai_afire.transforms.patch_masking import RandVisiblePatches, RandVisiblePatchesd
 from monai_afire.transforms.radiograph import (
     LoadRadiograph,
-    LoadRadiographD,
     LoadRadiographd,
-    LoadRadiographDict,
 )
 from monai_afire.transforms.radiograph_description import (
-    DescribeRadiographD,
     DescribeRadiographd,
-    DescribeRadiographDict,
 )
 from monai_afire.transforms.radiograph_files import RadiographError, RadiographWarning
 from monai_afire.transforms.random_views import random_views
@@ -58,8 +54,6 @@ __all__ = [
     "AnatPasted",
     "CutPaste",
     "CutPasted",
-    "DescribeRadiographD",
-    "DescribeRadiographDict",
     "DescribeRadiographd",
     "DistortAppearance",
     "DistortAppearanced",
@@ -73,8 +67,6 @@ __all__ = [
     "LoadMasks",
     "LoadMasksd",
     "LoadRadiograph",
-    "LoadRadiographD",
-    "LoadRadiographDict",
     "LoadRadiographd",
     "MultiCrop",
     "MultiCropd",

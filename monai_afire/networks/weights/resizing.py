@@ -112,7 +112,7 @@ def _as_kernel(weight: torch.Tensor, name: str, patch_size: Sequence[int]) -> to
     if weight.ndim != 2 + len(patch_size):
         raise ValueError(
             f"{name} is {tuple(weight.shape)} in the checkpoint, the encoder's patches are {tuple(patch_size)}: "
-            "build the encoder with the checkpoint's spatial_dims and patch_size"
+            "build the encoder with the checkpoint's patch_size"
         )
     return weight
 

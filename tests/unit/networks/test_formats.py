@@ -22,23 +22,10 @@ from monai_afire.networks import (
     load_encoder_weights,
 )
 from monai_afire.networks.nets.encoders.timm_encoder import PUBLISHED
+from unit.networks.test_library_encoders import timm_library
 
 State = dict[str, torch.Tensor]
 EVA_X_MEAN, EVA_X_STD = 0.49185243, 0.28509309  # of its public code
-
-
-def timm_library() -> Any:
-    try:
-        import timm
-    except (
-        ImportError,
-        RuntimeError,
-    ) as error:
-        # the latter where torch and torchvision are of different builds
-        pytest.skip(
-            f"needs timm and a torchvision that fits torch: pip install 'monai-afire[timm]' ({error})"
-        )
-    return timm
 
 
 def layer_norm(name: str, width: int) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -15,12 +15,9 @@ from monai.transforms import Compose, CopyItemsd
 
 from monai_afire.transforms import DistortAppearance, DistortAppearanced, ShufflePatchesd
 from monai_afire.transforms.appearance_distortion import bezier_curve
+from unit.transforms.images_and_lesions import random_image
 
 NOTHING: dict[str, Any] = {"num_blocks": 0, "curve_prob": 0.0, "paint_prob": 0.0}
-
-
-def random_image(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.rand(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def box_of(mask: torch.Tensor) -> list[int]:

@@ -15,13 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monai_afire.transforms import StandardizeContrast, StandardizeContrastd
+from unit.transforms.images_and_lesions import random_image
 
 SHAPES = [(1, 24, 36), (2, 16, 16), (1, 5, 3), (1, 2, 2)]
 WINDOWS = [0.03, 0.125, 0.25]
-
-
-def random_image(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.rand(shape, generator=torch.Generator().manual_seed(seed))
 
 
 # ---- against a loop

@@ -20,7 +20,7 @@ from monai_afire.transforms.controlled_lesions import (
     controlled_lesion,
     controlled_lesion_items,
 )
-from unit.transforms.controlled_lesion_helpers import chest, lesion_of, random_image
+from unit.transforms.images_and_lesions import chest, lesion_of, random_image
 
 
 @pytest.mark.parametrize("kind", CONTROLLED_LESION_KINDS)

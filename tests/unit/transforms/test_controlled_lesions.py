@@ -20,7 +20,7 @@ from monai_afire.transforms.controlled_lesions import (
     controlled_lesion,
 )
 from monai_afire.transforms.lesion_synthesis.lung_mask import segment_lungs
-from unit.transforms.controlled_lesion_helpers import chest, lesion_of, random_image
+from unit.transforms.images_and_lesions import chest, lesion_of, random_image
 
 
 @settings(max_examples=40)

@@ -21,24 +21,10 @@ from monai_afire.transforms import (
 from monai_afire.transforms.lesion_synthesis.lung_mask import segment_lungs
 from monai_afire.transforms.lesion_synthesis.parameters import draw_lesion_parameters
 from monai_afire.transforms.lesion_synthesis.synth_lesion_mask import render_lesion_maps
+from unit.transforms.images_and_lesions import chest, random_image
 
 ARRAY = [SynthLesionMask, AnatPaste, CutPaste]
 DICTIONARY = [SynthLesionMaskd, AnatPasted, CutPasted]
-
-
-def random_image(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.rand(shape, generator=torch.Generator().manual_seed(seed))
-
-
-def chest(side: int = 96) -> torch.Tensor:
-    """Two dark lungs in a bright body in front of dark air, with some noise."""
-    rows, columns = torch.meshgrid(
-        torch.linspace(-1, 1, side), torch.linspace(-1, 1, side), indexing="ij"
-    )
-    image = torch.where(columns.abs() < 0.9, 0.7, 0.05)
-    for center in (-0.4, 0.4):
-        image[((columns - center) / 0.25) ** 2 + (rows / 0.6) ** 2 < 1] = 0.2
-    return (image + 0.05 * random_image(side, side)).unsqueeze(0)
 
 
 @pytest.mark.parametrize("transform_type", ARRAY)

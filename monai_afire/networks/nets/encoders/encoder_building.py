@@ -57,10 +57,6 @@ def library_encoder(
             f"encoder {text!r} names no encoder: give hub:FOLDER, hub:OWNER/NAME or timm:NAME, with :pretrained or "
             f":random behind it, {', '.join(OWN_NAMES)}, or null for the bundle's own"
         )
-    if img_size is not None and len(img_size) != 2:
-        raise ValueError(
-            f"encoder {text!r} takes pictures, and the images have {len(img_size)} axes"
-        )
     return adapter(model, img_size, in_channels, pretrained=has_weights and pretrained)
 
 

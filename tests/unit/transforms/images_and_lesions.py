@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Images and lesions for the tests of controlled lesions."""
+"""Images and lesions for the tests of transforms."""
 
 from __future__ import annotations
 
