@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from apps.results.test_result_tables import read_csv
 from ignite.engine import Engine
 from PIL import Image
 
@@ -48,11 +48,6 @@ def run(
     report.attach(engine)
     parts = torch.randperm(len(logits), generator=torch.Generator().manual_seed(0)).split(size)
     engine.run([{"index": part, "pred": logits[part], "label": labels[part]} for part in parts])
-
-
-def read_csv(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def without_nan(value: Any) -> Any:

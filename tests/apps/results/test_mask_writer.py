@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -12,6 +11,7 @@ from urllib.parse import unquote
 import numpy as np
 import pytest
 import torch
+from apps.results.test_result_tables import read_csv
 from html_pages import Elements
 from ignite.engine import Engine
 from PIL import Image
@@ -48,11 +48,6 @@ def run(writer: SegmentationWriter | LandmarkWriter, data: list[dict[str, Any]])
 
 def items_of(folder: Path, *names: str) -> list[dict[str, str]]:
     return [{"image": str(folder / name)} for name in names]
-
-
-def read_csv(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def half(top: bool) -> torch.Tensor:

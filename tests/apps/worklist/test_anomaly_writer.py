@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from pathlib import Path
@@ -15,6 +14,7 @@ import nibabel
 import numpy as np
 import pytest
 import torch
+from apps.results.test_result_tables import read_csv
 from apps.worklist.dicom_sources import write_source
 from ignite.engine import Engine, Events
 from monai.data import DataLoader, Dataset
@@ -116,11 +116,6 @@ class Radiographs:
                 }
             )
         return batches
-
-
-def read_csv(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def test_thumbnails_come_with_a_page_in_the_order_of_the_worklist(tmp_path: Path) -> None:

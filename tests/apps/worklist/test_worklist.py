@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pydicom
 import pytest
+from apps.results.test_result_tables import read_csv
 from apps.worklist.dicom_sources import result, write_source
 from scipy.stats import ks_2samp
 
@@ -42,11 +43,6 @@ def write_scores(
         lines = [[*row, "", *more] for row, more in zip(rows, cells, strict=True)]
         csv.writer(file).writerows([columns, *lines])
     return path
-
-
-def read_csv(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
 
 
 def described(source: Path, patient_identifiers: bool = False) -> dict[str, dict[str, str]]:

@@ -24,5 +24,12 @@ def chest(side: int = 96) -> torch.Tensor:
     return (image + 0.05 * random_image(side, side)).unsqueeze(0)
 
 
+def coordinate_image(*size: int) -> torch.Tensor:
+    """Image whose channels are the coordinates of the pixels."""
+    return torch.stack(
+        torch.meshgrid(*(torch.arange(n, dtype=torch.float64) for n in size), indexing="ij")
+    )
+
+
 def lesion_of(kind: str = "SoftNodule", **changes: Any) -> dict[str, Any]:
     return {"kind": kind, "contrast": 0.3, "size": 0.2, "seed": 5, **changes}

@@ -22,17 +22,11 @@ from monai_afire.transforms import (
     matching_patches,
     overlap_masks,
 )
+from unit.transforms.images_and_lesions import coordinate_image
 
 # cells of 4 pixels in the papers' proportions keep the tests fast
 SMALL_PEAC: dict[str, Any] = {**GRID_CROP_SETTINGS["peac_448"], "cell": 4}
 SMALL_ACE: dict[str, Any] = {**GRID_CROP_SETTINGS["ace_448"], "cell": 4, "out_size": 56}
-
-
-def coordinate_image(*size: int) -> torch.Tensor:
-    """Image whose channels are the coordinates of the pixels."""
-    return torch.stack(
-        torch.meshgrid(*(torch.arange(n, dtype=torch.float64) for n in size), indexing="ij")
-    )
 
 
 def patches_of(image: torch.Tensor, patch: int) -> torch.Tensor:

@@ -21,13 +21,7 @@ from monai.transforms import (
 )
 
 from monai_afire.transforms import MultiCrop, MultiCropd
-
-
-def coordinates(*size: int) -> torch.Tensor:
-    """Image whose channels are the coordinates of the pixels."""
-    return torch.stack(
-        torch.meshgrid(*(torch.arange(n, dtype=torch.float64) for n in size), indexing="ij")
-    )
+from unit.transforms.images_and_lesions import coordinate_image
 
 
 def boxes_of(transform: MultiCrop, kind: int) -> np.ndarray:
@@ -38,7 +32,7 @@ def boxes_of(transform: MultiCrop, kind: int) -> np.ndarray:
 def test_crops_show_what_their_boxes_say() -> None:
     """The mean of the coordinates of a crop is the middle of its box, its span the box's length."""
     transform = MultiCrop(16, 8, num_local=5).set_random_state(0)
-    image = coordinates(60, 40)
+    image = coordinate_image(60, 40)
     for kind, crops in enumerate(transform(image)):
         for crop, box in zip(crops, boxes_of(transform, kind), strict=True):
             torch.testing.assert_close(
