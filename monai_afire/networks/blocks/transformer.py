@@ -33,13 +33,17 @@ def prepare_transformer_blocks(blocks: nn.ModuleList) -> nn.ModuleList:
 
 
 def _fused(attention: Any) -> SABlock:
-    """The same attention with PyTorch's fused kernel, which MONAI's ``ViT`` does not offer."""
+    """
+    The same attention with PyTorch's fused kernel, which MONAI's ``ViT`` does not offer, where there is a GPU.
+
+    On CPUs explicit products take half the time of the fused kernel in bfloat16.
+    """
     return SABlock(
         attention.hidden_input_size,
         attention.num_heads,
         attention.dropout_rate,
         qkv_bias=attention.qkv.bias is not None,
-        use_flash_attention=attention.dropout_rate == 0,
+        use_flash_attention=attention.dropout_rate == 0 and torch.cuda.is_available(),
     )
 
 
