@@ -35,9 +35,11 @@ def test_fused_attention_equals_softmax_of_products(size: int, qkv_bias: bool) -
     torch.manual_seed(0)
     encoder = ViTEncoder(1, size, 8, 24, num_layers=2, num_heads=3, qkv_bias=qkv_bias)
     images = torch.rand(3, 1, size, size)
-    fused = tokens_and_gradients(encoder, images)
     for block in encoder.blocks:
         block.attn.use_flash_attention = True  # as where there is a GPU
+    fused = tokens_and_gradients(encoder, images)
+    for block in encoder.blocks:
+        assert block.attn.use_flash_attention
         block.attn = ExplicitAttention(block.attn)
     tokens, *gradients = tokens_and_gradients(encoder, images)
     torch.testing.assert_close(fused[0], tokens, rtol=0, atol=2e-6)
