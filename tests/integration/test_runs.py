@@ -41,7 +41,7 @@ from integration.tiny_runs import (
 
 # of tiny trainings at commit 95b60e49: key metric and last step's loss of the first epoch, to a hundredth, since Adam
 # makes gradients large that are rounding errors: of a bias before a batch norm, of a finding without a positive. The
-# classifier's mean AUC of eight images hangs on them and is left out
+# mean AUC and the mean Dice of eight images hang on them and are left out
 FIRST_EPOCH = json.loads(Path(__file__).with_name("first_epoch.json").read_text())
 # the first epoch that has figures to pin: the masks of a segmenter are empty before, and the last layers of AFiRe and
 # DINO are frozen in the first of two
