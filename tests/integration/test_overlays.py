@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from monai.bundle import ConfigParser
+from monai.utils import set_determinism
 
 from integration.bundle_runs import config
 from integration.tiny_runs import (
@@ -19,7 +20,6 @@ from integration.tiny_runs import (
     ENCODER,
     PHANTOM,
     PRE_TRAINING,
-    TINY_NETWORKS,
     tiny,
     written,
 )
@@ -201,8 +201,18 @@ LEARNING: dict[str, dict[str, Any]] = {
     "ace": {"epochs": 6},
     "peac": {"epochs": 6},
     "mae": {"epochs": 6},
-    # of the size of a core of CI
-    "dino": {**ENCODER, **TINY_NETWORKS["dino"], "epochs": 20, "network_def::num_prototypes": 256},
+    # of the size of a core of CI; crops of 32 pixels tell too little of an image, and some seeds collapse
+    "dino": {
+        **ENCODER,
+        "image_size": 64,
+        "encoder_def::hidden_size": 48,
+        "encoder_def::num_layers": 2,
+        "epochs": 10,
+        "make_crops::local_size": 32,
+        "network_def::head_dim": 64,
+        "network_def::bottleneck_dim": 16,
+        "network_def::num_prototypes": 256,
+    },
 }
 
 
@@ -210,6 +220,7 @@ LEARNING: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("bundle", PRE_TRAINING)
 def test_a_method_learns(bundle: str) -> None:
     """The default network and settings, for less time: better than chance, and than at the beginning."""
+    set_determinism(0)
     images = {
         **PHANTOM,
         "phantom": {**PHANTOM["phantom"], "num_patients": {"training": 384, "validation": 32}},
