@@ -12,6 +12,7 @@ import warnings
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import nibabel as nib
@@ -404,6 +405,9 @@ def _gray_or_colors(path: str, samples: np.ndarray, photometric: int, color: boo
 
 _HEADER_BYTES = 2**16  # of MetaImage and NRRD
 _METAIMAGE_DATA = re.compile(rb"^\s*ElementDataFile\s*[=:][ \t]*(.*?)\s*$", re.MULTILINE)
+_METAIMAGE_COMPRESSED = re.compile(
+    rb"^\s*CompressedData\s*[=:]\s*True", re.MULTILINE | re.IGNORECASE
+)
 _NRRD_ELSEWHERE = re.compile(rb"^(data ?file|(byte|line) ?skip)\s*:", re.MULTILINE | re.IGNORECASE)
 
 
@@ -435,6 +439,8 @@ def read_itk_plane(path: str, file_format: str, limits: SizeLimits) -> Picture:
     axes = _plane_axes(path, shape, limits)
     if header.GetNumberOfComponents() != 1:
         raise refuse(path, "holds several numbers per pixel", "save it in gray")
+    if file_format == "MetaImage":
+        _check_compressed_pixels(path, header.GetImageSizeInBytes())
     affine, bits = _itk_affine(header), 8 * header.GetComponentSize()
     return _plane(read_with_itk(path, header).T, affine, axes, file_format, bits)
 
@@ -464,6 +470,21 @@ def _refuse_pixels_elsewhere(path: str, file_format: str) -> None:
         is_elsewhere = name.upper() != "LOCAL" and not is_beside
     if is_elsewhere:
         raise refuse(path, "has its pixels in no file beside it", "save both in one file")
+
+
+def _check_compressed_pixels(path: str, size: int) -> None:
+    """Raise for damaged pixels of a compressed MetaImage, instead of which ITK returns memory that nobody wrote."""
+    content = Path(path).read_bytes()
+    header, data = content[:_HEADER_BYTES], _METAIMAGE_DATA.search(content[:_HEADER_BYTES])
+    if data is None or not _METAIMAGE_COMPRESSED.search(header, 0, data.start()):
+        return
+    if data[1].upper() == b"LOCAL":
+        pixels = content[content.index(b"\n", data.end(1)) + 1 :]
+    else:
+        pixels = Path(path).with_name(os.fsdecode(data[1])).read_bytes()
+    stream = zlib.decompressobj(wbits=47)  # zlib or gzip, as ITK writes either
+    if len(stream.decompress(pixels, size + 1)) != size or not stream.eof:
+        raise ValueError("its compressed pixels are cut")
 
 
 def _itk_affine(header: Any) -> np.ndarray:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -17,29 +16,12 @@ from monai.utils import set_determinism
 from monai_afire.transforms.controlled_lesions import (
     CONTROLLED_LESION_KINDS,
     AddControlledLesiond,
-    controlled_lesion,
     controlled_lesion_items,
 )
 from unit.transforms.images_and_lesions import chest, lesion_of, random_image
 
 
-@pytest.mark.parametrize("kind", CONTROLLED_LESION_KINDS)
-def test_dictionary_transform(kind: str) -> None:
-    image = chest()
-    data: dict[Any, Any] = {"image": image, "lesion": lesion_of(kind), "label": 0}
-    before = (dict(data), image.clone())
-    output = AddControlledLesiond("image")(data)
-    assert set(output) == {"image", "lesion", "label", "lesion_mask"}
-    assert data == before[0]
-    assert torch.equal(image, before[1])
-    expected = controlled_lesion(image, **lesion_of(kind))
-    assert torch.equal(output["image"], expected[0])
-    assert torch.equal(output["lesion_mask"], expected[1])
-
-
-@pytest.mark.parametrize(
-    "item", [{}, {"lesion": None}, {"lesion": {}}, {"lesion": {**lesion_of(""), "size": 0.0}}]
-)
+@pytest.mark.parametrize("item", [{}, {"lesion": None}, {"lesion": lesion_of("")}])
 def test_without_a_lesion_there_is_an_empty_mask(item: dict[Any, Any]) -> None:
     image = MetaTensor(random_image(3, 8, 6))
     output = AddControlledLesiond("image")({"image": image, **item})
@@ -65,9 +47,8 @@ def _batches(num_workers: int, seed: int, cache: bool = False) -> list[dict[str,
         set_determinism(seed=None)
 
 
-@pytest.mark.parametrize(("num_workers", "cache"), [(2, False), (0, True)])
-def test_workers_seeds_and_caches_do_not_matter(num_workers: int, cache: bool) -> None:
-    first, other = _batches(0, seed=1), _batches(num_workers, seed=2, cache=cache)
+def test_workers_seeds_and_caches_do_not_matter() -> None:
+    first, other = _batches(2, seed=1), _batches(0, seed=2, cache=True)
     assert not torch.equal(first[0]["x"], other[0]["x"])
     for a, b in zip(first, other, strict=True):
         assert torch.equal(a["image"], b["image"])
@@ -105,8 +86,6 @@ def test_items_of_a_controlled_test() -> None:
     # the same for all contrasts
     assert all(len(set(seeds[i : i + 3])) == 1 for i in range(0, 24, 3))
     assert len(set(seeds)) == 8
-    assert all(0 <= seed < 2**32 for seed in seeds)
-    assert json.loads(json.dumps(items)) == items
     others = controlled_lesion_items(normal, ["CutPaste", "SoftNodule"], [0.1], [0.1, 0.3], seed=3)
     assert not {item["lesion"]["seed"] for item in others if item["lesion"]} & set(seeds)
 
