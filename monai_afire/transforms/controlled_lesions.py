@@ -68,17 +68,17 @@ def controlled_lesion(
     source = convert_to_tensor(image, track_meta=get_track_meta())
     plain = _checked_image(source)
     exact = plain.to(torch.promote_types(plain.dtype, torch.float32))
-    paint = _with_nodule if kind == "SoftNodule" else _with_pasted
-    painted, mask = paint(exact, kind, contrast, size, seed)
+    if kind == "SoftNodule":
+        painted, mask = _with_nodule(exact, contrast, size, seed)
+    else:
+        painted, mask = _with_pasted(exact, kind, contrast, size, seed)
     return _like(painted, source, plain.dtype), _like(mask, source, torch.bool)
 
 
-def _with_nodule(
-    image: Tensor, kind: str, contrast: float, size: float, seed: int
-) -> tuple[Tensor, Tensor]:
+def _with_nodule(image: Tensor, contrast: float, size: float, seed: int) -> tuple[Tensor, Tensor]:
     """An image (C, H, W) with a nodule, and its mask (1, H, W)."""
     radius = size * min(image.shape[1:]) / 2
-    # the depth in single precision, whatever the image's: the place must not hang on it
+    # the depth in single precision, whatever the image's: the place must not depend on it
     depth = lung_depth(image.float().mean(0))
     deepest = depth.max()
     places = np.argwhere(depth >= (radius if radius <= deepest else deepest / 2))

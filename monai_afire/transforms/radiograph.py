@@ -135,7 +135,7 @@ class LoadRadiograph(Transform):
                 or ``(H, W, 3)``.
         """
         if not isinstance(picture, Image.Image):
-            picture = _gray_or_colors(picture)
+            picture = _array_or_picture(picture)
         if isinstance(picture, Image.Image):
             self.limits.check(_IN_MEMORY, picture.height, picture.width)
             name, color = picture.format or "picture", self._keeps_colors
@@ -274,7 +274,7 @@ class LoadRadiographd(ArrayTransformd):
 LoadRadiographD = LoadRadiographDict = LoadRadiographd
 
 
-def _gray_or_colors(array: Any) -> np.ndarray | Image.Image:
+def _array_or_picture(array: Any) -> np.ndarray | Image.Image:
     """An array in memory as gray numbers ``(H, W)``, or as a picture in color."""
     array = array.detach().cpu().numpy() if isinstance(array, torch.Tensor) else array
     if not isinstance(array, np.ndarray):

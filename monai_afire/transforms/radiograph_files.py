@@ -96,38 +96,21 @@ class SizeLimits:
 
 @dataclass
 class Picture:
-    """
-    A decoded picture, upright, before its intensities are scaled.
+    """A decoded picture, upright, before its intensities are scaled."""
 
-    Attributes:
-        values: the stored numbers ``(H, W)``, or the colors ``(H, W, 3)``; in [0, 1] when ``scaled_by`` is set.
-        file_format: one of those of ``SUPPORTED_EXTENSIONS``.
-        photometric: how the file states its colors, such as "MONOCHROME1", "RGB" or "PALETTE".
-        bits: bits per sample that the file declares.
-        spacing: distance of rows and of columns in mm, None where the file does not say.
-        affine: RAS affine ``(4, 4)`` of the axes (row, column, normal), None where the file has no position.
-        inverted: low numbers, in the units of the file, are to be shown bright.
-        declared_range: lowest and highest number that the file could store.
-        floor: number that means "no signal" (black, or white if ``inverted``), None where it is not known.
-        padding: where a pixel is padding outside the picture, ``(H, W)`` bool.
-        slope: factor and summand that turn ``values`` into the units of the file.
-        scaled_by: "window" or "voi_lut" when the file's own rule was applied.
-        intensity_range: numbers of the file shown as 0 and 1, when ``scaled_by`` is set.
-    """
-
-    values: np.ndarray
+    values: np.ndarray  # numbers (H, W) or colors (H, W, 3); in [0, 1] when scaled_by is set
     file_format: str = ""
-    photometric: str = ""
-    bits: int = 0
-    spacing: tuple[float, float] | None = None
-    affine: np.ndarray | None = None
-    inverted: bool = False
-    declared_range: tuple[float, float] | None = None
-    floor: float | None = None
-    padding: np.ndarray | None = None
-    slope: tuple[float, float] = (1.0, 0.0)
-    scaled_by: str = ""
-    intensity_range: tuple[float, float] = (0.0, 1.0)
+    photometric: str = ""  # colors as the file states them: "MONOCHROME1", "RGB", "PALETTE" ...
+    bits: int = 0  # per sample, as the file declares
+    spacing: tuple[float, float] | None = None  # of rows and columns in mm; None: unknown
+    affine: np.ndarray | None = None  # RAS (4, 4) of row, column, normal; None: no position
+    inverted: bool = False  # low numbers, in the units of the file, are to be shown bright
+    declared_range: tuple[float, float] | None = None  # that the file could store
+    floor: float | None = None  # means "no signal" (black, or white if inverted); None: unknown
+    padding: np.ndarray | None = None  # where a pixel is padding outside the picture, (H, W) bool
+    slope: tuple[float, float] = (1.0, 0.0)  # factor and summand from values to the file's units
+    scaled_by: str = ""  # "window" or "voi_lut" when the file's own rule was applied
+    intensity_range: tuple[float, float] = (0.0, 1.0)  # the file's numbers that were shown as 0, 1
 
     @property
     def numbers(self) -> np.ndarray:
@@ -406,7 +389,7 @@ def _gray_or_colors(path: str, samples: np.ndarray, photometric: int, color: boo
 _HEADER_BYTES = 2**16  # of MetaImage and NRRD
 _METAIMAGE_DATA = re.compile(rb"^\s*ElementDataFile\s*[=:][ \t]*(.*?)\s*$", re.MULTILINE)
 _METAIMAGE_COMPRESSED = re.compile(
-    rb"^\s*CompressedData\s*[=:]\s*True", re.MULTILINE | re.IGNORECASE
+    rb"^\s*CompressedData\s*[=:]\s*[T1]", re.MULTILINE | re.IGNORECASE
 )
 _NRRD_ELSEWHERE = re.compile(rb"^(data ?file|(byte|line) ?skip)\s*:", re.MULTILINE | re.IGNORECASE)
 

@@ -73,35 +73,21 @@ class LesionParameters:
     Lengths and positions are (row, column) in pixels; pixel ``i`` of an axis covers [i, i + 1]. In the lesion's own
     coordinates ``v = 2 * rotation^T (p - center) / size`` its ellipse is the unit disk, and the point ``v`` takes its
     texture at ``texture_center + v * texture_size / 2``: the cut texture is resized to the lesion and turns with it.
-
-    Args:
-        active: (B, N, R), bool: False for the lesions that a map of fewer than R lesions lacks.
-        center: (B, N, R, 2), center of the ellipse.
-        size: (B, N, R, 2), full axis lengths of the ellipse (the paper's W and H).
-        rotation: (B, N, R, 2, 2), rotation matrices.
-        amplitude: (B, N, R), strength.
-        texture_center: (B, N, R, 2), center of the texture patch in the same image.
-        texture_size: (B, N, R, 2), full side lengths of the texture patch.
-        harmonic_axis: (B, N, R, 2, 2), unit vectors in the lesion's own coordinates: where the boundary harmonics of
-            order 3 and 4 have their first peak.
-        harmonic_weight: (B, N, R, 2), their strengths in [0, 1].
-        gamma: width of the profile.
-        irregularity: depth of the harmonics.
-        window: side lengths of a box that holds any of the lesions, known without reading a tensor.
     """
 
-    active: Tensor
-    center: Tensor
-    size: Tensor
-    rotation: Tensor
-    amplitude: Tensor
-    texture_center: Tensor
-    texture_size: Tensor
-    harmonic_axis: Tensor
-    harmonic_weight: Tensor
-    gamma: float
-    irregularity: float
-    window: tuple[int, int]
+    active: Tensor  # (B, N, R), bool: False for lesions that a map of fewer than R lacks
+    center: Tensor  # (B, N, R, 2), of the ellipse
+    size: Tensor  # (B, N, R, 2), full axis lengths of the ellipse (the paper's W and H)
+    rotation: Tensor  # (B, N, R, 2, 2), rotation matrices
+    amplitude: Tensor  # (B, N, R), strength
+    texture_center: Tensor  # (B, N, R, 2), of the texture patch in the same image
+    texture_size: Tensor  # (B, N, R, 2), full side lengths of the texture patch
+    # unit vectors in the lesion's own coordinates: first peaks of the boundary harmonics 3 and 4
+    harmonic_axis: Tensor  # (B, N, R, 2, 2)
+    harmonic_weight: Tensor  # (B, N, R, 2), strengths of the harmonics in [0, 1]
+    gamma: float  # width of the profile
+    irregularity: float  # depth of the harmonics
+    window: tuple[int, int]  # a box that holds any lesion, known without reading a tensor
 
 
 def draw_lesion_parameters(
