@@ -20,8 +20,6 @@ import numpy as np
 from monai.config.type_definitions import PathLike
 from PIL import Image, ImageOps
 
-from monai_afire.utils.files import spelling_on_disk
-
 WRITER = "monai_afire"  # signs the heat maps that this package writes, which are no radiographs
 SUPPORTED_EXTENSIONS: dict[str, str] = {
     **dict.fromkeys((".dcm", ".dicom", ".ima"), "DICOM"),
@@ -225,7 +223,7 @@ def _read_head(path: str) -> bytes:
         with open(path, "rb") as stream:
             head = stream.read(HEAD_BYTES)
     except FileNotFoundError as error:
-        raise refuse(path, MISSING, spelling_on_disk(path) or "check its name") from error
+        raise refuse(path, MISSING, "check its name") from error
     except (OSError, ValueError) as error:
         raise refuse(path, f"{UNOPENED} ({getattr(error, 'strerror', None) or error})") from error
     if not head:

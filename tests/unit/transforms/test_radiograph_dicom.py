@@ -519,6 +519,34 @@ def test_palettes_are_looked_up(
         assert load(path).shape == GRAY8.shape
 
 
+@pytest.mark.parametrize("bits", [16, 12])
+def test_deep_colors_are_fractions_of_what_could_be_stored(tmp_path: Path, bits: int) -> None:
+    deep = RGB.astype(np.uint16) * 8
+    path = write_dicom(tmp_path / "a.dcm", deep, bits=bits, PhotometricInterpretation="RGB")
+    np.testing.assert_allclose(load_colors(path), deep / (2.0**bits - 1), atol=1e-6)
+
+
+@pytest.mark.parametrize("shift", [0, 8])
+def test_entries_of_8_bits_in_16(tmp_path: Path, shift: int) -> None:
+    colors = np.random.default_rng(2).integers(0, 256, (256, 3)).astype(np.uint16)
+    path = write_palette(tmp_path / "a.dcm", GRAY8, colors << shift, depth=8)
+    np.testing.assert_allclose(load_colors(path), colors[GRAY8] / 255, atol=1.01 / 255)
+
+
+@pytest.mark.usefixtures("_installed")
+@pytest.mark.parametrize(("photometric", "interleave"), [("RGB", 0), ("RGB", 2), ("YBR_FULL", 1)])
+def test_colors_of_jpeg_ls(tmp_path: Path, photometric: str, interleave: int) -> None:
+    """PS3.5 A.4.3 allows all interleave modes."""
+    jpeg_ls = pytest.importorskip("jpeg_ls")
+    stored = RGB if photometric == "RGB" else to_ybr(RGB)
+    planes = stored if interleave else np.ascontiguousarray(np.moveaxis(stored, -1, 0))
+    data = bytes(jpeg_ls.encode_array(planes, interleave_mode=interleave))
+    elements = {"frame": data, "PhotometricInterpretation": photometric}
+    path = write_dicom(tmp_path / "a.dcm", stored, uid.JPEGLSLossless, **elements)
+    tolerance = 1e-6 if photometric == "RGB" else 2.01 / 255
+    np.testing.assert_allclose(load_colors(path), RGB / 255.0, atol=tolerance)
+
+
 @pytest.mark.parametrize(
     ("syntax", "photometric", "options", "tolerance"),
     [
