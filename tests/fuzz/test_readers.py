@@ -8,6 +8,7 @@ import gzip
 import io
 import warnings
 from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
@@ -40,7 +41,7 @@ def tiff(pixels: np.ndarray, **options: str) -> bytes:
 
 def dicom(syntax: str) -> bytes:
     stream = io.BytesIO()
-    elements = {
+    elements: dict[str, Any] = {
         "PhotometricInterpretation": "MONOCHROME1",
         "RescaleSlope": 2,
         "RescaleIntercept": -7,

@@ -42,7 +42,7 @@ PLAIN = [
     uid.ExplicitVRBigEndian,
     uid.DeflatedExplicitVRLittleEndian,
 ]
-MONO1 = {"PhotometricInterpretation": "MONOCHROME1"}
+MONO1: dict[str, Any] = {"PhotometricInterpretation": "MONOCHROME1"}
 SIGNED12 = GRAY12.astype(np.int16) - 2048
 SIGNED16 = (GRAY16.astype(np.int32) - 2**15).astype(np.int16)
 
@@ -105,7 +105,11 @@ def test_windows_by_hand(
     """PS3.3 C.11.2.1.2 of the numbers 0 to 4, which are 100 to 108 after the modality transformation."""
     numbers = np.tile(np.arange(5, dtype=np.uint16), (32, 8))
     rescale = {"RescaleSlope": 2, "RescaleIntercept": 100}
-    window = {"WindowCenter": [center, 3], "WindowWidth": [width, 4], "VOILUTFunction": function}
+    window: dict[str, Any] = {
+        "WindowCenter": [center, 3],
+        "WindowWidth": [width, 4],
+        "VOILUTFunction": function,
+    }
     path = write_dicom(tmp_path / "a.dcm", numbers, **window)
     np.testing.assert_allclose(load(path)[0, :5], shown, atol=1e-6)
     assert metadata(path)["scaled_by"] == "window"
@@ -325,7 +329,7 @@ def padded(inside: np.ndarray, value: int) -> np.ndarray:
 @pytest.mark.parametrize(("value", "limit"), [(0, 0), (65535, 65535), (65530, 65535), (3, 0)])
 def test_padding_is_black_and_does_not_count(tmp_path: Path, value: int, limit: int) -> None:
     inside = GRAY12 + 100
-    elements = {"PixelPaddingValue": value, "PixelPaddingRangeLimit": limit}
+    elements: dict[str, Any] = {"PixelPaddingValue": value, "PixelPaddingRangeLimit": limit}
     for cell in (value, limit):
         for pixels, color in ((inside, {}), (4095 - inside, MONO1)):
             path = write_dicom(tmp_path / "a.dcm", padded(pixels, cell), **elements, **color)
@@ -409,7 +413,10 @@ def test_every_codec_gives_the_stored_numbers(tmp_path: Path, codec: str) -> Non
     path = write_dicom(tmp_path / "a.dcm", stored, syntax, bits=bits, frame=data)
     found = load(path, scaling="none").astype(int)
     assert np.abs(found - stored).max() <= error
-    window = {"WindowCenter": int(-found.mean() / 2), "WindowWidth": int(np.ptp(found) / 4)}
+    window: dict[str, Any] = {
+        "WindowCenter": int(-found.mean() / 2),
+        "WindowWidth": int(np.ptp(found) / 4),
+    }
     for elements in ({}, {**MONO1, "RescaleSlope": "-0.5", **window}):
         twin = write_dicom(tmp_path / "b.dcm", found.astype(stored.dtype), bits=bits, **elements)
         path = write_dicom(tmp_path / "a.dcm", stored, syntax, bits, data, **elements)

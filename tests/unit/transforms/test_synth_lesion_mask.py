@@ -99,7 +99,7 @@ def test_cut_paste_is_a_rectangle_of_the_image() -> None:
 
 def test_keys_share_one_draw() -> None:
     image = random_image(1, 32, 32)
-    names = {"lesion_key": ["la", "lb"], "mask_key": ["ma", "mb"]}
+    names: dict[str, Any] = {"lesion_key": ["la", "lb"], "mask_key": ["ma", "mb"]}
     transform = SynthLesionMaskd(["a", "b"], **names).set_random_state(seed=1)
     output = transform({"a": image, "b": image.clone()})
     assert torch.equal(output["la"], output["lb"])
