@@ -82,7 +82,6 @@ SHORT_NAMES = [
     "SegmentationReport",
     "SegmentationWriter",
     "ShufflePatchesd",
-    "SoftNodule",
     "StandardizeContrastd",
     "StructureConsistencyLoss",
     "SwinEncoder",

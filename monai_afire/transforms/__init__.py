@@ -9,7 +9,7 @@ from monai_afire.transforms.contrast_standardization import (
     StandardizeContrast,
     StandardizeContrastd,
 )
-from monai_afire.transforms.controlled_lesions import AddControlledLesiond, SoftNodule
+from monai_afire.transforms.controlled_lesions import AddControlledLesiond
 from monai_afire.transforms.grid_crop import (
     GRID_CROP_SETTINGS,
     GridCropPair,
@@ -19,7 +19,6 @@ from monai_afire.transforms.grid_crop import (
     matching_patches,
     overlap_masks,
 )
-from monai_afire.transforms.image_fitting import fit_images, input_shape
 from monai_afire.transforms.label_vector import LabelVector, LabelVectord
 from monai_afire.transforms.landmark_heatmap import LandmarkHeatmap, LandmarkHeatmapd
 from monai_afire.transforms.lesion_synthesis.pasting import (
@@ -35,18 +34,13 @@ from monai_afire.transforms.lesion_synthesis.synth_lesion_mask import (
 )
 from monai_afire.transforms.mask_loading import LoadMasks, LoadMasksd
 from monai_afire.transforms.multi_crop import MultiCrop, MultiCropd
+from monai_afire.transforms.network_input import fit_images, input_shape, select_tensors
 from monai_afire.transforms.patch_distortion import ShufflePatches, ShufflePatchesd
 from monai_afire.transforms.patch_masking import RandVisiblePatches, RandVisiblePatchesd
-from monai_afire.transforms.radiograph import (
-    LoadRadiograph,
-    LoadRadiographd,
-)
-from monai_afire.transforms.radiograph_description import (
-    DescribeRadiographd,
-)
+from monai_afire.transforms.radiograph import LoadRadiograph, LoadRadiographd
+from monai_afire.transforms.radiograph_description import DescribeRadiographd
 from monai_afire.transforms.radiograph_files import RadiographError, RadiographWarning
 from monai_afire.transforms.random_views import random_views
-from monai_afire.transforms.tensor_selection import select_tensors
 
 __all__ = [
     "AddControlledLesiond",
@@ -78,7 +72,6 @@ __all__ = [
     "ResizeToCoverd",
     "ShufflePatches",
     "ShufflePatchesd",
-    "SoftNodule",
     "StandardizeContrast",
     "StandardizeContrastd",
     "SynthLesionMask",

@@ -175,8 +175,7 @@ class DistortAppearanced(RandomArrayTransformd):
     Args:
         keys: keys of the images ``(C, H, W)``, floating point in [0, 1], all of the same size.
         skip_key: key of a bool; where it is True the images are left alone. None distorts all.
-        allow_missing_keys: do not raise an error if a key is missing.
-        settings: by name, of :class:`DistortAppearance`.
+        settings: of :class:`DistortAppearance`.
 
     Example:
         >>> transform = DistortAppearanced("image", skip_key="shuffled").set_random_state(seed=0)
@@ -185,15 +184,16 @@ class DistortAppearanced(RandomArrayTransformd):
         [True, False]
     """
 
+    array = DistortAppearance
+
     def __init__(
         self,
         keys: KeysCollection,
-        *,
+        *settings: Any,
         skip_key: Hashable | None = None,
-        allow_missing_keys: bool = False,
-        **settings: Any,
+        **named_settings: Any,
     ) -> None:
-        super().__init__(keys, DistortAppearance(**settings), allow_missing_keys)
+        super().__init__(keys, *settings, **named_settings)
         self.skip_key = skip_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,7 +21,7 @@ ROUNDING = 1e-4  # how far images may leave [0, 1]: resampling and float16 do
 
 
 class OccasionalTransform(RandomizableTransform):
-    """Base of the random array transforms that act with a probability, and can repeat their last draw."""
+    """Base of the random array transforms that act with a probability."""
 
     backend = [TransformBackends.TORCH]  # noqa: RUF012  MONAI declares it so
 
@@ -33,21 +33,26 @@ class OccasionalTransform(RandomizableTransform):
 
 class ArrayTransformd(MapTransform):
     """
-    Base of the dictionary transforms that apply one array transform to the entry of each key.
+    Base of the dictionary transforms that apply one array transform, ``array``, to the entry of each key.
 
     Args:
         keys: keys of the entries.
-        transform: the array transform.
+        settings: of the array transform.
         allow_missing_keys: do not raise an error if a key is missing.
     """
 
+    array: Callable[..., Any]
     backend = [TransformBackends.TORCH]  # noqa: RUF012
 
     def __init__(
-        self, keys: KeysCollection, transform: Any, allow_missing_keys: bool = False
+        self,
+        keys: KeysCollection,
+        *settings: Any,
+        allow_missing_keys: bool = False,
+        **named_settings: Any,
     ) -> None:
         super().__init__(keys, allow_missing_keys)
-        self.transform = transform
+        self.transform = type(self).array(*settings, **named_settings)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Transform the entries of one item. The item itself does not change."""
@@ -59,10 +64,9 @@ class ArrayTransformd(MapTransform):
 
 class RandomArrayTransformd(Randomizable, ArrayTransformd):
     """
-    Base of the dictionary transforms around one random array transform, whose one draw all keys share.
+    Base of the dictionary transforms around a random array transform, whose one draw all keys share.
 
-    The array transform makes the draws and has an argument ``randomize``, which repeats the last draw if False. MONAI's
-    ``Compose`` and ``DataLoader`` seed this object, which seeds the array transform.
+    The array transform has an argument ``randomize``, which repeats the last draw if False. It is seeded with this one.
     """
 
     def set_random_state(

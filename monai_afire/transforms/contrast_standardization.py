@@ -87,27 +87,17 @@ def _blur_matrix(size: int, window: float) -> torch.Tensor:
 
 class StandardizeContrastd(ArrayTransformd):
     """
-    Dictionary version of :class:`StandardizeContrast`.
+    Dictionary version of :class:`StandardizeContrast`, whose arguments follow the ``keys`` of the images.
 
-    Args:
-        keys: keys of the images.
-        window: standard deviation of the Gaussian, see :class:`StandardizeContrast`, as the following.
-        contrast: standard deviation of the output.
-        floor: smallest standard deviation of a neighborhood.
-        enabled: False leaves the images as they are.
-        allow_missing_keys: do not raise an error if a key is missing.
+    With ``enabled=False`` the images stay as they are.
     """
 
+    array = StandardizeContrast
+
     def __init__(
-        self,
-        keys: KeysCollection,
-        window: float = 0.125,
-        contrast: float = 0.18,
-        floor: float = 0.01,
-        enabled: bool = True,
-        allow_missing_keys: bool = False,
+        self, keys: KeysCollection, *settings: Any, enabled: bool = True, **named: Any
     ) -> None:
-        super().__init__(keys, StandardizeContrast(window, contrast, floor), allow_missing_keys)
+        super().__init__(keys, *settings, **named)
         self.enabled = enabled
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:

@@ -19,7 +19,7 @@ from monai.transforms import MapTransform
 from monai.utils import convert_to_dst_type, convert_to_tensor, ensure_tuple
 from torch import Tensor
 
-from monai_afire.transforms.base import OccasionalTransform, check_image_range
+from monai_afire.transforms.base import check_image_range
 from monai_afire.transforms.lesion_synthesis.lung_mask import lung_depth
 from monai_afire.transforms.lesion_synthesis.pasting import AnatPaste, CutPaste
 
@@ -32,71 +32,6 @@ RADIUS_IN_SIGMAS = math.sqrt(-2 * math.log(VISIBLE_SHARE))
 NO_LESION: dict[str, Any] = {"kind": "", "contrast": 0.0, "size": 0.0, "seed": 0}
 
 
-class SoftNodule(OccasionalTransform):
-    """
-    Add one soft round nodule to the lungs of a radiograph (bright = dense).
-
-    The nodule is a Gaussian without any edge, ``x' = min(1, x + contrast * exp(-r² / (2 s²)))``, and the same in every
-    channel. Its place is drawn uniformly among the places in the lungs (``segment_lungs``; the whole image where none
-    are found) at which the nodule fits into them; a nodule too large for that is put into their deeper half. The place
-    depends on image, diameter and random draw, not on the contrast.
-
-    Args:
-        contrast: intensity added at the center, in (0, 1] for images in [0, 1].
-        diameter: diameter of the circle on which a tenth of the contrast is added, as a fraction of the image's
-            shorter side, in (0, 1).
-        prob: probability of a nodule; otherwise the image is a copy, and the mask is empty.
-
-    Example:
-        >>> transform = SoftNodule(contrast=0.3, diameter=0.25).set_random_state(seed=0)
-        >>> lesion_image, mask = transform(torch.zeros(1, 64, 64))
-        >>> tuple(lesion_image.shape), round(float(lesion_image.max()), 2), mask.dtype, int(mask.sum())
-        ((1, 64, 64), 0.3, torch.bool, 197)
-    """
-
-    uniform: float  # the last draw
-
-    def __init__(self, contrast: float = 0.2, diameter: float = 0.1, prob: float = 1.0) -> None:
-        super().__init__(prob)
-        _check_settings("SoftNodule", contrast, diameter)
-        self.contrast = float(contrast)
-        self.diameter = float(diameter)
-
-    def randomize(self, data: Any = None) -> None:
-        """Draw the place: its rank among all possible ones."""
-        self.draw_whether()
-        self.uniform = float(self.R.random_sample())
-
-    def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> tuple[Tensor, Tensor]:
-        """
-        Add a nodule to a copy of an image ``(C, H, W)`` in [0, 1]; ``randomize=False`` repeats the last place.
-
-        Returns:
-            The lesion image, and the mask (1, H, W), bool, of the pixels to which at least a tenth of the
-            contrast was added: fewer than those of the circle where the image was white before.
-        """
-        image = convert_to_tensor(img, track_meta=get_track_meta())
-        plain = _checked_image(image)
-        if randomize:
-            self.randomize()
-        if not self._do_transform:
-            return _like(plain.clone(), image, plain.dtype), _no_mask(image)
-        radius = self.diameter * min(plain.shape[1:]) / 2
-        exact = plain.to(torch.promote_types(plain.dtype, torch.float32))
-        profile = _gaussian(self._center(plain, radius), radius / RADIUS_IN_SIGMAS, exact)
-        added = (self.contrast * profile).minimum(1 - exact).clamp(min=0)
-        mask = (added >= VISIBLE_SHARE * self.contrast).any(0, keepdim=True)
-        return _like(exact + added, image, plain.dtype), _like(mask, image, torch.bool)
-
-    def _center(self, image: Tensor, radius: float) -> tuple[int, int]:
-        """The drawn place among those at which a nodule fits into the lungs."""
-        depth = lung_depth(image.float().mean(0))
-        deepest = depth.max()
-        places = np.argwhere(depth >= (radius if radius <= deepest else deepest / 2))
-        row, column = places[int(self.uniform * len(places))].tolist()
-        return row, column
-
-
 def controlled_lesion(
     image: NdarrayOrTensor, kind: str, contrast: float, size: float, seed: int
 ) -> tuple[Tensor, Tensor]:
@@ -106,7 +41,10 @@ def controlled_lesion(
     The result depends on the arguments only. The place and, for the pasting kinds, the source depend on image, kind,
     size and seed, not on the contrast.
 
-    ``"SoftNodule"`` adds the contrast at the center of a nodule whose diameter is ``size`` shorter sides of the image.
+    ``"SoftNodule"`` adds one soft round nodule without any edge, ``x' = min(1, x + contrast * exp(-r² / (2 s²)))``, in
+    every channel. ``size`` is the diameter of the circle on which a tenth of the contrast is added, as a fraction of
+    the shorter side. Its place is drawn uniformly among those in the lungs (``segment_lungs``; the whole image where
+    none are found) at which it fits into them; one too large for that is put into their deeper half.
     ``"AnatPaste"`` and ``"CutPaste"`` paste a rectangle with sides of ``size`` times those of the image. Their strength
     is chosen such that the most changed twentieth of the lesion's pixels changes by at least the contrast, or is 1
     (nothing of the original left at the strongest pixel) where that does not suffice.
@@ -120,30 +58,50 @@ def controlled_lesion(
 
     Returns:
         The lesion image (C, H, W), and the mask (1, H, W), bool: where at least a tenth of the contrast was added
-        (SoftNodule), the blending weight is at least a tenth of its largest (AnatPaste), in the rectangle (CutPaste).
+        (SoftNodule; less than the circle where the image was white before), where the blending weight is at least a
+        tenth of its largest (AnatPaste), in the rectangle (CutPaste).
 
     Raises:
         ValueError: for an unknown kind, numbers out of range and images of wrong shape, dtype or range.
     """
     _check_settings(kind, contrast, size)
-    if kind == "SoftNodule":
-        nodule = SoftNodule(contrast, size)
-        nodule.set_random_state(seed)
-        return nodule(image)
     source = convert_to_tensor(image, track_meta=get_track_meta())
     plain = _checked_image(source)
+    exact = plain.to(torch.promote_types(plain.dtype, torch.float32))
+    if kind == "SoftNodule":
+        painted, mask = _with_nodule(exact, contrast, size, seed)
+    else:
+        painted, mask = _with_pasted(exact, kind, contrast, size, seed)
+    return _like(painted, source, plain.dtype), _like(mask, source, torch.bool)
+
+
+def _with_nodule(image: Tensor, contrast: float, size: float, seed: int) -> tuple[Tensor, Tensor]:
+    """An image (C, H, W) with a nodule, and its mask (1, H, W)."""
+    radius = size * min(image.shape[1:]) / 2
+    # the depth in single precision, whatever the image's: the place must not depend on it
+    depth = lung_depth(image.float().mean(0))
+    deepest = depth.max()
+    places = np.argwhere(depth >= (radius if radius <= deepest else deepest / 2))
+    drawn = np.random.RandomState(seed).random_sample()
+    profile = _gaussian(places[int(drawn * len(places))].tolist(), radius / RADIUS_IN_SIGMAS, image)
+    added = (contrast * profile).minimum(1 - image).clamp(min=0)
+    return image + added, (added >= VISIBLE_SHARE * contrast).any(0, keepdim=True)
+
+
+def _with_pasted(
+    image: Tensor, kind: str, contrast: float, size: float, seed: int
+) -> tuple[Tensor, Tensor]:
+    """An image (C, H, W) with a part of itself pasted elsewhere, and its mask (1, H, W)."""
     paste: AnatPaste | CutPaste = CutPaste(area=(size**2, size**2), aspect_ratio=(1.0, 1.0))
     if kind == "AnatPaste":
         paste = AnatPaste(patch_size=(size, size), strength=(1.0, 1.0))
-    exact = plain.to(torch.promote_types(plain.dtype, torch.float32))
     paste.set_random_state(seed)
-    pasted, weight = (convert_to_tensor(x, track_meta=False) for x in paste(exact))
+    pasted, weight = (convert_to_tensor(x, track_meta=False) for x in paste(image))
     mask = weight >= VISIBLE_SHARE * weight.max()
-    change = pasted - exact
+    change = pasted - image
     sizes = change.abs().amax(0)[mask[0]]
     typical = sizes.kthvalue(1 + int(TYPICAL_QUANTILE * (len(sizes) - 1))).values
-    painted = (exact + change * (contrast / typical).minimum(1 / weight.max())).clamp(0, 1)
-    return _like(painted, source, plain.dtype), _like(mask, source, torch.bool)
+    return (image + change * (contrast / typical).minimum(1 / weight.max())).clamp(0, 1), mask
 
 
 class AddControlledLesiond(MapTransform):
@@ -171,7 +129,7 @@ class AddControlledLesiond(MapTransform):
         (True, False, '')
     """
 
-    backend = SoftNodule.backend
+    backend = CutPaste.backend
 
     def __init__(
         self,
@@ -248,7 +206,7 @@ def _hash(*parts: object) -> int:
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4], "little")
 
 
-def _gaussian(center: tuple[int, int], sigma: float, like: Tensor) -> Tensor:
+def _gaussian(center: Sequence[int], sigma: float, like: Tensor) -> Tensor:
     """Gaussian (H, W) of height 1 around a pixel."""
     rows, columns = (
         ((torch.arange(length).to(like) - middle) / sigma).square()

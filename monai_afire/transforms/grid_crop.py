@@ -153,6 +153,8 @@ class GridCropPaird(RandomArrayTransformd):
         {'image': (1, 512, 400), 'image_1': (1, 448, 448), 'image_2': (1, 448, 448), 'offset_1': (2,), 'offset_2': (2,)}
     """
 
+    array = GridCropPair
+
     def __init__(
         self,
         keys: KeysCollection,
@@ -165,8 +167,8 @@ class GridCropPaird(RandomArrayTransformd):
         offset_keys: Sequence[str] = ("offset_1", "offset_2"),
         allow_missing_keys: bool = False,
     ) -> None:
-        transform = GridCropPair(grid, cell, crops, out_size, jitter, align)
-        super().__init__(keys, transform, allow_missing_keys)
+        settings = grid, cell, crops, out_size, jitter, align
+        super().__init__(keys, *settings, allow_missing_keys=allow_missing_keys)
         self.offset_keys = ensure_tuple(offset_keys)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
@@ -193,7 +195,7 @@ class ResizeToCover(Transform):
         (1, 40, 32)
     """
 
-    backend = [TransformBackends.TORCH]  # noqa: RUF012
+    backend = GridCropPair.backend
 
     def __init__(self, size: int | Sequence[int]) -> None:
         self.size = ensure_tuple_rep(size, 2)
@@ -207,19 +209,9 @@ class ResizeToCover(Transform):
 
 
 class ResizeToCoverd(ArrayTransformd):
-    """
-    Dictionary version of :class:`ResizeToCover`.
+    """Dictionary version of :class:`ResizeToCover`, whose argument follows the ``keys`` of the images."""
 
-    Args:
-        keys: keys of the images.
-        size: pixels per axis to cover: one number, or one for each axis.
-        allow_missing_keys: do not raise an error if a key is missing.
-    """
-
-    def __init__(
-        self, keys: KeysCollection, size: int | Sequence[int], allow_missing_keys: bool = False
-    ) -> None:
-        super().__init__(keys, ResizeToCover(size), allow_missing_keys)
+    array = ResizeToCover
 
 
 GridCropPairD = GridCropPairDict = GridCropPaird

@@ -65,25 +65,12 @@ class LabelVector(Transform):
 
 
 class LabelVectord(ArrayTransformd):
-    """
-    Dictionary version of :class:`LabelVector`.
+    """Dictionary version of :class:`LabelVector`, whose arguments follow the ``keys`` of the labels."""
 
-    Args:
-        keys: keys of the labels.
-        num_classes: number of findings or classes, see :class:`LabelVector`.
-        label_kind: "multilabel" or "multiclass".
-        allow_missing_keys: skip missing keys instead of raising.
-    """
+    array = LabelVector
 
-    def __init__(
-        self,
-        keys: KeysCollection = "label",
-        num_classes: int | None = None,
-        label_kind: str = "multilabel",
-        allow_missing_keys: bool = False,
-    ) -> None:
-        transform: Any = LabelVector(num_classes, label_kind)
-        super().__init__(keys, transform, allow_missing_keys)
+    def __init__(self, keys: KeysCollection = "label", *settings: Any, **named: Any) -> None:
+        super().__init__(keys, *settings, **named)
 
 
 LabelVectorD = LabelVectorDict = LabelVectord

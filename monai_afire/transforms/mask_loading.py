@@ -138,7 +138,7 @@ class LoadMasksd(ArrayTransformd):
         ((1, 48, 64), False)
     """
 
-    transform: LoadMasks
+    array = LoadMasks
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class LoadMasksd(ArrayTransformd):
         fit_size: bool = False,
         allow_missing_keys: bool = False,
     ) -> None:
-        super().__init__(keys, LoadMasks(num_channels, fit_size), allow_missing_keys)
+        super().__init__(keys, num_channels, fit_size, allow_missing_keys=allow_missing_keys)
         self.image_key = image_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from monai.config import KeysCollection
 from monai.config.type_definitions import NdarrayOrTensor
 from monai.transforms import Randomizable, Transform
 from monai.utils import TransformBackends, convert_to_tensor, ensure_tuple_rep
@@ -145,10 +144,7 @@ class MultiCropd(RandomArrayTransformd):
 
     The image itself does not change; ``SelectItemsd`` drops it.
 
-    Args:
-        keys: key of the image ``(C, H, W)``.
-        allow_missing_keys: do not raise an error if the key is missing.
-        settings: by name, of :class:`MultiCrop`.
+    The arguments of :class:`MultiCrop` follow the key of the image ``(C, H, W)``.
 
     Example:
         >>> from monai.transforms import RandAdjustContrast
@@ -158,14 +154,7 @@ class MultiCropd(RandomArrayTransformd):
         {'image': (1, 100, 80), 'global_crops': (2, 1, 224, 224), 'local_crops': (3, 1, 96, 96)}
     """
 
-    def __init__(
-        self,
-        keys: KeysCollection,
-        *,
-        allow_missing_keys: bool = False,
-        **settings: Any,
-    ) -> None:
-        super().__init__(keys, MultiCrop(**settings), allow_missing_keys)
+    array = MultiCrop
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Add the crops to a copy of the data."""

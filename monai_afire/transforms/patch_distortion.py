@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from monai.config import KeysCollection
 from monai.config.type_definitions import NdarrayOrTensor
 from monai.data.meta_obj import get_track_meta
 from monai.utils import convert_to_dst_type, convert_to_tensor, ensure_tuple_rep
@@ -72,25 +71,11 @@ class ShufflePatchesd(RandomArrayTransformd):
     """
     Dictionary version of :class:`ShufflePatches`: replaces each key, adds ``<key>_order`` (N,) and ``shuffled``.
 
-    All keys share one draw. The input tensors do not change: copy the key before (CopyItemsd) to keep both.
-
-    Args:
-        keys: keys of the images ``(C, H, W)``, all with equally many patches.
-        patch_size: pixels per axis of a patch: one number, or one for each axis.
-        prob: probability of shuffling.
-        allow_missing_keys: do not raise an error if a key is missing.
+    The arguments of :class:`ShufflePatches` follow the keys of the images ``(C, H, W)``, which share one draw. The
+    input tensors do not change: copy the key before (CopyItemsd) to keep both.
     """
 
-    transform: ShufflePatches
-
-    def __init__(
-        self,
-        keys: KeysCollection,
-        patch_size: int | Sequence[int],
-        prob: float = 1.0,
-        allow_missing_keys: bool = False,
-    ) -> None:
-        super().__init__(keys, ShufflePatches(patch_size, prob), allow_missing_keys)
+    array = ShufflePatches
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Shuffle the patches of the images in a copy of the data."""

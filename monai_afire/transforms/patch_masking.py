@@ -9,7 +9,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from monai.config import KeysCollection
 from monai.config.type_definitions import NdarrayOrTensor
 from monai.transforms import Randomizable, Transform
 from monai.utils import TransformBackends, ensure_tuple_rep
@@ -69,21 +68,10 @@ class RandVisiblePatchesd(RandomArrayTransformd):
     """
     Dictionary version of :class:`RandVisiblePatches`: adds the places (K,) of the visible patches, "visible".
 
-    Args:
-        keys: key of the image ``(C, H, W)``; several, equally large, share the draw.
-        patch_size: see :class:`RandVisiblePatches`.
-        mask_ratio: share of the patches that are hidden.
-        allow_missing_keys: do not raise an error if a key is missing.
+    Its arguments follow the key of the image ``(C, H, W)``; several, equally large, share the draw.
     """
 
-    def __init__(
-        self,
-        keys: KeysCollection,
-        patch_size: int | Sequence[int],
-        mask_ratio: float = 0.75,
-        allow_missing_keys: bool = False,
-    ) -> None:
-        super().__init__(keys, RandVisiblePatches(patch_size, mask_ratio), allow_missing_keys)
+    array = RandVisiblePatches
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Add the places of the visible patches to a copy of the data."""

@@ -37,7 +37,7 @@ from monai_afire.transforms.radiograph_files import (
 )
 from monai_afire.utils.text import first_line
 
-SCALINGS = ("depth", "range", "none")
+_SCALINGS = ("depth", "range", "none")
 _IN_MEMORY = "the given picture"
 _WIDEST_SPAN = 2.0**64  # of the numbers of a file: what the widest integers hold
 
@@ -104,8 +104,8 @@ class LoadRadiograph(Transform):
     ) -> None:
         if channels not in (1, 3):
             raise ValueError(f"channels must be 1 (gray) or 3 (red, green, blue), got {channels}.")
-        if scaling not in SCALINGS:
-            raise ValueError(f"scaling must be one of {', '.join(SCALINGS)}, got {scaling!r}.")
+        if scaling not in _SCALINGS:
+            raise ValueError(f"scaling must be one of {', '.join(_SCALINGS)}, got {scaling!r}.")
         if min_size < 1 or max_pixels < 1 or max_aspect < 1:
             got = f"min_size={min_size}, max_pixels={max_pixels}, max_aspect={max_aspect}"
             raise ValueError(f"min_size, max_pixels and max_aspect must be at least 1, got {got}.")
@@ -133,15 +133,9 @@ class LoadRadiograph(Transform):
         Args:
             picture: of Pillow, or an array or tensor: gray ``(H, W)`` or ``(1, H, W)``, or 8-bit colors ``(3, H, W)``
                 or ``(H, W, 3)``.
-
-        Returns:
-            As for a file.
-
-        Raises:
-            RadiographError: when it is no picture of an accepted size.
         """
         if not isinstance(picture, Image.Image):
-            picture = _gray_or_colors(picture)
+            picture = _array_or_picture(picture)
         if isinstance(picture, Image.Image):
             self.limits.check(_IN_MEMORY, picture.height, picture.width)
             name, color = picture.format or "picture", self._keeps_colors
@@ -232,7 +226,6 @@ class LoadRadiographd(ArrayTransformd):
     Args:
         keys: keys of the file names.
         settings: as for :py:class:`LoadRadiograph`.
-        allow_missing_keys: skip keys that an item lacks instead of raising.
         rejected_key: None raises on a file that cannot be read. With a key, one bad file does not stop a run over
             thousands: the item gets a black picture instead and, under this key, the reason ("" for a good one).
         file_key: None forgets the name of the file, of the first key; else it is kept under this one.
@@ -247,16 +240,17 @@ class LoadRadiographd(ArrayTransformd):
         ((1, 48, 64), 1)
     """
 
+    array = LoadRadiograph
+
     def __init__(
         self,
         keys: KeysCollection,
         *settings: Any,
-        allow_missing_keys: bool = False,
         rejected_key: str | None = None,
         file_key: str | None = None,
         **named_settings: Any,
     ) -> None:
-        super().__init__(keys, LoadRadiograph(*settings, **named_settings), allow_missing_keys)
+        super().__init__(keys, *settings, **named_settings)
         self.rejected_key = rejected_key
         self.file_key = file_key
 
@@ -280,7 +274,7 @@ class LoadRadiographd(ArrayTransformd):
 LoadRadiographD = LoadRadiographDict = LoadRadiographd
 
 
-def _gray_or_colors(array: Any) -> np.ndarray | Image.Image:
+def _array_or_picture(array: Any) -> np.ndarray | Image.Image:
     """An array in memory as gray numbers ``(H, W)``, or as a picture in color."""
     array = array.detach().cpu().numpy() if isinstance(array, torch.Tensor) else array
     if not isinstance(array, np.ndarray):

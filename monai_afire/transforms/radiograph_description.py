@@ -36,9 +36,6 @@ class DescribeRadiographd(MapTransform):
         picture_size: side of the picture in pixels, 0 for none.
         allow_missing_keys: do not raise an error if the key is missing.
 
-    Raises:
-        ValueError: for more than one key, or an image of another shape.
-
     Example:
         >>> item = DescribeRadiographd("image", picture_size=16)({"image": torch.full((1, 64, 48), 0.5)})
         >>> item["spatial_shape"].tolist(), item["brightness"], item["sharpness"], tuple(item["picture"].shape)
@@ -51,8 +48,6 @@ class DescribeRadiographd(MapTransform):
         self, keys: KeysCollection, picture_size: int = 0, allow_missing_keys: bool = False
     ) -> None:
         super().__init__(keys, allow_missing_keys)
-        if len(self.keys) != 1:
-            raise ValueError(f"one key is described, got {self.keys}")
         self.picture_size = picture_size
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
@@ -60,9 +55,6 @@ class DescribeRadiographd(MapTransform):
         item = dict(data)
         for key in self.key_iterator(item):
             image = torch.as_tensor(item[key])
-            if image.ndim != 3 or image.shape[0] not in (1, 3):
-                found = f"{key} has shape {tuple(image.shape)} instead of (1, H, W) or (3, H, W)"
-                raise ValueError(f"{found}: use LoadRadiographd")
             plane = convert_to_tensor(image, track_meta=False)
             affine = image.affine if isinstance(image, MetaTensor) else torch.eye(4)
             item["spatial_shape"] = torch.tensor(plane.shape[1:])

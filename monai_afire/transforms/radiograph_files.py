@@ -12,14 +12,13 @@ import warnings
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import nibabel as nib
 import numpy as np
 from monai.config.type_definitions import PathLike
 from PIL import Image, ImageOps
-
-from monai_afire.utils.files import spelling_on_disk
 
 WRITER = "monai_afire"  # signs the heat maps that this package writes, which are no radiographs
 SUPPORTED_EXTENSIONS: dict[str, str] = {
@@ -95,38 +94,21 @@ class SizeLimits:
 
 @dataclass
 class Picture:
-    """
-    A decoded picture, upright, before its intensities are scaled.
+    """A decoded picture, upright, before its intensities are scaled."""
 
-    Attributes:
-        values: the stored numbers ``(H, W)``, or the colors ``(H, W, 3)``; in [0, 1] when ``scaled_by`` is set.
-        file_format: one of those of ``SUPPORTED_EXTENSIONS``.
-        photometric: how the file states its colors, such as "MONOCHROME1", "RGB" or "PALETTE".
-        bits: bits per sample that the file declares.
-        spacing: distance of rows and of columns in mm, None where the file does not say.
-        affine: RAS affine ``(4, 4)`` of the axes (row, column, normal), None where the file has no position.
-        inverted: low numbers, in the units of the file, are to be shown bright.
-        declared_range: lowest and highest number that the file could store.
-        floor: number that means "no signal" (black, or white if ``inverted``), None where it is not known.
-        padding: where a pixel is padding outside the picture, ``(H, W)`` bool.
-        slope: factor and summand that turn ``values`` into the units of the file.
-        scaled_by: "window" or "voi_lut" when the file's own rule was applied.
-        intensity_range: numbers of the file shown as 0 and 1, when ``scaled_by`` is set.
-    """
-
-    values: np.ndarray
+    values: np.ndarray  # numbers (H, W) or colors (H, W, 3); in [0, 1] when scaled_by is set
     file_format: str = ""
-    photometric: str = ""
-    bits: int = 0
-    spacing: tuple[float, float] | None = None
-    affine: np.ndarray | None = None
-    inverted: bool = False
-    declared_range: tuple[float, float] | None = None
-    floor: float | None = None
-    padding: np.ndarray | None = None
-    slope: tuple[float, float] = (1.0, 0.0)
-    scaled_by: str = ""
-    intensity_range: tuple[float, float] = (0.0, 1.0)
+    photometric: str = ""  # colors as the file states them: "MONOCHROME1", "RGB", "PALETTE" ...
+    bits: int = 0  # per sample, as the file declares
+    spacing: tuple[float, float] | None = None  # of rows and columns in mm; None: unknown
+    affine: np.ndarray | None = None  # RAS (4, 4) of row, column, normal; None: no position
+    inverted: bool = False  # low numbers, in the units of the file, are to be shown bright
+    declared_range: tuple[float, float] | None = None  # that the file could store
+    floor: float | None = None  # means "no signal" (black, or white if inverted); None: unknown
+    padding: np.ndarray | None = None  # where a pixel is padding outside the picture, (H, W) bool
+    slope: tuple[float, float] = (1.0, 0.0)  # factor and summand from values to the file's units
+    scaled_by: str = ""  # "window" or "voi_lut" when the file's own rule was applied
+    intensity_range: tuple[float, float] = (0.0, 1.0)  # the file's numbers that were shown as 0, 1
 
     @property
     def numbers(self) -> np.ndarray:
@@ -241,7 +223,7 @@ def _read_head(path: str) -> bytes:
         with open(path, "rb") as stream:
             head = stream.read(HEAD_BYTES)
     except FileNotFoundError as error:
-        raise refuse(path, MISSING, spelling_on_disk(path) or "check its name") from error
+        raise refuse(path, MISSING, "check its name") from error
     except (OSError, ValueError) as error:
         raise refuse(path, f"{UNOPENED} ({getattr(error, 'strerror', None) or error})") from error
     if not head:
@@ -404,6 +386,9 @@ def _gray_or_colors(path: str, samples: np.ndarray, photometric: int, color: boo
 
 _HEADER_BYTES = 2**16  # of MetaImage and NRRD
 _METAIMAGE_DATA = re.compile(rb"^\s*ElementDataFile\s*[=:][ \t]*(.*?)\s*$", re.MULTILINE)
+_METAIMAGE_COMPRESSED = re.compile(
+    rb"^\s*CompressedData\s*[=:]\s*[T1]", re.MULTILINE | re.IGNORECASE
+)
 _NRRD_ELSEWHERE = re.compile(rb"^(data ?file|(byte|line) ?skip)\s*:", re.MULTILINE | re.IGNORECASE)
 
 
@@ -435,6 +420,8 @@ def read_itk_plane(path: str, file_format: str, limits: SizeLimits) -> Picture:
     axes = _plane_axes(path, shape, limits)
     if header.GetNumberOfComponents() != 1:
         raise refuse(path, "holds several numbers per pixel", "save it in gray")
+    if file_format == "MetaImage":
+        _check_compressed_pixels(path, header.GetImageSizeInBytes())
     affine, bits = _itk_affine(header), 8 * header.GetComponentSize()
     return _plane(read_with_itk(path, header).T, affine, axes, file_format, bits)
 
@@ -464,6 +451,21 @@ def _refuse_pixels_elsewhere(path: str, file_format: str) -> None:
         is_elsewhere = name.upper() != "LOCAL" and not is_beside
     if is_elsewhere:
         raise refuse(path, "has its pixels in no file beside it", "save both in one file")
+
+
+def _check_compressed_pixels(path: str, size: int) -> None:
+    """Raise for damaged pixels of a compressed MetaImage, instead of which ITK returns memory that nobody wrote."""
+    content = Path(path).read_bytes()
+    header, data = content[:_HEADER_BYTES], _METAIMAGE_DATA.search(content[:_HEADER_BYTES])
+    if data is None or not _METAIMAGE_COMPRESSED.search(header, 0, data.start()):
+        return
+    if data[1].upper() == b"LOCAL":
+        pixels = content[content.index(b"\n", data.end(1)) + 1 :]
+    else:
+        pixels = Path(path).with_name(os.fsdecode(data[1])).read_bytes()
+    stream = zlib.decompressobj(wbits=47)  # zlib or gzip, as ITK writes either
+    if len(stream.decompress(pixels, size + 1)) != size or not stream.eof:
+        raise ValueError("its compressed pixels are cut")
 
 
 def _itk_affine(header: Any) -> np.ndarray:

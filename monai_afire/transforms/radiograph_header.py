@@ -107,13 +107,8 @@ def header_groups(header: Dataset) -> dict[str, str]:
     """Sex, age in years, view, manufacturer and scanner as texts that a table can show, "" for unknown."""
     sex, age, view, maker, _ = (harmless(_text(header, name)) for name in GROUP_ELEMENTS)
     years = re.fullmatch(r"(\d{1,3})Y", age)
-    return {
-        "sex": sex,
-        "age": str(int(years[1])) if years else "",
-        "view": view,
-        "manufacturer": maker,
-        "scanner": scanner_of(header),
-    }
+    shown = {"sex": sex, "age": str(int(years[1])) if years else "", "view": view}
+    return {**shown, "manufacturer": maker, "scanner": scanner_of(header)}
 
 
 def scanner_of(header: Dataset) -> str:
@@ -145,11 +140,7 @@ def frontal_view(header: Dataset) -> str:
 
 
 def other_than_frontal_chest(header: Dataset) -> str:
-    """
-    Name the elements that contradict a frontal chest radiograph, such as "ViewPosition LL"; "" where none does.
-
-    An absent or empty element says nothing, and neither does a word that is no known other part or view of the body.
-    """
+    """Name the elements that contradict a frontal chest radiograph, such as "ViewPosition LL"; "" where none does."""
     sop_class, part, view = (header.get(keyword) or "" for keyword in _VIEW_ELEMENTS[:3])
     found = [] if sop_class in _RADIOGRAPHS else [getattr(sop_class, "name", str(sop_class))]
     words = _words(part)

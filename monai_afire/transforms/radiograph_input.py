@@ -20,12 +20,8 @@ class RadiographInput(Transform):
     """
     Load one radiograph, resize it, and standardize its contrast where a network was trained so.
 
-    :func:`monai_afire.networks.load_encoder` gives this transform with the settings of a file.
-
-    Args:
-        image_size: rows and columns in pixels, or one number for both.
-        channels: 1 for gray, 3 for color.
-        standardize: whether the contrast is standardized (:class:`StandardizeContrast`).
+    :func:`monai_afire.networks.load_encoder` gives this transform with the settings of a file: rows and columns in
+    pixels (or one number for both), 1 channel for gray or 3 for color, and whether the contrast is standardized.
     """
 
     backend = [TransformBackends.TORCH]  # noqa: RUF012  MONAI declares it so

@@ -8,6 +8,7 @@ import gzip
 import io
 import warnings
 from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
@@ -19,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mutations import Mutation, bounded, mutated, mutations
 from PIL import Image
+from unit.transforms.radiograph_files import write_dicom
 
 from monai_afire.transforms import LoadRadiograph, RadiographError
 
@@ -38,20 +40,14 @@ def tiff(pixels: np.ndarray, **options: str) -> bytes:
 
 
 def dicom(syntax: str) -> bytes:
-    dataset = pydicom.Dataset()
-    dataset.file_meta = pydicom.dataset.FileMetaDataset()
-    dataset.file_meta.TransferSyntaxUID = pydicom.uid.UID(syntax)
-    dataset.SOPClassUID, dataset.SOPInstanceUID = "1.2.840.10008.5.1.4.1.1.1", "1.2.3"
-    dataset.Rows, dataset.Columns = PIXELS.shape
-    dataset.SamplesPerPixel, dataset.PixelRepresentation = 1, 0
-    dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit = 16, 12, 11
-    dataset.PhotometricInterpretation = "MONOCHROME1"
-    dataset.WindowCenter, dataset.WindowWidth = 2000, 3000
-    dataset.RescaleSlope, dataset.RescaleIntercept = 2, -7
-    dataset.PixelData = PIXELS.astype("<u2").tobytes()
-    dataset["PixelData"].VR = "OW"
     stream = io.BytesIO()
-    dataset.save_as(stream, enforce_file_format=True)
+    elements: dict[str, Any] = {
+        "PhotometricInterpretation": "MONOCHROME1",
+        "RescaleSlope": 2,
+        "RescaleIntercept": -7,
+    }
+    elements |= {"WindowCenter": 2000, "WindowWidth": 3000}
+    write_dicom(stream, PIXELS, syntax, bits=12, **elements)
     return stream.getvalue()
 
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Random parameters of synthetic lesions: drawn once, rendered by either back end."""
+"""Parameters of synthetic lesions, drawn once and rendered by either back end, and where their texture comes from."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from monai_afire.transforms.base import check_range
-from monai_afire.transforms.lesion_synthesis.otsu import random_foreground_points
+from monai_afire.utils.device import widest_float
 
 REFERENCE_SIDE = 224  # the image side for which the paper gives lesion sizes in pixels
 # pixels; a smaller ellipse may lie between the pixel centers and leave no trace
@@ -38,12 +38,7 @@ UNIFORMS_PER_LESION = sum(_UNIFORMS.values())
 
 @dataclass(frozen=True)
 class LesionSettings:
-    """
-    Settings of the lesions that are drawn, see :class:`SynthLesionMask`.
-
-    Raises:
-        ValueError: for a range that is reversed, or numbers out of range.
-    """
+    """Settings of the lesions that are drawn, see :class:`SynthLesionMask`."""
 
     num_lesions: Sequence[int] = (1, 4)
     lesion_size: Sequence[float] = (16, 64)
@@ -78,35 +73,21 @@ class LesionParameters:
     Lengths and positions are (row, column) in pixels; pixel ``i`` of an axis covers [i, i + 1]. In the lesion's own
     coordinates ``v = 2 * rotation^T (p - center) / size`` its ellipse is the unit disk, and the point ``v`` takes its
     texture at ``texture_center + v * texture_size / 2``: the cut texture is resized to the lesion and turns with it.
-
-    Args:
-        active: (B, N, R), bool: False for the lesions that a map of fewer than R lesions lacks.
-        center: (B, N, R, 2), center of the ellipse.
-        size: (B, N, R, 2), full axis lengths of the ellipse (the paper's W and H).
-        rotation: (B, N, R, 2, 2), rotation matrices.
-        amplitude: (B, N, R), strength.
-        texture_center: (B, N, R, 2), center of the texture patch in the same image.
-        texture_size: (B, N, R, 2), full side lengths of the texture patch.
-        harmonic_axis: (B, N, R, 2, 2), unit vectors in the lesion's own coordinates: where the boundary harmonics of
-            order 3 and 4 have their first peak.
-        harmonic_weight: (B, N, R, 2), their strengths in [0, 1].
-        gamma: width of the profile.
-        irregularity: depth of the harmonics.
-        window: side lengths of a box that holds any of the lesions, known without reading a tensor.
     """
 
-    active: Tensor
-    center: Tensor
-    size: Tensor
-    rotation: Tensor
-    amplitude: Tensor
-    texture_center: Tensor
-    texture_size: Tensor
-    harmonic_axis: Tensor
-    harmonic_weight: Tensor
-    gamma: float
-    irregularity: float
-    window: tuple[int, int]
+    active: Tensor  # (B, N, R), bool: False for lesions that a map of fewer than R lacks
+    center: Tensor  # (B, N, R, 2), of the ellipse
+    size: Tensor  # (B, N, R, 2), full axis lengths of the ellipse (the paper's W and H)
+    rotation: Tensor  # (B, N, R, 2, 2), rotation matrices
+    amplitude: Tensor  # (B, N, R), strength
+    texture_center: Tensor  # (B, N, R, 2), of the texture patch in the same image
+    texture_size: Tensor  # (B, N, R, 2), full side lengths of the texture patch
+    # unit vectors in the lesion's own coordinates: first peaks of the boundary harmonics 3 and 4
+    harmonic_axis: Tensor  # (B, N, R, 2, 2)
+    harmonic_weight: Tensor  # (B, N, R, 2), strengths of the harmonics in [0, 1]
+    gamma: float  # width of the profile
+    irregularity: float  # depth of the harmonics
+    window: tuple[int, int]  # a box that holds any lesion, known without reading a tensor
 
 
 def draw_lesion_parameters(
@@ -115,18 +96,14 @@ def draw_lesion_parameters(
     """
     Turn uniform random numbers into lesions for the given images.
 
-    The box around each lesion lies inside the image (where the image is large enough to hold it), and so does the
-    patch from which its texture comes. The texture patch is centered on a random bright (Otsu-foreground) pixel and
-    moved inside where it would cross the border of the image; its sides are drawn independently from the same range as
-    those of the lesion. Axes are never shorter than 3 pixels, so that every lesion covers a pixel.
+    The boxes around each lesion and around its texture lie inside the image, where it is large enough. The texture is
+    centered on a random bright (Otsu-foreground) pixel, or moved inside, and its sides are drawn from the same range as
+    those of the lesion, independently. Axes are never shorter than 3 pixels, so that every lesion covers a pixel.
 
     Args:
         images: (B, C, H, W), floating point in [0, 1]; several channels share one texture, that of their mean.
         settings: what to draw.
         uniforms: (B, N, R, U) in [0, 1], R = ``settings.num_lesions[1]``, U = ``UNIFORMS_PER_LESION``.
-
-    Returns:
-        The parameters of all lesions, on the device of ``images``.
     """
     sides = tuple(images.shape[2:])
     uniforms = uniforms.to(torch.promote_types(images.dtype, torch.float32))
@@ -201,3 +178,50 @@ def _window(settings: LesionSettings, sides: Sequence[int]) -> tuple[int, int]:
         longest = [max(longest)] * 2
     height, width = (math.ceil(length) + 2 for length in longest)
     return min(sides[0], height), min(sides[1], width)
+
+
+# ---- texture
+
+_NUM_BINS = 256
+
+
+def otsu_threshold(images: Tensor) -> Tensor:
+    """
+    Otsu's threshold (B,) of each image (B, H, W), for a whole batch at once and without host synchronization.
+
+    It equals ``skimage.filters.threshold_otsu`` to one of 256 bins; the threshold of a constant image is its value. The
+    foreground is ``images > threshold``.
+    """
+    flat = images.flatten(1)
+    low, high = flat.amin(1, keepdim=True), flat.amax(1, keepdim=True)
+    bin_width = (high - low) / _NUM_BINS
+    per_width = torch.where(high > low, 1 / bin_width, torch.zeros_like(bin_width))
+    bins = ((flat - low) * per_width).long().clamp_(max=_NUM_BINS - 1)
+    counts = torch.zeros((flat.shape[0], _NUM_BINS), dtype=torch.long, device=flat.device)
+    counts.scatter_add_(1, bins, torch.ones_like(counts[:, :1]).expand_as(bins))
+    # sums of integers are exact, so that ties (empty bins between two modes) resolve alike on every device
+    count_below = counts.cumsum(1)
+    level_below = (counts * torch.arange(_NUM_BINS, device=flat.device)).cumsum(1)
+    exact = widest_float(flat.device)
+    weight = count_below.to(exact) / flat.shape[1]
+    level = level_below.to(exact) / flat.shape[1]
+    spread = weight * (1 - weight)
+    variance = torch.where(
+        spread > 0, (level[:, -1:] * weight - level).square() / spread, torch.zeros_like(spread)
+    )
+    best = variance.argmax(1, keepdim=True)
+    return (low + (best + 0.5).to(flat.dtype) * bin_width).squeeze(1)
+
+
+def random_foreground_points(images: Tensor, uniforms: Tensor) -> Tensor:
+    """Random pixels of the bright (Otsu) foreground of images (B, H, W), all of them equally likely: (B, M, 2)."""
+    flat = images.flatten(1)
+    foreground = flat > otsu_threshold(images).unsqueeze(1)
+    rank = foreground.cumsum(1, dtype=torch.int32)
+    count = rank[:, -1:]
+    wanted = (uniforms * count).int().minimum(count - 1) + 1
+    anywhere = (uniforms * flat.shape[1]).long().clamp_(max=flat.shape[1] - 1)
+    place = torch.where(count > 0, torch.searchsorted(rank, wanted), anywhere)
+    width = images.shape[2]
+    rows, columns = place.div(width, rounding_mode="floor"), place % width
+    return torch.stack([rows, columns], dim=-1).to(uniforms.dtype) + 0.5

@@ -6,16 +6,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import torch
-from monai.config import KeysCollection
 from torch import Tensor
 
 from monai_afire.transforms.base import check_range
 from monai_afire.transforms.lesion_synthesis.lung_mask import lung_depth
-from monai_afire.transforms.lesion_synthesis.otsu import random_foreground_points
-from monai_afire.transforms.lesion_synthesis.variants import LesionVariants, LesionVariantsd
+from monai_afire.transforms.lesion_synthesis.parameters import random_foreground_points
+from monai_afire.transforms.lesion_synthesis.synth_lesion_mask import (
+    LesionVariants,
+    LesionVariantsd,
+)
 
 
 class CutPaste(LesionVariants):
@@ -83,27 +84,9 @@ class CutPaste(LesionVariants):
 
 
 class CutPasted(LesionVariantsd):
-    """
-    Dictionary version of :class:`CutPaste`: adds a lesion image and its map.
+    """Dictionary version of :class:`CutPaste`, whose arguments follow those of :class:`LesionVariantsd`, by name."""
 
-    Args:
-        keys: keys of the normal images ``(C, H, W)``, floating point in [0, 1]. All keys share one random draw.
-        lesion_key: new key of the lesion image; one per key.
-        mask_key: new key of the lesion map; one per key.
-        allow_missing_keys: do not raise an error if a key is missing.
-        settings: by name, of :class:`CutPaste`.
-    """
-
-    def __init__(
-        self,
-        keys: KeysCollection,
-        *,
-        lesion_key: KeysCollection = "lesion_image",
-        mask_key: KeysCollection = "lesion_mask",
-        allow_missing_keys: bool = False,
-        **settings: Any,
-    ) -> None:
-        super().__init__(keys, CutPaste(**settings), lesion_key, mask_key, allow_missing_keys)
+    array = CutPaste
 
 
 class AnatPaste(LesionVariants):
@@ -179,27 +162,9 @@ class AnatPaste(LesionVariants):
 
 
 class AnatPasted(LesionVariantsd):
-    """
-    Dictionary version of :class:`AnatPaste`: adds a lesion image and its map.
+    """Dictionary version of :class:`AnatPaste`, whose arguments follow those of :class:`LesionVariantsd`, by name."""
 
-    Args:
-        keys: keys of the normal images ``(C, H, W)``, floating point in [0, 1]. All keys share one random draw.
-        lesion_key: new key of the lesion image; one per key.
-        mask_key: new key of the lesion map; one per key.
-        allow_missing_keys: do not raise an error if a key is missing.
-        settings: by name, of :class:`AnatPaste`.
-    """
-
-    def __init__(
-        self,
-        keys: KeysCollection,
-        *,
-        lesion_key: KeysCollection = "lesion_image",
-        mask_key: KeysCollection = "lesion_mask",
-        allow_missing_keys: bool = False,
-        **settings: Any,
-    ) -> None:
-        super().__init__(keys, AnatPaste(**settings), lesion_key, mask_key, allow_missing_keys)
+    array = AnatPaste
 
 
 CutPasteD = CutPasteDict = CutPasted

@@ -1,18 +1,26 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Synthetic Lesion Masks (AFiRe, Eq. 2-5): of one image, and of a whole batch on any device."""
+"""Synthetic Lesion Masks (AFiRe, Eq. 2-5): of a whole batch on any device, and as a transform of one image."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from monai.config import KeysCollection
-from monai.utils import convert_to_tensor
+from monai.config.type_definitions import NdarrayOrTensor
+from monai.data.meta_obj import get_track_meta
+from monai.utils import convert_to_dst_type, convert_to_tensor, ensure_tuple
 from torch import Tensor
 
-from monai_afire.transforms.base import check_image_range
+from monai_afire.transforms.base import (
+    OccasionalTransform,
+    RandomArrayTransformd,
+    check_image_range,
+)
 from monai_afire.transforms.lesion_synthesis.parameters import (
     UNIFORMS_PER_LESION,
     LesionParameters,
@@ -20,7 +28,6 @@ from monai_afire.transforms.lesion_synthesis.parameters import (
     draw_lesion_parameters,
 )
 from monai_afire.transforms.lesion_synthesis.rendering import render_boxes, render_dense
-from monai_afire.transforms.lesion_synthesis.variants import LesionVariants, LesionVariantsd
 
 
 def render_lesion_maps(
@@ -31,12 +38,12 @@ def render_lesion_maps(
 
     Args:
         images: ``(B, C, H, W)``, floating point in [0, 1]; the texture comes from the mean of the channels.
-        parameters: the lesions, from ``draw_lesion_parameters``.
+        parameters: the lesions.
         backend: "boxes" (lesion by lesion, only the pixels near it), "dense" (the whole batch at once, no host
             synchronization) or "auto": "boxes" on a CPU, "dense" elsewhere. Both give the same maps up to rounding.
 
     Returns:
-        M ``(B, N, 1, H, W)``, not negative, in float32 or the wider type of ``images``.
+        M ``(B, N, 1, H, W)`` >= 0, in float32 or the wider type of ``images``.
     """
     if backend == "auto":
         backend = "boxes" if images.device.type == "cpu" else "dense"
@@ -45,18 +52,14 @@ def render_lesion_maps(
     return render(gray, parameters).unsqueeze(2)
 
 
-def add_lesion_maps(images: Tensor, maps: Tensor) -> Tensor:
-    """Lesion images ``x' = clip(x + M)`` (Eq. 5), (B, N, C, H, W), of (B, C, H, W) and (B, N, 1, H, W)."""
-    return (images.unsqueeze(1) + maps).clamp_(0, 1).to(images.dtype)
-
-
 def _lesions(
     images: Tensor, settings: LesionSettings, uniforms: Tensor, backend: str = "auto"
 ) -> tuple[Tensor, Tensor]:
-    """Lesion images (B, N, C, H, W) and maps (B, N, 1, H, W) of images (B, C, H, W), from random numbers."""
+    """Lesion images ``clip(x + M)`` (B, N, C, H, W) and maps M (B, N, 1, H, W) of images x (B, C, H, W) (Eq. 5)."""
     parameters = draw_lesion_parameters(images, settings, uniforms)
     maps = render_lesion_maps(images, parameters, backend)
-    return add_lesion_maps(images, maps), maps.to(images.dtype)
+    lesion_images = (images.unsqueeze(1) + maps).clamp_(0, 1)
+    return lesion_images.to(images.dtype), maps.to(images.dtype)
 
 
 @torch.no_grad()
@@ -81,7 +84,7 @@ def synth_lesion_masks(
 
     The returned map is M itself, before clipping: where it is 0 the image is unchanged; where the image is already 1,
     M may be positive without visible change. Its mean over a patch against its mean over the image separates abnormal
-    from normal tokens. In a constant image the texture is that constant; in an all-black image M is therefore 0.
+    from normal tokens. In an all-black image M is 0.
 
     Args:
         images: ``(B, C, H, W)``, floating point in [0, 1] (*before* normalization), on any device. All channels get
@@ -110,6 +113,96 @@ def synth_lesion_masks(
     uniforms = torch.rand(shape, generator=generator, device=images.device)
     lesion_images, maps = _lesions(images, lesions, uniforms, backend)
     return (lesion_images[:, 0], maps[:, 0]) if num_masks == 1 else (lesion_images, maps)
+
+
+class LesionVariants(OccasionalTransform, ABC):
+    """
+    Base of the transforms that make lesion images of one normal image ``(C, H, W)`` in [0, 1], with their lesion maps.
+
+    A subclass says how many uniform random numbers one image needs, and makes images and maps from them.
+    """
+
+    uniforms: np.ndarray  # of the last draw
+
+    def __init__(self, num_masks: int = 1, prob: float = 1.0) -> None:
+        super().__init__(prob)
+        self.num_masks = num_masks
+
+    @property
+    @abstractmethod
+    def num_uniforms(self) -> tuple[int, ...]:
+        """Shape of the random numbers that an image needs."""
+
+    @abstractmethod
+    def synthesize(self, image: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        """Lesion images (N, C, H, W) and maps (N, 1, H, W) of an image (C, H, W), from numbers in [0, 1)."""
+
+    def without_lesions(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """Copies of an image (C, H, W) and empty maps: (N, C, H, W) and (N, 1, H, W)."""
+        copies = image.repeat(self.num_masks, 1, 1, 1)
+        return copies, torch.zeros_like(copies[:, :1])
+
+    def randomize(self, data: Any = None) -> None:
+        """Draw the random numbers of one image."""
+        self.draw_whether()
+        self.uniforms = self.R.random_sample(self.num_uniforms).astype(np.float32)
+
+    def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> tuple[Tensor, Tensor]:
+        """
+        Add lesions to copies of an image ``(C, H, W)`` in [0, 1]; ``randomize=False`` repeats those of the last call.
+
+        Returns:
+            Lesion image ``(C, H, W)`` and lesion map ``(1, H, W)``, with the metadata of ``img``; ``(N, C, H, W)`` and
+            ``(N, 1, H, W)`` with ``num_masks`` above 1.
+        """
+        image = convert_to_tensor(img, track_meta=get_track_meta())
+        plain = convert_to_tensor(image, track_meta=False)
+        check_image_range(plain)
+        if randomize:
+            self.randomize()
+        if self._do_transform:
+            uniforms = torch.as_tensor(self.uniforms, device=plain.device)
+            lesion_images, maps = self.synthesize(plain, uniforms)
+        else:
+            lesion_images, maps = self.without_lesions(plain)
+        if self.num_masks == 1:
+            lesion_images, maps = lesion_images[0], maps[0]
+        return convert_to_dst_type(lesion_images, image)[0], convert_to_dst_type(maps, image)[0]
+
+
+class LesionVariantsd(RandomArrayTransformd):
+    """
+    Base of the dictionary transforms around :class:`LesionVariants`: adds a lesion image and its map for each key.
+
+    All keys share one random draw; the images do not change. Since the texture of a lesion comes from its own image,
+    lesions of two different images share place, size and shape, but not texture.
+
+    Args:
+        keys: keys of the normal images ``(C, H, W)``, floating point in [0, 1].
+        settings: of the array transform.
+        lesion_key: new key of the lesion image ``(C, H, W)``, or ``(N, C, H, W)`` with several masks; one per key.
+        mask_key: new key of the lesion map ``(1, H, W)``, or ``(N, 1, H, W)``; one per key.
+        named_settings: of the array transform, and ``allow_missing_keys``.
+    """
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        *settings: Any,
+        lesion_key: KeysCollection = "lesion_image",
+        mask_key: KeysCollection = "lesion_mask",
+        **named_settings: Any,
+    ) -> None:
+        super().__init__(keys, *settings, **named_settings)
+        names = zip(ensure_tuple(lesion_key), ensure_tuple(mask_key), strict=True)
+        self.new_keys = dict(zip(self.keys, names, strict=True))
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        """Add the lesion image and the lesion map of each key to a copy of the data."""
+        output = dict(data)
+        for key, lesion_image_and_map in self.transformed(data):
+            output.update(zip(self.new_keys[key], lesion_image_and_map, strict=True))
+        return output
 
 
 class SynthLesionMask(LesionVariants):
@@ -175,13 +268,8 @@ class SynthLesionMaskd(LesionVariantsd):
     """
     Dictionary version of :class:`SynthLesionMask`: adds a lesion image and its map; the image itself does not change.
 
-    Args:
-        keys: keys of the normal images ``(C, H, W)``, floating point in [0, 1]. All keys share one random draw.
-        lesion_key: new key of the lesion image ``(C, H, W)``, or ``(N, C, H, W)`` with several masks; one per key.
-        mask_key: new key of the lesion map ``(1, H, W)``, or ``(N, 1, H, W)``; one per key.
-        allow_missing_keys: do not raise an error if a key is missing.
-
-    The other arguments are those of :class:`SynthLesionMask`.
+    ``keys``, ``lesion_key`` and ``mask_key`` are those of :class:`LesionVariantsd`, the others those of
+    :class:`SynthLesionMask`.
 
     Example:
         >>> transform = SynthLesionMaskd("image").set_random_state(seed=0)
@@ -190,6 +278,7 @@ class SynthLesionMaskd(LesionVariantsd):
         {'image': (1, 64, 64), 'lesion_image': (1, 64, 64), 'lesion_mask': (1, 64, 64)}
     """
 
+    array = SynthLesionMask
     transform: SynthLesionMask
 
     def __init__(
@@ -207,10 +296,9 @@ class SynthLesionMaskd(LesionVariantsd):
         mask_key: KeysCollection = "lesion_mask",
         allow_missing_keys: bool = False,
     ) -> None:
-        transform = SynthLesionMask(
-            num_masks, num_lesions, lesion_size, gamma, amplitude, rotate, irregularity, prob
-        )
-        super().__init__(keys, transform, lesion_key, mask_key, allow_missing_keys)
+        settings = num_masks, num_lesions, lesion_size, gamma, amplitude, rotate, irregularity, prob
+        new_keys = {"lesion_key": lesion_key, "mask_key": mask_key}
+        super().__init__(keys, *settings, **new_keys, allow_missing_keys=allow_missing_keys)
 
 
 SynthLesionMaskD = SynthLesionMaskDict = SynthLesionMaskd

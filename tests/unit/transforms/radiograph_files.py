@@ -53,14 +53,14 @@ def refused(path: Path, **arguments: Any) -> str:
 
 
 def write_dicom(
-    path: Path,
+    path: Any,
     pixels: np.ndarray,
     syntax: str = uid.ExplicitVRLittleEndian,
     bits: int | None = None,
     frame: bytes | None = None,
     **elements: Any,
-) -> Path:
-    """A minimal DICOM file of these stored numbers; ``frame`` replaces them by compressed bytes."""
+) -> Any:
+    """A minimal DICOM file of these stored numbers, at a path or in a stream; ``frame`` has compressed ones."""
     dataset = pydicom.Dataset()
     dataset.file_meta = pydicom.dataset.FileMetaDataset()
     dataset.file_meta.TransferSyntaxUID = uid.UID(syntax)

@@ -47,62 +47,9 @@ def test_curve_is_the_bezier_curve_and_monotone() -> None:
                 assert below - 1e-3 <= y <= above + 1e-3
 
 
-@pytest.mark.parametrize("shape", [(60, 43)])
-def test_one_shuffled_block(shape: tuple[int, ...]) -> None:
-    """The pixels of one small box change places, all others stay; its sides go from 2 pixels to the largest."""
-    transform = DistortAppearance(
-        **(NOTHING | {"num_blocks": 1, "block_size": 0.2})
-    ).set_random_state(seed=0)
-    image = torch.arange(float(math.prod(shape))).reshape(1, *shape) / math.prod(shape)
-    largest = [int(0.2 * side) for side in shape]
-    sides = []
-    for _ in range(200):
-        result = transform(image)
-        assert torch.equal(result.flatten().sort().values, image.flatten())
-        changed = (result != image)[0]
-        if changed.any():
-            sides.append(box_of(changed))
-            assert all(side <= limit for side, limit in zip(sides[-1], largest, strict=True))
-            inside = tuple(
-                slice(int(a.min()), int(a.max()) + 1) for a in changed.nonzero(as_tuple=True)
-            )
-            assert torch.equal(
-                image[0][inside].flatten().sort().values, result[0][inside].flatten().sort().values
-            )
-    assert len(sides) > 150
-    assert np.max(sides, 0).tolist() == largest
-    assert (np.min(sides, 0) <= 2).all()
-
-
-def test_curve_alone_is_a_monotone_function_of_the_intensity() -> None:
-    transform = DistortAppearance(**(NOTHING | {"curve_prob": 0.9})).set_random_state(seed=0)
-    image = torch.linspace(0, 1, 60).reshape(1, 6, 10)
-    rising = falling = kept = 0
-    for _ in range(600):
-        result = transform(image)
-        steps = result.flatten().diff()
-        if torch.equal(result, image):
-            kept += 1
-        elif (steps >= 0).all():
-            rising += 1
-            assert result.flatten()[[0, -1]].tolist() == [0, 1]
-        else:
-            falling += 1
-            assert (steps <= 0).all()
-            assert result.flatten()[[0, -1]].tolist() == [1, 0]
-        assert transform.curve is None or np.allclose(
-            result.flatten(),
-            np.interp(image.flatten(), np.linspace(0, 1, len(transform.curve)), transform.curve),
-            atol=1e-6,
-        )
-    assert 40 < kept < 80
-    assert 230 < rising < 310
-    assert 230 < falling < 310
-
-
 @pytest.mark.parametrize("outside", [False, True])
-@pytest.mark.parametrize("shape", [(60, 36)])
-def test_one_box_of_painting(outside: bool, shape: tuple[int, ...]) -> None:
+def test_one_box_of_painting(outside: bool) -> None:
+    shape = (60, 36)
     transform = DistortAppearance(
         num_blocks=0, curve_prob=0, paint_prob=1, outpaint_prob=outside, num_boxes=(1, 1)
     )
@@ -127,28 +74,35 @@ def test_one_box_of_painting(outside: bool, shape: tuple[int, ...]) -> None:
     assert float(values.var()) == pytest.approx(1 / 12, abs=0.005)
 
 
-def test_frequency_of_painting_and_number_of_boxes() -> None:
-    image = random_image(1, 24, 24)
-    transform = DistortAppearance(num_blocks=0, curve_prob=0, num_boxes=(1, 1)).set_random_state(
-        seed=0
-    )
-    shares = [float((transform(image) != image).double().mean()) for _ in range(1000)]
-    # inside of one box of at most a third of the sides, or outside of one of at most three quarters
-    inside, outside = sum(0 < share < 0.2 for share in shares), sum(share > 0.4 for share in shares)
-    assert 70 < 1000 - inside - outside < 130
-    assert 1000 - inside - outside == shares.count(0)
-    assert 140 < inside < 220
-    few, many = (
-        DistortAppearance(
-            num_blocks=0, curve_prob=0, paint_prob=1, outpaint_prob=0, num_boxes=(n, n)
-        ).set_random_state(0)
-        for n in (1, 5)
-    )
-    areas = [
-        np.mean([float((t(image) != image).double().mean()) for _ in range(200)])
-        for t in (few, many)
-    ]
-    assert areas[1] > 2.5 * areas[0]
+def test_frequencies_of_curves_and_of_painting() -> None:
+    transform = DistortAppearance(num_blocks=0, num_boxes=(1, 1)).set_random_state(seed=0)
+    curves, painted = [], []
+    for _ in range(1000):
+        transform.randomize((24, 24))
+        curves += [] if transform.curve is None else [transform.curve]
+        painted += [] if transform.noise_mask is None else [transform.noise_mask.mean()]
+    assert 860 < len(curves) < 940
+    assert 860 < len(painted) < 940
+    assert 0.44 < np.mean([curve[0] > curve[-1] for curve in curves]) < 0.56
+    # outside of a box of at most three quarters of the sides, or inside of one of at most a third
+    outside = np.array(painted) > 0.4
+    assert 0.75 < outside.mean() < 0.85
+    assert np.array(painted)[~outside].max() < 0.2
+
+
+def test_pixels_of_small_blocks_change_places() -> None:
+    """All others stay; the sides of a block go from 2 pixels to the largest."""
+    one_block = {**NOTHING, "num_blocks": 1, "block_size": 0.2}
+    transform = DistortAppearance(**one_block).set_random_state(seed=0)
+    image = torch.arange(60.0 * 43).reshape(1, 60, 43) / (60 * 43)
+    sides = []
+    for _ in range(200):
+        result = transform(image)
+        assert torch.equal(result.flatten().sort().values, image.flatten())
+        if (result != image).any():
+            sides.append(box_of((result != image)[0]))
+    assert np.max(sides, 0).tolist() == [12, 8]
+    assert (np.min(sides, 0) <= 2).all()
 
 
 def naive_distortion(image: np.ndarray, transform: DistortAppearance) -> np.ndarray:
@@ -166,8 +120,10 @@ def naive_distortion(image: np.ndarray, transform: DistortAppearance) -> np.ndar
     return result
 
 
-@pytest.mark.parametrize("shape", [(1, 30, 24), (3, 20, 20), (1, 1, 1), (1, 3, 2), (1, 1, 40)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [((1, 30, 24), torch.float64), ((3, 20, 20), torch.float16), ((1, 1, 40), torch.float32)],
+)
 def test_all_together(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     image = random_image(*shape).to(dtype)
     before = image.clone()
@@ -182,17 +138,6 @@ def test_all_together(shape: tuple[int, ...], dtype: torch.dtype) -> None:
         assert torch.equal(image, before)
         result.zero_()
         assert torch.equal(image, before)
-
-
-@pytest.mark.parametrize("flag", [True, 1, torch.tensor(True), np.bool_(True)])
-def test_skipped_images_are_left_alone(flag: Any) -> None:
-    image = random_image(1, 16, 16)
-    transform = DistortAppearanced("image", skip_key="shuffled")
-    data: dict[Any, Any] = {"image": image, "shuffled": flag}
-    output = transform(data)
-    assert output["image"] is image
-    assert output is not data
-    assert not torch.equal(transform(data | {"shuffled": not flag})["image"], image)
 
 
 def test_student_gets_one_of_two_distortions() -> None:
@@ -214,20 +159,8 @@ def test_student_gets_one_of_two_distortions() -> None:
         )
         in_order = output["distorted_order"].tolist() == list(range(16))
         assert output["shuffled"] is not in_order
-        if output["shuffled"]:
-            assert same_pixels
-            for place, source in enumerate(output["distorted_order"]):
-                patches = (
-                    img[0, row * 8 : row * 8 + 8, column * 8 : column * 8 + 8]
-                    for img, (row, column) in zip(
-                        (output["distorted"], image),
-                        (divmod(place, 4), divmod(source, 4)),
-                        strict=True,
-                    )
-                )
-                assert torch.equal(*patches)
-        else:
-            assert not torch.equal(output["distorted"], image)
+        assert same_pixels or not output["shuffled"]
+        assert not torch.equal(output["distorted"], image)
         shuffled += output["shuffled"]
     assert 160 < shuffled < 240
 

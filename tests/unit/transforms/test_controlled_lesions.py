@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Lesions of known kind, contrast, size and place in one image."""
+"""Lesions of known kind, contrast, size and place: in one image, in items that ask for them, and in lists."""
 
 from __future__ import annotations
 
@@ -11,16 +11,25 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from monai.data import CacheDataset, DataLoader, Dataset, MetaTensor
+from monai.transforms import Compose, RandGaussianNoised
 from monai.utils import set_determinism
 from scipy import ndimage
 
 from monai_afire.transforms.controlled_lesions import (
     CONTROLLED_LESION_KINDS,
-    SoftNodule,
+    AddControlledLesiond,
     controlled_lesion,
+    controlled_lesion_items,
 )
 from monai_afire.transforms.lesion_synthesis.lung_mask import segment_lungs
 from unit.transforms.images_and_lesions import chest, lesion_of, random_image
+
+
+def nodule(
+    image: torch.Tensor, contrast: float, diameter: float, seed: int = 0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return controlled_lesion(image, "SoftNodule", contrast, diameter, seed)
 
 
 @settings(max_examples=40)
@@ -34,7 +43,7 @@ def test_nodule_is_a_gaussian_around_one_pixel(
     contrast: float, diameter: float, seed: int, shape: Any
 ) -> None:
     image = torch.zeros(1, *shape, dtype=torch.float64)
-    lesion_image, mask = SoftNodule(contrast, diameter).set_random_state(seed)(image)
+    lesion_image, mask = nodule(image, contrast, diameter, seed)
     added = lesion_image[0].numpy()
     row, column = np.unravel_index(added.argmax(), shape)
     rows, columns = np.mgrid[: shape[0], : shape[1]]
@@ -45,29 +54,15 @@ def test_nodule_is_a_gaussian_around_one_pixel(
     np.testing.assert_array_equal(mask[0].numpy()[clear], (distance <= radius)[clear])
 
 
-def test_nodule_lies_in_the_lungs() -> None:
-    image = chest()
-    lungs = segment_lungs(image[0])
-    left, tops = 0, set()
-    for seed in range(40):
-        lesion_image, mask = SoftNodule(0.3, 0.1).set_random_state(seed)(image)
-        assert not (mask[0] & ~lungs).any()
-        place = int((lesion_image - image).argmax())
-        left += place % 96 < 48
-        tops.add(place // 96)
-    assert 8 < left < 32
-    assert max(tops) - min(tops) > 30
-
-
 def test_places_are_uniform_among_those_where_the_nodule_fits() -> None:
     image = chest(48)
     lungs = np.pad(segment_lungs(image[0]).numpy(), 1)
     radius = 0.15 * 48 / 2
     allowed = ndimage.distance_transform_edt(lungs)[1:-1, 1:-1] >= radius
     counts = np.zeros((48, 48))
-    transform = SoftNodule(0.5, 0.15).set_random_state(0)
-    for _ in range(400):
-        counts[np.unravel_index(int((transform(image)[0] - image).argmax()), (48, 48))] += 1
+    for seed in range(400):
+        lesion_image, _ = nodule(image, 0.5, 0.15, seed)
+        counts[np.unravel_index(int((lesion_image - image).argmax()), (48, 48))] += 1
     assert not counts[~allowed].any()
     expected = 400 / allowed.sum()
     assert ((counts[allowed] - expected) ** 2 / expected).sum() < 1.4 * allowed.sum()
@@ -76,20 +71,19 @@ def test_places_are_uniform_among_those_where_the_nodule_fits() -> None:
 def test_white_pixels_are_no_lesion() -> None:
     image = torch.full((2, 64, 64), 0.5)
     image[:, :, 32:] = 1.0
-    _, mask = SoftNodule(0.4, 0.9).set_random_state(0)(image)
+    _, mask = nodule(image, 0.4, 0.9)
     assert mask[..., :32].any()
     assert not mask[..., 32:].any()
     image[1] = 0.0  # what is added to any channel counts
-    assert SoftNodule(0.4, 0.9).set_random_state(0)(image)[1][..., 32:].any()
-    assert not SoftNodule()(torch.ones(1, 32, 32))[1].any()
-
-
-# ---- one lesion of any kind
+    assert nodule(image, 0.4, 0.9)[1][..., 32:].any()
+    assert not nodule(torch.ones(1, 32, 32), 0.2, 0.1)[1].any()
 
 
 @pytest.mark.parametrize("kind", CONTROLLED_LESION_KINDS)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize("shape", [(1, 96, 96), (3, 40, 56), (1, 9, 5)])
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [((1, 96, 96), torch.bfloat16), ((3, 40, 56), torch.float64), ((1, 9, 5), torch.float32)],
+)
 def test_lesion_images(kind: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     image = (chest() if shape[1] == 96 else random_image(*shape)).to(dtype)
     before = image.clone()
@@ -134,29 +128,87 @@ def test_pasted_lesions_have_the_contrast_or_all_there_is(kind: str) -> None:
     assert reached >= (20 if kind == "AnatPaste" else 1)
 
 
-@pytest.mark.parametrize("kind", CONTROLLED_LESION_KINDS)
-def test_global_random_state_is_neither_read_nor_moved(kind: str) -> None:
-    image = chest()
-    first = controlled_lesion(image, **lesion_of(kind))
-    other = controlled_lesion(image, **lesion_of(kind, seed=6))
-    assert not torch.equal(first[0], other[0])
-    set_determinism(seed=1)
-    try:
-        before = torch.get_rng_state()
-        again = controlled_lesion(image, **lesion_of(kind))
-        assert torch.equal(before, torch.get_rng_state())
-        drawn = np.random.random_sample()  # noqa: NPY002
-        set_determinism(seed=1)
-        assert drawn == np.random.random_sample()  # noqa: NPY002
-    finally:
-        set_determinism(seed=None)
-    assert torch.equal(first[0], again[0])
-    assert torch.equal(first[1], again[1])
-
-
 @pytest.mark.parametrize(
     "changes", [{"kind": "Nodule"}, {"contrast": 1.5}, {"contrast": 0.0}, {"size": 1.0}]
 )
 def test_settings_out_of_range_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(changes))):
         controlled_lesion(chest(), **lesion_of(**changes))
+
+
+# ---- items that ask for one
+
+
+@pytest.mark.parametrize("item", [{}, {"lesion": None}, {"lesion": lesion_of("")}])
+def test_without_a_lesion_there_is_an_empty_mask(item: dict[Any, Any]) -> None:
+    image = MetaTensor(random_image(3, 8, 6))
+    output = AddControlledLesiond("image")({"image": image, **item})
+    assert output["image"] is image
+    assert isinstance(output["lesion_mask"], MetaTensor)
+    assert (output["lesion_mask"].shape, output["lesion_mask"].dtype) == ((1, 8, 6), torch.bool)
+    assert not output["lesion_mask"].any()
+    assert output["lesion"] == {"kind": "", "contrast": 0.0, "size": 0.0, "seed": 0}
+
+
+def _batches(num_workers: int, seed: int, cache: bool = False) -> list[dict[str, Any]]:
+    """Loaded after a random transform, which must not matter to the lesions."""
+    set_determinism(seed=seed)
+    try:
+        normal = [
+            {"image": chest(48) * (0.7 + 0.1 * i), "x": torch.zeros(1, 2, 2)} for i in range(2)
+        ]
+        items = controlled_lesion_items(normal, CONTROLLED_LESION_KINDS, [0.1, 0.3], [0.2])
+        steps = Compose([AddControlledLesiond("image"), RandGaussianNoised("x", prob=1.0)])
+        dataset = CacheDataset(items, steps, progress=False) if cache else Dataset(items, steps)
+        return list(DataLoader(dataset, batch_size=5, num_workers=num_workers))
+    finally:
+        set_determinism(seed=None)
+
+
+def test_workers_seeds_and_caches_do_not_matter() -> None:
+    first, other = _batches(2, seed=1), _batches(0, seed=2, cache=True)
+    assert not torch.equal(first[0]["x"], other[0]["x"])
+    for a, b in zip(first, other, strict=True):
+        assert torch.equal(a["image"], b["image"])
+        assert torch.equal(a["lesion_mask"], b["lesion_mask"])
+        assert a["lesion"]["kind"] == b["lesion"]["kind"]
+    assert first[0]["lesion"]["kind"] == ["", *["SoftNodule"] * 2, *["AnatPaste"] * 2]
+    assert first[0]["lesion"]["contrast"].tolist() == pytest.approx([0, 0.1, 0.3, 0.1, 0.3])
+    assert first[0]["lesion_mask"].flatten(1).any(1).tolist() == [False, True, True, True, True]
+
+
+def test_items_of_a_controlled_test() -> None:
+    normal = [{"image": "a.png", "label": 0}, {"image": "b.png", "label": 0, "lesion": None}]
+    items = controlled_lesion_items(
+        normal, ["CutPaste", "SoftNodule"], [0.1, 0.2, 0.4], [0.1, 0.3], seed=2
+    )
+    assert normal == [
+        {"image": "a.png", "label": 0},
+        {"image": "b.png", "label": 0, "lesion": None},
+    ]
+    assert len(items) == 2 * (1 + 2 * 3 * 2)
+    assert [items[i] for i in (0, 13)] == [{**item, "lesion": None} for item in normal]
+    lesions = [(item["image"], item["lesion"]) for item in items if item["lesion"]]
+    expected = [
+        (image, kind, size, contrast)
+        for image in ("a.png", "b.png")
+        for kind in ("CutPaste", "SoftNodule")
+        for size in (0.1, 0.3)
+        for contrast in (0.1, 0.2, 0.4)
+    ]
+    assert [(image, x["kind"], x["size"], x["contrast"]) for image, x in lesions] == expected
+    seeds = [x["seed"] for _, x in lesions]
+    # the same for all contrasts
+    assert all(len(set(seeds[i : i + 3])) == 1 for i in range(0, 24, 3))
+    assert len(set(seeds)) == 8
+    others = controlled_lesion_items(normal, ["CutPaste", "SoftNodule"], [0.1], [0.1, 0.3], seed=3)
+    assert not {item["lesion"]["seed"] for item in others if item["lesion"]} & set(seeds)
+
+
+def test_seeds_do_not_depend_on_the_process_nor_on_number_types() -> None:
+    def seeds(contrasts: Any, sizes: Any, seed: Any) -> list[int]:
+        items = controlled_lesion_items([{}, {}], ["AnatPaste"], contrasts, sizes, seed)
+        return [item["lesion"]["seed"] for item in items if item["lesion"]]
+
+    assert seeds([0.5], [0.25], 1) == [182481055, 1250696801]
+    assert seeds(np.array([0.5]), np.array([0.25]), np.int64(1)) == [182481055, 1250696801]

@@ -55,7 +55,6 @@ OCCASIONAL: dict[str, Callable[[float], Any]] = {
     "CutPaste": lambda prob: transforms.CutPaste(num_masks=2, prob=prob),
     "ShufflePatches": lambda prob: transforms.ShufflePatches(patch_size=8, prob=prob),
     "DistortAppearance": lambda prob: transforms.DistortAppearance(prob=prob),
-    "SoftNodule": lambda prob: transforms.SoftNodule(contrast=0.9, diameter=0.4, prob=prob),
 }
 
 
@@ -148,18 +147,11 @@ def test_probability_of_a_transform(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(OCCASIONAL) - {"ShufflePatches"}))
-@pytest.mark.parametrize(
-    "image",
-    [
-        torch.zeros(8, 8),
-        np.zeros((1, 8, 8), dtype=np.int16),
-        np.full((1, 8, 8), np.nan, dtype=np.float32),
-        torch.full((1, 8, 8), 1.5),
-    ],
-)
-def test_images_without_channel_or_of_other_ranges_are_refused(name: str, image: Any) -> None:
-    with pytest.raises(ValueError, match="image must be"):
-        OCCASIONAL[name](1.0)(image)
+def test_images_without_channel_or_of_other_ranges_are_refused(name: str) -> None:
+    plane = torch.full((8, 8), 0.5)
+    for image in (plane, plane[None].int(), plane[None] * torch.nan, 3 * plane[None]):
+        with pytest.raises(ValueError, match="image"):
+            OCCASIONAL[name](1.0)(image)
 
 
 def load(num_workers: int) -> torch.Tensor:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections import Counter
 from collections.abc import Mapping
@@ -58,11 +57,11 @@ def as_batch(offset_1: np.ndarray, offset_2: np.ndarray) -> tuple[torch.Tensor, 
     return torch.as_tensor(offset_1)[None], torch.as_tensor(offset_2)[None]
 
 
-@pytest.mark.parametrize("size", [(76, 76), (100, 81), (40, 70)])
+@pytest.mark.parametrize("size", [(100, 81), (40, 70)])
 def test_peac_matches_show_identical_pixels(size: tuple[int, int]) -> None:
     image = coordinate_image(*size)
     transform = GridCropPair(**SMALL_PEAC).set_random_state(seed=3)
-    for _ in range(40):
+    for _ in range(20):
         crop_1, crop_2, offset_1, offset_2 = transform(image)
         assert crop_1.shape == crop_2.shape == (2, 56, 56)
         match = matching_patches(*as_batch(offset_1, offset_2), crops=(14, 14))[0]
@@ -76,9 +75,8 @@ def test_peac_matches_show_identical_pixels(size: tuple[int, int]) -> None:
         assert torch.equal((torch.cdist(centers_1, centers_2) < 1e-2).any(1), found)
 
 
-@pytest.mark.parametrize("size", [(128, 128), (128, 200)])
-def test_ace_patches_compose_exactly(size: tuple[int, int]) -> None:
-    image = coordinate_image(*size)
+def test_ace_patches_compose_exactly() -> None:
+    image = coordinate_image(128, 200)
     transform = GridCropPair(**SMALL_ACE).set_random_state(seed=5)
     for _ in range(20):
         crop_1, crop_2, offset_1, offset_2 = transform(image)
@@ -160,22 +158,6 @@ def test_resize_keeps_the_aspect_and_cuts_the_center() -> None:
     assert torch.allclose(crop[1, 0], (torch.arange(76, dtype=torch.float64) + 38) * 2 + 0.5)
 
 
-def test_values_stay_in_range_and_types_are_kept() -> None:
-    image = torch.rand(1, 90, 120, generator=torch.Generator().manual_seed(0))
-    transform = GridCropPair(**SMALL_PEAC).set_random_state(seed=0)
-    for dtype, expected in [
-        (torch.float16, torch.float16),
-        (torch.float64, torch.float64),
-        (torch.uint8, torch.float32),
-    ]:
-        crop, *_ = transform(image.to(dtype))
-        assert crop.dtype == expected
-        assert crop.min() >= 0
-        assert crop.max() <= 1
-    crop, *_ = transform(image.numpy())
-    assert isinstance(crop, torch.Tensor)
-
-
 @pytest.mark.parametrize(("settings", "size"), [(SMALL_PEAC, (152, 228)), (SMALL_ACE, (384, 256))])
 def test_metatensor_affine_points_to_the_place_of_the_crop(
     settings: dict[str, Any], size: tuple[int, int]
@@ -199,21 +181,3 @@ def test_metatensor_affine_points_to_the_place_of_the_crop(
 def test_crops_that_fit_nowhere_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="No two overlapping crops"):
         GridCropPaird("image", **settings)
-
-
-def test_dictionary_form() -> None:
-    image = coordinate_image(90, 76)
-    data: dict[Any, Any] = {"image": image, "copy": image.clone(), "label": 1}
-    before = copy.deepcopy(data)
-    transform = GridCropPaird(["image", "copy"], **SMALL_PEAC).set_random_state(seed=1)
-    output = transform(data)
-    assert list(output) == [*data, "image_1", "image_2", "offset_1", "offset_2", "copy_1", "copy_2"]
-    assert list(data) == list(before)
-    assert output["image"] is image
-    assert torch.equal(image, before["image"])
-    assert torch.equal(output["image_1"], output["copy_1"])
-    assert torch.equal(output["image_2"], output["copy_2"])
-    expected: Any = GridCropPair(**SMALL_PEAC).set_random_state(seed=1)(image)
-    for key, value in zip(["image_1", "image_2", "offset_1", "offset_2"], expected, strict=True):
-        assert np.array_equal(output[key], value)
-    assert output["offset_1"].dtype == np.int64

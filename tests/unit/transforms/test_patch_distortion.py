@@ -5,11 +5,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
-from monai.data import MetaTensor
 
-from monai_afire.transforms import ShufflePatches, ShufflePatchesd
+from monai_afire.transforms import ShufflePatches
 
 
 def patch_at(image: torch.Tensor, place: int) -> torch.Tensor:
@@ -18,9 +16,8 @@ def patch_at(image: torch.Tensor, place: int) -> torch.Tensor:
     return image[:, row * 4 : row * 4 + 4, column * 2 : column * 2 + 2]
 
 
-def test_order_names_the_original_place_and_inverts() -> None:
+def test_order_names_the_original_place() -> None:
     image = torch.rand(2, 8, 6)
-    before = image.clone()
     transform = ShufflePatches((4, 2)).set_random_state(seed=1)
     seen = set()
     for _ in range(50):
@@ -28,29 +25,5 @@ def test_order_names_the_original_place_and_inverts() -> None:
         assert order.dtype == np.int64
         for n in range(6):
             assert torch.equal(patch_at(shuffled, n), patch_at(image, order[n]))
-        inverse = np.argsort(order)
-        for n in range(6):
-            assert torch.equal(patch_at(image, n), patch_at(shuffled, inverse[n]))
         seen.add(tuple(order))
     assert len(seen) > 40
-    assert torch.equal(image, before)
-
-
-def test_probability_seed_and_metadata() -> None:
-    image = MetaTensor(torch.rand(1, 8, 8), meta={"patient": "a"})
-    transform = ShufflePatchesd("image", 2, prob=0.3).set_random_state(seed=0)
-    results = [transform({"image": image}) for _ in range(1000)]
-    assert 250 < sum(r["shuffled"] for r in results) < 350
-    for r in results:
-        assert r["shuffled"] == (r["image_order"].tolist() != list(range(16)))
-        assert r["shuffled"] or torch.equal(r["image"], image)
-    assert results[0]["image"].meta["patient"] == "a"
-    again = ShufflePatchesd("image", 2, prob=0.3).set_random_state(seed=0)
-    assert all(
-        np.array_equal(r["image_order"], again({"image": image})["image_order"]) for r in results
-    )
-
-
-def test_image_must_have_whole_patches() -> None:
-    with pytest.raises(RuntimeError, match="10"):
-        ShufflePatches(3)(torch.rand(1, 9, 10))

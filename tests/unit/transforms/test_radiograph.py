@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 import pytest
-import tifffile
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -94,13 +92,6 @@ def test_scaling_reports_its_range(seed: int, scaling: str, kind: str) -> None:
     assert scaling == "depth" or (black, white) == (low, high + 1)
 
 
-def test_blank_picture_gives_a_warning(tmp_path: Path) -> None:
-    Image.new("L", (40, 40), 51).save(tmp_path / "a.png")
-    for scaling, level in (("depth", 0.2), ("range", 0.0)):
-        with pytest.warns(RadiographWarning, match="blank: every pixel is 51"):
-            np.testing.assert_allclose(load(tmp_path / "a.png", scaling=scaling), level, atol=1e-6)
-
-
 def test_bad_pixels_are_repaired_and_counted(tmp_path: Path) -> None:
     values = 0.2 + 0.5 * UNIT
     bad = values.copy()
@@ -112,18 +103,10 @@ def test_bad_pixels_are_repaired_and_counted(tmp_path: Path) -> None:
     np.testing.assert_allclose(found[np.isfinite(bad)], finite, atol=1e-6)
     assert found[5, 5] == pytest.approx(finite.max(), abs=1e-6)
     assert found[6, 6] == found[0, 0] == pytest.approx(finite.min(), abs=1e-6)
-    nib.Nifti1Image(np.full((40, 40), np.inf), np.eye(4)).to_filename(tmp_path / "b.nii")
-    assert "finite" in refused(tmp_path / "b.nii")
-
-
-@pytest.mark.parametrize(("dtype", "extreme"), [("f4", 3.4e38), ("f8", 1e308), ("f8", 1e20)])
-def test_extreme_numbers_are_refused(tmp_path: Path, dtype: str, extreme: float) -> None:
-    """Their difference is infinite, and the picture was NaN, which a detector called normal."""
-    for low, high in ((-1, 1), (0, 1), (-1, 0)):
-        values = np.linspace(low, high, UNIT.size).reshape(UNIT.shape) * extreme
-        tifffile.imwrite(tmp_path / "a.tif", values.astype(dtype))
-        for scaling in ("depth", "range", "none"):
-            refused(tmp_path / "a.tif", scaling=scaling)
+    # a difference that is infinite made the picture NaN, which a detector called normal
+    for wrong in (np.full((40, 40), np.inf), 1e308 * np.linspace(-1, 1, 1600).reshape(40, 40)):
+        nib.Nifti1Image(wrong, np.eye(4)).to_filename(tmp_path / "b.nii")
+        refused(tmp_path / "b.nii")
 
 
 def test_label_maps_keep_their_numbers(tmp_path: Path) -> None:
@@ -163,14 +146,12 @@ def test_sizes_are_limited(tmp_path: Path) -> None:
     load(path, min_size=HEIGHT, max_aspect=1.4, max_pixels=WIDTH * HEIGHT)
 
 
-def test_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output(tmp_path: Path) -> None:
     path = Path(good(tmp_path))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for name in (path, str(path), [str(path)], (path,), "~/good.png"):
+    for name in (path, [str(path)]):
         meta = metadata(name)
         assert (meta["filename_or_obj"], meta["original_channel_dim"]) == (str(path), 0)
         np.testing.assert_array_equal(meta["spatial_shape"], (HEIGHT, WIDTH))
-    assert LoadRadiograph()(path).dtype == torch.float32
     assert LoadRadiograph(dtype=np.float64)(path).dtype == torch.float64
     set_track_meta(False)
     try:
@@ -242,11 +223,8 @@ def cut(path: Path) -> None:
 BAD: dict[str, Callable[[Path], Any]] = {
     "cut": cut,
     "text": lambda path: path.write_text("not a picture"),
-    "empty": lambda path: path.touch(),
-    "folder": lambda path: path.mkdir(),
     "tiny": lambda path: Image.fromarray(GRAY8[:5, :5]).save(path),
     "missing": lambda path: None,
-    "broken link": lambda path: os.symlink(path.parent / "nowhere.png", path),
 }
 
 
@@ -259,21 +237,17 @@ def loaded_item(path: Any, **arguments: Any) -> dict[Any, Any]:
 def test_bad_files_give_a_black_picture_and_the_reason(tmp_path: Path, name: str) -> None:
     path = tmp_path / "bad.png"
     BAD[name](path)
-    for arguments in ({}, {"min_size": 6}, {"scaling": "none", "dtype": torch.uint8}):
-        item = loaded_item([str(path)], **arguments)
-        side = arguments.get("min_size", 32)
-        assert item["rejected"] == refused(path, **arguments)
-        assert item["label"] == 1
-        assert item["image"].shape == (1, side, side)
-        assert item["image"].dtype == arguments.get("dtype", torch.float32)
-        assert not item["image"].any()
+    item = loaded_item([str(path)], min_size=6)
+    assert item["rejected"] == refused(path, min_size=6)
+    assert item["image"].shape == (1, 6, 6)
+    assert not item["image"].any()
+    assert loaded_item(None)["rejected"]
     assert loaded_item(good(tmp_path))["rejected"] == ""
     with pytest.raises(RadiographError):
         LoadRadiographd("image")({"image": path})
 
 
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_good_and_bad_files_of_all_formats_make_one_batch(tmp_path: Path, num_workers: int) -> None:
+def test_good_and_bad_files_of_all_formats_make_one_batch(tmp_path: Path) -> None:
     cut(tmp_path / "bad.png")
     write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, PixelSpacing=[0.2, 0.1])
     nib.Nifti1Image(GRAY16.T, np.eye(4)).to_filename(tmp_path / "a.nii.gz")
@@ -282,45 +256,13 @@ def test_good_and_bad_files_of_all_formats_make_one_batch(tmp_path: Path, num_wo
     load_image = LoadRadiographd("image", rejected_key="rejected")
     steps = Compose([load_image, EnsureChannelFirstd("image"), Resized("image", (32, 48))])
     dataset = Dataset([{"image": path} for path in paths], steps)
-    [batch] = DataLoader(dataset, batch_size=5, num_workers=num_workers)
+    [batch] = DataLoader(dataset, batch_size=5, num_workers=1)
     assert batch["image"].shape == (5, 1, 32, 48)
     assert batch["image"].meta["filename_or_obj"] == paths
     np.testing.assert_allclose(batch["image"].meta["spacing"][2], (0.2, 0.1))
     is_bad = [name in ("bad.png", "missing.png") for name in names]
     assert [not image.any() for image in batch["image"]] == is_bad
     assert [bool(reason) for reason in batch["rejected"]] == is_bad
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        None,
-        3,
-        "",
-        "a\x00b.png",
-        "\ud800.png",
-        "x" * 5000 + ".png",
-        [],
-        ["a.png", "b.png"],
-        b"a.png",
-    ],
-)
-def test_odd_names_are_rejected_like_odd_files(name: Any) -> None:
-    item = loaded_item(name)
-    assert item["rejected"]
-    assert not item["image"].any()
-
-
-def test_several_keys(tmp_path: Path) -> None:
-    transform = LoadRadiographd(["image", "mask"], rejected_key="rejected", allow_missing_keys=True)
-    path = good(tmp_path)
-    assert transform({"image": path})["rejected"] == ""
-    for bad_key, good_key in (("image", "mask"), ("mask", "image")):
-        item = transform({bad_key: "missing.png", good_key: path})
-        assert "missing.png" in item["rejected"]
-        assert item[good_key].any()
-        assert not item[bad_key].any()
-    assert transform({"label": 1}) == {"label": 1, "rejected": ""}
 
 
 # ---- the collections of samples and of bad files

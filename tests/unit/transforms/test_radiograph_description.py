@@ -14,7 +14,6 @@ from monai.transforms import Compose, Resized
 
 from monai_afire.transforms import DescribeRadiographd
 
-ADDED = {"spatial_shape", "affine", "brightness", "sharpness"}
 AFFINE = torch.tensor(
     [[0.0, -0.3, 0, 5], [-0.2, 0, 0, 6], [0, 0, 1, 7], [0, 0, 0, 1]], dtype=torch.float64
 )
@@ -42,27 +41,15 @@ def test_description() -> None:
         (MetaTensor(image, affine=AFFINE), AFFINE),
     ):
         item = described(given)
-        assert set(item) == {"image", "label", *ADDED}
         assert item["spatial_shape"].tolist() == [48, 64]
         assert torch.equal(item["affine"], affine.double())
         assert item["brightness"] == pytest.approx(float(image.mean()), rel=1e-6)
         assert item["sharpness"] == pytest.approx(naive_sharpness(image[0].numpy()), rel=1e-5)
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 5), (5, 1)])
-def test_a_single_row_or_column_has_no_neighbors(shape: tuple[int, int]) -> None:
-    item = described(torch.full((1, *shape), 0.25), picture_size=4)
-    assert item["sharpness"] == 0.0
-    assert item["brightness"] == 0.25
-    assert item["picture"].eq(64).all()
-
-
 def test_picture_is_the_mean_of_blocks() -> None:
     image = radiograph(48, 64)
     picture = described(MetaTensor(image), picture_size=16)["picture"]
-    assert type(picture) is torch.Tensor
-    assert picture.dtype == torch.uint8
-    assert picture.shape == (1, 16, 16)
     blocks = image.numpy().reshape(16, 3, 16, 4).mean(axis=(1, 3))
     assert np.abs(picture[0].numpy() - 255.0 * blocks).max() <= 0.5 + 1e-4
 
@@ -77,17 +64,9 @@ def test_what_is_judged_does_not_depend_on_the_size_of_the_pictures_to_see() -> 
 
 
 def test_picture_of_small_and_of_extreme_images() -> None:
-    ends = torch.tensor([[[0.0, 1.0], [1.0, 0.0]]])
-    assert described(ends, picture_size=2)["picture"].tolist() == [[[0, 255], [255, 0]]]
     beyond = torch.tensor([[[-0.01, 1.01]]])  # rounding of a resampling; a byte would turn round
+    assert described(torch.full((1, 1, 5), 0.25))["sharpness"] == 0  # no neighbors below
     assert described(beyond, picture_size=2)["picture"].tolist() == [[[0, 255], [0, 255]]]
-
-
-def test_item_is_left_as_it_is() -> None:
-    image = MetaTensor(radiograph(), affine=AFFINE)
-    item: dict[Any, Any] = {"image": image, "spatial_shape": "old"}
-    DescribeRadiographd("image", picture_size=8)(item)
-    assert item == {"image": image, "spatial_shape": "old"}
 
 
 def test_originals_of_different_sizes_make_one_batch() -> None:
@@ -100,13 +79,3 @@ def test_originals_of_different_sizes_make_one_batch() -> None:
     assert batch["spatial_shape"].tolist() == [[40, 70], [90, 30]]
     assert batch["affine"].shape == (2, 4, 4)
     assert torch.equal(batch["affine"][0], AFFINE)  # of the original, not of what was resized
-    assert batch["picture"].shape == (2, 1, 16, 16)
-    assert batch["brightness"].shape == batch["sharpness"].shape == (2,)
-
-
-def test_refusals() -> None:
-    for shape in ((8, 8), (2, 8, 8), (1, 8, 8, 8, 8)):
-        with pytest.raises(ValueError, match="LoadRadiographd"):
-            described(torch.zeros(shape))
-    with pytest.raises(ValueError, match="key"):
-        DescribeRadiographd(["image", "other"])

@@ -9,8 +9,6 @@ CharLS (``.jls``), libjpeg and a JPEG lossless encoder of its own (``.jpg``).
 from __future__ import annotations
 
 import contextlib
-import tempfile
-import warnings
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -18,11 +16,9 @@ from typing import Any
 import numpy as np
 import pydicom
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 from pydicom import uid
-from pydicom.pixels import apply_modality_lut, apply_voi_lut, apply_windowing
+from pydicom.pixels import apply_modality_lut, apply_voi_lut
 
 from monai_afire.transforms import LoadRadiograph, RadiographWarning
 from unit.transforms.radiograph_files import (
@@ -46,7 +42,7 @@ PLAIN = [
     uid.ExplicitVRBigEndian,
     uid.DeflatedExplicitVRLittleEndian,
 ]
-MONO1 = {"PhotometricInterpretation": "MONOCHROME1"}
+MONO1: dict[str, Any] = {"PhotometricInterpretation": "MONOCHROME1"}
 SIGNED12 = GRAY12.astype(np.int16) - 2048
 SIGNED16 = (GRAY16.astype(np.int32) - 2**15).astype(np.int16)
 
@@ -72,21 +68,15 @@ def with_raw(path: Path, keyword: str, text: bytes) -> Path:
 # ---- intensities
 
 
-@pytest.mark.parametrize("syntax", PLAIN)
-def test_uncompressed_syntaxes(tmp_path: Path, syntax: str) -> None:
-    path = write_dicom(tmp_path / "a.dcm", GRAY12, syntax, bits=12)
-    np.testing.assert_allclose(load(path), GRAY12 / 4095, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("pixels", "bits", "elements"),
     [
-        (4095 - GRAY12, 12, MONO1),
+        (GRAY12, 12, {}),
+        (4095 - GRAY12, 12, {"PresentationLUTShape": "INVERSE"}),
         (4095 - GRAY12, 16, MONO1),  # 12 bits declared as 16
         (4095 - GRAY12, 12, {"RescaleSlope": -1, "RescaleIntercept": 4095}),
         (GRAY12, 12, {"RescaleSlope": -1, "RescaleIntercept": 0, **MONO1}),
         (GRAY12, 12, {"RescaleSlope": "0.37", "RescaleIntercept": "-1024"}),
-        (SIGNED12, 12, {"RescaleSlope": 1, "RescaleIntercept": 2048}),
         (SIGNED12, 12, {"RescaleSlope": 2, "RescaleIntercept": 4096}),
         (-1 - SIGNED12, 12, {"RescaleSlope": 1, "RescaleIntercept": 2048, **MONO1}),
         (-1 - SIGNED12, 12, {"RescaleSlope": -1, "RescaleIntercept": 2047}),
@@ -95,54 +85,9 @@ def test_uncompressed_syntaxes(tmp_path: Path, syntax: str) -> None:
 def test_the_same_picture_without_a_window(
     tmp_path: Path, pixels: np.ndarray, bits: int, elements: dict[str, Any]
 ) -> None:
-    path = write_dicom(tmp_path / "a.dcm", pixels, bits=bits, **elements)
-    np.testing.assert_allclose(load(path), GRAY12 / 4095, atol=1e-6)
-
-
-@settings(max_examples=40)
-@given(st.integers(0, 10**6), st.integers(10, 16), st.booleans(), st.booleans())
-def test_monochrome1_equals_its_twin(seed: int, bits: int, signed: bool, window: bool) -> None:
-    rng = np.random.default_rng(seed)
-    top = 2**bits - 1
-    low, high = np.sort(rng.integers(0, top, 2))
-    span = max(int(high - low), top // 3)
-    pixels = np.clip(rng.integers(low, low + span + 1, (32, 33)), 0, top)
-    pixels[0, :2] = 0, min(top, span)
-    offset = 2 ** (bits - 1) if signed else 0
-    kind = np.int16 if signed else np.uint16
-    center, width = float(rng.integers(1, top)), float(rng.integers(2, top))
-    intercept = -float(rng.integers(0, 2000)) + offset
-    with tempfile.TemporaryDirectory() as folder:
-        pictures = []
-        for photometric, stored in (("MONOCHROME2", pixels), ("MONOCHROME1", top - pixels)):
-            elements: dict[str, Any] = {"PhotometricInterpretation": photometric, "RescaleSlope": 1}
-            elements["RescaleIntercept"] = intercept
-            if window:
-                # the mirrored LINEAR window has its center one further: it is open on one side
-                middle = center if photometric == "MONOCHROME2" else top - center + 1
-                shift = intercept - offset
-                elements |= {"WindowCenter": middle + shift, "WindowWidth": width}
-            path = Path(folder) / "a.dcm"
-            write_dicom(path, (stored - offset).astype(kind), bits=bits, **elements)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                pictures.append(load(path))
-    np.testing.assert_allclose(pictures[0], pictures[1], atol=2e-6)
-
-
-@pytest.mark.parametrize("function", ["LINEAR", "LINEAR_EXACT", "SIGMOID"])
-def test_the_first_window_agrees_with_pydicom(tmp_path: Path, function: str) -> None:
-    window = {"WindowCenter": [1500, 3], "WindowWidth": [2000, 4], "VOILUTFunction": function}
-    rescale = {"RescaleSlope": 2, "RescaleIntercept": -100}
-    path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, **rescale, **window)
-    dataset = pydicom.dcmread(path)
-    shown = apply_windowing(apply_modality_lut(dataset.pixel_array, dataset), dataset)
-    lowest, highest = -100.0, 2 * 4095 - 100.0
-    np.testing.assert_allclose(load(path), (shown - lowest) / (highest - lowest), atol=1e-6)
-    meta = metadata(path)
-    assert meta["scaled_by"] == "window"
-    np.testing.assert_allclose(meta["intensity_range"], (500, 2500))
-    assert metadata(path, use_window=False)["scaled_by"] == "depth"
+    for syntax in PLAIN:
+        path = write_dicom(tmp_path / "a.dcm", pixels, syntax, bits=bits, **elements)
+        np.testing.assert_allclose(load(path), GRAY12 / 4095, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -157,36 +102,33 @@ def test_the_first_window_agrees_with_pydicom(tmp_path: Path, function: str) -> 
 def test_windows_by_hand(
     tmp_path: Path, center: float, width: float, function: str, shown: Any
 ) -> None:
-    """PS3.3 C.11.2.1.2 of the numbers 0 to 4."""
+    """PS3.3 C.11.2.1.2 of the numbers 0 to 4, which are 100 to 108 after the modality transformation."""
     numbers = np.tile(np.arange(5, dtype=np.uint16), (32, 8))
-    window = {"WindowCenter": center, "WindowWidth": width, "VOILUTFunction": function}
+    rescale = {"RescaleSlope": 2, "RescaleIntercept": 100}
+    window: dict[str, Any] = {
+        "WindowCenter": [center, 3],
+        "WindowWidth": [width, 4],
+        "VOILUTFunction": function,
+    }
     path = write_dicom(tmp_path / "a.dcm", numbers, **window)
     np.testing.assert_allclose(load(path)[0, :5], shown, atol=1e-6)
+    assert metadata(path)["scaled_by"] == "window"
+    assert metadata(path)["intensity_range"].tolist() == [center - width / 2, center + width / 2]
+    assert metadata(path, use_window=False)["scaled_by"] == "depth"
+    if function != "LINEAR":  # in which one is subtracted from the width
+        twice = {"WindowCenter": 2 * center + 100, "WindowWidth": 2 * width}
+        path = write_dicom(tmp_path / "b.dcm", numbers, **rescale, **(window | twice))
+        np.testing.assert_allclose(load(path)[0, :5], shown, atol=1e-6)
+    white = write_dicom(tmp_path / "c.dcm", numbers, **window, **MONO1)
+    np.testing.assert_allclose(load(white)[0, :5], 1 - np.asarray(shown), atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("center", "width", "function"),
-    [(2000, 0.5, "LINEAR"), (10**6, 10, "LINEAR"), (2000, 500, "CUBIC")],
-)
-def test_useless_windows_are_replaced(
-    tmp_path: Path, center: int, width: float, function: str
-) -> None:
-    window = {"WindowCenter": center, "WindowWidth": width, "VOILUTFunction": function}
+@pytest.mark.parametrize(("width", "function"), [(0.5, "LINEAR"), (4, "LINEAR"), (500, "CUBIC")])
+def test_useless_windows_are_replaced(tmp_path: Path, width: float, function: str) -> None:
+    window = {"WindowCenter": 10**6, "WindowWidth": width, "VOILUTFunction": function}
     path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, **window)
     with pytest.warns(RadiographWarning, match="window"):
         np.testing.assert_allclose(load(path), GRAY12 / 4095, atol=1e-6)
-
-
-@pytest.mark.parametrize("window", [{}, {"WindowCenter": 1000, "WindowWidth": 1000}])
-def test_an_inverse_presentation_table_turns_the_picture(
-    tmp_path: Path, window: dict[str, int]
-) -> None:
-    plain = load(write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, **window))
-    inverse = {"PresentationLUTShape": "INVERSE", **window}
-    shown = load(write_dicom(tmp_path / "b.dcm", GRAY12, bits=12, **inverse))
-    np.testing.assert_allclose(shown, 1 - plain, atol=1e-6)
-    both = load(write_dicom(tmp_path / "c.dcm", GRAY12, bits=12, **inverse, **MONO1))
-    np.testing.assert_allclose(both, shown, atol=1e-6)
 
 
 # ---- lookup tables
@@ -208,7 +150,7 @@ def table(
 
 
 @pytest.mark.parametrize("keyword", TABLES)
-@pytest.mark.parametrize(("count", "vr"), [(4096, "OW"), (4001, "OW"), (4001, "US")])
+@pytest.mark.parametrize(("count", "vr"), [(4096, "OW"), (4001, "US")])
 def test_entries_of_8_bits_are_one_byte_each(
     tmp_path: Path, keyword: str, count: int, vr: str
 ) -> None:
@@ -223,25 +165,22 @@ def test_entries_of_8_bits_are_one_byte_each(
 
 
 @pytest.mark.parametrize("keyword", TABLES)
-@pytest.mark.parametrize("photometric", ["MONOCHROME1", "MONOCHROME2"])
-@pytest.mark.parametrize(("stated", "used"), [(12, 12), (16, 12), (16, 8)])
+@pytest.mark.parametrize(("stated", "used"), [(12, 12), (16, 12)])
 def test_bits_of_entries_are_those_that_they_use(
-    tmp_path: Path, keyword: str, photometric: str, stated: int, used: int
+    tmp_path: Path, keyword: str, stated: int, used: int
 ) -> None:
     """Agfa states the size of an entry in memory: shown by it, the picture would be nearly black."""
     entries = np.rint(CURVE * (2**used - 1))
-    elements = {"PhotometricInterpretation": photometric, keyword: table(entries, stated)}
-    path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, **elements)
+    path = write_dicom(
+        tmp_path / "a.dcm", GRAY12, bits=12, **MONO1, **{keyword: table(entries, stated)}
+    )
     is_odd = pytest.warns(RadiographWarning, match=f"states {stated} bits")
     with contextlib.nullcontext() if stated == used else is_odd:
         found = load(path)
-    shown = entries[GRAY12] / (2.0**used - 1)
-    expected = 1 - shown if photometric == "MONOCHROME1" else shown
-    np.testing.assert_allclose(found, expected, atol=2e-6)
+    np.testing.assert_allclose(found, 1 - entries[GRAY12] / (2.0**used - 1), atol=2e-6)
 
 
-@pytest.mark.parametrize("syntax", PLAIN[:2])
-@pytest.mark.parametrize("vr", ["SS", "US"])
+@pytest.mark.parametrize(("vr", "syntax"), [("SS", PLAIN[0]), ("US", PLAIN[1])])
 @pytest.mark.parametrize("kind", ["unsigned", *TABLES])
 def test_tables_that_start_below_zero(tmp_path: Path, kind: str, vr: str, syntax: str) -> None:
     """A negative intercept makes unsigned numbers negative, whatever VR the first one of the table has then."""
@@ -317,14 +256,6 @@ def test_the_frame_comes_before_what_frames_share(tmp_path: Path) -> None:
     np.testing.assert_allclose(load(path), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("text", [b"0,143\\0,143 ", b"0.143 ", b"-1\\-1", b"nan\\1 "])
-@pytest.mark.filterwarnings("ignore:Invalid value for VR DS", "ignore:Value length")
-def test_an_odd_spacing_does_not_cost_the_picture(tmp_path: Path, text: bytes) -> None:
-    path = with_raw(write_dicom(tmp_path / "a.dcm", GRAY12, bits=12), "PixelSpacing", text)
-    np.testing.assert_allclose(load(path), GRAY12 / 4095, atol=1e-6)
-    assert np.isnan(metadata(path)["spacing"]).all()
-
-
 # ---- stored bits, overlays, padding
 
 
@@ -363,27 +294,19 @@ def overlay_at(place: int, group: int = 0x6000) -> dict[int, tuple[str, Any]]:
     return {group << 16 | 0x0100: ("US", 16), group << 16 | 0x0102: ("US", place)}
 
 
-@pytest.mark.parametrize("syntax", ["", uid.RLELossless, uid.JPEGLSLossless])
-@pytest.mark.parametrize(("place", "shift"), [(12, 0), (15, 0), (3, 4), (0, 1)])
-def test_embedded_overlays_are_left_out(
-    tmp_path: Path, syntax: str, place: int, shift: int
-) -> None:
-    """At any position above or below the numbers (PS3.5 8.1.1); the frame has all 16 bits."""
-    cells = (GRAY12 << shift) | (OVERLAY << place)
-    path = write_dicom(tmp_path / "a.dcm", cells, bits=12, HighBit=11 + shift)
-    edited(compressed(path, syntax) if syntax else path, overlay_at(place))
-    np.testing.assert_allclose(load(path), GRAY12 / 4095, atol=1e-6)
-
-
-@pytest.mark.parametrize("extended", [True, False])
 @pytest.mark.parametrize("syntax", ["", uid.JPEGLSLossless])
-def test_embedded_overlays_of_signed_numbers(tmp_path: Path, syntax: str, extended: bool) -> None:
-    """The bits above the numbers repeat the sign, or are zero, beside the overlay."""
-    cells = SIGNED12.view(np.uint16) if extended else SIGNED12.view(np.uint16) & 0x0FFF
-    cells = ((cells & ~np.uint16(2**13)) | (OVERLAY << 13)).view(np.int16)
-    rescale = {"RescaleSlope": 1, "RescaleIntercept": 2048}
-    path = write_dicom(tmp_path / "a.dcm", cells, bits=12, **rescale)
-    edited(compressed(path, syntax) if syntax else path, overlay_at(13, group=0x6002))
+@pytest.mark.parametrize(
+    ("place", "shift", "signed"), [(12, 0, 0), (3, 4, 0), (0, 1, 0), (15, 0, 1)]
+)
+def test_embedded_overlays_are_left_out(
+    tmp_path: Path, syntax: str, place: int, shift: int, signed: int
+) -> None:
+    """At any position above or below the numbers (PS3.5 8.1.1), or beside their sign; the frame has all 16 bits."""
+    numbers = SIGNED12.view(np.uint16) & 0x0FFF if signed else GRAY12
+    cells = (numbers << shift) | (OVERLAY << place)
+    elements = {"HighBit": 11 + shift, "PixelRepresentation": signed}
+    path = write_dicom(tmp_path / "a.dcm", cells, bits=12, **elements)
+    edited(compressed(path, syntax) if syntax else path, overlay_at(place))
     np.testing.assert_allclose(load(path), GRAY12 / 4095, atol=1e-6)
 
 
@@ -403,25 +326,22 @@ def padded(inside: np.ndarray, value: int) -> np.ndarray:
     return cells
 
 
-@pytest.mark.parametrize("photometric", ["MONOCHROME1", "MONOCHROME2"])
-@pytest.mark.parametrize("value", [0, 65535])
-def test_padding_is_black_and_does_not_count(tmp_path: Path, photometric: str, value: int) -> None:
+@pytest.mark.parametrize(("value", "limit"), [(0, 0), (65535, 65535), (65530, 65535), (3, 0)])
+def test_padding_is_black_and_does_not_count(tmp_path: Path, value: int, limit: int) -> None:
     inside = GRAY12 + 100
-    pixels = padded(4095 - inside if photometric == "MONOCHROME1" else inside, value)
-    elements = {"PixelPaddingValue": value, "PhotometricInterpretation": photometric}
-    found = load(write_dicom(tmp_path / "a.dcm", pixels, bits=16, **elements))
-    np.testing.assert_allclose(found, padded(inside, 0) / 4095, atol=1e-6)
+    elements: dict[str, Any] = {"PixelPaddingValue": value, "PixelPaddingRangeLimit": limit}
+    for cell in (value, limit):
+        for pixels, color in ((inside, {}), (4095 - inside, MONO1)):
+            path = write_dicom(tmp_path / "a.dcm", padded(pixels, cell), **elements, **color)
+            np.testing.assert_allclose(load(path), padded(inside, 0) / 4095, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("signed", "bits", "cell", "vr", "value"),
     [
-        (True, 16, -2000, "US", 63536),
-        (True, 12, -32768, "SS", -32768),  # outside of the 12 bits
-        (True, 12, -32768, "US", 32768),
+        (True, 12, -32768, "US", 32768),  # outside of the 12 bits
         (True, 12, -2048, "US", 2048),  # as 12 bits show it without a sign
         (False, 16, 63536, "SS", -2000),
-        (False, 12, 63536, "US", 63536),
         (False, 12, 4095, "SS", -1),
     ],
 )
@@ -436,21 +356,7 @@ def test_padding_of_another_sign(
     path = write_dicom(tmp_path / "a.dcm", stored, bits=bits, **offset)
     found = load(edited(path, {0x00280120: (vr, value)}))
     assert not found[:9].any()
-    expected = inside[9:] / 4095
-    if signed and bits == 16:
-        # the picture's range is that of its numbers, which are as many as 12 bits hold
-        expected = inside[9:] / inside[9:].max() * found[9:].max()
-    np.testing.assert_allclose(found[9:], expected, atol=1e-6)
-
-
-@pytest.mark.parametrize(("value", "limit", "black"), [(0, 3, 4), (3, 0, 4), (-4, 2, 3)])
-def test_ranges_of_padding(tmp_path: Path, value: int, limit: int, black: int) -> None:
-    numbers = GRAY12 // 2 + 100
-    numbers[:6] = np.arange(6)[:, None]
-    path = write_dicom(tmp_path / "a.dcm", numbers, bits=12)
-    found = load(edited(path, {0x00280120: ("SS", value), 0x00280121: ("SS", limit)}))
-    assert not found[:black].any()
-    assert found[black:6].min() > 0
+    np.testing.assert_allclose(found[9:], inside[9:] / 4095, atol=1e-6)
 
 
 def test_floating_point_numbers_and_their_padding(tmp_path: Path) -> None:
@@ -507,12 +413,18 @@ def test_every_codec_gives_the_stored_numbers(tmp_path: Path, codec: str) -> Non
     path = write_dicom(tmp_path / "a.dcm", stored, syntax, bits=bits, frame=data)
     found = load(path, scaling="none").astype(int)
     assert np.abs(found - stored).max() <= error
-    twin = write_dicom(tmp_path / "b.dcm", found.astype(stored.dtype), bits=bits)
-    np.testing.assert_array_equal(load(path), load(twin))
+    window: dict[str, Any] = {
+        "WindowCenter": int(-found.mean() / 2),
+        "WindowWidth": int(np.ptp(found) / 4),
+    }
+    for elements in ({}, {**MONO1, "RescaleSlope": "-0.5", **window}):
+        twin = write_dicom(tmp_path / "b.dcm", found.astype(stored.dtype), bits=bits, **elements)
+        path = write_dicom(tmp_path / "a.dcm", stored, syntax, bits, data, **elements)
+        np.testing.assert_array_equal(load(path), load(twin))
 
 
 @pytest.mark.usefixtures("_installed")
-@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("codec", ["baseline", "2000", "LS 12", "lossless"])
 def test_frames_that_are_cut_or_contradict_their_header_are_refused(
     tmp_path: Path, codec: str
 ) -> None:
@@ -528,40 +440,8 @@ def test_frames_that_are_cut_or_contradict_their_header_are_refused(
     for elements in contradictions:
         stated = {"bits": bits, "frame": data, **elements}
         refused(write_dicom(tmp_path / "a.dcm", stored, syntax, **stated))
-    for damaged in (data[: len(data) // 2], data[:8], bytes(100)):
+    for damaged in (data[: len(data) // 2], bytes(100)):
         refused(write_dicom(tmp_path / "a.dcm", stored, syntax, bits=bits, frame=damaged))
-
-
-@pytest.mark.usefixtures("_installed")
-def test_frames_as_other_writers_have_them(tmp_path: Path) -> None:
-    """A stray zero before the end, which CharLS refuses (#437; a file of DICOM's Working Group 4), and fragments."""
-    syntax, data, numbers, bits, _ = CODECS["LS 12"]
-    stray = data.rstrip(b"\0")[:-2] + b"\0\xff\xd9"
-    path = write_dicom(tmp_path / "a.dcm", numbers, syntax, bits=bits, frame=stray)
-    np.testing.assert_allclose(load(path), numbers / 4095, atol=1e-6)
-    dataset = pydicom.dcmread(path)
-    dataset.PixelData = pydicom.encaps.encapsulate([data], fragments_per_frame=3)
-    dataset.save_as(path)
-    np.testing.assert_allclose(load(path), numbers / 4095, atol=1e-6)
-
-
-@pytest.mark.usefixtures("_installed")
-@pytest.mark.parametrize(
-    "elements",
-    [
-        {**MONO1, "WindowCenter": 1500, "WindowWidth": 900},
-        {"RescaleSlope": "-0.5", "RescaleIntercept": 100, "WindowCenter": -700, "WindowWidth": 500},
-    ],
-)
-def test_the_rules_are_those_of_the_uncompressed_twin(
-    tmp_path: Path, elements: dict[str, Any]
-) -> None:
-    syntax, data, numbers, bits, _ = CODECS["LS 12"]
-    path = write_dicom(tmp_path / "a.dcm", numbers, syntax, bits=bits, frame=data, **elements)
-    twin = write_dicom(tmp_path / "b.dcm", numbers, bits=bits, **elements)
-    np.testing.assert_array_equal(load(path), load(twin))
-    for key in ("scaled_by", "photometric", "bits", "intensity_range"):
-        np.testing.assert_array_equal(metadata(path)[key], metadata(twin)[key])
 
 
 def test_a_frame_that_claims_a_huge_size_is_refused_undecoded(
@@ -576,16 +456,16 @@ def test_a_frame_that_claims_a_huge_size_is_refused_undecoded(
     assert "12000" in refused(path)
 
 
-@pytest.mark.parametrize("stated", [*PLAIN[:2], "1.2.840.113845.1.2.1", uid.RLELossless])
+@pytest.mark.parametrize("stated", [PLAIN[1], "1.2.840.113845.1.2.1", uid.RLELossless])
 def test_pixels_of_another_syntax_are_refused_by_its_name(tmp_path: Path, stated: str) -> None:
     syntax, data, numbers, bits, _ = CODECS["LS 12"]
-    # one is longer than plain numbers, whose length would show that they are not plain
-    for longer in (b"", bytes(2 * numbers.nbytes)):
-        path = write_dicom(tmp_path / "a.dcm", numbers, syntax, bits=bits, frame=data + longer)
-        even = len(syntax) + len(syntax) % 2
-        old, new = (text.encode().ljust(even, b"\0") for text in (syntax, stated))
-        path.write_bytes(path.read_bytes().replace(old, new, 1))
-        assert stated in refused(path)
+    # longer than plain numbers, whose length would show that they are not plain
+    longer = data + bytes(2 * numbers.nbytes)
+    path = write_dicom(tmp_path / "a.dcm", numbers, syntax, bits=bits, frame=longer)
+    even = len(syntax) + len(syntax) % 2
+    old, new = (text.encode().ljust(even, b"\0") for text in (syntax, stated))
+    path.write_bytes(path.read_bytes().replace(old, new, 1))
+    assert stated in refused(path)
 
 
 # ---- colors
@@ -596,10 +476,8 @@ SIZE = {"Rows": HEIGHT, "Columns": WIDTH}
 
 
 def load_colors(path: Path) -> np.ndarray:
-    """The picture as ``(H, W, 3)``, without a warning."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        image = LoadRadiograph(channels=3)(path)
+    """The picture as ``(H, W, 3)``."""
+    image = LoadRadiograph(channels=3)(path)
     return np.moveaxis(np.asarray(image), 0, -1)
 
 
@@ -622,13 +500,6 @@ def test_colors_are_kept_or_reduced_to_luma(tmp_path: Path, photometric: str, pl
         np.testing.assert_allclose(load(path), RGB @ [0.299, 0.587, 0.114] / 255, atol=2 / 255)
 
 
-@pytest.mark.parametrize("bits", [16, 12])
-def test_deep_colors_are_fractions_of_what_could_be_stored(tmp_path: Path, bits: int) -> None:
-    deep = RGB.astype(np.uint16) * 8
-    path = write_dicom(tmp_path / "a.dcm", deep, bits=bits, PhotometricInterpretation="RGB")
-    np.testing.assert_allclose(load_colors(path), deep / (2.0**bits - 1), atol=1e-6)
-
-
 def write_palette(
     path: Path, indices: np.ndarray, colors: np.ndarray, first: int = 0, **elements: Any
 ) -> Path:
@@ -641,8 +512,7 @@ def write_palette(
     return write_dicom(path, indices, **(lut | elements))
 
 
-@pytest.mark.parametrize("first", [0, 5])
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+@pytest.mark.parametrize(("first", "dtype"), [(0, np.uint8), (5, np.uint16)])
 @pytest.mark.parametrize("indices", [GRAY8 // 3, GRAY8.astype(np.uint16) * 2], ids=["8", "16"])
 def test_palettes_are_looked_up(
     tmp_path: Path, dtype: type, first: int, indices: np.ndarray
@@ -656,11 +526,32 @@ def test_palettes_are_looked_up(
         assert load(path).shape == GRAY8.shape
 
 
+@pytest.mark.parametrize("bits", [16, 12])
+def test_deep_colors_are_fractions_of_what_could_be_stored(tmp_path: Path, bits: int) -> None:
+    deep = RGB.astype(np.uint16) * 8
+    path = write_dicom(tmp_path / "a.dcm", deep, bits=bits, PhotometricInterpretation="RGB")
+    np.testing.assert_allclose(load_colors(path), deep / (2.0**bits - 1), atol=1e-6)
+
+
 @pytest.mark.parametrize("shift", [0, 8])
 def test_entries_of_8_bits_in_16(tmp_path: Path, shift: int) -> None:
     colors = np.random.default_rng(2).integers(0, 256, (256, 3)).astype(np.uint16)
     path = write_palette(tmp_path / "a.dcm", GRAY8, colors << shift, depth=8)
     np.testing.assert_allclose(load_colors(path), colors[GRAY8] / 255, atol=1.01 / 255)
+
+
+@pytest.mark.usefixtures("_installed")
+@pytest.mark.parametrize(("photometric", "interleave"), [("RGB", 0), ("RGB", 2), ("YBR_FULL", 1)])
+def test_colors_of_jpeg_ls(tmp_path: Path, photometric: str, interleave: int) -> None:
+    """PS3.5 A.4.3 allows all interleave modes."""
+    jpeg_ls = pytest.importorskip("jpeg_ls")
+    stored = RGB if photometric == "RGB" else to_ybr(RGB)
+    planes = stored if interleave else np.ascontiguousarray(np.moveaxis(stored, -1, 0))
+    data = bytes(jpeg_ls.encode_array(planes, interleave_mode=interleave))
+    elements = {"frame": data, "PhotometricInterpretation": photometric}
+    path = write_dicom(tmp_path / "a.dcm", stored, uid.JPEGLSLossless, **elements)
+    tolerance = 1e-6 if photometric == "RGB" else 2.01 / 255
+    np.testing.assert_allclose(load_colors(path), RGB / 255.0, atol=tolerance)
 
 
 @pytest.mark.parametrize(
@@ -682,27 +573,6 @@ def test_compressed_colors(
     np.testing.assert_allclose(load_colors(path), smooth / 255.0, atol=tolerance / 255)
 
 
-@pytest.mark.usefixtures("_installed")
-@pytest.mark.parametrize(("photometric", "interleave"), [("RGB", 0), ("RGB", 2), ("YBR_FULL", 1)])
-def test_colors_of_jpeg_ls(tmp_path: Path, photometric: str, interleave: int) -> None:
-    """PS3.5 A.4.3 allows all interleave modes."""
-    jpeg_ls = pytest.importorskip("jpeg_ls")
-    stored = RGB if photometric == "RGB" else to_ybr(RGB)
-    planes = stored if interleave else np.ascontiguousarray(np.moveaxis(stored, -1, 0))
-    data = bytes(jpeg_ls.encode_array(planes, interleave_mode=interleave))
-    elements = {"frame": data, "PhotometricInterpretation": photometric}
-    path = write_dicom(tmp_path / "a.dcm", stored, uid.JPEGLSLossless, **elements)
-    tolerance = 1e-6 if photometric == "RGB" else 2.01 / 255
-    np.testing.assert_allclose(load_colors(path), RGB / 255.0, atol=tolerance)
-
-
-def test_gray_is_repeated_and_labels_are_not_colored(tmp_path: Path) -> None:
-    path = write_dicom(tmp_path / "a.dcm", GRAY8, WindowCenter=100, WindowWidth=80, **MONO1)
-    assert np.array_equal(load_colors(path), np.repeat(load(path)[..., None], 3, axis=-1))
-    labels = LoadRadiograph(scaling="none", channels=3)(path)
-    assert np.array_equal(np.asarray(labels)[0], GRAY8)
-
-
 # ---- refusals
 
 
@@ -712,8 +582,6 @@ def test_gray_is_repeated_and_labels_are_not_colored(tmp_path: Path) -> None:
         (RGB, {"PhotometricInterpretation": "YBR_PARTIAL_422"}),
         (RGB, {"PhotometricInterpretation": "YBR_RCT"}),  # of JPEG 2000 alone
         (RGB, {"PhotometricInterpretation": "MONOCHROME2"}),
-        (GRAY8, {"PhotometricInterpretation": "RGB"}),
-        (RGB, {"PhotometricInterpretation": "RGB", "SamplesPerPixel": 4}),
         (RGB.astype(np.int16), {"PhotometricInterpretation": "RGB"}),  # black is not known
         (RGB.astype(np.uint16), {"PhotometricInterpretation": "YBR_FULL"}),
         (GRAY8, {"PhotometricInterpretation": "PALETTE COLOR"}),  # without one
@@ -727,8 +595,7 @@ def test_gray_is_repeated_and_labels_are_not_colored(tmp_path: Path) -> None:
 def test_what_is_no_radiograph_is_refused(
     tmp_path: Path, pixels: np.ndarray, elements: dict[str, Any]
 ) -> None:
-    for channels in (1, 3):
-        refused(write_dicom(tmp_path / "a.dcm", pixels, **elements), channels=channels)
+    refused(write_dicom(tmp_path / "a.dcm", pixels, **elements))
 
 
 @pytest.mark.filterwarnings("ignore:Invalid value for VR DS")

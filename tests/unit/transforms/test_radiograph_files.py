@@ -90,12 +90,10 @@ def test_versions_of_one_picture_agree(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
-@pytest.mark.parametrize("orientation", [1, 6])
-def test_jpeg_modes_and_orientations(tmp_path: Path, mode: str, orientation: int) -> None:
+def test_jpeg_modes_and_orientation(tmp_path: Path, mode: str) -> None:
     exif = Image.Exif()
-    exif[274] = orientation
-    stored = np.rot90(GRAY8, {1: 0, 3: 2, 6: 1, 8: 3}[orientation])
-    image = Image.fromarray(np.ascontiguousarray(stored)).convert(mode)
+    exif[274] = 6
+    image = Image.fromarray(np.ascontiguousarray(np.rot90(GRAY8))).convert(mode)
     image.save(tmp_path / "a.jpg", quality=98, exif=exif)
     assert np.abs(load(tmp_path / "a.jpg") - UNIT).max() < 8 / 255
 
@@ -147,7 +145,7 @@ def of_kind(kind: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("kind", ["u1", "i2", "u2", "f4"])
+@pytest.mark.parametrize("kind", ["u1", "u2"])
 def test_tiff_of_all_orientations(tmp_path: Path, kind: str, orientation: int) -> None:
     values, unit = of_kind(kind)
     path = write_tiff(tmp_path / "a.tif", values, orientation, photometric="minisblack")
@@ -157,9 +155,13 @@ def test_tiff_of_all_orientations(tmp_path: Path, kind: str, orientation: int) -
 @pytest.mark.parametrize("kind", ["u1", "i2", "u2", "i4", "u4", "u8", "f2", "f4", "f8"])
 def test_tiff_of_all_numbers(tmp_path: Path, kind: str) -> None:
     values, unit = of_kind(kind)
-    ways = itertools.product("<>", (None, "zlib"), (False, True), ("minisblack", "miniswhite"))
-    for byteorder, compression, bigtiff, photometric in ways:
-        options = {"byteorder": byteorder, "compression": compression, "bigtiff": bigtiff}
+    ways = itertools.product("<>", (None, "zlib"), ("minisblack", "miniswhite"))
+    for byteorder, compression, photometric in ways:
+        options = {
+            "byteorder": byteorder,
+            "compression": compression,
+            "bigtiff": compression is None,
+        }
         if photometric == "miniswhite" and kind[0] == "i":
             continue
         path = write_tiff(tmp_path / "a.tif", values, 7, photometric=photometric, **options)
@@ -173,11 +175,10 @@ def test_tiff_of_all_numbers(tmp_path: Path, kind: str) -> None:
 def test_tiff_colors(tmp_path: Path, kind: str, planes: str) -> None:
     largest = np.iinfo(kind).max
     colors = COLORS.astype(kind) * (largest // 255)
-    for byteorder, compression in itertools.product("<>", (None, "zlib")):
-        options = {"byteorder": byteorder, "compression": compression, "planarconfig": planes}
-        path = write_tiff(tmp_path / "a.tif", colors, 7, photometric="rgb", **options)
-        found = np.moveaxis(np.asarray(LoadRadiograph(channels=3)(path)), 0, -1)
-        np.testing.assert_allclose(found, colors / largest, atol=1e-6, err_msg=str(options))
+    options = {"compression": "zlib", "planarconfig": planes, "photometric": "rgb"}
+    path = write_tiff(tmp_path / "a.tif", colors, 7, **options)
+    found = np.moveaxis(np.asarray(LoadRadiograph(channels=3)(path)), 0, -1)
+    np.testing.assert_allclose(found, colors / largest, atol=1e-6)
 
 
 def test_what_pillow_alone_reads_keeps_its_numbers(tmp_path: Path) -> None:
@@ -191,29 +192,6 @@ def test_what_pillow_alone_reads_keeps_its_numbers(tmp_path: Path) -> None:
     np.testing.assert_allclose(load(path), UNIT, atol=1e-6)
 
 
-def test_signed_bytes_keep_their_signs(tmp_path: Path) -> None:
-    values = (GRAY8.astype(np.int16) - 128).astype(np.int8)
-    tifffile.imwrite(tmp_path / "a.tif", values)
-    np.testing.assert_array_equal(load(tmp_path / "a.tif", scaling="none"), values)
-
-
-@pytest.mark.parametrize("shift", [0, 2])
-def test_widest_integers(tmp_path: Path, shift: int) -> None:
-    """Nothing signed holds them: they became negative, or ended a run without the name of the file."""
-    ramp = np.linspace(0, 1, GRAY8.size).reshape(GRAY8.shape)
-    values = (ramp * 2.0**63).astype(np.uint64) * 2 - 2**10 * (shift == 0)
-    values = np.minimum(values, np.uint64(2**64 - 2**11)) >> np.uint64(shift)
-    values[0, 0] = 0
-    white = np.uint64(2**64 - 1) - values
-    tifffile.imwrite(tmp_path / "black.tif", values, photometric="minisblack")
-    tifffile.imwrite(tmp_path / "white.tif", white, photometric="miniswhite")
-    unit = values / 2.0**64
-    np.testing.assert_allclose(load(tmp_path / "black.tif"), unit * 2**shift, atol=1e-6)
-    # what fills no more than a quarter of the range is mirrored within its own, here the uppermost part of 64 bits
-    scale = 2**shift if shift < 2 else 1
-    np.testing.assert_allclose(load(tmp_path / "white.tif"), unit * scale, atol=1e-6)
-
-
 # ---- NIfTI
 
 
@@ -222,10 +200,8 @@ def test_widest_integers(tmp_path: Path, shift: int) -> None:
     [
         (GRAY16.T, np.diag([-1.0, -1, 1, 1])),
         (GRAY16.T, np.eye(4)),  # of a writer that knows no geometry
-        (GRAY16.T[:, :, None], np.diag([-1.0, -1, 1, 1])),
         (GRAY16.T[:, :, None, None], np.eye(4)),
         (GRAY16.T[:, None, ::-1], np.diag([-1.0, 1, 1, 1])),  # coronal: z runs upwards
-        (GRAY16.T[::-1, None, ::-1], np.eye(4)),
         (GRAY16.T[None, :, ::-1], np.diag([1.0, -1, 1, 1])),  # sagittal
     ],
 )
@@ -265,8 +241,9 @@ def test_nifti_of_all_signs_and_planes(
         np.testing.assert_allclose(affine @ [row, column, 0, 1], world, atol=1e-4)
 
 
-@pytest.mark.parametrize("place", [(0, 0), (1, 1), (2, 2), (0, 3)])
-@pytest.mark.parametrize("value", [np.nan, 0.0])
+@pytest.mark.parametrize(
+    ("place", "value"), [((0, 0), np.nan), ((1, 1), 0.0), ((2, 2), 0.0), ((0, 3), np.nan)]
+)
 def test_a_geometry_that_is_none_does_not_cost_the_picture(
     tmp_path: Path, place: tuple[int, int], value: float
 ) -> None:
@@ -291,12 +268,6 @@ def test_nifti_of_colors_slopes_and_byte_orders(tmp_path: Path) -> None:
     swapped = nib.Nifti1Image(GRAY16.T.astype(">u2"), np.eye(4), nib.Nifti1Header(endianness=">"))
     swapped.to_filename(tmp_path / "c.nii")
     np.testing.assert_array_equal(load(tmp_path / "c.nii", scaling="none"), GRAY16)
-
-
-@pytest.mark.parametrize("shape", [(40, 40, 2), (40, 40, 1, 3), (2, 40, 40), (40, 40, 3)])
-def test_volumes_are_refused(tmp_path: Path, shape: tuple[int, ...]) -> None:
-    nib.Nifti1Image(np.zeros(shape, np.float32), np.eye(4)).to_filename(tmp_path / "a.nii.gz")
-    assert " x ".join(map(str, shape)) in refused(tmp_path / "a.nii.gz")
 
 
 def test_damaged_nifti_is_refused(tmp_path: Path) -> None:
@@ -397,7 +368,9 @@ def test_geometry_of_itk_is_that_of_nifti(tmp_path: Path) -> None:
 
 def test_odd_planes_are_refused(tmp_path: Path) -> None:
     volume = np.zeros((2, HEIGHT, WIDTH), np.uint8)
+    nib.Nifti1Image(volume, np.eye(4)).to_filename(tmp_path / "a.nii.gz")
     paths = [
+        tmp_path / "a.nii.gz",
         write_meta(tmp_path / "a.mha", volume),
         write_nrrd(tmp_path / "a.nrrd", volume),
         write_meta(tmp_path / "b.mha", GRAY8, DimSize="60000 60000"),
@@ -419,7 +392,7 @@ def test_pixels_are_taken_from_no_other_place(tmp_path: Path, data: str) -> None
     header = path.read_bytes().partition(b"ElementDataFile")[0].decode()
     path.write_text(f"{header}ElementDataFile = {data.format(secret=secret)}\n")
     refused(path)
-    for name in ("data_file", "datafile", "byte_skip", "line_skip"):
+    for name in ("data_file", "byte_skip"):
         refused(write_nrrd(tmp_path / "sent" / "a.nrrd", GRAY8, **{name: str(secret)}))
     # a header that is longer than what is searched
     long = write_nrrd(tmp_path / "sent" / "b.nrrd", GRAY8, content="x" * 2**17)
@@ -465,7 +438,7 @@ def test_files_that_are_no_pictures(tmp_path: Path) -> None:
     path = tmp_path / "a"
     assert "does not exist" in refused(path)
     contents = [b"", b"<!DOCTYPE HTML><title>x</title>", b"version https://git-lfs", bytes(1000)]
-    contents += [bytes(128) + b"DICM", gzip.compress(b"x" * 1000), b"PK\x03\x04\x00"]
+    contents += [bytes(128) + b"DICM", gzip.compress(b"x" * 1000)]
     for content in contents:
         path.write_bytes(content)
         refused(path)
@@ -495,6 +468,18 @@ FILES: dict[str, Callable[[Path], Any]] = {
     "b.mha": lambda path: write_meta(path, GRAY16, compressed=True),
     "a.nrrd": lambda path: write_nrrd(path, GRAY16),
 }
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_damaged_compressed_metaimage_is_refused(tmp_path: Path, beside: bool) -> None:
+    """ITK returns what happened to be in memory."""
+    data = "a.raw" if beside else "LOCAL"
+    path = write_meta(tmp_path / "a.mhd", GRAY16, data, compressed=True)
+    written = tmp_path / "a.raw" if beside else path
+    content = bytearray(written.read_bytes())
+    content[-200] ^= 8
+    written.write_bytes(content)
+    refused(path)
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -12,9 +12,7 @@ import torch
 
 from monai_afire.transforms import (
     AnatPaste,
-    AnatPasted,
     CutPaste,
-    CutPasted,
     SynthLesionMask,
     SynthLesionMaskd,
 )
@@ -24,12 +22,13 @@ from monai_afire.transforms.lesion_synthesis.synth_lesion_mask import render_les
 from unit.transforms.images_and_lesions import chest, random_image
 
 ARRAY = [SynthLesionMask, AnatPaste, CutPaste]
-DICTIONARY = [SynthLesionMaskd, AnatPasted, CutPasted]
 
 
 @pytest.mark.parametrize("transform_type", ARRAY)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
-@pytest.mark.parametrize("shape", [(1, 64, 64), (3, 40, 56), (1, 9, 5)])
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [((1, 64, 64), torch.float16), ((3, 40, 56), torch.float32), ((1, 9, 5), torch.float64)],
+)
 def test_shapes_range_and_untouched_input(
     transform_type: type, shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
@@ -75,21 +74,8 @@ def test_transform_equals_batched_function() -> None:
     )
 
 
-@pytest.mark.parametrize("transform_type", DICTIONARY)
-def test_keys_share_one_draw(transform_type: type) -> None:
-    image = random_image(1, 32, 32)
-    transform = transform_type(
-        ["a", "b"], lesion_key=["la", "lb"], mask_key=["ma", "mb"]
-    ).set_random_state(seed=1)
-    output = transform({"a": image, "b": image.clone()})
-    assert torch.equal(output["la"], output["lb"])
-    assert torch.equal(output["ma"], output["mb"])
-    first = transform_type("a").set_random_state(seed=1)({"a": image})
-    assert torch.equal(first["lesion_image"], output["la"])
-
-
-@pytest.mark.parametrize("shape", [(64, 64), (50, 80)])
-def test_cut_paste_is_a_rectangle_of_the_image(shape: tuple[int, ...]) -> None:
+def test_cut_paste_is_a_rectangle_of_the_image() -> None:
+    shape = (50, 80)
     image = random_image(1, *shape)
     shares, ratios = [], []
     transform = CutPaste(num_masks=60, jitter=0.0).set_random_state(0)
@@ -111,6 +97,15 @@ def test_cut_paste_is_a_rectangle_of_the_image(shape: tuple[int, ...]) -> None:
     assert 2 < max(ratios) < 4
 
 
+def test_keys_share_one_draw() -> None:
+    image = random_image(1, 32, 32)
+    names: dict[str, Any] = {"lesion_key": ["la", "lb"], "mask_key": ["ma", "mb"]}
+    transform = SynthLesionMaskd(["a", "b"], **names).set_random_state(seed=1)
+    output = transform({"a": image, "b": image.clone()})
+    assert torch.equal(output["la"], output["lb"])
+    assert torch.equal(output["ma"], output["mb"])
+
+
 def test_cut_paste_jitter_scales_the_rectangle() -> None:
     image = torch.full((1, 32, 32), 0.5)
     lesion_images, maps = CutPaste(num_masks=50, jitter=0.2).set_random_state(0)(image)
@@ -119,19 +114,11 @@ def test_cut_paste_jitter_scales_the_rectangle() -> None:
     assert 0.58 < float(values.max()) <= 0.6
 
 
-def test_lungs_are_found() -> None:
-    image = chest()[0]
-    truth = image < 0.3
-    truth[:, :10] = truth[:, -10:] = False
-    lungs = segment_lungs(image)
-    assert int((lungs & truth).sum()) > 0.85 * int(truth.sum())
-    assert int((lungs & ~truth).sum()) < 0.1 * int(truth.sum())
-    assert not segment_lungs(torch.full((32, 32), 0.5)).any()
-
-
 def test_anat_paste_stays_in_the_lungs_and_is_soft() -> None:
     image = chest()
-    lungs = segment_lungs(image[0])
+    lungs, truth = segment_lungs(image[0]), image[0] < 0.3
+    truth[:, :10] = truth[:, -10:] = False
+    assert int((lungs ^ truth).sum()) < 0.15 * int(truth.sum())
     lesion_images, maps = AnatPaste(num_masks=40).set_random_state(0)(image)
     assert torch.all(maps[:, 0][:, ~lungs] == 0)
     assert torch.equal(lesion_images != image, (lesion_images != image) & (maps > 0))
@@ -141,15 +128,3 @@ def test_anat_paste_stays_in_the_lungs_and_is_soft() -> None:
     assert 5 < int(left.sum()) < 35
     brighter = (lesion_images - image).flatten(1).mean(1) > 0
     assert int(brighter.sum()) >= 38
-
-
-@pytest.mark.parametrize("transform_type", ARRAY)
-@pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
-def test_constant_images(transform_type: type, value: float) -> None:
-    lesion_images, maps = transform_type(num_masks=4).set_random_state(0)(
-        torch.full((1, 32, 32), value)
-    )
-    assert torch.isfinite(lesion_images).all()
-    assert torch.isfinite(maps).all()
-    if value in (0, 1) and transform_type is not CutPaste:
-        assert lesion_images.eq(value).all()

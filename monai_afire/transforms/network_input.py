@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Whole images at the size of a network's input."""
+"""Whole images at the size of a network's input, and what of an item goes into a batch."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from typing import Any
 
 import torch
 from monai.config import KeysCollection
-from monai.transforms import Resized
-from monai.utils import ensure_tuple_rep
+from monai.transforms import Compose, EnsureTyped, Resized, SelectItemsd
+from monai.utils import ensure_tuple, ensure_tuple_rep
 
 from monai_afire.transforms.radiograph_files import warn_about
 from monai_afire.utils.text import image_name
-
-__all__ = ["fit_images", "input_shape"]
 
 
 def fit_images(
@@ -41,10 +39,8 @@ def fit_images(
         >>> fit_images("image", 6)({"image": torch.rand(1, 8, 12)})["image"].shape
         torch.Size([1, 6, 6])
     """
-    shape = ensure_tuple_rep(size, 2)
-    return _CountingResized(
-        keys, shape, mode=mode, anti_aliasing=False, allow_missing_keys=allow_missing_keys
-    )
+    settings: Any = {"mode": mode, "allow_missing_keys": allow_missing_keys}
+    return _CountingResized(keys, ensure_tuple_rep(size, 2), anti_aliasing=False, **settings)
 
 
 class _CountingResized(Resized):
@@ -70,14 +66,37 @@ def _lost_channels(before: torch.Tensor, after: torch.Tensor) -> list[int]:
 
 def input_shape(channels: int, size: int | Sequence[int]) -> list[int]:
     """
-    Shape of one image as a network takes it.
-
-    Args:
-        channels: of the image.
-        size: rows and columns in pixels, or one number for both.
+    Shape of one image as a network takes it; ``size`` is rows and columns in pixels, or one number for both.
 
     Example:
         >>> input_shape(1, 96)
         [1, 96, 96]
     """
     return [channels, *ensure_tuple_rep(size, 2)]
+
+
+def select_tensors(
+    keys: Hashable | Sequence[Hashable],
+    others: Sequence[Hashable] = (),
+    allow_missing_keys: bool = False,
+) -> Compose:
+    """
+    MONAI's ``SelectItemsd`` and ``EnsureTyped``: plain tensors, and a few entries that stay as they are.
+
+    Args:
+        keys: entries that become tensors without metadata.
+        others: entries that are kept, such as "file".
+        allow_missing_keys: do not raise an error if a key is missing.
+
+    Example:
+        >>> item = {"image": [0.0, 1.0], "file": "chest.png", "note": "of no use"}
+        >>> select_tensors(["image"], others=["file"])(item)
+        {'image': tensor([0., 1.]), 'file': 'chest.png'}
+    """
+    kept = [*ensure_tuple(keys), *others]
+    return Compose(
+        [
+            SelectItemsd(kept, allow_missing_keys=allow_missing_keys),
+            EnsureTyped(keys, track_meta=False, allow_missing_keys=allow_missing_keys),
+        ]
+    )
