@@ -79,23 +79,12 @@ class PrepareLesionBatch(PrepareBatchExtraInput):
     ) -> None:
         super().__init__(extra_keys=["lesion_image", "lesion_mask"])
         self.lesions = {"backend": backend, **_options_of(lesions)}
-        self.seed = seed
-        self.state: torch.Tensor | None = None
-        self.generator: torch.Generator | None = None
+        self.manual_seed(seed)
 
     def manual_seed(self, seed: int) -> None:
         """Seed the lesions of the next batches, on whichever device they will be."""
         self.seed = seed
-        self.set_state(None)
-
-    def get_state(self) -> torch.Tensor | None:
-        """State of the random draws; None as long as there were none since the last seeding."""
-        return self.state if self.generator is None else self.generator.get_state()
-
-    def set_state(self, state: torch.Tensor | None) -> None:
-        """Restore a state of :meth:`get_state`; the next batch must be on the same kind of device."""
-        self.state = state
-        self.generator = None
+        self.generator: torch.Generator | None = None
 
     def __call__(
         self,
@@ -108,8 +97,6 @@ class PrepareLesionBatch(PrepareBatchExtraInput):
         image = batchdata[CommonKeys.IMAGE].to(device=device, non_blocking=non_blocking, **kwargs)
         if self.generator is None:
             self.generator = torch.Generator(image.device).manual_seed(self.seed)
-            if self.state is not None:
-                self.generator.set_state(self.state)
         lesion_image, lesion_mask = synth_lesion_masks(
             image, generator=self.generator, validate=image.device.type == "cpu", **self.lesions
         )

@@ -7,7 +7,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -33,24 +32,21 @@ class KNNProbe:
     """
     Evaluate frozen features after every few epochs, by the labels of each image's nearest neighbors.
 
-    The mean AUC over the labels goes to ``engine.state.metrics[name]`` and to the log. Nothing is trained, and the run
-    goes on as if there were no probe: mode of the network and random state are restored. See
-    :func:`monai_afire.metrics.knn_predict` for the vote.
+    The features are the mean tokens of the encoder, or of the teacher's, if there is one. The mean AUC over the labels
+    of :func:`monai_afire.metrics.knn_predict` goes to ``engine.state.metrics["knn_auc"]`` and to the log. Nothing is
+    trained, and the run goes on as if there were no probe: mode of the network and random state are restored.
 
     Attach it to a trainer, before the handlers that write its metrics. The batches are dictionaries with "image"
-    ``(B, C, H, W)`` and "label" ``(B, K)``, 1, 0, -1 (uncertain) or NaN (missing); ``(B,)`` is one label. Give loaders
-    of their own, whose transforms are not random. Under distributed training each process computes the same figure.
+    ``(B, C, H, W)`` and "label" ``(B, K)`` or ``(B,)``: 1, 0, and -1 (uncertain) or NaN (missing), which do not count.
+    Give loaders of their own, whose transforms are not random. Under distributed training each process computes the
+    same figure.
 
     Args:
         network: the network that is trained, unwrapped (neither compiled nor ``DistributedDataParallel``).
         train_batches: loader of the images that vote.
         test_batches: loader of the images to classify.
-        features: called with network and images for features ``(B, D)``; None for :func:`mean_token`.
         num_neighbors: how many vote.
-        temperature: the smaller, the more the nearest count.
         interval: probe after every so many epochs.
-        name: of the metric.
-        uncertain: what the label -1 counts as, see ``resolve_uncertain``.
 
     Example:
         >>> network, labels = nn.ModuleDict({"encoder": nn.Identity()}), torch.tensor([[0.0], [0.0], [1.0], [1.0]])
@@ -64,12 +60,8 @@ class KNNProbe:
     network: nn.Module
     train_batches: Batches
     test_batches: Batches
-    features: Callable[[nn.Module, torch.Tensor], torch.Tensor] | None = None
     num_neighbors: int = 20
-    temperature: float = 0.07
     interval: int = 1
-    name: str = "knn_auc"
-    uncertain: str = "ignore"
 
     def attach(self, engine: Engine) -> None:
         """Register with a trainer."""
@@ -79,21 +71,19 @@ class KNNProbe:
         """Probe the network as it is now."""
         with unchanged_random_state(), eval_mode(self.network), torch.no_grad():
             auc = self.evaluate()
-        engine.state.metrics[self.name] = auc
+        engine.state.metrics["knn_auc"] = auc
         if not global_rank():
-            logger.info("epoch %d: %s %.4f", engine.state.epoch, self.name, auc)
+            logger.info(f"epoch {engine.state.epoch}: knn_auc {auc:.4f}")
 
     def evaluate(self) -> float:
         """Mean AUC in [0, 1]; NaN when no label has both values, or the features are not finite."""
         train_features, train_labels = self._extract(self.train_batches, "train_batches")
         features, labels = self._extract(self.test_batches, "test_batches")
         if not (train_features.isfinite().all() and features.isfinite().all()):
-            logger.warning("%s: the features are not finite, the network has diverged", self.name)
+            logger.warning("knn_auc: the features are not finite, the network has diverged")
             return float("nan")
         votes = train_labels.to(train_features.device)
-        probabilities = knn_predict(
-            train_features, votes, features, self.num_neighbors, self.temperature
-        ).cpu()
+        probabilities = knn_predict(train_features, votes, features, self.num_neighbors).cpu()
         # a label that no training image has gets no vote
         return mean_auc(
             labels.where(~probabilities.isnan(), torch.nan), probabilities.nan_to_num(0.0)
@@ -101,8 +91,13 @@ class KNNProbe:
 
     def _extract(self, batches: Batches, name: str) -> tuple[torch.Tensor, torch.Tensor]:
         device = next((each.device for each in self.network.parameters()), torch.device("cpu"))
-        features = partial(self.features or mean_token, self.network)
-        return labeled_features(features, batches, device, name, self.uncertain)
+        return labeled_features(self.mean_token, batches, device, name)
+
+    def mean_token(self, images: torch.Tensor) -> torch.Tensor:
+        """Features ``(B, D)`` of images: the teacher's, which is the better encoder, where there is one."""
+        parts = dict(self.network.named_children())
+        encoder = parts["teacher_encoder"] if "teacher_encoder" in parts else parts["encoder"]
+        return encoder(images).mean(1)
 
 
 def labeled_features(
@@ -110,7 +105,7 @@ def labeled_features(
     batches: Batches,
     device: torch.device,
     name: str,
-    uncertain: str,
+    uncertain: str = "ignore",
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Features of all batches on their device, and labels without uncertain ones on the CPU."""
     features, labels = [], []
@@ -124,10 +119,3 @@ def labeled_features(
         of_batch = convert_to_tensor(batch[CommonKeys.LABEL], track_meta=False)
         labels.append(of_batch.cpu().reshape(len(of_batch), -1))
     return torch.cat(features), resolve_uncertain(torch.cat(labels), uncertain)
-
-
-def mean_token(network: nn.Module, images: torch.Tensor) -> torch.Tensor:
-    """The mean token ``(B, D)`` of a network's encoder; of the teacher's, where there is one: it is the better one."""
-    parts = dict(network.named_children())
-    encoder = parts["teacher_encoder"] if "teacher_encoder" in parts else parts["encoder"]
-    return encoder(images).mean(1)

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from ignite.engine import Engine, Events
 from monai.data.utils import set_rnd
-from torch.utils.data import Dataset
 
 from monai_afire.utils.device import accelerator_kind
 from monai_afire.utils.distributed import global_rank
@@ -33,14 +32,11 @@ class EpochSeed:
 
     Args:
         seed: the run's seed.
-        dataset: data set whose random transforms are seeded, for loaders without workers; None for that of the engine's
-            loader.
         generators: objects with ``manual_seed``, e.g. ``torch.Generator``.
         constant: True draws the same in every epoch and on every rank, for validation.
     """
 
     seed: int = 0
-    dataset: Dataset | None = None
     generators: Sequence[torch.Generator] = ()
     constant: bool = False
 
@@ -61,8 +57,7 @@ class EpochSeed:
         torch.manual_seed(value)
         for generator, generator_value in zip(self.generators, generator_values, strict=True):
             generator.manual_seed(generator_value)
-        loader = engine.state.dataloader
-        dataset = getattr(loader, "dataset", None) if self.dataset is None else self.dataset
+        dataset = getattr(engine.state.dataloader, "dataset", None)
         if dataset is not None:
             set_rnd(dataset, seed=value)
 

@@ -9,9 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 from ignite.engine import Engine, Events
 from numpy.typing import NDArray
 from torch import nn
@@ -19,15 +17,12 @@ from torch import nn
 from monai_afire.handlers.feature_probe import labeled_features
 from monai_afire.handlers.random_state import unchanged_random_state
 from monai_afire.metrics.linear_probe import fit_linear_probe
-from monai_afire.metrics.principal_components import pixel_components
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.utils.distributed import all_gather_object
 from monai_afire.utils.eval_mode import eval_mode
 from monai_afire.utils.uncertain_labels import check_label_kind
 
 logger = logging.getLogger(__name__)
-
-_PIXELS_PER_AXIS = 32
 
 
 @dataclass(eq=False, repr=False)
@@ -37,8 +32,7 @@ class HeadWarmStart:
 
     Fine-tuning then starts at the linear probe (Kumar et al., ICLR 2022): random gradients of a new head do not harm
     the encoder, and rare findings start at their frequency instead of 0.5. The handler validates the probe before the
-    first epoch, so the saved model cannot be worse than the probe on validation. The log also has the validation AUC of
-    a logistic regression on the pixels alone: an encoder that is no better has learned nothing that these labels need.
+    first epoch, so the saved model cannot be worse than the probe on validation.
 
     Attach it to the trainer. A resumed run is left as it is. Under distributed training each process fits the same
     head, on all images.
@@ -48,18 +42,16 @@ class HeadWarmStart:
         train_batches: loader of the training images without random transforms: "image" and "label" ``(B, K)``.
         val_batches: loader of the validation images, which choose the penalty; None for that of the validator.
         validator: run once after the head is set; None for no validation.
-        label_kind: "multilabel" or "multiclass"; None for that of the network.
         uncertain: what the label -1 counts as, see ``resolve_uncertain``.
 
     Raises:
-        ValueError: for an unknown kind of labels, or a network without feature standardization.
+        ValueError: for a network without feature standardization, or no validation images.
     """
 
     network: TransferClassifier
     train_batches: Iterable[Mapping[str, Any]]
     val_batches: Iterable[Mapping[str, Any]] | None = None
     validator: Engine | None = None
-    label_kind: str | None = None
     uncertain: str = "ignore"
 
     def __post_init__(self) -> None:
@@ -69,8 +61,7 @@ class HeadWarmStart:
         if validation is None:
             raise ValueError("a warm start needs validation images: give val_batches or validator")
         self.validation: Iterable[Mapping[str, Any]] = validation
-        self.kind = self.label_kind or self.network.label_kind
-        check_label_kind(self.kind, uncertain=self.uncertain)
+        check_label_kind(self.network.label_kind, uncertain=self.uncertain)
         if isinstance(self.network.standardize, nn.Identity):
             raise ValueError(
                 "a warm start needs standardize_features: set it to true, or disable warm_start"
@@ -94,22 +85,12 @@ class HeadWarmStart:
     def fit(self) -> None:
         """Fit the head on the features as they are now."""
         with eval_mode(self.network):
-            training, train_pixels, labels = self._extract(self.train_batches, "train_batches")
-            validation, val_pixels, val_labels = self._extract(self.validation, "val_batches")
-        components = pixel_components(
-            np.concatenate([train_pixels, val_pixels]), np.arange(len(labels))
-        )
-        pixels = np.split(components, [len(labels)])
-        fits = [
-            (training, labels, validation, val_labels),
-            (pixels[0], labels, pixels[1], val_labels),
-        ]
+            training = self._features(self.train_batches, "train_batches")
+            validation = self._features(self.validation, "val_batches")
+        probe = fit_linear_probe(*training, *validation, label_kind=self.network.label_kind)
         # one process's probe for all, as rounding differs between machines
-        probe, plain = all_gather_object(
-            [fit_linear_probe(*fit, label_kind=self.kind) for fit in fits]
-        )[0]
-        aucs = f"encoder {probe.validation_auc:.4f}, pixels alone {plain.validation_auc:.4f}"
-        logger.info(f"linear probe, validation AUC: {aucs}; fine-tuning starts at the encoder's")
+        probe = all_gather_object(probe)[0]
+        logger.info(f"linear probe of the encoder, validation AUC: {probe.validation_auc:.4f}")
         # only now: several GPUs exchange it for one that they share
         norm: Any = self.network.standardize
         deviation = torch.from_numpy(probe.deviation)
@@ -121,21 +102,10 @@ class HeadWarmStart:
         self.network.classifier.weight.copy_(torch.from_numpy(probe.weight) * scale)
         self.network.classifier.bias.copy_(torch.from_numpy(probe.bias))
 
-    def _extract(
-        self, batches: Iterable[Mapping[str, Any]], name: str
-    ) -> tuple[NDArray, NDArray, NDArray]:
-        """Features ``(M, D)``, pixels of the reduced images and labels ``(M, K)`` of all batches."""
-        device, width = self.network.classifier.weight.device, self.network.classifier.in_features
-
-        def features(images: torch.Tensor) -> torch.Tensor:
-            return torch.cat([self.network.features(images).float(), _reduced(images)], dim=1)
-
-        found, labels = labeled_features(features, batches, device, name, self.uncertain)
-        values = found.cpu().numpy()
-        return values[:, :width], values[:, width:], labels.numpy()
-
-
-def _reduced(images: torch.Tensor) -> torch.Tensor:
-    """Pixels ``(B, P)`` of images of at most 32 pixels along each axis."""
-    size = [min(side, _PIXELS_PER_AXIS) for side in images.shape[2:]]
-    return F.interpolate(images.float(), size=size, mode="area").flatten(1)
+    def _features(self, batches: Iterable[Mapping[str, Any]], name: str) -> tuple[NDArray, NDArray]:
+        """Features ``(M, D)`` and labels ``(M, K)`` of all batches."""
+        device = self.network.classifier.weight.device
+        features, labels = labeled_features(
+            self.network.features, batches, device, name, self.uncertain
+        )
+        return features.float().cpu().numpy(), labels.numpy()

@@ -32,21 +32,6 @@ def default_device() -> torch.device:
     return torch.device(accelerator_kind() or "cpu")
 
 
-def chosen_device(name: str) -> torch.device:
-    """The device of this name, made the current one, whose events and random states PyTorch uses."""
-    device = torch.device(name)
-    if device.type != "cpu" and device.index is not None:
-        torch.accelerator.set_device_index(device.index)
-    return device
-
-
-def device_count(kind: str) -> int:
-    """Number of devices of a kind that this process can use."""
-    if kind == "cpu":
-        return 1
-    return torch.accelerator.device_count() if kind == accelerator_kind() else 0
-
-
 def default_num_workers(device: torch.device | str) -> int:
     """Loader processes that keep a device busy: one per core for a GPU, at most 8; none for a CPU, which is busy."""
     return min(8, os.cpu_count() or 1) if torch.device(device).type != "cpu" else 0

@@ -21,12 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from monai_afire.utils.device import (
-    chosen_device,
-    default_device,
-    device_count,
-    distributed_backend,
-)
+from monai_afire.utils.device import default_device, distributed_backend
 
 # the main rank may have hundreds of phantoms to draw, or a large data set to cache, while the others wait
 LONGEST_WAIT = timedelta(hours=2)
@@ -59,7 +54,7 @@ def run_device() -> torch.device:
         return device
     if distributed_backend(device) == "gloo":
         return torch.device("cpu")
-    local_rank, count = int(os.environ["LOCAL_RANK"]), device_count(device.type)
+    local_rank, count = int(os.environ["LOCAL_RANK"]), torch.accelerator.device_count()
     if local_rank >= count:
         found = f"process {local_rank} of this machine has no GPU, there are {count}"
         raise RuntimeError(f"{found}: start one process per GPU with --nproc_per_node")
@@ -81,7 +76,9 @@ def join_process_group(device: torch.device | str) -> None:
     Args:
         device: of this process, see :func:`run_device`.
     """
-    device = chosen_device(str(device))
+    device = torch.device(device)
+    if device.type != "cpu" and device.index is not None:
+        torch.accelerator.set_device_index(device.index)  # whose events and random states are used
     torch.set_float32_matmul_precision("medium" if device.type == "cpu" else "high")
     if not is_launched() or dist.is_initialized():
         return

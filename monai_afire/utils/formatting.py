@@ -5,18 +5,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
-
-from monai_afire.utils.nested import map_nested
 
 
 def json_safe(value: Any) -> Any:
-    """Turn values into what JSON can hold."""
-    return map_nested(_json_value, value)
-
-
-def _json_value(value: Any) -> Any:
-    """Of an array or tensor its numbers, None for NaN and infinity."""
+    """What JSON can hold: the numbers of arrays and tensors, texts as keys, None for NaN and infinity."""
+    if isinstance(value, Mapping):
+        return {str(name): json_safe(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [json_safe(each) for each in value]
     if hasattr(value, "tolist"):
         return json_safe(value.tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -115,7 +115,6 @@ def test_the_suite_in_miniature(repository_root: Path, tmp_path: Path) -> None:
     words = ["--minutes", "5", "--out", str(tmp_path / "out"), "--size", "tiny", "--device", "cpu"]
     words += [
         "--ways",
-        "naive",
         "eager",
         "--stage",
         "speed",
@@ -136,13 +135,10 @@ def test_the_suite_in_miniature(repository_root: Path, tmp_path: Path) -> None:
     )
     assert result.returncode == 0, result.stderr[-3000:]
     found = json.loads((tmp_path / "out" / "results.json").read_text())
-    for method in ("afire", "peac", "ace"):
-        for way in ("naive", "eager"):
-            row = found["steps"][f"{method}, tiny, {way}"]
-            assert row["images/s"] * row["s/step"] == pytest.approx(row["batch"], rel=0.02)
-            assert {"MFU", "GiB", "shares", "loader processes needed"} < set(row)
-    assert {"mae, tiny, eager", "dino, tiny, eager"} < set(found["steps"])
-    assert "mae, tiny, naive" not in found["steps"], "there is no slow way"
+    assert len(found["steps"]) == 5
+    for row in found["steps"].values():
+        assert row["images/s"] * row["s/step"] == pytest.approx(row["batch"], rel=0.02)
+        assert {"MFU", "GiB", "shares", "loader processes needed"} < set(row)
     for way in ("float32", "bfloat16", "float32, torch.export", "float32, ONNX"):
         assert found["inference"][way]["images/s"] > 0
     assert set(found["parts"]) == {

@@ -7,9 +7,6 @@ from __future__ import annotations
 import os
 import runpy
 import shutil
-import subprocess
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,14 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 from conftest import REPOSITORY_ROOT
-from imported_processes import run_python
 from monai.bundle import ConfigParser
 from PIL import Image
 
-from integration.tiny_runs import CONFIGS, ENCODER, TINY_NETWORKS, copied, words_of
+from integration.tiny_runs import CONFIGS, ENCODER, TINY_NETWORKS, copied
 from monai_afire.detection import AnomalyDetector
-
-TINY_ENCODER = ENCODER
 
 TINY = {
     **ENCODER,
@@ -59,23 +53,10 @@ def packaging() -> SimpleNamespace:
     return SimpleNamespace(**runpy.run_path(str(REPOSITORY_ROOT / "bundles/ci/package.py")))
 
 
-def command(config: str, overrides: Mapping[str, Any]) -> list[str]:
-    """The command line of a bundle run."""
-    start = [sys.executable, "-m", "monai.bundle", "run", "--config_file", config]
-    return [*start, *words_of(overrides)]
-
-
 def environment() -> dict[str, str]:
     """Environment in which the package is found without being installed."""
     path = os.pathsep.join(filter(None, [str(REPOSITORY_ROOT), os.environ.get("PYTHONPATH")]))
     return {**os.environ, "PYTHONPATH": path}
-
-
-def run_bundle(
-    folder: Path, config: str, overrides: Mapping[str, Any], timeout: int = 1800
-) -> subprocess.CompletedProcess:
-    """Run to the end and return what was printed."""
-    return run_python(command(config, overrides)[1:], folder, environment(), timeout)
 
 
 def all_messages(error: BaseException | None) -> str:

@@ -29,13 +29,6 @@ FIT = (*ADAPT, "fit_encoder")
 RUN = {**ONE_MACHINE, "batch_size": 4}
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder in which each test starts."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.fixture
 def pretrained() -> str:
     """File of a network that was not trained."""

@@ -8,7 +8,6 @@ import logging
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,13 +71,6 @@ def cuda_refuses_to_wait() -> Iterator[None]:
         yield
     finally:
         torch.cuda.set_sync_debug_mode("default")
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder in which each test starts."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def bundle_parser(method: str, *overlays: str, **overrides: Any) -> ConfigParser:

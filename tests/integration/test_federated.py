@@ -42,11 +42,8 @@ def joined(folder: Path) -> MonaiAlgo:
 
 
 @pytest.mark.slow
-def test_rounds_go_on_where_the_one_before_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    client = joined(tmp_path)
+def test_rounds_go_on_where_the_one_before_stopped(folder: Path) -> None:
+    client = joined(folder)
     epochs, rates, sent = [], [], [client.get_weights().weights]
     for _ in range(NUM_ROUNDS):
         weights = {name: value.clone() for name, value in sent[-1].items()}
@@ -64,4 +61,4 @@ def test_rounds_go_on_where_the_one_before_stopped(
     saved = client.get_weights({ExtraItems.MODEL_TYPE: ModelType.FINAL_MODEL}).weights
     assert saved.keys() == sent[-1].keys()
     client.finalize()
-    assert {path.name for path in tmp_path.iterdir()} == {"bundles"}
+    assert {path.name for path in folder.iterdir()} == {"bundles"}

@@ -40,13 +40,6 @@ SIZES = {"hidden_size": 24, "num_layers": 3, "num_heads": 4}
 BATCH = {"image": torch.rand(4, 1, 128, 128), "label": torch.tensor([[0.0], [0.0], [0.0], [1.0]])}
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder in which each test starts."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def start(bundle: str, *overlays: str, **settings: Any) -> ConfigParser:
     """A fine-tuning whose network can be built without data."""
     parser = config(bundle, "train", *overlays, class_names=["one"])
@@ -104,8 +97,6 @@ def test_a_detector_has_the_encoder_and_the_images_of_its_file() -> None:
     ("name", "value"),
     [
         ("encoder_def::num_layers", 5),
-        ("encoder_def::hidden_size", 192),
-        ("encoder_def::num_heads", 6),
         ("encoder_def::patch", 8),
         ("encoder", "residual"),
     ],
@@ -233,18 +224,10 @@ def test_the_recipe_can_be_chosen_as_a_whole_or_in_part() -> None:
     assert recipe(start(CLASSIFICATION, **own)) == (0.1, 0.5**5, 6, False)
 
 
-@pytest.mark.parametrize("name", ["hidden_size", "num_layers", "use_checkpoint"])
-def test_what_is_for_a_vit_is_not_ignored(name: str) -> None:
+def test_what_is_for_a_vit_is_not_ignored() -> None:
     with pytest.raises(RuntimeError) as refusal:
-        encoder_of("radiograph_segmentation", **{f"encoder_def::{name}": 2})
-    assert name in all_messages(refusal.value)
-
-
-@pytest.mark.parametrize("method", [name for name in PRE_TRAINING if name != "mae"])
-def test_pre_training_starts_from_a_vit(method: str) -> None:
-    encoder = config(method, "train").get_parsed_content("encoder_def")
-    assert isinstance(encoder, ViTEncoder)
-    assert (encoder.hidden_size, len(encoder.blocks), encoder.patch_size) == (192, 5, (16, 16))
+        encoder_of("radiograph_segmentation", **{"encoder_def::hidden_size": 2})
+    assert "hidden_size" in all_messages(refusal.value)
 
 
 # --- what it learned to tell apart
@@ -331,10 +314,8 @@ def test_missing_uncertain_and_one_sided_labels() -> None:
 @pytest.mark.parametrize(
     ("labels", "settings", "words"),
     [
-        ([[0, 2]] * 12, {"num_classes": 2}, "2"),
         ([[0, 1, 1]] * 12, {"num_classes": 2}, "image_"),
         ([3] * 12, {"label_kind": "multiclass", "num_classes": 3}, "image_"),
-        ([1] * 12, {"label_kind": "softmax", "num_classes": 3}, "label_kind"),
         ([1] * 12, {"label_key": "finding"}, "finding"),
     ],
 )

@@ -14,7 +14,7 @@ import torch
 from monai.bundle import ConfigWorkflow
 
 from integration.bundle_runs import all_messages, config, new_detector, new_network, write_images
-from integration.tiny_runs import BUNDLES, CONFIGS, FINE_TUNING, run_workflow
+from integration.tiny_runs import BUNDLES, CONFIGS, FINE_TUNING, in_fast_suite, run_workflow
 from monai_afire.detection import AnomalyDetector
 from monai_afire.networks import ModelFile, TransferClassifier, UPerNet, ViTEncoder, save_network
 
@@ -24,13 +24,6 @@ PHANTOM = {
     "phantom::seed": 0,
     "device": "cpu",
 }
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder in which each test starts."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def infer(bundle: str, *overlays: str, **options: Any) -> ConfigWorkflow:
@@ -51,10 +44,6 @@ def tables(folder: str) -> dict[str, str]:
     paths = [path for path in Path(folder).glob("*.csv") if path.name != "rejected.csv"]
     assert paths
     return {path.name: path.read_text(encoding="utf-8") for path in paths}
-
-
-def in_fast_suite(*fast: str) -> list[Any]:
-    return [b if b in fast else pytest.param(b, marks=pytest.mark.slow) for b in BUNDLES]
 
 
 @pytest.mark.parametrize("bundle", in_fast_suite("ace"))

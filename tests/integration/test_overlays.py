@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,17 +53,11 @@ SIZES: dict[tuple[str, str], dict[str, Any]] = {
 ABLATES = {"ace": {"without_augmentation": ["paper_vit"]}}
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder in which each test starts."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def raw(bundle: str, name: str) -> dict[str, Any]:
     return ConfigParser.load_config_file(str(CONFIGS[bundle] / f"{name}.json"))
 
 
+@cache
 def base(bundle: str, overlay: str) -> str:
     """The config that an overlay changes: training, unless it changes parts that inference alone has."""
     changed = {key.rsplit("::", 1)[0] for key in raw(bundle, overlay) if "::" in key}

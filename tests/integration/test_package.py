@@ -14,6 +14,7 @@ import torch
 from monai.bundle import ckpt_export, load
 
 from integration.bundle_runs import REPOSITORY_ROOT, copy_bundles, packaging
+from integration.tiny_runs import in_fast_suite
 from monai_afire.networks import ModelFile
 
 BUNDLES = REPOSITORY_ROOT / "bundles"
@@ -22,9 +23,9 @@ ZOO_NAMES = packaging().ZOO_NAMES
 
 
 @pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(copy_bundles(tmp_path))
-    return tmp_path
+def workspace(folder: Path) -> Path:
+    """A clone's bundles in the folder in which the test starts."""
+    return copy_bundles(folder)
 
 
 def with_weights(bundle: str) -> Path:
@@ -55,7 +56,7 @@ def test_the_copy_has_the_paths_of_the_zoo(
         packaging().main([str(bundle), "zoo"])
 
 
-@pytest.mark.parametrize("bundle", ZOO_NAMES)
+@pytest.mark.parametrize("bundle", in_fast_suite("mae"))
 def test_the_zoo_takes_the_bundle(bundle: str) -> None:
     packaging().check_bundle(BUNDLES / bundle, SCHEMA)
 
@@ -70,10 +71,7 @@ def test_a_network_unlike_its_metadata_is_refused(workspace: Path) -> None:
         packaging().check_bundle(bundle, SCHEMA)
 
 
-def test_monai_loads_and_exports_the_network(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_monai_loads_and_exports_the_network() -> None:
     name, folder = "radiograph_classification", Path("bundles/radiograph_classification")
     packaging().copy_bundle(BUNDLES / name, folder)
     network = load(name, bundle_dir="bundles", source="github", workflow_type="inference")
@@ -104,15 +102,12 @@ def test_every_bundle_has_a_test_for_the_zoo() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bundle", ZOO_NAMES)
-def test_unit_test_of_a_bundle(
-    bundle: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unit_test_of_a_bundle(bundle: str, folder: Path) -> None:
     """In a folder that is laid out like a clone of the zoo."""
     ignore = shutil.ignore_patterns("checkpoint*.pt", "output", "data", "__pycache__")
-    copy = tmp_path / "models" / ZOO_NAMES[bundle]
+    copy = folder / "models" / ZOO_NAMES[bundle]
     shutil.copytree(BUNDLES / bundle, copy, ignore=ignore)
     before = sorted(copy.rglob("*"))
-    monkeypatch.chdir(tmp_path)
     precision = torch.get_float32_matmul_precision()
     pattern = f"test_{ZOO_NAMES[bundle]}.py"
     found = unittest.TestLoader().discover(str(BUNDLES / "ci/unit_tests"), pattern)

@@ -104,11 +104,8 @@ def test_the_classifier_tells_twelve_findings() -> None:
     assert file.build().eval()(torch.rand(1, file.channels, size, size)).shape == (1, 12)
 
 
-def test_the_detector_is_ready_and_exported_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_detector_is_ready_and_exported_as_it_is() -> None:
     """The file has no teacher, so that loading it as a checkpoint would fail."""
-    monkeypatch.chdir(tmp_path)
     assert torch.isfinite(
         load_detector(find_weights("released", "anomaly detector")).thresholds
     ).all()
@@ -135,8 +132,7 @@ def test_demo_weights_are_of_the_task_of_the_bundle(bundle: str) -> None:
 
 
 @pytest.mark.slow
-def test_noise_is_not_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_noise_is_not_judged() -> None:
     write_images(Path("images"), 3, size=96)
     run_workflow("afire", "inference", dataset_dir="images", output_dir="out", device="cpu")
     with Path("out/worklist.csv").open(encoding="utf-8") as file:

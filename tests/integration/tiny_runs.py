@@ -82,6 +82,14 @@ PHANTOM = {
 TIMEOUT = 600  # seconds until a process that hangs is ended
 
 
+def in_fast_suite(*bundles: str) -> list[Any]:
+    """All bundles, of which these few are tested each time."""
+    return [
+        bundle if bundle in bundles else pytest.param(bundle, marks=pytest.mark.slow)
+        for bundle in BUNDLES
+    ]
+
+
 def tiny(bundle: str, **options: Any) -> dict[str, Any]:
     """Options of a tiny training of a bundle."""
     return {
@@ -201,9 +209,9 @@ def monai_command(bundle: str, options: Mapping[str, Any]) -> list[str]:
     return ["-m", "monai.bundle", "run", *config, *words_of(options)]
 
 
-def own_command(bundle: str, options: Mapping[str, Any], config: str = "train") -> list[str]:
+def own_command(bundle: str, options: Mapping[str, Any]) -> list[str]:
     """A training by this package's command, without the interpreter."""
-    return ["-m", "monai_afire_cli", "run", bundle, config, *words_of(options)]
+    return ["-m", "monai_afire_cli", "run", bundle, "train", *words_of(options)]
 
 
 COMMANDS = {"monai.bundle": monai_command, "monai_afire_cli": own_command}

@@ -17,8 +17,8 @@ import torch.distributed as dist
 from integration.bundle_runs import write_images
 from integration.distributed.two_ranks import needs_gloo
 from integration.tiny_runs import (
-    BUNDLES,
     TIMEOUT,
+    in_fast_suite,
     monai_command,
     run,
     run_workflow,
@@ -27,13 +27,6 @@ from integration.tiny_runs import (
 from monai_afire.utils import destroy_process_group
 
 pytestmark = needs_gloo
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder in which each test starts."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture
@@ -57,10 +50,7 @@ def train(bundle: str) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.usefixtures("only_rank")
-@pytest.mark.parametrize(
-    "bundle",
-    ["mae", *(pytest.param(each, marks=pytest.mark.slow) for each in BUNDLES if each != "mae")],
-)
+@pytest.mark.parametrize("bundle", in_fast_suite("mae"))
 def test_a_launched_process_joins_its_group(bundle: str) -> None:
     weights = train(bundle)
     # a finding without a positive among so few validation images has no threshold

@@ -5,8 +5,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +14,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from apps.compare.test_compared_encoders import counting
-from imported_processes import start_ranks
+from imported_processes import run_python, start_ranks
 
 from integration.bundle_runs import environment, write_images
 from integration.distributed.two_ranks import needs_gloo
@@ -27,7 +25,7 @@ from monai_afire.transforms import LoadRadiographd
 pytestmark = needs_gloo
 
 IMAGES, SIZE = 7, 2  # images, and those of a batch
-MANY = 140  # images of a command, whose batches are larger
+MANY = 70  # images of a command, whose batches are larger
 TIMEOUT = 120  # seconds until processes that hang are ended
 Task = Callable[[Path, Path], Any]
 
@@ -123,19 +121,11 @@ def labeled(images: Path) -> Path:
     return images / "list.json"
 
 
-def command(words: str, images: Path, folder: Path, processes: int = 1) -> str:
-    """What the command prints, started as a user starts it."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
-    call = [sys.executable, *launcher, "-m", "monai_afire_cli", *words.format(images).split()]
+def command(launcher: list[str], words: str, images: Path, folder: Path) -> str:
+    """What the command prints."""
+    call = ["-m", "monai_afire_cli", *words.format(images).split(), "--output_dir", str(folder)]
     variables = {**environment(), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [*call, "--output_dir", str(folder)],
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=10 * TIMEOUT,
-        check=False,
-    )
+    done = run_python([*launcher, *call], images.parent, variables, timeout=10 * TIMEOUT)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.replace(str(folder), "")
 
@@ -148,6 +138,8 @@ def test_commands_under_torchrun(tmp_path: Path, words: str) -> None:
     images = tmp_path / "images"
     write_images(images, MANY, size=256)
     labeled(images)
-    printed = command(words, images, tmp_path / "one")
-    assert command(words, images, tmp_path / "out", 2) == printed, "the main process alone prints"
+    printed = command([], words, images, tmp_path / "one")
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    found = command(launcher, words, images, tmp_path / "out")
+    assert found == printed, "the main process alone prints"
     assert files(tmp_path / "out") == files(tmp_path / "one")

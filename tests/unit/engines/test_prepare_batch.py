@@ -32,22 +32,6 @@ def test_lesions_are_those_of_the_batched_function() -> None:
     assert (extra[0] != IMAGE.unsqueeze(1)).any(dim=(2, 3, 4)).all()
 
 
-def test_batches_differ_and_seeds_repeat() -> None:
-    prepare = PrepareLesionBatch()
-
-    def lesions() -> torch.Tensor:
-        return prepare({"image": IMAGE}, "cpu")[2][1]
-
-    prepare.manual_seed(1)
-    first, second = lesions(), lesions()
-    assert not torch.equal(first, second)
-    prepare.manual_seed(1)
-    assert torch.equal(lesions(), first)
-    assert torch.equal(lesions(), second)
-    prepare.manual_seed(2)
-    assert not torch.equal(lesions(), first)
-
-
 def test_epoch_seed_governs_the_lesions() -> None:
     from ignite.engine import Engine
 
@@ -77,21 +61,6 @@ def test_inputs_come_in_the_order_of_their_keys() -> None:
     assert PrepareInputs(["a"])(batch)[2] == ()
     with pytest.raises(KeyError, match="absent"):
         PrepareInputs(["a", "absent"])(batch)
-
-
-def test_lesions_go_on_from_a_saved_state() -> None:
-    prepare = PrepareLesionBatch(seed=3)
-    assert prepare.get_state() is None
-    prepare({"image": IMAGE}, "cpu")
-    state = prepare.get_state()
-    expected = prepare({"image": IMAGE}, "cpu")[2]
-    other = PrepareLesionBatch(seed=9)
-    other.set_state(state)
-    torch.testing.assert_close(other.get_state(), state)
-    for lesions, wanted in zip(other({"image": IMAGE}, "cpu")[2], expected, strict=True):
-        torch.testing.assert_close(lesions, wanted, rtol=0, atol=0)
-    prepare.manual_seed(3)
-    assert prepare.get_state() is None
 
 
 def test_other_lesions_cannot_be_made_on_the_device() -> None:

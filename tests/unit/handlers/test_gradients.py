@@ -138,19 +138,6 @@ def test_frozen_parameters_hold_still_for_at_most_half_of_the_run(
         assert not torch.equal(before[1], after[1])
 
 
-def test_frozen_gradients_do_not_count_in_the_norm() -> None:
-    network = linear_network()
-    clipping = GradientClipping(network.parameters(), 1e6)
-    engine = trainer(
-        network, random_data(1), [FreezeParameters(weight_of(network)), clipping], epochs=2
-    )
-    engine.add_event_handler(Events.EPOCH_COMPLETED(once=1), engine.terminate)
-    engine.run()
-    assert clipping.norm is not None
-    assert network.bias.grad is not None
-    assert clipping.norm.item() == pytest.approx(network.bias.grad.abs().item())
-
-
 class Teacher(nn.Linear):
     """Remembers the student's weights at each update."""
 
@@ -208,12 +195,3 @@ def test_stepping_iterations_are_those_of_monai(length: int, accumulation_steps:
     engine.run()
     assert predicted == stepped
     assert len(predicted) == 3 * length
-
-
-def test_epochs_of_unknown_length() -> None:
-    state = SimpleNamespace(iteration=0, epoch_length=None)
-    engine = SimpleNamespace(accumulation_steps=2, state=state)
-    result = []
-    for state.iteration in range(1, 6):
-        result.append(is_optimizer_step(engine))
-    assert result == [False, True, False, True, False]

@@ -32,8 +32,6 @@ READ = MetaTensor(IMAGE, meta={"filename_or_obj": ["a.png", "b.png"]})
     [
         ({"image": READ}, r"Images of the batch: a\.png, b\.png\."),
         ({"image": READ, "file": ["c.png", "d.png"]}, r"Images of the batch: c\.png, d\.png\."),
-        ({"image": IMAGE, "file": "one.png"}, r"Images of the batch: one\.png\."),
-        ({"image": MetaTensor(IMAGE)}, "not named"),
         ({"image": IMAGE}, r"iteration 1 \(epoch 1\), square \d"),
     ],
 )

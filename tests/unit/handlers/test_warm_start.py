@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import logging
-import re
 from typing import Any
 
 import pytest
@@ -41,8 +39,11 @@ def run(handler: HeadWarmStart) -> Engine:
     return engine
 
 
-def test_the_network_scores_as_the_probe() -> None:
+@pytest.mark.parametrize("spread", [1.0, 1e-3])
+def test_the_network_scores_as_the_probe(spread: float) -> None:
     network = classifier().train()
+    for parameter in network.encoder.norm.parameters():
+        parameter.data *= spread
     run(HeadWarmStart(network, batches(0), batches(1)))
     assert network.training
     network.eval()
@@ -55,7 +56,7 @@ def test_the_network_scores_as_the_probe() -> None:
     labels = labels.where(labels != -1, torch.nan)
     probe = fit_linear_probe(features[0], labels, features[1], labels)
     torch.testing.assert_close(
-        logits.double(), torch.from_numpy(probe.logits(features[1])), atol=1e-4, rtol=1e-4
+        logits.double(), torch.from_numpy(probe.logits(features[1])), atol=1e-3, rtol=1e-3
     )
 
 
@@ -75,45 +76,6 @@ def test_a_network_for_several_gpus_starts_warm() -> None:
             head, [*plain.standardize.buffers(), plain.classifier.weight], strict=True
         ):
             torch.testing.assert_close(found, expected)
-
-
-def test_features_of_a_small_spread_score_as_the_probe() -> None:
-    network = classifier().eval()
-    with torch.no_grad():
-        for parameter in network.encoder.norm.parameters():
-            parameter.mul_(1e-3)
-    HeadWarmStart(network, batches(0), batches(1)).fit()
-    with torch.no_grad():
-        features = [
-            torch.cat([network.features(b["image"]) for b in batches(seed)]) for seed in (0, 1)
-        ]
-        logits = network(torch.cat([b["image"] for b in batches(1)]))
-    assert features[0].std(0).max() < 3e-3
-    labels = torch.cat([b["label"] for b in batches(0)])
-    labels = labels.where(labels != -1, torch.nan)
-    probe = fit_linear_probe(features[0], labels, features[1], labels)
-    torch.testing.assert_close(
-        logits.double(), torch.from_numpy(probe.logits(features[1])), atol=1e-3, rtol=1e-3
-    )
-
-
-def test_pixels_alone_are_beside_the_probe(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    run(HeadWarmStart(classifier(), batches(0), batches(1)))
-    training, validation = (
-        torch.cat([batch["image"] for batch in batches(seed)]).flatten(1) for seed in (0, 1)
-    )
-    labels = torch.cat([batch["label"] for batch in batches(0)])
-    labels = labels.where(labels != -1, torch.nan)
-    # all components of twelve images, which span eleven axes around their mean; a twelfth would be rounding
-    center = training.mean(0)
-    _, _, axes = torch.linalg.svd(training - center, full_matrices=False)
-    parts = [((pixels - center) @ axes[:11].T).numpy() for pixels in (training, validation)]
-    expected = fit_linear_probe(parts[0], labels, parts[1], labels).validation_auc
-    [message] = [record.message for record in caplog.records if "pixels alone" in record.message]
-    assert float(re.search(r"pixels alone ([\d.]+)", message)[1]) == pytest.approx(
-        expected, abs=1e-4
-    )  # type: ignore[index]
 
 
 def test_validation_comes_once_before_training_and_randomness_is_unchanged() -> None:
@@ -155,7 +117,7 @@ def test_multiclass_and_frozen_networks_start_warm() -> None:
         {**b, "label": torch.nn.functional.one_hot((b["image"].mean((1, 2, 3)) > 0.3).long(), 2)}
         for b in batches(0)
     ]
-    run(HeadWarmStart(network, one_hot, one_hot, label_kind="multiclass"))
+    run(HeadWarmStart(network, one_hot, one_hot))
     network.eval()
     with torch.no_grad():
         for batch in one_hot:

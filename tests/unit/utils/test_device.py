@@ -4,23 +4,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 from conftest import REPOSITORY_ROOT
-from monai.bundle import ConfigParser
 from torch.nn import functional as F
 
 from monai_afire.inferers import AutocastInferer
 from monai_afire.utils import default_num_workers
 from monai_afire.utils.device import (
-    accelerator_kind,
-    chosen_device,
     default_device,
-    device_count,
     distributed_backend,
     half_precision,
     has_bfloat16,
@@ -35,9 +31,6 @@ def has_matrix_units() -> bool:
     return info.is_file() and "amx_bf16" in info.read_text()
 
 
-KINDS = ["cuda", "xpu", "mps"]
-
-
 def pretend(monkeypatch: pytest.MonkeyPatch, kind: str | None, count: int = 1) -> None:
     """A machine with these accelerators."""
     device = None if kind is None else torch.device(kind)
@@ -45,25 +38,11 @@ def pretend(monkeypatch: pytest.MonkeyPatch, kind: str | None, count: int = 1) -
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: count)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["cuda", "mps"])
 def test_what_is_there_is_chosen(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, kind)
     assert default_device() == torch.device(kind)
-    assert {name: device_count(name) for name in ("cpu", *KINDS)} == {
-        "cpu": 1,
-        **dict.fromkeys(KINDS, 0),
-        kind: 1,
-    }
     assert default_num_workers(default_device()) >= 1
-
-
-@pytest.mark.parametrize("kind", [None, "mtia"])
-def test_without_one_that_is_known_it_is_the_cpu(
-    kind: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pretend(monkeypatch, kind)
-    assert (accelerator_kind(), default_device()) == (None, torch.device("cpu"))
-    assert device_count("mtia") == 0
 
 
 @pytest.mark.parametrize(
@@ -90,10 +69,9 @@ def test_what_the_kinds_can_do(
 def test_a_device_with_a_number_becomes_the_current_one(
     name: str, current: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pretend(monkeypatch, "cuda", 2)
     calls: list[int] = []
     monkeypatch.setattr(torch.accelerator, "set_device_index", calls.append)
-    assert chosen_device(name) == torch.device(name)
+    join_process_group(name)
     assert calls == current
 
 
@@ -116,16 +94,6 @@ def test_each_process_has_a_device(
             run_device()
 
 
-@pytest.mark.parametrize(("device", "expected"), [("cuda", "high"), ("cpu", "medium")])
-def test_products_are_tuned_to_what_computes_them(
-    device: str, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chosen: list[str] = []
-    monkeypatch.setattr(torch, "set_float32_matmul_precision", chosen.append)
-    join_process_group(device)
-    assert chosen == [expected]
-
-
 @pytest.mark.skipif(
     has_matrix_units(), reason="AMX rounds the products of this setting to bfloat16"
 )
@@ -139,22 +107,11 @@ def test_tuned_products_keep_the_error_of_float32() -> None:
     assert max(tuned) < 5 * usual < 1e-5
 
 
-@pytest.mark.parametrize("has_it", [True, False])
-def test_bfloat16_only_where_it_is(has_it: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.mps, "is_macos_or_newer", lambda major, minor: has_it)
-    assert (has_bfloat16("mps"), has_bfloat16("xpu")) == (has_it, True)
-    monkeypatch.setattr("monai_afire.utils.device.has_bfloat16", lambda device: has_it)
-    result = AutocastInferer()(torch.rand(2, 3), torch.nn.Linear(3, 4))
-    assert result.dtype == (torch.bfloat16 if has_it else torch.float32)
-
-
 @pytest.mark.parametrize(
     ("capability", "half"),
     [
         ((9, 0), torch.bfloat16),
-        ((8, 6), torch.bfloat16),
         ((7, 5), torch.float16),
-        ((7, 0), torch.float16),
         ((6, 1), None),
     ],
 )
@@ -179,9 +136,7 @@ def test_an_imitated_bfloat16_does_not_count(
     [
         ({"avx512_f": True, "avx512_bf16": False, "amx_bf16": False}, False),
         ({"avx512_f": True, "avx512_bf16": True, "amx_bf16": False}, True),
-        ({"architecture": "x86_64", "amx_bf16": True}, True),
         ({"architecture": "aarch64", "bf16": True}, True),
-        ({"architecture": "aarch64", "neon": True}, False),
     ],
 )
 def test_a_processor_has_bfloat16_by_its_instructions(
@@ -193,19 +148,9 @@ def test_a_processor_has_bfloat16_by_its_instructions(
     assert result.dtype == (torch.bfloat16 if has_it else torch.float32)
 
 
-def test_a_pytorch_that_cannot_tell_computes_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
-    assert not has_bfloat16("cpu")
-
-
-@pytest.mark.parametrize(
-    "path", sorted((REPOSITORY_ROOT / "bundles").glob("*/configs/**/*.json")), ids=str
-)
-def test_configs_ask_in_one_place(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = path.read_text()
-    assert "cuda" not in text
-    config: dict[str, Any] = ConfigParser.load_config_file(str(path))
-    if path.stem in ("train", "inference"):
-        pretend(monkeypatch, "mps")
-        parser = ConfigParser({name: config[name] for name in ("imports", "device")})
-        assert parser.get_parsed_content("device") == torch.device("mps")
+def test_configs_ask_in_one_place() -> None:
+    for path in REPOSITORY_ROOT.glob("bundles/*/configs/**/*.json"):
+        text = path.read_text()
+        assert "cuda" not in text, path
+        if path.stem in ("train", "inference"):
+            assert json.loads(text)["device"] == "$monai_afire.utils.run_device()", path

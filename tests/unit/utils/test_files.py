@@ -32,26 +32,17 @@ def test_new_content_replaces_the_old(tmp_path: Path) -> None:
         assert names(target.parent) == ["note.txt"]
 
 
-def test_target_is_untouched_until_the_end(tmp_path: Path) -> None:
-    target = tmp_path / "note.txt"
-    target.write_text("old")
-    with atomic_path(target) as temporary:
-        temporary.write_text("new")
-        assert target.read_text() == "old"
-    assert target.read_text() == "new"
-
-
-@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_an_exception_leaves_the_old_file_alone(tmp_path: Path, error: type[BaseException]) -> None:
+def test_an_interruption_leaves_the_old_file_alone(tmp_path: Path) -> None:
     target = tmp_path / "note.txt"
     target.write_text("old")
 
     def write_half() -> None:
         with atomic_path(target) as temporary:
             temporary.write_text("ne")
-            raise error
+            assert target.read_text() == "old"
+            raise KeyboardInterrupt
 
-    with pytest.raises(error):
+    with pytest.raises(KeyboardInterrupt):
         write_half()
     assert target.read_text() == "old"
     assert names(tmp_path) == ["note.txt"]
@@ -85,28 +76,11 @@ def test_others_may_read_the_file(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "note.txt").stat().st_mode) == 0o640
 
 
-@pytest.mark.parametrize("below", ["", "models"])
-def test_unwritable_folders_are_named(tmp_path: Path, below: str) -> None:
+def test_unwritable_folders_are_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    folder = tmp_path / "file" / below
-    with pytest.raises(OSError, match="another output folder") as caught:
-        check_writable(folder)
-    assert str(folder) in str(caught.value)
+    with pytest.raises(OSError, match=r"models.*--cache_dir"):
+        check_writable(tmp_path / "file" / "models", option="--cache_dir")
     assert (tmp_path / "file").read_text() == "not a folder"
-    with pytest.raises(OSError, match="another folder by --cache_dir"):
-        check_writable(folder, option="--cache_dir")
-
-
-@pytest.mark.skipif(
-    os.name != "posix" or os.geteuid() == 0, reason="permissions do not bind the superuser"
-)
-def test_folders_without_permission_are_named(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-    try:
-        with pytest.raises(OSError, match="cannot write to"):
-            check_writable(tmp_path)
-    finally:
-        tmp_path.chmod(0o700)
 
 
 # ---- names of output files
@@ -116,9 +90,3 @@ def test_folders_without_permission_are_named(tmp_path: Path) -> None:
 def test_a_path_on_another_drive_is_absolute() -> None:
     assert path_from("/data/images/a b.png", "/lists") == "/data/images/a b.png"
     assert common_folder(["/data/a/1.png", "/data/b/2.png"]) == ""
-
-
-def test_the_folder_of_one_file_is_its_own() -> None:
-    assert common_folder(["/data/a/1.png"]) == "/data/a"
-    assert common_folder([]) == ""
-    assert path_from("/data/a/1.png", common_folder([])) == "/data/a/1.png"

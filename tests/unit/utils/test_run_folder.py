@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from monai_afire.utils import print_results, run_dir
+from monai_afire.utils import run_dir
 
 
 @pytest.fixture(autouse=True)
@@ -30,10 +30,6 @@ def test_runs_without_a_name_have_folders_of_their_own() -> None:
     folders = {run_dir("afire") for _ in range(3)}
     assert len(folders) == 3
     assert all(Path(folder).parent == Path("runs/afire") for folder in folders)
-
-
-def test_two_workflows_of_one_process_have_two_folders() -> None:
-    assert run_dir("afire") != run_dir("afire")
 
 
 def test_a_bundle_folder_has_the_runs_of_its_name(tmp_path: Path) -> None:
@@ -78,11 +74,3 @@ def test_tracking_evaluates_a_config_twice_for_one_run() -> None:
     Path(first, "models").mkdir()
     with pytest.raises(FileExistsError):
         run_dir("afire", "a")
-
-
-def test_results_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    folder = run_dir("afire", "a")
-    Path(folder, "scores.csv").touch()
-    Path(folder, "overlays").mkdir()
-    print_results(folder)
-    assert capsys.readouterr().out.split()[-2:] == ["overlays/,", "scores.csv"]

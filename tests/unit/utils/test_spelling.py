@@ -13,11 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from monai_afire.apps.readers.__main__ import main
 from monai_afire.data import DatalistError, load_radiograph_datalist
 from monai_afire.utils.files import spelling_on_disk
 
-FORMS = [("NFC", "NFD"), ("NFD", "NFC")]
 pytestmark = pytest.mark.skipif(os.sep != "/", reason="backslashes separate folders on this system")
 
 
@@ -27,29 +25,15 @@ def save(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("listed", "there"), FORMS)
-@pytest.mark.parametrize("name", ["Müller.png", "é/Ångström/a.png"])
-def test_another_form_is_named_everywhere(
-    tmp_path: Path, listed: str, there: str, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(("listed", "there"), [("NFC", "NFD"), ("NFD", "NFC")])
+def test_another_form_is_named(tmp_path: Path, listed: str, there: str) -> None:
+    name = "é/Ångström.png"
     save(tmp_path / unicodedata.normalize(there, name))
     wanted = unicodedata.normalize(listed, name)
     assert there in spelling_on_disk(tmp_path / wanted)
     (tmp_path / "list.json").write_text(json.dumps({"test": [wanted]}))
     with pytest.raises(DatalistError, match="another Unicode form"):
         load_radiograph_datalist(datalist=tmp_path / "list.json", section="test")
-    (tmp_path / "t.csv").write_text(f"image,label,patient_id\n{wanted},0,p1\n", encoding="utf-8")
-    words = [
-        "table",
-        "--root",
-        str(tmp_path),
-        "--table",
-        "t.csv",
-        "--output",
-        str(tmp_path / "l.json"),
-    ]
-    assert main(words) != 0
-    assert "another Unicode form" in capsys.readouterr().err
 
 
 def test_backslashes_are_named(tmp_path: Path) -> None:

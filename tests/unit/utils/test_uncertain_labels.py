@@ -18,7 +18,7 @@ NAN = torch.nan
 
 
 @pytest.mark.parametrize(("policy", "value"), [("ignore", NAN), ("ones", 1.0), ("zeros", 0.0)])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_policies(policy: str, value: float, dtype: torch.dtype) -> None:
     labels = torch.tensor([[1.0, 0.0, -1.0, NAN], [-1.0, -1.0, 0.0, 1.0]], dtype=dtype)
     before = labels.clone()
@@ -35,7 +35,7 @@ def test_types_without_nan_become_float() -> None:
     assert resolve_uncertain(torch.empty(0, 3)).shape == (0, 3)
 
 
-@pytest.mark.parametrize("wrong", [2.0, 0.5, -2.0, float("inf")])
+@pytest.mark.parametrize("wrong", [0.5, float("inf")])
 def test_other_values_are_named(wrong: float) -> None:
     with pytest.raises(ValueError, match=rf"2 of 6 labels .* first of them {wrong:g} at \(1, 0\)"):
         resolve_uncertain(torch.tensor([[1.0, NAN], [wrong, 0.0], [wrong, -1.0]]))

@@ -314,7 +314,7 @@ def epochs(
     loader = DataLoader(dataset, batch_size=2, shuffle=True, num_workers=num_workers)
     batches: list[torch.Tensor] = []
     engine = Engine(lambda engine, batch: batches.append(torch.as_tensor(batch["image"]).clone()))
-    EpochSeed(3, dataset).attach(engine)
+    EpochSeed(3).attach(engine)
     if after:
         state = {"epoch": after, "epoch_length": 2, "max_epochs": count}
         engine.add_event_handler(Events.STARTED, lambda: engine.load_state_dict(state))
