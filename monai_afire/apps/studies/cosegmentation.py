@@ -20,12 +20,12 @@ from monai_afire.apps.results.pictures.grid import image_grid
 from monai_afire.apps.results.pictures.style import VALUE_COLORS
 from monai_afire.apps.studies.features import (
     FeatureMaps,
+    cluster_centers,
     finest_stride,
     nearest_center,
-    spherical_kmeans,
 )
 from monai_afire.apps.studies.figures import SHARE_LIMITS, dot_plot
-from monai_afire.apps.studies.images import StudyImages, names_or_numbers, reference_indices
+from monai_afire.apps.studies.images import StudyImages, evenly_spaced, names_or_numbers
 from monai_afire.apps.studies.study import SAME_PLACE, StudyResult, mean_by, metrics_table
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.raw_pixels import with_raw_pixels
@@ -53,9 +53,8 @@ def cosegmentation_study(
     encoders: Mapping[str, RadiographEncoder],
     images: StudyImages,
     num_clusters: int = 16,
-    reference: Sequence[int] | int = 5,
+    reference: int = 5,
     stride: int = 8,
-    max_images: int = 50,
     seed: int = 0,
     batch_size: int = 32,
 ) -> StudyResult:
@@ -64,16 +63,15 @@ def cosegmentation_study(
 
     Args:
         num_clusters: segments that the images are cut into.
-        reference: indices among these images, or how many, whose masks say which segments are an organ.
+        reference: how many images' masks say which segments are an organ; they are evenly spaced.
         stride: pixels per cell; where it does not divide an encoder's patch, the next smaller that does.
 
     Raises:
         ValueError: when no image is left to score.
     """
-    sampled = images.sample(max_images, seed)
-    masks, pictures = sampled.known("masks"), sampled.image
-    organs = names_or_numbers(sampled.mask_names, masks.shape[1])
-    references = reference_indices(reference, len(masks))
+    masks, pictures = images.known("masks"), images.image
+    organs = names_or_numbers(images.mask_names, masks.shape[1])
+    references = evenly_spaced(reference, len(masks))
     labels, removed = {}, {}
     for name, encoder in with_raw_pixels(encoders).items():
         step = finest_stride(encoder, stride)
@@ -137,7 +135,7 @@ def cosegment(
         for features in part.flatten(2):
             drawn = torch.randperm(math.prod(shape), generator=generator)[:per_image]
             sample.append(features[:, drawn.to(features.device)].T)
-    centers = spherical_kmeans(torch.cat(sample), num_clusters, seed)
+    centers = cluster_centers(torch.cat(sample), num_clusters, seed)
     labels = [
         nearest_center(part.movedim(1, -1).flatten(0, -2), centers).cpu()
         for part in maps(everything)
