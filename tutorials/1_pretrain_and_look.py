@@ -57,17 +57,20 @@ plt.show()
 # ```
 
 # %% tags=["hide-output"]
+from typing import Any
+
 from monai.bundle import run
 
 output = Path("tutorials/output")
 # of an earlier walk: each run needs a folder of its own
 shutil.rmtree(output / "pretraining", ignore_errors=True)
-run(
-    config_file=["bundles/afire/configs/train.json", "tutorials/miniature.json"],
-    epochs=16,
-    output_dir=str(output / "pretraining"),
-    **{"train::run::val_interval": 2, "items::phantom::folder": str(output / "phantom")},
-)
+overrides: dict[str, Any] = {
+    "epochs": 16,
+    "train::run::val_interval": 2,
+    "output_dir": str(output / "pretraining"),
+    "items::phantom::folder": str(output / "phantom"),
+}
+run(config_file=["bundles/afire/configs/train.json", "tutorials/miniature.json"], **overrides)
 
 # %% [markdown]
 # ## The picture

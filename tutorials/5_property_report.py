@@ -16,6 +16,7 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -57,17 +58,14 @@ if not pretrained.is_file():
 # ```
 
 # %% tags=["hide-output"]
-configs = "bundles/afire/configs"
-workflow = ConfigWorkflow(
-    workflow_type="inference",
-    config_file=[f"{configs}/inference.json", f"{configs}/analysis.json"],
-    weights=str(pretrained),
-    output_dir=str(output / "report"),
-    **{
-        "items::phantom::folder": str(output / "phantom_report"),
-        "phantom::num_patients": {"test": 16},
-    },
-)
+overrides: dict[str, Any] = {
+    "weights": str(pretrained),
+    "output_dir": str(output / "report"),
+    "items::phantom::folder": str(output / "phantom_report"),
+    "phantom::num_patients": {"test": 16},
+}
+configs = [f"bundles/afire/configs/{name}.json" for name in ("inference", "analysis")]
+workflow = ConfigWorkflow(workflow_type="inference", config_file=configs, **overrides)
 workflow.initialize()
 workflow.run()
 

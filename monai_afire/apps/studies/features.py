@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Features of images: tokens, mean tokens, windows around landmarks, dense features; their cosines and k-means."""
+"""Features of images: tokens, mean tokens, windows around landmarks, dense features."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ SAME_COSINE = 1e-9
 """Cosines of :func:`l2_normalize` that differ by less are equal: their difference is rounding."""
 
 _ROUNDING = 1e-4  # what remains of a feature after its mean is subtracted and is smaller, relatively, is rounding
-_STARTS = 4  # of k-means
 
 
 def mean_token(tokens: torch.Tensor) -> torch.Tensor:
@@ -230,17 +229,3 @@ def l2_normalize(features: torch.Tensor) -> torch.Tensor:
     """
     precise = torch.float32 if features.device.type == "mps" else torch.float64
     return F.normalize(features.to(precise), dim=-1)
-
-
-def cluster_centers(features: torch.Tensor, num_clusters: int, seed: int = 0) -> torch.Tensor:
-    """Centers ``(K, D)`` of length 1 of scikit-learn's k-means of the directions of features ``(N, D)``."""
-    from sklearn.cluster import KMeans  # takes a second
-
-    points = F.normalize(at_least_float32(features), dim=1).cpu().numpy()
-    kmeans = KMeans(min(num_clusters, len(points)), n_init=_STARTS, random_state=seed).fit(points)
-    return F.normalize(torch.as_tensor(kmeans.cluster_centers_), dim=1).to(features.device)
-
-
-def nearest_center(features: torch.Tensor, centers: torch.Tensor) -> torch.Tensor:
-    """Index ``(N,)`` of the center ``(K, D)`` of length 1 that each feature ``(N, D)`` is most similar to."""
-    return (features.to(centers) @ centers.T).argmax(1)  # the feature's length does not matter

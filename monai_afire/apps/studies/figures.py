@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from PIL import Image
 
 from monai_afire.apps.results.pictures import style
+from monai_afire.apps.results.pictures.draw import outlined
 
 SHARE_LIMITS = (-0.03, 1.03)  # of an axis of shares, whose marks at 0 and 1 stay whole
 _WIDTH = 6.4
+_FRAMED = 400  # pixels of the longer side of a picture with an outline, at least
 
 
 def dot_plot(
@@ -46,3 +49,11 @@ def dot_plot(
 def in_colors(gray: NDArray) -> NDArray[np.uint8]:
     """A gray picture ``(H, W)`` in [0, 1] as ``(H, W, 3)`` of 8 bits."""
     return np.rint(255 * np.stack([gray] * 3, axis=-1)).astype(np.uint8)
+
+
+def framed(picture: NDArray[np.uint8], mask: ArrayLike) -> NDArray[np.uint8]:
+    """A picture ``(H, W, 3)``, enlarged by a whole number, with a fine outline of a mask ``(H, W)``."""
+    small = Image.fromarray(picture)
+    factor = -(-_FRAMED // max(small.size))
+    size = (factor * small.width, factor * small.height)
+    return outlined(small.resize(size, Image.Resampling.NEAREST), mask)

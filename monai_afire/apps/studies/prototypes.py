@@ -14,13 +14,11 @@ import torch.nn.functional as F
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from PIL import Image
 
 from monai_afire.apps.results.pictures import style
-from monai_afire.apps.results.pictures.draw import outlined
 from monai_afire.apps.results.pictures.grid import image_grid
 from monai_afire.apps.studies.features import image_features
-from monai_afire.apps.studies.figures import in_colors
+from monai_afire.apps.studies.figures import framed, in_colors
 from monai_afire.apps.studies.images import StudyImages
 from monai_afire.apps.studies.study import NothingToCompareError, StudyResult, metrics_table
 from monai_afire.metrics.pretraining import prototype_entropy, prototype_information
@@ -236,11 +234,9 @@ def atlas_figure(image: torch.Tensor, atlas: pd.DataFrame, title: str) -> Figure
 
 def cluster_figure(windows: Sequence[torch.Tensor], patches: pd.DataFrame) -> Figure:
     """The patches that belong most strongly to each cluster, framed in what surrounds them; a row per cluster."""
-    middle = np.pad([[True]], 1)
-    pictures = [
-        outlined(Image.fromarray(in_colors(first_channel(window).clip(0, 1))), middle)
-        for window in windows
-    ]
+    sides = [length // 3 for length in windows[0].shape[1:]]
+    middle = np.pad(np.ones(sides, dtype=bool), [(side, side) for side in sides])
+    pictures = [framed(in_colors(first_channel(own).clip(0, 1)), middle) for own in windows]
     named = zip(patches["cluster"], patches["probability"], strict=True)
     titles = [f"cluster {cluster}: {probability:.2f}" for cluster, probability in named]
     return image_grid(pictures, titles, columns=patches["rank"].nunique(), inches=1.05)

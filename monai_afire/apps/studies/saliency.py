@@ -15,13 +15,11 @@ from matplotlib.figure import Figure
 from monai.metrics import compute_iou
 from monai.utils import convert_to_tensor
 from numpy.typing import NDArray
-from PIL import Image
 
 from monai_afire.apps.evaluation.localization import pointing_game
-from monai_afire.apps.results.pictures.draw import outlined
 from monai_afire.apps.results.pictures.grid import image_grid
 from monai_afire.apps.results.pictures.heat_map import overlay_heat_map
-from monai_afire.apps.studies.figures import in_colors
+from monai_afire.apps.studies.figures import framed, in_colors
 from monai_afire.apps.studies.images import StudyImages
 from monai_afire.apps.studies.regions import box_masks
 from monai_afire.apps.studies.study import NothingToCompareError, StudyResult
@@ -190,7 +188,7 @@ def saliency_figure(
         gray = first_channel(image).clip(0, 1)
         inside = box_masks(torch.as_tensor(of_image), gray.shape).any(0)
         shown = [in_colors(gray), *(_overlay(gray, heat[number]) for heat in maps.values())]
-        pictures += [outlined(Image.fromarray(picture), inside) for picture in shown]
+        pictures += [framed(picture, inside) for picture in shown]
         headings += [titles[number], *maps]
     return image_grid(pictures, headings, columns=1 + len(maps))
 

@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 
 from monai_afire.apps.studies.features import (
     cell_centers,
-    cluster_centers,
     dense_features,
     image_features,
     landmark_features,
-    nearest_center,
 )
 from monai_afire.apps.studies.grouping import group_separation, spread_positions
 from monai_afire.networks import ViTEncoder
@@ -103,17 +101,6 @@ def test_landmark_features_are_those_of_the_window_and_its_mirror() -> None:
         atol=1e-4,
         rtol=1e-3,
     )
-
-
-def test_clusters_are_found_whatever_the_length_of_features() -> None:
-    generator = torch.Generator().manual_seed(0)
-    truth = torch.randint(6, (300,), generator=generator)
-    points = torch.eye(6, 10)[truth] + 0.05 * torch.randn(300, 10, generator=generator)
-    points = points * (0.1 + torch.rand(300, 1, generator=generator))
-    centers = cluster_centers(points, 6)
-    label = nearest_center(points, centers)
-    assert len({(int(a), int(b)) for a, b in zip(truth, label, strict=True)}) == 6
-    torch.testing.assert_close(centers.norm(dim=1), torch.ones(6))
 
 
 def test_positions_are_those_of_the_grid() -> None:
