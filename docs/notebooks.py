@@ -22,7 +22,7 @@ import nbformat
 from nbclient import NotebookClient
 from PIL import Image
 
-__all__ = ["TUTORIALS", "as_notebook", "main", "smaller_outputs"]
+__all__ = ["main"]
 
 ROOT = Path(__file__).resolve().parents[1]
 TUTORIALS = ROOT / "tutorials"
@@ -34,26 +34,23 @@ _MOST_LINES = 40  # of a print
 _PATHS = re.compile(r"(?<![\w.])/(?:[\w.@+-]+/)+")  # absolute folders, which are of this machine
 
 
-def as_notebook(script: Path) -> str:
-    """
-    The notebook of a script in percent format.
+def main(names: Sequence[str] = ()) -> None:
+    """Write and execute the notebook of each script, or of those that are named."""
+    for script in [Path(name) for name in names] or sorted(TUTORIALS.glob("*.py")):
+        notebook = _without_outputs(script)
+        print(f"executing {script.name}", flush=True)
+        NotebookClient(notebook, timeout=_TIMEOUT, resources={"metadata": {"path": ROOT}}).execute()
+        _make_outputs_smaller(notebook)
+        notebook.metadata = nbformat.NotebookNode(
+            kernelspec=_KERNEL
+        )  # not the version of this Python
+        nbformat.validate(notebook)
+        text = nbformat.writes(notebook) + "\n"
+        script.with_suffix(".ipynb").write_text(text, encoding="utf-8")
 
-    Args:
-        script: the script.
 
-    Returns:
-        Text of the ``.ipynb`` file, without outputs, the same at each call.
-    """
-    return _text(_without_outputs(script))
-
-
-def smaller_outputs(notebook: nbformat.NotebookNode) -> None:
-    """
-    Leave of a notebook's outputs what a reader needs, and nothing of the machine.
-
-    Args:
-        notebook: executed; it is changed.
-    """
+def _make_outputs_smaller(notebook: nbformat.NotebookNode) -> None:
+    """Leave of a notebook's outputs what a reader needs, and nothing of the machine."""
     for cell in notebook.cells:
         if cell.cell_type != "code":
             continue
@@ -62,16 +59,6 @@ def smaller_outputs(notebook: nbformat.NotebookNode) -> None:
         for output in kept:
             _make_smaller(output)
         cell.outputs = _joined(kept)
-
-
-def main(names: Sequence[str] = ()) -> None:
-    """Write and execute the notebook of each script, or of those that are named."""
-    for script in [Path(name) for name in names] or sorted(TUTORIALS.glob("*.py")):
-        notebook = _without_outputs(script)
-        print(f"executing {script.name}", flush=True)
-        NotebookClient(notebook, timeout=_TIMEOUT, resources={"metadata": {"path": ROOT}}).execute()
-        smaller_outputs(notebook)
-        script.with_suffix(".ipynb").write_text(_text(notebook), encoding="utf-8")
 
 
 def _without_outputs(script: Path) -> nbformat.NotebookNode:
@@ -83,12 +70,6 @@ def _without_outputs(script: Path) -> nbformat.NotebookNode:
         cell.id = f"cell-{number}"
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     return notebook
-
-
-def _text(notebook: nbformat.NotebookNode) -> str:
-    notebook.metadata = nbformat.NotebookNode(kernelspec=_KERNEL)  # not the version of this Python
-    nbformat.validate(notebook)
-    return nbformat.writes(notebook) + "\n"
 
 
 def _joined(outputs: Sequence[nbformat.NotebookNode]) -> list[nbformat.NotebookNode]:

@@ -4,20 +4,13 @@
 # %% [markdown]
 # # 1. Pre-train and look
 #
-# AFiRe learns from normal, unlabeled radiographs. It paints synthetic lesions into them, hides what they cover, and
-# restores it; at the same time every token of the vision transformer learns what is normal at its place of the chest.
-# This tutorial pre-trains a network and looks at what tells whether it learns.
+# AFiRe learns from normal, unlabeled radiographs: it removes synthetic lesions from them, and each token of the vision
+# transformer learns what is normal at its place of the chest. This tutorial pre-trains a network and looks at what
+# tells whether it learns.
 #
-# It is a **miniature**: 256 drawn radiographs ("chest phantoms") of 64 x 64 pixels and a small network, so that it
-# takes a minute or two on one CPU core. The overlay `miniature.json` beside this notebook is all that makes it small.
-# The real thing is
-#
-# ```bash
-# monai-afire run afire train
-# ```
-#
-# for 1,024 phantoms of 128 x 128 pixels (3 to 6 minutes on two cores), with `--dataset_dir
-# /path/to/images` for yours. The images are drawn here, because patients' images do not come with the package.
+# It is a **miniature** of a minute or two on one CPU core: 256 drawn radiographs ("chest phantoms") of 64 x 64 pixels
+# and a small network. The overlay `miniature.json` beside this notebook is all that makes it small; without it,
+# `monai-afire run afire train --dataset_dir /path/to/images` trains on your images.
 
 # %%
 import os
@@ -25,18 +18,13 @@ import shutil
 from pathlib import Path
 
 # bundles are run from the root of the clone, wherever this notebook was started
-root = next(
-    folder
-    for folder in (Path.cwd(), *Path.cwd().parents)
-    if (folder / "bundles/afire/configs").is_dir()
-)
+root = next(each for each in (Path.cwd(), *Path.cwd().parents) if (each / "bundles").is_dir())
 os.chdir(root)
 
 # %% [markdown]
 # ## The images
 #
-# The phantom is drawn from an anatomy of ellipsoids and tubes by the law of X-ray attenuation. Bundles draw it once
-# and keep it as PNG files; here are four patients, the last two with lesions of which the truth is known.
+# Four phantoms, drawn from ellipsoids and tubes by the law of X-ray attenuation. The lesions of the last two are known.
 
 # %%
 import matplotlib.pyplot as plt
@@ -59,8 +47,8 @@ plt.show()
 # %% [markdown]
 # ## Pre-train
 #
-# `monai.bundle.run` is the Python form of `monai-afire run`: a list of config files, of which each overrides the one
-# before, and single values after them. In a shell the next cell reads
+# `monai.bundle.run` takes a list of config files, of which each overrides the one before, and single values. In a shell
+# the next cell reads
 #
 # ```bash
 # monai-afire run afire train tutorials/miniature.json --epochs 16 --train::run::val_interval 2 \
@@ -82,17 +70,14 @@ overrides: dict[str, Any] = {
     "output_dir": str(output / "pretraining"),
     "items::phantom::folder": str(output / "phantom"),
 }
-run(
-    config_file=["bundles/afire/configs/train.json", "tutorials/miniature.json"],
-    **overrides,
-)
+run(config_file=["bundles/afire/configs/train.json", "tutorials/miniature.json"], **overrides)
 
 # %% [markdown]
 # ## The picture
 #
-# The run leaves a picture of held-out radiographs: as they are, with synthetic lesions, the masks of these, and what
-# the network restores. A good sign is that lesions vanish while ribs and heart stay where they belong. Blur is no bad
-# sign: the network sees nothing of what is hidden, and the exact course of a rib cannot be known.
+# Held-out radiographs: as they are, with synthetic lesions, the masks of these, and what the network restores. A good
+# sign is that lesions vanish while ribs and heart stay where they belong. Blur is no bad sign: the exact course of a
+# rib that is hidden cannot be known.
 
 # %%
 figure, axis = plt.subplots(figsize=(8, 8), layout="compressed")
@@ -109,20 +94,14 @@ plt.show()
 import pandas as pd
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-
-def read_curves(folder: Path) -> pd.DataFrame:
-    """The scalars of the newest TensorBoard file of a folder, one row per value."""
-    newest = max(folder.glob("events.*"), key=lambda path: path.stat().st_mtime)
-    events = EventAccumulator(str(newest)).Reload()
-    rows = [
-        (tag, event.step, event.value)
-        for tag in events.Tags()["scalars"]
-        for event in events.Scalars(tag)
-    ]
-    return pd.DataFrame(rows, columns=["name", "step", "value"])
-
-
-curves = read_curves(output / "pretraining")
+(file,) = (output / "pretraining").glob("events.*")
+events = EventAccumulator(str(file)).Reload()
+rows = [
+    (name, event.step, event.value)
+    for name in events.Tags()["scalars"]
+    for event in events.Scalars(name)
+]
+curves = pd.DataFrame(rows, columns=["name", "step", "value"])
 curves.groupby("name")["value"].agg(["first", "last"]).round(4)
 
 # %%
@@ -152,11 +131,10 @@ plt.show()
 #   has collapsed. It should rise, too.
 # * **Losses that fall** prove nothing alone. They fall in a collapse as well.
 # * **`position_accuracy`**, the share of normal tokens nearest to the prototype of their own place, is near 1 from the
-#   start: position embedding and the last layer of the head differ by place, whatever the network sees. It is *no*
-#   evidence of learning.
-# * Phantoms are not patients. What pre-training is worth is decided by what it is used for: [tutorial
-#   2](2_dicom_folder_to_worklist.ipynb) looks for anomalies, [tutorial 3](3_one_percent_of_the_labels.ipynb)
-#   classifies with few labels.
+#   start, as the position embedding differs by place. It is *no* evidence of learning.
+#
+# What pre-training is worth is decided by what it is used for: [tutorial 2](2_dicom_folder_to_worklist.ipynb) looks for
+# anomalies, [tutorial 3](3_one_percent_of_the_labels.ipynb) classifies with few labels.
 #
 # ## What is left on the disk
 

@@ -13,24 +13,21 @@
 
 # %%
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 # bundles are run from the root of the clone, wherever this notebook was started
-root = next(
-    folder
-    for folder in (Path.cwd(), *Path.cwd().parents)
-    if (folder / "bundles/afire/configs").is_dir()
-)
+root = next(each for each in (Path.cwd(), *Path.cwd().parents) if (each / "bundles").is_dir())
 os.chdir(root)
 output = Path("tutorials/output")
 
 # %% [markdown]
 # ## A pre-trained encoder
 #
-# That of [tutorial 1](1_pretrain_and_look.ipynb), or the same once more where it is missing. It has seen 256 phantoms,
-# other patients than those below, and no label.
+# That of [tutorial 1](1_pretrain_and_look.ipynb), or the same once more where it is missing. It has seen no label, and
+# other patients than those below.
 
 # %% tags=["hide-output"]
 from monai.bundle import run
@@ -52,7 +49,7 @@ if not pretrained.is_file():
 # seed, the smaller part within the larger.
 
 # %%
-from collections import Counter
+import numpy as np
 
 from monai_afire.data import labeled_items
 from monai_afire.data.phantom import LESION_KINDS, PhantomSet
@@ -67,50 +64,24 @@ for share in (0.01, 0.1, 1.0):
     items = labeled_items(
         "training", phantom=PhantomSet(str(output / "labeled"), phantom), label_fraction=share
     )
-    counts = Counter(
-        kind
-        for item in items
-        for kind, present in zip(LESION_KINDS, item["label"], strict=True)
-        if present
-    )
-    print(f"{share:4.0%}: {len(items):3d} images, {dict(counts)}")
+    counts = np.sum([item["label"] for item in items], axis=0).tolist()
+    print(f"{share:4.0%}: {len(items):3d} images, {dict(zip(LESION_KINDS, counts, strict=True))}")
 
 # %% [markdown]
 # ## Two initializations, two shares
 #
-# `monai-afire experiments` trains and evaluates each combination in a process of its own, and writes the
-# table. Finished runs are not done again. In a shell the next cell is
-#
-# ```bash
-# monai-afire experiments \
-#     --config_file bundles/radiograph_classification/configs/train.json tutorials/miniature.json \
-#     --output_dir tutorials/output/experiment \
-#     --initializations scratch= afire=tutorials/output/pretraining/models/model.pt \
-#     --label_fraction 0.01 0.1 --seed 0 --metrics mean_auc \
-#     --num_processes 2 --epochs 12 --items::phantom::folder tutorials/output/labeled --phantom "{...}"
-# ```
+# `monai-afire experiments` trains and evaluates each combination in a process of its own, and writes the table.
+# Finished runs are not done again.
 
 # %% tags=["hide-output"]
-command = [sys.executable, "-m", "monai_afire.apps.experiments"]
-command += [
-    "--config_file",
-    "bundles/radiograph_classification/configs/train.json",
-    "tutorials/miniature.json",
-]
-command += ["--output_dir", str(output / "experiment")]
-command += ["--initializations", "scratch=", f"afire={pretrained}"]
-command += ["--label_fraction", "0.01", "0.1", "--seed", "0", "--metrics", "mean_auc"]
-command += [
-    "--num_processes",
-    "2",
-    "--epochs",
-    "12",
-    "--items::phantom::folder",
-    str(output / "labeled"),
-    "--phantom",
-    str(phantom),
-]
-subprocess.run(command, check=True)
+command = f"""
+{sys.executable} -m monai_afire.apps.experiments
+    --config_file bundles/radiograph_classification/configs/train.json tutorials/miniature.json
+    --output_dir {output}/experiment --initializations scratch= afire={pretrained}
+    --label_fraction 0.01 0.1 --seed 0 --metrics mean_auc --num_processes 2
+    --epochs 12 --items::phantom::folder {output}/labeled --phantom "{phantom}"
+"""
+subprocess.run(shlex.split(command), check=True)
 
 # %%
 print((output / "experiment/table.md").read_text())

@@ -4,8 +4,8 @@
 # %% [markdown]
 # # 4. `SynthLesionMaskd` and `GridCropPaird` in an existing MONAI pipeline
 #
-# Nothing of this package needs its bundles. Here is a plain MONAI program: a `CacheDataset`, a `DataLoader`, an
-# `AutoEncoder` of MONAI and a training loop in PyTorch. Two of our transforms go into it.
+# A plain MONAI program, without bundles: a `CacheDataset`, a `DataLoader`, an `AutoEncoder` and a training loop in
+# PyTorch. Two transforms of this package go into it.
 
 # %%
 import matplotlib.pyplot as plt
@@ -21,9 +21,8 @@ from monai_afire.transforms import GridCropPaird, SynthLesionMaskd
 set_determinism(seed=0)
 
 # %% [markdown]
-# The images are drawn, because patients' images do not come with the package. With files, put
-# `LoadRadiographd(keys="image")` first: it reads DICOM, PNG, JPEG, TIFF and NIfTI into `(1, H, W)` in [0, 1], upright
-# and bright = dense.
+# The images are drawn. With files, put `LoadRadiographd(keys="image")` first: it reads them into `(1, H, W)` in [0, 1],
+# upright and bright = dense.
 
 # %%
 items = [{"image": draw_chest_phantom(patient, image_size=96).image} for patient in range(72)]
@@ -31,10 +30,9 @@ items = [{"image": draw_chest_phantom(patient, image_size=96).image} for patient
 # %% [markdown]
 # ## Lesions
 #
-# `SynthLesionMaskd` paints soft, irregular opacities into normal radiographs and returns their masks. It is an
-# ordinary random dictionary transform: `CacheDataset` caches what stands before it, it is seeded by
-# `set_random_state`, and works in loader workers. It leaves `image` as it is and adds `lesion_image` and
-# `lesion_mask` in its shape; `num_masks=2` asks for two variants of each image, with one axis more.
+# `SynthLesionMaskd` paints soft, irregular opacities into normal radiographs. It is an ordinary random dictionary
+# transform, which leaves `image` as it is and adds `lesion_image` and `lesion_mask`; `num_masks=2` asks for two
+# variants of each image, with one axis more.
 
 # %%
 transform = Compose(
@@ -52,26 +50,29 @@ batch = next(iter(loader))
 for name in ("image", "lesion_image", "lesion_mask"):
     print(f"{name:<14}{tuple(batch[name].shape)}")
 
+
 # %%
-figure, axes = plt.subplots(3, 4, figsize=(8, 6.2), layout="compressed")
-for column in range(4):
-    pictures = (
-        batch["image"][column, 0],
-        batch["lesion_image"][column, 0, 0],
-        batch["lesion_mask"][column, 0, 0],
-    )
-    for axis, picture in zip(axes[:, column], pictures, strict=True):
-        axis.imshow(picture, cmap="gray", vmin=0, vmax=1)
-        axis.set_axis_off()
-for axis, title in zip(axes[:, 0], ("image", "lesion_image", "lesion_mask"), strict=True):
-    axis.set_title(title, loc="left")
-plt.show()
+def show(**rows: torch.Tensor) -> None:
+    """Four pictures ``(C, H, W)`` of each of three kinds, a row each."""
+    _, axes = plt.subplots(3, 4, figsize=(8, 6.2), layout="compressed")
+    for own, (name, pictures) in zip(axes, rows.items(), strict=True):
+        for axis, picture in zip(own, pictures, strict=False):
+            axis.imshow(picture[0], cmap="gray", vmin=0, vmax=1)
+            axis.set_axis_off()
+        own[0].set_title(name, loc="left")
+    plt.show()
+
+
+show(
+    image=batch["image"],
+    lesion_image=batch["lesion_image"][:, 0],
+    lesion_mask=batch["lesion_mask"][:, 0],
+)
 
 # %% [markdown]
 # ### Train something on them
 #
-# A network of MONAI is to remove the lesions. Only the lines with `flatten` and `repeat_interleave` know that there
-# are several variants of each image.
+# A network of MONAI is to remove the lesions.
 
 # %%
 network = AutoEncoder(
@@ -95,23 +96,10 @@ network.eval()
 held_out = next(iter(DataLoader(CacheDataset(items[64:], transform, progress=False), batch_size=4)))
 with torch.no_grad():
     restored = network(held_out["lesion_image"][:, 0])
-figure, axes = plt.subplots(3, 4, figsize=(8, 6.2), layout="compressed")
-for column in range(4):
-    pictures = (
-        held_out["image"][column, 0],
-        held_out["lesion_image"][column, 0, 0],
-        restored[column, 0],
-    )
-    for axis, picture in zip(axes[:, column], pictures, strict=True):
-        axis.imshow(picture, cmap="gray", vmin=0, vmax=1)
-        axis.set_axis_off()
-for axis, title in zip(axes[:, 0], ("normal", "with lesions", "restored"), strict=True):
-    axis.set_title(title, loc="left")
-plt.show()
+show(normal=held_out["image"], damaged=held_out["lesion_image"][:, 0], restored=restored)
 
 # %% [markdown]
-# Sixty steps of a small convolutional network: blurred, and lesions are weakened rather than removed. It is the
-# plumbing that matters here.
+# Sixty steps of a small network weaken the lesions.
 #
 # ### Masks as labels of tokens
 #
@@ -126,8 +114,7 @@ print(f"{tuple(abnormal.shape)} tokens, {abnormal.float().mean():.0%} of them ab
 # %% [markdown]
 # ### On the GPU
 #
-# The lesions of a whole batch can be made where the batch is, without loader workers. The function takes plain
-# tensors: MONAI's metadata, one entry per image, do not follow a batch that is taken apart.
+# The lesions of a whole batch can be made where the batch is, without loader workers:
 
 # %%
 from monai_afire.transforms import synth_lesion_masks
@@ -159,9 +146,8 @@ for name, values in pair.items():
 from monai_afire.networks import patchify
 from monai_afire.transforms import matching_patches
 
-matches = matching_patches(
-    pair["offset_1"], pair["offset_2"], crops=(crop, crop)
-)  # -1: not in the other crop
+# -1: not in the other crop
+matches = matching_patches(pair["offset_1"], pair["offset_2"], crops=(crop, crop))
 patches_1, patches_2 = (patchify(pair[name], patch_size=cell) for name in ("image_1", "image_2"))
 image, patch = torch.nonzero(matches >= 0, as_tuple=True)
 same = torch.equal(patches_1[image, patch], patches_2[image, matches[image, patch]])
@@ -192,6 +178,4 @@ plt.show()
 # loss = (tokens_1[image, patch] - tokens_2[image, matches[image, patch]]).square().mean()
 # ```
 #
-# `LocalConsistencyLoss` (PEAC) and `MatchingLoss` (ACE) of `monai_afire.losses` are what the papers make of it. With
-# `crops=(k, 2 * k)` and an `out_size`, the second crop is shown at half the scale, so that one of its patches holds 2
-# x 2 patches of the first.
+# `LocalConsistencyLoss` (PEAC) and `MatchingLoss` (ACE) of `monai_afire.losses` are what the papers make of it.

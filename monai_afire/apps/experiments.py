@@ -31,7 +31,7 @@ from monai_afire.utils.files import write_text
 from monai_afire.utils.uncertain_labels import resolve_uncertain
 from monai_afire.visualize.figures import save_figure
 
-__all__ = ["ExperimentError", "Job", "comparison_table", "main", "patient_p_values", "runs_table"]
+__all__ = ["Job", "comparison_table", "main", "patient_p_values", "runs_table"]
 
 _FACTS = ["initialization", "label_fraction", "fold", "seed"]
 _EPILOG = """\
@@ -48,10 +48,6 @@ weights:
 
 The same command continues an interrupted experiment. It writes runs.csv, table.csv, table.md and table.png.
 """
-
-
-class ExperimentError(ValueError):
-    """An experiment cannot be run as asked."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +114,7 @@ def read_arms(path: str, shared: Mapping[str, Any]) -> dict[str, dict[str, Any] 
     """The settings of each pre-training of a JSON file, with those that all share; None for random weights."""
     content = json.loads(Path(path).read_text(encoding="utf-8"))
     if not isinstance(content, dict) or not content.get("arms"):
-        raise ExperimentError(f'{path}: write {{"config_file": ..., "arms": {{"name": {{...}}}}}}')
+        raise ValueError(f'{path}: write {{"config_file": ..., "arms": {{"name": {{...}}}}}}')
     common = {"config_file": content.get("config_file"), **content.get("overrides", {})}
     return {
         name: None if changes is None else {**common, **changes, **shared}
@@ -141,7 +137,7 @@ def planned_jobs(
     starts: dict[str, Any] = dict(text.partition("=")[::2] for text in options.initializations)
     starts |= read_arms(options.arms, shared) if options.arms else {}
     if not starts:
-        raise ExperimentError("nothing to compare: give --initializations or --arms")
+        raise ValueError("nothing to compare: give --initializations or --arms")
     reference = next((name for name, start in starts.items() if start), None)
     folds = [None] if options.num_folds is None else options.fold or range(options.num_folds)
     fractions, frozen = options.label_fraction or [None], [False, True][: 1 + options.frozen]
@@ -387,7 +383,7 @@ def main(words: Sequence[str] | None = None) -> int:
         done = [job for (job, _), reason in zip(jobs, reasons, strict=True) if not reason]
         if done:
             write_tables(done, options.metrics, Path(options.output_dir))
-    except (ExperimentError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 1 if any(reasons) else 0
@@ -412,7 +408,7 @@ def _settings(words: Sequence[str]) -> dict[str, str]:
     while rest:
         key, is_joined, value = rest.pop(0).partition("=")
         if not key.startswith("--") or not (is_joined or rest):
-            raise ExperimentError(f"{key!r} is neither an option of this command nor --key value")
+            raise ValueError(f"{key!r} is neither an option of this command nor --key value")
         settings[key[2:]] = value if is_joined else rest.pop(0)
     return settings
 

@@ -16,7 +16,6 @@ from monai.utils import convert_to_tensor
 
 from monai_afire.apps.results.pictures import style
 from monai_afire.apps.studies.features import image_features, token_features
-from monai_afire.apps.studies.figures import SHARE_LIMITS, dot_plot
 from monai_afire.apps.studies.images import StudyImages
 from monai_afire.apps.studies.regions import (
     box_masks,
@@ -28,7 +27,9 @@ from monai_afire.apps.studies.study import StudyResult, metrics_table
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 
 _PARTS = (2, 4)  # halves and quarters of a patch
-_ROWS = 256  # queries that are compared at a time
+_PATCHES = 4  # of an image
+_SIDE = (0.3, 0.6)  # of a patch, of the image's; the paper prints none for the composition
+_GALLERY = 32  # how many to match with
 
 _QUESTION = (
     "Is the embedding of a patch the mean of its parts' embeddings (composition)? Does an image lose a patch's "
@@ -40,9 +41,6 @@ _QUESTION = (
 _HISTOGRAM_CAPTION = (
     "Similarity of a patch with the mean of its parts, and with that of another image's parts"
 )
-_ACCURACY_CAPTION = (
-    "Accuracy of choosing the patch that was taken out, and of finding a patch's image"
-)
 _SIMILARITIES = {
     "other_similarity": ("parts of another image", style.SERIES_COLORS[5]),
     "similarity": ("own parts", style.SERIES_COLORS[0]),
@@ -52,47 +50,30 @@ _SIMILARITIES = {
 def composition_study(
     encoders: Mapping[str, RadiographEncoder],
     images: StudyImages,
-    side: Sequence[float] = (0.3, 0.6),
-    gallery: int = 32,
     seed: int = 0,
     batch_size: int = 32,
 ) -> StudyResult:
-    """
-    Composition, decomposition and retrieval of patches (ACE, section 5.1).
-
-    Args:
-        side: smallest and largest side of a patch as a share of the image's. The paper prints 0.3 to 0.6 for the
-            decomposition and none for the composition.
-        gallery: how many to match with.
-    """
+    """Composition, decomposition and retrieval of patches (ACE, section 5.1)."""
     compositions, summaries = {}, {}
     for name, encoder in encoders.items():
-        compositions[name] = compositionality(
-            encoder, images.detailed, side=side, seed=seed, batch_size=batch_size
-        )
+        composition = compositionality(encoder, images.detailed, seed=seed, batch_size=batch_size)
         matches = decomposition_and_retrieval(
-            encoder, images.image, images.native, side, gallery, seed=seed, batch_size=batch_size
+            encoder, images.image, images.native, seed=seed, batch_size=batch_size
         )
-        summaries[name] = composition_summary(compositions[name], *matches)
+        compositions[name] = composition
+        summaries[name] = composition_summary(composition, *matches)
     table = metrics_table(summaries)
-    chance = 1 / min(gallery, len(images.image))
-    accuracies = table[["decomposition_accuracy", "retrieval_accuracy"]].T.assign(chance=chance)
-    title = "Choice of the own patch or image"
-    figures = {
-        _HISTOGRAM_CAPTION: composition_figure(compositions),
-        _ACCURACY_CAPTION: dot_plot(accuracies, title, "accuracy", SHARE_LIMITS),
-    }
+    figures = {_HISTOGRAM_CAPTION: composition_figure(compositions)}
     pixels = " x ".join(map(str, images.detailed.shape[2:]))
-    question = _QUESTION.format(gallery=round(1 / chance), chance=chance, pixels=pixels)
+    number = min(_GALLERY, len(images.image))
+    question = _QUESTION.format(gallery=number, chance=1 / number, pixels=pixels)
     return StudyResult("Composition and decomposition", question, table, figures)
 
 
 def compositionality(
     encoder: RadiographEncoder,
     images: torch.Tensor,
-    parts: Sequence[int] = _PARTS,
-    patches_per_image: int = 4,
-    side: Sequence[float] = (0.3, 0.6),
+    side: Sequence[float] = _SIDE,
     seed: int = 0,
     batch_size: int = 32,
 ) -> pd.DataFrame:
@@ -111,17 +92,17 @@ def compositionality(
         "other_similarity", the one with those of the next image's patch (NaN for a single image).
     """
     images = convert_to_tensor(images, track_meta=False)
-    patch = torch.arange(patches_per_image).repeat(len(images))
-    index = torch.arange(len(images)).repeat_interleave(patches_per_image)
+    patch = torch.arange(_PATCHES).repeat(len(images))
+    index = torch.arange(len(images)).repeat_interleave(_PATCHES)
     boxes = random_boxes(len(index), images.shape[2:], side, torch.Generator().manual_seed(seed))
     wholes = _embed_boxes(encoder, images, index, boxes, batch_size)
     tables = []
-    for number in parts:
+    for number in _PARTS:
         divided = split_boxes(boxes, number, patch % 2).flatten(0, 1)
         of_parts = index.repeat_interleave(number)
         embeddings = _embed_boxes(encoder, images, of_parts, divided, batch_size)
         composed = embeddings.unflatten(0, (-1, number)).mean(1)
-        others = composed.roll(-patches_per_image, 0)
+        others = composed.roll(-_PATCHES, 0)
         if len(images) == 1:
             others = torch.full_like(composed, torch.nan)
         columns = {
@@ -139,9 +120,8 @@ def decomposition_and_retrieval(
     encoder: RadiographEncoder,
     images: torch.Tensor,
     native: torch.Tensor | None = None,
-    side: Sequence[float] = (0.3, 0.6),
-    gallery: int = 32,
-    fill: float = 0.0,
+    side: Sequence[float] = _SIDE,
+    gallery: int = _GALLERY,
     seed: int = 0,
     batch_size: int = 32,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -149,7 +129,7 @@ def decomposition_and_retrieval(
     Match images with a random patch C of each by their embeddings f, in two ways.
 
     * Decomposition (ACE, Fig. 4): the query is what the image X loses without the patch,
-      :math:`f(X) - f(X \setminus C)`, the gallery are patches, :math:`f(C_i)`. ``fill`` replaces the patch in X.
+      :math:`f(X) - f(X \setminus C)`, the gallery are patches, :math:`f(C_i)`. The patch is black in what is left.
     * Retrieval (ACE, Fig. 5): the query is the patch, :math:`f(C)`, the gallery are whole images, :math:`f(X_i)`.
 
     The match is the one with the highest cosine. The paper's galleries are batches of 32, with one query per batch in
@@ -171,7 +151,7 @@ def decomposition_and_retrieval(
     circle = torch.randperm(number, generator=generator)
     hidden = box_masks(boxes * scale, encoder.img_size).unsqueeze(1).to(images.device)
     wholes = image_features(encoder, images, batch_size)
-    without = image_features(encoder, images.masked_fill(hidden, fill), batch_size)
+    without = image_features(encoder, images.masked_fill(hidden, 0.0), batch_size)
     patches = _embed_boxes(encoder, sources, torch.arange(number), boxes, batch_size).cpu()
     decomposition = _matches(wholes - without, patches, circle, gallery)
     return decomposition, _matches(patches, wholes, circle, gallery)
@@ -244,17 +224,13 @@ def _matches(
     number = len(circle)
     size = min(gallery, number)
     unit_queries, unit_targets = (F.normalize(part[circle], dim=-1) for part in (queries, targets))
-    own, correct = [], []
-    for rows in torch.arange(number).split(_ROWS):
-        columns = (rows.unsqueeze(1) + torch.arange(size)) % number
-        similarity = (unit_queries[rows] @ unit_targets.T).gather(1, columns)
-        best = similarity == similarity.amax(1, keepdim=True)
-        own.append(similarity[:, 0])
-        correct.append(best[:, 0] / best.sum(1))
+    columns = (torch.arange(number).unsqueeze(1) + torch.arange(size)) % number
+    similarity = (unit_queries @ unit_targets.T).gather(1, columns)
+    best = similarity == similarity.amax(1, keepdim=True)
     table = {
         "image": circle,
-        "correct": torch.cat(correct) if size > 1 else np.nan,
-        "similarity": torch.cat(own),
+        "correct": best[:, 0] / best.sum(1) if size > 1 else np.nan,
+        "similarity": similarity[:, 0],
         "chance": 1 / size,
     }
     return pd.DataFrame(table).sort_values("image", ignore_index=True)

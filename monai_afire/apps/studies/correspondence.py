@@ -20,16 +20,11 @@ from monai_afire.apps.studies.features import FeatureMaps, finest_stride, token_
 from monai_afire.apps.studies.figures import dot_plot
 from monai_afire.apps.studies.images import (
     StudyImages,
+    evenly_spaced,
     names_or_numbers,
     native_size,
-    reference_indices,
 )
-from monai_afire.apps.studies.regions import (
-    DEFAULT_PERTURBATIONS,
-    WINDOW,
-    Perturbation,
-    with_perturbations,
-)
+from monai_afire.apps.studies.regions import PERTURBATIONS, WINDOW, with_perturbations
 from monai_afire.apps.studies.study import SAME_PLACE, StudyResult, mean_by, metrics_table
 from monai_afire.networks.blocks.feature_pyramid import resize_features
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
@@ -40,8 +35,6 @@ Match = tuple[torch.Tensor, torch.Tensor]  # places (N, 2) and how good they are
 
 ACROSS = ("patients", "perturbations", "patients_and_perturbations")
 """What a pair of images may differ in, see :func:`label_pairs`."""
-
-_MAX_SIMILARITIES = 2**24  # so many similarities are held at a time, 64 MiB of float32
 
 _QUESTION = (
     "Is a landmark of a reference image found in other images by the most similar feature, with nothing trained? "
@@ -58,32 +51,25 @@ _FOUND_CAPTION = "Landmarks of a reference image, found in other images"
 def correspondence_study(
     encoders: Encoders,
     images: StudyImages,
-    reference: Sequence[int] | int = 5,
+    reference: int = 5,
     stride: int = 8,
-    perturbations: Sequence[Perturbation] = DEFAULT_PERTURBATIONS,
     windows: bool = False,
-    max_images: int = 50,
-    seed: int = 0,
     batch_size: int = 32,
 ) -> StudyResult:
     """
     Landmark correspondence across patients and perturbations (PEAC, Fig. 5; ACE, Fig. 7).
 
     Args:
-        reference: indices of the reference images, or how many to take.
+        reference: how many images are references, evenly spaced over all.
         stride: pixels between two places that are compared; PEAC and ACE take 8. Where it does not divide an encoder's
             patch, the next smaller that does.
-        perturbations: synthetic ones of each image.
         windows: whether to add the errors by sliding windows, see :func:`window_correspondence`: a pass of the encoder
             for each place. Images are the native ones, where the size differs resized so that a window of the encoder's
             size is 448 / 1024 of the side, and the stride with them.
     """
-    sampled = images.sample(max_images, seed)
-    number = len(sampled.image)
-    references = reference_indices(reference, number)
-    pictures, landmarks = with_perturbations(
-        sampled.image, sampled.known("landmarks"), perturbations
-    )
+    number = len(images.image)
+    references = evenly_spaced(reference, number)
+    pictures, landmarks = with_perturbations(images.image, images.known("landmarks"))
     tables: dict[str, pd.DataFrame] = {}
     metrics: dict[str, dict[str, float]] = {}
     for name, encoder in with_raw_pixels(encoders).items():
@@ -98,19 +84,22 @@ def correspondence_study(
         metrics[name] = _errors(tables[name])
         metrics[name] |= _errors(label_pairs(removed, number), "_position_removed")
         if windows:
-            found = _by_windows(encoder, sampled, perturbations, references, stride, batch_size)
+            found = _by_windows(encoder, images, references, stride, batch_size)
             metrics[name] |= _errors(label_pairs(found, number), "_windows")
         metrics[name]["stride"] = step
+    queries = {"another patient": 1, f"the same patient, {PERTURBATIONS[0].name}": number}
+    picture = found_landmarks_figure(pictures, landmarks, tables, references[0], queries)
     size = pictures.shape[2:]
-    tables[SAME_PLACE] = label_pairs(same_place_correspondence(landmarks, size, references), number)
+    copied = same_place_correspondence(landmarks, size, references)
+    tables[SAME_PLACE] = label_pairs(copied, number)
     metrics[SAME_PLACE] = _errors(tables[SAME_PLACE])
-    names = names_or_numbers(sampled.landmark_names, landmarks.shape[1])
-    figures, details = _figures_of_errors(tables, names)
-    queries = _shown_queries(references[0], number, perturbations)
-    found_by = {name: table for name, table in tables.items() if name != SAME_PLACE}
-    figures[_FOUND_CAPTION] = found_landmarks_figure(
-        pictures, landmarks, found_by, references[0], queries
-    )
+    figures, details = {}, {}
+    names = names_or_numbers(images.landmark_names, landmarks.shape[1])
+    for title, errors in _landmark_errors(tables, names).items():
+        caption = f"{title}: error of each landmark"
+        figures[caption] = dot_plot(errors, title, "mean error in pixels")
+        details[f"{caption} in pixels"] = errors
+    figures[_FOUND_CAPTION] = picture
     question = _QUESTION.format(size=" x ".join(map(str, size)), same_place=SAME_PLACE)
     title = "Landmarks across patients and perturbations"
     return StudyResult(title, question, metrics_table(metrics), figures, details)
@@ -120,7 +109,7 @@ def landmark_correspondence(
     encoder: RadiographEncoder,
     images: torch.Tensor,
     landmarks: torch.Tensor,
-    reference: Sequence[int] | int = 5,
+    references: Sequence[int],
     stride: int | None = None,
     remove_position: bool = False,
     batch_size: int = 32,
@@ -139,16 +128,9 @@ def landmark_correspondence(
     feature that depends on the position alone counts as 0. It wants many images: of two, the one is the negative of
     the other afterwards. Memory does not grow with the number of images.
 
-    Args:
-        encoder: any :class:`monai_afire.networks.RadiographEncoder`, on any device, which the work is done on.
-        images: ``(M, C, H, W)`` in [0, 1], of the encoder's size; at least two.
-        landmarks: ``(M, P, 2)`` in pixels, rows before columns; the center of the first pixel is 0. NaN where a
-            landmark is not known: those pairs are left out.
-        reference: indices of the reference images, or how many to take, evenly spaced over all.
-        stride: pixels between two places that are compared, a divisor of the patch; PEAC and ACE take 8. None for the
-            patch itself.
-        remove_position: whether to subtract the mean feature map.
-        batch_size: copies of images in a pass of the encoder.
+    Images ``(M, C, H, W)`` in [0, 1] have the encoder's size. Landmarks ``(M, P, 2)`` are in pixels, rows before
+    columns, the center of the first pixel is 0; NaN where one is not known. ``references`` are indices of images, and
+    ``stride`` the pixels between two places that are compared, a divisor of the patch; None for the patch itself.
 
     Returns:
         A row per reference image, other image and landmark known in both, with "reference", "query" and "landmark"
@@ -160,7 +142,6 @@ def landmark_correspondence(
     """
     encoder.check_images(images)
     places = _checked(landmarks, encoder.img_size)
-    references = reference_indices(reference, len(images))
     with torch.no_grad():
         maps = FeatureMaps(encoder, images, stride, remove_position, batch_size)
         of_references = zip(maps(references), places[references].split(maps.chunk), strict=True)
@@ -174,20 +155,14 @@ def landmark_correspondence(
 
 
 def same_place_correspondence(
-    landmarks: torch.Tensor, img_size: Sequence[int], reference: Sequence[int] | int = 5
+    landmarks: torch.Tensor, img_size: Sequence[int], references: Sequence[int]
 ) -> pd.DataFrame:
     """
     The baseline without any image: a landmark is where it was in the reference image.
 
     The arguments and columns are those of :func:`landmark_correspondence`, with "similarity" NaN.
-
-    Example:
-        >>> landmarks = torch.tensor([[[10.0, 10.0]], [[13.0, 14.0]]])
-        >>> same_place_correspondence(landmarks, (32, 32), reference=1)["error"].tolist()
-        [5.0]
     """
     places = _checked(landmarks, img_size)
-    references = reference_indices(reference, len(places))
     copied = places[references].flatten(0, 1)
     matches = [(copied, torch.full(copied.shape[:1], torch.nan))] * len(places)
     return _table(matches, places, references, img_size, "similarity")
@@ -197,7 +172,7 @@ def window_correspondence(
     encoder: RadiographEncoder,
     images: torch.Tensor,
     landmarks: torch.Tensor,
-    reference: Sequence[int] | int = 5,
+    references: Sequence[int],
     stride: int = 8,
     batch_size: int = 32,
 ) -> pd.DataFrame:
@@ -220,7 +195,6 @@ def window_correspondence(
     images = convert_to_tensor(images, track_meta=False)
     size, window = tuple(images.shape[2:]), encoder.img_size
     places = _checked(landmarks, size)
-    references = reference_indices(reference, len(images))
     middle = torch.tensor([(w - 1) / 2 for w in window])
     at_landmarks = (places.nan_to_num() - middle).round().long()
     sides = zip(size, window, strict=True)
@@ -244,13 +218,6 @@ def label_pairs(table: pd.DataFrame, num_images: int) -> pd.DataFrame:
     same_patient = table["reference"] % num_images == table["query"] % num_images
     same_perturbation = table["reference"] // num_images == table["query"] // num_images
     return table.assign(across=np.select([same_perturbation, same_patient], ACROSS[:2], ACROSS[2]))
-
-
-def correspondence_figure(
-    tables: Mapping[str, pd.DataFrame], names: Sequence[str], title: str
-) -> Figure:
-    """The mean error of each landmark and encoder, from the encoders' tables (ACE, Fig. 7 b)."""
-    return dot_plot(mean_by(tables, "landmark", "error", names), title, "mean error in pixels")
 
 
 def found_landmarks_figure(
@@ -314,17 +281,11 @@ def _most_similar(
     to_find: torch.Tensor, features: torch.Tensor, centers: Sequence[torch.Tensor]
 ) -> Match:
     """Place (m, N, 2) and cosine (m, N) of the best match of N features in each of m maps, on the CPU."""
-    cells = features.shape[2:]
     maps = F.normalize(features, dim=1).flatten(2)
-    rows = max(1, _MAX_SIMILARITIES // (maps.shape[0] * maps.shape[2]))
-    places, cosines = [], []
-    for part in F.normalize(to_find, dim=1).split(rows):
-        cosine, best = (part @ maps).max(-1)
-        index = torch.unravel_index(best, cells)
-        found = [center[cell] for cell, center in zip(index, centers, strict=True)]
-        places.append(torch.stack(found, dim=-1).cpu())
-        cosines.append(cosine.cpu())
-    return torch.cat(places, dim=1), torch.cat(cosines, dim=1)
+    cosine, best = (F.normalize(to_find, dim=1) @ maps).max(-1)
+    index = torch.unravel_index(best, features.shape[2:])
+    found = [center[cell] for cell, center in zip(index, centers, strict=True)]
+    return torch.stack(found, dim=-1).cpu(), cosine.cpu()
 
 
 def _window_features(
@@ -348,15 +309,12 @@ def _window_features(
 def _by_windows(
     encoder: RadiographEncoder,
     images: StudyImages,
-    perturbations: Sequence[Perturbation],
     references: Sequence[int],
     stride: int,
     batch_size: int,
 ) -> pd.DataFrame:
     """Correspondences by windows of ACE's share of the pictures, errors in pixels of the encoder's images."""
-    pictures, landmarks = with_perturbations(
-        images.detailed, images.detailed_landmarks(), perturbations
-    )
+    pictures, landmarks = with_perturbations(images.detailed, images.detailed_landmarks())
     size = native_size(encoder.img_size)
     larger = resize_features(pictures, size)
     scale = torch.tensor([new / old for new, old in zip(size, pictures.shape[2:], strict=True)])
@@ -405,27 +363,14 @@ def _errors(table: pd.DataFrame, suffix: str = "") -> dict[str, float]:
     return {f"error_across_{across}{suffix}": float(mean) for across, mean in means.items()}
 
 
-def _figures_of_errors(
+def _landmark_errors(
     tables: Mapping[str, pd.DataFrame], names: Sequence[str]
-) -> tuple[dict[str, Figure], dict[str, pd.DataFrame]]:
-    """The error of each landmark across each of :data:`ACROSS` for which there are pairs, drawn and in numbers."""
-    figures, details = {}, {}
+) -> dict[str, pd.DataFrame]:
+    """The mean error of each landmark and encoder across each of :data:`ACROSS` for which there are pairs."""
+    errors = {}
     for across in ACROSS:
         own = {name: table[table["across"] == across] for name, table in tables.items()}
-        own = {name: table for name, table in own.items() if len(table)}
-        if own:
+        if any(len(table) for table in own.values()):
             title = f"Across {across.replace('_', ' ')}"
-            caption = f"{title}: error of each landmark"
-            figures[caption] = correspondence_figure(own, names, title)
-            details[f"{caption} in pixels"] = mean_by(own, "landmark", "error", names)
-    return figures, details
-
-
-def _shown_queries(
-    reference: int, number: int, perturbations: Sequence[Perturbation]
-) -> dict[str, int]:
-    """The images in which the landmarks of a reference are shown."""
-    queries = {"another patient": int(reference == 0)}
-    for perturbation in perturbations[:1]:
-        queries[f"the same patient, {perturbation.name}"] = number + reference
-    return queries
+            errors[title] = mean_by(own, "landmark", "error", names)
+    return errors

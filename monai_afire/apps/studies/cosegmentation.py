@@ -18,14 +18,9 @@ from numpy.typing import NDArray
 from monai_afire.apps.results.pictures.draw import TRUTH_COLOR, class_color, outline_picture
 from monai_afire.apps.results.pictures.grid import image_grid
 from monai_afire.apps.results.pictures.style import VALUE_COLORS
-from monai_afire.apps.studies.features import (
-    FeatureMaps,
-    finest_stride,
-    nearest_center,
-    spherical_kmeans,
-)
+from monai_afire.apps.studies.features import FeatureMaps, finest_stride, l2_normalize
 from monai_afire.apps.studies.figures import SHARE_LIMITS, dot_plot
-from monai_afire.apps.studies.images import StudyImages, names_or_numbers, reference_indices
+from monai_afire.apps.studies.images import StudyImages, evenly_spaced, names_or_numbers
 from monai_afire.apps.studies.study import SAME_PLACE, StudyResult, mean_by, metrics_table
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.raw_pixels import with_raw_pixels
@@ -33,7 +28,7 @@ from monai_afire.visualize.figures import picture_grid
 
 LIMIT = "limit of the resolution"
 
-_PICTURES = 3
+_PICTURES, _STARTS = 3, 4  # images that are shown; starts of k-means
 _MAX_POINTS = 20_000  # cells from which the clusters are learned, 60 MiB of a ViT-B's features
 
 _QUESTION = (
@@ -53,9 +48,8 @@ def cosegmentation_study(
     encoders: Mapping[str, RadiographEncoder],
     images: StudyImages,
     num_clusters: int = 16,
-    reference: Sequence[int] | int = 5,
+    reference: int = 5,
     stride: int = 8,
-    max_images: int = 50,
     seed: int = 0,
     batch_size: int = 32,
 ) -> StudyResult:
@@ -64,16 +58,15 @@ def cosegmentation_study(
 
     Args:
         num_clusters: segments that the images are cut into.
-        reference: indices among these images, or how many, whose masks say which segments are an organ.
+        reference: how many images' masks say which segments are an organ; they are evenly spaced.
         stride: pixels per cell; where it does not divide an encoder's patch, the next smaller that does.
 
     Raises:
         ValueError: when no image is left to score.
     """
-    sampled = images.sample(max_images, seed)
-    masks, pictures = sampled.known("masks"), sampled.image
-    organs = names_or_numbers(sampled.mask_names, masks.shape[1])
-    references = reference_indices(reference, len(masks))
+    masks, pictures = images.known("masks"), images.image
+    organs = names_or_numbers(images.mask_names, masks.shape[1])
+    references = evenly_spaced(reference, len(masks))
     labels, removed = {}, {}
     for name, encoder in with_raw_pixels(encoders).items():
         step = finest_stride(encoder, stride)
@@ -120,12 +113,14 @@ def cosegment(
     batch_size: int = 32,
 ) -> torch.Tensor:
     """
-    Cut a set of images jointly into K segments ``(M, *cells)``: k-means of the dense features of all of them.
+    Cut a set of images jointly into K segments ``(M, *cells)``: k-means of the directions of their dense features.
 
     No mask is used, and nothing trained; :func:`organ_clusters` says afterwards which segments are an organ. PEAC keeps
     the segments that the class token attends to; encoders here need not have one. Clusters are learned from a seeded
     sample of cells, so memory does not grow with the number of images but for the result.
     """
+    from sklearn.cluster import KMeans  # takes a second
+
     encoder.check_images(images)
     everything = range(len(images))
     maps = FeatureMaps(encoder, images, stride, remove_position, batch_size)
@@ -137,12 +132,17 @@ def cosegment(
         for features in part.flatten(2):
             drawn = torch.randperm(math.prod(shape), generator=generator)[:per_image]
             sample.append(features[:, drawn.to(features.device)].T)
-    centers = spherical_kmeans(torch.cat(sample), num_clusters, seed)
+    points = _directions(torch.cat(sample))
+    kmeans = KMeans(min(num_clusters, len(points)), n_init=_STARTS, random_state=seed).fit(points)
     labels = [
-        nearest_center(part.movedim(1, -1).flatten(0, -2), centers).cpu()
-        for part in maps(everything)
+        kmeans.predict(_directions(part.movedim(1, -1).flatten(0, -2))) for part in maps(everything)
     ]
-    return torch.cat(labels).reshape(-1, *shape)
+    return torch.as_tensor(np.concatenate(labels)).long().reshape(-1, *shape)
+
+
+def _directions(features: torch.Tensor) -> NDArray[np.float64]:
+    """Features ``(N, D)`` of length 1."""
+    return l2_normalize(features).cpu().double().numpy()
 
 
 def position_labels(num_images: int, cells: Sequence[int]) -> torch.Tensor:

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Features of images: tokens, mean tokens, windows around landmarks, dense features; their cosines and k-means."""
+"""Features of images: tokens, mean tokens, windows around landmarks, dense features."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ SAME_COSINE = 1e-9
 """Cosines of :func:`l2_normalize` that differ by less are equal: their difference is rounding."""
 
 _ROUNDING = 1e-4  # what remains of a feature after its mean is subtracted and is smaller, relatively, is rounding
-_STARTS, _ITERATIONS = 4, 50  # of k-means
 
 
 def mean_token(tokens: torch.Tensor) -> torch.Tensor:
@@ -194,10 +193,8 @@ def _steps(encoder: RadiographEncoder, stride: int | None) -> tuple[int, ...]:
     """The stride along each axis."""
     if stride is None:
         return encoder.patch_size
-    common = math.gcd(*encoder.patch_size)
-    if stride < 1 or common % stride:
-        divisors = [step for step in range(1, common + 1) if common % step == 0]
-        raise ValueError(f"stride {stride} must divide {encoder.patch_size}: choose of {divisors}")
+    if math.gcd(*encoder.patch_size) % stride:
+        raise ValueError(f"stride {stride} must divide the patch {encoder.patch_size}")
     return (stride,) * len(encoder.patch_size)
 
 
@@ -232,51 +229,3 @@ def l2_normalize(features: torch.Tensor) -> torch.Tensor:
     """
     precise = torch.float32 if features.device.type == "mps" else torch.float64
     return F.normalize(features.to(precise), dim=-1)
-
-
-@torch.no_grad()
-def spherical_kmeans(features: torch.Tensor, num_clusters: int, seed: int = 0) -> torch.Tensor:
-    r"""
-    k-means of directions ``(N, D)``: centers ``(K, D)`` that maximize the mean cosine with the nearest of them.
-
-    .. math:: \max_{c_1, \dots, c_K} \frac{1}{N} \sum_i \max_k \cos(x_i, c_k)
-
-    Each start is drawn as in k-means++, on the CPU; the best is kept. Of fewer different features than K, some centers
-    are the same or of no feature.
-    """
-    points = F.normalize(at_least_float32(features), dim=1)
-    generator = torch.Generator().manual_seed(seed)
-    starts = [_start(points, num_clusters, generator) for _ in range(_STARTS)]
-    found = [_improve(points, start) for start in starts]
-    return max(found, key=lambda centers: float((points @ centers.T).max(1).values.double().mean()))
-
-
-def nearest_center(features: torch.Tensor, centers: torch.Tensor) -> torch.Tensor:
-    """Index ``(N,)`` of the center ``(K, D)`` of length 1 that each feature ``(N, D)`` is most similar to."""
-    return (features.to(centers) @ centers.T).argmax(1)  # the feature's length does not matter
-
-
-def _start(points: torch.Tensor, num_clusters: int, generator: torch.Generator) -> torch.Tensor:
-    """Centers among the points, each drawn with a probability that grows with its distance from the ones before."""
-    chosen = [int(torch.randint(len(points), (1,), generator=generator))]
-    distance = torch.full((len(points),), torch.inf, device=points.device)
-    for _ in range(num_clusters - 1):
-        distance = torch.minimum(distance, (1 - points @ points[chosen[-1]]).clamp_min(0).float())
-        reach = distance.cpu().double().cumsum(0)
-        draw = torch.rand((), generator=generator, dtype=torch.float64) * reach[-1]
-        chosen.append(min(int(torch.searchsorted(reach, draw, right=True)), len(points) - 1))
-    return points[chosen]
-
-
-def _improve(points: torch.Tensor, centers: torch.Tensor) -> torch.Tensor:
-    """Centers that no longer move, or those of the last iteration."""
-    label = nearest_center(points, centers)
-    for _ in range(_ITERATIONS):
-        sums = torch.zeros_like(centers).index_add_(0, label, points)
-        # a center of no point, or of points that cancel out, stays where it is
-        known = sums.norm(dim=1, keepdim=True) > 1e-6
-        centers = torch.where(known, F.normalize(sums, dim=1), centers)
-        before, label = label, nearest_center(points, centers)
-        if torch.equal(before, label):
-            break
-    return centers

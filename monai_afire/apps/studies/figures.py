@@ -1,23 +1,23 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Figures that studies share: dot plots of values, and grids of pictures with boxes on them."""
+"""Figures that studies share: dot plots of values, and gray pictures to draw on."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from PIL import Image
 
 from monai_afire.apps.results.pictures import style
-from monai_afire.apps.results.pictures.heat_map import MARK_COLOR
+from monai_afire.apps.results.pictures.draw import outlined
 
-Box = tuple[float, float, float, float]
 SHARE_LIMITS = (-0.03, 1.03)  # of an axis of shares, whose marks at 0 and 1 stay whole
 _WIDTH = 6.4
+_FRAMED = 400  # pixels of the longer side of a picture with an outline, at least
 
 
 def dot_plot(
@@ -46,37 +46,14 @@ def dot_plot(
     return figure
 
 
-def boxed_pictures(
-    pictures: Sequence[Sequence[NDArray]],
-    boxes: Sequence[Sequence[Box]],
-    row_names: Sequence[str],
-    titles: Sequence[Sequence[str]],
-    inches: float,
-    title_size: float,
-) -> Figure:
-    """
-    Rows of pictures in [0, 1], gray or in color, with a row's boxes drawn on all of them.
+def in_colors(gray: NDArray) -> NDArray[np.uint8]:
+    """A gray picture ``(H, W)`` in [0, 1] as ``(H, W, 3)`` of 8 bits."""
+    return np.rint(255 * np.stack([gray] * 3, axis=-1)).astype(np.uint8)
 
-    A box is row, column, height, width in pixels. ``titles`` are above the pictures; of fewer rows than there are
-    pictures, the first ones. A picture's side is given in inches, the titles' letters in points.
-    """
-    columns = max(len(row) for row in pictures)
-    size = 0.9 + inches * columns, 0.4 + inches * len(pictures)
-    figure = style.plot_figure(*size, pictures=True)
-    axes = figure.subplots(len(pictures), columns, squeeze=False)
-    for axis in axes.flat:
-        axis.set_xticks([])
-        axis.set_yticks([])
-    for row, row_pictures, row_boxes in zip(axes, pictures, boxes, strict=True):
-        for axis, picture in zip(row, row_pictures, strict=False):
-            axis.imshow(picture, cmap="gray", vmin=0, vmax=1)
-            for top, left, height, width in row_boxes:
-                corner = (left - 0.5, top - 0.5)  # pixel i is drawn from i - 0.5 on
-                box = Rectangle(corner, width, height, fill=False, edgecolor=MARK_COLOR)
-                axis.add_patch(box).set_linewidth(1.2)
-    for row, row_titles in zip(axes, titles, strict=False):
-        for axis, title in zip(row, row_titles, strict=False):
-            axis.set_title(title, fontsize=title_size, pad=2, parse_math=False)
-    for row, name in zip(axes, row_names, strict=True):
-        row[0].set_ylabel(name, fontsize=style.LABEL_SIZE, parse_math=False)
-    return figure
+
+def framed(picture: NDArray[np.uint8], mask: ArrayLike) -> NDArray[np.uint8]:
+    """A picture ``(H, W, 3)``, enlarged by a whole number, with a fine outline of a mask ``(H, W)``."""
+    small = Image.fromarray(picture)
+    factor = -(-_FRAMED // max(small.size))
+    size = (factor * small.width, factor * small.height)
+    return outlined(small.resize(size, Image.Resampling.NEAREST), mask)

@@ -20,7 +20,6 @@ from monai_afire.apps.studies.features import (
     landmark_features,
 )
 from monai_afire.apps.studies.images import StudyImages, names_or_numbers
-from monai_afire.apps.studies.regions import WINDOW
 from monai_afire.apps.studies.study import NothingToCompareError, StudyResult, metrics_table
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.raw_pixels import with_raw_pixels
@@ -29,7 +28,7 @@ Encoders = Mapping[str, RadiographEncoder]
 GroupedFeatures = Callable[[RadiographEncoder], tuple[torch.Tensor, list[str]]]
 
 _NEIGHBORS = 5  # of the purity
-_MAX_SIMILARITIES = 2**24  # so many similarities are held at a time, 128 MiB of float64
+_PER_AXIS = 3  # positions whose tokens are compared
 
 _POSITION_QUESTION = (
     "Do tokens of the same place of different images lie together? An encoder that adds an embedding of the "
@@ -53,17 +52,15 @@ _HOW = (
 def position_map_study(
     encoders: Encoders,
     images: StudyImages,
-    max_images: int = 200,
     seed: int = 0,
     batch_size: int = 32,
 ) -> StudyResult:
     """Tokens by their position in the image (AFiRe, Fig. 5 b)."""
-    sampled = images.sample(max_images, seed)
 
     def tokens(encoder: RadiographEncoder) -> tuple[torch.Tensor, list[str]]:
         positions, names = spread_positions(encoder.grid_size)
         features = image_features(
-            encoder, sampled.image, batch_size, lambda every: every[:, positions]
+            encoder, images.image, batch_size, lambda every: every[:, positions]
         )
         return features.flatten(0, 1), names * len(features)
 
@@ -75,25 +72,15 @@ def position_map_study(
 def landmark_map_study(
     encoders: Encoders,
     images: StudyImages,
-    window: float = WINDOW,
-    max_images: int = 200,
     seed: int = 0,
     batch_size: int = 32,
 ) -> StudyResult:
-    """
-    Windows around landmarks by landmark (PEAC, Fig. 6; ACE, Fig. 6).
-
-    Args:
-        window: side of the window as a fraction of the image's; ACE takes 448 of 1024 pixels.
-    """
-    sampled = images.sample(max_images, seed)
-    places = sampled.detailed_landmarks()
-    names = names_or_numbers(sampled.landmark_names, places.shape[1])
+    """Windows around landmarks by landmark (PEAC, Fig. 6; ACE, Fig. 6)."""
+    places = images.detailed_landmarks()
+    names = names_or_numbers(images.landmark_names, places.shape[1])
 
     def windows(encoder: RadiographEncoder) -> tuple[torch.Tensor, list[str]]:
-        features = landmark_features(
-            encoder, sampled.detailed, places, window, batch_size=batch_size
-        )
+        features = landmark_features(encoder, images.detailed, places, batch_size=batch_size)
         return features.flatten(0, 1), names * len(features)
 
     title = "Landmarks by their surroundings"
@@ -104,16 +91,14 @@ def landmark_map_study(
 def image_map_study(
     encoders: Encoders,
     images: StudyImages,
-    max_images: int = 200,
     seed: int = 0,
     batch_size: int = 32,
 ) -> StudyResult:
     """Images by their disease set, or any other group (AFiRe, Fig. 5 a and appendix F)."""
-    sampled = images.sample(max_images, seed)
-    groups = [str(group) for group in sampled.known("group")]
+    groups = [str(group) for group in images.known("group")]
 
     def means(encoder: RadiographEncoder) -> tuple[torch.Tensor, list[str]]:
-        return image_features(encoder, sampled.image, batch_size), groups
+        return image_features(encoder, images.image, batch_size), groups
 
     title, caption = "Images by group", "t-SNE of images, colored by group"
     return _map_study(title, _IMAGE_QUESTION, caption, encoders, means, seed)
@@ -145,11 +130,12 @@ def _map_study(
     return StudyResult(title, asked, metrics_table(metrics), figures)
 
 
-def spread_positions(grid: Sequence[int], per_axis: int = 3) -> tuple[list[int], list[str]]:
-    """Indices (row-major) and names, "row, column" from 1, of positions in the middle of ``per_axis`` equal parts."""
+def spread_positions(grid: Sequence[int]) -> tuple[list[int], list[str]]:
+    """Indices (row-major) and names, "row, column" from 1, of positions in the middle of three parts of each axis."""
+    numbers = [min(_PER_AXIS, size) for size in grid]
     rows, columns = (
-        [(2 * part + 1) * size // (2 * min(per_axis, size)) for part in range(min(per_axis, size))]
-        for size in grid
+        [(2 * part + 1) * size // (2 * number) for part in range(number)]
+        for size, number in zip(grid, numbers, strict=True)
     )
     places = [(row, column) for row in rows for column in columns]
     positions = [row * grid[1] + column for row, column in places]
@@ -193,18 +179,13 @@ def _purity(points: torch.Tensor, index: torch.Tensor, num_neighbors: int) -> fl
     if len(index) < 2:
         return math.nan
     k = min(num_neighbors, len(index) - 1)
-    shares = []
-    everything = torch.arange(len(index), device=index.device)
-    for rows in everything.split(max(1, _MAX_SIMILARITIES // len(index))):
-        similarity = points[rows] @ points.T
-        similarity[torch.arange(len(rows), device=rows.device), rows] = -torch.inf
-        last = similarity.topk(k, dim=1).values[:, -1:]
-        nearer = similarity > last + SAME_COSINE
-        tied = (similarity - last).abs() <= SAME_COSINE
-        same = index[rows, None] == index
-        left = (k - nearer.sum(1)) / tied.sum(1)
-        shares.append(((nearer & same).sum(1) + left * (tied & same).sum(1)) / k)
-    return float(torch.cat(shares).mean())
+    similarity = (points @ points.T).fill_diagonal_(-torch.inf)
+    last = similarity.topk(k, dim=1).values[:, -1:]
+    nearer = similarity > last + SAME_COSINE
+    tied = (similarity - last).abs() <= SAME_COSINE
+    same = index[:, None] == index
+    left = (k - nearer.sum(1)) / tied.sum(1)
+    return float((((nearer & same).sum(1) + left * (tied & same).sum(1)) / k).mean())
 
 
 def _silhouette(points: torch.Tensor, index: torch.Tensor) -> float:

@@ -1,11 +1,11 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The images of a study with what a datalist knows of them: reading, selecting and sampling."""
+"""The images of a study with what a datalist knows of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,6 @@ from monai_afire.transforms.landmark_heatmap import landmark_array, pixels_of_fi
 from monai_afire.utils.text import image_name
 
 Item = Mapping[str, Any]
-
-_NAMES = ("landmark_names", "mask_names")  # of channels; every other field has an entry per image
 
 
 @dataclass(frozen=True)
@@ -47,8 +45,8 @@ class StudyImages:
 
     Example:
         >>> images = StudyImages(torch.rand(2, 1, 8, 8), group=["normal", "nodule"])
-        >>> images.select([1]).group
-        ['nodule']
+        >>> images.known("group")
+        ['normal', 'nodule']
     """
 
     image: torch.Tensor
@@ -63,8 +61,10 @@ class StudyImages:
 
     def __post_init__(self) -> None:
         number = len(self.image)
-        for name, value in self._of_each_image().items():
-            if len(value) != number:
+        for name in (item.name for item in fields(self)):
+            value = getattr(self, name)
+            of_channels = name in ("landmark_names", "mask_names")
+            if not (value is None or of_channels or len(value) == number):
                 raise ValueError(f"{len(value)} {name} for {number} images: give one for each")
 
     def known(self, name: str) -> Any:
@@ -84,28 +84,6 @@ class StudyImages:
         sizes = zip(self.detailed.shape[2:], self.image.shape[2:], strict=True)
         scale = torch.tensor([new / old for new, old in sizes])
         return (self.known("landmarks") + 0.5) * scale - 0.5  # a pixel's edge is half a pixel away
-
-    def select(self, rows: Sequence[int]) -> StudyImages:
-        """The images of these indices, in their order, with all that is known of them."""
-        index = [int(row) for row in rows]
-        selected: dict[str, Any] = {
-            name: value[index] if isinstance(value, torch.Tensor) else [value[row] for row in index]
-            for name, value in self._of_each_image().items()
-        }
-        return replace(self, **selected)
-
-    def sample(self, max_images: int, seed: int = 0) -> StudyImages:
-        """A random sample of so many images, in their order; all, where there are not more."""
-        number = len(self.image)
-        if number <= max_images:
-            return self
-        order = torch.randperm(number, generator=torch.Generator().manual_seed(seed))
-        return self.select(order[:max_images].sort().values.tolist())
-
-    def _of_each_image(self) -> dict[str, Any]:
-        """The known fields that have an entry for each image."""
-        names = [item.name for item in fields(self) if item.name not in _NAMES]
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
 def read_study_images(
@@ -147,8 +125,8 @@ def read_study_images(
     """
     if len(items) < 2:
         raise ValueError(f"a study compares images, so it needs at least two, got {len(items)}")
-    number = len(items) if max_images is None else min(max_images, len(items))
-    taken = [items[index] for index in _evenly_spaced(number, len(items))]
+    number = len(items) if max_images is None else max_images
+    taken = [items[index] for index in evenly_spaced(number, len(items))]
     loaded = [transform(dict(item)) for item in tqdm(taken, desc="loading", unit="image")]
     pictures = [item["image"] for item in loaded]
     has_masks = all(item.get("organs") for item in taken)
@@ -211,15 +189,9 @@ def names_or_numbers(names: Sequence[str] | None, number: int) -> list[str]:
     return [str(name) for name in known]
 
 
-def reference_indices(reference: Sequence[int] | int, num_images: int) -> list[int]:
-    """The images that serve as references: given indices, or how many to take, evenly spaced over all."""
-    if isinstance(reference, int):
-        return _evenly_spaced(min(reference, num_images), num_images)
-    return [int(index) for index in reference]
-
-
-def _evenly_spaced(number: int, num_images: int) -> list[int]:
-    return np.linspace(0, num_images, number, endpoint=False).astype(int).tolist()
+def evenly_spaced(number: int, num_images: int) -> list[int]:
+    """Indices of so many images, or of all where there are fewer."""
+    return np.linspace(0, num_images, min(number, num_images), endpoint=False).astype(int).tolist()
 
 
 def _stack(arrays: Sequence[torch.Tensor], what: str) -> torch.Tensor:

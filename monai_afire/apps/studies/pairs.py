@@ -66,8 +66,8 @@ def pair_study(
     for name, encoder in with_raw_pixels(encoders).items():
         step = finest_stride(encoder, stride)
         tables[name] = _of_pairs(
-            landmark_correspondence(encoder, pictures, places, [0], step, batch_size=batch_size)
-            for pictures, places in pairs
+            landmark_correspondence(encoder, *pair, [0], step, batch_size=batch_size)
+            for pair in pairs
         )
     copied = (same_place_correspondence(places, size, [0]) for _, places in pairs)
     tables[SAME_PLACE] = _of_pairs(copied)

@@ -13,12 +13,12 @@ import torch
 import torch.nn.functional as F
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from monai.utils import convert_to_tensor
 from numpy.typing import NDArray
 
 from monai_afire.apps.results.pictures import style
+from monai_afire.apps.results.pictures.grid import image_grid
 from monai_afire.apps.studies.features import image_features
-from monai_afire.apps.studies.figures import boxed_pictures
+from monai_afire.apps.studies.figures import framed, in_colors
 from monai_afire.apps.studies.images import StudyImages
 from monai_afire.apps.studies.study import NothingToCompareError, StudyResult, metrics_table
 from monai_afire.metrics.pretraining import prototype_entropy, prototype_information
@@ -190,23 +190,20 @@ def cluster_patches(
 
 
 def patch_windows(
-    images: torch.Tensor, patches: pd.DataFrame, patch_size: Sequence[int], context: int = 1
+    images: torch.Tensor, patches: pd.DataFrame, patch_size: Sequence[int]
 ) -> list[torch.Tensor]:
-    """Cut patches out of images, with ``context`` patches on every side; beyond the border the border goes on."""
-    plain = convert_to_tensor(images, track_meta=False)
+    """Cut patches out of images, with their neighbors on every side; beyond the border the border goes on."""
     height, width = patch_size
-    rim = (context * width, context * width, context * height, context * height)
-    side, columns = 2 * context + 1, plain.shape[-1] // width
+    padded = F.pad(images, (width, width, height, height), mode="replicate")
     windows = []
     for image, position in zip(patches["image"], patches["position"], strict=True):
-        padded = F.pad(plain[image][None], rim, mode="replicate")[0]
-        row, column = divmod(position, columns)
-        rows = slice(row * height, (row + side) * height)
-        windows.append(padded[:, rows, column * width : (column + side) * width])
+        row, column = divmod(position, images.shape[-1] // width)
+        rows = slice(row * height, (row + 3) * height)
+        windows.append(padded[image, :, rows, column * width : (column + 3) * width])
     return windows
 
 
-def atlas_figure(image: torch.Tensor, atlas: pd.DataFrame, title: str = "") -> Figure:
+def atlas_figure(image: torch.Tensor, atlas: pd.DataFrame, title: str) -> Figure:
     """
     The clusters of all positions and the entropy there, beside a radiograph ``(C, H, W)``, e.g. the mean of all.
 
@@ -235,22 +232,14 @@ def atlas_figure(image: torch.Tensor, atlas: pd.DataFrame, title: str = "") -> F
     return figure
 
 
-def cluster_figure(
-    windows: Sequence[torch.Tensor], patches: pd.DataFrame, context: int = 1
-) -> Figure:
+def cluster_figure(windows: Sequence[torch.Tensor], patches: pd.DataFrame) -> Figure:
     """The patches that belong most strongly to each cluster, framed in what surrounds them; a row per cluster."""
-    height, width = (length / (2 * context + 1) for length in windows[0].shape[1:])
-    middle = (context * height, context * width, height, width)
-    pictures = pd.Series([first_channel(window) for window in windows])
-    rows = patches.reset_index(drop=True).groupby("cluster", sort=False)
-    return boxed_pictures(
-        [[pictures[index] for index in own.index] for _, own in rows],
-        [[middle]] * len(rows),
-        [f"cluster {cluster}" for cluster, _ in rows],
-        [[f"{value:.2f}" for value in own["probability"]] for _, own in rows],
-        inches=1.05,
-        title_size=style.TICK_SIZE,
-    )
+    sides = [length // 3 for length in windows[0].shape[1:]]
+    middle = np.pad(np.ones(sides, dtype=bool), [(side, side) for side in sides])
+    pictures = [framed(in_colors(first_channel(own).clip(0, 1)), middle) for own in windows]
+    named = zip(patches["cluster"], patches["probability"], strict=True)
+    titles = [f"cluster {cluster}: {probability:.2f}" for cluster, probability in named]
+    return image_grid(pictures, titles, columns=patches["rank"].nunique(), inches=1.05)
 
 
 def _colors(clusters: NDArray) -> NDArray:

@@ -26,23 +26,15 @@ _RESAMPLE = AffineTransform(padding_mode="border", zero_centered=False)
 
 
 class Perturbation(NamedTuple):
-    """
-    An affine change that simulates another exposure of the same patient: turned, nearer, elsewhere.
-
-    Attributes:
-        name: in tables.
-        rotation: degrees, clockwise, about the image's center.
-        scale: about the image's center; above 1 the patient is larger.
-        shift: down and to the right, fractions of the image's sides.
-    """
+    """An affine change that simulates another exposure of the same patient: turned, nearer, elsewhere."""
 
     name: str
-    rotation: float = 0.0
-    scale: float = 1.0
-    shift: tuple[float, float] = (0.0, 0.0)
+    rotation: float = 0.0  # degrees, clockwise, about the image's center
+    scale: float = 1.0  # above 1 the patient is larger
+    shift: tuple[float, float] = (0.0, 0.0)  # down and to the right, fractions of the image's sides
 
 
-DEFAULT_PERTURBATIONS = (
+PERTURBATIONS = (
     Perturbation("moved up right", shift=(-0.12, 0.1)),
     Perturbation("turned", rotation=12.0),
     Perturbation("nearer, moved", rotation=-6.0, scale=1.15, shift=(0.06, -0.08)),
@@ -77,12 +69,12 @@ def perturbed_images(
 
 
 def with_perturbations(
-    images: torch.Tensor, landmarks: torch.Tensor, perturbations: Sequence[Perturbation]
+    images: torch.Tensor, landmarks: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """M images and landmarks as they are, then all in each perturbation: p M + m is image m in perturbation p."""
+    """M images and landmarks as they are, then in each of PERTURBATIONS: p M + m is image m in perturbation p."""
     plain = convert_to_tensor(images, dtype=torch.float32, track_meta=False)
     points = convert_to_tensor(landmarks, dtype=torch.float32, track_meta=False)
-    moved = [perturbed_images(plain, points, perturbation) for perturbation in perturbations]
+    moved = [perturbed_images(plain, points, perturbation) for perturbation in PERTURBATIONS]
     pictures, places = zip((plain, points), *moved, strict=True)
     return torch.cat(pictures), torch.cat(places)
 
@@ -96,8 +88,6 @@ def landmark_windows(
     The window's side is a fraction of the image's, in (0, 1]. The landmark is in its center; beyond the image the
     border repeats. There is no smoothing before a reduction.
     """
-    if not 0 < window <= 1:
-        raise ValueError(f"window must be a fraction of the image's side in (0, 1], got {window}")
     if not len(landmarks):  # PyTorch resamples at least one image
         return images.new_empty((0, images.shape[1], *size))
     half = torch.tensor([(pixels - 1) / 2 for pixels in size], dtype=torch.float64)
@@ -118,8 +108,6 @@ def random_boxes(
     ``side`` is the smallest and largest side as a share of the image's, one share for both axes of a box. Sides are
     even, so that a box can be halved.
     """
-    if not 0 < side[0] <= side[1] <= 1:
-        raise ValueError(f"side must be two shares 0 < smallest <= largest <= 1, got {tuple(side)}")
     size = torch.tensor(img_size)
     share = side[0] + (side[1] - side[0]) * torch.rand(number, 1, generator=generator)
     sizes = (2 * (share * size / 2).round().long()).clamp_min(2).minimum(size // 2 * 2)
@@ -130,8 +118,6 @@ def random_boxes(
 
 def split_boxes(boxes: torch.Tensor, parts: int, axes: torch.Tensor) -> torch.Tensor:
     """Cut boxes ``(N, 4)`` into halves along one of the axes ``(N,)``, or into quarters: ``(N, parts, 4)``."""
-    if parts not in (2, 4):
-        raise ValueError(f"a patch is cut into 2 or 4 parts, got parts={parts}")
     cut = torch.ones(len(boxes), 2, dtype=torch.long) if parts == 4 else F.one_hot(axes, 2)
     sizes = boxes[:, 2:] // (1 + cut)
     corners = torch.tensor(list(product(range(2), repeat=2))).expand(len(boxes), -1, -1)

@@ -66,21 +66,21 @@ def restoration_study(
     images: StudyImages,
     networks: Mapping[str, AFiRe],
     lesion_options: Mapping[str, Any] | None = None,
-    normal_group: str = "normal",
     seed: int = 0,
     batch_size: int = 32,
 ) -> StudyResult:
     """
     Restorations with and without mask tokens (AFiRe, Fig. 9 and 10).
 
+    Lesions are added to the images of the group "normal" alone; to all where there is no such group.
+
     Args:
         networks: AFiRe networks by the names that the report shows.
-        lesion_options: see :func:`restorations`.
-        normal_group: lesions are added to the images of this group only; to all where groups are unknown or none has
-            this name.
+        lesion_options: of :func:`monai_afire.transforms.synth_lesion_masks`, best those of the pre-training; None for
+            its defaults.
     """
     groups = images.group or []
-    normal = [row for row, group in enumerate(groups) if group == normal_group]
+    normal = [row for row, group in enumerate(groups) if group == "normal"]
     pictures = images.image[normal] if normal else images.image
     rows = range(min(_PICTURES, len(pictures)))
     metrics, figures = {}, {}
@@ -104,18 +104,9 @@ def restorations(
     batch_size: int = 32,
 ) -> Restorations:
     """
-    Restore images with synthetic lesions and without, with mask tokens and without (AFiRe, Fig. 9 and 10).
+    Restore images with synthetic lesions and without, with mask tokens and without, on the images' device.
 
-    Args:
-        network: pre-trained, on any device, which the work is done on.
-        images: normal radiographs ``(M, C, H, W)`` in [0, 1], of the encoder's size.
-        lesion_options: of :func:`monai_afire.transforms.synth_lesion_masks`: "num_lesions", "lesion_size",
-            "amplitude", ..., best those of the pre-training; None for its defaults. There is one variant per image.
-        seed: of the lesions; every network sees the same ones, whatever the batch size.
-        batch_size: images in a pass; each is encoded with and without lesions.
-
-    Returns:
-        Images, lesions and restorations, on the images' device.
+    Every network sees the same lesions, whatever the batch size.
     """
     images = convert_to_tensor(images, track_meta=False)
     network.encoder.check_images(images)
@@ -142,7 +133,6 @@ def restoration_scores(found: Restorations, patch_size: Sequence[int]) -> pd.Dat
     Returns:
         A row per image; NaN where no patch counts, as in lesions that change nothing (white on white):
 
-        * "gain_with_mask", "gain_without_mask": :func:`monai_afire.metrics.restoration_gain` inside of lesions,
         * "psnr_lesion": that of the image with lesions, to compare with; "psnr_with_mask", "psnr_without_mask",
         * "psnr_normal_with_mask", "psnr_normal_without_mask": of the images without lesions, in the same patches,
         * "psnr_outside": of the lesion image restored with mask tokens, in all other patches.
@@ -151,18 +141,12 @@ def restoration_scores(found: Restorations, patch_size: Sequence[int]) -> pd.Dat
     changed = (patches["lesion"] != patches["normal"]).any(-1) & found.hidden
     counted = found.hidden & changed.any(1, keepdim=True)
 
-    def gain(name: str) -> list[float]:
-        parts = (patches[name], patches["normal"], patches["lesion"], counted)
-        rows = zip(*parts, strict=True)
-        return [float(restoration_gain(*row)) if row[3].any() else np.nan for row in rows]
-
     def psnr(name: str, tokens: torch.Tensor) -> list[float]:
         error = (patches[name] - patches["normal"]).square().mean(-1)
         mean = (error * tokens).sum(1) / tokens.sum(1)  # 0 / 0 is NaN where no patch counts
         return (-10 * mean.log10()).tolist()
 
     columns = {
-        **{f"gain_{name}": gain(name) for name in _LESION_RESTORED},
         **{f"psnr_{name}": psnr(name, counted) for name in ("lesion", *_LESION_RESTORED)},
         **{f"psnr_{name}": psnr(name, found.hidden) for name in _NORMAL_RESTORED},
         "psnr_outside": psnr("with_mask", ~found.hidden),
@@ -172,25 +156,26 @@ def restoration_scores(found: Restorations, patch_size: Sequence[int]) -> pd.Dat
 
 def restoration_summary(found: Restorations, patch_size: Sequence[int]) -> dict[str, float]:
     """
-    The metrics of one network: the means of :func:`restoration_scores`, but for the gains.
+    The metrics of one network: the means of :func:`restoration_scores`, and the gains inside of lesions.
 
-    Those are of the pixels of all lesions together: an image whose lesion is hardly visible has a gain of any size.
+    Gains, :func:`monai_afire.metrics.restoration_gain`, are of the pixels of all lesions together: an image whose
+    lesion is hardly visible has a gain of any size. NaN where no lesion changes anything.
     """
     patches = _patches(found, patch_size)
-    summary = restoration_scores(found, patch_size).mean().to_dict()
-    for name in _LESION_RESTORED:
-        if not np.isnan(summary[f"gain_{name}"]):
-            parts = (patches[name], patches["normal"], patches["lesion"], found.hidden)
-            summary[f"gain_{name}"] = float(restoration_gain(*parts))
-    return summary
+    is_visible = (patches["lesion"] != patches["normal"])[found.hidden].any()
+    gains = dict.fromkeys((f"gain_{name}" for name in _LESION_RESTORED), np.nan)
+    for name in _LESION_RESTORED if is_visible else ():
+        parts = (patches[name], patches["normal"], patches["lesion"], found.hidden)
+        gains[f"gain_{name}"] = float(restoration_gain(*parts))
+    return gains | restoration_scores(found, patch_size).mean().to_dict()
 
 
 def restoration_figure(
     found: Restorations,
     patch_size: Sequence[int],
     rows: Sequence[int],
-    title: str = "",
-    lesions: bool = True,
+    title: str,
+    lesions: bool,
 ) -> Figure:
     """
     Images, where tokens are hidden, and their restorations with mask tokens and without.

@@ -4,27 +4,25 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
+import torch.nn.functional as F
 from matplotlib.figure import Figure
 from monai.metrics import compute_iou
 from monai.utils import convert_to_tensor
-from monai.visualize import GradCAM
 from numpy.typing import NDArray
-from tqdm.auto import tqdm
 
 from monai_afire.apps.evaluation.localization import pointing_game
+from monai_afire.apps.results.pictures.grid import image_grid
 from monai_afire.apps.results.pictures.heat_map import overlay_heat_map
-from monai_afire.apps.results.pictures.style import TITLE_SIZE
-from monai_afire.apps.studies.figures import boxed_pictures
+from monai_afire.apps.studies.figures import framed, in_colors
 from monai_afire.apps.studies.images import StudyImages
 from monai_afire.apps.studies.regions import box_masks
-from monai_afire.apps.studies.study import StudyResult
+from monai_afire.apps.studies.study import NothingToCompareError, StudyResult
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.utils.eval_mode import eval_mode
@@ -54,7 +52,6 @@ def saliency_study(
     images: StudyImages,
     classifiers: Mapping[str, TransferClassifier],
     class_names: Sequence[str] = (),
-    layer: str = "encoder",
     batch_size: int = 32,
 ) -> StudyResult:
     """
@@ -67,90 +64,64 @@ def saliency_study(
     Args:
         classifiers: fine-tuned networks by the names that the report shows.
         class_names: what the classifiers' outputs stand for; without, the predicted class of every image is explained.
-        layer: see :func:`grad_cam`.
     """
     cases = _cases(images)
+    if not cases:
+        raise NothingToCompareError("no image has a box")
     kinds, boxes = [case.kind for case in cases], [case.boxes for case in cases]
     pictures = images.image[[case.image for case in cases]]
     maps, rows, details = {}, {}, {}
     for name, network in classifiers.items():
         classes = _classes(network, pictures, kinds, class_names, batch_size)
         method = f"{name}: Grad-CAM"
-        maps[method] = grad_cam(network, pictures, classes, layer, batch_size)
+        maps[method] = grad_cam(network, pictures, classes, batch_size)
         summary = localization_summary(localization_scores(maps[method], boxes), kinds)
         details[f"Localization by kind of lesion, {method}"] = summary
         rows[method] = summary.loc["all"]
-    figures = {}
-    if shown := _spread(kinds, _PICTURES):
-        some = {name: heat[shown] for name, heat in maps.items()}
-        some_boxes, some_kinds = [boxes[case] for case in shown], [kinds[case] for case in shown]
-        figures[_CAPTION] = saliency_figure(pictures[shown], some, some_boxes, some_kinds)
+    shown = _spread(kinds, _PICTURES)
+    some = {name: heat[shown] for name, heat in maps.items()}
+    some_boxes, some_kinds = [boxes[case] for case in shown], [kinds[case] for case in shown]
+    figures = {_CAPTION: saliency_figure(pictures[shown], some, some_boxes, some_kinds)}
     number = len({case.image for case in cases})
     question = _QUESTION.format(top=_TOP, number=number, total=len(images.image))
     return StudyResult("Where classifiers look", question, pd.DataFrame(rows).T, figures, details)
-
-
-class _TokenGradCAM(GradCAM):
-    """MONAI's Grad-CAM for layers whose output is tokens (B, L, D), too: they are put on their grid."""
-
-    def __init__(self, network: TransferClassifier, layer: str) -> None:
-        super().__init__(network, layer, postprocessing=lambda maps: maps)
-        self.grid_size = network.encoder.grid_size
-
-    def compute_map(self, x: torch.Tensor, class_idx: int, **kwargs: Any) -> torch.Tensor:  # type: ignore[override]
-        """Tokens are weighted by the mean of their gradient over the grid, as the pixels of a feature map are."""
-        _, (activation,), (gradient,) = self.nn_module(x, class_idx=class_idx)
-        shape = activation.shape[2:]
-        if activation.ndim == 3:
-            activation, gradient = (part.transpose(1, 2) for part in (activation, gradient))
-            shape = self.grid_size
-        weights = gradient.flatten(2).mean(-1, keepdim=True)
-        return (weights * activation.flatten(2)).sum(1).relu().reshape(len(x), 1, *shape)
 
 
 def grad_cam(
     classifier: TransferClassifier,
     images: torch.Tensor,
     classes: Sequence[int] | torch.Tensor,
-    layer: str = "encoder",
     batch_size: int = 32,
 ) -> torch.Tensor:
     r"""
-    Grad-CAM (Selvaraju et al., 2017) of one class per image, by MONAI's ``GradCAM``: ``(M, H, W)``, at least 0.
+    Grad-CAM (Selvaraju et al., 2017) of one class per image from the encoder's tokens: ``(M, H, W)``, at least 0.
 
     .. math:: \operatorname{ReLU}\Big(\sum_d \alpha_d z_{jd}\Big), \qquad
         \alpha_d = \frac{1}{L} \sum_{j=1}^{L} \frac{\partial\, \text{logit}}{\partial z_{jd}}
 
-    for the tokens :math:`z_j` of a layer, on their grid and then linearly enlarged to the image. For the encoder's own
-    tokens, whose mean is classified, this is the class activation map: what each token adds to the logit, up to a
-    number that is the same for all. The tokens of a transformer have seen the whole image, so what speaks for a class
-    need not stand where its lesion is. The network is copied; a frozen encoder is no obstacle.
-
-    The layer is the name of a module whose output are tokens ``(B, L, D)`` on the encoder's grid, or maps
-    ``(B, D, *grid)`` of any: "encoder", "encoder.blocks.3" of a ViT, "encoder.layers.2" of a Swin.
+    for the tokens :math:`z_j`, on their grid and then linearly enlarged to the image. Their mean is classified, so this
+    is the class activation map: what each token adds to the logit, up to a number that is the same for all. The tokens
+    of a transformer have seen the whole image, so what speaks for a class need not stand where its lesion is.
     """
-    images = convert_to_tensor(images, track_meta=False)
-    classifier.encoder.check_images(images)
-    modules = dict(classifier.named_modules())
-    if layer not in modules:
-        known = ", ".join(name for name in modules if name and name.count(".") < 3)
-        raise ValueError(f"the classifier has no layer {layer!r}; it has {known}")
-    network = copy.deepcopy(classifier).eval().requires_grad_(False)
-    network.freeze_encoder = False  # its tokens get a gradient, its parameters do not
-    explain = _TokenGradCAM(network, layer)
-    wanted = torch.as_tensor(classes, dtype=torch.long).cpu()
-    # MONAI explains one class per pass
-    batches = [
-        (number, rows.to(images.device))
-        for number in wanted.unique().tolist()
-        for rows in (wanted == number).nonzero().flatten().split(batch_size)
-    ]
-    maps = images.new_zeros((len(images), *images.shape[2:]), dtype=torch.float32)
-    with torch.enable_grad():
-        for number, rows in tqdm(batches, desc="Grad-CAM", unit="batch", leave=False):
-            batch = images[rows].to(network.encoder.mean).requires_grad_()
-            maps[rows] = explain(batch, class_idx=number)[:, 0].detach().to(maps)
-    return maps
+    encoder, head = classifier.encoder, classifier.classifier
+    encoder.check_images(images)
+    plain = convert_to_tensor(images, track_meta=False)
+    wanted = torch.as_tensor(classes, dtype=torch.long, device=encoder.mean.device)
+    maps = []
+    with eval_mode(classifier):
+        for batch, numbers in zip(plain.split(batch_size), wanted.split(batch_size), strict=True):
+            with torch.no_grad():
+                tokens = encoder(batch.to(encoder.mean)).to(head.weight.dtype)
+            with torch.enable_grad():
+                tokens.requires_grad_()
+                logits = head(classifier.standardize(tokens.mean(1)))
+                of_class = logits.gather(1, numbers[:, None]).sum()
+            (gradient,) = torch.autograd.grad(of_class, tokens)
+            heat = (gradient.mean(1, keepdim=True) * tokens.detach()).sum(-1).relu()
+            grid = heat.unflatten(1, (1, *encoder.grid_size)).float()
+            enlarged = F.interpolate(grid, size=encoder.img_size, mode="bilinear")
+            maps.append(enlarged[:, 0].to(images.device))
+    return torch.cat(maps)
 
 
 def localization_scores(
@@ -212,13 +183,14 @@ def saliency_figure(
 
     What is colored is what "iou_half" compares with the box.
     """
-    rows = []
-    for number, image in enumerate(images):
-        picture = first_channel(image).clip(0, 1)
-        rows.append([picture, *(_overlay(picture, heat[number]) for heat in maps.values())])
-    corners = [torch.as_tensor(of_image).tolist() for of_image in boxes]
-    columns = ["radiograph", *maps]
-    return boxed_pictures(rows, corners, titles, [columns], inches=2.0, title_size=TITLE_SIZE)
+    pictures, headings = [], []
+    for number, (image, of_image) in enumerate(zip(images, boxes, strict=True)):
+        gray = first_channel(image).clip(0, 1)
+        inside = box_masks(torch.as_tensor(of_image), gray.shape).any(0)
+        shown = [in_colors(gray), *(_overlay(gray, heat[number]) for heat in maps.values())]
+        pictures += [framed(picture, inside) for picture in shown]
+        headings += [titles[number], *maps]
+    return image_grid(pictures, headings, columns=1 + len(maps))
 
 
 def _cases(images: StudyImages) -> list[_Case]:
@@ -263,13 +235,13 @@ def _overlap(
     return {name: iou, f"{name}_chance": area * share / (area + share - area * share)}
 
 
-def _overlay(picture: NDArray, heat: torch.Tensor) -> NDArray:
+def _overlay(gray: NDArray, heat: torch.Tensor) -> NDArray[np.uint8]:
     """The upper half of a map's heat on its picture."""
     values = heat.detach().float().cpu().numpy()
     low, high = float(values.min()), float(values.max())
     if not low < high:  # nothing is hotter than the rest
-        return np.repeat(picture[..., None], 3, axis=-1)
-    return overlay_heat_map(picture, values, (low + high) / 2, high)
+        return in_colors(gray)
+    return overlay_heat_map(gray, values, (low + high) / 2, high)
 
 
 def _spread(kinds: Sequence[str], number: int) -> list[int]:

@@ -15,8 +15,12 @@ from monai_afire.apps.studies.features import SAME_COSINE, l2_normalize, landmar
 from monai_afire.apps.studies.figures import SHARE_LIMITS, dot_plot
 from monai_afire.apps.studies.grouping import tsne_map
 from monai_afire.apps.studies.images import StudyImages
-from monai_afire.apps.studies.regions import WINDOW
-from monai_afire.apps.studies.study import StudyResult, mean_by, metrics_table
+from monai_afire.apps.studies.study import (
+    NothingToCompareError,
+    StudyResult,
+    mean_by,
+    metrics_table,
+)
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.raw_pixels import with_raw_pixels
 
@@ -35,32 +39,24 @@ _TITLES = {True: "Partner found in the mirror", False: "Partner found without a 
 def symmetry_study(
     encoders: Mapping[str, RadiographEncoder],
     images: StudyImages,
-    pairs: Pairs | None = None,
-    window: float = WINDOW,
-    max_images: int = 100,
     seed: int = 0,
     batch_size: int = 32,
 ) -> StudyResult:
     """
     Left and right of the body (ACE, appendix B.1, Fig. 11).
 
-    Args:
-        pairs: indices of landmarks that are partners, the right one first; None for those whose names differ in "left"
-            and "right" alone.
-        window: side of the windows around landmarks as a fraction of the image's; ACE takes 448 of 1024 pixels.
-
-    Raises:
-        ValueError: when no landmark has a partner.
+    Partners are landmarks whose names differ in "left" and "right" alone; without any the study is left out.
     """
-    sampled = images.sample(max_images, seed)
-    places, names = sampled.detailed_landmarks(), list(sampled.known("landmark_names"))
-    pairs = symmetric_pairs(names) if pairs is None else pairs
+    places, names = images.detailed_landmarks(), list(images.known("landmark_names"))
+    pairs = symmetric_pairs(names)
     if not pairs:
-        raise ValueError(f"no two of {names} differ in 'left' and 'right' alone: give pairs")
+        raise NothingToCompareError(f"no two of {names} differ in 'left' and 'right' alone")
     tables, maps, groups = {}, {}, {}
     for name, encoder in with_raw_pixels(encoders).items():
         features, mirrored = (
-            landmark_features(encoder, sampled.detailed, places, window, flip, batch_size)
+            landmark_features(
+                encoder, images.detailed, places, mirrored=flip, batch_size=batch_size
+            )
             for flip in (False, True)
         )
         tables[name] = landmark_symmetry(features, mirrored, pairs)

@@ -5,10 +5,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -100,12 +97,14 @@ def test_own_names_of_a_datalist(tmp_path: Path) -> None:
         images.known("masks")
 
 
-def test_images_of_different_sizes_are_named() -> None:
+def test_what_cannot_be_compared() -> None:
     items = [{"image": torch.rand(1, 8, 8)}, {"image": torch.rand(1, 8, 9)}]
     with pytest.raises(ValueError, match="image"):
         read_study_images(items, Compose([]))
-    with pytest.raises(ValueError, match="at least two"):
+    with pytest.raises(ValueError, match="two"):
         read_study_images(items[:1], Compose([]))
+    with pytest.raises(ValueError, match="group"):
+        StudyImages(torch.rand(3, 1, 8, 8), group=["a", "b"])
 
 
 @pytest.mark.parametrize(
@@ -124,50 +123,3 @@ def test_images_of_different_sizes_are_named() -> None:
 )
 def test_disease_sets(item: dict, group: str | None) -> None:
     assert disease_set(item, ["mass", "effusion"]) == group
-
-
-NUMBER = 20
-
-
-def known_of(rows: Sequence[int]) -> dict[str, Any]:
-    """A value for every field of images of which each is known by its number."""
-    index = torch.as_tensor(rows)
-    return {
-        "image": index.reshape(-1, 1, 1, 1).expand(-1, 1, 2, 2) / NUMBER,
-        "group": [str(row) for row in rows],
-        "landmarks": index.float().reshape(-1, 1, 1).expand(-1, 3, 2),
-        "landmark_names": ["apex", "carina", "hilum"],
-        "masks": (index % 2 == 1).reshape(-1, 1, 1, 1).expand(-1, 2, 2, 2),
-        "mask_names": ["heart", "lung"],
-        "boxes": [torch.full((row % 3, 4), float(row)) for row in rows],
-        "box_kinds": [[f"kind {row}"] * (row % 3) for row in rows],
-        "native": index.reshape(-1, 1, 1, 1).expand(-1, 1, 5, 5) / NUMBER,
-    }
-
-
-@pytest.mark.parametrize("rows", [[3, 0, 19], []], ids=str)
-def test_every_field_is_selected(rows: list[int]) -> None:
-    selected = StudyImages(**known_of(range(NUMBER))).select(rows)
-    for name, expected in known_of(rows).items():
-        own = getattr(selected, name)
-        assert len(own) == len(expected)
-        for one, other in zip(own, expected, strict=True):
-            assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
-    assert {item.name for item in fields(StudyImages)} == set(known_of(rows))
-
-
-def test_samples_are_in_order_and_repeat_themselves() -> None:
-    images = StudyImages(**known_of(range(NUMBER)))
-    sampled = images.sample(6, seed=3)
-    assert sampled.group is not None
-    rows = [int(group) for group in sampled.group]
-    assert rows == sorted(set(rows))
-    assert len(rows) == 6
-    assert images.sample(6, seed=3).group == sampled.group
-    assert images.sample(6, seed=4).group != sampled.group
-    assert images.sample(NUMBER) is images
-
-
-def test_something_of_each_image() -> None:
-    with pytest.raises(ValueError, match="group"):
-        StudyImages(torch.rand(3, 1, 8, 8), group=["a", "b"])

@@ -66,14 +66,12 @@ def test_what_is_no_pair(moved: list | None) -> None:
 
 def shifted(shift: int, group: str) -> dict:
     """A pair whose places all move by as many pixels along the rows."""
-    image, places = torch.rand(3, 32, 32), [[6.0, 6.0], [14.0, 10.0]]
-    moved = [[row, column + shift] for row, column in places]
-    second = image.roll(shift, dims=2)
+    image = torch.rand(3, 32, 32)
     return {
         "image": image,
-        "image_2": second,
-        "landmarks": places,
-        "landmarks_2": moved,
+        "image_2": image.roll(shift, dims=2),
+        "landmarks": [[6.0, 6.0], [14.0, 10.0]],
+        "landmarks_2": [[6.0, 6.0 + shift], [14.0, 10.0 + shift]],
         "group": group,
     }
 
@@ -85,7 +83,6 @@ def test_the_study_compares_encoders_with_copying() -> None:
     copied = result.table.loc["same place"]
     assert copied["error"] == copied["median_error"] == pytest.approx(6.0)
     assert copied["error_fraction"] == pytest.approx(6 / 32)
-    assert "2 pairs with 4 places" in result.question
     [groups] = result.details.values()
     assert groups["same place"].to_dict() == pytest.approx({"near": 4.0, "far": 8.0})
     with pytest.raises(NothingToCompareError, match="image_2"):
@@ -94,8 +91,6 @@ def test_the_study_compares_encoders_with_copying() -> None:
 
 def test_places_of_pairs_are_no_landmarks_of_the_other_studies() -> None:
     """They are other places, and other numbers of them, in each pair."""
-    items = [
-        shifted(4, "near"),
-        {**shifted(4, "near"), "landmarks": [[1.0, 1.0]], "landmarks_2": [[1.0, 5.0]]},
-    ]
+    other = {"landmarks": [[1.0, 1.0]], "landmarks_2": [[1.0, 5.0]]}
+    items = [shifted(4, "near"), {**shifted(4, "near"), **other}]
     assert read_study_images(items, dict, dataset_dir="fundus").landmarks is None

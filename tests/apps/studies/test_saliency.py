@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from apps.studies.stub_encoders import tiny_vit
+from monai.visualize import GradCAM
 from torch import nn
 
 from monai_afire.apps.studies import StudyImages, saliency_study
@@ -18,10 +16,33 @@ from monai_afire.apps.studies.saliency import (
     grad_cam,
     localization_scores,
 )
-from monai_afire.networks import SwinEncoder, TransferClassifier
+from monai_afire.apps.studies.study import NothingToCompareError
+from monai_afire.networks import TransferClassifier
 from monai_afire.networks.blocks.patches import patchify
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
-from monai_afire.visualize.figures import figure_to_array
+
+
+class Maps(nn.Module):
+    """Tokens on their grid, as MONAI's Grad-CAM wants them."""
+
+    def __init__(self, encoder: RadiographEncoder) -> None:
+        super().__init__()
+        self.wrapped = encoder
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.wrapped(images).transpose(1, 2).unflatten(2, self.wrapped.grid_size)
+
+
+class AsMaps(nn.Module):
+    """A classifier whose encoder gives maps."""
+
+    def __init__(self, network: TransferClassifier) -> None:
+        super().__init__()
+        self.encoder, self.network = Maps(network.encoder), network
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        features = self.encoder(images).flatten(2).mean(-1)
+        return self.network.classifier(self.network.standardize(features))
 
 
 class BrightnessEncoder(RadiographEncoder):
@@ -36,19 +57,12 @@ class BrightnessEncoder(RadiographEncoder):
         return torch.cat([mean, 1 - mean], dim=-1)
 
 
-def brightness_classifier(freeze: bool = False) -> TransferClassifier:
+def brightness_classifier() -> TransferClassifier:
     """Class 0 is brightness, class 1 darkness, class 2 nothing at all."""
-    network = TransferClassifier(BrightnessEncoder(), 3, freeze, standardize_features=False)
+    network = TransferClassifier(BrightnessEncoder(), 3, standardize_features=False)
     with torch.no_grad():
         network.classifier.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
     return network
-
-
-def small_swin() -> SwinEncoder:
-    torch.manual_seed(0)
-    return SwinEncoder(
-        img_size=32, patch_size=4, embed_dim=8, depths=(2, 2), num_heads=(2, 2), window_size=2
-    )
 
 
 def bright_spots(places: list[tuple[int, int]]) -> torch.Tensor:
@@ -58,10 +72,9 @@ def bright_spots(places: list[tuple[int, int]]) -> torch.Tensor:
     return images
 
 
-@pytest.mark.parametrize("freeze", [False, True])
-def test_grad_cam_of_a_hand_made_classifier(freeze: bool) -> None:
+def test_grad_cam_of_a_hand_made_classifier() -> None:
     images = bright_spots([(8, 16), (0, 0), (24, 8)])
-    maps = grad_cam(brightness_classifier(freeze), images, [0, 1, 2], batch_size=2)
+    maps = grad_cam(brightness_classifier(), images, [0, 1, 2], batch_size=2)
     # the gradient of the logit is 1/16 for every token of the class's feature: the map is the feature over 16
     expected = F.interpolate(F.avg_pool2d(images, 8) / 16, size=(32, 32), mode="bilinear")[:, 0]
     torch.testing.assert_close(maps[0], expected[0])
@@ -69,63 +82,18 @@ def test_grad_cam_of_a_hand_made_classifier(freeze: bool) -> None:
     assert maps[2].eq(0).all()
 
 
-def naive_grad_cam(
-    network: TransferClassifier, image: torch.Tensor, number: int, layer: str
-) -> torch.Tensor:
-    """One image, by autograd on a plain function of the layer's output."""
-    kept: dict[str, torch.Tensor] = {}
-
-    def keep(module: nn.Module, inputs: Any, output: torch.Tensor) -> None:
-        kept["activation"] = output
-        output.retain_grad()
-
-    handle = network.get_submodule(layer).register_forward_hook(keep)
-    network.eval()
-    network(image[None].clone().requires_grad_())[0, number].backward()
-    handle.remove()
-    activation, gradient = kept["activation"][0].detach(), kept["activation"].grad[0]
-    if activation.ndim == 2:
-        rows = [
-            [
-                sum(
-                    gradient[:, d].mean() * activation[4 * r + c, d]
-                    for d in range(activation.shape[1])
-                )
-                for c in range(4)
-            ]
-            for r in range(4)
-        ]
-        heat = torch.tensor([[float(value) for value in row] for row in rows])
-    else:
-        heat = sum(gradient[d].mean() * activation[d] for d in range(len(activation)))
-    return F.interpolate(heat.clamp_min(0)[None, None], size=(32, 32), mode="bilinear")[0, 0]
-
-
-@pytest.mark.parametrize(
-    ("encoder", "layer"),
-    [
-        (tiny_vit, "encoder"),
-        (tiny_vit, "encoder.blocks.0"),
-        (tiny_vit, "encoder.patch_embedding.patch_embeddings"),
-        (small_swin, "encoder"),
-        (small_swin, "encoder.layers.0"),
-        (small_swin, "encoder.layers.1"),
-    ],
-)
-def test_grad_cam_like_one_image_at_a_time(
-    encoder: Callable[[], RadiographEncoder], layer: str
-) -> None:
+def test_grad_cam_is_that_of_monai() -> None:
     torch.manual_seed(0)
-    network = TransferClassifier(encoder(), 3)
+    network = TransferClassifier(tiny_vit(), 3).eval()
     network.classifier.weight.data.normal_()
     network.standardize.running_mean.normal_()
     images, classes = torch.rand(5, 1, 32, 32), [2, 0, 2, 1, 0]
-    maps = grad_cam(network, images, classes, layer, batch_size=2)
-    assert maps.amax() > 0
-    for image, number, heat in zip(images, classes, maps, strict=True):
-        torch.testing.assert_close(
-            heat, naive_grad_cam(network, image, number, layer), atol=1e-6, rtol=1e-4
-        )
+    found = grad_cam(network, images, classes, batch_size=2)
+    assert found.amax() > 0
+    of_monai = GradCAM(AsMaps(network), "encoder", postprocessing=lambda maps: maps)
+    for image, number, heat in zip(images, classes, found, strict=True):
+        expected = of_monai(image[None].clone().requires_grad_(), class_idx=number)[0, 0]
+        torch.testing.assert_close(heat, expected.detach(), atol=1e-6, rtol=1e-4)
 
 
 def test_grad_cam_leaves_the_network_alone() -> None:
@@ -137,12 +105,9 @@ def test_grad_cam_leaves_the_network_alone() -> None:
     with torch.no_grad():
         first, second = (grad_cam(network, images, [0, 1]) for _ in range(2))
     torch.testing.assert_close(first, second)
-    assert not images.requires_grad
     assert not first.requires_grad
     assert torch.equal(network.classifier.weight.grad, gradient)
     assert [module.training for module in network.modules()] == modes
-    assert not any(module._forward_hooks or module._backward_hooks for module in network.modules())
-    assert not any(parameter.requires_grad for parameter in network.encoder.parameters())
 
 
 def test_scores_by_hand() -> None:
@@ -166,14 +131,10 @@ def test_scores_by_hand() -> None:
 
 
 def test_noise_is_at_chance() -> None:
-    generator = torch.Generator().manual_seed(0)
-    heat = torch.rand(3000, 12, 12, generator=generator)
-    boxes = [torch.tensor([[2.0, 3.0, 6.0, 5.0]])] * 3000
-    means = localization_scores(heat, boxes).mean()
-    for name in ("pointing_game", "iou_half", "iou_top"):
-        assert means[name] == pytest.approx(
-            means[f"{name}_chance"], abs=0.03 if name == "pointing_game" else 0.01
-        )
+    heat = torch.rand(3000, 12, 12, generator=torch.Generator().manual_seed(0))
+    means = localization_scores(heat, [torch.tensor([[2.0, 3.0, 6.0, 5.0]])] * 3000).mean()
+    for name, limit in {"pointing_game": 0.03, "iou_half": 0.01, "iou_top": 0.01}.items():
+        assert means[name] == pytest.approx(means[f"{name}_chance"], abs=limit)
 
 
 def test_study_finds_the_bright_lesion() -> None:
@@ -196,8 +157,10 @@ def test_study_finds_the_bright_lesion() -> None:
     assert detail["images"].to_dict() == {"bright": 1, "dark": 1, "unheard of": 1, "all": 3}
     # the class of "unheard of" is the predicted one: these images are dark on average
     (figure,) = result.figures.values()
-    assert [axis.get_ylabel() for axis in figure.axes[::2]] == ["bright", "dark", "unheard of"]
-    assert figure_to_array(figure).std() > 0
+    assert len(figure.axes) == 3 * 2
+    nowhere = StudyImages(images, boxes=[torch.empty(0, 4)] * 4)
+    with pytest.raises(NothingToCompareError, match="box"):
+        saliency_study({}, nowhere, {"net": network})
 
 
 def test_kinds_of_boxes_are_cases_of_their_own() -> None:

@@ -10,6 +10,7 @@ from apps.studies.stub_encoders import PatchMeanEncoder, PositionEncoder
 
 from monai_afire.apps.studies import StudyImages, symmetry_study
 from monai_afire.apps.studies.features import landmark_features
+from monai_afire.apps.studies.study import NothingToCompareError
 from monai_afire.apps.studies.symmetry import (
     landmark_symmetry,
     symmetric_pairs,
@@ -85,13 +86,10 @@ def test_like_one_landmark_at_a_time() -> None:
 
 
 def test_symmetry_needs_partners() -> None:
-    images = StudyImages(
-        torch.rand(2, 1, 32, 32),
-        landmarks=torch.full((2, 2, 2), 9.0),
-        landmark_names=["carina", "aortic_knob"],
-    )
     encoders = {"positions": PositionEncoder((32, 32), (8, 8))}
-    with pytest.raises(ValueError, match="pairs"):
-        symmetry_study(encoders, images)
-    table = symmetry_study(encoders, images, pairs=[[0, 1]]).table
+    known = {"image": torch.rand(2, 1, 32, 32), "landmarks": torch.full((2, 2, 2), 9.0)}
+    with pytest.raises(NothingToCompareError, match="left"):
+        symmetry_study(encoders, StudyImages(**known, landmark_names=["carina", "aortic_knob"]))
+    images = StudyImages(**known, landmark_names=["right hilum", "left hilum"])
+    table = symmetry_study(encoders, images).table
     assert table.loc["positions", "partner_found"] == 1  # it is the only other

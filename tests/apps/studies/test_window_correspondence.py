@@ -69,44 +69,27 @@ def naive_table(
             rows.append(
                 (reference, query, number, error, error / max(images.shape[2:]), *found, best)
             )
-    return pd.DataFrame(
-        rows,
-        columns=[
-            "reference",
-            "query",
-            "landmark",
-            "error",
-            "error_fraction",
-            "row",
-            "column",
-            "distance",
-        ],
-    )
+    names = "reference query landmark error error_fraction row column distance"
+    return pd.DataFrame(rows, columns=names.split())
 
 
 @pytest.mark.parametrize(
-    ("size", "window", "stride", "batch_size"),
-    [((12, 16), (8, 8), 4, 5), ((9, 10), (6, 9), 3, 32)],
+    ("size", "window", "patch", "stride"),
+    [((12, 16), (8, 8), (4, 4), 4), ((9, 10), (6, 9), (3, 3), 3)],
 )
 def test_like_one_window_at_a_time(
-    size: tuple[int, ...], window: tuple[int, ...], stride: int, batch_size: int
+    size: tuple[int, int], window: tuple[int, int], patch: tuple[int, int], stride: int
 ) -> None:
     torch.manual_seed(1)
-    patch = tuple(side // 2 if side % 2 == 0 else side // 3 for side in window)
     encoder = ViTEncoder(
-        img_size=window,
-        patch_size=patch,
-        hidden_size=12,
-        num_layers=1,
-        num_heads=2,
+        img_size=window, patch_size=patch, hidden_size=12, num_layers=1, num_heads=2
     )
     images = torch.rand(3, 1, *size)
     landmarks = torch.rand(3, 2, len(size)) * torch.tensor(size) - 0.5
     landmarks[1, 0, 0] = torch.nan
     # the corner: most of the window is beyond the border
     landmarks[0, 1] = torch.tensor(size) - 0.5
-    options = {"reference": [2, 0], "stride": stride, "batch_size": batch_size}
-    table = window_correspondence(encoder, images, landmarks, **options)
+    table = window_correspondence(encoder, images, landmarks, [2, 0], stride, batch_size=5)
     expected = naive_table(encoder, images.numpy(), landmarks.numpy(), [2, 0], stride)
     pd.testing.assert_frame_equal(table, expected, check_dtype=False, rtol=1e-4, atol=1e-5)
 
@@ -118,8 +101,7 @@ def test_study_adds_columns_in_its_own_pixels() -> None:
         landmarks=8 + 12 * torch.rand(3, 2, 2, generator=generator),
     )
     encoder = tiny_vit(28, 14)
-    options = {"reference": 1, "perturbations": (), "windows": True}
-    table = correspondence_study({"untrained": encoder}, images, **options).table
+    table = correspondence_study({"untrained": encoder}, images, reference=1, windows=True).table
     found = table.loc["untrained", "error_across_patients_windows"]
     assert 0 < found < 28 * 2**0.5
     assert np.isnan(table.loc["same place", "error_across_patients_windows"])
