@@ -162,8 +162,7 @@ def test_networks_for_transfer_take_monais_vit() -> None:
 def test_another_class_with_the_interface_is_taken() -> None:
     class Own(RadiographEncoder):
         def __init__(self) -> None:
-            super().__init__()
-            self.set_interface(1, (8, 8), (4, 4), 16, 0.0, 1.0)
+            super().__init__(1, (8, 8), (4, 4), 16, 0.0, 1.0)
 
         def forward(self, images: torch.Tensor) -> torch.Tensor:
             return images.unfold(2, 4, 4).unfold(3, 4, 4).flatten(4).flatten(2, 3)[:, 0]
@@ -173,7 +172,7 @@ def test_another_class_with_the_interface_is_taken() -> None:
 
 def test_networks_that_are_no_encoders_are_refused() -> None:
     fitting = r"ViT, SwinTransformer or BasicUNet of MONAI.*--encoder residual"
-    for network in (nn.Linear(2, 2), RadiographEncoder(), DenseNet121(2, 1, 2)):
+    for network in (nn.Linear(2, 2), DenseNet121(2, 1, 2)):
         with pytest.raises(TypeError, match=f"{type(network).__name__}.*{fitting}"):
             build_encoder(network, own())
     with pytest.raises(TypeError, match=r"AFiRe.*\.encoder"):

@@ -156,8 +156,7 @@ class PlaceEncoder(RadiographEncoder):
     """Each token is what its patch shows of coordinate images, plus a constant axis: no learning."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.set_interface(2, (PATCH * CELLS,) * 2, (PATCH,) * 2, 3, 0.0, 1.0)
+        super().__init__(2, (PATCH * CELLS,) * 2, (PATCH,) * 2, 3, 0.0, 1.0)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         patches = patchify(images, self.patch_size).unflatten(2, (self.in_channels, -1))

@@ -63,7 +63,7 @@ def test_every_parameter_has_a_gradient_and_a_depth() -> None:
     assert all(each.grad is not None for each in encoder.parameters())
     groups = layer_decay_groups(TransferClassifier(encoder, 2), 1e-3, layer_decay=0.5)
     rates = {group["lr_scale"] for group in groups}
-    assert len(rates) == 1 + len(encoder.layers_by_depth())
+    assert len(rates) == 1 + len(encoder.parameters_by_depth())
 
 
 def test_images_of_other_sizes_are_encoded_alike() -> None:

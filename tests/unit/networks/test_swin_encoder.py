@@ -293,10 +293,9 @@ def test_stages_are_those_of_monai() -> None:
         torch.testing.assert_close(merged[stage + 1], expected, rtol=0, atol=1e-6)
 
 
-def test_layers_by_depth_count_through_the_stages() -> None:
+def test_parameters_by_depth_count_through_the_stages() -> None:
     encoder = SwinEncoder(**options({"img_size": 32, "depths": (2, 1, 3), "num_heads": (1, 2, 4)}))
-    names = {module: name for name, module in encoder.named_modules()}
-    assert [[names[module] for module in modules] for modules in encoder.layers_by_depth()] == [
+    layers = [
         ["patch_embed"],
         ["layers.0.blocks.0"],
         ["layers.0.blocks.1", "downsamples.0"],
@@ -305,6 +304,8 @@ def test_layers_by_depth_count_through_the_stages() -> None:
         ["layers.2.blocks.1"],
         ["layers.2.blocks.2"],
     ]
+    for found, names in zip(encoder.parameters_by_depth(), layers, strict=True):
+        assert found == [p for name in names for p in encoder.get_submodule(name).parameters()]
 
 
 def test_drop_path_and_checkpointing() -> None:

@@ -148,5 +148,5 @@ def test_impossible_decays_are_refused(layer_decay: float) -> None:
 def test_networks_without_an_encoder_are_refused() -> None:
     with pytest.raises(ValueError, match="Linear"):
         layer_decay_groups(nn.Linear(2, 2), 0.1)
-    with pytest.raises(NotImplementedError, match="lacks layers_by_depth"):
+    with pytest.raises(NotImplementedError, match="lacks parameters_by_depth"):
         layer_decay_groups(RadiographEncoder(), 0.1)

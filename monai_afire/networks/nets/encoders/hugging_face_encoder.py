@@ -69,12 +69,11 @@ class HuggingFaceEncoder(AdaptedEncoder):
         std: Sequence[float] | float | None = None,
         pretrained: bool = True,
     ) -> None:
-        super().__init__()
-        source = None if isinstance(model, nn.Module) else os.path.expanduser(os.fspath(model))
-        missing: set[str] = set()
-        self.model: Any = model
-        if source is not None:
-            self.model, missing = _read_model(source, pretrained)
+        source, missing = None, set[str]()
+        if not isinstance(model, nn.Module):
+            source = os.path.expanduser(os.fspath(model))
+            model, missing = _read_model(source, pretrained)
+        super().__init__(model)
         config = self.model.config
         if mean is None or std is None:
             own_mean, own_std = _normalization(source)

@@ -54,13 +54,12 @@ class MONAIEncoder(AdaptedEncoder):
         mean: Sequence[float] | float = 0.0,
         std: Sequence[float] | float = 1.0,
     ) -> None:
-        super().__init__()
         if not isinstance(model, MONAI_NETWORKS):
             raise TypeError(
                 f"{type(model).__name__} is no encoder: take a ViT, SwinTransformer or BasicUNet of MONAI, or "
                 "--encoder residual"
             )
-        self.model: Any = model
+        super().__init__(model)
         channels, patch = _channels_and_patch(model)
         size = _image_size(model, img_size, patch)
         self._grid = tuple(pixels // each for pixels, each in zip(size, patch, strict=True))

@@ -86,7 +86,6 @@ class SwinEncoder(RadiographEncoder):
         mean: Sequence[float] | float = GRAY_MEAN,
         std: Sequence[float] | float = GRAY_STD,
     ) -> None:
-        super().__init__()
         image_shape = ensure_tuple_rep(img_size, 2)
         patch_shape = ensure_tuple_rep(patch_size, 2)
         windows = ensure_tuple_rep(window_size, 2)
@@ -94,7 +93,7 @@ class SwinEncoder(RadiographEncoder):
         _check_stages(widths, depths, num_heads, windows)
         token_shape = tuple(p * 2 ** (len(depths) - 1) for p in patch_shape)
         strides = [tuple(p * 2**stage for p in patch_shape) for stage in range(len(depths))]
-        self.set_interface(
+        super().__init__(
             in_channels, image_shape, token_shape, widths[-1], mean, std, widths, strides
         )
         self.window_size = windows
@@ -139,12 +138,12 @@ class SwinEncoder(RadiographEncoder):
         """Encode images ``(B, C, H, W)`` in [0, 1] to tokens ``(B, L, D)`` after the last layer norm."""
         return self.norm(self._stages(images)[-1].flatten(1, -2))
 
-    def layers_by_depth(self) -> list[list[nn.Module]]:
-        """The patch embedding, then every block; a merge of patches is as deep as the block before it."""
-        layers: list[list[nn.Module]] = [[self.patch_embed]]
+    def parameters_by_depth(self) -> list[list[nn.Parameter]]:
+        """Of the patch embedding, then of every block; a merge of patches is as deep as the block before it."""
+        layers = [list(self.patch_embed.parameters())]
         for stage, layer in enumerate(self.layers):
-            layers += [[block] for block in layer.get_submodule("blocks").children()]
-            layers[-1] += self.downsamples[stage : stage + 1]
+            layers += [list(block.parameters()) for block in layer.get_submodule("blocks")]
+            layers[-1] += self.downsamples[stage : stage + 1].parameters()
         return layers
 
     def _stages(self, images: torch.Tensor) -> list[torch.Tensor]:

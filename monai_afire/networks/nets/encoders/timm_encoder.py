@@ -74,10 +74,9 @@ class TimmEncoder(AdaptedEncoder):
         std: Sequence[float] | float | None = None,
         pretrained: bool = False,
     ) -> None:
-        super().__init__()
-        self.model: Any = model
         if isinstance(model, str):
-            self.model = _create(model, img_size, pretrained)
+            model = _create(model, img_size, pretrained)
+        super().__init__(model)
         if not hasattr(self.model, "forward_intermediates"):
             raise ValueError(
                 f"{type(self.model).__name__} has no forward_intermediates(): choose another model"
