@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 from monai_afire.networks.blocks.composition_heads import Composer, Decomposer
-from monai_afire.networks.blocks.heads import DistillationHead, TokenProbabilityHead
+from monai_afire.networks.blocks.heads import DistillationHead
 from monai_afire.networks.blocks.patches import patch_labels, patchify, unpatchify
 from monai_afire.networks.blocks.prototype_bank import PrototypeBank
 from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
 from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
+from monai_afire.networks.blocks.token_head import TokenProbabilityHead
 from monai_afire.networks.nets.ace import ACE
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.nets.dino import DINO

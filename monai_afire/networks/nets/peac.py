@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from monai_afire.networks.blocks.ema import TeacherNetwork, check_momentum, move_center
-from monai_afire.networks.blocks.heads import ProjectionMLP, init_linear
+from monai_afire.networks.blocks.heads import ProjectionMLP
+from monai_afire.networks.blocks.transformer import init_linear
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.adapting import as_encoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder

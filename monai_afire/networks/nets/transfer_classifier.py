@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from monai_afire.networks.blocks.heads import init_linear
+from monai_afire.networks.blocks.transformer import init_linear
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.transfer_network import TransferNetwork
 from monai_afire.utils.precision import without_autocast

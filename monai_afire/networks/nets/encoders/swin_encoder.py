@@ -15,8 +15,8 @@ from monai.networks.nets.swin_unetr import BasicLayer, PatchMergingV2
 from monai.utils import ensure_tuple_rep
 from torch import nn
 
-from monai_afire.networks.blocks.heads import init_linear
 from monai_afire.networks.blocks.patches import grid_size
+from monai_afire.networks.blocks.transformer import init_linear
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.radiograph_encoder import (
     GRAY_MEAN,

@@ -11,7 +11,8 @@ from naive import afire
 from naive.published_step import LoopedLastLayer
 from torch.nn import functional as F
 
-from monai_afire.networks.blocks.heads import PositionwiseLinear, TokenProbabilityHead
+from monai_afire.networks import TokenProbabilityHead
+from monai_afire.networks.blocks.token_head import PositionwiseLinear
 
 SHAPES = [(3, 4, 6, 5), (1, 2, 3, 2), (2, 1, 4, 3)]  # B, L, D, K
 
