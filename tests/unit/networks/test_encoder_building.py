@@ -6,14 +6,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from monai.networks.nets import DenseNet121, ViT
-from torch import nn
+from monai.networks.nets import ViT
 
 from monai_afire.networks import (
-    AFiRe,
     MONAIEncoder,
     ResidualEncoder,
-    TransferClassifier,
     ViTEncoder,
     build_encoder,
 )
@@ -27,15 +24,6 @@ def vit() -> ViT:
 
 def own() -> ViTEncoder:
     return ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-
-
-def test_networks_that_are_no_encoders_are_refused() -> None:
-    fitting = r"ViT, SwinTransformer or BasicUNet of MONAI.*--encoder residual"
-    for network in (nn.Linear(2, 2), DenseNet121(2, 1, 2)):
-        with pytest.raises(TypeError, match=f"{type(network).__name__}.*{fitting}"):
-            build_encoder(network, own())
-    with pytest.raises(TypeError, match=r"AFiRe.*\.encoder"):
-        TransferClassifier(AFiRe(own(), 8, 16, 16, 1, 2), 2)
 
 
 @pytest.mark.parametrize("text", ["", "hub:", "dinov2", "http://x", "timm::pretrained"])

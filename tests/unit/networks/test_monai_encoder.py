@@ -19,7 +19,6 @@ from monai_afire.networks import (
     PEAC,
     AFiRe,
     MONAIEncoder,
-    RadiographEncoder,
     TransferClassifier,
     UPerNet,
     ViTEncoder,
@@ -156,17 +155,6 @@ def test_networks_for_transfer_take_monais_vit() -> None:
     images = torch.rand(2, 1, 32, 32)
     assert TransferClassifier(vit(), 3, freeze_encoder=True)(images).shape == (2, 3)
     assert UPerNet(vit(), 3, channels=8)(images).shape == (2, 3, 32, 32)
-
-
-def test_another_class_with_the_interface_is_taken() -> None:
-    class Own(RadiographEncoder):
-        def __init__(self) -> None:
-            super().__init__(1, (8, 8), (4, 4), 16, 0.0, 1.0)
-
-        def forward(self, images: torch.Tensor) -> torch.Tensor:
-            return images.unfold(2, 4, 4).unfold(3, 4, 4).flatten(4).flatten(2, 3)[:, 0]
-
-    assert TransferClassifier(Own(), 2)(torch.rand(2, 1, 8, 8)).shape == (2, 2)
 
 
 def test_layers_learn_by_their_depth() -> None:
