@@ -92,8 +92,8 @@ class TransferClassifier(TransferNetwork):
         """Classify images ``(B, C, H, W)`` in [0, 1]: logits ``(B, num_classes)``."""
         if self.training and len(images) == 1 and not isinstance(self.standardize, nn.Identity):
             raise ValueError(
-                "a batch of one image cannot be standardized in training: give --batch_size 2 or more (with "
-                "--accumulation_steps for a larger step), or --network_def::standardize_features False"
+                "a batch of one image cannot be standardized in training: set batch_size to 2 or more (and "
+                "accumulation_steps for a larger step), or standardize_features to False"
             )
         features = self.features(images).to(self.classifier.weight.dtype)
         # a rare finding's logits differ by less than bfloat16 resolves beside a bias of -4: images would tie

@@ -31,7 +31,7 @@ def test_another_class_with_the_interface_is_taken() -> None:
 
 def test_networks_that_are_no_encoders_are_refused() -> None:
     encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-    fitting = r"ViT, SwinTransformer or BasicUNet of MONAI.*--encoder residual"
+    fitting = r"ViT, SwinTransformer or BasicUNet of MONAI.*ResidualEncoder"
     for network in (nn.Linear(2, 2), DenseNet121(2, 1, 2)):
         with pytest.raises(TypeError, match=f"{type(network).__name__}.*{fitting}"):
             as_encoder(network)

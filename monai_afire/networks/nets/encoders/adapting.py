@@ -77,5 +77,5 @@ def as_encoder(
         raise TypeError(f"{kind} is no encoder: pass its .encoder")
     raise TypeError(
         f"{kind} is no encoder, it has no {missing[0]}: take a ViT, SwinTransformer or BasicUNet of MONAI, "
-        "a model of transformers or timm, a RadiographEncoder of your own, or --encoder residual"
+        "a model of transformers or timm, or a RadiographEncoder, such as ResidualEncoder"
     )

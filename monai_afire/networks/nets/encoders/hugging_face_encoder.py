@@ -222,7 +222,7 @@ def _token_size(config: Any, img_size: Sequence[int]) -> tuple[int, ...]:
     if any(size % each for size, each in sizes):
         fitting = tuple(max(1, round(size / each)) * each for size, each in sizes)
         raise ValueError(
-            f"images of {tuple(img_size)} pixels are not filled by the model's tokens of {token}: give images of "
-            f"{fitting} (--image_size {fitting[0]} --patch_size {token[0]})"
+            f"images of {tuple(img_size)} pixels are not filled by the model's tokens of {token}: set image_size to "
+            f"{fitting} and patch_size to {token[0]}"
         )
     return token

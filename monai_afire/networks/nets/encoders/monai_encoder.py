@@ -56,8 +56,8 @@ class MONAIEncoder(AdaptedEncoder):
     ) -> None:
         if not isinstance(model, MONAI_NETWORKS):
             raise TypeError(
-                f"{type(model).__name__} is no encoder: take a ViT, SwinTransformer or BasicUNet of MONAI, or "
-                "--encoder residual"
+                f"{type(model).__name__} is no encoder: take a ViT, SwinTransformer or BasicUNet of MONAI, or a "
+                "RadiographEncoder, such as ResidualEncoder"
             )
         super().__init__(model)
         channels, patch = _channels_and_patch(model)

@@ -149,7 +149,7 @@ class RadiographEncoder(nn.Module):
             NotImplementedError: when the encoder takes images of its own size only.
         """
         found = f"images of {self.img_size} pixels only, but has got {tuple(images.shape)}"
-        remedy = "do without crops of another size (DINO: --make_crops::num_local 0), or take a ViTEncoder"
+        remedy = "do without crops of another size (num_local 0), or take a ViTEncoder"
         raise NotImplementedError(f"{type(self).__name__} encodes {found}: {remedy}")
 
     def parameters_by_depth(self) -> list[list[nn.Parameter]]:

@@ -132,7 +132,7 @@ class TimmEncoder(AdaptedEncoder):
         except Exception as error:  # of timm, of the file
             raise ValueError(
                 f"timm cannot translate {file} for {type(self.model).__name__} ({first_line(error)}): take a file of "
-                "the model that --encoder names"
+                "this model"
             ) from error
         # timm moves the last norm of an EVA without labels behind the pooling: tokens need it where it was
         return {**tensors, **translated}
