@@ -60,13 +60,6 @@ def test_equals_a_loop_with_gradients(
     assert (pred.grad[~torch.from_numpy(known)] == 0).all()  # type: ignore[index]
 
 
-def test_weight_one_is_the_mean_squared_error() -> None:
-    pred, label = torch.rand(2, 2, 3, 8, 8)
-    torch.testing.assert_close(
-        HeatmapLoss(1)(pred, label), torch.nn.functional.mse_loss(pred, label)
-    )
-
-
 def test_unknown_maps_may_hold_anything() -> None:
     pred = (
         torch.tensor([[NAN, 1.0], [float("inf"), 1.0], [0.5, 0.0]])
