@@ -93,7 +93,7 @@ class RadiographEncoder(nn.Module):
         feature_channels: Sequence[int] | None = None,
         feature_strides: Sequence[tuple[int, ...]] | None = None,
     ) -> None:
-        # of a network that the encoder is built on, the layers may stand already
+        # a subclass of another network, or around one, has built it before
         if "_modules" not in self.__dict__:
             super().__init__()
         self.in_channels = in_channels

@@ -76,16 +76,8 @@ class ResidualEncoder(ConvolutionalEncoder):
             )
         widths = [hidden_size // factor for factor in factors]
         strides = [ensure_tuple_rep(patch_size // factor, 2) for factor in factors]
-        super().__init__(
-            in_channels,
-            ensure_tuple_rep(img_size, 2),
-            strides[-1],
-            hidden_size,
-            mean,
-            std,
-            widths,
-            strides,
-        )
+        size = ensure_tuple_rep(img_size, 2)
+        super().__init__(in_channels, size, strides[-1], hidden_size, mean, std, widths, strides)
         self.model = ResNet(
             block="basic",
             layers=list(depths),
