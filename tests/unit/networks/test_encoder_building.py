@@ -37,7 +37,7 @@ def test_a_chosen_encoder_has_the_sizes_of_the_bundle() -> None:
     sizes = {"hidden_size": 24, "num_layers": 1, "num_heads": 2}
     for encoder, others, words in (
         (vit(), {"img_size": 32, "patch_size": 16}, "patch_size to 8"),
-        (vit(), {"img_size": 64, "patch_size": 8}, "16 patches"),
+        (vit(), {"img_size": 64, "patch_size": 8}, "another size"),
         (ViT(2, (32, 32), (8, 8), **SIZES), {"img_size": 32, "patch_size": 8}, "channels"),  # type: ignore[arg-type]
     ):
         with pytest.raises(ValueError, match=words):

@@ -205,7 +205,7 @@ def test_models_that_do_not_fit_are_refused(tmp_path: Path, kind: str) -> None:
         torch.save(model.state_dict(), folder / "pytorch_model.bin")
     elif kind == "config":
         (folder / "config.json").unlink()
-    with pytest.raises(ValueError, match="image_size" if kind == "size" else str(tmp_path)):
+    with pytest.raises(ValueError, match="multiple" if kind == "size" else str(tmp_path)):
         HuggingFaceEncoder(folder, 42 if kind == "size" else None)
 
 

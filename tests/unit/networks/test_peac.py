@@ -309,7 +309,7 @@ def test_arguments_that_do_not_fit() -> None:
     crops = torch.rand(3, 1, 16, 24)
     oblong = (crops, crops, crops, torch.arange(6).expand(3, 6), *arguments[4:])
     with pytest.raises(ValueError, match=r"encoder's grid is \(2, 3\)"):
-        PEAC(encoder, 6, 10)(*oblong)
+        PEAC(encoder, 6, 10)
     assert "global_1" in PEAC(encoder, 6, 10, local_consistency=False)(*oblong)
 
 

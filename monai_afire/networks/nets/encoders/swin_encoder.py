@@ -57,7 +57,7 @@ class SwinEncoder(RadiographEncoder):
         std: standard deviation to divide by, one value or one per channel.
 
     Raises:
-        ValueError: when stages, widths and heads do not fit together, or the image is no multiple of a token's pixels.
+        ValueError: when there are not as many heads as stages, or the image is no multiple of a token's pixels.
 
     Example:
         >>> encoder = SwinEncoder(img_size=64, patch_size=2, embed_dim=8, depths=(1, 2), num_heads=(2, 4))
@@ -90,7 +90,6 @@ class SwinEncoder(RadiographEncoder):
         patch_shape = ensure_tuple_rep(patch_size, 2)
         windows = ensure_tuple_rep(window_size, 2)
         widths = [embed_dim * 2**stage for stage in range(len(depths))]
-        _check_stages(widths, depths, num_heads, windows)
         token_shape = tuple(p * 2 ** (len(depths) - 1) for p in patch_shape)
         strides = [tuple(p * 2**stage for p in patch_shape) for stage in range(len(depths))]
         super().__init__(
@@ -101,11 +100,11 @@ class SwinEncoder(RadiographEncoder):
         first_grid = grid_size(image_shape, patch_shape)
         rates = iter(np.linspace(0, drop_path_rate, sum(depths)).tolist())
         self.layers = nn.ModuleList()
-        for stage, depth in enumerate(depths):
+        for stage, (depth, heads) in enumerate(zip(depths, num_heads, strict=True)):
             layer = BasicLayer(
                 dim=widths[stage],
                 depth=depth,
-                num_heads=num_heads[stage],
+                num_heads=heads,
                 window_size=_window_of_stage(stage, windows, first_grid),
                 drop_path=list(islice(rates, depth)),
                 mlp_ratio=mlp_ratio,
@@ -156,20 +155,6 @@ class SwinEncoder(RadiographEncoder):
                 features = self.downsamples[stage - 1](outputs[-1]).movedim(-1, 1)
             outputs.append(layer(features).movedim(1, -1))
         return outputs
-
-
-def _check_stages(
-    widths: Sequence[int], depths: Sequence[int], num_heads: Sequence[int], windows: Sequence[int]
-) -> None:
-    """Refuse stages without blocks, heads or windows, or whose heads do not share their width."""
-    if not depths or len(depths) != len(num_heads) or min(*depths, *num_heads, *windows) < 1:
-        raise ValueError(
-            "depths and num_heads need one number of at least 1 for each stage, window_size too"
-        )
-    if any(width % heads for width, heads in zip(widths, num_heads, strict=True)):
-        raise ValueError(
-            f"widths {tuple(widths)} must be divisible by num_heads {tuple(num_heads)}"
-        )
 
 
 def _window_of_stage(
