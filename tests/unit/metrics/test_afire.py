@@ -76,8 +76,6 @@ def test_metrics_of_every_ablation(
         outputs = network(image, (image.unsqueeze(1) + mask).clamp(0, 1), mask)
     similarity = "cosine" if options.get("contrast_space") == "features" else "paper"
     metrics = afire_metrics(outputs, similarity)
-    assert sorted(metrics) == ["position_accuracy", "restoration_gain"]
-    assert torch.isfinite(metrics["restoration_gain"]) == defined[0]
-    assert torch.isfinite(metrics["position_accuracy"]) == defined[1]
-    if defined[1]:
-        assert 0 <= metrics["position_accuracy"] <= 1
+    assert ("restoration_gain" in metrics, "position_accuracy" in metrics) == defined
+    assert all(torch.isfinite(value) for value in metrics.values())
+    assert 0 <= metrics.get("position_accuracy", 0) <= 1
