@@ -22,7 +22,7 @@ from monai_afire.losses.classification import (
     MaskedMultilabelLoss,
     classification_loss,
 )
-from monai_afire.losses.composite_loss import CompositeLoss
+from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.dino import DINOLoss, MultiCropCrossEntropy
 from monai_afire.losses.global_mean import global_mean
 from monai_afire.losses.heatmap import HeatmapLoss
@@ -46,6 +46,7 @@ __all__ = [
     "GlobalConsistencyLoss",
     "HeatmapLoss",
     "LocalConsistencyLoss",
+    "LossTerm",
     "MAELoss",
     "MaskedMulticlassLoss",
     "MaskedMultilabelLoss",

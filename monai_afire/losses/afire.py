@@ -179,17 +179,18 @@ class AnomalyRestorationLoss(nn.Module):
     def forward(self, restored: Tensor, target: Tensor, abnormal: Tensor) -> Tensor:
         """
         Args:
-            restored: patches ``(B, L, P)`` of the decoder.
-            target: patches ``(B, L, P)`` of the normal image.
-            abnormal: ``(B, L)`` bool, True where a lesion covers the patch.
+            restored: patches ``(B, L, P)`` of the decoder, or ``(B, N, L, P)`` of several variants.
+            target: patches of the normal image, of the same shape.
+            abnormal: ``(B, L)`` or ``(B, N, L)`` bool, True where a lesion covers the patch.
 
         Returns:
             Scalar.
         """
+        patches = "B, L" if abnormal.ndim == 2 else "B, N, L"
         check_shapes(
-            restored=(restored, "*B, L, P"),
-            target=(target, "*B, L, P"),
-            abnormal=(abnormal, "*B, L"),
+            restored=(restored, f"{patches}, P"),
+            target=(target, f"{patches}, P"),
+            abnormal=(abnormal, patches),
         )
         with without_autocast(restored):
             error = (at_least_float32(restored) - at_least_float32(target)).square()

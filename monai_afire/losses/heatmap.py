@@ -48,13 +48,13 @@ class HeatmapLoss(nn.Module):
     def forward(self, pred: Tensor, label: Tensor) -> Tensor:
         """
         Args:
-            pred: heat maps ``(B, P, *S)`` of the network.
-            label: true heat maps ``(B, P, *S)``, a map with a NaN for a landmark that is not known.
+            pred: heat maps ``(B, P, H, W)`` of the network.
+            label: true heat maps ``(B, P, H, W)``, a map with a NaN for a landmark that is not known.
 
         Returns:
             Scalar; 0, with gradients of 0, without a known landmark.
         """
-        check_shapes(pred=(pred, "B, P, *S"), label=(label, "B, P, *S"))
+        check_shapes(pred=(pred, "B, P, H, W"), label=(label, "B, P, H, W"))
         with without_autocast(pred):
             h, y = at_least_float32(pred).flatten(2), at_least_float32(label).flatten(2)
             known = ~y.isnan().any(-1)

@@ -25,7 +25,7 @@ def ace_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         outputs: of the network for pairs of crops.
 
     Returns:
-        NaN where an ablation left out what they need, else
+        Without those of parts that an ablation left out:
 
         * "composition_accuracy": share of the composed patches of the first crop, among those inside the second, that
           are nearest to the teacher's token of exactly this place, out of all L of the second crop,
@@ -38,16 +38,15 @@ def ace_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         >>> offset = torch.zeros(1, 2, dtype=torch.int64)  # one image of 2 x 2 patches
         >>> logits = torch.tensor([[[5.0], [1.0], [1.0], [1.0]]])
         >>> metrics = ace_metrics({"offset_1": offset, "offset_2": offset, "composition_logits": logits})
-        >>> metrics["composition_accuracy"], metrics["chance"], metrics["decomposition_accuracy"]
-        (tensor(1.), tensor(0.2500), tensor(nan))
+        >>> metrics
+        {'composition_accuracy': tensor(1.), 'chance': tensor(0.2500)}
     """
-    undefined = torch.tensor(float("nan"), device=outputs["offset_1"].device)
-    metrics = dict.fromkeys(ACEMetrics.names, undefined)
+    metrics = {}
     for part in ("composition", "decomposition"):
         if f"{part}_logits" in outputs:
-            places = ace_correspondence(outputs, part)
-            metrics[f"{part}_accuracy"] = correspondence_accuracy(*places)
-            metrics["chance"] = torch.full_like(undefined, 1 / outputs[f"{part}_logits"].shape[1])
+            accuracy = correspondence_accuracy(*ace_correspondence(outputs, part))
+            metrics[f"{part}_accuracy"] = accuracy
+            metrics["chance"] = torch.full_like(accuracy, 1 / outputs[f"{part}_logits"].shape[1])
     if "global_teacher" in outputs:
         distributions = outputs["global_teacher"].flatten(0, 1)
         metrics["global_information"] = prototype_information(distributions)

@@ -24,9 +24,9 @@ def afire_metrics(
         similarity: of the contrastive losses.
 
     Returns:
-        "restoration_gain" and "position_accuracy", NaN where an ablation left out what they need.
+        "restoration_gain" and "position_accuracy", without those of parts that an ablation left out.
     """
-    metrics = dict.fromkeys(AFiReMetrics.names, torch.tensor(float("nan")))
+    metrics = {}
     abnormal = outputs["abnormal"]
     if "restored" in outputs:
         patches = outputs["restored"], outputs["target"], outputs["corrupted"]
@@ -35,8 +35,9 @@ def afire_metrics(
         prototypes = outputs["prototypes"]
         # of each image: for all variants
         prototypes = prototypes.unsqueeze(1) if prototypes.ndim == 3 else prototypes
-        accuracy = position_accuracy(outputs["q"], prototypes, ~abnormal, similarity)
-        metrics["position_accuracy"] = accuracy
+        metrics["position_accuracy"] = position_accuracy(
+            outputs["q"], prototypes, ~abnormal, similarity
+        )
     return metrics
 
 

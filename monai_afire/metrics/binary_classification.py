@@ -58,8 +58,9 @@ def best_f1_threshold(labels: ArrayLike, scores: ArrayLike) -> float:
     truth, values = checked_labels(labels, scores)
     if truth.all() or not truth.any():
         return NAN
-    thresholds, hits, alarms = alarm_counts(truth, values)
-    return float(thresholds[np.argmax(2 * hits / (alarms + truth.sum()))])
+    order, last = descending_order(values)
+    hits, alarms = np.cumsum(truth[order])[last], last + 1
+    return float(values[order][last][np.argmax(2 * hits / (alarms + truth.sum()))])
 
 
 def mean_of_defined(values: Sequence[float]) -> float:
@@ -73,12 +74,6 @@ def descending_order(values: NDArray) -> tuple[NDArray, NDArray]:
     order = np.argsort(-values, kind="stable")
     ordered = values[order]
     return order, np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
-
-
-def alarm_counts(truth: NDArray, values: NDArray) -> tuple[NDArray, NDArray, NDArray]:
-    """Thresholds from the largest score down, true alarms and all alarms at each."""
-    order, last = descending_order(values)
-    return values[order][last], np.cumsum(truth[order])[last], last + 1
 
 
 def checked_labels(
@@ -105,8 +100,7 @@ def checked_numbers(numbers: ArrayLike, name: str) -> NDArray:
         raise ValueError(f"{name} have shape {values.shape} instead of (M,) with M > 0")
     bad = np.flatnonzero(np.isnan(values))
     if bad.size:
-        shown = f"{bad[:10].tolist()}" + (f" and {bad.size - 10} more" if bad.size > 10 else "")
         raise ValueError(
-            f"{name} at index {shown} are NaN: an exploded or wrongly loaded network; leave none out"
+            f"{name} of {bad.size} images are NaN (index {bad[0]} is the first): an exploded or wrongly loaded network"
         )
     return values

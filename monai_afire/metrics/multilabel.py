@@ -17,7 +17,6 @@ from monai.utils import CommonKeys
 from numpy.typing import ArrayLike, NDArray
 
 from monai_afire.metrics.binary_classification import (
-    NAN,
     best_f1_threshold,
     mean_of_defined,
     roc_auc,
@@ -69,7 +68,6 @@ class MeanAUC(EpochMetric):
 
     def __init__(self, uncertain: str = "ignore", label_kind: str = "multilabel") -> None:
         check_label_kind(label_kind, uncertain=uncertain)
-
         self.uncertain, self.label_kind = uncertain, label_kind
         super().__init__(
             self.of_logits, output_transform=_logits_and_labels, check_compute_fn=False
@@ -102,12 +100,11 @@ def best_thresholds(
         ``(K,)``.
     """
     pairs = pairs_by_class(*checked_pairs(labels, probabilities, uncertain))
-    best = np.full(len(pairs), DEFAULT_THRESHOLD)
-    for number, (known, scores) in enumerate(pairs):
-        threshold = best_f1_threshold(known, scores) if has_both_labels(known) else NAN
-        if not np.isnan(threshold):
-            best[number] = threshold
-    return best
+    best = [
+        best_f1_threshold(*pair) if has_both_labels(pair[0]) else DEFAULT_THRESHOLD
+        for pair in pairs
+    ]
+    return np.array(best, dtype=np.float64)
 
 
 def check_class_names(class_names: Sequence[str], num_classes: int | None = None) -> None:

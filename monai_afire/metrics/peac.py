@@ -26,8 +26,7 @@ def peac_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]
         outputs: of the network in evaluation mode.
 
     Returns:
-        Scalars, NaN where the batch has no such sample or a part of the network is switched off
-        (:class:`DefinedAverage` leaves those batches out):
+        Scalars, without those of parts that are switched off, and NaN where the batch has no such sample:
 
         * "order_accuracy" of the samples that were shuffled, see :func:`order_accuracy`,
         * "restoration_gain" of those that were not, see :func:`monai_afire.metrics.restoration_gain`,
@@ -38,17 +37,17 @@ def peac_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]
           which spreads them however little they differ.)
     """
     shuffled = outputs["shuffled"]
-    undefined = torch.tensor(float("nan"), device=shuffled.device)
-    metrics = dict.fromkeys(PEACMetrics.names, undefined)
+    metrics = {}
     if "order_logits" in outputs:
-        accuracy = order_accuracy(outputs["order_logits"], outputs["order"], shuffled)
-        metrics["order_accuracy"] = accuracy
+        metrics["order_accuracy"] = order_accuracy(
+            outputs["order_logits"], outputs["order"], shuffled
+        )
     if "restored" in outputs:
         restored, target, corrupted = outputs["restored"], outputs["target"], outputs["corrupted"]
         in_order = (~shuffled).unsqueeze(1).expand(restored.shape[:2])
         damage = ((corrupted - target).square().flatten(1).sum(1) * ~shuffled).sum()
         gain = restoration_gain(restored, target, corrupted, in_order)
-        metrics["restoration_gain"] = torch.where(damage > 0, gain, undefined)
+        metrics["restoration_gain"] = torch.where(damage > 0, gain, torch.nan)
     if "local_2" in outputs:
         metrics["correspondence_accuracy"] = correspondence_accuracy(*peac_correspondence(outputs))
         metrics["local_spread"] = embedding_spread(outputs["teacher_local_1"].flatten(0, 1))

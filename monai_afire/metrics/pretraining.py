@@ -138,13 +138,14 @@ class PretrainingMetrics(Metric):
     all of them appear in ``engine.state.metrics``. A metric that no batch defines, because an ablation has switched its
     part of the network off, is left out; if it is the key metric, the next one that is defined takes its place.
 
-    A subclass has the ``names`` and computes them in :meth:`batch_metrics`; NaN there means not defined.
+    A subclass has the ``names`` and computes them in :meth:`batch_metrics`. What is missing there, or NaN, is not
+    defined.
 
     Example:
         >>> class Sizes(PretrainingMetrics):
         ...     names = ("mean", "spread")
         ...     def batch_metrics(self, outputs):
-        ...         return {"mean": outputs["x"].mean(), "spread": torch.tensor(float("nan"))}
+        ...         return {"mean": outputs["x"].mean()}
         >>> engine = Engine(lambda engine, batch: {"pred": {"x": batch}})
         >>> Sizes().attach(engine, "mean")
         >>> engine.run([torch.tensor([1.0]), torch.tensor([3.0])]).metrics
@@ -160,7 +161,7 @@ class PretrainingMetrics(Metric):
 
     @abstractmethod
     def batch_metrics(self, outputs: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        """Scalar of each name for the network's outputs of a batch."""
+        """Scalars by name for the network's outputs of a batch."""
 
     def reset(self) -> None:
         """Forget the former validation."""

@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 from monai_afire.networks.blocks.composition_heads import Composer, Decomposer
-from monai_afire.networks.blocks.heads import DistillationHead, TokenProbabilityHead
+from monai_afire.networks.blocks.heads import DistillationHead
 from monai_afire.networks.blocks.patches import patch_labels, patchify, unpatchify
 from monai_afire.networks.blocks.prototype_bank import PrototypeBank
 from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
 from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
+from monai_afire.networks.blocks.token_head import TokenProbabilityHead
+from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.ace import ACE
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.nets.dino import DINO
@@ -78,6 +80,7 @@ __all__ = [
     "build_encoder",
     "described",
     "find_weights",
+    "keeps_arguments",
     "load_encoder",
     "load_encoder_weights",
     "patch_labels",

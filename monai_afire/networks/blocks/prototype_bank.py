@@ -63,8 +63,3 @@ class PrototypeBank(nn.Module):
         keep = torch.full_like(count, self.momentum) * (self.num_updates > 0)
         self.prototypes.mul_(keep).add_(total * ((1 - keep) / count))
         self.num_updates += 1
-
-    def extra_repr(self) -> str:
-        """Sizes for ``print(network)``."""
-        num_tokens, num_clusters = self.prototypes.shape
-        return f"num_tokens={num_tokens}, num_clusters={num_clusters}, momentum={self.momentum}"

@@ -13,9 +13,12 @@ from monai.networks.blocks.pos_embed_utils import build_sincos_position_embeddin
 from monai.networks.blocks.transformerblock import TransformerBlock
 from torch import nn
 
-from monai_afire.networks.blocks.heads import init_linear
 from monai_afire.networks.blocks.position_embedding import without_meshgrid_warning
-from monai_afire.networks.blocks.transformer import prepare_transformer_blocks, through_blocks
+from monai_afire.networks.blocks.transformer import (
+    init_linear,
+    prepare_transformer_blocks,
+    through_blocks,
+)
 
 
 class RestorationDecoder(nn.Module):

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Stacks of MONAI's transformer blocks: fused attention, initial weights, recomputed activations."""
+"""Stacks of MONAI's transformer blocks: fused attention, initial weights (also of heads), recomputed activations."""
 
 from __future__ import annotations
 
@@ -11,6 +11,14 @@ import torch
 from monai.networks.blocks import SABlock
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+
+
+def init_linear(module: nn.Module) -> None:
+    """Give a linear layer weights of standard deviation 0.02 and biases of 0; other modules stay as they are."""
+    if isinstance(module, nn.Linear):
+        nn.init.trunc_normal_(module.weight, std=0.02)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
 
 
 def prepare_transformer_blocks(blocks: nn.ModuleList) -> nn.ModuleList:

@@ -11,11 +11,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from monai_afire.networks.blocks.ema import TeacherNetwork
-from monai_afire.networks.blocks.heads import TokenProbabilityHead
 from monai_afire.networks.blocks.patches import patch_labels
 from monai_afire.networks.blocks.prototype_bank import PrototypeBank
 from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
 from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
+from monai_afire.networks.blocks.token_head import TokenProbabilityHead
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.adapting import as_encoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from monai_afire.networks.blocks.ema import TeacherNetwork, check_momentum, move_center
-from monai_afire.networks.blocks.heads import ProjectionMLP, init_linear
+from monai_afire.networks.blocks.heads import ProjectionMLP
+from monai_afire.networks.blocks.transformer import init_linear
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.adapting import as_encoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
@@ -70,7 +71,7 @@ class PEAC(TeacherNetwork):
 
     Raises:
         TypeError: when the encoder is none, see :func:`monai_afire.networks.as_encoder`.
-        ValueError: for an unknown balance, or a momentum out of range.
+        ValueError: for an unknown balance, a momentum out of range, or an unequal grid of local consistency.
 
     Example:
         >>> from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
@@ -116,6 +117,10 @@ class PEAC(TeacherNetwork):
             )
         check_momentum("center_momentum", center_momentum)
         encoder = as_encoder(encoder)
+        if local_consistency and len(set(encoder.grid_size)) != 1:
+            raise ValueError(
+                f"local_consistency needs equally many cells on every axis, the encoder's grid is {encoder.grid_size}"
+            )
         width, pixels = encoder.hidden_size, encoder.in_channels * math.prod(encoder.patch_size)
         self.encoder = encoder
         self.order_head = nn.Linear(width, math.prod(encoder.grid_size)).requires_grad_(
@@ -189,7 +194,6 @@ class PEAC(TeacherNetwork):
             raise ValueError(
                 f"PEAC takes an image, or all of {names}: name them as extra keys of prepare_batch"
             )
-        self._check_grid()
         outputs = {"order": order, "shuffled": shuffled.bool()}
         consistency = self.global_consistency or self.local_consistency
         tokens = self.encoder(torch.cat([distorted, image_2]) if consistency else distorted)
@@ -201,14 +205,6 @@ class PEAC(TeacherNetwork):
             outputs["matches_1"] = matching_patches(offset_1, offset_2, cells)
             outputs["matches_2"] = matching_patches(offset_2, offset_1, cells)
         return outputs
-
-    def _check_grid(self) -> None:
-        """Refuse an encoder whose patches :func:`matching_patches` cannot match."""
-        grid = self.encoder.grid_size
-        if self.local_consistency and len(set(grid)) != 1:
-            raise ValueError(
-                f"local_consistency needs equally many cells on every axis, the encoder's grid is {grid}"
-            )
 
     def _order_and_appearance(
         self, tokens: torch.Tensor, image: torch.Tensor, distorted: torch.Tensor

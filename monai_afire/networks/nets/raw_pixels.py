@@ -36,9 +36,8 @@ class RawPixels(RadiographEncoder):
     def __init__(
         self, in_channels: int, img_size: Sequence[int], patch_size: Sequence[int]
     ) -> None:
-        super().__init__()
         width = in_channels * math.prod(patch_size)
-        self.set_interface(
+        super().__init__(
             in_channels, tuple(img_size), tuple(patch_size), width, GRAY_MEAN, GRAY_STD
         )
 

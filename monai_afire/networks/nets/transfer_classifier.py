@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from monai_afire.networks.blocks.heads import init_linear
+from monai_afire.networks.blocks.transformer import init_linear
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.transfer_network import TransferNetwork
 from monai_afire.utils.precision import without_autocast
@@ -90,11 +90,6 @@ class TransferClassifier(TransferNetwork):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Classify images ``(B, C, H, W)`` in [0, 1]: logits ``(B, num_classes)``."""
-        if self.training and len(images) == 1 and not isinstance(self.standardize, nn.Identity):
-            raise ValueError(
-                "a batch of one image cannot be standardized in training: give --batch_size 2 or more (with "
-                "--accumulation_steps for a larger step), or --network_def::standardize_features False"
-            )
         features = self.features(images).to(self.classifier.weight.dtype)
         # a rare finding's logits differ by less than bfloat16 resolves beside a bias of -4: images would tie
         with without_autocast(images):

@@ -33,8 +33,7 @@ class PatchMeanEncoder(RadiographEncoder):
     """Token = mean of the patch per channel (D = C)."""
 
     def __init__(self, channels: int, img_size: Sequence[int], patch_size: Sequence[int]) -> None:
-        super().__init__()
-        self.set_interface(channels, tuple(img_size), tuple(patch_size), channels, 0.0, 1.0)
+        super().__init__(channels, tuple(img_size), tuple(patch_size), channels, 0.0, 1.0)
         self.batches: list[int] = []
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -49,9 +48,8 @@ class PositionEncoder(RadiographEncoder):
     """Token = one direction for each position of the grid, whatever the image."""
 
     def __init__(self, img_size: Sequence[int], patch_size: Sequence[int]) -> None:
-        super().__init__()
         grid = [s // p for s, p in zip(img_size, patch_size, strict=True)]
-        self.set_interface(1, tuple(img_size), tuple(patch_size), grid[0] * grid[1], 0.0, 1.0)
+        super().__init__(1, tuple(img_size), tuple(patch_size), grid[0] * grid[1], 0.0, 1.0)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         self.check_images(images)
@@ -64,8 +62,7 @@ class HashEncoder(RadiographEncoder):
     """Every picture has a random embedding of its own, whatever it looks like."""
 
     def __init__(self, size: int = 32, channels: int = 1, width: int = 64) -> None:
-        super().__init__()
-        self.set_interface(channels, (size, size), (size, size), width, 0.0, 1.0)
+        super().__init__(channels, (size, size), (size, size), width, 0.0, 1.0)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         self.check_images(images)
@@ -82,8 +79,7 @@ class ConstantEncoder(RadiographEncoder):
     """Everything has the same embedding: collapsed."""
 
     def __init__(self, size: int = 32) -> None:
-        super().__init__()
-        self.set_interface(1, (size, size), (size, size), 4, 0.0, 1.0)
+        super().__init__(1, (size, size), (size, size), 4, 0.0, 1.0)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return torch.tensor([1.0, -2.0, 0.5, 3.0]).expand(len(images), 1, -1)

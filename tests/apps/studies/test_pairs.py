@@ -26,8 +26,7 @@ class BlockColors(RadiographEncoder):
     """The mean color of each patch of 4 pixels: a feature whose nearest neighbor can be told by hand."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.set_interface(3, (32, 32), (4, 4), 3, 0.0, 1.0)
+        super().__init__(3, (32, 32), (4, 4), 3, 0.0, 1.0)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.avg_pool2d(images, 4).flatten(2).transpose(1, 2)

@@ -49,8 +49,7 @@ class BrightnessEncoder(RadiographEncoder):
     """Token = (mean, 1 - mean) of its patch."""
 
     def __init__(self, size: int = 32, patch: int = 8) -> None:
-        super().__init__()
-        self.set_interface(1, (size, size), (patch, patch), 2, 0.0, 1.0)
+        super().__init__(1, (size, size), (patch, patch), 2, 0.0, 1.0)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         mean = patchify(images, self.patch_size).mean(-1, keepdim=True)

@@ -34,8 +34,7 @@ class Tokens(RadiographEncoder):
     """An encoder of images that are tokens already, so that each image is encoded once."""
 
     def __init__(self, grid: tuple[int, ...], width: int) -> None:
-        super().__init__()
-        self.set_interface(width, grid, (1, 1), hidden_size=width, mean=0.0, std=1.0)
+        super().__init__(width, grid, (1, 1), hidden_size=width, mean=0.0, std=1.0)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """``(B, L, D)`` to the same."""

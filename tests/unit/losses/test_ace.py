@@ -12,7 +12,13 @@ import pytest
 import torch
 from naive import ace
 
-from monai_afire.losses.ace import ACELoss, MatchingLoss, matching_target
+from monai_afire.losses import (
+    ACELoss,
+    MatchingLoss,
+    composition_alpha,
+    decomposition_alpha,
+    matching_target,
+)
 from monai_afire.networks.blocks.patches import patchify
 from monai_afire.transforms import GridCropPair
 
@@ -212,20 +218,6 @@ def test_wrong_shapes() -> None:
         ACELoss()(outputs)
 
 
-def test_global_loss_is_the_mean_of_both_directions() -> None:
-    generator = torch.Generator().manual_seed(0)
-    student = torch.rand(3, 2, 5, generator=generator, dtype=torch.float64).log_softmax(-1)
-    teacher = torch.rand(3, 2, 5, generator=generator, dtype=torch.float64).softmax(-1)
-    expected = 0.0
-    for b in range(3):
-        for ours, other in ((0, 1), (1, 0)):
-            for k in range(5):
-                expected -= float(teacher[b, other, k] * student[b, ours, k]) / 3 / 2
-    outputs = {"global_student": student, "global_teacher": teacher}
-    loss = ACELoss(composition_weight=0, decomposition_weight=0)
-    assert float(loss(outputs)) == pytest.approx(0.1 * expected)
-
-
 def test_settings_reach_the_terms() -> None:
     outputs = random_outputs(0)
     loss = ACELoss(
@@ -241,3 +233,27 @@ def test_settings_reach_the_terms() -> None:
     ):
         expected = naive_matching(outputs[f"{name}_logits"], target, alpha).detach()
         torch.testing.assert_close(loss.terms[name], expected, rtol=0, atol=1e-9)
+
+
+def counted(grid: int, patch_cells: int, alpha: float) -> float:
+    """Negatives to positives of the loss for the teacher's patches that have most neighbors, from a target."""
+    # the small crop in the middle of the large one
+    offset = torch.full((1, 2), (grid // 4) * 2)
+    target = matching_target(
+        offset, torch.zeros_like(offset), (grid, 2 * grid), patch_cells, dtype=torch.float64
+    )
+    # teacher's patches in rows: those of the large crop in the composition, of the small one in the decomposition
+    rows = target[0].mT if patch_cells == 2 else target[0]
+    inside = rows[rows.sum(1).isclose(rows.sum(1).max())]
+    return float(((1 - alpha) * (1 - inside).sum(1) / (alpha * inside.sum(1))).mean())
+
+
+def test_the_papers_values_on_two_grids() -> None:
+    assert [round(counted(grid, 2, 0.9), 1) for grid in (14, 28)] == [1.0, 4.3]
+    assert [round(counted(grid, 1, 0.99), 1) for grid in (14, 28)] == [1.6, 6.5]
+
+
+@pytest.mark.parametrize("grid", [14, 28, 8, 6])
+def test_alpha_keeps_the_papers_balance(grid: int) -> None:
+    assert counted(grid, 2, composition_alpha(grid)) == pytest.approx(counted(14, 2, 0.9))
+    assert counted(grid, 1, decomposition_alpha(grid)) == pytest.approx(counted(14, 1, 0.99))

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Masked binary cross-entropy against a loop over the labels."""
+"""The losses of several findings and of exclusive classes against loops over the labels."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from monai_afire.losses.classification import MaskedMultilabelLoss
+from monai_afire.losses import MaskedMulticlassLoss, MaskedMultilabelLoss, classification_loss
 
 NAN = math.nan
 POLICIES = {"ignore": None, "ones": 1.0, "zeros": 0.0}
@@ -100,21 +101,69 @@ def test_no_value_is_read_on_the_host() -> None:
     assert logits.grad is not None
 
 
-@pytest.mark.parametrize(
-    ("logits", "labels", "message"),
-    [
-        (torch.zeros(2, 3), torch.zeros(2, 4), r"got \(2, 3\) and \(2, 4\)"),
-        (torch.zeros(2), torch.zeros(2), r"labels \(B, M\)"),
-        (torch.zeros(1, 3), torch.tensor([[0.0, 1.0, 3.0]]), r"3 at \(0, 2\)"),
-        (torch.zeros(1, 3), torch.tensor([[0.0, 1.0, 0.9]]), r"0.9 at \(0, 2\)"),
-    ],
-)
-def test_hostile_input_is_named(logits: torch.Tensor, labels: torch.Tensor, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        MaskedMultilabelLoss(positive_weight=[1.0, 1.0, 1.0])(logits, labels)
+@pytest.mark.parametrize("loss", [MaskedMultilabelLoss(), MaskedMulticlassLoss()])
+@pytest.mark.parametrize("labels", [torch.zeros(2, 4), torch.zeros(2, 1), torch.zeros(2)])
+def test_labels_of_another_shape_are_refused(loss: nn.Module, labels: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match="labels"):
+        loss(torch.zeros(2, 3), labels)
+
+
+@pytest.mark.parametrize("label", [3.0, 0.9])
+def test_other_labels_are_refused(label: float) -> None:
+    with pytest.raises(ValueError, match=rf"{label:g} at \(0, 2\)"):
+        MaskedMultilabelLoss()(torch.zeros(1, 3), torch.tensor([[0.0, 1.0, label]]))
 
 
 @pytest.mark.parametrize("weight", [[1.0, -1.0], [NAN], [math.inf], [[1.0]], 2.0])
-def test_hostile_weights(weight: Any) -> None:
+def test_impossible_weights_are_refused(weight: Any) -> None:
     with pytest.raises(ValueError, match="positive_weight"):
         MaskedMultilabelLoss(positive_weight=weight)
+
+
+def test_multiclass_equals_a_loop_with_gradients() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(6, 4, generator=generator, dtype=torch.float64)
+    classes = [0, 3, -1, 2, 2, -1]
+    labels = torch.zeros(6, 4, dtype=torch.float64)
+    for row, number in enumerate(classes):
+        labels[row] = NAN if number == -1 else torch.eye(4, dtype=torch.float64)[number]
+    ours, theirs = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+    total = torch.zeros((), dtype=torch.float64)
+    for row, number in enumerate(classes):
+        if number != -1:
+            total = total - (theirs[row, number] - sum(value.exp() for value in theirs[row]).log())
+    expected = total / 4
+    loss = MaskedMulticlassLoss()(ours, labels)
+    loss.backward()
+    expected.backward()
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_without_a_known_class_the_loss_and_gradients_are_zero() -> None:
+    logits = torch.tensor([[NAN, math.inf], [1.0, 2.0]], requires_grad=True)
+    loss = MaskedMulticlassLoss()(logits, torch.full((2, 2), NAN))
+    loss.backward()
+    assert loss.item() == 0
+    assert not logits.grad.any()  # type: ignore[union-attr]
+    one = torch.tensor([[NAN, math.inf], [1.0, 1.0]], requires_grad=True)
+    loss = MaskedMulticlassLoss()(one, torch.tensor([[NAN, NAN], [0.0, 1.0]]))
+    loss.backward()
+    assert loss.item() == pytest.approx(math.log(2))
+    assert one.grad.isfinite().all()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("labels", [[[1.0, 1.0]], [[0.0, 0.0]], [[-1.0, 1.0]], [[0.5, 0.5]]])
+def test_lists_of_findings_are_refused(labels: list[list[float]]) -> None:
+    with pytest.raises(ValueError, match="multilabel"):
+        MaskedMulticlassLoss()(torch.zeros(1, 2), torch.tensor(labels))
+
+
+def test_the_loss_of_a_kind_of_labels() -> None:
+    assert isinstance(classification_loss("multilabel", "ones"), MaskedMultilabelLoss)
+    with pytest.raises(ValueError, match="uncertain"):
+        classification_loss("multiclass", "ones")
+    with pytest.raises(ValueError, match="label_kind"):
+        classification_loss("multi")
+    with pytest.raises(ValueError, match="positive_weight"):
+        classification_loss("multiclass", positive_weight=[1.0, 2.0])

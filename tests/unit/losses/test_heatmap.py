@@ -60,26 +60,19 @@ def test_equals_a_loop_with_gradients(
     assert (pred.grad[~torch.from_numpy(known)] == 0).all()  # type: ignore[index]
 
 
-def test_weight_one_is_the_mean_squared_error() -> None:
-    pred, label = torch.rand(2, 2, 3, 8, 8)
-    torch.testing.assert_close(
-        HeatmapLoss(1)(pred, label), torch.nn.functional.mse_loss(pred, label)
-    )
-
-
 def test_unknown_maps_may_hold_anything() -> None:
     pred = (
-        torch.tensor([[[NAN, 1.0]], [[float("inf"), 1.0]], [[0.5, 0.0]]])
-        .transpose(0, 1)
+        torch.tensor([[NAN, 1.0], [float("inf"), 1.0], [0.5, 0.0]])
+        .view(1, 3, 1, 2)
         .requires_grad_()
     )
-    label = torch.tensor([[[NAN, NAN], [NAN, 1.0], [1.0, 0.0]]])
+    label = torch.tensor([[NAN, NAN], [NAN, 1.0], [1.0, 0.0]]).view(1, 3, 1, 2)
     loss = HeatmapLoss()(pred, label)
     loss.backward()
     assert loss.isfinite()
     assert pred.grad is not None
     assert pred.grad[0, :2].eq(0).all()
-    assert pred.grad[0, 2, 0] < 0
+    assert pred.grad[0, 2, 0, 0] < 0
 
 
 def test_nothing_known_is_zero_with_gradients() -> None:
@@ -93,7 +86,6 @@ def test_nothing_known_is_zero_with_gradients() -> None:
 
 def test_shapes_must_fit() -> None:
     maps = torch.rand(2, 3, 4, 4)
-    with pytest.raises(ValueError, match=r"\(2, 3, 4, 4\) and \(2, 3, 4, 5\)"):
-        HeatmapLoss()(maps, torch.rand(2, 3, 4, 5))
-    with pytest.raises(ValueError, match=r"got \(2, 3\) and \(2, 3\)"):
-        HeatmapLoss()(torch.rand(2, 3), torch.rand(2, 3))
+    for wrong in (torch.rand(2, 3, 4, 5), torch.rand(2, 1, 4, 4), torch.rand(2, 3)):
+        with pytest.raises(ValueError, match="label"):
+            HeatmapLoss()(maps, wrong)

@@ -12,7 +12,7 @@ import torch
 from ignite.engine import Engine
 from ignite.metrics import EpochMetric
 
-from monai_afire.metrics.multilabel import mean_auc
+from monai_afire.metrics.multilabel import best_thresholds, mean_auc
 
 
 def random_classifier(seed: int, classes: int = 4) -> tuple[np.ndarray, np.ndarray]:
@@ -45,3 +45,10 @@ def test_as_ignite_metric(classes: int) -> None:
     engine = Engine(lambda engine, batch: batch)
     EpochMetric(lambda predictions, truth: mean_auc(truth, predictions)).attach(engine, "auc")
     assert engine.run(halves).metrics["auc"] == pytest.approx(mean_auc(labels, probabilities))
+
+
+def test_each_class_has_the_threshold_of_its_best_f1() -> None:
+    labels = [[0, 1, 1], [1, 1, -1], [1, 1, math.nan], [0, 1, 0]]
+    scores = [[0.2, 0.1, 0.9], [0.6, 0.2, 0.95], [0.7, 0.3, 0.99], [0.5, 0.4, 0.3]]
+    # the second class has positives alone; of the third, two labels are not known
+    assert best_thresholds(labels, scores).tolist() == [0.6, 0.5, 0.9]

@@ -63,26 +63,6 @@ def test_equals_a_loop(seed: int, count: int, temperature: float) -> None:
     )
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("missing", [0.0, 0.4])
-def test_equals_scikit_learn(seed: int, missing: float) -> None:
-    neighbors = pytest.importorskip("sklearn.neighbors")
-    train, labels, features = random_features(seed, missing)
-    found = knn_predict(train, labels, features, 7, 0.1)
-    for k in range(labels.shape[1]):
-        known = ~labels[:, k].isnan()
-        classifier = neighbors.KNeighborsClassifier(
-            7,
-            metric="cosine",
-            algorithm="brute",
-            weights=lambda distance: np.exp((1 - distance) / 0.1),
-        )
-        classifier.fit(train[known].numpy(), labels[known, k].numpy())
-        np.testing.assert_allclose(
-            found[:, k], classifier.predict_proba(features.numpy())[:, 1], rtol=1e-9
-        )
-
-
 @pytest.mark.parametrize("largest", [1, 30, 70, 10**6])
 def test_blocks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch, largest: int) -> None:
     train, labels, features = random_features(0)

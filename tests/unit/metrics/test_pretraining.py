@@ -12,20 +12,13 @@ import numpy as np
 import pytest
 import torch
 from ignite.engine import Engine
-from naive import afire
 
 from monai_afire.metrics import (
-    ACEMetrics,
-    AFiReMetrics,
-    PEACMetrics,
     PretrainingMetrics,
-    position_accuracy,
     prototype_information,
     restoration_gain,
 )
-from monai_afire.metrics.afire import afire_metrics
 from monai_afire.metrics.pretraining import prototype_entropy
-from monai_afire.networks import AFiRe, ViTEncoder
 
 
 def random_probabilities(seed: int, *shape: int) -> np.ndarray:
@@ -49,35 +42,6 @@ def test_restoration_gain_equals_loops(seed: int) -> None:
     assert gain.item() == pytest.approx(1 - error / damage, abs=1e-9)
 
 
-@pytest.mark.parametrize("similarity", ["paper", "teacher_ce"])
-def test_position_accuracy_equals_loops(similarity: str) -> None:
-    for seed in range(3):
-        q, c = random_probabilities(seed, 3, 2, 5, 4), random_probabilities(seed + 10, 5, 4)
-        q = 0.5 * q + 0.5 * c
-        normal = np.random.default_rng(seed).random((3, 2, 5)) < 0.7
-        right = [
-            int(np.argmin([afire.cross_entropy(q[i, n, j], row, similarity) for row in c])) == j
-            for i, n, j in np.argwhere(normal)
-        ]
-        accuracy = position_accuracy(
-            torch.tensor(q), torch.tensor(c), torch.tensor(normal), similarity
-        )
-        assert accuracy.item() == pytest.approx(sum(right) / len(right))
-        assert 0 < accuracy < 1
-
-
-@pytest.mark.parametrize("images", [1, 2, 3])
-def test_position_accuracy_with_prototypes_of_each_image(images: int) -> None:
-    """What the network gives without its bank: every image has its own L prototypes, shared by its N variants."""
-    own = torch.tensor(random_probabilities(0, images, 5, 4))
-    q = own.unsqueeze(1).repeat(1, 2, 1, 1)
-    normal = torch.ones(images, 2, 5, dtype=torch.bool)
-    expected = [position_accuracy(q[i], own[i], normal[i]).item() for i in range(images)]
-    assert position_accuracy(q, own.unsqueeze(1), normal).item() == pytest.approx(
-        sum(expected) / images
-    )
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_entropy_and_information_equal_loops(seed: int) -> None:
     c = random_probabilities(seed, 6, 5)
@@ -88,42 +52,6 @@ def test_entropy_and_information_equal_loops(seed: int) -> None:
     assert entropy == pytest.approx(sum(entropies) / 6 / math.log(5), abs=1e-7)
     information = prototype_information(torch.tensor(c)).item()
     assert information == pytest.approx((of_mean - sum(entropies) / 6) / math.log(5), abs=1e-7)
-
-
-@pytest.mark.parametrize(
-    ("options", "defined"),
-    [
-        ({}, (True, True)),
-        ({"contrast": False}, (True, False)),
-        ({"restore": False}, (False, True)),
-        ({"use_prototypes": False}, (True, True)),
-        ({"contrast_space": "features"}, (True, True)),
-    ],
-)
-def test_metrics_of_every_ablation(
-    options: dict[str, bool | str], defined: tuple[bool, bool]
-) -> None:
-    torch.manual_seed(0)
-    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=8, num_layers=1, num_heads=2)
-    sizes = {
-        "num_clusters": 6,
-        "head_dim": 8,
-        "decoder_dim": 8,
-        "decoder_layers": 1,
-        "decoder_heads": 2,
-    }
-    network = AFiRe(encoder, **sizes, **options).eval()  # type: ignore[arg-type]
-    image, mask = torch.rand(3, 1, 16, 16), torch.zeros(3, 2, 1, 16, 16)
-    mask[..., :8, :8] = 0.5
-    with torch.no_grad():
-        outputs = network(image, (image.unsqueeze(1) + mask).clamp(0, 1), mask)
-    similarity = "cosine" if options.get("contrast_space") == "features" else "paper"
-    metrics = afire_metrics(outputs, similarity)
-    assert sorted(metrics) == ["position_accuracy", "restoration_gain"]
-    assert torch.isfinite(metrics["restoration_gain"]) == defined[0]
-    assert torch.isfinite(metrics["position_accuracy"]) == defined[1]
-    if defined[1]:
-        assert 0 <= metrics["position_accuracy"] <= 1
 
 
 class Errors(PretrainingMetrics):
@@ -137,9 +65,13 @@ class Errors(PretrainingMetrics):
         return outputs
 
 
-def validate(metric: Errors, batches: list[tuple[float, float]], key: str = "near") -> Any:
+def validate(metric: Errors, batches: list[tuple[float | None, float]], key: str = "near") -> Any:
     """The state of an evaluator after a validation."""
-    outputs = [{"near": torch.tensor(near), "far": torch.tensor(far)} for near, far in batches]
+    named = [dict(zip(Errors.names, batch, strict=True)) for batch in batches]
+    outputs = [
+        {name: torch.tensor(value) for name, value in batch.items() if value is not None}
+        for batch in named
+    ]
     engine: Any = Engine(lambda engine, batch: {"pred": batch})
     engine.state.key_metric_name = key
     metric.attach(engine, key)
@@ -155,22 +87,11 @@ def test_metrics_are_computed_once_per_batch_and_all_reported() -> None:
     assert state.key_metric_name == "near"
 
 
-def test_a_metric_that_is_not_defined_is_left_out() -> None:
-    state = validate(Errors(), [(float("nan"), 5.0)])
+@pytest.mark.parametrize("near", [float("nan"), None])
+def test_a_metric_that_is_not_defined_is_left_out(near: float | None) -> None:
+    state = validate(Errors(), [(near, 5.0)])
     assert state.metrics == {"far": 5.0}
     assert state.key_metric_name == "far", "the key metric is one that exists"
-
-
-@pytest.mark.parametrize("metric", [AFiReMetrics(), PEACMetrics(), ACEMetrics()])
-def test_names_are_those_of_the_function(metric: PretrainingMetrics) -> None:
-    zero = torch.zeros(1, 1, dtype=torch.int64)
-    outputs = {
-        "abnormal": zero.bool(),
-        "shuffled": zero[0].bool(),
-        "offset_1": zero,
-        "offset_2": zero,
-    }
-    assert tuple(metric.batch_metrics(outputs)) == metric.names
 
 
 def test_restoration_gain_by_hand() -> None:

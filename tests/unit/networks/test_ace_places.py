@@ -20,8 +20,7 @@ class PlaceEncoder(RadiographEncoder):
     """Turns a patch of a coordinate image into points on two circles, one for each axis."""
 
     def __init__(self, side: int, patch: int, frequency: float) -> None:
-        super().__init__()
-        self.set_interface(2, (side, side), (patch, patch), 4, 0.0, 1.0)
+        super().__init__(2, (side, side), (patch, patch), 4, 0.0, 1.0)
         self.frequency = frequency
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ from torch import nn
 
 from monai_afire.losses import DINOLoss
 from monai_afire.metrics.dino import dino_metrics
-from monai_afire.networks import DINO, DistillationHead, SwinEncoder, ViTEncoder, sinkhorn_knopp
+from monai_afire.networks import DINO, SwinEncoder, ViTEncoder, sinkhorn_knopp
 
 WIDTH, PROTOTYPES = 12, 6
 
@@ -225,35 +225,6 @@ def test_encoders_of_one_size_do_without_local_crops() -> None:
     assert network(images, torch.zeros(2, 0, 1, 32, 32))["student"].shape == (2, 2, PROTOTYPES)
     with pytest.raises(NotImplementedError, match="num_local 0"):
         network(images, torch.zeros(2, 1, 1, 32, 32))
-
-
-def test_head_scores_equal_loops() -> None:
-    head = DistillationHead(
-        in_dim=7, num_prototypes=4, hidden_dim=6, bottleneck_dim=3, norm_last_layer=False
-    ).double()
-    for parameter in head.parameters():
-        parameter.data += torch.randn_like(parameter)
-    embeddings = torch.randn(2, 3, 7, dtype=torch.float64)
-    expected = torch.stack(
-        [dino.head_scores(head.state_dict(), row) for row in embeddings.flatten(0, 1)]
-    )
-    torch.testing.assert_close(head(embeddings).flatten(0, 1), expected)
-
-
-def test_batch_normalized_head_equals_loops() -> None:
-    head = DistillationHead(7, num_prototypes=4, hidden_dim=6, bottleneck_dim=3, batch_norm=True)
-    head.double()
-    for parameter in head.parameters():
-        parameter.data += torch.randn_like(parameter)
-    embeddings = torch.randn(2, 3, 7, dtype=torch.float64, requires_grad=True)
-    scores = head(embeddings).flatten(0, 1)
-    expected = dino.batch_normalized_head_scores(head.state_dict(), embeddings.flatten(0, 1))
-    torch.testing.assert_close(scores, expected)
-    factors = torch.randn_like(scores)
-    gradients = [
-        torch.autograd.grad((of * factors).sum(), embeddings)[0] for of in (scores, expected)
-    ]
-    torch.testing.assert_close(*gradients)
 
 
 def test_the_teacher_takes_the_running_statistics_of_the_head() -> None:

@@ -22,7 +22,7 @@ from monai_afire.networks import (
     load_encoder_weights,
 )
 from monai_afire.networks.nets.encoders.timm_encoder import PUBLISHED
-from unit.networks.test_library_encoders import timm_library
+from unit.networks.test_timm_encoder import timm_library
 
 State = dict[str, torch.Tensor]
 EVA_X_MEAN, EVA_X_STD = 0.49185243, 0.28509309  # of its public code

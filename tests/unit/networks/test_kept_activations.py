@@ -1,22 +1,17 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What a step keeps for its backward pass: the option reaches every transformer, and gradients stay the same."""
+"""What a step keeps for its backward pass, with the same gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from integration.bundle_runs import at
-from monai.bundle import ConfigParser
-from monai.networks.nets.swin_unetr import BasicLayer
 from torch import nn
 
 from monai_afire.losses import ACELoss
-from monai_afire.networks import ViTEncoder
+from monai_afire.networks import MAE, AFiRe, ViTEncoder
 from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
 
 
@@ -70,75 +65,9 @@ def test_matching_keeps_nothing_as_large_as_all_pairs(monkeypatch: pytest.Monkey
     )
 
 
-def checkpointed(part: nn.Module) -> bool | None:
-    """Whether a part with transformer blocks recomputes them; None without."""
-    if isinstance(part, (ViTEncoder, RestorationDecoder)):
-        return part.use_checkpoint
-    return bool(part.use_checkpoint) if isinstance(part, BasicLayer) else None
-
-
-TINY = {"channels": 1, "image_size": 64}
-TINY_VIT = {"patch_size": 16, "hidden_size": 48, "num_layers": 1, "num_heads": 2}
-TINY_SWIN = {"depths": [1, 1, 1, 1], "embed_dim": 24, "num_heads": [2, 2, 2, 2], "window_size": 2}
-WITH_DECODER = ("afire", "mae")
-BUNDLES = (
-    "ace",
-    "afire",
-    "dino",
-    "mae",
-    "peac",
-    "radiograph_classification",
-    "radiograph_landmarks",
-    "radiograph_segmentation",
-)
-OWN = {
-    "afire": {
-        **at(
-            "network_def",
-            decoder_dim=16,
-            decoder_layers=1,
-            decoder_heads=2,
-            head_dim=8,
-            num_clusters=4,
-        ),
-    },
-    "mae": {**at("network_def", decoder_dim=16, decoder_layers=1, decoder_heads=2)},
-    "dino": {
-        "make_crops::local_size": 32,
-        **at("network_def", num_prototypes=8, head_dim=8, bottleneck_dim=8),
-    },
-}
-
-
-def overlays_of(bundle: str) -> list[str]:
-    """Overlays of a bundle that bring an encoder."""
-    configs = sorted((Path("bundles") / bundle / "configs").glob("*.json"))
-    return [path.name for path in configs if "monai_afire.networks.SwinEncoder" in path.read_text()]
-
-
-@pytest.mark.parametrize("switch", [False, True])
-@pytest.mark.parametrize("bundle", BUNDLES)
-def test_the_option_reaches_every_transformer(
-    bundle: str, switch: bool, repository_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(repository_root)
-    folder = Path("bundles") / bundle / "configs"
-    for overlay in ("", *overlays_of(bundle)):
-        parser = ConfigParser()
-        parser.read_config([folder / name for name in ("train.json", overlay) if name])
-        sizes: dict[str, Any] = {**TINY, **OWN.get(bundle, {})}
-        sizes |= {"patch_size": 32} if overlay else TINY_VIT
-        if bundle.startswith("radiograph") and not overlay:
-            sizes["encoder"] = "vit"
-        parser.update(sizes)
-        parser[f"{'encoder' if overlay else 'encoder_def'}::use_checkpoint"] = switch
-        if bundle in WITH_DECODER:
-            parser["network_def::use_checkpoint"] = switch
-        if overlay:
-            parser.update({f"encoder::{name}": value for name, value in TINY_SWIN.items()})
-        network = parser.get_parsed_content(
-            "network_def" if bundle in WITH_DECODER else "encoder_def"
-        )
-        found = [state for part in network.modules() if (state := checkpointed(part)) is not None]
-        assert len(found) >= (2 if bundle in WITH_DECODER else 1)
-        assert set(found) == {switch}, (bundle, overlay)
+@pytest.mark.parametrize("method", [AFiRe, MAE])
+def test_the_option_of_a_method_reaches_its_decoder(method: type[AFiRe] | type[MAE]) -> None:
+    sizes = {"decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2}
+    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=8, num_layers=1, num_heads=2)
+    assert method(encoder, **sizes, use_checkpoint=True).decoder.use_checkpoint
+    assert not method(encoder, **sizes).decoder.use_checkpoint

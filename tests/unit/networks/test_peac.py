@@ -156,8 +156,7 @@ class PlaceEncoder(RadiographEncoder):
     """Each token is what its patch shows of coordinate images, plus a constant axis: no learning."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.set_interface(2, (PATCH * CELLS,) * 2, (PATCH,) * 2, 3, 0.0, 1.0)
+        super().__init__(2, (PATCH * CELLS,) * 2, (PATCH,) * 2, 3, 0.0, 1.0)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         patches = patchify(images, self.patch_size).unflatten(2, (self.in_channels, -1))
@@ -310,7 +309,7 @@ def test_arguments_that_do_not_fit() -> None:
     crops = torch.rand(3, 1, 16, 24)
     oblong = (crops, crops, crops, torch.arange(6).expand(3, 6), *arguments[4:])
     with pytest.raises(ValueError, match=r"encoder's grid is \(2, 3\)"):
-        PEAC(encoder, 6, 10)(*oblong)
+        PEAC(encoder, 6, 10)
     assert "global_1" in PEAC(encoder, 6, 10, local_consistency=False)(*oblong)
 
 

@@ -27,17 +27,6 @@ def test_updates_equal_the_reference(shape: tuple[int, ...], momentum: float) ->
             assert bank.num_updates == step + 1
 
 
-def test_float32_updates_equal_the_reference_to_float32() -> None:
-    rng = np.random.default_rng(0)
-    bank, expected = PrototypeBank(3, 4), None
-    for _ in range(20):
-        q = rng.dirichlet(np.ones(4), size=(5, 3))
-        bank.update(torch.tensor(q, dtype=torch.float32))
-        expected = afire.prototype_update(expected, q, 0.9)
-    assert expected is not None
-    np.testing.assert_allclose(bank.prototypes.numpy(), expected, rtol=0, atol=1e-6)
-
-
 def test_rows_are_probabilities_at_all_times() -> None:
     bank = PrototypeBank(3, 4)
     generator = torch.Generator().manual_seed(0)
@@ -76,7 +65,6 @@ def test_bank_is_no_parameter_and_keeps_no_graph() -> None:
     assert not list(bank.parameters())
     assert not bank.prototypes.requires_grad
     assert sorted(bank.state_dict()) == ["num_updates", "prototypes"]
-    assert "num_tokens=2, num_clusters=3, momentum=0.9" in repr(bank)
 
 
 def test_wrong_input_is_refused() -> None:

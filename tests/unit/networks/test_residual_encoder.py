@@ -17,9 +17,7 @@ from monai_afire.networks import (
     ResidualEncoder,
     TransferClassifier,
     UPerNet,
-    ViTEncoder,
     as_encoder,
-    build_encoder,
     load_encoder_weights,
 )
 from monai_afire.networks.definition import build_network, definition_of
@@ -63,7 +61,7 @@ def test_every_parameter_has_a_gradient_and_a_depth() -> None:
     assert all(each.grad is not None for each in encoder.parameters())
     groups = layer_decay_groups(TransferClassifier(encoder, 2), 1e-3, layer_decay=0.5)
     rates = {group["lr_scale"] for group in groups}
-    assert len(rates) == 1 + len(encoder.layers_by_depth())
+    assert len(rates) == 1 + len(encoder.parameters_by_depth())
 
 
 def test_images_of_other_sizes_are_encoded_alike() -> None:
@@ -107,11 +105,3 @@ def test_methods_and_heads_take_it() -> None:
 def test_impossible_residual_networks_are_refused(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         res_net(**changed)
-
-
-def test_the_name_residual_gives_a_small_network_for_the_bundles_images() -> None:
-    sizes = {"hidden_size": 24, "num_layers": 1, "num_heads": 2}
-    encoder = build_encoder("residual", ViTEncoder(3, (32, 64), 8, **sizes))
-    assert isinstance(encoder, ResidualEncoder)
-    assert encoder.feature_channels == (32, 64, 128, 256)
-    assert encoder(torch.rand(2, 3, 32, 64)).shape == (2, 32, 256)

@@ -4,20 +4,16 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from monai.networks.nets import ViT
 from torch import nn
 
 from monai_afire.networks.blocks.position_embedding import resize_position_embedding
-from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
-from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
-from monai_afire.networks.nets.encoders.vit_encoder import GRAY_MEAN, GRAY_STD, ViTEncoder
+from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 
 CASES: list[dict[str, Any]] = [
     {},
@@ -81,20 +77,6 @@ def test_gradients_are_those_of_monai() -> None:
             torch.testing.assert_close(parameter.grad, reference[name].grad, rtol=0, atol=1e-10)
         else:
             assert parameter.grad is None
-
-
-def test_normalization() -> None:
-    encoder = ViTEncoder(**options({}))
-    images = torch.rand(2, 1, 32, 32)
-    torch.testing.assert_close(encoder.normalize(images), (images - GRAY_MEAN) / GRAY_STD)
-    torch.testing.assert_close(encoder.denormalize(encoder.normalize(images)), images)
-    assert encoder.denormalize(torch.tensor([-100.0, 100.0])).flatten().tolist() == [0.0, 1.0]
-    color = ViTEncoder(
-        **options({"in_channels": 3, "mean": [0.1, 0.2, 0.3], "std": [1.0, 2.0, 4.0]})
-    )
-    expected = torch.tensor([0.9, 0.4, 0.175]).reshape(1, 3, 1, 1).expand(1, 3, 32, 32)
-    torch.testing.assert_close(color.normalize(torch.ones(1, 3, 32, 32)), expected)
-    assert not {"mean", "std"} & set(color.state_dict())
 
 
 def test_default_is_vit_b_16() -> None:
@@ -183,48 +165,14 @@ def test_feature_maps(case: dict[str, Any], num_layers: int, expected: list[int]
     )
 
 
-def test_layers_by_depth_cover_all_but_the_last_norm() -> None:
+def test_parameters_by_depth_are_all_but_those_of_the_last_norm() -> None:
     encoder = ViTEncoder(**options({"num_layers": 3, "pos_embed_type": "learnable"}))
-    layers = encoder.layers_by_depth()
-    assert layers == [[encoder.patch_embedding], *([block] for block in encoder.blocks)]
-    covered = [p for modules in layers for module in modules for p in module.parameters()]
-    assert {id(p) for p in encoder.parameters()} - {id(p) for p in covered} == {
-        id(p) for p in encoder.norm.parameters()
-    }
-
-
-class MeanEncoder(RadiographEncoder):
-    """Each token is the mean of its patch: an encoder that offers no more than its tokens."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.set_interface(1, (4, 6), (2, 2), 1, 0.0, 1.0)
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        self.check_images(images)
-        return F.avg_pool2d(images, 2).flatten(2).transpose(1, 2)
-
-
-def test_an_encoder_of_tokens_only_has_one_map() -> None:
-    encoder = MeanEncoder()
-    images = torch.rand(3, 1, 4, 6)
-    (features,) = encoder.feature_maps(images)
-    assert (encoder.feature_channels, encoder.feature_strides) == ((1,), ((2, 2),))
-    assert torch.equal(features, F.avg_pool2d(images, 2))
-    with pytest.raises(NotImplementedError, match=r"MeanEncoder .*layers_by_depth"):
-        encoder.layers_by_depth()
-
-
-def test_no_warning_of_what_monai_calls() -> None:
-    # otherwise it comes once in a process, and another test may have had it
-    torch.set_warn_always(True)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            ViTEncoder(1, 16, 8, hidden_size=12, num_layers=1, num_heads=2)
-            RestorationDecoder(12, (2, 2), 8, hidden_dim=12, num_layers=1, num_heads=2)
-    finally:
-        torch.set_warn_always(False)
+    names = {parameter: name for name, parameter in encoder.named_parameters()}
+    layers = [[names.pop(each) for each in layer] for layer in encoder.parameters_by_depth()]
+    starts = ["patch_embedding.", *(f"blocks.{number}." for number in range(3))]
+    for layer, start in zip(layers, starts, strict=True):
+        assert all(name.startswith(start) for name in layer)
+    assert set(names.values()) == {"norm.weight", "norm.bias"}
 
 
 def test_another_size_has_interpolated_positions() -> None:

@@ -35,8 +35,10 @@ class AdaptedEncoder(RadiographEncoder):
     A subclass calls :meth:`adapt` at the end of its constructor and has :meth:`encode`, :meth:`encode_maps` and
     :meth:`blocks`.
 
-    Attributes:
+    Args:
         model: the library's network.
+
+    Attributes:
         unused: names of the model's parameters that no token depends on.
     """
 
@@ -44,6 +46,10 @@ class AdaptedEncoder(RadiographEncoder):
     unused: frozenset[str]
     model_mean: torch.Tensor
     model_std: torch.Tensor
+
+    def __init__(self, model: nn.Module) -> None:
+        nn.Module.__init__(self)  # the interface follows from what the model gives for an image
+        self.model = model
 
     def encode(self, pixels: torch.Tensor) -> torch.Tensor:
         """Tokens ``(B, L, D)`` in row-major order, from normalized images with the model's channels."""
@@ -92,28 +98,22 @@ class AdaptedEncoder(RadiographEncoder):
         device = next(self.model.parameters()).device
         probe = torch.zeros(1, model_channels, *img_size, device=device)
         with eval_mode(self.model):
-            self._set_interface_by(probe, in_channels)
+            self._set_interface(in_channels, img_size, self._maps_of(probe))
             self.unused = self._without_effect(probe)
         for name in self.unused:
             self.model.get_parameter(name).requires_grad_(False)
 
-    def _set_interface_by(self, probe: torch.Tensor, in_channels: int) -> None:
-        """Set the interface by the maps that the model gives for an image."""
-        try:
-            with torch.no_grad():
-                maps = self.encode_maps(probe)
-        except Exception as error:  # every library has its own
-            raise ValueError(
-                f"{type(self.model).__name__} does not take images {tuple(probe.shape)} ({error}): give another size"
-            ) from error
-        img_size = tuple(probe.shape[2:])
-        strides = [_stride(img_size, each.shape[2:]) for each in maps]
+    def _set_interface(
+        self, in_channels: int, img_size: tuple[int, ...], maps: Sequence[torch.Tensor]
+    ) -> None:
+        """The constructor of the base, once there are the maps of an image."""
         mean, std = self.model_mean, self.model_std
         if in_channels == 1:
             mean, std = mean.mean(), std.mean()
-        self.set_interface(
-            in_channels=in_channels,
-            img_size=img_size,
+        strides = [_stride(img_size, each.shape[2:]) for each in maps]
+        super().__init__(
+            in_channels,
+            img_size,
             patch_size=strides[-1],
             hidden_size=maps[-1].shape[1],
             mean=mean.flatten().tolist(),
@@ -121,6 +121,16 @@ class AdaptedEncoder(RadiographEncoder):
             feature_channels=[each.shape[1] for each in maps],
             feature_strides=strides,
         )
+
+    def _maps_of(self, probe: torch.Tensor) -> list[torch.Tensor]:
+        """The maps that the model gives for an image."""
+        try:
+            with torch.no_grad():
+                return self.encode_maps(probe)
+        except Exception as error:  # every library has its own
+            raise ValueError(
+                f"{type(self.model).__name__} does not take images {tuple(probe.shape)} ({error}): give another size"
+            ) from error
 
     def _without_effect(self, probe: torch.Tensor) -> frozenset[str]:
         """Names of the parameters that the tokens do not depend on; checks the tokens' shape."""

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from torch import nn
 
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
-from monai_afire.utils.text import first_few
 
 Adapter = TypeVar("Adapter", bound=type)
 
@@ -77,6 +76,6 @@ def as_encoder(
     if hasattr(encoder, "encoder"):
         raise TypeError(f"{kind} is no encoder: pass its .encoder")
     raise TypeError(
-        f"{kind} is no encoder, it has no {first_few(missing, 3)}: take a ViT, SwinTransformer or BasicUNet of MONAI, "
-        "a model of transformers or timm, a RadiographEncoder of your own, or --encoder residual"
+        f"{kind} is no encoder, it has no {missing[0]}: take a ViT, SwinTransformer or BasicUNet of MONAI, "
+        "a model of transformers or timm, or a RadiographEncoder, such as ResidualEncoder"
     )

@@ -129,9 +129,14 @@ class EfficientNetLiteEncoder(ConvolutionalEncoder):
     def __init__(
         self, in_channels: int = 1, img_size: Sequence[int] | int = 224, pretrained: bool = False
     ) -> None:
-        super().__init__()
         if in_channels not in (1, 3):
             raise ValueError(f"in_channels must be 1 for gray or 3 for color, got {in_channels}")
+        widths = [_STAGES[number].channels for number in _MAPS]
+        strides = [(stride, stride) for stride in (4, 8, 16, 32)]
+        size = ensure_tuple_rep(img_size, 2)
+        super().__init__(
+            in_channels, size, (_STRIDE, _STRIDE), _WIDTH, _MEAN, _STD, widths, strides
+        )
         self.stem = _normalized(
             _SameConvolution(in_channels, _STEM_CHANNELS, 3, stride=2), _STEM_CHANNELS
         )
@@ -144,12 +149,6 @@ class EfficientNetLiteEncoder(ConvolutionalEncoder):
             stages.append(nn.Sequential(*blocks))
         self.stages = nn.ModuleList(stages)
         self.head = _normalized(_SameConvolution(channels, _WIDTH, 1), _WIDTH)
-        widths = [_STAGES[number].channels for number in _MAPS]
-        strides = [(stride, stride) for stride in (4, 8, 16, 32)]
-        size = ensure_tuple_rep(img_size, 2)
-        self.set_interface(
-            in_channels, size, (_STRIDE, _STRIDE), _WIDTH, _MEAN, _STD, widths, strides
-        )
         if pretrained:
             self.load_state_dict(imagenet_state_dict(in_channels))
 
@@ -162,12 +161,10 @@ class EfficientNetLiteEncoder(ConvolutionalEncoder):
         self.check_images(images)
         return self._maps(images)
 
-    def layers_by_depth(self) -> list[list[nn.Module]]:
-        """The stem, every block, and the last convolution."""
-        layers: list[list[nn.Module]] = [[self.stem]]
-        for stage in self.stages:
-            layers += [[block] for block in stage.children()]
-        return [*layers, [self.head]]
+    def parameters_by_depth(self) -> list[list[nn.Parameter]]:
+        """Of the stem, every block, and the last convolution."""
+        blocks = (block for stage in self.stages for block in stage.children())
+        return [list(layer.parameters()) for layer in (self.stem, *blocks, self.head)]
 
     def _maps(self, images: torch.Tensor) -> list[torch.Tensor]:
         """The last map of each stride from 4 to 32."""

@@ -104,6 +104,6 @@ def build_encoder(
         given, needed = getattr(own, attribute), getattr(built, attribute)
         if given != needed:
             raise ValueError(
-                f"{option} is {given}, and the encoder's is {needed}: give --{option} {needed[0]}"
+                f"{option} is {given}, and the encoder's is {needed}: set {option} to {needed[0]}"
             )
     return built

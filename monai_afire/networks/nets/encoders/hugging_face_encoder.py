@@ -17,6 +17,7 @@ import torch
 from monai.utils import ensure_tuple_rep
 from torch import nn
 
+from monai_afire.networks.blocks.patches import grid_size
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.adapted_encoder import (
     IMAGENET_MEAN,
@@ -69,12 +70,11 @@ class HuggingFaceEncoder(AdaptedEncoder):
         std: Sequence[float] | float | None = None,
         pretrained: bool = True,
     ) -> None:
-        super().__init__()
-        source = None if isinstance(model, nn.Module) else os.path.expanduser(os.fspath(model))
-        missing: set[str] = set()
-        self.model: Any = model
-        if source is not None:
-            self.model, missing = _read_model(source, pretrained)
+        source, missing = None, set[str]()
+        if not isinstance(model, nn.Module):
+            source = os.path.expanduser(os.fspath(model))
+            model, missing = _read_model(source, pretrained)
+        super().__init__(model)
         config = self.model.config
         if mean is None or std is None:
             own_mean, own_std = _normalization(source)
@@ -83,8 +83,7 @@ class HuggingFaceEncoder(AdaptedEncoder):
         if size is None:
             raise ValueError(f"{type(config).__name__} has no image_size: give img_size")
         image_shape = ensure_tuple_rep(size, 2)
-        token = _token_size(config, image_shape)
-        self._grid = tuple(pixels // each for pixels, each in zip(image_shape, token, strict=True))
+        self._grid = grid_size(image_shape, _token_size(config))
         self._sized = _size_options(self.model, image_shape)
         self._with_maps = {**self._sized, "output_hidden_states": True}
         if getattr(config, "depths", None) is not None:
@@ -213,17 +212,9 @@ def _size_options(model: Any, image_shape: tuple[int, ...]) -> dict[str, bool]:
     return {"interpolate_pos_encoding": True}
 
 
-def _token_size(config: Any, img_size: Sequence[int]) -> tuple[int, ...]:
+def _token_size(config: Any) -> tuple[int, ...]:
     """Pixels per token along each axis."""
     if getattr(config, "patch_size", None) is None:
         raise ValueError(f"{type(config).__name__} has no patch_size: it is no vision transformer")
     merges = len(getattr(config, "depths", None) or [None]) - 1
-    token = tuple(patch * 2**merges for patch in ensure_tuple_rep(config.patch_size, 2))
-    sizes = list(zip(img_size, token, strict=True))
-    if any(size % each for size, each in sizes):
-        fitting = tuple(max(1, round(size / each)) * each for size, each in sizes)
-        raise ValueError(
-            f"images of {tuple(img_size)} pixels are not filled by the model's tokens of {token}: give images of "
-            f"{fitting} (--image_size {fitting[0]} --patch_size {token[0]})"
-        )
-    return token
+    return tuple(patch * 2**merges for patch in ensure_tuple_rep(config.patch_size, 2))

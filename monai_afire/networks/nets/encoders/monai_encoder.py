@@ -15,6 +15,7 @@ from monai.networks.nets.swin_unetr import SwinTransformer
 from monai.utils import ensure_tuple_rep
 from torch import nn
 
+from monai_afire.networks.blocks.patches import grid_size
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.adapted_encoder import AdaptedEncoder
 from monai_afire.networks.nets.encoders.adapting import adapts
@@ -54,16 +55,15 @@ class MONAIEncoder(AdaptedEncoder):
         mean: Sequence[float] | float = 0.0,
         std: Sequence[float] | float = 1.0,
     ) -> None:
-        super().__init__()
         if not isinstance(model, MONAI_NETWORKS):
             raise TypeError(
-                f"{type(model).__name__} is no encoder: take a ViT, SwinTransformer or BasicUNet of MONAI, or "
-                "--encoder residual"
+                f"{type(model).__name__} is no encoder: take a ViT, SwinTransformer or BasicUNet of MONAI, or a "
+                "RadiographEncoder, such as ResidualEncoder"
             )
-        self.model: Any = model
+        super().__init__(model)
         channels, patch = _channels_and_patch(model)
         size = _image_size(model, img_size, patch)
-        self._grid = tuple(pixels // each for pixels, each in zip(size, patch, strict=True))
+        self._grid = grid_size(size, patch)
         self.adapt(channels, channels, size, mean, std)
 
     def changed_arguments(self) -> dict[str, Any]:
@@ -127,22 +127,15 @@ def _image_size(
     model: Any, img_size: Sequence[int] | int | None, patch: Sequence[int]
 ) -> tuple[int, ...]:
     """As given, or that of a ViT, which follows from the number of its patches."""
-    positions: Any = model.patch_embedding.n_patches if isinstance(model, ViT) else None
-    if img_size is None and positions is None:
+    if img_size is None and not isinstance(model, ViT):
         kind = type(model).__name__
         raise ValueError(
             f"{kind} does not know the size of its images: give MONAIEncoder(model, size)"
         )
     if img_size is None:
-        edge = round(positions ** (1 / len(patch)))
+        edge = round(model.patch_embedding.n_patches ** (1 / len(patch)))
         img_size = [edge * each for each in patch]
-    size = ensure_tuple_rep(img_size, len(patch))
-    patches = math.prod(pixels // each for pixels, each in zip(size, patch, strict=True))
-    if positions not in (None, patches):
-        raise ValueError(
-            f"the ViT was built for {positions} patches of {patch} pixels, an image of {size} has others"
-        )
-    return size
+    return ensure_tuple_rep(img_size, len(patch))
 
 
 def _vit_definition(vit: Any, img_size: Sequence[int]) -> dict[str, Any]:

@@ -42,19 +42,34 @@ class RadiographEncoder(nn.Module):
     channels and strides are known without running it. No parameter and no entry of the state dict comes from this
     class.
 
-    A subclass calls :meth:`set_interface` in its constructor and has a ``forward``. If it has more to offer than its
-    tokens it overrides :meth:`feature_maps`, :meth:`layers_by_depth` (or :meth:`parameters_by_depth`) for fine-tuning
-    with one learning rate per layer, and :meth:`encode_any_size` if it can. Encoders of other libraries have adapters,
-    see :func:`monai_afire.networks.as_encoder`.
+    A subclass has a ``forward``. If it has more to offer than its tokens it overrides :meth:`feature_maps`,
+    :meth:`parameters_by_depth` for fine-tuning with one learning rate per layer, and :meth:`encode_any_size`. Encoders
+    of other libraries have adapters, see :func:`monai_afire.networks.as_encoder`.
+
+    Args:
+        in_channels: C, channels of the images.
+        img_size: rows and columns of the images in pixels, multiples of the patch.
+        patch_size: pixels per token along each axis.
+        hidden_size: D, width of the tokens.
+        mean: mean intensity to subtract, one value or one per channel.
+        std: standard deviation to divide by, one value or one per channel.
+        feature_channels: channels of each feature map, finest map first; None for one map, the tokens.
+        feature_strides: pixels per element of each feature map along each axis; None for the patch each.
 
     Attributes:
-        in_channels: C, channels of the images.
-        img_size: spatial size of the images in pixels.
-        patch_size: pixels per token along each axis.
         grid_size: tokens along each axis; their product is L.
-        hidden_size: D, width of the tokens.
-        feature_channels: channels of each feature map, finest map first.
-        feature_strides: pixels per element of each feature map along each axis, finest map first.
+
+    Raises:
+        ValueError: when the image is no multiple of the patch.
+
+    Example:
+        >>> class MeanEncoder(RadiographEncoder):
+        ...     def __init__(self):
+        ...         super().__init__(1, (32, 32), (8, 8), hidden_size=1, mean=0.5, std=0.25)
+        ...     def forward(self, images):
+        ...         return self.to_patches(images).mean(-1, keepdim=True)
+        >>> MeanEncoder()(torch.rand(2, 1, 32, 32)).shape
+        torch.Size([2, 16, 1])
     """
 
     in_channels: int
@@ -67,7 +82,7 @@ class RadiographEncoder(nn.Module):
     mean: torch.Tensor
     std: torch.Tensor
 
-    def set_interface(
+    def __init__(
         self,
         in_channels: int,
         img_size: tuple[int, ...],
@@ -78,19 +93,9 @@ class RadiographEncoder(nn.Module):
         feature_channels: Sequence[int] | None = None,
         feature_strides: Sequence[tuple[int, ...]] | None = None,
     ) -> None:
-        """
-        Set the attributes and the statistics of the intensities.
-
-        Args:
-            in_channels: channels of the images.
-            img_size: rows and columns of the images in pixels, multiples of the patch.
-            patch_size: pixels per token along each axis.
-            hidden_size: width of the tokens.
-            mean: mean intensity to subtract, one value or one per channel.
-            std: standard deviation to divide by, one value or one per channel.
-            feature_channels: channels of each feature map; None for one map, the tokens.
-            feature_strides: strides of each feature map; None for the patch each.
-        """
+        # a subclass of another network, or around one, has built it before
+        if "_modules" not in self.__dict__:
+            super().__init__()
         self.in_channels = in_channels
         self.img_size = img_size
         self.patch_size = patch_size
@@ -144,26 +149,17 @@ class RadiographEncoder(nn.Module):
             NotImplementedError: when the encoder takes images of its own size only.
         """
         found = f"images of {self.img_size} pixels only, but has got {tuple(images.shape)}"
-        remedy = "do without crops of another size (DINO: --make_crops::num_local 0), or take a ViTEncoder"
+        remedy = "do without crops of another size (num_local 0), or take a ViTEncoder"
         raise NotImplementedError(f"{type(self).__name__} encodes {found}: {remedy}")
 
-    def layers_by_depth(self) -> list[list[nn.Module]]:
-        """
-        The layers in the order that an image passes them, for a learning rate that falls with the depth.
-
-        For each depth the modules there: the patch embedding first, the last block last. What comes after the last
-        block (its norm) is not among them.
-        """
-        raise NotImplementedError(
-            f"{type(self).__name__} lacks layers_by_depth(), the order of its layers"
-        )
-
     def parameters_by_depth(self) -> list[list[nn.Parameter]]:
-        """The parameters of :meth:`layers_by_depth`, for each depth, those of the patch embedding first."""
-        return [
-            [each for layer in layers for each in layer.parameters()]
-            for layers in self.layers_by_depth()
-        ]
+        """
+        The parameters in the order that an image passes them, for a learning rate that falls with the depth.
+
+        Those of the patch embedding come first, those of the last block last. What comes after the last block (its
+        norm) is not among them.
+        """
+        raise NotImplementedError(f"{type(self).__name__} lacks parameters_by_depth()")
 
     def check_images(self, images: torch.Tensor) -> None:
         """Refuse images that the encoder was not built for with a ValueError."""

@@ -64,7 +64,6 @@ class ResidualEncoder(ConvolutionalEncoder):
         mean: Sequence[float] | float = GRAY_MEAN,
         std: Sequence[float] | float = GRAY_STD,
     ) -> None:
-        super().__init__()
         factors = [2**k for k in range(NUM_FEATURE_MAPS - 1, -1, -1)]
         patches = [_SMALLEST_PATCH * factor for factor in (1, 2, 4)]
         if patch_size not in patches:
@@ -76,6 +75,9 @@ class ResidualEncoder(ConvolutionalEncoder):
                 f"hidden_size must be a multiple of {_GROUP_WIDTH * factors[0]}, got {hidden_size}"
             )
         widths = [hidden_size // factor for factor in factors]
+        strides = [ensure_tuple_rep(patch_size // factor, 2) for factor in factors]
+        size = ensure_tuple_rep(img_size, 2)
+        super().__init__(in_channels, size, strides[-1], hidden_size, mean, std, widths, strides)
         self.model = ResNet(
             block="basic",
             layers=list(depths),
@@ -88,11 +90,6 @@ class ResidualEncoder(ConvolutionalEncoder):
             feed_forward=False,
             bias_downsample=False,
             norm=("group", {"num_groups": widths[0] // _GROUP_WIDTH}),
-        )
-        image_shape = ensure_tuple_rep(img_size, 2)
-        strides = [ensure_tuple_rep(patch_size // factor, 2) for factor in factors]
-        self.set_interface(
-            in_channels, image_shape, strides[-1], hidden_size, mean, std, widths, strides
         )
 
     def last_map(self, images: torch.Tensor) -> torch.Tensor:
@@ -109,10 +106,10 @@ class ResidualEncoder(ConvolutionalEncoder):
         self.check_images(images)
         return normalized_but_last(self._maps(images))
 
-    def layers_by_depth(self) -> list[list[nn.Module]]:
-        """The stem, then every residual block."""
-        blocks = [block for stage in self._stages() for block in stage]
-        return [[self.model.conv1, self.model.bn1], *([block] for block in blocks)]
+    def parameters_by_depth(self) -> list[list[nn.Parameter]]:
+        """Of the stem, then of every residual block."""
+        stem = [*self.model.conv1.parameters(), *self.model.bn1.parameters()]
+        return [stem, *(list(block.parameters()) for stage in self._stages() for block in stage)]
 
     def _stages(self) -> list[nn.Sequential]:
         model = self.model

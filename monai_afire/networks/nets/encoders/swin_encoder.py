@@ -15,8 +15,8 @@ from monai.networks.nets.swin_unetr import BasicLayer, PatchMergingV2
 from monai.utils import ensure_tuple_rep
 from torch import nn
 
-from monai_afire.networks.blocks.heads import init_linear
 from monai_afire.networks.blocks.patches import grid_size
+from monai_afire.networks.blocks.transformer import init_linear
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.radiograph_encoder import (
     GRAY_MEAN,
@@ -57,7 +57,7 @@ class SwinEncoder(RadiographEncoder):
         std: standard deviation to divide by, one value or one per channel.
 
     Raises:
-        ValueError: when stages, widths and heads do not fit together, or the image is no multiple of a token's pixels.
+        ValueError: when there are not as many heads as stages, or the image is no multiple of a token's pixels.
 
     Example:
         >>> encoder = SwinEncoder(img_size=64, patch_size=2, embed_dim=8, depths=(1, 2), num_heads=(2, 4))
@@ -86,15 +86,13 @@ class SwinEncoder(RadiographEncoder):
         mean: Sequence[float] | float = GRAY_MEAN,
         std: Sequence[float] | float = GRAY_STD,
     ) -> None:
-        super().__init__()
         image_shape = ensure_tuple_rep(img_size, 2)
         patch_shape = ensure_tuple_rep(patch_size, 2)
         windows = ensure_tuple_rep(window_size, 2)
         widths = [embed_dim * 2**stage for stage in range(len(depths))]
-        _check_stages(widths, depths, num_heads, windows)
         token_shape = tuple(p * 2 ** (len(depths) - 1) for p in patch_shape)
         strides = [tuple(p * 2**stage for p in patch_shape) for stage in range(len(depths))]
-        self.set_interface(
+        super().__init__(
             in_channels, image_shape, token_shape, widths[-1], mean, std, widths, strides
         )
         self.window_size = windows
@@ -102,11 +100,11 @@ class SwinEncoder(RadiographEncoder):
         first_grid = grid_size(image_shape, patch_shape)
         rates = iter(np.linspace(0, drop_path_rate, sum(depths)).tolist())
         self.layers = nn.ModuleList()
-        for stage, depth in enumerate(depths):
+        for stage, (depth, heads) in enumerate(zip(depths, num_heads, strict=True)):
             layer = BasicLayer(
                 dim=widths[stage],
                 depth=depth,
-                num_heads=num_heads[stage],
+                num_heads=heads,
                 window_size=_window_of_stage(stage, windows, first_grid),
                 drop_path=list(islice(rates, depth)),
                 mlp_ratio=mlp_ratio,
@@ -139,12 +137,12 @@ class SwinEncoder(RadiographEncoder):
         """Encode images ``(B, C, H, W)`` in [0, 1] to tokens ``(B, L, D)`` after the last layer norm."""
         return self.norm(self._stages(images)[-1].flatten(1, -2))
 
-    def layers_by_depth(self) -> list[list[nn.Module]]:
-        """The patch embedding, then every block; a merge of patches is as deep as the block before it."""
-        layers: list[list[nn.Module]] = [[self.patch_embed]]
+    def parameters_by_depth(self) -> list[list[nn.Parameter]]:
+        """Of the patch embedding, then of every block; a merge of patches is as deep as the block before it."""
+        layers = [list(self.patch_embed.parameters())]
         for stage, layer in enumerate(self.layers):
-            layers += [[block] for block in layer.get_submodule("blocks").children()]
-            layers[-1] += self.downsamples[stage : stage + 1]
+            layers += [list(block.parameters()) for block in layer.get_submodule("blocks")]
+            layers[-1] += self.downsamples[stage : stage + 1].parameters()
         return layers
 
     def _stages(self, images: torch.Tensor) -> list[torch.Tensor]:
@@ -157,20 +155,6 @@ class SwinEncoder(RadiographEncoder):
                 features = self.downsamples[stage - 1](outputs[-1]).movedim(-1, 1)
             outputs.append(layer(features).movedim(1, -1))
         return outputs
-
-
-def _check_stages(
-    widths: Sequence[int], depths: Sequence[int], num_heads: Sequence[int], windows: Sequence[int]
-) -> None:
-    """Refuse stages without blocks, heads or windows, or whose heads do not share their width."""
-    if not depths or len(depths) != len(num_heads) or min(*depths, *num_heads, *windows) < 1:
-        raise ValueError(
-            "depths and num_heads need one number of at least 1 for each stage, window_size too"
-        )
-    if any(width % heads for width, heads in zip(widths, num_heads, strict=True)):
-        raise ValueError(
-            f"widths {tuple(widths)} must be divisible by num_heads {tuple(num_heads)}"
-        )
 
 
 def _window_of_stage(

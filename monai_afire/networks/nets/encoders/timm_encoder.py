@@ -74,10 +74,9 @@ class TimmEncoder(AdaptedEncoder):
         std: Sequence[float] | float | None = None,
         pretrained: bool = False,
     ) -> None:
-        super().__init__()
-        self.model: Any = model
         if isinstance(model, str):
-            self.model = _create(model, img_size, pretrained)
+            model = _create(model, img_size, pretrained)
+        super().__init__(model)
         if not hasattr(self.model, "forward_intermediates"):
             raise ValueError(
                 f"{type(self.model).__name__} has no forward_intermediates(): choose another model"
@@ -133,7 +132,7 @@ class TimmEncoder(AdaptedEncoder):
         except Exception as error:  # of timm, of the file
             raise ValueError(
                 f"timm cannot translate {file} for {type(self.model).__name__} ({first_line(error)}): take a file of "
-                "the model that --encoder names"
+                "this model"
             ) from error
         # timm moves the last norm of an EVA without labels behind the pooling: tokens need it where it was
         return {**tensors, **translated}

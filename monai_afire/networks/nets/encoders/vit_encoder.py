@@ -86,7 +86,8 @@ class ViTEncoder(RadiographEncoder, ViT):
         patch_shape = ensure_tuple_rep(patch_size, 2)
         grid_size(image_shape, patch_shape)  # refuses what is not whole patches
         with without_meshgrid_warning():
-            super().__init__(
+            ViT.__init__(
+                self,
                 in_channels=in_channels,
                 img_size=image_shape,
                 patch_size=patch_shape,
@@ -105,7 +106,7 @@ class ViTEncoder(RadiographEncoder, ViT):
                 layer.eps = norm_eps
         self.use_checkpoint = use_checkpoint
         widths = [hidden_size] * NUM_FEATURE_MAPS
-        self.set_interface(in_channels, image_shape, patch_shape, hidden_size, mean, std, widths)
+        super().__init__(in_channels, image_shape, patch_shape, hidden_size, mean, std, widths)
 
     def changed_arguments(self) -> dict[str, float]:
         """Arguments that differ since construction: loading weights sets the eps of their layer norms."""
@@ -175,9 +176,9 @@ class ViTEncoder(RadiographEncoder, ViT):
         maps[layers[-1]] = self.norm(tokens)
         return [self.to_map(maps[layer]) for layer in layers]
 
-    def layers_by_depth(self) -> list[list[nn.Module]]:
-        """The patch embedding (with the position embedding), then every block."""
-        return [[self.patch_embedding], *([block] for block in self.blocks)]
+    def parameters_by_depth(self) -> list[list[nn.Parameter]]:
+        """Those of the patch embedding (with the position embedding), then of every block."""
+        return [list(layer.parameters()) for layer in (self.patch_embedding, *self.blocks)]
 
     def _through_blocks(self, tokens: torch.Tensor) -> torch.Tensor:
         """From embedded patches (B, L, D) to the tokens after the last layer norm."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from monai.networks.nets import BasicUNet, DenseNet121, ViT
+from monai.networks.nets import BasicUNet, ViT
 from monai.networks.nets.swin_unetr import SwinTransformer
 from torch import nn
 
@@ -19,12 +19,10 @@ from monai_afire.networks import (
     PEAC,
     AFiRe,
     MONAIEncoder,
-    RadiographEncoder,
     TransferClassifier,
     UPerNet,
     ViTEncoder,
     as_encoder,
-    build_encoder,
     load_encoder_weights,
 )
 from monai_afire.optimizers import layer_decay_groups
@@ -159,27 +157,6 @@ def test_networks_for_transfer_take_monais_vit() -> None:
     assert UPerNet(vit(), 3, channels=8)(images).shape == (2, 3, 32, 32)
 
 
-def test_another_class_with_the_interface_is_taken() -> None:
-    class Own(RadiographEncoder):
-        def __init__(self) -> None:
-            super().__init__()
-            self.set_interface(1, (8, 8), (4, 4), 16, 0.0, 1.0)
-
-        def forward(self, images: torch.Tensor) -> torch.Tensor:
-            return images.unfold(2, 4, 4).unfold(3, 4, 4).flatten(4).flatten(2, 3)[:, 0]
-
-    assert TransferClassifier(Own(), 2)(torch.rand(2, 1, 8, 8)).shape == (2, 2)
-
-
-def test_networks_that_are_no_encoders_are_refused() -> None:
-    fitting = r"ViT, SwinTransformer or BasicUNet of MONAI.*--encoder residual"
-    for network in (nn.Linear(2, 2), RadiographEncoder(), DenseNet121(2, 1, 2)):
-        with pytest.raises(TypeError, match=f"{type(network).__name__}.*{fitting}"):
-            build_encoder(network, own())
-    with pytest.raises(TypeError, match=r"AFiRe.*\.encoder"):
-        TransferClassifier(AFiRe(own(), 8, 16, 16, 1, 2), 2)
-
-
 def test_layers_learn_by_their_depth() -> None:
     network = TransferClassifier(vit(classification=True), 2)
     groups = layer_decay_groups(network, 1.0, weight_decay=0.1, layer_decay=0.5)
@@ -225,21 +202,3 @@ def test_weights_of_an_adapted_encoder_fit_exactly_or_not_at_all(tmp_path: Path)
             load_encoder_weights(classifier, {"backbone": content})
     assert all(torch.equal(each, before[name]) for name, each in classifier.state_dict().items())
     assert load_encoder_weights(classifier, {"a": state, "b": state}, key="a").prefix == "a."
-
-
-@pytest.mark.parametrize("text", ["", "hub:", "dinov2", "http://x", "timm::pretrained"])
-def test_other_names_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="hub:FOLDER"):
-        build_encoder(text, own())
-
-
-def test_a_chosen_encoder_has_the_sizes_of_the_bundle() -> None:
-    assert isinstance(build_encoder(vit(), own()), MONAIEncoder)
-    sizes = {"hidden_size": 24, "num_layers": 1, "num_heads": 2}
-    for encoder, others, words in (
-        (vit(), {"img_size": 32, "patch_size": 16}, "--patch_size 8"),
-        (vit(), {"img_size": 64, "patch_size": 8}, "16 patches"),
-        (ViT(2, (32, 32), (8, 8), **SIZES), {"img_size": 32, "patch_size": 8}, "channels"),  # type: ignore[arg-type]
-    ):
-        with pytest.raises(ValueError, match=words):
-            build_encoder(encoder, ViTEncoder(**sizes, **others))  # type: ignore[arg-type]
