@@ -1,22 +1,12 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Landmarks in the file's own pixels, and how many were found within a radius."""
+"""Landmarks in the pixels of a resized picture, such as the file's own."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import torch
-
-
-def success_rates(errors: torch.Tensor, radii: Sequence[float]) -> dict[float, float]:
-    """
-    Share in [0, 1] of the errors that are at most each radius, NaN without an error that counts.
-
-    Errors are those of :func:`radial_errors`, in any shape: NaN does not count, infinite is a failure.
-    """
-    known = errors[~errors.isnan()]
-    return {radius: (known <= radius).double().mean().item() for radius in radii}
 
 
 def rescaled_positions(

@@ -11,13 +11,18 @@ import pytest
 import torch
 from numpy.typing import ArrayLike
 
-from monai_afire.apps.evaluation import metrics_at_threshold, weighted_metrics
+from monai_afire.apps.evaluation import weighted_metrics
 from monai_afire.metrics.binary_classification import best_f1_threshold, roc_auc
 
 
 def average_precision(labels: ArrayLike, scores: ArrayLike) -> float:
     weights = np.ones((1, np.size(labels)))
     return weighted_metrics(weights, labels, scores)["average_precision"][0]
+
+
+def at_threshold(labels: ArrayLike, scores: ArrayLike, threshold: float) -> dict[str, float]:
+    weights = np.ones((1, np.size(labels)))
+    return weighted_metrics(weights, labels, scores, threshold).iloc[0, 2:].to_dict()
 
 
 RANKED = (roc_auc, average_precision, best_f1_threshold)
@@ -45,7 +50,7 @@ def test_image_metrics_equal_scikit_learn(seed: int) -> None:
     of_all = {t: sklearn.f1_score(labels, scores >= t) for t in np.unique(scores)}
     best = max(of_all.values())
     assert threshold == max(t for t, f1 in of_all.items() if math.isclose(f1, best, rel_tol=1e-12))
-    at = metrics_at_threshold(labels, scores, threshold)
+    at = at_threshold(labels, scores, threshold)
     assert at["f1"] == pytest.approx(best)
     assert at["accuracy"] == pytest.approx(sklearn.accuracy_score(labels, scores >= threshold))
     assert at["sensitivity"] == pytest.approx(sklearn.recall_score(labels, scores >= threshold))
@@ -59,7 +64,7 @@ def test_image_metrics_by_hand() -> None:
     assert roc_auc(labels, scores) == 0.75
     assert average_precision(labels, scores) == pytest.approx((1 + 2 / 3) / 2)
     assert best_f1_threshold(labels, scores) == 0.35
-    assert metrics_at_threshold(labels, scores, 0.35) == {
+    assert at_threshold(labels, scores, 0.35) == {
         "accuracy": 0.75,
         "f1": 0.8,
         "sensitivity": 1.0,
@@ -86,8 +91,8 @@ def test_one_class_is_nan(label: int) -> None:
     labels, scores = [label] * 3, [0.1, 0.2, 0.3]
     for metric in RANKED:
         assert math.isnan(metric(labels, scores))
-    at = metrics_at_threshold(labels, scores, 0.2)
+    at = at_threshold(labels, scores, 0.2)
     assert at["accuracy"] == pytest.approx(2 / 3 if label else 1 / 3)
     assert math.isnan(at["f1"]) == math.isnan(at["sensitivity"]) == (label == 0)
     assert math.isnan(at["specificity"]) == (label == 1)
-    assert all(math.isnan(x) for x in metrics_at_threshold(labels, scores, math.nan).values())
+    assert all(math.isnan(x) for x in at_threshold(labels, scores, math.nan).values())

@@ -15,30 +15,11 @@ from naive.afire import lesion_components
 from monai_afire.apps.evaluation.localization import (
     aupro,
     localization_row,
-    map_aupro,
-    pixel_auroc,
     pointing_game,
     upsampled,
 )
-from monai_afire.metrics.binary_classification import roc_auc
 
 GRID, SIZE = (3, 4), (9, 8)
-
-
-def test_pixel_auroc() -> None:
-    rng = np.random.default_rng(0)
-    maps, masks = rng.random((3, 6, 5)), rng.random((3, 6, 5)) < 0.3
-    masks[1] = False
-    mean, areas = pixel_auroc(maps, masks)
-    assert math.isnan(areas[1])
-    expected = [roc_auc(masks[i].ravel(), maps[i].ravel()) for i in (0, 2)]
-    assert [areas[0], areas[2]] == expected
-    assert mean == pytest.approx(sum(expected) / 2)
-    assert math.isnan(pixel_auroc(maps, np.zeros_like(masks))[0])
-    sizes_differ = pixel_auroc(
-        [maps[0], maps[0][:3]], [masks[0], 255 * masks[0][:3].astype(np.uint8)]
-    )
-    assert sizes_differ[1][0] == areas[0]
 
 
 def test_pointing_game() -> None:
@@ -111,12 +92,9 @@ def test_aupro_undefined_and_hostile() -> None:
     with pytest.raises(ValueError, match="max_fpr"):
         aupro([image], [mask], 1.1)
     bad = np.where(mask, np.nan, image)
-    for metric in (aupro, pixel_auroc):
-        for maps, masks in (([image, bad], [mask] * 2), ([image], [bad]), ([image], [mask[:2]])):
-            with pytest.raises(ValueError, match="map"):
-                metric(maps, masks)
-        with pytest.raises(ValueError, match="zip"):
-            metric([image], [mask, mask])
+    for maps, masks in (([image, bad], [mask] * 2), ([image], [bad]), ([image], [mask[:2]])):
+        with pytest.raises(ValueError, match="map"):
+            aupro(maps, masks)
 
 
 def naive_upsampled(token_map: np.ndarray, size: tuple[int, int]) -> np.ndarray:
@@ -194,13 +172,3 @@ def test_row_by_hand() -> None:
 @pytest.mark.parametrize("truth", [None, np.zeros(SIZE, dtype=bool), np.ones(SIZE, dtype=bool)])
 def test_undefined_rows_are_empty(truth: np.ndarray | None) -> None:
     assert localization_row({"fused": random_maps(12)}, truth, GRID) == {}
-
-
-def test_aupro_of_token_maps() -> None:
-    maps = (random_maps(3, 12) * 9).round()  # quarters of whole numbers are exact, and so are ties
-    truth = np.zeros((6, 8), dtype=bool)
-    truth[4:6, 1:3] = True
-    truths = [truth, np.zeros_like(truth), truth[:, ::-1]]
-    expected = aupro([naive_upsampled(m.numpy().reshape(GRID), (6, 8)) for m in maps], truths)
-    assert 0 < expected < 1
-    assert map_aupro(maps, truths, GRID) == pytest.approx(expected, abs=1e-12)

@@ -133,7 +133,6 @@ def test_kappa_minds_the_order_of_the_grades() -> None:
         ([0.5, 1], [[0.5, 0.5]] * 2, "labels"),
         ([0, 1], [[0.9, 0.9]] * 2, "softmax"),
         ([0, 1], [[np.nan, 0.5]] * 2, "softmax"),
-        ([[0, 1]], [[0.5, 0.5]] * 2, "labels"),
         ([0], [[0.2, 0.3, 0.5]], "class names"),
     ],
 )

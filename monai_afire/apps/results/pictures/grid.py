@@ -81,12 +81,11 @@ def contact_sheet(
     images: Sequence[ArrayLike],
     heat_maps: Sequence[ArrayLike],
     titles: Sequence[str],
+    masks: Sequence[ArrayLike | None],
+    heat_range: Sequence[float],
+    title: str,
+    meaning: str,
     path: str | os.PathLike | None = None,
-    masks: Sequence[ArrayLike | None] | None = None,
-    low: float = 0.0,
-    high: float = 1.0,
-    title: str = "",
-    meaning: str = "anomaly per pixel",
 ) -> Figure:
     """
     A page of radiographs, each beside the same with its heat map: the same color means the same heat everywhere.
@@ -95,17 +94,16 @@ def contact_sheet(
         images: one ``(H, W)`` in [0, 1] per image; sizes may differ.
         heat_maps: one ``(H, W)`` per image, of its size.
         titles: one per image.
-        path: the file; its extension says the format. None writes none.
         masks: for each image None, or ``(h, w)``, non-zero where it is known to be abnormal, outlined in cyan.
-        low: largest heat that is not shown.
-        high: smallest heat in the strongest color.
+        heat_range: largest heat that is not shown, and smallest heat in the strongest color.
         title: of the page, and how its images were chosen.
         meaning: of the heat, beside its bar.
+        path: the file; its extension says the format. None writes none.
     """
-    targets = [None] * len(images) if masks is None else masks
+    low, high = heat_range
     pairs = [
         _pair(np.asarray(image), np.asarray(heat), mask, low, high)
-        for image, heat, mask in zip(images, heat_maps, targets, strict=True)
+        for image, heat, mask in zip(images, heat_maps, masks, strict=True)
     ]
     figure = image_grid(pairs, titles, title=title, inches=_PAIR_INCHES)
     # as the colors look over a medium gray, since the weak ones are transparent
