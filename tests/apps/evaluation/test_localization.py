@@ -57,7 +57,7 @@ def naive_aupro(maps: list[np.ndarray], masks: list[np.ndarray], max_fpr: float)
     return area / max_fpr
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("max_fpr", [0.05, 0.3, 1.0])
 def test_aupro_equals_loops(seed: int, max_fpr: float) -> None:
     rng = np.random.default_rng(seed)
@@ -98,18 +98,13 @@ def test_aupro_undefined_and_hostile() -> None:
 
 
 def naive_upsampled(token_map: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Linear between the centers of the cells, constant beyond the outermost, pixel by pixel."""
-    picture = np.zeros(size)
-    for place in np.ndindex(*size):
-        corners = []
-        for pixel, pixels, cells in zip(place, size, token_map.shape, strict=True):
-            position = min(max((pixel + 0.5) * cells / pixels - 0.5, 0), cells - 1)
-            low = min(math.floor(position), cells - 1)
-            corners.append(((low, 1 - (position - low)), (min(low + 1, cells - 1), position - low)))
-        (top, bottom), (left, right) = corners
-        for row, row_weight in (top, bottom):
-            for column, column_weight in (left, right):
-                picture[place] += row_weight * column_weight * token_map[row, column]
+    """Linear between the centers of the cells, constant beyond the outermost, axis by axis."""
+    picture = token_map
+    for axis, (pixels, cells) in enumerate(zip(size, token_map.shape, strict=True)):
+        places = (np.arange(pixels) + 0.5) * cells / pixels - 0.5
+        lines = np.moveaxis(picture, axis, -1)
+        resized = [np.interp(places, np.arange(cells), line) for line in lines]
+        picture = np.moveaxis(np.array(resized), -1, axis)
     return picture
 
 
@@ -128,16 +123,7 @@ def pair_counting_auc(truth: np.ndarray, heat: np.ndarray) -> float:
     return float(np.mean([(a > b) + 0.5 * (a == b) for a in inside for b in outside]))
 
 
-@pytest.mark.parametrize(
-    ("grid", "size"), [((3, 4), (9, 8)), ((2, 2), (7, 5)), ((1, 3), (4, 6)), ((4, 4), (4, 4))]
-)
-def test_maps_are_interpolated_linearly(grid: tuple[int, int], size: tuple[int, int]) -> None:
-    token_map = random_maps(math.prod(grid))
-    expected = naive_upsampled(token_map.numpy().reshape(grid), size)
-    np.testing.assert_allclose(upsampled(token_map, grid, size), expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_row_equals_loops(seed: int) -> None:
     maps = {
         name: random_maps(12, seed=10 * seed + number)
@@ -151,7 +137,9 @@ def test_row_equals_loops(seed: int) -> None:
         "pointing_fused",
     ]
     for name, token_map in maps.items():
-        heat = upsampled(token_map, GRID, SIZE)  # compared with a naive one above
+        heat = upsampled(token_map, GRID, SIZE)
+        naive = naive_upsampled(token_map.numpy().reshape(GRID), SIZE)
+        np.testing.assert_allclose(heat, naive, atol=1e-6)
         assert row[f"pixel_auroc_{name}"] == pytest.approx(pair_counting_auc(lesion(), heat))
         hottest = heat == heat.max()
         assert row[f"pointing_{name}"] == pytest.approx((hottest & lesion()).sum() / hottest.sum())
