@@ -13,15 +13,9 @@ def rescaled_positions(
     positions: torch.Tensor, size: Sequence[int], new_size: Sequence[int]
 ) -> torch.Tensor:
     """
-    Positions after a picture was resized: its corners stay its corners, so that pixel centers move.
+    Positions ``(..., dims)`` in pixels of a picture that was resized from a size to a new one.
 
-    Args:
-        positions: ``(..., dims)`` in pixels of the picture before.
-        size: of that picture, along each axis.
-        new_size: of the resized one.
-
-    Returns:
-        ``(..., dims)`` in pixels of the resized picture.
+    The corners of a picture stay its corners, so that the centers of its pixels move.
     """
     before, after = positions.new_tensor(tuple(size)), positions.new_tensor(tuple(new_size))
     return (positions + 0.5) * (after / before) - 0.5

@@ -91,16 +91,6 @@ def test_probabilities_are_interpolated_before_the_threshold(tmp_path: Path) -> 
     assert not (tmp_path / "out/overlays").exists()
 
 
-def test_empty_and_full_masks(tmp_path: Path) -> None:
-    pred = torch.stack([torch.full((8, 8), -9.0), torch.full((8, 8), 9.0)])[None]
-    writer = SegmentationWriter(items_of(tmp_path, "a.png"), NAMES, str(tmp_path / "out"))
-    run(writer, batches(pred, (5, 9)))
-    [row] = read_csv(tmp_path / "out/segmentation.csv")
-    assert (row["area_fraction_left_lung"], row["area_fraction_heart"]) == ("0", "1")
-    assert not pixels_of(tmp_path / "out/masks/left lung/a.png").any()
-    assert (pixels_of(tmp_path / "out/masks/heart/a.png") == np.full((5, 9), 255)).all()
-
-
 def test_cardiothoracic_ratio(tmp_path: Path) -> None:
     """Heart of 4 columns between lungs from column 1 to 8; a speck far away is no part of it."""
     inside = torch.zeros(2, 3, 10, 10, dtype=torch.bool)

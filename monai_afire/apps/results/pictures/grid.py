@@ -41,16 +41,10 @@ def image_grid(
     inches: float = _INCHES,
 ) -> Figure:
     """
-    A page of pictures in reading order.
+    A page of pictures in reading order, each below its title; long titles are broken and cut.
 
-    Args:
-        pictures: ``(H, W, 3)`` uint8, at least one; sizes may differ.
-        titles: one per picture, shown above it without TeX; long ones are broken and cut.
-        path: the file; its extension says the format. None writes none.
-        legend: name -> its color, below the pictures.
-        columns: pictures side by side.
-        title: of the page.
-        inches: width of a picture.
+    Pictures are ``(H, W, 3)`` uint8, of any sizes, at least one; ``inches`` is the width of each. The legend below has
+    names and their colors.
     """
     across = min(columns, len(pictures))
     down = -(-len(pictures) // across)
@@ -90,15 +84,9 @@ def contact_sheet(
     """
     A page of radiographs, each beside the same with its heat map: the same color means the same heat everywhere.
 
-    Args:
-        images: one ``(H, W)`` in [0, 1] per image; sizes may differ.
-        heat_maps: one ``(H, W)`` per image, of its size.
-        titles: one per image.
-        masks: for each image None, or ``(h, w)``, non-zero where it is known to be abnormal, outlined in cyan.
-        heat_range: largest heat that is not shown, and smallest heat in the strongest color.
-        title: of the page, and how its images were chosen.
-        meaning: of the heat, beside its bar.
-        path: the file; its extension says the format. None writes none.
+    Images are ``(H, W)`` in [0, 1], of any sizes, and heat maps of the same size. A mask ``(h, w)``, or None, is
+    outlined in cyan. ``heat_range`` has the largest heat that is not shown, and the smallest in the strongest color.
+    ``meaning`` of the heat stands beside its bar.
     """
     low, high = heat_range
     pairs = [

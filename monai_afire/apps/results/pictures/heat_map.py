@@ -33,15 +33,8 @@ def overlay_heat_map(
     Between the two, opacity and place in ``HEAT_COLORS`` grow in proportion to the heat, in 255 steps. With the same
     ``low`` and ``high`` the same color means the same heat in all pictures.
 
-    Args:
-        image: radiograph ``(H, W)`` in [0, 1].
-        heat: heat map ``(H, W)``, larger is hotter; infinite values are the coldest and the hottest.
-        low: largest heat that is not shown.
-        high: smallest heat that is shown in the strongest color.
-        fades: whether weaker colors are less opaque; else weak heat has an edge at ``low``.
-
-    Returns:
-        ``(H, W, 3)``, the colors red, green and blue.
+    The image is ``(H, W)`` in [0, 1], the heat ``(H, W)``, where infinite values are the coldest and the hottest; the
+    result is ``(H, W, 3)``. Without ``fades`` weaker colors are as opaque, and weak heat has an edge at ``low``.
 
     Raises:
         ValueError: for an image beyond [0, 1], NaN, or a range that is none.

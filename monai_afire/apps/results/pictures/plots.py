@@ -36,12 +36,9 @@ def roc_pr_figure(
     labels: ArrayLike, scores: Mapping[str, ArrayLike], path: str | os.PathLike | None = None
 ) -> Figure:
     """
-    ROC and precision-recall curves of several scores side by side, with AUC and average precision (AP).
+    ROC and precision-recall curves of several scores ``{name: (M,)}`` side by side, with AUC and average precision.
 
-    Args:
-        labels: ``(M,)`` of 1 (abnormal) and 0 (normal), both of which occur.
-        scores: ``{name: (M,)}``, larger is more abnormal.
-        path: the file; its extension says the format. None writes none.
+    Labels are ``(M,)`` of 1 and 0, both of which occur; a larger score stands for 1.
     """
     from sklearn import metrics  # takes a second to import
 
@@ -77,17 +74,9 @@ def class_roc_figure(
     path: str | os.PathLike | None = None,
 ) -> Figure:
     """
-    ROC curves of several classes against chance.
+    ROC curves of K classes against chance, of labels ``(M, K)`` of 1, 0 and NaN (not known) and scores ``(M, K)``.
 
-    Args:
-        labels: ``(M, K)`` of 1 (present) and 0 (absent), NaN where it is not known.
-        scores: ``(M, K)``, finite, larger is more likely present.
-        class_names: K names.
-        thresholds: ``(K,)``: a dot marks where score >= threshold calls it present; NaN marks none.
-        path: the file; its extension says the format. None writes none.
-
-    Returns:
-        The figure. A class that has not both labels has no curve, which the legend says.
+    A dot marks the point of a class's threshold, of ``(K,)``; NaN has none. The legend names classes without a curve.
     """
     from sklearn.metrics import roc_curve
 
