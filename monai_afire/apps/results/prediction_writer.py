@@ -76,7 +76,6 @@ class PredictionWriter(ResultTables):
 
     def __post_init__(self) -> None:
         check_class_names(self.class_names)
-        checked_thresholds(self.thresholds, len(self.class_names))
         check_label_kind(self.label_kind, len(self.class_names))
 
     def start(self, engine: Engine) -> None:
