@@ -287,7 +287,9 @@ def subgroup_metrics(
     return result
 
 
-def _of_group(weights: NDArray, classes: Iterable[tuple[str, NDArray, NDArray, float]]) -> dict:
+def _of_group(
+    weights: NDArray, classes: Iterable[tuple[str, NDArray, NDArray, float]]
+) -> dict[str, Any]:
     """Metrics of each finding in one group, and their means over those that have enough images."""
     per_class, defined = {}, []
     for name, truth, values, limit in classes:

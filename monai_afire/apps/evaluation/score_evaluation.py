@@ -112,8 +112,8 @@ def _discrimination(
     if "view" in images:
         result["within_view"] = _within_view(labels, group_rows(images, "view"), columns)
     if _is_known(images, "brightness"):
-        views = images.get("view", pd.Series("", images.index))
-        pairs = matched_pairs(labels, images["brightness"], views, CALIPER)
+        views = images.get("view", pd.Series("", images.index)).to_numpy()
+        pairs = matched_pairs(labels, images["brightness"].to_numpy(), views, CALIPER)
         result["matched_pairs"] = _matched(pairs, columns, num_bootstraps)
     return result
 

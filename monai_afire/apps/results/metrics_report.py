@@ -91,6 +91,9 @@ class MetricsReport(ABC):
         """Pictures beside the metrics; none unless a subclass has some."""
 
 
+Draw = Callable[[], NDArray[np.uint8]]
+
+
 class PicturedReport(MetricsReport):
     """
     Base of the reports with a sheet of the worst and the best images.
@@ -110,9 +113,9 @@ class PicturedReport(MetricsReport):
         """Forget the previous run."""
         super().start(engine)
         self.num_scored = 0
-        self.examples: list[tuple] = []  # the worst and the best by rising score
+        self.examples: list[tuple[float, str, Draw]] = []  # the worst and the best by rising score
 
-    def keep_example(self, score: float, name: str, draw: Callable[[], NDArray[np.uint8]]) -> None:
+    def keep_example(self, score: float, name: str, draw: Draw) -> None:
         """Consider an image for the sheet: larger scores are better, NaN is not shown; drawn when the run is over."""
         if np.isnan(score):
             return
