@@ -28,11 +28,6 @@ def picture_grid(rows: Sequence[Sequence[NDArray]], columns: Sequence[str], titl
 
     Returns:
         The figure, for :func:`save_figure` or :func:`figure_to_array`.
-
-    Example:
-        >>> figure = picture_grid([[np.zeros((8, 8)), np.ones((8, 8))]], ["black", "white"], "epoch 1")
-        >>> figure_to_array(figure).shape
-        (297, 484, 3)
     """
     size = (2.2 * len(columns), 2.2 * len(rows) + 0.5)
     figure = Figure(figsize=size, dpi=110, layout="compressed")

@@ -4,12 +4,11 @@
 
 from __future__ import annotations
 
-from monai_afire.apps.evaluation.localization import aupro, pixel_auroc, pointing_game
-from monai_afire.apps.evaluation.matched_pairs import matched_pairs, pair_wins
+from monai_afire.apps.evaluation.localization import aupro, pointing_game
+from monai_afire.apps.evaluation.matched_pairs import matched_pairs
 from monai_afire.apps.evaluation.metrics import (
     classification_metrics,
     group_rows,
-    metrics_at_threshold,
     multiclass_metrics,
     subgroup_metrics,
 )
@@ -31,11 +30,8 @@ __all__ = [
     "evaluate_scores",
     "group_rows",
     "matched_pairs",
-    "metrics_at_threshold",
     "multiclass_metrics",
-    "pair_wins",
     "patient_weights",
-    "pixel_auroc",
     "pointing_game",
     "segmentation_metrics",
     "subgroup_metrics",

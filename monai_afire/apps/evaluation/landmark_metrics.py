@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Landmarks in the file's own pixels, and how many were found within a radius."""
+"""Landmarks in the pixels of a resized picture, such as the file's own."""
 
 from __future__ import annotations
 
@@ -9,29 +9,13 @@ from collections.abc import Sequence
 import torch
 
 
-def success_rates(errors: torch.Tensor, radii: Sequence[float]) -> dict[float, float]:
-    """
-    Share in [0, 1] of the errors that are at most each radius, NaN without an error that counts.
-
-    Errors are those of :func:`radial_errors`, in any shape: NaN does not count, infinite is a failure.
-    """
-    known = errors[~errors.isnan()]
-    return {radius: (known <= radius).double().mean().item() for radius in radii}
-
-
 def rescaled_positions(
     positions: torch.Tensor, size: Sequence[int], new_size: Sequence[int]
 ) -> torch.Tensor:
     """
-    Positions after a picture was resized: its corners stay its corners, so that pixel centers move.
+    Positions ``(..., dims)`` in pixels of a picture that was resized from a size to a new one.
 
-    Args:
-        positions: ``(..., dims)`` in pixels of the picture before.
-        size: of that picture, along each axis.
-        new_size: of the resized one.
-
-    Returns:
-        ``(..., dims)`` in pixels of the resized picture.
+    The corners of a picture stay its corners, so that the centers of its pixels move.
     """
     before, after = positions.new_tensor(tuple(size)), positions.new_tensor(tuple(new_size))
     return (positions + 0.5) * (after / before) - 0.5

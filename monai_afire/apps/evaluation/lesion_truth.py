@@ -20,15 +20,10 @@ def lesion_truth(
     item: Mapping[str, Any], spatial_shape: Sequence[int], size: Sequence[int]
 ) -> np.ndarray | None:
     """
-    Mask of an item's lesions, from its mask ("lesion_truth" or "mask") or else by its boxes.
+    Mask of an item's lesions, from its mask ("lesion_truth" or "mask") or else by its boxes; None without either.
 
-    Args:
-        item: of a datalist; "boxes" are [x, y, width, height] in pixels of the image.
-        spatial_shape: (rows, columns) of the image.
-        size: (rows, columns) of the mask wanted.
-
-    Returns:
-        Bool of this size, None where the list does not say. A pixel that a box touches belongs to it.
+    Boxes are [x, y, width, height] in pixels of the image, which has the shape ``spatial_shape``. The mask is bool with
+    ``size`` rows and columns; a pixel that a box touches belongs to it.
     """
     path = next((item[key] for key in _MASK_KEYS if item.get(key)), None)
     if path is not None:

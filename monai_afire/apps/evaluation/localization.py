@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Metrics of anomaly maps against lesion masks on NumPy arrays: pixels (AUROC), regions (AUPRO), pointing.
+"""Metrics of anomaly maps against lesion masks: pixels (AUROC), regions (AUPRO), pointing game.
 
 A mask is non-zero where abnormal, a larger value of the map is more abnormal, and a metric that the data does not
 define (no lesion, or nothing but lesion) is NaN.
@@ -17,30 +17,7 @@ from scipy.integrate import trapezoid
 from skimage.measure import label as connected_components
 from torch.nn import functional as F
 
-from monai_afire.metrics.binary_classification import (
-    NAN,
-    descending_order,
-    mean_of_defined,
-    roc_auc,
-)
-
-
-def pixel_auroc(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike]) -> tuple[float, list[float]]:
-    """
-    Area under the ROC curve over the pixels of each image.
-
-    Args:
-        maps: one ``(*S)`` anomaly map per image; sizes may differ.
-        masks: one ``(*S)`` per image.
-
-    Returns:
-        Mean over the images where it is defined, and the value of each image, NaN where its mask is empty or full.
-
-    Raises:
-        ValueError: for unequal numbers or shapes, or NaN (all functions here).
-    """
-    areas = [roc_auc(mask.ravel(), values.ravel()) for values, mask in _map_pairs(maps, masks)]
-    return mean_of_defined(areas), areas
+from monai_afire.metrics.binary_classification import NAN, descending_order, roc_auc
 
 
 def pointing_game(anomaly_map: ArrayLike, mask: ArrayLike) -> float:
@@ -49,7 +26,7 @@ def pointing_game(anomaly_map: ArrayLike, mask: ArrayLike) -> float:
 
     Map and mask are ``(*S)`` of one image, the result is to be averaged over images.
     """
-    [(values, inside)] = _map_pairs([anomaly_map], [mask])
+    values, inside = _checked_map(anomaly_map, mask)
     return float(inside[values == values.max()].mean()) if inside.any() else NAN
 
 
@@ -69,12 +46,16 @@ def aupro(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike], max_fpr: float 
 
     Returns:
         In [0, 1]; NaN without a lesion or without a normal pixel.
+
+    Raises:
+        ValueError: for a mask of another shape than its map, NaN, or a rate out of range.
     """
     if not 0 < max_fpr <= 1:
         raise ValueError(f"max_fpr must be in (0, 1], got {max_fpr}")
     # of all pixels; a weight is what finding the pixel adds to the sum of overlaps
     values, weights, normal, num_regions = [], [], [], 0
-    for image, mask in _map_pairs(maps, masks):
+    for anomaly_map, truth in zip(maps, masks, strict=True):
+        image, mask = _checked_map(anomaly_map, truth)
         regions = connected_components(mask, connectivity=mask.ndim)
         sizes = np.bincount(regions.ravel())
         num_regions += sizes.size - 1
@@ -93,22 +74,14 @@ def aupro(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike], max_fpr: float 
     return float(trapezoid(overlap_up_to, rate_up_to) / max_fpr)
 
 
-def _map_pairs(
-    maps: Iterable[ArrayLike], masks: Iterable[ArrayLike]
-) -> list[tuple[NDArray, NDArray[np.bool_]]]:
-    """Maps as float64 and masks as bool, one of each per image, of the same shape and without NaN."""
-    pairs = []
-    for anomaly_map, mask in zip(maps, masks, strict=True):
-        image, target = np.asarray(anomaly_map, dtype=np.float64), np.asarray(mask)
-        if image.shape != target.shape or not image.size:
-            raise ValueError(f"a map has shape {image.shape}, its mask {target.shape}: resize it")
-        if np.isnan(image).any() or np.isnan(target.astype(float)).any():
-            raise ValueError("a map or mask has NaN pixels: leave no image out, find why")
-        pairs.append((image, target != 0))
-    return pairs
-
-
-POSITION_ONLY = "position_only"
+def _checked_map(anomaly_map: ArrayLike, mask: ArrayLike) -> tuple[NDArray, NDArray[np.bool_]]:
+    """A map as float64 and its mask as bool, of the same shape and without NaN."""
+    image, target = np.asarray(anomaly_map, dtype=np.float64), np.asarray(mask)
+    if image.shape != target.shape:
+        raise ValueError(f"a map has shape {image.shape}, its mask {target.shape}: resize it")
+    if np.isnan(image).any() or np.isnan(target.astype(float)).any():
+        raise ValueError("a map or mask has NaN pixels: leave no image out, find why")
+    return image, target != 0
 
 
 def upsampled(token_map: torch.Tensor, grid_size: Sequence[int], size: Sequence[int]) -> np.ndarray:
@@ -131,10 +104,3 @@ def localization_row(
         row[f"pixel_auroc_{name}"] = roc_auc(lesion.ravel(), heat.ravel())
         row[f"pointing_{name}"] = pointing_game(heat, lesion)
     return row
-
-
-def map_aupro(
-    token_maps: torch.Tensor, truths: Sequence[np.ndarray], grid_size: Sequence[int]
-) -> float:
-    """AUPRO of one score over many images, from its maps ``(images, L)``."""
-    return aupro(upsampled(token_maps, grid_size, truths[0].shape), truths) if truths else NAN

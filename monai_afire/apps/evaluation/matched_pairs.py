@@ -11,14 +11,14 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 
-from monai_afire.metrics.binary_classification import checked_labels, checked_numbers
+from monai_afire.metrics.binary_classification import checked_labels
 
 
 def matched_pairs(
     labels: ArrayLike,
     brightness: ArrayLike,
-    groups: Sequence[object] | NDArray | None = None,
-    caliper: float = 0.05,
+    groups: Sequence[object] | NDArray,
+    caliper: float,
 ) -> NDArray[np.intp]:
     """
     Pairs of one abnormal and one normal image that are alike in brightness and group, each image used at most once.
@@ -29,14 +29,14 @@ def matched_pairs(
     Args:
         labels: ``(M,)`` of 0 and 1.
         brightness: ``(M,)``, finite, or any other number the pairs shall agree in.
-        groups: ``(M,)``, for example the view ("PA", "AP"); pairs form within a group. None: all are one group.
+        groups: ``(M,)``, for example the view ("PA", "AP"); pairs form within a group.
         caliper: largest difference of brightness within a pair, in its units.
 
     Returns:
         ``(pairs, 2)`` indices (abnormal, normal), in the order of the abnormal images.
     """
     truth, values = checked_labels(labels, brightness, "brightness")
-    names = pd.Series([""] * truth.size if groups is None else list(groups), dtype=object)
+    names = pd.Series(list(groups), dtype=object)
     pairs: list[tuple[int, int]] = []
     for rows in names.groupby(names, sort=False, dropna=False).indices.values():
         pairs += _match(rows[truth[rows]], rows[~truth[rows]], values, caliper)
@@ -56,13 +56,3 @@ def _match(
     rows, columns = linear_sum_assignment(np.where(allowed, difference, forbidden))
     kept = allowed[rows, columns]
     return [*zip(abnormal[rows[kept]].tolist(), normal[columns[kept]].tolist(), strict=True)]
-
-
-def pair_wins(scores: ArrayLike, pairs: NDArray[np.intp]) -> NDArray[np.float64]:
-    """
-    Whether each pair's abnormal image scores above its normal one; the mean is the AUC on matched pairs.
-
-    Of scores ``(M,)`` and the pairs of :func:`matched_pairs`: 1 if it does, 1/2 for a tie, else 0.
-    """
-    abnormal, normal = checked_numbers(scores, "scores")[pairs.T]
-    return (abnormal > normal) + 0.5 * (abnormal == normal)

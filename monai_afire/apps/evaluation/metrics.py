@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from monai_afire.apps.evaluation.patient_bootstrap import (
     weighted_metrics,
     with_intervals,
 )
-from monai_afire.metrics.binary_classification import NAN, checked_labels, mean_of_defined
+from monai_afire.metrics.binary_classification import NAN, mean_of_defined
 from monai_afire.metrics.multilabel import (
     DEFAULT_THRESHOLD,
     as_array,
@@ -28,31 +28,10 @@ from monai_afire.metrics.multilabel import (
 
 UNKNOWN = -1  # number of a class that is not known
 PROPERTIES = ("sex", "age", "view", "manufacturer")
-UNKNOWN_GROUP = "unknown"
 FEWEST_IMAGES = 10  # with, and without a finding, below which a group's metrics say nothing
 GROUP_METRICS = ("auc", "sensitivity", "specificity")
 _AGE_LIMITS = (0, 20, 40, 60, 80, np.inf)
 _AGE_BANDS = ("0 to 19", "20 to 39", "40 to 59", "60 to 79", "80 or more")
-
-
-def metrics_at_threshold(
-    labels: ArrayLike, scores: ArrayLike, threshold: float
-) -> dict[str, float]:
-    """
-    Accuracy, F1, sensitivity and specificity, when every score >= threshold is called abnormal.
-
-    Args:
-        labels: ``(M,)`` of 0 and 1.
-        scores: ``(M,)``.
-        threshold: found on other images than these.
-
-    Returns:
-        "accuracy", "f1", "sensitivity", "specificity", each in [0, 1]. F1 and sensitivity are NaN without an abnormal
-        image, specificity without a normal one, and all four for the threshold NaN.
-    """
-    truth, values = checked_labels(labels, scores)
-    measured = weighted_metrics(np.ones((1, len(truth))), truth, values, threshold)
-    return measured.iloc[0, 2:].to_dict()
 
 
 def classification_metrics(
@@ -141,8 +120,6 @@ def _mean_auc_interval(
     truth: NDArray, values: NDArray, num_bootstraps: int, patients: ArrayLike | None
 ) -> tuple[float, float]:
     """95 % interval over samples of patients, without which each image is one."""
-    if not len(truth):
-        return NAN, NAN
     drawn = np.arange(len(truth)) if patients is None else patients
     aucs = bootstrap_aucs(truth, values, patient_weights(drawn, num_bootstraps))
     low, high = pd.Series(aucs).quantile(INTERVAL)
@@ -176,7 +153,7 @@ def multiclass_metrics(
         and "num_predicted". All are NaN when no class is known.
 
     Raises:
-        ValueError: for shapes that do not fit, labels out of range, probabilities that do not sum to 1.
+        ValueError: for labels out of range, names that are not K, probabilities that do not sum to 1.
 
     Example:
         >>> probabilities = [[0.8, 0.1, 0.1], [0.2, 0.5, 0.3], [0.1, 0.6, 0.3], [0.2, 0.2, 0.6]]
@@ -189,9 +166,9 @@ def multiclass_metrics(
     _check_exclusive(np.asarray(labels), np.asarray(probabilities), class_names)
     known = np.asarray(labels) != UNKNOWN
     truth, values = np.asarray(labels)[known].astype(int), np.asarray(probabilities, float)[known]
-    numbers, decided = range(len(class_names)), values.argmax(1)
-    one_hot = (truth[:, None] == np.arange(len(class_names))).astype(float)
-    matrix, kappa = np.zeros((len(class_names),) * 2, dtype=int), NAN
+    numbers, decided = np.arange(len(class_names)), values.argmax(1)
+    one_hot = (truth[:, None] == numbers).astype(float)
+    matrix, kappa = np.zeros((len(numbers), len(numbers)), dtype=int), NAN
     if len(truth):
         matrix = confusion_matrix(truth, decided, labels=numbers)
     if len({*truth, *decided}) > 1:
@@ -215,9 +192,6 @@ def multiclass_metrics(
 
 def _check_exclusive(truth: NDArray, values: NDArray, class_names: Sequence[str]) -> None:
     """Refuse labels and probabilities that are none of exclusive classes."""
-    if truth.ndim != 1 or values.ndim != 2 or len(truth) != len(values) or not len(truth):
-        shapes = f"labels have shape {truth.shape}, probabilities {values.shape}"
-        raise ValueError(f"{shapes}, not (M,) and (M, K), M > 0")
     check_class_names(class_names, values.shape[1])
     if wrong := set(truth.tolist()) - set(range(UNKNOWN, len(class_names))):
         known = f"numbers from 0 to {len(class_names) - 1} (or -1, unknown)"
@@ -306,23 +280,19 @@ def subgroup_metrics(
         result[name] = {}
         for group, rows in groups.items():
             weights = patient_weights(patients[rows], num_bootstraps, include_original=True)
-            measured = _of_group(weights, truth[rows], scores[rows], limits, class_names)
-            result[name][group] = {"images": len(rows), **measured}
+            classes = zip(class_names, truth[rows].T, scores[rows].T, limits, strict=True)
+            result[name][group] = {"images": len(rows), **_of_group(weights, classes)}
         if len(unknown):
-            result[name][UNKNOWN_GROUP] = {"images": len(unknown)}
+            result[name]["unknown"] = {"images": len(unknown)}
     return result
 
 
 def _of_group(
-    weights: NDArray,
-    labels: NDArray,
-    scores: NDArray,
-    thresholds: NDArray,
-    class_names: Sequence[str],
+    weights: NDArray, classes: Iterable[tuple[str, NDArray, NDArray, float]]
 ) -> dict[str, Any]:
     """Metrics of each finding in one group, and their means over those that have enough images."""
     per_class, defined = {}, []
-    for name, truth, values, limit in zip(class_names, labels.T, scores.T, thresholds, strict=True):
+    for name, truth, values, limit in classes:
         measured, counts = _of_finding(weights, truth, values, limit, FEWEST_IMAGES)
         measured = measured[[*GROUP_METRICS]]
         per_class[name] = {**with_intervals(measured), **counts}
@@ -337,10 +307,6 @@ def group_rows(table: pd.DataFrame, name: str) -> dict[str, NDArray[np.intp]]:
     Numbers of the images in each group of a property of a table, "" for those of which it is not known.
 
     Groups of "age", in years, are bands.
-
-    Example:
-        >>> group_rows(pd.DataFrame({"age": ["57", "", "44"]}), "age")
-        {'': array([1]), '40 to 59': array([0, 2])}
     """
     groups = table.get(name, pd.Series("", table.index))
     if name == "age":

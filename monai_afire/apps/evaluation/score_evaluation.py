@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from monai_afire.apps.evaluation.matched_pairs import matched_pairs, pair_wins
+from monai_afire.apps.evaluation.matched_pairs import matched_pairs
 from monai_afire.apps.evaluation.metrics import PROPERTIES, group_rows, subgroup_metrics
 from monai_afire.apps.evaluation.patient_bootstrap import (
     patient_weights,
@@ -31,7 +31,6 @@ def evaluate_scores(
     score_names: Sequence[str],
     thresholds: Mapping[str, float] | None = None,
     num_bootstraps: int = 1000,
-    seed: int = 0,
 ) -> dict[str, Any]:
     """
     Metrics of each score, as far as the table allows them.
@@ -53,7 +52,6 @@ def evaluate_scores(
         score_names: columns of the scores.
         thresholds: stored threshold of each score.
         num_bootstraps: samples of each interval.
-        seed: of the bootstrap.
 
     Returns:
         Nested dictionaries of numbers; a metric that is not defined is None.
@@ -69,7 +67,7 @@ def evaluate_scores(
     labels = original["label"].to_numpy()
     result: dict[str, Any] = {"images": _counts(labels)}
     if len(set(labels)) == 2:
-        result |= _discrimination(original, score_names, thresholds or {}, num_bootstraps, seed)
+        result |= _discrimination(original, score_names, thresholds or {}, num_bootstraps)
     result["localization"] = _localization(original)
     if len(original) < len(table):
         result["controlled"] = _controlled(table, score_names, original)
@@ -92,12 +90,11 @@ def _discrimination(
     score_names: Sequence[str],
     thresholds: Mapping[str, float],
     num_bootstraps: int,
-    seed: int,
 ) -> dict[str, Any]:
     """How well scores tell abnormal images from normal ones, which all are among the images."""
     labels, columns = images["label"].to_numpy(), _score_columns(images, score_names)
     patients = images["patient_id"] if "patient_id" in images else pd.Series(range(len(images)))
-    weights = patient_weights(patients, num_bootstraps, seed, include_original=True)
+    weights = patient_weights(patients, num_bootstraps, include_original=True)
     result: dict[str, Any] = {
         "detection": {
             name: _detection(weights, labels, scores, thresholds.get(name))
@@ -107,13 +104,17 @@ def _discrimination(
     if "patient_id" in images:
         result["num_patients"] = patients.nunique(dropna=False)
     if "sex" in images:
-        result["subgroups"] = _subgroups(images, score_names[-1], thresholds, num_bootstraps)
+        name = score_names[-1]
+        values, limits = images[[name]].to_numpy(), [thresholds.get(name, np.nan)]
+        result["subgroups"] = subgroup_metrics(
+            images, labels[:, None], values, limits, ["abnormal"], num_bootstraps
+        )
     if "view" in images:
         result["within_view"] = _within_view(labels, group_rows(images, "view"), columns)
     if _is_known(images, "brightness"):
-        views = images["view"].to_numpy() if "view" in images else None
+        views = images.get("view", pd.Series("", images.index)).to_numpy()
         pairs = matched_pairs(labels, images["brightness"].to_numpy(), views, CALIPER)
-        result["matched_pairs"] = _matched(pairs, columns, num_bootstraps, seed)
+        result["matched_pairs"] = _matched(pairs, columns, num_bootstraps)
     return result
 
 
@@ -143,15 +144,6 @@ def _detection(
     return {"threshold": threshold, **with_intervals(measured)}
 
 
-def _subgroups(
-    images: pd.DataFrame, score_name: str, thresholds: Mapping[str, float], num_bootstraps: int
-) -> dict[str, Any]:
-    """Metrics of one score by sex, age, view and manufacturer."""
-    labels, scores = images[["label"]].to_numpy(), images[[score_name]].to_numpy()
-    limits = [thresholds.get(score_name, np.nan)]
-    return subgroup_metrics(images, labels, scores, limits, ["abnormal"], num_bootstraps)
-
-
 def _within_view(
     labels: NDArray, views: Mapping[str, NDArray], columns: Mapping[str, NDArray]
 ) -> dict[str, Any]:
@@ -165,15 +157,15 @@ def _within_view(
     return result
 
 
-def _matched(
-    pairs: NDArray, columns: Mapping[str, NDArray], num_bootstraps: int, seed: int
-) -> dict[str, Any]:
+def _matched(pairs: NDArray, columns: Mapping[str, NDArray], num_bootstraps: int) -> dict[str, Any]:
     """AUC on matched pairs, with an interval over samples of the pairs."""
-    weights = patient_weights(np.arange(len(pairs)), num_bootstraps, seed, include_original=True)
+    weights = patient_weights(np.arange(len(pairs)), num_bootstraps, include_original=True)
     result: dict[str, Any] = {"pairs": len(pairs)}
     for name, scores in columns.items():
+        abnormal, normal = scores[pairs.T]
+        wins = (abnormal > normal) + 0.5 * (abnormal == normal)
         with np.errstate(invalid="ignore"):  # no pair
-            aucs = weights @ pair_wins(scores, pairs) / weights.sum(1)
+            aucs = weights @ wins / weights.sum(1)
         result[name] = with_intervals(pd.DataFrame({"auc": aucs}))
     return result
 

@@ -45,11 +45,8 @@ def segmentation_metrics(
         "dice" ``(B, C)`` in [0, 1], and "hd95" ``(B, C)`` in the units of ``pixel_size``, NaN where that is.
 
     Raises:
-        ValueError: for masks that are not bool, and when the shapes do not fit.
+        ValueError: for masks that are not bool.
     """
-    if pred.ndim < 3 or pred.shape != truth.shape:
-        shapes = f"{tuple(pred.shape)} and {tuple(truth.shape)}"
-        raise ValueError(f"pred and truth must both be (B, C, *S), got {shapes}")
     if pred.dtype != torch.bool or truth.dtype != torch.bool:
         raise ValueError(f"pred and truth must be bool masks, got {pred.dtype} and {truth.dtype}")
     shape = pred.shape[2:]

@@ -17,13 +17,15 @@ from monai.utils import CommonKeys
 from torch.utils.data import Dataset
 
 from monai_afire.apps.evaluation.lesion_truth import lesion_truth
-from monai_afire.apps.evaluation.localization import POSITION_ONLY, localization_row, map_aupro
+from monai_afire.apps.evaluation.localization import aupro, localization_row, upsampled
 from monai_afire.apps.evaluation.score_evaluation import evaluate_scores
 from monai_afire.apps.results.metrics_report import MetricsReport
 from monai_afire.apps.results.patient_groups import item_groups, reported_patients
 from monai_afire.apps.results.pictures.grid import contact_sheet
 from monai_afire.apps.results.pictures.plots import roc_pr_figure
 from monai_afire.detection.detector import HEAT_UNIT, AnomalyDetector
+
+_AUPRO_IMAGES = 500  # at most: it needs all their pixels at once
 
 
 @dataclass(eq=False, repr=False)
@@ -41,7 +43,6 @@ class AnomalyReport(MetricsReport):
         output_dir: where to write.
         num_bootstraps: samples of each interval.
         num_pictures: pictures of the contact sheet.
-        max_aupro_images: largest number of images for AUPRO, which needs all their pixels at once.
     """
 
     detector: AnomalyDetector
@@ -50,7 +51,6 @@ class AnomalyReport(MetricsReport):
     output_dir: str
     num_bootstraps: int = 1000
     num_pictures: int = 24
-    max_aupro_images: int = 500
 
     def start(self, engine: Engine) -> None:
         """Forget the previous run."""
@@ -62,7 +62,7 @@ class AnomalyReport(MetricsReport):
         self.truths: dict[int, np.ndarray | None] = {}
         # a map that knows the position alone: the same for every image, unless each has a field of view of its own
         of_images = self.detector.field_of_view is None
-        self.position_map = {POSITION_ONLY: self.detector.map_mean[0].cpu()} if of_images else {}
+        self.position_map = {"position_only": self.detector.map_mean[0].cpu()} if of_images else {}
 
     def collect(self, engine: Engine) -> None:
         """One row per image of the batch."""
@@ -107,13 +107,14 @@ class AnomalyReport(MetricsReport):
             for index, truth in self.truths.items()
             if truth is not None or not self.items[index]["label"]
         }
-        chosen = [*truths][:: max(1, -(-len(truths) // self.max_aupro_images))]
+        chosen = [*truths][:: max(1, -(-len(truths) // _AUPRO_IMAGES))]
         if not any(truths[index].any() for index in chosen):
             return
-        maps = torch.stack([self.maps[index] for index in chosen])
+        tokens = torch.stack([self.maps[index] for index in chosen], dim=1)
         masks = [truths[index] for index in chosen]
-        for number, name in enumerate(self.map_names):
-            value = map_aupro(maps[:, number], masks, self.encoder.grid_size)
+        for maps, name in zip(tokens, self.map_names, strict=True):
+            heat = upsampled(maps, self.encoder.grid_size, self.encoder.img_size)
+            value = aupro(heat, masks)
             if np.isfinite(value) and name in metrics.get("localization", {}):
                 metrics["localization"][name]["aupro"] = value
 
@@ -135,9 +136,8 @@ class AnomalyReport(MetricsReport):
             "score; then of the others the highest scores and the lowest\nColor: more heat than 95 % of the normal "
             "images' patches have; the strongest: more than any of them; none where no score looks, as at the border"
         )
-        low, high = self.detector.heat_range.tolist()
-        path = self.folder / "heat_maps.png"
-        contact_sheet(images, heats, titles, path, truths, low, high, title, HEAT_UNIT)
+        heat_range, path = self.detector.heat_range.tolist(), self.folder / "heat_maps.png"
+        contact_sheet(images, heats, titles, truths, heat_range, title, HEAT_UNIT, path)
 
     def _pictured(self, originals: pd.DataFrame) -> list[dict[str, Any]]:
         """Up to half of the sheet for known lesions, then the most and the least suspicious of the others."""

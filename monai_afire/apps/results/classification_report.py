@@ -26,8 +26,7 @@ from monai_afire.apps.evaluation.metrics import (
 from monai_afire.apps.results.metrics_report import MetricsReport
 from monai_afire.apps.results.patient_groups import item_groups, reported_patients
 from monai_afire.apps.results.pictures.plots import class_roc_figure, confusion_figure
-from monai_afire.apps.results.prediction_writer import check_logits, check_thresholds_of_kind
-from monai_afire.metrics.multilabel import check_class_names, known_of_class
+from monai_afire.metrics.multilabel import check_class_names
 from monai_afire.utils.uncertain_labels import (
     check_label_kind,
     class_probabilities,
@@ -61,7 +60,7 @@ class ClassificationReport(MetricsReport):
 
     Raises:
         ValueError: for names that repeat, an unknown kind or policy, thresholds, outputs or labels that are not one per
-            class, thresholds of the other kind, or an output that is NaN; the image is named.
+            class, or an output that is NaN; the image is named.
 
     Example:
         >>> import tempfile
@@ -92,7 +91,6 @@ class ClassificationReport(MetricsReport):
 
     def start(self, engine: Engine) -> None:
         """Forget the previous run."""
-        check_thresholds_of_kind(self.thresholds, self.label_kind)
         super().start(engine)
         self.patients = reported_patients(self.items)
 
@@ -101,7 +99,7 @@ class ClassificationReport(MetricsReport):
         output: Any = engine.state.output
         batch: Any = engine.state.batch
         logits, labels = output[CommonKeys.PRED], torch.as_tensor(output[CommonKeys.LABEL])
-        check_logits(logits.shape, self.class_names)
+        check_class_names(self.class_names, logits.shape[1])
         if labels.shape != logits.shape:
             raise ValueError(
                 f"labels have shape {tuple(labels.shape)} and the network's output {tuple(logits.shape)}: each item "
@@ -149,13 +147,9 @@ class ClassificationReport(MetricsReport):
 
     def draw(self, table: pd.DataFrame, metrics: dict[str, Any]) -> None:
         """The ROC curve of each class, and the confusion matrix of exclusive classes."""
-        columns = self._truth(table).T, self._values(table, "probability").T
-        labels, scores = {}, {}
-        for name, truth, values in zip(self.class_names, *columns, strict=True):
-            labels[name], scores[name] = known_of_class(truth, values)
+        labels, scores = self._truth(table), self._values(table, "probability")
         limits = checked_thresholds(self.thresholds, len(self.class_names))
-        thresholds = None if limits is None else dict(zip(self.class_names, limits, strict=True))
-        class_roc_figure(labels, scores, self.folder / "roc.png", thresholds)
+        class_roc_figure(labels, scores, self.class_names, limits, self.folder / "roc.png")
         if self.exclusive:
             path = self.folder / "confusion.png"
             confusion_figure(metrics["confusion_matrix"], self.class_names, path)

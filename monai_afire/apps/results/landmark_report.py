@@ -17,7 +17,7 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import NDArray
 
-from monai_afire.apps.evaluation.landmark_metrics import rescaled_positions, success_rates
+from monai_afire.apps.evaluation.landmark_metrics import rescaled_positions
 from monai_afire.apps.results.metrics_report import PicturedReport
 from monai_afire.apps.results.pictures.draw import CLASS_COLORS, TRUTH_COLOR, landmark_picture
 from monai_afire.apps.results.report_text import format_number
@@ -56,8 +56,6 @@ class LandmarkReport(PicturedReport):
         output_dir: where to write.
         radii: of the success rates, as fractions of the side.
         window: see ``landmark_positions``.
-        num_pictures: pictures of each kind: worst, best.
-        spacing: see :meth:`PicturedReport.pixel_sizes`.
 
     Raises:
         ValueError: for landmark names that are not P different ones, an empty data set, or an output that is NaN; the
@@ -72,11 +70,8 @@ class LandmarkReport(PicturedReport):
     output_dir: str
     radii: Sequence[float] = (0.01, 0.02, 0.03, 0.04)
     window: int = 5
-    num_pictures: int = 4
-    spacing: float | Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_class_names(self.landmark_names)
 
     def collect(self, engine: Engine) -> None:
@@ -134,16 +129,14 @@ class LandmarkReport(PicturedReport):
             values = table[[f"{name}_error{unit}" for name in names]].to_numpy()
             if unit != "_mm" or not np.isnan(values).all():
                 metrics[f"mean_radial_error{unit}"] = _mean_found(values)
-        errors = torch.tensor(table[[f"{name}_error" for name in names]].to_numpy())
-        rates = success_rates(errors, self.radii)
-        metrics |= {_rate_name(radius): rate for radius, rate in rates.items()}
-        metrics["num_known"] = int((~errors.isnan()).sum())
-        metrics["num_not_found"] = int(errors.isinf().sum())
+        errors = table[[f"{name}_error" for name in names]].to_numpy()
+        known = errors[~np.isnan(errors)]
+        for radius in self.radii:
+            rate = float((known <= radius).mean()) if known.size else float("nan")
+            metrics[f"success_rate_{100 * radius:g}%"] = rate
+        metrics["num_known"] = known.size
+        metrics["num_not_found"] = int(np.isinf(errors).sum())
         return metrics
-
-
-def _rate_name(radius: float) -> str:
-    return f"success_rate_{100 * radius:g}%"
 
 
 def _mean_found(errors: NDArray) -> float:

@@ -61,7 +61,6 @@ class SegmentationWriter(ResultTables):
         output_dir: where to write; a folder with the results of another run is refused.
         threshold: smallest probability inside a mask, in (0, 1).
         overlays: whether to write the pictures.
-        num_threads: threads that write masks and pictures.
         resume: continue a stopped run, see :class:`ResultTables`.
 
     Raises:
@@ -77,7 +76,6 @@ class SegmentationWriter(ResultTables):
     output_dir: str
     threshold: float = 0.5
     overlays: bool = True
-    num_threads: int = 2
     resume: bool = False
 
     def __post_init__(self) -> None:
@@ -206,7 +204,6 @@ class LandmarkWriter(ResultTables):
         output_dir: where to write; a folder with the results of another run is refused.
         window: see ``landmark_positions``.
         overlays: whether to write the pictures.
-        num_threads: threads that write pictures.
         resume: continue a stopped run, see :class:`ResultTables`.
 
     Raises:
@@ -221,7 +218,6 @@ class LandmarkWriter(ResultTables):
     output_dir: str
     window: int = 5
     overlays: bool = True
-    num_threads: int = 2
     resume: bool = False
 
     def __post_init__(self) -> None:

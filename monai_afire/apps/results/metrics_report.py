@@ -103,17 +103,11 @@ class PicturedReport(MetricsReport):
 
     Attributes:
         sheet_name: file name of the sheet.
-        num_pictures: pictures of each kind: worst, best; each subclass has it as an argument.
-        spacing: millimeters between the pixels of the network's input, if all images were resampled to it.
+        num_pictures: pictures of each kind: worst, best.
     """
 
     sheet_name: str
-    num_pictures: int
-    spacing: float | Sequence[float] | None = None
-
-    def __post_init__(self) -> None:
-        if self.num_pictures < 1:
-            raise ValueError(f"num_pictures must be at least 1, got {self.num_pictures}")
+    num_pictures = 4
 
     def start(self, engine: Engine) -> None:
         """Forget the previous run."""
@@ -147,12 +141,9 @@ class PicturedReport(MetricsReport):
         """
         Size of a pixel of the network's input in mm, ``(B, len(size))`` float64, NaN where it is not known.
 
-        It follows from ``spacing``, or for images that were resized without cropping or padding from "pixel_size" of
-        the items and "spatial_shape" of the batch.
+        It follows from "pixel_size" of the items and "spatial_shape" of the batch, of images that were resized without
+        cropping or padding.
         """
-        if self.spacing is not None:
-            spacing = torch.as_tensor(self.spacing, dtype=torch.float64)
-            return spacing.expand(len(batch["index"]), len(size))
         known = [self.items[index].get("pixel_size") for index in batch["index"].tolist()]
         file_sizes = [np.broadcast_to(np.nan if v is None else v, len(size)) for v in known]
         input_shape = torch.tensor(tuple(size), dtype=torch.float64)

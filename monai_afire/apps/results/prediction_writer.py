@@ -51,8 +51,7 @@ class PredictionWriter(ResultTables):
         label_kind: "multilabel" (sigmoid), or "multiclass" (softmax) for exclusive classes.
 
     Raises:
-        ValueError: for names that repeat, thresholds or outputs that are not one per class, or, when the run starts, a
-            network that was trained for the other kind of labels.
+        ValueError: for names that repeat, and thresholds or outputs that are not one per class.
 
     Example:
         >>> import tempfile, torch
@@ -77,12 +76,10 @@ class PredictionWriter(ResultTables):
 
     def __post_init__(self) -> None:
         check_class_names(self.class_names)
-        checked_thresholds(self.thresholds, len(self.class_names))
         check_label_kind(self.label_kind, len(self.class_names))
 
     def start(self, engine: Engine) -> None:
         """Begin, with the thresholds that may have come with a checkpoint by now."""
-        check_thresholds_of_kind(self.thresholds, self.label_kind)
         self.limits = checked_thresholds(self.thresholds, len(self.class_names))
         super().start(engine)
 
@@ -101,7 +98,7 @@ class PredictionWriter(ResultTables):
 
     def add(self, source: str, output: torch.Tensor, batch: Mapping[str, Any], row: int) -> None:
         """Add the row of an image."""
-        check_logits((1, *output.shape), self.class_names)
+        check_class_names(self.class_names, len(output))
         values = class_probabilities(output[None], self.label_kind)[0].numpy()
         self.add_row([source, *(f"{value:.6g}" for value in values), *self._decisions(values)])
 
@@ -112,19 +109,16 @@ class PredictionWriter(ResultTables):
             decisions = [f"decision_{name}" for name in self.class_names]
             warn_if_implausible(self.folder / self.table_name, decisions, _FINE_TUNE)
 
-    def _decisions(self, values: np.ndarray) -> list[int | str]:
+    def _decisions(self, values: np.ndarray) -> list[str]:
         """Cells behind the probabilities: the thresholds and what they decide, or the most probable class."""
         if self.label_kind == "multiclass":
             return [self.class_names[int(values.argmax())]]
         if self.limits is None:
             return []
         undecided = np.isnan(self.limits)
-        thresholds = [
-            "" if no else f"{v:.6g}" for no, v in zip(undecided, self.limits, strict=True)
-        ]
-        decided = (values >= self.limits).astype(int).tolist()
-        decisions = ["" if no else v for no, v in zip(undecided, decided, strict=True)]
-        return [*thresholds, *decisions]
+        thresholds = np.where(undecided, "", [f"{limit:.6g}" for limit in self.limits])
+        decisions = np.where(undecided, "", (values >= self.limits).astype(int).astype(str))
+        return [*thresholds.tolist(), *decisions.tolist()]
 
     def _write_page(self) -> None:
         """The images whose probabilities are the highest relative to their thresholds."""
@@ -148,24 +142,6 @@ class PredictionWriter(ResultTables):
             f"{len(cards)} of {counted(len(table), 'image')}; all are in {self.table_name}."
         )
         self.write_page("predictions.html", "Predictions", sentence, cards)
-
-
-def check_logits(shape: Sequence[int], class_names: Sequence[str]) -> None:
-    """Refuse a network's output that is not one number per image and class."""
-    if len(shape) != 2 or shape[1] != len(class_names):
-        expected = f"(B, {len(class_names)}) logits for the classes {list(class_names)}"
-        raise ValueError(
-            f"the network gives {tuple(shape)} instead of {expected}: name its own classes"
-        )
-
-
-def check_thresholds_of_kind(thresholds: ArrayLike | None, label_kind: str) -> None:
-    """Refuse exclusive classes of a network with thresholds, which was trained for findings."""
-    if not isinstance(thresholds, torch.Tensor) or label_kind != "multiclass":
-        return
-    if not bool(thresholds.isnan().all()):
-        found = f"label_kind is {label_kind!r}, but the network was trained for 'multilabel'"
-        raise ValueError(f"{found}: give --label_kind multilabel, or other weights")
 
 
 _FEWEST = 20  # images; of fewer, all may well be abnormal

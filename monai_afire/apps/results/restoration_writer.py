@@ -33,7 +33,6 @@ class RestorationWriter(ResultTables):
     Args:
         items: the data set's items, for the names of the files.
         output_dir: where to write; a folder with the results of another run is refused.
-        num_threads: threads that write.
         resume: continue a stopped run, see :class:`ResultTables`.
     """
 
@@ -41,7 +40,6 @@ class RestorationWriter(ResultTables):
 
     items: Sequence[Mapping[str, Any]]
     output_dir: str
-    num_threads: int = 2
     resume: bool = False
 
     def header(self) -> Sequence[str]:

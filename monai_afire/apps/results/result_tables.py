@@ -282,8 +282,7 @@ class ResultTables(ABC):
         others = [part for part in made_with if files and settings[part] != made_with[part]]
         if not self.resume or not settings:
             names = [RECORD] * bool(files) + [self.table_name, _REJECTED, *self.derived]
-            paths = [self.folder / name for name in names]
-            refuse_existing(*(path for path in paths if path.suffix or path.is_dir()))
+            refuse_existing(*(self.folder / name for name in names))
         elif others:
             raise ValueError(
                 f"{self.folder} has results of other {' and '.join(others)}: resume with those of the run that wrote "

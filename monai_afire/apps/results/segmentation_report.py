@@ -48,8 +48,6 @@ class SegmentationReport(PicturedReport):
         class_names: of the C classes.
         output_dir: where to write.
         threshold: smallest probability inside a mask, in (0, 1).
-        num_pictures: pictures of each kind: worst, best.
-        spacing: see :meth:`PicturedReport.pixel_sizes`.
 
     Raises:
         ValueError: for a threshold out of range, class names that are not C different ones, an empty data set, or an
@@ -62,11 +60,8 @@ class SegmentationReport(PicturedReport):
     class_names: Sequence[str]
     output_dir: str
     threshold: float = 0.5
-    num_pictures: int = 4
-    spacing: float | Sequence[float] | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not 0 < self.threshold < 1:
             raise ValueError(f"threshold must be in (0, 1), got {self.threshold}")
         check_class_names(self.class_names)

@@ -1,25 +1,14 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Success rates by hand, and positions in resized pictures."""
+"""Positions in resized pictures."""
 
 from __future__ import annotations
-
-import math
 
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monai_afire.apps.evaluation.landmark_metrics import rescaled_positions, success_rates
-
-NAN = float("nan")
-
-
-def test_success_rates_by_hand() -> None:
-    errors = torch.tensor([[0.0, 1.0, NAN], [2.0, 3.5, math.inf]])
-    assert success_rates(errors, [0, 1, 3, 1000]) == {0: 0.2, 1: 0.4, 3: 0.6, 1000: 0.8}
-    assert math.isnan(success_rates(torch.tensor([NAN]), [1.0])[1.0])
-    assert success_rates(errors, []) == {}
+from monai_afire.apps.evaluation.landmark_metrics import rescaled_positions
 
 
 @settings(max_examples=30)

@@ -9,7 +9,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import nibabel as nib
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,8 +16,6 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from monai_afire.apps.evaluation.lesion_truth import lesion_truth
-
-# ---- where lesions are, by a mask
 
 
 def lesion_mask() -> np.ndarray:
@@ -35,37 +32,22 @@ def block_majority(mask: np.ndarray, rows: int, columns: int) -> np.ndarray:
     return blocks.mean(axis=(1, 3)) >= 0.5
 
 
-@pytest.mark.parametrize("key", ["mask", "lesion_truth"])
-@pytest.mark.parametrize("size", [(48, 64), (24, 16), (12, 32)])
+@pytest.mark.parametrize(
+    ("key", "size"), [("mask", (48, 64)), ("lesion_truth", (24, 16)), ("mask", (12, 32))]
+)
 def test_mask_of_a_file(tmp_path: Path, key: str, size: tuple[int, int]) -> None:
     mask = lesion_mask()
     Image.fromarray(mask).save(tmp_path / "mask.png")
     truth = lesion_truth({key: str(tmp_path / "mask.png")}, (480, 640), size)
-    assert truth is not None
-    assert truth.dtype == bool
     np.testing.assert_array_equal(truth, block_majority(mask, *size))
-
-
-def test_mask_in_other_formats(tmp_path: Path) -> None:
-    mask = lesion_mask()
-    Image.fromarray(mask * 255).save(tmp_path / "a.png")
-    Image.fromarray(mask.astype(np.uint16) * 300).save(tmp_path / "b.png")
-    Image.fromarray(mask * 7).save(tmp_path / "c.tif")
-    nib.Nifti1Image(mask.T, np.diag([-1, -1, 1, 1])).to_filename(tmp_path / "d.nii.gz")
-    for name in ("a.png", "b.png", "c.tif", "d.nii.gz"):
-        truth = lesion_truth({"mask": [str(tmp_path / name)]}, mask.shape, mask.shape)
-        np.testing.assert_array_equal(truth, mask == 1, err_msg=name)
 
 
 def test_mask_counts_before_boxes_and_empty_entries_do_not(tmp_path: Path) -> None:
     Image.fromarray(lesion_mask()).save(tmp_path / "mask.png")
-    item = {"lesion_truth": None, "mask": str(tmp_path / "mask.png"), "boxes": [[0, 0, 64, 48]]}
+    item = {"lesion_truth": None, "mask": [str(tmp_path / "mask.png")], "boxes": [[0, 0, 64, 48]]}
     truth = lesion_truth(item, (48, 64), (48, 64))
     assert truth is not None
     assert truth.sum() == lesion_mask().sum()
-
-
-# ---- where lesions are, by boxes
 
 
 def naive_boxes(

@@ -15,30 +15,11 @@ from naive.afire import lesion_components
 from monai_afire.apps.evaluation.localization import (
     aupro,
     localization_row,
-    map_aupro,
-    pixel_auroc,
     pointing_game,
     upsampled,
 )
-from monai_afire.metrics.binary_classification import roc_auc
 
 GRID, SIZE = (3, 4), (9, 8)
-
-
-def test_pixel_auroc() -> None:
-    rng = np.random.default_rng(0)
-    maps, masks = rng.random((3, 6, 5)), rng.random((3, 6, 5)) < 0.3
-    masks[1] = False
-    mean, areas = pixel_auroc(maps, masks)
-    assert math.isnan(areas[1])
-    expected = [roc_auc(masks[i].ravel(), maps[i].ravel()) for i in (0, 2)]
-    assert [areas[0], areas[2]] == expected
-    assert mean == pytest.approx(sum(expected) / 2)
-    assert math.isnan(pixel_auroc(maps, np.zeros_like(masks))[0])
-    sizes_differ = pixel_auroc(
-        [maps[0], maps[0][:3]], [masks[0], 255 * masks[0][:3].astype(np.uint8)]
-    )
-    assert sizes_differ[1][0] == areas[0]
 
 
 def test_pointing_game() -> None:
@@ -76,7 +57,7 @@ def naive_aupro(maps: list[np.ndarray], masks: list[np.ndarray], max_fpr: float)
     return area / max_fpr
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("max_fpr", [0.05, 0.3, 1.0])
 def test_aupro_equals_loops(seed: int, max_fpr: float) -> None:
     rng = np.random.default_rng(seed)
@@ -111,27 +92,19 @@ def test_aupro_undefined_and_hostile() -> None:
     with pytest.raises(ValueError, match="max_fpr"):
         aupro([image], [mask], 1.1)
     bad = np.where(mask, np.nan, image)
-    for metric in (aupro, pixel_auroc):
-        for maps, masks in (([image, bad], [mask] * 2), ([image], [bad]), ([image], [mask[:2]])):
-            with pytest.raises(ValueError, match="map"):
-                metric(maps, masks)
-        with pytest.raises(ValueError, match="zip"):
-            metric([image], [mask, mask])
+    for maps, masks in (([image, bad], [mask] * 2), ([image], [bad]), ([image], [mask[:2]])):
+        with pytest.raises(ValueError, match="map"):
+            aupro(maps, masks)
 
 
 def naive_upsampled(token_map: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Linear between the centers of the cells, constant beyond the outermost, pixel by pixel."""
-    picture = np.zeros(size)
-    for place in np.ndindex(*size):
-        corners = []
-        for pixel, pixels, cells in zip(place, size, token_map.shape, strict=True):
-            position = min(max((pixel + 0.5) * cells / pixels - 0.5, 0), cells - 1)
-            low = min(math.floor(position), cells - 1)
-            corners.append(((low, 1 - (position - low)), (min(low + 1, cells - 1), position - low)))
-        (top, bottom), (left, right) = corners
-        for row, row_weight in (top, bottom):
-            for column, column_weight in (left, right):
-                picture[place] += row_weight * column_weight * token_map[row, column]
+    """Linear between the centers of the cells, constant beyond the outermost, axis by axis."""
+    picture = token_map
+    for axis, (pixels, cells) in enumerate(zip(size, token_map.shape, strict=True)):
+        places = (np.arange(pixels) + 0.5) * cells / pixels - 0.5
+        lines = np.moveaxis(picture, axis, -1)
+        resized = [np.interp(places, np.arange(cells), line) for line in lines]
+        picture = np.moveaxis(np.array(resized), -1, axis)
     return picture
 
 
@@ -150,16 +123,7 @@ def pair_counting_auc(truth: np.ndarray, heat: np.ndarray) -> float:
     return float(np.mean([(a > b) + 0.5 * (a == b) for a in inside for b in outside]))
 
 
-@pytest.mark.parametrize(
-    ("grid", "size"), [((3, 4), (9, 8)), ((2, 2), (7, 5)), ((1, 3), (4, 6)), ((4, 4), (4, 4))]
-)
-def test_maps_are_interpolated_linearly(grid: tuple[int, int], size: tuple[int, int]) -> None:
-    token_map = random_maps(math.prod(grid))
-    expected = naive_upsampled(token_map.numpy().reshape(grid), size)
-    np.testing.assert_allclose(upsampled(token_map, grid, size), expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_row_equals_loops(seed: int) -> None:
     maps = {
         name: random_maps(12, seed=10 * seed + number)
@@ -173,7 +137,9 @@ def test_row_equals_loops(seed: int) -> None:
         "pointing_fused",
     ]
     for name, token_map in maps.items():
-        heat = upsampled(token_map, GRID, SIZE)  # compared with a naive one above
+        heat = upsampled(token_map, GRID, SIZE)
+        naive = naive_upsampled(token_map.numpy().reshape(GRID), SIZE)
+        np.testing.assert_allclose(heat, naive, atol=1e-6)
         assert row[f"pixel_auroc_{name}"] == pytest.approx(pair_counting_auc(lesion(), heat))
         hottest = heat == heat.max()
         assert row[f"pointing_{name}"] == pytest.approx((hottest & lesion()).sum() / hottest.sum())
@@ -194,13 +160,3 @@ def test_row_by_hand() -> None:
 @pytest.mark.parametrize("truth", [None, np.zeros(SIZE, dtype=bool), np.ones(SIZE, dtype=bool)])
 def test_undefined_rows_are_empty(truth: np.ndarray | None) -> None:
     assert localization_row({"fused": random_maps(12)}, truth, GRID) == {}
-
-
-def test_aupro_of_token_maps() -> None:
-    maps = (random_maps(3, 12) * 9).round()  # quarters of whole numbers are exact, and so are ties
-    truth = np.zeros((6, 8), dtype=bool)
-    truth[4:6, 1:3] = True
-    truths = [truth, np.zeros_like(truth), truth[:, ::-1]]
-    expected = aupro([naive_upsampled(m.numpy().reshape(GRID), (6, 8)) for m in maps], truths)
-    assert 0 < expected < 1
-    assert map_aupro(maps, truths, GRID) == pytest.approx(expected, abs=1e-12)

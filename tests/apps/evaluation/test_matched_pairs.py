@@ -33,7 +33,7 @@ def best_matching(
     )
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_matching_is_the_best_of_all(seed: int) -> None:
     rng = np.random.default_rng(seed)
     labels, brightness = rng.integers(0, 2, 10), rng.random(10)
@@ -53,13 +53,11 @@ def test_matching_is_the_best_of_all(seed: int) -> None:
 
 def test_matching_by_hand() -> None:
     # greedily 0 would take 2 (nearest) and leave 1 alone
-    assert matched_pairs([1, 1, 0, 0], [0.5, 0.7, 0.55, 0.35], caliper=0.2).tolist() == [
-        [0, 3],
-        [1, 2],
-    ]
-    assert matched_pairs([1, 0], [0.5, 0.5], ["PA", "AP"]).shape == (0, 2)
-    assert matched_pairs([1, 0], [0.1, 0.9], caliper=math.inf).tolist() == [[0, 1]]
+    pairs = matched_pairs([1, 1, 0, 0], [0.5, 0.7, 0.55, 0.35], [""] * 4, caliper=0.2)
+    assert pairs.tolist() == [[0, 3], [1, 2]]
+    assert matched_pairs([1, 0], [0.5, 0.5], ["PA", "AP"], caliper=0.1).shape == (0, 2)
+    assert matched_pairs([1, 0], [0.1, 0.9], ["", ""], caliper=math.inf).tolist() == [[0, 1]]
     assert matched_pairs(
         [1, 0, 0], [0.5, 0.4, 0.5], [("a", 1), ("b", 2), ("a", 1)], caliper=0
     ).tolist() == [[0, 2]]
-    assert matched_pairs([1, 1], [0.5, 0.5]).shape == (0, 2)
+    assert matched_pairs([1, 1], [0.5, 0.5], ["", ""], caliper=0.1).shape == (0, 2)

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monai_afire.apps.evaluation.segmentation_metrics import segmentation_metrics
+from monai_afire.apps.evaluation import segmentation_metrics
 
 NAN = float("nan")
 
@@ -65,20 +65,22 @@ def random_masks(seed: int, shape: tuple[int, ...]) -> torch.Tensor:
     return torch.from_numpy(masks)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.integers(0, 9999), st.sampled_from(["none", "image", "axis"]))
 def test_equals_a_loop_without_warnings(seed: int, kind: str) -> None:
     pred, truth = random_masks(seed, (2, 3, 9, 12)), random_masks(seed + 1, (2, 3, 9, 12))
     pixel_size = {"none": None, "image": [0.5, 2.0], "axis": [[0.5, 0.7], [2.0, 1.0]]}[kind]
-    sizes = {"none": [(1, 1), (1, 1)], "image": [(0.5, 0.5), (2, 2)], "axis": [(0.5, 0.7), (2, 1)]}[
-        kind
-    ]
+    by_axis = {
+        "none": [(1, 1), (1, 1)],
+        "image": [(0.5, 0.5), (2, 2)],
+        "axis": [(0.5, 0.7), (2, 1)],
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         result = segmentation_metrics(pred, truth, pixel_size)
     for b in range(2):
         for c in range(3):
-            dice, hd95 = naive_metrics(pred[b, c].numpy(), truth[b, c].numpy(), sizes[b])
+            dice, hd95 = naive_metrics(pred[b, c].numpy(), truth[b, c].numpy(), by_axis[kind][b])
             assert float(result["dice"][b, c]) == pytest.approx(dice, abs=1e-6)
             assert float(result["hd95"][b, c]) == pytest.approx(hd95, abs=1e-4, nan_ok=True)
 
@@ -99,7 +101,5 @@ def test_refuses_what_is_no_pair_of_masks() -> None:
     mask = torch.ones(2, 1, 4, 4, dtype=torch.bool)
     with pytest.raises(ValueError, match="bool"):
         segmentation_metrics(mask.float(), mask)
-    with pytest.raises(ValueError, match="pred and truth"):
-        segmentation_metrics(mask, mask[:1])
     with pytest.raises(ValueError, match="pixel_size"):
         segmentation_metrics(mask, mask, [1.0])

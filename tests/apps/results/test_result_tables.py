@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Tables that grow while a network runs, and the predictions of a classifier in them."""
+"""Tables that grow while a network runs: the predictions of a classifier, and embeddings."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ import pytest
 import torch
 from html_pages import Elements
 from ignite.engine import Engine
+from monai.handlers import ClassificationSaver
 from PIL import Image
 
-from monai_afire.apps.results import PredictionWriter, ResultTables
+from monai_afire.apps.results import EmbeddingWriter, PredictionWriter, ResultTables
 
 NAMES = ["Edema", "Pleural Effusion"]
 ITEMS = [{"image": f"folder/{name}.png"} for name in "abcde"]
 LOGITS = torch.tensor([[0.0, -1.0], [3.0, 30.0], [-0.5, 0.5], [1.0, 2.0], [-40.0, 0.25]])
+ORDER = torch.tensor([3, 0, 4, 1, 2])
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -27,59 +29,42 @@ def read_csv(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def batches(reasons: list[str] | None = None) -> list[dict[str, Any]]:
-    """Five images in batches of two, in another order than that of the items."""
-    order = [3, 0, 4, 1, 2]
-    parts = [order[start : start + 2] for start in (0, 2, 4)]
-    made: list[dict[str, Any]] = [
-        {"image": LOGITS[part], "index": torch.tensor(part)} for part in parts
-    ]
-    if reasons is not None:
-        for batch, part in zip(made, parts, strict=True):
-            batch["rejected"] = [reasons[index] for index in part]
-    return made
+def batches(outputs: torch.Tensor = LOGITS, order: torch.Tensor = ORDER) -> list[dict[str, Any]]:
+    """Images in batches of two, in another order than that of the items."""
+    return [{"pred": outputs[part], "index": part} for part in order.split(2)]
 
 
-def run(writer: ResultTables, data: list[dict[str, Any]]) -> None:
-    engine = Engine(lambda engine, batch: {"pred": batch["image"]})
-    writer.attach(engine)
+def run(writer: ResultTables, data: list[dict[str, Any]], *others: Any) -> None:
+    engine = Engine(lambda engine, batch: {"pred": batch["pred"]})
+    for handler in (writer, *others):
+        handler.attach(engine)
     engine.run(data)
 
 
-def test_probabilities_of_every_image(tmp_path: Path) -> None:
-    run(PredictionWriter(ITEMS, NAMES, str(tmp_path / "new" / "out")), batches())
-    rows = read_csv(tmp_path / "new/out/predictions.csv")
-    assert list(rows[0]) == ["image", "probability_Edema", "probability_Pleural Effusion"]
+def test_probabilities_and_decisions_of_every_image(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "out"
+    thresholds = torch.tensor([1.0, 1.0])
+    writer = PredictionWriter(ITEMS, NAMES, str(folder), thresholds)
+    thresholds.copy_(torch.tensor([0.5, math.nan]))  # as a checkpoint does when it is loaded
+    run(writer, batches())
+    rows = read_csv(folder / "predictions.csv")
+    kinds = "probability", "threshold", "decision"
+    assert list(rows[0]) == ["image", *(f"{kind}_{name}" for kind in kinds for name in NAMES)]
     assert [row["image"][-5] for row in rows] == list("abcde")
     for row, logits in zip(rows, LOGITS.tolist(), strict=True):
-        expected = [1 / (1 + math.exp(-logit)) for logit in logits]
-        assert [float(row[f"probability_{name}"]) for name in NAMES] == pytest.approx(
-            expected, rel=1e-5
-        )
-    assert (tmp_path / "new/out/rejected.csv").read_text().split() == ["image,reason"]
-
-
-def test_decisions(tmp_path: Path) -> None:
-    run(PredictionWriter(ITEMS, NAMES, str(tmp_path), thresholds=[0.5, math.nan]), batches())
-    rows = {row["image"]: row for row in read_csv(tmp_path / "predictions.csv")}
-    assert [rows[item["image"]]["decision_Edema"] for item in ITEMS] == ["1", "1", "0", "1", "0"]
-    assert {row["threshold_Edema"] for row in rows.values()} == {"0.5"}
-    for column in ("threshold_Pleural Effusion", "decision_Pleural Effusion"):
-        assert {row[column] for row in rows.values()} == {""}
-
-
-def test_thresholds_are_read_when_the_run_starts(tmp_path: Path) -> None:
-    thresholds = torch.tensor([0.0, 0.0])
-    writer = PredictionWriter(ITEMS, NAMES, str(tmp_path), thresholds)
-    thresholds.fill_(1.0)  # as a checkpoint does when it is loaded
-    run(writer, batches())
-    assert {row["decision_Edema"] for row in read_csv(tmp_path / "predictions.csv")} == {"0"}
+        for name, logit in zip(NAMES, logits, strict=True):
+            probability = float(row[f"probability_{name}"])
+            assert probability == pytest.approx(1 / (1 + math.exp(-logit)), rel=1e-5)
+        assert (row["threshold_Edema"], row["decision_Edema"]) == ("0.5", str(int(logits[0] >= 0)))
+        assert row["threshold_Pleural Effusion"] == row["decision_Pleural Effusion"] == ""
+    assert (folder / "rejected.csv").read_text().split() == ["image,reason"]
 
 
 def test_files_without_prediction(tmp_path: Path) -> None:
     writer = PredictionWriter(ITEMS, NAMES, str(tmp_path))
-    data = batches(["", "no pixels", "", "", ""])
-    data[0]["image"] = torch.tensor([[0.0, math.nan], [1.0, 1.0]])
+    data = batches()
+    data[0]["pred"] = torch.tensor([[0.0, math.nan], [1.0, 1.0]])
+    data[1]["rejected"] = ["", "no pixels"]
     run(writer, data)
     assert [row["image"][-5] for row in read_csv(tmp_path / "predictions.csv")] == list("ace")
     rejected = {row["image"][-5]: row["reason"] for row in read_csv(tmp_path / "rejected.csv")}
@@ -92,10 +77,7 @@ def test_files_without_prediction(tmp_path: Path) -> None:
 
 def test_names_that_are_no_valid_text(tmp_path: Path) -> None:
     items = [{"image": "caf\udce9,\n.png"}]
-    run(
-        PredictionWriter(items, NAMES, str(tmp_path)),
-        [{"image": LOGITS[:1], "index": torch.tensor([0])}],
-    )
+    run(PredictionWriter(items, NAMES, str(tmp_path)), batches(order=torch.tensor([0])))
     assert read_csv(tmp_path / "predictions.csv")[0]["image"] == "caf\\udce9,\n.png"
 
 
@@ -119,24 +101,37 @@ def test_a_model_on_images_that_it_was_not_made_for(
 ) -> None:
     items = [{"image": f"{number}.png"} for number in range(30)]
     logits = torch.tensor([[2.0 if number < positive else -2.0, -2.0] for number in range(30)])
-    data = [{"image": logits[part], "index": part} for part in torch.arange(30).split(8)]
-    run(PredictionWriter(items, NAMES, str(tmp_path), thresholds=[0.5, 0.5]), data)
+    writer = PredictionWriter(items, NAMES, str(tmp_path), thresholds=[0.5, 0.5])
+    run(writer, batches(logits, torch.arange(30)))
     assert ("decision_Edema" in caplog.text) == warned
     assert "decision_Pleural" not in caplog.text
 
 
-def test_page_of_the_highest_probabilities(tmp_path: Path) -> None:
-    """Relative to the thresholds; names of files are no markup."""
-    names = ["<b>a.png", "b.png", "c.png"]
+def test_names_of_files_are_no_markup(tmp_path: Path) -> None:
+    names = ["<b>a.png", "b.png"]
     for name in names:
         Image.new("L", (48, 40), 128).save(tmp_path / name)
     items = [{"image": str(tmp_path / name)} for name in names]
-    data = [{"image": torch.tensor([[1.0, -9], [-1.0, 2], [0.5, 0.2]]), "index": torch.arange(3)}]
-    run(PredictionWriter(items, NAMES, str(tmp_path / "out"), thresholds=[0.9, 0.1]), data)
+    logits = torch.tensor([[1.0, -9], [-1.0, 2]])
+    writer = PredictionWriter(items, NAMES, str(tmp_path / "out"), thresholds=[0.9, 0.1])
+    run(writer, batches(logits, torch.arange(2)))
     text = (tmp_path / "out/predictions.html").read_text(encoding="utf-8")
-    places = [text.index(f'<div class="name">{name}') for name in ("b.png", "c.png", "&lt;b&gt;a")]
-    assert places == sorted(places)
-    pictures = [each["src"] or "" for each in Elements(text).named("img")]
-    assert len(pictures) == 3
-    assert all(picture.startswith("data:image/jpeg") for picture in pictures)
+    assert text.index("&lt;b&gt;a") > text.index("b.png"), "by probability over threshold"
+    assert len(Elements(text).named("img")) == 2
     assert not Elements(text).named("b")
+
+
+def test_embeddings_are_written_as_monai_writes_them(tmp_path: Path) -> None:
+    features = torch.randn(5, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    saver = ClassificationSaver(
+        str(tmp_path / "monai"),
+        batch_transform=lambda batch: [
+            {"filename_or_obj": ITEMS[index]["image"]} for index in batch["index"]
+        ],
+        output_transform=lambda output: list(output["pred"].flatten(2).mean(2)),
+    )
+    run(EmbeddingWriter(ITEMS, str(tmp_path)), batches(features, torch.arange(5)), saver)
+    found = (tmp_path / "embeddings.csv").read_text()
+    assert found == (tmp_path / "monai" / "predictions.csv").read_text()
+    values = [[float(cell) for cell in row[1:]] for row in csv.reader(found.splitlines())]
+    assert torch.equal(torch.tensor(values), features.flatten(2).mean(2)), "no digit is lost"

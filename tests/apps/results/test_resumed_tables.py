@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import csv
 import shutil
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -275,25 +274,7 @@ def test_tables_without_a_record_are_not_resumed(items: Items, tmp_path: Path) -
 def test_a_batch_is_recorded_when_its_files_are_complete(
     items: Items, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    may_write, record = threading.Event(), tmp_path / "out/resume.jsonl"
-    save = Landmarks.save
-
-    def wait(self: Landmarks, path: Path, text: str) -> Path:
-        assert may_write.wait(30)
-        assert f"{path.stem}.txt" not in record.read_text()
-        return save(self, path, text)
-
-    monkeypatch.setattr(Landmarks, "save", wait)
-    writer = writer_of(tmp_path / "out", items)
-    engine = engine_of(writer)
-    engine.add_event_handler(Events.ITERATION_COMPLETED(once=1), lambda: may_write.set())
-    engine.run(batches(indexed_images(items)))
-    assert len(record.read_text().splitlines()) == 9
-
-
-def test_rows_of_complete_files_outlive_an_error(
-    items: Items, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    """Those before outlive an error."""
     save = Landmarks.save
 
     def full(self: Landmarks, path: Path, text: str) -> Path:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 from PIL import Image
 
 from monai_afire.visualize.figures import figure_to_array, picture_grid, save_figure
@@ -36,10 +35,3 @@ def test_file_format_is_that_of_the_extension(tmp_path: Path, name: str, kind: s
         assert picture.format == kind
         assert picture.size[::-1] == figure_to_array(figure).shape[:2]
     assert len(list((tmp_path / name).parent.iterdir())) == 1
-
-
-def test_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
-    (tmp_path / "a.xyz").write_text("old")
-    with pytest.raises(ValueError, match="xyz"):
-        save_figure(Figure(), tmp_path / "a.xyz")
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.xyz", "old")]

@@ -52,14 +52,9 @@ def outline_picture(
     """
     A radiograph with the outlines of masks: the truth as broad cyan lines, predictions as fine ones on top.
 
-    Args:
-        image: ``(H, W)``, stretched to [0, 1] where it leaves that range.
-        predicted: ``(C, h, w)``, non-zero inside, each channel in the color of its class.
-        truth: ``(C, h, w)``, likewise, or None.
-        side: pixels of the picture's longer side.
-
-    Returns:
-        The picture, ``(rows, columns, 3)``.
+    The image ``(H, W)`` is stretched to [0, 1] where it leaves that range. Masks are ``(C, h, w)``, non-zero inside;
+    each channel of ``predicted`` has the color of its class. The picture ``(rows, columns, 3)`` has a longer side of
+    ``side`` pixels.
     """
     canvas = _canvas(image, side)
     if truth is not None:
@@ -100,14 +95,8 @@ def landmark_picture(
     """
     A radiograph with landmarks: the truth as cyan rings, predictions as orange dots, a line between the two.
 
-    Args:
-        image: ``(H, W)``, as in :func:`outline_picture`.
-        predicted: ``(P, 2)``, row and column in pixels of the image, 0 at the center of the first; NaN is not drawn.
-        truth: ``(P, 2)``, likewise, or None.
-        side: pixels of the picture's longer side.
-
-    Returns:
-        The picture, ``(rows, columns, 3)``.
+    Landmarks are ``(P, 2)``, row and column in pixels of the image, 0 at the center of the first; NaN is not drawn.
+    Image and picture are those of :func:`outline_picture`.
     """
     canvas = _canvas(image, side)
     points = np.asarray(predicted, dtype=float)

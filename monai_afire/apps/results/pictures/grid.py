@@ -41,16 +41,10 @@ def image_grid(
     inches: float = _INCHES,
 ) -> Figure:
     """
-    A page of pictures in reading order.
+    A page of pictures in reading order, each below its title; long titles are broken and cut.
 
-    Args:
-        pictures: ``(H, W, 3)`` uint8, at least one; sizes may differ.
-        titles: one per picture, shown above it without TeX; long ones are broken and cut.
-        path: the file; its extension says the format. None writes none.
-        legend: name -> its color, below the pictures.
-        columns: pictures side by side.
-        title: of the page.
-        inches: width of a picture.
+    Pictures are ``(H, W, 3)`` uint8, of any sizes, at least one; ``inches`` is the width of each. The legend below has
+    names and their colors.
     """
     across = min(columns, len(pictures))
     down = -(-len(pictures) // across)
@@ -81,31 +75,23 @@ def contact_sheet(
     images: Sequence[ArrayLike],
     heat_maps: Sequence[ArrayLike],
     titles: Sequence[str],
+    masks: Sequence[ArrayLike | None],
+    heat_range: Sequence[float],
+    title: str,
+    meaning: str,
     path: str | os.PathLike | None = None,
-    masks: Sequence[ArrayLike | None] | None = None,
-    low: float = 0.0,
-    high: float = 1.0,
-    title: str = "",
-    meaning: str = "anomaly per pixel",
 ) -> Figure:
     """
     A page of radiographs, each beside the same with its heat map: the same color means the same heat everywhere.
 
-    Args:
-        images: one ``(H, W)`` in [0, 1] per image; sizes may differ.
-        heat_maps: one ``(H, W)`` per image, of its size.
-        titles: one per image.
-        path: the file; its extension says the format. None writes none.
-        masks: for each image None, or ``(h, w)``, non-zero where it is known to be abnormal, outlined in cyan.
-        low: largest heat that is not shown.
-        high: smallest heat in the strongest color.
-        title: of the page, and how its images were chosen.
-        meaning: of the heat, beside its bar.
+    Images are ``(H, W)`` in [0, 1], of any sizes, and heat maps of the same size. A mask ``(h, w)``, or None, is
+    outlined in cyan. ``heat_range`` has the largest heat that is not shown, and the smallest in the strongest color.
+    ``meaning`` of the heat stands beside its bar.
     """
-    targets = [None] * len(images) if masks is None else masks
+    low, high = heat_range
     pairs = [
         _pair(np.asarray(image), np.asarray(heat), mask, low, high)
-        for image, heat, mask in zip(images, heat_maps, targets, strict=True)
+        for image, heat, mask in zip(images, heat_maps, masks, strict=True)
     ]
     figure = image_grid(pairs, titles, title=title, inches=_PAIR_INCHES)
     # as the colors look over a medium gray, since the weak ones are transparent

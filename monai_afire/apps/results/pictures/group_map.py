@@ -28,13 +28,10 @@ def map_figure(
     paired: bool = False,
 ) -> Figure:
     """
-    A panel for each encoder, a color and a marker for each group.
+    A panel for each encoder with its points ``(N, 2)``, a color and a marker for each group.
 
-    Args:
-        maps: for each encoder ``(N, 2)``, such as a t-SNE map; at least one.
-        groups: for each encoder the group of each point.
-        captions: for each encoder a line below its name.
-        paired: whether each two groups, in order of appearance, share color and marker, the second one hollow.
+    ``groups`` has the group of each point, ``captions`` a line below an encoder's name. If ``paired``, each two groups,
+    in order of appearance, share color and marker, and the second one is hollow.
     """
     order = list(dict.fromkeys(group for name in maps for group in groups[name]))
     styles = [_point_style(number, paired) for number in range(len(order))]

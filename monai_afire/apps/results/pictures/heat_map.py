@@ -25,12 +25,7 @@ HEAT_COLORS: NDArray[np.uint8] = np.rint(255 * _COLOR_MAP(np.arange(LEVELS))[:, 
 
 
 def overlay_heat_map(
-    image: ArrayLike,
-    heat: ArrayLike,
-    low: float,
-    high: float,
-    alpha: float = OPACITY,
-    fades: bool = True,
+    image: ArrayLike, heat: ArrayLike, low: float, high: float, fades: bool = True
 ) -> NDArray[np.uint8]:
     """
     Lay a heat map over a radiograph: no color where the heat is at most ``low``, the strongest from ``high`` on.
@@ -38,24 +33,13 @@ def overlay_heat_map(
     Between the two, opacity and place in ``HEAT_COLORS`` grow in proportion to the heat, in 255 steps. With the same
     ``low`` and ``high`` the same color means the same heat in all pictures.
 
-    Args:
-        image: radiograph ``(H, W)`` in [0, 1].
-        heat: heat map ``(H, W)``, larger is hotter; infinite values are the coldest and the hottest.
-        low: largest heat that is not shown.
-        high: smallest heat that is shown in the strongest color.
-        alpha: opacity of the strongest color, in (0, 1].
-        fades: whether weaker colors are less opaque; else weak heat has an edge at ``low``.
-
-    Returns:
-        ``(H, W, 3)``, the colors red, green and blue.
+    The image is ``(H, W)`` in [0, 1], the heat ``(H, W)``, where infinite values are the coldest and the hottest; the
+    result is ``(H, W, 3)``. Without ``fades`` weaker colors are as opaque, and weak heat has an edge at ``low``.
 
     Raises:
-        ValueError: for other shapes, an image beyond [0, 1], NaN, or a range that is none.
+        ValueError: for an image beyond [0, 1], NaN, or a range that is none.
     """
     picture, values = np.asarray(image, dtype=np.float32), np.asarray(heat, dtype=np.float64)
-    if picture.ndim != 2 or picture.shape != values.shape:
-        shapes = f"image {picture.shape} and heat {values.shape}"
-        raise ValueError(f"{shapes} are not two pictures (H, W): resize the heat map")
     if np.isnan(values).any() or not (picture.min() >= -1e-3 and picture.max() <= 1 + 1e-3):
         raise ValueError("the heat has NaN, or the image leaves [0, 1]: exploded or wrong weights?")
     if not (low < high and np.isfinite(high - low)):
@@ -68,13 +52,13 @@ def overlay_heat_map(
         numbers += 0.5
         np.clip(numbers, 0, LEVELS - 1, out=numbers)
     entries = gray.astype(np.uint16) * np.uint16(LEVELS) + level.astype(np.uint16)
-    return _blend_table(float(alpha), fades).take(entries, axis=0)
+    return _blend_table(fades).take(entries, axis=0)
 
 
-@lru_cache(maxsize=16)
-def _blend_table(alpha: float, fades: bool) -> NDArray[np.uint8]:
+@lru_cache
+def _blend_table(fades: bool) -> NDArray[np.uint8]:
     """The color of each level of gray under each level of heat, (256 * 256, 3), heat running fastest."""
-    opacity = np.linspace(0 if fades else alpha, alpha, LEVELS)[:, None]
+    opacity = np.linspace(0 if fades else OPACITY, OPACITY, LEVELS)[:, None]
     opacity[0] = 0
     gray = np.arange(LEVELS)[:, None, None]
     return (gray * (1 - opacity) + HEAT_COLORS * opacity + 0.5).astype(np.uint8).reshape(-1, 3)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import rankdata
 
 from monai_afire.apps.results.pictures.style import (
@@ -22,6 +22,7 @@ from monai_afire.apps.results.pictures.style import (
     plot_figure,
 )
 from monai_afire.metrics.binary_classification import roc_auc
+from monai_afire.metrics.multilabel import has_both_labels, pairs_by_class
 from monai_afire.utils.text import counted
 from monai_afire.visualize.figures import save_figure
 
@@ -35,12 +36,9 @@ def roc_pr_figure(
     labels: ArrayLike, scores: Mapping[str, ArrayLike], path: str | os.PathLike | None = None
 ) -> Figure:
     """
-    ROC and precision-recall curves of several scores side by side, with AUC and average precision (AP).
+    ROC and precision-recall curves of several scores ``{name: (M,)}`` side by side, with AUC and average precision.
 
-    Args:
-        labels: ``(M,)`` of 1 (abnormal) and 0 (normal), both of which occur.
-        scores: ``{name: (M,)}``, larger is more abnormal.
-        path: the file; its extension says the format. None writes none.
+    Labels are ``(M,)`` of 1 and 0, both of which occur; a larger score stands for 1.
     """
     from sklearn import metrics  # takes a second to import
 
@@ -69,41 +67,36 @@ def roc_pr_figure(
 
 
 def class_roc_figure(
-    labels: Mapping[str, ArrayLike],
-    scores: Mapping[str, ArrayLike],
+    labels: NDArray,
+    scores: NDArray,
+    class_names: Sequence[str],
+    thresholds: NDArray | None = None,
     path: str | os.PathLike | None = None,
-    thresholds: Mapping[str, float] | None = None,
 ) -> Figure:
     """
-    ROC curves of several classes, each with labels of its own, against chance.
+    ROC curves of K classes against chance, of labels ``(M, K)`` of 1, 0 and NaN (not known) and scores ``(M, K)``.
 
-    Args:
-        labels: ``{class: (M,)}`` of 1 (present) and 0 (absent); M may differ between classes.
-        scores: ``{class: (M,)}``, finite, larger is more likely present.
-        path: the file; its extension says the format. None writes none.
-        thresholds: ``{class: threshold}``: a dot marks where score >= threshold calls it present; NaN marks none.
-
-    Returns:
-        The figure. A class that has not both labels has no curve, which the legend says.
+    A dot marks the point of a class's threshold, of ``(K,)``; NaN has none. The legend names classes without a curve.
     """
     from sklearn.metrics import roc_curve
 
-    figure = plot_figure(1.3 * _SIDE, 1.2 * _SIDE + _LEGEND_LINE * (2 + len(scores)))
+    figure = plot_figure(1.3 * _SIDE, 1.2 * _SIDE + _LEGEND_LINE * (2 + len(class_names)))
     axis = figure.subplots()
+    limits = np.full(len(class_names), np.nan) if thresholds is None else thresholds
     names, areas, marks = [], [], []
-    for number, (name, truth) in enumerate(labels.items()):
+    columns = zip(class_names, pairs_by_class(labels, scores), limits, strict=True)
+    for number, (name, (truth, values), limit) in enumerate(columns):
         style = _curve_style(number)
-        if len(np.unique(truth)) < 2:
+        if not has_both_labels(truth):
             axis.plot([], [], **style)
             names.append(f"{name}: not defined")
             continue
-        areas.append(roc_auc(truth, scores[name]))
+        areas.append(roc_auc(truth, values))
         names.append(f"{name}: AUC {areas[-1]:.3f}")
-        x, y, levels = roc_curve(truth, scores[name], drop_intermediate=False)
+        x, y, levels = roc_curve(truth, values, drop_intermediate=False)
         axis.plot(x, y, **style)
-        threshold = (thresholds or {}).get(name, np.nan)
-        if not np.isnan(threshold):
-            reached = (levels >= threshold).sum() - 1
+        if not np.isnan(limit):
+            reached = (levels >= limit).sum() - 1
             marks.append((x[reached], y[reached], style["color"]))
     axis.plot([0, 1], [0, 1], **_CHANCE)
     handles, names = [*axis.lines], [*names, "chance"]
@@ -114,7 +107,7 @@ def class_roc_figure(
         names.append("threshold")
     title = "no class has both labels"
     if areas:
-        title = f"mean AUC {np.mean(areas):.3f} of {len(areas)} of {len(labels)} classes"
+        title = f"mean AUC {np.mean(areas):.3f} of {len(areas)} of {len(class_names)} classes"
     frame(axis, title, "1 - specificity", "sensitivity", grid="both")
     legend_below(figure, handles, names)
     save_figure(figure, path)

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from monai_afire.apps.results.pictures.draw import (
     CLASS_COLORS,
@@ -41,16 +39,6 @@ def test_outline_lies_on_the_edge_of_the_mask() -> None:
     assert (rows.max(), columns.max()) == pytest.approx((200, 280), abs=2)
     assert not colored(picture)[86:194, 46:274].any()
     assert near(picture, class_color(0)).sum() > 500
-
-
-@settings(max_examples=15)
-@given(st.integers(0, 12), st.integers(0, 12))
-def test_a_translated_mask_takes_its_outline_along(down: int, right: int) -> None:
-    here = outline_picture(np.zeros((32, 32)), box(4, 4, 15, 18)[None], side=320)
-    there = outline_picture(
-        np.zeros((32, 32)), box(4 + down, 4 + right, 15 + down, 18 + right)[None], side=320
-    )
-    np.testing.assert_array_equal(np.roll(here, (10 * down, 10 * right), (0, 1)), there)
 
 
 def test_masks_may_have_other_pixels_than_the_image() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monai_afire.apps.results.pictures import contact_sheet
+from monai_afire.apps.results.pictures.grid import contact_sheet
 from monai_afire.apps.results.pictures.heat_map import overlay_heat_map
 from monai_afire.visualize.figures import figure_to_array
 
@@ -28,10 +28,10 @@ def test_heat_is_shared_by_all_pictures_of_a_contact_sheet() -> None:
         [gray(level) for level in levels],
         [gray(heat) for heat in heats],
         list("abc"),
-        low=0,
-        high=2,
-        title="how they were chosen\nand what the colors mean",
-        meaning="heat of images",
+        [None] * 3,
+        (0, 2),
+        "how they were chosen\nand what the colors mean",
+        "heat of images",
     )
     *axes, bar = figure.axes
     assert [axis.get_title() for axis in axes] == list("abc")
@@ -47,7 +47,9 @@ def test_heat_is_shared_by_all_pictures_of_a_contact_sheet() -> None:
 def test_lesions_are_outlined_in_both_pictures() -> None:
     mask = np.zeros((20, 20), dtype=bool)
     mask[4:14, 2:7] = True
-    figure = contact_sheet([gray(0.5)] * 2, [gray(0.5)] * 2, ["a", "b"], masks=[mask, None])
+    figure = contact_sheet(
+        [gray(0.5)] * 2, [gray(0.5)] * 2, ["a", "b"], [mask, None], (0, 1), "", ""
+    )
     with_lesion, without = (np.asarray(axis.images[0].get_array()) for axis in figure.axes[:2])
     side = len(with_lesion)
     for half in (with_lesion[:, :side], with_lesion[:, -side:]):
