@@ -93,7 +93,8 @@ def _table_path(root: Path, labels: Path, table: str) -> Path:
 def _require_columns(path: Path, cells: pd.DataFrame, names: Sequence[str]) -> None:
     """Refuse a table without some columns, with the options that name them."""
     if absent := [name for name in names if name not in cells]:
-        found = f"no column {first_few(map(repr, absent))}, but {', '.join(cells.columns)}"
+        columns = ", ".join(cells.columns)
+        found = f"no column {first_few(map(repr, absent))}; the columns are {columns}"
         remedy = "name yours by --image_column and --label_columns"
         words = "with --separator '|' where the cells of one column name the findings"
         raise DatalistError(f"{path}: has {found}; {remedy}, {words}.")
@@ -128,7 +129,9 @@ def _words(
     labels = [[int(name in own) for name in order] for own in named]
     rows = pd.DataFrame({"label": labels, "abnormal": [max(own) for own in labels]}, cells.index)
     header = {"finding_names": [names[name] for name in order]}
-    return LabeledImages(rows, header, [])
+    doubtful = [repr(name) for name in header["finding_names"] if is_absence(name)]
+    note = f"warning: {first_few(doubtful)} count as findings: is --no_finding the word for none?"
+    return LabeledImages(rows, header, [note] if doubtful else [])
 
 
 def _means_none(word: str, no_finding: str) -> bool:
