@@ -5,9 +5,7 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
 import pandas as pd
@@ -59,7 +57,10 @@ def read_own_table(
     """
     path = _table_path(root, labels, table)
     cells = read_table(path, [image_column, *label_columns])
-    _require_columns(path, cells, image_column, label_columns)
+    needed = [image_column, *label_columns]
+    if official and split_column != "split":
+        needed.append(split_column)
+    _require_columns(path, cells, needed)
     names = cells[image_column]
     _require_filled(path, names)
     refuse_lines(path, names[names.duplicated()], f"{image_column} is repeated", "keep one of each")
@@ -78,9 +79,6 @@ def read_own_table(
             rows[name] = cells[name].replace("", "unknown" if name == "view" else "")
     if official and split_column in cells:
         rows["section"] = cell_values(path, cells[split_column].str.casefold(), _SECTIONS)
-    elif official and split_column != "split":
-        columns = ", ".join(cells.columns)
-        raise DatalistError(f"{path}: has no column {split_column!r}; the columns are {columns}.")
     return LabeledImages(rows, header, patient_notes + notes)
 
 
@@ -92,34 +90,14 @@ def _table_path(root: Path, labels: Path, table: str) -> Path:
     return next((path for path in places if path.exists()), places[0])
 
 
-def _require_columns(
-    path: Path, cells: pd.DataFrame, image_column: str, label_columns: Sequence[str]
-) -> None:
-    """Refuse a table without some columns, with the options that name them, or with the nearest name."""
-    absent = [name for name in (image_column, *label_columns) if name not in cells]
-    if not absent:
-        return
-    remedy = "name yours by --image_column and --label_columns"
-    if close := get_close_matches(absent[0], cells.columns, n=1):
-        remedy = f"did you mean {close[0]!r}? Else {remedy}"
-    if holder := _holder_of(cells, [name for name in absent if name != image_column]):
-        column, separator = holder
-        options = f"--label_columns {shlex.quote(column)} --separator {separator!r}"
-        remedy = f"column {column!r} holds these words: give {options}"
-    what = f"column {absent[0]!r} is" if len(absent) == 1 else f"columns {absent} are"
-    found = ", ".join(cells.columns)
-    raise DatalistError(f"{path}: {what} missing; columns found: {found}; {remedy}.")
-
-
-def _holder_of(cells: pd.DataFrame, words: Sequence[str]) -> tuple[str, str] | None:
-    """The column whose cells name findings, and what separates them there."""
-    wanted = set(map(folded, words))
-    for separator in "|;,":
-        for column in cells if wanted else ():
-            held = cells[column].str.split(separator, regex=False).explode().unique()
-            if wanted <= set(map(folded, held)):
-                return column, separator
-    return None
+def _require_columns(path: Path, cells: pd.DataFrame, names: Sequence[str]) -> None:
+    """Refuse a table without some columns, with the options that name them."""
+    if absent := [name for name in names if name not in cells]:
+        columns = ", ".join(cells.columns)
+        found = f"no column {first_few(map(repr, absent))}; the columns are {columns}"
+        remedy = "name yours by --image_column and --label_columns"
+        words = "with --separator '|' where the cells of one column name the findings"
+        raise DatalistError(f"{path}: has {found}; {remedy}, {words}.")
 
 
 def _require_filled(path: Path, cells: pd.Series) -> None:
@@ -139,9 +117,8 @@ def _words(
         text = "--separator is for one column that names the findings"
         raise DatalistError(f"{text}; give one of --label_columns.")
     words = cells[label_columns[0]].str.split(separator, regex=False)
-    spelled = sorted({word.strip() for own in words for word in own})
     names: dict[str, str] = {}
-    for word in spelled:
+    for word in sorted({word.strip() for own in words for word in own}):
         if not _means_none(word, no_finding):
             names.setdefault(folded(word), word)
     if not names:
@@ -152,7 +129,9 @@ def _words(
     labels = [[int(name in own) for name in order] for own in named]
     rows = pd.DataFrame({"label": labels, "abnormal": [max(own) for own in labels]}, cells.index)
     header = {"finding_names": [names[name] for name in order]}
-    return LabeledImages(rows, header, _note_on_words(spelled, no_finding))
+    doubtful = [repr(name) for name in header["finding_names"] if is_absence(name)]
+    note = f"warning: {first_few(doubtful)} count as findings: is --no_finding the word for none?"
+    return LabeledImages(rows, header, [note] if doubtful else [])
 
 
 def _means_none(word: str, no_finding: str) -> bool:
@@ -160,21 +139,6 @@ def _means_none(word: str, no_finding: str) -> bool:
     if not known_text(word) or folded(word) == folded(no_finding):
         return True
     return folded(no_finding) == folded(_NO_FINDING) and is_absence(word)
-
-
-def _note_on_words(spelled: Sequence[str], no_finding: str) -> list[str]:
-    """Name the words that look like none, and what they were taken for."""
-    looks = [
-        word
-        for word in spelled
-        if is_absence(word) and known_text(word) and folded(word) != folded(no_finding)
-    ]
-    if not looks:
-        return []
-    meaning = "no finding"
-    if not _means_none(looks[0], no_finding):
-        meaning = "findings: set --no_finding to the word that stands for none"
-    return [f"warning: {first_few(map(repr, looks))} count as {meaning}"]
 
 
 def _classes(path: Path, cells: pd.Series, num_classes: int) -> LabeledImages:

@@ -509,47 +509,44 @@ def read_jsrt(root: Path, labels: Path, official: bool, png_dir: str = "") -> La
         ROOT/**/fold1/masks/left lung/JPCLN001.gif  if there: masks; also "heart", "right clavicle" ...
     """
     folder = Path(png_dir).expanduser() if png_dir else None
-    found = _jsrt_pictures(root, folder)
-    files = {name: paths.get("image", paths.get("raw")) for name, paths in found.items()}
-    if not any(files.values()):
+    pictures = _jsrt_pictures(root, folder)
+    image, raw = pictures["image"], pictures["raw"]
+    files = image.where(image.notna(), raw)
+    if files.isna().all():
         text = "no images such as JPCLN001.IMG or JPCLN001.png"
         raise DatalistError(f"{root}: {text}; check --root.")
-    raw = sum(file.lower().endswith(".img") for file in files.values() if file)
-    if raw and folder is None:
+    unconverted = int((files == raw).sum())
+    if unconverted and folder is None:
         remedy = "have them written as PNG with --png_dir FOLDER"
-        raise DatalistError(f"{root}: {counted(raw, 'raw .IMG file')}; {remedy}.")
-    organs = [organ for organ in ORGAN_NAMES if any(organ in paths for paths in found.values())]
-    rows = [_jsrt_row(name, files[name], found[name], organs) for name in sorted(found)]
+        raise DatalistError(f"{root}: {counted(unconverted, 'raw .IMG file')}; {remedy}.")
+    organs = [organ for organ in ORGAN_NAMES if organ in pictures]
+    rows = _jsrt_rows(pictures, files, organs)
     if folder is not None:
-        complete = [row for row in rows if row["file"] is not None]
-        for row in progress(complete, "converting"):
-            _convert_jsrt(row, organs, folder)
+        rows = _converted_jsrt(rows, organs, folder)
     header = _classes("no nodule", "nodule") | ({"organ_names": organs} if organs else {})
     absent = [name.replace("_", " ") for name in ORGAN_NAMES if name not in organs]
     note = f"no masks of {', '.join(absent)} are there: organ_names lacks them"
-    return LabeledImages(pd.DataFrame(rows), header, [note] if absent else [])
+    return LabeledImages(rows, header, [note] if absent else [])
 
 
-def _jsrt_pictures(root: Path, written: Path | None) -> dict[str, dict[str, str]]:
+def _jsrt_pictures(root: Path, written: Path | None) -> pd.DataFrame:
     """By the name of the image the paths of "image", "raw" and organs; nothing of what an earlier run wrote."""
-    skipped = os.path.abspath(written) if written else None
-    found: dict[str, dict[str, str]] = {}
-    for folder, folders, files in os.walk(root):
-        folders[:] = sorted(
-            name for name in folders if os.path.abspath(os.path.join(folder, name)) != skipped
-        )
-        organ = _ORGAN_FOLDERS.get(os.path.basename(folder).lower().replace("_", " "))
-        for file in sorted(files):
-            name, extension = os.path.splitext(file)
-            kind = _jsrt_kind(extension.lower(), organ)
-            if kind is None or not re.fullmatch(r"JPC(?:LN|NN)\d{3}", name):
-                continue
-            path = os.path.join(folder, file)
-            paths = found.setdefault(name, {})
-            if paths.setdefault(kind, path) != path and kind != "raw":
-                text = f"{paths[kind]} and {path} are copies of one picture"
-                raise DatalistError(f"{text}; set --root to one of them.")
-    return found
+    skipped = written and written.absolute()
+    found = []
+    for path in sorted(root.absolute().rglob("JPC[LN]N[0-9][0-9][0-9].*")):
+        organ = _ORGAN_FOLDERS.get(path.parent.name.lower().replace("_", " "))
+        kind = _jsrt_kind(path.suffix.lower(), organ)
+        if kind and skipped not in path.parents:
+            found.append((path.stem, kind, str(path)))
+    table = pd.DataFrame(found, columns=["name", "kind", "path"])
+    is_copy = table.duplicated(["name", "kind"], keep=False) & (table["kind"] != "raw")
+    if is_copy.any():
+        text = f"{first_few(table['path'][is_copy], 2)} are copies of one picture"
+        raise DatalistError(f"{text}; set --root to one of them.")
+    table = table.drop_duplicates(["name", "kind"]).astype(object)
+    pictures = table.pivot(index="name", columns="kind", values="path")
+    organs = pictures.columns.intersection(ORGAN_NAMES)
+    return pictures.reindex(columns=["image", "raw", *organs])
 
 
 def _jsrt_kind(extension: str, organ: str | None) -> str | None:
@@ -562,35 +559,34 @@ def _jsrt_kind(extension: str, organ: str | None) -> str | None:
     return "image" if is_readable else None
 
 
-def _jsrt_row(
-    name: str, file: str | None, paths: Mapping[str, str], organs: Sequence[str]
-) -> dict[str, Any]:
-    """Row of an image, which counts as absent without one of the masks."""
-    label = int(name.startswith("JPCLN"))
-    absent = [organ for organ in organs if organ not in paths]
-    is_incomplete = bool(absent) and file is not None
-    row = {
-        "name": f"{absent[0]} mask of {name}" if is_incomplete else name,
-        "file": None if is_incomplete else file,
-        "label": label,
-        "abnormal": label,
-        "patient_id": name,
-        "view": "PA",
-        "section": "training" if int(name[-3:]) % 2 else "test",
-    }
-    return {**row, "organs": [paths.get(organ, "") for organ in organs]} if organs else row
+def _jsrt_rows(pictures: pd.DataFrame, files: pd.Series, organs: Sequence[str]) -> pd.DataFrame:
+    """Row of each image, which counts as absent without one of the masks."""
+    names = pictures.index.to_series()
+    label = names.str.startswith("JPCLN").astype(int)
+    rows = pd.DataFrame({"name": names, "file": files, "label": label, "abnormal": label})
+    rows = rows.assign(patient_id=names, view="PA")
+    rows["section"] = np.where(names.str[-3:].astype(int) % 2, "training", "test")
+    for organ in reversed(organs):  # the first one that is absent is named
+        lacks = pictures[organ].isna() & files.notna()
+        rows.loc[lacks, "name"] = f"{organ} mask of " + names[lacks]
+        rows.loc[lacks, "file"] = None
+    return rows.assign(organs=pictures[organs].to_numpy().tolist()) if organs else rows
 
 
-def _convert_jsrt(row: dict[str, Any], organs: Sequence[str], folder: Path) -> None:
-    """Write the image and the masks of a row as PNG."""
-    name = f"{row['patient_id']}.png"
-    target = folder / "images" / name
-    save_png(_jsrt_pixels(row["file"]), target)
-    row["file"] = str(target)
-    for number, organ in enumerate(organs):
-        target = folder / "masks" / organ / name
-        save_png((_jsrt_pixels(row["organs"][number]) > 0).astype(np.uint8) * 255, target)
-        row["organs"][number] = str(target)
+def _converted_jsrt(rows: pd.DataFrame, organs: Sequence[str], folder: Path) -> pd.DataFrame:
+    """Write the images that are there, and their masks, as PNG; the rows with the new paths."""
+    records = rows.to_dict("records")
+    there = [row for row in records if pd.notna(row["file"])]
+    for row in progress(there, "converting"):
+        name = f"{row['patient_id']}.png"
+        pixels = _jsrt_pixels(row["file"])
+        row["file"] = str(folder / "images" / name)
+        save_png(pixels, row["file"])
+        for number, organ in enumerate(organs):
+            mask = (_jsrt_pixels(row["organs"][number]) > 0).astype(np.uint8) * 255
+            row["organs"][number] = str(folder / "masks" / organ / name)
+            save_png(mask, row["organs"][number])
+    return pd.DataFrame(records)
 
 
 def _jsrt_pixels(path: str) -> NDArray:

@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 from monai_afire.apps.studies.regions import WINDOW
 from monai_afire.apps.studies.study import NothingToCompareError
 from monai_afire.data.datalist.class_names import class_names
-from monai_afire.data.datalist.loading import DrawnSet
+from monai_afire.data.phantom import PhantomSet
 from monai_afire.transforms.landmark_heatmap import landmark_array, pixels_of_file
 from monai_afire.utils.text import image_name
 
@@ -92,7 +92,7 @@ def read_study_images(
     dataset_dir: str | None = None,
     datalist: str | None = None,
     max_images: int | None = None,
-    phantom: DrawnSet | None = None,
+    phantom: PhantomSet | None = None,
     native: Callable[[dict[str, Any]], Item] | None = None,
 ) -> StudyImages:
     """

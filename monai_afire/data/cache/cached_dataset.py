@@ -24,7 +24,6 @@ def cached_dataset(
     transform: Callable,
     cache: str = "memory",
     cache_dir: str | os.PathLike | None = None,
-    cache_rate: float = 1.0,
     num_workers: int = 2,
     progress: bool = True,
 ) -> Dataset:
@@ -40,7 +39,6 @@ def cached_dataset(
             :class:`DiskCachedDataset`, filled during the first epoch, kept for later runs); "disk16" and "disk8" the
             same in 2 or 1 bytes per pixel instead of 4, rounded to 1/65535 or 1/255; "none".
         cache_dir: folder for the files of "disk".
-        cache_rate: share of the items that "memory" keeps, in [0, 1].
         num_workers: threads that fill the memory.
         progress: show a bar while the memory is filled; in a process group the main rank alone does.
 
@@ -66,9 +64,7 @@ def cached_dataset(
         return Dataset(data, transform)
     if cache == "memory":
         progress = progress and global_rank() == 0
-        return CacheDataset(
-            data, transform, cache_rate=cache_rate, num_workers=num_workers, progress=progress
-        )
+        return CacheDataset(data, transform, num_workers=num_workers, progress=progress)
     if not cache_dir:
         raise ValueError(
             f"the cache {cache!r} needs a folder: give cache_dir, or choose cache='memory' or 'none'"

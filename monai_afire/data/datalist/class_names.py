@@ -7,11 +7,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from monai_afire.data.datalist.datalist_checks import NAMES_HEADERS, DatalistError
-from monai_afire.data.datalist.loading import DrawnSet, read_sections
+from monai_afire.data.datalist.loading import read_sections
 from monai_afire.utils.text import first_few
+
+if TYPE_CHECKING:
+    from monai_afire.data.phantom import PhantomSet
 
 _HEADERS = {
     "label": ("finding_names", "labels"),
@@ -26,7 +29,7 @@ def class_names(
     num_classes: int | None = None,
     key: str = "label",
     weights: str | None = None,
-    phantom: DrawnSet | None = None,
+    phantom: PhantomSet | None = None,
 ) -> list[str]:
     """
     Names of the classes, organs or landmarks of a data set.
@@ -104,7 +107,7 @@ def classes_of_weights(
     dataset_dir: str | None,
     num_classes: int | None,
     key: str,
-    phantom: DrawnSet | None = None,
+    phantom: PhantomSet | None = None,
 ) -> tuple[list[str], list[int]]:
     """Names of the classes in the order of the weights, and the position of each in the list's labels."""
     listed = class_names(datalist, dataset_dir, num_classes, key, phantom=phantom)

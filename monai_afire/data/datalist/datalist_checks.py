@@ -108,23 +108,20 @@ def _unusable(paths: Sequence[str]) -> Iterator[str]:
             yield f"{path} {reason}{spelling and f' ({spelling})'}"
 
 
-def check_finding_names(content: Mapping[str, Any], source: str | os.PathLike) -> None:
+def check_finding_names(
+    names: Any, items: Sequence[Mapping[str, Any]], source: str | os.PathLike
+) -> None:
     """Warn of a name such as "No Finding" among the findings of a list, by which its images count as abnormal."""
-    names = content.get("finding_names")
     names = list(names.values()) if isinstance(names, Mapping) else names
     absent = [name for name in names if is_absence(str(name))] if isinstance(names, list) else []
-    listed = [content[section] for section in SECTIONS if isinstance(content.get(section), list)]
-    # no class, and no "abnormal" of the image's own, which comes first
-    by_findings = any(
-        isinstance(item, Mapping) and "abnormal" not in item and isinstance(item.get("label"), list)
-        for items in listed
-        for item in items
-    )
-    if absent and by_findings:
+    # an "abnormal" of the image's own comes first, and a class may be called normal
+    if absent and any(
+        isinstance(each.get("label"), list) and "abnormal" not in each for each in items
+    ):
         warnings.warn(
             f"{source}: finding_names holds {first_few(map(repr, absent))}, which counts as a finding; leave it out "
             "there and in the labels: without any finding, an image is normal.",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

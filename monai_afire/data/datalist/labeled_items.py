@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from monai_afire.data.datalist.class_names import classes_of_weights
 from monai_afire.data.datalist.datalist_checks import (
@@ -16,9 +16,12 @@ from monai_afire.data.datalist.datalist_checks import (
     require_keys,
 )
 from monai_afire.data.datalist.labels import check_label_table
-from monai_afire.data.datalist.loading import DrawnSet, load_radiograph_datalist, read_sections
+from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
 from monai_afire.data.datalist.subsets import cross_validation_items, few_shots, label_subset
 from monai_afire.utils.garbage_collection import garbage_collection_paused
+
+if TYPE_CHECKING:
+    from monai_afire.data.phantom import PhantomSet
 
 
 @garbage_collection_paused()
@@ -26,7 +29,7 @@ def labeled_items(
     section: str,
     dataset_dir: str | None = None,
     datalist: str | None = None,
-    phantom: DrawnSet | None = None,
+    phantom: PhantomSet | None = None,
     label_fraction: float = 1.0,
     num_shots: int | None = None,
     num_folds: int | None = None,
@@ -50,7 +53,7 @@ def labeled_items(
         section: "training", "validation" or "test".
         dataset_dir: folder of images, which relative names of the datalist start from.
         datalist: JSON file that lists the images by section.
-        phantom: what stands in for images, such as :class:`monai_afire.data.phantom.PhantomSet`.
+        phantom: what stands in for images.
         label_fraction: fraction of the training patients to learn from, see :func:`label_subset`.
         num_shots: number of training items to learn from, see :func:`few_shots`; None for all.
         num_folds: divide all sections of the list anew, see :func:`cross_validation_items`; None for the list's own
@@ -134,7 +137,7 @@ def _all_items(source: Path | None, dataset_dir: str | None, section: str) -> li
     content = read_sections(source)
     items: dict[str, dict[str, Any]] = {}
     for name in [name for name in SECTIONS if content.get(name)] or [section]:
-        found = load_radiograph_datalist(dataset_dir, source, name, leaks="ignore", content=content)
+        found = load_radiograph_datalist(dataset_dir, source, name, leaks="ignore")
         for item in found:
             items.setdefault(str(item["image"]), item)
     return list(items.values())

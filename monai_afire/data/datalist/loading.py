@@ -9,7 +9,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from monai_afire.data.datalist.datalist_checks import (
     PATH_KEYS,
@@ -28,6 +28,9 @@ from monai_afire.transforms.radiograph_files import supported_types
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 
+if TYPE_CHECKING:
+    from monai_afire.data.phantom import PhantomSet
+
 logger = logging.getLogger(__name__)
 
 _ORGANS = ("mask", "organs")  # which may be a dictionary of files by organ
@@ -45,7 +48,6 @@ def load_radiograph_datalist(
     hold_out: bool = False,
     check_files: bool = True,
     leaks: str = "warn",
-    content: dict[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
     """
     Items of one section of a datalist, or of a folder without a datalist, with absolute file names, all checked.
@@ -67,7 +69,6 @@ def load_radiograph_datalist(
         hold_out: take "validation" out of "training", as for a folder, where a datalist has no such section.
         check_files: look whether each file exists.
         leaks: "warn" when patients or images are in two sections of the datalist, "refuse" or "ignore" them.
-        content: of the datalist, if it has been read already.
 
     Returns:
         New dictionaries, one for each item, in the order of the list, or sorted by name for a folder.
@@ -87,8 +88,7 @@ def load_radiograph_datalist(
     if not datalist:
         return _folder_items(dataset_dir, section, validation_fraction, seed)
     source = Path(datalist).expanduser()
-    content = read_sections(source) if content is None else content
-    check_finding_names(content, source)
+    content = read_sections(source)
     divide = hold_out and section in ("training", "validation") and "validation" not in content
     listed = "training" if divide else section
     entries = _section(content, listed, source)
@@ -100,6 +100,7 @@ def load_radiograph_datalist(
         for number, entry in enumerate(entries)
     ]
     require_keys(items, ["image"], listed, source)
+    check_finding_names(content.get("finding_names"), items, source)
     if check_files:
         require_files(items, listed, source)
     if not divide:
@@ -234,21 +235,11 @@ def _in_order(masks: dict[str, Any], organ_names: Any, what: str) -> list[Any]:
     return [masks[name] for name in names]
 
 
-class DrawnSet(Protocol):
-    """A data set that is drawn where there are no images."""
-
-    def datalist(self) -> Path:
-        """Path of its datalist, written if it is not there."""
-
-    def class_names(self, key: str) -> list[str]:
-        """Names of the classes of a key, none where it has none."""
-
-
 def bundle_items(
     section: str,
     dataset_dir: str | os.PathLike | None = None,
     datalist: str | None = None,
-    phantom: DrawnSet | None = None,
+    phantom: PhantomSet | None = None,
     check_files: bool = True,
 ) -> list[dict[str, Any]]:
     """
@@ -261,7 +252,7 @@ def bundle_items(
         section: "training", "validation" or "test".
         dataset_dir: folder of images, searched if there is no datalist; or one image file.
         datalist: JSON file that lists the images by section.
-        phantom: what stands in for images, such as :class:`monai_afire.data.phantom.PhantomSet`.
+        phantom: what stands in for images.
         check_files: False leaves it to the loading to find files that do not exist.
 
     Returns:

@@ -5,11 +5,8 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +30,6 @@ class Cohort:
     num_patients: int
     image_size: Any = 224
     abnormal_fraction: float = 0.5
-    lesion_kinds: tuple[str, ...] = LESION_KINDS
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -42,8 +38,6 @@ class Cohort:
         if not 0.0 <= self.abnormal_fraction <= 1.0:
             share = "a share lies between 0 and 1"
             raise ValueError(f"abnormal_fraction is {self.abnormal_fraction}: {share}.")
-        if unknown := set(self.lesion_kinds) - set(LESION_KINDS):
-            raise ValueError(f"lesion_kinds has {sorted(unknown)}: use kinds of {LESION_KINDS}.")
         check_image_size(self.image_size)
 
     def patient_id(self, index: int) -> str:
@@ -63,10 +57,10 @@ class Cohort:
         )
         if after == before:
             return ()
-        main = self.lesion_kinds[before % len(self.lesion_kinds)]
-        others = [kind for kind in self.lesion_kinds if kind != main]
+        main = LESION_KINDS[before % len(LESION_KINDS)]
+        others = [kind for kind in LESION_KINDS if kind != main]
         rng = np.random.default_rng(self._stream(index, 99))
-        if others and rng.random() < _SECOND_LESION_PROBABILITY:
+        if rng.random() < _SECOND_LESION_PROBABILITY:
             return main, others[int(rng.integers(len(others)))]
         return (main,)
 
@@ -74,18 +68,12 @@ class Cohort:
         """The radiograph of one patient."""
         return draw_chest_phantom(self._stream(index), self.image_size, self.lesions(index))
 
-    def draw_all(self, num_processes: int = 1, progress: bool = True) -> Iterator[ChestPhantom]:
+    def draw_all(self, progress: bool = True) -> Iterator[ChestPhantom]:
         """The radiographs of all patients in order."""
-        bar = partial(
-            tqdm,
+        yield from tqdm(
+            map(self.draw, range(self.num_patients)),
             total=self.num_patients,
             desc=f"drawing {self.section}",
             delay=2.0,
             disable=not progress,
         )
-        if num_processes <= 1:
-            yield from bar(map(self.draw, range(self.num_patients)))
-            return
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(num_processes, mp_context=context) as pool:
-            yield from bar(pool.map(self.draw, range(self.num_patients), chunksize=8))

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from monai.data import Dataset
 from monai.transforms import Transform
-from monai.utils import ensure_tuple
 
 from monai_afire.data.cache.disk_cache import DiskCachedDataset
 from monai_afire.data.phantom.lesions import LESION_KINDS
@@ -47,7 +46,6 @@ class ChestPhantomDataset(Dataset):
         num_patients: number of patients of this section.
         image_size: rows and columns of the radiographs, 32 or more.
         abnormal_fraction: share of patients with lesions; 0 for the pre-training on normal pictures.
-        lesion_kinds: kinds of lesions that occur.
         seed: seed of all sections.
 
     Raises:
@@ -69,11 +67,9 @@ class ChestPhantomDataset(Dataset):
         num_patients: int = 100,
         image_size: int = 224,
         abnormal_fraction: float = 0.5,
-        lesion_kinds: Sequence[str] = LESION_KINDS,
         seed: int = 0,
     ) -> None:
-        kinds = ensure_tuple(lesion_kinds)
-        cohort = Cohort(section, num_patients, image_size, abnormal_fraction, kinds, seed)
+        cohort = Cohort(section, num_patients, image_size, abnormal_fraction, seed)
         numbers = [{"number": number} for number in range(num_patients)]
         drawn = DiskCachedDataset(numbers, _Draw(cohort), root_dir)
         super().__init__(drawn, transform)  # type: ignore[arg-type]  # any data set with a length will do

@@ -30,9 +30,7 @@ def export_phantom(
     num_patients: Mapping[str, int] | None = None,
     image_size: int | Sequence[int] = 224,
     abnormal_fraction: float | Mapping[str, float] = 0.5,
-    lesion_kinds: Sequence[str] = LESION_KINDS,
     seed: int = 0,
-    num_processes: int = 1,
     progress: bool = True,
 ) -> Path:
     """Writes phantom radiographs as 8-bit PNG files with masks and a MONAI datalist in JSON.
@@ -48,9 +46,7 @@ def export_phantom(
         num_patients: number of patients by section, 16, 4 and 8 if None; a section that is not named is left out.
         image_size: rows and columns of the pictures, which are square, with the longer side of two numbers.
         abnormal_fraction: share of patients with lesions, for all sections or by section.
-        lesion_kinds: kinds of lesions that occur.
         seed: seed of all sections.
-        num_processes: processes that draw.
         progress: whether to show progress bars.
 
     Returns:
@@ -79,12 +75,12 @@ def export_phantom(
             if isinstance(abnormal_fraction, Mapping)
             else abnormal_fraction
         )
-        cohorts.append(Cohort(section, number, size, share, ensure_tuple(lesion_kinds), seed))
+        cohorts.append(Cohort(section, number, size, share, seed))
     lists: dict[str, list[dict[str, Any]]] = {}
     for cohort in sorted(cohorts, key=lambda cohort: SECTIONS.index(cohort.section)):
         lists[cohort.section] = [
             _write_patient(folder, cohort.patient_id(index), phantom)
-            for index, phantom in enumerate(cohort.draw_all(num_processes, progress))
+            for index, phantom in enumerate(cohort.draw_all(progress))
         ]
     return _write_list(folder, lists)
 

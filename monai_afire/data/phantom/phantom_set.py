@@ -72,11 +72,7 @@ class PhantomSet:
 
     def _digest(self) -> str:
         """Of what the files follow from."""
-        recipe = {
-            name: value
-            for name, value in self.arguments.items()
-            if name not in ("progress", "num_processes")
-        }
+        recipe = {name: value for name, value in self.arguments.items() if name != "progress"}
         text = json.dumps([PHANTOM_VERSION, recipe], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

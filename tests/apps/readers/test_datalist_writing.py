@@ -167,16 +167,6 @@ def test_root_and_datalist_are_a_natural_pair(root: Path, tmp_path: Path, place:
         assert all(Path(item["image"]).resolve().is_relative_to(root.resolve()) for item in found)
 
 
-def test_another_folder_of_the_same_names_is_not_taken_for_it(
-    tmp_path: Path, build: Callable
-) -> None:
-    """Images beside the list are not used where another folder is asked for."""
-    build()
-    (tmp_path / "elsewhere").mkdir()
-    with pytest.raises(DatalistError, match="elsewhere"):
-        load_radiograph_datalist(tmp_path / "elsewhere", tmp_path / "list.json")
-
-
 def test_absent_images(root: Path, build: Callable) -> None:
     (root / "b.png").unlink()
     (root / "sub" / "d.png").unlink()
@@ -197,12 +187,6 @@ def test_normal_only_keeps_the_sections_of_the_whole_list(root: Path, build: Cal
     for section in ("training", "validation"):
         assert normal[section] == [item for item in whole[section] if item["abnormal"] == 0]
     assert normal["test"] == whole["test"]
-
-
-def test_views_that_are_left_out_are_counted(build: Callable) -> None:
-    content = build(frontal_only=True, val_fraction=0)
-    assert "2 images, 1 of them of unknown view" in content["report"]
-    assert [item["view"] for item in content["training"]] == ["PA", "AP"]
 
 
 def test_the_report_counts_each_section(root: Path, build: Callable) -> None:

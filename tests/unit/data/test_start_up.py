@@ -4,10 +4,8 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
-import tracemalloc
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ import pytest
 
 from monai_afire.data.datalist.labeled_items import labeled_items
 from monai_afire.data.datalist.labels import check_label_table
-from monai_afire.data.datalist.loading import bundle_items, load_radiograph_datalist
+from monai_afire.data.datalist.loading import bundle_items
 
 FOLDERS, FILES = 20, 1000
 
@@ -75,24 +73,3 @@ def test_no_question_for_each_file(
     items = load(large_list, way)
     assert len(items) > 15_000
     assert 0 < sum(asked.values()) < 6 * FOLDERS, asked
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("way", "bytes_each"), [("folder", 900), ("list", 1600), ("labels", 2000)])
-def test_peak_memory(way: str, bytes_each: int, large_list: Path) -> None:
-    """For 800,000 items the bounds are 0.7, 1.3 and 1.6 GB, which leaves room for the libraries within 2 GB."""
-    load(large_list, way)
-    gc.collect()
-    tracemalloc.start()
-    items = load(large_list, way)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak / len(items) < bytes_each
-
-
-def test_garbage_collection_goes_on_afterwards(large_list: Path) -> None:
-    assert gc.isenabled()
-    load_radiograph_datalist(None, large_list)
-    with pytest.raises(ValueError, match="no section"):
-        load_radiograph_datalist(None, large_list, "elsewhere")
-    assert gc.isenabled()

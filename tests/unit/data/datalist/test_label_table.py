@@ -4,14 +4,16 @@
 
 from __future__ import annotations
 
+import json
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from monai_afire.data.datalist.datalist_checks import DatalistError
+from monai_afire.data import DatalistError, load_radiograph_datalist
 from monai_afire.data.datalist.labels import check_label_table
 
 
@@ -57,6 +59,27 @@ def test_a_wrong_label_is_named_with_its_item(label: Any, num_classes: int) -> N
     good = 0 if not isinstance(label, list) else [0] * num_classes
     with pytest.raises(DatalistError, match=r"list: .*item 1 \(1\.png\)"):
         check_label_table(label_items(good, label), num_classes, "test", "list")
+
+
+@pytest.mark.parametrize(
+    ("names", "labels", "is_named"),
+    [
+        (["Effusion", "No Finding"], [[0, 1], [1, 0]], True),
+        ({"0": " Normal ", "1": "Effusion"}, [[0, 1], [1, 0]], True),
+        (["normal", "pneumonia"], [0, 1], False),
+        (["Effusion", "Nodule"], [[0, 1], [1, 0]], False),
+        (None, [[0, 1], [1, 0]], False),
+    ],
+)
+def test_a_finding_that_means_none_is_named(
+    tmp_path: Path, names: Any, labels: list[Any], is_named: bool
+) -> None:
+    path = tmp_path / "list.json"
+    path.write_text(json.dumps({"finding_names": names, "training": label_items(*labels)}))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        load_radiograph_datalist(datalist=path, check_files=False)
+    assert any("finding_names" in str(warning.message) for warning in caught) == is_named
 
 
 def test_lists_and_numbers_are_not_mixed() -> None:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,21 +12,8 @@ from typing import Any
 import pytest
 
 from monai_afire.data import DatalistError, class_names, labeled_items
-from monai_afire.data.datalist.labels import check_label_table
-from monai_afire.data.phantom import LANDMARK_NAMES, LESION_KINDS, ORGAN_NAMES, PhantomSet
 
-PHANTOM: dict[str, Any] = {
-    "num_patients": {"training": 10, "validation": 3, "test": 5},
-    "image_size": 48,
-    "abnormal_fraction": 0.8,
-    "progress": False,
-}
 SECTIONS = ("training", "validation", "test")
-
-
-@pytest.fixture(scope="module")
-def phantom_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(tmp_path_factory.mktemp("phantom"))
 
 
 def write_list(folder: Path, header: dict[str, Any] | None = None, **sections: list[Any]) -> str:
@@ -41,35 +27,23 @@ def write_list(folder: Path, header: dict[str, Any] | None = None, **sections: l
     return str(path)
 
 
-def entries(section: str, count: int, images: int = 1) -> list[dict[str, Any]]:
+def entries(section: str, count: int) -> list[dict[str, Any]]:
     return [
-        {"image": f"{section}{n}.png", "label": n % 2, "patient_id": f"{section}{n // images}"}
+        {"image": f"{section}{n}.png", "label": n % 2, "patient_id": f"{section}{n}"}
         for n in range(count)
     ]
 
 
-# ---- the phantom, end to end
+def test_subsets_are_of_training_alone(tmp_path: Path) -> None:
+    path = write_list(
+        tmp_path,
+        training=entries("t", 10),
+        validation=entries("v", 3),
+        test=entries("e", 5),
+    )
 
-
-def test_phantom_without_choices_is_its_sections(phantom_dir: str) -> None:
-    for section, number in PHANTOM["num_patients"].items():
-        items = labeled_items(
-            section, phantom=PhantomSet(phantom_dir, PHANTOM), required=("label", "organs")
-        )
-        assert [item["index"] for item in items] == list(range(number))
-        assert {item["patient_id"] for item in items} == {
-            f"{section}_{n:05d}" for n in range(number)
-        }
-        for item in items:
-            files = [item["image"], item["lesion_truth"], *item["organs"]]
-            assert len(files) == 2 + len(ORGAN_NAMES)
-            assert all(os.path.isabs(file) and os.path.isfile(file) for file in files)
-        check_label_table(items, 5, "test")
-
-
-def test_subsets_are_of_training_alone(phantom_dir: str) -> None:
     def number(section: str, **choice: Any) -> int:
-        return len(labeled_items(section, phantom=PhantomSet(phantom_dir, PHANTOM), **choice))
+        return len(labeled_items(section, datalist=path, **choice))
 
     assert [number(section, label_fraction=0.3) for section in SECTIONS] == [3, 3, 5]
     assert [number(section, num_shots=2) for section in SECTIONS] == [2, 3, 5]
@@ -160,14 +134,6 @@ def test_impossible_choices_are_refused(tmp_path: Path, choice: dict[str, Any]) 
 # ---- names
 
 
-def test_names_of_the_phantom() -> None:
-    phantom = PhantomSet("folder")
-    assert class_names(phantom=phantom) == list(LESION_KINDS)
-    assert class_names(key="organs", num_classes=5, phantom=phantom) == list(ORGAN_NAMES)
-    assert class_names(key="landmarks", phantom=phantom) == list(LANDMARK_NAMES)
-    assert class_names(key="lesion_truth", num_classes=1, phantom=phantom) == ["lesion_truth 0"]
-
-
 @pytest.mark.parametrize(
     ("header", "number", "expected"),
     [
@@ -192,43 +158,16 @@ def test_names_of_a_list(
 # ---- what is learned under another name
 
 
-def made(folder: Path, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The items, with files of their images."""
-    for item in items:
-        (folder / item["image"]).touch()
-    return items
-
-
-def test_another_label_takes_its_place_and_decides_the_subset(tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", ["finding", "mask"])
+def test_another_label_takes_its_place_and_decides_the_subset(tmp_path: Path, key: str) -> None:
     items = [
-        {"image": f"{n}.png", "label": 0, "finding": int(n == 11), "patient_id": n}
-        for n in range(40)
+        {**entry, "finding": int(n == 11), "label": int(n == 11), "mask": entry["image"]}
+        for n, entry in enumerate(entries("t", 40))
     ]
-    path = write_list(tmp_path, training=made(tmp_path, items))
-    settings: dict[str, Any] = {"datalist": path, "label_key": "finding", "class_names": ["nodule"]}
-    chosen = labeled_items("training", label_fraction=0.05, **settings)
-    assert sorted(item["label"] for item in chosen) == [0, 1], "the one positive is among two of 40"
+    path = write_list(tmp_path, training=items)
+    chosen = labeled_items("training", datalist=path, label_fraction=0.05, label_key=key)
+    assert [item["finding"] for item in chosen].count(1) == 1, "the one positive is among two of 40"
+    assert [item["label"] for item in chosen] == [
+        str(tmp_path / item["mask"]) if key == "mask" else item["finding"] for item in chosen
+    ]
     assert [item["index"] for item in chosen] == [0, 1]
-
-
-def test_masks_are_no_classes(tmp_path: Path) -> None:
-    items = [{"image": f"{n}.png", "mask": f"{n}.png", "label": int(n == 11)} for n in range(40)]
-    path = write_list(tmp_path, training=made(tmp_path, items))
-    plain = labeled_items("training", datalist=path, num_shots=2)
-    masks = labeled_items("training", datalist=path, num_shots=2, label_key="mask")
-    assert [item["image"] for item in masks] == [item["image"] for item in plain]
-    assert all(item["label"].endswith(".png") for item in masks)
-
-
-def test_patient_in_two_sections_is_found_by_the_file_name_and_numbers_are_texts(
-    tmp_path: Path,
-) -> None:
-    path = write_list(tmp_path, training=["00000007_000.png"], test=["00000007_001.png"])
-    with pytest.raises(DatalistError, match=r"00000007 \(training, test\)"):
-        labeled_items("test", datalist=path, required=())
-    one, other = (
-        {"image": name, "patient_id": patient} for name, patient in (("a.png", 7), ("b.png", "7"))
-    )
-    path = write_list(tmp_path, training=[one], test=[other])
-    with pytest.raises(DatalistError, match=r"7 \(training, test\)"):
-        labeled_items("test", datalist=path, required=())
