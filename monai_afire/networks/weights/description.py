@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from monai_afire.networks.definition import definition_of
 
@@ -61,20 +62,14 @@ class Description:
     version: str = ""
     format: int = 1
 
-    def as_data(self) -> dict[str, Any]:
-        """The description as JSON data."""
-        return asdict(self)
 
-
-def from_data(data: Any) -> Description | None:
+def _from_data(data: Any) -> Description | None:
     """The description that a dictionary holds; None where it is none, a ValueError for one of a newer version."""
-    if not isinstance(data, Mapping) or not {"task", "format"} <= set(data):
+    if not isinstance(data, Mapping) or not {"task", "format"} <= data.keys():
         return None
-    unknown = set(data) - {each.name for each in fields(Description)}
-    if unknown or data["format"] != 1:
-        raise ValueError(
-            f"its description has format {data['format']} and unknown entries {sorted(unknown)}: update this package"
-        )
+    known = {each.name for each in fields(Description)}
+    if data["format"] != 1 or not data.keys() <= known:
+        raise ValueError(f"its description is of format {data['format']}: update this package")
     return Description(**data)
 
 
@@ -82,20 +77,20 @@ def from_header(header: Mapping[str, str]) -> Description | None:
     """The description in the header of a safetensors file."""
     try:
         data = json.loads(header.get(HEADER, "null"))
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError):  # of another program
         return None
-    return from_data(data)
+    return _from_data(data)
 
 
 def from_state(state: Any) -> Description | None:
     """What :func:`with_description` has put beside the tensors of a state dict."""
     metadata = getattr(state, "_metadata", None)
     whole = metadata.get("") if isinstance(metadata, Mapping) else None
-    return from_data(whole.get(ENTRY)) if isinstance(whole, Mapping) else None
+    return _from_data(whole.get(ENTRY)) if isinstance(whole, Mapping) else None
 
 
 def describe(
-    network: Any,
+    network: nn.Module,
     task: str | None = None,
     preprocessing: Mapping[str, Any] | None = None,
     class_names: Any = None,
@@ -136,10 +131,10 @@ def describe(
     )
 
 
-def _encoder_in(network: Any) -> Any:
+def _encoder_in(network: nn.Module) -> Any:
     """The first module that knows its images; None without one."""
-    modules = network.modules() if isinstance(network, torch.nn.Module) else ()
-    known = (each for each in modules if hasattr(each, "in_channels") and hasattr(each, "img_size"))
+    parts = network.modules()
+    known = (each for each in parts if hasattr(each, "in_channels") and hasattr(each, "img_size"))
     return next(known, None)
 
 
@@ -164,7 +159,7 @@ def with_description(
     """
     described = OrderedDict(state_dict)
     metadata = dict(getattr(state_dict, "_metadata", {}))
-    data = replace(description, digest=tensor_digest(state_dict)).as_data()
+    data = asdict(replace(description, digest=tensor_digest(state_dict)))
     metadata[""] = {**metadata.get("", {}), ENTRY: data}
     described._metadata = metadata  # type: ignore[attr-defined]
     return described
@@ -174,8 +169,7 @@ def one_for_all(sizes: Any) -> Any:
     """One number in the place of a list, where all axes have the same; other values as they are."""
     if not isinstance(sizes, (list, tuple)):
         return sizes
-    sides = list(sizes)
-    return sides[0] if sides and sides == sides[:1] * len(sides) else sides
+    return sizes[0] if len(set(sizes)) == 1 else list(sizes)
 
 
 def _plain(value: Any) -> Any:
