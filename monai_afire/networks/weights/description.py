@@ -89,20 +89,14 @@ def from_state(state: Any) -> Description | None:
     return _from_data(whole.get(ENTRY)) if isinstance(whole, Mapping) else None
 
 
-def describe(
-    network: nn.Module,
-    task: str | None = None,
-    preprocessing: Mapping[str, Any] | None = None,
-    class_names: Any = None,
-    label_kind: str | None = None,
-    trained_on: str | None = None,
-    settings: Mapping[str, Any] | None = None,
-) -> Description:
+def describe(network: nn.Module, **about: Any) -> Description:
     """
     Describe a network for the file that it is written to.
 
-    Arguments are those of :class:`Description`, with these defaults: the usual task of the network's class; in a
-    ``preprocessing``, the sizes that the network's encoder knows, which adds its "patch_size" to the settings.
+    Args:
+        network: unwrapped.
+        about: arguments of :class:`Description`. The task is that of the network's class unless it is given. A
+            ``preprocessing`` gets the sizes that the network's encoder knows, and the settings its "patch_size".
     """
     from monai_afire import __version__  # the package imports this module
 
@@ -111,24 +105,23 @@ def describe(
         logger.warning(
             f"{type(network).__qualname__} is of another package: its file does not say how to build it"
         )
-    images, others = dict(preprocessing or {}), dict(settings or {})
+    images, settings = dict(about.get("preprocessing") or {}), dict(about.get("settings") or {})
     encoder = _encoder_in(network)
-    if preprocessing is not None and encoder is not None:
+    if about.get("preprocessing") is not None and encoder is not None:
         shape = {"image_size": one_for_all(encoder.img_size), "channels": encoder.in_channels}
         images = {**shape, **images}
-        others = {"patch_size": one_for_all(encoder.patch_size), **others}
-    default = {"channels": 1, "standardize": False}
+        settings = {"patch_size": one_for_all(encoder.patch_size), **settings}
+    images = {"channels": 1, "standardize": False, **images}
     other_task = "encoder" if hasattr(network, "grid_size") else "network"
-    return Description(
-        task=task or TASKS.get(type(network).__name__, other_task),
-        network=definition,
-        preprocessing=_plain({**default, **images}) if "image_size" in images else None,
-        class_names=None if class_names is None else [str(name) for name in class_names],
-        label_kind=label_kind,
-        trained_on=trained_on,
-        settings=_plain(others),
-        version=__version__,
-    )
+    names = about.get("class_names")
+    prepared = {
+        "preprocessing": _plain(images) if "image_size" in images else None,
+        "class_names": None if names is None else [str(name) for name in names],
+        "settings": _plain(settings),
+        "version": __version__,
+    }
+    task = TASKS.get(type(network).__name__, other_task)
+    return Description(**{"task": task, "network": definition, **about, **prepared})
 
 
 def _encoder_in(network: nn.Module) -> Any:

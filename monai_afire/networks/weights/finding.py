@@ -12,21 +12,20 @@ from monai_afire.networks.weights.description import TASKS
 from monai_afire.utils.run_folder import MODEL, RUNS, newest_run, runs_of
 from monai_afire.utils.text import first_few
 
-__all__ = ["ENCODERS", "RELEASED", "find_weights", "released_file"]
+__all__ = ["RELEASED", "find_weights", "released_file"]
 
 RELEASED, DEMO, LATEST = "released", "demo", "latest"
 ENCODER = "encoder"  # the task of what a training starts from
 
-ENCODERS = {
-    RELEASED: "encoder.safetensors",
-    "released_224": "vit_tiny_patch16_224.safetensors",
-    "released_cnn": "efficientnet_lite0_contrast.safetensors",
-}
 _OF_TASKS = {
+    ENCODER: {
+        RELEASED: "encoder.safetensors",
+        "released_224": "vit_tiny_patch16_224.safetensors",
+        "released_cnn": "efficientnet_lite0_contrast.safetensors",
+    },
     TASKS["AnomalyDetector"]: {RELEASED: "detector.safetensors"},
     TASKS["TransferClassifier"]: {RELEASED: "nih_findings.pt"},
     TASKS["UPerNet"]: {RELEASED: "lungs_and_heart.pt"},
-    ENCODER: ENCODERS,
 }
 
 
