@@ -224,7 +224,7 @@ class Training:
             raise FileNotFoundError(
                 f"there is no {path} to resume: it is written after the first epoch"
             )
-        state = read_own(path, "start anew in another folder")
+        state = read_own(path)
         if state["training"]["images"] != self.images:
             raise ValueError(
                 f"{path} is of other training images or classes: resume with its own, or start anew in another folder"

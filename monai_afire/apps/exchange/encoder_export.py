@@ -18,7 +18,7 @@ from torch import nn
 from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.weights.checkpoint_files import write_safetensors
 from monai_afire.networks.weights.description import describe, one_for_all
-from monai_afire.networks.weights.formats import EMBEDDING, POSITIONS
+from monai_afire.networks.weights.tensor_names import EMBEDDING, POSITIONS
 from monai_afire.networks.weights.weight_loading import check_branch, encoders_of
 
 __all__ = ["export_encoder"]

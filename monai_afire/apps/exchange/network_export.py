@@ -9,6 +9,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def export_network(
         raise ValueError(f"expected a path that ends in {' or '.join(_WRITERS)}, got {path}")
     stored = dict(metadata or {})
     if model_file is not None:
-        stored[HEADER] = model_file.description.as_data()
+        stored[HEADER] = asdict(model_file.description)
     texts = {name: json.dumps(json_safe(value)) for name, value in stored.items()}
     # the oneDNN and TF32 products of training would differ from any other runtime's
     with full_matmul_precision(), torch.no_grad():

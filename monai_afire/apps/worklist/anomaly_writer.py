@@ -114,7 +114,7 @@ class AnomalyWriter(ResultTables):
         self.worklist = None
         self.without_study: dict[str, str] = {}  # file -> reason
         described = self.model_file is not None and "sr" in self.saved
-        self.model = self.model_file.identity if described else UNDESCRIBED  # type: ignore[union-attr]
+        self.model = self.model_file.description if described else UNDESCRIBED  # type: ignore[union-attr]
         self.low, self.high = self.detector.heat_range.tolist()
         self.reference: NormalImages | DetectorNormals = DetectorNormals(self.detector)
         if self.normals is not None:

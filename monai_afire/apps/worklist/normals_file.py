@@ -60,7 +60,7 @@ def load_normals(
         OtherDetectorError: for scores of another detector.
         ValueError: for another file, or one that is too small for the level.
     """
-    tensors, metadata = read_safetensors(path, _REMEDY)
+    tensors, metadata = read_safetensors(path)
     found = from_header(metadata)
     if found is None or found.task != _TASK:
         raise ValueError(f"{path} is for another purpose, it holds no normal images: {_REMEDY}")

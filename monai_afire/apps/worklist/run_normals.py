@@ -101,7 +101,7 @@ class RunNormals:
 
     @property
     def _digest(self) -> str:
-        return str(self.model_file.identity.digest)
+        return str(self.model_file.description.digest)
 
     def _shipped(self) -> NormalImages | None:
         if not self.shipped or not Path(self.shipped).is_file():

@@ -10,7 +10,7 @@ import os
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from monai_afire.networks.weights.description import (
     tensor_digest,
 )
 from monai_afire.utils.files import atomic_path, is_safetensors
+from monai_afire.utils.text import first_line
 
 __all__ = [
     "Checkpoint",
@@ -40,7 +41,7 @@ __all__ = [
     "write_safetensors",
 ]
 
-_COPY_AGAIN = "copy or download it again"
+_REMEDY = "copy or download it again, or let its run write it anew"
 _WRAPPERS = {"module", "_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}
 
 
@@ -61,14 +62,14 @@ class Checkpoint(NamedTuple):
 
 def read_checkpoint(weights: str | os.PathLike | Mapping[str, Any]) -> Checkpoint:
     """The tensors of a PyTorch or safetensors file, or of a (nested) state dict that is in memory."""
-    header: dict[str, str] = {}
     name = "the given state dict" if isinstance(weights, Mapping) else str(weights)
-    if isinstance(weights, Mapping):
-        content: Any = weights
-    elif Path(weights).suffix == ".safetensors" or is_safetensors(weights):
-        content, header = read_safetensors(weights)
-    else:
-        content = read_pickle(weights)
+    content: Any = weights
+    header: dict[str, str] = {}
+    if not isinstance(weights, Mapping):
+        if Path(weights).suffix == ".safetensors" or is_safetensors(weights):
+            content, header = read_safetensors(weights)
+        else:
+            content = read_pickle(weights)
     tensors = dict(_flat_tensors(content))
     if not tensors:
         raise ValueError(
@@ -81,15 +82,11 @@ def read_checkpoint(weights: str | os.PathLike | Mapping[str, Any]) -> Checkpoin
 
 def _flat_tensors(content: Any, prefix: str = "") -> Iterator[tuple[str, torch.Tensor]]:
     """Dotted path and tensor of all floating-point tensors of nested mappings, without the names of wrappers."""
-    if not isinstance(content, Mapping):
-        return
-    for key, value in content.items():
+    for key, value in content.items() if isinstance(content, Mapping) else ():
         path = f"{prefix}{key}"
         if isinstance(value, torch.Tensor) and value.is_floating_point():
-            yield (
-                ".".join(part for part in path.split(".") if part not in _WRAPPERS),
-                value.detach(),
-            )
+            parts = [part for part in path.split(".") if part not in _WRAPPERS]
+            yield ".".join(parts), value.detach()
         else:
             yield from _flat_tensors(value, f"{path}.")
 
@@ -99,9 +96,7 @@ def network_state(content: Any, name: str | os.PathLike) -> Any:
     if isinstance(content, Mapping) and isinstance(content.get("network"), Mapping):
         content = content["network"]
     if not isinstance(content, Mapping):
-        raise ValueError(
-            f"{name} holds a {type(content).__name__} instead of a network's state dict"
-        )
+        raise ValueError(f"{name} holds a {type(content).__name__} instead of a state dict")
     return content
 
 
@@ -110,12 +105,10 @@ def read_description(path: str | os.PathLike) -> Description | None:
     try:
         if is_safetensors(path):
             with safe_open(path, framework="pt") as file:
-                header, state = file.metadata() or {}, None
-        else:
-            header, state = {}, network_state(read_pickle(path, mmap=True), path)
+                return from_header(file.metadata() or {})
+        return from_state(network_state(read_pickle(path, mmap=True), path))
     except (OSError, ValueError, SafetensorError):  # who reads the tensors hears how it is damaged
         return None
-    return from_header(header) or from_state(state)
 
 
 class _LeftOut:
@@ -137,13 +130,12 @@ _HARMLESS: list[Any] = [
 ]
 
 
-def read_pickle(path: str | os.PathLike, remedy: str = _COPY_AGAIN, mmap: bool = False) -> Any:
+def read_pickle(path: str | os.PathLike, mmap: bool = False) -> Any:
     """
     Read a file of ``torch.save``, tensors on the CPU; a ValueError for one that is damaged or could run code.
 
     Args:
         path: the file.
-        remedy: what to do about a file that cannot be read, for the message.
         mmap: leave the tensors on the disk until they are needed.
     """
     try:
@@ -154,13 +146,12 @@ def read_pickle(path: str | os.PathLike, remedy: str = _COPY_AGAIN, mmap: bool =
             raise ValueError(
                 f"{path} is refused, since it could run code ({', '.join(names)}): save its state dict alone"
             ) from None
-        reason = (str(error).strip() or "no archive of tensors").split("\n")[0][:200]
         raise ValueError(
-            f"{path} is not a readable PyTorch checkpoint ({reason}): {remedy}"
+            f"{path} is not a readable PyTorch checkpoint ({first_line(error)}): {_REMEDY}"
         ) from error
 
 
-def read_own(path: str | os.PathLike, remedy: str) -> Any:
+def read_own(path: str | os.PathLike) -> Any:
     """
     Read a file that a run of this package has written, as :func:`read_pickle`, if it is as it was written.
 
@@ -172,26 +163,22 @@ def read_own(path: str | os.PathLike, remedy: str) -> Any:
     except Exception as error:  # damage fails in a dozen ways
         damaged = str(error)
     if damaged is not None:
-        raise ValueError(f"{path} is damaged ({damaged}): {remedy}")
-    return read_pickle(path, remedy)
+        raise ValueError(f"{path} is damaged ({damaged}): {_REMEDY}")
+    return read_pickle(path)
 
 
-def write_pickle(content: Any, path: Path, remedy: str = "") -> None:
+def write_pickle(content: Any, path: Path, remedy: str = "start again") -> None:
     """Write a file by ``torch.save``, complete or not at all; an OSError names the remedy for a disk that is full."""
     try:
         with atomic_path(path) as temporary:
             torch.save(content, temporary)
     except (OSError, RuntimeError) as error:  # torch's writer raises a RuntimeError on a full disk
-        reason = getattr(error, "strerror", None) or error
-        kept = "the last complete one stays" if path.is_file() else "there was none before"
         raise OSError(
-            f"cannot write {path}: {reason}; {kept}. Free space, then {remedy or 'start again'}"
+            f"cannot write {path} ({first_line(error)}), what was there stays: free space, then {remedy}"
         ) from error
 
 
-def read_safetensors(
-    path: str | os.PathLike, remedy: str = _COPY_AGAIN
-) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+def read_safetensors(path: str | os.PathLike) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """The tensors of a safetensors file, on the CPU, and its header; a ValueError for a damaged one."""
     try:
         with safe_open(path, framework="pt") as file:
@@ -200,9 +187,9 @@ def read_safetensors(
             header = file.metadata() or {}
     except SafetensorError as error:
         raise ValueError(
-            f"{path} is not a readable safetensors file, or not a complete one ({error}): {remedy}"
+            f"{path} is not a complete safetensors file ({error}): {_REMEDY}"
         ) from error
-    check_digest(from_header(header), tensors, path, remedy)
+    check_digest(from_header(header), tensors, path)
     return tensors, header
 
 
@@ -222,18 +209,15 @@ def write_safetensors(
         notes: further entries of the header.
     """
     described = replace(description, digest=tensor_digest(tensors))
-    header = {**(notes or {}), HEADER: json.dumps(described.as_data())}
+    header = {**(notes or {}), HEADER: json.dumps(asdict(described))}
     with atomic_path(Path(path)) as temporary:
         save_file(dict(tensors), temporary, metadata=header)
     return Path(path)
 
 
 def check_digest(
-    description: Description | None,
-    tensors: Mapping[str, torch.Tensor],
-    path: str | os.PathLike,
-    remedy: str,
+    description: Description | None, tensors: Mapping[str, torch.Tensor], path: str | os.PathLike
 ) -> None:
     """Refuse tensors that are not those that were described."""
     if description is not None and description.digest not in (None, tensor_digest(tensors)):
-        raise ValueError(f"{path} is damaged, the digest of its tensors does not match: {remedy}")
+        raise ValueError(f"{path} is damaged, the digest of its tensors does not match: {_REMEDY}")

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from monai_afire.networks.definition import definition_of
 
@@ -61,20 +62,14 @@ class Description:
     version: str = ""
     format: int = 1
 
-    def as_data(self) -> dict[str, Any]:
-        """The description as JSON data."""
-        return asdict(self)
 
-
-def from_data(data: Any) -> Description | None:
+def _from_data(data: Any) -> Description | None:
     """The description that a dictionary holds; None where it is none, a ValueError for one of a newer version."""
-    if not isinstance(data, Mapping) or not {"task", "format"} <= set(data):
+    if not isinstance(data, Mapping) or not {"task", "format"} <= data.keys():
         return None
-    unknown = set(data) - {each.name for each in fields(Description)}
-    if unknown or data["format"] != 1:
-        raise ValueError(
-            f"its description has format {data['format']} and unknown entries {sorted(unknown)}: update this package"
-        )
+    known = {each.name for each in fields(Description)}
+    if data["format"] != 1 or not data.keys() <= known:
+        raise ValueError(f"its description is of format {data['format']}: update this package")
     return Description(**data)
 
 
@@ -82,32 +77,26 @@ def from_header(header: Mapping[str, str]) -> Description | None:
     """The description in the header of a safetensors file."""
     try:
         data = json.loads(header.get(HEADER, "null"))
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError):  # of another program
         return None
-    return from_data(data)
+    return _from_data(data)
 
 
 def from_state(state: Any) -> Description | None:
     """What :func:`with_description` has put beside the tensors of a state dict."""
     metadata = getattr(state, "_metadata", None)
     whole = metadata.get("") if isinstance(metadata, Mapping) else None
-    return from_data(whole.get(ENTRY)) if isinstance(whole, Mapping) else None
+    return _from_data(whole.get(ENTRY)) if isinstance(whole, Mapping) else None
 
 
-def describe(
-    network: Any,
-    task: str | None = None,
-    preprocessing: Mapping[str, Any] | None = None,
-    class_names: Any = None,
-    label_kind: str | None = None,
-    trained_on: str | None = None,
-    settings: Mapping[str, Any] | None = None,
-) -> Description:
+def describe(network: nn.Module, **about: Any) -> Description:
     """
     Describe a network for the file that it is written to.
 
-    Arguments are those of :class:`Description`, with these defaults: the usual task of the network's class; in a
-    ``preprocessing``, the sizes that the network's encoder knows, which adds its "patch_size" to the settings.
+    Args:
+        network: unwrapped.
+        about: arguments of :class:`Description`. The task is that of the network's class unless it is given. A
+            ``preprocessing`` gets the sizes that the network's encoder knows, and the settings its "patch_size".
     """
     from monai_afire import __version__  # the package imports this module
 
@@ -116,30 +105,29 @@ def describe(
         logger.warning(
             f"{type(network).__qualname__} is of another package: its file does not say how to build it"
         )
-    images, others = dict(preprocessing or {}), dict(settings or {})
+    images, settings = dict(about.get("preprocessing") or {}), dict(about.get("settings") or {})
     encoder = _encoder_in(network)
-    if preprocessing is not None and encoder is not None:
+    if about.get("preprocessing") is not None and encoder is not None:
         shape = {"image_size": one_for_all(encoder.img_size), "channels": encoder.in_channels}
         images = {**shape, **images}
-        others = {"patch_size": one_for_all(encoder.patch_size), **others}
-    default = {"channels": 1, "standardize": False}
+        settings = {"patch_size": one_for_all(encoder.patch_size), **settings}
+    images = {"channels": 1, "standardize": False, **images}
     other_task = "encoder" if hasattr(network, "grid_size") else "network"
-    return Description(
-        task=task or TASKS.get(type(network).__name__, other_task),
-        network=definition,
-        preprocessing=_plain({**default, **images}) if "image_size" in images else None,
-        class_names=None if class_names is None else [str(name) for name in class_names],
-        label_kind=label_kind,
-        trained_on=trained_on,
-        settings=_plain(others),
-        version=__version__,
-    )
+    names = about.get("class_names")
+    prepared = {
+        "preprocessing": _plain(images) if "image_size" in images else None,
+        "class_names": None if names is None else [str(name) for name in names],
+        "settings": _plain(settings),
+        "version": __version__,
+    }
+    task = TASKS.get(type(network).__name__, other_task)
+    return Description(**{"task": task, "network": definition, **about, **prepared})
 
 
-def _encoder_in(network: Any) -> Any:
+def _encoder_in(network: nn.Module) -> Any:
     """The first module that knows its images; None without one."""
-    modules = network.modules() if isinstance(network, torch.nn.Module) else ()
-    known = (each for each in modules if hasattr(each, "in_channels") and hasattr(each, "img_size"))
+    parts = network.modules()
+    known = (each for each in parts if hasattr(each, "in_channels") and hasattr(each, "img_size"))
     return next(known, None)
 
 
@@ -164,7 +152,7 @@ def with_description(
     """
     described = OrderedDict(state_dict)
     metadata = dict(getattr(state_dict, "_metadata", {}))
-    data = replace(description, digest=tensor_digest(state_dict)).as_data()
+    data = asdict(replace(description, digest=tensor_digest(state_dict)))
     metadata[""] = {**metadata.get("", {}), ENTRY: data}
     described._metadata = metadata  # type: ignore[attr-defined]
     return described
@@ -174,8 +162,7 @@ def one_for_all(sizes: Any) -> Any:
     """One number in the place of a list, where all axes have the same; other values as they are."""
     if not isinstance(sizes, (list, tuple)):
         return sizes
-    sides = list(sizes)
-    return sides[0] if sides and sides == sides[:1] * len(sides) else sides
+    return sizes[0] if len(set(sizes)) == 1 else list(sizes)
 
 
 def _plain(value: Any) -> Any:

@@ -5,28 +5,27 @@
 from __future__ import annotations
 
 import os
-from difflib import get_close_matches
 from pathlib import Path
 
 from monai_afire.networks.weights.checkpoint_files import read_description
 from monai_afire.networks.weights.description import TASKS
 from monai_afire.utils.run_folder import MODEL, RUNS, newest_run, runs_of
+from monai_afire.utils.text import first_few
 
-__all__ = ["ENCODERS", "RELEASED", "find_weights", "released_file"]
+__all__ = ["RELEASED", "find_weights", "released_file"]
 
 RELEASED, DEMO, LATEST = "released", "demo", "latest"
 ENCODER = "encoder"  # the task of what a training starts from
 
-ENCODERS = {
-    RELEASED: "encoder.safetensors",
-    "released_224": "vit_tiny_patch16_224.safetensors",
-    "released_cnn": "efficientnet_lite0_contrast.safetensors",
-}
 _OF_TASKS = {
+    ENCODER: {
+        RELEASED: "encoder.safetensors",
+        "released_224": "vit_tiny_patch16_224.safetensors",
+        "released_cnn": "efficientnet_lite0_contrast.safetensors",
+    },
     TASKS["AnomalyDetector"]: {RELEASED: "detector.safetensors"},
     TASKS["TransferClassifier"]: {RELEASED: "nih_findings.pt"},
     TASKS["UPerNet"]: {RELEASED: "lungs_and_heart.pt"},
-    ENCODER: ENCODERS,
 }
 
 
@@ -65,53 +64,47 @@ def find_weights(
     if word == DEMO and bundle is not None:
         return str(bundle / MODEL)
     if word == LATEST:
-        runs = runs_of(bundle) if bundle is not None and task != ENCODER else Path(RUNS)
-        return str(_newest(runs, task) / MODEL)
+        return str(_newest(bundle if task != ENCODER else None, task) / MODEL)
     own = [] if bundle is None else [runs_of(bundle) / word]
     for path in (Path(word).expanduser(), *own, Path(RUNS, word), *Path(RUNS).glob(f"*/{word}")):
         if path.is_file():
             return str(path)
         if (path / MODEL).is_file():
             return str(path / MODEL)
-    raise FileNotFoundError(_nothing_found(word, [*released, *([DEMO] if bundle else []), LATEST]))
+    words = [*released, *([DEMO] if bundle else []), LATEST]
+    runs = sorted(
+        path.parents[1].relative_to(RUNS).as_posix() for path in Path(RUNS).glob(f"*/*/{MODEL}")
+    )
+    raise FileNotFoundError(
+        f"no weights {word!r}: give {', '.join(words)}, a run ({first_few(runs) or 'there is none'}), its folder, or "
+        "a file"
+    )
 
 
 def released_file(name: str, bundle: Path | None = None) -> Path:
     """A file of the folders of released weights: of a bundle, of the package, or of the clone that it is in."""
     package = Path(__file__).resolve().parents[2]
-    folders = [] if bundle is None else [bundle / "released"]
+    own = [] if bundle is None else [bundle / "released" / name]
     for root in (package, package.parent):
-        folders += root.glob("bundles/*/released")
-    for path in (folder / name for folder in folders):
+        own += root.glob(f"bundles/*/released/{name}")
+    for path in own:
         if path.is_file():
             return path
     raise FileNotFoundError(f"there is no released/{name}: install the package with its bundles")
 
 
-def _newest(runs: Path, task: str) -> Path:
-    """The newest run with weights for a task, below a folder of runs or the folder of all of them."""
+def _newest(bundle: Path | None, task: str) -> Path:
+    """The newest run with weights for a task, of a bundle or of all."""
 
-    def is_wanted(folder: Path) -> bool:
-        description = read_description(folder / MODEL)
+    def is_wanted(run: Path) -> bool:
+        description = read_description(run / MODEL)
         found = "" if description is None else description.task
         return task == found or (task == ENCODER and found.startswith("pre-trained"))
 
-    parents = runs.glob("*/") if runs == Path(RUNS) else [runs]
-    newest = [run for parent in parents if (run := newest_run(parent, is_wanted)) is not None]
+    folders = Path(RUNS).glob("*/") if bundle is None else [runs_of(bundle)]
+    newest = [run for each in folders if (run := newest_run(each, is_wanted)) is not None]
     if not newest:
         raise FileNotFoundError(
-            f"no run in {runs.absolute()} has weights of a network for this task: {task}"
+            f"no run in {Path(RUNS).absolute()} has weights of a network for this task: {task}"
         )
     return max(newest, key=lambda folder: folder.stat().st_mtime)
-
-
-def _nothing_found(word: str, words: list[str]) -> str:
-    runs = sorted(
-        path.parents[1].relative_to(RUNS).as_posix() for path in Path(RUNS).glob(f"*/*/{MODEL}")
-    )
-    close = get_close_matches(word, [*words, *runs, *(run.split("/")[1] for run in runs)], n=1)
-    meant = f"; did you mean {close[0]!r}?" if close else ""
-    there = f" ({', '.join(runs[-5:])})" if runs else ""
-    return (
-        f"no weights {word!r}: give {', '.join(words)}, a run{there}, its folder, or a file{meant}"
-    )

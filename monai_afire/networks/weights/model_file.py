@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from monai_afire.networks.weights.description import (
     Description,
     describe,
     from_state,
-    tensor_digest,
     with_description,
 )
 from monai_afire.networks.weights.weight_loading import load_encoder_weights
@@ -36,9 +35,6 @@ from monai_afire.utils.files import is_safetensors, joined_path
 
 __all__ = ["ModelFile", "save_network", "saved_network"]
 
-_COPY_AGAIN = (
-    "copy the file again, or let the run write it again from checkpoint.pt (--resume True)"
-)
 _OWN_NAMES = ("patch_embedding.", "layers.")  # of encoders
 
 
@@ -68,6 +64,7 @@ def save_network(
     return file
 
 
+@dataclass
 class ModelFile:
     """
     A network's file of this package: what it says about the network, and the network itself.
@@ -77,7 +74,7 @@ class ModelFile:
     Args:
         path: the file: ``model.pt`` or ``checkpoint.pt`` of a run, or a safetensors file.
         task: what the network must be for, or None for anything.
-        hint: what to do if there is no such file, or if its network is for another task, for the message.
+        hint: what to do if its network is for another task, for the message.
 
     Raises:
         FileNotFoundError: at first use, when there is no such file.
@@ -95,33 +92,24 @@ class ModelFile:
         (['Nodule'], 32, 'TransferClassifier')
     """
 
-    def __init__(self, path: str | os.PathLike, task: str | None = None, hint: str = "") -> None:
-        self.path = path
-        self.task = task
-        self.hint = hint
+    path: str | os.PathLike
+    task: str | None = None
+    hint: str = "use another file"
 
     @cached_property
     def description(self) -> Description:
         """What the file says about its network."""
-        path = self._existing_file()
-        # where there is none, the reading of the tensors says whether the file is damaged
-        description = read_description(path) or from_state(self.state_dict)
+        # where there is none, the reading of the tensors says whether the file is missing or damaged
+        description = read_description(self.path) or from_state(self.state_dict)
         if description is None:
             raise ValueError(
-                f"{path} does not say how to build its network: build it, and load ModelFile(path).state_dict"
+                f"{self.path} does not say how to build its network: build it, and load ModelFile(path).state_dict"
             )
         if self.task not in (None, description.task):
             raise ValueError(
-                f"{path} is for another task, {description.task} instead of {self.task}: "
-                f"{self.hint or 'use another file'}"
+                f"{self.path} is for another task, {description.task} instead of {self.task}: {self.hint}"
             )
         return description
-
-    @property
-    def identity(self) -> Description:
-        """The description, with a digest of the tensors also where it has none."""
-        digest = self.description.digest or tensor_digest(self.state_dict)
-        return replace(self.description, digest=digest)
 
     @property
     def preprocessing(self) -> dict[str, Any]:
@@ -138,18 +126,16 @@ class ModelFile:
     @property
     def channels(self) -> int:
         """Channels of the images."""
-        return self.preprocessing.get("channels", 1)
+        return self.preprocessing["channels"]
 
     @property
     def standardize(self) -> bool:
         """Whether the contrast is standardized."""
-        return self.preprocessing.get("standardize", False)
+        return self.preprocessing["standardize"]
 
     @property
-    def class_names(self) -> list[str]:
+    def class_names(self) -> list[str] | None:
         """Names of the outputs in their order."""
-        if self.description.class_names is None:
-            raise ValueError(f"{self.path} has no class names")
         return self.description.class_names
 
     @property
@@ -165,20 +151,11 @@ class ModelFile:
     @cached_property
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The network's tensors on the CPU; their digest is verified where the file has one."""
-        path = self._existing_file()
-        if is_safetensors(path):
-            return read_safetensors(path, _COPY_AGAIN)[0]
-        state = network_state(read_own(path, _COPY_AGAIN), path)
-        check_digest(from_state(state), state, path, _COPY_AGAIN)
+        if is_safetensors(self.path):
+            return read_safetensors(self.path)[0]
+        state = network_state(read_own(self.path), self.path)
+        check_digest(from_state(state), state, self.path)
         return state
-
-    def _existing_file(self) -> Path:
-        path = Path(self.path)
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"there are no weights {path} (in {Path.cwd()}): {self.hint or 'check the path'}"
-            )
-        return path
 
     def build(self, **replaced: Any) -> Any:
         """
@@ -203,17 +180,14 @@ class ModelFile:
         is_encoder = self.description.task == "encoder"
         if is_encoder and not any(each.startswith(_OWN_NAMES) for each in self.state_dict):
             load_encoder_weights(network, self.path, strict=True)  # translates a library's names
-        else:
-            self._load_into(network)
-        return network.eval()
-
-    def _load_into(self, network: nn.Module) -> None:
+            return network.eval()
         try:
             network.load_state_dict(_with_teacher(self.state_dict, network))
         except RuntimeError as error:
             raise RuntimeError(
                 f"{self.path} does not fit the network that it describes. {str(error)[:500]}"
             ) from error
+        return network.eval()
 
     def build_encoder(self) -> Any:
         """The network's encoder alone, with random weights; a ValueError where the file describes none."""
@@ -246,6 +220,6 @@ def _with_teacher(state: dict[str, torch.Tensor], network: nn.Module) -> dict[st
     return state | {name: state[each] for name, each in students.items() if each in state}
 
 
-def saved_network(file: ModelFile, **replaced: Any) -> nn.Module:
+def saved_network(file: ModelFile) -> nn.Module:
     """The network that a file describes, with its weights, for configs: :meth:`ModelFile.build`."""
-    return file.build(**replaced)
+    return file.build()

@@ -142,14 +142,15 @@ def starting_encoder(
         ValueError: when the encoder is impossible, has no such argument, or the weights do not fit it.
     """
     path = find_weights(weights)
-    description = read_description(path) if path else None
-    definition = encoder_definition(description.network) if description else None
+    definition = _encoder_of(path)
     given = {name: value for name, value in of_vit.items() if value not in (None, False)}
     chosen = encoder or (None if path else otherwise)
-    names = (None, VIT) if definition and definition["class"] == ViTEncoder.__name__ else (None,)
-    if definition is not None and chosen in names:
+    is_vit = definition is not None and definition["class"] == ViTEncoder.__name__
+    if definition is not None and (chosen is None or (chosen == VIT and is_vit)):
         sides = {"in_channels": channels, "img_size": image_size, "patch_size": patch_size}
-        built = build_network(definition, str(path), **_other(sides, definition), **given)
+        sides = {name: side for name, side in sides.items() if side is not None}
+        known = {name: side for name, side in sides.items() if name in definition["arguments"]}
+        built = build_network(definition, str(path), **known, **given)
     else:
         if given and chosen not in (None, VIT):
             raise ValueError(
@@ -164,14 +165,10 @@ def starting_encoder(
     return built
 
 
-def _other(sides: dict[str, Any], definition: dict[str, Any]) -> dict[str, Any]:
-    """Sizes that differ from those of a definition, of those that the class takes."""
-    trained = definition["arguments"]
-    return {
-        name: size
-        for name, size in sides.items()
-        if name in trained and size is not None and one_for_all(size) != one_for_all(trained[name])
-    }
+def _encoder_of(path: str | None) -> dict[str, Any] | None:
+    """The definition of the encoder in a file; None where it has none."""
+    description = read_description(path) if path else None
+    return encoder_definition(description.network) if description else None
 
 
 def described(path: str | os.PathLike | None, name: str, default: Any) -> Any:
@@ -187,7 +184,7 @@ def described(path: str | os.PathLike | None, name: str, default: Any) -> Any:
         The value; one number where all axes have the same.
     """
     file = find_weights(path)
-    description = None if file is None else read_description(file)
+    description = read_description(file) if file else None
     if description is None:
         return default
     arguments = (encoder_definition(description.network) or {"arguments": {}})["arguments"]

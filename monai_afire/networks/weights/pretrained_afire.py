@@ -15,13 +15,12 @@ from monai_afire.networks.weights.model_file import ModelFile, check_same
 __all__ = ["pretrained_afire"]
 
 
-def pretrained_afire(path: str | os.PathLike | None, hint: str = "", **arguments: Any) -> AFiRe:
+def pretrained_afire(path: str | os.PathLike | None, **arguments: Any) -> AFiRe:
     """
     An AFiRe network to go on training: that of a file, or a new one around an encoder.
 
     Args:
         path: the file; empty, or of another network, for a new one.
-        hint: what to do if there is no such file, for the message.
         arguments: of ``AFiRe``. With a file, only the temperature of the teacher counts; the others are the file's,
             and an ``encoder`` says the sizes of the images and patches.
 
@@ -42,7 +41,7 @@ def pretrained_afire(path: str | os.PathLike | None, hint: str = "", **arguments
     if not path or (description is not None and description.task != TASKS["AFiRe"]):
         return AFiRe(**arguments)
     kept = {name: arguments[name] for name in {"teacher_temperature"} & arguments.keys()}
-    network = ModelFile(path, TASKS["AFiRe"], hint).build(contrast=True, restore=True, **kept)
+    network = ModelFile(path, TASKS["AFiRe"]).build(contrast=True, restore=True, **kept)
     if encoder := arguments.get("encoder"):  # unlike an encoder, a whole network has one size
         for option, name in (("image_size", "img_size"), ("patch_size", "patch_size")):
             given, trained = (getattr(each, name) for each in (encoder, network.encoder))

@@ -18,13 +18,13 @@ class LoadReport:
 
     Attributes:
         file: where the weights came from.
-        layout: whose key names the checkpoint has, e.g. "timm".
+        layout: whose key names the checkpoint has: "timm", or the class of the network.
         prefix: what precedes these names in the checkpoint, e.g. "teacher.backbone.".
         loaded: the encoder's keys that were overwritten.
         missing: the encoder's keys that the checkpoint does not have; they keep their values.
         unexpected: the checkpoint's keys (without prefix) that mean nothing to the encoder.
         resized: the loaded keys that were resampled or had other channels, with both sizes.
-        dropped: the checkpoint's keys that are left out on purpose: class token, heads, decoders, other branches.
+        dropped: the checkpoint's keys that are left out on purpose: class token, heads, decoders.
         notes: assumptions and conversions that are worth knowing.
     """
 

@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -16,55 +17,48 @@ from monai_afire.networks.blocks.position_embedding import (
     resize_position_embedding,
 )
 from monai_afire.networks.nets.encoders.adapted_encoder import IMAGENET_MEAN, IMAGENET_STD
-from monai_afire.networks.weights.formats import EMBEDDING, POSITIONS, Tensors
+from monai_afire.networks.nets.encoders.swin_encoder import SwinEncoder
+from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.weights.report import LoadReport
+from monai_afire.networks.weights.tensor_names import EMBEDDING, POSITIONS, TIMM, Tensors
 
-__all__ = ["Source", "convert_channels", "fit_swin", "fit_vit", "resize_patch_kernel"]
+__all__ = ["convert_channels", "fit_swin", "fit_vit", "resize_patch_kernel"]
+
+Normalization = tuple[Any, Any]  # mean and standard deviation, one value or one per channel
 
 _TABLE = "attn.relative_position_bias_table"
-# heads of the published models by width; the number is not in a state dict
-_PUBLISHED_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16}
+_REGISTERS = r"reg_token$|register_tokens$"
+_CLASS_TOKENS = r"(cls|dist)_token$"
 
 
-class Source(NamedTuple):
+def fit_vit(
+    tensors: Tensors,
+    encoder: ViTEncoder,
+    normalization: Normalization | None,
+    grid: tuple[int, ...] | None,
+    report: LoadReport,
+) -> None:
     """
-    What is known of the network that the weights come from.
+    Bring patch and position embedding into the shapes of an encoder, in place; the rest stays as it is.
 
-    Attributes:
-        is_timm: whether it has timm's names; its images of three channels are normalized as ImageNet's.
-        normalization: mean and standard deviation of its images; None to go by the format.
-        grid: patches along each axis of its images; None to infer it from the position embedding.
-        num_heads: attention heads; None where the file does not say.
-        prefix_tokens: how many tokens (class, register) may precede the patches in the position embedding.
-        register_tokens: how many of them are registers, which may have no positions while the others have.
+    Args:
+        tensors: of the source, by the encoder's names.
+        encoder: left as it is.
+        normalization: mean and standard deviation of the source's images; None to go by the layout.
+        grid: patches along each axis of the source's images; None to infer it from the position embedding.
+        report: names the layout; gets what is resized.
     """
-
-    is_timm: bool = False
-    normalization: tuple[Any, Any] | None = None
-    grid: tuple[int, ...] | None = None
-    num_heads: int | None = None
-    prefix_tokens: int = 0
-    register_tokens: int = 0
-
-
-def fit_vit(tensors: Tensors, source: Source, encoder: Any, report: LoadReport) -> None:
-    """Bring patch and position embedding into the shapes of a ``ViTEncoder``, in place; the rest stays as it is."""
-    _fit_patch_embedding(tensors, EMBEDDING, encoder.patch_size, source, encoder, report)
+    _fit_patch_embedding(tensors, EMBEDDING, encoder.patch_size, encoder, normalization, report)
     if POSITIONS in tensors:
-        _fit_positions(tensors, source, encoder.grid_size, report)
-    heads, width = encoder.blocks[0].attn.num_heads, encoder.hidden_size
-    published = _PUBLISHED_HEADS.get(width, heads)
-    if source.is_timm and source.num_heads is None and heads != published:
-        report.notes.append(
-            f"the encoder has {heads} attention heads, published models of width {width} have {published}; "
-            "a checkpoint does not hold the number, and a wrong one spoils the features"
-        )
+        _fit_positions(tensors, grid, encoder.grid_size, report)
 
 
-def fit_swin(tensors: Tensors, source: Source, encoder: Any, report: LoadReport) -> None:
-    """Bring patch embedding and tables of relative positions into the shapes of a ``SwinEncoder``, in place."""
+def fit_swin(
+    tensors: Tensors, encoder: SwinEncoder, normalization: Normalization | None, report: LoadReport
+) -> None:
+    """Bring patch embedding and tables of relative positions into the shapes of an encoder, as :func:`fit_vit`."""
     patch_size = encoder.patch_embed.proj.weight.shape[2:]
-    _fit_patch_embedding(tensors, "patch_embed.proj", patch_size, source, encoder, report)
+    _fit_patch_embedding(tensors, "patch_embed.proj", patch_size, encoder, normalization, report)
     for number, layer in enumerate(encoder.layers):
         window = layer.blocks[0].attn.window_size
         names = [f"layers.{number}.blocks.{block}.{_TABLE}" for block in range(len(layer.blocks))]
@@ -80,8 +74,8 @@ def _fit_patch_embedding(
     tensors: Tensors,
     layer: str,
     patch_size: Sequence[int],
-    source: Source,
-    encoder: Any,
+    encoder: ViTEncoder | SwinEncoder,
+    normalization: Normalization | None,
     report: LoadReport,
 ) -> None:
     """Bring a patch embedding to an encoder's channels, normalization and patch size, in place."""
@@ -96,10 +90,10 @@ def _fit_patch_embedding(
         value.detach().cpu().flatten().expand(encoder.in_channels)
         for value in (encoder.mean, encoder.std)
     )
-    normalization = _source_normalization(source, kernel.shape[1], report)
-    kernel, bias = convert_channels(kernel, bias, normalization, (mean, std))
+    old = _source_normalization(normalization, kernel.shape[1], report)
+    kernel, bias = convert_channels(kernel, bias, old, (mean, std))
     if kernel.shape[2:] != tuple(patch_size):
-        kernel = resize_patch_kernel(kernel, tuple(patch_size))
+        kernel = resize_patch_kernel(kernel, patch_size)
     tensors[name], tensors[f"{layer}.bias"] = kernel, bias
     if tuple(kernel.shape) != old_shape:
         report.resized.append(f"{name} {old_shape} -> {tuple(kernel.shape)}")
@@ -118,11 +112,10 @@ def _as_kernel(weight: torch.Tensor, name: str, patch_size: Sequence[int]) -> to
 
 
 def _source_normalization(
-    source: Source, channels: int, report: LoadReport
+    given: Normalization | None, channels: int, report: LoadReport
 ) -> tuple[torch.Tensor, torch.Tensor] | None:
     """Mean and standard deviation of the source's images; None for those of the encoder."""
-    given = source.normalization
-    if given is None and source.is_timm and channels == 3:
+    if given is None and report.layout == TIMM and channels == 3:
         given = IMAGENET_MEAN, IMAGENET_STD
         report.notes.append(
             "the patch embedding is converted from ImageNet's normalization of RGB images; if the checkpoint's was "
@@ -131,7 +124,7 @@ def _source_normalization(
     if given is None:
         return None
     mean, std = (torch.as_tensor(value, dtype=torch.float64).flatten() for value in given)
-    if mean.numel() not in (1, channels) or std.numel() not in (1, channels) or not (std > 0).all():
+    if not {mean.numel(), std.numel()} <= {1, channels} or not (std > 0).all():
         raise ValueError(
             "source_normalization must be (mean, std > 0), one value or one for each of "
             f"{channels} channels, got {given}"
@@ -202,50 +195,40 @@ def _mixture(old: int, new: int) -> torch.Tensor:
 
 
 def _fit_positions(
-    tensors: Tensors, source: Source, target: tuple[int, ...], report: LoadReport
+    tensors: Tensors, grid: tuple[int, ...] | None, target: tuple[int, ...], report: LoadReport
 ) -> None:
     """Leave out the positions of class and register tokens, and interpolate the others."""
     positions = tensors[POSITIONS].cpu()
-    found = _grid_of_positions(positions.shape[1], source, target) if positions.ndim == 3 else None
-    if found is None:
-        raise ValueError(
-            f"{POSITIONS} is {tuple(positions.shape)} with up to {source.prefix_tokens} class tokens, the encoder's "
-            f"grid is {target}, source_grid is {source.grid}: pass the checkpoint's number of patches as source_grid"
-        )
-    skip, grid = found
-    tensors[POSITIONS] = positions[:, skip:]
-    if grid != target:
-        tensors[POSITIONS] = resize_position_embedding(positions[:, skip:], grid, target)
-        old, new = (" x ".join(map(str, each)) for each in (grid, target))
-        report.resized.append(f"{POSITIONS} of {old} patches -> {new}")
-
-
-def _grid_of_positions(
-    count: int, source: Source, target: tuple[int, ...]
-) -> tuple[int, tuple[int, ...]] | None:
-    """How many positions to skip, and the grid of the others, as stated or inferred; None where they fill none."""
-    if source.grid is not None:
-        skip = count - math.prod(source.grid)
-        fits = 0 <= skip <= source.prefix_tokens and len(source.grid) == len(target)
-        return (skip, source.grid) if fits else None
-    # of timm, a square grid behind any number of tokens is likelier than the encoder's own behind one
-    kinds = (_square_grid, _same_grid) if source.is_timm else (_same_grid, _square_grid)
-    for kind in kinds:
+    count = positions.shape[1] if positions.ndim == 3 else -1
+    registers = _count_tokens(tensors, _REGISTERS)
+    before = _count_tokens(tensors, _CLASS_TOKENS) + registers
+    if grid is not None:
+        possible = [(skip, grid) for skip in range(before + 1)]
+    else:
         # all tokens before the patches have positions, or those that are no registers (DINOv2), or none
-        for skip in (source.prefix_tokens, source.prefix_tokens - source.register_tokens, 0):
-            grid = kind(count - skip, target)
-            if grid is not None:
-                return skip, grid
-    return None
+        skips = [skip for skip in (before, before - registers, 0) if skip < count]
+        own = [(skip, target) for skip in skips]
+        square = [(skip, (math.isqrt(count - skip),) * 2) for skip in skips]
+        # of timm, a square grid behind any number of tokens is likelier than the encoder's own behind one
+        possible = square + own if report.layout == TIMM else own + square
+    found = [(skip, old) for skip, old in possible if skip + math.prod(old) == count]
+    if not found:
+        raise ValueError(
+            f"{POSITIONS} is {tuple(positions.shape)} with up to {before} class tokens, the encoder's grid is "
+            f"{target}, source_grid is {grid}: pass the checkpoint's number of patches as source_grid"
+        )
+    skip, old = found[0]
+    tensors[POSITIONS] = positions[:, skip:]
+    if old != target:
+        tensors[POSITIONS] = resize_position_embedding(positions[:, skip:], old, target)
+        sizes = (" x ".join(map(str, each)) for each in (old, target))
+        report.resized.append(f"{POSITIONS} of {' patches -> '.join(sizes)}")
 
 
-def _same_grid(patches: int, new_grid: Sequence[int]) -> tuple[int, ...] | None:
-    return tuple(new_grid) if math.prod(new_grid) == patches else None
-
-
-def _square_grid(patches: int, new_grid: Sequence[int]) -> tuple[int, ...] | None:
-    edge = round(max(patches, 0) ** (1 / len(new_grid)))
-    return (edge,) * len(new_grid) if patches > 0 and edge ** len(new_grid) == patches else None
+def _count_tokens(tensors: Tensors, pattern: str) -> int:
+    """How many tokens the learned ones of some names are."""
+    found = [each for name, each in tensors.items() if re.search(pattern, name)]
+    return sum(each.shape[1] if each.ndim == 3 else 1 for each in found)
 
 
 def _fit_table(tensors: Tensors, name: str, window: tuple[int, ...]) -> bool:
@@ -253,11 +236,11 @@ def _fit_table(tensors: Tensors, name: str, window: tuple[int, ...]) -> bool:
     table, offsets = tensors.get(name), tuple(2 * w - 1 for w in window)
     if table is None or table.shape[0] == math.prod(offsets):
         return False
-    grid = _square_grid(table.shape[0], offsets)
-    if grid is None:
+    edge = math.isqrt(table.shape[0])
+    if edge**2 != table.shape[0]:
         raise ValueError(
             f"{name} is {tuple(table.shape)} in the checkpoint, no table of a square window: build the encoder, whose "
             f"window is {window}, with the checkpoint's window_size and img_size"
         )
-    tensors[name] = resize_position_embedding(table[None].cpu(), grid, offsets)[0]
+    tensors[name] = resize_position_embedding(table[None].cpu(), (edge, edge), offsets)[0]
     return True

@@ -23,17 +23,17 @@ from monai_afire.networks.nets.encoders.swin_encoder import SwinEncoder
 from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.weights.checkpoint_files import Checkpoint, read_checkpoint
 from monai_afire.networks.weights.finding import find_weights
-from monai_afire.networks.weights.formats import (
-    SWIN_FORMATS,
-    TIMM,
-    VIT_FORMATS,
-    Tensors,
-    find_encoder,
-    find_names,
-    translated,
-)
 from monai_afire.networks.weights.report import LoadReport
-from monai_afire.networks.weights.resizing import Source, fit_swin, fit_vit
+from monai_afire.networks.weights.resizing import Normalization, fit_swin, fit_vit
+from monai_afire.networks.weights.tensor_names import (
+    TIMM,
+    Tensors,
+    find_prefix,
+    fold_layer_scale,
+    leave_out,
+    take_pooled_norm,
+    vit_name,
+)
 from monai_afire.utils.text import first_few
 
 __all__ = ["check_branch", "encoders_of", "load_encoder_weights"]
@@ -43,9 +43,13 @@ logger = logging.getLogger(__name__)
 # tensors of a ViT or a Swin without which nothing else is of use
 _NEEDED = r"\bblocks\.\d+\.(attn|mlp)\.|patch_embeddings\."
 _FIRST_OF_BLOCK = re.compile(r"(layers\.\d+\.)?blocks\.\d+\.norm1\.weight")
-_REGISTER_TOKENS = r"reg_token$|register_tokens$"
-_PREFIX_TOKENS = rf"{_REGISTER_TOKENS}|(cls|dist)_token$"
 _TIMM_EPS = 1e-6  # of its layer norms
+# heads of the published models by width; the number is not in a state dict
+_PUBLISHED_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16}
+_AS_THEMSELVES = (
+    "networks of other libraries come in as themselves, as encoder hub:FOLDER (Hugging Face) or timm:NAME "
+    "(EVA-X: timm:eva_x_small_patch16)"
+)
 
 
 def load_encoder_weights(
@@ -64,14 +68,12 @@ def load_encoder_weights(
     for a ``ViTEncoder``, MONAI's and timm's (as in DINO, DINOv2, MAE, DeiT and the code of AFiRe's authors), nested and
     prefixed in any way. Code in a file never runs, and nothing in the network changes before all checks have passed.
 
-    * *Patch embedding.* It is converted to the encoder's channels and normalization, exactly: a gray image gives the
-      token that the source gives for the same image as RGB in its own normalization. It is resampled to the patch size
-      (FlexiViT).
+    * *Patch embedding.* It is converted to the encoder's channels and normalization, exactly, and resampled to its
+      patch size (FlexiViT): a gray image gives the token that the source gives for the same image as RGB.
     * *Positions* and a Swin's tables of relative positions are interpolated on the grid (bicubic, antialiased). They
       replace a sine-cosine embedding, too, and stay frozen if that was.
     * *LayerScale* is multiplied into the weights, which is exact.
-    * *Class and register tokens* are dropped with their positions. All other weights are equal, but the patch tokens'
-      features are not, since attention has fewer keys.
+    * *Class and register tokens* are dropped with their positions: patch tokens have fewer keys to attend to.
     * *Layer norms* get the eps of the source: 1e-6 of timm, 1e-5 of MONAI. No state dict holds it.
     * *Attention heads.* Their number is not in a foreign checkpoint; build the encoder with the right one.
 
@@ -113,12 +115,11 @@ def load_encoder_weights(
     encoder: Any = encoders[0]
     checkpoint = _read(weights, encoder)
     report = LoadReport(checkpoint.name)
+    tensors = _found(encoder, checkpoint, key, branch, report)
     if isinstance(encoder, (ViTEncoder, SwinEncoder)):
-        grid = None if source_grid is None else tuple(source_grid)
-        given = Source(normalization=source_normalization, grid=grid)
-        tensors = _fitted(encoder, checkpoint, key, branch, given, report)
+        _fit(tensors, encoder, checkpoint.arguments, source_normalization, source_grid, report)
     else:
-        tensors = _matched(encoder, checkpoint, key, branch, report)
+        tensors = _of_library(tensors, encoder, checkpoint, report)
     targets = [_network_of(each) for each in encoders]
     _compare(tensors, targets[0], getattr(encoder, "unused", ()), report)
     if strict and (report.missing or report.unexpected):
@@ -170,63 +171,38 @@ def _floating(module: nn.Module) -> Tensors:
     return {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
 
 
-def _nothing_found(checkpoint: Checkpoint, expected: Mapping[str, Any]) -> ValueError:
-    return ValueError(
-        f"no encoder weights found in {checkpoint.name}. Its keys: {first_few(checkpoint.tensors)}. The encoder's: "
-        f"{first_few(expected)}. A network of another library comes in as itself: encoder hub:FOLDER (Hugging Face) or "
-        "timm:NAME."
-    )
+def _found(
+    encoder: nn.Module, checkpoint: Checkpoint, key: str | None, branch: str, report: LoadReport
+) -> Tensors:
+    """The tensors of the encoder in a checkpoint, under the names of the network that they are for."""
+    is_vit, target = isinstance(encoder, ViTEncoder), _network_of(encoder)
+    rename = vit_name if is_vit else str
+    expected = _floating(target)
+    prefix = find_prefix(checkpoint.tensors, expected, branch, key, rename)
+    if prefix is None:
+        raise ValueError(
+            f"no encoder weights found in {checkpoint.name}. Its keys: {first_few(checkpoint.tensors)}. The encoder's: "
+            f"{first_few(expected)}. Note that {_AS_THEMSELVES}"
+        )
+    is_timm = is_vit and f"{prefix}patch_embed.proj.weight" in checkpoint.tensors
+    report.layout, report.prefix = TIMM if is_timm else type(target).__name__, prefix
+    return {
+        rename(name.removeprefix(prefix)): tensor
+        for name, tensor in checkpoint.tensors.items()
+        if name.startswith(prefix)
+    }
 
 
 # ---- ViTEncoder and SwinEncoder
 
 
-def _fitted(
-    encoder: Any,
-    checkpoint: Checkpoint,
-    key: str | None,
-    branch: str,
-    given: Source,
-    report: LoadReport,
-) -> Tensors:
-    """The ViT or Swin in a checkpoint under this package's names, in the encoder's shapes."""
-    is_vit = isinstance(encoder, ViTEncoder)
-    formats = VIT_FORMATS if is_vit else SWIN_FORMATS
-    found = find_encoder(checkpoint.tensors, formats, branch, key)
-    if found is None:
-        raise _nothing_found(checkpoint, encoder.state_dict())
-    report.layout, report.prefix = found[0].name, found[1]
-    tensors = translated(checkpoint.tensors, *found, report)
-    source = _source(checkpoint, encoder, given, report)
-    fit = fit_vit if is_vit else fit_swin
-    fit(tensors, source, encoder, report)
-    _fill_absent_biases(tensors, encoder, report)
-    return tensors
-
-
-def _source(
-    checkpoint: Checkpoint,
-    encoder: Any,
-    given: Source,
-    report: LoadReport,
-) -> Source:
-    """What the caller, the file and its format say of the network that the weights come from."""
-    stated, normalization = checkpoint.arguments, given.normalization
-    heads = stated.get("num_heads")
-    if isinstance(heads, int) and heads != encoder.blocks[0].attn.num_heads:
-        raise ValueError(f"{checkpoint.name} needs an encoder with num_heads={heads}")
-    if normalization is None and {"mean", "std"} <= stated.keys():
-        # as the encoder's buffers hold them: 0.449 itself is another number
-        mean, std = (torch.tensor(ensure_tuple(stated[name])) for name in ("mean", "std"))
-        normalization = mean, std
-    return Source(
-        report.layout == TIMM.name,
-        normalization,
-        given.grid or _stated_grid(stated, encoder),
-        heads,
-        _count_tokens(checkpoint.tensors, report.prefix, _PREFIX_TOKENS),
-        _count_tokens(checkpoint.tensors, report.prefix, _REGISTER_TOKENS),
-    )
+def _stated_normalization(stated: Mapping[str, Any]) -> Normalization | None:
+    """Mean and standard deviation of the images that the file is for; None where it does not say."""
+    if not {"mean", "std"} <= stated.keys():
+        return None
+    # as the encoder's buffers hold them: 0.449 itself is another number
+    mean, std = (torch.tensor(ensure_tuple(stated[name])) for name in ("mean", "std"))
+    return mean, std
 
 
 def _stated_grid(stated: Mapping[str, Any], encoder: Any) -> tuple[int, ...] | None:
@@ -239,14 +215,39 @@ def _stated_grid(stated: Mapping[str, Any], encoder: Any) -> tuple[int, ...] | N
     return tuple(size // patch for size, patch in zip(img_size, patch_size, strict=True))
 
 
-def _count_tokens(tensors: Tensors, prefix: str, pattern: str) -> int:
-    """How many tokens the learned ones of some names are."""
-    found = [
-        each
-        for name, each in tensors.items()
-        if name.startswith(prefix) and re.search(pattern, name)
-    ]
-    return sum(each.shape[1] if each.ndim == 3 else 1 for each in found)
+def _fit(
+    tensors: Tensors,
+    encoder: ViTEncoder | SwinEncoder,
+    stated: Mapping[str, Any],
+    normalization: Normalization | None,
+    grid: Sequence[int] | None,
+    report: LoadReport,
+) -> None:
+    """Bring tensors into the shapes of an encoder, in place, by what the caller, the file and its names say."""
+    normalization = normalization or _stated_normalization(stated)
+    grid = tuple(grid) if grid else _stated_grid(stated, encoder)
+    if isinstance(encoder, ViTEncoder):
+        _check_heads(encoder, stated.get("num_heads"), report)
+        fit_vit(tensors, encoder, normalization, grid, report)
+    else:
+        fit_swin(tensors, encoder, normalization, report)
+    leave_out(tensors, report)
+    take_pooled_norm(tensors, report)
+    fold_layer_scale(tensors, report)
+    _fill_absent_biases(tensors, encoder, report)
+
+
+def _check_heads(encoder: ViTEncoder, stated: int | None, report: LoadReport) -> None:
+    """Refuse another number of heads, as far as it is known: all tensors would fit, and mean nothing."""
+    heads, width = encoder.blocks[0].attn.num_heads, encoder.hidden_size
+    if stated not in (None, heads):
+        raise ValueError(f"{report.file} needs an encoder with num_heads={stated}")
+    published = _PUBLISHED_HEADS.get(width, heads)
+    if stated is None and report.layout == TIMM and heads != published:
+        report.notes.append(
+            f"the encoder has {heads} attention heads, published models of width {width} have {published}; "
+            "a checkpoint does not hold the number, and a wrong one spoils the features"
+        )
 
 
 def _fill_absent_biases(tensors: Tensors, encoder: nn.Module, report: LoadReport) -> None:
@@ -263,29 +264,35 @@ def _fill_absent_biases(tensors: Tensors, encoder: nn.Module, report: LoadReport
         )
 
 
+def _set_layer_norm_eps(
+    encoders: list[nn.Module], stated: float | None, report: LoadReport
+) -> None:
+    """Give the layer norms the eps that the file states, or timm's for its names."""
+    eps = _TIMM_EPS if stated is None and report.layout == TIMM else stated
+    if eps is None:
+        return
+    norms = [each for each in nn.ModuleList(encoders).modules() if isinstance(each, nn.LayerNorm)]
+    former = {layer.eps for layer in norms} - {eps}
+    if former:
+        report.notes.append(
+            f"eps of the layer norms set from {', '.join(map(str, sorted(former)))} to {eps}"
+        )
+    for layer in norms:
+        layer.eps = eps
+
+
 # ---- encoders of other libraries, and of convolutions
 
 
-def _matched(
-    encoder: Any, checkpoint: Checkpoint, key: str | None, branch: str, report: LoadReport
+def _of_library(
+    tensors: Tensors, encoder: Any, checkpoint: Checkpoint, report: LoadReport
 ) -> Tensors:
-    """The tensors in a checkpoint that have a network's own names, or names that its library translates."""
-    target = _network_of(encoder)
-    expected = _floating(target)
-    prefix = find_names(checkpoint.tensors, expected, branch, key)
-    if prefix is None:
-        raise _nothing_found(checkpoint, expected)
-    report.layout, report.prefix = type(target).__name__, prefix
-    tensors = {
-        name.removeprefix(prefix): each
-        for name, each in checkpoint.tensors.items()
-        if name.startswith(prefix)
-    }
+    """The tensors that have a network's own names, or names that its library translates."""
     own = tensors
     if isinstance(encoder, AdaptedEncoder):
         _fit_stated_positions(tensors, checkpoint.arguments, encoder)
         own = encoder.own_tensors(tensors, checkpoint.name)
-    found = {name: own[name] for name in expected if name in own}
+    found = {name: own[name] for name in _floating(_network_of(encoder)) if name in own}
     used = {id(each) for each in found.values()}  # under another name, too
     for name, tensor in tensors.items():
         if name not in found and id(tensor) not in used:
@@ -332,38 +339,21 @@ def _compare(
     # MONAI's norm_cross_attn is never used, so its absence is no news
     needed = [name for name in expected if "norm_cross_attn" not in name and name not in unused]
     report.missing = [name for name in needed if name not in tensors]
-    report.unexpected += [name for name in tensors if name not in expected]
-    _refuse_parts_of_a_network(target, report)
+    report.unexpected = [name for name in tensors if name not in expected]
+    _refuse_other_networks(target, report)
 
 
-def _refuse_parts_of_a_network(target: nn.Module, report: LoadReport) -> None:
+def _refuse_other_networks(target: nn.Module, report: LoadReport) -> None:
     """Refuse a file that lacks what the tokens depend on, or that is of a deeper network."""
     needed = _NEEDED if isinstance(target, (ViTEncoder, SwinEncoder)) else ""
     if absent := [name for name in report.missing if re.search(needed, name)]:
         raise ValueError(
-            f"{report.file} lacks {len(absent)} of the {len(report.loaded) + len(report.missing)} tensors of this "
-            f"encoder ({first_few(absent)}), which would keep their values; it has "
-            f"{first_few(report.unexpected) or 'no others'} instead. Take a checkpoint of this model and depth; files "
-            "of Hugging Face are read as hub:FOLDER, of EVA-X with the encoder timm:eva_x_small_patch16"
+            f"{report.file} lacks {len(absent)} tensors of this encoder ({first_few(absent)}), and has "
+            f"{first_few(report.unexpected) or 'no others'} instead: take a checkpoint of this model and depth; "
+            f"{_AS_THEMSELVES}"
         )
     if surplus := [name for name in report.unexpected if _FIRST_OF_BLOCK.fullmatch(name)]:
         raise ValueError(
             f"{report.file} has {len(surplus)} blocks that the encoder lacks ({first_few(surplus)}), and a network cut "
             "short gives other tokens: build an encoder of its depth"
         )
-
-
-def _set_layer_norm_eps(
-    encoders: list[nn.Module], stated: float | None, report: LoadReport
-) -> None:
-    """Give the layer norms the eps that the file states, or timm's for its names."""
-    eps = _TIMM_EPS if stated is None and report.layout == TIMM.name else stated
-    if eps is None:
-        return
-    norms = [each for each in nn.ModuleList(encoders).modules() if isinstance(each, nn.LayerNorm)]
-    other = [layer for layer in norms if layer.eps != eps]
-    if other:
-        former = ", ".join(map(str, sorted({layer.eps for layer in other})))
-        report.notes.append(f"eps of the layer norms set from {former} to {eps}")
-    for layer in other:
-        layer.eps = eps

@@ -279,7 +279,7 @@ def test_writer_reports_what_its_table_says(tmp_path: Path) -> None:
     assert found["Conformal p-value of the anomaly score"] == pytest.approx(
         float(row["p_value"]), rel=1e-3
     )
-    assert f"digest {file.identity.digest}" in texts_of(out / "sr/a.dcm")
+    assert f"digest {file.description.digest}" in texts_of(out / "sr/a.dcm")
     assert bool(row.get("lung_zone")) == bool(measurement_group(out / "sr/a.dcm").finding_sites)
 
 

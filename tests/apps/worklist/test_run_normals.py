@@ -38,7 +38,7 @@ def normals_of(detector: AnomalyDetector, folder: Path, **changes: Any) -> RunNo
         image = torch.rand(1, 32, 32, generator=generator)
         return {"image": image, "picture": picture, "rejected": reason}
 
-    file: Any = SimpleNamespace(identity=SimpleNamespace(digest=DIGEST))
+    file: Any = SimpleNamespace(description=SimpleNamespace(digest=DIGEST))
     options = {"preprocessing": load, **changes}
     return RunNormals(detector, file, str(folder / "out"), **options)
 
@@ -108,7 +108,7 @@ def test_normal_images_of_another_detector_do_not_count(tmp_path: Path) -> None:
     detector = fitted_detector()
     Radiographs(tmp_path / "ward", [f"n{i}.png" for i in range(20)])
     normals_of(detector, tmp_path, calibrate=str(tmp_path / "ward")).load()
-    file: Any = SimpleNamespace(identity=SimpleNamespace(digest="sha256:2"))
+    file: Any = SimpleNamespace(description=SimpleNamespace(digest="sha256:2"))
     path = str(tmp_path / "out/normals.safetensors")
     shipped = RunNormals(detector, file, str(tmp_path), shipped=path)
     assert isinstance(shipped.load(), DetectorNormals)

@@ -219,7 +219,7 @@ def main() -> None:
     parser = maker_parser(__doc__, "results/normals.safetensors")
     parser.add_argument("--test", action="store_true", help="figures of the test sets alone")
     options = parser.parse_args()
-    detector, digest = load_detector(DETECTOR), str(ModelFile(DETECTOR).identity.digest)
+    detector, digest = load_detector(DETECTOR), str(ModelFile(DETECTOR).description.digest)
     if options.test:
         normals = load_normals(NORMALS, digest)
         sets = {name: Scored.read(detector, options.data, name) for name in TEST}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -203,7 +204,7 @@ def test_a_network_of_ones_own_is_saved_and_built(tmp_path: Path) -> None:
 )
 def test_a_description_is_not_trusted(tmp_path: Path, entries: Any) -> None:
     path = export_encoder(vit(), tmp_path / "encoder.safetensors")
-    about = ModelFile(path).description.as_data()
+    about = asdict(ModelFile(path).description)
     header = entries if isinstance(entries, str) else json.dumps({**about, **entries})
     save_file(load_file(path), path, metadata={"description": header})
     with pytest.raises((ValueError, RuntimeError)):
@@ -212,7 +213,7 @@ def test_a_description_is_not_trusted(tmp_path: Path, entries: Any) -> None:
 
 def test_a_network_for_another_task_is_refused_by_name(tmp_path: Path) -> None:
     pretrained = save_network(afire(), tmp_path / "pretrained.pt")
-    with pytest.raises(ValueError, match=r"pretrained.pt .*finetune_anomaly"):
+    with pytest.raises(ValueError, match=r"pretrained\.pt"):
         load_detector(pretrained)
 
 
@@ -244,5 +245,5 @@ def test_every_file_that_comes_with_the_package_says_how_to_build_its_network(
 def test_a_network_of_another_package_is_described_without_definition(tmp_path: Path) -> None:
     path = save_network(nn.Linear(2, 1), tmp_path / "model.pt", {"class_names": ["lung"]})
     assert ModelFile(path).class_names == ["lung"]
-    with pytest.raises(ValueError, match="another package"):
+    with pytest.raises(ValueError, match=r"model\.pt"):
         ModelFile(path).build()
