@@ -1,28 +1,34 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""DICOM files as archives and other writers leave them, a result of one, and what says whether a file is valid."""
+"""What tests of the work-list share: radiographs as files, a small detector that scores them, and a result of it."""
 
 from __future__ import annotations
 
+import csv
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pydicom
 import pytest
+import torch
+from ignite.engine import Engine
+from PIL import Image
 from pydicom.datadict import dictionary_VR
 from pydicom.dataelem import RawDataElement
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.tag import Tag
 from pydicom.uid import DigitalXRayImageStorageForPresentation, ExplicitVRLittleEndian
 
+from monai_afire.apps.worklist import AnomalyWriter
 from monai_afire.apps.worklist.anomaly_result import AnomalyResult
 from monai_afire.apps.worklist.normal_images import Judgment
-
-__all__ = ["HEADERS", "NAME", "assert_valid", "result", "write_raw", "write_source"]
+from monai_afire.detection import AnomalyDetector
+from monai_afire.networks import AFiRe, ViTEncoder
 
 NAME = "Müller^Jörg"
 HEADERS: dict[str, dict[str, bytes | None]] = {
@@ -134,26 +140,93 @@ def assert_valid(path: Path, kind: str) -> None:
     assert "Error" not in said.stderr + said.stdout
 
 
-def result(
-    source: Path,
-    threshold: float = 2.0,
-    p_value: float = np.nan,
-    not_judged: str = "",
-    **changes: Any,
-) -> AnomalyResult:
-    """What a detector might have found in a file."""
+def result(source: str | Path, judgment: Judgment | None = None, **changes: Any) -> AnomalyResult:
+    """Of a file of 60 rows and 90 columns that a network saw as 24 x 24, with one hot cell of 3 x 3."""
     heat = np.zeros((24, 24), np.float32)
     heat[3:6, 18:21] = 4.0
     facts: dict[str, Any] = {
         "source": str(source),
-        "root": str(source.parent),
+        "root": str(Path(source).parent),
         "heat": heat,
-        "tokens": np.zeros((9, 5), np.float32),
-        "picture": np.linspace(0, 255, 64 * 64).reshape(64, 64).astype(np.uint8),
-        "spatial_shape": (40, 30),
+        "tokens": np.random.default_rng(0).normal(size=(9, 5)).astype(np.float32),
+        "picture": np.linspace(0, 255, 48 * 48).reshape(48, 48).astype(np.uint8),
+        "spatial_shape": (60, 90),
         "affine": np.eye(4),
         "heat_range": (1.0, 3.0),
         "score": 2.5,
-        "judgment": Judgment(p_value, threshold, not_judged=not_judged),
+        "judgment": judgment or Judgment(threshold=2.0),
     }
     return AnomalyResult(**(facts | changes))
+
+
+def make_detector() -> AnomalyDetector:
+    torch.manual_seed(0)
+    encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+    return AnomalyDetector(AFiRe(encoder, 6, 12, 16, 1, 2)).eval()
+
+
+def fitted_detector(normals: int = 20) -> AnomalyDetector:
+    """A detector with so many normal validation images."""
+    detector = make_detector()
+    detector.fit([torch.rand(20, 1, 32, 32)])
+    if normals:
+        detector.fit_thresholds(detector(torch.rand(normals, 1, 32, 32))["scores"].detach())
+    return detector
+
+
+def judging(detector: AnomalyDetector) -> Engine:
+    """An evaluator in miniature."""
+
+    def judge(engine: Engine, batch: dict[str, Any]) -> dict[str, Any]:
+        with torch.no_grad():
+            return {"pred": detector(batch["image"]), "label": batch.get("label")}
+
+    return Engine(judge)
+
+
+def write_pictures(folder: Path, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Items of pictures of noise."""
+    rng = np.random.default_rng(0)
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        picture = Image.fromarray(rng.integers(0, 255, (60, 40), dtype=np.uint8))
+        picture.save(folder / name, format="PNG")
+    return [{"image": str(folder / name), "index": n} for n, name in enumerate(names)]
+
+
+def batches_of(items: Sequence[dict[str, Any]], size: int = 2) -> list[dict[str, Any]]:
+    """Batches as the inference bundle makes them; files that are called "bad" are rejected."""
+    batches = []
+    for start in range(0, len(items), size):
+        own = items[start : start + size]
+        count = len(own)
+        batch = {
+            "image": torch.rand(count, 1, 32, 32),
+            "index": torch.arange(start, start + count),
+            "rejected": ["broken" if "bad" in Path(item["image"]).name else "" for item in own],
+            "spatial_shape": torch.tensor([[60, 40]] * count),
+            "affine": torch.eye(4).repeat(count, 1, 1),
+            "picture": torch.randint(0, 255, (count, 1, 48, 48), dtype=torch.uint8),
+        }
+        batches.append(batch)
+    return batches
+
+
+def write_results(
+    detector: AnomalyDetector,
+    items: Sequence[dict[str, Any]],
+    out: Path,
+    batches: Sequence[dict[str, Any]] | None = None,
+    **options: Any,
+) -> AnomalyWriter:
+    """Score items, or these batches of them, and write their results."""
+    writer = AnomalyWriter(detector, items, str(out), **{"saved": (), **options})
+    engine = judging(detector)
+    writer.attach(engine)
+    engine.run(batches_of(items) if batches is None else batches)
+    return writer
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
