@@ -173,9 +173,8 @@ class AnomalyWriter(ResultTables):
 
     def _headers(self, batch: Mapping[str, Any]) -> list[Dataset]:
         """Of the files of a batch; empty for another kind than DICOM."""
-        elements = [*UIDS.values(), *(IDENTIFIERS.values() if self.patient_identifiers else ())]
-        sources = [self.items[index]["image"] for index in batch["index"].tolist()]
-        return [header_of(source, elements) for source in sources]
+        elements = [*UIDS.values(), *IDENTIFIERS.values()]
+        return [header_of(self.items[i]["image"], elements) for i in batch["index"].tolist()]
 
     def _cells(self, result: AnomalyResult, scores: Sequence[float]) -> list[Any]:
         """The row of an image, see :meth:`header`."""

@@ -11,12 +11,10 @@ import shutil
 from pathlib import Path
 
 import numpy as np
-import pydicom
 import pytest
 from html_pages import Elements, needs_chromium, shown_width
 from PIL import Image
-from pydicom.dataset import Dataset, FileMetaDataset
-from pydicom.uid import ComputedRadiographyImageStorage, ExplicitVRLittleEndian, generate_uid
+from unit.transforms.radiograph_files import write_dicom
 
 from monai_afire.apps.audit import CHECKS, audit_images
 from monai_afire.apps.audit.__main__ import main
@@ -38,17 +36,8 @@ def save(pixels: np.ndarray, path: Path) -> None:
 
 
 def save_dicom(pixels: np.ndarray, path: Path, **elements: str) -> None:
-    """A DICOM file with further elements of the header."""
-    data = Dataset()
-    data.file_meta = FileMetaDataset()
-    data.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    data.SOPClassUID = data.file_meta.MediaStorageSOPClassUID = ComputedRadiographyImageStorage
-    data.SOPInstanceUID = data.file_meta.MediaStorageSOPInstanceUID = generate_uid()
-    data.set_pixel_data(pixels, "MONOCHROME2", 8)
-    for name, value in elements.items():
-        setattr(data, name, value)
     path.parent.mkdir(parents=True, exist_ok=True)
-    pydicom.dcmwrite(path, data, enforce_file_format=True)
+    write_dicom(path, pixels, **elements)
 
 
 def findings(folder: Path) -> dict[str, set[str]]:
