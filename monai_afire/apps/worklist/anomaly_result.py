@@ -94,18 +94,6 @@ class AnomalyResult:
         picture, heat = self.planes
         return heat_panels(picture, heat, *self.heat_range, f"{self.title}; {NOT_CLINICAL}")
 
-    def thumbnail(self, side: int) -> Image.Image:
-        """Small radiograph and the same with its heat, side by side in two squares of ``side`` pixels."""
-        picture, heat = self.planes
-        small = ImageOps.contain(gray_picture(picture), (side, side), Image.Resampling.BILINEAR)
-        hot = resized_maps(heat[None], small.size[::-1])[0]
-        colored = emphasized_heat_map(np.asarray(small) / 255, hot, *self.heat_range)
-        sheet = Image.new("RGB", (2 * side, side))
-        row, column = (side - small.height) // 2, (side - small.width) // 2
-        sheet.paste(small, (column, row))
-        sheet.paste(Image.fromarray(colored), (side + column, row))
-        return sheet
-
 
 def overlay_jpeg(result: AnomalyResult) -> bytes:
     """Radiograph and heat map side by side."""
@@ -113,8 +101,17 @@ def overlay_jpeg(result: AnomalyResult) -> bytes:
 
 
 def thumbnail_jpeg(result: AnomalyResult) -> bytes:
-    """A small radiograph and its heat map side by side, for the page of the work-list."""
-    return _jpeg(result.thumbnail(_THUMBNAIL_SIDE), _THUMBNAIL_QUALITY)
+    """The same, small, in two squares, for the page of the work-list."""
+    side = _THUMBNAIL_SIDE
+    picture, heat = result.planes
+    small = ImageOps.contain(gray_picture(picture), (side, side), Image.Resampling.BILINEAR)
+    hot = resized_maps(heat[None], small.size[::-1])[0]
+    colored = emphasized_heat_map(np.asarray(small) / 255, hot, *result.heat_range)
+    sheet = Image.new("RGB", (2 * side, side))
+    row, column = (side - small.height) // 2, (side - small.width) // 2
+    sheet.paste(small, (column, row))
+    sheet.paste(Image.fromarray(colored), (side + column, row))
+    return _jpeg(sheet, _THUMBNAIL_QUALITY)
 
 
 def _jpeg(picture: Image.Image, quality: int) -> bytes:

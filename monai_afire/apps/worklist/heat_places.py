@@ -16,7 +16,7 @@ _WIDTHS = ("left", "center", "right")
 
 
 def hottest_place(heat: ArrayLike, low: float) -> str:
-    """Third of height and width of the picture where a heat map ``(H, W)`` is strongest; "" if none is above ``low``."""
+    """Third of height and width of the picture where a heat map ``(H, W)`` is strongest; "" for none above ``low``."""
     values = np.asarray(heat)
     if not values.max() > low:
         return ""

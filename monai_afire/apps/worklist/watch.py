@@ -62,7 +62,8 @@ def watch_folder(
     source, out = Path(folder).absolute(), Path(output_dir).absolute()
     if out.resolve().is_relative_to(source.resolve()):
         raise DatalistError(f"{out} lies in {source}, where results would count as arrivals")
-    before, known = _arrivals(source), {}
+    before = _arrivals(source)
+    known: dict[str, FileState] = {}  # settled files of the look before
     torch.empty(0, device=overrides.get("device"))  # refused before the first file arrives
     weights = str(find_weights(weights, TASKS["AnomalyDetector"], _BUNDLE))
     settings = {"weights": weights, "writer::root": str(source), **overrides}

@@ -91,7 +91,7 @@ def test_images_of_two_views_are_ordered_by_their_own_normal_images(tmp_path: Pa
     for row in found[5:]:  # they are not judged, and move no other
         assert {row[name] for name in ("p_value", "decision", "threshold", "percentile")} == {""}
     assert [row["not_judged"] for row in found[4:]] == ["", "lateral view", "child (7 years)"]
-    assert "3 of 5 above the threshold; 3 at a false discovery rate of 10 %" in said
+    assert "3 of 5 above the threshold; 4 at a false discovery rate of 10 %" in said
     assert "2 not judged: lateral view (1), child (1); compared with 99" in said
 
 
