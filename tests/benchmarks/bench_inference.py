@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from monai.bundle import ConfigParser
 
-from monai_afire.apps.worklist import anomaly_writer
+from monai_afire.apps.worklist.anomaly_result import KINDS
 from monai_afire.data.datalist.scanning import RESULTS_MARK
 from monai_afire.data.phantom import draw_chest_phantom
 from monai_afire.utils import join_process_group, run_device
@@ -71,8 +71,8 @@ def profile(images: Path, output: Path) -> None:
     load.transforms = tuple(
         timed(name, part) for name, part in zip(names, load.transforms, strict=True)
     )
-    for kind, save in anomaly_writer.SAVERS.items():
-        anomaly_writer.SAVERS[kind] = timed(kind, save)  # type: ignore[assignment]
+    for kind, (suffix, content_of) in KINDS.items():
+        KINDS[kind] = (suffix, timed(kind, content_of))
     for name in ("collect", "complete"):
         setattr(
             writer,

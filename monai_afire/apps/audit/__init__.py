@@ -4,7 +4,7 @@
 Audit: are these images fit for training?
 
 ``measurements`` reads each file once and asks how it is turned, ``duplicates`` finds what shows the same,
-``audit_checks`` turns this into findings, ``audit`` joins them and ``audit_page`` shows them.
+``audit_checks`` turns this into findings, and ``audit`` joins and shows them.
 """
 
 from __future__ import annotations

@@ -66,16 +66,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--num_workers", type=int, default=0, help=workers)
     add("--shown", type=int, default=24, help="pictures per check on the page (default: 24)")
     failing = f"end with exit code {_FAILED} if one of these checks finds an image"
-    add("--fail_on", type=_checks, default=(), metavar="CHECK,...", help=failing)
+    add("--fail_on", nargs="*", choices=_NAMES, default=(), metavar="CHECK", help=failing)
     return parser
-
-
-def _checks(text: str) -> tuple[str, ...]:
-    """Names of checks between commas."""
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    if unknown := sorted(set(names) - set(_NAMES)):
-        raise argparse.ArgumentTypeError(f"no checks {unknown}: choose from {', '.join(_NAMES)}")
-    return names
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,9 +18,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from monai_afire.apps.audit.audit_checks import CHECKS, EXCLUDED, THRESHOLDS, find, published_rates
-from monai_afire.apps.audit.audit_page import write_page
 from monai_afire.apps.audit.duplicates import near_duplicates
 from monai_afire.apps.audit.measurements import measure_images
+from monai_afire.apps.pages import render_page, thumbnail_url
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.labels import abnormal_label
 from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
@@ -131,8 +131,19 @@ def _report(
     write_text(folder / "audit.json", json.dumps(summary, indent=1))
     cleaned = {**audited.datalist, **_cleaned(audited.items, frame)}
     write_text(folder / "datalist.json", json.dumps(cleaned, indent=1))
-    frame["path"] = [item["image"] for item in audited.items]
-    write_page(folder / "audit.html", summary, found, frame, exclude, shown)
+    picture = lru_cache(maxsize=256)(thumbnail_url)  # an image may have several findings
+    page = render_page(
+        "monai_afire.apps.audit",
+        "audit.html",
+        checks=CHECKS,
+        summary=summary,
+        found=found,
+        names=frame["image"],
+        picture=lambda row: picture(audited.items[row]["image"]),
+        exclude=exclude,
+        shown=shown,
+    )
+    write_text(folder / "audit.html", page)
     return summary
 
 

@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from monai_afire.apps.audit.duplicates import first_of_each
-
 # chosen on validation images: see tests/benchmarks/released/audit_checks.py
 THRESHOLDS = {
     "spread": 0.02,
@@ -207,9 +205,9 @@ def _duplicates(
     sick = frame["abnormal"] == 1 if "abnormal" in frame else pd.Series(False, frame.index)
     # of two in one section, what may show disease is kept
     order = sorted(frame.index, key=lambda i: (_rank(frame["section"][i]), not sick[i], i))
-    first = first_of_each([frame["digest"][index] for index in order])
-    same = {index: order[place] for index, place in zip(order, first, strict=True)}
-    exact = {i: _relation(frame, i, kept) for i, kept in same.items() if i != kept}
+    ranked = frame.loc[order]
+    firsts = ranked.index.to_series().groupby(ranked["digest"]).transform("first")
+    exact = {i: _relation(frame, i, kept) for i, kept in firsts.items() if i != kept}
     near: dict[int, str] = {}
     place = {index: number for number, index in enumerate(order)}
     ordered = sorted(pairs, key=lambda pair: max(place[pair[0]], place[pair[1]]))

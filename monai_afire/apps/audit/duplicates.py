@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.fft import dctn
@@ -68,11 +66,3 @@ def _hash_bands(pictures: NDArray[np.float32]) -> NDArray[np.uint16]:
     above = spectrum > (spectrum.mean(0) if len(pictures) >= _FEW else 0)
     bits = above.reshape(-1, _BITS, _BANDS).swapaxes(1, 2)
     return np.packbits(bits, axis=2).view(np.uint16)[..., 0]
-
-
-def first_of_each(digests: Sequence[str]) -> list[int]:
-    """Index of the first file with the same content, for each file; "" is like no other."""
-    first: dict[str, int] = {}
-    return [
-        first.setdefault(digest, index) if digest else index for index, digest in enumerate(digests)
-    ]

@@ -28,7 +28,6 @@ from monai_afire.networks.nets.view_classifier import ViewClassifier
 from monai_afire.transforms import LoadRadiographd
 from monai_afire.transforms.radiograph_files import RadiographWarning
 from monai_afire.transforms.radiograph_header import (
-    SCANNER_ELEMENTS,
     frontal_view,
     header_of,
     other_than_frontal_chest,
@@ -131,7 +130,7 @@ def measure_radiograph(item: Mapping[Hashable, Any]) -> dict[str, Any]:
         "digest": "" if unreadable else sha256(Path(path).read_bytes()).hexdigest(),
         "height": image.shape[0],
         "width": image.shape[1],
-        **header_facts(header_of(path, (*SCANNER_ELEMENTS, *IDENTIFYING))),
+        **header_facts(header_of(path, IDENTIFYING)),
         **exposure(image),
         "border": border_share(image),
         "letters": longest_text(image),

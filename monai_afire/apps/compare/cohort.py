@@ -23,7 +23,7 @@ from monai_afire.data.datalist.labels import abnormal_label, check_label_table
 from monai_afire.data.datalist.loading import read_sections
 from monai_afire.data.datalist.patients import item_patients, split_by_patient
 from monai_afire.transforms.label_vector import LabelVector
-from monai_afire.transforms.radiograph_header import SCANNER_ELEMENTS, header_of, scanner_of
+from monai_afire.transforms.radiograph_header import header_of, scanner_of
 from monai_afire.utils.text import known_text
 from monai_afire.utils.uncertain_labels import resolve_uncertain
 
@@ -157,7 +157,7 @@ def _described(item: Mapping[str, Any]) -> dict[str, Any]:
     """Whether an image is abnormal; its view and scanner by the list, or else by the header of a DICOM file."""
     known = {name: known_text(item.get(name)) for name in ("view", "scanner")}
     if not all(known.values()):
-        header = header_of(item["image"], ("ViewPosition", *SCANNER_ELEMENTS))
+        header = header_of(item["image"])
         read = {"view": known_text(header.get("ViewPosition")), "scanner": scanner_of(header)}
         known = {name: text or read[name] or "unknown" for name, text in known.items()}
     return {"abnormal": abnormal_label(item), **known}

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 
 import nibabel
@@ -93,53 +94,45 @@ class AnomalyResult:
         picture, heat = self.planes
         return heat_panels(picture, heat, *self.heat_range, f"{self.title}; {NOT_CLINICAL}")
 
-    def thumbnail(self, side: int) -> Image.Image:
-        """Small radiograph and the same with its heat, side by side in two squares of ``side`` pixels."""
-        picture, heat = self.planes
-        small = ImageOps.contain(gray_picture(picture), (side, side), Image.Resampling.BILINEAR)
-        hot = resized_maps(heat[None], small.size[::-1])[0]
-        colored = emphasized_heat_map(np.asarray(small) / 255, hot, *self.heat_range)
-        sheet = Image.new("RGB", (2 * side, side))
-        row, column = (side - small.height) // 2, (side - small.width) // 2
-        sheet.paste(small, (column, row))
-        sheet.paste(Image.fromarray(colored), (side + column, row))
-        return sheet
+
+def overlay_jpeg(result: AnomalyResult) -> bytes:
+    """Radiograph and heat map side by side."""
+    return _jpeg(Image.fromarray(result.picture_with_heat()), _JPEG_QUALITY)
 
 
-def save_thumbnail(result: AnomalyResult, folder: str | os.PathLike) -> Path:
-    """Write a small radiograph and its heat map side by side as JPEG, for the page of the work-list."""
-    return _save_jpeg(result.thumbnail(_THUMBNAIL_SIDE), _THUMBNAIL_QUALITY, result, folder)
+def thumbnail_jpeg(result: AnomalyResult) -> bytes:
+    """The same, small, in two squares, for the page of the work-list."""
+    side = _THUMBNAIL_SIDE
+    picture, heat = result.planes
+    small = ImageOps.contain(gray_picture(picture), (side, side), Image.Resampling.BILINEAR)
+    hot = resized_maps(heat[None], small.size[::-1])[0]
+    colored = emphasized_heat_map(np.asarray(small) / 255, hot, *result.heat_range)
+    sheet = Image.new("RGB", (2 * side, side))
+    row, column = (side - small.height) // 2, (side - small.width) // 2
+    sheet.paste(small, (column, row))
+    sheet.paste(Image.fromarray(colored), (side + column, row))
+    return _jpeg(sheet, _THUMBNAIL_QUALITY)
 
 
-def save_overlay(result: AnomalyResult, folder: str | os.PathLike) -> Path:
-    """Write radiograph and heat map side by side as JPEG."""
-    return _save_jpeg(Image.fromarray(result.picture_with_heat()), _JPEG_QUALITY, result, folder)
+def _jpeg(picture: Image.Image, quality: int) -> bytes:
+    content = BytesIO()
+    picture.save(content, format="JPEG", quality=quality, comment=WRITER)
+    return content.getvalue()
 
 
-def _save_jpeg(
-    picture: Image.Image, quality: int, result: AnomalyResult, folder: str | os.PathLike
-) -> Path:
-    path = output_path(folder, result.source, result.root, ".jpg")
-    with atomic_path(path) as temporary:
-        picture.save(temporary, format="JPEG", quality=quality, comment=WRITER)
-    return path
+def capture_dicom(result: AnomalyResult) -> bytes:
+    """The overlay as DICOM Secondary Capture in the study of its source, or ``NoStudyError``."""
+    picture = result.picture_with_heat()
+    return _dicom(result, lambda source: secondary_capture(picture, source, result.title))
 
 
-def save_secondary_capture(result: AnomalyResult, folder: str | os.PathLike) -> Path:
-    """Write the same picture as DICOM Secondary Capture in the study of its source, or raise ``NoStudyError``."""
-    picture, title = result.picture_with_heat(), result.title
-    return _save_dicom(lambda source: secondary_capture(picture, source, title), result, folder)
-
-
-def save_report(result: AnomalyResult, folder: str | os.PathLike) -> Path:
-    """Write score, p-value and place as DICOM Structured Report in the study of its source, as the picture."""
+def report_dicom(result: AnomalyResult) -> bytes:
+    """Score, p-value and place as DICOM Structured Report in the study of its source, or ``NoStudyError``."""
     facts = (result.score, result.judgment, result.lung_zone, result.model)
-    return _save_dicom(lambda source: structured_report(source, *facts), result, folder)
+    return _dicom(result, lambda source: structured_report(source, *facts))
 
 
-def _save_dicom(
-    make: Callable[[Dataset], Dataset], result: AnomalyResult, folder: str | os.PathLike
-) -> Path:
+def _dicom(result: AnomalyResult, make: Callable[[Dataset], Dataset]) -> bytes:
     try:
         made = make(read_source(result.source))
     except NoStudyError:
@@ -147,36 +140,41 @@ def _save_dicom(
     except _UNCOPYABLE as error:  # the pixels could be read all the same
         reason = f"{result.source} has a header that cannot be copied: {error}"
         raise NoStudyError(reason) from error
-    path = output_path(folder, result.source, result.root, ".dcm")
-    with atomic_path(path) as temporary:
-        made.save_as(temporary, enforce_file_format=True)
-    return path
+    content = BytesIO()
+    made.save_as(content, enforce_file_format=True)
+    return content.getvalue()
 
 
-def save_map(result: AnomalyResult, folder: str | os.PathLike) -> Path:
-    """Write the heat map as NIfTI in the geometry of the file, for an overlay in any viewer."""
-    path = output_path(folder, result.source, result.root, ".nii.gz")
+def map_nifti(result: AnomalyResult) -> bytes:
+    """The heat map in the geometry of the file, for an overlay in any viewer."""
     heat = resized_maps(result.heat[None], result.spatial_shape)[0]
     volume = nibabel.Nifti1Image(heat, result.affine)
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(gzip.compress(volume.to_bytes(), compresslevel=1, mtime=0))
-    return path
+    return gzip.compress(volume.to_bytes(), compresslevel=1, mtime=0)
 
 
-def save_embedding(result: AnomalyResult, folder: str | os.PathLike) -> Path:
-    """Write the tokens as ``.npz`` with "tokens" ``(L, D)`` and their mean "embedding" ``(D,)``."""
-    path = output_path(folder, result.source, result.root, ".npz")
-    with atomic_path(path) as temporary, temporary.open("wb") as file:
-        np.savez(file, tokens=result.tokens, embedding=result.tokens.mean(0))
-    return path
+def embedding_npz(result: AnomalyResult) -> bytes:
+    """The tokens ``(L, D)`` and their mean ``(D,)``, by the names "tokens" and "embedding"."""
+    content = BytesIO()
+    np.savez(content, tokens=result.tokens, embedding=result.tokens.mean(0))
+    return content.getvalue()
 
 
-SAVERS: dict[str, Callable[[AnomalyResult, Path], Path]] = {
-    "overlays": save_overlay,
-    "thumbnails": save_thumbnail,
-    "dicom": save_secondary_capture,
-    "sr": save_report,
-    "maps": save_map,
-    "embeddings": save_embedding,
+KINDS: dict[str, tuple[str, Callable[[AnomalyResult], bytes]]] = {
+    "overlays": (".jpg", overlay_jpeg),
+    "thumbnails": (".jpg", thumbnail_jpeg),
+    "dicom": (".dcm", capture_dicom),
+    "sr": (".dcm", report_dicom),
+    "maps": (".nii.gz", map_nifti),
+    "embeddings": (".npz", embedding_npz),
 }
-"""How to write each kind of ``saved``."""
+"""Kinds of ``saved``: the ending of their files, and what makes their content."""
+
+
+def save_result(result: AnomalyResult, kind: str, folder: str | os.PathLike) -> Path:
+    """Write a file of one of ``KINDS`` below a folder, complete or not at all."""
+    suffix, content_of = KINDS[kind]
+    content = content_of(result)
+    path = output_path(folder, result.source, result.root, suffix)
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)
+    return path

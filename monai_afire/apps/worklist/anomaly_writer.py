@@ -19,7 +19,7 @@ from monai_afire.apps.results.output_paths import output_path
 from monai_afire.apps.results.prediction_writer import warn_if_implausible
 from monai_afire.apps.results.result_pictures import batch_picture
 from monai_afire.apps.results.result_tables import ResultTables, written_name
-from monai_afire.apps.worklist.anomaly_result import SAVERS, UNDESCRIBED, AnomalyResult
+from monai_afire.apps.worklist.anomaly_result import KINDS, UNDESCRIBED, AnomalyResult, save_result
 from monai_afire.apps.worklist.batch_report import drift
 from monai_afire.apps.worklist.dicom_results import NoStudyError, highdicom
 from monai_afire.apps.worklist.heat_places import hottest_place, lung_zone
@@ -84,7 +84,7 @@ class AnomalyWriter(ResultTables):
         ValueError: for an unknown name in ``saved``.
     """
 
-    derived = (_WORKLIST, _PAGE, *SAVERS)
+    derived = (_WORKLIST, _PAGE, *KINDS)
 
     table_name = "scores.csv"
 
@@ -102,8 +102,8 @@ class AnomalyWriter(ResultTables):
     worklist: pd.DataFrame | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        if unknown := set(self.saved) - set(SAVERS):
-            raise ValueError(f"saved must name some of {sorted(SAVERS)}, got {sorted(unknown)}")
+        if unknown := set(self.saved) - set(KINDS):
+            raise ValueError(f"saved must name some of {sorted(KINDS)}, got {sorted(unknown)}")
         if {"dicom", "sr"} & set(self.saved):
             highdicom()
         self.folders = tuple(self.saved)
@@ -173,9 +173,8 @@ class AnomalyWriter(ResultTables):
 
     def _headers(self, batch: Mapping[str, Any]) -> list[Dataset]:
         """Of the files of a batch; empty for another kind than DICOM."""
-        elements = [*UIDS.values(), *(IDENTIFIERS.values() if self.patient_identifiers else ())]
-        sources = [self.items[index]["image"] for index in batch["index"].tolist()]
-        return [header_of(source, elements) for source in sources]
+        elements = [*UIDS.values(), *IDENTIFIERS.values()]
+        return [header_of(self.items[i]["image"], elements) for i in batch["index"].tolist()]
 
     def _cells(self, result: AnomalyResult, scores: Sequence[float]) -> list[Any]:
         """The row of an image, see :meth:`header`."""
@@ -190,7 +189,7 @@ class AnomalyWriter(ResultTables):
 
     def _saved(self, kind: str, result: AnomalyResult) -> Path | None:
         try:
-            return SAVERS[kind](result, self.folder / kind)
+            return save_result(result, kind, self.folder / kind)
         except NoStudyError as error:  # one that does not belong to a study cannot end the run
             self.without_study[result.source] = str(error)
             return None

@@ -19,14 +19,8 @@ def drift(worklist: pd.DataFrame, normals: int, own: bool = False) -> str:
     """
     Say whether the p-values of a folder are those of normal images, by the test of Kolmogorov and Smirnov.
 
-    Args:
-        worklist: with "p_value", "" for images that are not judged, and "view" and "scanner", "" for unknown.
-        normals: number of the normal images, which are a sample, too.
-        own: whether these are the user's, not those that come with the detector.
-
-    Returns:
-        A sentence, which names the view or scanner that differs most; "" where chance explains the difference, or with
-        fewer than 20 judged images.
+    The sentence names the view or scanner that differs most; it is "" where chance explains the difference, or with
+    fewer than 20 judged images. There are ``normals`` normal images, the user's ``own`` or those of the detector.
     """
     judged = worklist.assign(p_value=pd.to_numeric(worklist["p_value"])).dropna(subset="p_value")
     if len(judged) < _SMALLEST_SAMPLE:

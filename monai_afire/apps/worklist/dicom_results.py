@@ -121,15 +121,8 @@ def secondary_capture(picture: NDArray[np.uint8], source: Dataset, derivation: s
     A picture of results as Secondary Capture Image (PS3.3, A.8.1) in the study of its source, in a series of its own.
 
     UIDs follow from those of the source and from the picture: the same picture is the same instance whenever it is
-    made, another one is another instance. Only dates and times depend on when that was.
-
-    Args:
-        picture: ``(rows, columns, 3)``, the colors red, green and blue.
-        source: of :func:`read_source`.
-        derivation: what the picture says, for Derivation Description.
-
-    Raises:
-        NoStudyError: when the source lacks a UID that the standard demands.
+    made, another one is another instance. Only dates and times depend on when that was. The picture is ``(rows,
+    columns, 3)``; ``derivation`` says what it shows. A source without a UID that the standard demands is refused.
     """
     capture = highdicom().sc.SCImage(
         np.ascontiguousarray(picture),
@@ -175,17 +168,8 @@ def structured_report(
     A score as Measurement Report (TID 1500 of PS3.16) in the study of its source, in a series of its own.
 
     It has the score, its threshold and its p-value as measurements, the place as finding site, and name, version and
-    digest of the model as algorithm. It is unverified and preliminary. UIDs are as of :func:`secondary_capture`.
-
-    Args:
-        source: of :func:`read_source`.
-        score: fused score.
-        judgment: threshold and p-value, of which NaN is left out, or why the image is not judged.
-        place: of :func:`monai_afire.apps.worklist.lung_zone`; "" leaves it out.
-        model: name, version and digest of the detector, see :class:`monai_afire.networks.ModelFile`.
-
-    Raises:
-        NoStudyError: when the source lacks a UID that the standard demands.
+    digest of the model as algorithm; NaN and "" are left out. It is unverified and preliminary. UIDs are as of
+    :func:`secondary_capture`.
     """
     measured = _measured(score, judgment)
     content = repr((list(measured.values()), place, model.digest, judgment.not_judged))

@@ -30,13 +30,7 @@ _LINE_LETTERS = 15  # of the words beside the bar
 
 
 def hottest_zone(heat: ArrayLike, low: float) -> NDArray[np.bool_]:
-    """
-    The connected zone around the strongest heat of a map ``(H, W)``, where it is at least half of that above ``low``.
-
-    Example:
-        >>> hottest_zone([[0.0, 0.4, 1.0, 0.7, 0.0, 0.9]], low=0.2)
-        array([[False, False,  True,  True, False, False]])
-    """
+    """Connected zone around the strongest heat of a map ``(H, W)``, where it is at least half of that above ``low``."""
     values = np.asarray(heat, dtype=np.float64)
     largest = values.max()
     if not (largest > low and np.isfinite(largest)):
@@ -51,10 +45,7 @@ def emphasized_heat_map(
     """
     Lay a heat map over a radiograph so that weak heat is seen, too, and outline the zone of the strongest.
 
-    Colors mean the same heat in all pictures, and are equally opaque. See :func:`heat_panels`.
-
-    Returns:
-        ``(H, W, 3)``, the colors red, green and blue.
+    Colors mean the same heat in all pictures, and are equally opaque. Arguments are those of :func:`heat_panels`.
     """
     overlay = overlay_heat_map(image, heat, low, high, fades=False)
     picture = Image.fromarray(overlay)

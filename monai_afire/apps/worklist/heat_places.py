@@ -16,15 +16,7 @@ _WIDTHS = ("left", "center", "right")
 
 
 def hottest_place(heat: ArrayLike, low: float) -> str:
-    """
-    Third of height and width of the picture where a heat map ``(H, W)`` is strongest, "" where none is above ``low``.
-
-    The left of the picture is usually the patient's right.
-
-    Example:
-        >>> hottest_place([[0, 0, 0], [0, 0, 3], [0, 1, 0]], low=1.0), hottest_place(np.eye(9) * 0.5, low=1.0)
-        ('middle right', '')
-    """
+    """Third of height and width of the picture where a heat map ``(H, W)`` is strongest; "" for none above ``low``."""
     values = np.asarray(heat)
     if not values.max() > low:
         return ""

@@ -34,7 +34,7 @@ class ImageFacts:
     """
     What is known of an image besides its score.
 
-    Args:
+    Attributes:
         age: of the patient in years by the header, None for unknown.
         view: "PA" or "AP" by the header, "" for unknown.
         other_view: what the header says against a frontal radiograph of the chest.
@@ -42,10 +42,6 @@ class ImageFacts:
         looks: numbers of the picture: logits "ap" and "child" of :class:`monai_afire.networks.ViewClassifier`, and
             "pose" of :meth:`monai_afire.networks.PoseClassifier.objection`.
         features: ``(D,)`` of the encoder, None for none.
-
-    Example:
-        >>> ImageFacts(age=7.0).is_child, ImageFacts(looks={"ap": 2.0, "child": -3.0}).is_child
-        (True, False)
     """
 
     age: float | None = None

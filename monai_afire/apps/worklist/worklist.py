@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -37,13 +37,7 @@ _FALSE_DISCOVERY_RATE = 0.1
 
 
 def judgment_cells(judgment: Judgment) -> list[str]:
-    """
-    What the normal images say about an image, as a text for each of ``JUDGMENT_COLUMNS``, "" for none.
-
-    Example:
-        >>> judgment_cells(Judgment(0.0125, 2.0, 99.04, True, "AP"))
-        ['AP', '2', '99.0', '0.0125', '']
-    """
+    """What the normal images say about an image, as a text for each of ``JUDGMENT_COLUMNS``, "" for none."""
     forms = {".6g": judgment.threshold, ".1f": judgment.percentile, ".4g": judgment.p_value}
     texts = [format(value, form) if math.isfinite(value) else "" for form, value in forms.items()]
     return [judgment.view, *texts, judgment.not_judged]
@@ -112,12 +106,6 @@ def most_suspicious_first(table: pd.DataFrame) -> pd.DataFrame:
 
     Scores of images with different normal images, such as AP and PA ones, do not compare; their p-values do. Where no
     image has a p-value, the score alone decides. Images that are not judged come last, by score.
-
-    Example:
-        >>> columns = ["image", "fused", "p_value", "not_judged"]
-        >>> rows = [["child", "3", "", "child"], ["AP", "2.1", "0.07", ""], ["PA", "1.3", "0.04", ""]]
-        >>> most_suspicious_first(pd.DataFrame(rows, columns=columns))["image"].tolist()
-        ['PA', 'AP', 'child']
     """
     keys = pd.DataFrame(
         {
@@ -132,7 +120,7 @@ def most_suspicious_first(table: pd.DataFrame) -> pd.DataFrame:
 
 def summary(worklist: pd.DataFrame, comparison: str = "") -> str:
     """How many images of a work-list are above the threshold, not judged, and no frontal chest radiographs."""
-    unjudged = worklist["not_judged"][worklist["not_judged"] != ""]
+    unjudged = worklist.loc[worklist["not_judged"] != "", "not_judged"]
     above = int((worklist["decision"] == "above").sum())
     parts = [f"{above} of {len(worklist) - len(unjudged)} above the threshold"]
     if not worklist["decision"].any():
@@ -141,7 +129,7 @@ def summary(worklist: pd.DataFrame, comparison: str = "") -> str:
         found, rate = (worklist["discovery"] != "").sum(), 100 * _FALSE_DISCOVERY_RATE
         parts.append(f"{found} at a false discovery rate of {rate:.0f} %")
     if len(unjudged):
-        parts.append(f"{len(unjudged)} not judged: {reasons_in_words(unjudged)}")
+        parts.append(f"{len(unjudged)} not judged: {_in_words(unjudged)}")
     if comparison:
         parts.append(comparison)
     if others := int((worklist["other_view"] != "").sum()):
@@ -150,16 +138,9 @@ def summary(worklist: pd.DataFrame, comparison: str = "") -> str:
     return "; ".join(parts)
 
 
-def reasons_in_words(reasons: Iterable[str]) -> str:
-    """
-    Reasons and how often they occur, the most frequent first; the ages of children are counted together.
-
-    Example:
-        >>> reasons_in_words(["child (7 years)", "lungs not found", "child (9 years)"])
-        'child (2), lungs not found (1)'
-    """
-    listed = list(reasons)
-    if len(set(listed)) == 1:
-        return listed[0]
-    kinds = Counter(reason.partition(" (")[0] for reason in listed)
+def _in_words(reasons: pd.Series) -> str:
+    """Reasons and how often they occur, the most frequent first; the ages of children are counted together."""
+    if len(set(reasons)) == 1:
+        return reasons.iloc[0]
+    kinds = Counter(reason.partition(" (")[0] for reason in reasons)
     return ", ".join(f"{kind} ({count})" for kind, count in kinds.most_common())

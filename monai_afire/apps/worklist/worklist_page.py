@@ -38,13 +38,8 @@ def write_worklist_page(
     when it is asked for. Marks are kept by the browser and exported as a table with the columns "image", "abnormal"
     (1, 0, or -1 for unsure) and "mark", which ``monai-afire data table`` reads.
 
-    Args:
-        worklist: of :func:`monai_afire.apps.worklist.worklist.write_worklist`.
-        path: the page, beside or above the pictures.
-        thumbnail_of: name in the table -> its thumbnail, radiograph and heat map side by side.
-        picture_of: name in the table -> the larger picture that opens on a click.
-        drift: of :func:`monai_afire.apps.worklist.batch_report.drift`, shown above the list.
-        comparison: what the scores were compared with, or why with nothing.
+    A name in the table has a thumbnail, radiograph and heat map side by side, and a larger picture that opens on a
+    click; ``drift`` and ``comparison`` stand above the list.
     """
     folder = Path(path).parent
     root = common_folder(worklist["image"])

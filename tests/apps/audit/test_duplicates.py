@@ -19,7 +19,7 @@ def pictures(count: int, seed: int = 0) -> np.ndarray:
     return 0.7 * smooth[:1] + 0.3 * smooth[1:] + 0.02 * random.random((count, 32, 32))
 
 
-@pytest.mark.parametrize("count", [3, 40, 400])
+@pytest.mark.parametrize("count", [3, 400])
 def test_agrees_with_all_pairs(count: int) -> None:
     images = pictures(count)
     noise = np.random.default_rng(1).normal(0, 0.004, (count // 3, 32, 32))

@@ -102,11 +102,9 @@ def test_a_detector_of_stored_tokens_is_that_of_the_images() -> None:
 
 
 def test_pixels_have_the_errors_of_principal_components() -> None:
-    cohort = made()
-    pixels = np.random.default_rng(0).random((COUNT, 1, 64)).astype(np.float16)
-    painted = (
-        np.random.default_rng(1).random((4 * len(cohort.painted_rows()), 1, 64)).astype(np.float16)
-    )
+    cohort, rng = made(), np.random.default_rng(0)
+    pixels = rng.random((COUNT, 1, 64)).astype(np.float16)
+    painted = rng.random((4 * len(cohort.painted_rows()), 1, 64)).astype(np.float16)
     answers = list(questions.detection(cohort, "pixels", (1, 1), pixels, painted))
     normal = pixels[cohort.rows(LEARN, CHOOSE, abnormal=0), 0].astype(np.float32)
     expected = questions.pca_errors(normal, pixels[cohort.rows(EVALUATE), 0].astype(np.float32))
@@ -120,21 +118,13 @@ def test_nodules_lie_in_the_normal_images_in_the_order_of_the_answers() -> None:
     assert (cohort.table["abnormal"][rows] == 0).all()
     assert set(cohort.table["role"][rows]) == {EVALUATE}
     assert [item["image"] for item in items[:5]] == [*[f"{rows[0]}.png"] * 4, f"{rows[1]}.png"]
-    assert [(item["lesion"]["size"], item["lesion"]["contrast"]) for item in items[:4]] == [
-        (0.1, 0.2),
-        (0.1, 0.4),
-        (0.2, 0.2),
-        (0.2, 0.4),
-    ]
+    kinds = [(item["lesion"]["size"], item["lesion"]["contrast"]) for item in items[:4]]
+    assert kinds == [(0.1, 0.2), (0.1, 0.4), (0.2, 0.2), (0.2, 0.4)]
     labels, patients = questions.truth(cohort, "Painted nodules")
     assert labels[:, 0].tolist() == [0] * len(rows) + [1] * len(rows)
     assert patients[: len(rows)].tolist() == patients[len(rows) :].tolist()
-
-
-def test_few_normals_to_learn_from_paint_nothing() -> None:
-    cohort = made()
     cohort.table.loc[cohort.rows(LEARN, CHOOSE), "abnormal"] = 1.0
-    assert questions.nodule_items(cohort) == []
+    assert questions.nodule_items(cohort) == []  # no normal ones to learn from
 
 
 def test_controls_are_turned_by_other_images() -> None:

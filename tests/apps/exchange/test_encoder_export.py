@@ -41,23 +41,17 @@ def header_of(file: Path, entry: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_round_trip_is_bit_equal(case: str, dtype: torch.dtype, tmp_path: Path) -> None:
-    encoder, other = (build(seed, **CASES[case]).to(dtype) for seed in (0, 1))
+def test_round_trip_is_bit_equal(case: str, tmp_path: Path) -> None:
+    encoder, other = (build(seed, **CASES[case]) for seed in (0, 1))
+    images = torch.rand(2, encoder.in_channels, *encoder.img_size)
+    rebuilt = ModelFile(export_encoder(encoder, tmp_path / "encoder.safetensors")).build()
+    assert torch.equal(rebuilt(images), encoder(images))
     encoder.norm.eps = other.norm.eps = 1e-6
     file = export_encoder(encoder, tmp_path / "new" / "encoder.safetensors")
     assert load_encoder_weights(other, file, strict=True).resized == []
     for name, tensor in encoder.state_dict().items():
         assert torch.equal(other.state_dict()[name], tensor), name
     assert {layer.eps for layer in other.modules() if isinstance(layer, nn.LayerNorm)} == {1e-6}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_header_builds_the_encoder(case: str, tmp_path: Path) -> None:
-    encoder = build(0, **CASES[case])
-    rebuilt = ModelFile(export_encoder(encoder, tmp_path / "x.safetensors")).build()
-    images = torch.rand(2, encoder.in_channels, *encoder.img_size)
-    assert torch.equal(rebuilt(images), encoder(images))
 
 
 def test_timm_names_and_settings(tmp_path: Path) -> None:

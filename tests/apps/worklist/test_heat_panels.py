@@ -18,41 +18,26 @@ from monai_afire.apps.worklist.heat_panels import (
 from monai_afire.apps.worklist.heat_places import hottest_place
 
 HEADER, GAP = 20, 5  # of pictures up to 300 pixels, whose texts have the smallest size
-
-
-def panels(
-    shape: tuple[int, int] = (200, 150), title: str = "score 1"
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The picture, and the radiograph and heat that it was made of."""
-    rng = np.random.default_rng(0)
-    image, heat = rng.integers(0, 256, shape) / 255, rng.uniform(0, 4, shape)
-    return heat_panels(image, heat, 1.0, 3.0, title), image, heat
-
-
-def test_left_is_the_radiograph_and_right_its_overlay() -> None:
-    picture, image, heat = panels()
-    left, right = picture[HEADER:220, :150], picture[HEADER:220, 150 + GAP : 300 + GAP]
-    np.testing.assert_array_equal(
-        left, np.rint(image * 255).astype(np.uint8)[..., None].repeat(3, axis=2)
-    )
-    np.testing.assert_array_equal(right, emphasized_heat_map(image, heat, 1.0, 3.0))
-
-
 BAR = 6  # a column of the bar, behind the heat map
 
 
-def test_the_bar_has_the_colors_of_the_map_at_the_same_heat() -> None:
+def test_radiograph_overlay_and_a_bar_that_has_the_colors_of_the_map_at_the_same_heat() -> None:
     """Whatever the hottest place of the image is: at 95 % of normal patches, half way, and at the highest of them."""
-    picture, _, _ = panels()
+    rng = np.random.default_rng(0)
+    image, heat = rng.integers(0, 256, (200, 150)) / 255, rng.uniform(0, 4, (200, 150))
+    picture = heat_panels(image, heat, 1.0, 3.0, "score 1")
+    left, right = picture[HEADER:220, :150], picture[HEADER:220, 150 + GAP : 300 + GAP]
+    np.testing.assert_array_equal(left, np.rint(image * 255)[..., None].repeat(3, axis=2))
+    np.testing.assert_array_equal(right, emphasized_heat_map(image, heat, 1.0, 3.0))
     column = picture[HEADER:220, 2 * 150 + GAP + BAR].astype(int)[::-1]
     _, low, high = KEY_STARTS
-    for heat in (1.1, 1.5, 2.0, 2.5, 2.9):
-        place = round((low + (heat - 1.0) / 2 * (high - low)) * 199)
+    for value in (1.1, 1.5, 2.0, 2.5, 2.9):
+        place = round((low + (value - 1.0) / 2 * (high - low)) * 199)
         hot = np.zeros((8, 8))
-        hot[:, 4:] = heat
-        hot[0, 0] = heat + 1  # its outline is elsewhere
+        hot[:, 4:] = value
+        hot[0, 0] = value + 1  # its outline is elsewhere
         shown = emphasized_heat_map(np.full((8, 8), 0.5), hot, 1.0, 3.0)[6, 6].astype(int)
-        np.testing.assert_allclose(column[place], shown, atol=6, err_msg=str(heat))
+        np.testing.assert_allclose(column[place], shown, atol=6, err_msg=str(value))
 
 
 def test_the_hottest_zone_is_one_and_cold_images_have_none() -> None:
@@ -86,7 +71,6 @@ def test_the_outline_is_around_the_hottest_zone() -> None:
 @pytest.mark.parametrize(
     ("place", "words"),
     [
-        ((0, 0), "upper left"),
         ((0, 8), "upper right"),
         ((7, 4), "lower center"),
         ((4, 0), "middle left"),

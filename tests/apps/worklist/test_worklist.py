@@ -13,11 +13,10 @@ import numpy as np
 import pandas as pd
 import pydicom
 import pytest
-from apps.results.test_result_tables import read_csv
-from apps.worklist.dicom_sources import result, write_source
+from apps.worklist.makers import read_csv, result, write_source
 from scipy.stats import ks_2samp
 
-from monai_afire.apps.worklist.anomaly_result import save_secondary_capture
+from monai_afire.apps.worklist.anomaly_result import save_result
 from monai_afire.apps.worklist.batch_report import drift
 from monai_afire.apps.worklist.normal_images import Judgment
 from monai_afire.apps.worklist.worklist import (
@@ -62,15 +61,8 @@ def test_the_most_suspicious_image_comes_first(tmp_path: Path) -> None:
     assert summary(write_worklist(scores, path, described(source))) == "1 of 3 above the threshold"
     first, second, third = read_csv(path)
     shown = ("rank", "score", "threshold", "decision", "percentile", "hottest", "image")
-    assert [first[name] for name in shown] == [
-        "1",
-        "2.5",
-        "2",
-        "above",
-        "25.0",
-        "upper left",
-        str(source),
-    ]
+    cells = ["1", "2.5", "2", "above", "25.0", "upper left", str(source)]
+    assert [first[name] for name in shown] == cells
     assert [first[name] for name in UIDS] == ["1.2.1", "1.2.2", "1.2.3.1", "A-815"]
     assert [second[name] for name in UIDS] == [""] * 4
     names = [(row["image"], row["decision"]) for row in (second, third)]
@@ -89,30 +81,18 @@ def test_images_of_two_views_are_ordered_by_their_own_normal_images(tmp_path: Pa
         ("lateral.png", "9.5", Judgment(not_judged="lateral view")),
         ("child.png", "9", Judgment(not_judged="child (7 years)")),
     ]
-    rows = [(name, str(int(bool(each.above))), score, "") for name, score, each in listed[::-1]]
+    decided = {None: "", False: "0", True: "1"}
+    rows = [(name, decided[each.above], score, "") for name, score, each in listed[::-1]]
     scores = write_scores(tmp_path / "scores.csv", rows, [each[2] for each in listed[::-1]])
-    write_worklist(scores, tmp_path / "worklist.csv", {})
+    said = summary(write_worklist(scores, tmp_path / "worklist.csv", {}), "compared with 99")
     found = read_csv(tmp_path / "worklist.csv")
     assert [row["image"] for row in found] == [each[0] for each in listed]
     assert [row["rank"] for row in found] == list("1234567")
-
-
-def test_images_that_are_not_judged_come_last_and_move_no_other(tmp_path: Path) -> None:
-    rows = [("low.png", "0", "1", ""), ("child.png", "", "9", ""), ("high.png", "1", "5", "")]
-    rows.append(("lateral.png", "", "3", ""))
-    low, high = Judgment(0.5, 2.0, 50.0, False), Judgment(0.01, 2.0, 99.0, True)
-    left = [Judgment(not_judged=reason) for reason in ("child (7 years)", "lungs not found")]
-    scores = write_scores(tmp_path / "scores.csv", rows, [low, left[0], high, left[1]])
-    said = summary(write_worklist(scores, tmp_path / "worklist.csv", {}), "compared with 99")
-    found = read_csv(tmp_path / "worklist.csv")
-    assert [row["image"] for row in found] == ["high.png", "low.png", "child.png", "lateral.png"]
-    assert [row["not_judged"] for row in found] == ["", "", "child (7 years)", "lungs not found"]
-    for row in found[2:]:
-        assert [row[name] for name in ("p_value", "decision", "threshold", "percentile")] == [
-            ""
-        ] * 4
-    assert said.startswith("1 of 2 above the threshold; 1 at a false discovery rate of 10 %")
-    assert said.endswith("2 not judged: child (1), lungs not found (1); compared with 99")
+    for row in found[5:]:  # they are not judged, and move no other
+        assert {row[name] for name in ("p_value", "decision", "threshold", "percentile")} == {""}
+    assert [row["not_judged"] for row in found[4:]] == ["", "lateral view", "child (7 years)"]
+    assert "3 of 5 above the threshold; 4 at a false discovery rate of 10 %" in said
+    assert "2 not judged: lateral view (1), child (1); compared with 99" in said
 
 
 def test_patients_are_named_only_when_asked_for(tmp_path: Path) -> None:
@@ -127,7 +107,7 @@ def test_patients_are_named_only_when_asked_for(tmp_path: Path) -> None:
     assert [row[name] for name in IDENTIFIERS] == ["4711", "Müller^Jörg", "19500101"]
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)"])
+@pytest.mark.parametrize("text", ["=1+1", "@SUM(A1)"])
 def test_no_spreadsheet_runs_what_a_header_says(tmp_path: Path, text: str) -> None:
     source = write_source(tmp_path / "b.dcm", PatientName=text, AccessionNumber=text)
     scores = write_scores(tmp_path / "scores.csv", [(str(source), "", "-2.5", "")])
@@ -135,7 +115,7 @@ def test_no_spreadsheet_runs_what_a_header_says(tmp_path: Path, text: str) -> No
     [row] = read_csv(tmp_path / "worklist.csv")
     assert (row["patient_name"], row["accession_number"]) == ("'" + text, "'" + text)
     assert row["score"] == "-2.5"
-    capture = pydicom.dcmread(save_secondary_capture(result(source), tmp_path))
+    capture = pydicom.dcmread(save_result(result(source), "dicom", tmp_path))
     assert (str(capture.PatientName), capture.AccessionNumber) == (text, text)
 
 
@@ -174,7 +154,7 @@ def test_too_few_images_are_not_tested() -> None:
     assert drift(folder([0.001] * 20), 1000) != ""
 
 
-@pytest.mark.parametrize("shift", [0.0, 1.0, 1.4, 3.0])
+@pytest.mark.parametrize("shift", [0.0, 1.4, 3.0])
 def test_the_difference_is_that_of_two_samples(shift: float) -> None:
     random = np.random.default_rng(0)
     normal, scores = random.normal(size=19), shift + random.normal(size=400)
@@ -182,7 +162,7 @@ def test_the_difference_is_that_of_two_samples(shift: float) -> None:
     assert bool(said) == (ks_2samp(scores, normal).pvalue < 0.001)
 
 
-@pytest.mark.parametrize("number", [19, 20, 101])
+@pytest.mark.parametrize("number", [19, 20])
 def test_the_share_above_the_middle_is_counted_by_the_scores(number: int) -> None:
     """Scores of one digit, so that many are equal; of an even number, the middle is the upper one of two."""
     random = np.random.default_rng(number)
