@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 from monai.bundle import ConfigWorkflow
 
-from monai_afire.apps.results.result_tables import FileState, file_state, read_record
+from monai_afire.apps.results.result_tables import RECORD, FileState, file_state, read_record
 from monai_afire.apps.worklist.anomaly_result import KINDS
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.scanning import scan_radiographs
@@ -30,6 +31,7 @@ __all__ = ["main", "watch_folder"]
 
 _BUNDLE = released_file("detector.safetensors").parents[1]
 _LIST = "arrivals.json"
+_MOST_TRIES = 3  # of a file that is there and cannot be opened
 
 
 def watch_folder(
@@ -44,7 +46,8 @@ def watch_folder(
 
     A file is scored when neither its size nor its time changed between two looks. One that changes later is scored
     again, and its old result replaced; the result of one that goes away stays. All results are those of one run of the
-    bundle's ``inference.json``, which each arrival resumes; it tries files again that could not be opened.
+    bundle's ``inference.json``, which each new look resumes. While the folder is away, such as a share without its
+    network, the watch waits.
 
     Args:
         folder: where files arrive, in subfolders, too; it is only read.
@@ -62,26 +65,53 @@ def watch_folder(
     source, out = Path(folder).absolute(), Path(output_dir).absolute()
     if out.resolve().is_relative_to(source.resolve()):
         raise DatalistError(f"{out} lies in {source}, where results would count as arrivals")
-    before = _arrivals(source)
-    known: dict[str, FileState] = {}  # settled files of the look before
+    if not source.is_dir():
+        raise DatalistError(f"{source}: no such folder: check the name, or connect its disk")
     torch.empty(0, device=overrides.get("device"))  # refused before the first file arrives
     weights = str(find_weights(weights, TASKS["AnomalyDetector"], _BUNDLE))
     settings = {"weights": weights, "writer::root": str(source), **overrides}
+    needed, before = [source], _arrivals(source)
+    tries: Counter[tuple[str, int]] = Counter()
     while True:
         time.sleep(interval)
-        now = _arrivals(source)
-        settled = {path: state for path, state in now.items() if before.get(path) == state}
-        scored = {name: entry["state"] for name, entry in read_record(out)[1].items()}
-        if settled != known and any(scored.get(path) != settled[path] for path in settled):
-            _score(settled, out, settings)
-        before, known = now, settled
+        if _were_away(needed, interval):
+            tries.clear()
+        try:
+            now, scored = _arrivals(source), _scored(out)
+            settled = {path: state for path, state in now.items() if before.get(path) == state}
+            before = now
+            left = [
+                (path, state[1]) for path, state in settled.items() if scored.get(path) != state
+            ]
+            if any(tries[arrival] < _MOST_TRIES for arrival in left):
+                _score(settled, out, settings)
+                needed = [source, out / RECORD]
+                tries.update(left)
+        except Exception:
+            if all(path.exists() for path in needed):
+                raise
 
 
-def _arrivals(folder: Path) -> dict[str, FileState]:
+def _arrivals(folder: Path) -> dict[str, list[int]]:
     """The radiographs in a folder now, and their states."""
     paths = [str(folder / name) for name in scan_radiographs(folder)]
-    states = {path: file_state(path) for path in paths}
-    return {path: state for path, state in states.items() if state}
+    return {path: state for path in paths if (state := file_state(path)) is not None}
+
+
+def _scored(out: Path) -> dict[str, FileState]:
+    """The files on record, with the states that they were scored in."""
+    return {name: entry["state"] for name, entry in read_record(out)[1].items()}
+
+
+def _were_away(needed: Iterable[Path], interval: float) -> bool:
+    """Wait while a folder is away, such as a share without its network, and say so once."""
+    away = [path for path in needed if not path.exists()]
+    for path in away:
+        print(f"{path} is away: waiting", flush=True)
+        while not path.exists():
+            time.sleep(interval)
+        print(f"{path} is back", flush=True)
+    return bool(away)
 
 
 def _score(paths: Iterable[str], out: Path, settings: Mapping[str, Any]) -> None:

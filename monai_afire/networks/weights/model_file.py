@@ -126,12 +126,12 @@ class ModelFile:
     @property
     def channels(self) -> int:
         """Channels of the images."""
-        return self.preprocessing["channels"]
+        return self.preprocessing.get("channels", 1)
 
     @property
     def standardize(self) -> bool:
         """Whether the contrast is standardized."""
-        return self.preprocessing["standardize"]
+        return self.preprocessing.get("standardize", False)
 
     @property
     def class_names(self) -> list[str] | None:

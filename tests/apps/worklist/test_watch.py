@@ -5,12 +5,13 @@
 from __future__ import annotations
 
 import csv
+import errno
 import multiprocessing
 import os
 import random
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from integration.bundle_runs import new_detector, write_images
 from monai_afire.apps.worklist import watch
 from monai_afire.data import DatalistError
 from monai_afire.networks import save_network
+from monai_afire.transforms import radiograph_files
 
 SMALL: dict[str, Any] = {"saved": [], "device": "cpu", "batch_size": 2}
 Look = Callable[..., None]
@@ -32,25 +34,20 @@ def detector(tmp_path: Path) -> str:
     return str(save_network(network, tmp_path / "model.pt", description))
 
 
-def look_of(monkeypatch: pytest.MonkeyPatch, steps: Sequence[Callable[[], object]]) -> None:
-    """Let a watch do a step at each of its pauses, and stop it after the last one."""
-    remaining = iter(steps)
-
-    def pause(seconds: float) -> None:
-        step = next(remaining, None)
-        if step is None:
-            raise KeyboardInterrupt
-        step()
-
-    monkeypatch.setattr(watch.time, "sleep", pause)
-
-
 @pytest.fixture
 def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, detector: str) -> Look:
-    """A watch of ``in`` with these steps."""
+    """A watch of ``in`` that does a step at each of its pauses and is stopped after the last one."""
 
     def run(*steps: Callable[[], object], **settings: Any) -> None:
-        look_of(monkeypatch, steps)
+        remaining: Iterator[Callable[[], object]] = iter(steps)
+
+        def pause(seconds: float) -> None:
+            step = next(remaining, None)
+            if step is None:
+                raise KeyboardInterrupt
+            step()
+
+        monkeypatch.setattr(watch.time, "sleep", pause)
         (tmp_path / "in").mkdir(exist_ok=True)
         options = {"weights": detector, **SMALL, **settings}
         with pytest.raises(KeyboardInterrupt):
@@ -133,6 +130,63 @@ def test_files_that_cannot_be_read_end_no_watch(tmp_path: Path, look: Look) -> N
     assert set(scores(tmp_path)) == {"image_0.png"}
 
 
+def test_a_folder_that_is_away_is_waited_for(
+    tmp_path: Path, look: Look, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A share drops out for some seconds: the watch says so once, and goes on."""
+    write_images(tmp_path / "in", 1)
+    there, away = tmp_path / "in", tmp_path / "away"
+    look(lambda: there.rename(away), nothing, nothing, lambda: away.rename(there), *[nothing] * 3)
+    assert set(scores(tmp_path)) == {"image_0.png"}
+    said = capsys.readouterr().out
+    assert said.count("is away") == said.count("is back") == 1
+
+
+@pytest.mark.parametrize("name", ["in", "out"])
+def test_a_folder_that_goes_away_while_it_is_scored(
+    tmp_path: Path, look: Look, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """An empty folder in the place of a share is not the folder of results."""
+    write_images(tmp_path / "in", 1)
+    there, away, score, calls = tmp_path / name, tmp_path / "away", watch._score, iter([1, 2])
+
+    def drop_out(*arguments: Any) -> None:
+        if next(calls, 0) == 2:
+            there.rename(away)
+            if name == "out":
+                there.mkdir()
+                raise OSError(errno.EIO, "Input/output error")
+        score(*arguments)
+
+    def come_back() -> None:
+        if there.exists():
+            there.rmdir()
+        away.rename(there)
+
+    monkeypatch.setattr(watch, "_score", drop_out)
+    more = tmp_path / "in/more"
+    look(nothing, lambda: write_images(more, 1), nothing, come_back, *[nothing] * 4)
+    assert set(scores(tmp_path)) == {"image_0.png", "more/image_0.png"}
+
+
+def test_files_that_could_not_be_opened_are_tried_again(
+    tmp_path: Path, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_images(tmp_path / "in", 2)
+    read, gone = radiograph_files._read_head, tmp_path / "gone"
+    gone.touch()
+
+    def fail(path: str) -> bytes:
+        if gone.exists() and path.endswith("image_0.png"):
+            raise radiograph_files.refuse(path, f"{radiograph_files.UNOPENED} (stale)", "try again")
+        return read(path)
+
+    monkeypatch.setattr(radiograph_files, "_read_head", fail)
+    look(nothing, gone.unlink, nothing)
+    assert len(scores(tmp_path)) == 2
+    assert scores(tmp_path, "rejected.csv") == {}
+
+
 def test_other_weights_are_refused(tmp_path: Path, look: Look, detector: str) -> None:
     write_images(tmp_path / "in", 1)
     look(nothing, nothing)
@@ -147,17 +201,26 @@ def test_other_weights_are_refused(tmp_path: Path, look: Look, detector: str) ->
     assert scores(tmp_path) == before
 
 
+@pytest.mark.parametrize(
+    ("arrivals", "results"), [("in #1", "out #2"), ("@in", "$out"), ("%a", "1e3")]
+)
 def test_folders_may_have_names_that_monai_reads_as_its_language(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, detector: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, detector: str, arrivals: str, results: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write_images(tmp_path / "@in #1", 1)
+    write_images(tmp_path / arrivals, 1)
     own = Path(detector).rename(tmp_path / "@model #1.pt")
-    look_of(monkeypatch, [nothing])
+    pauses = iter([None])
+
+    def pause(seconds: float) -> None:
+        if next(pauses, "no more") == "no more":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(watch.time, "sleep", pause)
     with pytest.raises(KeyboardInterrupt):
-        watch.watch_folder("@in #1", "$out", 1.0, weights=own.name, **SMALL)
-    assert (tmp_path / "$out/worklist.csv").is_file()
-    assert {path.name for path in tmp_path.iterdir()} == {own.name, "@in #1", "$out"}
+        watch.watch_folder(arrivals, results, 1.0, weights=own.name, **SMALL)
+    assert (tmp_path / results / "worklist.csv").is_file()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([own.name, arrivals, results])
 
 
 def test_folders_that_cannot_be_watched_are_named(tmp_path: Path) -> None:
