@@ -60,8 +60,9 @@ def fit_swin(
     patch_size = encoder.patch_embed.proj.weight.shape[2:]
     _fit_patch_embedding(tensors, "patch_embed.proj", patch_size, encoder, normalization, report)
     for number, layer in enumerate(encoder.layers):
-        window = layer.blocks[0].attn.window_size
-        names = [f"layers.{number}.blocks.{block}.{_TABLE}" for block in range(len(layer.blocks))]
+        blocks: Any = layer.get_submodule("blocks")
+        window = blocks[0].attn.window_size
+        names = [f"layers.{number}.blocks.{block}.{_TABLE}" for block in range(len(blocks))]
         count = sum(_fit_table(tensors, name, window) for name in names)
         if count:
             size = " x ".join(map(str, window))
@@ -207,8 +208,8 @@ def _fit_positions(
     else:
         # all tokens before the patches have positions, or those that are no registers (DINOv2), or none
         skips = [skip for skip in (before, before - registers, 0) if skip < count]
-        own = [(skip, target) for skip in skips]
-        square = [(skip, (math.isqrt(count - skip),) * 2) for skip in skips]
+        own = [(skip, tuple(target)) for skip in skips]
+        square = [(skip, tuple([math.isqrt(count - skip)] * 2)) for skip in skips]
         # of timm, a square grid behind any number of tokens is likelier than the encoder's own behind one
         possible = square + own if report.layout == TIMM else own + square
     found = [(skip, old) for skip, old in possible if skip + math.prod(old) == count]

@@ -239,7 +239,8 @@ def _fit(
 
 def _check_heads(encoder: ViTEncoder, stated: int | None, report: LoadReport) -> None:
     """Refuse another number of heads, as far as it is known: all tensors would fit, and mean nothing."""
-    heads, width = encoder.blocks[0].attn.num_heads, encoder.hidden_size
+    block: Any = encoder.blocks[0]
+    heads, width = block.attn.num_heads, encoder.hidden_size
     if stated not in (None, heads):
         raise ValueError(f"{report.file} needs an encoder with num_heads={stated}")
     published = _PUBLISHED_HEADS.get(width, heads)

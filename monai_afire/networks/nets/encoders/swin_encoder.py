@@ -141,7 +141,9 @@ class SwinEncoder(RadiographEncoder):
         """Of the patch embedding, then of every block; a merge of patches is as deep as the block before it."""
         layers = [list(self.patch_embed.parameters())]
         for stage, layer in enumerate(self.layers):
-            layers += [list(block.parameters()) for block in layer.get_submodule("blocks")]
+            layers += [
+                list(block.parameters()) for block in layer.get_submodule("blocks").children()
+            ]
             layers[-1] += self.downsamples[stage : stage + 1].parameters()
         return layers
 
