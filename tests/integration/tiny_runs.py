@@ -138,7 +138,7 @@ def train(bundle: str, **options: Any) -> ConfigWorkflow:
 
 def train_until_killed(bundle: str, epoch: int, **options: Any) -> int:
     """A tiny training in a process that SIGKILL ends in the midst of an epoch; its exit code."""
-    words = [__file__, bundle, str(epoch), repr(options)]
+    words = ["-m", "integration.tiny_runs", bundle, str(epoch), repr(options)]
     return run_python(words, Path.cwd(), os.environ, TIMEOUT).returncode
 
 
