@@ -1,11 +1,10 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The encoder of the released detector: chosen by cross-fitting, then looked at once on the test sections.
+"""The encoder of the released detector, chosen by cross-fitting.
 
 ``python -m tests.benchmarks.released.detector --data /path/to/sets --arms released_224 "MAE=mae/mae64_0,mae/mae64_1"``
 scores the patients of ``untouched_detection.npz`` by detectors of encoders, words of ``load_encoder``, of which several
-runs of one arm are separated by commas. ``--test`` scores the test sections of ``detector_test.csv`` by the first arm.
-Scores that are there are not computed again; ``tests.benchmarks.tables`` compares them.
+runs of one arm are separated by commas, and prints their AUCs in PA views. Scores that are there are not computed again.
 """
 
 from __future__ import annotations
