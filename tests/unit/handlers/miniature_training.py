@@ -35,7 +35,7 @@ def make_trainer(
 ) -> SupervisedTrainer:
     """A whole pre-training in miniature, by all processes of the group; `seed` is that of the initial weights only."""
     torch.manual_seed(seed)
-    brightest = [0.3 + 0.6 * i / num_items for i in range(num_items)]
+    brightest = [0.3 + 0.5 * i / num_items for i in range(num_items)]  # below 1 when scaled, too
     items = [{"image": torch.linspace(0, value, 256).reshape(1, 16, 16)} for value in brightest]
     transform = Compose(
         [
