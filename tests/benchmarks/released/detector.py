@@ -3,8 +3,8 @@
 """The encoder of the released detector, chosen by cross-fitting.
 
 ``python -m tests.benchmarks.released.detector --data /path/to/sets --arms released_224 "MAE=mae/mae64_0,mae/mae64_1"``
-scores the patients of ``untouched_detection.npz`` by detectors of encoders, words of ``load_encoder``, of which several
-runs of one arm are separated by commas, and prints their AUCs in PA views. Scores that are there are not computed again.
+scores the patients of ``untouched_detection.npz`` by detectors of encoders, and prints their AUCs in PA views. Encoders
+are words of ``load_encoder``; several runs of one arm are separated by commas. Scores that are there are kept.
 """
 
 from __future__ import annotations
