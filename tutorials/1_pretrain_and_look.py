@@ -18,7 +18,8 @@ import shutil
 from pathlib import Path
 
 # bundles are run from the root of the clone, wherever this notebook was started
-root = next(each for each in (Path.cwd(), *Path.cwd().parents) if (each / "bundles").is_dir())
+parents = (Path.cwd(), *Path.cwd().parents)
+root = next(each for each in parents if (each / "bundles/afire/configs").is_dir())
 os.chdir(root)
 
 # %% [markdown]

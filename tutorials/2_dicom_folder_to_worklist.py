@@ -16,7 +16,8 @@ import os
 from pathlib import Path
 
 # bundles are run from the root of the clone, wherever this notebook was started
-root = next(each for each in (Path.cwd(), *Path.cwd().parents) if (each / "bundles").is_dir())
+parents = (Path.cwd(), *Path.cwd().parents)
+root = next(each for each in parents if (each / "bundles/afire/configs").is_dir())
 os.chdir(root)
 output = Path("tutorials/output")
 normal_folder, new_folder = output / "dicom/normal", output / "dicom/new"

@@ -25,7 +25,8 @@ from monai.bundle import ConfigWorkflow, run
 plt.switch_backend("module://matplotlib_inline.backend_inline")  # the notebook shows figures
 
 # bundles are run from the root of the clone, wherever this notebook was started
-root = next(each for each in (Path.cwd(), *Path.cwd().parents) if (each / "bundles").is_dir())
+parents = (Path.cwd(), *Path.cwd().parents)
+root = next(each for each in parents if (each / "bundles/afire/configs").is_dir())
 os.chdir(root)
 output = Path("tutorials/output")
 
