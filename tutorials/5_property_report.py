@@ -10,7 +10,7 @@
 #
 # It is a **miniature**: the small network of [tutorial 1](1_pretrain_and_look.ipynb) and 16 drawn radiographs of 64 x
 # 64 pixels. Its numbers say *nothing* about AFiRe; how to read them is all that can be learned here. For your images
-# and other encoders see [the guide](../docs/encoders.md#property-studies).
+# and other encoders see "Property studies" in `docs/encoders.md`.
 
 # %%
 import json
