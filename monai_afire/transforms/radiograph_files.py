@@ -455,11 +455,13 @@ def _refuse_pixels_elsewhere(path: str, file_format: str) -> None:
 
 def _check_compressed_pixels(path: str, size: int) -> None:
     """Raise for damaged pixels of a compressed MetaImage, instead of which ITK returns memory that nobody wrote."""
-    content = Path(path).read_bytes()
-    header, data = content[:_HEADER_BYTES], _METAIMAGE_DATA.search(content[:_HEADER_BYTES])
+    with open(path, "rb") as stream:
+        header = stream.read(_HEADER_BYTES)
+    data = _METAIMAGE_DATA.search(header)
     if data is None or not _METAIMAGE_COMPRESSED.search(header, 0, data.start()):
         return
     if data[1].upper() == b"LOCAL":
+        content = Path(path).read_bytes()
         pixels = content[content.index(b"\n", data.end(1)) + 1 :]
     else:
         pixels = Path(path).with_name(os.fsdecode(data[1])).read_bytes()

@@ -36,7 +36,7 @@ Answer = tuple[str, str, str, NDArray]
 """Question, setting, name of an encoder or a baseline, and its scores ``(draws, M, K)`` of the evaluated images."""
 
 
-class _Encoded(RadiographEncoder):
+class StoredTokens(RadiographEncoder):
     """An encoder of images that are tokens already, for a detector."""
 
     def __init__(self, grid: tuple[int, ...], width: int) -> None:
@@ -128,7 +128,7 @@ def _detector_scores(
     grid: tuple[int, ...], tokens: NDArray, painted: NDArray, normal: NDArray
 ) -> tuple[NDArray, NDArray]:
     """A detector's scores "fused" and "focal" of images and painted images, from their tokens ``(N, L, D)``."""
-    encoded = _Encoded(grid, tokens.shape[-1])
+    encoded = StoredTokens(grid, tokens.shape[-1])
     detector = AnomalyDetector(encoded, k_fraction=_STRONGEST).eval()
     detector.fit(torch.from_numpy(tokens[normal]).float().split(_BATCH))
     batches = [

@@ -17,27 +17,16 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from monai_afire.apps.compare.questions import StoredTokens
 from monai_afire.detection import AnomalyDetector
 from monai_afire.detection.field_of_view import LungView
 from monai_afire.networks import load_encoder
-from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from tests.benchmarks.released.sets import maker_parser
 from tests.benchmarks.tables import SCORES, fold_aucs, interval
 
 BATCH = 64
 MEASURED = ("token_mean_density", "token_neighbors", "token_density")
 FUSIONS = {"M, N": (0, 1), "M": (0,), "M, D": (0, 2), "N": (1,)}
-
-
-class Tokens(RadiographEncoder):
-    """An encoder of images that are tokens already, so that each image is encoded once."""
-
-    def __init__(self, grid: tuple[int, ...], width: int) -> None:
-        super().__init__(width, grid, (1, 1), hidden_size=width, mean=0.0, std=1.0)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """``(B, L, D)`` to the same."""
-        return tokens
 
 
 class Encoded:
@@ -54,7 +43,7 @@ class Encoded:
 
     def scores(self, normal: NDArray, judged: NDArray, memory_size: int = 1024) -> NDArray:
         """``MEASURED`` ``(M, 3)`` of judged images, in standard deviations of the normal ones."""
-        network = Tokens(self.encoder.grid_size, self.encoder.hidden_size)
+        network = StoredTokens(self.encoder.grid_size, self.encoder.hidden_size)
         detector = AnomalyDetector(network, memory_size=memory_size).eval()
         detector.fit(self.tokens[torch.from_numpy(normal)].float().split(BATCH))
         batches = self.tokens[torch.from_numpy(judged)].split(BATCH)
