@@ -455,8 +455,8 @@ def _refuse_pixels_elsewhere(path: str, file_format: str) -> None:
 
 def _check_compressed_pixels(path: str, size: int) -> None:
     """Raise for damaged pixels of a compressed MetaImage, instead of which ITK returns memory that nobody wrote."""
-    with open(path, "rb") as stream:
-        header = stream.read(_HEADER_BYTES)
+    with open(path, "rb") as file:
+        header = file.read(_HEADER_BYTES)
     data = _METAIMAGE_DATA.search(header)
     if data is None or not _METAIMAGE_COMPRESSED.search(header, 0, data.start()):
         return
