@@ -168,7 +168,7 @@ def _score(folder: str) -> list[str]:
 
 
 def _fit(folder: str) -> list[str]:
-    settings = [f"--dataset_dir={folder}", "--weights=released", "--field_of_view=lungs"]
+    settings = [f"--dataset_dir={folder}", "--weights=released_96", "--field_of_view=lungs"]
     return ["afire", "train", "finetune_anomaly", "fit_encoder", *settings]
 
 

@@ -99,7 +99,7 @@ class AnomalyDetector(ScoreThresholds):
         fusion: Sequence[str] | None = None,
         k_fraction: float = 0.03,
         memory_size: int = 1024,
-        score_fusion: Sequence[str] = ("token_mean_density", "token_neighbors"),
+        score_fusion: Sequence[str] = ("token_neighbors",),
         views: int = 1,
         layers: str = "last",
         field_of_view: str = "image",

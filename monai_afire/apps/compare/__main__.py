@@ -15,7 +15,7 @@ from monai_afire.utils.text import innermost_cause
 
 _DESCRIPTION = "Compare encoders with pixels on labeled radiographs: a page and a table."
 _ENCODER = (
-    "untrained, released, released_224, released_cnn, imagenet, latest, a run, its folder, its model.pt "
+    "untrained, released, released_96, released_224, released_cnn, imagenet, latest, a run, its folder, its model.pt "
     "(model.pt:random for its network with random weights), hub:FOLDER or timm:NAME; NAME= ahead of it gives a name"
 )
 

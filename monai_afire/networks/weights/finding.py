@@ -20,6 +20,7 @@ ENCODER = "encoder"  # the task of what a training starts from
 _OF_TASKS = {
     ENCODER: {
         RELEASED: "encoder.safetensors",
+        "released_96": "detector.safetensors",  # of which the encoder is loaded
         "released_224": "vit_tiny_patch16_224.safetensors",
         "released_cnn": "efficientnet_lite0_contrast.safetensors",
     },
@@ -40,7 +41,7 @@ def find_weights(
     Args:
         weights: one of these, or None for random weights:
 
-            * "released", and for encoders "released_224" and "released_cnn": trained on radiographs, for this task;
+            * "released", and for encoders "released_96", "released_224" and "released_cnn": trained on radiographs, for this task;
             * "demo": small, of the bundle, to try it;
             * "latest": of the newest run that has weights for this task;
             * the name of a run, ``NAME`` of the same bundle or ``BUNDLE/NAME``;

@@ -56,7 +56,8 @@ def load_encoder(weights: str | os.PathLike = RELEASED, pretrained: bool = True)
     A file that was trained on drawn phantoms alone is loaded with a warning.
 
     Args:
-        weights: "released" (ViT, 64 x 64 pixels), "released_224" (ViT-Ti/16, 224 x 224 pixels),
+        weights: "released" (ViT, 64 x 64 pixels), "released_96" (ViT of the released detector, 96 x 96 pixels),
+            "released_224" (ViT-Ti/16, 224 x 224 pixels),
             "released_cnn" (EfficientNet-Lite0, 128 x 128 pixels), "imagenet" (the same with ImageNet's weights, 224 x
             224 pixels, extra ``imagenet``), "latest" for the newest run, another run, its folder, or a file of this
             package (:func:`find_weights`); also "hub:FOLDER" and "timm:NAME:pretrained"

@@ -40,6 +40,7 @@ from monai_afire.transforms import LoadRadiograph, StandardizeContrast
 from tests.benchmarks.released.lung_finder import INPUT, dice, two_lungs
 from tests.benchmarks.released.organ_segmenter import plausible
 from tests.benchmarks.released.sets import maker_parser, nih_rows
+from tests.benchmarks.released.support import detector_pictures, standardized
 
 DETECTOR = "bundles/afire/released/detector.safetensors"
 CLASSIFIER = "bundles/radiograph_classification/released/nih_findings.pt"
@@ -208,9 +209,11 @@ def probed(table: pd.DataFrame, features: NDArray, evaluated: NDArray) -> Decide
     )
 
 
-def detected(abnormal: NDArray, images: torch.Tensor) -> Decided:
+@torch.inference_mode()
+def detected(abnormal: NDArray, paths: list[str]) -> Decided:
     """The fused score of the released detector, at its own threshold."""
     detector = load_detector(DETECTOR)
+    images = standardized(detector_pictures(detector, paths))
     scores = torch.cat([detector(batch)["scores"][:, -1:] for batch in images.split(64)]).numpy()
     return Decided(abnormal[:, None], scores, detector.thresholds[-1:].numpy())
 
@@ -285,11 +288,12 @@ def results(table: pd.DataFrame, folder: Path) -> Iterator[tuple[str, Decided | 
         stored = torch.from_numpy(tokens[each.name][evaluated]).float().view(-1, 1, *SIDE)
         own[each.name] = pixels.denormalize(stored)
     abnormal = (table["findings"].iloc[evaluated] != "No Finding").to_numpy(np.float64)
-    yield "detector.safetensors", detected(abnormal, own["standardized"])
+    paths = table["image"].iloc[evaluated].tolist()
+    yield "detector.safetensors", detected(abnormal, paths)
     yield "nih_findings.pt", classified(labels, own["standardized"])
     yield "pose.safetensors", posed(own["raw"])
     yield "lungs.safetensors", lungs_found(own["raw"])
-    yield "lungs_and_heart.pt", organs_found(table["image"].iloc[evaluated].tolist())
+    yield "lungs_and_heart.pt", organs_found(paths)
     for each in encoders:
         yield each.name, probed(table, tokens[each.name].mean(1, dtype=np.float32), evaluated)
 

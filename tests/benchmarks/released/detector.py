@@ -5,6 +5,8 @@
 ``python -m tests.benchmarks.released.detector --data /path/to/sets --arms released_224 "MAE=mae/mae64_0,mae/mae64_1"``
 scores the patients of ``untouched_detection.npz`` by detectors of encoders, and prints their AUCs in PA views. Encoders
 are words of ``load_encoder``; several runs of one arm are separated by commas. Scores that are there are kept.
+``--test N`` scores the test images of ``detector_test.csv`` instead, and adds a column per arm to this table.
+``--write RUN`` writes the released file from a run of ``fit``.
 """
 
 from __future__ import annotations
@@ -18,13 +20,19 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from monai_afire.apps.compare.questions import StoredTokens
-from monai_afire.detection import AnomalyDetector
+from monai_afire.detection import AnomalyDetector, load_detector, save_detector
 from monai_afire.detection.field_of_view import LungView
-from monai_afire.networks import load_encoder
+from monai_afire.networks import ModelFile, find_weights, load_encoder
 from tests.benchmarks.released.sets import maker_parser
 from tests.benchmarks.tables import SCORES, fold_aucs, interval
 
 BATCH = 64
+TEST = SCORES / "detector_test.csv"
+DETECTOR = Path("bundles/afire/released/detector.safetensors")
+NOTES = {
+    "data": "8,721 adult normals (NIH ChestX-ray14 images, RSNA 2018 labels)",
+    "use": "research only, not for clinical use",
+}
 MEASURED = ("token_mean_density", "token_neighbors", "token_density")
 FUSIONS = {"M, N": (0, 1), "M": (0,), "M, D": (0, 2), "N": (1,)}
 
@@ -91,12 +99,62 @@ def choice(data: Path, output: Path, arms: list[str], memory_size: int) -> pd.Da
     return pd.DataFrame(found).T
 
 
+def normal_training_images(folder: Path) -> list[Path]:
+    """Normal images of a set that its statistics are fitted to: none of them is a test image."""
+    if folder.name == "childcxr":
+        return sorted(folder.glob("train/NORMAL/*.jpeg"))
+    table = pd.read_csv(folder / "manifest.csv")
+    if folder.name == "nih_cxr_7k":
+        normal = (table["split"] != "test") & (table["findings"] == "No Finding")
+    elif folder.name == "nih_cxr_1k":
+        normal = (table["split"] == "train") & (table["label"] == 0)
+    else:
+        normal = (table["published_split"] == "train") & (table["tuberculosis"] == 0)
+    return [folder / name for name in table["image"][normal]]
+
+
+def tested(data: Path, weights: str, memory_size: int, columns: tuple[int, ...]) -> NDArray:
+    """Fused scores of the rows of ``detector_test.csv``, by statistics of each set's normal training images."""
+    rows = pd.read_csv(TEST, usecols=["set", "image"])
+    scores = np.full(len(rows), np.nan)
+    for name in sorted(set(rows["set"])):
+        own = (rows["set"] == name).to_numpy()
+        files = (path for path in (data / name).rglob("*.*") if path.parent.name != "lungs")
+        places = {path.name: path for path in files}
+        normal = normal_training_images(data / name)
+        paths = [*normal, *(places[image] for image in rows["image"][own])]
+        judged = np.arange(len(paths)) >= len(normal)
+        encoded = Encoded(weights, list(map(str, paths)))
+        scores[own] = encoded.scores(~judged, judged, memory_size)[:, columns].mean(1)
+    return scores
+
+
+def write(run: str) -> Path:
+    """The detector of a run, with weights and memory in half precision."""
+    file = ModelFile(find_weights(run, "anomaly detector"))
+    about = {name: getattr(file.description, name) for name in ("preprocessing", "trained_on")}
+    return save_detector(load_detector(file.path), DETECTOR, about, NOTES)
+
+
 def main() -> None:
     """Run from the repository's root."""
     parser = maker_parser(__doc__, "results/detector")
-    parser.add_argument("--arms", nargs="+", required=True, metavar="[NAME=]WEIGHTS[,WEIGHTS]")
+    parser.add_argument("--write", metavar="RUN", help="write the released file")
+    parser.add_argument("--arms", nargs="+", default=[], metavar="[NAME=]WEIGHTS[,WEIGHTS]")
     parser.add_argument("--memory_size", type=int, default=1024)
+    parser.add_argument("--test", choices=FUSIONS, help="the scores that are fused")
     options = parser.parse_args()
+    if options.write:
+        print(write(options.write))
+        return
+    if options.test:
+        rows = pd.read_csv(TEST, dtype={"patient": str})
+        for arm in options.arms:
+            title, _, weights = arm.rpartition("=")
+            found = tested(options.data, weights, options.memory_size, FUSIONS[options.test])
+            rows.insert(4, title or weights, [f"{score:.6g}" for score in found])
+        rows.to_csv(TEST, index=False)
+        return
     options.output.mkdir(parents=True, exist_ok=True)
     print(choice(options.data, options.output, options.arms, options.memory_size).to_markdown())
 

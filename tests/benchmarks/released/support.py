@@ -26,7 +26,6 @@ from monai_afire.apps.worklist import load_normals, normals_from, save_normals
 from monai_afire.apps.worklist.image_facts import CHILD_AGE, ImageFacts, ImageFactsReader
 from monai_afire.apps.worklist.normal_images import FeatureSpace, NormalImages
 from monai_afire.detection import AnomalyDetector, load_detector
-from monai_afire.detection.network_outputs import tokens_and_features
 from monai_afire.metrics.binary_classification import roc_auc
 from monai_afire.networks import ModelFile
 from monai_afire.transforms import LoadRadiograph, StandardizeContrast
@@ -35,7 +34,7 @@ from tests.benchmarks.released.sets import maker_parser, nih_rows
 
 DETECTOR = Path("bundles/afire/released/detector.safetensors")
 NORMALS = DETECTOR.with_name("normals.safetensors")
-SIZE, BATCH = 64, 32
+JUDGED_SIZE, BATCH = 64, 32  # pixels by which view, age and pose are judged
 LEVEL = 0.05
 CHILD = 13  # oldest child of the figures, in years
 TEST = ("NIH test", "JSRT", "Montgomery", "ChildCXR")
@@ -61,11 +60,16 @@ def table_of(data: Path, name: str) -> pd.DataFrame:
     return files.assign(view="", age=np.nan)
 
 
-def raw_pictures(paths: list[str]) -> torch.Tensor:
-    """``(N, 1, 64, 64)`` in [0, 1]."""
-    load, resize = LoadRadiograph(), Resize((SIZE, SIZE), mode="area", anti_aliasing=False)
+def raw_pictures(paths: list[str], size: int) -> torch.Tensor:
+    """``(N, 1, size, size)`` in [0, 1]."""
+    load, resize = LoadRadiograph(), Resize((size, size), mode="area", anti_aliasing=False)
     read = [torch.as_tensor(np.asarray(resize(load(path)))) for path in tqdm(paths, "reading")]
     return torch.stack(read).float()
+
+
+def detector_pictures(detector: AnomalyDetector, paths: list[str]) -> torch.Tensor:
+    """Pictures of the detector's size, whose contrast is not yet standardized."""
+    return raw_pictures(paths, detector.network.encoder.img_size[0])
 
 
 def standardized(pictures: torch.Tensor) -> torch.Tensor:
@@ -78,8 +82,8 @@ def standardized(pictures: torch.Tensor) -> torch.Tensor:
 def features_of_copies(detector: AnomalyDetector, paths: list[str], seed: int) -> NDArray:
     """Features of one copy of each radiograph, as by another scanner."""
     found = []
-    for batch in OtherScanners(seed)(raw_pictures(paths)).split(BATCH):
-        tokens, _ = tokens_and_features(detector.network.encoder, standardized(batch), "last")
+    for batch in OtherScanners(seed)(detector_pictures(detector, paths)).split(BATCH):
+        tokens = detector(standardized(batch))["tokens"]
         found.append(tokens[:, detector.interior].mean(1).numpy())
     return np.concatenate(found)
 
@@ -99,11 +103,13 @@ class Scored:
         table, reader = table_of(data, name), ImageFactsReader(detector)
         scores: list[float] = []
         facts: list[ImageFacts] = []
-        raw = raw_pictures(table["path"].tolist())
-        for batch in tqdm(raw.split(BATCH), f"scoring {name}"):
+        paths = table["path"].tolist()
+        sizes = detector_pictures(detector, paths), raw_pictures(paths, JUDGED_SIZE)
+        pairs = zip(*(pictures.split(BATCH) for pictures in sizes), strict=True)
+        for batch, judged in tqdm(list(pairs), f"scoring {name}"):
             image = standardized(batch)
             outputs = detector(image)
-            picture, headers = {"picture": 255 * batch}, [Dataset()] * len(batch)
+            picture, headers = {"picture": 255 * judged}, [Dataset()] * len(batch)
             facts += reader.read(picture, outputs["tokens"], headers, reader.lungs(image))
             scores += outputs["scores"][:, -1].tolist()
         return cls(table, np.array(scores), facts)
