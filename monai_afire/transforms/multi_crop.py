@@ -140,7 +140,7 @@ class MultiCrop(Randomizable, Transform):
 
 class MultiCropd(RandomArrayTransformd):
     """
-    Dictionary version of :class:`MultiCrop`: adds the crops of an image, stacked as "global_crops" and "local_crops".
+    Dictionary version of :class:`MultiCrop`: adds stacks of crops of an image, "global_crops" and "local_crops".
 
     The image itself does not change; ``SelectItemsd`` drops it.
 
