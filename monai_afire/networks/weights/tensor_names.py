@@ -32,7 +32,7 @@ _OF_VIT = {
 }
 # begins of names that mean nothing to an encoder of patches
 _LEFT_OUT = (
-    r"(cls|dist|reg|mask)_token$|register_tokens$|head|classification_head\.|decoder_|pre_logits"
+    r"(cls|dist|reg|mask)_token$|register_tokens$|fc_norm\.|head|classification_head\.|decoder_|pre_logits"
     r"|conv3d_transpose|blocks\.\d+\.cross_attn\.|layers\.\d+\.blocks\.\d+\.attn_mask"
 )
 
