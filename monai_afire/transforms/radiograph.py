@@ -331,7 +331,7 @@ def _scaled_to_unit(picture: Picture, scaling: str) -> tuple[np.ndarray, tuple[f
     fills = declared is not None and high - low > (declared[1] - declared[0]) / 4
     mirror: float | None = None
     if declared and fills and inverted and scaling == "depth":
-        # mirroring within the declared range gives the numbers of the MONOCHROME2 twin, scaled by the same rule
+        # mirroring within the declared range gives the numbers of the same picture in MONOCHROME2, by the same rule
         mirror = int(sum(declared)) if is_whole else sum(declared)
         values, inside = mirror - values, mirror - inside
     if scaling == "depth":

@@ -162,7 +162,7 @@ def fit_positions(
     if POSITIONS not in tensors:
         return
     positions = tensors[POSITIONS].cpu()
-    count = positions.shape[1]
+    count = positions.shape[1] if positions.ndim == 3 else -1
     tokens = sum(bool(re.search(_CLASS_TOKENS, name)) for name in tensors)
     skips = [skip for skip in (tokens, 0) if skip < count]
     own = [(skip, grid or target) for skip in skips]
