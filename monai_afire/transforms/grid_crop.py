@@ -94,7 +94,7 @@ class GridCropPair(Randomizable, Transform):
             self._axis_pairs(cells)
 
     def _axis_pairs(self, cells: int) -> np.ndarray:
-        """Allowed pairs of offsets (pairs, 2) along an axis of so many cells."""
+        """Allowed pairs of offsets (pairs, 2) along an axis of ``cells`` cells."""
         return _offset_pairs(cells - self.jitter, self.crops, self.align)
 
     def randomize(self, data: Any = None) -> None:

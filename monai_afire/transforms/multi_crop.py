@@ -77,7 +77,7 @@ class MultiCrop(Randomizable, Transform):
         self.augment = augment
 
     def randomize(self, shape: Sequence[int]) -> None:
-        """Draw the places of all crops, and the seeds of their appearances, for an image of so many pixels."""
+        """Draw the places of all crops, and the seeds of their appearances, for an image of this shape."""
         self.boxes = [
             [self._box(shape, scale) for _ in range(count)]
             for count, scale in zip(self.counts, self.scales, strict=True)

@@ -196,7 +196,7 @@ class LoadRadiograph(Transform):
             values = np.moveaxis(picture.values, -1, 0)
         else:
             values = np.repeat(picture.values[None], self.channels, axis=0)
-        # contiguous, and in the machine's order of bytes: PyTorch knows no other
+        # contiguous and in native byte order, as PyTorch requires
         values = np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("="))
         tensor = convert_to_dst_type(values, torch.empty(0), dtype=self.dtype)[0]
         if not get_track_meta():

@@ -121,7 +121,7 @@ def convert_channels(
         new_normalization: m' and s', ``(C',)`` each.
 
     Returns:
-        W' ``(D, C', *patch)`` and b' ``(D,)`` in their dtypes; the very tensors given where nothing changes.
+        W' ``(D, C', *patch)`` and b' ``(D,)`` in their dtypes; the given tensors themselves where nothing changes.
     """
     new_mean, new_std = (value.double() for value in new_normalization)
     mixture = _mixture(kernel.shape[1], new_mean.numel())

@@ -322,7 +322,7 @@ def _compare(
                 f"{report.file} has NaN or infinite values in {name}: take an earlier checkpoint"
             )
     report.loaded = [name for name in expected if name in tensors]
-    # MONAI's norm_cross_attn is never used, so its absence is no news
+    # MONAI's norm_cross_attn is never used, so its absence is not reported
     needed = [name for name in expected if "norm_cross_attn" not in name and name not in unused]
     report.missing = [name for name in needed if name not in tensors]
     report.unexpected = [name for name in tensors if name not in expected]
