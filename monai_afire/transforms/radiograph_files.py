@@ -176,13 +176,13 @@ def identify_content(head: bytes) -> str:
         return "BMP"
     if head.lstrip().startswith(_METAIMAGE_FIELDS) and b"=" in head.partition(b"\n")[0]:
         return "MetaImage"
-    head = inflated_head(head)
+    head = _inflated_head(head)
     if any(head[offset : offset + 4] == magic for offset, magic in _NIFTI_MAGIC):
         return "NIfTI"
     return "DICOM" if _starts_like_dicom(head) else ""
 
 
-def inflated_head(head: bytes) -> bytes:
+def _inflated_head(head: bytes) -> bytes:
     """First bytes of what a gzip file holds; those of another file as they are."""
     if not head.startswith(_GZIP):
         return head
