@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 from monai.data import DataLoader, Dataset
-from torch.utils.data import Sampler
+from torch.utils.data import RandomSampler, Sampler
 
-from monai_afire.data.samplers import training_sampler
+from monai_afire.data.samplers import DistributedRandomSampler
 from monai_afire.utils.device import pins_memory
+from monai_afire.utils.distributed import has_process_group
 
 
 class TrainingLoader(DataLoader):
@@ -26,10 +27,10 @@ class TrainingLoader(DataLoader):
         dataset: the data set.
         batch_size: images in a batch of one process.
         num_workers: processes that load images.
-        seed: of the order in a process group, see ``training_sampler``.
+        seed: of the order in a process group; else PyTorch's.
         min_batches: least number of batches per epoch of each process.
         device: that the run trains on.
-        sampler: None for ``training_sampler``.
+        sampler: None for PyTorch's ``RandomSampler``, or in a process group ``DistributedRandomSampler``.
         kwargs: further arguments of ``DataLoader``.
 
     Example:
@@ -52,8 +53,13 @@ class TrainingLoader(DataLoader):
         sampler: Sampler | None = None,
         **kwargs: Any,
     ) -> None:
-        if sampler is None:
-            sampler = training_sampler(dataset, seed, min_batches, batch_size)
+        if sampler is None and has_process_group():
+            sampler = DistributedRandomSampler(
+                dataset, seed=seed, min_batches=min_batches, batch_size=batch_size
+            )
+        elif sampler is None:
+            num_samples = max(len(dataset), min_batches * batch_size)
+            sampler = RandomSampler(dataset, num_samples=num_samples)
         settings = {"drop_last": len(sampler) >= batch_size, "pin_memory": pins_memory(device)}  # type: ignore[arg-type]
         super().__init__(
             dataset, num_workers, batch_size=batch_size, sampler=sampler, **{**settings, **kwargs}

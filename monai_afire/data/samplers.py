@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Random samplers of training, in one process or in a process group."""
+"""The random sampler of a training in a process group."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ import math
 from collections.abc import Iterator, Sized
 
 import torch
-from torch.utils.data import RandomSampler, Sampler
 from torch.utils.data.distributed import DistributedSampler
-
-from monai_afire.utils.distributed import has_process_group
 
 
 class DistributedRandomSampler(DistributedSampler):
@@ -59,21 +56,3 @@ class DistributedRandomSampler(DistributedSampler):
         passes = math.ceil(self.total_size / self.size)
         order = torch.cat([torch.randperm(self.size, generator=generator) for _ in range(passes)])
         return iter(order[self.rank : self.total_size : self.num_replicas].tolist())
-
-
-def training_sampler(
-    dataset: Sized, seed: int = 0, min_batches: int = 0, batch_size: int = 1
-) -> Sampler[int]:
-    """
-    PyTorch's ``RandomSampler``, and in a process group :class:`DistributedRandomSampler`, which alone takes the seed.
-
-    Example:
-        >>> len(training_sampler(range(3))), len(training_sampler(range(3), min_batches=2, batch_size=4))
-        (3, 8)
-    """
-    if not has_process_group():
-        num_samples = max(len(dataset), min_batches * batch_size)
-        return RandomSampler(dataset, num_samples=num_samples)
-    return DistributedRandomSampler(
-        dataset, seed=seed, min_batches=min_batches, batch_size=batch_size
-    )

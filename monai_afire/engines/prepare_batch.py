@@ -52,8 +52,8 @@ class PrepareLesionBatch(PrepareBatchExtraInput):
     """
     Hand image, "lesion_image" and "lesion_mask" to the network, with lesions that are made on the training device.
 
-    Adds "lesion_image" and "lesion_mask" to the batch. The values of the images are not checked here, for which a GPU
-    would have to stop: they must be in [0, 1].
+    Adds "lesion_image" and "lesion_mask" to the batch. The images must be in [0, 1], which is checked on a CPU only: a
+    GPU would have to stop.
 
     Args:
         lesions: the transform that would make the lesions of one image, a ``SynthLesionMaskd`` or ``SynthLesionMask``;
@@ -98,7 +98,7 @@ class PrepareLesionBatch(PrepareBatchExtraInput):
         if self.generator is None:
             self.generator = torch.Generator(image.device).manual_seed(self.seed)
         lesion_image, lesion_mask = synth_lesion_masks(
-            image, generator=self.generator, validate=image.device.type == "cpu", **self.lesions
+            image, generator=self.generator, **self.lesions
         )
         batchdata |= {
             CommonKeys.IMAGE: image,

@@ -9,7 +9,7 @@ from typing import Any
 from ignite.engine import Engine
 from monai.engines.utils import IterationEvents
 
-from monai_afire.utils.distributed import unwrapped
+from monai_afire.utils.process_group import unwrapped
 
 
 class TeacherUpdate:

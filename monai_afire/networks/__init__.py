@@ -34,11 +34,7 @@ from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.networks.nets.uper_net import UPerNet
 from monai_afire.networks.nets.view_classifier import ViewClassifier
 from monai_afire.networks.weights.finding import find_weights
-from monai_afire.networks.weights.model_file import (
-    ModelFile,
-    save_network,
-    saved_network,
-)
+from monai_afire.networks.weights.model_file import ModelFile, save_network
 from monai_afire.networks.weights.pretrained import (
     described,
     load_encoder,
@@ -87,7 +83,6 @@ __all__ = [
     "patchify",
     "pretrained_afire",
     "save_network",
-    "saved_network",
     "sinkhorn_knopp",
     "seen_images",
     "starting_encoder",

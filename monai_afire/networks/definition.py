@@ -118,7 +118,7 @@ def build_network(
     Build what :func:`definition_of` describes. Classes and names of arguments are checked; nothing is evaluated.
 
     Args:
-        definition: may be of anybody's making.
+        definition: from any source; it need not be trusted.
         name: of the file that it comes from, for messages.
         replaced: arguments of the outermost class in the place of the definition's.
 

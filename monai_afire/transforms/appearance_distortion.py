@@ -110,7 +110,7 @@ class DistortAppearance(OccasionalTransform):
         self.outpaint_size = check_range("outpaint_size", outpaint_size, 1)
 
     def randomize(self, spatial_shape: Sequence[int]) -> None:
-        """Draw the order of the pixels, the curve, and the noise, for an image of so many pixels."""
+        """Draw the order of the pixels, the curve, and the noise, for an image of this shape."""
         size = tuple(int(n) for n in spatial_shape)
         self.draw_whether()
         order = np.arange(np.prod(size), dtype=np.int64).reshape(size)

@@ -97,14 +97,11 @@ def random_box(
     return slice(top, top + sides[0]), slice(left, left + sides[1])
 
 
-def check_image_range(images: Tensor, batched: bool = False, validate: bool | None = None) -> None:
+def check_image_range(images: Tensor, batched: bool = False) -> None:
     """
-    Refuse images that are not floating-point in [0, 1], or lack the channel axis.
+    Refuse images ``(C, H, W)``, or batches of them, that are not floating-point in [0, 1], or lack the channel axis.
 
-    Args:
-        images: ``(C, H, W)``, or ``(B, C, H, W)``.
-        batched: whether there is a batch axis.
-        validate: whether to look at the values; None: on a CPU only, since elsewhere it waits for the device.
+    The values are looked at on a CPU only: elsewhere that would wait for the device.
     """
     if images.ndim - batched != 3:
         shape = f"got shape {tuple(images.shape)}: add a missing channel with EnsureChannelFirst"
@@ -114,7 +111,7 @@ def check_image_range(images: Tensor, batched: bool = False, validate: bool | No
     remedy = "scale it before (ScaleIntensity) and normalize it after (NormalizeIntensity)"
     if not images.is_floating_point():
         raise ValueError(f"The image must be floats in [0, 1], got {images.dtype}: {remedy}.")
-    if validate or (validate is None and images.device.type == "cpu"):
+    if images.device.type == "cpu":
         low, high = (float(value) for value in torch.aminmax(images.detach()))
         if not (low >= -ROUNDING and high <= 1 + ROUNDING):  # not for NaN, either
             raise ValueError(f"The image must be in [0, 1], got {low:g} to {high:g}: {remedy}.")

@@ -217,7 +217,7 @@ def _gaussian(center: Sequence[int], sigma: float, like: Tensor) -> Tensor:
 
 def _checked_image(image: Tensor) -> Tensor:
     plain = convert_to_tensor(image, track_meta=False)
-    check_image_range(plain, validate=True)
+    check_image_range(plain)
     return plain
 
 

@@ -19,7 +19,6 @@ from monai.utils import (
     TransformBackends,
     convert_to_dst_type,
     convert_to_tensor,
-    ensure_tuple,
     ensure_tuple_rep,
 )
 from torch import Tensor
@@ -95,7 +94,7 @@ class GridCropPair(Randomizable, Transform):
             self._axis_pairs(cells)
 
     def _axis_pairs(self, cells: int) -> np.ndarray:
-        """Allowed pairs of offsets (pairs, 2) along an axis of so many cells."""
+        """Allowed pairs of offsets (pairs, 2) along an axis of ``cells`` cells."""
         return _offset_pairs(cells - self.jitter, self.crops, self.align)
 
     def randomize(self, data: Any = None) -> None:
@@ -137,11 +136,11 @@ class GridCropPaird(RandomArrayTransformd):
     """
     Dictionary version of :class:`GridCropPair`: adds ``<key>_1``, ``<key>_2``, ``offset_1`` and ``offset_2``.
 
-    All keys share one random draw, hence one pair of offsets; the images themselves do not change.
+    All keys share one random draw, hence one pair of offsets in cells, int64 arrays ``(2,)``; the images themselves do
+    not change.
 
     Args:
         keys: keys of the images ``(C, H, W)``.
-        offset_keys: new keys of the offsets in cells, int64 arrays ``(2,)``.
         allow_missing_keys: do not raise an error if a key is missing.
 
     The other arguments are those of :class:`GridCropPair`.
@@ -164,19 +163,17 @@ class GridCropPaird(RandomArrayTransformd):
         out_size: int | Sequence[int] | None = None,
         jitter: bool = True,
         align: int = 1,
-        offset_keys: Sequence[str] = ("offset_1", "offset_2"),
         allow_missing_keys: bool = False,
     ) -> None:
         settings = grid, cell, crops, out_size, jitter, align
         super().__init__(keys, *settings, allow_missing_keys=allow_missing_keys)
-        self.offset_keys = ensure_tuple(offset_keys)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Add two crops per key and their offsets to a copy of the data."""
         output = dict(data)
         for key, (crop_1, crop_2, *offsets) in self.transformed(data):
             output.update({f"{key}_1": crop_1, f"{key}_2": crop_2})
-            output.update(zip(self.offset_keys, offsets, strict=True))
+            output["offset_1"], output["offset_2"] = offsets
         return output
 
 

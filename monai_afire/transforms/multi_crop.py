@@ -77,7 +77,7 @@ class MultiCrop(Randomizable, Transform):
         self.augment = augment
 
     def randomize(self, shape: Sequence[int]) -> None:
-        """Draw the places of all crops, and the seeds of their appearances, for an image of so many pixels."""
+        """Draw the places of all crops, and the seeds of their appearances, for an image of this shape."""
         self.boxes = [
             [self._box(shape, scale) for _ in range(count)]
             for count, scale in zip(self.counts, self.scales, strict=True)
@@ -140,7 +140,7 @@ class MultiCrop(Randomizable, Transform):
 
 class MultiCropd(RandomArrayTransformd):
     """
-    Dictionary version of :class:`MultiCrop`: adds the crops of an image, stacked as "global_crops" and "local_crops".
+    Dictionary version of :class:`MultiCrop`: adds stacks of crops of an image, "global_crops" and "local_crops".
 
     The image itself does not change; ``SelectItemsd`` drops it.
 

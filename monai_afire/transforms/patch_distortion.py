@@ -42,7 +42,7 @@ class ShufflePatches(OccasionalTransform):
         self.patch_size = ensure_tuple_rep(patch_size, 2)
 
     def randomize(self, num_patches: int) -> None:
-        """Draw whether to shuffle, and the order of so many patches."""
+        """Draw whether to shuffle, and the order of ``num_patches`` patches."""
         super().randomize(None)
         order = self.R.permutation(num_patches) if self._do_transform else np.arange(num_patches)
         self.order = order.astype(np.int64)

@@ -49,7 +49,7 @@ class RandVisiblePatches(Randomizable, Transform):
         self.mask_ratio = mask_ratio
 
     def randomize(self, num_patches: int) -> None:
-        """Draw the visible ones of so many patches."""
+        """Draw the visible ones of ``num_patches`` patches."""
         kept = math.floor(num_patches * (1 - self.mask_ratio) + _ROUNDING)
         if not 0 < kept < num_patches:
             found = f"mask_ratio {self.mask_ratio} leaves {kept} of {num_patches} patches visible"

@@ -196,7 +196,7 @@ class LoadRadiograph(Transform):
             values = np.moveaxis(picture.values, -1, 0)
         else:
             values = np.repeat(picture.values[None], self.channels, axis=0)
-        # contiguous, and in the machine's order of bytes: PyTorch knows no other
+        # contiguous and in native byte order, as PyTorch requires
         values = np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("="))
         tensor = convert_to_dst_type(values, torch.empty(0), dtype=self.dtype)[0]
         if not get_track_meta():
@@ -331,7 +331,7 @@ def _scaled_to_unit(picture: Picture, scaling: str) -> tuple[np.ndarray, tuple[f
     fills = declared is not None and high - low > (declared[1] - declared[0]) / 4
     mirror: float | None = None
     if declared and fills and inverted and scaling == "depth":
-        # mirroring within the declared range gives the numbers of the MONOCHROME2 twin, scaled by the same rule
+        # mirroring within the declared range gives the numbers of the same picture in MONOCHROME2, by the same rule
         mirror = int(sum(declared)) if is_whole else sum(declared)
         values, inside = mirror - values, mirror - inside
     if scaling == "depth":

@@ -250,7 +250,7 @@ def _decoded_by_gdcm(dataset: pydicom.Dataset, frame: _Frame, syntax: uid.UID) -
     # ITK's Python package has no color pictures of 16 bits
     if not is_gray and (syntax not in _KEEP_COLORS or frame.precision != 8):
         raise ValueError("no decoder for these colors is installed")
-    # GDCM fills the rest of a cut picture without a word
+    # GDCM silently fills the rest of a cut picture
     if not frame.content.rstrip(b"\x00").endswith(_JPEG_END):
         raise ValueError("the frame has no end")
     bare = pydicom.Dataset()

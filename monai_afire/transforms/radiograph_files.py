@@ -176,13 +176,13 @@ def identify_content(head: bytes) -> str:
         return "BMP"
     if head.lstrip().startswith(_METAIMAGE_FIELDS) and b"=" in head.partition(b"\n")[0]:
         return "MetaImage"
-    head = inflated_head(head)
+    head = _inflated_head(head)
     if any(head[offset : offset + 4] == magic for offset, magic in _NIFTI_MAGIC):
         return "NIfTI"
     return "DICOM" if _starts_like_dicom(head) else ""
 
 
-def inflated_head(head: bytes) -> bytes:
+def _inflated_head(head: bytes) -> bytes:
     """First bytes of what a gzip file holds; those of another file as they are."""
     if not head.startswith(_GZIP):
         return head
@@ -292,7 +292,7 @@ def opened_picture(
 def picture_of(
     values: np.ndarray, file_format: str, mode: str, bits: int, white_is_zero: bool = False
 ) -> Picture:
-    """A picture without position, of numbers that the file declares to have so many bits."""
+    """A picture without position, of numbers that the file declares to have ``bits`` bits."""
     return Picture(
         values=values.astype(values.dtype.newbyteorder("="), copy=False),
         file_format=file_format,
@@ -454,7 +454,7 @@ def _refuse_pixels_elsewhere(path: str, file_format: str) -> None:
 
 
 def _check_compressed_pixels(path: str, size: int) -> None:
-    """Raise for damaged pixels of a compressed MetaImage, instead of which ITK returns memory that nobody wrote."""
+    """Raise for damaged pixels of a compressed MetaImage, for which ITK returns uninitialized memory."""
     with open(path, "rb") as file:
         header = file.read(_HEADER_BYTES)
     data = _METAIMAGE_DATA.search(header)
@@ -512,7 +512,7 @@ def _plane(
     world, signs = nib.io_orientation(plane)[:2].T
     if world[0] < world[1]:
         values, plane, signs = values.T, plane[:, [1, 0, 2, 3]], signs[::-1]
-    # the identity is what a writer of NIfTI leaves who knows no geometry, and then has the rows from the top
+    # writers of NIfTI without geometry leave the identity, and their rows start at the top
     is_unknown = file_format == "NIfTI" and 2 not in axes and np.array_equal(affine, np.eye(4))
     for axis in [] if is_unknown else np.flatnonzero(signs > 0).tolist():
         values = np.flip(values, axis)

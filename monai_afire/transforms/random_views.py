@@ -37,7 +37,7 @@ def random_views(
     blur_sigma: Sequence[float] = (0.1, 2.0),
 ) -> Compose:
     r"""
-    Change the appearance of two crops, each by draws of its own: :math:`T_1(C_1)` and :math:`T_2(C_2)` of ACE, 3.2.
+    Change the appearance of two crops by independent draws: :math:`T_1(C_1)` and :math:`T_2(C_2)` of ACE, 3.2.
 
     The paper names two transformations and does not describe them. These are those of BYOL and DINO, whose global
     consistency it takes over, without what moves pixels (mirroring) or needs colors (saturation, hue, gray):

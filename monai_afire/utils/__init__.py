@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 from monai_afire.utils.device import default_num_workers
-from monai_afire.utils.distributed import (
+from monai_afire.utils.distributed import global_rank
+from monai_afire.utils.process_group import (
     destroy_process_group,
-    global_rank,
     join_process_group,
     parallel_network,
     per_process_batch,

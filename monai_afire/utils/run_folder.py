@@ -11,7 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from monai_afire.utils.distributed import by_main_rank, has_process_group, is_launched
+from monai_afire.utils.distributed import by_main_rank, has_process_group
+from monai_afire.utils.process_group import is_launched
 
 __all__ = ["CHECKPOINT", "MODEL", "print_results", "run_dir", "runs_of"]
 

@@ -150,16 +150,14 @@ def test_lesions_of_a_batch_are_like_those_of_the_cpu() -> None:
     for device in {torch.device("cpu"), DEVICE}:
         generator = torch.Generator(device).manual_seed(3)
         there = images.to(device)
-        lesion_images, masks = synth_lesion_masks(there, 8, generator=generator, validate=False)
+        lesion_images, masks = synth_lesion_masks(there, 8, generator=generator)
         assert lesion_images.shape == masks.shape == (16, 8, 1, 64, 64)
         assert lesion_images.min() >= 0
         assert lesion_images.max() <= 1
         outside = (masks == 0).expand_as(lesion_images)
         repeated = there.unsqueeze(1).expand_as(lesion_images)
         assert torch.equal(lesion_images[outside], repeated[outside])
-        again = synth_lesion_masks(
-            there, 8, generator=torch.Generator(device).manual_seed(3), validate=False
-        )
+        again = synth_lesion_masks(there, 8, generator=torch.Generator(device).manual_seed(3))
         assert torch.equal(again[0], lesion_images)
         found[device.type] = (masks > 0).float().mean((1, 2, 3, 4)).cpu()
     means = [shares.mean().item() for shares in found.values()]

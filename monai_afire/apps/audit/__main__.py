@@ -14,7 +14,7 @@ import torch
 from monai_afire.apps.audit.audit import audit_images
 from monai_afire.apps.audit.audit_checks import CHECKS, EXCLUDED
 from monai_afire.data.datalist.datalist_checks import DatalistError
-from monai_afire.utils.distributed import launched_group
+from monai_afire.utils.process_group import launched_group
 from monai_afire.utils.text import counted, first_few
 
 _DESCRIPTION = """\

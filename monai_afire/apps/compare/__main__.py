@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from monai_afire.apps.compare.comparison import compare_encoders
 from monai_afire.detection.field_of_view import FIELDS_OF_VIEW
-from monai_afire.utils.distributed import launched_group
+from monai_afire.utils.process_group import launched_group
 from monai_afire.utils.text import innermost_cause
 
 _DESCRIPTION = "Compare encoders with pixels on labeled radiographs: a page and a table."

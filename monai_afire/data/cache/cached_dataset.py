@@ -30,7 +30,7 @@ def cached_dataset(
     """
     Data set that runs the transforms before the first random one once for each item, not in every epoch.
 
-    The choice changes speed and space only: all but "disk16" and "disk8" give the very same items.
+    The choice changes speed and space only: all but "disk16" and "disk8" give identical items.
 
     Args:
         data: items of a datalist.

@@ -36,7 +36,7 @@ class DiskCachedDataset(PersistentDataset):
     It is :py:class:`monai.data.PersistentDataset` with four differences: a file is never stale, since its name follows
     from the item, from size and time of the files that the item names, and from settings and code of the transforms;
     it is read without running code, with all metadata; images can be kept in 8 or 16 bits; and processes that share
-    the folder never see a part of a file. Files that nobody needs any more are not removed: delete the folder.
+    the folder never see a part of a file. Files that are no longer needed are not removed: delete the folder.
 
     Args:
         data: items of a datalist.
@@ -219,7 +219,7 @@ def _unpacked(value: Any) -> Any:
         return MetaTensor(data, meta=meta, applied_operations=operations)
     if value[_KIND] == "rounded":
         levels = 2.0 ** (8 * data.element_size()) - 1.0
-        # divided in the type of the result: a picture of 8 bits is then the very one that its file was scaled to
+        # divided in the type of the result: a picture of 8 bits is then identical to what its file was scaled to
         return data.int().to(value["dtype"]) / levels
     return data.numpy()[()]  # a scalar where there are no dimensions
 

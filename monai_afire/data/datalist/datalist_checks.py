@@ -7,14 +7,13 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from monai.utils import ensure_tuple
 
-from monai_afire.utils.files import spelling_on_disk
 from monai_afire.utils.text import first_few, is_absence
 
 SECTIONS = ("training", "validation", "test")
@@ -22,7 +21,6 @@ PATH_KEYS = ("image", "image_2", "mask", "lesion_truth", "organs")
 NAMES_HEADERS = {"organs": "organ_names", "landmarks": "landmark_names"}
 """Entries of a list that name what an item has by number."""
 _LESION_MASKS = ("mask", "lesion_truth")  # a normal image needs none
-_SCAN_FROM = 16  # so many items of one folder are cheaper to check by listing the folder
 
 
 class DatalistError(ValueError):
@@ -81,31 +79,16 @@ def require_files(items: Sequence[Mapping[str, Any]], section: str, source: Path
     """Refuse a section that names files which do not exist, or folders."""
     named = [item.get(key) or () for item in items for key in PATH_KEYS]
     paths = [path for own in named for path in ensure_tuple(own)]
-    if wrong := list(_unusable(paths)):
+    wrong = [
+        f"{path} {'is no file' if os.path.exists(path) else 'does not exist'}"
+        for path in paths
+        if not os.path.isfile(path)
+    ]
+    if wrong:
         raise DatalistError(
             f"{source}: section {section!r} names {len(wrong)} of {len(paths)} files that cannot be used: "
             f"{first_few(wrong)}; check dataset_dir and the list."
         )
-
-
-def _unusable(paths: Sequence[str]) -> Iterator[str]:
-    """Paths that are not files, with the reason; a folder with many of them is listed once."""
-    by_folder: dict[str, list[str]] = defaultdict(list)
-    for path in paths:
-        folder, name = os.path.split(path)
-        by_folder[folder].append(name)
-    for folder, names in by_folder.items():
-        present: set[str] = set()
-        if len(names) >= _SCAN_FROM and os.path.isdir(folder):
-            with os.scandir(folder) as entries:  # links are followed one by one below
-                present = {entry.name for entry in entries if entry.is_file(follow_symlinks=False)}
-        for name in names:
-            path = os.path.join(folder, name)
-            if name in present or os.path.isfile(path):
-                continue
-            spelling = spelling_on_disk(path)
-            reason = "is no file" if os.path.exists(path) else "does not exist"
-            yield f"{path} {reason}{spelling and f' ({spelling})'}"
 
 
 def check_finding_names(

@@ -48,7 +48,7 @@ def image_digest(items: Any, class_names: Any = None) -> str | None:
 
 
 def _size(file: str) -> int | None:
-    """Bytes of a file; None where it cannot be asked for, which the loading will say."""
+    """Bytes of a file; None where it cannot be read, which the loading reports."""
     try:
         return os.stat(file).st_size
     except OSError:

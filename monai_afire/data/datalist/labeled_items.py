@@ -18,13 +18,11 @@ from monai_afire.data.datalist.datalist_checks import (
 from monai_afire.data.datalist.labels import check_label_table
 from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
 from monai_afire.data.datalist.subsets import cross_validation_items, few_shots, label_subset
-from monai_afire.utils.garbage_collection import garbage_collection_paused
 
 if TYPE_CHECKING:
     from monai_afire.data.phantom import PhantomSet
 
 
-@garbage_collection_paused()
 def labeled_items(
     section: str,
     dataset_dir: str | None = None,

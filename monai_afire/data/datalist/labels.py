@@ -13,7 +13,6 @@ import numpy as np
 
 from monai_afire.data.datalist.class_names import numbered_names
 from monai_afire.data.datalist.datalist_checks import DatalistError, item_name
-from monai_afire.utils.garbage_collection import garbage_collection_paused
 from monai_afire.utils.text import counted, first_few
 from monai_afire.utils.uncertain_labels import check_label_kind
 
@@ -24,7 +23,6 @@ _LABEL_KEYS = ("abnormal", "label")
 # ---- check of labels
 
 
-@garbage_collection_paused()
 def check_label_table(
     items: Sequence[Mapping[str, Any]],
     num_classes: int,
@@ -174,7 +172,6 @@ def without_doubtful(
     return [item for number, item in enumerate(items) if number not in doubtful]
 
 
-@garbage_collection_paused()
 def normal_items(
     items: Sequence[Mapping[str, Any]], limit: int | None = None, quiet: bool = False
 ) -> list[dict[str, Any]]:

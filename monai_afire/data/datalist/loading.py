@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,19 +23,14 @@ from monai_afire.data.datalist.patients import file_patients, item_patients, spl
 from monai_afire.data.datalist.scanning import scan_radiographs
 from monai_afire.data.datalist.subsets import NO_FINDING, classes_of
 from monai_afire.transforms.radiograph_files import supported_types
-from monai_afire.utils.distributed import global_rank
-from monai_afire.utils.garbage_collection import garbage_collection_paused
 
 if TYPE_CHECKING:
     from monai_afire.data.phantom import PhantomSet
-
-logger = logging.getLogger(__name__)
 
 _ORGANS = ("mask", "organs")  # which may be a dictionary of files by organ
 _TABLES = (".csv", ".tsv", ".xls", ".xlsx", ".ods")
 
 
-@garbage_collection_paused()
 def load_radiograph_datalist(
     dataset_dir: str | os.PathLike | None = None,
     datalist: str | os.PathLike | None = None,
@@ -272,13 +265,9 @@ def bundle_items(
         _refuse_table(dataset_dir)
         return [{"image": os.path.abspath(os.path.expanduser(dataset_dir))}]
     if dataset_dir or datalist:
-        items = load_radiograph_datalist(
+        return load_radiograph_datalist(
             dataset_dir, datalist, section, hold_out=True, check_files=check_files
         )
-        if section == "training" and not datalist and not global_rank():
-            folder = shlex.quote(os.fspath(dataset_dir or ""))
-            logger.info(f"to check these images first: monai-afire audit {folder}")
-        return items
     return load_radiograph_datalist(None, phantom.datalist() if phantom else None, section)
 
 

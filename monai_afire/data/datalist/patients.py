@@ -151,7 +151,7 @@ def file_patients(
     source: str | os.PathLike = "",
 ) -> list[str]:
     """
-    Patient of each file: as given, by its DICOM header, or by its relative name; else the name, a patient of its own.
+    Patient of each file: as given, by its DICOM header, or by its relative name; else each name is a separate patient.
 
     Numbers that differ in zeros before them, "007" and "7", are one patient. With a ``source``, list or folder, a
     warning counts the files whose patients are not known.

@@ -16,7 +16,6 @@ from monai_afire.transforms.radiograph_files import (
     SUPPORTED_EXTENSIONS,
     extension_of,
     identify_content,
-    inflated_head,
     supported_types,
 )
 from monai_afire.utils.text import first_few
@@ -26,16 +25,6 @@ RESULTS_MARK = ".monai_afire_results"
 _RADIOGRAPH = "radiograph"
 _UNREADABLE = "cannot be read"
 _IGNORED_NAMES = ("dicomdir", "__macosx")
-# files of other extensions that may hold radiographs
-_OTHERS = {
-    **dict.fromkeys(
-        (".gif", ".webp", ".jp2", ".j2k", ".heic", ".avif", ".pgm", ".img", ".dic", ".acr"),
-        "unknown picture",
-    ),
-    **dict.fromkeys(
-        (".zip", ".tar", ".tgz", ".7z", ".rar", ".bz2", ".xz", ".zst", ".iso"), "archive"
-    ),
-}
 
 
 def scan_radiographs(folder: str | os.PathLike) -> list[str]:
@@ -43,8 +32,8 @@ def scan_radiographs(folder: str | os.PathLike) -> list[str]:
     Find the radiographs below a folder, by extension in any case, and DICOM files of any other extension by content.
 
     Hidden files, DICOMDIR and what is no regular file are left out, and, with a warning that counts and names them,
-    subfolders and files that cannot be read, pictures of other extensions or formats, archives, and folders of results
-    of this package; a subfolder that links back is visited once.
+    subfolders and files that cannot be read, pictures of other extensions, and folders of results of this package; a
+    subfolder that links back is visited once.
 
     Returns:
         Names relative to the folder with "/", sorted.
@@ -71,7 +60,7 @@ def scan_radiographs(folder: str | os.PathLike) -> list[str]:
     if left_out:
         warnings.warn(
             f"{root}: {len(left_out):,} entries are left out: {first_few(left_out)}; {len(found):,} "
-            f"radiographs are found. Unpack or convert files, or give them their extension ({supported_types()}).",
+            f"radiographs are found. Give files their extension ({supported_types()}).",
             stacklevel=2,
         )
     return found
@@ -114,7 +103,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _kind(entry: os.DirEntry[str]) -> str:
-    """Whether a file is a radiograph, or else what it is that may hold one; "" for what holds none, such as a text."""
+    """Whether a file is a radiograph, or else why one is left out; "" for other files, such as a text."""
     extension = extension_of(entry.name)
     try:
         if not entry.is_file():  # a named pipe would wait for a writer for ever
@@ -129,11 +118,7 @@ def _kind(entry: os.DirEntry[str]) -> str:
     content = identify_content(head)
     if content == "DICOM":
         return _RADIOGRAPH
-    if content:
-        return f"{content} of another extension"
-    if content := identify_content(inflated_head(head)):
-        return f"compressed {content}"
-    return _OTHERS.get(extension, "")
+    return content and f"{content} of another extension"
 
 
 def mark_results(

@@ -19,7 +19,7 @@ class ViewClassifier(ReleasedNetwork):
     """
     View (AP against PA) and age (child against adult) of frontal radiographs, by MONAI's ``Classifier``.
 
-    It sees 64 x 64 pixels. It was taught on radiographs from one hospital. It knows no lateral views.
+    It sees 64 x 64 pixels. It was trained on radiographs of one hospital, without lateral views.
 
     Example:
         >>> found = ViewClassifier().eval()(torch.rand(2, 1, 96, 80))

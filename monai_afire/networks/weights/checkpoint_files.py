@@ -107,12 +107,12 @@ def read_description(path: str | os.PathLike) -> Description | None:
             with safe_open(path, framework="pt") as file:
                 return from_header(file.metadata() or {})
         return from_state(network_state(read_pickle(path, mmap=True), path))
-    except (OSError, ValueError, SafetensorError):  # who reads the tensors hears how it is damaged
+    except (OSError, ValueError, SafetensorError):  # reading the tensors reports the damage
         return None
 
 
 class _LeftOut:
-    """Stands for a number of NumPy in a file, which nobody reads."""
+    """Stands for a NumPy number in a file, which is not used."""
 
     def __init__(self, *args: Any) -> None:
         pass

@@ -33,7 +33,7 @@ from monai_afire.networks.weights.weight_loading import load_encoder_weights
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import is_safetensors, joined_path
 
-__all__ = ["ModelFile", "save_network", "saved_network"]
+__all__ = ["ModelFile", "save_network"]
 
 _OWN_NAMES = ("patch_embedding.", "layers.")  # of encoders
 
@@ -218,8 +218,3 @@ def _with_teacher(state: dict[str, torch.Tensor], network: nn.Module) -> dict[st
         name: name.replace("teacher_", "") for name in network.state_dict() if "teacher_" in name
     }
     return state | {name: state[each] for name, each in students.items() if each in state}
-
-
-def saved_network(file: ModelFile) -> nn.Module:
-    """The network that a file describes, with its weights, for configs: :meth:`ModelFile.build`."""
-    return file.build()

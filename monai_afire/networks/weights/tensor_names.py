@@ -12,7 +12,7 @@ import torch
 
 from monai_afire.networks.weights.report import LoadReport
 
-__all__ = ["find_prefix", "fold_layer_scale", "leave_out", "take_pooled_norm", "vit_name"]
+__all__ = ["find_prefix", "leave_out", "vit_name"]
 
 Tensors = dict[str, torch.Tensor]
 
@@ -29,11 +29,10 @@ _OF_VIT = {
     r"pos_embed": POSITIONS,
     r"(blocks\.\d+)\.attn\.proj\.(weight|bias)": r"\1.attn.out_proj.\2",
     r"(blocks\.\d+)\.mlp\.fc([12])\.(weight|bias)": r"\1.mlp.linear\2.\3",
-    r"(blocks\.\d+)\.(?:ls([12])\.gamma|gamma_([12]))": r"\1.layer_scale\2\3",
 }
 # begins of names that mean nothing to an encoder of patches
 _LEFT_OUT = (
-    r"(cls|dist|reg|mask)_token$|register_tokens$|head|classification_head\.|decoder_|pre_logits"
+    r"(cls|dist|reg|mask)_token$|register_tokens$|fc_norm\.|head|classification_head\.|decoder_|pre_logits"
     r"|conv3d_transpose|blocks\.\d+\.cross_attn\.|layers\.\d+\.blocks\.\d+\.attn_mask"
 )
 
@@ -50,7 +49,6 @@ def find_prefix(
     names: Iterable[str],
     expected: Iterable[str],
     branch: str,
-    key: str | None = None,
     rename: Callable[[str], str] = str,
 ) -> str | None:
     """
@@ -60,18 +58,15 @@ def find_prefix(
         names: keys of the checkpoint.
         expected: names of the encoder's tensors.
         branch: which to take of a student and a teacher, "student" or "teacher"; a single one is taken anyway.
-        key: begin of the path to look below, e.g. "teacher" or "network.encoder".
         rename: the encoder's name for one of the checkpoint.
 
     Returns:
         The prefix; None without any of the tensors. A ValueError when several prefixes remain.
     """
     own = set(expected)
-    begin = "" if key is None else key.rstrip(".") + "."
     counts = Counter(
         name[:start]
         for name in names
-        if name.startswith(begin)
         for start in (0, *(dot.end() for dot in re.finditer(r"\.", name)))
         if rename(name[start:]) in own
     )
@@ -79,7 +74,7 @@ def find_prefix(
     found = [each for each in most if _is_teacher(each) == (branch == "teacher")] or most
     if len(found) > 1:
         raise ValueError(
-            f"the checkpoint has {len(found)} encoders, below {sorted(found)}: choose one by key="
+            f"the checkpoint has {len(found)} encoders, below {sorted(found)}: give one of them as a state dict"
         )
     return found[0] if found else None
 
@@ -94,30 +89,3 @@ def leave_out(tensors: Tensors, report: LoadReport) -> None:
     report.dropped = [name for name in tensors if re.match(_LEFT_OUT, name)]
     for name in report.dropped:
         del tensors[name]
-
-
-def take_pooled_norm(tensors: Tensors, report: LoadReport) -> None:
-    """Use timm's norm behind the mean of the tokens where the file has none for each token."""
-    for part in ("weight", "bias"):
-        pooled = tensors.pop(f"fc_norm.{part}", None)
-        if pooled is not None and f"norm.{part}" in tensors:
-            report.dropped.append(f"fc_norm.{part}")
-        elif pooled is not None:
-            tensors[f"norm.{part}"] = pooled
-            report.notes.append(
-                f"fc_norm.{part}, of the mean of the tokens, is used for each token"
-            )
-
-
-def fold_layer_scale(tensors: Tensors, report: LoadReport) -> None:
-    """Multiply LayerScale's factors into the layer before it, which is exact."""
-    scales = [name for name in tensors if ".layer_scale" in name]
-    for name in scales:
-        scale = tensors.pop(name)
-        block, number = name.split(".layer_scale")
-        layer = f"{block}.attn.out_proj" if number == "1" else f"{block}.mlp.linear2"
-        for key, shape in ((f"{layer}.weight", (-1, 1)), (f"{layer}.bias", (-1,))):
-            if key in tensors:
-                tensors[key] = tensors[key] * scale.reshape(shape)
-    if scales:
-        report.notes.append(f"{len(scales)} LayerScale factors are multiplied into the weights")

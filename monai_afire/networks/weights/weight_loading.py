@@ -24,14 +24,16 @@ from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.weights.checkpoint_files import Checkpoint, read_checkpoint
 from monai_afire.networks.weights.finding import find_weights
 from monai_afire.networks.weights.report import LoadReport
-from monai_afire.networks.weights.resizing import Normalization, fit_swin, fit_vit
+from monai_afire.networks.weights.resizing import (
+    Normalization,
+    fit_patch_embedding,
+    fit_positions,
+)
 from monai_afire.networks.weights.tensor_names import (
     TIMM,
     Tensors,
     find_prefix,
-    fold_layer_scale,
     leave_out,
-    take_pooled_norm,
     vit_name,
 )
 from monai_afire.utils.text import first_few
@@ -42,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 # tensors of a ViT or a Swin without which nothing else is of use
 _NEEDED = r"\bblocks\.\d+\.(attn|mlp)\.|patch_embeddings\."
-_FIRST_OF_BLOCK = re.compile(r"(layers\.\d+\.)?blocks\.\d+\.norm1\.weight")
+_IN_BLOCK = re.compile(r"(layers\.\d+\.)?blocks\.\d+\.")
 _TIMM_EPS = 1e-6  # of its layer norms
 # heads of the published models by width; the number is not in a state dict
 _PUBLISHED_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16}
@@ -55,10 +57,7 @@ _AS_THEMSELVES = (
 def load_encoder_weights(
     net: nn.Module,
     weights: str | os.PathLike | Mapping[str, Any],
-    key: str | None = None,
     branch: str = "teacher",
-    source_normalization: tuple[Any, Any] | None = None,
-    source_grid: Sequence[int] | None = None,
     strict: bool = False,
 ) -> LoadReport:
     r"""
@@ -69,29 +68,24 @@ def load_encoder_weights(
     prefixed in any way. Code in a file never runs, and nothing in the network changes before all checks have passed.
 
     * *Patch embedding.* It is converted to the encoder's channels and normalization, exactly, and resampled to its
-      patch size (FlexiViT): a gray image gives the token that the source gives for the same image as RGB.
-    * *Positions* and a Swin's tables of relative positions are interpolated on the grid (bicubic, antialiased). They
-      replace a sine-cosine embedding, too, and stay frozen if that was.
-    * *LayerScale* is multiplied into the weights, which is exact.
-    * *Class and register tokens* are dropped with their positions: patch tokens have fewer keys to attend to.
+      patch size (FlexiViT): a gray image gives the token that the source gives for the same image as RGB. Color
+      weights of timm have ImageNet's normalization, unless the file states another.
+    * *Positions* are interpolated on the grid (bicubic, antialiased), which is square unless the file states another.
+      They replace a sine-cosine embedding, too, and stay frozen if that was.
+    * *A class token* is dropped with its position: patch tokens have fewer keys to attend to.
     * *Layer norms* get the eps of the source: 1e-6 of timm, 1e-5 of MONAI. No state dict holds it.
     * *Attention heads.* Their number is not in a foreign checkpoint; build the encoder with the right one.
 
     Encoders of other libraries (``TimmEncoder``, ``HuggingFaceEncoder``, ``MONAIEncoder``) take a file that has every
     tensor their tokens depend on, or the name of their model ("hub:...", "timm:..."). timm translates published files
-    of its models and resizes their positions; ``source_normalization`` and ``source_grid`` do not count.
+    of its models and resizes their positions.
 
     Args:
         net: an encoder, or a network with one as `encoder` (``AFiRe``, classifiers, ...). Its `teacher_encoder`, if
             any, gets the same weights, since a teacher starts as the copy of its student.
-        weights: a file, a word of :func:`monai_afire.networks.find_weights` such as "released", or a state dict.
-        key: part of the file to look in, e.g. "state_dict_ema"; needed where several encoders remain.
+        weights: a file, a word of :func:`monai_afire.networks.find_weights` such as "released", or a state dict, such
+            as one of several in a file.
         branch: "teacher" (the papers' choice for transfer) or "student", where the checkpoint has both.
-        source_normalization: mean and standard deviation of the source's images, one value or one per channel each.
-            None for what the file says, or else ImageNet's for three-channel weights of timm (but Google's ViTs have
-            ``(0.5, 0.5)``), or the encoder's own.
-        source_grid: patches along each axis of the source's images; needed where they are not square, and the file does
-            not say so, as files of this package do.
         strict: whether any missing or unexpected key is an error.
 
     Returns:
@@ -100,8 +94,8 @@ def load_encoder_weights(
     Raises:
         TypeError: when the network has no known encoder.
         FileNotFoundError: when there is no such file.
-        ValueError: when the file is unreadable or carries code, nothing in it matches, a block is incomplete, a tensor
-            does not fit or is not finite, or an argument is out of range.
+        ValueError: when the file is unreadable or carries code, nothing in it matches, a block is incomplete or has
+            other parts, or a tensor does not fit or is not finite.
 
     Example:
         >>> pretrained = ViTEncoder(in_channels=3, img_size=64, hidden_size=24, num_layers=1, num_heads=2)
@@ -115,9 +109,9 @@ def load_encoder_weights(
     encoder: Any = encoders[0]
     checkpoint = _read(weights, encoder)
     report = LoadReport(checkpoint.name)
-    tensors = _found(encoder, checkpoint, key, branch, report)
+    tensors = _found(encoder, checkpoint, branch, report)
     if isinstance(encoder, (ViTEncoder, SwinEncoder)):
-        _fit(tensors, encoder, checkpoint.arguments, source_normalization, source_grid, report)
+        _fit(tensors, encoder, checkpoint.arguments, report)
     else:
         tensors = _of_library(tensors, encoder, checkpoint, report)
     targets = [_network_of(each) for each in encoders]
@@ -171,14 +165,12 @@ def _floating(module: nn.Module) -> Tensors:
     return {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
 
 
-def _found(
-    encoder: nn.Module, checkpoint: Checkpoint, key: str | None, branch: str, report: LoadReport
-) -> Tensors:
+def _found(encoder: nn.Module, checkpoint: Checkpoint, branch: str, report: LoadReport) -> Tensors:
     """The tensors of the encoder in a checkpoint, under the names of the network that they are for."""
     is_vit, target = isinstance(encoder, ViTEncoder), _network_of(encoder)
     rename = vit_name if is_vit else str
     expected = _floating(target)
-    prefix = find_prefix(checkpoint.tensors, expected, branch, key, rename)
+    prefix = find_prefix(checkpoint.tensors, expected, branch, rename)
     if prefix is None:
         raise ValueError(
             f"no encoder weights found in {checkpoint.name}. Its keys: {first_few(checkpoint.tensors)}. The encoder's: "
@@ -219,21 +211,14 @@ def _fit(
     tensors: Tensors,
     encoder: ViTEncoder | SwinEncoder,
     stated: Mapping[str, Any],
-    normalization: Normalization | None,
-    grid: Sequence[int] | None,
     report: LoadReport,
 ) -> None:
-    """Bring tensors into the shapes of an encoder, in place, by what the caller, the file and its names say."""
-    normalization = normalization or _stated_normalization(stated)
-    grid = tuple(grid) if grid else _stated_grid(stated, encoder)
+    """Bring tensors into the shapes of an encoder, in place, by what the file and its names say."""
+    fit_patch_embedding(tensors, encoder, _stated_normalization(stated), report)
     if isinstance(encoder, ViTEncoder):
         _check_heads(encoder, stated.get("num_heads"), report)
-        fit_vit(tensors, encoder, normalization, grid, report)
-    else:
-        fit_swin(tensors, encoder, normalization, report)
+        fit_positions(tensors, _stated_grid(stated, encoder), encoder.grid_size, report)
     leave_out(tensors, report)
-    take_pooled_norm(tensors, report)
-    fold_layer_scale(tensors, report)
     _fill_absent_biases(tensors, encoder, report)
 
 
@@ -337,7 +322,7 @@ def _compare(
                 f"{report.file} has NaN or infinite values in {name}: take an earlier checkpoint"
             )
     report.loaded = [name for name in expected if name in tensors]
-    # MONAI's norm_cross_attn is never used, so its absence is no news
+    # MONAI's norm_cross_attn is never used, so its absence is not reported
     needed = [name for name in expected if "norm_cross_attn" not in name and name not in unused]
     report.missing = [name for name in needed if name not in tensors]
     report.unexpected = [name for name in tensors if name not in expected]
@@ -345,7 +330,7 @@ def _compare(
 
 
 def _refuse_other_networks(target: nn.Module, report: LoadReport) -> None:
-    """Refuse a file that lacks what the tokens depend on, or that is of a deeper network."""
+    """Refuse a file that lacks what the tokens depend on, or whose network is deeper or has other blocks."""
     needed = _NEEDED if isinstance(target, (ViTEncoder, SwinEncoder)) else ""
     if absent := [name for name in report.missing if re.search(needed, name)]:
         raise ValueError(
@@ -353,8 +338,8 @@ def _refuse_other_networks(target: nn.Module, report: LoadReport) -> None:
             f"{first_few(report.unexpected) or 'no others'} instead: take a checkpoint of this model and depth; "
             f"{_AS_THEMSELVES}"
         )
-    if surplus := [name for name in report.unexpected if _FIRST_OF_BLOCK.fullmatch(name)]:
+    if surplus := [name for name in report.unexpected if _IN_BLOCK.match(name)]:
         raise ValueError(
-            f"{report.file} has {len(surplus)} blocks that the encoder lacks ({first_few(surplus)}), and a network cut "
-            "short gives other tokens: build an encoder of its depth"
+            f"{report.file} has parts of blocks that the encoder lacks ({first_few(surplus)}), and gives other tokens "
+            f"without them: build an encoder of its depth; {_AS_THEMSELVES}"
         )

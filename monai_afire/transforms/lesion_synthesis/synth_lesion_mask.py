@@ -69,7 +69,6 @@ def synth_lesion_masks(
     *settings: Any,
     generator: torch.Generator | None = None,
     backend: str = "auto",
-    validate: bool | None = None,
     **named_settings: Any,
 ) -> tuple[Tensor, Tensor]:
     r"""
@@ -93,7 +92,6 @@ def synth_lesion_masks(
         settings: as for :class:`SynthLesionMask`, from ``num_lesions`` to ``irregularity``.
         generator: source of random numbers, on the device of ``images``; the default generator if None.
         backend: "auto", "boxes" or "dense", see ``render_lesion_maps``.
-        validate: check that the values are in [0, 1]. None: on a CPU only, since elsewhere it waits for the device.
 
     Returns:
         Lesion images ``(B, C, H, W)`` in [0, 1] and lesion maps M ``(B, 1, H, W)`` >= 0, in the dtype of ``images`` and
@@ -108,7 +106,7 @@ def synth_lesion_masks(
     lesions = LesionSettings(*settings, **named_settings)
     # a batch's metadata does not fit its variants
     images = convert_to_tensor(images, track_meta=False)
-    check_image_range(images, batched=True, validate=validate)
+    check_image_range(images, batched=True)
     shape = (len(images), num_masks, lesions.num_lesions[1], UNIFORMS_PER_LESION)
     uniforms = torch.rand(shape, generator=generator, device=images.device)
     lesion_images, maps = _lesions(images, lesions, uniforms, backend)

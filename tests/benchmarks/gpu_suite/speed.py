@@ -200,7 +200,7 @@ def measure_parts(options: argparse.Namespace, results: Results, device: torch.d
         "lesion maps": (
             images * masks,
             "maps/s",
-            lambda: synth_lesion_masks(pictures, masks, validate=False),
+            lambda: synth_lesion_masks(pictures, masks),
         ),
         "head, forward and backward": (
             len(tokens),

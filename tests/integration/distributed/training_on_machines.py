@@ -15,8 +15,7 @@ import torch.distributed as dist
 from ignite.engine import Engine, Events
 from unit.handlers.miniature_training import make_trainer
 
-from monai_afire.utils import destroy_process_group
-from monai_afire.utils.distributed import join_process_group
+from monai_afire.utils import destroy_process_group, join_process_group
 
 EPOCHS, BATCHES, GLOBAL_BATCH = 4, 5, 8
 KILLED_AT = (7, 16)  # iterations in the midst of the second and of the fourth epoch

@@ -196,9 +196,8 @@ def test_weights_of_an_adapted_encoder_fit_exactly_or_not_at_all(tmp_path: Path)
         ({**state, name: torch.zeros(50, 24)}, name),
         ({**state, name: torch.full((48, 24), torch.nan)}, name),
         ({"layer1.weight": torch.zeros(2)}, "layer1.weight"),
-        ({"a": state, "b": state}, "key="),
+        ({"a": state, "b": state}, "2 encoders"),
     ):
         with pytest.raises(ValueError, match=words):
             load_encoder_weights(classifier, {"backbone": content})
     assert all(torch.equal(each, before[name]) for name, each in classifier.state_dict().items())
-    assert load_encoder_weights(classifier, {"a": state, "b": state}, key="a").prefix == "a."

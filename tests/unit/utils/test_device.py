@@ -14,7 +14,7 @@ from conftest import REPOSITORY_ROOT
 from torch.nn import functional as F
 
 from monai_afire.inferers import AutocastInferer
-from monai_afire.utils import default_num_workers
+from monai_afire.utils import default_num_workers, join_process_group, run_device
 from monai_afire.utils.device import (
     default_device,
     distributed_backend,
@@ -23,7 +23,6 @@ from monai_afire.utils.device import (
     pins_memory,
     widest_float,
 )
-from monai_afire.utils.distributed import join_process_group, run_device
 
 
 def has_matrix_units() -> bool:

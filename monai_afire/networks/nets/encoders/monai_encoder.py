@@ -165,7 +165,7 @@ def _vit_definition(vit: Any, img_size: Sequence[int]) -> dict[str, Any]:
 
 
 def _unet_definition(unet: Any, widths: Sequence[int]) -> dict[str, Any] | None:
-    """None for other layers than MONAI's, which cannot all be told from the network."""
+    """None for other layers than MONAI's, which the network does not all show."""
     arguments: dict[str, Any] = {
         "spatial_dims": len(unet.final_conv.kernel_size),
         "in_channels": unet.conv_0.conv_0.conv.in_channels,
