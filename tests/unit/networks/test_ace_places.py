@@ -10,9 +10,7 @@ import torch
 from torch import nn
 
 from monai_afire.metrics.ace import ace_metrics
-from monai_afire.networks.blocks.patches import patchify
-from monai_afire.networks.nets.ace import ACE
-from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
+from monai_afire.networks import ACE, RadiographEncoder, patchify
 from monai_afire.transforms import GridCropPaird
 
 
