@@ -17,12 +17,12 @@ from safetensors.torch import save_file
 
 from monai_afire.networks import (
     TimmEncoder,
-    ViTEncoder,
     build_encoder,
     load_encoder_weights,
 )
 from monai_afire.networks.nets.encoders.timm_encoder import PUBLISHED
 from unit.networks.test_timm_encoder import timm_library
+from unit.tiny_networks import tiny_vit
 
 State = dict[str, torch.Tensor]
 EVA_X_MEAN, EVA_X_STD = 0.49185243, 0.28509309  # of its public code
@@ -103,14 +103,9 @@ def eva_x_of_timm(timm: Any, state: State, size: int, heads: int, parted: bool) 
     return model
 
 
-def own(size: int, patch: int) -> ViTEncoder:
-    return ViTEncoder(img_size=size, patch_size=patch, hidden_size=24, num_layers=1, num_heads=2)
-
-
 @pytest.mark.parametrize(
     ("name", "heads", "shape", "size"),
     [
-        ("tiny", 3, {"width": 192}, 224),
         ("tiny", 3, {"width": 192}, 128),
         ("base", 1, {"width": 64, "depth": 2, "parted": True}, 160),
     ],
@@ -123,10 +118,12 @@ def test_eva_x(tmp_path: Path, name: str, heads: int, shape: dict[str, Any], siz
         model = timm.create_model(**PUBLISHED["eva_x_base_patch16"], **small)
         encoder: Any = TimmEncoder(model, size).eval()
     else:
-        encoder = build_encoder(f"timm:eva_x_{name}_patch16", own(size, 16)).eval()
+        encoder = build_encoder(
+            f"timm:eva_x_{name}_patch16", tiny_vit(img_size=size, patch_size=16)
+        ).eval()
     report = load_encoder_weights(encoder, path)
     assert report.missing == []
-    assert [each.split(" ")[0] for each in report.resized] == ["pos_embed"] * (size != 224)
+    assert [each.split(" ")[0] for each in report.resized] == ["pos_embed"]
     assert {"mask_token", "lm_head.weight", "rope.freqs_cos"} < set(report.dropped)
     images = torch.rand(2, 1, size, size)
     torch.testing.assert_close(encoder.normalize(images), (images - EVA_X_MEAN) / EVA_X_STD)
@@ -140,7 +137,7 @@ def test_eva_x(tmp_path: Path, name: str, heads: int, shape: dict[str, Any], siz
 def test_files_of_other_models_are_refused(tmp_path: Path) -> None:
     timm_library()
     path, _ = eva_x_file(tmp_path, width=48, depth=1)
-    encoder = build_encoder("timm:eva_x_tiny_patch16", own(64, 16))
+    encoder = build_encoder("timm:eva_x_tiny_patch16", tiny_vit(img_size=64, patch_size=16))
     before = {name: each.clone() for name, each in encoder.state_dict().items()}
     odd = random_state(eva_x_shapes(192))
     odd["pos_embed"] = odd["pos_embed"][:, :190]
@@ -150,7 +147,7 @@ def test_files_of_other_models_are_refused(tmp_path: Path) -> None:
             load_encoder_weights(encoder, weights)
     assert all(torch.equal(each, before[name]) for name, each in encoder.state_dict().items())
     with pytest.raises(ValueError, match="eva_x_tiny_patch16"):
-        build_encoder("timm:eva_x_tiny_patch16:pretrained", own(64, 16))
+        build_encoder("timm:eva_x_tiny_patch16:pretrained", tiny_vit(img_size=64, patch_size=16))
 
 
 def rad_dino_shapes(depth: int) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -198,13 +195,13 @@ def rad_dino_folder(folder: Path, depth: int) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("size", "depth"), [(518, 1), (224, 2)])
-def test_rad_dino(tmp_path: Path, size: int, depth: int) -> None:
+def test_rad_dino(tmp_path: Path) -> None:
+    size, depth = 224, 2
     transformers = pytest.importorskip(
         "transformers", reason="needs transformers: pip install 'monai-afire[hub]'"
     )
     folder = rad_dino_folder(tmp_path, depth)
-    encoder = build_encoder(f"hub:{folder}", own(size, 14)).eval()
+    encoder = build_encoder(f"hub:{folder}", tiny_vit(img_size=size, patch_size=14)).eval()
     theirs = transformers.Dinov2Model.from_pretrained(folder).eval()
     images = torch.rand(1, 1, size, size)
     with torch.no_grad():
@@ -234,7 +231,7 @@ def test_torchxrayvision(tmp_path: Path, name: str) -> None:
     state = random_state(iter(shapes.items()))
     published = {f"{prefix}{key}": tensor for key, tensor in state.items()}
     torch.save({**published, "op_threshs": torch.rand(18)}, tmp_path / "xrv.pt")
-    encoder = build_encoder(f"timm:xrv_{name}", own(64, 32)).eval()
+    encoder = build_encoder(f"timm:xrv_{name}", tiny_vit(img_size=64, patch_size=32)).eval()
     assert load_encoder_weights(encoder, tmp_path / "xrv.pt").missing == []
     layers = encoder.parameters_by_depth()
     assert all(layers)
