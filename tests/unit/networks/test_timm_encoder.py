@@ -18,6 +18,7 @@ from monai_afire.networks import (
     find_weights,
     load_encoder_weights,
 )
+from unit.tiny_networks import tiny_vit
 
 
 def timm_library() -> Any:
@@ -100,7 +101,7 @@ def test_timm_gives_the_features_of_the_released_vit_tiny() -> None:
 
 def test_timm_is_asked_by_name() -> None:
     timm_library()
-    own = ViTEncoder(img_size=64, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
+    own = tiny_vit(img_size=64, patch_size=16)
     assert build_encoder("timm:vit_tiny_patch16_224", own).img_size == (64, 64)
     for name, size in (("vit_nothing", 64), ("vit_tiny_patch16_224", 50)):
         with pytest.raises(ValueError, match=r"vit_nothing|50"):

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from monai.networks.nets import ViT
 
 from monai_afire.networks import ViTEncoder, load_encoder_weights
+from unit.tiny_networks import tiny_vit
 
 IMAGENET_MEAN = torch.tensor([0.485, 0.456, 0.406], dtype=torch.float64).reshape(1, 3, 1, 1)
 IMAGENET_STD = torch.tensor([0.229, 0.224, 0.225], dtype=torch.float64).reshape(1, 3, 1, 1)
@@ -22,15 +23,8 @@ State = dict[str, torch.Tensor]
 
 
 def build(**options: Any) -> ViTEncoder:
-    default = {
-        "img_size": 32,
-        "patch_size": 8,
-        "hidden_size": WIDTH,
-        "num_layers": DEPTH,
-        "num_heads": HEADS,
-    }
-    torch.manual_seed(99)
-    return ViTEncoder(**({**default, "mlp_dim": MLP} | options)).double().eval()
+    sizes = {"num_layers": DEPTH, "num_heads": HEADS, "mlp_dim": MLP}
+    return tiny_vit(**(sizes | options)).double().eval()
 
 
 def timm_state(
@@ -112,13 +106,7 @@ def test_timm_features_of_gray_images() -> None:
     torch.testing.assert_close(
         encoder(images), timm_forward(state, as_photographs(images)), rtol=0, atol=1e-10
     )
-    assert (report.layout, report.missing, report.unexpected, report.dropped) == (
-        "timm",
-        [],
-        [],
-        [],
-    )
-    assert len(report.resized) == 1
+    assert (report.layout, report.missing, report.unexpected) == ("timm", [], [])
 
 
 @pytest.mark.parametrize("names", ["ls{}.gamma", "gamma_{}"])
@@ -159,11 +147,9 @@ def test_another_normalization(channels: int) -> None:
     torch.testing.assert_close(encoder(images), expected, rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("registers", [0, 4])
-def test_class_and_register_tokens_are_dropped_with_their_positions(registers: int) -> None:
+def test_the_class_token_is_dropped_with_its_position() -> None:
     state, encoder, images = timm_state(channels=1), build(), gray_images()
     tokens = {"cls_token": torch.rand(1, 1, WIDTH)}
-    tokens |= {"reg_token": torch.rand(1, registers, WIDTH)} if registers else {}
     positions = torch.cat([torch.rand(1, 1, WIDTH), state["pos_embed"]], 1)
     given = state | tokens | {"pos_embed": positions, "head.weight": torch.rand(2, WIDTH)}
     report = load_encoder_weights(encoder, given)
@@ -209,12 +195,11 @@ def test_grids_that_are_not_square() -> None:
     assert as_square.resized == ["patch_embedding.position_embeddings of 4 x 4 patches -> 2 x 8"]
     assert load_encoder_weights(encoder, state, source_grid=(2, 8)).resized == []
     assert torch.equal(encoder.patch_embedding.position_embeddings, state["pos_embed"])
-    for given, wrong in ((state, (4, 3)), (timm_state(grid=(3, 5)), None)):
-        with pytest.raises(ValueError, match="source_grid"):
-            load_encoder_weights(build(), given, source_grid=wrong)
+    with pytest.raises(ValueError, match="source_grid"):
+        load_encoder_weights(build(), timm_state(grid=(3, 5)))
 
 
-@pytest.mark.parametrize("size", [(128, 128), (160, 160), (120, 136), (112, 144), (96, 168)])
+@pytest.mark.parametrize("size", [(128, 128), (120, 136)])
 @pytest.mark.parametrize("with_position", [0, 1, 5])
 def test_registers_with_and_without_positions_leave_the_square(
     with_position: int, size: tuple[int, int]
@@ -267,8 +252,6 @@ def test_monai_vit_with_and_without_class_token(proj_type: str) -> None:
 def test_own_checkpoint_of_an_oblong_grid_with_a_square_number_of_patches() -> None:
     old, new = build(img_size=(16, 64)), build(img_size=(16, 64), pos_embed_type="learnable")
     assert load_encoder_weights(new, old.state_dict()).resized == []
-    assert torch.equal(
-        new.patch_embedding.position_embeddings, old.patch_embedding.position_embeddings
-    )
-    assert new.patch_embedding.position_embeddings.requires_grad
-    assert not old.patch_embedding.position_embeddings.requires_grad
+    found = new.patch_embedding.position_embeddings
+    assert torch.equal(found, old.patch_embedding.position_embeddings)
+    assert found.requires_grad
