@@ -21,8 +21,6 @@ from monai_afire.losses import (
 from monai_afire.networks import patchify
 from monai_afire.transforms import GridCropPair
 
-SEEDS = range(3)
-
 
 def random_offsets(
     seed: int, crops: tuple[int, int], images: int = 4

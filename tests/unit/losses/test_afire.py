@@ -213,6 +213,14 @@ def test_whole_loss_with_variants_equals_the_references(
     np.testing.assert_allclose(gradients[1].numpy(), by_restored, rtol=0, atol=1e-9)
 
 
+def test_half_precision_is_widened_under_autocast() -> None:
+    half = {n: x.detach().half() if x.is_floating_point() else x for n, x in outputs_case().items()}
+    exact = {name: x.double() if x.is_floating_point() else x for name, x in half.items()}
+    with torch.autocast("cpu", dtype=torch.float16):
+        value = AFiReLoss()(half)
+    assert value.item() == pytest.approx(AFiReLoss()(exact).item(), rel=1e-4)
+
+
 def test_wrong_input_is_refused() -> None:
     q, c, normal = (torch.tensor(x) for x in random_case(0))
     for loss in (StructureConsistencyLoss(), CategoryConsistencyLoss()):
