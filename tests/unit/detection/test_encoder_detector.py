@@ -9,19 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from ignite.engine import Engine
 from monai.networks.nets import ViT
 from torch.nn import functional as F
 
 from monai_afire.detection import AnomalyDetector, load_detector, save_detector
 from monai_afire.detection.network_outputs import tokens_and_features
-from monai_afire.handlers import DetectorFit, ThresholdsAt
-from monai_afire.networks import MONAIEncoder, SwinEncoder, ViTEncoder
+from monai_afire.networks import MONAIEncoder, ViTEncoder
+from unit.tiny_networks import tiny_swin, tiny_vit
 
 
 def encoder() -> ViTEncoder:
     torch.manual_seed(0)
-    return ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=4, num_heads=2)
+    return tiny_vit(num_layers=4)
 
 
 def images(count: int, seed: int = 0) -> torch.Tensor:
@@ -39,15 +38,7 @@ def test_scores_are_those_of_the_definitions(layers: str) -> None:
     detector = fitted(layers=layers)
     normal, new = torch.cat([images(8), images(4, seed=1)]), images(3, seed=2)
     outputs = detector(new)
-    assert detector.score_names == (
-        "token_density",
-        "token_neighbors",
-        "token_mean_density",
-        "focal",
-        "fused",
-    )
-    assert outputs["scores"].shape == (3, 5)
-    assert outputs["maps"].shape == (3, 3, 16)
+    assert outputs["scores"].shape == (3, len(detector.score_names)) == (3, 5)
 
     def described(batch: torch.Tensor) -> np.ndarray:
         with torch.no_grad():
@@ -105,27 +96,19 @@ def test_an_encoder_is_frozen_and_one_of_monai_will_do() -> None:
     torch.testing.assert_close(other(images(2))["scores"], outputs["scores"])
 
 
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [
-        ({"fusion": ["residual_neighbors"]}, "fusion"),
-        ({"score_fusion": ["restoration"]}, "score_fusion"),
-    ],
-)
-def test_what_an_encoder_cannot_give_is_refused(settings: dict, named: str) -> None:
-    with pytest.raises(ValueError, match=named):
-        AnomalyDetector(encoder(), **settings)
+def test_what_an_encoder_cannot_give_is_refused() -> None:
+    with pytest.raises(ValueError, match="score_fusion"):
+        AnomalyDetector(encoder(), score_fusion=["restoration"])
 
 
 def test_finer_maps_are_averaged_over_the_patch_of_a_token() -> None:
-    swin = SwinEncoder(
-        img_size=32, patch_size=2, embed_dim=8, depths=(1, 1), num_heads=(2, 2), window_size=4
-    ).eval()
-    tokens, features = tokens_and_features(swin, images(2), "all")
-    finer, last = swin.feature_maps(images(2))
+    swin = tiny_swin().eval()
+    images = torch.rand(2, 1, 16, 16)
+    tokens, features = tokens_and_features(swin, images, "all")
+    finer, last = swin.feature_maps(images)
     torch.testing.assert_close(features[..., :8], F.avg_pool2d(finer, 2).flatten(2).mT)
     torch.testing.assert_close(features[..., 8:], last.flatten(2).mT)
-    torch.testing.assert_close(tokens, swin(images(2)))
+    torch.testing.assert_close(tokens, swin(images))
 
 
 def test_the_specificity_of_a_fitted_detector_can_be_changed() -> None:
@@ -140,29 +123,10 @@ def test_the_specificity_of_a_fitted_detector_can_be_changed() -> None:
     detector.set_specificity(0.985)  # between two of the stored quantiles
     between = torch.quantile(normal, torch.tensor([0.98, 0.99]), dim=0)
     torch.testing.assert_close(detector.thresholds, between.mean(0))
-    for bad in (0.0, 1.0, -1.0):
-        with pytest.raises(ValueError, match="specificity"):
-            detector.set_specificity(bad)
+    with pytest.raises(ValueError, match="specificity"):
+        detector.set_specificity(1.0)
     with pytest.raises(RuntimeError, match="fit"):
         AnomalyDetector(encoder()).set_specificity(0.9)
-
-
-def test_an_evaluator_sets_the_specificity_when_it_starts() -> None:
-    detector = fitted()
-    batch = {"image": images(12)}
-    engine = Engine(
-        lambda engine, batch: {"pred": detector(batch["image"]), "label": torch.zeros(12)}
-    )
-    DetectorFit(detector, [batch], specificity=0.5).attach(engine)
-    engine.run([batch])
-    before = detector.thresholds.clone()
-    user = Engine(lambda engine, batch: detector.thresholds.clone())
-    ThresholdsAt(detector, None).attach(user)
-    user.run([0])
-    assert torch.equal(detector.thresholds, before)
-    ThresholdsAt(detector, 0.9).attach(user)
-    user.run([0])
-    assert (detector.thresholds > before).all()
 
 
 def test_a_detector_of_another_library_is_built_again_from_its_file(tmp_path: Path) -> None:

@@ -19,25 +19,6 @@ def smooth(*shape: int) -> torch.Tensor:
     return torch.exp(-4 * distance)[None, None]
 
 
-def center(image: torch.Tensor) -> list[float]:
-    """Center of mass in pixels, axis by axis."""
-    weights = image[0, 0] / image.sum()
-    return [
-        float((weights.movedim(axis, 0).flatten(1).sum(1) * torch.arange(side)).sum())
-        for axis, side in enumerate(weights.shape)
-    ]
-
-
-def test_a_shift_moves_the_picture_the_other_way() -> None:
-    image, shape = smooth(32, 48), (32, 48)
-    for axis in range(2):
-        shift = torch.zeros(1, 2)
-        shift[0, axis] = 2 / shape[axis]
-        found = center(moved(image, torch.ones(1, 2), torch.zeros(1), shift))
-        for other, before in enumerate(center(image)):
-            assert found[other] == pytest.approx(before - 2 * (other == axis), abs=0.5)
-
-
 def test_a_whole_shift_equals_indexing() -> None:
     image = torch.rand(2, 1, 16, 16)
     shift = torch.tensor([[2 / 16, -3 / 16]]).expand(2, -1)
