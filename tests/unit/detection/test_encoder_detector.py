@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from ignite.engine import Engine
 from monai.networks.nets import ViT
 from torch.nn import functional as F
 
 from monai_afire.detection import AnomalyDetector, load_detector, save_detector
 from monai_afire.detection.network_outputs import tokens_and_features
+from monai_afire.handlers import ThresholdsAt
 from monai_afire.networks import MONAIEncoder, ViTEncoder
 from unit.tiny_networks import tiny_swin, tiny_vit
 
@@ -127,6 +129,19 @@ def test_the_specificity_of_a_fitted_detector_can_be_changed() -> None:
         detector.set_specificity(1.0)
     with pytest.raises(RuntimeError, match="fit"):
         AnomalyDetector(encoder()).set_specificity(0.9)
+
+
+def test_an_evaluator_sets_the_specificity_when_it_starts() -> None:
+    detector = fitted()
+    detector.fit_thresholds(torch.rand(100, 5), specificity=0.5)
+    before = detector.thresholds.clone()
+    engine = Engine(lambda engine, batch: None)
+    ThresholdsAt(detector, None).attach(engine)
+    engine.run([0])
+    assert torch.equal(detector.thresholds, before)
+    ThresholdsAt(detector, 0.9).attach(engine)
+    engine.run([0])
+    assert (detector.thresholds > before).all()
 
 
 def test_a_detector_of_another_library_is_built_again_from_its_file(tmp_path: Path) -> None:

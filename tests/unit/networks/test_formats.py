@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
 
 from monai_afire.networks import (
     TimmEncoder,
@@ -148,71 +146,6 @@ def test_files_of_other_models_are_refused(tmp_path: Path) -> None:
     assert all(torch.equal(each, before[name]) for name, each in encoder.state_dict().items())
     with pytest.raises(ValueError, match="eva_x_tiny_patch16"):
         build_encoder("timm:eva_x_tiny_patch16:pretrained", tiny_vit(img_size=64, patch_size=16))
-
-
-def rad_dino_shapes(depth: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """``model.safetensors`` of microsoft/rad-dino: a ViT-B/14 for images of 518 pixels."""
-    width = 768
-    yield from [("embeddings.cls_token", (1, 1, width)), ("embeddings.mask_token", (1, width))]
-    yield "embeddings.position_embeddings", (1, 1 + 37**2, width)
-    yield "embeddings.patch_embeddings.projection.weight", (width, 3, 14, 14)
-    yield "embeddings.patch_embeddings.projection.bias", (width,)
-    for layer in (f"encoder.layer.{number}" for number in range(depth)):
-        for part in ("query", "key", "value"):
-            yield from linear(f"{layer}.attention.attention.{part}", width, width)
-        yield from linear(f"{layer}.attention.output.dense", width, width)
-        yield from linear(f"{layer}.mlp.fc1", width, 4 * width)
-        yield from linear(f"{layer}.mlp.fc2", 4 * width, width)
-        for number in (1, 2):
-            yield from layer_norm(f"{layer}.norm{number}", width)
-            yield f"{layer}.layer_scale{number}.lambda1", (width,)
-    yield from layer_norm("layernorm", width)
-
-
-RAD_DINO: dict[str, Any] = {
-    "architectures": ["Dinov2Model"],
-    "model_type": "dinov2",
-    "hidden_size": 768,
-}
-RAD_DINO |= {"image_size": 518, "layer_norm_eps": 1e-06, "mlp_ratio": 4, "num_attention_heads": 12}
-RAD_DINO |= {"num_channels": 3, "patch_size": 14, "qkv_bias": True, "use_swiglu_ffn": False}
-RAD_DINO_IMAGES: dict[str, Any] = {
-    "image_processor_type": "BitImageProcessor",
-    "do_center_crop": True,
-}
-RAD_DINO_IMAGES |= {"do_normalize": True, "image_mean": [0.5307] * 3, "image_std": [0.2583] * 3}
-RAD_DINO_IMAGES |= {"do_rescale": True, "rescale_factor": 0.00392156862745098, "do_resize": True}
-
-
-def rad_dino_folder(folder: Path, depth: int) -> Path:
-    (folder / "config.json").write_text(json.dumps({**RAD_DINO, "num_hidden_layers": depth}))
-    (folder / "preprocessor_config.json").write_text(json.dumps(RAD_DINO_IMAGES))
-    save_file(
-        random_state(rad_dino_shapes(depth)),
-        folder / "model.safetensors",
-        metadata={"format": "pt"},
-    )
-    return folder
-
-
-def test_rad_dino(tmp_path: Path) -> None:
-    size, depth = 224, 2
-    transformers = pytest.importorskip(
-        "transformers", reason="needs transformers: pip install 'monai-afire[hub]'"
-    )
-    folder = rad_dino_folder(tmp_path, depth)
-    encoder = build_encoder(f"hub:{folder}", tiny_vit(img_size=size, patch_size=14)).eval()
-    theirs = transformers.Dinov2Model.from_pretrained(folder).eval()
-    images = torch.rand(1, 1, size, size)
-    with torch.no_grad():
-        expected = theirs(((images - 0.5307) / 0.2583).expand(-1, 3, -1, -1)).last_hidden_state[
-            :, 1:
-        ]
-        torch.testing.assert_close(encoder(images), expected, rtol=0, atol=1e-4)
-    # nothing kept the values of a new network
-    published = random_state(rad_dino_shapes(depth))
-    read = {round(float(each.double().sum()), 6) for each in encoder.model.state_dict().values()}
-    assert {round(float(each.double().sum()), 6) for each in published.values()} == read
 
 
 XRV = {

@@ -25,6 +25,7 @@ from monai_afire.networks import (
     AFiRe,
     ModelFile,
     MONAIEncoder,
+    ResidualEncoder,
     TransferClassifier,
     UPerNet,
     save_network,
@@ -49,6 +50,7 @@ def afire(**changed: Any) -> AFiRe:
 NETWORKS = {
     "vit with other statistics": lambda: tiny_vit(mean=0.3, std=(0.2,), norm_eps=1e-6),
     "swin": lambda: tiny_swin(img_size=32),
+    "residual": lambda: ResidualEncoder(img_size=32, hidden_size=64, depths=(1, 1, 1, 2)),
     "AFiRe on features": lambda: afire(contrast_space="features"),
     "PEAC": lambda: PEAC(tiny_vit(), 8, 8, global_balance="none"),
     "DINO": lambda: DINO(tiny_vit(), 16, 16, 8),

@@ -11,12 +11,9 @@ import torch
 from monai.networks.nets import ResNet
 
 from monai_afire.networks import (
-    PEAC,
     ResidualEncoder,
     TransferClassifier,
-    load_encoder_weights,
 )
-from monai_afire.networks.definition import build_network, definition_of
 from monai_afire.optimizers import layer_decay_groups
 
 SMALL: dict[str, Any] = {"img_size": 32, "patch_size": 8, "hidden_size": 64}
@@ -65,17 +62,6 @@ def test_images_of_other_sizes_are_encoded_alike() -> None:
     images = torch.rand(1, 1, 32, 32)
     torch.testing.assert_close(encoder.encode_any_size(images), encoder(images))
     assert encoder.encode_any_size(torch.rand(1, 1, 16, 48)).shape == (1, 12, 64)
-
-
-def test_a_definition_and_weights_of_a_method_give_the_same_network() -> None:
-    method = PEAC(res_net())
-    for value in method.encoder.parameters():
-        torch.nn.init.normal_(value)
-    built = build_network(definition_of(method.encoder)).eval()
-    report = load_encoder_weights(built, {"network": method.state_dict()}, branch="student")
-    assert not report.missing
-    images = torch.rand(2, 1, 32, 32)
-    assert torch.equal(built(images), method.encoder.eval()(images))
 
 
 @pytest.mark.parametrize(

@@ -125,38 +125,18 @@ def test_one_image_trains_every_parameter(name: str) -> None:
 
 @pytest.mark.parametrize("build", [vit, swin])
 def test_a_frozen_encoder_stays_as_it_is(build: Build) -> None:
-    torch.manual_seed(3)
     encoder = build(**({"dropout_rate": 0.5} if build is vit else {"drop_path_rate": 0.5}))
     network = UPerNet(encoder, num_classes=2, channels=8, freeze_encoder=True)
-    assert network.training
     assert not encoder.training  # from the start, before anybody calls train()
-    assert network.neck is None or network.neck.training
-    before = {name: value.clone() for name, value in network.state_dict().items()}
     images = images_for(network)
     for mode in (True, False, True):
         network.train(mode)
         assert not any(module.training for module in encoder.modules())
         assert network.dropout.training == network.pyramid.training == mode
-    assert not any(features.requires_grad for features in _maps_seen(network, images))
     assert not torch.equal(network(images), network(images))  # the head's own dropout is on
-    optimizer = torch.optim.AdamW(
-        (p for p in network.parameters() if p.requires_grad), lr=0.1, weight_decay=0.5
-    )
     network(images).square().mean().backward()
-    optimizer.step()
-    for name, value in network.state_dict().items():
-        assert torch.equal(value, before[name]) == name.startswith("encoder."), name
-
-
-def _maps_seen(network: UPerNet, images: torch.Tensor) -> list[torch.Tensor]:
-    part = network.pooling if network.neck is None else network.neck
-    seen: list[torch.Tensor] = []
-    handle = part.register_forward_pre_hook(
-        lambda _, inputs: seen.extend(inputs[0] if isinstance(inputs[0], list) else inputs)
-    )
-    network(images)
-    handle.remove()
-    return seen
+    for name, parameter in network.named_parameters():
+        assert (parameter.grad is None) == name.startswith("encoder."), name
 
 
 @pytest.mark.slow
