@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -75,13 +73,6 @@ def test_weighted_p_values_are_those_of_the_naive_twin() -> None:
             expected = weighted_p_value(score, normal.tolist(), weights.tolist(), own)
             [found] = weighted_p_values([score], normal, weights, [own])
             assert found == pytest.approx(float(expected))
-
-
-def test_weights_of_one_are_no_weights() -> None:
-    normal, scores = np.random.default_rng(0).normal(size=50), np.linspace(-3, 3, 9)
-    found = weighted_p_values(scores, normal, np.full(50, 3.0), np.full(9, 3.0))
-    np.testing.assert_allclose(found, conformal_p_values(scores, normal))
-    assert math.isnan(weighted_p_values([math.nan], normal, np.ones(50), [1.0])[0])
 
 
 def test_enough_normal_images_reach_the_level() -> None:

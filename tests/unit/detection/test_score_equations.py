@@ -67,8 +67,7 @@ def test_prototype_distance_equals_loops(similarity: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "tokens", "k"),
-    [(0.1, 30, 3), (0.1, 4, 1), (0.5, 5, 3), (1.0, 7, 7)],
+    ("share", "tokens", "k"), [(0.1, 30, 3), (0.1, 4, 1), (0.5, 5, 3), (1.0, 7, 7)]
 )
 def test_top_mean_equals_sorting(share: float, tokens: int, k: int) -> None:
     values = np.random.default_rng(tokens).normal(size=(3, tokens))

@@ -67,16 +67,6 @@ def check_batch(seed: int, policy: str, weighted: bool) -> None:
     np.testing.assert_allclose(logits.grad.numpy(), gradient, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("rows", [0, 3])
-def test_nothing_known_is_zero(rows: int) -> None:
-    logits = torch.randn(rows, 2, requires_grad=True)
-    labels = torch.tensor([[NAN, -1.0]] * rows).reshape(rows, 2)
-    value = MaskedMultilabelLoss(positive_weight=[2.0, 3.0])(logits, labels)
-    value.backward()
-    assert float(value) == 0.0
-    assert torch.equal(logits.grad, torch.zeros(rows, 2))
-
-
 @pytest.mark.parametrize("wild", [NAN, math.inf])
 def test_a_wild_logit_without_label_harms_nothing(wild: float) -> None:
     logits = torch.tensor([[wild, 0.0]], requires_grad=True)

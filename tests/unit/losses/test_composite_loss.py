@@ -43,5 +43,5 @@ def test_a_term_without_weight_or_outputs_is_left_out() -> None:
 def test_impossible_weights_are_refused(weights: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="weights"):
         CompositeLoss(
-            {str(n): LossTerm(weight, difference, ("x", "y")) for n, weight in enumerate(weights)},
+            {str(n): LossTerm(weight, difference, ("x", "y")) for n, weight in enumerate(weights)}
         )

@@ -12,11 +12,7 @@ import torch
 from naive import peac
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from monai_afire.losses import (
-    AppearanceRestorationLoss,
-    LocalConsistencyLoss,
-    PEACLoss,
-)
+from monai_afire.losses import AppearanceRestorationLoss, LocalConsistencyLoss, PEACLoss
 from monai_afire.transforms import matching_patches
 
 SEEDS = range(3)

@@ -9,12 +9,7 @@ import itertools
 import pytest
 import torch
 
-from monai_afire.metrics.peac import (
-    PEACMetrics,
-    order_accuracy,
-    peac_correspondence,
-    peac_metrics,
-)
+from monai_afire.metrics.peac import PEACMetrics, order_accuracy, peac_correspondence, peac_metrics
 from monai_afire.metrics.pretraining import correspondence_accuracy, embedding_spread
 from monai_afire.networks import PEAC
 from unit.tiny_networks import tiny_vit

@@ -13,11 +13,7 @@ import pytest
 import torch
 from ignite.engine import Engine
 
-from monai_afire.metrics import (
-    PretrainingMetrics,
-    prototype_information,
-    restoration_gain,
-)
+from monai_afire.metrics import PretrainingMetrics, prototype_information, restoration_gain
 from monai_afire.metrics.pretraining import prototype_entropy
 
 

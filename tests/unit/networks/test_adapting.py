@@ -7,11 +7,7 @@ from __future__ import annotations
 import pytest
 from monai.networks.nets import DenseNet121
 
-from monai_afire.networks import (
-    AFiRe,
-    TransferClassifier,
-    as_encoder,
-)
+from monai_afire.networks import AFiRe, TransferClassifier, as_encoder
 from unit.tiny_networks import tiny_vit
 
 

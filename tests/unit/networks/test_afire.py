@@ -25,10 +25,7 @@ def tiny_afire(dtype: torch.dtype = torch.float32, **changes: Any) -> AFiRe:
 
 
 def batch(
-    seed: int = 0,
-    images: int = B,
-    variants: int = N,
-    dtype: torch.dtype = torch.float32,
+    seed: int = 0, images: int = B, variants: int = N, dtype: torch.dtype = torch.float32
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Images, lesion images and maps; the lesion covers one random patch."""
     generator = torch.Generator().manual_seed(seed)

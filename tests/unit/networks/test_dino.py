@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The DINO network: who sees what, the state after steps against loops, the teacher's balance, what collapses."""
+"""The DINO network: who sees what, the state after steps against loops, the teacher's balance."""
 
 from __future__ import annotations
 
@@ -26,10 +26,7 @@ def tiny_dino(dtype: torch.dtype = torch.float32, **changes: Any) -> DINO:
 
 
 def crops(
-    seed: int = 0,
-    images: int = 3,
-    local: int = 2,
-    dtype: torch.dtype = torch.float32,
+    seed: int = 0, images: int = 3, local: int = 2, dtype: torch.dtype = torch.float32
 ) -> list:
     """Global and local crops."""
     generator = torch.Generator().manual_seed(seed)

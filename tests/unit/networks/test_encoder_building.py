@@ -8,11 +8,7 @@ import pytest
 import torch
 from monai.networks.nets import ViT
 
-from monai_afire.networks import (
-    MONAIEncoder,
-    ResidualEncoder,
-    build_encoder,
-)
+from monai_afire.networks import MONAIEncoder, ResidualEncoder, build_encoder
 from unit.tiny_networks import tiny_vit
 
 SIZES = {"hidden_size": 24, "mlp_dim": 48, "num_layers": 1, "num_heads": 2, "spatial_dims": 2}

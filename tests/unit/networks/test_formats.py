@@ -13,11 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from monai_afire.networks import (
-    TimmEncoder,
-    build_encoder,
-    load_encoder_weights,
-)
+from monai_afire.networks import TimmEncoder, build_encoder, load_encoder_weights
 from monai_afire.networks.nets.encoders.timm_encoder import PUBLISHED
 from unit.networks.test_timm_encoder import timm_library
 from unit.tiny_networks import tiny_vit
@@ -103,10 +99,7 @@ def eva_x_of_timm(timm: Any, state: State, size: int, heads: int, parted: bool) 
 
 @pytest.mark.parametrize(
     ("name", "heads", "shape", "size"),
-    [
-        ("tiny", 3, {"width": 192}, 128),
-        ("base", 1, {"width": 64, "depth": 2, "parted": True}, 160),
-    ],
+    [("tiny", 3, {"width": 192}, 128), ("base", 1, {"width": 64, "depth": 2, "parted": True}, 160)],
 )
 def test_eva_x(tmp_path: Path, name: str, heads: int, shape: dict[str, Any], size: int) -> None:
     timm = timm_library()

@@ -11,12 +11,7 @@ import pytest
 import torch
 
 from monai_afire.losses import MAELoss
-from monai_afire.networks import (
-    MAE,
-    ViTEncoder,
-    patchify,
-    unpatchify,
-)
+from monai_afire.networks import MAE, ViTEncoder, patchify, unpatchify
 from unit.tiny_networks import tiny_swin, tiny_vit
 
 VISIBLE = torch.tensor([[0, 3, 5, 14], [1, 2, 3, 15]])

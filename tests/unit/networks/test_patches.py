@@ -66,12 +66,7 @@ def random_masks(seed: int, count: int, size: tuple[int, ...]) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("size", "patch"),
-    [
-        ((16, 16), (2, 2)),
-        ((16, 8), (4, 2)),
-        ((8, 8), (8, 8)),
-    ],
+    ("size", "patch"), [((16, 16), (2, 2)), ((16, 8), (4, 2)), ((8, 8), (8, 8))]
 )
 def test_labels_equal_the_reference(size: tuple[int, ...], patch: tuple[int, ...]) -> None:
     rescued = 0

@@ -31,12 +31,7 @@ def tiny_peac(**changes: Any) -> PEAC:
     return PEAC(tiny_vit(img_size=PATCH * CELLS), 6, 10, **changes)
 
 
-def batch(
-    seed: int = 0,
-    images: int = 3,
-    prob: float = 0.5,
-    **changes: Any,
-) -> Batch:
+def batch(seed: int = 0, images: int = 3, prob: float = 0.5, **changes: Any) -> Batch:
     """The arguments of the network from the transforms; each image is random, (1, H, W)."""
     transform = Compose(
         [

@@ -10,10 +10,7 @@ import pytest
 import torch
 from monai.networks.nets import ResNet
 
-from monai_afire.networks import (
-    ResidualEncoder,
-    TransferClassifier,
-)
+from monai_afire.networks import ResidualEncoder, TransferClassifier
 from monai_afire.optimizers import layer_decay_groups
 
 SMALL: dict[str, Any] = {"img_size": 32, "patch_size": 8, "hidden_size": 64}

@@ -8,19 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from monai_afire.networks.blocks.position_embedding import resize_matrix
 from monai_afire.networks.weights.resizing import convert_channels, resize_patch_kernel
-
-
-@pytest.mark.parametrize(("old", "new"), [(14, 16), (16, 8), (5, 1)])
-def test_resize_matrix_is_torch_interpolation_of_images(old: int, new: int) -> None:
-    torch.manual_seed(0)
-    images = torch.rand(2, 3, old, 11, dtype=torch.float64)
-    matrix, across = resize_matrix(old, new), resize_matrix(11, 9)
-    expected = F.interpolate(images, (new, 9), mode="bicubic", antialias=True)
-    torch.testing.assert_close(
-        torch.einsum("ih,jw,nchw->ncij", matrix, across, images), expected, rtol=0, atol=1e-12
-    )
 
 
 def test_enlarged_patches_give_the_same_tokens() -> None:

@@ -24,10 +24,7 @@ from unit.tiny_networks import tiny_vit
 def timm_library() -> Any:
     try:
         import timm
-    except (
-        ImportError,
-        RuntimeError,
-    ) as error:
+    except (ImportError, RuntimeError) as error:
         # the latter where torch and torchvision are of different builds
         pytest.skip(
             f"needs timm and a torchvision that fits torch: pip install 'monai-afire[timm]' ({error})"
