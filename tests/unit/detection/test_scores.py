@@ -84,6 +84,7 @@ def test_a_copy_measures_by_its_own_statistics() -> None:
     assert torch.equal(detector(new)["scores"], expected)
 
 
+@pytest.mark.slow
 def test_a_map_of_ones_own_is_exported(tmp_path: Path) -> None:
     detector, path = own_detector(), tmp_path / "detector.pt2"
     export_network(detector, path, (1, 32, 32))

@@ -197,6 +197,7 @@ def test_an_exported_encoder_builds_itself(tmp_path: Path) -> None:
     torch.testing.assert_close(ModelFile(path).build()(images), encoder(images))
 
 
+@pytest.mark.slow
 def test_every_file_that_comes_with_the_package_says_how_to_build_its_network(
     repository_root: Path,
 ) -> None:

@@ -15,7 +15,7 @@ from monai_afire.networks.nets.pose_classifier import POSES, QUALITIES, turned
 @pytest.fixture(scope="module")
 def chests() -> torch.Tensor:
     return torch.stack(
-        [torch.as_tensor(draw_chest_phantom(seed, 128).image) for seed in range(24)]
+        [torch.as_tensor(draw_chest_phantom(seed, 128).image) for seed in range(10)]
     ).float()
 
 
@@ -51,9 +51,10 @@ def test_released_knows_how_drawn_radiographs_are_turned(chests: torch.Tensor, p
 
 def test_released_tells_negatives_two_views_and_what_is_no_chest(chests: torch.Tensor) -> None:
     classifier = PoseClassifier.released()
-    both = torch.cat([chests[:8], torch.zeros(8, 1, 128, 6), chests[8:16]], 3)
-    noise = torch.rand(16, 1, 64, 64, generator=torch.Generator().manual_seed(0))
+    both = torch.cat([chests[:5], torch.zeros(5, 1, 128, 6), chests[5:]], 3)
+    noise = torch.rand(4, 1, 64, 64, generator=torch.Generator().manual_seed(0))
+    of_chests = classifier(chests)[1]
     for quality, images in (("inverted", 1 - chests), ("two_views", both), ("not_chest", noise)):
         place = QUALITIES.index(quality)
         assert (classifier(images)[1][:, place] > 0).float().mean() > 0.8, quality
-        assert (classifier(chests)[1][:, place] < 0).float().mean() > 0.8, quality
+        assert (of_chests[:, place] < 0).float().mean() > 0.8, quality
