@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from monai.networks.nets import ViT
 
-from monai_afire.networks import ViTEncoder, load_encoder_weights
+from monai_afire.networks import PEAC, SwinEncoder, ViTEncoder, load_encoder_weights
 from unit.tiny_networks import tiny_vit
 
 IMAGENET_MEAN = torch.tensor([0.485, 0.456, 0.406], dtype=torch.float64).reshape(1, 3, 1, 1)
@@ -255,3 +255,58 @@ def test_own_checkpoint_of_an_oblong_grid_with_a_square_number_of_patches() -> N
     found = new.patch_embedding.position_embeddings
     assert torch.equal(found, old.patch_embedding.position_embeddings)
     assert found.requires_grad
+
+
+TABLE = "layers.1.blocks.0.attn.relative_position_bias_table"
+
+
+def random_swin(**options: Any) -> SwinEncoder:
+    """A Swin encoder of which every parameter is random."""
+    default: dict[str, Any] = {"img_size": 24, "patch_size": 2, "window_size": 3, "embed_dim": 8}
+    default |= {"depths": (2, 1, 2), "num_heads": (2, 4, 2)}
+    encoder = SwinEncoder(**(default | options)).eval()
+    for parameter in encoder.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return encoder
+
+
+def test_another_window_and_patch() -> None:
+    state = random_swin(img_size=32, window_size=4).state_dict()
+    encoder = random_swin(patch_size=4, img_size=48)
+    report = load_encoder_weights(encoder, state)
+    assert report.resized == [
+        "patch_embed.proj.weight (8, 1, 2, 2) -> (8, 1, 4, 4)",
+        "layers.0.blocks: 2 tables of relative positions -> window 3 x 3",
+        "layers.1.blocks: 1 tables of relative positions -> window 3 x 3",
+        "layers.2.blocks: 2 tables of relative positions -> window 3 x 3",
+    ]
+    as_image = state[TABLE].T.reshape(1, 4, 7, 7)
+    expected = F.interpolate(as_image, (5, 5), mode="bicubic", antialias=True).flatten(2)[0].T
+    torch.testing.assert_close(encoder.state_dict()[TABLE], expected)
+
+
+def test_another_swin_is_refused() -> None:
+    state = random_swin().state_dict()
+    for encoder, content, words in (
+        (random_swin(), {**state, TABLE: state[TABLE][:-2]}, "window_size"),
+        (random_swin(num_heads=(1, 2, 4)), state, "relative_position_bias_table"),
+        (random_swin(), {n.replace("linear", "fc"): each for n, each in state.items()}, "linear"),
+        (random_swin(depths=(2, 1, 1)), state, r"layers\.2\.blocks\.1"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            load_encoder_weights(encoder, content)
+
+
+def test_own_weights_of_a_network_with_a_teacher() -> None:
+    options = {"in_channels": 3, "img_size": 16, "depths": (1, 1), "num_heads": (1, 2)}
+    source, network = random_swin(**options), PEAC(random_swin(**options), 4, 4)
+    checkpoint = {
+        f"network.{name}.{key}": tensor
+        for name, encoder in (("teacher_encoder", source), ("encoder", random_swin(**options)))
+        for key, tensor in reversed(encoder.state_dict().items())
+    }
+    report = load_encoder_weights(network, checkpoint, strict=True)
+    assert (report.prefix, report.resized) == ("network.teacher_encoder.", [])
+    for encoder in (network.encoder, network.teacher_encoder):
+        state = encoder.state_dict()
+        assert all(torch.equal(tensor, state[name]) for name, tensor in source.state_dict().items())
