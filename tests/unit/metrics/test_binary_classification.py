@@ -13,7 +13,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 from monai_afire.metrics.binary_classification import best_f1_threshold, roc_auc
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(8))
 def test_equal_scikit_learn_with_ties(seed: int) -> None:
     random = np.random.default_rng(seed)
     labels = random.permutation(np.arange(40) < random.integers(1, 40)).astype(int)

@@ -70,6 +70,11 @@ def test_exclusive_classes_have_calibrated_softmax(classes: int) -> None:
     logits = probe.logits(features[10:])
     shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     np.testing.assert_allclose(shares.mean(0), labels[10:].mean(0), atol=0.01)
+    if classes == 2:  # the difference of the two logits is the logit of one finding
+        finding = labels[:, 1:]
+        one = fit_linear_probe(features, finding, features, finding, penalties=[probe.penalty])
+        found = logits[:, 1] - logits[:, 0]
+        np.testing.assert_allclose(found, one.logits(features[10:])[:, 0], rtol=1e-3, atol=1e-3)
 
 
 def test_an_absent_class_is_the_least_likely() -> None:

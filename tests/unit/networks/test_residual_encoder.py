@@ -43,6 +43,7 @@ def test_maps_and_tokens_have_the_sizes_that_are_announced(patch_size: int) -> N
     ):
         assert each.shape == (1, channels, *(64 // stride for stride in strides))
     torch.testing.assert_close(maps[-1].flatten(2).mT, encoder(images))
+    assert all(each.mean(1).abs().max() < 1e-4 for each in maps[:-1]), "normalized over channels"
 
 
 def test_every_parameter_has_a_gradient_and_a_depth() -> None:
