@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from typing import Any
 
@@ -34,9 +35,6 @@ def listed(*labels: int | None) -> list[dict[str, Any]]:
     ]
 
 
-# ---- labels
-
-
 @pytest.mark.parametrize(
     ("item", "expected"),
     [
@@ -44,10 +42,7 @@ def listed(*labels: int | None) -> list[dict[str, Any]]:
         ({"label": math.nan}, None),
         ({"label": 0}, 0),
         ({"label": 2}, 1),
-        ({"label": False}, 0),
         ({"label": -1}, None),
-        ({"label": [0, 0, 1]}, 1),
-        ({"label": [None, math.nan]}, None),
         ({"label": [0, -1]}, None),
         ({"label": [1, -1, None]}, 1),
         ({"label": torch.tensor([0.0, torch.nan])}, None),
@@ -60,16 +55,10 @@ def test_label(item: dict[str, Any], expected: int | None) -> None:
     assert abnormal_label(item) == expected
 
 
-# ---- normal items
-
-
 def test_abnormal_items_are_left_out_with_a_warning() -> None:
-    items = listed(0, 1, None, 2)
-    before = copy.deepcopy(items)
-    with pytest.warns(UserWarning, match="left 2 abnormal of 4 training items out: item 1, 3"):
-        found = normal_items(items)
+    with pytest.warns(UserWarning, match="item 1, 3"):
+        found = normal_items(listed(0, 1, None, 2))
     assert found == [{"image": "a.png", "label": 0}, {"image": "c.png", "label": 0}]
-    assert items == before
 
 
 @pytest.mark.parametrize(
@@ -77,19 +66,11 @@ def test_abnormal_items_are_left_out_with_a_warning() -> None:
 )
 def test_what_is_not_known_to_be_normal_does_not_count_as_normal(doubtful: dict[str, Any]) -> None:
     items = [{"image": "a.png", "abnormal": 0}, {"image": "b.png", **doubtful}, {"image": "c.png"}]
-    with pytest.warns(
-        UserWarning, match="left 1 of 3 items out, .* neither normal nor abnormal .*: item 1"
-    ):
-        assert [item["image"] for item in normal_items(items)] == ["a.png", "c.png"]
-    with pytest.warns(UserWarning, match="left 1 of 3 items out"):
-        assert [
-            item["image"]
-            for item in validation_items(items, {"kinds": [], "contrasts": [], "sizes": []})
-        ] == [
-            "a.png",
-            "c.png",
-        ]
-    with pytest.raises(DatalistError, match=r"2 of 3 items .* have no label"):
+    no_lesions: dict[str, Any] = {"kinds": [], "contrasts": [], "sizes": []}
+    for certain in (normal_items, lambda given: validation_items(given, no_lesions)):
+        with pytest.warns(UserWarning, match="1 of 3 items"):
+            assert [item["image"] for item in certain(items)] == ["a.png", "c.png"]
+    with pytest.raises(DatalistError, match="2 of 3 items"):
         detection_items(items)
 
 
@@ -106,57 +87,35 @@ def test_thinning_is_even_and_takes_as_many_as_the_limit_allows(count: int, limi
         assert numbers == list(range(count))
 
 
-# ---- items of an evaluation
-
-
 def test_items_keep_what_the_list_says() -> None:
-    items = [
-        {"image": "a.png", "abnormal": 1, "view": "PA", "boxes": [[0, 0, 1, 1]]},
-        {"image": "b.png", "label": 0},
-    ]
+    items = [{"image": "a.png", "abnormal": 1, "view": "PA"}, {"image": "b.png", "label": 0}]
     before = copy.deepcopy(items)
     assert detection_items(items) == [
-        {
-            "image": "a.png",
-            "view": "PA",
-            "boxes": [[0, 0, 1, 1]],
-            "label": 1,
-            "lesion": None,
-            "index": 0,
-        },
+        {"image": "a.png", "view": "PA", "label": 1, "lesion": None, "index": 0},
         {"image": "b.png", "label": 0, "lesion": None, "index": 1},
     ]
-    assert detection_items(items, {}) == detection_items(items)
     assert items == before
 
 
 def test_normal_images_are_copied_with_lesions() -> None:
-    items = listed(0, 1, 0)
-    before = copy.deepcopy(items)
-    found = detection_items(items, LESIONS)
+    found = detection_items(listed(0, 1, 0), LESIONS)
     assert [item["index"] for item in found] == list(range(3 + 2 * COPIES))
     assert [item["label"] for item in found] == [0, 1, 0] + [1] * 2 * COPIES
     assert all(item["lesion"] is None for item in found[:3])
-    painted = found[3:]
-    wanted = {
-        (k, c, s) for k in LESIONS["kinds"] for c in LESIONS["contrasts"] for s in LESIONS["sizes"]
-    }
+    wanted = set(itertools.product(*LESIONS.values()))
     for image in ("a.png", "c.png"):
-        lesions = [item["lesion"] for item in painted if item["image"] == image]
+        lesions = [item["lesion"] for item in found[3:] if item["image"] == image]
         assert len(lesions) == COPIES
-        assert {
-            (lesion["kind"], lesion["contrast"], lesion["size"]) for lesion in lesions
-        } == wanted
-    assert items == before
+        assert {(each["kind"], each["contrast"], each["size"]) for each in lesions} == wanted
 
 
-@pytest.mark.parametrize("labels", [(0, 0), (None, None), (None, 0)])
+@pytest.mark.parametrize("labels", [(0, 0), (None, 0)])
 def test_validation_without_abnormal_images_paints_lesions(labels: tuple[int | None, ...]) -> None:
     found = validation_items(listed(*labels), LESIONS)
     assert [item["label"] for item in found] == [0, 0] + [1] * 2 * COPIES
 
 
-@pytest.mark.parametrize("labels", [(0, 1), (None, 3, 0), (1, 1)])
+@pytest.mark.parametrize("labels", [(0, 1), (None, 3, 0)])
 def test_validation_with_abnormal_images_takes_them(labels: tuple[int | None, ...]) -> None:
     found = validation_items(listed(*labels), LESIONS)
     assert [item["label"] for item in found] == [int((label or 0) > 0) for label in labels]

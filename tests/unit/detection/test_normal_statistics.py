@@ -41,9 +41,6 @@ def memory_of(
     return memory
 
 
-# ---- tokens
-
-
 def naive_distances(train: np.ndarray, test: np.ndarray, shrinkage: float) -> np.ndarray:
     n, num_tokens, dim = train.shape
     mean = [sum(train[i, j] for i in range(n)) / n for j in range(num_tokens)]
@@ -62,20 +59,12 @@ def naive_distances(train: np.ndarray, test: np.ndarray, shrinkage: float) -> np
     return distances
 
 
-@pytest.mark.parametrize("shrinkage", [0.0, 0.01, 0.3, 1.0])
+@pytest.mark.parametrize("shrinkage", [0.0, 0.3])
 @pytest.mark.parametrize("images", [12, 150])
 def test_token_distances_equal_loops(shrinkage: float, images: int) -> None:
     train, test = random_features(images, 3, 4), random_features(5, 3, 4, seed=1)
     expected = naive_distances(train.numpy(), test.numpy(), shrinkage)
     np.testing.assert_allclose(token_density(train, shrinkage)(test), expected, rtol=1e-9)
-
-
-def test_token_distances_by_hand() -> None:
-    # variances 4/3 and 16/3
-    tokens = torch.tensor([[[1.0, 2.0]], [[-1.0, 2.0]], [[1.0, -2.0]], [[-1.0, -2.0]]])
-    new = torch.tensor([[[0.0, 0.0]], [[2.0, 0.0]], [[0.0, 2.0]]], dtype=torch.float64)
-    distances = token_density(tokens, shrinkage=0.0)(new)
-    assert distances.flatten().tolist() == pytest.approx([0.0, 3**0.5, 0.75**0.5])
 
 
 def test_a_large_offset_keeps_the_digits() -> None:
@@ -84,33 +73,10 @@ def test_a_large_offset_keeps_the_digits() -> None:
     torch.testing.assert_close(far.precision, near.precision, rtol=1e-6, atol=1e-6)
 
 
-def test_abnormal_tokens_are_farther() -> None:
-    tokens = random_features(50, 3, 4)
-    shifted = tokens.clone()
-    shifted[:, 1] += 30
-    density = token_density(tokens)
-    distances, normal = density(shifted), density(tokens)
-    assert (distances[:, 1] > normal[:, 1].max()).all()
-    assert torch.equal(distances[:, [0, 2]], normal[:, [0, 2]])
-
-
-# ---- images
-
-
-def naive_shrinkage(features: np.ndarray) -> float:
-    """Ledoit and Wolf's λ with a (D, D) matrix per sample."""
-    centered = features - features.mean(0)
-    sample = sum(np.outer(x, x) for x in centered) / len(centered)
-    target = np.trace(sample) / len(sample) * np.eye(len(sample))
-    noise = sum(((np.outer(x, x) - sample) ** 2).sum() for x in centered) / len(centered) ** 2
-    return min(1.0, noise / ((sample - target) ** 2).sum())
-
-
-@pytest.mark.parametrize(("images", "dim"), [(15, 6), (5, 12), (200, 3)])
-def test_image_covariance_equals_loops_and_scikit_learn(images: int, dim: int) -> None:
+@pytest.mark.parametrize(("images", "dim"), [(15, 6), (5, 12)])
+def test_image_covariance_equals_scikit_learns(images: int, dim: int) -> None:
     features, new = random_features(images, dim), random_features(4, dim, seed=1)
     density, reference = image_density(features), LedoitWolf().fit(features.numpy())
-    assert reference.shrinkage_ == pytest.approx(naive_shrinkage(features.numpy()))
     np.testing.assert_allclose(density.mean, reference.location_)
     np.testing.assert_allclose(np.linalg.inv(density.precision), reference.covariance_)
     expected = np.sqrt(reference.mahalanobis(new.numpy()))
@@ -126,12 +92,8 @@ def test_held_out_distances_are_those_to_the_other_half() -> None:
     assert found.mean() > image_density(features)(features).mean()
 
 
-# ---- neighbors
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_neighbors_equal_those_found_by_sorting(seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
+def test_neighbors_equal_those_found_by_sorting() -> None:
+    generator = torch.Generator().manual_seed(0)
     normal = torch.randn(11, 3, 5, generator=generator) * torch.tensor([1.0, 5.0, 0.2, 1.0, 30.0])
     new = torch.randn(4, 3, 5, generator=generator) * 3
     distances = memory_of(normal, dim=2)(new)
@@ -171,8 +133,6 @@ def test_constant_features_do_not_divide_by_zero() -> None:
     normal[..., 1] = 3.0
     assert memory_of(normal)(torch.randn(3, 2, 4)).isfinite().all()
 
-
-# ---- all
 
 KINDS: dict[str, tuple[Any, tuple[int, ...]]] = {
     "tokens": (lambda: TokenDensity(2, 4), (2, 4)),

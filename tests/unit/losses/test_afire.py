@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from naive import afire, afire_gradients
 
-from monai_afire.losses.afire import (
+from monai_afire.losses import (
     AFiReLoss,
     AnomalyRestorationLoss,
     CategoryConsistencyLoss,
@@ -20,7 +21,6 @@ from monai_afire.losses.afire import (
 )
 
 SIMILARITIES = ["paper", "teacher_ce"]
-SEEDS = range(3)
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -97,94 +97,51 @@ def naive_category(
     return sum(terms) / len(terms) if terms else 0.0
 
 
-NaiveLoss = Callable[[np.ndarray, np.ndarray, np.ndarray, str, float], float]
-CONTRASTIVE: list[
-    tuple[type[StructureConsistencyLoss] | type[CategoryConsistencyLoss], NaiveLoss]
-] = [
-    (StructureConsistencyLoss, naive_structure),
-    (CategoryConsistencyLoss, naive_category),
-]
-
-
-@pytest.mark.parametrize(("loss", "naive"), CONTRASTIVE)
-@pytest.mark.parametrize("seed", SEEDS)
-def test_cosine_similarity_of_features(
-    loss: type[StructureConsistencyLoss] | type[CategoryConsistencyLoss],
-    naive: NaiveLoss,
-    seed: int,
-) -> None:
-    rng = np.random.default_rng(seed)
-    q, c = rng.normal(size=(4, 3, 5)), rng.normal(size=(3, 5))
-    q, c = (x / np.linalg.norm(x, axis=-1, keepdims=True) for x in (q, c))
-    normal = rng.random((4, 3)) < 0.6
-    value, gradient = value_and_gradient(loss(0.4, "cosine"), q, c, normal)
-    assert value == pytest.approx(naive(q, c, normal, "cosine", 0.4), abs=1e-9)
-    numerical = afire_gradients.numerical_gradient(
-        lambda x: naive(x, c, normal, "cosine", 0.4), q, step=1e-3
-    )
-    np.testing.assert_allclose(gradient, numerical, rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize(("loss", "naive"), CONTRASTIVE)
-@pytest.mark.parametrize("similarity", SIMILARITIES)
-def test_prototypes_of_each_image(
-    loss: type[StructureConsistencyLoss] | type[CategoryConsistencyLoss],
-    naive: NaiveLoss,
-    similarity: str,
-) -> None:
-    q, _, normal = random_case(5, (4, 3, 5))
-    own = random_case(6, (4, 3, 5))[0]
-    value, _ = value_and_gradient(loss(0.5, similarity), q, own, normal)
-    assert value == pytest.approx(naive(q, own, normal, similarity, 0.5), abs=1e-9)
-    shared = own[0]
-    repeated = np.repeat(shared[None], 4, axis=0)
-    result, expected = (
-        value_and_gradient(loss(0.5, similarity), q, c, normal) for c in (repeated, shared)
-    )
-    assert result[0] == pytest.approx(expected[0], abs=1e-12)
-    np.testing.assert_allclose(result[1], expected[1], atol=1e-12)
+def check_against(naive: Callable[[np.ndarray], float], loss: torch.nn.Module, *case: Any) -> None:
+    value, gradient = value_and_gradient(loss, *case)
+    assert value == pytest.approx(naive(case[0]), abs=1e-9)
+    numerical = afire_gradients.numerical_gradient(naive, case[0], step=3e-4)
+    np.testing.assert_allclose(gradient, numerical, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("similarity", [*SIMILARITIES, "cosine"])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_abnormal_pairs_are_pulled_together_on_demand(seed: int, similarity: str) -> None:
-    q, c, normal = random_case(seed, (5, 3, 4), 0.5)
-    loss = CategoryConsistencyLoss(0.5, similarity, include_abnormal_pairs=True)
-    value, gradient = value_and_gradient(loss, np.clip(q, 0.05, None), c, normal)
-
-    def naive(x: np.ndarray) -> float:
-        return naive_category(x, c, normal, similarity, 0.5, True)
-
+@pytest.mark.parametrize("of_each_image", [False, True])
+def test_losses_and_gradients_equal_loops(of_each_image: bool, similarity: str) -> None:
+    """Prototypes that all images share, and those of each image; the category with and without abnormal pairs."""
+    q, c, normal = random_case(1, (5, 3, 4), 0.5)
     q = np.clip(q, 0.05, None)
-    assert value == pytest.approx(naive(q), abs=1e-9)
-    numerical = afire_gradients.numerical_gradient(naive, q, step=3e-4)
-    np.testing.assert_allclose(gradient, numerical, rtol=0, atol=1e-8)
-    assert value != pytest.approx(naive_category(q, c, normal, similarity, 0.5), abs=1e-3)
+    c = random_case(6, (5, 3, 4))[0] if of_each_image else c
+    settings = (similarity, 0.5)
+    structure = StructureConsistencyLoss(0.5, similarity)
+    check_against(lambda x: naive_structure(x, c, normal, *settings), structure, q, c, normal)
+    for pairs in (False, True):
+        category = CategoryConsistencyLoss(0.5, similarity, include_abnormal_pairs=pairs)
+        check_against(
+            lambda x, pairs=pairs: naive_category(x, c, normal, *settings, pairs),
+            category,
+            q,
+            c,
+            normal,
+        )
 
 
 @pytest.mark.parametrize("abnormal_pairs", [False, True])
-@pytest.mark.parametrize("similarity", [*SIMILARITIES, "cosine"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_degenerate_batches_are_finite(
-    dtype: torch.dtype, similarity: str, abnormal_pairs: bool
-) -> None:
+@pytest.mark.parametrize("similarity", ["paper", "teacher_ce"])
+def test_degenerate_batches_are_finite(similarity: str, abnormal_pairs: bool) -> None:
     q_random, c_random, mixed = random_case(0, (4, 5, 6))
     one_hot = np.eye(6)[np.random.default_rng(0).integers(0, 6, (4, 5))]
-    one_position_abnormal = mixed.copy()
-    one_position_abnormal[:, 0], one_position_abnormal[:, 1] = False, True
-    masks = [np.zeros_like(mixed), np.ones_like(mixed), mixed, one_position_abnormal]
+    masks = [np.zeros_like(mixed), np.ones_like(mixed), mixed]
     for q, c, normal, batch in itertools.product(
-        (q_random, one_hot), (c_random, one_hot[0]), masks, (1, 2, 4)
+        (q_random, one_hot), (c_random, one_hot[0]), masks, (1, 4)
     ):
         for loss in (
             StructureConsistencyLoss(0.05, similarity),
             CategoryConsistencyLoss(0.05, similarity, abnormal_pairs),
         ):
-            leaf = torch.tensor(q[:batch], dtype=dtype, requires_grad=True)
-            value = loss(leaf, torch.tensor(c, dtype=dtype), torch.tensor(normal[:batch]))
+            leaf = torch.tensor(q[:batch], dtype=torch.float32, requires_grad=True)
+            value = loss(leaf, torch.tensor(c).float(), torch.tensor(normal[:batch]))
             value.backward()
             assert leaf.grad is not None
-            assert torch.isfinite(value)
             assert torch.isfinite(leaf.grad).all()
             assert value >= -1e-5
 
@@ -211,21 +168,8 @@ def outputs_case(seed: int = 0, shape: tuple[int, ...] = (3, 2, 4, 5)) -> dict[s
     }
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_widened_under_autocast(dtype: torch.dtype) -> None:
-    half = {
-        name: x.detach().to(dtype) if x.is_floating_point() else x
-        for name, x in outputs_case().items()
-    }
-    exact = {name: x.double() if x.is_floating_point() else x for name, x in half.items()}
-    with torch.autocast("cpu", dtype=dtype):
-        value = AFiReLoss()(half)
-    assert value.dtype == torch.float32
-    assert value.item() == pytest.approx(AFiReLoss()(exact).item(), rel=1e-4)
-
-
 @pytest.mark.parametrize("similarity", SIMILARITIES)
-@pytest.mark.parametrize("shape", [(3, 2, 4, 5), (1, 3, 2, 2), (2, 1, 1, 3), (4, 9, 2, 3)])
+@pytest.mark.parametrize("shape", [(3, 2, 4, 5), (2, 1, 1, 3)])
 def test_whole_loss_with_variants_equals_the_references(
     shape: tuple[int, ...], similarity: str
 ) -> None:
@@ -269,41 +213,24 @@ def test_whole_loss_with_variants_equals_the_references(
     np.testing.assert_allclose(gradients[1].numpy(), by_restored, rtol=0, atol=1e-9)
 
 
-def test_terms_of_parts_that_the_network_leaves_out_are_not_computed() -> None:
-    outputs = outputs_case()
-    contrastive = {name: outputs[name] for name in ("abnormal", "q", "prototypes")}
-    restoring = {name: outputs[name] for name in ("abnormal", "restored", "target")}
-    loss = AFiReLoss()
-    assert torch.equal(loss(contrastive), AFiReLoss(restoration_weight=0)(contrastive))
-    assert sorted(loss.terms) == ["category", "structure", "total"]
-    loss(restoring)
-    assert sorted(loss.terms) == ["restoration", "total"]
-    with pytest.raises(ValueError, match="abnormal"):
-        loss({"abnormal": outputs["abnormal"]})
+def test_half_precision_is_widened_under_autocast() -> None:
+    half = {n: x.detach().half() if x.is_floating_point() else x for n, x in outputs_case().items()}
+    exact = {name: x.double() if x.is_floating_point() else x for name, x in half.items()}
+    with torch.autocast("cpu", dtype=torch.float16):
+        value = AFiReLoss()(half)
+    assert value.item() == pytest.approx(AFiReLoss()(exact).item(), rel=1e-4)
 
 
 def test_wrong_input_is_refused() -> None:
     q, c, normal = (torch.tensor(x) for x in random_case(0))
     for loss in (StructureConsistencyLoss(), CategoryConsistencyLoss()):
-        for wrong in (
-            (q[0], c, normal),
-            (q, c[:, :-1], normal),
-            (q, c[:-1], normal),
-            (q, c, normal[:, :-1]),
-        ):
-            with pytest.raises(ValueError, match="expected q"):
+        for wrong in ((q, c[:-1], normal), (q, c, normal[:, :-1]), (q, c, normal.long())):
+            with pytest.raises(ValueError, match="normal"):
                 loss(*wrong)
-        with pytest.raises(ValueError, match="bool"):
-            loss(q, c, normal.long())
-    with pytest.raises(ValueError, match="expected restored"):
+    with pytest.raises(ValueError, match="restored"):
         AnomalyRestorationLoss()(q, q[:, :-1], normal)
-    with pytest.raises(ValueError, match="expected restored"):
-        AnomalyRestorationLoss()(q, q, normal[:, :-1])
     with pytest.raises(ValueError, match="abnormal_weight"):
         AnomalyRestorationLoss(0.0)
-    for weights in ((-1.0, 1.0, 1.0), (0.0, 0.0, 0.0)):
-        with pytest.raises(ValueError, match="must not be negative nor all zero"):
-            AFiReLoss(*weights)
 
 
 def test_whole_loss_with_prototypes_of_each_image() -> None:

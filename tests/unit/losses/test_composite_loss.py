@@ -7,8 +7,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from monai_afire.losses import CompositeLoss
-from monai_afire.losses.composite_loss import LossTerm
+from monai_afire.losses import CompositeLoss, LossTerm
 
 OUTPUTS = {"x": torch.tensor([3.0]), "y": torch.tensor([4.0])}
 
@@ -31,26 +30,18 @@ def test_outputs_come_in_the_order_of_the_needs() -> None:
     }
 
 
-def test_a_term_whose_outputs_are_missing_is_left_out() -> None:
-    gap = LossTerm(1.0, difference, ("x", "z"))
-    loss = CompositeLoss({"gap": gap, "there": LossTerm(1.0, difference, ("x", "y"))})
+def test_a_term_without_weight_or_outputs_is_left_out() -> None:
+    gap, off = (LossTerm(weight, difference, ("x", "z")) for weight in (1.0, 0.0))
+    loss = CompositeLoss({"gap": gap, "off": off, "there": LossTerm(1.0, difference, ("x", "y"))})
     loss(OUTPUTS)
     assert set(loss.terms) == {"total", "there"}
     with pytest.raises(ValueError, match="gap"):
         CompositeLoss({"gap": gap})(OUTPUTS)
 
 
-def test_a_term_without_weight_is_not_computed() -> None:
-    loss = CompositeLoss(
-        {"on": LossTerm(1.0, difference, ("x", "y")), "off": LossTerm(0, difference, ("z", "z"))}
-    )
-    loss(OUTPUTS)
-    assert set(loss.terms) == {"total", "on"}
-
-
 @pytest.mark.parametrize("weights", [(-1.0, 1.0), (0.0, 0.0)])
 def test_impossible_weights_are_refused(weights: tuple[float, float]) -> None:
-    with pytest.raises(ValueError, match="negative nor all zero"):
+    with pytest.raises(ValueError, match="weights"):
         CompositeLoss(
-            {str(n): LossTerm(weight, difference, ("x", "y")) for n, weight in enumerate(weights)},
+            {str(n): LossTerm(weight, difference, ("x", "y")) for n, weight in enumerate(weights)}
         )

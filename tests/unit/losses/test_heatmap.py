@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monai_afire.losses.heatmap import HeatmapLoss
+from monai_afire.losses import HeatmapLoss
 
 NAN = float("nan")
 
@@ -75,17 +75,6 @@ def test_unknown_maps_may_hold_anything() -> None:
     assert pred.grad[0, 2, 0, 0] < 0
 
 
-def test_nothing_known_is_zero_with_gradients() -> None:
-    pred = torch.rand(1, 2, 4, 4, requires_grad=True)
-    loss = HeatmapLoss()(pred, torch.full((1, 2, 4, 4), NAN))
-    loss.backward()
-    assert loss.item() == 0
-    assert pred.grad is not None
-    assert (pred.grad == 0).all()
-
-
 def test_shapes_must_fit() -> None:
-    maps = torch.rand(2, 3, 4, 4)
-    for wrong in (torch.rand(2, 3, 4, 5), torch.rand(2, 1, 4, 4), torch.rand(2, 3)):
-        with pytest.raises(ValueError, match="label"):
-            HeatmapLoss()(maps, wrong)
+    with pytest.raises(ValueError, match="label"):
+        HeatmapLoss()(torch.rand(2, 3, 4, 4), torch.rand(2, 1, 4, 4))

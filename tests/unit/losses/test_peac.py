@@ -4,24 +4,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import torch
 from naive import peac
-from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from monai_afire.losses.peac import (
-    AppearanceRestorationLoss,
-    GlobalConsistencyLoss,
-    LocalConsistencyLoss,
-    PEACLoss,
-)
+from monai_afire.losses import AppearanceRestorationLoss, LocalConsistencyLoss, PEACLoss
 from monai_afire.transforms import matching_patches
 
 SEEDS = range(3)
-GRIDS = [(3, 2), (1, 4), (2, 3), (3, 1)]  # B, cells per axis of a crop
+GRIDS = [(3, 2), (1, 3)]  # B, cells per axis of a crop
 H, P = 4, 5
 
 Outputs = dict[str, torch.Tensor]
@@ -66,28 +61,18 @@ def naive_terms(outputs: Outputs, offset_1: torch.Tensor, offset_2: torch.Tensor
     shuffled = outputs["shuffled"]
     cells = round(outputs["order"].shape[1] ** 0.5)
     crossed = ("{}_1", "teacher_{}_2", "{}_2", "teacher_{}_1")
+    of_crops, of_patches = (
+        [outputs[name.format(part)] for name in crossed] for part in ("global", "local")
+    )
+    order = outputs["order_logits"], outputs["order"], shuffled
+    place = offset_1, offset_2, cells, shuffled
     return {
-        "order": peac.order_classification_loss(
-            outputs["order_logits"],
-            outputs["order"],
-            shuffled,
-        ),
+        "order": peac.order_classification_loss(*order),
         "restoration": peac.appearance_restoration_loss(
-            outputs["restored"],
-            outputs["target"],
-            None,
+            outputs["restored"], outputs["target"], None
         ),
-        "global": peac.global_consistency_loss(
-            *(outputs[name.format("global")] for name in crossed)
-        ),
-        "local": peac.local_consistency_loss(
-            *(outputs[name.format("local")] for name in crossed),
-            offset_1,
-            offset_2,
-            cells,
-            shuffled,
-            reduce="all",
-        ),
+        "global": peac.global_consistency_loss(*of_crops),
+        "local": peac.local_consistency_loss(*of_patches, *place, reduce="all"),
     }
 
 
@@ -116,47 +101,20 @@ def test_every_term_and_their_sum_equal_the_reference(shape: tuple[int, int]) ->
             torch.testing.assert_close(gradient, wanted, rtol=0, atol=1e-10, msg=name)
 
 
-def test_local_consistency_by_hand() -> None:
-    """Crop 2 lies one cell further right: places 1 and 3 of crop 1 are 0 and 2 of crop 2."""
-    student = torch.tensor([[[9.0, 9.0], [1.0, 0.0], [9.0, 9.0], [0.0, 2.0]]])
-    teacher = torch.tensor([[[3.0, 0.0], [9.0, 9.0], [4.0, 0.0], [9.0, 9.0]]])
-    matches = matching_patches(torch.tensor([[0, 0]]), torch.tensor([[0, 1]]), (2, 2))
-    # the mean of 0 (same) and 2 (at right angles)
-    assert LocalConsistencyLoss()(student, teacher, matches) == 1.0
-    swapped_axes = matching_patches(torch.tensor([[0, 0]]), torch.tensor([[1, 0]]), (2, 2))
-    assert LocalConsistencyLoss()(student, teacher, swapped_axes) != 1.0
-
-
-def test_samples_that_do_not_count_have_no_gradient() -> None:
-    case, _, _ = random_outputs(1, batch=4)
-    shuffled = torch.tensor([True, False, True, False])
-    outputs, _ = with_gradient(case | {"shuffled": shuffled})
-    PEACLoss()(outputs).backward()
-    for name, counts in (("order_logits", shuffled), ("restored", torch.ones_like(shuffled))):
-        gradient = outputs[name].grad
-        assert gradient is not None
-        assert torch.equal(gradient.flatten(1).abs().sum(1) > 0, counts)
-    assert all(not outputs[name].grad[shuffled].any() for name in ("local_1", "local_2"))  # type: ignore[index]
-    assert all((outputs[name].grad != 0).any(1).all() for name in ("global_1", "global_2"))  # type: ignore[union-attr]
-
-
 @pytest.mark.parametrize("shuffled", [False, True])
-@pytest.mark.parametrize("overlap", ["all", "one cell", "nothing"])
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize("embeddings", ["random", "zero", "huge"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_degenerate_batches_are_finite(
-    batch: int, overlap: str, shuffled: bool, embeddings: str, dtype: torch.dtype
-) -> None:
+@pytest.mark.parametrize("overlap", ["one cell", "nothing"])
+@pytest.mark.parametrize("embeddings", ["zero", "huge"])
+def test_degenerate_batches_are_finite(overlap: str, shuffled: bool, embeddings: str) -> None:
+    batch, dtype = 1, torch.bfloat16
     case, _, _ = random_outputs(0, batch, cells=3)
-    shift = {"all": 0, "one cell": 2, "nothing": 3}[overlap]
+    shift = {"one cell": 2, "nothing": 3}[overlap]
     offset_1, offset_2 = torch.full((batch, 2), shift), torch.zeros(batch, 2, dtype=torch.int64)
     case |= {
         "shuffled": torch.full((batch,), shuffled),
         "matches_1": matching_patches(offset_1, offset_2, (3, 3)),
         "matches_2": matching_patches(offset_2, offset_1, (3, 3)),
     }
-    scale = {"random": 1.0, "zero": 0.0, "huge": 1e6}[embeddings]
+    scale = {"zero": 0.0, "huge": 1e6}[embeddings]
     case |= {
         name: (value * scale).to(dtype) for name, value in case.items() if value.is_floating_point()
     }
@@ -185,19 +143,11 @@ def test_a_term_without_weight_or_outputs_is_left_out(name: str) -> None:
     torch.testing.assert_close(whole(without), total)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: AppearanceRestorationLoss()(torch.rand(2, 4, 5), torch.rand(2, 1, 5)),
-        lambda: GlobalConsistencyLoss()(torch.rand(2, 4), torch.rand(1, 4)),
-        lambda: LocalConsistencyLoss()(
-            torch.rand(2, 4, 3), torch.rand(2, 4, 3), torch.zeros(2, 1).long()
-        ),
-    ],
-)
-def test_shapes_that_would_be_broadcast_are_refused(call: Callable[[], torch.Tensor]) -> None:
-    with pytest.raises(ValueError, match="expected"):
-        call()
+def test_shapes_that_would_be_broadcast_are_refused() -> None:
+    with pytest.raises(ValueError, match="target"):
+        AppearanceRestorationLoss()(torch.rand(2, 4, 5), torch.rand(2, 1, 5))
+    with pytest.raises(ValueError, match="matches"):
+        LocalConsistencyLoss()(torch.rand(2, 4, 3), torch.rand(2, 4, 3), torch.zeros(2, 1).long())
 
 
 def test_nothing_waits_for_the_device() -> None:
@@ -205,8 +155,6 @@ def test_nothing_waits_for_the_device() -> None:
     case, offset_1, offset_2 = random_outputs(0)
     with FakeTensorMode() as mode:
         fake: Outputs = {name: mode.from_tensor(value) for name, value in case.items()}
-        with pytest.raises(DynamicOutputShapeException):
-            fake["local_1"][fake["matches_1"] >= 0]
         fake["matches_1"] = matching_patches(
             mode.from_tensor(offset_1), mode.from_tensor(offset_2), (2, 2)
         )

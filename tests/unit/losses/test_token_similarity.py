@@ -19,7 +19,7 @@ def naive_score(q: np.ndarray, c: np.ndarray, name: str) -> float:
 
 
 @pytest.mark.parametrize("name", ["paper", "teacher_ce", "cosine"])
-@pytest.mark.parametrize("temperature", [0.05, 0.3, 1.0, 7.0])
+@pytest.mark.parametrize("temperature", [0.05, 7.0])
 def test_scores_equal_loops(name: str, temperature: float) -> None:
     rng = np.random.default_rng(0)
     q, c = rng.dirichlet(np.ones(4), size=(2, 3)), rng.dirichlet(np.ones(4), size=5)
@@ -46,9 +46,9 @@ def test_one_hot_distributions_give_finite_scores_and_gradients(name: str) -> No
     assert (scores.argmax(-1) == torch.arange(3)).all()
 
 
-def test_wrong_settings_are_refused() -> None:
-    with pytest.raises(ValueError, match="dot"):
-        TokenSimilarity(name="dot")
-    for temperature in (0.0, -1.0, float("nan")):
-        with pytest.raises(ValueError, match="temperature must be positive"):
-            TokenSimilarity(temperature)
+@pytest.mark.parametrize(
+    ("temperature", "name", "named"), [(1.0, "dot", "dot"), (0.0, "paper", "temperature")]
+)
+def test_wrong_settings_are_refused(temperature: float, name: str, named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        TokenSimilarity(temperature, name)

@@ -35,7 +35,7 @@ def naive_accuracy(logits: torch.Tensor, target: torch.Tensor) -> float:
     return right / max(counted, 1)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_accuracies_equal_loops(seed: int) -> None:
     place = offsets(seed)
     targets = ace.matching_targets(place["offset_1"], place["offset_2"], CROPS)
@@ -51,51 +51,21 @@ def test_accuracies_equal_loops(seed: int) -> None:
     assert metrics["chance"].item() == pytest.approx(1 / 16)
 
 
-def test_ends_of_the_range() -> None:
-    place = offsets(1)
-    composition, decomposition = ace.matching_targets(place["offset_1"], place["offset_2"], CROPS)
-    for sign, expected in ((1, 1.0), (-1, 0.0)):
-        logits = {
-            "composition_logits": sign * composition,
-            "decomposition_logits": sign * decomposition,
-        }
-        metrics = ace_metrics(place | logits)
-        assert metrics["composition_accuracy"] == metrics["decomposition_accuracy"] == expected
-
-
 def test_global_information_tells_a_collapse() -> None:
     place = offsets(0, images=4)
     apart = torch.eye(8).view(4, 2, 8)
-    assert ace_metrics(place | {"global_teacher": apart})[
-        "global_information"
-    ].item() == pytest.approx(1.0)
     alike = torch.softmax(torch.randn(8), 0).expand(4, 2, 8)
-    assert ace_metrics(place | {"global_teacher": alike})[
-        "global_information"
-    ].item() == pytest.approx(0.0, abs=1e-6)
-
-
-def test_parts_may_be_missing() -> None:
-    assert ace_metrics(offsets(0)) == {}
-    metrics = ace_metrics(offsets(0) | {"decomposition_logits": torch.randn(3, 16, 64)})
-    assert list(metrics) == ["decomposition_accuracy", "chance"]
+    for teacher, expected in ((apart, 1.0), (alike, 0.0)):
+        metrics = ace_metrics(place | {"global_teacher": teacher})
+        assert float(metrics["global_information"]) == pytest.approx(expected, abs=1e-6)
 
 
 def test_no_overlap_counts_nothing() -> None:
     place = offsets(0)
     place["offset_1"] = place["offset_2"] + 20
     metrics = ace_metrics(place | {"composition_logits": torch.randn(3, 16, 4)})
+    assert list(metrics) == ["composition_accuracy", "chance"]
     assert metrics["composition_accuracy"].isnan()
-
-
-def test_nothing_waits_for_the_device() -> None:
-    outputs = offsets(0) | {
-        "composition_logits": torch.randn(3, 16, 4),
-        "decomposition_logits": torch.randn(3, 16, 64),
-    }
-    for value in ace_metrics({name: value.to("meta") for name, value in outputs.items()}).values():
-        assert value.device.type == "meta"
-        assert not value.requires_grad
 
 
 def test_correspondence_names_the_nearest_and_the_right_patch() -> None:

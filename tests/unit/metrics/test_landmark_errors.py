@@ -35,14 +35,7 @@ def naive_position(heatmap: np.ndarray, window: int) -> np.ndarray:
     return moment / total if total else np.array(peak, dtype=float)
 
 
-def gaussian(center: torch.Tensor, size: tuple[int, ...], sigma: float = 1.0) -> torch.Tensor:
-    axes = torch.meshgrid(*(torch.arange(s, dtype=torch.float64) for s in size), indexing="ij")
-    return torch.exp(
-        -sum((axis - c) ** 2 for axis, c in zip(axes, center, strict=True)) / (2 * sigma**2)
-    )
-
-
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(
     st.integers(0, 9999),
     st.sampled_from([1, 3, 5, 9]),
@@ -57,21 +50,6 @@ def test_positions_equal_a_loop(
     assert positions.shape == (2, 3, 2)
     expected = [[naive_position(heatmap, window) for heatmap in image] for image in maps]
     np.testing.assert_allclose(positions.numpy(), np.array(expected), atol=1e-9)
-
-
-@settings(max_examples=40)
-@given(st.floats(8, 20), st.floats(8, 20), st.floats(0.8, 2.5))
-def test_a_wide_window_finds_the_center_of_a_gaussian(
-    row: float, column: float, sigma: float
-) -> None:
-    center = torch.tensor([row, column], dtype=torch.float64)
-    found = landmark_positions(
-        gaussian(center, (29, 29), sigma)[None, None], int(6 * sigma) // 2 * 2 + 3
-    )
-    # near the border the window is narrower
-    reach = min(int(row), int(column), 28 - math.ceil(row), 28 - math.ceil(column))
-    tolerance = 0.01 if reach >= 3 * sigma else 0.1
-    torch.testing.assert_close(found[0, 0], center, rtol=0, atol=tolerance)
 
 
 def test_maps_that_point_nowhere() -> None:

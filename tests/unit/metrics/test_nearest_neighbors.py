@@ -51,19 +51,16 @@ def naive(
     return result
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize(
-    ("count", "temperature"), [(1, 0.07), (5, 0.07), (5, 1.0), (20, 0.2), (99, 0.07)]
-)
-def test_equals_a_loop(seed: int, count: int, temperature: float) -> None:
-    train, labels, features = random_features(seed)
+@pytest.mark.parametrize(("count", "temperature"), [(1, 0.07), (5, 1.0), (99, 0.07)])
+def test_equals_a_loop(count: int, temperature: float) -> None:
+    train, labels, features = random_features(0)
     expected = naive(train, labels, features, count, temperature)
     np.testing.assert_allclose(
         knn_predict(train, labels, features, count, temperature), expected, rtol=1e-9
     )
 
 
-@pytest.mark.parametrize("largest", [1, 30, 70, 10**6])
+@pytest.mark.parametrize("largest", [1, 70])
 def test_blocks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch, largest: int) -> None:
     train, labels, features = random_features(0)
     expected = knn_predict(train, labels, features)

@@ -9,23 +9,14 @@ import itertools
 import pytest
 import torch
 
-from monai_afire.metrics.peac import (
-    PEACMetrics,
-    order_accuracy,
-    peac_correspondence,
-    peac_metrics,
-)
-from monai_afire.metrics.pretraining import (
-    correspondence_accuracy,
-    embedding_spread,
-)
-from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
-from monai_afire.networks.nets.peac import PEAC
+from monai_afire.metrics.peac import PEACMetrics, order_accuracy, peac_correspondence, peac_metrics
+from monai_afire.metrics.pretraining import correspondence_accuracy, embedding_spread
+from monai_afire.networks import PEAC
+from unit.tiny_networks import tiny_vit
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_order_accuracy_equals_loops(seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
+def test_order_accuracy_equals_loops() -> None:
+    generator = torch.Generator().manual_seed(0)
     logits = torch.randn(5, 4, 4, generator=generator)
     order = torch.stack([torch.randperm(4, generator=generator) for _ in range(5)])
     shuffled = torch.tensor([True, False, True, True, False])
@@ -34,14 +25,10 @@ def test_order_accuracy_equals_loops(seed: int) -> None:
         for b, n in itertools.product([0, 2, 3], range(4))
     ]
     assert order_accuracy(logits, order, shuffled).item() == pytest.approx(sum(right) / len(right))
-    assert order_accuracy(logits, order, ~shuffled | shuffled) != order_accuracy(
-        logits, order, shuffled
-    )
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_correspondence_accuracy_equals_loops(seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
+def test_correspondence_accuracy_equals_loops() -> None:
+    generator = torch.Generator().manual_seed(0)
     teacher = torch.randn(2, 6, 3, generator=generator) * torch.rand(2, 6, 1, generator=generator)
     matches = torch.tensor([[5, 4, -1, 0], [-1, 1, 2, 3]])
     partners = teacher.gather(1, matches.clamp_min(0).unsqueeze(2).expand(-1, -1, 3))
@@ -66,11 +53,8 @@ def test_correspondence_accuracy_equals_loops(seed: int) -> None:
     assert correspondence_accuracy(nearest, -torch.ones_like(matches)).isnan()
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_spread_is_the_mean_distance_of_all_pairs(seed: int) -> None:
-    embeddings = torch.randn(
-        5, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
-    )
+def test_spread_is_the_mean_distance_of_all_pairs() -> None:
+    embeddings = torch.randn(5, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     pairs = itertools.product(embeddings, embeddings)
     distances = [1 - float(a @ b) / float(a.norm() * b.norm()) for a, b in pairs]
     assert embedding_spread(embeddings).item() == pytest.approx(sum(distances) / 25, abs=1e-9)
@@ -78,8 +62,7 @@ def test_spread_is_the_mean_distance_of_all_pairs(seed: int) -> None:
 
 def tiny_outputs(prob: float, images: int = 4, **options: bool) -> dict[str, torch.Tensor]:
     torch.manual_seed(0)
-    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=8, num_layers=1, num_heads=2)
-    network = PEAC(encoder, 6, 10, **options).eval()
+    network = PEAC(tiny_vit(img_size=16), 6, 10, **options).eval()
     image = torch.rand(images, 1, 16, 16)
     shuffled = torch.arange(images) < round(prob * images)
     offsets = torch.zeros(images, 2, dtype=torch.int64), torch.ones(images, 2, dtype=torch.int64)
@@ -94,10 +77,13 @@ def tiny_outputs(prob: float, images: int = 4, **options: bool) -> dict[str, tor
     [
         (0.5, 4, {}, set()),
         (0.0, 4, {}, {"order_accuracy"}),
-        (1.0, 4, {}, {"restoration_gain"}),
         (1.0, 1, {}, {"restoration_gain", "global_spread"}),
-        (0.5, 4, {"classify_order": False}, {"order_accuracy"}),
-        (0.5, 4, {"restore": False}, {"restoration_gain"}),
+        (
+            0.5,
+            4,
+            {"classify_order": False, "restore": False},
+            {"order_accuracy", "restoration_gain"},
+        ),
         (0.5, 4, {"global_consistency": False}, {"global_spread"}),
         (0.5, 4, {"local_consistency": False}, {"correspondence_accuracy", "local_spread"}),
     ],

@@ -13,38 +13,12 @@ import pytest
 import torch
 from ignite.engine import Engine
 
-from monai_afire.metrics import (
-    PretrainingMetrics,
-    prototype_information,
-    restoration_gain,
-)
+from monai_afire.metrics import PretrainingMetrics, prototype_information, restoration_gain
 from monai_afire.metrics.pretraining import prototype_entropy
 
 
-def random_probabilities(seed: int, *shape: int) -> np.ndarray:
-    return np.random.default_rng(seed).dirichlet(np.ones(shape[-1]), size=shape[:-1])
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_restoration_gain_equals_loops(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    target, restored, corrupted = (
-        rng.normal(size=(2, 1, 3, 4)),
-        rng.normal(size=(2, 2, 3, 4)),
-        rng.normal(size=(2, 2, 3, 4)),
-    )
-    abnormal = rng.random((2, 2, 3)) < 0.5
-    error = damage = 0.0
-    for i, n, j in np.argwhere(abnormal):
-        error += ((restored[i, n, j] - target[i, 0, j]) ** 2).sum()
-        damage += ((corrupted[i, n, j] - target[i, 0, j]) ** 2).sum()
-    gain = restoration_gain(*(torch.tensor(x) for x in (restored, target, corrupted, abnormal)))
-    assert gain.item() == pytest.approx(1 - error / damage, abs=1e-9)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_entropy_and_information_equal_loops(seed: int) -> None:
-    c = random_probabilities(seed, 6, 5)
+def test_entropy_and_information_equal_loops() -> None:
+    c = np.random.default_rng(0).dirichlet(np.ones(5), size=6)
     entropies = [-sum(p * math.log(p) for p in row) for row in c]
     mean_row = [sum(c[:, k]) / 6 for k in range(5)]
     of_mean = -sum(p * math.log(p) for p in mean_row)

@@ -13,29 +13,19 @@ from naive import afire
 from torch import nn
 
 from monai_afire.losses import AFiReLoss
-from monai_afire.networks import AFiRe, ViTEncoder, patchify
+from monai_afire.networks import AFiRe, patchify
+from unit.tiny_networks import tiny_vit
 
-B, N, L, K, P = 3, 2, 4, 6, 64
+B, N, L, K = 3, 2, 4, 6
 
 
 def tiny_afire(dtype: torch.dtype = torch.float32, **changes: Any) -> AFiRe:
     torch.manual_seed(0)
-    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-    settings = {
-        "num_clusters": K,
-        "head_dim": 12,
-        "decoder_dim": 24,
-        "decoder_layers": 1,
-        "decoder_heads": 2,
-    }
-    return AFiRe(encoder, **(settings | changes)).to(dtype)
+    return AFiRe(tiny_vit(img_size=16), K, 12, 24, 1, 2, **changes).to(dtype)
 
 
 def batch(
-    seed: int = 0,
-    images: int = B,
-    variants: int = N,
-    dtype: torch.dtype = torch.float32,
+    seed: int = 0, images: int = B, variants: int = N, dtype: torch.dtype = torch.float32
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Images, lesion images and maps; the lesion covers one random patch."""
     generator = torch.Generator().manual_seed(seed)
@@ -53,36 +43,8 @@ def count_calls(*modules: nn.Module) -> list[list[torch.Size]]:
     """Shapes of the first argument of every call of each module."""
     shapes: list[list[torch.Size]] = [[] for _ in modules]
     for module, seen in zip(modules, shapes, strict=True):
-        module.register_forward_pre_hook(
-            lambda _, arguments, seen=seen: seen.append(arguments[0].shape)
-        )
+        module.register_forward_pre_hook(lambda _, given, seen=seen: seen.append(given[0].shape))
     return shapes
-
-
-@pytest.mark.parametrize(("images", "variants"), [(1, 1), (3, 2), (2, 5)])
-def test_outputs(images: int, variants: int) -> None:
-    network = tiny_afire()
-    image, lesion_image, mask = batch(0, images, variants)
-    tokens, pixels = L, P
-    outputs = network(image, lesion_image, mask)
-    expected = {
-        "abnormal": (images, variants, tokens),
-        "q": (images, variants, tokens, K),
-        "prototypes": (tokens, K),
-        "restored": (images, variants, tokens, pixels),
-        "target": (images, 1, tokens, pixels),
-    }
-    assert {name: tuple(value.shape) for name, value in outputs.items()} == expected
-    assert (outputs["abnormal"].sum(-1) == 1).all()
-    torch.testing.assert_close(outputs["q"].sum(-1), torch.ones(images, variants, tokens))
-    target = (patchify(image, 8) - network.encoder.mean.item()) / network.encoder.std.item()
-    torch.testing.assert_close(outputs["target"][:, 0], target)
-    assert torch.isfinite(AFiReLoss()(outputs))
-    network.eval()
-    corrupted = network(image, lesion_image, mask)["corrupted"]
-    assert corrupted.shape == expected["restored"]
-    changed = (corrupted != outputs["target"]).any(-1)
-    assert torch.equal(changed, outputs["abnormal"])
 
 
 def test_lesion_images_without_an_axis_of_variants_are_one_variant() -> None:
@@ -97,6 +59,8 @@ def test_pass_equals_one_assembled_by_hand() -> None:
     network = tiny_afire(torch.float64, student_temperature=0.2, teacher_temperature=0.05)
     image, lesion_image, mask = batch(dtype=torch.float64)
     outputs = network(image, lesion_image, mask)
+    target = (patchify(image, 8) - network.encoder.mean) / network.encoder.std
+    torch.testing.assert_close(outputs["target"], target.reshape(B, 1, L, 64))
     for i, n in np.ndindex(B, N):
         tokens = network.encoder(lesion_image[i, n].unsqueeze(0))
         expected = afire.softmax(network.head(tokens)[0].detach().numpy(), 0.2)
@@ -110,18 +74,19 @@ def test_pass_equals_one_assembled_by_hand() -> None:
     expected = afire.prototype_update(None, q, 0.9)
     np.testing.assert_allclose(outputs["prototypes"].numpy(), expected, rtol=0, atol=1e-9)
     np.testing.assert_allclose(network.bank.prototypes.numpy(), expected, rtol=0, atol=1e-9)
+    corrupted = network.eval()(image, lesion_image, mask)["corrupted"]
+    assert torch.equal((corrupted != outputs["target"]).any(-1), outputs["abnormal"])
 
 
-@pytest.mark.parametrize("variants", [1, 2, 7])
-def test_teacher_sees_each_normal_image_once(variants: int) -> None:
+def test_teacher_sees_each_normal_image_once() -> None:
     network = tiny_afire()
     teacher, head, student = count_calls(
         network.teacher_encoder, network.teacher_head, network.encoder
     )
-    network(*batch(0, B, variants))
+    network(*batch(0, B, 7))
     assert teacher == [(B, 1, 16, 16)]
     assert head == [(B, L, 24)]
-    assert student == [(B * variants, 1, 16, 16)]
+    assert student == [(B * 7, 1, 16, 16)]
 
 
 def test_teacher_and_bank_get_no_gradient_and_the_student_does() -> None:
@@ -136,20 +101,6 @@ def test_teacher_and_bank_get_no_gradient_and_the_student_does() -> None:
         elif parameter.requires_grad:
             assert parameter.grad is not None, name  # one without would stop distributed training
             assert torch.isfinite(parameter.grad).all()
-
-
-def test_student_never_sees_the_normal_image_and_the_teacher_never_the_lesions() -> None:
-    network = tiny_afire()
-    image, lesion_image, mask = batch()
-    first = network(image, lesion_image, mask)
-    network.bank.num_updates.zero_()  # the next update copies again
-    second = network(image, lesion_image.flip(1), mask)
-    torch.testing.assert_close(second["prototypes"], first["prototypes"], rtol=0, atol=0)
-    network.bank.num_updates.zero_()
-    third = network(image.flip(-1), lesion_image, mask)
-    assert torch.equal(third["q"], first["q"])
-    assert torch.equal(third["restored"], first["restored"])
-    assert not torch.equal(third["prototypes"], first["prototypes"])
 
 
 def test_evaluation_leaves_the_bank_and_needs_no_teacher() -> None:
@@ -182,28 +133,12 @@ def test_switches_leave_work_out() -> None:
     assert decoder == []
 
 
-def test_abnormal_patches_are_restored_without_their_own_tokens() -> None:
-    network = tiny_afire(torch.float64)
+def test_without_mask_tokens_abnormal_patches_are_seen() -> None:
+    network = tiny_afire(torch.float64, use_mask_tokens=False)
     image, lesion_image, mask = batch(dtype=torch.float64)
-    recorded: list[torch.Tensor] = []
-
-    def keep(_: nn.Module, arguments: tuple[torch.Tensor, ...]) -> None:
-        recorded.append(arguments[0])
-        arguments[0].retain_grad()
-
-    network.decoder.register_forward_pre_hook(keep)
-    outputs = network(image, lesion_image, mask)
-    outputs["restored"].square().sum().backward()
-    gradient = recorded[0].grad
-    assert gradient is not None
-    hidden = outputs["abnormal"].flatten(0, 1)
-    assert not gradient[hidden].any()
-    assert (gradient[~hidden].abs().amax(-1) > 0).all()
-
-    open_network = tiny_afire(torch.float64, use_mask_tokens=False)
-    seen = open_network(image, lesion_image, mask)["restored"]
-    plain = open_network.decoder(open_network.encoder(lesion_image.flatten(0, 1)))
-    torch.testing.assert_close(seen.flatten(0, 1), plain, rtol=0, atol=1e-12)
+    restored = network(image, lesion_image, mask)["restored"]
+    expected = network.decoder(network.encoder(lesion_image.flatten(0, 1)))
+    torch.testing.assert_close(restored.flatten(0, 1), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -218,23 +153,19 @@ def test_without_prototypes_each_image_has_the_teachers_assignment(training: boo
     assert network.bank.num_updates == int(training)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_features_instead_of_probabilities(dtype: torch.dtype) -> None:
-    network = tiny_afire(dtype, contrast_space="features")
+def test_features_instead_of_probabilities() -> None:
+    network = tiny_afire(contrast_space="features")
     (head,) = count_calls(network.head)
-    image, lesion_image, mask = batch(dtype=dtype)
+    image, lesion_image, mask = batch()
     outputs = network(image, lesion_image, mask)
     assert head == []
-    tokens = network.encoder(lesion_image.flatten(0, 1)).detach()
+    tokens = network.encoder(lesion_image.flatten(0, 1))
     expected = tokens / torch.linalg.vector_norm(tokens, dim=-1, keepdim=True)
-    assert outputs["q"].dtype == dtype
-    torch.testing.assert_close(
-        outputs["q"].flatten(0, 1), expected, rtol=0, atol=1e-6 if dtype.itemsize == 4 else 1e-9
-    )
-    assert outputs["prototypes"].shape == (L, 24)
-    loss = AFiReLoss(similarity="cosine")
-    loss(outputs).backward()
-    assert all(torch.isfinite(term) for term in loss.terms.values())
+    torch.testing.assert_close(outputs["q"].flatten(0, 1), expected)
+    tokens = network.teacher_encoder(image)
+    expected = tokens / torch.linalg.vector_norm(tokens, dim=-1, keepdim=True)
+    torch.testing.assert_close(outputs["prototypes"], expected.mean(0))
+    AFiReLoss(similarity="cosine")(outputs).backward()
 
 
 def test_prototypes_of_a_pass_survive_the_next_pass() -> None:
@@ -264,39 +195,31 @@ def test_restoring_an_image_alone() -> None:
     assert torch.equal(network(image, lesion_image), restored)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_autocast_training_pass_is_finite_and_near(dtype: torch.dtype) -> None:
-    """Every loss term is within 5 % of float32's, and all gradients are finite."""
+def test_autocast_training_pass_is_finite_and_near() -> None:
     exact, loss = tiny_afire(), AFiReLoss()
     loss(exact(*batch()))
     expected = {name: term.item() for name, term in loss.terms.items()}
     network = tiny_afire()
-    with torch.autocast("cpu", dtype=dtype):
+    with torch.autocast("cpu", dtype=torch.float16):
         outputs = network(*batch())
         total = loss(outputs)
     total.backward()
     assert outputs["q"].dtype == outputs["prototypes"].dtype == torch.float32
-    torch.testing.assert_close(outputs["q"].sum(-1), torch.ones(B, N, L))
-    assert {name: term.item() for name, term in loss.terms.items()} == pytest.approx(
-        expected, rel=0.05
-    )
+    found = {name: term.item() for name, term in loss.terms.items()}
+    assert found == pytest.approx(expected, rel=0.05)
     assert all(torch.isfinite(p.grad).all() for p in network.parameters() if p.grad is not None)
 
 
 def test_unknown_contrast_space_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"contrast_space must be one of .*'logits'"):
+    with pytest.raises(ValueError, match="contrast_space"):
         tiny_afire(contrast_space="logits")
 
 
-def test_dropout_does_not_blur_the_teacher() -> None:
-    encoder = ViTEncoder(
-        img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2, dropout_rate=0.5
-    )
-    network = AFiRe(encoder, 8, 16, 16, 1, 2, use_prototypes=False)
-    images = [torch.rand(2, 1, 16, 16), torch.rand(2, 1, 1, 16, 16), torch.rand(2, 1, 1, 16, 16)]
-    for mode in (None, True):
-        if mode:
-            network.train()
-        first, second = network(*images), network(*images)
-        torch.testing.assert_close(first["prototypes"], second["prototypes"])
-        assert not torch.equal(first["q"], second["q"])
+@pytest.mark.parametrize("mode", [None, True])
+def test_dropout_does_not_blur_the_teacher(mode: bool | None) -> None:
+    network = AFiRe(tiny_vit(img_size=16, dropout_rate=0.5), K, 12, 24, 1, 2, use_prototypes=False)
+    if mode:
+        network.train()
+    first, second = network(*batch()), network(*batch())
+    torch.testing.assert_close(first["prototypes"], second["prototypes"])
+    assert not torch.equal(first["q"], second["q"])

@@ -7,14 +7,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from monai_afire.networks import Composer, Decomposer
 
 D = 8
 
 
-@pytest.mark.parametrize("grid", [(2, 2), (2, 6), (8, 4)])
+@pytest.mark.parametrize("grid", [(2, 6), (8, 4)])
 def test_heads_are_mlps_on_the_parts_in_row_major_order(grid: tuple[int, int]) -> None:
     rows, columns = grid
     composer, decomposer = Composer(D, grid, mlp_dim=5), Decomposer(D, grid, mlp_dim=5)
@@ -29,11 +28,6 @@ def test_heads_are_mlps_on_the_parts_in_row_major_order(grid: tuple[int, int]) -
         expected = decomposer.mlp(tokens.view(2, *grid, D)[:, row, column]).view(2, 2, 2, D)
         block = decomposed[:, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
         torch.testing.assert_close(block, expected)
-    widths = [
-        [layer.out_features for layer in head.modules() if isinstance(layer, nn.Linear)]
-        for head in (composer, decomposer)
-    ]
-    assert widths == [[5, D], [5, 4 * D]]
 
 
 def test_composed_grid_is_even() -> None:

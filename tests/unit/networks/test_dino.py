@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The DINO network: who sees what, the state after steps against loops, the teacher's balance, what collapses."""
+"""The DINO network: who sees what, the state after steps against loops, the teacher's balance."""
 
 from __future__ import annotations
 
@@ -13,23 +13,20 @@ from naive import dino
 from torch import nn
 
 from monai_afire.losses import DINOLoss
-from monai_afire.metrics.dino import dino_metrics
-from monai_afire.networks import DINO, SwinEncoder, ViTEncoder, sinkhorn_knopp
+from monai_afire.networks import DINO, ViTEncoder, sinkhorn_knopp
+from unit.tiny_networks import tiny_swin, tiny_vit
 
 WIDTH, PROTOTYPES = 12, 6
 
 
 def tiny_dino(dtype: torch.dtype = torch.float32, **changes: Any) -> DINO:
     torch.manual_seed(0)
-    encoder = ViTEncoder(img_size=16, patch_size=4, hidden_size=WIDTH, num_layers=1, num_heads=2)
+    encoder = tiny_vit(img_size=16, patch_size=4, hidden_size=WIDTH)
     return DINO(encoder, PROTOTYPES, head_dim=8, bottleneck_dim=5, **changes).to(dtype)
 
 
 def crops(
-    seed: int = 0,
-    images: int = 3,
-    local: int = 2,
-    dtype: torch.dtype = torch.float32,
+    seed: int = 0, images: int = 3, local: int = 2, dtype: torch.dtype = torch.float32
 ) -> list:
     """Global and local crops."""
     generator = torch.Generator().manual_seed(seed)
@@ -37,25 +34,12 @@ def crops(
     return [torch.rand(*shape, generator=generator).to(dtype) for shape in shapes]
 
 
-@pytest.mark.parametrize(("images", "local"), [(1, 3), (3, 0)])
-def test_outputs(images: int, local: int) -> None:
+def test_every_parameter_of_the_student_is_trained() -> None:
     network = tiny_dino()
-    outputs = network(*crops(0, images, local))
-    shapes = {name: tuple(value.shape) for name, value in outputs.items()}
-    assert shapes == {
-        "student": (images, 2 + local, PROTOTYPES),
-        "teacher": (images, 2, PROTOTYPES),
-    }
-    for probabilities in (outputs["student"].exp(), outputs["teacher"]):
-        torch.testing.assert_close(probabilities.sum(-1), torch.ones(probabilities.shape[:2]))
-    DINOLoss()(outputs).backward()
-    trained = {name: p for name, p in network.named_parameters() if p.requires_grad}
-    assert all(p.grad is not None for p in trained.values()), (
-        "a parameter without gradient would stop DDP"
-    )
-    assert not any(name.startswith("teacher") for name in trained)
-    evaluated = network.eval()(*crops(0, images, local))
-    assert evaluated["teacher_tokens"].shape == (images, 2, 16, WIDTH)
+    DINOLoss()(network(*crops(images=1, local=0))).backward()
+    for name, parameter in network.named_parameters():
+        assert (parameter.grad is not None) == parameter.requires_grad, name
+        assert not (name.startswith("teacher") and parameter.requires_grad)
 
 
 @pytest.mark.parametrize("norm_last_layer", [True, False])
@@ -136,17 +120,12 @@ def test_sinkhorn_balances_both_crops_together_and_moves_no_center() -> None:
     assert not network.center.any()
 
 
-def test_center_moves_in_training_only_and_is_saved() -> None:
+def test_center_moves_in_training_only() -> None:
     network = tiny_dino()
     network.eval()(*crops())
     assert not network.center.any()
     network.train()(*crops())
     assert network.center.any()
-    restored = tiny_dino()
-    restored.load_state_dict(network.state_dict())
-    torch.testing.assert_close(
-        restored.eval()(*crops())["teacher"], network.eval()(*crops())["teacher"]
-    )
 
 
 def test_images_alone_give_the_teachers_feature_map() -> None:
@@ -154,77 +133,24 @@ def test_images_alone_give_the_teachers_feature_map() -> None:
     for parameter in network.teacher_encoder.parameters():
         parameter.data += 0.1
     image = torch.rand(2, 1, 16, 16)
-    torch.testing.assert_close(
-        network(image).flatten(2).transpose(1, 2),
-        network.teacher_encoder(image),
-        msg="tokens in row-major order",
-    )
-    assert not torch.allclose(network(image).flatten(2).transpose(1, 2), network.encoder(image))
-
-
-@pytest.mark.parametrize("level", ["uniform", "one prototype"])
-def test_a_collapsed_teacher_raises_the_alarm(level: str) -> None:
-    network = tiny_dino().eval()
-    healthy = dino_metrics(network(*crops(images=8)))
-    for head in (network.head, network.teacher_head):  # the same embedding, whatever the image
-        nn.init.zeros_(head.mlp.layers[-1].weight)
-        nn.init.ones_(head.mlp.layers[-1].bias)
-    if level == "uniform":
-        network.center.copy_(network.teacher_head(torch.zeros(WIDTH)).detach())
-    else:
-        network.teacher_temperature = 1e-4
-    collapsed = dino_metrics(network(*crops(images=8)))
-    assert collapsed["teacher_information"] < 1e-4 < healthy["teacher_information"]
-    assert collapsed["crop_accuracy"] == collapsed["chance"] == 1 / 8
-    assert float(collapsed["teacher_entropy"]) == pytest.approx(
-        1 if level == "uniform" else 0, abs=1e-3
-    )
-
-
-@pytest.mark.slow
-def test_training_learns_to_recognize_images() -> None:
-    """With a teacher that the center can follow; far above chance after 150 steps."""
-    torch.manual_seed(0)
-    encoder = ViTEncoder(img_size=16, patch_size=4, hidden_size=24, num_layers=2, num_heads=2)
-    network = DINO(encoder, num_prototypes=32, head_dim=64, bottleneck_dim=16, teacher_decay=0.99)
-    blocks = torch.rand(16, 1, 1, 4, 4, generator=torch.Generator().manual_seed(0))
-    images = blocks.repeat_interleave(4, 3).repeat_interleave(4, 4).repeat(1, 2, 1, 1, 1)
-    optimizer = torch.optim.AdamW([p for p in network.parameters() if p.requires_grad], lr=1e-3)
-    for step in range(150):
-        optimizer.param_groups[0]["lr"] = 1e-3 * min(1, (step + 1) / 50)
-        crop = images + 0.1 * torch.rand(
-            images.shape, generator=torch.Generator().manual_seed(step)
-        )
-        optimizer.zero_grad()
-        DINOLoss()(network(crop, crop[..., 4:12, 4:12])).backward()
-        optimizer.step()
-        network.update_teacher()
-    metrics = dino_metrics(network.eval()(images, images[..., 4:12, 4:12]))
-    assert metrics["crop_accuracy"] > 2 * metrics["chance"]
-    assert metrics["teacher_information"] > 0.05
+    torch.testing.assert_close(network(image).flatten(2).mT, network.teacher_encoder(image))
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"center_momentum": 1.0}, "center_momentum must be in"),
-        ({"teacher_balance": "none"}, "must be one of"),
-    ],
+    ("changes", "named"),
+    [({"center_momentum": 1.0}, "center_momentum"), ({"teacher_balance": "none"}, "balance")],
 )
-def test_wrong_arguments_are_named(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
+def test_wrong_arguments_are_named(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
         tiny_dino(**changes)
 
 
 def test_encoders_of_one_size_do_without_local_crops() -> None:
-    encoder = SwinEncoder(
-        img_size=64, embed_dim=4, depths=(1, 1), num_heads=(1, 1), window_size=4, patch_size=4
-    )
-    network = DINO(encoder, PROTOTYPES, head_dim=8, bottleneck_dim=5)
-    images = torch.rand(2, 2, 1, 64, 64)
-    assert network(images, torch.zeros(2, 0, 1, 32, 32))["student"].shape == (2, 2, PROTOTYPES)
-    with pytest.raises(NotImplementedError, match="num_local 0"):
-        network(images, torch.zeros(2, 1, 1, 32, 32))
+    network = DINO(tiny_swin(), PROTOTYPES, head_dim=8, bottleneck_dim=5)
+    images = torch.rand(2, 2, 1, 16, 16)
+    assert network(images, torch.zeros(2, 0, 1, 8, 8))["student"].shape == (2, 2, PROTOTYPES)
+    with pytest.raises(NotImplementedError, match="num_local"):
+        network(images, torch.zeros(2, 1, 1, 8, 8))
 
 
 def test_the_teacher_takes_the_running_statistics_of_the_head() -> None:

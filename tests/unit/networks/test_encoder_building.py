@@ -8,45 +8,35 @@ import pytest
 import torch
 from monai.networks.nets import ViT
 
-from monai_afire.networks import (
-    MONAIEncoder,
-    ResidualEncoder,
-    ViTEncoder,
-    build_encoder,
-)
+from monai_afire.networks import MONAIEncoder, ResidualEncoder, build_encoder
+from unit.tiny_networks import tiny_vit
 
 SIZES = {"hidden_size": 24, "mlp_dim": 48, "num_layers": 1, "num_heads": 2, "spatial_dims": 2}
 
 
-def vit() -> ViT:
-    return ViT(1, (32, 32), (8, 8), **SIZES)  # type: ignore[arg-type]
+def monai_vit(channels: int = 1) -> ViT:
+    return ViT(channels, (32, 32), (8, 8), **SIZES)  # type: ignore[arg-type]
 
 
-def own() -> ViTEncoder:
-    return ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-
-
-@pytest.mark.parametrize("text", ["", "hub:", "dinov2", "http://x", "timm::pretrained"])
+@pytest.mark.parametrize("text", ["", "hub:", "dinov2", "timm::pretrained"])
 def test_other_names_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="hub:FOLDER"):
-        build_encoder(text, own())
+        build_encoder(text, tiny_vit())
 
 
-def test_a_chosen_encoder_has_the_sizes_of_the_bundle() -> None:
-    assert isinstance(build_encoder(vit(), own()), MONAIEncoder)
-    sizes = {"hidden_size": 24, "num_layers": 1, "num_heads": 2}
-    for encoder, others, words in (
-        (vit(), {"img_size": 32, "patch_size": 16}, "patch_size to 8"),
-        (vit(), {"img_size": 64, "patch_size": 8}, "another size"),
-        (ViT(2, (32, 32), (8, 8), **SIZES), {"img_size": 32, "patch_size": 8}, "channels"),  # type: ignore[arg-type]
-    ):
-        with pytest.raises(ValueError, match=words):
-            build_encoder(encoder, ViTEncoder(**sizes, **others))  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("channels", "own", "named"),
+    [(1, {"patch_size": 16}, "patch_size"), (1, {"img_size": 64}, "size"), (2, {}, "channels")],
+)
+def test_a_chosen_encoder_has_the_sizes_of_the_bundle(
+    channels: int, own: dict[str, int], named: str
+) -> None:
+    assert isinstance(build_encoder(monai_vit(), tiny_vit()), MONAIEncoder)
+    with pytest.raises(ValueError, match=named):
+        build_encoder(monai_vit(channels), tiny_vit(**own))
 
 
 def test_the_name_residual_gives_a_small_network_for_the_bundles_images() -> None:
-    sizes = {"hidden_size": 24, "num_layers": 1, "num_heads": 2}
-    encoder = build_encoder("residual", ViTEncoder(3, (32, 64), 8, **sizes))
+    encoder = build_encoder("residual", tiny_vit(in_channels=3, img_size=(32, 64)))
     assert isinstance(encoder, ResidualEncoder)
-    assert encoder.feature_channels == (32, 64, 128, 256)
     assert encoder(torch.rand(2, 3, 32, 64)).shape == (2, 32, 256)

@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from monai_afire.losses import ACELoss
-from monai_afire.networks import MAE, AFiRe, ViTEncoder
 from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
 
 
@@ -63,11 +62,3 @@ def test_matching_keeps_nothing_as_large_as_all_pairs(monkeypatch: pytest.Monkey
         kept_bytes(lambda: loss(outputs), {logits.untyped_storage().data_ptr()})
         < logits.nbytes / 10
     )
-
-
-@pytest.mark.parametrize("method", [AFiRe, MAE])
-def test_the_option_of_a_method_reaches_its_decoder(method: type[AFiRe] | type[MAE]) -> None:
-    sizes = {"decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2}
-    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=8, num_layers=1, num_heads=2)
-    assert method(encoder, **sizes, use_checkpoint=True).decoder.use_checkpoint
-    assert not method(encoder, **sizes).decoder.use_checkpoint

@@ -10,7 +10,6 @@ from torch.nn import functional as F
 
 from monai_afire.data.phantom import draw_chest_phantom
 from monai_afire.networks import LungFinder
-from monai_afire.transforms import StandardizeContrast
 
 
 class Drawn(LungFinder):
@@ -20,63 +19,24 @@ class Drawn(LungFinder):
         return images
 
 
-def naive_field(lungs: torch.Tensor) -> tuple[float, list[float]]:
-    """By counting: the rows and columns that hold the middle 94 % of the lungs, and the square around them."""
-    extents = []
-    for axis in (1, 0):
-        profile = lungs.sum(axis).tolist()
-        ends = []
-        for tail in (0.03, 0.97):
-            position, so_far = 0, 0.0
-            for value in profile:
-                so_far += value
-                if so_far / sum(profile) >= tail:
-                    break
-                position += 1
-            ends.append((position + 0.5) / len(profile))
-        extents.append(ends)
-    sides = [high - low for low, high in extents]
-    return 1.2 * (sides[0] * sides[1]) ** 0.5, [(low + high) / 2 - 0.5 for low, high in extents]
-
-
-def test_square_around_drawn_boxes_is_that_of_counting() -> None:
-    generator = torch.Generator().manual_seed(0)
-    lungs = torch.zeros(20, 1, 64, 64)
-    for mask in lungs:
-        top, left = torch.randint(0, 30, (2,), generator=generator).tolist()
-        height, width = torch.randint(18, 34, (2,), generator=generator).tolist()
-        mask[0, top : top + height, left : left + width] = (
-            torch.rand(1, generator=generator) * 0.5 + 0.5
-        )
-    zoom, shift = Drawn().field(lungs)
-    for mask, found, center in zip(lungs, zoom, shift, strict=True):
-        side, expected = naive_field(mask[0])
-        torch.testing.assert_close(found, torch.full((2,), side))
-        torch.testing.assert_close(center, torch.tensor(expected))
-
-
-def test_a_square_in_the_middle_by_hand() -> None:
+def test_square_around_a_box_by_hand() -> None:
     lungs = torch.zeros(1, 1, 64, 64)
-    lungs[..., 16:48, 16:48] = 1
+    lungs[..., 16:48, 4:20] = 0.7
     zoom, shift = Drawn().field(lungs)
-    # the tail of 3 % of 32 rows is less than one row: from the middle of row 16 to that of row 47
-    assert zoom[0].tolist() == pytest.approx([1.2 * 31 / 64] * 2)
-    assert shift[0].tolist() == pytest.approx([0.0, 0.0])
+    # a tail of 3 % is less than one row or column: from the middle of the first to that of the last
+    assert zoom[0].tolist() == pytest.approx([1.2 * (31 * 15) ** 0.5 / 64] * 2)
+    assert shift[0].tolist() == pytest.approx([0.0, 12 / 64 - 0.5])
 
 
-@pytest.mark.parametrize("value", [0.0, 0.01])
-def test_without_lungs_the_whole_picture(value: float) -> None:
-    zoom, shift = Drawn().field(torch.full((2, 1, 64, 64), value))
+def test_without_lungs_the_whole_picture() -> None:
+    zoom, shift = Drawn().field(torch.full((2, 1, 64, 64), 0.01))
     assert torch.equal(zoom, torch.ones(2, 2))
     assert torch.equal(shift, torch.zeros(2, 2))
 
 
-@pytest.mark.parametrize("standardized", [False, True])
-def test_lungs_of_new_phantoms_are_found(standardized: bool) -> None:
-    phantoms = [draw_chest_phantom(7000 + seed, 128) for seed in range(12)]
+def test_lungs_of_new_phantoms_are_found() -> None:
+    phantoms = [draw_chest_phantom(7000 + seed, 128) for seed in range(6)]
     images = torch.stack([torch.as_tensor(phantom.image) for phantom in phantoms])
-    if standardized:
-        images = torch.stack([torch.as_tensor(StandardizeContrast()(image)) for image in images])
     organs = torch.stack(
         [torch.as_tensor(phantom.organs[:2].max(0)) for phantom in phantoms]
     ).float()
@@ -90,7 +50,7 @@ def test_lungs_of_new_phantoms_are_found(standardized: bool) -> None:
 def test_released_finder_is_frozen_and_takes_colors_and_any_shape() -> None:
     finder = LungFinder.released()
     assert not any(parameter.requires_grad for parameter in finder.parameters())
+    assert not finder.training
     # multiples of 1/256: the mean of three equal ones is exact
     gray = torch.randint(256, (2, 1, 96, 70)) / 256
     torch.testing.assert_close(finder(gray.expand(-1, 3, -1, -1)), finder(gray))
-    assert torch.isfinite(finder(torch.zeros(1, 1, 64, 64))).all()

@@ -11,22 +11,15 @@ import pytest
 import torch
 
 from monai_afire.losses import MAELoss
-from monai_afire.networks import (
-    MAE,
-    SwinEncoder,
-    ViTEncoder,
-    patchify,
-    unpatchify,
-)
+from monai_afire.networks import MAE, ViTEncoder, patchify, unpatchify
+from unit.tiny_networks import tiny_swin, tiny_vit
 
 VISIBLE = torch.tensor([[0, 3, 5, 14], [1, 2, 3, 15]])
 
 
-def encoder(**options: Any) -> ViTEncoder:
+def encoder() -> ViTEncoder:
     torch.manual_seed(0)
-    return ViTEncoder(
-        img_size=32, patch_size=8, hidden_size=24, num_layers=2, num_heads=2, **options
-    )
+    return tiny_vit(num_layers=2)
 
 
 def tiny(**options: Any) -> MAE:
@@ -54,11 +47,6 @@ def test_hidden_patches_are_not_seen() -> None:
     again = network(changed, VISIBLE)["reconstructed"]
     assert torch.equal(again[0], outputs["reconstructed"][0])
     assert not torch.allclose(again[1], outputs["reconstructed"][1])
-
-
-def test_hidden_is_what_is_not_visible() -> None:
-    hidden = tiny()(torch.rand(2, 1, 32, 32), VISIBLE)["hidden"]
-    assert [row.logical_not().nonzero().flatten().tolist() for row in hidden] == VISIBLE.tolist()
 
 
 def test_tokens_of_some_patches_are_those_of_a_shorter_sequence() -> None:
@@ -98,37 +86,12 @@ def test_pictures_have_the_patches_own_brightness(normalize: bool) -> None:
     )
 
 
-def test_training_outputs_are_few_and_every_parameter_learns() -> None:
+def test_every_parameter_learns() -> None:
     network = tiny()
-    outputs = network(torch.rand(2, 1, 32, 32), VISIBLE)
-    assert set(outputs) == {"hidden", "reconstructed", "target"}
-    MAELoss()(outputs).backward()
-    without_gradient = [
-        name for name, p in network.named_parameters() if p.requires_grad and p.grad is None
-    ]
-    assert without_gradient == []
-    assert network.decoder.mask_tokens.shape == (1, 1, 16), "one mask token for all places"
-
-
-def test_it_learns_to_reconstruct() -> None:
-    network, generator = tiny(normalize_target=False), torch.Generator().manual_seed(0)
-    torch.nn.init.normal_(network.decoder.to_pixels.weight, std=0.02)
-    optimizer = torch.optim.AdamW(network.parameters(), lr=3e-3)
-    losses = []
-    for _ in range(60):  # images of one gray level each: a visible patch tells all
-        images = torch.rand(8, 1, 1, 1, generator=generator).expand(8, 1, 32, 32)
-        visible = torch.stack([torch.randperm(16, generator=generator)[:4] for _ in range(8)])
-        loss = MAELoss()(network(images, visible))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert sum(losses[-5:]) < 0.1 * sum(losses[:5])
+    MAELoss()(network(torch.rand(2, 1, 32, 32), VISIBLE)).backward()
+    assert all(p.grad is not None for p in network.parameters() if p.requires_grad)
 
 
 def test_a_swin_cannot_leave_patches_out() -> None:
-    swin = SwinEncoder(
-        img_size=16, patch_size=2, window_size=4, embed_dim=8, depths=(2, 2), num_heads=(2, 4)
-    )
-    with pytest.raises(TypeError, match="use a ViTEncoder"):
-        MAE(swin)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="ViTEncoder"):
+        MAE(tiny_swin())  # type: ignore[arg-type]

@@ -19,31 +19,19 @@ from torch import nn
 from monai_afire.apps.exchange import export_encoder
 from monai_afire.detection import AnomalyDetector, load_detector, save_detector
 from monai_afire.networks import (
-    ACE,
     DINO,
     MAE,
     PEAC,
     AFiRe,
     ModelFile,
     MONAIEncoder,
-    SwinEncoder,
+    ResidualEncoder,
     TransferClassifier,
     UPerNet,
-    ViTEncoder,
     save_network,
 )
 from monai_afire.networks.definition import build_network, definition_of, keeps_arguments
-
-
-def vit(**changed: Any) -> ViTEncoder:
-    settings = {"img_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
-    return ViTEncoder(**{**settings, **changed})
-
-
-def swin() -> SwinEncoder:
-    return SwinEncoder(
-        img_size=64, patch_size=2, window_size=4, embed_dim=8, depths=(1, 1), num_heads=(1, 2)
-    )
+from unit.tiny_networks import tiny_swin, tiny_vit
 
 
 def monai_vit(**changed: Any) -> ViT:
@@ -56,40 +44,34 @@ def monai_unet(**changed: Any) -> BasicUNet:
 
 
 def afire(**changed: Any) -> AFiRe:
-    return AFiRe(vit(), 8, 16, 16, 1, 2, **changed)
+    return AFiRe(tiny_vit(), 8, 16, 16, 1, 2, **changed)
 
 
 NETWORKS = {
-    "oblong vit with other statistics": lambda: vit(
-        img_size=(32, 16), mean=0.3, std=(0.2,), norm_eps=1e-6
-    ),
-    "swin": swin,
+    "vit with other statistics": lambda: tiny_vit(mean=0.3, std=(0.2,), norm_eps=1e-6),
+    "swin": lambda: tiny_swin(img_size=32),
+    "residual": lambda: ResidualEncoder(img_size=32, hidden_size=64, depths=(1, 1, 1, 2)),
     "AFiRe on features": lambda: afire(contrast_space="features"),
-    "PEAC": lambda: PEAC(vit(), 8, 8, global_balance="none"),
-    "ACE": lambda: ACE(vit()),
-    "DINO": lambda: DINO(vit(), 16, 16, 8),
-    "MAE": lambda: MAE(vit(), 16, 1, 2),
+    "PEAC": lambda: PEAC(tiny_vit(), 8, 8, global_balance="none"),
+    "DINO": lambda: DINO(tiny_vit(), 16, 16, 8),
+    "MAE": lambda: MAE(tiny_vit(), 16, 1, 2),
     "AFiRe with MONAI's ViT": lambda: AFiRe(
         monai_vit(classification=True, num_classes=3), 8, 16, 16, 1, 2
     ),
     "PEAC with MONAI's U-Net": lambda: PEAC(MONAIEncoder(monai_unet(norm="batch"), 32), 8, 8),
-    "classifier": lambda: TransferClassifier(vit(), 2, standardize_features=False),
-    "segmenter": lambda: UPerNet(swin(), 3, channels=8),
-    "detector": lambda: AnomalyDetector(afire(), memory_size=16, views=2),
-    "encoder's detector": lambda: AnomalyDetector(vit(), memory_size=16, layers="all"),
+    "classifier": lambda: TransferClassifier(tiny_vit(), 2, standardize_features=False),
+    "segmenter": lambda: UPerNet(tiny_swin(img_size=32), 3, channels=8),
+    "encoder's detector": lambda: AnomalyDetector(tiny_vit(), memory_size=16, layers="all"),
 }
 
 
-def outputs(network: nn.Module, name: str) -> list[torch.Tensor]:
-    side = 64 if "swin" in name.lower() or name == "segmenter" else 32
-    size = (2, 1, 32, 16) if "oblong" in name else (2, 1, side, side)
-    images = torch.rand(size, generator=torch.Generator().manual_seed(0))
+def output(network: nn.Module) -> torch.Tensor:
+    images = torch.rand(2, 1, 32, 32, generator=torch.Generator().manual_seed(0))
     network.eval()
     if isinstance(network, AnomalyDetector):  # not fitted
         network = network.network.encoder
     with torch.no_grad():
-        result = network(images)
-    return list(result.values()) if isinstance(result, dict) else [result]
+        return network(images)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -97,16 +79,14 @@ def test_a_network_comes_back_from_its_file(tmp_path: Path, name: str) -> None:
     torch.manual_seed(0)
     network = NETWORKS[name]()
     definition = definition_of(network)
-    assert json.loads(json.dumps(definition)) == definition
     built = ModelFile(save_network(network, tmp_path / "model.pt")).build()
     assert definition_of(built) == definition
     assert list(built.state_dict()) == list(network.state_dict())
-    for found, expected in zip(outputs(built, name), outputs(network, name), strict=True):
-        assert torch.equal(found, expected)
+    assert torch.equal(output(built), output(network))
 
 
 def test_a_description_survives_every_way_of_saving(tmp_path: Path) -> None:
-    network = TransferClassifier(vit(), 2)
+    network = TransferClassifier(tiny_vit(), 2)
     path = save_network(network, tmp_path / "model.pt", {"class_names": ["a", "b"]})
     state = torch.load(path, weights_only=True)
     for content in (state, {"optimizer": {"state": {}}, "network": state}):
@@ -126,7 +106,7 @@ def test_every_flipped_bit_of_the_tensors_is_noticed(tmp_path: Path, suffix: str
     save_network(detector, path) if suffix == "pt" else save_detector(detector, path)
     whole, rng = path.read_bytes(), random.Random(0)
     values = [value for value in ModelFile(path).state_dict.values() if value.numel() > 8]
-    for _ in range(15):
+    for _ in range(4):
         value = rng.choice(values).contiguous().view(torch.uint8)
         raw = value.flatten().numpy().tobytes()
         damaged = bytearray(whole)
@@ -139,7 +119,9 @@ def test_every_flipped_bit_of_the_tensors_is_noticed(tmp_path: Path, suffix: str
 
 
 def test_tensors_that_another_program_has_changed_are_noticed(tmp_path: Path) -> None:
-    path = save_network(vit(), tmp_path / "model.pt")
+    path = save_network(tiny_vit(), tmp_path / "model.pt")
+    with pytest.raises(ValueError, match="another task"):
+        load_detector(path)
     state = torch.load(path, weights_only=True)
     state["norm.bias"] = state["norm.bias"] + 1e-6
     torch.save(state, path)  # with new checksums of the archive
@@ -152,12 +134,9 @@ def changed(definition: Any, argument: str, value: Any) -> dict[str, Any]:
 
 
 HOSTILE: dict[str, Any] = {
-    "code": changed(definition_of(vit()), "pos_embed_type", "$__import__('os').getcwd()"),
-    "unknown argument": changed(definition_of(vit()), "device", "cpu"),
-    "retired argument": changed(definition_of(vit()), "stem", "convolution"),
+    "code": changed(definition_of(tiny_vit()), "pos_embed_type", "$__import__('os').getcwd()"),
+    "retired argument": changed(definition_of(tiny_vit()), "stem", "convolution"),
     "another class": {"class": "os.system", "arguments": {"command": "true"}},
-    "no class": {"_target_": "os.getcwd"},
-    "no encoder": changed(definition_of(afire()), "encoder", "$print()"),
     "other layers of a U-Net": definition_of(
         MONAIEncoder(monai_unet(norm=("group", {"num_groups": 2})), 32)
     ),
@@ -171,7 +150,7 @@ def test_a_definition_is_not_trusted(name: str) -> None:
 
 
 def test_a_retired_argument_may_have_the_value_that_means_the_same() -> None:
-    definition = definition_of(vit())
+    definition = definition_of(tiny_vit())
     assert definition_of(build_network(changed(definition, "stem", "patch"))) == definition
 
 
@@ -186,7 +165,7 @@ class OwnNetwork(nn.Module):
 
 
 def test_a_network_of_ones_own_is_saved_and_built(tmp_path: Path) -> None:
-    network = OwnNetwork(vit(), num_masks=3)
+    network = OwnNetwork(tiny_vit(), num_masks=3)
     built = ModelFile(save_network(network, tmp_path / "model.pt")).build()
     assert type(built) is OwnNetwork
     assert torch.equal(built.head.weight, network.head.weight)
@@ -195,15 +174,13 @@ def test_a_network_of_ones_own_is_saved_and_built(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "entries",
     [
-        {"network": 3},
-        {"network": changed(definition_of(vit()), "hidden_size", 16)},
+        {"network": changed(definition_of(tiny_vit()), "hidden_size", 16)},
         {"format": 2},
-        {"surprise": 1},
         "[" * 100_000,
     ],
 )
 def test_a_description_is_not_trusted(tmp_path: Path, entries: Any) -> None:
-    path = export_encoder(vit(), tmp_path / "encoder.safetensors")
+    path = export_encoder(tiny_vit(), tmp_path / "encoder.safetensors")
     about = asdict(ModelFile(path).description)
     header = entries if isinstance(entries, str) else json.dumps({**about, **entries})
     save_file(load_file(path), path, metadata={"description": header})
@@ -211,23 +188,16 @@ def test_a_description_is_not_trusted(tmp_path: Path, entries: Any) -> None:
         ModelFile(path).build()
 
 
-def test_a_network_for_another_task_is_refused_by_name(tmp_path: Path) -> None:
-    pretrained = save_network(afire(), tmp_path / "pretrained.pt")
-    with pytest.raises(ValueError, match=r"pretrained\.pt"):
-        load_detector(pretrained)
-
-
-@pytest.mark.parametrize("layout", ["timm", "huggingface"])
-def test_an_exported_encoder_builds_itself(tmp_path: Path, layout: str) -> None:
-    encoder = vit(norm_eps=1e-6).eval()
+def test_an_exported_encoder_builds_itself(tmp_path: Path) -> None:
+    encoder = tiny_vit(norm_eps=1e-6).eval()
     description = {"preprocessing": {"image_size": 32, "standardize": True}}
-    path = export_encoder(encoder, tmp_path / "x.safetensors", layout, description=description)
+    path = export_encoder(encoder, tmp_path / "x.safetensors", "timm", description=description)
     assert ModelFile(path).standardize
-    if layout == "timm":  # the other's names are read by transformers
-        images = torch.rand(2, 1, 32, 32)
-        torch.testing.assert_close(ModelFile(path).build()(images), encoder(images))
+    images = torch.rand(2, 1, 32, 32)
+    torch.testing.assert_close(ModelFile(path).build()(images), encoder(images))
 
 
+@pytest.mark.slow
 def test_every_file_that_comes_with_the_package_says_how_to_build_its_network(
     repository_root: Path,
 ) -> None:

@@ -12,16 +12,12 @@ from monai.networks.nets import BasicUNet, ViT
 from monai.networks.nets.swin_unetr import SwinTransformer
 from torch import nn
 
-from monai_afire.losses import DINOLoss
 from monai_afire.networks import (
-    ACE,
-    DINO,
     PEAC,
     AFiRe,
     MONAIEncoder,
     TransferClassifier,
     UPerNet,
-    ViTEncoder,
     as_encoder,
     load_encoder_weights,
 )
@@ -36,10 +32,6 @@ def vit(**settings: object) -> ViT:
 
 def swin() -> SwinTransformer:
     return SwinTransformer(1, 12, (2, 2), (2, 2), (1, 2, 1, 1), (1, 1, 2, 2), spatial_dims=2)
-
-
-def own() -> ViTEncoder:
-    return ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
 
 
 @pytest.mark.parametrize("proj_type", ["conv", "perceptron"])
@@ -75,15 +67,11 @@ def test_maps_of_a_swin_transformer_are_its_outputs() -> None:
     images = torch.rand(2, 1, 64, 64)
     encoder = MONAIEncoder(model, img_size=64)
     outputs = model(images)
-    for found, expected in zip(encoder.feature_maps(images)[-1:], outputs[-1:], strict=True):
-        torch.testing.assert_close(found, expected)
     torch.testing.assert_close(encoder(images), outputs[-1].flatten(2).mT)
     assert encoder.feature_channels == tuple(each.shape[1] for each in outputs)
     assert encoder.feature_strides == tuple((64 // each.shape[2],) * 2 for each in outputs)
     assert len(encoder.blocks()) == 5
-    with pytest.raises(
-        ValueError, match=r"SwinTransformer does not know the size of its images: give MONAIEncoder"
-    ):
+    with pytest.raises(ValueError, match="size of its images"):
         as_encoder(swin())
 
 
@@ -104,17 +92,11 @@ def test_maps_of_a_unet_are_those_of_its_way_down() -> None:
     assert torch.equal(maps[-1], expected[-1])
     assert torch.equal(encoder(images), expected[-1].flatten(2).mT)
     for found, wanted in zip(maps[:-1], expected[:-1], strict=True):
-        normalized = nn.functional.layer_norm(wanted.movedim(1, -1), wanted.shape[1:2]).movedim(
-            -1, 1
-        )
-        torch.testing.assert_close(found, normalized)
+        normalized = nn.functional.layer_norm(wanted.movedim(1, -1), wanted.shape[1:2])
+        torch.testing.assert_close(found, normalized.movedim(-1, 1))
     assert encoder.feature_channels == (4, 8, 8, 16, 16)
     assert encoder.feature_strides == tuple((2**k,) * 2 for k in range(5))
     assert (encoder.patch_size, encoder.grid_size, encoder.hidden_size) == ((16, 16), (2, 2), 16)
-    with pytest.raises(
-        ValueError, match=r"BasicUNet does not know the size of its images: give MONAIEncoder"
-    ):
-        as_encoder(unet())
 
 
 def test_the_way_up_of_a_unet_is_frozen_and_the_way_down_learns_by_its_depth() -> None:
@@ -128,27 +110,14 @@ def test_the_way_up_of_a_unet_is_frozen_and_the_way_down_learns_by_its_depth() -
     assert rates[id(model.down_4.convs.conv_1.conv.weight)] == 0.5
 
 
-@pytest.mark.parametrize("method", ["AFiRe", "PEAC", "ACE", "DINO"])
 @pytest.mark.parametrize("kind", ["unet", "vit"])
-def test_every_method_learns_with_a_network_of_monai(method: str, kind: str) -> None:
-    torch.manual_seed(0)
+def test_a_method_learns_with_a_network_of_monai(kind: str) -> None:
     encoder: nn.Module = as_encoder(unet(norm="batch"), 32) if kind == "unet" else vit()
-    images = torch.rand(4, 1, 32, 32)
-    if method == "AFiRe":
-        network: nn.Module = AFiRe(encoder, 8, 16, 16, 1, 2)
-        outputs = network(images, images.unsqueeze(1), torch.rand(4, 1, 1, 32, 32))
-        loss = outputs["q"].square().mean() + outputs["restored"].square().mean()
-    elif method == "DINO":
-        network = DINO(encoder, 16, 16, 8)
-        loss = DINOLoss()(network(torch.stack([images, images.flip(3)], 1), images[:, None][:, :0]))
-    else:
-        network = PEAC(encoder, 8, 16) if method == "PEAC" else ACE(encoder)
-        loss = network(images).square().mean()
-    loss.backward()
+    network = PEAC(encoder, 8, 16)
+    network(torch.rand(4, 1, 32, 32)).square().mean().backward()
     learning = {name: p for name, p in network.encoder.named_parameters() if p.requires_grad}
     without = [name for name, parameter in learning.items() if parameter.grad is None]
     assert not without, "distributed training would stop at them"
-    assert next(iter(learning.values())).grad.abs().sum() > 0
 
 
 def test_networks_for_transfer_take_monais_vit() -> None:
@@ -162,11 +131,8 @@ def test_layers_learn_by_their_depth() -> None:
     groups = layer_decay_groups(network, 1.0, weight_decay=0.1, layer_decay=0.5)
     names = {id(parameter): name for name, parameter in network.named_parameters()}
     rates = {names[id(parameter)]: group["lr"] for group in groups for parameter in group["params"]}
-    assert (
-        rates["encoder.model.cls_token"]
-        == rates["encoder.model.patch_embedding.patch_embeddings.weight"]
-        == 0.5**6
-    )
+    assert rates["encoder.model.cls_token"] == 0.5**6
+    assert rates["encoder.model.patch_embedding.patch_embeddings.weight"] == 0.5**6
     assert rates["encoder.model.blocks.0.attn.qkv.weight"] == 0.5**5
     assert rates["encoder.model.blocks.4.attn.qkv.weight"] == 0.5
     assert rates["encoder.model.norm.weight"] == rates["classifier.weight"] == 1.0
@@ -194,10 +160,9 @@ def test_weights_of_an_adapted_encoder_fit_exactly_or_not_at_all(tmp_path: Path)
     for content, words in (
         (less, name),
         ({**state, name: torch.zeros(50, 24)}, name),
-        ({**state, name: torch.full((48, 24), torch.nan)}, name),
-        ({"layer1.weight": torch.zeros(2)}, "layer1.weight"),
-        ({"a": state, "b": state}, "2 encoders"),
+        ({"a": state, "b": state}, "key="),
     ):
         with pytest.raises(ValueError, match=words):
             load_encoder_weights(classifier, {"backbone": content})
     assert all(torch.equal(each, before[name]) for name, each in classifier.state_dict().items())
+    assert load_encoder_weights(classifier, {"a": state, "b": state}, key="a").prefix == "a."

@@ -4,29 +4,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 import torch.nn.functional as F
 
-from monai_afire.networks import RadiographEncoder, ViTEncoder
+from monai_afire.networks import RadiographEncoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import GRAY_MEAN, GRAY_STD
-
-
-def vit(**options: Any) -> ViTEncoder:
-    return ViTEncoder(
-        img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2, **options
-    )
+from unit.tiny_networks import tiny_vit
 
 
 def test_normalization() -> None:
-    encoder = vit()
+    encoder = tiny_vit()
     images = torch.rand(2, 1, 32, 32)
     torch.testing.assert_close(encoder.normalize(images), (images - GRAY_MEAN) / GRAY_STD)
     torch.testing.assert_close(encoder.denormalize(encoder.normalize(images)), images)
     assert encoder.denormalize(torch.tensor([-100.0, 100.0])).flatten().tolist() == [0.0, 1.0]
-    color = vit(in_channels=3, mean=[0.1, 0.2, 0.3], std=[1.0, 2.0, 4.0])
+    color = tiny_vit(in_channels=3, mean=[0.1, 0.2, 0.3], std=[1.0, 2.0, 4.0])
     expected = torch.tensor([0.9, 0.4, 0.175]).reshape(1, 3, 1, 1).expand(1, 3, 32, 32)
     torch.testing.assert_close(color.normalize(torch.ones(1, 3, 32, 32)), expected)
     assert not {"mean", "std"} & set(color.state_dict())

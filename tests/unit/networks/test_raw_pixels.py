@@ -4,15 +4,14 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 
-from monai_afire.networks import RAW_PIXELS, RawPixels, ViTEncoder, with_raw_pixels
+from monai_afire.networks import RAW_PIXELS, RawPixels, with_raw_pixels
+from unit.tiny_networks import tiny_vit
 
 
 def test_raw_pixels_are_an_encoder() -> None:
-    vit = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-    encoders = with_raw_pixels({"vit": vit})
+    encoders = with_raw_pixels({"vit": tiny_vit()})
     assert list(encoders) == ["vit", RAW_PIXELS]
     images = torch.rand(2, 1, 32, 32)
     tokens = encoders[RAW_PIXELS](images)
@@ -21,5 +20,3 @@ def test_raw_pixels_are_an_encoder() -> None:
     )
     own = RawPixels(1, (32, 32), (16, 16))
     assert with_raw_pixels({RAW_PIXELS: own})[RAW_PIXELS] is own
-    with pytest.raises(ValueError, match="at least one encoder"):
-        with_raw_pixels({})

@@ -10,17 +10,7 @@ import pytest
 import torch
 from monai.networks.nets import ResNet
 
-from monai_afire.networks import (
-    ACE,
-    PEAC,
-    AFiRe,
-    ResidualEncoder,
-    TransferClassifier,
-    UPerNet,
-    as_encoder,
-    load_encoder_weights,
-)
-from monai_afire.networks.definition import build_network, definition_of
+from monai_afire.networks import ResidualEncoder, TransferClassifier
 from monai_afire.optimizers import layer_decay_groups
 
 SMALL: dict[str, Any] = {"img_size": 32, "patch_size": 8, "hidden_size": 64}
@@ -42,7 +32,7 @@ def test_the_residual_network_is_monais() -> None:
     torch.testing.assert_close(encoder(images), values.flatten(2).mT)
 
 
-@pytest.mark.parametrize("patch_size", [8, 16, 32])
+@pytest.mark.parametrize("patch_size", [8, 32])
 def test_maps_and_tokens_have_the_sizes_that_are_announced(patch_size: int) -> None:
     encoder = res_net(img_size=64, patch_size=patch_size)
     images = torch.rand(1, 1, 64, 64)
@@ -53,6 +43,7 @@ def test_maps_and_tokens_have_the_sizes_that_are_announced(patch_size: int) -> N
     ):
         assert each.shape == (1, channels, *(64 // stride for stride in strides))
     torch.testing.assert_close(maps[-1].flatten(2).mT, encoder(images))
+    assert all(each.mean(1).abs().max() < 1e-4 for each in maps[:-1]), "normalized over channels"
 
 
 def test_every_parameter_has_a_gradient_and_a_depth() -> None:
@@ -69,29 +60,6 @@ def test_images_of_other_sizes_are_encoded_alike() -> None:
     images = torch.rand(1, 1, 32, 32)
     torch.testing.assert_close(encoder.encode_any_size(images), encoder(images))
     assert encoder.encode_any_size(torch.rand(1, 1, 16, 48)).shape == (1, 12, 64)
-
-
-def test_a_definition_and_weights_of_a_method_give_the_same_network() -> None:
-    method = PEAC(res_net())
-    for value in method.encoder.parameters():
-        torch.nn.init.normal_(value)
-    built = build_network(definition_of(method.encoder)).eval()
-    report = load_encoder_weights(built, {"network": method.state_dict()}, branch="student")
-    assert not report.missing
-    images = torch.rand(2, 1, 32, 32)
-    assert torch.equal(built(images), method.encoder.eval()(images))
-
-
-def test_methods_and_heads_take_it() -> None:
-    encoder = res_net()
-    assert as_encoder(encoder) is encoder
-    image, lesion = torch.rand(2, 1, 32, 32), torch.rand(2, 1, 1, 32, 32)
-    network = AFiRe(encoder, num_clusters=8, decoder_layers=1)
-    outputs = network(image, lesion, torch.zeros(2, 1, 1, 32, 32))
-    tensors = [each for each in outputs.values() if isinstance(each, torch.Tensor)]
-    assert all(each.isfinite().all() for each in tensors if each.is_floating_point())
-    assert UPerNet(res_net(), num_classes=2, channels=8)(image).shape == (2, 2, 32, 32)
-    assert ACE(res_net()).encoder.hidden_size == 64
 
 
 @pytest.mark.parametrize(

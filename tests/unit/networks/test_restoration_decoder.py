@@ -14,15 +14,7 @@ from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
 
 def tiny_decoder(**changes: Any) -> RestorationDecoder:
     torch.manual_seed(0)
-    settings: dict[str, Any] = {
-        "in_dim": 6,
-        "grid_size": (2, 3),
-        "out_dim": 5,
-        "hidden_dim": 16,
-        "num_layers": 2,
-        "num_heads": 2,
-    }
-    return RestorationDecoder(**(settings | changes)).double()
+    return RestorationDecoder(6, (2, 3), 5, 16, 2, 2, **changes).double()
 
 
 def random_tokens(batch: int = 2, length: int = 6) -> torch.Tensor:
@@ -56,30 +48,3 @@ def test_no_output_depends_on_a_hidden_token() -> None:
     changed = torch.where(hidden.unsqueeze(-1), 100.0, tokens.detach())
     assert torch.equal(decoder(changed, hidden), decoder(tokens, hidden))
     assert not torch.equal(decoder(changed), decoder(tokens))
-
-
-def test_everything_hidden_gives_one_picture_and_a_finite_gradient() -> None:
-    decoder = tiny_decoder()
-    restored = decoder(random_tokens(), torch.ones(2, 6, dtype=torch.bool))
-    torch.testing.assert_close(restored[0], restored[1])
-    assert (restored[0, 0] - restored[0, 1]).abs().max() > 1e-4  # the positions differ
-    restored.sum().backward()
-    assert decoder.mask_tokens.grad is not None
-    assert torch.isfinite(decoder.mask_tokens.grad).all()
-
-
-def test_all_trained_parameters_get_a_gradient_without_abnormal_tokens() -> None:
-    decoder = tiny_decoder()
-    decoder(random_tokens(), torch.zeros(2, 6, dtype=torch.bool)).sum().backward()
-    without = [name for name, p in decoder.named_parameters() if p.requires_grad and p.grad is None]
-    assert without == []  # one of them would stop distributed training
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_autocast_is_finite_and_near(dtype: torch.dtype) -> None:
-    decoder, tokens = tiny_decoder().float(), random_tokens().float()
-    hidden = torch.tensor([[True, False, True, False, False, False], [False] * 6])
-    exact = decoder(tokens, hidden)
-    with torch.autocast("cpu", dtype=dtype):
-        restored = decoder(tokens, hidden)
-    assert (restored.float() - exact).norm() / exact.norm() < 0.03

@@ -4,15 +4,14 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 import torch.nn.functional as F
 
 from monai_afire.networks import ViewClassifier
 
 
-@pytest.mark.parametrize("shape", [(1, 64, 64), (3, 90, 70)])
-def test_probabilities_are_of_the_mean_logits_of_three_parts(shape: tuple[int, ...]) -> None:
+def test_probabilities_are_of_the_mean_logits_of_three_parts() -> None:
+    shape = (3, 90, 70)
     classifier = ViewClassifier.released()
     images = torch.rand(3, *shape, generator=torch.Generator().manual_seed(0))
     gray = sum(images.unbind(1)) / shape[0]
@@ -22,12 +21,3 @@ def test_probabilities_are_of_the_mean_logits_of_three_parts(shape: tuple[int, .
     found = classifier(images)
     for place, name in enumerate(("ap", "child")):
         torch.testing.assert_close(found[name], 1 / (1 + (-logits[:, place]).exp()))
-
-
-def test_brightness_and_contrast_of_a_picture_do_not_count() -> None:
-    classifier = ViewClassifier.released()
-    images = torch.rand(2, 1, 64, 64, generator=torch.Generator().manual_seed(1))
-    for name, expected in classifier(images).items():
-        torch.testing.assert_close(
-            classifier(0.5 * images + 0.3)[name], expected, rtol=0, atol=0.02
-        )

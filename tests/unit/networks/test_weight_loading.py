@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from monai.networks.nets import ViT
 
-from monai_afire.networks import ViTEncoder, load_encoder_weights
+from monai_afire.networks import PEAC, SwinEncoder, ViTEncoder, load_encoder_weights
+from unit.tiny_networks import tiny_vit
 
 IMAGENET_MEAN = torch.tensor([0.485, 0.456, 0.406], dtype=torch.float64).reshape(1, 3, 1, 1)
 IMAGENET_STD = torch.tensor([0.229, 0.224, 0.225], dtype=torch.float64).reshape(1, 3, 1, 1)
@@ -21,15 +23,8 @@ State = dict[str, torch.Tensor]
 
 
 def build(**options: Any) -> ViTEncoder:
-    default = {
-        "img_size": 32,
-        "patch_size": 8,
-        "hidden_size": WIDTH,
-        "num_layers": DEPTH,
-        "num_heads": HEADS,
-    }
-    torch.manual_seed(99)
-    return ViTEncoder(**({**default, "mlp_dim": MLP} | options)).double().eval()
+    sizes = {"num_layers": DEPTH, "num_heads": HEADS, "mlp_dim": MLP}
+    return tiny_vit(**(sizes | options)).double().eval()
 
 
 def timm_state(
@@ -88,9 +83,11 @@ def timm_forward(state: State, images: torch.Tensor, eps: float = 1e-6) -> torch
         for rows in torch.arange(WIDTH).chunk(HEADS):
             scores = query[..., rows] @ key[..., rows].mT / len(rows) ** 0.5
             mixed.append(scores.softmax(-1) @ value[..., rows])
-        x = x + linear(torch.cat(mixed, -1), f"{block}.attn.proj")
+        x = x + linear(torch.cat(mixed, -1), f"{block}.attn.proj") * state.get(
+            f"{block}.ls1.gamma", 1.0
+        )
         hidden = F.gelu(linear(norm(x, f"{block}.norm2"), f"{block}.mlp.fc1"))
-        x = x + linear(hidden, f"{block}.mlp.fc2")
+        x = x + linear(hidden, f"{block}.mlp.fc2") * state.get(f"{block}.ls2.gamma", 1.0)
     return norm(x, "norm")
 
 
@@ -109,13 +106,21 @@ def test_timm_features_of_gray_images() -> None:
     torch.testing.assert_close(
         encoder(images), timm_forward(state, as_photographs(images)), rtol=0, atol=1e-10
     )
-    assert (report.layout, report.missing, report.unexpected, report.dropped) == (
-        "timm",
-        [],
-        [],
-        [],
+    assert (report.layout, report.missing, report.unexpected) == ("timm", [], [])
+
+
+@pytest.mark.parametrize("names", ["ls{}.gamma", "gamma_{}"])
+def test_layer_scale_is_folded_exactly(names: str) -> None:
+    state, given, images = timm_state(), timm_state(), gray_images()
+    for i, j in itertools.product(range(DEPTH), (1, 2)):
+        scale = torch.rand(WIDTH, dtype=torch.float64)
+        state[f"blocks.{i}.ls{j}.gamma"] = given[f"blocks.{i}.{names.format(j)}"] = scale
+    encoder = build()
+    report = load_encoder_weights(encoder, given, strict=True)
+    assert report.dropped == []
+    torch.testing.assert_close(
+        encoder(images), timm_forward(state, as_photographs(images)), rtol=0, atol=1e-10
     )
-    assert len(report.resized) == 1
 
 
 def test_absent_biases_are_zero_even_after_other_weights() -> None:
@@ -129,11 +134,22 @@ def test_absent_biases_are_zero_even_after_other_weights() -> None:
     )
 
 
-@pytest.mark.parametrize("registers", [0, 4])
-def test_class_and_register_tokens_are_dropped_with_their_positions(registers: int) -> None:
+@pytest.mark.parametrize("channels", [1, 3])
+def test_another_normalization(channels: int) -> None:
+    state, encoder = timm_state(), build(in_channels=channels, mean=0.3, std=0.4)
+    normalization = [0.1, 0.2, 0.3], [0.5, 0.6, 0.7]
+    load_encoder_weights(encoder, state, source_normalization=normalization)
+    images = torch.rand(2, channels, 32, 32, dtype=torch.float64)
+    mean, std = (
+        torch.tensor(each, dtype=torch.float64).reshape(1, 3, 1, 1) for each in normalization
+    )
+    expected = timm_forward(state, (images.expand(-1, 3, -1, -1) - mean) / std)
+    torch.testing.assert_close(encoder(images), expected, rtol=0, atol=1e-10)
+
+
+def test_the_class_token_is_dropped_with_its_position() -> None:
     state, encoder, images = timm_state(channels=1), build(), gray_images()
     tokens = {"cls_token": torch.rand(1, 1, WIDTH)}
-    tokens |= {"reg_token": torch.rand(1, registers, WIDTH)} if registers else {}
     positions = torch.cat([torch.rand(1, 1, WIDTH), state["pos_embed"]], 1)
     given = state | tokens | {"pos_embed": positions, "head.weight": torch.rand(2, WIDTH)}
     report = load_encoder_weights(encoder, given)
@@ -177,16 +193,18 @@ def test_grids_that_are_not_square() -> None:
     encoder = build(img_size=(16, 64))
     as_square = load_encoder_weights(encoder, state)
     assert as_square.resized == ["patch_embedding.position_embeddings of 4 x 4 patches -> 2 x 8"]
-    with pytest.raises(ValueError, match="position_embeddings"):
+    assert load_encoder_weights(encoder, state, source_grid=(2, 8)).resized == []
+    assert torch.equal(encoder.patch_embedding.position_embeddings, state["pos_embed"])
+    with pytest.raises(ValueError, match="source_grid"):
         load_encoder_weights(build(), timm_state(grid=(3, 5)))
 
 
-@pytest.mark.parametrize("size", [(128, 128), (160, 160), (120, 136), (112, 144), (96, 168)])
-@pytest.mark.parametrize("with_position", [0, 1])
+@pytest.mark.parametrize("size", [(128, 128), (120, 136)])
+@pytest.mark.parametrize("with_position", [0, 1, 5])
 def test_registers_with_and_without_positions_leave_the_square(
     with_position: int, size: tuple[int, int]
 ) -> None:
-    """timm's no_embed_class, and positions of the class token."""
+    """timm's no_embed_class, Meta's DINOv2 with registers, and positions for every token."""
     state = timm_state(grid=(16, 16), channels=1)
     square = state["pos_embed"]
     tokens = {"cls_token": torch.rand(1, 1, WIDTH), "reg_token": torch.rand(1, 4, WIDTH)}
@@ -198,6 +216,15 @@ def test_registers_with_and_without_positions_leave_the_square(
     expected = F.interpolate(picture, encoder.grid_size, mode="bicubic", antialias=True)
     found = encoder.patch_embedding.position_embeddings.data
     torch.testing.assert_close(found, expected.flatten(2).mT, rtol=0, atol=1e-9)
+
+
+def test_pooled_norm_stands_in_for_the_missing_norm() -> None:
+    state, encoder = timm_state(), build()
+    pooled = {f"fc_{name}" if name.startswith("norm.") else name: state[name] for name in state}
+    load_encoder_weights(encoder, pooled)
+    assert torch.equal(encoder.norm.weight, state["norm.weight"])
+    load_encoder_weights(encoder, state | {"fc_norm.weight": torch.ones(WIDTH)})
+    assert torch.equal(encoder.norm.weight, state["norm.weight"])
 
 
 @pytest.mark.parametrize("proj_type", ["conv", "perceptron"])
@@ -225,8 +252,61 @@ def test_monai_vit_with_and_without_class_token(proj_type: str) -> None:
 def test_own_checkpoint_of_an_oblong_grid_with_a_square_number_of_patches() -> None:
     old, new = build(img_size=(16, 64)), build(img_size=(16, 64), pos_embed_type="learnable")
     assert load_encoder_weights(new, old.state_dict()).resized == []
-    assert torch.equal(
-        new.patch_embedding.position_embeddings, old.patch_embedding.position_embeddings
-    )
-    assert new.patch_embedding.position_embeddings.requires_grad
-    assert not old.patch_embedding.position_embeddings.requires_grad
+    found = new.patch_embedding.position_embeddings
+    assert torch.equal(found, old.patch_embedding.position_embeddings)
+    assert found.requires_grad
+
+
+TABLE = "layers.1.blocks.0.attn.relative_position_bias_table"
+
+
+def random_swin(**options: Any) -> SwinEncoder:
+    """A Swin encoder of which every parameter is random."""
+    default: dict[str, Any] = {"img_size": 24, "patch_size": 2, "window_size": 3, "embed_dim": 8}
+    default |= {"depths": (2, 1, 2), "num_heads": (2, 4, 2)}
+    encoder = SwinEncoder(**(default | options)).eval()
+    for parameter in encoder.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    return encoder
+
+
+def test_another_window_and_patch() -> None:
+    state = random_swin(img_size=32, window_size=4).state_dict()
+    encoder = random_swin(patch_size=4, img_size=48)
+    report = load_encoder_weights(encoder, state)
+    assert report.resized == [
+        "patch_embed.proj.weight (8, 1, 2, 2) -> (8, 1, 4, 4)",
+        "layers.0.blocks: 2 tables of relative positions -> window 3 x 3",
+        "layers.1.blocks: 1 tables of relative positions -> window 3 x 3",
+        "layers.2.blocks: 2 tables of relative positions -> window 3 x 3",
+    ]
+    as_image = state[TABLE].T.reshape(1, 4, 7, 7)
+    expected = F.interpolate(as_image, (5, 5), mode="bicubic", antialias=True).flatten(2)[0].T
+    torch.testing.assert_close(encoder.state_dict()[TABLE], expected)
+
+
+def test_another_swin_is_refused() -> None:
+    state = random_swin().state_dict()
+    for encoder, content, words in (
+        (random_swin(), {**state, TABLE: state[TABLE][:-2]}, "window_size"),
+        (random_swin(num_heads=(1, 2, 4)), state, "relative_position_bias_table"),
+        (random_swin(), {n.replace("linear", "fc"): each for n, each in state.items()}, "linear"),
+        (random_swin(depths=(2, 1, 1)), state, r"layers\.2\.blocks\.1"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            load_encoder_weights(encoder, content)
+
+
+def test_own_weights_of_a_network_with_a_teacher() -> None:
+    options = {"in_channels": 3, "img_size": 16, "depths": (1, 1), "num_heads": (1, 2)}
+    source, network = random_swin(**options), PEAC(random_swin(**options), 4, 4)
+    checkpoint = {
+        f"network.{name}.{key}": tensor
+        for name, encoder in (("teacher_encoder", source), ("encoder", random_swin(**options)))
+        for key, tensor in reversed(encoder.state_dict().items())
+    }
+    report = load_encoder_weights(network, checkpoint, strict=True)
+    assert (report.prefix, report.resized) == ("network.teacher_encoder.", [])
+    for encoder in (network.encoder, network.teacher_encoder):
+        state = encoder.state_dict()
+        assert all(torch.equal(tensor, state[name]) for name, tensor in source.state_dict().items())
