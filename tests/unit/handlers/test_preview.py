@@ -23,10 +23,10 @@ from monai_afire.networks import AFiRe, ViTEncoder
 INPUTS = {"normal": "image", "with synthetic lesions": "lesion_image", "lesion mask": "lesion_mask"}
 
 
-def tiny_afire(**changes: Any) -> AFiRe:
+def tiny_afire() -> AFiRe:
     encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
     sizes = {"head_dim": 6, "decoder_dim": 24, "decoder_layers": 1, "decoder_heads": 2}
-    return AFiRe(encoder, num_clusters=4, **sizes, **changes)
+    return AFiRe(encoder, num_clusters=4, **sizes)
 
 
 def evaluate(preview: RestorationPreview, network: AFiRe, epoch: int = 1) -> None:
@@ -83,12 +83,6 @@ def test_lesions_are_restored_in_place_and_the_difference_is_colored(tmp_path: P
         assert (difference[:, 8:] == 1).all()
         np.testing.assert_array_equal(difference[..., 0] < 1, change < 0)  # blue: darker
         np.testing.assert_array_equal(difference[..., 2] < 1, change > 0)  # red: brighter
-
-
-def test_nothing_is_drawn_without_a_restoration(tmp_path: Path) -> None:
-    network = tiny_afire(restore=False)
-    evaluate(RestorationPreview(network.encoder, str(tmp_path / "preview.png"), INPUTS), network)
-    assert not list(tmp_path.iterdir())
 
 
 def test_patches_wear_the_color_of_their_place() -> None:

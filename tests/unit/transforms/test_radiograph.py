@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from monai.data import DataLoader, Dataset, set_track_meta
-from monai.transforms import Compose, EnsureChannelFirstd, Resize, Resized, SaveImage
+from monai.transforms import Compose, EnsureChannelFirstd, Resized
 from PIL import Image
 
 from monai_afire.transforms import (
@@ -173,30 +173,6 @@ def test_pictures_in_memory_are_those_of_files(tmp_path: Path) -> None:
             LoadRadiograph().from_memory(wrong)
 
 
-@pytest.mark.parametrize("name", ["a.png", "a.dcm", "a.nii.gz"])
-def test_saved_map_lies_on_the_input(tmp_path: Path, name: str) -> None:
-    path, saved = tmp_path / name, tmp_path / "a_map.nii.gz"
-    if name == "a.png":
-        Image.fromarray(GRAY8).save(path)
-    elif name == "a.dcm":
-        write_dicom(path, GRAY12, bits=12, ImagerPixelSpacing=[0.3, 0.2])
-    else:
-        nib.Nifti1Image(GRAY16.T[:, :, None], np.diag([-0.2, -0.3, 1, 1])).to_filename(path)
-    image = LoadRadiograph()(path)
-    small = Resize((HEIGHT // 2, WIDTH // 2))(image)
-    options: dict[str, Any] = {"output_dir": tmp_path, "separate_folder": False}
-    options |= {"output_postfix": "map", "print_log": False, "resample": True}
-    SaveImage(output_ext=".nii.gz", **options)(small.clone())
-    assert float((LoadRadiograph()(saved) - image).abs().mean()) < 0.03
-    np.testing.assert_allclose(metadata(saved)["affine"], metadata(path)["affine"], atol=1e-6)
-    if name == "a.nii.gz":  # the corner pixels lie where those of the input lie
-        source, target = (nib.Nifti1Image.from_filename(file).affine for file in (path, saved))
-        np.testing.assert_allclose(target @ [3, 7, 0, 1], source @ [7, 3, 0, 1], atol=1e-5)
-    writer = SaveImage(output_ext=".png", scale=255, **options)
-    writer.set_options(write_kwargs={"reverse_indexing": False})(small.clone())
-    assert float((LoadRadiograph()(tmp_path / "a_map.png") - image).abs().mean()) < 0.03
-
-
 # ---- items and batches
 
 
@@ -212,7 +188,8 @@ def test_dictionary_version(tmp_path: Path) -> None:
 
 
 def test_good_and_bad_files_of_all_formats_make_one_batch(tmp_path: Path) -> None:
-    (tmp_path / "bad.png").write_bytes(Path(good(tmp_path)).read_bytes()[:500])
+    content = Path(good(tmp_path)).read_bytes()
+    (tmp_path / "bad.png").write_bytes(content[: len(content) // 2])
     write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, PixelSpacing=[0.2, 0.1])
     nib.Nifti1Image(GRAY16.T, np.eye(4)).to_filename(tmp_path / "a.nii.gz")
     names = ["good.png", "bad.png", "a.dcm", "missing.png", "a.nii.gz"]
@@ -229,36 +206,3 @@ def test_good_and_bad_files_of_all_formats_make_one_batch(tmp_path: Path) -> Non
     assert batch["rejected"] == ["", refused(bad[0]), "", refused(bad[1]), ""]
     with pytest.raises(RadiographError):
         LoadRadiographd("image")(items[1])
-
-
-# ---- samples of one picture as other programs write it
-
-SAME_AS_GRAY8 = [
-    "gray16.png",
-    "gray16_low12.png",
-    "rgb8.png",
-    "rgba8.png",
-    "la8.png",
-    "palette8.png",
-    "Näme with späces (PA).PNG",
-    "float32.tif",
-    "image_hw1.nii.gz",
-    "image_2d_float.nii",
-    "mono2_12bit_nowindow.dcm",
-    "mono2_16bit_signed.dcm",
-    "IM-0001-0001",
-    "no_preamble.dcm",
-    "mono2_12bit_rle.dcm",
-]
-LOSSY = ["rgb8.jpg", "exif_orientation6.jpg", "mono2_8bit_jpeg.dcm", "mono1_8bit_jpeg.dcm"]
-WINDOWED = ["mono2_12bit_window.dcm", "mono1_12bit_window.dcm", "mono2_12bit_two_windows.dcm"]
-
-
-@pytest.mark.parametrize("name", [*SAME_AS_GRAY8, *LOSSY, *WINDOWED])
-def test_samples_of_one_picture(shared_data: Path, name: str) -> None:
-    samples = shared_data / "samples"
-    expected = samples / ("expected_window_8bit.png" if name in WINDOWED else "gray8.png")
-    difference = 255 * np.abs(load(samples / name) - load(expected))
-    # in gray levels; of the lossy ones, single pixels at edges differ more
-    assert difference.max() <= (13 if name in LOSSY else 2 if name in WINDOWED else 0.6)
-    assert difference.mean() < 1.5

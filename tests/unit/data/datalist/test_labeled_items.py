@@ -80,7 +80,7 @@ def test_folder_has_images_and_folds_but_no_labels(tmp_path: Path) -> None:
 
 def test_normal_item_needs_no_lesion_mask_but_organs(tmp_path: Path) -> None:
     items = [{"image": "a.png", "abnormal": 0}, {"image": "b.png", "abnormal": 0, "mask": None}]
-    path = write_list(tmp_path, test=items, training=[{"image": "a.png", "abnormal": -1}])
+    path = write_list(tmp_path, test=items, training=[{"image": "c.png", "abnormal": -1}])
     assert len(labeled_items("test", datalist=path, required=("mask", "lesion_truth"))) == 2
     for section, key in (("test", "organs"), ("training", "mask")):
         with pytest.raises(DatalistError, match=key):

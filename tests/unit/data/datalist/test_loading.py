@@ -65,18 +65,16 @@ def test_names_start_from_dataset_dir(write_list: WriteList, tmp_path: Path) -> 
     ]
 
 
-@pytest.mark.parametrize("key", ["mask", "organs"])
 def test_masks_by_organ_are_put_in_the_order_of_the_names(
-    write_list: WriteList, tmp_path: Path, key: str
+    write_list: WriteList, tmp_path: Path
 ) -> None:
     masks = {"heart": "b.png", "lung": "c.png"}
-    content = {"organ_names": ["lung", "heart"], "training": [{"image": "a.png", key: masks}]}
+    content = {"organ_names": ["lung", "heart"], "training": [{"image": "a.png", "mask": masks}]}
     [item] = load_radiograph_datalist(datalist=write_list(content))
     assert item["organs"] == [str(tmp_path / "c.png"), str(tmp_path / "b.png")]
-    for organ_names in (["lung"], ["lung", "heart", "liver"], None):
-        path = write_list({**content, "organ_names": organ_names})
+    for organ_names in (["lung"], None):
         with pytest.raises(DatalistError, match="organ_names"):
-            load_radiograph_datalist(datalist=path)
+            load_radiograph_datalist(datalist=write_list({**content, "organ_names": organ_names}))
 
 
 REFUSED: dict[str, Any] = {
@@ -121,10 +119,10 @@ def test_missing_files_are_counted_and_named(
     present = [f"p{i}.png" for i in range(count)]
     touch(tmp_path, *present)
     os.symlink("circle.png", tmp_path / "circle.png")
-    path = write_list({"training": [*present, *(f"no{i}.png" for i in range(8)), "circle.png"]})
-    with pytest.raises(DatalistError, match=rf"9 of {count + 9} files.*no0\.png"):
+    path = write_list({"training": [*present, "no0.png", "circle.png"]})
+    with pytest.raises(DatalistError, match=rf"2 of {count + 2}.*no0\.png"):
         load_radiograph_datalist(datalist=path)
-    assert len(load_radiograph_datalist(datalist=path, check_files=False)) == count + 9
+    assert len(load_radiograph_datalist(datalist=path, check_files=False)) == count + 2
 
 
 # ---- folders

@@ -63,7 +63,7 @@ def positives(items: list[Item]) -> set[Any]:
 
 
 @given(cohorts(), st.floats(0.001, 1), st.integers(0, 3))
-@settings(max_examples=80)
+@settings(max_examples=50)
 def test_fraction_takes_whole_patients_of_the_right_number(
     cohort: list[Item], fraction: float, seed: int
 ) -> None:
@@ -76,14 +76,14 @@ def test_fraction_takes_whole_patients_of_the_right_number(
 
 
 @given(cohorts(), st.lists(st.floats(0.001, 1), min_size=2, max_size=2), st.integers(0, 3))
-@settings(max_examples=80)
+@settings(max_examples=50)
 def test_fractions_are_nested(cohort: list[Item], fractions: list[float], seed: int) -> None:
     small, large = (label_subset(cohort, fraction, seed) for fraction in sorted(fractions))
     assert set(names(small)) <= set(names(large))
 
 
 @given(cohorts(), st.floats(0.001, 1), st.integers(0, 3))
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_no_class_is_lost_where_there_are_as_many_patients_as_classes(
     cohort: list[Item], fraction: float, seed: int
 ) -> None:
@@ -99,7 +99,7 @@ def test_no_class_is_lost_where_there_are_as_many_patients_as_classes(
 
 
 @given(cohorts(), st.data(), st.integers(0, 3))
-@settings(max_examples=80)
+@settings(max_examples=50)
 def test_shots_are_of_different_patients_and_nested(
     cohort: list[Item], data: st.DataObject, seed: int
 ) -> None:
@@ -117,7 +117,7 @@ def test_shots_are_of_different_patients_and_nested(
 
 
 @given(cohorts(min_patients=3), st.data(), st.integers(0, 3))
-@settings(max_examples=80)
+@settings(max_examples=50)
 def test_no_patient_is_in_two_sections_and_each_is_tested_once(
     cohort: list[Item], data: st.DataObject, seed: int
 ) -> None:
