@@ -262,6 +262,7 @@ def test_every_bundle_checks_its_call_and_knows_its_folder() -> None:
             assert content["bundle_root"] == f"bundles/{config.parents[1].name}", config
 
 
+@pytest.mark.slow
 def test_a_run_in_this_process(capsys: pytest.CaptureFixture[str]) -> None:
     write_images(Path("ward #3"), 8)
     Path("mine.py").write_text(

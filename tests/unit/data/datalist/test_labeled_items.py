@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from monai_afire.data import DatalistError, class_names, labeled_items
+from monai_afire.data import DatalistError, labeled_items
 
 SECTIONS = ("training", "validation", "test")
 
 
-def write_list(folder: Path, header: dict[str, Any] | None = None, **sections: list[Any]) -> str:
+def write_list(folder: Path, **sections: list[Any]) -> str:
     for entries in sections.values():
         for entry in entries:
             name = entry if isinstance(entry, str) else entry["image"]
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).touch()
     path = folder / "list.json"
-    path.write_text(json.dumps({**(header or {}), **sections}))
+    path.write_text(json.dumps(sections))
     return str(path)
 
 
@@ -114,26 +114,6 @@ def test_impossible_choices_are_refused(tmp_path: Path, choice: dict[str, Any]) 
     path = write_list(tmp_path, training=entries("t", 4), validation=entries("v", 4))
     with pytest.raises(DatalistError):
         labeled_items(**{"section": "training", "datalist": path, **choice})
-
-
-# ---- names
-
-
-@pytest.mark.parametrize(
-    ("header", "number", "expected"),
-    [
-        ({"finding_names": ["Mass", "Edema"], "labels": {"0": "x"}}, 2, ["Mass", "Edema"]),
-        ({"labels": {"1": "nodule", "0": "no nodule"}}, 2, ["no nodule", "nodule"]),
-        ({"labels": {"1": "nodule", "0": "no nodule"}}, 1, ["nodule"]),
-        ({"labels": {str(n): f"c{n}" for n in range(12)}}, None, [f"c{n}" for n in range(12)]),
-        ({"labels": {"0": "a", "1": "b"}, "finding_names": ["c", "d", "e"]}, 2, ["a", "b"]),
-        ({"labels": {"yes": "1"}}, 2, ["class 0", "class 1"]),
-    ],
-)
-def test_names_of_a_list(
-    tmp_path: Path, header: dict[str, Any], number: int | None, expected: list[str]
-) -> None:
-    assert class_names(write_list(tmp_path, header, test=["a.png"]), num_classes=number) == expected
 
 
 # ---- what is learned under another name

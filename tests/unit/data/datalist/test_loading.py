@@ -17,8 +17,6 @@ from PIL import Image
 
 from monai_afire.data import (
     DatalistError,
-    bundle_items,
-    labeled_items,
     load_radiograph_datalist,
     scan_radiographs,
 )
@@ -245,48 +243,3 @@ def test_a_new_image_in_another_folder_moves_no_other_image(tmp_path: Path) -> N
     )
     assert before
     assert after - {"new.png"} == before
-
-
-# ---- very many images
-
-FOLDERS, FILES = 11, 1000
-
-
-@pytest.fixture(scope="module")
-def large_list(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("large")
-    items: list[dict[str, Any]] = []
-    for place in range(FOLDERS * FILES):
-        name = f"images_{place // FILES:03d}/{place // 4:08d}_{place % 4:03d}.png"
-        (root / name).parent.mkdir(exist_ok=True)
-        (root / name).touch()
-        label = [int(place % 14 == finding) for finding in range(14)]
-        items.append({"image": name, "label": label, "patient_id": f"{place // 4:08d}"})
-    content = {"training": items[:-400], "validation": items[-400:]}
-    (root / "list.json").write_text(json.dumps(content))
-    return root / "list.json"
-
-
-WAYS: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
-    "folder": lambda path: bundle_items("training", str(path.parent)),
-    "list": lambda path: bundle_items("training", None, str(path)),
-    "labels": lambda path: labeled_items("training", None, str(path)),
-}
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_the_disk_is_not_asked_about_each_file(
-    way: str, large_list: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[str] = []
-    for name in ("stat", "lstat", "open", "scandir"):
-        original = getattr(os, name)
-
-        def counting(*arguments: Any, original: Any = original, **options: Any) -> Any:
-            asked.append(original.__name__)
-            return original(*arguments, **options)
-
-        monkeypatch.setattr(os, name, counting)
-    items = WAYS[way](large_list)
-    assert len(items) > 9_000
-    assert 0 < len(asked) < 6 * FOLDERS

@@ -70,26 +70,6 @@ def test_sections_and_seeds_are_disjoint() -> None:
 # items
 
 
-def test_items(tmp_path: Path) -> None:
-    dataset, cohort = (
-        ChestPhantomDataset(tmp_path, "validation", **SMALL),
-        Cohort("validation", 6, 48),
-    )
-    assert len(dataset) == 6
-    for index, item in enumerate(_items(dataset)):
-        phantom = cohort.draw(index)
-        np.testing.assert_allclose(item["image"], phantom.image, atol=0.5 / 255 + 1e-6)
-        of_phantom = {"lesion_truth": "lesion_mask", "organs": "organs", "landmarks": "landmarks"}
-        for key, name in {**of_phantom, "label": "label"}.items():
-            np.testing.assert_array_equal(item[key], getattr(phantom, name))
-        kinds = [LESION_KINDS.index(lesion.kind) for lesion in phantom.lesions]
-        np.testing.assert_array_equal(item["boxes"][: len(kinds)], phantom.boxes)
-        assert not item["boxes"][len(kinds) :].any()
-        assert item["box_kinds"].tolist() == [*kinds, *[-1] * (2 - len(kinds))]
-        assert item["abnormal"] == int(bool(kinds)) == int(item["lesion_truth"].any())
-        assert item["patient_id"] == f"validation_{index:05d}"
-
-
 # the cache on disk
 
 
