@@ -80,9 +80,10 @@ def test_folder_has_images_and_folds_but_no_labels(tmp_path: Path) -> None:
 
 def test_normal_item_needs_no_lesion_mask_but_organs(tmp_path: Path) -> None:
     items = [{"image": "a.png", "abnormal": 0}, {"image": "b.png", "abnormal": 0, "mask": None}]
-    path = write_list(tmp_path, test=items, training=[{"image": "c.png", "abnormal": -1}])
+    unknown = [{"image": "c.png", "abnormal": -1}]
+    path = write_list(tmp_path, test=items, validation=unknown)
     assert len(labeled_items("test", datalist=path, required=("mask", "lesion_truth"))) == 2
-    for section, key in (("test", "organs"), ("training", "mask")):
+    for section, key in (("test", "organs"), ("validation", "mask")):
         with pytest.raises(DatalistError, match=key):
             labeled_items(section, datalist=path, required=(key,))
 
