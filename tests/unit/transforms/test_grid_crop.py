@@ -159,6 +159,15 @@ def test_resize_keeps_the_aspect_and_cuts_the_center() -> None:
     assert torch.allclose(crop[1, 0], (torch.arange(76, dtype=torch.float64) + 38) * 2 + 0.5)
 
 
+def test_crops_start_at_their_cells_of_the_shifted_grid() -> None:
+    image = coordinate_image(76, 76)
+    transform = GridCropPair(**SMALL_PEAC).set_random_state(seed=1)
+    for _ in range(10):
+        crop_1, crop_2, offset_1, offset_2 = transform(image)
+        for crop, offset in ((crop_1, offset_1), (crop_2, offset_2)):
+            assert crop[:, 0, 0].tolist() == (4 * offset + transform.pixel_offset).tolist()
+
+
 @pytest.mark.parametrize(("settings", "size"), [(SMALL_PEAC, (152, 228)), (SMALL_ACE, (384, 256))])
 def test_metatensor_affine_points_to_the_place_of_the_crop(
     settings: dict[str, Any], size: tuple[int, int]
