@@ -47,17 +47,6 @@ def repository_root() -> Path:
     return REPOSITORY_ROOT
 
 
-@pytest.fixture
-def another_drive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every path is as on another drive of Windows, where no relative path leads."""
-
-    def another(*paths: object) -> str:
-        raise ValueError("path is on mount 'D:', start on mount 'C:'")
-
-    monkeypatch.setattr("os.path.relpath", another)
-    monkeypatch.setattr("os.path.commonpath", another)
-
-
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Folder with the real test data; a test that asks for it is skipped where the folder is missing."""

@@ -4,15 +4,13 @@
 
 from __future__ import annotations
 
-import configparser
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pytest
 from integration.bundle_runs import TINY
@@ -86,12 +84,7 @@ def test_wheel_has_what_the_repository_has(distributions: Path, repository_root:
     with wheel(distributions) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     kinds = ("*.py", "*.html")
-    code = [
-        path
-        for folder in FOLDERS[:1]
-        for kind in kinds
-        for path in (repository_root / folder).rglob(kind)
-    ]
+    code = [path for kind in kinds for path in (repository_root / "monai_afire").rglob(kind)]
     bundles = repository_root / "bundles"
     public = [path for pattern in PUBLIC for path in bundles.glob(f"*/{pattern}") if path.is_file()]
     expected = {path.relative_to(repository_root).as_posix() for path in code}
@@ -103,26 +96,15 @@ def test_wheel_has_what_the_repository_has(distributions: Path, repository_root:
 @pytest.mark.slow
 def test_sdist_and_metadata(distributions: Path) -> None:
     with tarfile.open(next(distributions.glob("*.tar.gz"))) as archive:
-        names = {
-            PurePosixPath(*PurePosixPath(name).parts[1:]).as_posix() for name in archive.getnames()
-        }
+        names = {name.partition("/")[2] for name in archive.getnames()}
     assert {*SOURCES, "bundles/afire/configs/train.json", "bundles/afire/LICENSE"} <= names
-    assert not [
-        name
-        for name in names
-        if name.startswith("tests") or name.removeprefix("bundles/afire/") in WRITTEN_BY_RUNS
-    ]
+    assert not any(name.startswith("tests/") for name in names)
+    assert names.isdisjoint(f"bundles/afire/{name}" for name in WRITTEN_BY_RUNS)
     with wheel(distributions) as archive:
-        (info,) = {
-            PurePosixPath(name).parts[0] for name in archive.namelist() if ".dist-info/" in name
-        }
-        metadata = archive.read(f"{info}/METADATA").decode()
-        entry_points = configparser.ConfigParser()
-        entry_points.read_string(archive.read(f"{info}/entry_points.txt").decode())
+        (info,) = {name.partition("/")[0] for name in archive.namelist() if ".dist-info/" in name}
+        entry_points = archive.read(f"{info}/entry_points.txt").decode()
         assert f"{info}/licenses/LICENSE" in archive.namelist()
-    for minor in range(10, 14):
-        assert f"\nClassifier: Programming Language :: Python :: 3.{minor}\n" in metadata
-    assert dict(entry_points["console_scripts"]) == {"monai-afire": "monai_afire_cli:main"}
+    assert "monai-afire = monai_afire_cli:main" in entry_points
 
 
 @pytest.mark.slow
@@ -132,9 +114,7 @@ def test_wheel_trains_in_an_empty_folder(distributions: Path, tmp_path: Path) ->
     with wheel(distributions) as archive:
         archive.extractall(site)
     installed = sorted(site.rglob("*"))
-    overrides = [
-        text for name, value in (TINY | {"epochs": 1}).items() for text in (f"--{name}", str(value))
-    ]
+    overrides = [f"--{name}={value}" for name, value in (TINY | {"epochs": 1}).items()]
     result = run_installed(site, folder, ["run", "afire", "train", *overrides])
     assert result.returncode == 0, result.stderr[-3000:]
     (run,) = (folder / "runs/afire").glob("20*")
@@ -142,23 +122,15 @@ def test_wheel_trains_in_an_empty_folder(distributions: Path, tmp_path: Path) ->
     assert (run / "restoration.png").is_file()
     assert [path.name for path in folder.iterdir()] == ["runs"]
     assert sorted(site.rglob("*")) == installed, "nothing is written into the installation"
-    result = run_installed(
-        site, folder, ["run", "afire", "train", "--dataset_dir", "no/such/folder"]
-    )
-    assert result.returncode not in (0, None), "the exit code is that of the run"
-    assert "no/such/folder" in result.stderr.strip().splitlines()[-1]
 
 
 def run_installed(site: Path, folder: Path, words: list[str]) -> subprocess.CompletedProcess:
     """The command as its script calls it, with the unpacked wheel before everything else that may be installed."""
-    environment: Mapping[str, str] = {
-        **os.environ,
-        "PYTHONPATH": str(site),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
+    environment = {**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"}
     script = "import sys, monai_afire_cli; sys.exit(monai_afire_cli.main())"
+    command = [sys.executable, "-c", script, *words]
     return subprocess.run(
-        [sys.executable, "-c", script, *words],
+        command,
         cwd=folder,
         env=environment,
         capture_output=True,

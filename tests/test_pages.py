@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shlex
@@ -38,7 +39,7 @@ def configs_and_options(command: str) -> tuple[list[Path], list[str]]:
         options.remove("config_file")
         return [ROOT / words[words.index("--config_file") + 1]], options
     _, _, bundle, *others = words
-    names = others[: next(i for i, word in enumerate([*others, "--"]) if word.startswith("--"))]
+    names = itertools.takewhile(lambda word: not word.startswith("--"), others)
     return [ROOT / "bundles" / bundle / "configs" / f"{name}.json" for name in names], options
 
 

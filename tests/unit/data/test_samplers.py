@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,14 +47,11 @@ def test_order_depends_on_seed_and_epoch() -> None:
     assert shares(30, None, 2, seed=5) != first
 
 
-def test_a_small_data_set_fills_so_many_batches_of_each_process() -> None:
+@pytest.mark.parametrize(("size", "length"), [(5, 12), (100, 50)])
+def test_a_small_data_set_fills_so_many_batches_of_each_process(size: int, length: int) -> None:
+    least = {"min_batches": 3, "batch_size": 4}
     samplers = [
-        DistributedRandomSampler(range(5), num_replicas=2, rank=r, min_batches=3, batch_size=4)
-        for r in (0, 1)
+        DistributedRandomSampler(range(size), num_replicas=2, rank=rank, **least) for rank in (0, 1)
     ]
-    assert [len(list(sampler)) for sampler in samplers] == [12, 12]
-    assert {index for sampler in samplers for index in sampler} == set(range(5))
-    large = DistributedRandomSampler(
-        range(100), num_replicas=2, rank=0, min_batches=3, batch_size=4
-    )
-    assert len(large) == 50
+    assert [len(list(sampler)) for sampler in samplers] == [length, length]
+    assert {index for sampler in samplers for index in sampler} == set(range(size))

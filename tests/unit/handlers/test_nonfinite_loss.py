@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""A loss that is no number stops the run with the names of the images; ``test_training.py`` has the steps."""
+"""A loss that is no number stops the run before the step, with the names of the images."""
 
 from __future__ import annotations
 
@@ -14,38 +14,37 @@ from torch import nn
 
 from monai_afire.handlers import NonFiniteLoss
 
-
-class Loss(nn.Module):
-    """Infinite, with terms, as the methods' losses have them."""
-
-    def forward(self, pred: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
-        self.terms = {"square": ((pred - label) ** 2).mean()}
-        return self.terms["square"] + float("inf")
+FINE, NAN, INFINITE = (torch.full((2, 1), value) for value in (0.0, float("nan"), float("inf")))
+FILES = ["a.png", "b.png"]
 
 
-IMAGE, LABEL = torch.zeros(2, 1), torch.zeros(2, 1)
-READ = MetaTensor(IMAGE, meta={"filename_or_obj": ["a.png", "b.png"]})
-
-
+@pytest.mark.parametrize("accumulation_steps", [1, 2])
 @pytest.mark.parametrize(
-    ("batch", "words"),
+    ("batch", "named"),
     [
-        ({"image": READ}, r"Images of the batch: a\.png, b\.png\."),
-        ({"image": READ, "file": ["c.png", "d.png"]}, r"Images of the batch: c\.png, d\.png\."),
-        ({"image": IMAGE}, r"iteration 1 \(epoch 1\), square \d"),
+        ({"image": MetaTensor(NAN, meta={"filename_or_obj": FILES})}, r"a\.png, b\.png"),
+        ({"image": INFINITE, "file": FILES}, r"a\.png, b\.png"),
+        ({"image": NAN}, "iteration 3"),
     ],
 )
-def test_the_message_names_images_and_terms(batch: dict[str, Any], words: str) -> None:
+def test_a_loss_that_is_not_finite_names_its_batch_before_the_step(
+    batch: dict[str, Any], named: str, accumulation_steps: int
+) -> None:
     network = nn.Linear(1, 1)
+    nn.init.zeros_(network.bias)
+    fine = {"image": FINE}
+    batches = [{**each, "label": FINE} for each in (fine, fine, batch, fine)]
     trainer = SupervisedTrainer(
         device="cpu",
         max_epochs=1,
-        train_data_loader=[{**batch, "label": LABEL}],
+        train_data_loader=batches,
         network=network,
-        optimizer=torch.optim.SGD(network.parameters(), lr=0.1),
-        loss_function=Loss(),
+        optimizer=torch.optim.SGD(network.parameters(), lr=1.0),
+        loss_function=lambda pred, label: -pred.mean(),
+        accumulation_steps=accumulation_steps,
         train_handlers=[NonFiniteLoss()],
         decollate=False,
     )
-    with pytest.raises(FloatingPointError, match=words):
+    with pytest.raises(FloatingPointError, match=named):
         trainer.run()
+    assert network.bias.item() == 2 // accumulation_steps

@@ -10,7 +10,7 @@ import itertools
 import logging
 import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from monai_afire.data import saved_class_names
 from monai_afire.data.datalist.drawn_images import drawn_mark
-from monai_afire.handlers import AttributeSchedule, OptimizerSchedule, Training
+from monai_afire.handlers import OptimizerSchedule, Training
 from monai_afire.inferers import AutocastInferer
-from monai_afire.networks.weights.checkpoint_files import write_pickle
 from monai_afire.networks.weights.description import from_state
 from unit.handlers.miniature_training import assert_same, final_state, make_trainer
 
@@ -41,17 +40,13 @@ BATCH = {"image": torch.zeros(1, 1), "label": torch.zeros(1, 1)}
 
 def evaluator(scores: Sequence[float], smaller_is_better: bool = False) -> SupervisedEvaluator:
     """An evaluator whose key metric takes one value after the other."""
-    engine: Any = SupervisedEvaluator(
-        torch.device("cpu"),
-        [BATCH],
-        nn.Identity(),
-        decollate=False,
-        metric_cmp_fn=(lambda new, best: new < best) if smaller_is_better else (lambda n, b: n > b),
-    )
+    is_better = (lambda new, best: new < best) if smaller_is_better else (lambda n, b: n > b)
+    options: dict[str, Any] = {"decollate": False, "metric_cmp_fn": is_better}
+    engine: Any = SupervisedEvaluator(torch.device("cpu"), [BATCH], nn.Identity(), **options)
     engine.state.key_metric_name = "score"
-    left = list(scores)
+    left = iter(scores)
     engine.add_event_handler(
-        Events.EPOCH_COMPLETED, lambda: engine.state.metrics.update(score=left.pop(0))
+        Events.EPOCH_COMPLETED, lambda: engine.state.metrics.update(score=next(left))
     )
     return engine
 
@@ -107,31 +102,25 @@ class CrashError(Exception):
     """Stands for whatever ends a run."""
 
 
-def at_iteration(trainer: SupervisedTrainer, iteration: int, act: Callable[[], object]) -> None:
-    trainer.add_event_handler(Events.ITERATION_COMPLETED(once=iteration), act)
-
-
 def crash() -> None:
     raise CrashError
 
 
-# epochs have three iterations
 @pytest.mark.parametrize(("iteration", "num_workers"), [(9, 0), (8, 2)])
 def test_a_resumed_run_ends_as_an_uninterrupted_one(
     tmp_path: Path, iteration: int, num_workers: int
 ) -> None:
+    """Epochs have three iterations."""
     whole = make_trainer(tmp_path / "whole", num_workers=num_workers)
     start = {name: value.clone() for name, value in whole.network.state_dict().items()}
     whole.run()
     part = make_trainer(tmp_path / "parts", num_workers=num_workers)
-    at_iteration(part, iteration, crash)
+    part.add_event_handler(Events.ITERATION_COMPLETED(once=iteration), crash)
     with pytest.raises(CrashError):
         part.run()
     resumed = make_trainer(tmp_path / "parts", seed=99, num_workers=num_workers, resume=True)
     epochs: list[int] = []
-    resumed.add_event_handler(
-        Events.EPOCH_STARTED, lambda engine: epochs.append(engine.state.epoch)
-    )
+    resumed.add_event_handler(Events.EPOCH_STARTED, lambda: epochs.append(resumed.state.epoch))
     resumed.run()
     assert epochs == list(range((iteration - 1) // 3 + 1, 5))
     assert_same(final_state(resumed), final_state(whole))
@@ -141,24 +130,26 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(
     assert_same(saved, dict(whole.network.state_dict()))
 
 
-def test_a_run_that_ends_between_its_two_files_repeats_the_epoch(
+def test_a_run_that_ends_while_it_writes_its_checkpoint_repeats_the_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    part = make_trainer(tmp_path / "parts")
+    whole, part = make_trainer(tmp_path / "whole"), make_trainer(tmp_path / "parts")
+    whole.run()
+    save = torch.save
 
-    def write(content: Any, path: Path, remedy: str) -> None:
-        if path.name == "checkpoint.pt" and part.state.epoch == 2:
+    def save_half(content: Any, path: Path) -> None:
+        save(content, path)
+        if path.name.startswith(".checkpoint.pt") and part.state.epoch == 2:
+            path.write_bytes(path.read_bytes()[:1000])
             raise CrashError
-        write_pickle(content, path, remedy)
 
-    monkeypatch.setattr("monai_afire.handlers.training.write_pickle", write)
+    monkeypatch.setattr(torch, "save", save_half)
     with pytest.raises(CrashError):
         part.run()
     monkeypatch.undo()
     saved = torch.load(tmp_path / "parts/models/checkpoint.pt", weights_only=True)
     assert saved["training"]["epoch"] == 1
-    whole, resumed = make_trainer(tmp_path / "whole"), make_trainer(tmp_path / "parts", resume=True)
-    whole.run()
+    resumed = make_trainer(tmp_path / "parts", resume=True)
     resumed.run()
     assert_same(final_state(resumed), final_state(whole))
     assert sorted(content(tmp_path / "parts/models")) == ["checkpoint.pt", "model.pt"]
@@ -174,15 +165,14 @@ def test_more_epochs_may_be_asked_for_and_a_complete_run_is_left_alone(tmp_path:
 
 
 def test_epochs_are_the_unit_when_the_batch_size_changes(tmp_path: Path) -> None:
-    length = 5
     run(tmp_path, epochs=2, loader=[BATCH] * 3)
-    trainer, _ = counting(tmp_path, epochs=4, loader=[BATCH] * length, resume=True)
+    trainer, _ = counting(tmp_path, epochs=4, loader=[BATCH] * 5, resume=True)
     steps: list[int] = []
     trainer.add_event_handler(
-        Events.ITERATION_STARTED, lambda engine: steps.append(engine.state.iteration)
+        Events.ITERATION_STARTED, lambda: steps.append(trainer.state.iteration)
     )
     trainer.run()
-    assert steps == list(range(2 * length + 1, 4 * length + 1))
+    assert steps == list(range(11, 21))
 
 
 def test_other_runs_and_missing_ones_are_refused(tmp_path: Path) -> None:
@@ -271,18 +261,15 @@ def test_weights_that_another_rank_has_spoilt_are_not_saved(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("epochs", "interval", "expected"),
-    [(6, 3, [1, 3, 6]), (7, 3, [1, 3, 6, 7]), (3, 1, [1, 2, 3]), (1, 4, [1])],
+    ("epochs", "interval", "expected"), [(7, 3, [1, 3, 6, 7]), (3, 1, [1, 2, 3]), (1, 4, [1])]
 )
 def test_the_first_and_the_last_epoch_are_validated(
     tmp_path: Path, epochs: int, interval: int, expected: list[int]
 ) -> None:
     trainer, training = counting(tmp_path, [0.5] * 9, epochs, val_interval=interval)
     validated: list[int] = []
-    assert training.validator is not None
-    training.validator.add_event_handler(
-        Events.COMPLETED, lambda engine: validated.append(engine.state.epoch)
-    )
+    validator: Any = training.validator
+    validator.add_event_handler(Events.STARTED, lambda: validated.append(trainer.state.epoch))
     trainer.run()
     assert validated == expected
 
@@ -323,13 +310,6 @@ def test_early_stopping_counts_over_a_resumption(tmp_path: Path) -> None:
     assert run(parts, [0.5] * 9, 9, patience=3, resume=True).state.epoch == 6
 
 
-def test_an_evaluation_without_training_writes_nothing(tmp_path: Path) -> None:
-    _, training = counting(tmp_path, [0.5], keep_best=True)
-    assert training.validator is not None
-    training.validator.run()
-    assert list(tmp_path.iterdir()) == []
-
-
 # ---- steps
 
 
@@ -338,24 +318,15 @@ def test_each_step_has_the_gradient_of_all_its_images_as_one_batch(
     tmp_path: Path, num_batches: int, accumulation_steps: int
 ) -> None:
     """Also the last step of each epoch, for which fewer batches may be left."""
-    network = nn.Linear(3, 1)
-    batches = [{"image": torch.rand(4, 3), "label": torch.rand(4, 1)} for _ in range(num_batches)]
-    optimizer = torch.optim.SGD(network.parameters(), lr=0.0)  # all gradients are at one point
+    batches = [{"image": torch.rand(4, 1), "label": torch.rand(4, 1)} for _ in range(num_batches)]
+    options = {"accumulation_steps": accumulation_steps}
+    trainer, training = counting(tmp_path, None, 2, batches, nn.MSELoss(), trainer_options=options)
+    network: Any = training.network
+    trainer.optimizer.param_groups[0]["lr"] = 0.0  # all gradients are at one point
     found, losses = [], []
-    optimizer.register_step_pre_hook(lambda *_: found.append(network.weight.grad.clone()))
-    trainer = SupervisedTrainer(
-        device="cpu",
-        max_epochs=2,
-        network=network,
-        loss_function=nn.MSELoss(),
-        optimizer=optimizer,
-        train_data_loader=batches,
-        accumulation_steps=accumulation_steps,
-        decollate=False,
-        train_handlers=[Training(network, None, str(tmp_path))],
-    )
+    trainer.optimizer.register_step_pre_hook(lambda *_: found.append(network.weight.grad.clone()))
     trainer.add_event_handler(
-        Events.ITERATION_COMPLETED, lambda engine: losses.append(engine.state.output["loss"].item())
+        Events.ITERATION_COMPLETED, lambda: losses.append(trainer.state.output["loss"].item())
     )
     trainer.run()
     expected = []
@@ -372,26 +343,6 @@ def test_each_step_has_the_gradient_of_all_its_images_as_one_batch(
 def test_accumulation_beyond_an_epoch_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"accumulation_steps is 4.*at most 3"):
         run(tmp_path, loader=[BATCH] * 3, trainer_options={"accumulation_steps": 4})
-
-
-@pytest.mark.parametrize("accumulation_steps", [1, 2])
-@pytest.mark.parametrize("fault", [NAN, float("inf")])
-def test_a_loss_that_is_not_finite_names_its_batch_before_the_step(
-    tmp_path: Path, accumulation_steps: int, fault: float
-) -> None:
-    values = [0.0, 0.0, fault, 0.0]
-    batches = [
-        {**BATCH, "image": torch.full((1, 1), value), "file": [f"{number}.png"]}
-        for number, value in enumerate(values)
-    ]
-    trainer, _ = counting(
-        tmp_path, loader=batches, trainer_options={"accumulation_steps": accumulation_steps}
-    )
-    with pytest.raises(FloatingPointError, match=r"iteration 3 \(epoch 1\).*: 2\.png\."):
-        trainer.run()
-    assert trainer.network.bias.item() == 2 // accumulation_steps
-    assert all(bool(value.isfinite().all()) for value in trainer.network.state_dict().values())
-    assert not list(tmp_path.rglob("*.pt"))
 
 
 class Scaler(torch.amp.GradScaler):
@@ -412,21 +363,15 @@ def test_float16_is_scaled_and_its_scale_goes_on(
         "loader": [{**BATCH, "image": torch.ones(1, 1)}],
         "trainer_options": {"inferer": AutocastInferer(dtype=torch.float16)},
     }
-
-    def scale_after(epochs: int, **options: Any) -> float:
-        trainer = run(tmp_path, epochs=epochs, **half, **options)
-        assert trainer.network.bias.item() == pytest.approx(epochs * 1e-8, rel=0.01)
-        return trainer.scaler.get_scale()  # type: ignore[union-attr]
-
-    assert scale_after(2) == 2 * 65536
-    assert scale_after(4, resume=True) == 4 * 65536
-    plain = run(tmp_path, epochs=5, resume=True)  # on a GPU that needs none
-    assert plain.scaler is None
-    trainer = run(tmp_path, epochs=6, resume=True, **half)  # and back
-    trainer.state.max_epochs = 8
+    trainer = run(tmp_path, epochs=2, **half)
+    assert trainer.network.bias.item() == pytest.approx(2e-8, rel=0.01)
+    assert trainer.scaler.get_scale() == 2 * 65536  # type: ignore[union-attr]
+    trainer = run(tmp_path, epochs=4, resume=True, **half)
+    trainer.state.max_epochs = 6  # a second run() has the scaler of the first
     trainer.run()
-    assert trainer.scaler is not None
-    assert trainer.scaler.get_scale() == 2 * 65536, "a second run() has the scaler of the first"
+    assert trainer.network.bias.item() == pytest.approx(6e-8, rel=0.01)
+    assert trainer.scaler.get_scale() == 8 * 65536  # type: ignore[union-attr]
+    assert run(tmp_path, epochs=7, resume=True).scaler is None  # on a GPU that needs none
 
 
 # ---- what a run leaves and says
@@ -434,19 +379,11 @@ def test_float16_is_scaled_and_its_scale_goes_on(
 
 def test_curves_have_the_loss_what_is_scheduled_and_the_validation(tmp_path: Path) -> None:
     trainer, training = counting(tmp_path, [0.5, 0.6], 2, loader=[BATCH] * 7, record_interval=5)
-    owner = training.network
-    owner.strength = 0.5  # type: ignore[assignment]
-    handlers = [
-        OptimizerSchedule(trainer.optimizer, "lr", end=0.0),
-        AttributeSchedule(owner, "strength", end=0.1),
-    ]
-    training.handlers = handlers
-    for each in handlers:
-        each.attach(trainer)
+    training.handlers = [OptimizerSchedule(trainer.optimizer, "lr", end=0.0)]
+    training.handlers[0].attach(trainer)
     trainer.run()
-    events = EventAccumulator(str(tmp_path))
-    events.Reload()
-    names = {"train/loss", "train/learning_rate", "train/strength", "validation/score"}
+    events = EventAccumulator(str(tmp_path)).Reload()
+    names = {"train/loss", "train/learning_rate", "validation/score"}
     assert set(events.Tags()["scalars"]) == names
     assert [event.step for event in events.Scalars("train/loss")] == [5, 7, 10, 14]
     assert [event.step for event in events.Scalars("validation/score")] == [1, 2]
@@ -456,19 +393,14 @@ def test_curves_have_the_loss_what_is_scheduled_and_the_validation(tmp_path: Pat
     ("scores", "options", "expected"),
     [
         ([0.4, 0.45, 0.5], {"no_skill": 0.5}, "nothing"),
-        ([0.8, 0.7, 0.75], {"no_skill": 0.5}, "little"),
         ([0.7, 0.8, 0.6], {}, "little"),  # the model is the last
         ([0.7, 0.8, 0.6], {"keep_best": True}, ""),
         ([0.9, 0.8, 0.7], {"no_skill": 1.0, "smaller_is_better": True}, ""),
         ([3.0, 2.0, 1.0], {"no_skill": 1.0, "smaller_is_better": True}, "nothing"),
-        ([0.1, 0.2, 0.3], {"no_skill": 0.2}, ""),
     ],
 )
 def test_whether_it_learned_is_said(
-    tmp_path: Path,
-    scores: list[float],
-    options: dict[str, Any],
-    expected: str,
+    tmp_path: Path, scores: list[float], options: dict[str, Any], expected: str
 ) -> None:
     run(tmp_path, scores[:2], 2, **options)
     trainer, training = counting(tmp_path, scores[2:], 3, resume=True, **options)
@@ -476,25 +408,16 @@ def test_whether_it_learned_is_said(
     assert training.what_was_not_learned().partition(" was")[0] == expected
 
 
-@pytest.mark.parametrize(
-    ("length", "steps", "epochs", "enough"),
-    [(10, 4, 199, 200), (10, 4, 200, 0)],
-)
+@pytest.mark.parametrize(("epochs", "said"), [(199, True), (200, False)])
 def test_a_run_of_few_steps_says_how_many_epochs_would_do(
-    tmp_path: Path,
-    length: int,
-    steps: int,
-    epochs: int,
-    enough: int,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, epochs: int, said: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    options = {"accumulation_steps": steps}
-    trainer, _ = counting(tmp_path, epochs=epochs, loader=[BATCH] * length, trainer_options=options)
+    options = {"accumulation_steps": 4}
+    trainer, _ = counting(tmp_path, epochs=epochs, loader=[BATCH] * 10, trainer_options=options)
     trainer.add_event_handler(Events.ITERATION_STARTED, crash)
     with caplog.at_level(logging.WARNING), pytest.raises(CrashError):
         trainer.run()
-    assert ("too few" in caplog.text) == bool(enough)
-    assert not enough or f"--epochs {enough}" in caplog.text
+    assert ("--epochs 200" in caplog.text) == said
 
 
 @pytest.mark.parametrize("kind", ["phantoms", "radiographs", None])

@@ -27,24 +27,20 @@ def box_of(mask: torch.Tensor) -> list[int]:
 
 def test_curve_is_the_bezier_curve_and_monotone() -> None:
     generator = np.random.RandomState(0)
-    for number in range(300):
-        first, second = (
-            generator.random_sample((2, 2))
-            if number > 3
-            else [[number % 2, 0.0], [number // 2, 1.0]]
-        )
-        curve = bezier_curve([tuple(first), tuple(second)])
+    extremes = [[[i, 0.0], [k, 1.0]] for i in (0, 1) for k in (0, 1)]
+    for number, points in enumerate([*extremes, *generator.random_sample((300, 2, 2))]):
+        first, second = (tuple(point) for point in points)
+        curve = bezier_curve([first, second])
         assert (curve[0], curve[-1]) == (0, 1)
         assert (np.diff(curve) >= 0).all()
-        for t in (0.1, 0.35, 0.8):  # de Casteljau: midpoints of midpoints
+        # some of the extreme ones have vertical pieces, where y is not a function of x
+        for t in (0.1, 0.35, 0.8) if number > 3 else ():  # de Casteljau: midpoints of midpoints
             corners = [np.zeros(2), np.asarray(first), np.asarray(second), np.ones(2)]
             while len(corners) > 1:
                 corners = [(1 - t) * a + t * b for a, b in itertools.pairwise(corners)]
             x, y = corners[0]
-            if number > 3:
-                # some of the extreme ones have vertical pieces, where y is not a function of x
-                below, above = curve[int(x * 1023)], curve[math.ceil(x * 1023)]
-                assert below - 1e-3 <= y <= above + 1e-3
+            below, above = curve[int(x * 1023)], curve[math.ceil(x * 1023)]
+            assert below - 1e-3 <= y <= above + 1e-3
 
 
 @pytest.mark.parametrize("outside", [False, True])
@@ -122,7 +118,7 @@ def naive_distortion(image: np.ndarray, transform: DistortAppearance) -> np.ndar
 
 @pytest.mark.parametrize(
     ("shape", "dtype"),
-    [((1, 30, 24), torch.float64), ((3, 20, 20), torch.float16), ((1, 1, 40), torch.float32)],
+    [((1, 30, 24), torch.float64), ((3, 20, 20), torch.float16)],
 )
 def test_all_together(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     image = random_image(*shape).to(dtype)
@@ -142,25 +138,21 @@ def test_all_together(shape: tuple[int, ...], dtype: torch.dtype) -> None:
 
 def test_student_gets_one_of_two_distortions() -> None:
     """As PEAC wants it: patches shuffled or appearance distorted, half and half, and the original kept."""
-    transform = Compose(
-        [
-            CopyItemsd("image", names="distorted"),
-            ShufflePatchesd("distorted", patch_size=8, prob=0.5),
-            DistortAppearanced("distorted", skip_key="shuffled"),
-        ]
-    ).set_random_state(seed=0)
+    steps = [
+        CopyItemsd("image", names="distorted"),
+        ShufflePatchesd("distorted", patch_size=8, prob=0.5),
+        DistortAppearanced("distorted", skip_key="shuffled"),
+    ]
+    transform = Compose(steps).set_random_state(seed=0)
     image = random_image(1, 32, 32)
     shuffled = 0
     for _ in range(400):
         output: Any = transform({"image": image})
         assert torch.equal(output["image"], image)
-        same_pixels = torch.equal(
-            output["distorted"].flatten().sort().values, image.flatten().sort().values
-        )
-        in_order = output["distorted_order"].tolist() == list(range(16))
-        assert output["shuffled"] is not in_order
-        assert same_pixels or not output["shuffled"]
         assert not torch.equal(output["distorted"], image)
+        pixels = [output[key].flatten().sort().values for key in ("image", "distorted")]
+        assert torch.equal(*pixels) or not output["shuffled"]
+        assert output["shuffled"] == (output["distorted_order"].tolist() != list(range(16)))
         shuffled += output["shuffled"]
     assert 160 < shuffled < 240
 

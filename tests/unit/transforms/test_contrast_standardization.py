@@ -16,9 +16,6 @@ from hypothesis import strategies as st
 from monai_afire.transforms import StandardizeContrast, StandardizeContrastd
 from unit.transforms.images_and_lesions import random_image
 
-SHAPES = [(1, 24, 36), (2, 16, 16), (1, 5, 3), (1, 2, 2)]
-WINDOWS = [0.03, 0.125, 0.25]
-
 
 def naive_weights(size: int, window: float) -> np.ndarray:
     """Share of each pixel in the mean around each other, with the row mirrored at its ends."""
@@ -56,38 +53,31 @@ def naive_standardized(
     return np.clip(0.5 + contrast * deviation / spread, 0, 1)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize(
+    ("shape", "window"),
+    [
+        ((1, 24, 36), 0.03),
+        ((1, 24, 36), 0.25),
+        ((2, 16, 16), 0.125),
+        ((1, 5, 3), 0.25),
+        ((1, 2, 2), 0.03),
+    ],
+)
 def test_equals_a_loop(shape: tuple[int, ...], window: float) -> None:
     image = random_image(*shape)
     found = StandardizeContrast(window, contrast=0.3, floor=0.05)(image)
-    assert tuple(found.shape) == shape
-    for channel, expected in zip(found, image.double().numpy(), strict=True):
-        np.testing.assert_allclose(
-            channel, naive_standardized(expected, window, 0.3, 0.05), atol=1e-5
-        )
+    expected = [naive_standardized(plane, window, 0.3, 0.05) for plane in image.double().numpy()]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @settings(max_examples=40)
 @given(
-    st.integers(0, 1000),
-    st.sampled_from(SHAPES[:2]),
-    st.sampled_from(WINDOWS),
-    st.floats(0.2, 4.0),
-    st.floats(-2.0, 2.0),
+    st.integers(0, 1000), st.sampled_from([0.03, 0.25]), st.floats(0.2, 4.0), st.floats(-2.0, 2.0)
 )
-def test_exposure_changes_nothing(
-    seed: int, shape: tuple[int, ...], window: float, a: float, b: float
-) -> None:
-    image = random_image(*shape, seed=seed).double()
+def test_exposure_changes_nothing(seed: int, window: float, a: float, b: float) -> None:
+    image = random_image(1, 24, 36, seed=seed).double()
     standardize = StandardizeContrast(window, floor=1e-9)
     torch.testing.assert_close(standardize(a * image + b), standardize(image), rtol=0, atol=1e-6)
-
-
-def test_contrast_is_the_standard_deviation() -> None:
-    found = torch.as_tensor(StandardizeContrast(contrast=0.1)(random_image(1, 96, 96)))
-    assert float(found.std()) == pytest.approx(0.1, rel=0.05)
-    assert float(found.mean()) == pytest.approx(0.5, abs=0.01)
 
 
 def test_floor_keeps_noise_of_flat_areas_small() -> None:
@@ -98,8 +88,7 @@ def test_floor_keeps_noise_of_flat_areas_small() -> None:
 
 def test_switched_off_it_leaves_the_image_as_it_is() -> None:
     item = {"image": random_image(1, 16, 16).half(), "file": "a.png"}
-    assert StandardizeContrastd("image")(item)["image"].dtype == torch.float16
-    same = StandardizeContrastd("image", enabled=False)(item)
-    assert same == item
-    assert same is not item
-    assert not torch.equal(StandardizeContrastd("image")(item)["image"], item["image"])
+    found = StandardizeContrastd("image")(item)["image"]
+    assert found.dtype == torch.float16
+    assert not torch.equal(found, item["image"])
+    assert StandardizeContrastd("image", enabled=False)(item) == item

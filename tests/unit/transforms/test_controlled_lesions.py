@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from monai.data import CacheDataset, DataLoader, Dataset, MetaTensor
-from monai.transforms import Compose, RandGaussianNoised
-from monai.utils import set_determinism
+from monai.data import MetaTensor
 from scipy import ndimage
 
 from monai_afire.transforms.controlled_lesions import (
@@ -81,8 +80,7 @@ def test_white_pixels_are_no_lesion() -> None:
 
 @pytest.mark.parametrize("kind", CONTROLLED_LESION_KINDS)
 @pytest.mark.parametrize(
-    ("shape", "dtype"),
-    [((1, 96, 96), torch.bfloat16), ((3, 40, 56), torch.float64), ((1, 9, 5), torch.float32)],
+    ("shape", "dtype"), [((1, 96, 96), torch.bfloat16), ((3, 40, 56), torch.float64)]
 )
 def test_lesion_images(kind: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     image = (chest() if shape[1] == 96 else random_image(*shape)).to(dtype)
@@ -90,14 +88,13 @@ def test_lesion_images(kind: str, dtype: torch.dtype, shape: tuple[int, ...]) ->
     for seed in range(4):
         lesion_image, mask = controlled_lesion(image, kind, 0.4, 0.3, seed)
         assert torch.equal(image, before)
-        assert (lesion_image.shape, lesion_image.dtype) == (image.shape, dtype)
+        assert (lesion_image.shape, lesion_image.dtype) == (shape, dtype)
         assert (mask.shape, mask.dtype) == ((1, *shape[1:]), torch.bool)
         assert mask.any()
         assert 0 <= float(lesion_image.min()) <= float(lesion_image.max()) <= 1
         change = (lesion_image - image).float().abs().amax(0)
-        if kind == "CutPaste":
-            assert not change[~mask[0]].any()
-        assert float(change[~mask[0]].max() if not mask.all() else 0.0) <= float(change.max()) / 2
+        outside = float(change[~mask[0]].max())
+        assert outside == 0 if kind == "CutPaste" else outside <= float(change.max()) / 2
 
 
 @pytest.mark.parametrize("kind", CONTROLLED_LESION_KINDS)
@@ -150,59 +147,25 @@ def test_without_a_lesion_there_is_an_empty_mask(item: dict[Any, Any]) -> None:
     assert output["lesion"] == {"kind": "", "contrast": 0.0, "size": 0.0, "seed": 0}
 
 
-def _batches(num_workers: int, seed: int, cache: bool = False) -> list[dict[str, Any]]:
-    """Loaded after a random transform, which must not matter to the lesions."""
-    set_determinism(seed=seed)
-    try:
-        normal = [
-            {"image": chest(48) * (0.7 + 0.1 * i), "x": torch.zeros(1, 2, 2)} for i in range(2)
-        ]
-        items = controlled_lesion_items(normal, CONTROLLED_LESION_KINDS, [0.1, 0.3], [0.2])
-        steps = Compose([AddControlledLesiond("image"), RandGaussianNoised("x", prob=1.0)])
-        dataset = CacheDataset(items, steps, progress=False) if cache else Dataset(items, steps)
-        return list(DataLoader(dataset, batch_size=5, num_workers=num_workers))
-    finally:
-        set_determinism(seed=None)
-
-
-def test_workers_seeds_and_caches_do_not_matter() -> None:
-    first, other = _batches(2, seed=1), _batches(0, seed=2, cache=True)
-    assert not torch.equal(first[0]["x"], other[0]["x"])
-    for a, b in zip(first, other, strict=True):
-        assert torch.equal(a["image"], b["image"])
-        assert torch.equal(a["lesion_mask"], b["lesion_mask"])
-        assert a["lesion"]["kind"] == b["lesion"]["kind"]
-    assert first[0]["lesion"]["kind"] == ["", *["SoftNodule"] * 2, *["AnatPaste"] * 2]
-    assert first[0]["lesion"]["contrast"].tolist() == pytest.approx([0, 0.1, 0.3, 0.1, 0.3])
-    assert first[0]["lesion_mask"].flatten(1).any(1).tolist() == [False, True, True, True, True]
-
-
 def test_items_of_a_controlled_test() -> None:
     normal = [{"image": "a.png", "label": 0}, {"image": "b.png", "label": 0, "lesion": None}]
-    items = controlled_lesion_items(
-        normal, ["CutPaste", "SoftNodule"], [0.1, 0.2, 0.4], [0.1, 0.3], seed=2
-    )
-    assert normal == [
-        {"image": "a.png", "label": 0},
-        {"image": "b.png", "label": 0, "lesion": None},
-    ]
-    assert len(items) == 2 * (1 + 2 * 3 * 2)
+
+    def items_of(seed: int) -> list[dict[str, Any]]:
+        kinds, contrasts, sizes = ["CutPaste", "SoftNodule"], [0.1, 0.2, 0.4], [0.1, 0.3]
+        return controlled_lesion_items(normal, kinds, contrasts, sizes, seed)
+
+    items = items_of(2)
     assert [items[i] for i in (0, 13)] == [{**item, "lesion": None} for item in normal]
     lesions = [(item["image"], item["lesion"]) for item in items if item["lesion"]]
-    expected = [
-        (image, kind, size, contrast)
-        for image in ("a.png", "b.png")
-        for kind in ("CutPaste", "SoftNodule")
-        for size in (0.1, 0.3)
-        for contrast in (0.1, 0.2, 0.4)
-    ]
-    assert [(image, x["kind"], x["size"], x["contrast"]) for image, x in lesions] == expected
+    expected = itertools.product(
+        ("a.png", "b.png"), ("CutPaste", "SoftNodule"), (0.1, 0.3), (0.1, 0.2, 0.4)
+    )
+    found = [(image, x["kind"], x["size"], x["contrast"]) for image, x in lesions]
+    assert found == list(expected)
     seeds = [x["seed"] for _, x in lesions]
-    # the same for all contrasts
-    assert all(len(set(seeds[i : i + 3])) == 1 for i in range(0, 24, 3))
+    assert all(len(set(seeds[i : i + 3])) == 1 for i in range(0, 24, 3))  # for all contrasts
     assert len(set(seeds)) == 8
-    others = controlled_lesion_items(normal, ["CutPaste", "SoftNodule"], [0.1], [0.1, 0.3], seed=3)
-    assert not {item["lesion"]["seed"] for item in others if item["lesion"]} & set(seeds)
+    assert not {item["lesion"]["seed"] for item in items_of(3) if item["lesion"]} & set(seeds)
 
 
 def test_seeds_do_not_depend_on_the_process_nor_on_number_types() -> None:

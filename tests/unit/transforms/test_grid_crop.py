@@ -18,6 +18,7 @@ from monai_afire.transforms import (
     GRID_CROP_SETTINGS,
     GridCropPair,
     GridCropPaird,
+    ResizeToCoverd,
     matching_patches,
     overlap_masks,
 )
@@ -158,6 +159,15 @@ def test_resize_keeps_the_aspect_and_cuts_the_center() -> None:
     assert torch.allclose(crop[1, 0], (torch.arange(76, dtype=torch.float64) + 38) * 2 + 0.5)
 
 
+def test_crops_start_at_their_cells_of_the_shifted_grid() -> None:
+    image = coordinate_image(76, 76)
+    transform = GridCropPair(**SMALL_PEAC).set_random_state(seed=1)
+    for _ in range(10):
+        crop_1, crop_2, offset_1, offset_2 = transform(image)
+        for crop, offset in ((crop_1, offset_1), (crop_2, offset_2)):
+            assert crop[:, 0, 0].tolist() == (4 * offset + transform.pixel_offset).tolist()
+
+
 @pytest.mark.parametrize(("settings", "size"), [(SMALL_PEAC, (152, 228)), (SMALL_ACE, (384, 256))])
 def test_metatensor_affine_points_to_the_place_of_the_crop(
     settings: dict[str, Any], size: tuple[int, int]
@@ -181,3 +191,19 @@ def test_metatensor_affine_points_to_the_place_of_the_crop(
 def test_crops_that_fit_nowhere_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="No two overlapping crops"):
         GridCropPaird("image", **settings)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_resizing_before_it_changes_no_crop(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    grid, cell = int(draw.integers(16, 24)), int(draw.integers(2, 8))
+    affine = torch.diag(torch.tensor([2.0, 3.0, 1.0, 1.0], dtype=torch.float64))
+    image = MetaTensor(torch.rand(1, *draw.integers(20, 200, 2).tolist()), affine=affine)
+    crop = GridCropPaird("image", grid=grid, cell=cell, crops=(14, 14))
+    whole = crop.set_random_state(seed)({"image": image})
+    covered = ResizeToCoverd("image", grid * cell)({"image": image})
+    assert min(covered["image"].shape[1:]) == grid * cell
+    parts = crop.set_random_state(seed)(covered)
+    for key in ("image_1", "image_2"):
+        assert torch.equal(whole[key].as_tensor(), parts[key].as_tensor())
+        assert torch.allclose(whole[key].affine, parts[key].affine, atol=1e-9)

@@ -85,14 +85,7 @@ def test_every_crop_has_an_appearance_of_its_own_that_repeats() -> None:
     assert torch.equal(seeded.set_random_state(0)(image)[0], first[0])
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"global_scale": (0.5, 1.5)},
-        {"local_scale": (0.5, 0.1)},
-        {"aspect_ratio": (2.0, 1.0)},
-    ],
-)
-def test_reversed_ranges_are_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(changes))):
-        MultiCropd("image", **changes)
+@pytest.mark.parametrize("name", ["global_scale", "local_scale", "aspect_ratio"])
+def test_reversed_ranges_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        MultiCropd("image", **{name: (0.9, 0.1)})  # type: ignore[arg-type]

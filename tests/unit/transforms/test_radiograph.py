@@ -4,9 +4,6 @@
 
 from __future__ import annotations
 
-import csv
-import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +13,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from monai.data import DataLoader, Dataset, MetaTensor, set_track_meta
-from monai.transforms import Compose, EnsureChannelFirstd, Resize, Resized, SaveImage
+from monai.data import DataLoader, Dataset, set_track_meta
+from monai.transforms import Compose, EnsureChannelFirstd, Resized
 from PIL import Image
 
 from monai_afire.transforms import (
@@ -97,16 +94,21 @@ def test_bad_pixels_are_repaired_and_counted(tmp_path: Path) -> None:
     bad = values.copy()
     bad[0, :3], bad[5, 5], bad[6, 6] = np.nan, np.inf, -np.inf
     nib.Nifti1Image(bad.T, np.eye(4)).to_filename(tmp_path / "a.nii")
-    with pytest.warns(RadiographWarning, match="has 5 pixels"):
+    with pytest.warns(RadiographWarning, match="5 pixels"):
         found = load(tmp_path / "a.nii")
     finite = values[np.isfinite(bad)]
     np.testing.assert_allclose(found[np.isfinite(bad)], finite, atol=1e-6)
     assert found[5, 5] == pytest.approx(finite.max(), abs=1e-6)
     assert found[6, 6] == found[0, 0] == pytest.approx(finite.min(), abs=1e-6)
-    # a difference that is infinite made the picture NaN, which a detector called normal
-    for wrong in (np.full((40, 40), np.inf), 1e308 * np.linspace(-1, 1, 1600).reshape(40, 40)):
-        nib.Nifti1Image(wrong, np.eye(4)).to_filename(tmp_path / "b.nii")
-        refused(tmp_path / "b.nii")
+
+
+@pytest.mark.parametrize("last", [np.inf, 1e308])
+def test_numbers_whose_difference_is_infinite_are_refused(tmp_path: Path, last: float) -> None:
+    """They made the picture NaN, which a detector called normal."""
+    values = np.full((40, 40), -last)
+    values[:20] = last
+    nib.Nifti1Image(values, np.eye(4)).to_filename(tmp_path / "a.nii")
+    refused(tmp_path / "a.nii")
 
 
 def test_label_maps_keep_their_numbers(tmp_path: Path) -> None:
@@ -148,11 +150,9 @@ def test_sizes_are_limited(tmp_path: Path) -> None:
 
 def test_output(tmp_path: Path) -> None:
     path = Path(good(tmp_path))
-    for name in (path, [str(path)]):
-        meta = metadata(name)
-        assert (meta["filename_or_obj"], meta["original_channel_dim"]) == (str(path), 0)
-        np.testing.assert_array_equal(meta["spatial_shape"], (HEIGHT, WIDTH))
-    assert LoadRadiograph(dtype=np.float64)(path).dtype == torch.float64
+    meta = metadata([str(path)])
+    assert (meta["filename_or_obj"], meta["original_channel_dim"]) == (str(path), 0)
+    np.testing.assert_array_equal(meta["spatial_shape"], (HEIGHT, WIDTH))
     set_track_meta(False)
     try:
         assert type(LoadRadiograph()(path)) is torch.Tensor
@@ -173,30 +173,6 @@ def test_pictures_in_memory_are_those_of_files(tmp_path: Path) -> None:
             LoadRadiograph().from_memory(wrong)
 
 
-@pytest.mark.parametrize("name", ["a.png", "a.dcm", "a.nii.gz"])
-def test_saved_map_lies_on_the_input(tmp_path: Path, name: str) -> None:
-    path, saved = tmp_path / name, tmp_path / "a_map.nii.gz"
-    if name == "a.png":
-        Image.fromarray(GRAY8).save(path)
-    elif name == "a.dcm":
-        write_dicom(path, GRAY12, bits=12, ImagerPixelSpacing=[0.3, 0.2])
-    else:
-        nib.Nifti1Image(GRAY16.T[:, :, None], np.diag([-0.2, -0.3, 1, 1])).to_filename(path)
-    image = LoadRadiograph()(path)
-    small = Resize((HEIGHT // 2, WIDTH // 2))(image)
-    options: dict[str, Any] = {"output_dir": tmp_path, "separate_folder": False}
-    options |= {"output_postfix": "map", "print_log": False, "resample": True}
-    SaveImage(output_ext=".nii.gz", **options)(small.clone())
-    assert float((LoadRadiograph()(saved) - image).abs().mean()) < 0.03
-    np.testing.assert_allclose(metadata(saved)["affine"], metadata(path)["affine"], atol=1e-6)
-    if name == "a.nii.gz":  # the corner pixels lie where those of the input lie
-        source, target = (nib.Nifti1Image.from_filename(file).affine for file in (path, saved))
-        np.testing.assert_allclose(target @ [3, 7, 0, 1], source @ [7, 3, 0, 1], atol=1e-5)
-    writer = SaveImage(output_ext=".png", scale=255, **options)
-    writer.set_options(write_kwargs={"reverse_indexing": False})(small.clone())
-    assert float((LoadRadiograph()(tmp_path / "a_map.png") - image).abs().mean()) < 0.03
-
-
 # ---- items and batches
 
 
@@ -204,118 +180,29 @@ def test_dictionary_version(tmp_path: Path) -> None:
     path = good(tmp_path)
     item: dict[Any, Any] = {"image": path, "prior": path, "label": 1}
     before = dict(item)
-    keys = ("image", "prior", "none")
-    transform = LoadRadiographd(keys, allow_missing_keys=True, scaling="range", file_key="file")
-    loaded = transform(item)
+    loaded = LoadRadiographd(("image", "prior"), scaling="range", file_key="file")(item)
     assert item == before
     assert (loaded["label"], loaded["file"]) == (1, path)
-    np.testing.assert_array_equal(loaded["image"], LoadRadiograph(scaling="range")(path))
-    np.testing.assert_array_equal(loaded["image"], loaded["prior"])
-    with pytest.raises(KeyError):
-        LoadRadiographd(keys="none")(item)
-
-
-def cut(path: Path) -> None:
-    content = Path(good(path.parent)).read_bytes()
-    path.write_bytes(content[: len(content) // 2])
-
-
-BAD: dict[str, Callable[[Path], Any]] = {
-    "cut": cut,
-    "text": lambda path: path.write_text("not a picture"),
-    "tiny": lambda path: Image.fromarray(GRAY8[:5, :5]).save(path),
-    "missing": lambda path: None,
-}
-
-
-def loaded_item(path: Any, **arguments: Any) -> dict[Any, Any]:
-    transform = LoadRadiographd("image", rejected_key="rejected", **arguments)
-    return transform({"image": path, "label": 1, "rejected": "of an earlier run"})
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_files_give_a_black_picture_and_the_reason(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "bad.png"
-    BAD[name](path)
-    item = loaded_item([str(path)], min_size=6)
-    assert item["rejected"] == refused(path, min_size=6)
-    assert item["image"].shape == (1, 6, 6)
-    assert not item["image"].any()
-    assert loaded_item(None)["rejected"]
-    assert loaded_item(good(tmp_path))["rejected"] == ""
-    with pytest.raises(RadiographError):
-        LoadRadiographd("image")({"image": path})
+    for key in ("image", "prior"):
+        np.testing.assert_array_equal(loaded[key], LoadRadiograph(scaling="range")(path))
 
 
 def test_good_and_bad_files_of_all_formats_make_one_batch(tmp_path: Path) -> None:
-    cut(tmp_path / "bad.png")
+    content = Path(good(tmp_path)).read_bytes()
+    (tmp_path / "bad.png").write_bytes(content[: len(content) // 2])
     write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, PixelSpacing=[0.2, 0.1])
     nib.Nifti1Image(GRAY16.T, np.eye(4)).to_filename(tmp_path / "a.nii.gz")
     names = ["good.png", "bad.png", "a.dcm", "missing.png", "a.nii.gz"]
     paths = [str(tmp_path / name) for name in names]
+    items = [{"image": path, "rejected": "of an earlier run"} for path in paths]
     load_image = LoadRadiographd("image", rejected_key="rejected")
     steps = Compose([load_image, EnsureChannelFirstd("image"), Resized("image", (32, 48))])
-    dataset = Dataset([{"image": path} for path in paths], steps)
-    [batch] = DataLoader(dataset, batch_size=5, num_workers=1)
+    [batch] = DataLoader(Dataset(items, steps), batch_size=5)
     assert batch["image"].shape == (5, 1, 32, 48)
     assert batch["image"].meta["filename_or_obj"] == paths
     np.testing.assert_allclose(batch["image"].meta["spacing"][2], (0.2, 0.1))
-    is_bad = [name in ("bad.png", "missing.png") for name in names]
-    assert [not image.any() for image in batch["image"]] == is_bad
-    assert [bool(reason) for reason in batch["rejected"]] == is_bad
-
-
-# ---- the collections of samples and of bad files
-
-SAME_AS_GRAY8 = [
-    "gray16.png",
-    "gray16_low12.png",
-    "rgb8.png",
-    "rgba8.png",
-    "la8.png",
-    "palette8.png",
-    "Näme with späces (PA).PNG",
-    "float32.tif",
-    "image_hw1.nii.gz",
-    "image_2d_float.nii",
-    "mono2_12bit_nowindow.dcm",
-    "mono2_16bit_signed.dcm",
-    "IM-0001-0001",
-    "no_preamble.dcm",
-    "mono2_12bit_rle.dcm",
-]
-LOSSY = ["rgb8.jpg", "exif_orientation6.jpg", "mono2_8bit_jpeg.dcm", "mono1_8bit_jpeg.dcm"]
-WINDOWED = ["mono2_12bit_window.dcm", "mono1_12bit_window.dcm", "mono2_12bit_two_windows.dcm"]
-WARNED = ["jpeg_named.png", "png_named.dcm", "rgb.dcm", "nan_inf.nii.gz"]
-WARNED += ["all_black.png", "all_white_16bit.png"]
-READ = ["ok.png", "ok.jpg", "noise.png"]
-
-
-@pytest.mark.parametrize("name", [*SAME_AS_GRAY8, *LOSSY, *WINDOWED])
-def test_samples_of_one_picture(shared_data: Path, name: str) -> None:
-    samples = shared_data / "samples"
-    expected = samples / ("expected_window_8bit.png" if name in WINDOWED else "gray8.png")
-    difference = 255 * np.abs(load(samples / name) - load(expected))
-    # in gray levels; of the lossy ones, single pixels at edges differ more
-    assert difference.max() <= (13 if name in LOSSY else 2 if name in WINDOWED else 0.6)
-    assert difference.mean() < 1.5
-
-
-def test_every_bad_file_of_the_collection(shared_data: Path) -> None:
-    """Refused, or read with a warning, or read; and each goes into a batch with a good one."""
-    folder = shared_data / "bad"
-    with open(folder / "cases.csv", encoding="utf-8", newline="") as stream:
-        names = [
-            row["file"].rstrip("/") for row in csv.DictReader(stream) if row["kind"] == "image"
-        ]
-    steps: Any = [LoadRadiographd("image", rejected_key="rejected"), Resized("image", (16, 16))]
-    for name in names:
-        items = [{"image": str(folder / "ok.png")}, {"image": str(folder / name)}]
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            (batch,) = DataLoader(Dataset(items, Compose(steps)), batch_size=2)
-        assert isinstance(batch["image"], MetaTensor)
-        assert batch["image"].shape == (2, 1, 16, 16)
-        texts = [str(each.message) for each in caught if each.category is RadiographWarning]
-        assert (batch["rejected"][1] == "") == (name in [*WARNED, *READ]), name
-        assert any(name in text for text in texts) == (name in WARNED), name
+    bad = [tmp_path / name for name in ("bad.png", "missing.png")]
+    assert [not image.any() for image in batch["image"]] == [Path(path) in bad for path in paths]
+    assert batch["rejected"] == ["", refused(bad[0]), "", refused(bad[1]), ""]
+    with pytest.raises(RadiographError):
+        LoadRadiographd("image")(items[1])

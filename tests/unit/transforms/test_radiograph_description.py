@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from monai.data import DataLoader, Dataset, MetaTensor
-from monai.transforms import Compose, Resized
+from monai.data import MetaTensor
 
 from monai_afire.transforms import DescribeRadiographd
 
@@ -67,15 +66,3 @@ def test_picture_of_small_and_of_extreme_images() -> None:
     beyond = torch.tensor([[[-0.01, 1.01]]])  # rounding of a resampling; a byte would turn round
     assert described(torch.full((1, 1, 5), 0.25))["sharpness"] == 0  # no neighbors below
     assert described(beyond, picture_size=2)["picture"].tolist() == [[[0, 255], [0, 255]]]
-
-
-def test_originals_of_different_sizes_make_one_batch() -> None:
-    items = [
-        {"image": MetaTensor(radiograph(40, 70), affine=AFFINE)},
-        {"image": MetaTensor(radiograph(90, 30))},
-    ]
-    transform = Compose([DescribeRadiographd("image", picture_size=16), Resized("image", (32, 32))])
-    (batch,) = DataLoader(Dataset(items, transform), batch_size=2)
-    assert batch["spatial_shape"].tolist() == [[40, 70], [90, 30]]
-    assert batch["affine"].shape == (2, 4, 4)
-    assert torch.equal(batch["affine"][0], AFFINE)  # of the original, not of what was resized

@@ -59,8 +59,7 @@ def edited(path: Path, elements: dict[int, tuple[str, Any]]) -> Path:
 def with_raw(path: Path, keyword: str, text: bytes) -> Path:
     """The file with an element of this text, whatever its VR allows."""
     dataset, tag = pydicom.dcmread(path), pydicom.tag.Tag(keyword)
-    raw = pydicom.dataelem.RawDataElement(tag, "DS", len(text), text, 0, False, True)
-    dataset[tag] = raw
+    dataset[tag] = pydicom.dataelem.RawDataElement(tag, "DS", len(text), text, 0, False, True)
     dataset.save_as(path)
     return path
 
@@ -104,26 +103,22 @@ def test_windows_by_hand(
 ) -> None:
     """PS3.3 C.11.2.1.2 of the numbers 0 to 4, which are 100 to 108 after the modality transformation."""
     numbers = np.tile(np.arange(5, dtype=np.uint16), (32, 8))
-    rescale = {"RescaleSlope": 2, "RescaleIntercept": 100}
-    window: dict[str, Any] = {
-        "WindowCenter": [center, 3],
-        "WindowWidth": [width, 4],
-        "VOILUTFunction": function,
-    }
+    window: dict[str, Any] = {"WindowCenter": [center, 3], "WindowWidth": [width, 4]}
+    window["VOILUTFunction"] = function
     path = write_dicom(tmp_path / "a.dcm", numbers, **window)
     np.testing.assert_allclose(load(path)[0, :5], shown, atol=1e-6)
-    assert metadata(path)["scaled_by"] == "window"
     assert metadata(path)["intensity_range"].tolist() == [center - width / 2, center + width / 2]
     assert metadata(path, use_window=False)["scaled_by"] == "depth"
-    if function != "LINEAR":  # in which one is subtracted from the width
-        twice = {"WindowCenter": 2 * center + 100, "WindowWidth": 2 * width}
-        path = write_dicom(tmp_path / "b.dcm", numbers, **rescale, **(window | twice))
-        np.testing.assert_allclose(load(path)[0, :5], shown, atol=1e-6)
-    white = write_dicom(tmp_path / "c.dcm", numbers, **window, **MONO1)
+    white = write_dicom(tmp_path / "b.dcm", numbers, **window, **MONO1)
     np.testing.assert_allclose(load(white)[0, :5], 1 - np.asarray(shown), atol=1e-6)
+    if function != "LINEAR":  # in which one is subtracted from the width
+        window |= {"WindowCenter": 2 * center + 100, "WindowWidth": 2 * width}
+        window |= {"RescaleSlope": 2, "RescaleIntercept": 100}
+        path = write_dicom(tmp_path / "c.dcm", numbers, **window)
+        np.testing.assert_allclose(load(path)[0, :5], shown, atol=1e-6)
 
 
-@pytest.mark.parametrize(("width", "function"), [(0.5, "LINEAR"), (4, "LINEAR"), (500, "CUBIC")])
+@pytest.mark.parametrize(("width", "function"), [(4, "LINEAR"), (500, "CUBIC")])
 def test_useless_windows_are_replaced(tmp_path: Path, width: float, function: str) -> None:
     window = {"WindowCenter": 10**6, "WindowWidth": width, "VOILUTFunction": function}
     path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, **window)
@@ -236,12 +231,12 @@ def test_functional_groups_are_read_as_the_elements_on_top(tmp_path: Path, name:
         PixelValueTransformationSequence=NEGATIVE,
         PixelMeasuresSequence=spacing,
     )
-    enhanced: dict[str, Any] = {f"{name}FunctionalGroupsSequence": groups, "NumberOfFrames": 1}
+    enhanced: dict[str, Any] = {f"{name}FunctionalGroupsSequence": groups}
     path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, **enhanced)
     top: dict[str, Any] = {**spacing, **display, **NEGATIVE}
-    plain = write_dicom(tmp_path / "b.dcm", GRAY12, bits=12, **top)
-    np.testing.assert_array_equal(load(path), load(plain))
-    assert metadata(path)["scaled_by"] == metadata(plain)["scaled_by"] == "voi_lut"
+    np.testing.assert_array_equal(
+        load(path), load(write_dicom(tmp_path / "b.dcm", GRAY12, bits=12, **top))
+    )
     assert metadata(path)["spacing"].tolist() == [0.2, 0.3]
 
 
@@ -250,8 +245,7 @@ def test_the_frame_comes_before_what_frames_share(tmp_path: Path) -> None:
     shared = group(FrameVOILUTSequence=window, PixelValueTransformationSequence=NEGATIVE)
     own = group(FrameVOILUTSequence={"WindowCenter": 900, "WindowWidth": 700})
     elements = {"SharedFunctionalGroupsSequence": shared, "PerFrameFunctionalGroupsSequence": own}
-    leftover = {"WindowCenter": 1, "WindowWidth": 1}
-    path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, **leftover, **elements)
+    path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, **elements)
     expected = np.clip((4095.0 - GRAY12 - 899.5) / 699 + 0.5, 0, 1)
     np.testing.assert_allclose(load(path), expected, atol=1e-6)
 
@@ -295,9 +289,7 @@ def overlay_at(place: int, group: int = 0x6000) -> dict[int, tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("syntax", ["", uid.JPEGLSLossless])
-@pytest.mark.parametrize(
-    ("place", "shift", "signed"), [(12, 0, 0), (3, 4, 0), (0, 1, 0), (15, 0, 1)]
-)
+@pytest.mark.parametrize(("place", "shift", "signed"), [(12, 0, 0), (3, 4, 0), (15, 0, 1)])
 def test_embedded_overlays_are_left_out(
     tmp_path: Path, syntax: str, place: int, shift: int, signed: int
 ) -> None:
@@ -326,7 +318,7 @@ def padded(inside: np.ndarray, value: int) -> np.ndarray:
     return cells
 
 
-@pytest.mark.parametrize(("value", "limit"), [(0, 0), (65535, 65535), (65530, 65535), (3, 0)])
+@pytest.mark.parametrize(("value", "limit"), [(0, 0), (65530, 65535), (3, 0)])
 def test_padding_is_black_and_does_not_count(tmp_path: Path, value: int, limit: int) -> None:
     inside = GRAY12 + 100
     elements: dict[str, Any] = {"PixelPaddingValue": value, "PixelPaddingRangeLimit": limit}
@@ -387,11 +379,8 @@ CODECS = {
     "baseline": (uid.JPEGBaseline8Bit, encoded("JPEG", GRAY8, quality=100), GRAY8, 8, 2),
     "2000": (uid.JPEG2000Lossless, encoded("JPEG2000", GRAY16, no_jp2=True), GRAY16, 16, 0),
     "2000 in a file": (uid.JPEG2000Lossless, encoded("JPEG2000", GRAY16), GRAY16, 16, 0),
-    "LS 8": (uid.JPEGLSLossless, frame("jpegls_8bit.jls"), GRAY8, 8, 0),
     "LS 12": (uid.JPEGLSLossless, frame("jpegls_12bit.jls"), GRAY12, 12, 0),
     "LS signed": (uid.JPEGLSLossless, frame("jpegls_12bit_signed.jls"), SIGNED12, 12, 0),
-    "LS near": (uid.JPEGLSNearLossless, frame("jpegls_near2_12bit.jls"), GRAY12, 12, 2),
-    "process 14": (uid.JPEGLossless, frame("lossless_process14_12bit.jpg"), GRAY12, 12, 0),
     "signed": (uid.JPEGLossless, frame("lossless_process14_16bit_signed.jpg"), SIGNED16, 16, 0),
     "lossless": (uid.JPEGLosslessSV1, frame("lossless_sv1_12bit.jpg"), GRAY12, 12, 0),
     "extended": (uid.JPEGExtended12Bit, frame("extended_12bit.jpg"), GRAY12, 12, 16),
@@ -413,35 +402,36 @@ def test_every_codec_gives_the_stored_numbers(tmp_path: Path, codec: str) -> Non
     path = write_dicom(tmp_path / "a.dcm", stored, syntax, bits=bits, frame=data)
     found = load(path, scaling="none").astype(int)
     assert np.abs(found - stored).max() <= error
-    window: dict[str, Any] = {
-        "WindowCenter": int(-found.mean() / 2),
-        "WindowWidth": int(np.ptp(found) / 4),
-    }
-    for elements in ({}, {**MONO1, "RescaleSlope": "-0.5", **window}):
-        twin = write_dicom(tmp_path / "b.dcm", found.astype(stored.dtype), bits=bits, **elements)
-        path = write_dicom(tmp_path / "a.dcm", stored, syntax, bits, data, **elements)
-        np.testing.assert_array_equal(load(path), load(twin))
+    window = {"WindowCenter": int(-found.mean() / 2), "WindowWidth": int(np.ptp(found) / 4)}
+    elements: dict[str, Any] = {**MONO1, "RescaleSlope": "-0.5", **window}
+    plain = write_dicom(tmp_path / "b.dcm", found.astype(stored.dtype), bits=bits, **elements)
+    path = write_dicom(tmp_path / "a.dcm", stored, syntax, bits, data, **elements)
+    np.testing.assert_array_equal(load(path), load(plain))
 
 
 @pytest.mark.usefixtures("_installed")
-@pytest.mark.parametrize("codec", ["baseline", "2000", "LS 12", "lossless"])
-def test_frames_that_are_cut_or_contradict_their_header_are_refused(
-    tmp_path: Path, codec: str
-) -> None:
-    """A turned picture of the same area would be noise."""
-    syntax, data, stored, bits, _ = CODECS[codec]
-    contradictions: list[dict[str, Any]] = [
-        {"Rows": WIDTH, "Columns": HEIGHT},
+@pytest.mark.parametrize("codec", ["2000", "LS 12", "lossless"])
+@pytest.mark.parametrize(
+    "contradiction",
+    [
+        {"Rows": WIDTH, "Columns": HEIGHT},  # a turned picture of the same area would be noise
         {"SamplesPerPixel": 3, "PlanarConfiguration": 0, "PhotometricInterpretation": "RGB"},
-        {"NumberOfFrames": 2},
-    ]
-    if bits > 8:
-        contradictions.append({"BitsAllocated": 8, "BitsStored": 8, "HighBit": 7})
-    for elements in contradictions:
-        stated = {"bits": bits, "frame": data, **elements}
-        refused(write_dicom(tmp_path / "a.dcm", stored, syntax, **stated))
-    for damaged in (data[: len(data) // 2], bytes(100)):
-        refused(write_dicom(tmp_path / "a.dcm", stored, syntax, bits=bits, frame=damaged))
+        {"BitsAllocated": 8, "BitsStored": 8, "HighBit": 7},
+    ],
+)
+def test_frames_that_contradict_their_header_are_refused(
+    tmp_path: Path, codec: str, contradiction: dict[str, Any]
+) -> None:
+    syntax, data, stored, bits, _ = CODECS[codec]
+    stated: dict[str, Any] = {"bits": bits, "frame": data, **contradiction}
+    refused(write_dicom(tmp_path / "a.dcm", stored, syntax, **stated))
+
+
+@pytest.mark.usefixtures("_installed")
+@pytest.mark.parametrize("codec", ["2000", "lossless"])
+def test_frames_that_are_cut_are_refused(tmp_path: Path, codec: str) -> None:
+    syntax, data, stored, bits, _ = CODECS[codec]
+    refused(write_dicom(tmp_path / "a.dcm", stored, syntax, bits, data[: len(data) // 2]))
 
 
 def test_a_frame_that_claims_a_huge_size_is_refused_undecoded(
@@ -456,7 +446,7 @@ def test_a_frame_that_claims_a_huge_size_is_refused_undecoded(
     assert "12000" in refused(path)
 
 
-@pytest.mark.parametrize("stated", [PLAIN[1], "1.2.840.113845.1.2.1", uid.RLELossless])
+@pytest.mark.parametrize("stated", [PLAIN[1], "1.2.840.113845.1.2.1"])
 def test_pixels_of_another_syntax_are_refused_by_its_name(tmp_path: Path, stated: str) -> None:
     syntax, data, numbers, bits, _ = CODECS["LS 12"]
     # longer than plain numbers, whose length would show that they are not plain
@@ -526,69 +516,17 @@ def test_palettes_are_looked_up(
         assert load(path).shape == GRAY8.shape
 
 
-@pytest.mark.parametrize("bits", [16, 12])
-def test_deep_colors_are_fractions_of_what_could_be_stored(tmp_path: Path, bits: int) -> None:
-    deep = RGB.astype(np.uint16) * 8
-    path = write_dicom(tmp_path / "a.dcm", deep, bits=bits, PhotometricInterpretation="RGB")
-    np.testing.assert_allclose(load_colors(path), deep / (2.0**bits - 1), atol=1e-6)
-
-
-@pytest.mark.parametrize("shift", [0, 8])
-def test_entries_of_8_bits_in_16(tmp_path: Path, shift: int) -> None:
-    colors = np.random.default_rng(2).integers(0, 256, (256, 3)).astype(np.uint16)
-    path = write_palette(tmp_path / "a.dcm", GRAY8, colors << shift, depth=8)
-    np.testing.assert_allclose(load_colors(path), colors[GRAY8] / 255, atol=1.01 / 255)
-
-
-@pytest.mark.usefixtures("_installed")
-@pytest.mark.parametrize(("photometric", "interleave"), [("RGB", 0), ("RGB", 2), ("YBR_FULL", 1)])
-def test_colors_of_jpeg_ls(tmp_path: Path, photometric: str, interleave: int) -> None:
-    """PS3.5 A.4.3 allows all interleave modes."""
-    jpeg_ls = pytest.importorskip("jpeg_ls")
-    stored = RGB if photometric == "RGB" else to_ybr(RGB)
-    planes = stored if interleave else np.ascontiguousarray(np.moveaxis(stored, -1, 0))
-    data = bytes(jpeg_ls.encode_array(planes, interleave_mode=interleave))
-    elements = {"frame": data, "PhotometricInterpretation": photometric}
-    path = write_dicom(tmp_path / "a.dcm", stored, uid.JPEGLSLossless, **elements)
-    tolerance = 1e-6 if photometric == "RGB" else 2.01 / 255
-    np.testing.assert_allclose(load_colors(path), RGB / 255.0, atol=tolerance)
-
-
-@pytest.mark.parametrize(
-    ("syntax", "photometric", "options", "tolerance"),
-    [
-        (uid.JPEGBaseline8Bit, "YBR_FULL_422", {"quality": 98, "subsampling": "4:2:2"}, 6),
-        (uid.JPEGBaseline8Bit, "YBR_FULL", {"quality": 98, "subsampling": "4:4:4"}, 4),
-        (uid.JPEG2000Lossless, "YBR_RCT", {"no_jp2": True, "mct": 1, "irreversible": False}, 0.01),
-    ],
-)
-def test_compressed_colors(
-    tmp_path: Path, syntax: str, photometric: str, options: dict[str, Any], tolerance: float
-) -> None:
-    small = Image.fromarray(RGB).resize((8, 6))
-    smooth = np.asarray(small.resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC))
-    data = encoded("JPEG" if "quality" in options else "JPEG2000", smooth, **options)
-    elements = {"frame": data, "PhotometricInterpretation": photometric}
-    path = write_dicom(tmp_path / "a.dcm", smooth, syntax, **elements)
-    np.testing.assert_allclose(load_colors(path), smooth / 255.0, atol=tolerance / 255)
-
-
 # ---- refusals
 
 
 @pytest.mark.parametrize(
     ("pixels", "elements"),
     [
-        (RGB, {"PhotometricInterpretation": "YBR_PARTIAL_422"}),
         (RGB, {"PhotometricInterpretation": "YBR_RCT"}),  # of JPEG 2000 alone
         (RGB, {"PhotometricInterpretation": "MONOCHROME2"}),
         (RGB.astype(np.int16), {"PhotometricInterpretation": "RGB"}),  # black is not known
-        (RGB.astype(np.uint16), {"PhotometricInterpretation": "YBR_FULL"}),
-        (GRAY8, {"PhotometricInterpretation": "PALETTE COLOR"}),  # without one
-        (GRAY12, {"Rows": HEIGHT + 1}),
         (GRAY12, {"Rows": 60000, "Columns": 60000}),
         (GRAY12, {"NumberOfFrames": 3}),
-        (GRAY12, {"PhotometricInterpretation": ""}),
         (GRAY12, {"SecondaryCaptureDeviceManufacturer": "monai_afire"}),  # a heat map of ours
     ],
 )
@@ -599,21 +537,7 @@ def test_what_is_no_radiograph_is_refused(
 
 
 @pytest.mark.filterwarnings("ignore:Invalid value for VR DS")
-def test_damaged_files_are_refused(tmp_path: Path) -> None:
-    path = write_dicom(tmp_path / "a.dcm", GRAY12)
-    content = path.read_bytes()
-    for slope in (b"-1,0", b"nan ", b"-inf"):
-        path.write_bytes(content)
-        refused(with_raw(path, "RescaleSlope", slope))
-    for length in (140, 400, len(content) - 100):
-        path.write_bytes(content[:length])
-        refused(path)
-    colors = np.zeros((512, 3), np.uint8)
-    green = {"GreenPaletteColorLookupTableData": b"\0" * 10}
-    refused(write_palette(path, GRAY8, colors[:256], **green))
-    refused(write_palette(path, GRAY8, colors))
-    path.write_bytes(content)
-    dataset = pydicom.dcmread(path)
-    del dataset.PixelData
-    dataset.save_as(path)
-    assert "pixel data" in refused(path)
+@pytest.mark.parametrize("slope", [b"-1,0", b"nan "])
+def test_a_slope_that_is_no_number_is_refused(tmp_path: Path, slope: bytes) -> None:
+    """Its sign says what is dark."""
+    refused(with_raw(write_dicom(tmp_path / "a.dcm", GRAY12), "RescaleSlope", slope))

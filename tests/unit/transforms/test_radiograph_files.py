@@ -21,7 +21,7 @@ import torch
 from PIL import Image
 
 from monai_afire.data import scan_radiographs
-from monai_afire.transforms import LoadRadiograph, RadiographWarning
+from monai_afire.transforms import RadiographWarning
 from unit.transforms.radiograph_files import (
     GRAY8,
     GRAY12,
@@ -50,36 +50,25 @@ def writers() -> dict[str, Callable[[Path], None]]:
     palette = Image.fromarray(np.argsort(order)[GRAY8].astype(np.uint8)).convert("P")
     palette.putdata(np.argsort(order)[GRAY8].ravel().tolist())
     palette.putpalette(np.repeat(order, 3).astype(np.uint8).tobytes())
-    rgb = gray.convert("RGB")
-    rgba = Image.merge("RGBA", (gray, gray, gray, alpha))
     exif = Image.Exif()
     exif[274] = 6
     turned = Image.fromarray(np.ascontiguousarray(np.rot90(GRAY8)))
-    turned16 = Image.fromarray(np.ascontiguousarray(np.rot90(GRAY16)))
     white = {"photometric": "miniswhite"}
     tif: Any = tifffile.imwrite
     return {
         "l.png": gray.save,
         "l16.png": Image.fromarray(GRAY16).save,
-        "rgb.png": rgb.save,
-        "rgba.png": rgba.save,
+        "rgb.png": gray.convert("RGB").save,
+        "rgba.png": Image.merge("RGBA", (gray, gray, gray, alpha)).save,
         "la.png": Image.merge("LA", (gray, alpha)).save,
-        "palette.png": palette.save,
         "palette_transparent.png": lambda path: palette.save(path, transparency=bytes(range(256))),
-        "gray_transparent.png": lambda path: gray.save(path, transparency=100),
         "turned.png": lambda path: turned.save(path, exif=exif),
         "l.bmp": gray.save,
-        "l.tif": gray.save,
         "l16_lzw.TIFF": lambda path: Image.fromarray(GRAY16).save(path, compression="tiff_lzw"),
-        "rgba.tif": rgba.save,
-        "turned.tif": lambda path: turned.save(path, tiffinfo={274: 6}),
-        "turned16.tif": lambda path: turned16.save(path, tiffinfo={274: 6}),
+        "rgba.tif": Image.merge("RGBA", (gray, gray, gray, alpha)).save,
         "turned_lzw.tif": lambda path: turned.save(path, tiffinfo={274: 6}, compression="tiff_lzw"),
-        "int16.tif": lambda path: tif(path, GRAY8.astype(np.int16)),
-        "uint32.tif": lambda path: tif(path, GRAY16.astype(np.uint32)),
         "rgb16.tif": lambda path: tif(path, np.stack([GRAY16] * 3, -1), photometric="rgb"),
         "white_is_zero_8.tif": lambda path: tif(path, 255 - GRAY8, **white),
-        "white_is_zero_16.tif": lambda path: tif(path, 65535 - GRAY16, **white),
     }
 
 
@@ -126,10 +115,8 @@ def stored(shown: np.ndarray, orientation: int) -> np.ndarray:
 
 
 def write_tiff(path: Path, shown: np.ndarray, orientation: int, **options: Any) -> Path:
-    values = stored(shown, orientation)
-    if options.get("planarconfig") == "separate":
-        values = np.moveaxis(values, -1, 0)
-    tifffile.imwrite(path, values, extratags=[(274, 3, 1, orientation, True)], **options)
+    tags = [(274, 3, 1, orientation, True)]
+    tifffile.imwrite(path, stored(shown, orientation), extratags=tags, **options)
     return path
 
 
@@ -144,41 +131,21 @@ def of_kind(kind: str) -> tuple[np.ndarray, np.ndarray]:
     return values, values / (2.0**bits - 1)
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
-@pytest.mark.parametrize("kind", ["u1", "u2"])
-def test_tiff_of_all_orientations(tmp_path: Path, kind: str, orientation: int) -> None:
-    values, unit = of_kind(kind)
-    path = write_tiff(tmp_path / "a.tif", values, orientation, photometric="minisblack")
-    np.testing.assert_allclose(load(path), unit, atol=1e-5)
-
-
-@pytest.mark.parametrize("kind", ["u1", "i2", "u2", "i4", "u4", "u8", "f2", "f4", "f8"])
-def test_tiff_of_all_numbers(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "orientation"),
+    [*zip(["u1", "i2", "u2", "i4", "u4", "u8", "f2", "f4", "f8"], [*range(1, 9), 7], strict=True)],
+)
+def test_tiff_of_all_numbers_and_orientations(tmp_path: Path, kind: str, orientation: int) -> None:
     values, unit = of_kind(kind)
     ways = itertools.product("<>", (None, "zlib"), ("minisblack", "miniswhite"))
     for byteorder, compression, photometric in ways:
-        options = {
-            "byteorder": byteorder,
-            "compression": compression,
-            "bigtiff": compression is None,
-        }
         if photometric == "miniswhite" and kind[0] == "i":
             continue
-        path = write_tiff(tmp_path / "a.tif", values, 7, photometric=photometric, **options)
+        options = {"byteorder": byteorder, "compression": compression, "photometric": photometric}
+        path = write_tiff(tmp_path / "a.tif", values, orientation, **options)
         expected = unit if photometric == "minisblack" else 1 - unit
         tolerance = 2e-3 if kind == "f2" else 1e-5
         np.testing.assert_allclose(load(path), expected, atol=tolerance, err_msg=str(options))
-
-
-@pytest.mark.parametrize("kind", ["u1", "u2"])
-@pytest.mark.parametrize("planes", ["contig", "separate"])
-def test_tiff_colors(tmp_path: Path, kind: str, planes: str) -> None:
-    largest = np.iinfo(kind).max
-    colors = COLORS.astype(kind) * (largest // 255)
-    options = {"compression": "zlib", "planarconfig": planes, "photometric": "rgb"}
-    path = write_tiff(tmp_path / "a.tif", colors, 7, **options)
-    found = np.moveaxis(np.asarray(LoadRadiograph(channels=3)(path)), 0, -1)
-    np.testing.assert_allclose(found, colors / largest, atol=1e-6)
 
 
 def test_what_pillow_alone_reads_keeps_its_numbers(tmp_path: Path) -> None:
@@ -195,19 +162,12 @@ def test_what_pillow_alone_reads_keeps_its_numbers(tmp_path: Path) -> None:
 # ---- NIfTI
 
 
-@pytest.mark.parametrize(
-    ("array", "affine"),
-    [
-        (GRAY16.T, np.diag([-1.0, -1, 1, 1])),
-        (GRAY16.T, np.eye(4)),  # of a writer that knows no geometry
-        (GRAY16.T[:, :, None, None], np.eye(4)),
-        (GRAY16.T[:, None, ::-1], np.diag([-1.0, 1, 1, 1])),  # coronal: z runs upwards
-        (GRAY16.T[None, :, ::-1], np.diag([1.0, -1, 1, 1])),  # sagittal
-    ],
-)
-def test_nifti_is_upright(tmp_path: Path, array: np.ndarray, affine: np.ndarray) -> None:
+@pytest.mark.parametrize("array", [GRAY16.T, GRAY16.T[:, :, None, None]], ids=["2-D", "4-D"])
+def test_nifti_of_a_writer_that_knows_no_geometry_is_upright(
+    tmp_path: Path, array: np.ndarray
+) -> None:
     for extension, kind in ((".nii", nib.Nifti1Image), (".nii.gz", nib.Nifti2Image)):
-        kind(array, affine).to_filename(tmp_path / f"a{extension}")
+        kind(array, np.eye(4)).to_filename(tmp_path / f"a{extension}")
         np.testing.assert_allclose(load(tmp_path / f"a{extension}"), UNIT, atol=1e-6)
 
 
@@ -255,7 +215,7 @@ def test_a_geometry_that_is_none_does_not_cost_the_picture(
     assert torch.as_tensor(metadata(tmp_path / "a.nii")["affine"]).isfinite().all()
 
 
-def test_nifti_of_colors_slopes_and_byte_orders(tmp_path: Path) -> None:
+def test_nifti_of_colors_and_slopes(tmp_path: Path) -> None:
     colors = np.zeros(GRAY8.T.shape, dtype=[("R", "u1"), ("G", "u1"), ("B", "u1")])
     for name in "RGB":
         colors[name] = GRAY8.T
@@ -265,28 +225,6 @@ def test_nifti_of_colors_slopes_and_byte_orders(tmp_path: Path) -> None:
     image.header.set_slope_inter(2.0, 5.0)
     image.to_filename(tmp_path / "b.nii")
     np.testing.assert_allclose(load(tmp_path / "b.nii", scaling="none"), 2.0 * GRAY8 + 5)
-    swapped = nib.Nifti1Image(GRAY16.T.astype(">u2"), np.eye(4), nib.Nifti1Header(endianness=">"))
-    swapped.to_filename(tmp_path / "c.nii")
-    np.testing.assert_array_equal(load(tmp_path / "c.nii", scaling="none"), GRAY16)
-
-
-def test_damaged_nifti_is_refused(tmp_path: Path) -> None:
-    """The place of the first pixel and a shape that are none, and a checksum that does not hold."""
-    path, content = tmp_path / "a.nii.gz", nib.Nifti1Image(GRAY8.T, np.eye(4)).to_bytes()
-    for kind, place, values in (
-        ("<f", 108, [1.5e9]),
-        ("<f", 108, [-352.0]),
-        ("<f", 108, [float("nan")]),
-        ("<8h", 40, [2, 32767, 32767, 1, 1, 1, 1, 1]),
-    ):
-        header = bytearray(content)
-        struct.pack_into(kind, header, place, *values)
-        path.write_bytes(gzip.compress(bytes(header)))
-        refused(path)
-    packed = bytearray(gzip.compress(content))
-    packed[-8] ^= 1
-    path.write_bytes(packed)
-    refused(path)
 
 
 # ---- MetaImage, NRRD
@@ -413,37 +351,23 @@ def test_content_wins_over_the_extension(tmp_path: Path) -> None:
     assert ".xyz" in refused(tmp_path / "a.xyz")
 
 
-def test_several_pictures_are_refused(tmp_path: Path) -> None:
+def test_several_pictures_and_complex_numbers_are_refused(tmp_path: Path) -> None:
     frames = [Image.fromarray(GRAY8), Image.fromarray(255 - GRAY8)]
     frames[0].save(tmp_path / "a.png", save_all=True, append_images=frames[1:])
     refused(tmp_path / "a.png")
-    for dtype in (np.uint8, np.uint64):
-        tifffile.imwrite(tmp_path / "a.tif", np.zeros((2, 40, 40), dtype), photometric="minisblack")
+    for pixels in (np.zeros((2, 40, 40), np.uint64), UNIT.astype(np.complex64)):
+        tifffile.imwrite(tmp_path / "a.tif", pixels, photometric="minisblack")
         refused(tmp_path / "a.tif")
 
 
-def test_decompression_bombs_are_refused_unread(tmp_path: Path) -> None:
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        checksum = struct.pack(">I", zlib.crc32(kind + data))
-        return struct.pack(">I", len(data)) + kind + data + checksum
-
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 60000, 60000, 8, 0, 0, 0, 0))
-    pixels = chunk(b"IDAT", zlib.compress(bytes(1000)))
-    content = b"\x89PNG\r\n\x1a\n" + header + pixels + chunk(b"IEND", b"")
-    (tmp_path / "a.png").write_bytes(content)
-    refused(tmp_path / "a.png")
-
-
-def test_files_that_are_no_pictures(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "content", [b"", b"<!DOCTYPE HTML><title>x</title>", bytes(128) + b"DICM", gzip.compress(b"x")]
+)
+def test_files_that_are_no_pictures(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a"
-    assert "does not exist" in refused(path)
-    contents = [b"", b"<!DOCTYPE HTML><title>x</title>", b"version https://git-lfs", bytes(1000)]
-    contents += [bytes(128) + b"DICM", gzip.compress(b"x" * 1000)]
-    for content in contents:
-        path.write_bytes(content)
-        refused(path)
-    tifffile.imwrite(path, (UNIT + 1j * UNIT).astype(np.complex64))
-    assert "complex64" in refused(path)
+    refused(path)
+    path.write_bytes(content)
+    refused(path)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes on this system")
@@ -470,18 +394,6 @@ FILES: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("beside", [False, True])
-def test_a_damaged_compressed_metaimage_is_refused(tmp_path: Path, beside: bool) -> None:
-    """ITK returns what happened to be in memory."""
-    data = "a.raw" if beside else "LOCAL"
-    path = write_meta(tmp_path / "a.mhd", GRAY16, data, compressed=True)
-    written = tmp_path / "a.raw" if beside else path
-    content = bytearray(written.read_bytes())
-    content[-200] ^= 8
-    written.write_bytes(content)
-    refused(path)
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_cut_files_are_refused(tmp_path: Path, name: str) -> None:
     FILES[name](tmp_path / name)
@@ -489,3 +401,20 @@ def test_cut_files_are_refused(tmp_path: Path, name: str) -> None:
     for part in (0.02, 0.3, 0.6):
         (tmp_path / name).write_bytes(content[: int(len(content) * part)])
         refused(tmp_path / name)
+
+
+@pytest.mark.parametrize("kind", ["a.nii.gz", "a.mha", "a.mhd"])
+def test_damaged_compressed_pixels_are_refused(tmp_path: Path, kind: str) -> None:
+    """nibabel does not read as far as the checksum, and ITK returns what happened to be in memory."""
+    path = written = tmp_path / kind
+    if kind == "a.nii.gz":
+        nib.Nifti1Image(GRAY8.T, np.eye(4)).to_filename(path)
+    elif kind == "a.mha":
+        write_meta(path, GRAY16, compressed=True)
+    else:
+        write_meta(path, GRAY16, "a.raw", compressed=True)
+        written = tmp_path / "a.raw"
+    content = bytearray(written.read_bytes())
+    content[-8 if kind == "a.nii.gz" else -200] ^= 8
+    written.write_bytes(content)
+    refused(path)

@@ -11,7 +11,7 @@ import torch
 
 from monai_afire.transforms import random_views
 
-_DRAWS = 300
+_DRAWS = 200
 
 
 def _views(crop: torch.Tensor, **settings: Any) -> tuple[torch.Tensor, torch.Tensor]:

@@ -5,12 +5,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from naive.lesions import naive_lesion_map, naive_profile
+from naive.lesions import naive_lesion_map
 from skimage.filters import threshold_otsu
 
 from monai_afire.transforms.lesion_synthesis.parameters import (
@@ -22,13 +21,10 @@ from monai_afire.transforms.lesion_synthesis.parameters import (
     otsu_threshold,
     random_foreground_points,
 )
-from monai_afire.transforms.lesion_synthesis.rendering import lesion_profile
 from monai_afire.transforms.lesion_synthesis.synth_lesion_mask import (
     render_lesion_maps,
     synth_lesion_masks,
 )
-
-BACKENDS = ("boxes", "dense")
 
 
 def make_generator(seed: int = 0) -> torch.Generator:
@@ -44,17 +40,15 @@ def draw(
     return draw_lesion_parameters(images, settings, uniforms)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ["boxes", "dense"])
 @pytest.mark.parametrize(
     ("spatial_shape", "settings"),
     [
         ((20, 26), LesionSettings()),
         ((26, 20), LesionSettings(irregularity=0.0, rotate=False)),
-        ((24, 24), LesionSettings(irregularity=0.5, gamma=0.1, lesion_size=(0.3, 0.9))),
-        (
-            (9, 40),
-            LesionSettings(lesion_size=(0.5, 0.99), gamma=5.0),
-        ),  # longer than the image is high, once turned
+        ((24, 24), LesionSettings(irregularity=0.5, gamma=0.02, lesion_size=(0.3, 0.9))),
+        # longer than the image is high, once turned
+        ((9, 40), LesionSettings(lesion_size=(0.5, 0.99), gamma=100.0)),
         ((3, 12), LesionSettings(irregularity=0.0, lesion_size=(0.3, 0.9), num_lesions=(2, 3))),
     ],
 )
@@ -75,18 +69,17 @@ def test_both_backends_equal_loops_over_pixels(
             np.testing.assert_allclose(maps[b, n, 0].numpy(), expected, rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("spatial_shape", [(224, 224), (100, 37)])
-def test_backends_agree_in_single_precision(spatial_shape: tuple[int, ...]) -> None:
-    images = torch.rand((3, 2, *spatial_shape), generator=make_generator())
+def test_backends_agree_in_single_precision() -> None:
+    images = torch.rand((3, 2, 100, 37), generator=make_generator())
     for seed in range(5):
-        outputs = [
+        boxes, dense = (
             synth_lesion_masks(images, 4, generator=make_generator(seed), backend=backend)
-            for backend in BACKENDS
-        ]
-        torch.testing.assert_close(outputs[0], outputs[1], rtol=0, atol=1e-5)
+            for backend in ("boxes", "dense")
+        )
+        torch.testing.assert_close(boxes, dense, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ["boxes", "dense"])
 def test_hand_computed_lesion(backend: str) -> None:
     """A circle of radius 4 around the center of pixel (8, 8), texture constant 0.5, strength 0.8."""
     images = torch.full((1, 1, 17, 17), 0.5)
@@ -107,16 +100,6 @@ def test_hand_computed_lesion(backend: str) -> None:
     assert int((lesion_map > 0).sum()) == sum(
         (i - 8) ** 2 + (j - 8) ** 2 < 16 for i in range(17) for j in range(17)
     )
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("gamma", [0.02, 0.5, 100.0])
-def test_profile(gamma: float, dtype: torch.dtype) -> None:
-    rho = torch.linspace(0, 1.5, 301, dtype=dtype)
-    profile = lesion_profile(rho.square(), gamma)
-    assert torch.all(profile[rho >= 1] == 0)
-    expected = [naive_profile(float(r), gamma) for r in rho]
-    np.testing.assert_allclose(profile, expected, atol=1e-5 if dtype == torch.float32 else 1e-12)
 
 
 def test_parameters_in_range_and_distribution() -> None:
@@ -153,12 +136,15 @@ def test_lesions_scale_with_the_image() -> None:
     covered = []
     for side in (56, 224):
         image = torch.nn.functional.interpolate(small, (side, side), mode="bilinear")
-        pixels, fractions = (
-            synth_lesion_masks(image, 4, (2, 3), size, 0.5, generator=make_generator(3))[1]
+        settings = {"num_lesions": (2, 3), "gamma": 0.5}
+        of_224_pixels, of_the_image = (
+            synth_lesion_masks(image, 4, lesion_size=size, generator=make_generator(3), **settings)[
+                1
+            ]
             for size in ((32, 64), (32 / 224, 64 / 224))
         )
-        assert torch.equal(pixels, fractions)
-        covered.append(float((pixels > 0).double().mean()))
+        assert torch.equal(of_224_pixels, of_the_image)
+        covered.append(float((of_224_pixels > 0).double().mean()))
     assert covered[0] == pytest.approx(covered[1], rel=0.1)
 
 
@@ -178,22 +164,6 @@ def test_dense_backend_never_reads_a_tensor_on_the_host() -> None:
     lesion_images, maps = synth_lesion_masks(torch.rand((2, 1, 64, 64), device="meta"), 3)
     assert lesion_images.device.type == "meta"
     assert maps.shape == (2, 3, 1, 64, 64)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"num_lesions": (3, 2)},
-        {"lesion_size": (0.1, 16)},
-        {"lesion_size": (16, 300)},
-        {"gamma": 0.0},
-        {"amplitude": (0.0, 1.0)},
-        {"irregularity": 0.6},
-    ],
-)
-def test_settings_out_of_range_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(settings))):
-        synth_lesion_masks(torch.rand(1, 1, 8, 8), **settings)
 
 
 def test_otsu_equals_scikit_image() -> None:

@@ -4,73 +4,51 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
+import unicodedata
 from pathlib import Path
 
 import pytest
 
-from monai_afire.utils.files import (
-    atomic_path,
-    check_writable,
-    common_folder,
-    path_from,
-)
+from monai_afire.data import DatalistError, load_radiograph_datalist
+from monai_afire.utils.files import atomic_path, check_writable, spelling_on_disk
 
 
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
-def test_new_content_replaces_the_old(tmp_path: Path) -> None:
-    target = tmp_path / "some" / "folder" / "note.txt"
-    for text in ("first", "second"):
-        with atomic_path(str(target)) as temporary:
-            temporary.write_text(text)
-            assert temporary.parent == target.parent  # a rename across file systems is not atomic
-        assert target.read_text() == text
-        assert names(target.parent) == ["note.txt"]
-
-
-def test_an_interruption_leaves_the_old_file_alone(tmp_path: Path) -> None:
-    target = tmp_path / "note.txt"
-    target.write_text("old")
-
-    def write_half() -> None:
-        with atomic_path(target) as temporary:
-            temporary.write_text("ne")
-            assert target.read_text() == "old"
+def write(path: Path, text: str, is_interrupted: bool = False) -> None:
+    with atomic_path(path) as temporary:
+        temporary.write_text(text)
+        assert temporary.parent == path.parent  # a rename across file systems is not atomic
+        if is_interrupted:
             raise KeyboardInterrupt
 
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "some" / "folder" / "note.txt"
+    for text in ("first", "second"):
+        write(target, text)
+        assert target.read_text() == text
     with pytest.raises(KeyboardInterrupt):
-        write_half()
-    assert target.read_text() == "old"
-    assert names(tmp_path) == ["note.txt"]
+        write(target, "hal", is_interrupted=True)
+    assert target.read_text() == "second"
+    assert list(target.parent.iterdir()) == [target]
 
 
 def test_content_is_flushed_to_disk_before_the_rename(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    events: list[str] = []
-    replace = Path.replace
-    monkeypatch.setattr(os, "fsync", lambda handle: events.append("flush"))
-
-    def recorded_replace(self: Path, target: Path) -> Path:
-        events.append("rename")
-        return replace(self, target)
-
-    monkeypatch.setattr(Path, "replace", recorded_replace)
-    with atomic_path(tmp_path / "note.txt") as temporary:
-        temporary.write_text("text")
-    assert events == ["flush", "rename"]
+    flushed: list[bool] = []
+    monkeypatch.setattr(os, "fsync", lambda _: flushed.append((tmp_path / "note.txt").exists()))
+    write(tmp_path / "note.txt", "text")
+    assert flushed == [False]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX systems")
 def test_others_may_read_the_file(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
-        with atomic_path(tmp_path / "note.txt") as temporary:
-            temporary.write_text("text")
+        write(tmp_path / "note.txt", "text")
     finally:
         assert os.umask(before) == 0o027  # left as it was
     assert stat.S_IMODE((tmp_path / "note.txt").stat().st_mode) == 0o640
@@ -78,15 +56,32 @@ def test_others_may_read_the_file(tmp_path: Path) -> None:
 
 def test_unwritable_folders_are_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(OSError, match=r"models.*--cache_dir"):
+    with pytest.raises(OSError, match="--cache_dir"):
         check_writable(tmp_path / "file" / "models", option="--cache_dir")
     assert (tmp_path / "file").read_text() == "not a folder"
 
 
-# ---- names of output files
+# ---- names as other systems spell them: letters that macOS takes apart, backslashes of Windows
 
 
-@pytest.mark.usefixtures("another_drive")
-def test_a_path_on_another_drive_is_absolute() -> None:
-    assert path_from("/data/images/a b.png", "/lists") == "/data/images/a b.png"
-    assert common_folder(["/data/a/1.png", "/data/b/2.png"]) == ""
+def listed(folder: Path, name: str, on_disk: str) -> Path:
+    """A list that names an image otherwise than the disk does."""
+    (folder / on_disk).parent.mkdir()
+    (folder / on_disk).touch()
+    (folder / "list.json").write_text(json.dumps({"test": [name]}))
+    return folder / "list.json"
+
+
+@pytest.mark.parametrize(("form", "there"), [("NFC", "NFD"), ("NFD", "NFC")])
+def test_another_form_is_named(tmp_path: Path, form: str, there: str) -> None:
+    name, on_disk = (unicodedata.normalize(each, "é/Ångström.png") for each in (form, there))
+    with pytest.raises(DatalistError, match=there):
+        load_radiograph_datalist(datalist=listed(tmp_path, name, on_disk), section="test")
+
+
+@pytest.mark.skipif(os.sep != "/", reason="backslashes separate folders on this system")
+def test_backslashes_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DatalistError, match="backslashes"):
+        load_radiograph_datalist(datalist=listed(tmp_path, "im\\a.png", "im/a.png"), section="test")
+    for name in ("a.png", "ü.png", "im\\b.png", "no/ü.png"):
+        assert spelling_on_disk(tmp_path / name) == ""

@@ -32,7 +32,8 @@ def test_runs_without_a_name_have_folders_of_their_own() -> None:
     assert all(Path(folder).parent == Path("runs/afire") for folder in folders)
 
 
-def test_a_bundle_folder_has_the_runs_of_its_name(tmp_path: Path) -> None:
+def test_a_folder_of_a_bundle_has_the_runs_of_its_name(tmp_path: Path) -> None:
+    Path("runs/afire/a").mkdir(parents=True)  # left by a run that failed before it began
     assert Path(run_dir(tmp_path / "mine" / "afire", "a")) == Path("runs/afire/a")
 
 
@@ -40,11 +41,6 @@ def test_a_run_is_never_overwritten() -> None:
     trained("a", 1)
     with pytest.raises(FileExistsError, match="runs/afire/a"):
         run_dir("afire", "a")
-
-
-def test_a_folder_left_by_a_run_that_failed_before_it_began_is_taken() -> None:
-    Path("runs/afire/a").mkdir(parents=True)
-    assert Path(run_dir("afire", "a")) == Path("runs/afire/a")
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "latest", ""])

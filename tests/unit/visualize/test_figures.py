@@ -25,13 +25,8 @@ def test_picture_grid_shows_each_picture_in_its_place() -> None:
     np.testing.assert_allclose(middles, [0, 64, 128, 191], atol=1)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [("a.png", "PNG"), ("a.JPG", "JPEG"), ("new/folder/a", "PNG")]
-)
+@pytest.mark.parametrize(("name", "kind"), [("a.JPG", "JPEG"), ("new/folder/a", "PNG")])
 def test_file_format_is_that_of_the_extension(tmp_path: Path, name: str, kind: str) -> None:
-    figure = picture_grid([FLAT], ["a", "b", "c", "d"], "title")
-    save_figure(figure, tmp_path / name)
+    save_figure(picture_grid([FLAT], ["a", "b", "c", "d"], "title"), tmp_path / name)
     with Image.open(tmp_path / name) as picture:
         assert picture.format == kind
-        assert picture.size[::-1] == figure_to_array(figure).shape[:2]
-    assert len(list((tmp_path / name).parent.iterdir())) == 1

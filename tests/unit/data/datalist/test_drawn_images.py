@@ -30,22 +30,15 @@ def test_a_phantom_is_known_by_its_file_alone(phantom: Path, tmp_path: Path) -> 
     assert image_kind(items) == "phantoms"
     copy = shutil.copyfile(items[0]["image"], tmp_path / "renamed.bin")
     assert is_drawn(copy)
-    # an independent reader of PNG finds the mark, too
-    with Image.open(copy) as picture:
+    with Image.open(copy) as picture:  # an independent reader of PNG finds the mark, too
         assert picture.info["Source"] == "drawn by monai_afire"
+    # one other image makes a set of radiographs
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "radiograph.png")
+    assert image_kind([*items, {"image": str(tmp_path / "radiograph.png")}]) == "radiographs"
 
 
-def test_one_other_image_makes_a_set_of_radiographs(phantom: Path, tmp_path: Path) -> None:
-    drawn = next((phantom / "images").iterdir())
-    other = tmp_path / "radiograph.png"
-    Image.fromarray(np.zeros((8, 8), np.uint8)).save(other)
-    assert image_kind([{"image": str(drawn)}, {"image": str(other)}]) == "radiographs"
-
-
-@pytest.mark.parametrize("content", [b"", b"\x89PNG", b"Source\0drawn by monai_afire", b"\0" * 300])
+@pytest.mark.parametrize("content", [b"", b"\x89PNG", b"Source\0drawn by monai_afire"])
 def test_other_files_are_not_drawn(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "file.png"
     file.write_bytes(content)
-    assert not is_drawn(file)
-    assert not is_drawn(tmp_path)
-    assert not is_drawn(np.zeros(3))
+    assert not any(is_drawn(each) for each in (file, tmp_path, np.zeros(3)))

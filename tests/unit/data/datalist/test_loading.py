@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import warnings
@@ -14,7 +15,11 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from monai_afire.data import DatalistError, load_radiograph_datalist, scan_radiographs
+from monai_afire.data import (
+    DatalistError,
+    load_radiograph_datalist,
+    scan_radiographs,
+)
 from monai_afire.data.datalist.scanning import mark_results
 
 WriteList = Callable[[Any], Path]
@@ -48,74 +53,52 @@ def names(items: list[dict[str, Any]]) -> list[str]:
 # ---- datalist files
 
 
-def test_agrees_with_monai(write_list: WriteList) -> None:
-    from monai.data import load_decathlon_datalist
-
-    content = {"training": [{"image": "b.png", "label": 1}, {"image": "a.png"}], "test": ["c.png"]}
-    path = write_list("\ufeff" + json.dumps({"name": "x", **content}))
-    for section in content:
-        expected = load_decathlon_datalist(
-            write_list(content), is_segmentation=False, data_list_key=section
-        )
-        assert load_radiograph_datalist(datalist=path, section=section) == expected
-
-
 def test_names_start_from_dataset_dir(write_list: WriteList, tmp_path: Path) -> None:
     touch(tmp_path, "images/d.png")
-    path = write_list({"training": [{"image": "d.png"}, {"image": str(tmp_path / "a.png")}]})
-    items = load_radiograph_datalist(tmp_path / "images", path)
-    assert [Path(item["image"]) for item in items] == [
-        tmp_path / "images/d.png",
-        tmp_path / "a.png",
+    content = {"training": [{"image": "d.png", "label": 1}, str(tmp_path / "a.png")]}
+    path = write_list("\ufeff" + json.dumps(content))
+    assert load_radiograph_datalist(tmp_path / "images", path) == [
+        {"image": str(tmp_path / "images/d.png"), "label": 1},
+        {"image": str(tmp_path / "a.png")},
     ]
 
 
-@pytest.mark.parametrize("key", ["mask", "organs"])
 def test_masks_by_organ_are_put_in_the_order_of_the_names(
-    write_list: WriteList, tmp_path: Path, key: str
+    write_list: WriteList, tmp_path: Path
 ) -> None:
     masks = {"heart": "b.png", "lung": "c.png"}
-    content = {"organ_names": ["lung", "heart"], "training": [{"image": "a.png", key: masks}]}
+    content = {"organ_names": ["lung", "heart"], "training": [{"image": "a.png", "mask": masks}]}
     [item] = load_radiograph_datalist(datalist=write_list(content))
     assert item["organs"] == [str(tmp_path / "c.png"), str(tmp_path / "b.png")]
-    for organ_names in (["lung"], ["lung", "heart", "liver"], None):
-        path = write_list({**content, "organ_names": organ_names})
+    for organ_names in (["lung"], None):
         with pytest.raises(DatalistError, match="organ_names"):
-            load_radiograph_datalist(datalist=path)
+            load_radiograph_datalist(datalist=write_list({**content, "organ_names": organ_names}))
 
 
 REFUSED: dict[str, Any] = {
     "no JSON": '{"training": [{"image": "a.png"},\n',
-    "empty": "",
     "too deep": "[" * 200_000 + "]" * 200_000,
     "section twice": '{"training": ["a.png"], "test": ["b.png"], "training": ["c.png"]}',
     "key twice": '{"training": [{"image": "a.png", "label": 1, "label": 0}]}',
     "an array": [{"image": "a.png"}],
     "no section": {"test": ["a.png"]},
-    "empty section": {"training": []},
-    "an object": {"training": {"image": "a.png"}},
     "no image": {"training": [{"image": "a.png"}, {"img": "b.png"}]},
     "a number": {"training": [{"image": "a.png"}, 3]},
-    "no name": {"training": [{"image": 7}]},
     "an empty name": {"training": [{"image": ""}]},
-    "no file": {"training": ["a.png", "no.png"]},
     "a folder": {"training": ["a.png", "folder.png"]},
     "no mask": {"training": [{"image": "a.png", "mask": ["b.png", None]}]},
-    "no masks": {"training": [{"image": "a.png", "mask": []}]},
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_lists_are_named(write_list: WriteList, name: str) -> None:
-    with pytest.raises(DatalistError, match=r"list\.json") as caught:
+    with pytest.raises(DatalistError, match=r"list\.json"):
         load_radiograph_datalist(datalist=write_list(REFUSED[name]))
-    assert len(str(caught.value)) < 600
 
 
 def test_refused_arguments(tmp_path: Path) -> None:
     touch(tmp_path, "patient00001/1.png", "patient00001/2.png", "empty/notes.txt")
     for arguments, words in (
-        ({}, "dataset_dir"),
         ({"datalist": tmp_path / "none.json"}, "none.json"),
         ({"dataset_dir": tmp_path / "none"}, "none"),
         ({"dataset_dir": tmp_path / "empty"}, "empty"),
@@ -127,14 +110,17 @@ def test_refused_arguments(tmp_path: Path) -> None:
             load_radiograph_datalist(**arguments)
 
 
-def test_missing_files_are_counted_and_named(write_list: WriteList, tmp_path: Path) -> None:
-    present = [f"p{i}.png" for i in range(3)]
+@pytest.mark.parametrize("count", [3, 40])  # asked for one by one, and by listing the folder
+def test_missing_files_are_counted_and_named(
+    write_list: WriteList, tmp_path: Path, count: int
+) -> None:
+    present = [f"p{i}.png" for i in range(count)]
     touch(tmp_path, *present)
     os.symlink("circle.png", tmp_path / "circle.png")
-    path = write_list({"training": [*present, *(f"no{i}.png" for i in range(8)), "circle.png"]})
-    with pytest.raises(DatalistError, match=r"9 of 12 files.*no0\.png"):
+    path = write_list({"training": [*present, "no0.png", "circle.png"]})
+    with pytest.raises(DatalistError, match=rf"2 of {count + 2}.*no0\.png"):
         load_radiograph_datalist(datalist=path)
-    assert len(load_radiograph_datalist(datalist=path, check_files=False)) == 12
+    assert len(load_radiograph_datalist(datalist=path, check_files=False)) == count + 2
 
 
 # ---- folders
@@ -145,31 +131,23 @@ def test_scan_finds_radiographs_only(tmp_path: Path) -> None:
     touch(tmp_path, ".hidden.png", "__MACOSX/e.png", "folder.png/f.tif")
     for name in ("IM-0001", "1.2.840.7", "GE0001.img", "DICOMDIR"):
         (tmp_path / name).write_bytes(bytes(128) + b"DICM")
-    if hasattr(os, "mkfifo"):
-        os.mkfifo(tmp_path / "pipe.png")
     os.symlink(tmp_path, tmp_path / "A" / "loop")
-    found = [
-        "1.2.840.7",
-        "A/b (PA).PNG",
-        "A/ü.jpeg",
-        "GE0001.img",
-        "IM-0001",
-        "c.nii.gz",
-        "folder.png/f.tif",
-    ]
+    found = ["1.2.840.7", "A/b (PA).PNG", "A/ü.jpeg", "GE0001.img", "IM-0001", "c.nii.gz"]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert scan_radiographs(str(tmp_path) + "/") == [*found, "z.png"]
+        assert scan_radiographs(f"{tmp_path}/") == [*found, "folder.png/f.tif", "z.png"]
 
 
 def test_what_may_hold_radiographs_is_counted_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    touch(tmp_path, "a.png", "notes.txt", "labels.csv", "closed/y.png")
+    touch(tmp_path, "a.png", "notes.txt", "labels.csv", "more.zip", "closed/y.png")
+    (tmp_path / "b.dcm.gz").write_bytes(gzip.compress(bytes(128) + b"DICM"))
+    (tmp_path / "labels.csv.gz").write_bytes(gzip.compress(b"image,label"))
+    Image.new("L", (40, 40)).save(tmp_path / "c.gif")
     Image.new("L", (40, 40)).save(tmp_path / "d", "PNG")
-    os.symlink("nowhere", tmp_path / "broken.png")
-    os.symlink("circle.png", tmp_path / "circle.png")
-    os.symlink("nowhere", tmp_path / "broken.txt")
+    for name in ("broken.png", "broken.txt"):
+        os.symlink("nowhere", tmp_path / name)
     list_folder = os.scandir
 
     def refuse(path: str) -> Any:
@@ -178,11 +156,9 @@ def test_what_may_hold_radiographs_is_counted_and_named(
         return list_folder(path)
 
     monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.warns(UserWarning, match=r"4 entries") as caught:
+    with pytest.warns(UserWarning, match=r"6 entries") as caught:
         assert scan_radiographs(tmp_path) == ["a.png"]
-    [warning] = caught
-    assert warning.filename == __file__
-    assert "labels" not in str(warning.message)
+    assert "labels" not in str(caught[0].message)
 
 
 def test_results_in_the_folder_are_left_out(tmp_path: Path) -> None:
@@ -249,8 +225,8 @@ def test_each_finding_has_positives_in_validation_where_it_can(tmp_path: Path, k
     ]
     training, validation = (names(part) for part in held_out(tmp_path, entries))
     rare, single = training[:3], training[3]
-    for number, entry in enumerate(entries):
-        labels = [number % 2, int(entry["image"] in rare), int(entry["image"] == single)]
+    for entry in entries:
+        labels = [entry["label"], int(entry["image"] in rare), int(entry["image"] == single)]
         one_class = 2 if labels[1] else 3 if labels[2] else labels[0]
         entry["label"] = labels if kind == "findings" else one_class
     learned, validated = (names(part) for part in held_out(tmp_path, entries))
@@ -258,22 +234,6 @@ def test_each_finding_has_positives_in_validation_where_it_can(tmp_path: Path, k
     assert moved in rare
     assert single in learned  # nothing could be learned of it otherwise
     assert sorted(learned + validated) == sorted(training + validation)
-
-
-# ---- real files
-
-
-def test_real_lists_and_folders(shared_data: Path) -> None:
-    folder = shared_data / "nih_cxr_1k"
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # its sections share no patient
-        items = load_radiograph_datalist(datalist=folder / "datalist_anomaly.json")
-    assert len(items) == 195
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = scan_radiographs(shared_data / "samples")
-    assert {"IM-0001-0001", "Näme with späces (PA).PNG"} <= set(found)
-    assert "README.md" not in found
 
 
 def test_a_new_image_in_another_folder_moves_no_other_image(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Names beside a model's weights."""
+"""Names of classes in a list and beside a model's weights."""
 
 from __future__ import annotations
 
@@ -58,3 +58,22 @@ def test_labels_follow_the_order_of_the_weights(
     # a list without names is taken to be in the order of the weights
     (tmp_path / "list.json").write_text(json.dumps({"test": content["test"]}))
     assert class_names(datalist, None, 3, key, weights) == ["effusion", "nodule", "fracture"]
+
+
+@pytest.mark.parametrize(
+    ("header", "number", "expected"),
+    [
+        ({"finding_names": ["Mass", "Edema"], "labels": {"0": "x"}}, 2, ["Mass", "Edema"]),
+        ({"labels": {"1": "nodule", "0": "no nodule"}}, 2, ["no nodule", "nodule"]),
+        ({"labels": {"1": "nodule", "0": "no nodule"}}, 1, ["nodule"]),
+        ({"labels": {str(n): f"c{n}" for n in range(12)}}, None, [f"c{n}" for n in range(12)]),
+        ({"labels": {"0": "a", "1": "b"}, "finding_names": ["c", "d", "e"]}, 2, ["a", "b"]),
+        ({"labels": {"yes": "1"}}, 2, ["class 0", "class 1"]),
+    ],
+)
+def test_names_of_a_list(
+    tmp_path: Path, header: dict[str, Any], number: int | None, expected: list[str]
+) -> None:
+    path = tmp_path / "list.json"
+    path.write_text(json.dumps(header))
+    assert class_names(str(path), num_classes=number) == expected
