@@ -58,7 +58,7 @@ __all__ = ["main"]
 NAIVE = "naive, float32"
 
 
-def parse_options() -> argparse.Namespace:
+def parse_options(words: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -84,7 +84,7 @@ def parse_options() -> argparse.Namespace:
         "--no-memory", action="store_true", help="no process per way for its memory on a CPU"
     )
     parser.add_argument("--device", default=str(default_device()))
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 def way_names(options: argparse.Namespace, method: str) -> list[str]:
@@ -226,9 +226,9 @@ def bench_method(options: argparse.Namespace, method: str, peaks: dict[str, floa
     )
 
 
-def main() -> None:
+def main(words: list[str] | None = None) -> None:
     """Print the tables of every method."""
-    options = parse_options()
+    options = parse_options(words)
     join_process_group(run_device())  # for its precision of products
     device = torch.device(options.device)
     print(machine(device))

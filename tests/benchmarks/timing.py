@@ -15,7 +15,6 @@ from typing import TypeVar
 import torch
 
 __all__ = [
-    "compare",
     "in_own_process",
     "machine",
     "peak_memory",
@@ -59,39 +58,6 @@ def take_turns(
         for name, function in ways.items():
             times[name].append(timed(function, device))
     return times
-
-
-def compare(
-    title: str,
-    ways: Mapping[str, Callable[[], object]],
-    rounds: int = 5,
-    device: torch.device | str = "cpu",
-) -> dict[str, float]:
-    """
-    Print the median and best time of each way and the ratio of medians to the first, the naive one.
-
-    Args:
-        title: printed above the table.
-        ways: name -> call; the first is what the others are compared with.
-        rounds: calls of each way after one that is not counted.
-        device: whose work a call waits for.
-
-    Returns:
-        Median seconds by name.
-    """
-    device = torch.device(device)
-    times = take_turns(ways, rounds, device)
-    medians = {name: sorted(values)[len(values) // 2] for name, values in times.items()}
-    naive = next(iter(medians.values()))
-    print(
-        f"\n{title}\n{'way':<48}{'median ms':>12}{'best ms':>12}{'times as fast':>15}", flush=True
-    )
-    for name, median in medians.items():
-        print(
-            f"{name:<48}{median * 1e3:>12.2f}{min(times[name]) * 1e3:>12.2f}{naive / median:>15.1f}",
-            flush=True,
-        )
-    return medians
 
 
 def reset_peak_memory() -> None:
